@@ -110,8 +110,8 @@ fn definition(objects: &[Btf<'_>], (c, rust): (&str, &str), shared: bool) -> Str
 }
 
 /// Returns the Rust type of a member.
-fn rust_type(of: BtfType<'_>, shared: bool) -> String {
-    let of = of.skip_mods_and_typedefs();
+fn rust_type(btf_type: BtfType<'_>, shared: bool) -> String {
+    let of = btf_type.skip_mods_and_typedefs();
     if let Ok(array) = Array::try_from(of) {
         return format!("[{}; {}]", rust_type(array.contained_type(), shared), array.capacity());
     }

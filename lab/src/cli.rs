@@ -9,10 +9,10 @@ use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::Objective;
 use sidelane_requests::objective::parse_objective;
 
-use crate::bench::guard::{GuardVariant, Source};
+use crate::bench::guard::{GuardVariant, InterferenceSource};
 use crate::bench::hurry::LITTLE_SPEED;
 use crate::bench::tail::Part;
-use crate::experiment::sibling::Carrier;
+use crate::experiment::sibling::SlowdownMechanism;
 use crate::experiment::store::Store;
 
 /// Sidelane's laboratory: what it costs, leaks and gains, measured on this machine.
@@ -50,7 +50,7 @@ pub struct CoreArgs {
     pub lanes: Option<String>,
     /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
     #[arg(long, value_name = "HOW", value_enum)]
-    pub sibling: Option<Carrier>,
+    pub sibling: Option<SlowdownMechanism>,
 }
 
 /// Option for the folder of the search index.
@@ -205,7 +205,7 @@ pub struct GuardArgs {
     /// From what the agent tells how much services are disturbed [default: stand-in beside an emulated sibling, else
     /// latency]
     #[arg(long, value_name = "FROM", value_enum)]
-    pub interference: Option<Source>,
+    pub interference: Option<InterferenceSource>,
     /// Options for the files of the results.
     #[command(flatten)]
     pub files: ResultFiles,
@@ -244,7 +244,7 @@ pub struct HurryBenchArgs {
     pub cores: String,
     /// Who makes the little core slow; none if it is little by itself
     #[arg(long, value_name = "HOW", value_enum, default_value = "built-in")]
-    pub slow_cpu: Carrier,
+    pub slow_cpu: SlowdownMechanism,
     /// How fast the little core is, of 1
     #[arg(long, value_name = "SPEED", default_value_t = LITTLE_SPEED, value_parser = parse_speed)]
     pub speed: f64,

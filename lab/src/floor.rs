@@ -2,26 +2,26 @@
 
 use anyhow::{Context, Result};
 use libbpf_rs::{Link, Object, ObjectBuilder, OpenObject};
-use sidelane_tracker::trace::{TraceOptions, leave_out};
+use sidelane_tracker::trace::{TraceOptions, disable_unneeded_programs};
 
 static OF_TRACKING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
 static OF_A_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace_floor.bpf.o"));
 
 /// Loaded kernel programs that do nothing.
-pub struct Floor {
+pub struct EmptyPrograms {
     object: Object,
 }
 
-impl Floor {
+impl EmptyPrograms {
     /// Loads empty programs for the tracepoints of a context switch and a wakeup.
-    pub fn of_tracking() -> Result<Self> {
+    pub fn for_tracking() -> Result<Self> {
         Self::load(open(OF_TRACKING)?)
     }
 
     /// Loads one empty program for each program of a trace with these options.
-    pub fn of_trace(options: &TraceOptions) -> Result<Self> {
+    pub fn for_trace(options: &TraceOptions) -> Result<Self> {
         let mut programs = open(OF_A_TRACE)?;
-        leave_out(&mut programs, options);
+        disable_unneeded_programs(&mut programs, options);
         Self::load(programs)
     }
 

@@ -16,11 +16,11 @@ const EXIT_FAILURE: u8 = 1;
 const EXIT_OWN_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
-    machine::begin();
+    machine::begin_steal_measurement();
     let verb = Cli::parse().verb;
     let measures = matches!(verb, Verb::Demo(_) | Verb::Bench(_));
     if measures {
-        this_run::begin();
+        this_run::record_run();
     }
     let failure = if measures { EXIT_OWN_FAILURE } else { EXIT_FAILURE };
     verbs::dispatch(verb).map(ExitCode::from).unwrap_or_else(|error| {

@@ -154,7 +154,7 @@ diagnostics! {
 
 /// Returns `note` as it reads among notes of other settings: with the name of its setting. Notes on the machine stay
 /// without it, since they are the same in all settings.
-pub fn in_setting(note: Note, setting: &'static str) -> Note {
+pub fn with_setting_name(note: Note, setting: &'static str) -> Note {
     let is_machine = |note: &LaneNote| {
         use LaneNote::{ContentionCostWithoutCounters, NoCpuset, NoFreezer, NoGroupsForCommand};
         matches!(note, NoFreezer | NoCpuset | NoGroupsForCommand | ContentionCostWithoutCounters { .. })
@@ -162,7 +162,11 @@ pub fn in_setting(note: Note, setting: &'static str) -> Note {
     let names_its_setting = |note: &LabNote| {
         matches!(note, LabNote::LimitsUnknown { .. } | LabNote::LimitsVague { .. } | LabNote::In { .. })
     };
-    if note.is(is_machine) || note.is(names_its_setting) { note } else { LabNote::In { setting, note }.into() }
+    if note.matches(is_machine) || note.matches(names_its_setting) {
+        note
+    } else {
+        LabNote::In { setting, note }.into()
+    }
 }
 
 #[cfg(test)]
@@ -171,7 +175,7 @@ mod tests {
 
     #[test]
     fn only_notes_about_a_setting_name_it() {
-        let told = |note: Note| in_setting(note, "borrow idle").to_string();
+        let told = |note: Note| with_setting_name(note, "borrow idle").to_string();
         let leaks = told(LaneNote::Leaks { times: 2 }.into());
         assert!(leaks.starts_with("borrow idle: batch ran 2 times on a lane that was held"));
         assert!(told(LaneNote::NoFreezer.into()).starts_with("this process can make no cgroup with a freezer"));

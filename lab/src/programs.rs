@@ -26,7 +26,7 @@ fn find(name: &str) -> Option<PathBuf> {
 ///
 /// # Errors
 /// Fails if `sidelane` is not built.
-pub fn sidelane() -> Result<PathBuf> {
+pub fn find_sidelane() -> Result<PathBuf> {
     find(SIDELANE).context(
         "sidelane, which is measured, is neither beside sidelane-lab nor on the PATH: build it with \
          `cargo build --release --workspace`",
@@ -35,11 +35,11 @@ pub fn sidelane() -> Result<PathBuf> {
 
 /// Path of the lab's binary.
 #[derive(Clone, Debug)]
-pub struct Lab {
+pub struct LabBinary {
     path: PathBuf,
 }
 
-impl Lab {
+impl LabBinary {
     /// Finds the lab's binary beside this one, or on the PATH.
     pub fn find() -> Result<Self> {
         let path = find(NAME).context(
@@ -50,7 +50,7 @@ impl Lab {
     }
 
     /// Returns a lab whose binary is at a known path.
-    pub fn at(path: PathBuf) -> Self {
+    pub fn with_path(path: PathBuf) -> Self {
         Self { path }
     }
 
@@ -63,7 +63,7 @@ impl Lab {
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(&self.path);
         command.args(args);
-        dying_with_us(command)
+        kill_with_parent(command)
     }
 
     /// Runs a command of the lab and waits for its end.
@@ -76,40 +76,40 @@ impl Lab {
     }
 
     /// Starts a command of the lab that prints a line `ready …` when it can serve.
-    pub fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Service> {
-        Service::start(self.command(args))
+    pub fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<LabProcess> {
+        LabProcess::start(self.command(args))
     }
 }
 
 /// Makes `command` die with this process.
-pub fn dying_with_us(command: Command) -> Command {
-    signalled_with_us(command, Signal::KILL)
+pub fn kill_with_parent(command: Command) -> Command {
+    signal_on_parent_exit(command, Signal::KILL)
 }
 
 /// Makes `command` get the signal when this process ends.
-pub fn signalled_with_us(mut command: Command, signal: Signal) -> Command {
+pub fn signal_on_parent_exit(mut command: Command, signal: Signal) -> Command {
     // SAFETY: one async-signal-safe system call between fork and exec.
     unsafe { command.pre_exec(move || Ok(set_parent_process_death_signal(Some(signal))?)) };
     command
 }
 
 /// Running command of the lab, which is killed when this is dropped.
-pub struct Service {
+pub struct LabProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     ready: String,
 }
 
-impl Service {
+impl LabProcess {
     /// Starts a command that prints a line `ready …` when it can serve.
     pub fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let input = child.stdin.take().context("no standard input")?;
         let output = BufReader::new(child.stdout.take().context("no standard output")?);
-        let mut service = Service { child, input, output, ready: String::new() };
-        service.ready = service.line().with_context(|| format!("{command:?} ended before it was ready"))?;
+        let mut service = LabProcess { child, input, output, ready: String::new() };
+        service.ready = service.read_line().with_context(|| format!("{command:?} ended before it was ready"))?;
         ensure!(service.ready.starts_with("ready"), "{command:?} said `{}` where `ready` was expected", service.ready);
         Ok(service)
     }
@@ -120,26 +120,26 @@ impl Service {
     }
 
     /// Returns a number from the command's `ready` line, such as `port`.
-    pub fn ready(&self, key: &str) -> Result<u32> {
+    pub fn ready_number(&self, key: &str) -> Result<u32> {
         let value = self.ready.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
         let value = value.with_context(|| format!("no {key}= in `{}`", self.ready))?;
         value.parse().with_context(|| format!("{key}={value} is not a number"))
     }
 
     /// Sends a line to the command and returns the line of its answer.
-    pub fn ask(&mut self, question: &str) -> Result<String> {
-        self.tell(question)?;
-        self.line()
+    pub fn query(&mut self, question: &str) -> Result<String> {
+        self.send_line(question)?;
+        self.read_line()
     }
 
     /// Sends a line to the command.
-    pub fn tell(&mut self, line: &str) -> Result<()> {
+    pub fn send_line(&mut self, line: &str) -> Result<()> {
         // Sends the line in one write, so that the program wakes up once.
         Ok(self.input.write_all(format!("{line}\n").as_bytes())?)
     }
 
     /// Waits for the next line of the command's output.
-    pub fn line(&mut self) -> Result<String> {
+    pub fn read_line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
             bail!("it closed its standard output");
@@ -148,7 +148,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for LabProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -32,7 +32,7 @@ Add a run of your machine, as root:
 ";
 
 /// A results file.
-struct Stored {
+struct StoredResult {
     file: String,
     run: Run,
     result: ResultFile,
@@ -55,7 +55,7 @@ pub fn page(folder: &Path) -> Result<String> {
     // The newest run first, and runs of the same second by name.
     all.sort_by(|one, other| (&other.run.date, &one.file).cmp(&(&one.run.date, &other.file)));
     let mut page = ABOUT.to_owned();
-    let benches: Vec<(String, String)> = benches();
+    let benches: Vec<(String, String)> = bench_names_and_questions();
     let runs = |name: &str| all.iter().filter(|stored| stored.run.name == name).collect::<Vec<_>>();
     page += "\n| bench | machine | date | holds | missed | undecided |\n|---|---|---|---|---|---|\n";
     for stored in benches.iter().flat_map(|(name, _)| runs(name)) {
@@ -71,22 +71,22 @@ pub fn page(folder: &Path) -> Result<String> {
     Ok(page)
 }
 
-fn stored(folder: &Path) -> Result<Vec<Stored>> {
+fn stored(folder: &Path) -> Result<Vec<StoredResult>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();
         if path.extension().is_some_and(|ending| ending == "json") {
-            all.push(Stored::read(&path).with_context(|| format!("cannot show {}", path.display()))?);
+            all.push(StoredResult::read(&path).with_context(|| format!("cannot show {}", path.display()))?);
         }
     }
     Ok(all)
 }
 
-impl Stored {
+impl StoredResult {
     fn read(path: &Path) -> Result<Self> {
         let result: ResultFile = serde_json::from_slice(&fs::read(path)?)?;
         let run = result.run.clone().context("it does not say which command measured; write it with `--json FILE`")?;
-        let is_known = benches().iter().any(|(name, _)| *name == run.name);
+        let is_known = bench_names_and_questions().iter().any(|(name, _)| *name == run.name);
         ensure!(is_known, "there is no command `sidelane-lab {}`; measure again, or delete the file", run.name);
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { file, run, result })
@@ -103,7 +103,7 @@ impl Stored {
 }
 
 /// Returns the name of each command that measures, in the order of the help, and what it measures.
-fn benches() -> Vec<(String, String)> {
+fn bench_names_and_questions() -> Vec<(String, String)> {
     let lab = Cli::command();
     let about = |command: &Command| command.get_about().map(ToString::to_string).unwrap_or_default();
     let demo = lab.find_subcommand("demo").into_iter().map(|demo| ("demo".to_owned(), about(demo)));
@@ -111,13 +111,13 @@ fn benches() -> Vec<(String, String)> {
     demo.chain(benches.map(|bench| (format!("bench {}", bench.get_name()), about(bench)))).collect()
 }
 
-fn summary(stored: &Stored) -> String {
+fn summary(stored: &StoredResult) -> String {
     let count = |verdict| stored.count(verdict);
     format!(
         "| [{}](#{}) | {} | {} | {} | {} | {} |\n",
         stored.run.name,
         stored.run.name.replace(' ', "-"),
-        cell(&cpus(&stored.result.machine)),
+        escape_cell(&cpus(&stored.result.machine)),
         stored.day(),
         count(Verdict::Holds),
         count(Verdict::Missed),
@@ -126,8 +126,8 @@ fn summary(stored: &Stored) -> String {
 }
 
 /// Returns the section of one run.
-fn section(stored: &Stored) -> String {
-    let Stored { file, run, result } = stored;
+fn section(stored: &StoredResult) -> String {
+    let StoredResult { file, run, result } = stored;
     let mut text = format!("\n### [{file}]({file})\n\n    {}\n\n", run.command);
     text += &format!("{}: {}.", stored.day(), machine(&result.machine));
     if let Some(sibling) = result.text("sibling") {
@@ -169,11 +169,16 @@ fn line(check: &Check) -> String {
         Verdict::Missed => "**missed**",
         Verdict::Undecided => "undecided",
     };
-    format!("| {} | {}{interval} | {} | {verdict} |\n", cell(&check.name), check.measured_text(), check.wanted_text())
+    format!(
+        "| {} | {}{interval} | {} | {verdict} |\n",
+        escape_cell(&check.name),
+        check.measured_text(),
+        check.bound_text()
+    )
 }
 
 /// Returns a text for a cell of a table, which a bar would end.
-fn cell(text: &str) -> String {
+fn escape_cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
@@ -249,7 +254,7 @@ mod tests {
 
     #[test]
     fn each_bench_says_what_it_measures() {
-        let benches = benches();
+        let benches = bench_names_and_questions();
         assert!(benches.len() > 10 && benches.iter().all(|(_, question)| !question.is_empty()), "{benches:?}");
     }
 }

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use sidelane_host::wall_clock::utc;
+use sidelane_host::wall_clock::format_utc;
 use sidelane_report::Run;
 
-use crate::programs::sidelane;
+use crate::programs::find_sidelane;
 
 /// Options that name files. What is measured does not depend on them.
 const OF_FILES: [&str; 5] = ["--json", "--csv", "--page", "--out", "--cache"];
@@ -17,18 +17,18 @@ const OF_FILES: [&str; 5] = ["--json", "--csv", "--page", "--out", "--cache"];
 static AT_START: OnceLock<Run> = OnceLock::new();
 
 /// Records the command, the date and the commit. Called once, when a command that measures starts.
-pub fn begin() {
-    AT_START.get_or_init(|| of(std::env::args().skip(1), utc(SystemTime::now()), commit()));
+pub fn record_run() {
+    AT_START.get_or_init(|| run_from_arguments(std::env::args().skip(1), format_utc(SystemTime::now()), commit()));
 }
 
 /// Returns this run; `None` in a process that no command started.
-pub fn described() -> Option<Run> {
+pub fn current_run() -> Option<Run> {
     AT_START.get().cloned()
 }
 
 /// Describes the run of these arguments. `at` has a fraction of a second, which is left out.
-fn of(arguments: impl Iterator<Item = String>, at: String, commit: Option<String>) -> Run {
-    let arguments = without_files(arguments);
+fn run_from_arguments(arguments: impl Iterator<Item = String>, at: String, commit: Option<String>) -> Run {
+    let arguments = drop_file_options(arguments);
     let words = if arguments.first().is_some_and(|first| first == "bench") { 2 } else { 1 };
     Run {
         name: arguments.iter().take(words).cloned().collect::<Vec<_>>().join(" "),
@@ -38,7 +38,7 @@ fn of(arguments: impl Iterator<Item = String>, at: String, commit: Option<String
     }
 }
 
-fn without_files(mut arguments: impl Iterator<Item = String>) -> Vec<String> {
+fn drop_file_options(mut arguments: impl Iterator<Item = String>) -> Vec<String> {
     let mut kept = Vec::new();
     while let Some(argument) = arguments.next() {
         match argument.split_once('=').map_or(argument.as_str(), |(option, _)| option) {
@@ -54,8 +54,8 @@ fn without_files(mut arguments: impl Iterator<Item = String>) -> Vec<String> {
 /// builds.
 fn commit() -> Option<String> {
     let own = std::env::current_exe().ok()?;
-    let programs = [Some(own.clone()), sidelane().ok()];
-    if !programs.iter().flatten().all(|program| is_as_its_sources(program)) {
+    let programs = [Some(own.clone()), find_sidelane().ok()];
+    if !programs.iter().flatten().all(|program| is_up_to_date(program)) {
         return None;
     }
     let source = sources(&own)?.into_iter().find(|file| file.ends_with("src/main.rs"))?;
@@ -76,7 +76,7 @@ fn sources(program: &Path) -> Option<Vec<String>> {
 }
 
 /// Returns whether no source of a program was changed since it was built.
-fn is_as_its_sources(program: &Path) -> bool {
+fn is_up_to_date(program: &Path) -> bool {
     let (Some(built_at), Some(sources)) = (changed_at(program), sources(program)) else { return false };
     sources.iter().all(|source| changed_at(Path::new(source)).is_some_and(|changed_at| changed_at <= built_at))
 }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn run(line: &str) -> Run {
-        of(line.split(' ').map(str::to_owned), "2026-03-01T14:02:11.000042Z".to_owned(), None)
+        run_from_arguments(line.split(' ').map(str::to_owned), "2026-03-01T14:02:11.000042Z".to_owned(), None)
     }
 
     #[test]
@@ -119,10 +119,10 @@ mod tests {
             path
         };
         let (program, source) = (at("lab", 2_000), at("lab.rs", 1_000));
-        assert!(!is_as_its_sources(&program), "its sources are not known");
+        assert!(!is_up_to_date(&program), "its sources are not known");
         fs::write(program.with_extension("d"), format!("{}: {}\n", program.display(), source.display())).unwrap();
-        assert!(is_as_its_sources(&program));
+        assert!(is_up_to_date(&program));
         at("lab.rs", 3_000);
-        assert!(!is_as_its_sources(&program));
+        assert!(!is_up_to_date(&program));
     }
 }

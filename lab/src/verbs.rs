@@ -65,7 +65,7 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
         cache: args.cache.dir.unwrap_or_else(default_cache),
     };
     let result = demo::run(&options)?;
-    let verdict = show(&result, &demo::COLUMNS.map(Column::of_key), &args.json, &args.table)?;
+    let verdict = show(&result, &demo::COLUMNS.map(Column::from_key), &args.json, &args.table)?;
     terminal::print(&format!("\nresults: {0}/result.json, page: {0}/index.html\n", options.out.display()))?;
     // Exits with 0 without `--check`: a missed bound on a noisy machine is a finding of the demo, not a failure.
     Ok(if args.check { verdict } else { 0 })
@@ -76,7 +76,7 @@ fn bench_pair(args: PairArgs, run: fn(&str, RoundOptions) -> Result<ResultFile>)
     check_json(&args.json)?;
     check_table(&args.table)?;
     let result = run(&args.lanes, args.round_options.into())?;
-    show(&result, &Column::of_rows(&result.rows), &args.json, &args.table)
+    show(&result, &Column::from_rows(&result.rows), &args.json, &args.table)
 }
 
 fn bench_observe(args: ObserveBenchArgs) -> Result<u8> {
@@ -154,7 +154,7 @@ fn bench_parity(args: ParityArgs) -> Result<u8> {
         sibling: args.core.sibling,
         cache: args.cache.dir.unwrap_or_else(default_cache),
     })?;
-    show(&result, &Column::of_rows(&result.rows), &args.json, &args.table)
+    show(&result, &Column::from_rows(&result.rows), &args.json, &args.table)
 }
 
 fn bench_sibling(args: SiblingArgs) -> Result<u8> {
@@ -163,7 +163,7 @@ fn bench_sibling(args: SiblingArgs) -> Result<u8> {
     let cache = args.cache.dir.unwrap_or_else(default_cache);
     let options = SiblingOptions { round_options: args.round_options.into(), lanes: args.lanes, cache };
     let result = bench::sibling::run(&options)?;
-    let all = Column::of_rows(&result.rows);
+    let all = Column::from_rows(&result.rows);
     show(&result, &all, &args.json, &args.table)
 }
 

@@ -15,9 +15,9 @@ fn units(counters: &Path) -> Vec<u64> {
     bytes.chunks_exact(64).map(first_word).collect()
 }
 
-fn batch(kernel: &str, counters: &Path, more: &[&str]) -> Command {
+fn batch(kernel: &str, counters: &Path, options: &[&str]) -> Command {
     let mut command = lab(&["batch", kernel, "--counter"]);
-    command.arg(counters).args(more);
+    command.arg(counters).args(options);
     command
 }
 

@@ -28,7 +28,7 @@ fn start(engine: &str, dir: &Path) -> Option<Service> {
     Some(Service::start(&args))
 }
 
-fn ask(stream: &mut TcpStream, words: &[&str], reply_length: usize) -> String {
+fn send_command(stream: &mut TcpStream, words: &[&str], reply_length: usize) -> String {
     let arguments: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
     stream.write_all(format!("*{}\r\n{arguments}", words.len()).as_bytes()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -39,7 +39,7 @@ fn ask(stream: &mut TcpStream, words: &[&str], reply_length: usize) -> String {
 
 #[track_caller]
 fn assert_answer(stream: &mut TcpStream, words: &[&str], answer: &str) {
-    assert_eq!(ask(stream, words, answer.len()), answer, "{words:?}");
+    assert_eq!(send_command(stream, words, answer.len()), answer, "{words:?}");
 }
 
 /// Returns the size of the table files, without logs and memory.
@@ -50,7 +50,7 @@ fn table_bytes(dir: &Path) -> u64 {
 }
 
 /// Puts records, reads them and scans them in the order of their keys; scans them again after a restart.
-fn a_round_trip(engine: &str) {
+fn check_round_trip(engine: &str) {
     let folder = tempfile::tempdir().unwrap();
     let Some(service) = start(engine, folder.path()) else { return };
     let mut stream = TcpStream::connect(service.address()).unwrap();
@@ -76,12 +76,12 @@ fn a_round_trip(engine: &str) {
 
 #[test]
 fn rocksdb_reads_back_written_values() {
-    a_round_trip("rocksdb");
+    check_round_trip("rocksdb");
 }
 
 #[test]
 fn wiredtiger_reads_back_written_values() {
-    a_round_trip("wiredtiger");
+    check_round_trip("wiredtiger");
 }
 
 fn load(target: &str, mix: &str, folder: &Path) -> Command {

@@ -18,9 +18,9 @@ fn started() -> (Child, BufReader<std::process::ChildStdout>) {
     (noise, said)
 }
 
-fn line(said: &mut impl BufRead) -> String {
+fn line(output: &mut impl BufRead) -> String {
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    output.read_line(&mut line).unwrap();
     line
 }
 

@@ -22,7 +22,7 @@ struct Truth {
     latency_ns: u64,
 }
 
-fn ask(address: &str, folder: &Path, options: &[&str]) -> Vec<Truth> {
+fn run_client(address: &str, folder: &Path, options: &[&str]) -> Vec<Truth> {
     let truth = folder.join("truth");
     let mut command = lab(&["ask", "--target", address, "--requests", "12", "--every", "4"]);
     command.args(options).arg("--truth").arg(&truth);
@@ -37,13 +37,13 @@ fn ask(address: &str, folder: &Path, options: &[&str]) -> Vec<Truth> {
 }
 
 /// Plants `cause`, and checks that every planted request took at least `least_ns`.
-fn plant(cause: &str, least_ns: u64, options: &[&str]) {
+fn check_planted_cause(cause: &str, least_ns: u64, options: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(&[&["plant", cause][..], &DELAY].concat());
-    must_be_slow(cause, least_ns, ask(&service.address(), folder.path(), options));
+    assert_planted_slow(cause, least_ns, run_client(&service.address(), folder.path(), options));
 }
 
-fn must_be_slow(cause: &str, least_ns: u64, truth: Vec<Truth>) {
+fn assert_planted_slow(cause: &str, least_ns: u64, truth: Vec<Truth>) {
     assert_eq!(truth.len(), REQUESTS);
     for request in truth {
         assert_eq!(request.planted, (request.number as usize).is_multiple_of(EVERY));
@@ -61,28 +61,28 @@ fn is_root() -> bool {
 #[test]
 fn causes_that_need_no_privileges_last_as_long_as_was_asked_for() {
     for cause in ["faults", "lock", "condition", "migrate", "stop", "hand-over", "sleep"] {
-        plant(cause, DELAY_NS, &[]);
+        check_planted_cause(cause, DELAY_NS, &[]);
     }
 }
 
 #[test]
 fn other_services_and_processes_take_as_long_as_was_asked_for() {
     for cause in ["downstream", "unix-socket", "late-answer", "no-answer", "full-pipe"] {
-        plant(cause, DELAY_NS, &[]);
+        check_planted_cause(cause, DELAY_NS, &[]);
     }
 }
 
 #[test]
 fn a_connection_that_has_no_room_takes_a_second() {
-    plant("connect", 1_000_000_000, &[]);
+    check_planted_cause("connect", 1_000_000_000, &[]);
 }
 
 #[test]
 fn a_client_reads_late_or_leaves() {
     let reads_late = |bytes| ["--read-after-ms", "10", "--receive-buffer", bytes];
-    plant("slow-reader", DELAY_NS, &reads_late("131072"));
-    plant("small-window", DELAY_NS, &reads_late("4096"));
-    plant("abandoned", DELAY_NS, &["--leave-after-ms", "10"]);
+    check_planted_cause("slow-reader", DELAY_NS, &reads_late("131072"));
+    check_planted_cause("small-window", DELAY_NS, &reads_late("4096"));
+    check_planted_cause("abandoned", DELAY_NS, &["--leave-after-ms", "10"]);
 }
 
 /// The planted response takes two round trips more than the first requests of a connection.
@@ -92,7 +92,7 @@ fn a_long_response_takes_round_trips_to_a_far_client() {
         let folder = tempfile::tempdir().unwrap();
         let service = Service::start(&[&["plant", "congestion-window"][..], &DELAY].concat());
         let address = format!("198.18.77.2:{}", service.port());
-        must_be_slow("congestion-window", 3 * DELAY_NS, ask(&address, folder.path(), &["--afresh"]));
+        assert_planted_slow("congestion-window", 3 * DELAY_NS, run_client(&address, folder.path(), &["--afresh"]));
     }
 }
 
@@ -100,7 +100,7 @@ fn a_long_response_takes_round_trips_to_a_far_client() {
 fn twins_wait_for_a_timer_together() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(&["plant", "event-loop", "--delay-ms", "10"]);
-    let truth = ask(&service.address(), folder.path(), &["--twin"]);
+    let truth = run_client(&service.address(), folder.path(), &["--twin"]);
     assert_eq!(truth.len(), REQUESTS + REQUESTS / EVERY);
     for pair in truth.windows(2).filter(|pair| pair[0].number == pair[1].number) {
         let [first, second] = pair else { panic!("two") };
@@ -111,14 +111,14 @@ fn twins_wait_for_a_timer_together() {
 
 #[test]
 fn a_lost_response_is_sent_again() {
-    plant("retransmit", DELAY_NS, &["--lose-ms", "10"]);
+    check_planted_cause("retransmit", DELAY_NS, &["--lose-ms", "10"]);
 }
 
 #[test]
 fn others_on_the_cpu_take_as_long_as_was_asked_for() {
     if is_root() {
-        plant("hog", DELAY_NS, &[]);
-        plant("real-time", DELAY_NS, &[]);
+        check_planted_cause("hog", DELAY_NS, &[]);
+        check_planted_cause("real-time", DELAY_NS, &[]);
     }
 }
 
@@ -126,8 +126,8 @@ fn others_on_the_cpu_take_as_long_as_was_asked_for() {
 #[test]
 fn groups_hold_the_service_up_and_are_gone_after_it() {
     if is_root() {
-        plant("throttle", DELAY_NS / 2, &[]);
-        plant("freeze", DELAY_NS, &[]);
+        check_planted_cause("throttle", DELAY_NS / 2, &[]);
+        check_planted_cause("freeze", DELAY_NS, &[]);
     }
 }
 
@@ -136,14 +136,14 @@ fn a_disk_and_a_lock_on_a_file_take_as_long_as_was_asked_for() {
     for cause in ["disk", "file-lock"] {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let dir: PathBuf = folder.path().to_owned();
-        plant_in(cause, &dir);
+        check_planted_cause_in(cause, &dir);
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing but the truth is left");
     }
 }
 
-fn plant_in(cause: &str, dir: &Path) {
+fn check_planted_cause_in(cause: &str, dir: &Path) {
     let service = Service::start(&["plant", cause, "--delay-ms", "10", "--dir", dir.to_str().unwrap()]);
-    let truth = ask(&service.address(), dir, &[]);
+    let truth = run_client(&service.address(), dir, &[]);
     assert!(truth.iter().all(|request| !request.planted || request.latency_ns >= DELAY_NS));
 }
 
@@ -151,5 +151,5 @@ fn plant_in(cause: &str, dir: &Path) {
 /// asserts only that planted requests are answered.
 #[test]
 fn a_response_in_two_writes_is_whole() {
-    plant("nagle", 0, &[]);
+    check_planted_cause("nagle", 0, &[]);
 }

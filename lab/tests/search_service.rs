@@ -14,7 +14,7 @@ fn write_corpus(folder: &Path) {
         let words: Vec<String> = (0..60)
             .map(|place| match place % 3 {
                 0 => common[(number + place) % common.len()].to_owned(),
-                _ => spelled((number * 7 + place * place) % 400),
+                _ => made_up_word((number * 7 + place * place) % 400),
             })
             .collect();
         words.join(" ")
@@ -24,7 +24,7 @@ fn write_corpus(folder: &Path) {
 }
 
 /// Returns a made-up word for a number.
-fn spelled(number: usize) -> String {
+fn made_up_word(number: usize) -> String {
     number.to_string().bytes().map(|digit| (digit - b'0' + b'k') as char).collect()
 }
 
@@ -44,13 +44,13 @@ impl Fixture {
     }
 
     /// Builds the index; returns the command's standard error.
-    fn index(&self) -> String {
+    fn build_index(&self) -> String {
         let (text, index) = (self.path("text"), self.path("index"));
         run_ok(lab(&["index", "--corpus-dir", &text, "--out", &index]))
     }
 
     /// Draws queries into the file `name`; returns them.
-    fn queries(&self, name: &str) -> String {
+    fn draw_queries(&self, name: &str) -> String {
         let (index, out) = (self.path("index"), self.path(name));
         let mix = ["--seed", "7", "--count", "200"];
         let mut command = lab(&["queries", "--index", &index, "--out", &out]);
@@ -61,12 +61,12 @@ impl Fixture {
 }
 
 /// Loads a service with these options for a second; returns the service and the client's result.
-fn ask_for_a_second(more: &[&str]) -> (Service, Value) {
+fn load_for_a_second(options: &[&str]) -> (Service, Value) {
     let fixture = Fixture::new();
-    fixture.index();
-    fixture.queries("queries");
+    fixture.build_index();
+    fixture.draw_queries("queries");
     let index = fixture.path("index");
-    let service = Service::start(&[&["serve", "--index", &index, "--port", "0"], more].concat());
+    let service = Service::start(&[&["serve", "--index", &index, "--port", "0"], options].concat());
     let mut load = lab(&["load", "--protocol", "search", "--target", &service.address()]);
     load.args(["--queries", &fixture.path("queries")]).args(["--json", &fixture.path("result.json")]);
     load.args(["--rate", "300", "--seconds", "1", "--warmup-seconds", "0.2", "--seed", "3"]);
@@ -76,7 +76,7 @@ fn ask_for_a_second(more: &[&str]) -> (Service, Value) {
 
 #[test]
 fn every_search_is_answered() {
-    let (_service, result) = ask_for_a_second(&[]);
+    let (_service, result) = load_for_a_second(&[]);
     let requests = result["requests"].as_u64().unwrap();
     assert!((200..400).contains(&requests), "{result}");
     assert_eq!(result["errors"], 0, "{result}");
@@ -86,7 +86,7 @@ fn every_search_is_answered() {
 
 #[test]
 fn several_threads_take_turns() {
-    let (service, result) = ask_for_a_second(&["--workers", "3"]);
+    let (service, result) = load_for_a_second(&["--workers", "3"]);
     assert!((200..400).contains(&result["requests"].as_u64().unwrap()), "{result}");
     assert_eq!(result["errors"], 0, "{result}");
     let turns = service.thread_turns();
@@ -96,22 +96,22 @@ fn several_threads_take_turns() {
 #[test]
 fn an_index_is_built_once_and_gives_the_same_queries() {
     let fixture = Fixture::new();
-    let first = fixture.index();
-    let second = fixture.index();
+    let first = fixture.build_index();
+    let second = fixture.build_index();
     assert!(first.contains("indexed 500 documents"), "{first}");
     assert!(second.contains("already"), "{second}");
 
-    let queries = fixture.queries("queries");
+    let queries = fixture.draw_queries("queries");
     assert_eq!(queries.lines().count(), 200);
     std::fs::remove_dir_all(fixture.path("index")).unwrap();
-    fixture.index();
-    assert_eq!(queries, fixture.queries("again"));
+    fixture.build_index();
+    assert_eq!(queries, fixture.draw_queries("again"));
 }
 
 #[test]
 fn service_times_are_written() {
     let fixture = Fixture::new();
-    fixture.index();
+    fixture.build_index();
     let (queries, json) = (fixture.path("queries"), fixture.path("times.json"));
     std::fs::write(&queries, "and the kernel\nor of to\nphrase the kernel\n").unwrap();
     let mut command = lab(&["service-times", "--index", &fixture.path("index")]);

@@ -29,17 +29,17 @@ impl Sibling {
         Self { at: emulation.at.clone(), emulation }
     }
 
-    fn ask(&mut self, question: &str) -> String {
+    fn query(&mut self, question: &str) -> String {
         self.emulation.ask(question)
     }
 
     fn figure(&mut self, lane: usize, key: &str) -> u64 {
-        let report: Value = serde_json::from_str(&self.ask("report")).unwrap();
+        let report: Value = serde_json::from_str(&self.query("report")).unwrap();
         report[lane][key].as_u64().unwrap_or_else(|| panic!("{key} in {report}"))
     }
 
     /// Waits until the report's figure `key` for `lane` is above 0.
-    fn wait_for(&mut self, lane: usize, key: &str) {
+    fn wait_for_figure(&mut self, lane: usize, key: &str) {
         while self.figure(lane, key) == 0 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -56,21 +56,21 @@ fn programs_lose_the_requested_time_only_beside_a_sibling() {
     let idle = sibling.figure(SERVICE, "spun_ns");
     assert_eq!(idle, 0, "before it was switched on");
 
-    assert_eq!(sibling.ask("on service:batch=1.5"), "on");
-    sibling.wait_for(SERVICE, "spun_ns");
-    sibling.wait_for(BATCH, "both_ns");
+    assert_eq!(sibling.query("on service:batch=1.5"), "on");
+    sibling.wait_for_figure(SERVICE, "spun_ns");
+    sibling.wait_for_figure(BATCH, "both_ns");
     assert_eq!(sibling.figure(BATCH, "spun_ns"), 0, "batch was not asked to lose anything");
     assert_eq!(sibling.figure(SERVICE, "taken_ns"), 0, "there is no steal emulator");
 
-    assert_eq!(sibling.ask("off"), "off");
+    assert_eq!(sibling.query("off"), "off");
     // Waits for more units: a worker that was spinning at the switch-off still adds that time to its counter.
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
     let spun_ns = sibling.figure(SERVICE, "spun_ns");
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
     assert_eq!(sibling.figure(SERVICE, "spun_ns"), spun_ns);
 
-    assert_eq!(sibling.ask("on batch:service=1.5"), "on");
-    sibling.wait_for(BATCH, "spun_ns");
+    assert_eq!(sibling.query("on batch:service=1.5"), "on");
+    sibling.wait_for_figure(BATCH, "spun_ns");
     assert_eq!(sibling.figure(SERVICE, "spun_ns"), 0, "a generation starts at 0");
 }
 
@@ -81,7 +81,7 @@ fn thief_takes_time_from_unmodified_programs() {
     let mut sibling = Sibling::start(&["--slowdown", "service:batch=2,batch:service=1.5"]);
     let workers = ["0", "1"].map(|cpu| Worker::start(folder.path(), cpu, &[]));
     for lane in [SERVICE, BATCH] {
-        sibling.wait_for(lane, "taken_ns");
+        sibling.wait_for_figure(lane, "taken_ns");
         assert_eq!(sibling.figure(lane, "spun_ns"), 0);
     }
     workers.iter().for_each(|worker| worker.wait_for_units(100));
@@ -94,17 +94,17 @@ fn killed_sibling_leaves_nothing_behind() {
     let mut sibling = Sibling::start(&["--slowdown", "service:batch=2"]);
     let with_sibling = ["--sibling", &sibling.at.clone()];
     let workers = ["0", "1"].map(|cpu| Worker::start(folder.path(), cpu, &with_sibling));
-    sibling.wait_for(SERVICE, "spun_ns");
+    sibling.wait_for_figure(SERVICE, "spun_ns");
     drop(sibling);
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
     let mut next = Sibling::start(&["--slowdown", "service:batch=2"]);
     // Only the thief of the new sibling takes time: the workers have the address of the first one, and do not spin.
-    next.wait_for(SERVICE, "taken_ns");
+    next.wait_for_figure(SERVICE, "taken_ns");
     assert_eq!(next.figure(SERVICE, "spun_ns"), 0);
 }
 
 /// Uses CPU 1 for half a second in SCHED_FIFO, and then sleeps [`NAPS`] times.
-fn real_time_naps(naps: &AtomicUsize) {
+fn run_real_time_naps(naps: &AtomicUsize) {
     // SAFETY: plain system calls on structs of this function, for the calling thread.
     let is_placed = unsafe {
         let mut cpus: libc::cpu_set_t = std::mem::zeroed();
@@ -127,10 +127,10 @@ fn hidden_switches_turn_no_stopwatch_back() {
     let began = Instant::now();
     let mut sibling = Sibling::start(&["--steal", "none", "--slowdown", "service:batch=2"]);
     let _batch = Worker::start(folder.path(), "1", &[]);
-    sibling.wait_for(BATCH, "worked_ns");
+    sibling.wait_for_figure(BATCH, "worked_ns");
     let naps = AtomicUsize::new(0);
     thread::scope(|scope| {
-        scope.spawn(|| real_time_naps(&naps));
+        scope.spawn(|| run_real_time_naps(&naps));
         let mut before_ns = 0;
         while naps.load(Ordering::Relaxed) < NAPS {
             let worked_ns = sibling.figure(BATCH, "worked_ns");
@@ -204,7 +204,7 @@ fn preloaded_program_loses_overlap_by_page_faults() {
     writer.env("LD_PRELOAD", &library).env("SIDELANE_LAB_SIBLING", &sibling.at);
     let mut writer = writer.spawn().unwrap();
     let _batch = Worker::start(folder.path(), "1", &[]);
-    sibling.wait_for(SERVICE, "spun_ns");
+    sibling.wait_for_figure(SERVICE, "spun_ns");
     let (before, spun_ns) = (faults(writer.id()), sibling.figure(SERVICE, "spun_ns"));
     while sibling.figure(SERVICE, "spun_ns") < spun_ns + 50_000_000 {
         thread::sleep(Duration::from_millis(1));

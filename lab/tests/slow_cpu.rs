@@ -30,8 +30,8 @@ fn figure(cpu: &mut Emulation, key: &str) -> u64 {
 }
 
 /// Waits until the figure `key` is at least `least`.
-fn wait_for(cpu: &mut Emulation, key: &str, least: u64) {
-    while figure(cpu, key) < least {
+fn wait_for_figure(cpu: &mut Emulation, key: &str, minimum: u64) {
+    while figure(cpu, key) < minimum {
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -47,7 +47,7 @@ fn program_loses_time_on_the_slow_cpu_only() {
     assert_eq!(figure(&mut slow, "spun_ns"), 0, "on another CPU");
 
     let worker = Worker::start(folder.path(), "1", &with_slow_cpu);
-    wait_for(&mut slow, "spun_ns", 10_000_000);
+    wait_for_figure(&mut slow, "spun_ns", 10_000_000);
     assert_eq!(figure(&mut slow, "taken_ns"), 0, "there is no steal emulator");
 
     assert_eq!(slow.ask("off"), "off");
@@ -58,7 +58,7 @@ fn program_loses_time_on_the_slow_cpu_only() {
     assert_eq!(figure(&mut slow, "spun_ns"), spun_ns);
 
     assert_eq!(slow.ask("on 0.9"), "on");
-    wait_for(&mut slow, "spun_ns", 1);
+    wait_for_figure(&mut slow, "spun_ns", 1);
     assert_eq!(report(&mut slow)["asked"], 0.9);
 }
 
@@ -99,7 +99,7 @@ fn thief_takes_time_from_unmodified_programs() {
     let folder = tempfile::tempdir().unwrap();
     let mut slow = Emulation::start(&SLOW);
     let worker = Worker::start(folder.path(), "1", &[]);
-    wait_for(&mut slow, "taken_ns", 100_000_000);
+    wait_for_figure(&mut slow, "taken_ns", 100_000_000);
     let report = report(&mut slow);
     let (worked_ns, taken_ns) = (report["worked_ns"].as_u64().unwrap(), report["taken_ns"].as_u64().unwrap());
     assert!(taken_ns < worked_ns && report["slices"].as_u64() > Some(0), "{report}");
@@ -113,13 +113,13 @@ fn a_slow_cpu_that_is_killed_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let mut slow = Emulation::start(&SLOW);
     let worker = Worker::start(folder.path(), "1", &["--sibling", &slow.at.clone()]);
-    wait_for(&mut slow, "spun_ns", 1);
+    wait_for_figure(&mut slow, "spun_ns", 1);
     drop(slow);
     // Waits for more units: the worker notices that no program stops its stopwatch any more.
     worker.wait_for_units(1_000);
     let mut next = Emulation::start(&SLOW);
     // Only the thief takes time: the worker has the address of the first emulation, and does not spin.
-    wait_for(&mut next, "taken_ns", 1);
+    wait_for_figure(&mut next, "taken_ns", 1);
     assert_eq!(figure(&mut next, "spun_ns"), 0);
 }
 

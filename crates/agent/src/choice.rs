@@ -7,28 +7,28 @@ use sidelane_policy::unmanaged::Unmanaged;
 use sidelane_policy::{Nanos, Policy};
 
 use super::config::{Kind, MachineConfig, PolicyConfig};
-use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::cpu_mask::to_cpu_mask;
 
 /// Policy of CPUs, of any kind.
 pub type AnyPolicy = Box<dyn Policy<Observation = MachineObservation, Actions = CpuActions, Reason = CpuReason>>;
 
 /// Makes the policy that the file names.
-pub fn choose(config: &PolicyConfig, here: &MachineConfig) -> AnyPolicy {
+pub fn choose(config: &PolicyConfig, machine: &MachineConfig) -> AnyPolicy {
     let floor = config.floor as usize;
     match &config.kind {
         Kind::Holmes(holmes) => {
             let config = HolmesConfig {
-                threshold: here.interference_threshold,
+                threshold: machine.interference_threshold,
                 calm_ns: holmes.calm_time.as_nanos() as Nanos,
-                reserved: mask(&here.reserved),
+                reserved: to_cpu_mask(&machine.reserved),
                 busy_most: holmes.reserved_busy,
                 floor,
                 ..HolmesConfig::default()
             };
-            Box::new(Holmes::new(config, here.cores.clone()))
+            Box::new(Holmes::new(config, machine.cores.clone()))
         }
         Kind::PerfIso { idle } => {
-            let buffer = idle.of(here.online.len());
+            let buffer = idle.cpu_count(machine.online.len());
             Box::new(PerfIso::new(PerfIsoConfig { buffer, floor, ..PerfIsoConfig::default() }))
         }
         Kind::Unmanaged => Box::new(Unmanaged::default()),

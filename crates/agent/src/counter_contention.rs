@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use sidelane_policy::Nanos;
-use sidelane_tracker::interference::Counted;
+use sidelane_tracker::interference::InterferenceCounts;
 
 /// Share of time below which there is no note, in percent.
 const WORTH_A_NOTE: u64 = 1;
@@ -26,14 +26,18 @@ pub struct CounterContention {
 #[derive(Clone, Copy, Debug)]
 struct Before {
     at_ns: Nanos,
-    counted: Counted,
+    counted: InterferenceCounts,
 }
 
 impl CounterContention {
     /// Takes in the counts of each CPU so far. If a note is due, returns a CPU and the share of time, in percent, in
     /// which other programs had its counters.
-    pub fn look(&mut self, now_ns: Nanos, cpus: impl Iterator<Item = (u32, Counted)>) -> Option<(u32, u64)> {
-        let shares = cpus.filter_map(|(cpu, counted)| Some((cpu, self.share(cpu, now_ns, counted)?)));
+    pub fn observe_counts(
+        &mut self,
+        now_ns: Nanos,
+        cpus: impl Iterator<Item = (u32, InterferenceCounts)>,
+    ) -> Option<(u32, u64)> {
+        let shares = cpus.filter_map(|(cpu, counted)| Some((cpu, self.contended_percent(cpu, now_ns, counted)?)));
         let (cpu, percent) = shares.collect::<Vec<_>>().into_iter().max_by_key(|(_, percent)| *percent)?;
         let least = self.told.map_or(WORTH_A_NOTE, |told| told + WORTH_ANOTHER);
         (percent >= least).then(|| {
@@ -44,7 +48,7 @@ impl CounterContention {
 
     /// Returns the share since the last new values. Counters are read when a service comes or goes; in between nothing
     /// is known.
-    fn share(&mut self, cpu: u32, now_ns: Nanos, counted: Counted) -> Option<u64> {
+    fn contended_percent(&mut self, cpu: u32, now_ns: Nanos, counted: InterferenceCounts) -> Option<u64> {
         let now = Before { at_ns: now_ns, counted };
         let before = *self.cpus.entry(cpu).or_insert(now);
         if before.counted.reads == counted.reads {
@@ -60,14 +64,14 @@ impl CounterContention {
 mod tests {
     use super::*;
 
-    fn counted(reads: u64, away_ns: u64) -> Counted {
-        Counted { reads, away_ns, ..Counted::default() }
+    fn counted(reads: u64, away_ns: u64) -> InterferenceCounts {
+        InterferenceCounts { reads, away_ns, ..InterferenceCounts::default() }
     }
 
     #[test]
     fn share_of_lost_time_is_reported_again_after_a_rise() {
         let mut contention = CounterContention::default();
-        let mut look = |now_ns, away_ns| contention.look(now_ns, [(3, counted(now_ns, away_ns))].into_iter());
+        let mut look = |now_ns, away_ns| contention.observe_counts(now_ns, [(3, counted(now_ns, away_ns))].into_iter());
         assert_eq!(look(1_000, 0), None, "the first look only begins");
         assert_eq!(look(2_000, 9), None, "under 1 %");
         assert_eq!(look(3_000, 409), Some((3, 40)));
@@ -78,15 +82,18 @@ mod tests {
     #[test]
     fn share_spans_the_time_since_the_last_read() {
         let mut contention = CounterContention::default();
-        assert_eq!(contention.look(1_000, [(0, counted(1, 0))].into_iter()), None);
-        assert_eq!(contention.look(9_000, [(0, counted(1, 0))].into_iter()), None);
-        assert_eq!(contention.look(11_000, [(0, counted(2, 1_000))].into_iter()), Some((0, 10)));
+        assert_eq!(contention.observe_counts(1_000, [(0, counted(1, 0))].into_iter()), None);
+        assert_eq!(contention.observe_counts(9_000, [(0, counted(1, 0))].into_iter()), None);
+        assert_eq!(contention.observe_counts(11_000, [(0, counted(2, 1_000))].into_iter()), Some((0, 10)));
     }
 
     #[test]
     fn cpu_with_the_largest_share_is_reported() {
         let mut contention = CounterContention::default();
-        contention.look(0, [(0, counted(1, 0)), (1, counted(1, 0))].into_iter());
-        assert_eq!(contention.look(100, [(0, counted(2, 5)), (1, counted(2, 30))].into_iter()), Some((1, 30)));
+        contention.observe_counts(0, [(0, counted(1, 0)), (1, counted(1, 0))].into_iter());
+        assert_eq!(
+            contention.observe_counts(100, [(0, counted(2, 5)), (1, counted(2, 30))].into_iter()),
+            Some((1, 30))
+        );
     }
 }

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 use sidelane_host::clock::now_ns;
 use sidelane_host::eventfd::EventFd;
-use sidelane_requests::search::{Answer, Question, Search};
+use sidelane_requests::search::{Search, SearchAnswer, SearchQuery};
 
 use super::config::Config;
 use super::discover::{Birthplace, Changes, Container, ContainerId, DiscoveryProblem, Finder, FoundService, ServiceId};
@@ -30,7 +30,7 @@ pub enum Report {
     /// First scan after another file was read, with all services and containers.
     Reloaded(Box<Reloaded>),
     /// Place where requests of a service can be seen.
-    Requests(Answer),
+    Requests(SearchAnswer),
 }
 
 /// Result of a scan of the machine.
@@ -58,7 +58,7 @@ pub struct Reloaded {
 struct Orders {
     looks: bool,
     reload: Option<Box<Config>>,
-    questions: Option<Vec<Question>>,
+    questions: Option<Vec<SearchQuery>>,
     held: Vec<ContainerId>,
     ends: bool,
 }
@@ -113,7 +113,7 @@ impl Helper {
     ///
     /// # Errors
     /// If the helper has ended by itself: the agent would see no changes any more.
-    pub fn look(&self) -> Result<()> {
+    pub fn order_scan(&self) -> Result<()> {
         ensure!(
             self.thread.as_ref().is_some_and(|thread| !thread.is_finished()),
             "the thread that finds services ended early; restart the agent, and report its last messages"
@@ -123,12 +123,12 @@ impl Helper {
     }
 
     /// Orders a search for the places where requests of these services can be seen. It replaces earlier searches.
-    pub fn ask(&self, questions: Vec<Question>) {
+    pub fn order_request_search(&self, questions: Vec<SearchQuery>) {
         self.order(|orders| orders.questions = Some(questions));
     }
 
     /// Tells the helper that a container is managed.
-    pub fn note_held(&self, id: &ContainerId) {
+    pub fn note_managed(&self, id: &ContainerId) {
         self.order(|orders| orders.held.push(id.clone()));
     }
 
@@ -147,8 +147,8 @@ impl Helper {
     ///
     /// # Errors
     /// If the helper has ended by itself.
-    pub fn next_report(&self, within: Duration) -> Result<Option<Report>> {
-        match self.reports.recv_timeout(within) {
+    pub fn next_report(&self, timeout: Duration) -> Result<Option<Report>> {
+        match self.reports.recv_timeout(timeout) {
             Ok(report) => Ok(Some(report)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(error) => Err(error).context("the thread that finds services ended early"),
@@ -191,15 +191,15 @@ impl Worker {
             if orders.ends {
                 return;
             }
-            orders.held.iter().for_each(|id| self.finder.note_held(id));
+            orders.held.iter().for_each(|id| self.finder.note_managed(id));
             if let Some(config) = &orders.reload {
                 self.reload(config);
             } else if groups_changed || orders.looks {
-                self.look();
+                self.scan_and_report();
             }
             if let Some(questions) = orders.questions {
                 let Self { search, reports, reported, .. } = &mut self;
-                search.answer(questions, |answer| tell(reports, reported, Report::Requests(answer)));
+                search.run_due_searches(questions, |answer| send_report(reports, reported, Report::Requests(answer)));
             }
         }
     }
@@ -217,31 +217,35 @@ impl Worker {
         Ok(groups_changed)
     }
 
-    fn look(&mut self) {
+    fn scan_and_report(&mut self) {
         let told = std::mem::take(&mut self.told);
-        let looked = self.looked();
+        let looked = self.scan();
         if !looked.changes.is_empty() || self.told != told {
-            tell(&self.reports, &self.reported, Report::Looked(Box::new(looked)));
+            send_report(&self.reports, &self.reported, Report::Looked(Box::new(looked)));
         }
     }
 
-    fn looked(&mut self) -> MachineScan {
-        let changes = self.finder.look(now_ns());
-        let (lacks, birthplaces) = (self.finder.lacks(), self.finder.birthplaces().to_vec());
+    fn scan(&mut self) -> MachineScan {
+        let changes = self.finder.scan(now_ns());
+        let (lacks, birthplaces) = (self.finder.problems(), self.finder.birthplaces().to_vec());
         self.told = (lacks.clone(), birthplaces.clone());
         MachineScan { changes, lacks, birthplaces }
     }
 
     fn reload(&mut self, config: &Config) {
         self.finder.reload(config);
-        let looked = self.looked();
+        let looked = self.scan();
         let services = self.finder.services().map(|service| (service.id, service.clone())).collect();
         let containers = self.finder.containers().map(|container| (container.id.clone(), container.clone())).collect();
-        tell(&self.reports, &self.reported, Report::Reloaded(Box::new(Reloaded { looked, services, containers })));
+        send_report(
+            &self.reports,
+            &self.reported,
+            Report::Reloaded(Box::new(Reloaded { looked, services, containers })),
+        );
     }
 }
 
-fn tell(reports: &Sender<Report>, reported: &EventFd, report: Report) {
+fn send_report(reports: &Sender<Report>, reported: &EventFd, report: Report) {
     // The agent may have ended, so a report may have no receiver.
     if reports.send(report).is_ok() {
         reported.notify();

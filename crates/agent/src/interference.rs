@@ -35,18 +35,21 @@ pub enum InterferenceSource {
 
 impl InterferenceSource {
     /// Starts the source that the file asks for on this machine. The tracker must be loaded for this source.
-    pub fn start(here: &MachineConfig, is_needed: bool, tracker: &Tracker) -> Result<Self> {
-        match &here.source {
+    pub fn start(machine: &MachineConfig, is_needed: bool, tracker: &Tracker) -> Result<Self> {
+        match &machine.source {
             _ if !is_needed => Ok(Self::None),
-            ActiveSource::Latency => Ok(Self::Latency(Box::new(LatencyRise::new(here.cores.clone())))),
+            ActiveSource::Latency => Ok(Self::Latency(Box::new(LatencyRise::new(machine.cores.clone())))),
             ActiveSource::Counters(formula) => {
-                let opened = Interference::open(formula, &here.online, tracker);
+                let opened = Interference::open(formula, &machine.online, tracker);
                 let opened = opened.context(
                     "cannot count interference with hardware counters; write source = \
                                              \"latency\" in [metric]",
                 )?;
-                let counters =
-                    OpenCounters { open: opened, cpus: here.online.clone(), contention: CounterContention::default() };
+                let counters = OpenCounters {
+                    open: opened,
+                    cpus: machine.online.clone(),
+                    contention: CounterContention::default(),
+                };
                 Ok(Self::Counters(Box::new(counters)))
             }
             ActiveSource::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
@@ -54,23 +57,23 @@ impl InterferenceSource {
     }
 
     /// Starts the source on a tracker that runs already, and was loaded for a policy that does not use interference.
-    pub fn start_late(here: &MachineConfig, tracker: &Tracker) -> Result<Self> {
+    pub fn start_late(machine: &MachineConfig, tracker: &Tracker) -> Result<Self> {
         let purpose = tracker.purpose();
-        let is_loaded = match &here.source {
+        let is_loaded = match &machine.source {
             ActiveSource::Latency => purpose.has_requests(),
             ActiveSource::Counters(_) => purpose.has_interference(),
             ActiveSource::Replay(_) => true,
         };
         ensure!(is_loaded, "cannot change to a policy that needs interference while the agent runs; restart the agent");
-        Self::start(here, true, tracker)
+        Self::start(machine, true, tracker)
     }
 
     /// Sets the CPUs `beside_batch` that are watched closely. On these, counters are read each `tick` while a service
     /// runs on, and a value that reaches `threshold` is reported at once. On other CPUs there is no batch to move, and
     /// the next check reads the peak.
-    pub fn watch_closely(&self, all: &CpuSet, beside_batch: &CpuMask, tick: Duration, threshold: f64) {
+    pub fn watch_closely(&self, all_cpus: &CpuSet, beside_batch: &CpuMask, tick: Duration, threshold: f64) {
         let Self::Counters(counters) = self else { return };
-        for cpu in all {
+        for cpu in all_cpus {
             let is_beside = beside_batch.contains(cpu as usize);
             counters.open.set_tick(cpu, is_beside.then_some(tick));
             counters.open.set_threshold(cpu, is_beside.then_some(threshold));
@@ -78,18 +81,18 @@ impl InterferenceSource {
     }
 
     /// Opens counters on CPUs that have come online. Counters that were open on them before do not count any more.
-    pub fn count_on(&mut self, came: &CpuSet) -> Result<()> {
+    pub fn open_counters(&mut self, cpus: &CpuSet) -> Result<()> {
         let Self::Counters(counters) = self else { return Ok(()) };
-        for cpu in came {
-            let opened = counters.open.open_again(cpu);
+        for cpu in cpus {
+            let opened = counters.open.reopen_cpu(cpu);
             opened.with_context(|| format!("cannot count interference on CPU {cpu}, which came online"))?;
         }
-        counters.cpus = counters.cpus.union(came);
+        counters.cpus = counters.cpus.union(cpus);
         Ok(())
     }
 
     /// Sets the cores by which a rise in latency is measured.
-    pub fn has_cores(&mut self, cores: &CoreTopology) {
+    pub fn set_cores(&mut self, cores: &CoreTopology) {
         if let Self::Latency(rise) = self {
             rise.cores = cores.clone();
         }
@@ -117,9 +120,9 @@ impl InterferenceSource {
     }
 
     /// Takes in the values of the source that are due.
-    pub fn follow(&mut self, now_ns: Nanos) {
+    pub fn take_due_values(&mut self, now_ns: Nanos) {
         if let Self::Replay(replayed) = self {
-            replayed.follow(now_ns);
+            replayed.take_due_values(now_ns);
         }
     }
 
@@ -127,7 +130,7 @@ impl InterferenceSource {
     pub fn read(&self, cpu: u32) -> Option<f64> {
         match self {
             Self::None => None,
-            Self::Counters(counters) => counters.open.read(cpu),
+            Self::Counters(counters) => counters.open.current_value(cpu),
             Self::Latency(rise) => rise.values.get(cpu as usize).copied().flatten(),
             Self::Replay(replayed) => replayed.values.get(cpu as usize).copied().flatten().map(|(_, value)| value),
         }
@@ -150,15 +153,15 @@ impl InterferenceSource {
     }
 
     /// Returns whether an interference event came that was not answered.
-    pub fn has_rung(&self) -> bool {
-        matches!(self, Self::Counters(counters) if counters.open.has_rung())
+    pub fn has_event(&self) -> bool {
+        matches!(self, Self::Counters(counters) if counters.open.has_pending_crossing())
     }
 
     /// Answers the event. Returns when a value first reached its threshold since the last answer, if one did.
-    pub fn answer(&mut self) -> Option<Nanos> {
+    pub fn acknowledge_event(&mut self) -> Option<Nanos> {
         let Self::Counters(counters) = self else { return None };
         let mut onset_ns = None;
-        counters.open.answer(|crossing| {
+        counters.open.report_crossings(|crossing| {
             if crossing.above {
                 onset_ns = Some(onset_ns.map_or(crossing.at_ns, |other: Nanos| other.min(crossing.at_ns)));
             }
@@ -167,10 +170,10 @@ impl InterferenceSource {
     }
 
     /// Returns a CPU on which other programs have the counters, and their share of time in percent, if a note is due.
-    pub fn shared(&mut self, now_ns: Nanos) -> Option<(u32, u64)> {
+    pub fn shared_counters(&mut self, now_ns: Nanos) -> Option<(u32, u64)> {
         let Self::Counters(counters) = self else { return None };
         let OpenCounters { open, cpus, contention } = &mut **counters;
-        contention.look(now_ns, cpus.iter().map(|cpu| (cpu, open.counted(cpu))))
+        contention.observe_counts(now_ns, cpus.iter().map(|cpu| (cpu, open.counts(cpu))))
     }
 
     /// Returns whether the source needs to see requests.
@@ -202,7 +205,7 @@ impl Replayed {
         Ok(Self { file: file.to_owned(), replay, began_ns: now_ns(), values })
     }
 
-    fn follow(&mut self, now_ns: Nanos) {
+    fn take_due_values(&mut self, now_ns: Nanos) {
         let (values, began_ns) = (&mut self.values, self.began_ns);
         self.replay.advance(now_ns.saturating_sub(began_ns), |recorded| {
             values[recorded.cpu as usize] = Some((now_ns, recorded.value));
@@ -227,7 +230,7 @@ impl LatencyRise {
     }
 
     /// Takes in the request times of the services in the time span `span`.
-    pub fn note(&mut self, span: &Span, tracked: &Tracked) {
+    pub fn add_span(&mut self, span: &Span, tracked: &Tracked) {
         self.values.fill(None);
         self.services.retain(|(number, _)| {
             tracked.services.iter().any(|(_, served)| served.tracked.tracking.number().get() == *number)
@@ -235,25 +238,25 @@ impl LatencyRise {
         for (_, served) in tracked.services.iter() {
             let (number, identity) = (served.tracked.tracking.number().get(), served.tracked.tracking.identity());
             let ran_on = span.ran_on(identity);
-            let ran_ns = |cpu: usize| span.of(cpu).map_or(0, |shares| shares.of(identity));
-            let batch = |cpu: usize| span.of(cpu).map_or(0.0, |shares| span.share(shares.batch_ns()));
-            let batch = BatchShares::of(&self.cores, &ran_on, ran_ns, batch);
-            let inflation = self.of(number);
+            let ran_ns = |cpu: usize| span.shares_on(cpu).map_or(0, |shares| shares.cpu_time_ns(identity));
+            let batch = |cpu: usize| span.shares_on(cpu).map_or(0.0, |shares| span.share(shares.batch_ns()));
+            let batch = BatchShares::around_service(&self.cores, &ran_on, ran_ns, batch);
+            let inflation = self.inflation_of(number);
             match ran_on.is_empty() {
-                true => inflation.rest(),
-                false => inflation.note(served.figures.recent.server, batch),
+                true => inflation.reset(),
+                false => inflation.record_requests(served.figures.recent.server, batch),
             }
             let value = inflation.value();
-            ran_on.iter().for_each(|cpu| self.values[cpu] = most(self.values[cpu], value));
+            ran_on.iter().for_each(|cpu| self.values[cpu] = max_known(self.values[cpu], value));
         }
     }
 
     /// Returns why the rise in latency of a service is unknown, if it has been unknown for many requests.
-    pub fn silence(&self, number: u32) -> Option<Inconclusive> {
-        self.services.iter().find(|(other, _)| *other == number)?.1.silence()
+    pub fn why_unknown(&self, number: u32) -> Option<Inconclusive> {
+        self.services.iter().find(|(other, _)| *other == number)?.1.inconclusive_reason()
     }
 
-    fn of(&mut self, number: u32) -> &mut Inflation {
+    fn inflation_of(&mut self, number: u32) -> &mut Inflation {
         let known = self.services.iter().position(|(other, _)| *other == number);
         let at = known.unwrap_or_else(|| {
             self.services.push((number, Inflation::default()));
@@ -264,6 +267,6 @@ impl LatencyRise {
 }
 
 /// Returns the higher of two values, each of which may be unknown.
-fn most(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    one.into_iter().chain(other).reduce(f64::max)
+fn max_known(first: Option<f64>, second: Option<f64>) -> Option<f64> {
+    first.into_iter().chain(second).reduce(f64::max)
 }

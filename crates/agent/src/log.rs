@@ -7,7 +7,7 @@ use sidelane_policy::cpus::{CpuAction, CpuReason, MachineObservation};
 
 use super::tracked::Tracked;
 use sidelane_diagnostics::audit::{Audit, Line};
-use sidelane_rollback::cpu_mask::set;
+use sidelane_rollback::cpu_mask::to_cpu_set;
 
 /// Writer of the agent's decisions on CPUs.
 pub type CpuAudit = Audit<CpuLine>;
@@ -42,8 +42,8 @@ pub struct LoggedObservation {
 
 impl LoggedObservation {
     /// Returns the values of an observation that are logged.
-    pub fn of(seen: &MachineObservation, threshold: Option<f64>) -> Self {
-        let online = || seen.cpus.iter().enumerate().filter(|(_, cpu)| cpu.online);
+    pub fn from_observation(observation: &MachineObservation, threshold: Option<f64>) -> Self {
+        let online = || observation.cpus.iter().enumerate().filter(|(_, cpu)| cpu.online);
         let most = online().filter_map(|(number, cpu)| Some((cpu.interference?, number as u32)));
         Self {
             interference: most.max_by(|one, other| one.0.total_cmp(&other.0)),
@@ -73,7 +73,7 @@ impl Line for CpuLine {
     fn fields(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         let mut put = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
-        let (whom, word, cpus) = in_words(self.action);
+        let (whom, word, cpus) = describe_action(self.action);
         put(whom, json!(&*self.name));
         put("action", json!(word));
         cpus.into_iter().for_each(|cpus| put("cpus", json!(cpus)));
@@ -84,7 +84,7 @@ impl Line for CpuLine {
 }
 
 /// Returns the kind of the action's target, a word for the action, and the CPUs if the action has any.
-pub fn in_words(action: CpuAction) -> (&'static str, &'static str, Option<String>) {
+pub fn describe_action(action: CpuAction) -> (&'static str, &'static str, Option<String>) {
     match action {
         CpuAction::Confine { cpus, .. } => ("container", "confine", Some(cpus.to_string())),
         CpuAction::Pause { .. } => ("container", "pause", None),
@@ -95,9 +95,9 @@ pub fn in_words(action: CpuAction) -> (&'static str, &'static str, Option<String
 /// Returns the action as a sentence; `name` is its target.
 pub fn sentence(action: CpuAction, name: &str) -> String {
     match action {
-        CpuAction::Confine { cpus, .. } => format!("run {name} on CPUs {}", set(&cpus)),
+        CpuAction::Confine { cpus, .. } => format!("run {name} on CPUs {}", to_cpu_set(&cpus)),
         CpuAction::Pause { .. } => format!("pause {name}"),
-        CpuAction::Place { cpus, .. } => format!("place {name} on CPUs {}", set(&cpus)),
+        CpuAction::Place { cpus, .. } => format!("place {name} on CPUs {}", to_cpu_set(&cpus)),
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
         seen.cpus[3] = CpuObservation { online: true, busy: 1.0, serving: 0.5, interference: Some(41.5) };
         let cpus: CpuMask = [1, 2].into_iter().collect();
         let action = CpuAction::Confine { container: 7, cpus };
-        let seen = LoggedObservation::of(&seen, Some(40.0));
+        let seen = LoggedObservation::from_observation(&seen, Some(40.0));
         let line = CpuLine { action, name: "/batch/a".into(), why: CpuReason::Interference, seen };
         let told = Value::Object(line.fields());
         let expected = json!({

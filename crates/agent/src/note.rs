@@ -116,8 +116,8 @@ diagnostics! {
 
 impl AgentNote {
     /// Returns the note on why interference with a service is unknown.
-    pub(crate) fn of_silence(silence: Inconclusive, service: String) -> Self {
-        match silence {
+    pub(crate) fn unknown_interference(reason: Inconclusive, service: String) -> Self {
+        match reason {
             Inconclusive::NoSiblings => Self::InterferenceWithoutSiblings { service },
             Inconclusive::NoBaseline => Self::InterferenceWithoutBaseline { service },
             Inconclusive::Between => Self::InterferenceBetween { service },
@@ -125,7 +125,7 @@ impl AgentNote {
     }
 
     /// Returns whether the note gives the reason why interference with a service is unknown.
-    pub(crate) fn is_of_silence(&self) -> bool {
+    pub(crate) fn is_unknown_interference(&self) -> bool {
         matches!(
             self,
             Self::InterferenceWithoutSiblings { .. }
@@ -136,19 +136,19 @@ impl AgentNote {
 }
 
 /// Returns whether `note` is about the agent's service `of`, so that it is removed with this service.
-pub(crate) fn is_of_service(note: &Note, of: &str) -> bool {
+pub(crate) fn is_about_service(note: &Note, name: &str) -> bool {
     let is_own = |note: &AgentNote| match note {
-        AgentNote::InterferenceUnknown { service, .. } | AgentNote::NoLaneBeside { service, .. } => service == of,
-        AgentNote::NotPlaced { service, .. } | AgentNote::LanesLentAsBefore { service } => service == of,
+        AgentNote::InterferenceUnknown { service, .. } | AgentNote::NoLaneBeside { service, .. } => service == name,
+        AgentNote::NotPlaced { service, .. } | AgentNote::LanesLentAsBefore { service } => service == name,
         _ => false,
     };
-    note.is(is_own)
-        || note.is(|note: &LaneNote| note.is_of_idle_threshold(of) || note.is_unknown_cost_of(of))
-        || note.is(|note| matches!(note, RequestNote::OtherSockets { service, .. } if service == of))
+    note.matches(is_own)
+        || note.matches(|note: &LaneNote| note.is_about_idle_threshold(name) || note.is_unknown_cost_of(name))
+        || note.matches(|note| matches!(note, RequestNote::OtherSockets { service, .. } if service == name))
 }
 
 /// Returns whether `note` reports that the requests of the service `of` cannot be seen.
-pub(crate) fn is_of_unseen_requests(note: &Note, of: &str) -> bool {
-    note.is(|note| matches!(note, AgentNote::InterferenceUnknown { service, .. } if service == of))
-        || note.is(|note: &LaneNote| note.is_unknown_cost_of(of))
+pub(crate) fn is_about_unseen_requests(note: &Note, name: &str) -> bool {
+    note.matches(|note| matches!(note, AgentNote::InterferenceUnknown { service, .. } if service == name))
+        || note.matches(|note: &LaneNote| note.is_unknown_cost_of(name))
 }

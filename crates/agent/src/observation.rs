@@ -21,14 +21,14 @@ pub struct Span {
 
 impl Span {
     /// Returns the CPU times on the CPU; `None` if they are unknown.
-    pub fn of(&self, cpu: usize) -> Option<&Shares> {
+    pub fn shares_on(&self, cpu: usize) -> Option<&Shares> {
         self.cpus.get(cpu)?.as_ref()
     }
 
     /// Takes in the sample of a CPU. A CPU that could not be read keeps its old values, and its next sample covers the
     /// time of both.
-    fn take_in(&mut self, cpu: usize, now: Option<Shares>, before: &mut Option<Shares>) {
-        let Some(now) = now else { return };
+    fn update_cpu(&mut self, cpu: usize, sample: Option<Shares>, before: &mut Option<Shares>) {
+        let Some(now) = sample else { return };
         if let Some(before) = before.replace(now) {
             self.cpus[cpu] = Some(now.since(&before));
         }
@@ -41,7 +41,7 @@ impl Span {
 
     /// Returns the CPU time of tasks with this identity, on all CPUs.
     pub fn ran_ns(&self, identity: Identity) -> Nanos {
-        self.cpus.iter().flatten().map(|shares| shares.of(identity)).sum()
+        self.cpus.iter().flatten().map(|shares| shares.cpu_time_ns(identity)).sum()
     }
 
     /// Returns the CPU time of all batch, on all CPUs.
@@ -51,7 +51,7 @@ impl Span {
 
     /// Returns the CPUs on which a task with this identity ran.
     pub fn ran_on(&self, identity: Identity) -> CpuMask {
-        let ran = |cpu: &usize| self.of(*cpu).is_some_and(|shares| shares.of(identity) > 0);
+        let ran = |cpu: &usize| self.shares_on(*cpu).is_some_and(|shares| shares.cpu_time_ns(identity) > 0);
         (0..self.cpus.len().min(MAX_CPUS)).filter(ran).collect()
     }
 }
@@ -66,21 +66,21 @@ pub struct Sampler {
 
 impl Sampler {
     /// Takes a sample of all CPUs, and returns the span since the last sample.
-    pub fn look(&mut self, memory: &LaneMemory, now_ns: Nanos) -> &Span {
+    pub fn sample(&mut self, memory: &LaneMemory, now_ns: Nanos) -> &Span {
         let count = memory.cpu_count();
         self.before.resize(count, None);
         self.span.cpus.resize(count, None);
         self.span.length_ns = now_ns.saturating_sub(self.looked_ns);
         for cpu in 0..count {
             let now = memory.shares(cpu as u32).read(now_ns);
-            self.span.take_in(cpu, now, &mut self.before[cpu]);
+            self.span.update_cpu(cpu, now, &mut self.before[cpu]);
         }
         self.looked_ns = now_ns;
         &self.span
     }
 
     /// Returns the CPU times on the CPU since the kernel program began to count; `None` if they are unknown.
-    pub fn total(&self, cpu: usize) -> Option<&Shares> {
+    pub fn total_shares(&self, cpu: usize) -> Option<&Shares> {
         self.before.get(cpu)?.as_ref()
     }
 
@@ -93,37 +93,37 @@ impl Sampler {
 /// Fills the input of a policy. `usable` are the CPUs that are online and claimed by the agent, without the lanes from
 /// which batch is evicted. `closed` are the CPUs of these lanes' cores.
 pub fn fill(
-    seen: &mut MachineObservation,
+    observation: &mut MachineObservation,
     span: &Span,
     tracked: &Tracked,
     usable: &CpuSet,
-    closed: &CpuMask,
+    closed_cpus: &CpuMask,
     interference: impl Fn(u32) -> Option<f64>,
 ) {
     // CPUs with numbers that this machine cannot have are left out.
-    seen.cpus.iter_mut().take(span.cpus.len()).enumerate().for_each(|(cpu, out)| {
+    observation.cpus.iter_mut().take(span.cpus.len()).enumerate().for_each(|(cpu, out)| {
         let online = usable.contains(cpu as u32);
         *out = if online { look_at(span, cpu, interference(cpu as u32)) } else { CpuObservation::default() };
     });
-    seen.services.iter_mut().enumerate().for_each(|(place, out)| {
+    observation.services.iter_mut().enumerate().for_each(|(place, out)| {
         *out = tracked.services.get(place).map(|served| ServiceObservation {
             allowed: served.allowed,
             ran_on: span.ran_on(served.tracked.tracking.identity()),
             may_be_placed: served.found.settings.may_be_placed,
         });
     });
-    seen.containers.iter_mut().enumerate().for_each(|(place, out)| {
+    observation.containers.iter_mut().enumerate().for_each(|(place, out)| {
         *out = tracked.containers.get(place).filter(|contained| !contained.allowed.is_empty()).map(|contained| {
             let (wanted, priority) = (contained.container.cpu_demand.cpus, contained.container.priority);
-            let as_found = contained.allowed.and(closed).is_empty();
-            let (allowed, can_pause) = (contained.allowed.without(closed), contained.can_pause);
+            let as_found = contained.allowed.and(closed_cpus).is_empty();
+            let (allowed, can_pause) = (contained.allowed.without(closed_cpus), contained.can_pause);
             ContainerObservation { allowed, as_found, can_pause, wanted, priority }
         });
     });
 }
 
 fn look_at(span: &Span, cpu: usize, interference: Option<f64>) -> CpuObservation {
-    let Some(shares) = span.of(cpu) else {
+    let Some(shares) = span.shares_on(cpu) else {
         return CpuObservation { online: true, interference, ..CpuObservation::default() };
     };
     // Shares refer to the time that was counted on this CPU, because its last sample may be older than those of other
@@ -149,14 +149,14 @@ mod tests {
     fn unreadable_cpu_keeps_its_values_and_loses_no_time() {
         let mut span = Span { length_ns: 100, cpus: vec![None] };
         let mut before = None;
-        span.take_in(0, Some(idle(1_000)), &mut before);
-        assert_eq!(span.of(0), None, "the first look only begins");
-        span.take_in(0, Some(idle(1_100)), &mut before);
-        assert_eq!(span.of(0), Some(&idle(100)));
-        span.take_in(0, None, &mut before);
-        assert_eq!(span.of(0), Some(&idle(100)));
-        span.take_in(0, Some(idle(1_300)), &mut before);
-        assert_eq!(span.of(0), Some(&idle(200)));
+        span.update_cpu(0, Some(idle(1_000)), &mut before);
+        assert_eq!(span.shares_on(0), None, "the first look only begins");
+        span.update_cpu(0, Some(idle(1_100)), &mut before);
+        assert_eq!(span.shares_on(0), Some(&idle(100)));
+        span.update_cpu(0, None, &mut before);
+        assert_eq!(span.shares_on(0), Some(&idle(100)));
+        span.update_cpu(0, Some(idle(1_300)), &mut before);
+        assert_eq!(span.shares_on(0), Some(&idle(200)));
         assert_eq!(look_at(&span, 0, None).busy, 0.0);
     }
 }

@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Thing that can have an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Thing {
+pub enum Resource {
     /// CPU that batch may be given.
     Cpu(u32),
     /// Cgroup of batch, by the kernel's path.
@@ -32,7 +32,7 @@ pub enum Thing {
     Service(String),
 }
 
-impl fmt::Display for Thing {
+impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu(cpu) => write!(f, "CPU {cpu}"),
@@ -68,7 +68,7 @@ impl fmt::Display for Owner {
 #[error("{thing} is managed by {owner} already")]
 pub struct OwnedElsewhere {
     /// Thing that was requested.
-    pub thing: Thing,
+    pub thing: Resource,
     /// Owner of the thing.
     pub owner: Owner,
 }
@@ -76,7 +76,7 @@ pub struct OwnedElsewhere {
 /// Table of owners, with the claims of the CPUs.
 #[derive(Debug, Default)]
 pub struct Owners {
-    table: BTreeMap<Thing, Owner>,
+    table: BTreeMap<Resource, Owner>,
     claims: BTreeMap<u32, Claim>,
 }
 
@@ -85,38 +85,38 @@ impl Owners {
     ///
     /// # Errors
     /// If the thing has another owner.
-    pub fn take(&mut self, thing: Thing, owner: Owner) -> Result<(), OwnedElsewhere> {
-        match self.table.get(&thing) {
-            Some(other) if *other != owner => Err(OwnedElsewhere { thing, owner: other.clone() }),
+    pub fn assign(&mut self, resource: Resource, owner: Owner) -> Result<(), OwnedElsewhere> {
+        match self.table.get(&resource) {
+            Some(other) if *other != owner => Err(OwnedElsewhere { thing: resource, owner: other.clone() }),
             _ => {
-                self.table.insert(thing, owner);
+                self.table.insert(resource, owner);
                 Ok(())
             }
         }
     }
 
     /// Passes the thing from its owner to another one.
-    pub fn pass_on(&mut self, thing: &Thing, from: &Owner, to: Owner) -> Result<(), OwnedElsewhere> {
-        match self.table.get_mut(thing) {
+    pub fn pass_on(&mut self, resource: &Resource, from: &Owner, to: Owner) -> Result<(), OwnedElsewhere> {
+        match self.table.get_mut(resource) {
             Some(owner) if owner == from => *owner = to,
-            Some(owner) => return Err(OwnedElsewhere { thing: thing.clone(), owner: owner.clone() }),
-            None => drop(self.table.insert(thing.clone(), to)),
+            Some(owner) => return Err(OwnedElsewhere { thing: resource.clone(), owner: owner.clone() }),
+            None => drop(self.table.insert(resource.clone(), to)),
         }
         Ok(())
     }
 
     /// Frees the thing, so that it has no owner.
-    pub fn free(&mut self, thing: &Thing) {
-        self.table.remove(thing);
+    pub fn free(&mut self, resource: &Resource) {
+        self.table.remove(resource);
     }
 
     /// Returns the owner of the thing; `None` if it has none.
-    pub fn of(&self, thing: &Thing) -> Option<&Owner> {
-        self.table.get(thing)
+    pub fn owner_of(&self, resource: &Resource) -> Option<&Owner> {
+        self.table.get(resource)
     }
 
     /// Returns all things with their owners.
-    pub fn iter(&self) -> impl Iterator<Item = (&Thing, &Owner)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Resource, &Owner)> {
         self.table.iter()
     }
 
@@ -130,14 +130,14 @@ impl Owners {
     pub fn claim(&mut self, cpus: &CpuSet) -> Result<Vec<Undo>, ClaimError> {
         let mut new = Vec::new();
         for cpu in cpus.iter().filter(|cpu| !self.claims.contains_key(cpu)).collect::<Vec<_>>() {
-            match Claim::take_for_agent(cpu) {
+            match Claim::take_cpu_for_agent(cpu) {
                 Ok(claim) => {
                     new.push(claim.undo());
                     self.claims.insert(cpu, claim);
-                    self.table.insert(Thing::Cpu(cpu), Owner::Policy);
+                    self.table.insert(Resource::Cpu(cpu), Owner::Policy);
                 }
                 Err(ClaimError::Taken { owner, .. } | ClaimError::Serves { owner, .. }) => {
-                    self.table.insert(Thing::Cpu(cpu), Owner::Run(owner));
+                    self.table.insert(Resource::Cpu(cpu), Owner::Run(owner));
                 }
                 Err(error) => return Err(error),
             }
@@ -156,7 +156,7 @@ impl Owners {
             match self.claims[&cpu].announce() {
                 Err(ClaimError::Taken { owner, .. } | ClaimError::Serves { owner, .. }) => {
                     self.claims.remove(&cpu);
-                    self.table.insert(Thing::Cpu(cpu), Owner::Run(owner));
+                    self.table.insert(Resource::Cpu(cpu), Owner::Run(owner));
                 }
                 other => other?,
             }
@@ -165,16 +165,16 @@ impl Owners {
     }
 
     /// Returns duplicates of the descriptors of all claims, for the guardian to hold.
-    pub fn share(&self) -> io::Result<Vec<OwnedFd>> {
+    pub fn duplicate_claim_fds(&self) -> io::Result<Vec<OwnedFd>> {
         self.claims.values().map(Claim::share).collect()
     }
 }
 
 /// Claims the role of this machine's agent. If the last agent was killed, this waits until its guardian has finished.
-pub fn be_the_agent() -> Result<Claim, ClaimError> {
+pub fn claim_agent_role() -> Result<Claim, ClaimError> {
     let deadline = Instant::now() + GUARDIAN_TIMEOUT;
     loop {
-        match Claim::to_be_the_agent() {
+        match Claim::take_agent_role() {
             Err(ClaimError::TwoAgents { owner }) if has_ended(&owner) && Instant::now() < deadline => {
                 std::thread::sleep(LOOK_EVERY);
             }
@@ -197,28 +197,32 @@ mod tests {
         prop_oneof![Just(Owner::Policy), Just(Owner::Lanes), Just(Owner::Run("7".into()))]
     }
 
-    fn things() -> impl Strategy<Value = Thing> {
-        prop_oneof![(0..4u32).prop_map(Thing::Cpu), "/[ab]".prop_map(Thing::Group), "[ab]".prop_map(Thing::Service)]
+    fn any_resource() -> impl Strategy<Value = Resource> {
+        prop_oneof![
+            (0..4u32).prop_map(Resource::Cpu),
+            "/[ab]".prop_map(Resource::Group),
+            "[ab]".prop_map(Resource::Service)
+        ]
     }
 
     proptest! {
         /// A thing keeps its owner until it is freed or passed on, whatever the order of requests.
         #[test]
-        fn a_thing_has_one_owner(asked in prop::collection::vec((things(), owners(), any::<bool>()), 1..100)) {
+        fn a_thing_has_one_owner(asked in prop::collection::vec((any_resource(), owners(), any::<bool>()), 1..100)) {
             let mut table = Owners::default();
             for (thing, owner, frees) in asked {
-                let before = table.of(&thing).cloned();
-                let taken = table.take(thing.clone(), owner.clone());
+                let before = table.owner_of(&thing).cloned();
+                let taken = table.assign(thing.clone(), owner.clone());
                 match before.clone().filter(|other| *other != owner) {
                     Some(other) => {
                         prop_assert_eq!(taken, Err(OwnedElsewhere { thing: thing.clone(), owner: other.clone() }));
-                        prop_assert_eq!(table.of(&thing), Some(&other));
+                        prop_assert_eq!(table.owner_of(&thing), Some(&other));
                     }
-                    None => prop_assert_eq!(table.of(&thing), Some(&owner)),
+                    None => prop_assert_eq!(table.owner_of(&thing), Some(&owner)),
                 }
                 if frees && before == Some(owner) {
                     table.free(&thing);
-                    prop_assert_eq!(table.of(&thing), None);
+                    prop_assert_eq!(table.owner_of(&thing), None);
                 }
             }
         }
@@ -227,9 +231,9 @@ mod tests {
     #[test]
     fn only_its_owner_passes_a_thing_on() {
         let mut table = Owners::default();
-        table.take(Thing::Cpu(1), Owner::Policy).unwrap();
-        table.pass_on(&Thing::Cpu(1), &Owner::Policy, Owner::Lanes).unwrap();
-        let error = table.pass_on(&Thing::Cpu(1), &Owner::Policy, Owner::Run("7".into())).unwrap_err();
+        table.assign(Resource::Cpu(1), Owner::Policy).unwrap();
+        table.pass_on(&Resource::Cpu(1), &Owner::Policy, Owner::Lanes).unwrap();
+        let error = table.pass_on(&Resource::Cpu(1), &Owner::Policy, Owner::Run("7".into())).unwrap_err();
         assert_eq!(error.to_string(), "CPU 1 is managed by the lane gate already");
     }
 }

@@ -64,14 +64,14 @@ impl Replay {
     /// Reads a recording from a file.
     pub fn read(file: &Path) -> Result<Self, ReplayError> {
         let bytes = fs::read(file).map_err(|source| ReplayError::File { file: file.to_owned(), source })?;
-        Self::of_bytes(&bytes).map_err(|(line, what)| ReplayError::Line { file: file.to_owned(), line, what })
+        Self::parse_bytes(&bytes).map_err(|(line, what)| ReplayError::Line { file: file.to_owned(), line, what })
     }
 
     /// Parses a recording.
     ///
     /// # Errors
     /// The number of the first wrong line, with its problem.
-    fn of_bytes(bytes: &[u8]) -> Result<Self, (usize, String)> {
+    fn parse_bytes(bytes: &[u8]) -> Result<Self, (usize, String)> {
         let mut rest: VecDeque<Recorded> = VecDeque::new();
         for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
             if line.trim_ascii().is_empty() {
@@ -93,15 +93,15 @@ impl Replay {
     }
 
     /// Passes every value up to `since_start_ns` that was not passed yet to `tell`, in order.
-    pub fn advance(&mut self, since_start_ns: u64, mut tell: impl FnMut(Recorded)) {
+    pub fn advance(&mut self, since_start_ns: u64, mut handle: impl FnMut(Recorded)) {
         while self.next_ns().is_some_and(|next_ns| next_ns <= since_start_ns) {
-            self.rest.pop_front().into_iter().for_each(&mut tell);
+            self.rest.pop_front().into_iter().for_each(&mut handle);
         }
     }
 }
 
 fn parse(line: &[u8]) -> Result<Recorded, String> {
-    let recorded: Recorded = serde_json::from_slice(line).map_err(|error| said(&error))?;
+    let recorded: Recorded = serde_json::from_slice(line).map_err(|error| error_text(&error))?;
     if recorded.cpu as usize >= MAX_CPUS {
         return Err(format!("there is no CPU {}; the last one is {}", recorded.cpu, MAX_CPUS - 1));
     }
@@ -112,7 +112,7 @@ fn parse(line: &[u8]) -> Result<Recorded, String> {
 }
 
 /// Returns the text of the error without its position, because the number of the line is reported anyway.
-fn said(error: &serde_json::Error) -> String {
+fn error_text(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
 }
@@ -132,12 +132,12 @@ mod tests {
 
     impl<W: Write> Recorder<W> {
         /// Makes a writer to a file or a buffer.
-        fn new(to: W) -> Self {
-            Self(to)
+        fn new(writer: W) -> Self {
+            Self(writer)
         }
 
         /// Writes one more value.
-        fn note(&mut self, recorded: &Recorded) -> io::Result<()> {
+        fn write(&mut self, recorded: &Recorded) -> io::Result<()> {
             serde_json::to_writer(&mut self.0, recorded)?;
             writeln!(self.0)
         }
@@ -152,7 +152,7 @@ mod tests {
     fn written(values: &[Recorded]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut recorder = Recorder::new(&mut bytes);
-        values.iter().for_each(|value| recorder.note(value).unwrap());
+        values.iter().for_each(|value| recorder.write(value).unwrap());
         bytes
     }
 
@@ -163,7 +163,7 @@ mod tests {
             step in 1..1_000_000_000_u64,
         ) {
             values.sort_by_key(|value| value.at_ns);
-            let mut replay = Replay::of_bytes(&written(&values)).unwrap();
+            let mut replay = Replay::parse_bytes(&written(&values)).unwrap();
             let (mut told, mut now_ns) = (Vec::new(), 0);
             while replay.next_ns().is_some() {
                 replay.advance(now_ns, |value| told.push(value));
@@ -175,7 +175,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Replay::of_bytes(&bytes);
+            let _ = Replay::parse_bytes(&bytes);
         }
 
         #[test]
@@ -185,13 +185,13 @@ mod tests {
             let mut bytes = written(&values);
             let at = at.index(bytes.len());
             bytes[at] = byte;
-            let _ = Replay::of_bytes(&bytes);
+            let _ = Replay::parse_bytes(&bytes);
         }
     }
 
     #[test]
     fn a_wrong_line_is_named() {
-        let wrong = |text: &str| Replay::of_bytes(text.as_bytes()).unwrap_err();
+        let wrong = |text: &str| Replay::parse_bytes(text.as_bytes()).unwrap_err();
         let good = r#"{"at_ns":5,"cpu":0,"value":1.0}"#;
         assert_eq!(wrong(&format!("{good}\n\nhello")).0, 3);
         assert_eq!(wrong(&format!("{good}\n{}", good.replace('5', "4"))), (2, "at_ns goes back to 4".to_owned()));
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn fuzzed_recordings_are_told_in_order_or_refused() {
         sidelane_testing::fuzz("recording", |bytes| {
-            let Ok(mut replay) = Replay::of_bytes(bytes) else { return };
+            let Ok(mut replay) = Replay::parse_bytes(bytes) else { return };
             let mut before_ns = 0;
             replay.advance(u64::MAX, |value| {
                 assert!(value.at_ns >= before_ns && value.value >= 0.0, "{value:?}");

@@ -29,7 +29,7 @@ impl Figures {
         self.in_time += u64::from(objective.is_some_and(|objective| request.latency_ns() <= objective.limit_ns));
     }
 
-    fn join(&mut self, other: &Self) {
+    fn merge(&mut self, other: &Self) {
         self.latency.add(&other.latency);
         self.latency_sum_ns += other.latency_sum_ns;
         self.server.count += other.server.count;
@@ -56,7 +56,7 @@ pub struct RequestFigures {
     /// Whether figures of requests are wanted, not only the cost of batch.
     pub asked: bool,
     /// Figures since the last check.
-    coming: Figures,
+    current: Figures,
     /// Figures that the last check fetched.
     pub recent: Figures,
     /// Figures since the agent began to see requests.
@@ -67,14 +67,14 @@ pub struct RequestFigures {
 
 impl RequestFigures {
     /// Makes empty figures.
-    pub fn new(objective: Option<Objective>, asked: bool) -> Self {
+    pub fn new(objective: Option<Objective>, is_wanted: bool) -> Self {
         let (coming, recent, all) = Default::default();
-        Self { objective, asked, coming, recent, all, lost: 0 }
+        Self { objective, asked: is_wanted, current: coming, recent, all, lost: 0 }
     }
 
     /// Sets the objective: earlier requests were not judged by it. `asked`: whether figures are wanted.
-    pub fn set_objective(&mut self, objective: Option<Objective>, asked: bool) {
-        self.asked = asked;
+    pub fn set_objective(&mut self, objective: Option<Objective>, is_wanted: bool) {
+        self.asked = is_wanted;
         if objective != self.objective {
             self.objective = objective;
             (self.all.judged, self.all.in_time) = (0, 0);
@@ -83,12 +83,12 @@ impl RequestFigures {
 
     /// Adds a request that has finished.
     pub fn add(&mut self, request: &Request) {
-        self.coming.add(request, self.objective);
+        self.current.add(request, self.objective);
     }
 
     /// Begins a check: the figures since the last check are the recent ones now.
-    pub fn look(&mut self) {
-        self.recent = std::mem::take(&mut self.coming);
-        self.all.join(&self.recent);
+    pub fn begin_check(&mut self) {
+        self.recent = std::mem::take(&mut self.current);
+        self.all.merge(&self.recent);
     }
 }

@@ -6,12 +6,12 @@ use sidelane_host::clock::{now_ns, process_cpu_ns};
 
 /// CPU time used up to a moment.
 #[derive(Clone, Copy, Debug)]
-struct Used {
+struct UsageSample {
     at_ns: u64,
     cpu_ns: u64,
 }
 
-impl Used {
+impl UsageSample {
     fn now() -> Self {
         Self { at_ns: now_ns(), cpu_ns: process_cpu_ns() }
     }
@@ -20,37 +20,37 @@ impl Used {
 /// CPU time that the agent itself uses.
 #[derive(Debug)]
 pub struct SelfUsage {
-    began: Used,
-    period: Used,
+    began: UsageSample,
+    period: UsageSample,
     recent: Option<f64>,
 }
 
 impl SelfUsage {
     /// Begins to measure now.
     pub fn new() -> Self {
-        let began = Used::now();
+        let began = UsageSample::now();
         Self { began, period: began, recent: None }
     }
 
     /// Ends a period of the measurement.
-    pub fn note(&mut self) {
-        let now = Used::now();
-        self.recent = share(&self.period, &now);
+    pub fn end_period(&mut self) {
+        let now = UsageSample::now();
+        self.recent = cpu_share(&self.period, &now);
         self.period = now;
     }
 
     /// Returns the share of one CPU used in the last whole period; `None` before its end.
-    pub fn recent(&self) -> Option<f64> {
+    pub fn recent_cpu_share(&self) -> Option<f64> {
         self.recent
     }
 
     /// Returns the CPU time since the start, in ns.
     pub fn cpu_ns(&self) -> u64 {
-        Used::now().cpu_ns - self.began.cpu_ns
+        UsageSample::now().cpu_ns - self.began.cpu_ns
     }
 }
 
-fn share(from: &Used, to: &Used) -> Option<f64> {
+fn cpu_share(from: &UsageSample, to: &UsageSample) -> Option<f64> {
     let wall_ns = to.at_ns.saturating_sub(from.at_ns);
     (wall_ns > 0).then(|| (to.cpu_ns - from.cpu_ns) as f64 / wall_ns as f64)
 }

@@ -37,8 +37,8 @@ impl<T> SlotTable<T> {
     }
 
     /// Removes the value of a slot.
-    pub fn remove(&mut self, place: usize) -> Option<T> {
-        let slot = self.slots.get_mut(place).filter(|slot| matches!(slot, Slot::Taken(_)))?;
+    pub fn remove(&mut self, slot_index: usize) -> Option<T> {
+        let slot = self.slots.get_mut(slot_index).filter(|slot| matches!(slot, Slot::Taken(_)))?;
         match std::mem::replace(slot, Slot::Left) {
             Slot::Taken(value) => Some(value),
             Slot::Free | Slot::Left => None,
@@ -46,21 +46,21 @@ impl<T> SlotTable<T> {
     }
 
     /// Frees the slots whose values were removed before this observation.
-    pub fn were_seen(&mut self) {
+    pub fn free_left_slots(&mut self) {
         self.slots.iter_mut().filter(|slot| matches!(slot, Slot::Left)).for_each(|slot| *slot = Slot::Free);
     }
 
     /// Returns the value of a slot; `None` if it is empty.
-    pub fn get(&self, place: usize) -> Option<&T> {
-        match self.slots.get(place) {
+    pub fn get(&self, slot_index: usize) -> Option<&T> {
+        match self.slots.get(slot_index) {
             Some(Slot::Taken(value)) => Some(value),
             _ => None,
         }
     }
 
     /// Returns the value of a slot; `None` if it is empty.
-    pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
-        match self.slots.get_mut(place) {
+    pub fn get_mut(&mut self, slot_index: usize) -> Option<&mut T> {
+        match self.slots.get_mut(slot_index) {
             Some(Slot::Taken(value)) => Some(value),
             _ => None,
         }
@@ -80,8 +80,8 @@ impl<T> SlotTable<T> {
     }
 
     /// Returns the slot of the first value for which `is_it` is true.
-    pub fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<usize> {
-        self.iter().find(|(_, value)| is_it(value)).map(|(place, _)| place)
+    pub fn find(&self, is_wanted: impl Fn(&T) -> bool) -> Option<usize> {
+        self.iter().find(|(_, value)| is_wanted(value)).map(|(place, _)| place)
     }
 
     /// Returns whether there is no value.
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!((places.add('a'), places.add('b'), places.add('c')), (Ok(0), Ok(1), Err('c')));
         assert_eq!(places.remove(0), Some('a'));
         assert_eq!((places.remove(0), places.add('c')), (None, Err('c')));
-        places.were_seen();
+        places.free_left_slots();
         assert_eq!((places.add('c'), places.find(|value| *value == 'c')), (Ok(0), Some(0)));
         assert_eq!(places.iter().map(|(_, value)| *value).collect::<String>(), "cb");
     }

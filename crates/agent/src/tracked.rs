@@ -24,8 +24,8 @@ use super::slot_table::SlotTable;
 use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::service::{NOBODY_ASKS, ServiceRequests, TrackedService};
 use sidelane_requests::{Request, RequestSource};
-use sidelane_rollback::cpu_mask::mask;
-use sidelane_rollback::own_threads::Fixed;
+use sidelane_rollback::cpu_mask::to_cpu_mask;
+use sidelane_rollback::own_threads::SelfPlacedThread;
 use sidelane_rollback::threads::ThreadOwner;
 
 /// Service that the agent tracks.
@@ -49,21 +49,21 @@ pub struct AgentService {
 
 impl AgentService {
     /// Takes over the file's present settings. `asked`: whether figures of the service's requests are wanted.
-    pub fn apply_settings(&mut self, found: FoundService, asked: bool) {
-        self.allowed = found.settings.cpus.as_ref().map_or(self.found_on, mask);
-        self.figures.set_objective(found.settings.slo, asked);
+    pub fn apply_settings(&mut self, found: FoundService, figures_wanted: bool) {
+        self.allowed = found.settings.cpus.as_ref().map_or(self.found_on, to_cpu_mask);
+        self.figures.set_objective(found.settings.slo, figures_wanted);
         self.tracked.name.clone_from(&found.name);
         self.found = found;
     }
 
     /// Starts or stops observing the service's requests. They are observed in any case if figures are wanted.
     pub fn see_requests(&self, wanted: bool) {
-        self.tracked.requests.look(wanted || self.figures.asked);
+        self.tracked.requests.set_observing(wanted || self.figures.asked);
     }
 
     /// Returns why there are no figures of the service's requests; `None` if there are. Emitted requests cost nothing
     /// to read.
-    pub fn without_figures(&self) -> Option<&str> {
+    pub fn why_no_figures(&self) -> Option<&str> {
         let requests = &self.tracked.requests;
         if self.figures.asked || requests.are_emitted() { requests.why_not.as_deref() } else { Some(NOBODY_ASKS) }
     }
@@ -158,8 +158,8 @@ impl Tracked {
     }
 
     /// Sets whether figures of requests are wanted.
-    pub fn ask_for_requests(&mut self, asked: bool) {
-        self.asked = asked;
+    pub fn ask_for_requests(&mut self, wanted: bool) {
+        self.asked = wanted;
     }
 
     /// Returns the user-space side of the kernel program.
@@ -169,48 +169,48 @@ impl Tracked {
 
     /// Tracks a service, with the lanes that are to be lent beside it. Returns the slot of the service.
     pub fn add_service(&mut self, found: FoundService, lent: Option<(&Lanes, Lending)>) -> Result<usize> {
-        let nowhere = Lanes::only_watched(CpuSet::default());
+        let nowhere = Lanes::without_batch_lanes(CpuSet::default());
         let lends_to_waited = lent.is_some_and(|(_, lending)| lends_to_waited(lending));
         let (lanes, lane_use) =
             (lent.map_or(&nowhere, |(lanes, _)| lanes), LaneUse { lends_to_waited, ..LaneUse::default() });
         let started = ServiceTracking::start(&self.tracker, &found.service, lanes, lane_use);
         let tracking = started.with_context(|| format!("cannot track the service {}", found.name))?;
-        let found_on = mask(&allowed_cpus(&found.service.pids));
-        let allowed = found.settings.cpus.as_ref().map_or(found_on, mask);
+        let found_on = to_cpu_mask(&allowed_cpus(&found.service.pids));
+        let allowed = found.settings.cpus.as_ref().map_or(found_on, to_cpu_mask);
         let figures = RequestFigures::new(found.settings.slo, self.asked);
-        let tracked = TrackedService::new(found.name.clone(), tracking, ServiceRequests::looked_for());
+        let tracked = TrackedService::new(found.name.clone(), tracking, ServiceRequests::still_searching());
         let served = AgentService { tracked, found, allowed, found_on, figures, placed: None, has_moved: false };
-        let place = self.services.add(served).map_err(|served| full("services", &served.found.name))?;
-        self.see_switches();
+        let place = self.services.add(served).map_err(|served| limit_error("services", &served.found.name))?;
+        self.force_context_switches();
         Ok(place)
     }
 
     /// Begins to lend lanes beside a service that had none.
-    pub fn lend(&mut self, place: usize, lanes: &Lanes, lending: Lending) -> Result<()> {
-        let Some(served) = self.services.get_mut(place) else { return Ok(()) };
+    pub fn lend(&mut self, slot: usize, lanes: &Lanes, lending: Lending) -> Result<()> {
+        let Some(served) = self.services.get_mut(slot) else { return Ok(()) };
         let lent = served.tracked.tracking.lend(lanes, lends_to_waited(lending));
         lent.with_context(|| format!("cannot lend lanes beside {}", served.found.name))
     }
 
     /// Adds processes to a service.
-    pub fn grow_service(&mut self, found: FoundService) {
-        let Some(place) = self.place_of(found.id) else { return };
+    pub fn add_processes(&mut self, found: FoundService) {
+        let Some(place) = self.slot_of(found.id) else { return };
         let Some(served) = self.services.get_mut(place) else { return };
-        served.tracked.tracking.take_in(&found.service.pids);
+        served.tracked.tracking.add_processes(&found.service.pids);
         (served.found, served.has_moved) = (found, true);
-        self.see_switches();
+        self.force_context_switches();
     }
 
     /// Tracks a container. Returns the slot of the container.
     pub fn add_container(&mut self, container: Container) -> Result<usize> {
         let (allowed, given) = (CpuMask::EMPTY, ContainerAssignment::AsFound);
         let contained = TrackedContainer { container, groups: None, allowed, given, can_pause: true };
-        let path = |contained: TrackedContainer| full("containers", &contained.container.name);
+        let path = |contained: TrackedContainer| limit_error("containers", &contained.container.name);
         let place = self.containers.add(contained).map_err(path)?;
         let contained = self.containers.get_mut(place).expect("it was put there");
         let Container { id, top, .. } = &contained.container;
-        if let Some(group) = Group::find(&id.path)
-            && let Some(top) = group.above(&id.path, top)
+        if let Some(group) = Group::find_with_processes(&id.path)
+            && let Some(top) = group.ancestor(&id.path, top)
         {
             if let Entry::Vacant(entry) = self.jobs.entry(group.hierarchy) {
                 entry.insert(BatchTracking::start(&self.tracker, None)?);
@@ -218,29 +218,29 @@ impl Tracked {
             let job = &self.jobs[&group.hierarchy];
             contained.groups = Some((group.clone(), top.clone()));
             match job.has(&top) {
-                true => job.look_at(&group),
-                false => job.join(top)?,
+                true => job.scan_group(&group),
+                false => job.add_group(top)?,
             }
         }
-        self.reclaim();
-        self.see_switches();
+        self.reclassify_batch();
+        self.force_context_switches();
         Ok(place)
     }
 
     /// Removes a container. Its tree stays batch while other containers are in it.
-    pub fn remove_container(&mut self, place: usize) -> Option<Container> {
-        let contained = self.containers.remove(place)?;
+    pub fn remove_container(&mut self, slot: usize) -> Option<Container> {
+        let contained = self.containers.remove(slot)?;
         if let Some((_, top)) = &contained.groups
             && let Some(job) = self.jobs.get(&top.hierarchy)
             && !self.containers.iter().any(|(_, other)| other.groups.as_ref().is_some_and(|(_, tree)| tree == top))
         {
-            job.part(top);
+            job.remove_group(top);
         }
         Some(contained.container)
     }
 
     /// Makes processes batch that are in cgroups of batch, but were started by a service or belonged to one before.
-    pub fn reclaim(&self) {
+    pub fn reclassify_batch(&self) {
         let identities = self.tracker.identities();
         let searched = self.services.iter().filter(|(_, served)| served.found.group.is_none());
         let searched: Vec<Identity> = searched.map(|(_, served)| served.tracked.tracking.identity()).collect();
@@ -250,21 +250,21 @@ impl Tracked {
         for (group, _) in self.containers.iter().filter_map(|(_, contained)| contained.groups.as_ref()) {
             let Some(job) = self.jobs.get(&group.hierarchy) else { continue };
             for pid in group.processes() {
-                if let Some(identity) = identities.of(pid).filter(|identity| searched.contains(identity)) {
-                    identities.take(pid, identity);
-                    identities.give_by_group(pid, job.identity());
+                if let Some(identity) = identities.identity_of(pid).filter(|identity| searched.contains(identity)) {
+                    identities.remove(pid, identity);
+                    identities.assign_by_group(pid, job.identity());
                 }
             }
         }
     }
 
     /// Returns the slot of a service; `None` if it is not tracked.
-    pub fn place_of(&self, id: ServiceId) -> Option<usize> {
+    pub fn slot_of(&self, id: ServiceId) -> Option<usize> {
         self.services.find(|served| served.found.id == id)
     }
 
     /// Returns the slot of a container; `None` if it is not tracked.
-    pub fn place_of_container(&self, id: &ContainerId) -> Option<usize> {
+    pub fn slot_of_container(&self, id: &ContainerId) -> Option<usize> {
         self.containers.find(|contained| contained.container.id == *id)
     }
 
@@ -291,28 +291,28 @@ impl Tracked {
 
     /// Returns the CPUs that a service may run on, by its present processes if it is tracked already.
     pub fn cpus_of(&self, found: &FoundService) -> CpuSet {
-        match self.place_of(found.id).and_then(|place| self.services.get(place)) {
+        match self.slot_of(found.id).and_then(|place| self.services.get(place)) {
             Some(served) => allowed_cpus(&served.tracked.processes()),
             None => allowed_cpus(&found.service.pids),
         }
     }
 
     /// Returns the threads of the service in this slot, for parts that move them.
-    pub fn whose(&self, place: usize) -> Option<ThreadOwner> {
-        let served = self.services.get(place)?;
+    pub fn thread_owner(&self, slot: usize) -> Option<ThreadOwner> {
+        let served = self.services.get(slot)?;
         let group = served.found.service.group.as_ref().map(|group| group.dir.clone());
         Some(ThreadOwner { pids: served.tracked.tracking.processes(), group })
     }
 
     /// Makes CPUs switch threads. A CPU whose running task just got an identity reports it only after the next context
     /// switch.
-    fn see_switches(&self) {
+    fn force_context_switches(&self) {
         let memory = self.tracker.memory();
         for cpu in (0..memory.cpu_count() as u32).filter(|cpu| is_stale(&self.tracker, &memory, *cpu)) {
             // The thread runs one turn on the CPU. It is not joined, because a real-time thread may own the CPU. If no
             // thread can be started, the CPU reports at its next context switch.
             let _ = thread::Builder::new().spawn(move || {
-                let _fixed = Fixed::this_thread();
+                let _fixed = SelfPlacedThread::this_thread();
                 pin_this_thread(&[cpu])
             });
         }
@@ -326,7 +326,7 @@ fn lends_to_waited(lending: Lending) -> bool {
 /// Returns whether the word of the CPU differs from the identity of its running task.
 fn is_stale(tracker: &Tracker, memory: &LaneMemory, cpu: u32) -> bool {
     let Some(word) = memory.word(cpu).snapshot() else { return false };
-    let class = match tracker.identities().of(word.tgid) {
+    let class = match tracker.identities().identity_of(word.tgid) {
         Some(Identity::Service(_)) => LaneClass::Lc,
         Some(Identity::Batch(_)) => LaneClass::Batch,
         None => return false,
@@ -334,6 +334,6 @@ fn is_stale(tracker: &Tracker, memory: &LaneMemory, cpu: u32) -> bool {
     word.class != class as u32
 }
 
-fn full(what: &str, name: &str) -> anyhow::Error {
-    anyhow::anyhow!("cannot manage {name}: the limit of {what} is reached")
+fn limit_error(kind: &str, name: &str) -> anyhow::Error {
+    anyhow::anyhow!("cannot manage {name}: the limit of {kind} is reached")
 }

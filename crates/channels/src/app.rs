@@ -13,7 +13,7 @@ use sidelane_formats::{
 
 use crate::signal::Kind;
 use crate::{Channel, Meaning, Reader, Width, Word};
-use sidelane_host::procfs::own_pid;
+use sidelane_host::procfs::pid_in_own_namespace;
 use sidelane_host::sealed;
 use sidelane_host::shared_mapping::SharedMapping;
 
@@ -43,26 +43,27 @@ impl EmittedSignals {
     /// native library.
     pub fn find(pid: u32) -> Vec<Self> {
         // A program in a container has another process id in its own PID namespace.
-        let own = own_pid(pid).unwrap_or(pid);
-        let files = sealed::find(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_of(file, own));
+        let own = pid_in_own_namespace(pid).unwrap_or(pid);
+        let files =
+            sealed::map_sealed_files(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_signals_file_of(file, own));
         files.map(|file| Self { file: Arc::new(file) }).collect()
     }
 
     /// Returns the name, kind and thread of each signal.
     pub fn names(&self) -> Vec<EmittedName> {
-        self.all().map(|(name, _)| name).collect()
+        self.signals_with_index().map(|(name, _)| name).collect()
     }
 
     /// Returns the channels of the signal with this name: one, or one for each thread that emits it.
     pub fn channels(&self, name: &str) -> Vec<Channel> {
-        let found: Vec<_> = self.all().filter(|(emitted, _)| emitted.name == name).collect();
+        let found: Vec<_> = self.signals_with_index().filter(|(emitted, _)| emitted.name == name).collect();
         let many = found.len() > 1;
         found.into_iter().map(|(emitted, place)| self.channel(&emitted, place, many)).collect()
     }
 
-    fn channel(&self, emitted: &EmittedName, place: usize, many: bool) -> Channel {
-        let thread = if many { format!("@{}", emitted.tid) } else { String::new() };
-        let value = &self.file.part::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS)[place].value;
+    fn channel(&self, emitted: &EmittedName, index: usize, adds_tid: bool) -> Channel {
+        let thread = if adds_tid { format!("@{}", emitted.tid) } else { String::new() };
+        let value = &self.file.items_at::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS)[index].value;
         // SAFETY: an aligned word of the mapping, which the file keeps; a sealed file cannot
         // shrink.
         let word = unsafe { Word::new(NonNull::from(value).cast(), Width::U64, Arc::clone(&self.file) as _) };
@@ -70,38 +71,38 @@ impl EmittedSignals {
             name: format!("{}{thread}", emitted.name),
             kind: emitted.kind,
             reader: Reader::Word(word),
-            meaning: (emitted.kind == Kind::Tag).then(|| self.meaning(&emitted.name)),
+            meaning: (emitted.kind == Kind::Tag).then(|| self.tag_meaning(&emitted.name)),
             notes: Vec::new(),
         }
     }
 
     /// Returns a function that names the tag's values. Names are read on demand, since a program may name further
     /// values while it runs.
-    fn meaning(&self, tag: &str) -> Meaning {
+    fn tag_meaning(&self, tag: &str) -> Meaning {
         let (emitted, tag) = (self.clone(), tag.to_owned());
         let names = std::sync::OnceLock::<HashMap<u64, String>>::new();
-        Arc::new(move |value| names.get_or_init(|| emitted.meanings(&tag)).get(&value).cloned())
+        Arc::new(move |value| names.get_or_init(|| emitted.value_names(&tag)).get(&value).cloned())
     }
 
-    fn meanings(&self, tag: &str) -> HashMap<u64, String> {
+    fn value_names(&self, tag: &str) -> HashMap<u64, String> {
         let end = self.head().names_end.load(Ordering::Acquire).min(SIGNAL_NAMES as u64) as usize;
-        let bytes = self.file.part::<AtomicU8>(NAMES_OFFSET, end);
+        let bytes = self.file.items_at::<AtomicU8>(NAMES_OFFSET, end);
         let text: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
         parse_names(&String::from_utf8_lossy(&text), tag)
     }
 
     fn head(&self) -> &SignalsHead {
-        &self.file.part::<SignalsHead>(0, 1)[0]
+        &self.file.items_at::<SignalsHead>(0, 1)[0]
     }
 
-    fn all(&self) -> impl Iterator<Item = (EmittedName, usize)> {
-        let signals = self.file.part::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS);
+    fn signals_with_index(&self) -> impl Iterator<Item = (EmittedName, usize)> {
+        let signals = self.file.items_at::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS);
         signals.iter().enumerate().filter_map(|(place, signal)| Some((name_of(signal)?, place)))
     }
 }
 
-fn is_of(file: &SharedMapping<AtomicU8>, pid: u32) -> bool {
-    let head = &file.part::<SignalsHead>(0, 1)[0];
+fn is_signals_file_of(file: &SharedMapping<AtomicU8>, pid: u32) -> bool {
+    let head = &file.items_at::<SignalsHead>(0, 1)[0];
     let sizes = [&head.version, &head.pid, &head.signals, &head.names];
     let wanted = [SIGNALS_VERSION, pid, SIGNALS as u32, SIGNAL_NAMES as u32];
     head.magic.load(Ordering::Acquire) == SIGNALS_MAGIC && sizes.map(|size| size.load(Ordering::Relaxed)) == wanted

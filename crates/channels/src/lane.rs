@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use sidelane_formats::LaneClass;
 
 use crate::signal::Kind;
-use crate::{Call, Channel, ChannelEnd, Meaning, Reader, Width, Word};
+use crate::{Channel, ChannelEnd, Meaning, Reader, SyscallReader, Width, Word};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::command_name;
 use sidelane_host::service::Service;
@@ -40,7 +40,7 @@ pub struct LaneThread {
 impl LaneThread {
     /// Returns the id of the target's thread on the lane; 0 while another program runs there.
     #[inline(always)]
-    pub fn read(&self) -> u64 {
+    pub fn read_tid(&self) -> u64 {
         let word = self.memory.word(self.lane);
         let is_target = word.class.load(Ordering::Relaxed) == LaneClass::Lc as u32;
         if is_target { word.pid.load(Ordering::Relaxed).into() } else { 0 }
@@ -49,14 +49,19 @@ impl LaneThread {
 
 impl LaneTracking {
     /// Starts to track `lane`, on which the target's processes `pids` run. With `requests`, also tracks their requests.
-    pub fn start(lane: u32, target: &str, pids: &BTreeSet<u32>, requests: bool) -> Result<Self> {
-        if requests {
+    pub fn start(lane: u32, target: &str, pids: &BTreeSet<u32>, tracks_requests: bool) -> Result<Self> {
+        if tracks_requests {
             can_track().context("cannot observe requests")?;
         }
-        let lanes = Lanes::only_watched(CpuSet::from_iter([lane]));
+        let lanes = Lanes::without_batch_lanes(CpuSet::from_iter([lane]));
         let service = Service { pids: pids.clone(), ..Service::default() };
-        let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), Purpose::Watch { requests })?;
-        let tracked = requests.then(|| Requests::track(&tracking, target, pids)).transpose()?;
+        let tracking = ServiceTracking::with_own_tracker(
+            &service,
+            &lanes,
+            LaneUse::default(),
+            Purpose::Watch { requests: tracks_requests },
+        )?;
+        let tracked = tracks_requests.then(|| Requests::track(&tracking, target, pids)).transpose()?;
         tracking.tracker().attach()?;
         Ok(Self { tracking, _requests: tracked, lane })
     }
@@ -107,7 +112,7 @@ struct RequestState {
     lane: u32,
 }
 
-impl Call for RequestState {
+impl SyscallReader for RequestState {
     fn read(&mut self) -> Result<u64, ChannelEnd> {
         let word = self.memory.request(self.lane);
         let runs = word.running.load(Ordering::Relaxed) != 0;

@@ -55,13 +55,13 @@ pub enum Reader {
     /// Word of memory that this process shares with the target, read by one load.
     Word(Word),
     /// Hardware counter of the observer's own lane, read with RDPMC.
-    Pmc(Box<dyn Pmc>),
+    Pmc(Box<dyn PmcReader>),
     /// Place that needs a system call to read.
-    Call(Box<dyn Call>),
+    Call(Box<dyn SyscallReader>),
 }
 
 /// Reader that makes a system call.
-pub trait Call: Send {
+pub trait SyscallReader: Send {
     /// Returns the value now. Must not allocate.
     ///
     /// # Errors
@@ -69,13 +69,13 @@ pub trait Call: Send {
     fn read(&mut self) -> Result<u64, ChannelEnd>;
 
     /// Returns whether each read interrupts the observed lane.
-    fn interrupts(&self) -> bool {
+    fn interrupts_lane(&self) -> bool {
         false
     }
 }
 
 /// Reader that uses the RDPMC instruction.
-pub trait Pmc: Send {
+pub trait PmcReader: Send {
     /// Returns the value of the counter now.
     fn read(&mut self) -> u64;
 }
@@ -101,7 +101,7 @@ pub enum Width {
 
 impl Width {
     /// Returns the width of a word of `bytes` bytes; `None` if no word has this length.
-    pub fn of(bytes: Option<u64>) -> Option<Self> {
+    pub fn from_bytes(bytes: Option<u64>) -> Option<Self> {
         match bytes? {
             1 => Some(Width::U8),
             2 => Some(Width::U16),
@@ -147,9 +147,9 @@ impl Word {
     /// `place` must be aligned to `width`, and readable as long as `mapping` is kept, whatever its owner does. A file
     /// that could
     /// shrink is not allowed.
-    pub unsafe fn new(place: NonNull<u8>, width: Width, mapping: Arc<dyn Any + Send + Sync>) -> Self {
-        assert!(place.as_ptr().addr().is_multiple_of(width.bytes()), "an aligned word");
-        Self { place, width, mapping }
+    pub unsafe fn new(address: NonNull<u8>, width: Width, mapping: Arc<dyn Any + Send + Sync>) -> Self {
+        assert!(address.as_ptr().addr().is_multiple_of(width.bytes()), "an aligned word");
+        Self { place: address, width, mapping }
     }
 
     /// Returns the value of the word now.
@@ -185,20 +185,20 @@ impl Word {
     }
 
     /// Returns whether the word's file has lost the page of the word; the word then reads as zero.
-    pub fn is_lost(&self) -> bool {
-        (*self.mapping).downcast_ref::<Mapping>().is_some_and(Mapping::is_lost)
+    pub fn is_page_lost(&self) -> bool {
+        (*self.mapping).downcast_ref::<Mapping>().is_some_and(Mapping::has_lost_pages)
     }
 }
 
 /// Returns the error to report if none of several processes can be read. Errors for which `says_little` holds come
 /// last, such as that of a shell that started the program.
-fn most_telling<E>(errors: Vec<E>, says_little: fn(&E) -> bool) -> Option<E> {
-    let (little, much): (Vec<E>, Vec<E>) = errors.into_iter().partition(says_little);
+fn most_informative<E>(errors: Vec<E>, is_uninformative: fn(&E) -> bool) -> Option<E> {
+    let (little, much): (Vec<E>, Vec<E>) = errors.into_iter().partition(is_uninformative);
     much.into_iter().chain(little).next()
 }
 
 /// Adds the process id to the channel's name, to distinguish several processes.
-fn several(channel: &mut Channel, pid: u32) {
+fn add_pid_to_name(channel: &mut Channel, pid: u32) {
     channel.name = format!("{}@{pid}", channel.name);
 }
 

@@ -31,7 +31,7 @@ static ALL: [Guard; GUARDS] =
     [const { Guard { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), lost: AtomicBool::new(false) } }; GUARDS];
 
 impl Guard {
-    fn take(start: usize, bytes: usize) -> Option<&'static Self> {
+    fn register(start: usize, bytes: usize) -> Option<&'static Self> {
         let take =
             |guard: &&Guard| guard.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
         let guard = ALL.iter().find(take)?;
@@ -41,7 +41,7 @@ impl Guard {
         Some(guard)
     }
 
-    fn holds(&self, address: usize) -> bool {
+    fn contains(&self, address: usize) -> bool {
         let start = self.start.load(Ordering::Acquire);
         start > TAKEN && (start..self.end.load(Ordering::Relaxed)).contains(&address)
     }
@@ -56,9 +56,9 @@ pub struct Mapping {
 impl Mapping {
     /// Maps `bytes` of `file` from `offset` on, which must be a multiple of the page size.
     pub fn new(file: &File, offset: u64, bytes: usize) -> io::Result<Self> {
-        HANDLER.get_or_init(install).as_ref().map_err(|code| io::Error::from_raw_os_error(*code))?;
+        HANDLER.get_or_init(install_handler).as_ref().map_err(|code| io::Error::from_raw_os_error(*code))?;
         let memory = SharedMapping::<AtomicU8>::read_only(file, offset, bytes)?;
-        let guard = Guard::take(memory.as_ptr().addr(), bytes);
+        let guard = Guard::register(memory.as_ptr().addr(), bytes);
         let guard = guard.ok_or_else(|| {
             io::Error::other(format!("cannot map another file: the limit is {GUARDS}; observe fewer signals"))
         })?;
@@ -79,12 +79,12 @@ impl Mapping {
     }
 
     /// Returns the address of the byte at `offset`; `None` if it is outside the mapping.
-    pub fn place(&self, offset: usize) -> Option<NonNull<u8>> {
+    pub fn address_at(&self, offset: usize) -> Option<NonNull<u8>> {
         (offset < self.memory.len()).then(|| NonNull::from(&self.memory[offset..]).cast())
     }
 
     /// Returns whether pages were read that the file no longer has. These pages read as zeros.
-    pub fn is_lost(&self) -> bool {
+    pub fn has_lost_pages(&self) -> bool {
         self.guard.lost.load(Ordering::Relaxed)
     }
 }
@@ -101,7 +101,7 @@ impl Drop for Mapping {
 static HANDLER: OnceLock<Result<libc::sigaction, i32>> = OnceLock::new();
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
-fn install() -> Result<libc::sigaction, i32> {
+fn install_handler() -> Result<libc::sigaction, i32> {
     PAGE_BYTES.store(rustix::param::page_size(), Ordering::Relaxed);
     let last_error = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
     let mut before = MaybeUninit::uninit();
@@ -119,10 +119,10 @@ fn install() -> Result<libc::sigaction, i32> {
 extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() }.addr();
-    let guard = ALL.iter().find(|guard| guard.holds(address));
+    let guard = ALL.iter().find(|guard| guard.contains(address));
     match guard {
         Some(guard) if put_zeros(address) => guard.lost.store(true, Ordering::Relaxed),
-        _ => pass_on(signal, info, context),
+        _ => forward_signal(signal, info, context),
     }
 }
 
@@ -135,7 +135,7 @@ fn put_zeros(address: usize) -> bool {
     unsafe { libc::mmap(page, page_bytes, libc::PROT_READ, flags, -1, 0) == page }
 }
 
-fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+fn forward_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     let before = HANDLER.get().and_then(|handler| handler.as_ref().ok());
     match before {
         Some(before) if before.sa_sigaction > libc::SIG_IGN => {
@@ -162,9 +162,9 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 3 * 4096]).unwrap();
         let mapping = Mapping::whole(&file).unwrap();
-        assert_eq!((mapping.as_bytes()[9000], mapping.is_lost()), (7, false));
+        assert_eq!((mapping.as_bytes()[9000], mapping.has_lost_pages()), (7, false));
         file.set_len(100).unwrap();
-        assert_eq!((mapping.as_bytes()[9000], mapping.is_lost()), (0, true));
+        assert_eq!((mapping.as_bytes()[9000], mapping.has_lost_pages()), (0, true));
         assert_eq!((mapping.as_bytes()[99], mapping.as_bytes()[5000]), (7, 0), "each page for itself");
     }
 

@@ -21,7 +21,9 @@ use crate::mapping::Mapping;
 use crate::maps::regions;
 use crate::signal::{MemoryLocation, Signal};
 use crate::symbols::{SymbolError, Variable, permission_hint};
-use crate::{Call, Channel, ChannelEnd, Kind, Reader, Width, Word, most_telling, several, symbols};
+use crate::{
+    Channel, ChannelEnd, Kind, Reader, SyscallReader, Width, Word, add_pid_to_name, most_informative, symbols,
+};
 
 /// Reason why a variable cannot be observed.
 #[derive(Debug, Error)]
@@ -80,25 +82,25 @@ pub fn channels(
     width: Option<Width>,
     pids: &BTreeSet<u32>,
 ) -> Result<Vec<Channel>, MemoryError> {
-    let kind = signal.kind.map_or(Kind::Tag, Kind::of_channel);
+    let kind = signal.kind.map_or(Kind::Tag, Kind::channel_kind);
     let pids: Vec<u32> = pid.map_or_else(|| pids.iter().copied().collect(), |pid| vec![pid]);
     if let ([first, _, ..], MemoryLocation::Address(address)) = (&pids[..], place) {
         return Err(MemoryError::WhoseAddress { pid: *first, address: *address });
     }
     let (found, errors): (Vec<_>, Vec<_>) =
-        pids.iter().map(|pid| Memory::open(*pid, place, width)).partition(Result::is_ok);
-    let found: Vec<Memory> = found.into_iter().flatten().collect();
+        pids.iter().map(|pid| MemoryWord::open(*pid, place, width)).partition(Result::is_ok);
+    let found: Vec<MemoryWord> = found.into_iter().flatten().collect();
     if found.is_empty() {
         let errors = errors.into_iter().filter_map(Result::err).collect();
         let none = MemoryError::NoProcess { place: place.to_string() };
-        return Err(most_telling(errors, MemoryError::is_not_found).unwrap_or(none));
+        return Err(most_informative(errors, MemoryError::is_not_found).unwrap_or(none));
     }
     let are_several = found.len() > 1;
-    let channel = |memory: Memory| {
+    let channel = |memory: MemoryWord| {
         let (pid, reader, notes) = (memory.pid, memory.reader(), vec![]);
         let mut channel = Channel { name: signal.name.clone(), kind, reader, meaning: None, notes };
         if are_several {
-            several(&mut channel, pid);
+            add_pid_to_name(&mut channel, pid);
         }
         channel
     };
@@ -107,21 +109,21 @@ pub fn channels(
 
 /// Word in the memory of a process.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryWord {
     pid: u32,
     memory: File,
     address: u64,
     width: Width,
 }
 
-impl Memory {
+impl MemoryWord {
     /// Finds the word, and reads it once as a test.
-    pub fn open(pid: u32, place: &MemoryLocation, width: Option<Width>) -> Result<Self, MemoryError> {
-        let (address, width) = match place {
-            MemoryLocation::Address(address) => (*address, width.ok_or_else(|| without_width(place))?),
-            MemoryLocation::Symbol { name, offset } => within(&symbols::find(pid, name)?, *offset, width)?,
+    pub fn open(pid: u32, location: &MemoryLocation, width: Option<Width>) -> Result<Self, MemoryError> {
+        let (address, width) = match location {
+            MemoryLocation::Address(address) => (*address, width.ok_or_else(|| missing_width_error(location))?),
+            MemoryLocation::Symbol { name, offset } => locate_word(&symbols::find(pid, name)?, *offset, width)?,
         };
-        let failed = |source| MemoryError::Read { pid, place: place.to_string(), source };
+        let failed = |source| MemoryError::Read { pid, place: location.to_string(), source };
         let memory = File::open(format!("/proc/{pid}/mem")).map_err(failed)?;
         let memory = Self { pid, memory, address, width };
         memory.value().map_err(failed)?;
@@ -130,11 +132,11 @@ impl Memory {
 
     /// Returns the fastest reader of the word.
     fn reader(self) -> Reader {
-        self.shared_word().map_or_else(|| Reader::Call(Box::new(self)), Reader::Word)
+        self.map_shared_word().map_or_else(|| Reader::Call(Box::new(self)), Reader::Word)
     }
 
     /// Returns the word in shared memory; `None` if this process cannot map it.
-    fn shared_word(&self) -> Option<Word> {
+    fn map_shared_word(&self) -> Option<Word> {
         let page_bytes = rustix::param::page_size() as u64;
         let (page, within) = (self.address & !(page_bytes - 1), self.address & (page_bytes - 1));
         let is_aligned = self.address.is_multiple_of(self.width.bytes() as u64);
@@ -145,7 +147,7 @@ impl Memory {
         }
         let file = region.open(self.pid).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
         let mapping = Mapping::new(&file, region.offset + (page - region.start), page_bytes as usize).ok()?;
-        let place = mapping.place(within as usize)?;
+        let place = mapping.address_at(within as usize)?;
         // SAFETY: the word is aligned, so it is within the mapped page. The word keeps that page, which stays readable
         // whatever happens to the file.
         Some(unsafe { Word::new(place, self.width, Arc::new(mapping)) })
@@ -162,7 +164,7 @@ impl Memory {
     }
 }
 
-impl Call for Memory {
+impl SyscallReader for MemoryWord {
     fn read(&mut self) -> Result<u64, ChannelEnd> {
         self.value().map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => ChannelEnd::Target,
@@ -176,12 +178,12 @@ impl Call for Memory {
 }
 
 /// Returns the address and the width of a word in a variable.
-fn within(variable: &Variable, offset: u64, width: Option<Width>) -> Result<(u64, Width), MemoryError> {
+fn locate_word(variable: &Variable, offset: u64, width: Option<Width>) -> Result<(u64, Width), MemoryError> {
     let Variable { name, address, bytes, .. } = variable;
     let width = match width {
         Some(width) => width,
         None if offset > 0 => return Err(MemoryError::AddressWithoutWidth { place: format!("{name}+{offset}") }),
-        None => Width::of(*bytes).ok_or_else(|| MemoryError::NoWidth { name: name.clone(), bytes: *bytes })?,
+        None => Width::from_bytes(*bytes).ok_or_else(|| MemoryError::NoWidth { name: name.clone(), bytes: *bytes })?,
     };
     let wanted = width.bytes() as u64;
     match bytes {
@@ -192,7 +194,7 @@ fn within(variable: &Variable, offset: u64, width: Option<Width>) -> Result<(u64
     }
 }
 
-fn without_width(place: &MemoryLocation) -> MemoryError {
+fn missing_width_error(place: &MemoryLocation) -> MemoryError {
     MemoryError::AddressWithoutWidth { place: place.to_string() }
 }
 
@@ -206,14 +208,14 @@ mod tests {
 
     #[test]
     fn the_length_of_a_variable_is_its_width() {
-        assert_eq!(within(&variable(Some(4)), 0, None).unwrap(), (0x1000, Width::U32));
-        assert_eq!(within(&variable(Some(64)), 8, Some(Width::U64)).unwrap(), (0x1008, Width::U64));
-        assert_eq!(within(&variable(None), 8, Some(Width::U8)).unwrap(), (0x1008, Width::U8));
+        assert_eq!(locate_word(&variable(Some(4)), 0, None).unwrap(), (0x1000, Width::U32));
+        assert_eq!(locate_word(&variable(Some(64)), 8, Some(Width::U64)).unwrap(), (0x1008, Width::U64));
+        assert_eq!(locate_word(&variable(None), 8, Some(Width::U8)).unwrap(), (0x1008, Width::U8));
     }
 
     #[test]
     fn variable_without_a_width_is_refused_with_an_example() {
-        let error = |bytes, offset, width| within(&variable(bytes), offset, width).unwrap_err().to_string();
+        let error = |bytes, offset, width| locate_word(&variable(bytes), offset, width).unwrap_err().to_string();
         assert!(error(Some(24), 0, None).contains("has 24 bytes; name a field"));
         assert!(error(None, 0, None).contains("mem:stats/u64"));
         assert!(error(Some(64), 8, None).contains("mem:stats+8/u64"));
@@ -227,10 +229,10 @@ mod tests {
         let place = |address| MemoryLocation::Address(address);
         let here = place((&raw const word).addr() as u64);
         let me = std::process::id();
-        assert_eq!(Memory::open(me, &here, Some(Width::U64)).unwrap().read().unwrap(), word);
-        assert_eq!(Memory::open(me, &here, Some(Width::U16)).unwrap().read().unwrap(), 0x7788);
-        let error = Memory::open(me, &place(16), Some(Width::U8)).unwrap_err().to_string();
+        assert_eq!(MemoryWord::open(me, &here, Some(Width::U64)).unwrap().read().unwrap(), word);
+        assert_eq!(MemoryWord::open(me, &here, Some(Width::U16)).unwrap().read().unwrap(), 0x7788);
+        let error = MemoryWord::open(me, &place(16), Some(Width::U8)).unwrap_err().to_string();
         assert!(error.contains("0x10 of process") && error.contains("nothing is mapped there"), "{error}");
-        assert!(Memory::open(me, &here, None).unwrap_err().to_string().contains("/u64"));
+        assert!(MemoryWord::open(me, &here, None).unwrap_err().to_string().contains("/u64"));
     }
 }

@@ -19,8 +19,8 @@ use anyhow::{Result, bail};
 
 use crate::note::ChannelNote;
 use crate::signal::Kind;
-use crate::{Call, Channel, ChannelEnd, Pmc, Reader};
-use sidelane_host::perf::{Event, open};
+use crate::{Channel, ChannelEnd, PmcReader, Reader, SyscallReader};
+use sidelane_host::perf::{Event, open_counter};
 use sidelane_host::shared_mapping::{Shared, SharedMapping};
 
 /// Shortest period at which the observed lane may be interrupted.
@@ -44,7 +44,7 @@ pub struct Vantage {
 }
 
 /// Returns the channel of `perf:EVENT`.
-pub fn event(name: &str, vantage: Vantage) -> Result<Channel> {
+pub fn event_channel(name: &str, vantage: Vantage) -> Result<Channel> {
     let Some(event) = Event::named(name) else {
         let names: Vec<_> = Event::names().collect();
         bail!("there is no event {name}; write rHEX, the processor's own number, or one of {}", names.join(", "));
@@ -58,10 +58,10 @@ pub fn instructions_and_cycles(vantage: Vantage) -> Result<[Channel; 2]> {
 }
 
 fn counter(name: &str, event: Event, vantage: Vantage) -> Result<Channel> {
-    let (reader, notes) = match of_core(event, vantage) {
+    let (reader, notes) = match open_core_counter(event, vantage) {
         Some(pmc) => (Reader::Pmc(Box::new(pmc)), vec![]),
         None => (
-            Reader::Call(Box::new(of_lane(event, vantage)?)),
+            Reader::Call(Box::new(open_lane_counter(event, vantage)?)),
             vec![ChannelNote::LaneInterrupted { lane: vantage.observed }],
         ),
     };
@@ -71,13 +71,13 @@ fn counter(name: &str, event: Event, vantage: Vantage) -> Result<Channel> {
 /// Counter of the observed lane's events, read by a system call.
 struct LaneCounter(OwnedFd);
 
-fn of_lane(event: Event, vantage: Vantage) -> Result<LaneCounter> {
-    let opened = open(event, vantage.observed, None);
-    let counter = opened.map_err(|error| anyhow::Error::new(error).context(why_none(event)))?;
+fn open_lane_counter(event: Event, vantage: Vantage) -> Result<LaneCounter> {
+    let opened = open_counter(event, vantage.observed, None);
+    let counter = opened.map_err(|error| anyhow::Error::new(error).context(describe_open_failure(event)))?;
     Ok(LaneCounter(counter))
 }
 
-fn why_none(event: Event) -> &'static str {
+fn describe_open_failure(event: Event) -> &'static str {
     if event.is_hardware() && !sidelane_diagnostics::machine::has_pmu() {
         "this machine has no hardware counters (PMU); in a virtual machine, ask its host for a virtual PMU, or observe \
          another signal (`sidelane list`)"
@@ -86,7 +86,7 @@ fn why_none(event: Event) -> &'static str {
     }
 }
 
-impl Call for LaneCounter {
+impl SyscallReader for LaneCounter {
     fn read(&mut self) -> Result<u64, ChannelEnd> {
         let mut count = [0; 8];
         match rustix::io::read(&self.0, &mut count) {
@@ -98,33 +98,33 @@ impl Call for LaneCounter {
         }
     }
 
-    fn interrupts(&self) -> bool {
+    fn interrupts_lane(&self) -> bool {
         true
     }
 }
 
 /// Counter of the core, less the events of the observer's own lane.
-struct CoreLessOwn {
+struct CoreMinusOwnCounter {
     core: UserCounter,
     own: UserCounter,
 }
 
 /// Opens a counter of the core. `None` if the processor, the kernel or the places of the two lanes do not allow it.
-fn of_core(event: Event, vantage: Vantage) -> Option<CoreLessOwn> {
+fn open_core_counter(event: Event, vantage: Vantage) -> Option<CoreMinusOwnCounter> {
     let allowed = std::fs::read_to_string(RDPMC_ALLOWED).is_ok_and(|text| text.trim() != "0");
     if !vantage.same_core || !allowed || !Path::new(ANY_THREAD_FORMAT).exists() {
         return None;
     }
-    let own = architectural(event)?;
+    let own = to_raw_event(event)?;
     let core = Event { config: own.config | ANY_THREAD, ..own };
-    Some(CoreLessOwn {
+    Some(CoreMinusOwnCounter {
         core: UserCounter::open(core, vantage.observer)?,
         own: UserCounter::open(own, vantage.observer)?,
     })
 }
 
 /// Returns the event with Intel's own number, which the "any thread" bit can be added to.
-fn architectural(event: Event) -> Option<Event> {
+fn to_raw_event(event: Event) -> Option<Event> {
     match event {
         Event::CYCLES => Event::named("r3c"),
         Event::INSTRUCTIONS => Event::named("rc0"),
@@ -133,7 +133,7 @@ fn architectural(event: Event) -> Option<Event> {
     }
 }
 
-impl Pmc for CoreLessOwn {
+impl PmcReader for CoreMinusOwnCounter {
     #[inline]
     fn read(&mut self) -> u64 {
         let core = self.core.read();
@@ -168,7 +168,7 @@ const USER_RDPMC: u64 = 1 << 2;
 
 impl UserCounter {
     fn open(event: Event, cpu: u32) -> Option<Self> {
-        let counter = open(event, cpu, None).ok()?;
+        let counter = open_counter(event, cpu, None).ok()?;
         let page = SharedMapping::<Page>::read_only(&counter, 0, 1).ok()?;
         let allowed = page[0].capabilities.load(Ordering::Relaxed) & USER_RDPMC != 0;
         allowed.then_some(Self { page, _counter: counter })
@@ -206,7 +206,7 @@ fn rdpmc(counter: u32) -> u64 {
 
 /// Returns an error if these channels cannot be sampled at this period.
 pub fn check_period(channels: &[Channel], period_ns: Option<u64>) -> Result<()> {
-    let interrupts = |channel: &&Channel| matches!(&channel.reader, Reader::Call(call) if call.interrupts());
+    let interrupts = |channel: &&Channel| matches!(&channel.reader, Reader::Call(call) if call.interrupts_lane());
     let interrupting = channels.iter().find(interrupts);
     let too_often = period_ns.is_none_or(|period_ns| u128::from(period_ns) < PERIOD_MIN.as_nanos());
     match interrupting {

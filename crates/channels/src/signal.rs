@@ -23,7 +23,7 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the kind of the channel to read: a rate is computed from a counter.
-    pub fn of_channel(self) -> Self {
+    pub fn channel_kind(self) -> Self {
         match self {
             Kind::Tag => Kind::Tag,
             Kind::Counter | Kind::Rate => Kind::Counter,
@@ -153,7 +153,7 @@ impl FromStr for Signal {
     fn from_str(text: &str) -> Result<Self, SignalError> {
         let (said, rest) = split_kind(text);
         let source = Source::parse(rest, said.is_some(), text)?;
-        let kind = source.kind(said, text)?;
+        let kind = source.resolve_kind(said, text)?;
         Ok(Signal { name: text.to_owned(), kind, source })
     }
 }
@@ -170,8 +170,8 @@ fn split_kind(text: &str) -> (Option<Kind>, &str) {
 impl Source {
     /// Parses the source of a signal. `whole` is the signal as the user wrote it. After a kind, a plain name is one of
     /// the program's own signals.
-    fn parse(text: &str, kind_is_said: bool, whole: &str) -> Result<Self, SignalError> {
-        let unknown = || SignalError::Unknown(whole.to_owned());
+    fn parse(text: &str, has_kind: bool, full_text: &str) -> Result<Self, SignalError> {
+        let unknown = || SignalError::Unknown(full_text.to_owned());
         let named = |name: &str| if name.is_empty() { Err(unknown()) } else { Ok(name.to_owned()) };
         match text.split_once(':') {
             None => match text {
@@ -180,7 +180,7 @@ impl Source {
                 "ipc" => Ok(Source::Ipc),
                 "cpc" => Ok(Source::Cpc),
                 "jvm" => Ok(Source::Jvm(None)),
-                _ if kind_is_said => Ok(Source::App(named(text)?)),
+                _ if has_kind => Ok(Source::App(named(text)?)),
                 _ => Err(unknown()),
             },
             Some(("jvm", name)) => Ok(Source::Jvm(Some(named(name)?))),
@@ -190,18 +190,18 @@ impl Source {
                 let (path, field) = file.split_once('#').map_or((file, None), |(path, field)| (path, Some(field)));
                 Ok(Source::File { path: named(path)?.into(), field: field.map(named).transpose()? })
             }
-            Some(("mem", place)) => memory(&named(place)?, whole),
+            Some(("mem", place)) => parse_memory(&named(place)?, full_text),
             Some(_) => Err(unknown()),
         }
     }
 
     /// Returns the kind of the signal, if the channel can have the user's kind `said`. `whole` is the signal as the
     /// user wrote it.
-    fn kind(&self, said: Option<Kind>, whole: &str) -> Result<Option<Kind>, SignalError> {
+    fn resolve_kind(&self, requested_kind: Option<Kind>, full_text: &str) -> Result<Option<Kind>, SignalError> {
         let wrong =
-            |is, wanted| Err(SignalError::Kind { name: whole.to_owned(), source_name: self.name(), is, wanted });
-        match (self, said) {
-            (Source::Memory { .. } | Source::File { .. }, None) => Err(SignalError::NoKind(whole.to_owned())),
+            |is, wanted| Err(SignalError::Kind { name: full_text.to_owned(), source_name: self.name(), is, wanted });
+        match (self, requested_kind) {
+            (Source::Memory { .. } | Source::File { .. }, None) => Err(SignalError::NoKind(full_text.to_owned())),
             (Source::Lane | Source::Request, Some(wanted)) if wanted != Kind::Tag => wrong(Kind::Tag, wanted),
             (Source::Ipc | Source::Cpc, Some(wanted)) if wanted != Kind::Rate => wrong(Kind::Rate, wanted),
             (Source::Perf(_), Some(Kind::Tag)) => wrong(Kind::Counter, Kind::Tag),
@@ -229,19 +229,19 @@ impl Source {
 }
 
 /// Parses the part of a signal after `mem:`.
-fn memory(text: &str, whole: &str) -> Result<Source, SignalError> {
+fn parse_memory(text: &str, full_text: &str) -> Result<Source, SignalError> {
     // Names in Go contain slashes, names in C++ and Rust contain `::`.
     let (text, width) = match text.rsplit_once('/') {
-        Some((place, width)) if looks_like_width(width) => (place, Some(parse_width(width, whole)?)),
+        Some((place, width)) if looks_like_width(width) => (place, Some(parse_width(width, full_text)?)),
         _ => (text, None),
     };
     let (pid, place) = match text.split_once(':') {
         Some((pid, place)) if !place.starts_with(':') => {
-            (Some(pid.parse().map_err(|_| SignalError::Unknown(whole.to_owned()))?), place)
+            (Some(pid.parse().map_err(|_| SignalError::Unknown(full_text.to_owned()))?), place)
         }
         _ => (None, text),
     };
-    let place = parse_place(place).ok_or_else(|| SignalError::Unknown(whole.to_owned()))?;
+    let place = parse_place(place).ok_or_else(|| SignalError::Unknown(full_text.to_owned()))?;
     Ok(Source::Memory { pid, place, width })
 }
 
@@ -249,13 +249,13 @@ fn looks_like_width(text: &str) -> bool {
     text.strip_prefix('u').is_some_and(|bits| bits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn parse_width(text: &str, whole: &str) -> Result<Width, SignalError> {
+fn parse_width(text: &str, full_text: &str) -> Result<Width, SignalError> {
     match text {
         "u8" => Ok(Width::U8),
         "u16" => Ok(Width::U16),
         "u32" => Ok(Width::U32),
         "u64" => Ok(Width::U64),
-        _ => Err(SignalError::Width { name: whole.to_owned(), width: text.to_owned() }),
+        _ => Err(SignalError::Width { name: full_text.to_owned(), width: text.to_owned() }),
     }
 }
 
@@ -281,7 +281,7 @@ fn parse_number(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> (Option<Kind>, Source) {
+    fn parse_signal(text: &str) -> (Option<Kind>, Source) {
         let signal: Signal = text.parse().unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(signal.name, text);
         (signal.kind, signal.source)
@@ -293,20 +293,20 @@ mod tests {
 
     #[test]
     fn each_form_of_a_signal_is_read() {
-        assert_eq!(parsed("lane"), (Some(Kind::Tag), Source::Lane));
-        assert_eq!(parsed("ipc"), (Some(Kind::Rate), Source::Ipc));
-        assert_eq!(parsed("tag:myapp.phase"), (Some(Kind::Tag), Source::App("myapp.phase".into())));
-        assert_eq!(parsed("app:myapp.phase"), (None, Source::App("myapp.phase".into())));
-        assert_eq!(parsed("jvm:sun.rt.safepoints"), (None, Source::Jvm(Some("sun.rt.safepoints".into()))));
-        assert_eq!(parsed("rate:perf:cs"), (Some(Kind::Rate), Source::Perf("cs".into())));
+        assert_eq!(parse_signal("lane"), (Some(Kind::Tag), Source::Lane));
+        assert_eq!(parse_signal("ipc"), (Some(Kind::Rate), Source::Ipc));
+        assert_eq!(parse_signal("tag:myapp.phase"), (Some(Kind::Tag), Source::App("myapp.phase".into())));
+        assert_eq!(parse_signal("app:myapp.phase"), (None, Source::App("myapp.phase".into())));
+        assert_eq!(parse_signal("jvm:sun.rt.safepoints"), (None, Source::Jvm(Some("sun.rt.safepoints".into()))));
+        assert_eq!(parse_signal("rate:perf:cs"), (Some(Kind::Rate), Source::Perf("cs".into())));
         let file = Source::File { path: "/proc/1/stat".into(), field: Some("14".into()) };
-        assert_eq!(parsed("counter:file:/proc/1/stat#14"), (Some(Kind::Counter), file));
+        assert_eq!(parse_signal("counter:file:/proc/1/stat#14"), (Some(Kind::Counter), file));
     }
 
     #[test]
     fn a_place_in_memory_has_a_process_an_offset_and_a_width() {
         let memory = |pid, place, width| Source::Memory { pid, place, width };
-        let tag = |text: &str| parsed(&format!("tag:mem:{text}")).1;
+        let tag = |text: &str| parse_signal(&format!("tag:mem:{text}")).1;
         assert_eq!(tag("runtime.gcphase"), memory(None, symbol("runtime.gcphase", 0), None));
         assert_eq!(tag("12:server.stat+8/u32"), memory(Some(12), symbol("server.stat", 8), Some(Width::U32)));
         assert_eq!(tag("12:app::hits"), memory(Some(12), symbol("app::hits", 0), None));

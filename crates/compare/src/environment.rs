@@ -9,8 +9,8 @@ use super::CompareOptions;
 use super::figures::{BatchFigures, Figures, Round, Setting};
 use super::obstacle::Stop;
 use super::traffic::Traffic;
-use sidelane_channels::Call;
-use sidelane_channels::file::Number;
+use sidelane_channels::SyscallReader;
+use sidelane_channels::file::FileNumber;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::posix_signals::stop_this_process;
 use sidelane_host::shutdown::{Shutdown, StopRequest};
@@ -44,13 +44,13 @@ pub(super) struct Environment<'a> {
 
 impl<'a> Environment<'a> {
     /// Begins to watch the service's requests.
-    pub(super) fn begin(options: &'a CompareOptions, plan: Plan, until: Shutdown) -> Result<Self> {
+    pub(super) fn start(options: &'a CompareOptions, plan: Plan, shutdown: Shutdown) -> Result<Self> {
         let Plan { mut services, gate, max_slowdown, .. } = plan;
         let beside = services.pop().expect("a plan has a service");
         let traffic = Traffic::watch(&options.target, &beside.service)?;
         Ok(Self {
             options,
-            until,
+            until: shutdown,
             lanes: beside.lanes,
             gate,
             max_slowdown,
@@ -81,9 +81,9 @@ impl<'a> Environment<'a> {
         &self.notes
     }
 
-    /// Returns the requests per second before the first round. See [`Traffic::first_look`].
+    /// Returns the requests per second before the first round. See [`Traffic::measure_request_rate`].
     pub(super) fn requests_per_s(&mut self) -> Result<Option<f64>> {
-        self.traffic.first_look(&self.until)
+        self.traffic.measure_request_rate(&self.until)
     }
 
     /// Measures a round: one run in each setting.
@@ -93,21 +93,21 @@ impl<'a> Environment<'a> {
             turn.bar.set_message(setting.in_words());
             let figures = match setting {
                 Setting::Alone => self.measure(None, run),
-                Setting::Unmanaged | Setting::Sidelane => self.run_beside(setting, run),
+                Setting::Unmanaged | Setting::Sidelane => self.measure_with_batch(setting, run),
             };
             round.put(setting, figures?);
         }
         Ok(round)
     }
 
-    fn run_beside(&mut self, setting: Setting, run: Duration) -> Result<Figures> {
+    fn measure_with_batch(&mut self, setting: Setting, run: Duration) -> Result<Figures> {
         let managed = setting == Setting::Sidelane;
         let (target, lanes) = (self.options.target.clone(), self.options.lanes.as_deref());
         let beside =
             Placement { pin_service: self.options.pin_service && managed, ..Placement::find(target, lanes, true)? };
         let mut session = Session::start(vec![beside], &self.options.command, self.session_options(managed))?;
-        self.learned.iter().filter(|_| managed).for_each(|learned| session.take_over(learned));
-        self.slowdown.iter().for_each(|earlier| session.go_on_from(earlier));
+        self.learned.iter().filter(|_| managed).for_each(|learned| session.restore_learned(learned));
+        self.slowdown.iter().for_each(|earlier| session.resume_measurements_from(earlier));
         let measured = self.measure(Some(&mut session), run);
         self.learned = session.learned().or(self.learned);
         self.slowdown = session.slowdown().cloned().or(self.slowdown.take());
@@ -122,7 +122,7 @@ impl<'a> Environment<'a> {
         if managed {
             // Batch is ended with all processes that it started, so notes on them are dropped.
             let of_leftovers = |note: &LaneNote| matches!(note, LaneNote::LeftoversEnded { .. });
-            self.notes.extend(outcome.notes.into_iter().filter(|note| !note.is(of_leftovers)));
+            self.notes.extend(outcome.notes.into_iter().filter(|note| !note.matches(of_leftovers)));
         }
         measured
     }
@@ -154,27 +154,32 @@ impl<'a> Environment<'a> {
         run: Duration,
         started: Instant,
     ) -> Result<Option<Figures>> {
-        if !self.go_on(self.options.settle, session.as_deref_mut(), started)? {
+        if !self.supervise_for(self.options.settle, session.as_deref_mut(), started)? {
             return Ok(None);
         }
         self.traffic.begin()?;
-        let (began, before) = (Instant::now(), self.counted(session.as_deref())?);
-        if !self.go_on(run, session.as_deref_mut(), started)? {
+        let (began, before) = (Instant::now(), self.read_counters(session.as_deref())?);
+        if !self.supervise_for(run, session.as_deref_mut(), started)? {
             return Ok(None);
         }
-        let (length, after) = (began.elapsed(), self.counted(session.as_deref())?);
+        let (length, after) = (began.elapsed(), self.read_counters(session.as_deref())?);
         let batch = before.zip(after).map(|(before, after)| after.since(&before, &self.lanes));
         Ok(Some(Figures { length, seen: self.traffic.end()?, batch }))
     }
 
     /// Keeps session and traffic going for this time. Returns false if this process was stopped in that time.
-    fn go_on(&mut self, time: Duration, mut session: Option<&mut Session>, started: Instant) -> Result<bool> {
+    fn supervise_for(
+        &mut self,
+        duration: Duration,
+        mut session: Option<&mut Session>,
+        started: Instant,
+    ) -> Result<bool> {
         let began = Instant::now();
-        while let Some(left) = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-            match self.until.wait_for_stop(left.min(DRAIN_EVERY))? {
+        while let Some(left) = duration.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            match self.until.wait_for_request(left.min(DRAIN_EVERY))? {
                 Some(StopRequest::End) => bail!(Stop::Asked),
                 Some(StopRequest::Stop) => {
-                    session.as_deref().map_or_else(stop_this_process, Session::stop_with_batch);
+                    session.as_deref().map_or_else(stop_this_process, Session::stop_batch_then_self);
                     return Ok(false);
                 }
                 None => {}
@@ -189,7 +194,7 @@ impl<'a> Environment<'a> {
         Ok(true)
     }
 
-    fn counted(&self, session: Option<&Session>) -> Result<Option<Counted>> {
+    fn read_counters(&self, session: Option<&Session>) -> Result<Option<Counted>> {
         let Some(session) = session else { return Ok(None) };
         let work = self.options.work_counter.as_ref().map(WorkCounter::read).transpose()?;
         Ok(Some(Counted { accounting: session.memory().accounting(), work }))
@@ -241,7 +246,7 @@ impl WorkCounter {
             None => (self.place.as_str(), None),
         };
         let what = || format!("cannot read the work counter {path}; batch has to write it from its start on");
-        let mut number = Number::open(path.as_ref(), field).with_context(what)?;
+        let mut number = FileNumber::open(path.as_ref(), field).with_context(what)?;
         number.read().ok().with_context(what)
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sidelane_policy::borrow::promise::Overlap;
 use sidelane_report::Interval;
-use sidelane_requests::at_socket::{SocketTimes, at_us};
-use sidelane_stats::interval::of_median;
+use sidelane_requests::at_socket::{SocketTimes, latency_at_percentile_us};
+use sidelane_stats::interval::median_interval;
 
 /// Batch that runs beside the service in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,15 +90,15 @@ impl Figures {
     }
 
     pub(super) fn p50_us(&self) -> Option<f64> {
-        self.enough_for(50.0).map(|seen| seen.p50_us)
+        self.latencies_sufficient_for(50.0).map(|seen| seen.p50_us)
     }
 
     pub(super) fn p99_us(&self) -> Option<f64> {
-        self.enough_for(99.0).map(|seen| seen.p99_us)
+        self.latencies_sufficient_for(99.0).map(|seen| seen.p99_us)
     }
 
     pub(super) fn percentile_us(&self, percentile: f64) -> Option<f64> {
-        at_us(&self.enough_for(percentile)?.curve, percentile)
+        latency_at_percentile_us(&self.latencies_sufficient_for(percentile)?.curve, percentile)
     }
 
     pub(super) fn overlap_percent(&self) -> Option<f64> {
@@ -119,8 +119,8 @@ impl Figures {
         self.per_s(self.batch?.paid_wake_ups as f64)
     }
 
-    fn enough_for(&self, percentile: f64) -> Option<&SocketTimes> {
-        self.seen.as_ref().filter(|seen| seen.requests >= requests_for(percentile))
+    fn latencies_sufficient_for(&self, percentile: f64) -> Option<&SocketTimes> {
+        self.seen.as_ref().filter(|seen| seen.requests >= requests_needed_for(percentile))
     }
 
     fn per_s(&self, count: f64) -> Option<f64> {
@@ -130,12 +130,12 @@ impl Figures {
 
 /// Returns the overlap of all runs in a setting.
 pub(super) fn overlap_of(rounds: &[Round], setting: Setting) -> Overlap {
-    let runs = rounds.iter().filter_map(|round| Some(round.of(setting).batch?.overlap));
+    let runs = rounds.iter().filter_map(|round| Some(round.figures_of(setting).batch?.overlap));
     runs.fold(Overlap::default(), |sum, one| sum.plus(&one))
 }
 
 /// Returns the number of requests that a percentile needs, so that at least one is beyond it.
-pub(super) fn requests_for(percentile: f64) -> u64 {
+pub(super) fn requests_needed_for(percentile: f64) -> u64 {
     (100.0 / (100.0 - percentile)).round() as u64
 }
 
@@ -144,7 +144,7 @@ pub(super) fn requests_for(percentile: f64) -> u64 {
 pub(super) struct Round([Figures; 3]);
 
 impl Round {
-    pub(super) fn of(&self, setting: Setting) -> &Figures {
+    pub(super) fn figures_of(&self, setting: Setting) -> &Figures {
         &self.0[setting as usize]
     }
 
@@ -154,26 +154,26 @@ impl Round {
 }
 
 /// Returns a figure of all rounds in one setting, without missing values.
-pub(super) fn all_of<'a>(
+pub(super) fn figures_in_rounds<'a>(
     rounds: &'a [Round],
     setting: Setting,
     figure: impl Fn(&Figures) -> Option<f64> + 'a,
 ) -> impl Iterator<Item = f64> + 'a {
-    rounds.iter().filter_map(move |round| figure(round.of(setting)))
+    rounds.iter().filter_map(move |round| figure(round.figures_of(setting)))
 }
 
 /// Returns a figure of a setting divided by the same figure without batch. It is the median of the rounds, each of
 /// which compares its own runs.
-pub(super) fn over_alone(
+pub(super) fn ratio_to_alone(
     rounds: &[Round],
     setting: Setting,
     figure: impl Fn(&Figures) -> Option<f64>,
 ) -> Option<Interval> {
     let ratio = |round: &Round| {
-        let ratio = figure(round.of(setting))? / figure(round.of(Setting::Alone))?;
+        let ratio = figure(round.figures_of(setting))? / figure(round.figures_of(Setting::Alone))?;
         ratio.is_finite().then_some(ratio)
     };
-    of_median(rounds.iter().filter_map(ratio))
+    median_interval(rounds.iter().filter_map(ratio))
 }
 
 #[cfg(test)]
@@ -197,10 +197,10 @@ mod tests {
     fn a_percentile_of_too_few_requests_is_missing() {
         let seen = |requests: u64| {
             let seen: Vec<(u64, u64)> = (0..requests).map(|at| (at, 1_000)).collect();
-            Figures { length: Duration::from_secs(1), seen: SocketTimes::of(&seen, 0), batch: None }
+            Figures { length: Duration::from_secs(1), seen: SocketTimes::from_latencies(&seen, 0), batch: None }
         };
         assert_eq!((seen(99).p50_us(), seen(99).p99_us(), seen(100).p99_us()), (Some(1.0), None, Some(1.0)));
-        assert_eq!((requests_for(50.0), requests_for(99.9)), (2, 1_000));
+        assert_eq!((requests_needed_for(50.0), requests_needed_for(99.9)), (2, 1_000));
         assert_eq!((seen(0).p50_us(), seen(0).requests_per_s()), (None, Some(0.0)));
     }
 

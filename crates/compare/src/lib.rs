@@ -59,8 +59,8 @@ use sidelane_lanes::slowdown::{BOUND, MaxSlowdown};
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{ResultFile, check_writable};
 use sidelane_requests::watch::can_watch;
-use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
-use verdict::{Bounds, Judged};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
+use verdict::{Bounds, Evaluation};
 
 /// Limit of the number and time of rounds. With the first look at the traffic a comparison takes at most two minutes.
 const LIMIT: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(105) };
@@ -110,7 +110,7 @@ impl CompareOptions {
     }
 
     /// Returns the request to `sidelane run` that these options mean.
-    fn asked(&self) -> RunRequest {
+    fn run_request(&self) -> RunRequest {
         RunRequest {
             services: vec![(self.target.clone(), self.lanes.clone())],
             pin_service: self.pin_service,
@@ -143,16 +143,16 @@ impl Comparison {
         options: CompareOptions,
         outputs: impl Iterator<Item = &'a Path>,
     ) -> Result<Self, PreflightErrors> {
-        let mut errors = PreflightErrors::of_privileges();
-        let plan = LanePlan::find(options.asked(), &mut errors);
+        let mut errors = PreflightErrors::from_missing_privileges();
+        let plan = LanePlan::find(options.run_request(), &mut errors);
         let service = plan.as_ref().and_then(|plan| plan.services.first());
         if let Some(beside) = service {
-            errors.note(can_watch(&beside.target, &beside.service));
+            errors.collect_error(can_watch(&beside.target, &beside.service));
         }
         for path in outputs {
-            errors.note(check_writable(path));
+            errors.collect_error(check_writable(path));
         }
-        Ok(Self { plan: errors.unless(plan)?, options })
+        Ok(Self { plan: errors.into_result(plan)?, options })
     }
 
     /// Returns lines that describe what the comparison will do.
@@ -162,7 +162,7 @@ impl Comparison {
             "in each round: {} alone, beside unmanaged batch ({unmanaged}), and beside batch under Sidelane",
             self.options.target
         );
-        [vec![rounds], self.plan.lines()].concat()
+        [vec![rounds], self.plan.summary_lines()].concat()
     }
 
     /// Runs the comparison, and returns its result.
@@ -171,7 +171,7 @@ impl Comparison {
     /// Fails, among other reasons, if the service gets no requests.
     pub fn run(self) -> Result<ResultFile> {
         let Self { options, plan } = self;
-        let mut environment = Environment::begin(&options, plan, Shutdown::signal()?)?;
+        let mut environment = Environment::start(&options, plan, Shutdown::on_posix_signals()?)?;
         let round_options = RoundOptions { quick: false, rounds: options.rounds };
         let compared = compare(&options, &mut environment, round_options.limit(LIMIT, LIMIT))?;
         Ok(compared.to_result(&options, &environment, round_options))
@@ -184,7 +184,7 @@ fn compare(options: &CompareOptions, environment: &mut Environment<'_>, limit: L
     let Some(per_s) = environment.requests_per_s()? else {
         return Ok(Compared { rounds: Vec::new(), run: given, stop: Some(Stop::Asked) });
     };
-    let run = options.run.unwrap_or_else(|| traffic::run_for(per_s));
+    let run = options.run.unwrap_or_else(|| traffic::run_length_for(per_s));
     eprint_fitted(&format!(
         "sidelane: {} gets {per_s:.0} requests per second, {}; a round measures it three times for {run:?}: alone, \
          beside unmanaged batch, and with Sidelane",
@@ -196,8 +196,9 @@ fn compare(options: &CompareOptions, environment: &mut Environment<'_>, limit: L
         rounds.push(environment.round(&turn, run)?);
         Ok(())
     };
-    let done =
-        until_decided("compare", limit, &mut rounds, round, |rounds| Judged::of(rounds, options.bounds()).open());
+    let done = run_until_decided("compare", limit, &mut rounds, round, |rounds| {
+        Evaluation::judge(rounds, options.bounds()).undecided_checks()
+    });
     // After a signal or an ended batch, the earlier measurements are kept; other errors are returned.
     let stop = done.map_or_else(|error| error.downcast::<Stop>().map(Some), |_| Ok(None))?;
     Ok(Compared { rounds, run, stop })

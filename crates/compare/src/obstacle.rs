@@ -6,7 +6,7 @@ use std::time::Duration;
 use sidelane_stats::ranks::median;
 use thiserror::Error;
 
-use super::figures::{Figures, Round, Setting, all_of, requests_for};
+use super::figures::{Figures, Round, Setting, figures_in_rounds, requests_needed_for};
 use sidelane_stats::interval::ROUNDS_MIN;
 
 /// Ratio of the traffic between rounds above which it counts as changed.
@@ -67,22 +67,22 @@ impl Obstacle {
 }
 
 fn no_requests(rounds: &[Round]) -> Option<Obstacle> {
-    let runs = Setting::ALL.into_iter().flat_map(|setting| rounds.iter().map(move |round| round.of(setting)));
+    let runs = Setting::ALL.into_iter().flat_map(|setting| rounds.iter().map(move |round| round.figures_of(setting)));
     let silent = runs.filter(|figures| figures.requests() == 0).count();
     (silent > 0).then_some(Obstacle::NoRequests { runs: silent, of: rounds.len() * Setting::ALL.len() })
 }
 
 fn few_requests(rounds: &[Round], plan: Plan) -> Option<Obstacle> {
-    let of = |setting| median(all_of(rounds, setting, |figures| Some(figures.requests() as f64)));
+    let of = |setting| median(figures_in_rounds(rounds, setting, |figures| Some(figures.requests() as f64)));
     let requests = Setting::ALL.into_iter().filter_map(of).reduce(f64::min)? as u64;
-    let few = requests < requests_for(plan.percentile);
+    let few = requests < requests_needed_for(plan.percentile);
     few.then_some(Obstacle::FewRequests { requests, percentile: plan.percentile, run: plan.run })
 }
 
 /// Returns an obstacle if the traffic of the service alone differs between rounds. One round in six at each end is
 /// ignored: it may be a pause, or the requests that clients sent late after one.
 pub(super) fn traffic_changed(rounds: &[Round]) -> Option<Obstacle> {
-    let mut alone: Vec<f64> = all_of(rounds, Setting::Alone, Figures::requests_per_s).collect();
+    let mut alone: Vec<f64> = figures_in_rounds(rounds, Setting::Alone, Figures::requests_per_s).collect();
     alone.sort_by(f64::total_cmp);
     let left_out = alone.len() / 6;
     let (from_per_s, to_per_s) = (*alone.get(left_out)?, alone[alone.len() - 1 - left_out]);
@@ -99,7 +99,7 @@ impl Obstacle {
             }
             Self::NoRequests { .. } => "the service's usual traffic, without such pauses".to_owned(),
             Self::FewRequests { requests, percentile, run } => {
-                format!("longer runs (--round {:.0}s), or more traffic", longer_s(requests, percentile, run))
+                format!("longer runs (--round {:.0}s), or more traffic", sufficient_run_s(requests, percentile, run))
             }
             Self::TrafficChanged { .. } => "steadier traffic".to_owned(),
         }
@@ -125,8 +125,8 @@ impl fmt::Display for Obstacle {
 }
 
 /// Returns the length in seconds of a run with three times as many requests as are needed.
-fn longer_s(requests: u64, percentile: f64, run: Duration) -> f64 {
-    let times = 3.0 * requests_for(percentile) as f64 / requests.max(1) as f64;
+fn sufficient_run_s(requests: u64, percentile: f64, run: Duration) -> f64 {
+    let times = 3.0 * requests_needed_for(percentile) as f64 / requests.max(1) as f64;
     (run.as_secs_f64() * times).ceil()
 }
 
@@ -135,7 +135,7 @@ mod tests {
     use super::super::sample::{PLAN, Run, rounds};
     use super::*;
 
-    fn said(rounds: &[Round], stop: Option<Stop>) -> String {
+    fn obstacle_text(rounds: &[Round], stop: Option<Stop>) -> String {
         let said = |obstacle: Obstacle| format!("{obstacle}: {}", obstacle.advice());
         Obstacle::find(rounds, stop, PLAN).map(said).unwrap_or_default()
     }
@@ -143,26 +143,30 @@ mod tests {
     #[test]
     fn reason_of_an_early_end_comes_first() {
         let whole = rounds(3, [Run::default(); 3]);
-        assert!(said(&whole, Some(Stop::Asked)).contains("after 3 rounds, and 6 are needed"));
-        assert!(said(&[], Some(Stop::Asked)).contains("after 0 rounds, and 6 are needed"));
-        let ended = said(&whole, Some(Stop::BatchEnded { after: Duration::from_millis(300) }));
+        assert!(obstacle_text(&whole, Some(Stop::Asked)).contains("after 3 rounds, and 6 are needed"));
+        assert!(obstacle_text(&[], Some(Stop::Asked)).contains("after 0 rounds, and 6 are needed"));
+        let ended = obstacle_text(&whole, Some(Stop::BatchEnded { after: Duration::from_millis(300) }));
         assert!(ended.contains("ended 300.0ms after its start, and a run takes 2.0s: a command that"), "{ended}");
-        assert_eq!(said(&rounds(6, [Run::default(); 3]), Some(Stop::Asked)), "");
+        assert_eq!(obstacle_text(&rounds(6, [Run::default(); 3]), Some(Stop::Asked)), "");
     }
 
     #[test]
     fn traffic_that_is_missing_rare_or_changing_is_named() {
         let with = |requests| Run { requests, ..Run::default() };
         let silent = rounds(4, [with(2_000), with(0), with(2_000)]);
-        assert!(said(&silent, None).contains("no requests in 4 of 12 runs"), "{}", said(&silent, None));
-        let rare = said(&rounds(4, [with(30), with(90), with(120)]), None);
+        assert!(
+            obstacle_text(&silent, None).contains("no requests in 4 of 12 runs"),
+            "{}",
+            obstacle_text(&silent, None)
+        );
+        let rare = obstacle_text(&rounds(4, [with(30), with(90), with(120)]), None);
         assert!(rare.contains("30 requests a run are too few for a p99: longer runs (--round 15s)"), "{rare}");
         let mut changing = rounds(6, [with(2_000); 3]);
         changing[2].put(Setting::Alone, with(4_000).figures());
-        assert_eq!(said(&changing, None), "", "once is nothing");
+        assert_eq!(obstacle_text(&changing, None), "", "once is nothing");
         changing[4].put(Setting::Alone, with(4_000).figures());
-        let changed = said(&changing, None);
+        let changed = obstacle_text(&changing, None);
         assert!(changed.contains("from 1333 to 2667 requests a second"), "{changed}");
-        assert_eq!(said(&rounds(4, [with(2_000); 3]), None), "");
+        assert_eq!(obstacle_text(&rounds(4, [with(2_000); 3]), None), "");
     }
 }

@@ -7,17 +7,17 @@ use serde_json::{Map, Value, json};
 
 use super::CompareOptions;
 use super::environment::Environment;
-use super::figures::{Figures, Round, Setting, all_of, over_alone, overlap_of};
+use super::figures::{Figures, Round, Setting, figures_in_rounds, overlap_of, ratio_to_alone};
 use super::obstacle::{Obstacle, Stop, traffic_changed};
 use super::text::{Lanes, finding};
-use super::verdict::Judged;
+use super::verdict::Evaluation;
 use crate::note::CompareNote;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::{Note, written};
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_host::topology::PairKind;
 use sidelane_lanes::gate::Gate;
 use sidelane_lanes::note::LaneNote;
-use sidelane_lanes::promise::{Circumstances, Promise};
+use sidelane_lanes::promise::{Circumstances, OverlapPromise};
 use sidelane_report::{Curve, Interval, ResultFile, Row, Verdict};
 use sidelane_stats::interval::ROUNDS_MIN;
 use sidelane_stats::ranks::median;
@@ -51,17 +51,17 @@ impl Compared {
     ) -> ResultFile {
         let lanes = environment.lanes();
         let mut result = ResultFile::new(machine::describe(lanes.kind), self.describe(options, environment));
-        let judged = Judged::of(&self.rounds, options.bounds());
+        let judged = Evaluation::judge(&self.rounds, options.bounds());
         result.rows = Setting::ALL.into_iter().map(|setting| row(setting, &self.rounds)).collect();
         result.checks = judged.checks();
-        result.notes = written(&self.notes(environment));
+        result.notes = notes_as_text(&self.notes(environment));
         result.curves = Setting::ALL.into_iter().filter_map(|setting| curve(setting, &self.rounds)).collect();
         let obstacle = Obstacle::find(&self.rounds, self.stop, options.plan(self.run));
         if judged.outcome() == Verdict::Undecided {
-            let advice = obstacle.map(|obstacle| obstacle.advice()).or_else(|| judged.needs_quiet());
+            let advice = obstacle.map(|obstacle| obstacle.advice()).or_else(|| judged.quiet_machine_advice());
             let open = result.checks.iter_mut().filter(|check| check.is_undecided());
             open.for_each(|check| check.decided_by = advice.clone());
-            machine::note_stolen(&mut result.machine);
+            machine::store_steal_time(&mut result.machine);
             round_options.advise(&mut result, self.rounds.len().max(ROUNDS_MIN / 2) as u64);
         }
         let lanes = Lanes {
@@ -128,10 +128,10 @@ const EXPLANATION: [&str; 2] = [
 ];
 
 /// Judges the overlap of all runs under Sidelane.
-fn promise(rounds: &[Round], service: String, gate: &Gate, notes: &BTreeSet<Note>) -> Promise {
-    let note = LaneNote::explaining(notes).cloned();
+fn promise(rounds: &[Round], service: String, gate: &Gate, notes: &BTreeSet<Note>) -> OverlapPromise {
+    let note = LaneNote::best_overlap_explanation(notes).cloned();
     let circumstances = Circumstances { gate: gate.clone(), note, ..Circumstances::default() };
-    Promise::new(service, overlap_of(rounds, Setting::Sidelane), None, circumstances)
+    OverlapPromise::new(service, overlap_of(rounds, Setting::Sidelane), None, circumstances)
 }
 
 /// Smallest difference of the traffic between settings that is reported.
@@ -141,7 +141,7 @@ const UNEQUAL: f64 = 0.05;
 /// requests if the answers are slow.
 fn unequal_load(rounds: &[Round]) -> Option<CompareNote> {
     let fewer = |setting| {
-        let ratio = over_alone(rounds, setting, Figures::requests_per_s)?;
+        let ratio = ratio_to_alone(rounds, setting, Figures::requests_per_s)?;
         let is_sure = ratio.high.is_some_and(|high| high < 1.0 - UNEQUAL);
         is_sure.then(|| CompareNote::UnequalLoad {
             setting: setting.in_words(),
@@ -154,14 +154,17 @@ fn unequal_load(rounds: &[Round]) -> Option<CompareNote> {
 /// Returns the row of a setting: medians over the rounds. Ratios are computed within a round first.
 fn row(setting: Setting, rounds: &[Round]) -> Row {
     let mut row = Row::new(setting.name());
-    let figure = |figure: fn(&Figures) -> Option<f64>| median(all_of(rounds, setting, figure));
+    let figure = |figure: fn(&Figures) -> Option<f64>| median(figures_in_rounds(rounds, setting, figure));
     row.put("p50_us", figure(Figures::p50_us));
-    put_ratio(&mut row, "p50", over_alone(rounds, setting, Figures::p50_us));
+    put_ratio(&mut row, "p50", ratio_to_alone(rounds, setting, Figures::p50_us));
     row.put("p99_us", figure(Figures::p99_us));
-    put_ratio(&mut row, "p99", over_alone(rounds, setting, Figures::p99_us));
+    put_ratio(&mut row, "p99", ratio_to_alone(rounds, setting, Figures::p99_us));
     row.put("requests_per_s", figure(Figures::requests_per_s));
-    put_ratio(&mut row, "requests", over_alone(rounds, setting, Figures::requests_per_s));
-    row.put("requests_count", all_of(rounds, setting, |figures| Some(figures.requests() as f64)).sum::<f64>());
+    put_ratio(&mut row, "requests", ratio_to_alone(rounds, setting, Figures::requests_per_s));
+    row.put(
+        "requests_count",
+        figures_in_rounds(rounds, setting, |figures| Some(figures.requests() as f64)).sum::<f64>(),
+    );
     if setting == Setting::Alone {
         return row;
     }
@@ -172,15 +175,15 @@ fn row(setting: Setting, rounds: &[Round]) -> Row {
     row
 }
 
-fn put_ratio(row: &mut Row, what: &str, ratio: Option<Interval>) {
-    row.put(&format!("{what}_over_alone"), ratio.map(|ratio| ratio.measured));
-    row.put(&format!("{what}_low_over_alone"), ratio.and_then(|ratio| ratio.low));
-    row.put(&format!("{what}_high_over_alone"), ratio.and_then(|ratio| ratio.high));
+fn put_ratio(row: &mut Row, name: &str, ratio: Option<Interval>) {
+    row.put(&format!("{name}_over_alone"), ratio.map(|ratio| ratio.measured));
+    row.put(&format!("{name}_low_over_alone"), ratio.and_then(|ratio| ratio.low));
+    row.put(&format!("{name}_high_over_alone"), ratio.and_then(|ratio| ratio.high));
 }
 
 /// Returns the latency curve of the setting's median round by p99: a real run, not an average of several.
 fn curve(setting: Setting, rounds: &[Round]) -> Option<Curve> {
-    let mut seen: Vec<_> = rounds.iter().filter_map(|round| round.of(setting).seen.as_ref()).collect();
+    let mut seen: Vec<_> = rounds.iter().filter_map(|round| round.figures_of(setting).seen.as_ref()).collect();
     seen.sort_by(|one, other| one.p99_us.total_cmp(&other.p99_us));
     let middle = seen.get(seen.len() / 2)?;
     Some(Curve { setting: setting.name().to_owned(), points: middle.curve.clone() })

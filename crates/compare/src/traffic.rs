@@ -54,11 +54,11 @@ impl Traffic {
     ///
     /// # Errors
     /// Fails if no requests come: then there is nothing to compare.
-    pub(super) fn first_look(&mut self, until: &Shutdown) -> Result<Option<f64>> {
+    pub(super) fn measure_request_rate(&mut self, shutdown: &Shutdown) -> Result<Option<f64>> {
         let began = Instant::now();
         self.begin()?;
         while began.elapsed() < FIRST_LOOK && self.seen.len() < FIRST_REQUESTS {
-            if !until.wait(DRAIN_EVERY)? {
+            if !shutdown.wait(DRAIN_EVERY)? {
                 return Ok(None);
             }
             self.drain()?;
@@ -88,7 +88,7 @@ impl Traffic {
         self.watched.requests.drain(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
         if self.looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.looked_at = Instant::now();
-            self.watched.look_again(&self.target)?;
+            self.watched.update_processes(&self.target)?;
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Traffic {
         let seen = &mut self.seen;
         self.watched.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
         self.lost += self.watched.requests.take_window().counts.dropped;
-        Ok(SocketTimes::of(&self.seen, self.began_ns))
+        Ok(SocketTimes::from_latencies(&self.seen, self.began_ns))
     }
 
     /// Returns the number of records of requests that were lost before they were read.
@@ -109,7 +109,7 @@ impl Traffic {
 
 /// Returns the length of a run that has enough requests for a 99th percentile, limited so that the comparison takes two
 /// minutes.
-pub(super) fn run_for(requests_per_s: f64) -> Duration {
+pub(super) fn run_length_for(requests_per_s: f64) -> Duration {
     let wanted_s = (REQUESTS_WANTED / requests_per_s.max(1.0)).clamp(RUN_MIN.as_secs_f64(), RUN_MAX.as_secs_f64());
     Duration::from_millis((wanted_s * 10.0).ceil() as u64 * 100)
 }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_run_is_longer_where_requests_are_rare() {
-        let run_ms = |per_s| run_for(per_s).as_millis();
+        let run_ms = |per_s| run_length_for(per_s).as_millis();
         assert_eq!((run_ms(20_000.0), run_ms(200.0), run_ms(100.0)), (1_500, 1_500, 3_000));
         assert_eq!((run_ms(70.0), run_ms(1.0), run_ms(0.1)), (4_300, 5_000, 5_000));
     }

@@ -9,9 +9,9 @@ use std::fmt;
 use sidelane_policy::borrow::Objective;
 use sidelane_report::{Check, Interval, Unit, Verdict};
 
-use super::figures::{Figures, Round, Setting, all_of, over_alone};
-use super::text::change;
-use sidelane_stats::interval::of_median;
+use super::figures::{Figures, Round, Setting, figures_in_rounds, ratio_to_alone};
+use super::text::ratio_as_change;
+use sidelane_stats::interval::median_interval;
 
 /// Least CPU time of batch in seconds per minute for which Sidelane is worth its cost.
 const BATCH_MIN_A_MINUTE_S: f64 = 1.0;
@@ -40,9 +40,14 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    fn of_ratio(what: &str, rounds: &[Round], setting: Setting, figure: impl Fn(&Figures) -> Option<f64>) -> Self {
-        let value = over_alone(rounds, setting, figure);
-        Self { what: what.to_owned(), value, limit: 0.0, unit: Unit::OverAlone, is_of_rate: false }
+    fn ratio_to_alone(
+        name: &str,
+        rounds: &[Round],
+        setting: Setting,
+        figure: impl Fn(&Figures) -> Option<f64>,
+    ) -> Self {
+        let value = ratio_to_alone(rounds, setting, figure);
+        Self { what: name.to_owned(), value, limit: 0.0, unit: Unit::OverAlone, is_of_rate: false }
     }
 
     fn at_most(&self, setting: Setting) -> Check {
@@ -76,9 +81,9 @@ impl fmt::Display for Measure {
         match (self.value, self.unit) {
             (None, _) => write!(f, "{} not measured", self.what),
             (Some(ratio), _) if self.is_of_rate => {
-                write!(f, "requests a second {}", change(ratio.map_falling(|ratio| 1.0 / ratio)))
+                write!(f, "requests a second {}", ratio_as_change(ratio.map_decreasing(|ratio| 1.0 / ratio)))
             }
-            (Some(ratio), Unit::OverAlone) => write!(f, "{} {}", self.what, change(ratio)),
+            (Some(ratio), Unit::OverAlone) => write!(f, "{} {}", self.what, ratio_as_change(ratio)),
             (Some(time), unit) => write!(f, "{} {}", self.what, unit.human(time.measured)),
         }
     }
@@ -93,7 +98,7 @@ pub(super) struct Judgement {
 
 /// Decision from all rounds.
 #[derive(Clone, Debug)]
-pub(super) struct Judged {
+pub(super) struct Evaluation {
     /// Judgements whether the service stays as fast as alone.
     pub(super) kept: Vec<Judgement>,
     /// Judgement whether there is anything to gain.
@@ -102,13 +107,13 @@ pub(super) struct Judged {
     pub(super) batch: Check,
 }
 
-impl Judged {
-    pub(super) fn of(rounds: &[Round], bounds: Bounds) -> Self {
-        let cpu = of_median(all_of(rounds, Setting::Sidelane, Figures::batch_cpu_a_minute_s));
+impl Evaluation {
+    pub(super) fn judge(rounds: &[Round], bounds: Bounds) -> Self {
+        let cpu = median_interval(figures_in_rounds(rounds, Setting::Sidelane, Figures::batch_cpu_a_minute_s));
         let name = "CPU time of batch per minute, with Sidelane";
         Self {
-            kept: kept(rounds, bounds),
-            gain: gain(rounds, bounds),
+            kept: judge_sidelane(rounds, bounds),
+            gain: judge_gain(rounds, bounds),
             batch: Check::interval_at_least(name, cpu, BATCH_MIN_A_MINUTE_S, Unit::S),
         }
     }
@@ -119,13 +124,13 @@ impl Judged {
 
     /// Returns the checks that further rounds could decide. There are none as soon as one check is missed, since it
     /// determines the verdict.
-    pub(super) fn open(&self) -> Vec<Check> {
+    pub(super) fn undecided_checks(&self) -> Vec<Check> {
         let is_missed = self.outcome() == Verdict::Missed;
         self.all().filter(|check| !is_missed && check.is_undecided()).cloned().collect()
     }
 
     /// Returns advice if an open interval is so wide that ten times the rounds would not close it.
-    pub(super) fn needs_quiet(&self) -> Option<String> {
+    pub(super) fn quiet_machine_advice(&self) -> Option<String> {
         let mut judged = self.kept.iter().chain([&self.gain]);
         let wide = judged.find(|one| one.check.is_undecided() && one.measure.is_far_too_wide())?;
         let what = &wide.measure.what;
@@ -145,18 +150,20 @@ impl Judged {
 /// Returns the measures of a setting. The last one, the traffic, counts only if it is certain.
 fn measures(rounds: &[Round], setting: Setting, bounds: Bounds) -> Vec<Measure> {
     if let Some(Objective { percentile, limit_ns }) = bounds.objective {
-        let value = of_median(all_of(rounds, setting, |figures| figures.percentile_us(percentile)));
+        let value = median_interval(figures_in_rounds(rounds, setting, |figures| figures.percentile_us(percentile)));
         let (what, limit) = (format!("p{percentile}"), limit_ns as f64 / 1e3);
         return vec![Measure { what, value, limit, unit: Unit::Us, is_of_rate: false }];
     }
     let between = |figures: &Figures| figures.requests_per_s().map(f64::recip);
-    let traffic = Measure { is_of_rate: true, ..Measure::of_ratio("time between requests", rounds, setting, between) };
+    let traffic =
+        Measure { is_of_rate: true, ..Measure::ratio_to_alone("time between requests", rounds, setting, between) };
     let (p99, p50) = (Figures::p99_us, Figures::p50_us);
-    let times = [Measure::of_ratio("p99", rounds, setting, p99), Measure::of_ratio(P50, rounds, setting, p50)];
+    let times =
+        [Measure::ratio_to_alone("p99", rounds, setting, p99), Measure::ratio_to_alone(P50, rounds, setting, p50)];
     times.into_iter().chain([traffic]).map(|one| Measure { limit: bounds.max_slowdown, ..one }).collect()
 }
 
-fn kept(rounds: &[Round], bounds: Bounds) -> Vec<Judgement> {
+fn judge_sidelane(rounds: &[Round], bounds: Bounds) -> Vec<Judgement> {
     let judge = |measure: Measure| Judgement { check: measure.at_most(Setting::Sidelane), measure };
     let counts = |one: &Judgement| !one.measure.is_of_rate || one.check.verdict == Verdict::Missed;
     measures(rounds, Setting::Sidelane, bounds).into_iter().map(judge).filter(counts).collect()
@@ -164,7 +171,7 @@ fn kept(rounds: &[Round], bounds: Bounds) -> Vec<Judgement> {
 
 /// Judges whether there is anything to gain. One worse measure is enough for a gain; "nothing to gain" needs all
 /// measures.
-fn gain(rounds: &[Round], bounds: Bounds) -> Judgement {
+fn judge_gain(rounds: &[Round], bounds: Bounds) -> Judgement {
     let judge = |measure: Measure| Judgement { check: measure.at_least(Setting::Unmanaged), measure };
     let all: Vec<Judgement> = measures(rounds, Setting::Unmanaged, bounds).into_iter().map(judge).collect();
     let find = |verdict| all.iter().find(|one| one.check.verdict == verdict);
@@ -179,9 +186,9 @@ mod tests {
 
     /// Returns the decision from twelve rounds with these latencies (p50, p99) in microseconds; alone they are 100 and
     /// 1000.
-    fn judged(unmanaged: (f64, f64), sidelane: (f64, f64)) -> Judged {
+    fn judged(unmanaged: (f64, f64), sidelane: (f64, f64)) -> Evaluation {
         let run = |(p50_us, p99_us): (f64, f64)| Run { p50_us, p99_us, ..Run::default() };
-        Judged::of(&rounds(12, [Run::default(), run(unmanaged), run(sidelane)]), BOUNDS)
+        Evaluation::judge(&rounds(12, [Run::default(), run(unmanaged), run(sidelane)]), BOUNDS)
     }
 
     #[test]
@@ -197,40 +204,40 @@ mod tests {
         assert_eq!((harmless.outcome(), harmless.gain.check.verdict), (Verdict::Missed, Verdict::Missed));
         let costs = judged((150.0, 1_800.0), (130.0, 1_020.0));
         assert_eq!((costs.outcome(), costs.kept[1].check.verdict), (Verdict::Missed, Verdict::Missed));
-        assert!(costs.open().is_empty(), "more rounds would change nothing");
+        assert!(costs.undecided_checks().is_empty(), "more rounds would change nothing");
     }
 
     #[test]
     fn sidelane_does_not_pay_off_if_batch_gets_nothing() {
         let kept_off = Run { batch_cpu_s: 0.0, ..Run::default() };
         let unmanaged = Run { p99_us: 1_800.0, ..Run::default() };
-        let judged = Judged::of(&rounds(12, [Run::default(), unmanaged, kept_off]), BOUNDS);
+        let judged = Evaluation::judge(&rounds(12, [Run::default(), unmanaged, kept_off]), BOUNDS);
         assert_eq!((judged.outcome(), judged.batch.verdict), (Verdict::Missed, Verdict::Missed));
     }
 
     #[test]
     fn without_six_rounds_or_any_request_nothing_is_decided() {
         let unmanaged = Run { p99_us: 1_800.0, ..Run::default() };
-        let few = Judged::of(&rounds(5, [Run::default(), unmanaged, Run::default()]), BOUNDS);
-        assert_eq!((few.outcome(), few.open().len()), (Verdict::Undecided, 4));
+        let few = Evaluation::judge(&rounds(5, [Run::default(), unmanaged, Run::default()]), BOUNDS);
+        assert_eq!((few.outcome(), few.undecided_checks().len()), (Verdict::Undecided, 4));
         let silent = Run { requests: 0, ..Run::default() };
-        let silent = Judged::of(&rounds(12, [silent; 3]), BOUNDS);
+        let silent = Evaluation::judge(&rounds(12, [silent; 3]), BOUNDS);
         assert_eq!((silent.outcome(), silent.gain.to_string().as_str()), (Verdict::Undecided, "p99 not measured"));
-        assert_eq!(Judged::of(&[], BOUNDS).outcome(), Verdict::Undecided);
+        assert_eq!(Evaluation::judge(&[], BOUNDS).outcome(), Verdict::Undecided);
     }
 
     #[test]
     fn lower_throughput_is_harm_only_if_significant() {
         let slow = Run { requests: 1_000, ..Run::default() };
-        let judged = Judged::of(&rounds(12, [Run::default(), slow, Run::default()]), BOUNDS);
+        let judged = Evaluation::judge(&rounds(12, [Run::default(), slow, Run::default()]), BOUNDS);
         assert_eq!(judged.gain.to_string(), "requests a second −50 % (−50 to −50)");
-        let costs = Judged::of(&rounds(12, [Run::default(), slow, slow]), BOUNDS);
+        let costs = Evaluation::judge(&rounds(12, [Run::default(), slow, slow]), BOUNDS);
         assert_eq!((costs.outcome(), costs.kept.len()), (Verdict::Missed, 3));
         let mut uneven = rounds(12, [Run::default(), Run { p99_us: 1_800.0, ..Run::default() }, Run::default()]);
         for round in uneven.iter_mut().step_by(2) {
             round.put(Setting::Sidelane, slow.figures());
         }
-        assert_eq!(Judged::of(&uneven, BOUNDS).outcome(), Verdict::Holds);
+        assert_eq!(Evaluation::judge(&uneven, BOUNDS).outcome(), Verdict::Holds);
     }
 
     #[test]
@@ -240,7 +247,7 @@ mod tests {
             for (at, round) in rounds.iter_mut().enumerate() {
                 round.put(Setting::Sidelane, Run { p99_us: p99s_us[at % 2], ..Run::default() }.figures());
             }
-            Judged::of(&rounds, BOUNDS).needs_quiet()
+            Evaluation::judge(&rounds, BOUNDS).quiet_machine_advice()
         };
         // The medians are 1.01 and 1.10; the intervals are 0.95 to 1.07 and 0.2 to 2.
         assert_eq!(advice([950.0, 1_070.0]), None);
@@ -251,8 +258,9 @@ mod tests {
     fn an_objective_replaces_the_slowdown() {
         let bounds = Bounds { objective: Some(Objective { percentile: 99.0, limit_ns: 1_500_000 }), ..BOUNDS };
         let run = |p99_us| Run { p99_us, ..Run::default() };
-        let judged =
-            |unmanaged, sidelane| Judged::of(&rounds(12, [Run::default(), run(unmanaged), run(sidelane)]), bounds);
+        let judged = |unmanaged, sidelane| {
+            Evaluation::judge(&rounds(12, [Run::default(), run(unmanaged), run(sidelane)]), bounds)
+        };
         assert_eq!(judged(1_800.0, 1_400.0).outcome(), Verdict::Holds);
         assert_eq!(judged(1_800.0, 1_600.0).outcome(), Verdict::Missed);
         assert_eq!(judged(1_450.0, 1_400.0).gain.check.verdict, Verdict::Missed, "both keep it");

@@ -8,7 +8,7 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::nap::Nap;
 use sidelane_host::topology::{PairKind, Topology};
 use sidelane_report::{Machine, Pair};
-use sidelane_tracker::stolen::longest_gap_ns;
+use sidelane_tracker::stolen::longest_steal_gap_ns;
 
 /// Returns a description of this machine. `kind` is how the lanes of the run are paired.
 pub fn describe(kind: PairKind) -> Machine {
@@ -29,7 +29,7 @@ pub fn describe(kind: PairKind) -> Machine {
         stolen_gap_max_us: None,
         notes: topology.iter().map(Topology::describe).chain([format!("nap: {}", Nap::probe())]).collect(),
     };
-    note_stolen(&mut machine);
+    store_steal_time(&mut machine);
     machine
 }
 
@@ -54,16 +54,16 @@ impl CpuTimes {
 static AT_START: OnceLock<Option<CpuTimes>> = OnceLock::new();
 
 /// Starts to count the time that the hypervisor takes. The program calls it once, when it starts.
-pub fn begin() {
+pub fn begin_steal_measurement() {
     AT_START.get_or_init(CpuTimes::now);
 }
 
-/// Stores in `machine` the time that the hypervisor took since [`begin`].
-pub fn note_stolen(machine: &mut Machine) {
+/// Stores in `machine` the time that the hypervisor took since [`begin_steal_measurement`].
+pub fn store_steal_time(machine: &mut Machine) {
     let since = AT_START.get().copied().flatten().zip(CpuTimes::now());
     let spent = since.map(|(then, now)| (now.stolen.saturating_sub(then.stolen), now.all.saturating_sub(then.all)));
     machine.stolen_percent = spent.filter(|(_, all)| *all > 0).map(|(stolen, all)| stolen as f64 * 100.0 / all as f64);
-    machine.stolen_gap_max_us = longest_gap_ns().map(|ns| ns as f64 / 1e3);
+    machine.stolen_gap_max_us = longest_steal_gap_ns().map(|ns| ns as f64 / 1e3);
 }
 
 /// Returns whether the kernel offers hardware counters.
@@ -99,7 +99,7 @@ fn gates() -> Vec<String> {
     let all = [
         ("lane holder", Path::new("/sys/kernel/btf/vmlinux").exists()),
         ("cgroup v2 freezer", hierarchies.iter().any(Hierarchy::is_v2)),
-        ("cgroup v1 freezer", hierarchies.iter().any(|found| found.controls("freezer"))),
+        ("cgroup v1 freezer", hierarchies.iter().any(|found| found.has_controller("freezer"))),
         ("affinity", true),
     ];
     all.iter().filter(|(_, usable)| *usable).map(|(name, _)| (*name).to_owned()).collect()

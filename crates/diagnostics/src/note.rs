@@ -132,14 +132,14 @@ pub struct Note(Arc<dyn Diagnostic>);
 
 impl Note {
     /// Returns the note as its feature declares it; `None` if it belongs to another feature than `D`.
-    pub fn get<D: Diagnostic>(&self) -> Option<&D> {
+    pub fn downcast<D: Diagnostic>(&self) -> Option<&D> {
         let note: &dyn Any = &*self.0;
         note.downcast_ref()
     }
 
     /// Returns whether the note belongs to the feature `D` and passes the test.
-    pub fn is<D: Diagnostic>(&self, test: impl FnOnce(&D) -> bool) -> bool {
-        self.get().is_some_and(test)
+    pub fn matches<D: Diagnostic>(&self, test: impl FnOnce(&D) -> bool) -> bool {
+        self.downcast().is_some_and(test)
     }
 }
 
@@ -176,7 +176,7 @@ impl PartialEq for Note {
 impl Eq for Note {}
 
 /// Returns the notes as strings, as a result contains them.
-pub fn written<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Vec<String> {
+pub fn notes_as_text<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Vec<String> {
     notes.into_iter().map(Note::to_string).collect()
 }
 
@@ -192,7 +192,7 @@ mod tests {
         let lost = |lines| Note::from(LogNote::AuditLinesLost { log: "/tmp/log".to_owned(), lines });
         let notes = BTreeSet::from([LogNote::LogCutOff.into(), lost(3), lost(12), lost(3), LogNote::LogCutOff.into()]);
         assert_eq!(notes.len(), 3);
-        assert!(written(&notes)[0].starts_with("12 lines of the log /tmp/log "), "{:?}", written(&notes));
-        assert_eq!(notes.last().and_then(Note::get), Some(&LogNote::LogCutOff));
+        assert!(notes_as_text(&notes)[0].starts_with("12 lines of the log /tmp/log "), "{:?}", notes_as_text(&notes));
+        assert_eq!(notes.last().and_then(Note::downcast), Some(&LogNote::LogCutOff));
     }
 }

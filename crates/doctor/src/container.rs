@@ -11,12 +11,12 @@ const HOSTS_PID: u64 = 0xEFFF_FFFC;
 const HOSTS_CGROUP: u64 = 0xEFFF_FFFB;
 
 /// Returns findings about namespaces and mounts.
-pub fn findings() -> Vec<Finding> {
+pub fn check_namespaces() -> Vec<Finding> {
     let is_hosts = |kind: &str, inode| fs::metadata(format!("/proc/self/ns/{kind}")).map(|ns| ns.ino() == inode).ok();
     vec![
-        processes(is_hosts("pid", HOSTS_PID)),
-        groups(is_hosts("cgroup", HOSTS_CGROUP)),
-        run_folder(
+        check_pid_namespace(is_hosts("pid", HOSTS_PID)),
+        check_cgroup_namespace(is_hosts("cgroup", HOSTS_CGROUP)),
+        check_run_folder(
             Path::new("/proc/1/root/run")
                 .metadata()
                 .ok()
@@ -26,7 +26,7 @@ pub fn findings() -> Vec<Finding> {
     ]
 }
 
-fn processes(is_hosts: Option<bool>) -> Finding {
+fn check_pid_namespace(is_hosts: Option<bool>) -> Finding {
     const NAME: &str = "process numbers";
     match is_hosts {
         Some(false) => Finding::blocks(
@@ -38,7 +38,7 @@ fn processes(is_hosts: Option<bool>) -> Finding {
     }
 }
 
-fn groups(is_hosts: Option<bool>) -> Finding {
+fn check_cgroup_namespace(is_hosts: Option<bool>) -> Finding {
     const NAME: &str = "cgroup names";
     match is_hosts {
         Some(false) => {
@@ -51,7 +51,7 @@ fn groups(is_hosts: Option<bool>) -> Finding {
 
 /// Returns the finding about /run, in which files claim lanes. `is_hosts` is whether it is the host's; `None` if that
 /// is unknown.
-fn run_folder(is_hosts: Option<bool>) -> Finding {
+fn check_run_folder(is_hosts: Option<bool>) -> Finding {
     const NAME: &str = "claims";
     match is_hosts {
         Some(false) => {
@@ -69,17 +69,19 @@ mod tests {
 
     #[test]
     fn unshared_namespace_is_named_with_an_option_to_share_it() {
-        assert!(processes(Some(false)).fix.unwrap().contains("hostPID"));
-        assert!(groups(Some(false)).fix.unwrap().contains("--cgroupns=host"));
-        assert!(run_folder(Some(false)).fix.unwrap().contains("-v /run:/run"));
-        assert_eq!(processes(Some(false)).state, State::Blocks);
+        assert!(check_pid_namespace(Some(false)).fix.unwrap().contains("hostPID"));
+        assert!(check_cgroup_namespace(Some(false)).fix.unwrap().contains("--cgroupns=host"));
+        assert!(check_run_folder(Some(false)).fix.unwrap().contains("-v /run:/run"));
+        assert_eq!(check_pid_namespace(Some(false)).state, State::Blocks);
     }
 
     #[test]
     fn shared_or_unknown_namespace_is_no_finding() {
         for known in [Some(true), None] {
             assert!(
-                [processes(known), groups(known), run_folder(known)].iter().all(|found| found.state == State::Works)
+                [check_pid_namespace(known), check_cgroup_namespace(known), check_run_folder(known)]
+                    .iter()
+                    .all(|found| found.state == State::Works)
             );
         }
     }

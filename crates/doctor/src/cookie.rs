@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::finding::Finding;
-use crate::reaction::child::{Board, Child, Class};
+use crate::reaction::child::{Child, ChildMemory, Class};
 use crate::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
 use sidelane_host::corecookie::{CookieError, CoreCookie};
@@ -29,15 +29,15 @@ struct Overlap {
 }
 
 /// Returns whether core scheduling works here; it is tested on `pair` if that is a pair of siblings.
-pub fn finding(pair: Option<&TestPair>) -> Finding {
+pub fn check_core_scheduling(pair: Option<&TestPair>) -> Finding {
     match CoreCookie::supported() {
-        Ok(()) => pair.filter(|pair| pair.kind == PairKind::Smt).map_or_else(untried, tried),
-        Err(lack) => lacking(&lack),
+        Ok(()) => pair.filter(|pair| pair.kind == PairKind::Smt).map_or_else(untested_finding, test_core_scheduling),
+        Err(lack) => unsupported_finding(&lack),
     }
 }
 
-fn lacking(lack: &CookieError) -> Finding {
-    match lack {
+fn unsupported_finding(error: &CookieError) -> Finding {
+    match error {
         CookieError::Kernel => Finding::optional(NAME, "not in this kernel; --gate core-sched cannot be used")
             .with_fix("boot a kernel with CONFIG_SCHED_CORE=y"),
         CookieError::Smt => Finding::optional(NAME, "in this kernel, but no core has two lanes online"),
@@ -48,20 +48,20 @@ fn lacking(lack: &CookieError) -> Finding {
     }
 }
 
-fn untried() -> Finding {
+fn untested_finding() -> Finding {
     Finding::works(NAME, "available; not tried, since no pair of siblings is free")
 }
 
-fn tried(pair: &TestPair) -> Finding {
+fn test_core_scheduling(pair: &TestPair) -> Finding {
     // The measurement has a thread of its own, so that its affinity ends with it.
     let measured = thread::scope(|scope| scope.spawn(|| measure(pair)).join().expect("measurements do not panic"));
     match measured {
-        Ok(overlap) => verdict(overlap),
+        Ok(overlap) => overlap_finding(overlap),
         Err(error) => Finding::optional(NAME, format!("available; not tried: {error}")),
     }
 }
 
-fn verdict(Overlap { without_percent, with_percent }: Overlap) -> Finding {
+fn overlap_finding(Overlap { without_percent, with_percent }: Overlap) -> Finding {
     let seen = format!(
         "batch with a core-scheduling cookie overlaps {with_percent:.1} %, without one \
                         {without_percent:.1} %"
@@ -75,31 +75,31 @@ fn verdict(Overlap { without_percent, with_percent }: Overlap) -> Finding {
 
 fn measure(pair: &TestPair) -> io::Result<Overlap> {
     pin_this_thread(&[pair.request])?;
-    let batch = Child::start(pair.batch, Class::Idle, None, count)?;
-    let without_percent = overlap_percent(batch.board())?;
-    CoreCookie::give(batch.pid())?;
-    let with_percent = overlap_percent(batch.board())?;
+    let batch = Child::start(pair.batch, Class::Idle, None, count_forever)?;
+    let without_percent = measure_overlap_percent(batch.shared_memory())?;
+    CoreCookie::create_for_process(batch.pid())?;
+    let with_percent = measure_overlap_percent(batch.shared_memory())?;
     Ok(Overlap { without_percent, with_percent })
 }
 
 /// Runs batch's program: counts forever.
-fn count(board: &Board) {
+fn count_forever(board: &ChildMemory) {
     loop {
         board.turns.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Values of one look, read in this order.
-struct Look {
+struct SwitchSample {
     own_switches: i64,
     batch_turns: u64,
     now_ns: u64,
 }
 
-impl Look {
-    fn at(batch: &Board) -> io::Result<Self> {
+impl SwitchSample {
+    fn take(batch_memory: &ChildMemory) -> io::Result<Self> {
         let own_switches = own_switches()?;
-        Ok(Self { own_switches, batch_turns: batch.turns.load(Ordering::Relaxed), now_ns: now_ns() })
+        Ok(Self { own_switches, batch_turns: batch_memory.turns.load(Ordering::Relaxed), now_ns: now_ns() })
     }
 }
 
@@ -114,12 +114,12 @@ fn own_switches() -> io::Result<i64> {
     }
 }
 
-fn overlap_percent(batch: &Board) -> io::Result<f64> {
+fn measure_overlap_percent(batch_memory: &ChildMemory) -> io::Result<f64> {
     let (mut ran_ns, mut overlapped_ns) = (0, 0);
-    let mut last = Look::at(batch)?;
+    let mut last = SwitchSample::take(batch_memory)?;
     let end_ns = last.now_ns + SPAN.as_nanos() as u64;
     while last.now_ns < end_ns {
-        let seen = Look::at(batch)?;
+        let seen = SwitchSample::take(batch_memory)?;
         // The span without a switch reaches from before the first look to after the second.
         if own_switches()? == last.own_switches {
             let apart_ns = seen.now_ns - last.now_ns;
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn core_cookie_works_if_batch_stays_away() {
-        let state = |without_percent, with_percent| verdict(Overlap { without_percent, with_percent }).state;
+        let state = |without_percent, with_percent| overlap_finding(Overlap { without_percent, with_percent }).state;
         assert_eq!(state(98.0, 0.1), State::Works);
         assert_eq!(state(98.0, 97.0), State::Optional);
         assert_eq!(state(0.0, 0.0), State::Optional);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn missing_smt_is_told_from_a_missing_core_scheduler() {
-        assert_ne!(lacking(&CookieError::Smt).detail, lacking(&CookieError::Kernel).detail);
-        assert_eq!(lacking(&CookieError::Kernel).state, State::Optional);
+        assert_ne!(unsupported_finding(&CookieError::Smt).detail, unsupported_finding(&CookieError::Kernel).detail);
+        assert_eq!(unsupported_finding(&CookieError::Kernel).state, State::Optional);
     }
 }

@@ -16,7 +16,7 @@ pub enum State {
 }
 
 impl State {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             State::Works => "works",
             State::Blocks => "blocks",
@@ -69,7 +69,7 @@ impl Finding {
     pub fn to_json(&self) -> Value {
         json!({
             "ok": self.state == State::Works,
-            "state": self.state.word(),
+            "state": self.state.as_str(),
             "detail": self.detail,
             "fix": self.fix,
         })
@@ -93,13 +93,13 @@ pub struct Group {
 }
 
 /// Returns all findings of all groups, in order.
-pub fn all(groups: &[Group]) -> impl Iterator<Item = &Finding> {
+pub fn all_findings(groups: &[Group]) -> impl Iterator<Item = &Finding> {
     groups.iter().flat_map(|group| &group.findings)
 }
 
 /// Returns the findings as JSON, by their names.
-pub fn to_json(groups: &[Group]) -> Map<String, Value> {
-    all(groups).map(|finding| (finding.name.to_owned(), finding.to_json())).collect()
+pub fn findings_to_json(groups: &[Group]) -> Map<String, Value> {
+    all_findings(groups).map(|finding| (finding.name.to_owned(), finding.to_json())).collect()
 }
 
 #[cfg(test)]
@@ -112,8 +112,10 @@ mod tests {
 
     #[test]
     fn programs_get_name_state_and_fix() {
-        let json =
-            to_json(&group(vec![Finding::degrades("cpuset", "none", "mount it"), Finding::works("BTF", "5 MB")]));
+        let json = findings_to_json(&group(vec![
+            Finding::degrades("cpuset", "none", "mount it"),
+            Finding::works("BTF", "5 MB"),
+        ]));
         assert_eq!(json["cpuset"]["ok"], false);
         assert_eq!(json["cpuset"]["fix"], "mount it");
         assert_eq!(json["BTF"]["state"], "works");

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::finding::Finding;
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 
 /// Control files that Sidelane uses.
 const FREEZE: &str = "cgroup.freeze";
@@ -16,43 +16,46 @@ type Attempt = Option<Result<Vec<&'static str>, String>>;
 
 /// Result of creating a cgroup in each hierarchy.
 #[derive(Debug)]
-struct Tried {
+struct CgroupAttempts {
     v2: Attempt,
     v1_cpuset: Attempt,
     v1_freezer: Attempt,
 }
 
 /// Creates cgroups with the name `name`, removes them again, and returns the findings about them.
-pub fn findings(name: &str) -> Vec<Finding> {
+pub fn check_cgroups(cgroup_name: &str) -> Vec<Finding> {
     let all = Hierarchy::all();
     let attempt = |wanted: &dyn Fn(&Hierarchy) -> bool| {
         let hierarchy = all.iter().find(|found| wanted(found))?;
-        Some(try_leaf(hierarchy, name).map_err(|error| format!("no group in {}: {error}", hierarchy.mount.display())))
+        Some(
+            try_cgroup(hierarchy, cgroup_name)
+                .map_err(|error| format!("no group in {}: {error}", hierarchy.mount.display())),
+        )
     };
-    let tried = Tried {
+    let tried = CgroupAttempts {
         v2: attempt(&Hierarchy::is_v2),
-        v1_cpuset: attempt(&|found| found.controls("cpuset")),
-        v1_freezer: attempt(&|found| found.controls("freezer")),
+        v1_cpuset: attempt(&|found| found.has_controller("cpuset")),
+        v1_freezer: attempt(&|found| found.has_controller("freezer")),
     };
     tried.findings()
 }
 
 /// Returns the control files of a new cgroup in the hierarchy.
-fn try_leaf(hierarchy: &Hierarchy, name: &str) -> io::Result<Vec<&'static str>> {
-    let leaf = Leaf::make(hierarchy, name)?;
-    let files = [FREEZE, KILL, CPUS, STATE].into_iter().filter(|file| leaf.has(file)).collect();
+fn try_cgroup(hierarchy: &Hierarchy, name: &str) -> io::Result<Vec<&'static str>> {
+    let leaf = BatchGroup::create(hierarchy, name)?;
+    let files = [FREEZE, KILL, CPUS, STATE].into_iter().filter(|file| leaf.has_control_file(file)).collect();
     leaf.remove()?;
     Ok(files)
 }
 
-impl Tried {
+impl CgroupAttempts {
     fn findings(&self) -> Vec<Finding> {
-        vec![self.freezer(), self.kill(), self.cpuset()]
+        vec![self.freezer_finding(), self.kill_finding(), self.cpuset_finding()]
     }
 
-    fn freezer(&self) -> Finding {
+    fn freezer_finding(&self) -> Finding {
         const NAME: &str = "cgroup freezer";
-        match (has(&self.v2, FREEZE), has(&self.v1_freezer, STATE)) {
+        match (has_control_file(&self.v2, FREEZE), has_control_file(&self.v1_freezer, STATE)) {
             (true, true) => Finding::works(NAME, "v2 (v1 is there too and not needed)"),
             (true, false) => Finding::works(NAME, "v2"),
             (false, true) => Finding::works(NAME, "v1"),
@@ -60,16 +63,16 @@ impl Tried {
                 NAME,
                 format!(
                     "none: during holds of more than a second, batch runs for up to 5 % of the time ({})",
-                    why([&self.v2, &self.v1_freezer])
+                    failure_reasons([&self.v2, &self.v1_freezer])
                 ),
                 "mount cgroup v2, and give this process write access to its own group",
             ),
         }
     }
 
-    fn kill(&self) -> Finding {
+    fn kill_finding(&self) -> Finding {
         const NAME: &str = "cgroup kill";
-        match has(&self.v2, KILL) {
+        match has_control_file(&self.v2, KILL) {
             true => Finding::works(NAME, "v2"),
             false => {
                 Finding::optional(NAME, "none: batch is ended process by process").with_fix("cgroup v2, kernel 5.14")
@@ -78,18 +81,18 @@ impl Tried {
     }
 
     /// Returns whether commands can be confined by a group. Adopted batch is confined by its own group, or by thread.
-    fn cpuset(&self) -> Finding {
+    fn cpuset_finding(&self) -> Finding {
         const NAME: &str = "cgroup cpuset";
         let for_commands =
             |version| format!("{version}, for batch commands; adopted batch needs a group with a cpuset of its own");
-        match (has(&self.v2, CPUS), has(&self.v1_cpuset, CPUS)) {
+        match (has_control_file(&self.v2, CPUS), has_control_file(&self.v1_cpuset, CPUS)) {
             (true, _) => Finding::works(NAME, for_commands("v2")),
             (false, true) => Finding::works(NAME, for_commands("v1")),
             (false, false) => Finding::degrades(
                 NAME,
                 format!(
                     "none: batch is confined by CPU affinity, which it can change itself ({})",
-                    why([&self.v2, &self.v1_cpuset])
+                    failure_reasons([&self.v2, &self.v1_cpuset])
                 ),
                 "enable the cpuset controller for this process's group (`echo +cpuset > …/cgroup.subtree_control` \
                  in the group above it, or Delegate=cpuset in its systemd unit)",
@@ -99,14 +102,14 @@ impl Tried {
 }
 
 /// Returns the reasons why none of `attempts` can be used.
-fn why(attempts: [&Attempt; 2]) -> String {
+fn failure_reasons(attempts: [&Attempt; 2]) -> String {
     let reasons: Vec<&str> =
         attempts.into_iter().flatten().filter_map(|tried| tried.as_ref().err().map(String::as_str)).collect();
     if reasons.is_empty() { "no hierarchy that has it is mounted".to_owned() } else { reasons.join("; ") }
 }
 
-fn has(tried: &Attempt, file: &str) -> bool {
-    matches!(tried, Some(Ok(files)) if files.contains(&file))
+fn has_control_file(attempt: &Attempt, file: &str) -> bool {
+    matches!(attempt, Some(Ok(files)) if files.contains(&file))
 }
 
 #[cfg(test)]
@@ -114,24 +117,25 @@ mod tests {
     use super::super::finding::State;
     use super::*;
 
-    fn states(tried: &Tried) -> [State; 3] {
+    fn finding_states(tried: &CgroupAttempts) -> [State; 3] {
         tried.findings().iter().map(|finding| finding.state).collect::<Vec<_>>().try_into().unwrap()
     }
 
     #[test]
     fn either_cgroup_version_suffices() {
-        let v2 = Tried { v2: Some(Ok(vec![FREEZE, KILL, CPUS])), v1_cpuset: None, v1_freezer: None };
-        assert_eq!(states(&v2), [State::Works; 3]);
-        let v1 = Tried { v2: None, v1_cpuset: Some(Ok(vec![CPUS])), v1_freezer: Some(Ok(vec![STATE])) };
-        assert_eq!(states(&v1), [State::Works, State::Optional, State::Works]);
+        let v2 = CgroupAttempts { v2: Some(Ok(vec![FREEZE, KILL, CPUS])), v1_cpuset: None, v1_freezer: None };
+        assert_eq!(finding_states(&v2), [State::Works; 3]);
+        let v1 = CgroupAttempts { v2: None, v1_cpuset: Some(Ok(vec![CPUS])), v1_freezer: Some(Ok(vec![STATE])) };
+        assert_eq!(finding_states(&v1), [State::Works, State::Optional, State::Works]);
     }
 
     #[test]
     fn refusal_is_reported_with_its_reason() {
-        let refused = Tried { v2: Some(Err("no group in /cg: denied".into())), v1_cpuset: None, v1_freezer: None };
-        assert_eq!(states(&refused), [State::Degrades, State::Optional, State::Degrades]);
-        assert!(refused.freezer().detail.contains("denied"));
-        let none = Tried { v2: None, v1_cpuset: None, v1_freezer: None };
-        assert!(none.cpuset().detail.contains("no hierarchy"));
+        let refused =
+            CgroupAttempts { v2: Some(Err("no group in /cg: denied".into())), v1_cpuset: None, v1_freezer: None };
+        assert_eq!(finding_states(&refused), [State::Degrades, State::Optional, State::Degrades]);
+        assert!(refused.freezer_finding().detail.contains("denied"));
+        let none = CgroupAttempts { v2: None, v1_cpuset: None, v1_freezer: None };
+        assert!(none.cpuset_finding().detail.contains("no hierarchy"));
     }
 }

@@ -13,21 +13,21 @@ use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::{LaneError, Topology};
 
 /// Returns findings about the machine that need no measurement.
-pub fn findings(topology: &Topology) -> Vec<Finding> {
+pub fn check_hardware(topology: &Topology) -> Vec<Finding> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = cpu_flags(&cpuinfo);
     vec![
-        cpus(topology),
-        siblings(topology),
-        virtualised(&flags),
-        nap(Nap::probe(), &flags, topology.has_smt()),
-        pmu(has_pmu()),
-        found_or_why("core sizes", Cores::find(Path::new("/sys"))),
-        found_or_why("energy", Energy::open(Path::new("/sys"))),
+        check_cpus(topology),
+        check_siblings(topology),
+        check_virtualisation(&flags),
+        check_nap(Nap::probe(), &flags, topology.has_smt()),
+        check_pmu(has_pmu()),
+        finding_from_result("core sizes", Cores::find(Path::new("/sys"))),
+        finding_from_result("energy", Energy::open(Path::new("/sys"))),
     ]
 }
 
-fn cpus(topology: &Topology) -> Finding {
+fn check_cpus(topology: &Topology) -> Finding {
     const NAME: &str = "CPUs";
     let usable = topology.online().intersection(&own_cpus());
     match usable.len() {
@@ -40,7 +40,7 @@ fn cpus(topology: &Topology) -> Finding {
     }
 }
 
-fn siblings(topology: &Topology) -> Finding {
+fn check_siblings(topology: &Topology) -> Finding {
     const NAME: &str = "SMT siblings";
     match topology.smt_pairs(&topology.online()) {
         Ok(lanes) => {
@@ -56,7 +56,7 @@ fn siblings(topology: &Topology) -> Finding {
     }
 }
 
-fn virtualised(flags: &[&str]) -> Finding {
+fn check_virtualisation(flags: &[&str]) -> Finding {
     const NAME: &str = "virtual machine";
     match is_virtual(flags) {
         true => Finding::optional(
@@ -68,11 +68,11 @@ fn virtualised(flags: &[&str]) -> Finding {
     }
 }
 
-fn nap(nap: Nap, flags: &[&str], smt: bool) -> Finding {
+fn check_nap(nap: Nap, flags: &[&str], has_smt: bool) -> Finding {
     const NAME: &str = "nap";
     let has = |flag: &str| if flags.contains(&flag) { "yes" } else { "no" };
     let offered = format!("WAITPKG {}, MONITORX {}, MWAIT {}", has("waitpkg"), has("mwaitx"), has("monitor"));
-    match (nap, smt) {
+    match (nap, has_smt) {
         (Nap::PAUSE, false) => Finding::optional(
             NAME,
             format!(
@@ -83,23 +83,23 @@ fn nap(nap: Nap, flags: &[&str], smt: bool) -> Finding {
         (Nap::PAUSE, true) => Finding::degrades(
             NAME,
             format!("{nap} ({offered}): a held lane takes a little of the service's core"),
-            better_nap(flags.contains(&"monitor")),
+            better_nap_advice(flags.contains(&"monitor")),
         ),
         _ => Finding::works(NAME, format!("{nap} ({offered})")),
     }
 }
 
 /// Returns advice for better naps than a PAUSE loop.
-fn better_nap(mwait: bool) -> &'static str {
-    match mwait {
+fn better_nap_advice(has_mwait: bool) -> &'static str {
+    match has_mwait {
         true => "build and load kmod/nanonap (its README says how): it lets holders use MWAIT",
         false => "let the hypervisor pass WAITPKG (Intel) or MONITORX (AMD) through, if this is a virtual machine",
     }
 }
 
-fn pmu(present: bool) -> Finding {
+fn check_pmu(is_present: bool) -> Finding {
     const NAME: &str = "PMU";
-    match present {
+    match is_present {
         true => Finding::works(NAME, "hardware counters are there"),
         false => Finding::optional(
             NAME,
@@ -111,7 +111,7 @@ fn pmu(present: bool) -> Finding {
 
 /// Returns a finding about hardware that `sidelane run` does not need: what was found, or an error that says why
 /// nothing was and what to do.
-fn found_or_why(name: &'static str, found: Result<impl Display, impl Into<anyhow::Error>>) -> Finding {
+fn finding_from_result(name: &'static str, found: Result<impl Display, impl Into<anyhow::Error>>) -> Finding {
     match found {
         Ok(found) => Finding::works(name, found.to_string()),
         Err(error) => Finding::optional(name, format!("{:#}", error.into())),
@@ -127,23 +127,23 @@ mod tests {
     fn flags_are_words_not_substrings() {
         let flags = cpu_flags("processor\t: 0\nflags\t\t: fpu hypervisor mwaitx\nbugs\t\t: x\n");
         assert_eq!(flags, ["fpu", "hypervisor", "mwaitx"]);
-        assert_eq!(virtualised(&flags).state, State::Optional);
-        assert_eq!(virtualised(&cpu_flags("flags : hypervisor2")).state, State::Works);
+        assert_eq!(check_virtualisation(&flags).state, State::Optional);
+        assert_eq!(check_virtualisation(&cpu_flags("flags : hypervisor2")).state, State::Works);
     }
 
     #[test]
     fn a_pause_loop_matters_only_beside_a_sibling() {
-        assert_eq!(nap(Nap::PAUSE, &[], false).state, State::Optional);
-        assert_eq!(nap(Nap::PAUSE, &[], true).state, State::Degrades);
-        let found = nap(Nap::User(sidelane_formats::nap::Nap::Mwaitx), &["mwaitx"], true);
+        assert_eq!(check_nap(Nap::PAUSE, &[], false).state, State::Optional);
+        assert_eq!(check_nap(Nap::PAUSE, &[], true).state, State::Degrades);
+        let found = check_nap(Nap::User(sidelane_formats::nap::Nap::Mwaitx), &["mwaitx"], true);
         assert_eq!((found.state, found.detail.as_str()), (State::Works, "MWAITX (WAITPKG no, MONITORX yes, MWAIT no)"));
     }
 
     #[test]
     fn advice_on_naps_depends_on_the_cpu_flags() {
-        let fix = |flags| nap(Nap::PAUSE, flags, true).fix.unwrap();
+        let fix = |flags| check_nap(Nap::PAUSE, flags, true).fix.unwrap();
         assert!(fix(&["monitor"]).contains("kmod/nanonap"));
         assert!(fix(&[]).contains("hypervisor"));
-        assert_eq!(nap(Nap::Device, &["monitor"], true).state, State::Works);
+        assert_eq!(check_nap(Nap::Device, &["monitor"], true).state, State::Works);
     }
 }

@@ -25,7 +25,7 @@ use anyhow::{Context, Result};
 use sidelane_host::topology::Topology;
 use sidelane_report::grid::Ink;
 use sidelane_report::terminal;
-use sidelane_rollback::change::own_groups;
+use sidelane_rollback::change::undos_of_own_groups;
 use sidelane_rollback::claim::Claim;
 use sidelane_rollback::guardian::Guardian;
 
@@ -71,14 +71,14 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
     let effort = if options.quick { ReactionPlan::QUICK } else { ReactionPlan::FULL };
     // The instrumented gate comes first, since a session claims its lane itself.
-    let checked = pair.as_ref().map(|pair| gates::checked(pair, &effort));
+    let checked = pair.as_ref().map(|pair| gates::measure_instrumented_gate(pair, &effort));
     let (claim, claimed) = pair.as_ref().map(privileges::claim).unzip();
     let name = format!("sidelane-doctor-{}", std::process::id());
     let guardian = start_guardian(&name, claim.as_ref().and_then(Option::as_ref))?;
     let doctor = Doctor {
         topology,
         // A lane that another Sidelane lends must not be disturbed.
-        idle: pair.as_ref().filter(|_| !claimed.as_ref().is_some_and(privileges::is_lent)),
+        idle: pair.as_ref().filter(|_| !claimed.as_ref().is_some_and(privileges::is_claimed_elsewhere)),
         pair: pair.as_ref(),
         claimed,
         name,
@@ -100,7 +100,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
 pub fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
     let lock = claim.map(Claim::share).transpose()?;
     let mut guardian = Guardian::start(lock.as_slice(), None).context("cannot start the guardian process")?;
-    let changes = claim.map(Claim::undo).into_iter().chain(own_groups(name));
+    let changes = claim.map(Claim::undo).into_iter().chain(undos_of_own_groups(name));
     guardian.add(changes)?;
     claim.map_or(Ok(()), Claim::announce)?;
     Ok(guardian)
@@ -130,7 +130,7 @@ impl Doctor<'_> {
     fn examine(&self) -> Result<Summary> {
         let slowdown_percent = self.idle.and_then(|pair| self.slowdown_percent(pair));
         let mut summary = Summary { slowdown_percent, ..Summary::default() };
-        for examine in [Self::machine, Self::kernel, Self::privileges] {
+        for examine in [Self::check_machine, Self::check_kernel, Self::check_privileges] {
             let group = examine(self, &summary);
             terminal::print(&self.printer.group(&group))?;
             summary.groups.push(group);
@@ -148,26 +148,26 @@ impl Doctor<'_> {
         siblings::slowdown_percent(pair, self.effort.sibling_pairs).ok().flatten()
     }
 
-    fn machine(&self, summary: &Summary) -> Group {
-        let mut findings = hardware::findings(&self.topology);
-        findings.extend(self.pair.map(load::finding));
-        findings.extend(self.pair.map(interrupts::finding));
+    fn check_machine(&self, summary: &Summary) -> Group {
+        let mut findings = hardware::check_hardware(&self.topology);
+        findings.extend(self.pair.map(load::check_other_load));
+        findings.extend(self.pair.map(interrupts::check_interrupts));
         let measured = self.pair.zip(summary.slowdown_percent);
-        findings.extend(measured.map(|(pair, percent)| siblings::finding(pair, percent)));
+        findings.extend(measured.map(|(pair, percent)| siblings::sibling_finding(pair, percent)));
         Group { title: "Machine", findings }
     }
 
-    fn kernel(&self, _: &Summary) -> Group {
-        let mut findings = kernel::findings();
-        findings.push(cookie::finding(self.idle));
-        findings.extend(self.pair.map(tracking::finding));
-        findings.extend(groups::findings(&self.name));
+    fn check_kernel(&self, _: &Summary) -> Group {
+        let mut findings = kernel::check_kernel();
+        findings.push(cookie::check_core_scheduling(self.idle));
+        findings.extend(self.pair.map(tracking::check_tracker));
+        findings.extend(groups::check_cgroups(&self.name));
         Group { title: "Kernel", findings }
     }
 
-    fn privileges(&self, _: &Summary) -> Group {
-        let mut findings = privileges::findings();
-        findings.extend(container::findings());
+    fn check_privileges(&self, _: &Summary) -> Group {
+        let mut findings = privileges::check_privileges();
+        findings.extend(container::check_namespaces());
         findings.extend(self.claimed.clone());
         Group { title: "Privileges", findings }
     }

@@ -14,12 +14,12 @@ const BUSY_PERCENT: u64 = 20;
 
 /// Time that a CPU has spent, in the kernel's ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Spent {
+struct CpuTicks {
     busy: u64,
     all: u64,
 }
 
-impl Spent {
+impl CpuTicks {
     /// Parses the text of /proc/stat: `cpuN user nice system idle iowait irq softirq steal …`.
     fn parse(stat: &str, cpu: u32) -> Option<Self> {
         const IDLE_AND_IOWAIT: [usize; 2] = [3, 4];
@@ -37,20 +37,20 @@ impl Spent {
 }
 
 /// Observes the lanes of `pair` for a time in which no thread of this program runs there.
-pub fn finding(pair: &TestPair) -> Finding {
-    let before = look(pair);
+pub fn check_other_load(pair: &TestPair) -> Finding {
+    let before = read_cpu_times(pair);
     thread::sleep(WATCH);
-    let after = look(pair);
+    let after = read_cpu_times(pair);
     let [request, batch] = [0, 1].map(|lane| after[lane].busy_percent_since(before[lane]));
-    describe(pair, request, batch)
+    load_finding(pair, request, batch)
 }
 
-fn look(pair: &TestPair) -> [Spent; 2] {
+fn read_cpu_times(pair: &TestPair) -> [CpuTicks; 2] {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    [pair.request, pair.batch].map(|cpu| Spent::parse(&stat, cpu).unwrap_or_default())
+    [pair.request, pair.batch].map(|cpu| CpuTicks::parse(&stat, cpu).unwrap_or_default())
 }
 
-fn describe(pair: &TestPair, request_percent: u64, batch_percent: u64) -> Finding {
+fn load_finding(pair: &TestPair, request_percent: u64, batch_percent: u64) -> Finding {
     const NAME: &str = "other load";
     let (request, batch) = (pair.request, pair.batch);
     let shares = format!("CPU {request} is {request_percent} % and CPU {batch} {batch_percent} % busy");
@@ -71,23 +71,23 @@ mod tests {
 
     #[test]
     fn load_of_a_cpu_is_read_from_its_own_line() {
-        assert_eq!(Spent::parse(STAT, 1), Some(Spent { busy: 20, all: 100 }));
-        assert_eq!(Spent::parse(STAT, 11), Some(Spent { busy: 1, all: 1 }));
-        assert_eq!(Spent::parse(STAT, 2), None);
+        assert_eq!(CpuTicks::parse(STAT, 1), Some(CpuTicks { busy: 20, all: 100 }));
+        assert_eq!(CpuTicks::parse(STAT, 11), Some(CpuTicks { busy: 1, all: 1 }));
+        assert_eq!(CpuTicks::parse(STAT, 2), None);
     }
 
     #[test]
     fn a_share_is_of_the_time_between_two_looks() {
-        let earlier = Spent { busy: 20, all: 100 };
-        assert_eq!(Spent { busy: 25, all: 120 }.busy_percent_since(earlier), 25);
+        let earlier = CpuTicks { busy: 20, all: 100 };
+        assert_eq!(CpuTicks { busy: 25, all: 120 }.busy_percent_since(earlier), 25);
         assert_eq!(earlier.busy_percent_since(earlier), 0);
     }
 
     #[test]
     fn busy_lane_is_reported() {
         let pair = TestPair { request: 0, batch: 1, kind: PairKind::Declared };
-        assert_eq!(describe(&pair, 0, 10).state, State::Works);
-        let busy = describe(&pair, 0, 95);
+        assert_eq!(load_finding(&pair, 0, 10).state, State::Works);
+        let busy = load_finding(&pair, 0, 95);
         assert!(busy.detail.starts_with("CPU 0 is 0 % and CPU 1 95 % busy: "), "{}", busy.detail);
     }
 }

@@ -5,7 +5,7 @@ use super::gates::{Gate, Outcome};
 use crate::reaction::latency::Figures;
 use crate::reaction::pair::TestPair;
 use sidelane_host::topology::PairKind;
-use sidelane_report::grid::{GAP, Grid, Ink, fitted, fold, length};
+use sidelane_report::grid::{GAP, Grid, Ink, fit_to_width, fold, length};
 use sidelane_report::unit::Unit;
 
 /// Largest width of the details: longer lines are hard to read.
@@ -32,7 +32,7 @@ pub struct Printer {
 impl Printer {
     /// Formats a group of findings with its title.
     pub fn group(self, group: &Group) -> String {
-        let name_width = widest(&group.findings.iter().collect::<Vec<_>>());
+        let name_width = longest_name_width(&group.findings.iter().collect::<Vec<_>>());
         let findings: String = group.findings.iter().map(|finding| self.finding(finding, name_width)).collect();
         format!("{}\n{findings}\n", self.ink.bold(group.title))
     }
@@ -47,27 +47,27 @@ impl Printer {
         let title = self.ink.bold("Gates");
         let line =
             format!("{title}: service on CPU {request}, batch on CPU {batch} ({share}); this takes some seconds");
-        fitted(&line, self.width)
+        fit_to_width(&line, self.width)
     }
 
     /// Formats the gates: a table of those that were measured, and a line for each of the others.
     pub fn gates(self, gates: &[Gate]) -> String {
         let lacks: Vec<&Finding> = gates.iter().filter_map(Gate::why_unmeasured).collect();
-        let name_width = widest(&lacks);
+        let name_width = longest_name_width(&lacks);
         let lacks: String = lacks.iter().map(|finding| self.finding(finding, name_width)).collect();
         format!("{}{lacks}\n", self.table(gates))
     }
 
     fn table(self, gates: &[Gate]) -> String {
-        let rows: Vec<Vec<String>> = gates.iter().filter_map(cells).collect();
+        let rows: Vec<Vec<String>> = gates.iter().filter_map(table_cells).collect();
         if rows.is_empty() {
             return String::new();
         }
-        let grids = Grid::folded(&TITLES, &rows, self.width - INDENT.len());
+        let grids = Grid::split_to_fit(&TITLES, &rows, self.width - INDENT.len());
         let grids: Vec<String> = grids.iter().map(|grid| grid.draw(self.ink)).collect();
         let lines: String = grids.join("\n").lines().map(|line| format!("{INDENT}{line}\n")).collect();
         let mut key = KEY.to_owned();
-        if gates.iter().any(gone_before) {
+        if gates.iter().any(is_off_before_service) {
             key.push_str(GONE_BEFORE);
         }
         let width = self.width.min(WIDTH_MAX) - INDENT.len();
@@ -97,22 +97,22 @@ impl Printer {
     }
 }
 
-fn widest(findings: &[&Finding]) -> usize {
+fn longest_name_width(findings: &[&Finding]) -> usize {
     findings.iter().map(|finding| length(finding.name)).max().unwrap_or(0)
 }
 
-fn cells(gate: &Gate) -> Option<Vec<String>> {
+fn table_cells(gate: &Gate) -> Option<Vec<String>> {
     let Outcome::Measured(Figures { off, on, samples }) = &gate.outcome else { return None };
-    let times = [off.p50_ns, off.p99_ns, on.p50_ns, on.p99_ns].map(human);
+    let times = [off.p50_ns, off.p99_ns, on.p50_ns, on.p99_ns].map(format_ns);
     Some([vec![gate.name.to_owned()], times.to_vec(), vec![samples.to_string()]].concat())
 }
 
-fn human(ns: u64) -> String {
+fn format_ns(ns: u64) -> String {
     Unit::Ns.human(ns as f64)
 }
 
 /// Returns whether batch is mostly off before the service's first instruction.
-fn gone_before(gate: &Gate) -> bool {
+fn is_off_before_service(gate: &Gate) -> bool {
     matches!(gate.outcome, Outcome::Measured(figures) if figures.off.p50_ns == 0)
 }
 
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn gates_without_figures_follow_the_table() {
-        let spread = |p50_ns| crate::reaction::latency::Spread { p50_ns, p99_ns: 2 * p50_ns };
+        let spread = |p50_ns| crate::reaction::latency::LatencyPercentiles { p50_ns, p99_ns: 2 * p50_ns };
         let figures = Figures { off: spread(4_400), on: spread(1_500), samples: 500 };
         let idle = Finding::optional("SCHED_IDLE", "none: batch goes on");
         let gates = [

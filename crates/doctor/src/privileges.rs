@@ -13,17 +13,17 @@ use sidelane_lanes::preflight_errors::GRANT;
 use sidelane_rollback::claim::{Claim, ClaimError};
 
 /// Returns findings about the privileges of this process.
-pub fn findings() -> Vec<Finding> {
+pub fn check_privileges() -> Vec<Finding> {
     let held = Capabilities::own();
     vec![
-        bpf(held),
-        real_time(held, try_fifo()),
-        locked_memory(keep_code_in_memory()),
-        group_access(&unwritable_groups()),
+        check_bpf(held),
+        check_real_time(held, try_fifo()),
+        check_locked_memory(keep_code_in_memory()),
+        check_cgroup_access(&unwritable_groups()),
     ]
 }
 
-fn bpf(held: Capabilities) -> Finding {
+fn check_bpf(held: Capabilities) -> Finding {
     const NAME: &str = "BPF privilege";
     if held.has(CAP_SYS_ADMIN) {
         return Finding::works(NAME, "CAP_SYS_ADMIN");
@@ -40,7 +40,7 @@ fn try_fifo() -> io::Result<()> {
     thread::spawn(|| make_this_thread_fifo(HOLDER_PRIORITY)).join().expect("the thread does not panic")
 }
 
-fn real_time(held: Capabilities, tried: io::Result<()>) -> Finding {
+fn check_real_time(held: Capabilities, tried: io::Result<()>) -> Finding {
     const NAME: &str = "SCHED_FIFO";
     match (tried, held.has(CAP_SYS_NICE)) {
         (Ok(()), true) => Finding::works(NAME, "CAP_SYS_NICE"),
@@ -55,7 +55,7 @@ fn real_time(held: Capabilities, tried: io::Result<()>) -> Finding {
     }
 }
 
-fn locked_memory(tried: io::Result<()>) -> Finding {
+fn check_locked_memory(tried: io::Result<()>) -> Finding {
     const NAME: &str = "locked memory";
     match tried {
         Ok(()) => Finding::works(NAME, "a holder never waits for a page of its code"),
@@ -72,13 +72,13 @@ fn locked_memory(tried: io::Result<()>) -> Finding {
 
 /// Returns the cgroups of this process in which it cannot create others.
 fn unwritable_groups() -> Vec<String> {
-    let useful = |found: &Hierarchy| found.is_v2() || found.controls("freezer") || found.controls("cpuset");
+    let useful = |found: &Hierarchy| found.is_v2() || found.has_controller("freezer") || found.has_controller("cpuset");
     let own = Hierarchy::all().into_iter().filter(useful).filter_map(|found| found.own_dir());
     let closed = own.filter(|dir| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_err());
     closed.map(|dir| dir.display().to_string()).collect()
 }
 
-fn group_access(unwritable: &[String]) -> Finding {
+fn check_cgroup_access(unwritable: &[String]) -> Finding {
     const NAME: &str = "cgroup access";
     match unwritable.is_empty() {
         true => Finding::works(NAME, "this process can make groups below its own"),
@@ -94,7 +94,7 @@ const CLAIM: &str = "lane claim";
 
 /// Claims the batch lane, as `sidelane run` does, and returns the finding about it.
 pub fn claim(pair: &TestPair) -> (Option<Claim>, Finding) {
-    match Claim::take(pair.batch) {
+    match Claim::take_batch_lane(pair.batch) {
         Ok(claim) => {
             let path = claim.path().display().to_string();
             (Some(claim), Finding::works(CLAIM, path))
@@ -109,8 +109,8 @@ pub fn claim(pair: &TestPair) -> (Option<Claim>, Finding) {
 }
 
 /// Returns whether a finding of [`claim`] means that another Sidelane uses the lane.
-pub fn is_lent(claimed: &Finding) -> bool {
-    claimed.state == State::Optional
+pub fn is_claimed_elsewhere(finding: &Finding) -> bool {
+    finding.state == State::Optional
 }
 
 #[cfg(test)]
@@ -133,34 +133,34 @@ mod tests {
 
     #[test]
     fn bpf_needs_both_or_the_old_one() {
-        assert_eq!(bpf(capabilities(&[CAP_SYS_ADMIN])).state, State::Works);
-        assert_eq!(bpf(capabilities(&[CAP_BPF, CAP_PERFMON])).state, State::Works);
-        assert_eq!(bpf(capabilities(&[CAP_PERFMON])).detail, "lacking CAP_BPF");
-        assert_eq!(bpf(capabilities(&[])).state, State::Blocks);
+        assert_eq!(check_bpf(capabilities(&[CAP_SYS_ADMIN])).state, State::Works);
+        assert_eq!(check_bpf(capabilities(&[CAP_BPF, CAP_PERFMON])).state, State::Works);
+        assert_eq!(check_bpf(capabilities(&[CAP_PERFMON])).detail, "lacking CAP_BPF");
+        assert_eq!(check_bpf(capabilities(&[])).state, State::Blocks);
     }
 
     #[test]
     fn a_refused_class_has_a_fix_that_fits_its_cause() {
         let refused = || Err(io::Error::from_raw_os_error(libc::EPERM));
-        let without = real_time(capabilities(&[]), refused());
-        let with = real_time(capabilities(&[CAP_SYS_NICE]), refused());
+        let without = check_real_time(capabilities(&[]), refused());
+        let with = check_real_time(capabilities(&[CAP_SYS_NICE]), refused());
         assert_eq!((without.state, with.state), (State::Blocks, State::Blocks));
         assert_ne!(without.fix, with.fix);
-        assert_eq!(real_time(capabilities(&[]), Ok(())).state, State::Works);
+        assert_eq!(check_real_time(capabilities(&[]), Ok(())).state, State::Works);
     }
 
     #[test]
     fn code_that_may_not_be_locked_degrades() {
-        assert_eq!(locked_memory(Ok(())).state, State::Works);
-        let refused = locked_memory(Err(io::Error::from_raw_os_error(libc::EPERM)));
+        assert_eq!(check_locked_memory(Ok(())).state, State::Works);
+        let refused = check_locked_memory(Err(io::Error::from_raw_os_error(libc::EPERM)));
         assert_eq!(refused.state, State::Degrades);
         assert!(refused.fix.is_some_and(|fix| fix.contains("CAP_IPC_LOCK")));
     }
 
     #[test]
     fn closed_groups_are_named() {
-        assert_eq!(group_access(&[]).state, State::Works);
-        let closed = group_access(&["/sys/fs/cgroup".into()]);
+        assert_eq!(check_cgroup_access(&[]).state, State::Works);
+        let closed = check_cgroup_access(&["/sys/fs/cgroup".into()]);
         assert_eq!(closed.state, State::Degrades);
         assert!(closed.detail.contains("/sys/fs/cgroup"));
     }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::finding::Finding;
-use crate::reaction::child::{Board, Child, Class};
+use crate::reaction::child::{Child, ChildMemory, Class};
 use crate::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
@@ -32,29 +32,31 @@ const SETTLE: Duration = Duration::from_millis(2);
 
 /// Returns the slowdown of the CPUs of `pair`, in percent of the speed of one alone.
 pub fn slowdown_percent(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
-    thread::scope(|scope| scope.spawn(|| measure(pair, run_pairs)).join().expect("measurements do not panic"))
+    thread::scope(|scope| {
+        scope.spawn(|| measure_slowdown_percent(pair, run_pairs)).join().expect("measurements do not panic")
+    })
 }
 
-fn measure(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
+fn measure_slowdown_percent(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
     pin_this_thread(&[pair.request])?;
-    let other = Child::start(pair.batch, Class::Ordinary, None, compete)?;
+    let other = Child::start(pair.batch, Class::Ordinary, None, run_competing_load)?;
     // The first runs bring the data into the cache and the clock to its frequency.
-    run_ns();
+    measure_run_ns();
     let slowdowns = (0..run_pairs).map(|_| {
-        let alone_ns = run_beside(&other, false);
-        let beside_ns = run_beside(&other, true);
+        let alone_ns = run_beside_ns(&other, false);
+        let beside_ns = run_beside_ns(&other, true);
         100.0 * (1.0 - alone_ns / beside_ns)
     });
     Ok(median(slowdowns))
 }
 
-fn run_beside(other: &Child, busy: bool) -> f64 {
-    other.board().on.store(busy.into(), Ordering::Release);
+fn run_beside_ns(other: &Child, other_is_busy: bool) -> f64 {
+    other.shared_memory().on.store(other_is_busy.into(), Ordering::Release);
     thread::sleep(SETTLE);
-    run_ns()
+    measure_run_ns()
 }
 
-fn run_ns() -> f64 {
+fn measure_run_ns() -> f64 {
     let words = [1; WORDS];
     let began_ns = now_ns();
     for _ in 0..PASSES {
@@ -75,7 +77,7 @@ fn pass(words: &[u64; WORDS]) -> u64 {
 }
 
 /// Runs the other CPU's program; never returns.
-fn compete(board: &Board) {
+fn run_competing_load(board: &ChildMemory) {
     let words = [1; WORDS];
     loop {
         if board.on.load(Ordering::Acquire) == 1 {
@@ -87,11 +89,11 @@ fn compete(board: &Board) {
 }
 
 /// Returns the finding about `pair` for this slowdown.
-pub fn finding(pair: &TestPair, slowdown_percent: f64) -> Finding {
-    Finding::optional("hidden siblings", verdict(pair, slowdown_percent))
+pub fn sibling_finding(pair: &TestPair, slowdown_percent: f64) -> Finding {
+    Finding::optional("hidden siblings", describe_slowdown(pair, slowdown_percent))
 }
 
-fn verdict(pair: &TestPair, percent: f64) -> String {
+fn describe_slowdown(pair: &TestPair, percent: f64) -> String {
     let (a, b) = (pair.request, pair.batch);
     // With noise the measured slowdown may be negative.
     let slowed = percent.max(0.0).round();
@@ -107,18 +109,18 @@ fn verdict(pair: &TestPair, percent: f64) -> String {
 mod tests {
     use super::*;
 
-    fn said(kind: PairKind, percent: f64) -> String {
-        verdict(&TestPair { request: 0, batch: 1, kind }, percent)
+    fn description_for(kind: PairKind, percent: f64) -> String {
+        describe_slowdown(&TestPair { request: 0, batch: 1, kind }, percent)
     }
 
     #[test]
     fn mutual_slowdown_reveals_lanes_of_one_core() {
         assert_eq!(
-            said(PairKind::Declared, 31.2),
+            description_for(PairKind::Declared, 31.2),
             "CPUs 0 and 1 slow each other down by 31 %: they seem to share a core"
         );
-        assert!(said(PairKind::Declared, 11.9).ends_with("they do not seem to share a core"));
-        assert!(said(PairKind::Declared, -3.0).contains("by 0 %"));
-        assert!(said(PairKind::Smt, 2.0).ends_with("the kernel says that they share a core"));
+        assert!(description_for(PairKind::Declared, 11.9).ends_with("they do not seem to share a core"));
+        assert!(description_for(PairKind::Declared, -3.0).contains("by 0 %"));
+        assert!(description_for(PairKind::Smt, 2.0).ends_with("the kernel says that they share a core"));
     }
 }

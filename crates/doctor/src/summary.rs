@@ -29,7 +29,7 @@ impl Summary {
     /// Returns the findings that prevent `sidelane run`.
     fn blockers(&self) -> Vec<&Finding> {
         let gates = self.gates.iter().filter_map(Gate::why_unmeasured);
-        finding::all(&self.groups).chain(gates).filter(|finding| finding.state == State::Blocks).collect()
+        finding::all_findings(&self.groups).chain(gates).filter(|finding| finding.state == State::Blocks).collect()
     }
 
     /// Returns 0 if `sidelane run` would work here, else 1.
@@ -51,7 +51,7 @@ impl Summary {
         let kind = pair.map_or(PairKind::Declared, |pair| pair.kind);
         let mut result = ResultFile::new(machine::describe(kind), self.settings(pair, quick));
         result.rows = self.gates.iter().map(Gate::to_row).collect();
-        let findings = finding::all(&self.groups).chain(self.gates.iter().filter_map(Gate::why_unmeasured));
+        let findings = finding::all_findings(&self.groups).chain(self.gates.iter().filter_map(Gate::why_unmeasured));
         result.notes = findings.filter_map(Finding::to_note).collect();
         result
     }
@@ -63,7 +63,7 @@ impl Summary {
         settings.insert("quick".into(), json!(quick));
         settings.insert("run_works".into(), json!(self.run_works()));
         settings.insert("sibling_slowdown_percent".into(), json!(self.slowdown_percent));
-        settings.insert("capabilities".into(), Value::Object(finding::to_json(&self.groups)));
+        settings.insert("capabilities".into(), Value::Object(finding::findings_to_json(&self.groups)));
         settings
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::finding::Finding;
-use super::kernel::another_for_the_tracker;
+use super::kernel::tracker_kernel_advice;
 use crate::reaction::pair::TestPair;
 use sidelane_diagnostics::machine;
 use sidelane_host::service::Service;
-use sidelane_lanes::placement::settle;
+use sidelane_lanes::placement::wait_for_lane_switches;
 use sidelane_tracker::tracker::{LaneLending, Purpose, TrackerError};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
@@ -18,7 +18,7 @@ use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 const WATCH: Duration = Duration::from_millis(50);
 
 /// Tests the tracker on `pair`.
-pub fn finding(pair: &TestPair) -> Finding {
+pub fn check_tracker(pair: &TestPair) -> Finding {
     const NAME: &str = "lane tracker";
     match count_switches(pair) {
         Ok(0) => Finding::blocks(
@@ -29,24 +29,24 @@ pub fn finding(pair: &TestPair) -> Finding {
         Ok(switches) => {
             Finding::works(NAME, format!("loaded, attached, counted {switches} context switches, detached"))
         }
-        Err(error) => refused(NAME, &error),
+        Err(error) => tracker_error_finding(NAME, &error),
     }
 }
 
 fn count_switches(pair: &TestPair) -> Result<u64> {
     let lanes = pair.lanes();
     let purpose = Purpose::Lend { requests: false, lent: LaneLending::default() };
-    let tracking = ServiceTracking::alone(&Service::default(), &lanes, LaneUse::default(), purpose)?;
+    let tracking = ServiceTracking::with_own_tracker(&Service::default(), &lanes, LaneUse::default(), purpose)?;
     let tracker = tracking.tracker();
     tracker.attach()?;
-    settle(&tracker.memory(), &lanes.request_lanes)?;
+    wait_for_lane_switches(&tracker.memory(), &lanes.request_lanes)?;
     thread::sleep(WATCH);
     let accounting = tracker.memory().accounting();
     tracker.detach();
     Ok([pair.request, pair.batch].iter().map(|cpu| accounting.lane(*cpu).switches).sum())
 }
 
-fn refused(name: &'static str, error: &anyhow::Error) -> Finding {
+fn tracker_error_finding(name: &'static str, error: &anyhow::Error) -> Finding {
     let (detail, fix) = match error.downcast_ref::<TrackerError>() {
         Some(TrackerError::NoBtf) => {
             ("cannot be loaded into a kernel without BTF".to_owned(), "see the line BTF above")
@@ -62,7 +62,7 @@ fn refused(name: &'static str, error: &anyhow::Error) -> Finding {
         // The detail contains the kernel's own message.
         Some(_) => (
             format!("{error:#}").trim_start_matches("lane tracker: ").to_owned(),
-            another_for_the_tracker(&machine::kernel_release()),
+            tracker_kernel_advice(&machine::kernel_release()),
         ),
         None => (error.to_string(), "choose other lanes with --lanes"),
     };
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_apart_from_a_missing_kernel_feature() {
-        let fix = |error: TrackerError| refused("lane tracker", &error.into()).fix;
+        let fix = |error: TrackerError| tracker_error_finding("lane tracker", &error.into()).fix;
         let denied = libbpf_rs::Error::from_raw_os_error(libc::EPERM);
         assert_eq!(fix(TrackerError::NoBtf).as_deref(), Some("see the line BTF above"));
         assert_eq!(fix(TrackerError::OtherPids).as_deref(), Some("see the line process numbers below"));

@@ -99,11 +99,11 @@ pub struct EmittedEvent {
 impl EmitEvent {
     /// Returns a copy of the event number `seq`; `None` if it is overwritten, is being overwritten, or is invalid.
     pub fn read(&self, seq: u64) -> Option<EmittedEvent> {
-        let begun = stamp::begin(&self.seq);
+        let begun = stamp::begin_read(&self.seq);
         if begun != seq {
             return None;
         }
-        stamp::finish(&self.seq, begun, || self.copy()).flatten()
+        stamp::finish_read(&self.seq, begun, || self.copy()).flatten()
     }
 
     fn copy(&self) -> Option<EmittedEvent> {

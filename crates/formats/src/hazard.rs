@@ -68,7 +68,7 @@ pub struct HazardSnapshot {
 impl HazardWord {
     /// Stores the hazards of the server at `now_ns`. Returns whether they have changed, so that the proxy has to be
     /// woken.
-    pub fn tell(&self, hazards: u32, now_ns: u64) -> bool {
+    pub fn store_hazards(&self, hazards: u32, now_ns: u64) -> bool {
         let before = self.hazards.load(Ordering::Relaxed);
         let new = hazards & !before;
         if new != 0 {
@@ -100,13 +100,13 @@ mod tests {
     #[test]
     fn only_what_begins_has_a_time_and_is_counted() {
         let word = HazardWord::default();
-        assert!(word.tell(0b01, 100));
-        assert!(!word.tell(0b01, 150), "it goes on");
-        assert!(word.tell(0b11, 200));
+        assert!(word.store_hazards(0b01, 100));
+        assert!(!word.store_hazards(0b01, 150), "it goes on");
+        assert!(word.store_hazards(0b11, 200));
         assert_eq!(word.read(), HazardSnapshot { hazards: 0b11, since_ns: 200, began: 2 });
-        assert!(word.tell(0b100, 250));
+        assert!(word.store_hazards(0b100, 250));
         assert_eq!(word.read(), HazardSnapshot { hazards: 0b100, since_ns: 250, began: 3 }, "another one for two");
-        assert!(word.tell(0, 300));
+        assert!(word.store_hazards(0, 300));
         assert_eq!(word.read(), HazardSnapshot { hazards: 0, since_ns: 250, began: 3 });
     }
 }

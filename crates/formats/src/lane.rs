@@ -147,7 +147,7 @@ impl LaneWord {
     /// eight attempts.
     pub fn snapshot(&self) -> Option<LaneSnapshot> {
         for _ in 0..SNAPSHOT_LOOKS_MAX {
-            let seen = self.look();
+            let seen = self.try_snapshot();
             if seen.is_some() {
                 return seen;
             }
@@ -156,12 +156,12 @@ impl LaneWord {
         None
     }
 
-    fn look(&self) -> Option<LaneSnapshot> {
-        let since_ns = stamp::begin(&self.since_ns);
-        stamp::finish(&self.since_ns, since_ns, || self.copy(since_ns))
+    fn try_snapshot(&self) -> Option<LaneSnapshot> {
+        let since_ns = stamp::begin_read(&self.since_ns);
+        stamp::finish_read(&self.since_ns, since_ns, || self.copy(since_ns))
     }
 
-    /// Copies the fields one by one; [`stamp::finish`] checks whether they belong to one switch.
+    /// Copies the fields one by one; [`stamp::finish_read`] checks whether they belong to one switch.
     fn copy(&self, since_ns: u64) -> LaneSnapshot {
         LaneSnapshot {
             since_ns,
@@ -219,7 +219,7 @@ impl LaneSnapshot {
     }
 
     /// Returns the time for which threads of the service (LC) have run here up to `now_ns`, the current turn included.
-    pub fn lc_ns(&self, now_ns: u64) -> u64 {
+    pub fn service_time_ns(&self, now_ns: u64) -> u64 {
         // A switch may have a later time than `now_ns`, which the caller read before; the turn's time is then 0.
         let turn_ns = self.lc_since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
         self.lc_done_ns + turn_ns
@@ -277,9 +277,9 @@ mod tests {
     #[test]
     fn lc_time_counts_the_turn_under_way() {
         let word = LaneWord { since_ns: 1.into(), lc_done_ns: 50.into(), ..Default::default() };
-        assert_eq!(word.snapshot().unwrap().lc_ns(1_000), 50);
+        assert_eq!(word.snapshot().unwrap().service_time_ns(1_000), 50);
         word.lc_since_ns.store(900, Ordering::Relaxed);
-        assert_eq!(word.snapshot().unwrap().lc_ns(1_000), 150);
-        assert_eq!(word.snapshot().unwrap().lc_ns(899), 50);
+        assert_eq!(word.snapshot().unwrap().service_time_ns(1_000), 150);
+        assert_eq!(word.snapshot().unwrap().service_time_ns(899), 50);
     }
 }

@@ -53,8 +53,8 @@ impl RequestWord {
     /// attempts.
     pub fn snapshot(&self) -> Option<RunningRequest> {
         for _ in 0..SNAPSHOT_LOOKS_MAX {
-            let stamp_ns = stamp::begin(&self.stamp_ns);
-            if let Some(seen) = stamp::finish(&self.stamp_ns, stamp_ns, || self.copy()) {
+            let stamp_ns = stamp::begin_read(&self.stamp_ns);
+            if let Some(seen) = stamp::finish_read(&self.stamp_ns, stamp_ns, || self.copy()) {
                 return Some(seen);
             }
             spin_loop();
@@ -64,7 +64,7 @@ impl RequestWord {
 
     /// Writes the running request, and the time at which the last one finished here. There must be one caller at a
     /// time.
-    pub fn show(&self, running: &RunningRequest, finished_ns: u64, finished: u32, now_ns: u64) {
+    pub fn publish(&self, running: &RunningRequest, finished_ns: u64, finished: u32, now_ns: u64) {
         let stamp_ns = now_ns.max(self.stamp_ns.load(Ordering::Relaxed).saturating_add(1));
         stamp::publish(&self.stamp_ns, stamp_ns, || {
             self.running.store(running.number, Ordering::Relaxed);
@@ -130,7 +130,7 @@ mod tests {
         let word = RequestWord::default();
         for number in 1..4 {
             let running = RunningRequest { number, arrived_ns: 1, started_ns: 2, waited: number == 2 };
-            word.show(&running, 9, number as u32, 5);
+            word.publish(&running, 9, number as u32, 5);
             assert_eq!(word.snapshot(), Some(running));
         }
         assert_eq!((word.stamp_ns.load(Ordering::Relaxed), word.finished.load(Ordering::Relaxed)), (7, 3));

@@ -23,7 +23,7 @@ pub fn sample<'word>(
         request_since: if request_busy { busy_since(lanes) } else { idle_since(lanes) },
         service_on_batch_lane: false,
         requests: running_requests(requests, service),
-        limits: present(limits),
+        limits: lending_limits(limits),
     }
 }
 
@@ -46,7 +46,7 @@ pub fn running_requests<'word>(
     if service.tracked.load(Ordering::Acquire) == 0 {
         return None;
     }
-    let running = words.filter_map(running).reduce(|one, other| {
+    let running = words.filter_map(running_request).reduce(|one, other| {
         let last = if one.started >= other.started { one } else { other };
         RunningRequest { waited: one.waited || other.waited, arrived: one.arrived.min(other.arrived), ..last }
     });
@@ -54,13 +54,13 @@ pub fn running_requests<'word>(
 }
 
 /// Returns the request that runs on one request lane; `None` if there is none.
-fn running(word: &RequestWord) -> Option<RunningRequest> {
+fn running_request(word: &RequestWord) -> Option<RunningRequest> {
     let request = word.snapshot().filter(|request| request.number != 0)?;
     let (arrived, started) = (request.arrived_ns, request.started_ns);
     Some(RunningRequest { number: request.number, arrived, started, waited: request.waited })
 }
 
-fn present(limits: &LaneLimits) -> LendingLimits {
+fn lending_limits(limits: &LaneLimits) -> LendingLimits {
     let contention_cost = ContentionCost::from_ppm(limits.contention_cost_ppm.load(Ordering::Relaxed));
     LendingLimits {
         budget_ns: limits.budget_ns.load(Ordering::Relaxed),
@@ -91,28 +91,28 @@ mod tests {
         }
     }
 
-    fn seen(lanes: &[LaneWord], requests: &[RequestWord], tracked: u32) -> LaneObservation {
+    fn observe(lanes: &[LaneWord], requests: &[RequestWord], tracked: u32) -> LaneObservation {
         let service = ServiceWord { tracked: tracked.into(), queue_len: 3.into(), ..ServiceWord::default() };
         sample(lanes.iter(), requests.iter(), &service, &LaneLimits::default())
     }
 
     #[test]
     fn the_lanes_are_busy_since_the_first_and_idle_since_the_last() {
-        let busy = seen(&[lane(1, 20, 5), lane(1, 10, 5), lane(0, 1, 30)], &[], 0);
+        let busy = observe(&[lane(1, 20, 5), lane(1, 10, 5), lane(0, 1, 30)], &[], 0);
         assert_eq!((busy.request_busy, busy.request_since), (true, 10));
-        let idle = seen(&[lane(0, 20, 25), lane(0, 10, 30)], &[], 0);
+        let idle = observe(&[lane(0, 20, 25), lane(0, 10, 30)], &[], 0);
         assert_eq!((idle.request_busy, idle.request_since), (false, 30));
     }
 
     #[test]
     fn untracked_requests_are_unknown() {
-        assert_eq!(seen(&[], &[request(7, 1, 0)], 0).requests, None);
+        assert_eq!(observe(&[], &[request(7, 1, 0)], 0).requests, None);
     }
 
     #[test]
     fn several_requests_give_last_start_and_oldest_arrival() {
         let words = [request(7, 10, 1), request(0, 99, 1), request(8, 20, 0)];
-        let requests = seen(&[], &words, 1).requests.unwrap();
+        let requests = observe(&[], &words, 1).requests.unwrap();
         assert_eq!(requests.running, Some(RunningRequest { number: 8, arrived: 5, started: 20, waited: true }));
         assert_eq!(requests.queue_len, 3);
     }

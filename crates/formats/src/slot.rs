@@ -53,7 +53,7 @@ const _: () = {
 };
 
 impl EventSlot {
-    /// Copies the fields one by one; [`stamp::finish`] checks whether they belong to one event.
+    /// Copies the fields one by one; [`stamp::finish_read`] checks whether they belong to one event.
     #[inline]
     fn copy(&self, timestamp_ns: u64) -> Event {
         Event {
@@ -165,11 +165,11 @@ impl<'a> SlotReader<'a> {
     #[inline]
     pub fn poll(&mut self) -> Poll {
         let slot = self.slot;
-        let begun = stamp::begin(&slot.timestamp_ns);
+        let begun = stamp::begin_read(&slot.timestamp_ns);
         if begun == self.last_ns {
             return Poll::Repeated;
         }
-        match stamp::finish(&slot.timestamp_ns, begun, || slot.copy(begun)) {
+        match stamp::finish_read(&slot.timestamp_ns, begun, || slot.copy(begun)) {
             Some(event) => self.accept(event),
             None => Poll::Torn,
         }
@@ -191,14 +191,14 @@ impl<'a> SlotReader<'a> {
 mod tests {
     use super::*;
 
-    fn emit_numbered(writer: &mut SlotWriter, now_ns: u64, n: u32) {
-        writer.emit(now_ns, n, n, n, [u64::from(n); PAYLOAD_WORDS]);
+    fn emit_numbered(writer: &mut SlotWriter, now_ns: u64, number: u32) {
+        writer.emit(now_ns, number, number, number, [u64::from(number); PAYLOAD_WORDS]);
     }
 
     /// Returns the result of a poll that finds the event of `emit_numbered`.
-    fn found(timestamp_ns: u64, n: u32, missed: u32) -> Poll {
-        let payload = [u64::from(n); PAYLOAD_WORDS];
-        let (kind, seq, tid, pid) = (n, n, n, n);
+    fn numbered_event(timestamp_ns: u64, number: u32, missed: u32) -> Poll {
+        let payload = [u64::from(number); PAYLOAD_WORDS];
+        let (kind, seq, tid, pid) = (number, number, number, number);
         let event = Event { timestamp_ns, kind, seq, tid, pid, payload };
         Poll::Event { event, missed }
     }
@@ -209,7 +209,7 @@ mod tests {
         let mut reader = SlotReader::from_start(&slot);
         assert_eq!(reader.poll(), Poll::Repeated);
         emit_numbered(&mut SlotWriter::new(&slot), 100, 1);
-        assert_eq!(reader.poll(), found(100, 1, 0));
+        assert_eq!(reader.poll(), numbered_event(100, 1, 0));
         assert_eq!(reader.poll(), Poll::Repeated);
     }
 
@@ -220,7 +220,7 @@ mod tests {
         for n in 1..=4 {
             emit_numbered(&mut writer, 100 * u64::from(n), n);
         }
-        assert_eq!(reader.poll(), found(400, 4, 3));
+        assert_eq!(reader.poll(), numbered_event(400, 4, 3));
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         emit_numbered(&mut writer, 100, 1);
         emit_numbered(&mut writer, 200, 2);
         let mut reader = SlotReader::join(&slot);
-        assert_eq!(reader.poll(), found(200, 2, 0));
+        assert_eq!(reader.poll(), numbered_event(200, 2, 0));
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let (mut writer, mut reader) = (SlotWriter::new(&slot), SlotReader::from_start(&slot));
         for (now_ns, n, stored_ns) in [(0, 1, 1), (500, 2, 500), (500, 3, 501), (7, 4, 502)] {
             emit_numbered(&mut writer, now_ns, n);
-            assert_eq!(reader.poll(), found(stored_ns, n, 0));
+            assert_eq!(reader.poll(), numbered_event(stored_ns, n, 0));
         }
     }
 
@@ -263,6 +263,6 @@ mod tests {
         slot.timestamp_ns.store(stamp::BEING_WRITTEN, Ordering::Relaxed);
         assert_eq!(reader.poll(), Poll::Torn);
         emit_numbered(&mut writer, 200, 2);
-        assert_eq!(reader.poll(), found(200, 2, 0));
+        assert_eq!(reader.poll(), numbered_event(200, 2, 0));
     }
 }

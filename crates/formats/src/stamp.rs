@@ -35,13 +35,13 @@ pub(crate) fn publish(stamp: &AtomicU64, stamp_ns: u64, write: impl FnOnce()) {
 
 /// Begins a read. Returns the stamp to compare with at its end.
 #[inline]
-pub(crate) fn begin(stamp: &AtomicU64) -> u64 {
+pub(crate) fn begin_read(stamp: &AtomicU64) -> u64 {
     stamp.load(Ordering::Acquire)
 }
 
-/// Ends a read that [`begin`] began. Returns the copied words, or `None` if they may be a mixture.
+/// Ends a read that [`begin_read`] began. Returns the copied words, or `None` if they may be a mixture.
 #[inline]
-pub(crate) fn finish<T>(stamp: &AtomicU64, begun: u64, copy: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn finish_read<T>(stamp: &AtomicU64, begun: u64, copy: impl FnOnce() -> T) -> Option<T> {
     if begun == BEING_WRITTEN {
         return None;
     }

@@ -77,10 +77,10 @@ impl StatsLines {
     }
 
     /// Adds further bytes, and calls `tell` with each complete line.
-    pub fn take(&mut self, bytes: &[u8], mut tell: impl FnMut(StatsLine)) {
+    pub fn add_bytes(&mut self, bytes: &[u8], mut tell: impl FnMut(StatsLine)) {
         for byte in bytes {
             match byte {
-                b'\n' => self.end().into_iter().for_each(&mut tell),
+                b'\n' => self.end_line().into_iter().for_each(&mut tell),
                 _ if self.len == STATS_LINE_MAX => self.skips = true,
                 byte => {
                     self.begun[self.len] = *byte;
@@ -92,12 +92,12 @@ impl StatsLines {
 
     /// Drops an incomplete line after the writer has closed the pipe, and counts it as malformed. Another writer begins
     /// a new line.
-    pub fn closed(&mut self) {
+    pub fn drop_incomplete_line(&mut self) {
         self.malformed += u64::from(self.len > 0);
         (self.len, self.skips) = (0, false);
     }
 
-    fn end(&mut self) -> Option<StatsLine> {
+    fn end_line(&mut self) -> Option<StatsLine> {
         let line = StatsLine::parse(&self.begun[..self.len]).filter(|_| !self.skips);
         self.malformed += u64::from(line.is_none());
         (self.len, self.skips) = (0, false);
@@ -120,12 +120,12 @@ impl StatsClock {
     }
 
     /// Records that the pipe was read until it was empty.
-    pub fn emptied(&mut self, now_ns: u64) {
+    pub fn record_emptied(&mut self, now_ns: u64) {
         self.read_at_ns = now_ns;
     }
 
     /// Returns the number of lines with impossible times, because the wall clock was set.
-    pub fn steps(&self) -> u64 {
+    pub fn clock_steps(&self) -> u64 {
         self.steps
     }
 
@@ -150,15 +150,15 @@ mod tests {
     const EXAMPLE: &[u8] = b"75;ixI.;1498060927539\n77;1J.D;1498060927953\n78;579[;1498060927954\n\
         79;Xrt@;1498060928003\n80;qc8o;1498060928014\n77;1J.D;1498060928023\n";
 
-    fn read(pieces: &[&[u8]]) -> (Vec<StatsLine>, u64) {
+    fn parse_pieces(pieces: &[&[u8]]) -> (Vec<StatsLine>, u64) {
         let (mut lines, mut told) = (StatsLines::new(), Vec::new());
-        pieces.iter().for_each(|piece| lines.take(piece, |line| told.push(line)));
+        pieces.iter().for_each(|piece| lines.add_bytes(piece, |line| told.push(line)));
         (told, lines.malformed())
     }
 
     #[test]
     fn the_papers_example_has_six_lines_of_five_requests() {
-        let (lines, malformed) = read(&[EXAMPLE]);
+        let (lines, malformed) = parse_pieces(&[EXAMPLE]);
         assert_eq!((lines.len(), malformed), (6, 0));
         assert!(lines.iter().map(|line| line.thread).eq([75, 77, 78, 79, 80, 77]));
         assert_eq!(lines[1].request, lines[5].request);
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn lines_are_read_across_pieces() {
-        let whole = read(&[EXAMPLE]);
+        let whole = parse_pieces(&[EXAMPLE]);
         for size in 1..EXAMPLE.len() {
-            assert_eq!(read(&EXAMPLE.chunks(size).collect::<Vec<_>>()), whole, "{size}");
+            assert_eq!(parse_pieces(&EXAMPLE.chunks(size).collect::<Vec<_>>()), whole, "{size}");
         }
     }
 
@@ -192,7 +192,7 @@ mod tests {
         ];
         let too_long = [b'7'; 2 * STATS_LINE_MAX];
         for wrong in wrong.into_iter().chain([too_long.as_slice()]) {
-            let (lines, malformed) = read(&[wrong, b"\n", b"75;a;1\r\n"]);
+            let (lines, malformed) = parse_pieces(&[wrong, b"\n", b"75;a;1\r\n"]);
             assert_eq!((lines.len(), malformed), (1, 1), "{wrong:?}");
         }
         assert!(StatsLine::parse(b"1;a;b;2").is_some_and(|line| line.at_ms == 2), "a name may have semicolons");
@@ -206,7 +206,7 @@ mod tests {
             b"0123456789;;;\n\n\r\xffab."[(*state >> 33) as usize % 20]
         };
         let bytes: Vec<u8> = (0..100_000).map(|_| byte(&mut state)).collect();
-        let (lines, malformed) = read(&[&bytes]);
+        let (lines, malformed) = parse_pieces(&[&bytes]);
         let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
         assert_eq!(lines.len() as u64 + malformed, ends);
     }
@@ -214,9 +214,9 @@ mod tests {
     #[test]
     fn unfinished_line_does_not_damage_the_next_writers_first() {
         let (mut lines, mut told) = (StatsLines::new(), Vec::new());
-        lines.take(b"75;ix", |line| told.push(line));
-        lines.closed();
-        lines.take(b"76;a;1\n", |line| told.push(line));
+        lines.add_bytes(b"75;ix", |line| told.push(line));
+        lines.drop_incomplete_line();
+        lines.add_bytes(b"76;a;1\n", |line| told.push(line));
         assert_eq!((told.len(), told[0].thread, lines.malformed()), (1, 76, 1));
     }
 
@@ -225,20 +225,24 @@ mod tests {
         const MS: u64 = 1_000_000;
         let line = StatsLine { thread: 1, request: 1, at_ms: 5_000 };
         let mut clock = StatsClock::new(100 * MS);
-        assert_eq!((clock.time_ns(&line, 120 * MS, 5_008), clock.steps()), (112 * MS, 0));
-        assert_eq!((clock.time_ns(&line, 120 * MS, 4_000), clock.steps()), (120 * MS, 1), "set back");
-        assert_eq!((clock.time_ns(&line, 120 * MS, 9_000), clock.steps()), (100 * MS, 2), "set ahead");
-        clock.emptied(120 * MS);
-        assert_eq!((clock.time_ns(&line, 130 * MS, 5_011), clock.steps()), (120 * MS, 2), "a millisecond is no step");
+        assert_eq!((clock.time_ns(&line, 120 * MS, 5_008), clock.clock_steps()), (112 * MS, 0));
+        assert_eq!((clock.time_ns(&line, 120 * MS, 4_000), clock.clock_steps()), (120 * MS, 1), "set back");
+        assert_eq!((clock.time_ns(&line, 120 * MS, 9_000), clock.clock_steps()), (100 * MS, 2), "set ahead");
+        clock.record_emptied(120 * MS);
+        assert_eq!(
+            (clock.time_ns(&line, 130 * MS, 5_011), clock.clock_steps()),
+            (120 * MS, 2),
+            "a millisecond is no step"
+        );
     }
 
     #[test]
     fn fuzzed_lines_are_read_or_counted_at_any_split() {
         sidelane_testing::fuzz("stats", |bytes| {
-            let (told, malformed) = read(&[bytes]);
+            let (told, malformed) = parse_pieces(&[bytes]);
             let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
             assert_eq!(told.len() as u64 + malformed, ends);
-            assert_eq!(read(&bytes.chunks(3).collect::<Vec<_>>()), (told, malformed));
+            assert_eq!(parse_pieces(&bytes.chunks(3).collect::<Vec<_>>()), (told, malformed));
         });
     }
 }

@@ -34,44 +34,44 @@ macro_rules! layout {
     }};
 }
 
-fn event_slot() -> Vec<String> {
+fn event_slot_layout() -> Vec<String> {
     layout!(EventSlot, "sidelane_event_slot":
         "timestamp_ns" timestamp_ns, "type" kind, "seq" seq, "tid" tid, "pid" pid,
         "payload" payload)
 }
 
-fn lane_word() -> Vec<String> {
+fn lane_word_layout() -> Vec<String> {
     layout!(LaneWord, "sidelane_lane_word":
         "since_ns" since_ns, "class_" class, "pid" pid, "tgid" tgid, "switches" switches,
         "busy" busy, "lc_visitors" lc_visitors, "busy_since_ns" busy_since_ns,
         "idle_since_ns" idle_since_ns, "lc_done_ns" lc_done_ns, "lc_since_ns" lc_since_ns)
 }
 
-fn hold_word() -> Vec<String> {
+fn hold_word_layout() -> Vec<String> {
     layout!(HoldWord, "sidelane_hold_word":
         "state" state, "holder_pid" holder_pid, "summons" summons, "lc_summons" lc_summons,
         "batch_waits" batch_waits, "waiting_pid" waiting_pid, "lent_until_ns" lent_until_ns,
         "reserved" reserved)
 }
 
-fn request_word() -> Vec<String> {
+fn request_word_layout() -> Vec<String> {
     layout!(RequestWord, "sidelane_request_word":
         "stamp_ns" stamp_ns, "running" running, "arrived_ns" arrived_ns, "started_ns" started_ns,
         "finished_ns" finished_ns, "waited" waited, "finished" finished, "reserved" reserved)
 }
 
-fn service_word() -> Vec<String> {
+fn service_word_layout() -> Vec<String> {
     layout!(ServiceWord, "sidelane_service_word":
         "queue_len" queue_len, "busy_lanes" busy_lanes, "tracked" tracked, "reserved" reserved)
 }
 
-fn lane_limits() -> Vec<String> {
+fn lane_limits_layout() -> Vec<String> {
     layout!(LaneLimits, "sidelane_lane_limits":
         "budget_ns" budget_ns, "min_idle_ns" min_idle_ns, "policy" policy, "contention_cost_ppm" contention_cost_ppm,
         "request_count" request_count, "requests" requests, "queued_ns" queued_ns)
 }
 
-fn gate_word() -> Vec<String> {
+fn gate_word_layout() -> Vec<String> {
     layout!(GateWord, "sidelane_gate_word":
         "nap_tid" nap_tid, "naps" naps, "nap_since_ns" nap_since_ns, "napped_ns" napped_ns,
         "napped_lc_ns" napped_lc_ns, "slow_paths" slow_paths, "lent_lc_ns" lent_lc_ns,
@@ -79,7 +79,7 @@ fn gate_word() -> Vec<String> {
         "off_hist" off_hist)
 }
 
-fn emitted() -> Vec<String> {
+fn emitted_layout() -> Vec<String> {
     let head = layout!(EmitHead, "sidelane_emit_head":
         "magic" magic, "version" version, "pid" pid, "threads" threads, "events" events, "lost" lost,
         "reserved" reserved);
@@ -91,7 +91,7 @@ fn emitted() -> Vec<String> {
     [head, thread, event].concat()
 }
 
-fn emitted_signals() -> Vec<String> {
+fn emitted_signals_layout() -> Vec<String> {
     let head = layout!(SignalsHead, "sidelane_signals_head":
         "magic" magic, "version" version, "pid" pid, "signals" signals, "names" names, "names_end" names_end,
         "reserved" reserved);
@@ -100,7 +100,7 @@ fn emitted_signals() -> Vec<String> {
     [head, signal].concat()
 }
 
-fn hazards() -> Vec<String> {
+fn hazards_layout() -> Vec<String> {
     let head = layout!(HazardHead, "sidelane_hazard_head":
         "magic" magic, "version" version, "servers" servers, "reserved" reserved);
     let word = layout!(HazardWord, "sidelane_hazard_word":
@@ -108,7 +108,7 @@ fn hazards() -> Vec<String> {
     [head, word].concat()
 }
 
-fn constants() -> Vec<String> {
+fn constant_lines() -> Vec<String> {
     let values = [
         ("SIDELANE_PAYLOAD_WORDS", PAYLOAD_WORDS as u32),
         ("SIDELANE_IDLE", LaneClass::Idle as u32),
@@ -146,13 +146,20 @@ fn constants() -> Vec<String> {
     values.map(|(name, value)| format!("{name} {value}")).to_vec()
 }
 
-fn in_rust() -> Vec<String> {
-    let words = [lane_word(), hold_word(), request_word(), service_word(), lane_limits(), gate_word()];
-    let emitted = [emitted(), emitted_signals(), hazards()];
-    sorted([event_slot(), words.concat(), emitted.concat(), constants()].concat())
+fn rust_layout() -> Vec<String> {
+    let words = [
+        lane_word_layout(),
+        hold_word_layout(),
+        request_word_layout(),
+        service_word_layout(),
+        lane_limits_layout(),
+        gate_word_layout(),
+    ];
+    let emitted = [emitted_layout(), emitted_signals_layout(), hazards_layout()];
+    sorted([event_slot_layout(), words.concat(), emitted.concat(), constant_lines()].concat())
 }
 
-fn printed_by(program: support::Program) -> Vec<String> {
+fn c_layout(program: support::Program) -> Vec<String> {
     let output = program.command().output().expect("the compiled program runs");
     assert!(output.status.success(), "layout.c: {}", output.status);
     let text = String::from_utf8(output.stdout).expect("it prints ASCII");
@@ -167,13 +174,13 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 #[test]
 fn c_and_rust_agree() {
     if let Some(program) = support::compile_c("layout.c") {
-        assert_eq!(printed_by(program), in_rust());
+        assert_eq!(c_layout(program), rust_layout());
     }
 }
 
 #[test]
 fn cpp_and_rust_agree() {
     if let Some(program) = support::compile_cpp("layout.c") {
-        assert_eq!(printed_by(program), in_rust());
+        assert_eq!(c_layout(program), rust_layout());
     }
 }

@@ -45,20 +45,20 @@ impl Arrays {
             limits: map(fds.limits, libc::PROT_READ)?,
             gates: map(fds.gates, libc::PROT_READ | libc::PROT_WRITE)?,
             threads: map(fds.threads, libc::PROT_READ | libc::PROT_WRITE)?,
-            states: own(lanes.len())?,
+            states: allocate_lane_states(lanes.len())?,
             nap: Nap::probe(),
             opened: Moment::now(),
         })
     }
 
     /// Returns whether `fd` is still the array of service words.
-    pub(crate) fn is_service(fd: i32) -> bool {
-        Shape::of(fd).is_some_and(|shape| shape.is_array_of::<ServiceWord>())
+    pub(crate) fn is_service_array(fd: i32) -> bool {
+        Shape::read(fd).is_some_and(|shape| shape.is_array_of::<ServiceWord>())
     }
 }
 
 fn map<T: Shared>(fd: i32, protection: i32) -> Result<&'static [T], &'static str> {
-    let shape = Shape::of(fd).filter(Shape::is_array_of::<T>).ok_or(WRONG)?;
+    let shape = Shape::read(fd).filter(Shape::is_array_of::<T>).ok_or(WRONG)?;
     let bytes = shape.entries * shape.entry_bytes;
     let base = map_bytes(fd, bytes, protection, libc::MAP_SHARED)?;
     // SAFETY: mapped a moment ago and never unmapped; only stored to where `protection` allows.
@@ -67,7 +67,7 @@ fn map<T: Shared>(fd: i32, protection: i32) -> Result<&'static [T], &'static str
 
 /// Allocates memory for this process's lane states. A forked child gets it zeroed, so the child's states begin unlocked
 /// and new.
-fn own(lanes: usize) -> Result<&'static [SharedPolicy], &'static str> {
+fn allocate_lane_states(lanes: usize) -> Result<&'static [SharedPolicy], &'static str> {
     let bytes = lanes * size_of::<SharedPolicy>();
     let base = map_bytes(-1, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)?;
     // SAFETY: advice on whole pages that this process mapped a moment ago.
@@ -93,7 +93,7 @@ struct Shape {
 
 impl Shape {
     /// Reads the shape of the map `fd`; `None` if `fd` is not a BPF map.
-    fn of(fd: i32) -> Option<Self> {
+    fn read(fd: i32) -> Option<Self> {
         /// Size of the buffer for the file: all fields that are read here are in its first few hundred bytes.
         const INFO_MAX: usize = 1024;
         let mut info = [0; INFO_MAX];
@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn files_and_closed_descriptors_are_no_arrays() {
-        assert_eq!(Shape::of(0), None);
-        assert_eq!(Shape::of(9_999), None);
+        assert_eq!(Shape::read(0), None);
+        assert_eq!(Shape::read(9_999), None);
         assert!(map::<LaneWord>(9_999, libc::PROT_READ).is_err());
     }
 }

@@ -29,11 +29,11 @@ pub(crate) struct Chunk {
 impl Chunk {
     pub(crate) fn begin(lane: &Lane, now_ns: Nanos) -> Self {
         lane.gate.nap_mark_ns.store(now_ns, Ordering::Release);
-        Self { since_ns: now_ns, lc_ns: lane.lc_ns(now_ns), switches: lane.own.switches() }
+        Self { since_ns: now_ns, lc_ns: lane.service_total_ns(now_ns), switches: lane.own.switches() }
     }
 
     /// Closes the chunk if it is old enough, and begins the next one.
-    pub(crate) fn go_on(&mut self, lane: &Lane, now_ns: Nanos) {
+    pub(crate) fn renew_if_old(&mut self, lane: &Lane, now_ns: Nanos) {
         if now_ns.saturating_sub(self.since_ns) >= CHUNK_NS {
             self.close(lane, now_ns);
             *self = Self::begin(lane, now_ns);
@@ -49,13 +49,13 @@ impl Chunk {
         let whole = lane.own.switches() == self.switches;
         let since_ns = self.since_ns.max(lane.turn_since_ns());
         let napped_ns = now_ns.saturating_sub(since_ns);
-        if napped_ns > CHUNK_MAX_NS || lane.left() {
+        if napped_ns > CHUNK_MAX_NS || lane.has_thread_left() {
             return;
         }
         lane.gate.napped_ns.fetch_add(napped_ns, Ordering::Relaxed);
-        let lc_ns = match (self.lc_ns, lane.lc_ns(now_ns)) {
+        let lc_ns = match (self.lc_ns, lane.service_total_ns(now_ns)) {
             (Some(before_ns), Some(after_ns)) if whole => after_ns.saturating_sub(before_ns),
-            _ => lane.surely_beside_ns(since_ns, now_ns),
+            _ => lane.min_service_run_ns(since_ns, now_ns),
         };
         lane.gate.napped_lc_ns.fetch_add(lc_ns, Ordering::Relaxed);
     }

@@ -34,7 +34,7 @@ impl Moment {
     }
 
     /// Returns the number of counts in `span_ns`; `None` if `now` is too soon after `self` to know the rate.
-    pub(crate) fn counts(self, span_ns: u64, now: Self) -> Option<u64> {
+    pub(crate) fn tsc_counts(self, span_ns: u64, now: Self) -> Option<u64> {
         let elapsed_ns = now.at_ns.saturating_sub(self.at_ns);
         if elapsed_ns < RATE_KNOWN_AFTER_NS {
             return None;
@@ -60,7 +60,7 @@ mod tests {
     fn counts_follow_the_measured_rate() {
         let began = Moment { at_ns: 1_000, at_tsc: 10_000 };
         let later = Moment { at_ns: 2_001_000, at_tsc: 6_010_000 };
-        assert_eq!(began.counts(20_000, later), Some(60_000));
-        assert_eq!(began.counts(20_000, began), None);
+        assert_eq!(began.tsc_counts(20_000, later), Some(60_000));
+        assert_eq!(began.tsc_counts(20_000, began), None);
     }
 }

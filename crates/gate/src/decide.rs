@@ -60,32 +60,32 @@ unsafe impl Sync for SharedPolicy {}
 
 impl SharedPolicy {
     /// Records that a thread runs on beside the service, whose run time is `lc_ns` now.
-    pub(crate) fn let_go(&self, lc_ns: Nanos) {
-        self.let_go_lc_ns.store(lc_ns.max(1), Ordering::Relaxed);
+    pub(crate) fn record_pass_start(&self, service_ns: Nanos) {
+        self.let_go_lc_ns.store(service_ns.max(1), Ordering::Relaxed);
     }
 
     /// Returns how long the service has run beside the thread since the thread was allowed to run on, at most
     /// `limit_ns`. `lc_ns` is the service's run time now. The limit exists because a thread that has not checked for
     /// longer than its pass was not allowed to run for the time after it.
-    pub(crate) fn went_on_ns(&self, lc_ns: Nanos, limit_ns: Nanos) -> Nanos {
+    pub(crate) fn take_shared_time_ns(&self, service_ns: Nanos, limit_ns: Nanos) -> Nanos {
         match self.let_go_lc_ns.swap(0, Ordering::Relaxed) {
             0 => 0,
-            since_ns => lc_ns.saturating_sub(since_ns).min(limit_ns),
+            since_ns => service_ns.saturating_sub(since_ns).min(limit_ns),
         }
     }
 
     /// Asks the policy for a decision; `None` if another thread is asking.
-    pub(crate) fn ask(&self, limits: &LaneLimits, now_ns: Nanos, seen: &LaneObservation) -> Option<Verdict> {
+    pub(crate) fn decide(&self, limits: &LaneLimits, now_ns: Nanos, observation: &LaneObservation) -> Option<Verdict> {
         self.lock.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: locked; a POSIX signal handler that arrives here finds it locked too.
-        let verdict = unsafe { &mut *self.inner.get() }.ask(limits, now_ns, seen);
+        let verdict = unsafe { &mut *self.inner.get() }.decide(limits, now_ns, observation);
         self.lock.store(FREE, Ordering::Release);
         Some(verdict)
     }
 }
 
 impl Inner {
-    fn ask(&mut self, limits: &LaneLimits, now_ns: Nanos, seen: &LaneObservation) -> Verdict {
+    fn decide(&mut self, limits: &LaneLimits, now_ns: Nanos, observation: &LaneObservation) -> Verdict {
         if !self.begun {
             self.policy.write(policy_for(limits));
             self.begun = true;
@@ -93,7 +93,7 @@ impl Inner {
         // SAFETY: `policy` was written when the state was initialised.
         let policy = unsafe { self.policy.assume_init_mut() };
         self.now_ns = self.now_ns.max(now_ns);
-        let state = policy.observe(self.now_ns, seen).state;
+        let state = policy.observe(self.now_ns, observation).state;
         let until_ns = policy.next_wakeup();
         if state.lets_batch_run() { Verdict::GoOn { until_ns } } else { Verdict::Nap { until_ns } }
     }
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn nap_lasts_while_the_service_is_busy_and_briefly_after() {
         let (state, limits) = (fresh(), LaneLimits { min_idle_ns: 1_000.into(), ..Default::default() });
-        let ask = |now_ns, seen: LaneObservation| state.ask(&limits, now_ns, &seen).unwrap();
+        let ask = |now_ns, seen: LaneObservation| state.decide(&limits, now_ns, &seen).unwrap();
         assert_eq!(ask(5_000, seen(false, 1_000)), Verdict::GoOn { until_ns: None });
         assert!(matches!(ask(6_000, seen(true, 5_900)), Verdict::Nap { .. }));
         // Borrow-idle naps for as long as the service is busy.
@@ -137,7 +137,7 @@ mod tests {
             let running = Some(RunningRequest { number, arrived, started: arrived, waited: number > 1 });
             let requests = Some(Requests { queue_len: 0, running });
             let limits = LendingLimits { budget_ns: 1_000, ..LendingLimits::default() };
-            state.ask(&lane_limits, now_ns, &LaneObservation { requests, limits, ..seen(true, 5_000) }).unwrap()
+            state.decide(&lane_limits, now_ns, &LaneObservation { requests, limits, ..seen(true, 5_000) }).unwrap()
         };
         assert_eq!(ask(5_100, 1, 5_000), Verdict::GoOn { until_ns: Some(6_000) });
         assert!(matches!(ask(6_000, 1, 5_000), Verdict::Nap { .. }));
@@ -147,25 +147,25 @@ mod tests {
     #[test]
     fn pass_lasts_for_the_given_time() {
         let state = fresh();
-        assert_eq!(state.went_on_ns(500, 100), 0);
-        state.let_go(500);
-        assert_eq!((state.went_on_ns(560, 100), state.went_on_ns(570, 100)), (60, 0));
-        state.let_go(600);
-        assert_eq!(state.went_on_ns(900, 100), 100);
+        assert_eq!(state.take_shared_time_ns(500, 100), 0);
+        state.record_pass_start(500);
+        assert_eq!((state.take_shared_time_ns(560, 100), state.take_shared_time_ns(570, 100)), (60, 0));
+        state.record_pass_start(600);
+        assert_eq!(state.take_shared_time_ns(900, 100), 100);
     }
 
     #[test]
     fn held_lock_is_not_waited_for() {
         let state = fresh();
         state.lock.store(LOCKED, Ordering::Relaxed);
-        assert_eq!(state.ask(&LaneLimits::default(), 1, &seen(true, 0)), None);
+        assert_eq!(state.decide(&LaneLimits::default(), 1, &seen(true, 0)), None);
     }
 
     #[test]
     fn a_clock_that_was_read_before_another_threads_does_no_harm() {
         let (state, limits) = (fresh(), LaneLimits::default());
         for now_ns in [9_000, 8_000] {
-            assert!(matches!(state.ask(&limits, now_ns, &seen(true, 7_000)), Some(Verdict::Nap { .. })));
+            assert!(matches!(state.decide(&limits, now_ns, &seen(true, 7_000)), Some(Verdict::Nap { .. })));
         }
     }
 }

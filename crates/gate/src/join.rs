@@ -33,9 +33,9 @@ extern "C" fn arm() {
     }
     match GateFds::from_environment() {
         Some(_) => {
-            save::prepare();
+            save::detect_saved_registers();
             STATE.store(ARMED, Ordering::Release);
-            page::knock_all();
+            page::set_slow_path_all();
         }
         None => {
             STATE.store(ABSENT, Ordering::Release);
@@ -52,12 +52,12 @@ static ARM: extern "C" fn() = arm;
 pub(crate) fn arrays() -> Option<&'static Arrays> {
     match STATE.load(Ordering::Acquire) {
         OPEN => ARRAYS.get(),
-        ARMED => open(),
+        ARMED => map_arrays(),
         _ => None,
     }
 }
 
-fn open() -> Option<&'static Arrays> {
+fn map_arrays() -> Option<&'static Arrays> {
     // Another thread, or a POSIX signal handler in this thread, may call this at the same time; it continues without
     // the arrays.
     STATE.compare_exchange(ARMED, OPENING, Ordering::AcqRel, Ordering::Acquire).ok()?;
@@ -65,13 +65,13 @@ fn open() -> Option<&'static Arrays> {
     match fds.ok_or("SIDELANE_GATE is no longer set").and_then(|fds| Ok((fds, Arrays::map(&fds)?))) {
         Ok((fds, arrays)) => {
             let arrays = ARRAYS.get_or_init(|| arrays);
-            page::show_all(fds.services, fds.number);
+            page::map_service_page_over_all(fds.services, fds.number);
             STATE.store(OPEN, Ordering::Release);
             Some(arrays)
         }
         Err(why) => {
             STATE.store(ABSENT, Ordering::Release);
-            page::silence_all();
+            page::silence_all_checks();
             explain(why);
             None
         }
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn sidelane_gate_join(page: *mut u32) -> SlowPath {
     arm();
     // SAFETY: the caller's promise; the alignment is checked.
     if let Some(page) = unsafe { page.cast::<CheckPage>().as_ref() }.filter(|page| aligned(page)) {
-        take_in(page);
+        adopt_page(page);
     }
     sidelane_gate_slow_path
 }
@@ -99,12 +99,12 @@ fn aligned(page: &CheckPage) -> bool {
     std::ptr::from_ref(page).is_aligned()
 }
 
-fn take_in(page: &'static CheckPage) {
+fn adopt_page(page: &'static CheckPage) {
     match STATE.load(Ordering::Acquire) {
-        ARMED if page::adopt(page) => page.knock(true),
+        ARMED if page::register_page(page) => page.set_slow_path(true),
         OPEN => {
-            if let Some(fds) = GateFds::from_environment().filter(|fds| Arrays::is_service(fds.services)) {
-                page.show(fds.services, fds.number);
+            if let Some(fds) = GateFds::from_environment().filter(|fds| Arrays::is_service_array(fds.services)) {
+                page.map_service_page(fds.services, fds.number);
             }
         }
         _ => {}

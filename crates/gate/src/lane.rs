@@ -32,7 +32,7 @@ pub(crate) fn this_cpu() -> u32 {
 
 impl Lane {
     /// Returns the lane of the CPU `cpu`; `None` if it is not a batch lane.
-    pub(crate) fn of(arrays: &'static Arrays, cpu: u32) -> Option<Self> {
+    pub(crate) fn find(arrays: &'static Arrays, cpu: u32) -> Option<Self> {
         let index = cpu as usize;
         let limits = arrays.limits.get(index).filter(|limits| limits.request_count.load(Ordering::Relaxed) > 0)?;
         let (own, gate) = (arrays.lanes.get(index)?, arrays.gates.get(index)?);
@@ -40,12 +40,12 @@ impl Lane {
     }
 
     /// Returns the moment at which the arrays were mapped.
-    pub(crate) fn opened(&self) -> Moment {
+    pub(crate) fn arrays_mapped_at(&self) -> Moment {
         self.arrays.opened
     }
 
     /// Returns whether the calling thread has been moved off the lane.
-    pub(crate) fn left(&self) -> bool {
+    pub(crate) fn has_thread_left(&self) -> bool {
         this_cpu() != self.cpu
     }
 
@@ -57,7 +57,7 @@ impl Lane {
     }
 
     /// Returns the words of the request lanes.
-    pub(crate) fn requests(&self) -> impl Iterator<Item = &'static LaneWord> + Clone + use<> {
+    pub(crate) fn request_words(&self) -> impl Iterator<Item = &'static LaneWord> + Clone + use<> {
         let lanes = self.arrays.lanes;
         self.request_cpus().filter_map(|cpu| lanes.get(cpu))
     }
@@ -65,31 +65,31 @@ impl Lane {
     /// Returns whether the service needs one of the request lanes.
     #[inline]
     pub(crate) fn busy(&self) -> bool {
-        self.requests().any(LaneWord::busy)
+        self.request_words().any(LaneWord::busy)
     }
 
     /// Returns the policy's observation. It leaves the service's use of the batch lane itself to the lane holder, which
     /// is summoned for it.
     pub(crate) fn sample(&self) -> LaneObservation {
         let requests = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
-        sidelane_formats::sample::sample(self.requests(), requests, self.arrays.service, self.limits)
+        sidelane_formats::sample::sample(self.request_words(), requests, self.arrays.service, self.limits)
     }
 
     /// Returns the time since which the service has needed one of its lanes; valid only while it needs one.
     pub(crate) fn busy_since_ns(&self) -> Nanos {
-        sidelane_formats::sample::busy_since(self.requests())
+        sidelane_formats::sample::busy_since(self.request_words())
     }
 
     /// Returns how long the service has run in the current busy period; 0 if it was woken and does not run yet.
-    pub(crate) fn ran_ns(&self, now_ns: Nanos) -> Nanos {
+    pub(crate) fn busy_run_ns(&self, now_ns: Nanos) -> Nanos {
         let since =
-            self.requests().map(|word| word.lc_since_ns.load(Ordering::Acquire)).filter(|since_ns| *since_ns != 0);
+            self.request_words().map(|word| word.lc_since_ns.load(Ordering::Acquire)).filter(|since_ns| *since_ns != 0);
         since.min().map_or(0, |since_ns| now_ns.saturating_sub(since_ns))
     }
 
     /// Returns the time since which the service has needed none of its lanes; valid only while it needs none.
     pub(crate) fn idle_since_ns(&self) -> Nanos {
-        sidelane_formats::sample::idle_since(self.requests())
+        sidelane_formats::sample::idle_since(self.request_words())
     }
 
     /// Returns whether the policy is borrow-idle: every start of the service then ends batch's turn.
@@ -103,15 +103,15 @@ impl Lane {
     }
 
     /// Returns the total time that threads of the service have run beside this lane; `None` if it cannot be read.
-    pub(crate) fn lc_ns(&self, now_ns: Nanos) -> Option<Nanos> {
-        self.requests().map(|word| Some(word.snapshot()?.lc_ns(now_ns))).sum()
+    pub(crate) fn service_total_ns(&self, now_ns: Nanos) -> Option<Nanos> {
+        self.request_words().map(|word| Some(word.snapshot()?.service_time_ns(now_ns))).sum()
     }
 
     /// Returns the time that the service certainly ran beside this lane since `since_ns`. For a request lane on which
     /// it runs now, that is the time since its turn began.
-    pub(crate) fn surely_beside_ns(&self, since_ns: Nanos, now_ns: Nanos) -> Nanos {
+    pub(crate) fn min_service_run_ns(&self, since_ns: Nanos, now_ns: Nanos) -> Nanos {
         let began =
-            self.requests().map(|word| word.lc_since_ns.load(Ordering::Acquire)).filter(|began_ns| *began_ns != 0);
+            self.request_words().map(|word| word.lc_since_ns.load(Ordering::Acquire)).filter(|began_ns| *began_ns != 0);
         began.map(|began_ns| now_ns.saturating_sub(began_ns.max(since_ns))).sum()
     }
 

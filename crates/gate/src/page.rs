@@ -39,12 +39,12 @@ impl CheckPage {
 
     /// Makes the next check take the slow path (`on`) or the fast path. Allowed only while nothing is mapped over the
     /// page.
-    pub(crate) fn knock(&self, on: bool) {
+    pub(crate) fn set_slow_path(&self, on: bool) {
         self.word().store(u32::from(on), Ordering::Relaxed);
     }
 
     /// Maps the page of the service `number` over this page. If that fails, checks say "not busy".
-    pub(crate) fn show(&self, services_fd: i32, number: usize) {
+    pub(crate) fn map_service_page(&self, services_fd: i32, number: usize) {
         // SAFETY: replaces a whole page that holds only the word, for all threads at once.
         let shown = unsafe {
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
@@ -52,13 +52,13 @@ impl CheckPage {
             libc::mmap(self.address(), PAGE_BYTES, libc::PROT_READ, flags, services_fd, at)
         };
         if shown == libc::MAP_FAILED {
-            self.knock(false);
+            self.set_slow_path(false);
         }
     }
 }
 
 /// Adds the page of another module. Returns whether there was room.
-pub(crate) fn adopt(page: &'static CheckPage) -> bool {
+pub(crate) fn register_page(page: &'static CheckPage) -> bool {
     let page = std::ptr::from_ref(page).cast_mut();
     MODULES.iter().any(|slot| {
         let taken = slot.compare_exchange(std::ptr::null_mut(), page, Ordering::AcqRel, Ordering::Acquire);
@@ -67,21 +67,21 @@ pub(crate) fn adopt(page: &'static CheckPage) -> bool {
 }
 
 /// Makes the first check of the process take the slow path.
-pub(crate) fn knock_all() {
-    all().for_each(|page| page.knock(true));
+pub(crate) fn set_slow_path_all() {
+    registered_pages().for_each(|page| page.set_slow_path(true));
 }
 
 /// Makes all later checks say "not busy".
-pub(crate) fn silence_all() {
-    all().for_each(|page| page.knock(false));
+pub(crate) fn silence_all_checks() {
+    registered_pages().for_each(|page| page.set_slow_path(false));
 }
 
 /// Makes all later checks read the page of the service `number`.
-pub(crate) fn show_all(services_fd: i32, number: usize) {
-    all().for_each(|page| page.show(services_fd, number));
+pub(crate) fn map_service_page_over_all(services_fd: i32, number: usize) {
+    registered_pages().for_each(|page| page.map_service_page(services_fd, number));
 }
 
-fn all() -> impl Iterator<Item = &'static CheckPage> {
+fn registered_pages() -> impl Iterator<Item = &'static CheckPage> {
     // SAFETY: a slot is null or points to a page of a module, which lives as long as the module's
     // code.
     let modules = MODULES.iter().filter_map(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() });

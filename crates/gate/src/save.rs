@@ -27,7 +27,7 @@ static MASK: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(XSAVE_LEAST_BYTES);
 
 /// Finds out which registers this CPU has to save. It must run before the first slow path.
-pub(crate) fn prepare() {
+pub(crate) fn detect_saved_registers() {
     if __cpuid(1).ecx & CPUID_1_ECX_OSXSAVE == 0 {
         return;
     }

@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::decide::Verdict;
 use crate::join::arrays;
 use crate::lane::{Lane, PassWords, this_cpu};
-use crate::rest::{rest, rest_until_idle};
+use crate::rest::{nap_until_allowed, nap_until_idle};
 use crate::thread::{Depth, Thread, this_thread};
 
 /// Longest pass. A thread that moved to another lane notices that at most this late.
@@ -41,8 +41,8 @@ pub extern "C" fn sidelane_gate_slow_path() {
 
 fn check(arrays: &'static Arrays, thread: &Thread) {
     // A thread that cannot promise does not nap: the holder is summoned for it.
-    let Some((cpu, me)) = promise(arrays) else { return };
-    let Some(lane) = Lane::of(arrays, cpu) else { return };
+    let Some((cpu, me)) = register_thread(arrays) else { return };
+    let Some(lane) = Lane::find(arrays, cpu) else { return };
     lane.gate.slow_paths.fetch_add(1, Ordering::Relaxed);
     if !lane.busy() {
         return;
@@ -50,42 +50,42 @@ fn check(arrays: &'static Arrays, thread: &Thread) {
     // The words are read before the decision, so that a change after it ends the pass.
     let words = lane.pass_words();
     let now = Moment::now();
-    settle(&lane, now.ns());
-    match lane.state.ask(lane.limits, now.ns(), &lane.sample()) {
-        Some(Verdict::GoOn { until_ns }) => go_on(&lane, thread, words, now, until_ns),
-        _ => rest(&lane, me, arrays.nap),
+    add_lent_time(&lane, now.ns());
+    match lane.state.decide(lane.limits, now.ns(), &lane.sample()) {
+        Some(Verdict::GoOn { until_ns }) => give_pass(&lane, thread, words, now, until_ns),
+        _ => nap_until_allowed(&lane, me, arrays.nap),
     }
 }
 
 /// Gives the thread a pass until `until_ns`, limited to the longest pass.
-fn go_on(lane: &Lane, thread: &Thread, words: Option<PassWords>, now: Moment, until_ns: Option<Nanos>) {
-    if let Some(lc_ns) = lane.lc_ns(now.ns()) {
-        lane.state.let_go(lc_ns);
+fn give_pass(lane: &Lane, thread: &Thread, words: Option<PassWords>, now: Moment, until_ns: Option<Nanos>) {
+    if let Some(lc_ns) = lane.service_total_ns(now.ns()) {
+        lane.state.record_pass_start(lc_ns);
     }
     let left_ns = until_ns.map_or(PASS_MAX_NS, |until_ns| until_ns.saturating_sub(now.ns()));
-    let counts = lane.opened().counts(left_ns.min(PASS_MAX_NS), now);
+    let counts = lane.arrays_mapped_at().tsc_counts(left_ns.min(PASS_MAX_NS), now);
     if let (Some(words), Some(counts)) = (words, counts) {
         thread.give_pass(now.tsc() + counts, words);
     }
 }
 
 /// Adds the time that threads ran beside the service since they were allowed to run on.
-fn settle(lane: &Lane, now_ns: Nanos) {
-    if let Some(lc_ns) = lane.lc_ns(now_ns) {
-        let went_on_ns = lane.state.went_on_ns(lc_ns, PASS_MAX_NS);
+fn add_lent_time(lane: &Lane, now_ns: Nanos) {
+    if let Some(lc_ns) = lane.service_total_ns(now_ns) {
+        let went_on_ns = lane.state.take_shared_time_ns(lc_ns, PASS_MAX_NS);
         lane.gate.lent_lc_ns.fetch_add(went_on_ns, Ordering::Relaxed);
     }
 }
 
 fn check_in_handler(arrays: &'static Arrays) {
-    if let Some(lane) = Lane::of(arrays, this_cpu()) {
-        rest_until_idle(&lane, arrays.nap);
+    if let Some(lane) = Lane::find(arrays, this_cpu()) {
+        nap_until_idle(&lane, arrays.nap);
     }
 }
 
 /// Sets the calling thread's bit, unless it is set. Returns the CPU that the thread is on and the thread's id. `None`
 /// if the arrays have no room for either.
-fn promise(arrays: &Arrays) -> Option<(u32, u32)> {
+fn register_thread(arrays: &Arrays) -> Option<(u32, u32)> {
     let (cpu, tid) = this_thread_on(arrays.lanes)?;
     let (bits, bit): (&AtomicU64, u64) = (arrays.threads.get(tid as usize / 64)?, 1 << (tid % 64));
     if bits.load(Ordering::Relaxed) & bit == 0 {

@@ -120,10 +120,10 @@ impl Thread {
     }
 }
 
-fn unchanged(word: &AtomicPtr<AtomicU64>, was: &AtomicU64) -> bool {
+fn unchanged(word: &AtomicPtr<AtomicU64>, expected: &AtomicU64) -> bool {
     // SAFETY: `give_pass` stored a reference into an array that stays mapped.
     let word = unsafe { word.load(Ordering::Relaxed).as_ref() };
-    word.is_some_and(|word| word.load(Ordering::Acquire) == was.load(Ordering::Relaxed))
+    word.is_some_and(|word| word.load(Ordering::Acquire) == expected.load(Ordering::Relaxed))
 }
 
 #[cfg(test)]

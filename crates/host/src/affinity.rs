@@ -35,10 +35,10 @@ impl Affinity {
     }
 
     /// Returns the current affinity of a thread; `None` if the thread has ended.
-    pub fn of(thread: &Thread, cpusets: &Cpusets) -> Option<Self> {
+    pub fn of_thread(thread: &Thread, cpusets: &Cpusets) -> Option<Self> {
         let cpus = thread_cpus(thread.tid, thread.tid)?;
-        let group = cpusets.of(thread.tid);
-        thread.is_there().then(|| Self::new(cpus, &group))
+        let group = cpusets.group_cpus(thread.tid);
+        thread.is_alive().then(|| Self::new(cpus, &group))
     }
 
     /// Sets this affinity on a thread. Does nothing if the thread has ended.
@@ -48,9 +48,9 @@ impl Affinity {
     ///
     /// # Errors
     /// If the kernel refuses the mask.
-    pub fn give(&self, thread: &Thread) -> io::Result<()> {
+    pub fn apply_to(&self, thread: &Thread) -> io::Result<()> {
         let has_it = || thread_cpus(thread.tid, thread.tid).as_ref() == Some(&self.cpus);
-        if !thread.is_there() || (!self.follows_group && has_it()) {
+        if !thread.is_alive() || (!self.follows_group && has_it()) {
             return Ok(());
         }
         let chosen: Vec<u32> = self.cpus.iter().collect();
@@ -83,12 +83,12 @@ impl Cpusets {
     /// Finds the hierarchy with cpusets among the mounted ones.
     pub fn find() -> Self {
         let all = Hierarchy::all();
-        let v1 = all.iter().find(|hierarchy| hierarchy.controls("cpuset"));
+        let v1 = all.iter().find(|hierarchy| hierarchy.has_controller("cpuset"));
         Self { hierarchy: v1.or_else(|| all.iter().find(|hierarchy| hierarchy.is_v2())).cloned() }
     }
 
     /// Returns the CPUs of the group that a thread is in; all online CPUs if no group has a list.
-    fn of(&self, tid: u32) -> CpuSet {
+    fn group_cpus(&self, tid: u32) -> CpuSet {
         let group = || {
             let hierarchy = self.hierarchy.as_ref()?;
             let own = hierarchy.dir_of(tid)?;
@@ -102,22 +102,22 @@ impl Cpusets {
 mod tests {
     use super::*;
 
-    fn set(list: &str) -> CpuSet {
+    fn cpu_set(list: &str) -> CpuSet {
         list.parse().unwrap()
     }
 
     #[test]
     fn a_thread_with_all_cpus_of_its_group_follows_the_group() {
-        let follows = |cpus, group| Affinity::new(set(cpus), &set(group)).follows_group;
+        let follows = |cpus, group| Affinity::new(cpu_set(cpus), &cpu_set(group)).follows_group;
         assert!(follows("0-7", "0-3"), "it may use possible CPUs that are offline");
         assert!(follows("0-3", "0-3"));
         assert!(!follows("0-2", "0-3"), "it was given some of them");
-        assert!(!Affinity::new(set("0-3"), &CpuSet::default()).follows_group, "nothing is known of its group");
+        assert!(!Affinity::new(cpu_set("0-3"), &CpuSet::default()).follows_group, "nothing is known of its group");
     }
 
     #[test]
     fn a_child_of_several_threads_gets_what_any_of_them_had() {
-        let [pinned, free] = ["0", "0-3"].map(|cpus| Affinity::new(set(cpus), &set("0-3")));
+        let [pinned, free] = ["0", "0-3"].map(|cpus| Affinity::new(cpu_set(cpus), &cpu_set("0-3")));
         assert_eq!(Affinity::union([&pinned, &free].into_iter()), free);
         assert_eq!(Affinity::union([&pinned].into_iter()), pinned);
     }

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
 use crate::cpulist::CpuSet;
-use crate::procfs::{is_exiting, is_stuck, process_of, text_of, thread_name};
+use crate::procfs::{has_uninterruptible_thread, is_exiting, process_of, text_of, thread_name};
 
 /// Longest wait until a group can be removed. The kernel removes a group only after its last task has ended. After a
 /// kill this takes seconds if a thread in SCHED_IDLE waits for its CPU.
@@ -33,7 +33,7 @@ impl Hierarchy {
     /// Returns all hierarchies that are mounted for this process.
     pub fn all() -> Vec<Self> {
         MOUNTS.with_borrow_mut(|mounts| {
-            let known = mounts.take().filter(Mounts::are_the_same);
+            let known = mounts.take().filter(Mounts::are_unchanged);
             *mounts = known.or_else(Mounts::read);
             mounts.as_ref().map_or_else(Vec::new, |mounts| mounts.hierarchies.clone())
         })
@@ -51,13 +51,13 @@ impl Hierarchy {
     }
 
     /// Whether the hierarchy has this v1 controller.
-    pub fn controls(&self, controller: &str) -> bool {
+    pub fn has_controller(&self, controller: &str) -> bool {
         self.controllers.iter().any(|name| name == controller)
     }
 
     /// Whether groups of the hierarchy can be frozen, or restricted to CPUs.
-    pub fn can_hold(&self) -> bool {
-        self.is_v2() || self.controls("freezer") || self.controls("cpuset")
+    pub fn can_freeze_or_confine(&self) -> bool {
+        self.is_v2() || self.has_controller("freezer") || self.has_controller("cpuset")
     }
 
     /// Returns the directory of the group that this process is in.
@@ -68,41 +68,42 @@ impl Hierarchy {
     /// Returns the directory of the group that a process is in. `None` if the group has no directory here. `None` for
     /// an exiting process, too: version 1 then reports the root group, whichever group the process was in.
     pub fn dir_of(&self, pid: u32) -> Option<PathBuf> {
-        self.dir_among(&memberships(pid)?)
+        self.dir_from_memberships(&read_memberships(pid)?)
     }
 
     /// Returns the directory of the group that `memberships` (the text of a `/proc/PID/cgroup`) names, if it is
     /// mounted.
-    pub fn dir_among(&self, memberships: &str) -> Option<PathBuf> {
-        self.seen_dir(memberships.lines().find_map(|line| self.membership(line))?)
+    pub fn dir_from_memberships(&self, memberships: &str) -> Option<PathBuf> {
+        self.seen_dir(memberships.lines().find_map(|line| self.parse_group_path(line))?)
     }
 
     /// Returns the directory of a group, if the group lies in the mounted part. A cgroup namespace names groups
     /// outside of it with `..`. A mount made outside the namespace has such a root; names of groups below that root
     /// are unknown.
-    fn seen_dir(&self, group: &str) -> Option<PathBuf> {
-        let below = Path::new(group).strip_prefix(&self.root).ok()?;
+    fn seen_dir(&self, group_path: &str) -> Option<PathBuf> {
+        let below = Path::new(group_path).strip_prefix(&self.root).ok()?;
         (!below.starts_with("..")).then(|| self.mount.join(below))
     }
 
     /// Returns the hierarchy's number in /proc/PID/cgroup; 0 for version 2.
     pub fn number(&self) -> Option<u32> {
         let memberships = text_of("/proc/self/cgroup")?;
-        let line = memberships.lines().find(|line| self.membership(line).is_some())?;
+        let line = memberships.lines().find(|line| self.parse_group_path(line).is_some())?;
         line.split(':').next()?.parse().ok()
     }
 
     /// Returns the path in a line of /proc/PID/cgroup (`id:controllers:path`), if the line is about this hierarchy.
-    fn membership<'line>(&self, line: &'line str) -> Option<&'line str> {
+    fn parse_group_path<'line>(&self, line: &'line str) -> Option<&'line str> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
-        let ours = if self.is_v2() { controllers.is_empty() } else { controllers.split(',').any(|c| self.controls(c)) };
+        let ours =
+            if self.is_v2() { controllers.is_empty() } else { controllers.split(',').any(|c| self.has_controller(c)) };
         ours.then_some(path)
     }
 }
 
 /// Returns the text of a process's `/proc/PID/cgroup`; `None` if the process is exiting.
-pub fn memberships(pid: u32) -> Option<String> {
+pub fn read_memberships(pid: u32) -> Option<String> {
     // The exit check comes last: a process that is not exiting now was not exiting when its groups were read.
     text_of(&format!("/proc/{pid}/cgroup")).filter(|_| !is_exiting(pid))
 }
@@ -128,7 +129,7 @@ impl Mounts {
         Some(Self { file, pid: std::process::id(), hierarchies })
     }
 
-    fn are_the_same(&self) -> bool {
+    fn are_unchanged(&self) -> bool {
         let changed = poll(&mut [PollFd::new(&self.file, PollFlags::PRI)], Some(&Timespec::default()));
         self.pid == std::process::id() && changed == Ok(0)
     }
@@ -170,11 +171,11 @@ pub struct Group {
 
 impl Group {
     /// Finds the group with the kernel path `path`, in the first hierarchy in which that group has processes.
-    pub fn find(path: &str) -> Option<Self> {
+    pub fn find_with_processes(group_path: &str) -> Option<Self> {
         Hierarchy::all().into_iter().find_map(|hierarchy| {
-            let dir = hierarchy.dir(path);
+            let dir = hierarchy.dir(group_path);
             let id = fs::metadata(&dir).ok()?.ino();
-            if processes(&dir).is_empty() {
+            if processes_in_tree(&dir).is_empty() {
                 return None;
             }
             Some(Self { id, hierarchy: hierarchy.number()?, dir })
@@ -182,31 +183,31 @@ impl Group {
     }
 
     /// Returns the ancestor group `top` of this group, whose own kernel path is `path`.
-    pub fn above(&self, path: &str, top: &str) -> Option<Self> {
+    pub fn ancestor(&self, own_path: &str, ancestor_path: &str) -> Option<Self> {
         let depth = |path: &str| path.split('/').filter(|part| !part.is_empty()).count();
-        let dir = self.dir.ancestors().nth(depth(path).checked_sub(depth(top))?)?.to_owned();
+        let dir = self.dir.ancestors().nth(depth(own_path).checked_sub(depth(ancestor_path))?)?.to_owned();
         Some(Self { id: fs::metadata(&dir).ok()?.ino(), hierarchy: self.hierarchy, dir })
     }
 
     /// Returns the processes in the group and in all groups below it.
     pub fn processes(&self) -> Vec<u32> {
-        processes(&self.dir)
+        processes_in_tree(&self.dir)
     }
 }
 
 /// Returns the processes in the group `dir` and in all groups below it.
-pub fn processes(dir: &Path) -> Vec<u32> {
-    let mut found = own_processes(dir);
-    groups_below(dir).iter().for_each(|below| found.extend(processes(below)));
+pub fn processes_in_tree(dir: &Path) -> Vec<u32> {
+    let mut found = processes_in_group(dir);
+    groups_below(dir).iter().for_each(|below| found.extend(processes_in_tree(below)));
     found
 }
 
 /// Returns the processes in the group `dir` itself. The kernel lists no processes of a threaded group of version 2;
 /// for such a group this returns the processes of its threads.
-pub fn own_processes(dir: &Path) -> Vec<u32> {
+pub fn processes_in_group(dir: &Path) -> Vec<u32> {
     match fs::read_to_string(dir.join("cgroup.procs")) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            let owners = own_threads(dir).into_iter().filter_map(process_of);
+            let owners = threads_in_group(dir).into_iter().filter_map(process_of);
             owners.collect::<BTreeSet<u32>>().into_iter().collect()
         }
         text => pids_in(&text.unwrap_or_default()),
@@ -214,14 +215,14 @@ pub fn own_processes(dir: &Path) -> Vec<u32> {
 }
 
 /// Returns the threads in the group `dir` and in all groups below it.
-pub fn threads_in(dir: &Path) -> Vec<u32> {
-    let mut found = own_threads(dir);
-    groups_below(dir).iter().for_each(|below| found.extend(threads_in(below)));
+pub fn threads_in_tree(dir: &Path) -> Vec<u32> {
+    let mut found = threads_in_group(dir);
+    groups_below(dir).iter().for_each(|below| found.extend(threads_in_tree(below)));
     found
 }
 
 /// Returns the threads in the group `dir` itself, of version 1 or 2.
-fn own_threads(dir: &Path) -> Vec<u32> {
+fn threads_in_group(dir: &Path) -> Vec<u32> {
     let read = |file: &str| fs::read_to_string(dir.join(file));
     pids_in(&read("tasks").or_else(|_| read("cgroup.threads")).unwrap_or_default())
 }
@@ -240,35 +241,38 @@ fn pids_in(text: &str) -> Vec<u32> {
 /// A leaf group for batch in one hierarchy, below the group of this process. Every limit on this process thus applies
 /// to batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leaf {
+pub struct BatchGroup {
     /// Directory of the leaf group.
     pub dir: PathBuf,
 }
 
-impl Leaf {
+impl BatchGroup {
     /// Creates the leaf `name` in `hierarchy`. A name with a slash creates it below a group that `make` created
     /// before.
-    pub fn make(hierarchy: &Hierarchy, name: &str) -> io::Result<Self> {
+    pub fn create(hierarchy: &Hierarchy, name: &str) -> io::Result<Self> {
         let own = hierarchy.own_dir().ok_or(io::ErrorKind::NotFound)?;
         let leaf = Self { dir: own.join(name) };
         fs::create_dir(&leaf.dir)?;
-        if !hierarchy.controls("cpuset") {
+        if !hierarchy.has_controller("cpuset") {
             return Ok(leaf);
         }
         // A v1 cpuset accepts no task before its CPUs and memory nodes are set.
         let above = leaf.dir.parent().unwrap_or(&own);
-        match leaf.copy(above, "cpuset.mems").and_then(|()| leaf.copy(above, "cpuset.cpus")) {
+        match leaf
+            .copy_control_file_from(above, "cpuset.mems")
+            .and_then(|()| leaf.copy_control_file_from(above, "cpuset.cpus"))
+        {
             Ok(()) => Ok(leaf),
             Err(error) => leaf.remove().and(Err(error)),
         }
     }
 
-    fn copy(&self, from: &Path, file: &str) -> io::Result<()> {
-        fs::write(self.dir.join(file), fs::read(from.join(file))?)
+    fn copy_control_file_from(&self, source_dir: &Path, file: &str) -> io::Result<()> {
+        fs::write(self.dir.join(file), fs::read(source_dir.join(file))?)
     }
 
     /// Whether the kernel offers the control file `file` in this group.
-    pub fn has(&self, file: &str) -> bool {
+    pub fn has_control_file(&self, file: &str) -> bool {
         self.dir.join(file).exists()
     }
 
@@ -283,7 +287,7 @@ impl Leaf {
     }
 
     /// Moves a process, with all its threads, into the group.
-    pub fn admit(&self, pid: u32) -> io::Result<()> {
+    pub fn move_process_in(&self, pid: u32) -> io::Result<()> {
         self.write("cgroup.procs", &pid.to_string())
     }
 
@@ -292,7 +296,7 @@ impl Leaf {
     pub fn set_cpus(&self, cpus: &CpuSet) -> io::Result<()> {
         let list = cpus.to_string();
         let written = self.write("cpuset.cpus", &list);
-        if self.has("cgroup.controllers") {
+        if self.has_control_file("cgroup.controllers") {
             return written;
         }
         groups_below(&self.dir).into_iter().try_for_each(|dir| Self { dir }.set_cpus(cpus))?;
@@ -310,16 +314,16 @@ impl Leaf {
                     // The kernel does not report when a group becomes removable.
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.explained(error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.explain_remove_error(error)),
                 _ => return Ok(()),
             }
         }
     }
 
     /// Returns the error with the name of the process that keeps the group from being removed.
-    fn explained(&self, error: io::Error) -> io::Error {
-        let members = processes(&self.dir);
-        let stuck = members.iter().find(|pid| is_stuck(**pid));
+    fn explain_remove_error(&self, error: io::Error) -> io::Error {
+        let members = processes_in_tree(&self.dir);
+        let stuck = members.iter().find(|pid| has_uninterruptible_thread(**pid));
         let Some(pid) = stuck.or(members.first()) else { return error };
         let why = if stuck.is_some() { "is in a system call that no signal interrupts" } else { "does not end" };
         let (name, dir) = (thread_name(*pid, *pid), self.dir.display());
@@ -346,12 +350,12 @@ mod tests {
     fn a_group_that_cannot_be_removed_names_the_process_in_it() {
         let name = format!("sidelane-test-busy-{}", std::process::id());
         let hierarchies = Hierarchy::all();
-        let Some(leaf) = hierarchies.iter().find_map(|found| Leaf::make(found, &name).ok()) else {
+        let Some(leaf) = hierarchies.iter().find_map(|found| BatchGroup::create(found, &name).ok()) else {
             return sidelane_testing::skip("needs the right to make a control group");
         };
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        leaf.admit(child.id()).unwrap();
-        let told = leaf.explained(fs::remove_dir(&leaf.dir).unwrap_err()).to_string();
+        leaf.move_process_in(child.id()).unwrap();
+        let told = leaf.explain_remove_error(fs::remove_dir(&leaf.dir).unwrap_err()).to_string();
         child.kill().and_then(|()| child.wait()).unwrap();
         leaf.remove().unwrap();
         let wanted = format!("cannot remove the cgroup {}: process ", leaf.dir.display());
@@ -401,9 +405,9 @@ mod tests {
     #[test]
     fn a_membership_line_names_its_hierarchy() {
         let found = parse_mounts(MOUNTS);
-        assert_eq!(found[0].membership("4:cpuset:/a:b"), Some("/a:b"));
-        assert_eq!(found[0].membership("0::/a"), None);
-        assert_eq!(found[2].membership("0::/a"), Some("/a"));
+        assert_eq!(found[0].parse_group_path("4:cpuset:/a:b"), Some("/a:b"));
+        assert_eq!(found[0].parse_group_path("0::/a"), None);
+        assert_eq!(found[2].parse_group_path("0::/a"), Some("/a"));
     }
 
     #[test]
@@ -413,7 +417,7 @@ mod tests {
             let text = String::from_utf8_lossy(bytes);
             let found = parse_mounts(&text);
             for hierarchy in found.iter().chain(&known) {
-                let groups = text.lines().filter_map(|line| hierarchy.membership(line));
+                let groups = text.lines().filter_map(|line| hierarchy.parse_group_path(line));
                 groups.for_each(|group| drop((hierarchy.dir(group), hierarchy.seen_dir(group))));
             }
         });

@@ -9,26 +9,26 @@ static NOTHING: AtomicU32 = AtomicU32::new(0);
 
 /// Check of the gate: the word that it reads, and the function that it calls when the word is not 0.
 #[derive(Clone, Copy)]
-pub struct Check {
+pub struct GateCheck {
     word: &'static AtomicU32,
     slow_path: extern "C" fn(),
 }
 
 extern "C" fn go_on() {}
 
-impl Check {
+impl GateCheck {
     /// Returns a check of a word that stays 0.
-    pub fn none() -> Self {
+    pub fn without_gate() -> Self {
         Self { word: &NOTHING, slow_path: go_on }
     }
 
-    /// Returns the check of the gate's library if that is loaded, else [`Check::none`]. The calling thread promises
+    /// Returns the check of the gate's library if that is loaded, else [`GateCheck::without_gate`]. The calling thread promises
     /// to check often.
-    pub fn join() -> Self {
-        Self::find().inspect(|check| (check.slow_path)()).unwrap_or_else(Self::none)
+    pub fn join_gate() -> Self {
+        Self::find_in_gate_library().inspect(|check| (check.slow_path)()).unwrap_or_else(Self::without_gate)
     }
 
-    fn find() -> Option<Self> {
+    fn find_in_gate_library() -> Option<Self> {
         let address = symbol(c"sidelane_check_address")?;
         let slow_path = symbol(c"sidelane_gate_slow_path")?;
         // SAFETY: the library's function has this type, as runtime/c/sidelane_gate.h declares it.
@@ -42,7 +42,7 @@ impl Check {
 
     /// Reads the word once, and naps while the service needs this core.
     #[inline]
-    pub fn look(self) {
+    pub fn nap_if_service_needs_core(self) {
         if self.word.load(Ordering::Relaxed) != 0 {
             (self.slow_path)();
         }
@@ -61,8 +61,8 @@ mod tests {
 
     #[test]
     fn without_the_library_checks_find_nothing() {
-        let check = Check::join();
+        let check = GateCheck::join_gate();
         assert_eq!(check.word.load(Ordering::Relaxed), 0);
-        check.look();
+        check.nap_if_service_needs_core();
     }
 }

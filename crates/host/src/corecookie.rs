@@ -43,7 +43,7 @@ impl CoreCookie {
     ///
     /// The reason why core scheduling cannot be used.
     pub fn supported() -> Result<(), CookieError> {
-        Self::of(0).map(drop).map_err(CookieError::from)
+        Self::of_thread(0).map(drop).map_err(CookieError::from)
     }
 
     /// Returns the cookie of the thread `tid` (0: the calling one); 0 if it has none. Only equality of cookies has a
@@ -52,7 +52,7 @@ impl CoreCookie {
     /// # Errors
     ///
     /// Without core scheduling, or if the thread has ended or belongs to another user.
-    pub fn of(tid: u32) -> io::Result<u64> {
+    pub fn of_thread(tid: u32) -> io::Result<u64> {
         let mut cookie = 0_u64;
         // The kernel writes 8 bytes to `cookie`.
         core_sched(libc::PR_SCHED_CORE_GET, tid, Scope::Thread, &raw mut cookie)?;
@@ -64,7 +64,7 @@ impl CoreCookie {
     /// # Errors
     ///
     /// Without core scheduling, or if the process has ended or belongs to another user.
-    pub fn give(pid: u32) -> io::Result<()> {
+    pub fn create_for_process(pid: u32) -> io::Result<()> {
         core_sched(libc::PR_SCHED_CORE_CREATE, pid, Scope::Process, std::ptr::null_mut())
     }
 }
@@ -109,16 +109,16 @@ mod tests {
             return sidelane_testing::skip(lack);
         }
         let mut process = Command::new("sleep").arg("60").spawn().unwrap();
-        assert_eq!(CoreCookie::of(process.id()).unwrap(), 0);
-        CoreCookie::give(process.id()).unwrap();
-        assert_ne!(CoreCookie::of(process.id()).unwrap(), CoreCookie::of(0).unwrap());
+        assert_eq!(CoreCookie::of_thread(process.id()).unwrap(), 0);
+        CoreCookie::create_for_process(process.id()).unwrap();
+        assert_ne!(CoreCookie::of_thread(process.id()).unwrap(), CoreCookie::of_thread(0).unwrap());
         process.kill().unwrap();
         process.wait().unwrap();
     }
 
     #[test]
     fn missing_process_gives_no_cookie() {
-        assert!(CoreCookie::of(u32::MAX >> 1).is_err());
-        assert!(CoreCookie::give(u32::MAX >> 1).is_err());
+        assert!(CoreCookie::of_thread(u32::MAX >> 1).is_err());
+        assert!(CoreCookie::create_for_process(u32::MAX >> 1).is_err());
     }
 }

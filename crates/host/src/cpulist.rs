@@ -71,7 +71,7 @@ impl CpuSet {
     }
 
     /// Returns the CPUs that are also in `bound`; all of `bound` if there are none.
-    pub fn within(&self, bound: &CpuSet) -> CpuSet {
+    pub fn intersection_or_bound(&self, bound: &CpuSet) -> CpuSet {
         let both = self.intersection(bound);
         if both.is_empty() { bound.clone() } else { both }
     }
@@ -89,7 +89,7 @@ impl CpuSet {
     }
 
     /// Returns the set as runs of consecutive numbers, each `(first, last)`.
-    fn runs(&self) -> Vec<(u32, u32)> {
+    fn ranges(&self) -> Vec<(u32, u32)> {
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for cpu in self {
             match runs.last_mut() {
@@ -128,12 +128,12 @@ impl Extend<u32> for CpuSet {
 /// Writes the shortest cpulist for the set. An empty set gives an empty text, as in the kernel.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let runs: Vec<String> = self.runs().into_iter().map(run_text).collect();
+        let runs: Vec<String> = self.ranges().into_iter().map(format_range).collect();
         f.pad(&runs.join(","))
     }
 }
 
-fn run_text((first, last): (u32, u32)) -> String {
+fn format_range((first, last): (u32, u32)) -> String {
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
@@ -253,37 +253,37 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn set(list: &str) -> CpuSet {
+    fn cpu_set(list: &str) -> CpuSet {
         list.parse().expect(list)
     }
 
-    fn fault(list: &str) -> Fault {
+    fn parse_fault(list: &str) -> Fault {
         list.parse::<CpuSet>().expect_err(list).fault
     }
 
     #[test]
     fn cpu_lists_of_the_kernel_are_read() {
-        assert_eq!(set("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11].into_iter().collect());
-        assert_eq!(set("\n"), CpuSet::default());
-        assert_eq!(set("0-7:2/4"), set("0-1,4-5"));
+        assert_eq!(cpu_set("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11].into_iter().collect());
+        assert_eq!(cpu_set("\n"), CpuSet::default());
+        assert_eq!(cpu_set("0-7:2/4"), cpu_set("0-1,4-5"));
     }
 
     #[test]
     fn cpu_list_is_printed_in_its_shortest_form() {
-        assert_eq!(set("3,1,2,2,0,9").to_string(), "0-3,9");
-        assert_eq!(set("").to_string(), "");
+        assert_eq!(cpu_set("3,1,2,2,0,9").to_string(), "0-3,9");
+        assert_eq!(cpu_set("").to_string(), "");
     }
 
     #[test]
     fn cpu_list_error_names_the_wrong_entry() {
-        assert_eq!(fault("0,,1"), Fault::Empty);
-        assert_eq!(fault("0-x"), Fault::NotANumber("x".into()));
-        assert_eq!(fault("+1"), Fault::NotANumber("+1".into()));
-        assert_eq!(fault("-1"), Fault::NotANumber(String::new()));
-        assert_eq!(fault("0-4000000000"), Fault::TooLarge(4_000_000_000));
-        assert_eq!(fault("5-2"), Fault::Backwards);
-        assert_eq!(fault("0-7:3"), Fault::BadStride);
-        assert_eq!(fault("0-7:0/4"), Fault::BadStride);
+        assert_eq!(parse_fault("0,,1"), Fault::Empty);
+        assert_eq!(parse_fault("0-x"), Fault::NotANumber("x".into()));
+        assert_eq!(parse_fault("+1"), Fault::NotANumber("+1".into()));
+        assert_eq!(parse_fault("-1"), Fault::NotANumber(String::new()));
+        assert_eq!(parse_fault("0-4000000000"), Fault::TooLarge(4_000_000_000));
+        assert_eq!(parse_fault("5-2"), Fault::Backwards);
+        assert_eq!(parse_fault("0-7:3"), Fault::BadStride);
+        assert_eq!(parse_fault("0-7:0/4"), Fault::BadStride);
     }
 
     #[test]
@@ -302,13 +302,13 @@ mod tests {
     proptest! {
         #[test]
         fn printing_then_parsing_gives_the_set_back(cpus in any_set()) {
-            prop_assert_eq!(set(&cpus.to_string()), cpus);
+            prop_assert_eq!(cpu_set(&cpus.to_string()), cpus);
         }
 
         #[test]
         fn any_text_is_read_or_refused(text in "[0-9,:/+ -]{0,12}") {
             if let Ok(cpus) = text.parse::<CpuSet>() {
-                prop_assert_eq!(set(&cpus.to_string()), cpus);
+                prop_assert_eq!(cpu_set(&cpus.to_string()), cpus);
             }
         }
 

@@ -11,13 +11,13 @@ use tempfile::TempDir;
 use crate::cpulist::CpuSet;
 
 /// Creates the sysfs of a machine in `tests/fixtures/topology`.
-pub fn machine(name: &str) -> TempDir {
+pub fn create_machine_sysfs(name: &str) -> TempDir {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/topology");
-    tree(&fs::read_to_string(dir.join(format!("{name}.txt"))).expect(name))
+    create_file_tree(&fs::read_to_string(dir.join(format!("{name}.txt"))).expect(name))
 }
 
 /// Creates the tree of files that `text` describes.
-pub fn tree(text: &str) -> TempDir {
+pub fn create_file_tree(text: &str) -> TempDir {
     let root = TempDir::new().expect("a temporary directory");
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         // A path may have a colon, too (`intel-rapl:0`), and the content may be empty.
@@ -35,7 +35,7 @@ fn expand(path: &str) -> Vec<String> {
         return vec![path.to_owned()];
     };
     let (list, after) = rest.split_once('}').expect(path);
-    set(list).iter().map(|cpu| format!("{before}{cpu}{after}")).collect()
+    cpu_set(list).iter().map(|cpu| format!("{before}{cpu}{after}")).collect()
 }
 
 /// Writes a file with a line end, as the kernel does.
@@ -45,6 +45,6 @@ pub fn write(path: &Path, content: &str) {
 }
 
 /// Parses the CPUs in a cpulist.
-pub fn set(list: &str) -> CpuSet {
+pub fn cpu_set(list: &str) -> CpuSet {
     list.parse().expect(list)
 }

@@ -18,9 +18,9 @@ pub struct Freezer {
 
 impl Freezer {
     /// Returns the freezer of the group `dir`, if it has one.
-    pub fn of(dir: &Path) -> Option<Self> {
-        let file = [V2, V1].into_iter().find(|file| dir.join(file).exists())?;
-        Some(Self { dir: dir.to_owned(), file })
+    pub fn find_in_group(group_dir: &Path) -> Option<Self> {
+        let file = [V2, V1].into_iter().find(|file| group_dir.join(file).exists())?;
+        Some(Self { dir: group_dir.to_owned(), file })
     }
 
     /// Whether the freezer is of cgroup version 2.
@@ -41,7 +41,7 @@ impl Freezer {
 
     /// Whether all tasks of the group are stopped. A task in a long system call, or one that is exiting, runs on for
     /// a while after [`Freezer::set`].
-    pub fn has_taken_effect(&self) -> bool {
+    pub fn are_all_tasks_stopped(&self) -> bool {
         let (file, word) = if self.file == V1 { (V1, "FROZEN") } else { ("cgroup.events", "frozen 1") };
         fs::read_to_string(self.dir.join(file)).is_ok_and(|text| text.lines().any(|line| line == word))
     }

@@ -21,7 +21,7 @@ pub struct HaltWatch {
 impl HaltWatch {
     /// Starts to watch the process `pid`, with the hierarchies that are mounted now.
     pub fn new(pid: u32) -> Self {
-        let freezes = |found: &Hierarchy| found.is_v2() || found.controls("freezer");
+        let freezes = |found: &Hierarchy| found.is_v2() || found.has_controller("freezer");
         Self { pid, hierarchies: Hierarchy::all().into_iter().filter(freezes).collect(), was_traced: false }
     }
 
@@ -35,7 +35,7 @@ impl HaltWatch {
     }
 
     /// Whether the last check was inconclusive, so that another one has to follow soon.
-    pub fn is_in_doubt(&self) -> bool {
+    pub fn needs_another_check(&self) -> bool {
         self.was_traced
     }
 
@@ -54,7 +54,7 @@ impl HaltWatch {
 }
 
 fn is_frozen_in(hierarchy: &Hierarchy, memberships: &str) -> bool {
-    let Some(dir) = hierarchy.dir_among(memberships) else { return false };
+    let Some(dir) = hierarchy.dir_from_memberships(memberships) else { return false };
     if !hierarchy.is_v2() {
         // The state of a version 1 group also shows the groups above it.
         return fs::read_to_string(dir.join("freezer.state")).is_ok_and(|state| state.trim() != "THAWED");
@@ -69,7 +69,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
-    use crate::cgroup::Leaf;
+    use crate::cgroup::BatchGroup;
     use crate::freezer::Freezer;
 
     struct Sleeper(Child);
@@ -96,8 +96,8 @@ mod tests {
         }
     }
 
-    fn wait_until(watch: &mut HaltWatch, halted: bool) {
-        while watch.is_halted() != halted {
+    fn wait_for_halt_state(watch: &mut HaltWatch, expected: bool) {
+        while watch.is_halted() != expected {
             std::thread::yield_now();
         }
     }
@@ -108,9 +108,9 @@ mod tests {
         let mut watch = HaltWatch::new(sleeper.pid());
         assert!(!watch.is_halted());
         sleeper.signal(libc::SIGSTOP);
-        wait_until(&mut watch, true);
+        wait_for_halt_state(&mut watch, true);
         sleeper.signal(libc::SIGCONT);
-        wait_until(&mut watch, false);
+        wait_for_halt_state(&mut watch, false);
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
         let mut sleeper = Sleeper::start();
         let mut watch = HaltWatch::new(sleeper.pid());
         sleeper.signal(libc::SIGSTOP);
-        wait_until(&mut watch, true);
+        wait_for_halt_state(&mut watch, true);
         sleeper.0.kill().unwrap();
         sleeper.0.wait().unwrap();
         assert!(!watch.is_halted());
@@ -139,27 +139,29 @@ mod tests {
         while state(&format!("/proc/{pid}/stat")) != Some('t') {
             std::thread::yield_now();
         }
-        assert_eq!([watch.is_halted(), watch.is_in_doubt(), watch.is_halted()], [false, true, true]);
+        assert_eq!([watch.is_halted(), watch.needs_another_check(), watch.is_halted()], [false, true, true]);
     }
 
     /// Freezes the group itself and the group above it, in each hierarchy that can freeze.
     #[test]
     fn a_frozen_process_is_halted_whichever_group_was_frozen() {
-        let freezes = |found: &Hierarchy| found.is_v2() || found.controls("freezer");
+        let freezes = |found: &Hierarchy| found.is_v2() || found.has_controller("freezer");
         let mut tested = 0;
         for hierarchy in Hierarchy::all().into_iter().filter(freezes) {
             let name = format!("halt-test-{}", std::process::id());
-            let Ok(above) = Leaf::make(&hierarchy, &name) else { continue };
-            let inner = Leaf { dir: above.dir.join("inner") };
+            let Ok(above) = BatchGroup::create(&hierarchy, &name) else { continue };
+            let inner = BatchGroup { dir: above.dir.join("inner") };
             let sleeper = Sleeper::start();
             let mut watch = HaltWatch::new(sleeper.pid());
-            let can = fs::create_dir(&inner.dir).and_then(|()| inner.admit(sleeper.pid())).is_ok();
-            for freezer in [&above, &inner].into_iter().filter_map(|leaf| Freezer::of(&leaf.dir)).filter(|_| can) {
+            let can = fs::create_dir(&inner.dir).and_then(|()| inner.move_process_in(sleeper.pid())).is_ok();
+            for freezer in
+                [&above, &inner].into_iter().filter_map(|leaf| Freezer::find_in_group(&leaf.dir)).filter(|_| can)
+            {
                 assert!(!watch.is_halted());
                 freezer.set(true).unwrap();
                 assert!(watch.is_halted(), "{hierarchy:?}");
                 freezer.set(false).unwrap();
-                wait_until(&mut watch, false);
+                wait_for_halt_state(&mut watch, false);
                 tested += 1;
             }
             drop(sleeper);
@@ -173,8 +175,8 @@ mod tests {
     /// Freezes one thread of this process: a group of version 1 can contain single threads.
     #[test]
     fn one_frozen_thread_of_several_is_seen() {
-        let v1 = Hierarchy::all().into_iter().find(|found| found.controls("freezer"));
-        let leaf = v1.and_then(|found| Leaf::make(&found, &format!("halt-thread-{}", std::process::id())).ok());
+        let v1 = Hierarchy::all().into_iter().find(|found| found.has_controller("freezer"));
+        let leaf = v1.and_then(|found| BatchGroup::create(&found, &format!("halt-thread-{}", std::process::id())).ok());
         let Some(leaf) = leaf else { return sidelane_testing::skip("needs a v1 freezer".to_owned()) };
         let (told, tid) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
@@ -184,7 +186,7 @@ mod tests {
         });
         let mut watch = HaltWatch::new(std::process::id());
         leaf.write("tasks", &tid.recv().unwrap().to_string()).unwrap();
-        let freezer = Freezer::of(&leaf.dir).unwrap();
+        let freezer = Freezer::find_in_group(&leaf.dir).unwrap();
         freezer.set(true).unwrap();
         let halted = watch.is_halted();
         freezer.set(false).unwrap();

@@ -10,29 +10,29 @@ const BACKLOG: i32 = 4096;
 
 /// Opens a listening socket that does not block. `[::]` is every address, IPv4 included. Without IPv6 it is every
 /// address of IPv4.
-pub fn listen(at: SocketAddr) -> io::Result<std::net::TcpListener> {
-    open_with(at, bind)
+pub fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    bind_with_ipv4_fallback(address, bind)
 }
 
-fn open_with<T>(at: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
-    match bind(at) {
-        Err(error) if at.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
-            bind((Ipv4Addr::UNSPECIFIED, at.port()).into())
+fn bind_with_ipv4_fallback<T>(address: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    match bind(address) {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
+            bind((Ipv4Addr::UNSPECIFIED, address.port()).into())
         }
         opened => opened,
     }
 }
 
-fn bind(at: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let family = if at.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    if at.ip() == Ipv6Addr::UNSPECIFIED {
+    if address.ip() == Ipv6Addr::UNSPECIFIED {
         // `[::]` includes IPv4, whatever net.ipv6.bindv6only says.
         sockopt::set_ipv6_v6only(&socket, false)?;
     }
-    rustix::net::bind(&socket, &at)?;
+    rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket.into())
 }
@@ -65,9 +65,9 @@ mod tests {
     fn wildcard_without_ipv6_is_every_ipv4_address() {
         for lack in [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL] {
             let bind = |at: SocketAddr| if at.is_ipv6() { Err(lack.into()) } else { Ok(at) };
-            assert_eq!(open_with(EVERY, bind).unwrap().to_string(), "0.0.0.0:80");
+            assert_eq!(bind_with_ipv4_fallback(EVERY, bind).unwrap().to_string(), "0.0.0.0:80");
         }
         let taken = |at: SocketAddr| if at.is_ipv6() { Err(io::ErrorKind::AddrInUse.into()) } else { Ok(at) };
-        assert_eq!(open_with(EVERY, taken).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(bind_with_ipv4_fallback(EVERY, taken).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 }

@@ -46,7 +46,7 @@ impl Nap {
     /// # Errors
     ///
     /// If the device cannot be used; the error says what to do about it.
-    pub fn device() -> Result<Self, NoNanonap> {
+    pub fn require_device() -> Result<Self, NoNanonap> {
         nanonap::Device::open(nanonap::DEVICE.as_ref())?;
         Ok(Nap::Device)
     }
@@ -57,21 +57,21 @@ impl Nap {
     pub fn wait(self, watched: &AtomicU32, longest: Duration, done: impl Fn() -> bool) {
         match self {
             Nap::User(nap) => nap.wait(watched, done),
-            Nap::Device => in_kernel(watched, longest, done),
+            Nap::Device => nap_in_kernel(watched, longest, done),
         }
     }
 }
 
 /// Naps through the device. The kernel reads `watched` again after its watch has begun, so a write after the read
 /// here that makes `done` hold is not missed.
-fn in_kernel(watched: &AtomicU32, longest: Duration, done: impl Fn() -> bool) {
+fn nap_in_kernel(watched: &AtomicU32, timeout: Duration, is_done: impl Fn() -> bool) {
     let seen = watched.load(Ordering::Acquire);
-    if done() {
+    if is_done() {
         return;
     }
-    let napped = nanonap::Device::get().is_some_and(|device| device.nap(watched, seen, longest).is_ok());
+    let napped = nanonap::Device::get().is_some_and(|device| device.nap(watched, seen, timeout).is_ok());
     if !napped {
-        sidelane_formats::nap::Nap::Pause.wait(watched, done);
+        sidelane_formats::nap::Nap::Pause.wait(watched, is_done);
     }
 }
 
@@ -106,6 +106,6 @@ mod tests {
     #[test]
     fn required_nap_device_exists_or_is_an_error() {
         let there = nanonap::Device::get().is_some();
-        assert_eq!(Nap::device().is_ok(), there);
+        assert_eq!(Nap::require_device().is_ok(), there);
     }
 }

@@ -18,21 +18,23 @@ pub enum Protocol {
 
 /// Returns the inodes of the sockets that receive what the process `pid` sends to an address. The set is empty if the
 /// address is not on this machine, or in a network namespace other than the process's.
-pub fn sockets_at(pid: u32, address: SocketAddr, protocol: Protocol) -> BTreeSet<String> {
+pub fn sockets_reached_from(pid: u32, address: SocketAddr, protocol: Protocol) -> BTreeSet<String> {
     if !is_local(pid, address.ip()) {
         return BTreeSet::new();
     }
     match protocol {
-        Protocol::Tcp => ports::listening_beside(pid, address),
-        Protocol::Udp => ports::udp_beside(pid, address),
+        Protocol::Tcp => ports::tcp_sockets_reached_from(pid, address),
+        Protocol::Udp => ports::udp_sockets_reached_from(pid, address),
     }
 }
 
 /// Whether an address belongs to this machine, as the process `pid` sees it. If the process is in another network
 /// namespace, only loopback addresses are recognised.
 fn is_local(pid: u32, ip: IpAddr) -> bool {
-    let is_ours =
-        || ports::network_of("self").is_some() && ports::network_of("self") == ports::network_of(&pid.to_string());
+    let is_ours = || {
+        ports::network_namespace_of("self").is_some()
+            && ports::network_namespace_of("self") == ports::network_namespace_of(&pid.to_string())
+    };
     ip.is_loopback() || (is_ours() && UdpSocket::bind((ip, 0)).is_ok())
 }
 
@@ -66,7 +68,7 @@ pub fn owners(wanted: &WantedFiles) -> Owners {
     for pid in pids {
         for file in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let Ok(link) = fs::read_link(file.path()) else { continue };
-            let Some((kind, inode)) = link.to_str().and_then(named) else { continue };
+            let Some((kind, inode)) = link.to_str().and_then(split_file_link) else { continue };
             match kind {
                 "socket" if wanted.sockets.contains(inode) => {
                     owners.sockets.entry(inode.to_owned()).or_insert(pid);
@@ -86,7 +88,7 @@ pub fn owners(wanted: &WantedFiles) -> Owners {
 }
 
 /// Splits `socket:[4711]` into "socket" and "4711".
-fn named(link: &str) -> Option<(&str, &str)> {
+fn split_file_link(link: &str) -> Option<(&str, &str)> {
     let (kind, inode) = link.split_once(":[")?;
     Some((kind, inode.strip_suffix(']')?))
 }
@@ -103,14 +105,14 @@ pub fn unix_path_of(pid: u32) -> Option<String> {
     let listening: BTreeMap<&str, &str> = listening.collect();
     let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
     let links: Vec<_> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
-    let inodes = links.iter().filter_map(|link| named(link.to_str()?)).filter(|(kind, _)| *kind == "socket");
+    let inodes = links.iter().filter_map(|link| split_file_link(link.to_str()?)).filter(|(kind, _)| *kind == "socket");
     let paths: BTreeSet<&str> = inodes.filter_map(|(_, inode)| listening.get(inode).copied()).collect();
     let mut paths = paths.into_iter();
     paths.next().filter(|_| paths.next().is_none()).map(str::to_owned)
 }
 
 /// Returns the path of an open file of a process; `None` if it has no path, like a socket.
-pub fn path_of(pid: u32, number: u32) -> Option<String> {
+pub fn open_file_path(pid: u32, number: u32) -> Option<String> {
     let path = fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()?;
     path.to_str().filter(|path| path.starts_with('/')).map(str::to_owned)
 }
@@ -136,12 +138,12 @@ mod tests {
         let (tcp, udp) = (TcpListener::bind("0.0.0.0:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         let ports = [tcp.local_addr().unwrap().port(), udp.local_addr().unwrap().port()];
         for (port, protocol) in ports.into_iter().zip([Protocol::Tcp, Protocol::Udp]) {
-            let sockets = sockets_at(me, SocketAddr::from(([127, 0, 0, 1], port)), protocol);
+            let sockets = sockets_reached_from(me, SocketAddr::from(([127, 0, 0, 1], port)), protocol);
             assert_eq!(sockets.len(), 1, "{protocol:?}");
             let found = owners(&WantedFiles { sockets, ..WantedFiles::default() });
             assert!(found.sockets.values().eq([&me]), "{found:?}");
             // 192.0.2.7 is a documentation address, so it never belongs to this machine.
-            assert!(sockets_at(me, SocketAddr::from(([192, 0, 2, 7], port)), protocol).is_empty());
+            assert!(sockets_reached_from(me, SocketAddr::from(([192, 0, 2, 7], port)), protocol).is_empty());
         }
     }
 
@@ -149,7 +151,7 @@ mod tests {
     fn a_pipe_belongs_to_the_process_that_reads() {
         let (reader, writer) = pipe().unwrap();
         let link = fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader))).unwrap();
-        let inode: u32 = named(link.to_str().unwrap()).unwrap().1.parse().unwrap();
+        let inode: u32 = split_file_link(link.to_str().unwrap()).unwrap().1.parse().unwrap();
         let wanted = WantedFiles { pipes: BTreeSet::from([inode]), ..WantedFiles::default() };
         assert_eq!(owners(&wanted).pipes.get(&inode), Some(&std::process::id()));
         drop(reader);
@@ -161,7 +163,7 @@ mod tests {
     fn the_path_of_an_open_file_is_found() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let number = std::os::fd::AsRawFd::as_raw_fd(file.as_file()) as u32;
-        let path = path_of(std::process::id(), number);
+        let path = open_file_path(std::process::id(), number);
         assert_eq!(path.as_deref(), file.path().to_str());
     }
 }

@@ -86,7 +86,7 @@ const _: () = assert!(size_of::<Attributes>() == 64);
 
 /// Opens a counter of `event` on `cpu`, which counts from now on, whatever runs there. With `group`, both counters
 /// count at the same times.
-pub fn open(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+pub fn open_counter(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     const EVERYBODY: libc::pid_t = -1;
     const NO_GROUP: c_int = -1;
     /// Flag `PERF_FLAG_FD_CLOEXEC`: exec closes the descriptor.
@@ -107,18 +107,18 @@ pub fn open(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<Owned
 
 /// Opens counters of a formula's events on `cpu`, in their order. Events of the processor form a group: all of them
 /// count, or none does. Events of the kernel always count; some of them (clocks) would not count in a group.
-pub fn open_together(events: &[Event], cpu: u32) -> Result<Vec<OwnedFd>, (usize, io::Error)> {
+pub fn open_counter_group(events: &[Event], cpu: u32) -> Result<Vec<OwnedFd>, (usize, io::Error)> {
     let mut opened: Vec<OwnedFd> = Vec::with_capacity(events.len());
     let leader = events.iter().position(Event::is_hardware);
     for (place, event) in events.iter().enumerate() {
         let group = leader.filter(|leader| event.is_hardware() && *leader < place).map(|leader| &opened[leader]);
-        opened.push(open(*event, cpu, group).map_err(|error| (place, error))?);
+        opened.push(open_counter(*event, cpu, group).map_err(|error| (place, error))?);
     }
     Ok(opened)
 }
 
 /// Returns what a counter has counted since it was opened.
-pub fn read(counter: &OwnedFd) -> io::Result<u64> {
+pub fn read_counter(counter: &OwnedFd) -> io::Result<u64> {
     let mut count = [0; size_of::<u64>()];
     rustix::io::read(counter, &mut count)?;
     Ok(u64::from_ne_bytes(count))

@@ -32,30 +32,30 @@ pub struct Listener {
 pub type Sockets = BTreeMap<u32, BTreeMap<u64, u16>>;
 
 /// Returns the ports that any of these processes listens on: all of them, or `only` that one.
-pub fn listeners(pids: &BTreeSet<u32>, only: Option<u16>) -> BTreeSet<Listener> {
-    let listening = Listening::of(pids.iter().copied());
-    pids.iter().flat_map(|pid| listening.of_process(*pid, only)).collect()
+pub fn listeners(pids: &BTreeSet<u32>, only_port: Option<u16>) -> BTreeSet<Listener> {
+    let listening = ListeningSockets::read_for_processes(pids.iter().copied());
+    pids.iter().flat_map(|pid| listening.listeners_of_process(*pid, only_port)).collect()
 }
 
 /// Listening sockets in the network namespaces of some processes. Each namespace is read once.
 #[derive(Clone, Debug, Default)]
-pub struct Listening {
+pub struct ListeningSockets {
     sockets: Sockets,
     /// Network namespace of each process.
     networks: BTreeMap<u32, u32>,
 }
 
-impl Listening {
+impl ListeningSockets {
     /// Reads the listening sockets in the network namespaces of these processes.
-    pub fn of(pids: impl Iterator<Item = u32>) -> Self {
-        let own = network_of("self");
+    pub fn read_for_processes(pids: impl Iterator<Item = u32>) -> Self {
+        let own = network_namespace_of("self");
         let mut listening = Self::default();
         for pid in pids {
-            let Some(network) = network_of(&pid.to_string()) else { continue };
+            let Some(network) = network_namespace_of(&pid.to_string()) else { continue };
             listening.networks.insert(pid, network);
             listening.sockets.entry(network).or_insert_with(|| {
                 by_inode(match own {
-                    Some(own) if own == network => listening_here(),
+                    Some(own) if own == network => listening_ports_here(),
                     _ => listening_in_network_of(pid),
                 })
             });
@@ -64,17 +64,17 @@ impl Listening {
     }
 
     /// Returns the sockets in the network namespaces of these processes alone.
-    pub fn beside(&self, pids: &BTreeSet<u32>) -> Sockets {
+    pub fn in_namespaces_of(&self, pids: &BTreeSet<u32>) -> Sockets {
         let networks: BTreeSet<u32> = pids.iter().filter_map(|pid| self.networks.get(pid)).copied().collect();
         self.sockets.iter().filter(|(network, _)| networks.contains(network)).map(|(n, s)| (*n, s.clone())).collect()
     }
 
     /// Returns the ports that this process listens on: all of them, or `only` that one. The search of its open files
     /// ends when all sockets of its namespace are found.
-    pub fn of_process(&self, pid: u32, only: Option<u16>) -> BTreeSet<Listener> {
+    pub fn listeners_of_process(&self, pid: u32, only_port: Option<u16>) -> BTreeSet<Listener> {
         let Some(network) = self.networks.get(&pid) else { return BTreeSet::new() };
         let mut wanted = self.sockets.get(network).cloned().unwrap_or_default();
-        wanted.retain(|_, port| only.is_none_or(|only| only == *port));
+        wanted.retain(|_, port| only_port.is_none_or(|only| only == *port));
         let mut found = BTreeSet::new();
         if wanted.is_empty() {
             return found;
@@ -102,7 +102,7 @@ fn listening_in_network_of(pid: u32) -> Vec<(String, u16)> {
     let ask = || {
         let network = fs::File::open(format!("/proc/{pid}/ns/net"))?;
         rustix::thread::move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-        sock_diag::listening()
+        sock_diag::listening_tcp_sockets()
     };
     let asked = thread::scope(|scope| {
         thread::Builder::new().spawn_scoped(scope, ask)?.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
@@ -114,7 +114,7 @@ fn listening_in_network_of(pid: u32) -> Vec<(String, u16)> {
 }
 
 /// Returns the inode number of a process's network namespace.
-pub(crate) fn network_of(pid: &str) -> Option<u32> {
+pub(crate) fn network_namespace_of(pid: &str) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|namespace| namespace.ino() as u32)
 }
 
@@ -123,31 +123,31 @@ fn socket_inode(link: &str) -> Option<String> {
 }
 
 /// Returns inode and local port of each socket that listens in this process's network namespace.
-pub fn listening_here() -> Vec<(String, u16)> {
+pub fn listening_ports_here() -> Vec<(String, u16)> {
     sockets_here().into_iter().map(|(inode, address)| (inode, address.port())).collect()
 }
 
 /// Returns the inodes of the sockets in this network namespace that receive connections to an address of this
 /// machine. Sockets at the address itself have precedence over those at all addresses.
-pub fn listening_at(address: SocketAddr) -> BTreeSet<String> {
-    that_get(sockets_here(), address)
+pub fn sockets_listening_at(address: SocketAddr) -> BTreeSet<String> {
+    best_matching_sockets(sockets_here(), address)
 }
 
 /// Returns the inodes of the sockets in the network namespace of the process `pid` that receive connections to an
 /// address.
-pub(crate) fn listening_beside(pid: u32, address: SocketAddr) -> BTreeSet<String> {
-    that_get(sockets_in_tables(&format!("/proc/{pid}")), address)
+pub(crate) fn tcp_sockets_reached_from(pid: u32, address: SocketAddr) -> BTreeSet<String> {
+    best_matching_sockets(sockets_in_tables(&format!("/proc/{pid}")), address)
 }
 
 /// Returns the inodes of the UDP sockets without a peer, in the network namespace of the process `pid`, that receive
 /// what is sent to an address.
-pub(crate) fn udp_beside(pid: u32, address: SocketAddr) -> BTreeSet<String> {
+pub(crate) fn udp_sockets_reached_from(pid: u32, address: SocketAddr) -> BTreeSet<String> {
     let tables = ["udp", "udp6"].map(|name| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default());
-    that_get(tables.iter().flat_map(|table| sockets_in_state(table, UNCONNECTED)).collect(), address)
+    best_matching_sockets(tables.iter().flat_map(|table| sockets_in_state(table, UNCONNECTED)).collect(), address)
 }
 
-fn that_get(sockets: Vec<(String, SocketAddr)>, address: SocketAddr) -> BTreeSet<String> {
-    let ranked = sockets.into_iter().filter_map(|(inode, own)| Some((rank(own, address)?, inode)));
+fn best_matching_sockets(sockets: Vec<(String, SocketAddr)>, destination: SocketAddr) -> BTreeSet<String> {
+    let ranked = sockets.into_iter().filter_map(|(inode, own)| Some((match_rank(own, destination)?, inode)));
     let ranked: Vec<(u8, String)> = ranked.collect();
     let best = ranked.iter().map(|(rank, _)| *rank).max();
     ranked.into_iter().filter(|(rank, _)| Some(*rank) == best).map(|(_, inode)| inode).collect()
@@ -155,10 +155,11 @@ fn that_get(sockets: Vec<(String, SocketAddr)>, address: SocketAddr) -> BTreeSet
 
 /// Returns how well a socket at `own` fits a connection to `to`, in the kernel's order; `None` if it does not receive
 /// it.
-fn rank(own: SocketAddr, to: SocketAddr) -> Option<u8> {
-    let (own_ip, to_ip) = (own.ip().to_canonical(), reached(to.ip().to_canonical()));
+fn match_rank(socket_address: SocketAddr, destination: SocketAddr) -> Option<u8> {
+    let (own_ip, to_ip) =
+        (socket_address.ip().to_canonical(), loopback_if_unspecified(destination.ip().to_canonical()));
     match () {
-        () if own.port() != to.port() => None,
+        () if socket_address.port() != destination.port() => None,
         () if own_ip == to_ip => Some(2),
         () if own_ip.is_unspecified() && own_ip.is_ipv4() == to_ip.is_ipv4() => Some(1),
         // An IPv6 socket at all addresses also receives IPv4 connections.
@@ -168,7 +169,7 @@ fn rank(own: SocketAddr, to: SocketAddr) -> Option<u8> {
 }
 
 /// Returns the address that a connection to `ip` reaches. The unspecified address reaches this machine's loopback.
-fn reached(ip: IpAddr) -> IpAddr {
+fn loopback_if_unspecified(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -178,7 +179,8 @@ fn reached(ip: IpAddr) -> IpAddr {
 
 /// Returns inode and own address of each socket that listens in this process's network namespace.
 fn sockets_here() -> Vec<(String, SocketAddr)> {
-    let asked = sock_diag::listening().map(|sockets| sockets.into_iter().map(|(inode, own)| (inode.to_string(), own)));
+    let asked = sock_diag::listening_tcp_sockets()
+        .map(|sockets| sockets.into_iter().map(|(inode, own)| (inode.to_string(), own)));
     asked.map_or_else(|_| sockets_in_tables("/proc"), Iterator::collect)
 }
 
@@ -238,9 +240,9 @@ impl fmt::Display for OtherSocket {
 
 /// Returns the sockets, other than of TCP, at which these processes may take requests: all of them, or the UDP port
 /// `only`.
-pub fn other_sockets(pids: &BTreeSet<u32>, only: Option<u16>) -> BTreeSet<OtherSocket> {
+pub fn other_sockets(pids: &BTreeSet<u32>, only_udp_port: Option<u16>) -> BTreeSet<OtherSocket> {
     let all: BTreeSet<OtherSocket> = pids.iter().flat_map(|pid| other_sockets_of(*pid)).collect();
-    all.into_iter().filter(|socket| only.is_none_or(|port| *socket == OtherSocket::Udp(port))).collect()
+    all.into_iter().filter(|socket| only_udp_port.is_none_or(|port| *socket == OtherSocket::Udp(port))).collect()
 }
 
 fn other_sockets_of(pid: u32) -> Vec<OtherSocket> {
@@ -301,7 +303,7 @@ mod tests {
 
     #[test]
     fn listener_at_the_address_ranks_before_wildcard_listeners() {
-        let rank = |own: &str, to: &str| rank(own.parse().unwrap(), to.parse().unwrap());
+        let rank = |own: &str, to: &str| match_rank(own.parse().unwrap(), to.parse().unwrap());
         assert_eq!(rank("127.0.0.1:80", "127.0.0.1:80"), Some(2));
         assert_eq!(rank("[::ffff:127.0.0.1]:80", "127.0.0.1:80"), Some(2));
         assert_eq!(rank("0.0.0.0:80", "127.0.0.1:80"), Some(1));
@@ -339,7 +341,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let of_port =
             |sockets: Vec<(String, u16)>| sockets.into_iter().filter(|(_, found)| *found == port).collect::<Vec<_>>();
-        let found = of_port(listening_here());
+        let found = of_port(listening_ports_here());
         assert_eq!((found.len(), &found), (1, &of_port(listening_in_tables("/proc"))));
         let six = TcpListener::bind("[::1]:0").ok().and_then(|listener| Some((listener.local_addr().ok()?, listener)));
         for address in [listener.local_addr().ok(), six.as_ref().map(|(address, _)| *address)].into_iter().flatten() {
@@ -363,12 +365,12 @@ mod tests {
         }
         let pids = BTreeSet::from([child.id(), std::process::id()]);
         let here = TcpListener::bind("127.0.0.1:0").unwrap();
-        let listening = Listening::of(pids.iter().copied());
-        assert_eq!(listening.beside(&pids).len(), 2, "each namespace is read once");
-        let found = listening.of_process(child.id(), None);
+        let listening = ListeningSockets::read_for_processes(pids.iter().copied());
+        assert_eq!(listening.in_namespaces_of(&pids).len(), 2, "each namespace is read once");
+        let found = listening.listeners_of_process(child.id(), None);
         assert_eq!(found.iter().map(|listener| listener.port).collect::<Vec<_>>(), [4711]);
-        assert!(listening.of_process(child.id(), Some(4712)).is_empty());
-        assert_ne!(network_of("self"), found.first().map(|listener| listener.network));
+        assert!(listening.listeners_of_process(child.id(), Some(4712)).is_empty());
+        assert_ne!(network_namespace_of("self"), found.first().map(|listener| listener.network));
         assert_eq!(listening_in_network_of(child.id()), listening_in_tables(&format!("/proc/{}", child.id())));
         let mine = listeners(&pids, Some(here.local_addr().unwrap().port()));
         assert_eq!(mine.len(), 1);

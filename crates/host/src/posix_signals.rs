@@ -41,7 +41,7 @@ impl CaughtSignal {
     }
 }
 
-fn heard() -> libc::sigset_t {
+fn received_signal_set() -> libc::sigset_t {
     // SAFETY: sigset_t is plain data; sigemptyset and sigaddset get a valid pointer and valid
     // signal numbers.
     unsafe {
@@ -58,7 +58,7 @@ fn heard() -> libc::sigset_t {
 /// agent's mask. Async-signal-safe.
 pub fn unmask() {
     // SAFETY: a valid pointer to an initialised set.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &heard(), std::ptr::null_mut()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &received_signal_set(), std::ptr::null_mut()) };
 }
 
 /// Stops all threads of this process until it gets SIGCONT.
@@ -87,7 +87,7 @@ pub struct PosixSignals {
 impl PosixSignals {
     /// Starts to receive POSIX signals. Must be called before any other thread is started.
     pub fn listen() -> io::Result<Self> {
-        let heard = heard();
+        let heard = received_signal_set();
         // SAFETY: sigset_t is plain data that pthread_sigmask fills in.
         let mut before = unsafe { std::mem::zeroed() };
         // SAFETY: valid pointers to initialised sets.

@@ -29,7 +29,7 @@ pub fn pin_thread(tid: u32, cpus: &[u32]) -> io::Result<()> {
 }
 
 /// Whether the thread `tid` may run on a CPU that is not one of `cpus`. False for a thread that has ended.
-pub fn may_leave(tid: u32, cpus: &CpuSet) -> bool {
+pub fn may_run_outside(tid: u32, cpus: &CpuSet) -> bool {
     // SAFETY: an all-zero cpu_set_t is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: `set` is a cpu_set_t of the given size, to be filled in.
@@ -104,7 +104,7 @@ const MOST_URGENT: i32 = -20;
 const TURN_NS: u64 = 100_000;
 
 /// Gives the thread `tid` precedence over all others of the ordinary class.
-pub fn put_first(tid: u32) -> io::Result<()> {
+pub fn set_highest_ordinary_priority(tid: u32) -> io::Result<()> {
     let attributes = Attributes {
         policy: libc::SCHED_OTHER as u32,
         nice: MOST_URGENT,
@@ -143,7 +143,7 @@ struct Reservation {
 }
 
 impl Reservation {
-    fn of(tid: u32) -> Option<Self> {
+    fn of_thread(tid: u32) -> Option<Self> {
         let mut found = Attributes::default();
         let size = size_of::<Attributes>();
         // SAFETY: the kernel writes at most `size` bytes to the address, which are all there.
@@ -152,7 +152,7 @@ impl Reservation {
         (known == 0).then_some(Self { flags, runtime_ns, deadline_ns, period_ns })
     }
 
-    fn give(&self, tid: u32) -> io::Result<()> {
+    fn apply_to_thread(&self, tid: u32) -> io::Result<()> {
         let Self { flags, runtime_ns, deadline_ns, period_ns } = *self;
         let policy = libc::SCHED_DEADLINE as u32;
         set_attributes(tid, Attributes { policy, flags, runtime_ns, deadline_ns, period_ns, ..Attributes::default() })
@@ -175,18 +175,18 @@ impl ThreadClass {
     }
 
     /// Returns the class of the thread `tid`; `None` if it has ended.
-    pub fn of(tid: u32) -> Option<Self> {
+    pub fn of_thread(tid: u32) -> Option<Self> {
         let policy = class_of(tid);
         let mut param = libc::sched_param { sched_priority: 0 };
         // SAFETY: `param` is a sched_param to be filled in.
         let known = unsafe { libc::sched_getparam(tid as libc::pid_t, &mut param) };
         let class = (policy >= 0 && known == 0).then_some(Self::new(policy, param.sched_priority))?;
-        Some(Self { reservation: if class.is_deadline() { Reservation::of(tid) } else { None }, ..class })
+        Some(Self { reservation: if class.is_deadline() { Reservation::of_thread(tid) } else { None }, ..class })
     }
 
     /// Returns the class in which children of a thread of this class begin.
     #[must_use]
-    pub fn of_children(self) -> Self {
+    pub fn inherited_class(self) -> Self {
         let is_reset = self.policy & libc::SCHED_RESET_ON_FORK != 0 && self.is_realtime();
         if is_reset { Self::ORDINARY } else { self }
     }
@@ -227,9 +227,9 @@ impl ThreadClass {
     }
 
     /// Puts the thread `tid` into this class.
-    pub fn give(&self, tid: u32) -> io::Result<()> {
+    pub fn apply_to_thread(&self, tid: u32) -> io::Result<()> {
         match self.reservation {
-            Some(reservation) => reservation.give(tid),
+            Some(reservation) => reservation.apply_to_thread(tid),
             None => schedule(tid, self.policy, self.priority),
         }
     }

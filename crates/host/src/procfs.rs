@@ -41,34 +41,34 @@ pub fn is_alive(pid: u32) -> bool {
 }
 
 /// Passes the fields of a `stat` file to `read`, from the third field (the state) on.
-fn from_state<T>(stat: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+fn parse_stat_fields<T>(stat_path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     // The buffer is longer than any such line: one read is enough, and this is called often.
     let mut bytes = [0; 1024];
-    let length = fs::File::open(stat).ok()?.read(&mut bytes).ok()?;
-    read(after_name(&bytes[..length])?)
+    let length = fs::File::open(stat_path).ok()?.read(&mut bytes).ok()?;
+    parse(stat_fields_after_name(&bytes[..length])?)
 }
 
 /// Returns the text after the name in a thread's `stat`. The name in parentheses may contain any byte; the state
 /// follows the last `) `.
-fn after_name(stat: &[u8]) -> Option<&str> {
+fn stat_fields_after_name(stat: &[u8]) -> Option<&str> {
     let name_end = stat.windows(2).rposition(|end| end == b") ")?;
     std::str::from_utf8(&stat[name_end + 2..]).ok()
 }
 
 /// Returns the state letter in the `stat` file of a process or thread; `None` if the file cannot be read.
-pub fn state(stat: &str) -> Option<char> {
-    from_state(stat, |fields| fields.chars().next())
+pub fn state(stat_path: &str) -> Option<char> {
+    parse_stat_fields(stat_path, |fields| fields.chars().next())
 }
 
 /// Returns the start time of the thread with this number, in clock ticks since boot.
-pub fn started(tid: u32) -> Option<u64> {
-    from_state(&format!("/proc/{tid}/stat"), start_time)
+pub fn start_time_ticks(tid: u32) -> Option<u64> {
+    parse_stat_fields(&format!("/proc/{tid}/stat"), start_time)
 }
 
 /// Returns the start time of the thread with this number, in clock ticks since boot; `None` if it is a zombie.
-pub fn started_and_lives(tid: u32) -> Option<u64> {
+pub fn start_time_ticks_if_alive(tid: u32) -> Option<u64> {
     let lives = |fields: &&str| !fields.starts_with(['Z', 'X']);
-    from_state(&format!("/proc/{tid}/stat"), |fields| Some(fields).filter(lives).and_then(start_time))
+    parse_stat_fields(&format!("/proc/{tid}/stat"), |fields| Some(fields).filter(lives).and_then(start_time))
 }
 
 fn start_time(fields: &str) -> Option<u64> {
@@ -78,14 +78,14 @@ fn start_time(fields: &str) -> Option<u64> {
 }
 
 /// Whether a process is a kernel thread.
-pub fn is_kernels(pid: u32) -> bool {
+pub fn is_kernel_thread(pid: u32) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     flags(pid).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
 /// Whether the kernel refuses other CPUs for a thread. It does for its own threads of one CPU, and before Linux 6.3
 /// for workers of io_uring.
-pub fn is_kept_in_place(tid: u32) -> bool {
+pub fn has_fixed_affinity(tid: u32) -> bool {
     const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
     flags(tid).is_some_and(|flags| flags & PF_NO_SETAFFINITY != 0)
 }
@@ -97,13 +97,13 @@ pub fn is_exiting(pid: u32) -> bool {
 }
 
 /// Whether a thread of the process is in a system call that no signal interrupts (state `D`).
-pub fn is_stuck(pid: u32) -> bool {
+pub fn has_uninterruptible_thread(pid: u32) -> bool {
     threads(pid).into_iter().any(|tid| state(&format!("/proc/{pid}/task/{tid}/stat")) == Some('D'))
 }
 
 /// Returns the kernel's flags of a thread (`PF_…`).
 fn flags(tid: u32) -> Option<u64> {
-    from_state(&format!("/proc/{tid}/stat"), flags_in)
+    parse_stat_fields(&format!("/proc/{tid}/stat"), flags_in)
 }
 
 fn flags_in(fields: &str) -> Option<u64> {
@@ -113,7 +113,7 @@ fn flags_in(fields: &str) -> Option<u64> {
 }
 
 /// Returns these processes and all their descendants.
-pub fn family(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
+pub fn with_descendants(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for pid in all_pids() {
         if let Some(parent) = parent(pid) {
@@ -138,9 +138,9 @@ pub fn all_pids() -> Vec<u32> {
 
 /// Returns the living ones among these processes, with all living descendants that their threads still list as
 /// children.
-/// [`family`] reads the whole of `/proc`, this function only the threads of a few processes. It does not find a
+/// [`with_descendants`] reads the whole of `/proc`, this function only the threads of a few processes. It does not find a
 /// process whose parent has ended.
-pub fn offspring(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
+pub fn living_with_descendants(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut rest: Vec<u32> = roots.iter().copied().collect();
     while let Some(pid) = rest.pop() {
@@ -193,35 +193,35 @@ pub fn allowed_cpus(pids: &BTreeSet<u32>) -> CpuSet {
 
 /// Returns the number that a process or thread has in its own PID namespace, and whether that namespace is another
 /// one than this process's. `task` is its folder in `/proc`.
-fn own_number(task: &str) -> Option<(u32, bool)> {
-    last_number(&status_field(&format!("{task}/status"), "NSpid:")?)
+fn innermost_namespace_id(task: &str) -> Option<(u32, bool)> {
+    parse_last_id(&status_field(&format!("{task}/status"), "NSpid:")?)
 }
 
 /// Returns the last of a thread's numbers, which are listed from the outer PID namespace to its own, and whether
 /// there are several.
-fn last_number(numbers: &str) -> Option<(u32, bool)> {
-    let numbers: Vec<&str> = numbers.split_whitespace().collect();
+fn parse_last_id(ids: &str) -> Option<(u32, bool)> {
+    let numbers: Vec<&str> = ids.split_whitespace().collect();
     Some((numbers.last()?.parse().ok()?, numbers.len() > 1))
 }
 
 /// Returns the number that a process has in its own PID namespace; in a container it differs from `pid`.
-pub fn own_pid(pid: u32) -> Option<u32> {
-    own_number(&format!("/proc/{pid}")).map(|(own, _)| own)
+pub fn pid_in_own_namespace(pid: u32) -> Option<u32> {
+    innermost_namespace_id(&format!("/proc/{pid}")).map(|(own, _)| own)
 }
 
 /// Whether a process has another number in its own PID namespace than in this one.
-pub fn has_numbers_of_its_own(pid: u32) -> bool {
-    own_number(&format!("/proc/{pid}")).is_some_and(|(_, other)| other)
+pub fn is_in_other_pid_namespace(pid: u32) -> bool {
+    innermost_namespace_id(&format!("/proc/{pid}")).is_some_and(|(_, other)| other)
 }
 
 /// Returns the threads of a process, by their numbers in the process's own PID namespace.
-pub fn threads_by_own_number(pid: u32) -> BTreeMap<u32, u32> {
-    let numbered = |tid| Some((own_number(&format!("/proc/{pid}/task/{tid}"))?.0, tid));
+pub fn threads_by_namespace_tid(pid: u32) -> BTreeMap<u32, u32> {
+    let numbered = |tid| Some((innermost_namespace_id(&format!("/proc/{pid}/task/{tid}"))?.0, tid));
     threads(pid).into_iter().filter_map(numbered).collect()
 }
 
 /// Whether each thread of these processes is pinned to one CPU, the same or another one for each.
-pub fn have_one_place_each(pids: &BTreeSet<u32>) -> bool {
+pub fn is_each_thread_pinned(pids: &BTreeSet<u32>) -> bool {
     let places = pids.iter().flat_map(|pid| threads(*pid).into_iter().filter_map(|tid| thread_cpus(*pid, tid)));
     places.into_iter().all(|cpus| cpus.len() == 1)
 }
@@ -259,7 +259,7 @@ mod tests {
         while parent(numbers[1]).is_some_and(subshell) {
             std::thread::yield_now();
         }
-        let found = offspring(&BTreeSet::from([shell.id()]));
+        let found = living_with_descendants(&BTreeSet::from([shell.id()]));
         for pid in &numbers {
             // SAFETY: plain system call, on a process that this test has started.
             unsafe { libc::kill(*pid as libc::pid_t, libc::SIGKILL) };
@@ -271,18 +271,18 @@ mod tests {
 
     #[test]
     fn the_last_number_is_a_threads_own() {
-        assert_eq!(last_number("4711"), Some((4711, false)));
-        assert_eq!(last_number("4711\t23\t1"), Some((1, true)));
-        assert_eq!(last_number(""), None);
+        assert_eq!(parse_last_id("4711"), Some((4711, false)));
+        assert_eq!(parse_last_id("4711\t23\t1"), Some((1, true)));
+        assert_eq!(parse_last_id(""), None);
         let me = std::process::id();
-        assert_eq!((own_pid(me), has_numbers_of_its_own(me)), (Some(me), false));
-        assert!(threads_by_own_number(me).iter().all(|(own, tid)| own == tid));
+        assert_eq!((pid_in_own_namespace(me), is_in_other_pid_namespace(me)), (Some(me), false));
+        assert!(threads_by_namespace_tid(me).iter().all(|(own, tid)| own == tid));
     }
 
     #[test]
     fn process_with_two_allowed_cpus_is_not_pinned() {
         let me = BTreeSet::from([std::process::id()]);
-        assert_eq!(have_one_place_each(&me), own_cpus().len() == 1);
+        assert_eq!(is_each_thread_pinned(&me), own_cpus().len() == 1);
         let mut pinned = std::process::Command::new("taskset");
         let cpu = own_cpus().iter().next().expect("this thread runs").to_string();
         let Ok(mut child) = pinned.args(["-c", &cpu, "sleep", "1000"]).spawn() else {
@@ -292,7 +292,7 @@ mod tests {
         while own_comm(child.id()) != "sleep" {
             std::thread::yield_now();
         }
-        assert!(have_one_place_each(&theirs));
+        assert!(is_each_thread_pinned(&theirs));
         child.kill().and_then(|()| child.wait()).unwrap();
     }
 
@@ -306,8 +306,8 @@ mod tests {
             rustix::thread::set_name(c"\xff) R 1 (\n").unwrap();
             let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get() as u32);
             assert!(thread_cpus(pid, tid).is_some_and(|cpus| !cpus.is_empty()));
-            assert_eq!(own_number(&format!("/proc/{pid}/task/{tid}")).map(|(own, _)| own), Some(tid));
-            assert!(flags(tid).is_some() && started_and_lives(tid).is_some());
+            assert_eq!(innermost_namespace_id(&format!("/proc/{pid}/task/{tid}")).map(|(own, _)| own), Some(tid));
+            assert!(flags(tid).is_some() && start_time_ticks_if_alive(tid).is_some());
         });
         named.unwrap().join().unwrap();
     }
@@ -327,9 +327,9 @@ mod tests {
             let text = String::from_utf8_lossy(bytes);
             for field in ["PPid:", "Cpus_allowed_list:", "NSpid:", "Uid:"] {
                 let value = field_in(&text, field);
-                let _ = value.map(|value| (last_number(value), value.parse::<CpuSet>()));
+                let _ = value.map(|value| (parse_last_id(value), value.parse::<CpuSet>()));
             }
-            let _ = after_name(bytes).map(|fields| (start_time(fields), flags_in(fields)));
+            let _ = stat_fields_after_name(bytes).map(|fields| (start_time(fields), flags_in(fields)));
         });
     }
 }

@@ -4,17 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use crate::ports::{listening_beside, network_of};
+use crate::ports::{network_namespace_of, tcp_sockets_reached_from};
 use crate::procfs::{all_pids, text_of};
-use crate::service::holders;
+use crate::service::processes_holding_sockets;
 
 /// Returns the processes that accept the connections which the process `proxy` forwards, and their port. `None` if
 /// the proxy's command line names no address, no process listens there, or the address exists in two networks.
-pub(crate) fn behind(proxy: u32) -> Option<(BTreeSet<u32>, u16)> {
+pub(crate) fn processes_behind_proxy(proxy: u32) -> Option<(BTreeSet<u32>, u16)> {
     let told = published_address(&fs::read(format!("/proc/{proxy}/cmdline")).ok()?)?;
-    let own = network_of(&proxy.to_string())?;
-    let others = networks().into_iter().filter(|(network, pid)| *network != own && has_address(*pid, told.ip()));
-    let found = others.map(|(_, pid)| holders(&listening_beside(pid, told))).filter(|pids| !pids.is_empty());
+    let own = network_namespace_of(&proxy.to_string())?;
+    let others =
+        network_namespaces().into_iter().filter(|(network, pid)| *network != own && has_address(*pid, told.ip()));
+    let found = others
+        .map(|(_, pid)| processes_holding_sockets(&tcp_sockets_reached_from(pid, told)))
+        .filter(|pids| !pids.is_empty());
     let found: Vec<BTreeSet<u32>> = found.collect();
     <[_; 1]>::try_from(found).ok().map(|[pids]| (pids, told.port()))
 }
@@ -30,8 +33,8 @@ fn published_address(command: &[u8]) -> Option<SocketAddr> {
 }
 
 /// Returns each network namespace, with one of its processes.
-fn networks() -> BTreeMap<u32, u32> {
-    all_pids().into_iter().filter_map(|pid| Some((network_of(&pid.to_string())?, pid))).collect()
+fn network_namespaces() -> BTreeMap<u32, u32> {
+    all_pids().into_iter().filter_map(|pid| Some((network_namespace_of(&pid.to_string())?, pid))).collect()
 }
 
 /// Whether an address belongs to the network namespace of a process.
@@ -39,7 +42,7 @@ fn has_address(pid: u32, ip: IpAddr) -> bool {
     let table = |name: &str| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     match ip {
         IpAddr::V4(ip) => is_local(&table("fib_trie"), &ip.to_string()),
-        IpAddr::V6(ip) => table("if_inet6").lines().any(|line| address_in(line) == Some(ip)),
+        IpAddr::V6(ip) => table("if_inet6").lines().any(|line| parse_if_inet6_address(line) == Some(ip)),
     }
 }
 
@@ -57,7 +60,7 @@ fn is_local(routes: &str, ip: &str) -> bool {
     })
 }
 
-fn address_in(line: &str) -> Option<Ipv6Addr> {
+fn parse_if_inet6_address(line: &str) -> Option<Ipv6Addr> {
     u128::from_str_radix(line.split_whitespace().next()?, 16).ok().map(Ipv6Addr::from)
 }
 
@@ -83,6 +86,6 @@ mod tests {
         assert!(is_local(routes, "10.0.0.2") && !is_local(routes, "10.0.0.0") && !is_local(routes, "10.0.0.3"));
         assert!(has_address(std::process::id(), "127.0.0.1".parse().unwrap()));
         let line = "fd000000000000000000000000000002 02 40 00 80     eth0";
-        assert_eq!(address_in(line), "fd00::2".parse().ok());
+        assert_eq!(parse_if_inet6_address(line), "fd00::2".parse().ok());
     }
 }

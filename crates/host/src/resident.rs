@@ -27,11 +27,11 @@ struct Mapping<'a> {
 /// memory all the same, and may be dropped again under memory pressure.
 pub fn keep_code_in_memory() -> io::Result<()> {
     let maps = fs::read_to_string("/proc/self/maps")?;
-    code_in(&maps).map(|bytes| keep(&bytes)).reduce(io::Result::and).unwrap_or(Ok(()))
+    code_mappings(&maps).map(|bytes| lock_in_memory(&bytes)).reduce(io::Result::and).unwrap_or(Ok(()))
 }
 
-fn keep(bytes: &Range<usize>) -> io::Result<()> {
-    let (start, length) = (bytes.start as *mut _, bytes.len());
+fn lock_in_memory(address_range: &Range<usize>) -> io::Result<()> {
+    let (start, length) = (address_range.start as *mut _, address_range.len());
     // SAFETY: changes neither what is in the memory nor whether it may be used.
     let locked = unsafe { mlock(start, length) };
     if locked.is_err() {
@@ -43,7 +43,7 @@ fn keep(bytes: &Range<usize>) -> io::Result<()> {
 }
 
 /// Returns where files with executable parts are mapped, from the text of `/proc/PID/maps`.
-fn code_in(maps: &str) -> impl Iterator<Item = Range<usize>> {
+fn code_mappings(maps: &str) -> impl Iterator<Item = Range<usize>> {
     let mappings = || maps.lines().filter_map(mapping);
     let code: BTreeSet<FileId> = mappings().filter(|mapping| mapping.runs).map(|mapping| mapping.file).collect();
     mappings().filter(move |mapping| code.contains(&mapping.file)).map(|mapping| mapping.bytes)
@@ -74,7 +74,7 @@ mod tests {
                     9000-a000 r--s 00000000 08:02 7 /other/disk\n\
                     a000-b000 r-xp 00000000 00:00 0 [vdso]\n\
                     nonsense\n";
-        assert_eq!(code_in(maps).collect::<Vec<_>>(), [0x1000..0x2000, 0x2000..0x5000, 0x5000..0x6000]);
+        assert_eq!(code_mappings(maps).collect::<Vec<_>>(), [0x1000..0x2000, 0x2000..0x5000, 0x5000..0x6000]);
     }
 
     #[test]

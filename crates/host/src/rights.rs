@@ -14,7 +14,7 @@ const CAPABILITIES: [u32; 2] = [CAP_SYS_NICE, CAP_SYS_RESOURCE];
 
 /// Whether this process can give up the rights for its children too. Without CAP_SETPCAP a setuid program, or any
 /// program of root, regains the capabilities from the bounding set.
-pub fn can_give_up() -> bool {
+pub fn can_drop_priority_rights() -> bool {
     Capabilities::own().has(CAP_SETPCAP) || !CAPABILITIES.into_iter().any(is_in_bounding_set)
 }
 
@@ -23,7 +23,7 @@ pub fn can_give_up() -> bool {
 ///
 /// # Errors
 /// If the kernel refuses a part; the other parts are done.
-pub fn give_up() -> io::Result<()> {
+pub fn drop_priority_rights() -> io::Result<()> {
     let limits = [libc::RLIMIT_RTPRIO, libc::RLIMIT_NICE].map(|limit| set_limit(limit, 0, 0));
     let bounding = CAPABILITIES
         .map(|capability| if is_in_bounding_set(capability) { leave_bounding_set(capability) } else { Ok(()) });
@@ -34,7 +34,7 @@ pub fn give_up() -> io::Result<()> {
 
 /// Whether a core dump of this machine goes to a program that the kernel starts outside of any group. Otherwise the
 /// crashing process writes a file itself.
-pub fn dumps_go_to_a_program() -> bool {
+pub fn is_core_dump_piped() -> bool {
     is_pipe(&fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default())
 }
 
@@ -47,7 +47,7 @@ fn is_pipe(pattern: &str) -> bool {
 ///
 /// # Errors
 /// If the hard limit is 0, and this process may not raise it.
-pub fn dump_to_no_program() -> io::Result<()> {
+pub fn disable_piped_core_dumps() -> io::Result<()> {
     let hard = limit(libc::RLIMIT_CORE)?.rlim_max;
     set_limit(libc::RLIMIT_CORE, 1, hard.max(1))
 }
@@ -121,19 +121,19 @@ mod tests {
     use super::*;
 
     /// Returns status and limits of a child that gave the rights up and then executed another program.
-    fn told_by_a_child() -> String {
+    fn status_and_limits_of_child() -> String {
         let mut child = Command::new("cat");
         // SAFETY: plain system calls between fork and exec.
-        unsafe { child.args(["/proc/self/status", "/proc/self/limits"]).pre_exec(give_up) };
+        unsafe { child.args(["/proc/self/status", "/proc/self/limits"]).pre_exec(drop_priority_rights) };
         String::from_utf8(child.output().unwrap().stdout).unwrap()
     }
 
     #[test]
     fn rights_that_were_given_up_do_not_come_back_with_exec() {
-        if !can_give_up() {
+        if !can_drop_priority_rights() {
             return sidelane_testing::skip("needs CAP_SETPCAP");
         }
-        let told = told_by_a_child();
+        let told = status_and_limits_of_child();
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             let line = told.lines().find_map(|line| line.strip_prefix(&format!("{set}:"))).unwrap();
             let bits = u64::from_str_radix(line.trim(), 16).unwrap();

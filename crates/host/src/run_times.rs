@@ -23,7 +23,7 @@ pub fn affinity(tid: u32) -> Option<CpuSet> {
 }
 
 /// Returns the CPU time of a thread so far, in nanoseconds; `None` if it has ended.
-pub fn ran_ns(pid: u32, tid: u32) -> Option<u64> {
+pub fn thread_run_time_ns(pid: u32, tid: u32) -> Option<u64> {
     let schedstat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     schedstat.split(' ').next()?.parse().ok()
 }
@@ -45,10 +45,10 @@ pub struct RunTimes {
 impl RunTimes {
     /// Returns how long threads of these processes ran on each CPU since the last call, in nanoseconds. A thread's
     /// time counts for the CPU on which it ran last. The first call for a thread returns nothing for it.
-    pub fn look(&mut self, pids: &BTreeSet<u32>) -> BTreeMap<u32, u64> {
+    pub fn run_times_since_last_call_ns(&mut self, pids: &BTreeSet<u32>) -> BTreeMap<u32, u64> {
         let (mut on_cpus, mut now) = (BTreeMap::new(), HashMap::new());
         for (pid, tid) in pids.iter().flat_map(|pid| threads(*pid).into_iter().map(|tid| (*pid, tid))) {
-            let Some(ran_ns) = ran_ns(pid, tid) else { continue };
+            let Some(ran_ns) = thread_run_time_ns(pid, tid) else { continue };
             now.insert(tid, ran_ns);
             let since_ns = self.ran_ns.get(&tid).map_or(0, |before| ran_ns.saturating_sub(*before));
             if since_ns > 0
@@ -84,7 +84,7 @@ mod tests {
                 };
                 with_this_thread_on(&[cpu], spin).unwrap();
             });
-            while !times.look(&BTreeSet::from([pid])).contains_key(&cpu) {}
+            while !times.run_times_since_last_call_ns(&BTreeSet::from([pid])).contains_key(&cpu) {}
             ends.store(true, Ordering::Relaxed);
         });
         assert!(affinity_of_all(&BTreeSet::from([pid])).contains(cpu));

@@ -9,10 +9,10 @@ use crate::shared_mapping::SharedMapping;
 
 /// Returns the files of this name that the process `pid` has open, mapped for reading: their first `bytes` bytes. Files
 /// that are shorter, or could shrink, are left out, since reading them could fail.
-pub fn find(pid: u32, name: &str, bytes: usize) -> impl Iterator<Item = SharedMapping<AtomicU8>> {
+pub fn map_sealed_files(pid: u32, name: &str, length_bytes: usize) -> impl Iterator<Item = SharedMapping<AtomicU8>> {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let named = files.map(|file| file.path()).filter(move |path| is_named(path, name));
-    named.filter_map(move |path| open(&path, bytes))
+    named.filter_map(move |path| open(&path, length_bytes))
 }
 
 fn open(path: &Path, bytes: usize) -> Option<SharedMapping<AtomicU8>> {

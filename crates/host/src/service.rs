@@ -11,9 +11,9 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::cgroup::Group;
-use crate::ports::listening_here;
-use crate::procfs::{all_pids, command_name, family, is_alive};
-use crate::published::behind;
+use crate::ports::listening_ports_here;
+use crate::procfs::{all_pids, command_name, is_alive, with_descendants};
+use crate::published::processes_behind_proxy;
 
 /// Name of the service on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +75,7 @@ pub enum StandIn {
 }
 
 impl StandIn {
-    pub(crate) fn of(pid: u32, comm: &str) -> Option<Self> {
+    pub(crate) fn detect(pid: u32, comm: &str) -> Option<Self> {
         const ACTIVATORS: [&str; 3] = ["systemd", "inetd", "xinetd"];
         /// Names of the proxies of Docker and of rootless containers.
         const PROXIES: [&str; 4] = ["docker-proxy", "rootlesskit", "rootlessport", "slirp4netns"];
@@ -89,9 +89,9 @@ impl StandIn {
 
     /// Returns the processes that accept the connections that this proxy forwards, and their port, if they can be
     /// found.
-    fn passes_on_to(&self) -> Option<(BTreeSet<u32>, u16)> {
+    fn find_forwarding_target(&self) -> Option<(BTreeSet<u32>, u16)> {
         match self {
-            Self::ContainerProxy { pid, .. } => behind(*pid),
+            Self::ContainerProxy { pid, .. } => processes_behind_proxy(*pid),
             Self::Activation { .. } => None,
         }
     }
@@ -175,45 +175,49 @@ impl Target {
     /// Finds the current processes of the service.
     pub fn find(&self) -> Result<Service, ServiceError> {
         let mut service = match self {
-            Target::Pid(pid) => Service { pids: family(&BTreeSet::from([*pid])), ..Service::default() },
-            Target::Comm(comm) => Service { pids: family(&named(comm)), ..Service::default() },
+            Target::Pid(pid) => Service { pids: with_descendants(&BTreeSet::from([*pid])), ..Service::default() },
+            Target::Comm(comm) => Service { pids: with_descendants(&processes_named(comm)), ..Service::default() },
             Target::Port(port) => self.at_port(*port)?,
             Target::Cgroup(path) => in_group(path),
         };
         service.pids.retain(|pid| is_alive(*pid));
         if service.pids.is_empty() {
-            return Err(ServiceError::NotFound { target: self.clone(), hint: self.hint() });
+            return Err(ServiceError::NotFound { target: self.clone(), hint: self.not_found_advice() });
         }
         Ok(service)
     }
 
     /// Whether processes that do not descend from the service's may belong to it later: another one of the same name,
     /// or one that listens beside it during a restart.
-    pub fn may_grow(&self) -> bool {
+    pub fn can_gain_processes(&self) -> bool {
         matches!(self, Target::Port(_) | Target::Comm(_))
     }
 
     /// Finds the processes that accept connections at the port, as far as the holders of its sockets tell.
     fn at_port(&self, port: u16) -> Result<Service, ServiceError> {
-        let holders =
-            listening(port).into_iter().map(|pid| (pid, StandIn::of(pid, &command_name(pid).unwrap_or_default())));
+        let holders = processes_listening_on(port)
+            .into_iter()
+            .map(|pid| (pid, StandIn::detect(pid, &command_name(pid).unwrap_or_default())));
         let (stands, rest): (Vec<_>, Vec<_>) = holders.partition(|(_, stand)| stand.is_some());
         // A service manager keeps the socket of a service that it has activated.
         match stands.into_iter().find_map(|(_, stand)| stand).filter(|_| rest.is_empty()) {
-            Some(stand) => match stand.passes_on_to() {
-                Some((pids, port)) => {
-                    Ok(Service { pids: family(&pids), port: Some(port), behind: Some(stand), ..Service::default() })
-                }
+            Some(stand) => match stand.find_forwarding_target() {
+                Some((pids, port)) => Ok(Service {
+                    pids: with_descendants(&pids),
+                    port: Some(port),
+                    behind: Some(stand),
+                    ..Service::default()
+                }),
                 None => Err(ServiceError::StandIn { target: self.clone(), stand }),
             },
             None => {
-                let pids = family(&rest.into_iter().map(|(pid, _)| pid).collect());
+                let pids = with_descendants(&rest.into_iter().map(|(pid, _)| pid).collect());
                 Ok(Service { pids, port: Some(port), ..Service::default() })
             }
         }
     }
 
-    fn hint(&self) -> String {
+    fn not_found_advice(&self) -> String {
         match self {
             Target::Pid(pid) => format!("no process {pid} runs; list processes with `ps -e`"),
             Target::Port(port) => format!(
@@ -229,7 +233,7 @@ impl Target {
     }
 }
 
-fn named(name: &str) -> BTreeSet<u32> {
+fn processes_named(name: &str) -> BTreeSet<u32> {
     // The kernel keeps only 15 bytes of a name.
     let kept = String::from_utf8_lossy(&name.as_bytes()[..name.len().min(15)]);
     all_pids()
@@ -239,14 +243,14 @@ fn named(name: &str) -> BTreeSet<u32> {
 }
 
 /// Returns the processes that hold a socket listening on `port`.
-fn listening(port: u16) -> BTreeSet<u32> {
-    let sockets = listening_here().into_iter().filter(|(_, listening)| *listening == port);
-    holders(&sockets.map(|(inode, _)| inode).collect())
+fn processes_listening_on(port: u16) -> BTreeSet<u32> {
+    let sockets = listening_ports_here().into_iter().filter(|(_, listening)| *listening == port);
+    processes_holding_sockets(&sockets.map(|(inode, _)| inode).collect())
 }
 
 /// Returns the processes that hold one of these sockets, given by inode.
-pub fn holders(sockets: &BTreeSet<String>) -> BTreeSet<u32> {
-    let links: BTreeSet<String> = sockets.iter().map(|inode| format!("socket:[{inode}]")).collect();
+pub fn processes_holding_sockets(socket_inodes: &BTreeSet<String>) -> BTreeSet<u32> {
+    let links: BTreeSet<String> = socket_inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
     all_pids().into_iter().filter(|pid| !links.is_empty() && holds_any(*pid, &links)).collect()
 }
 
@@ -257,7 +261,7 @@ fn holds_any(pid: u32, links: &BTreeSet<String>) -> bool {
 }
 
 fn in_group(path: &str) -> Service {
-    let group = Group::find(path);
+    let group = Group::find_with_processes(path);
     let pids = group.iter().flat_map(Group::processes).collect();
     Service { pids, group, ..Service::default() }
 }
@@ -290,7 +294,7 @@ mod tests {
     #[test]
     fn stand_in_listener_error_says_what_to_do() {
         let of = |comm| {
-            let stand = StandIn::of(7, comm)?;
+            let stand = StandIn::detect(7, comm)?;
             Some(ServiceError::StandIn { target: Target::Port(80), stand }.to_string())
         };
         assert_eq!(of("redis-server"), None);

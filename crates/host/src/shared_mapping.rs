@@ -25,14 +25,14 @@ pub struct SharedMapping<T> {
 impl<T: Shared> SharedMapping<T> {
     /// Maps the first `len` items of `file`.
     pub fn new(file: impl AsFd, len: usize) -> io::Result<Self> {
-        Self::of(MmapOptions::new().len(len * size_of::<T>()).map_raw(file.as_fd().as_raw_fd())?, len)
+        Self::from_mmap(MmapOptions::new().len(len * size_of::<T>()).map_raw(file.as_fd().as_raw_fd())?, len)
     }
 
     /// Maps `len` items of `file` from byte `offset` on. A store to them is a SIGSEGV.
     pub fn read_only(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         let mut options = MmapOptions::new();
         options.offset(offset).len(len * size_of::<T>());
-        Self::of(options.map_raw_read_only(file.as_fd().as_raw_fd())?, len)
+        Self::from_mmap(options.map_raw_read_only(file.as_fd().as_raw_fd())?, len)
     }
 
     /// Creates memory for `len` items, all bytes 0, which forks share. Other processes can map the returned file.
@@ -42,7 +42,7 @@ impl<T: Shared> SharedMapping<T> {
         Ok((Self::new(&file, len)?, file))
     }
 
-    fn of(memory: MmapRaw, len: usize) -> io::Result<Self> {
+    fn from_mmap(memory: MmapRaw, len: usize) -> io::Result<Self> {
         if len == 0 || !memory.as_ptr().cast::<T>().is_aligned() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "nothing to map, or at no multiple of its size"));
         }
@@ -53,7 +53,7 @@ impl<T: Shared> SharedMapping<T> {
     ///
     /// # Panics
     /// If they are outside the mapping or not aligned. The format must exclude both.
-    pub fn part<U: Shared>(&self, offset: usize, len: usize) -> &[U] {
+    pub fn items_at<U: Shared>(&self, offset: usize, len: usize) -> &[U] {
         let bytes = len * size_of::<U>();
         assert!(offset + bytes <= self.memory.len(), "inside the mapping");
         // SAFETY: inside the mapping (just checked), which lives as long as self; all accesses are atomic.
@@ -87,7 +87,7 @@ mod tests {
         let page = SharedMapping::<AtomicU64>::read_only(&file, 4096, 512).unwrap();
         all[512].store(7, Ordering::Relaxed);
         assert_eq!((all.len(), page.len(), page[0].load(Ordering::Relaxed)), (1024, 512, 7));
-        assert_eq!(all.part::<AtomicU64>(4096, 1)[0].load(Ordering::Relaxed), 7);
+        assert_eq!(all.items_at::<AtomicU64>(4096, 1)[0].load(Ordering::Relaxed), 7);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub enum StopRequest {
 }
 
 impl StopRequest {
-    fn of(caught: CaughtSignal) -> Option<Self> {
+    fn from_caught_signal(caught: CaughtSignal) -> Option<Self> {
         match caught {
             _ if caught.asks_to_end() => Some(Self::End),
             _ if caught.asks_to_stop() => Some(Self::Stop),
@@ -32,7 +32,7 @@ impl StopRequest {
     }
 
     /// Stops this process if that is requested. Returns false if the process is to end.
-    fn carry_out(request: Option<Self>) -> bool {
+    fn apply_request(request: Option<Self>) -> bool {
         if request == Some(Self::Stop) {
             stop_this_process();
         }
@@ -50,7 +50,7 @@ pub enum Shutdown {
 
 impl Shutdown {
     /// Returns a stop condition that listens for POSIX signals. Must be called before any thread is started.
-    pub fn signal() -> Result<Self> {
+    pub fn on_posix_signals() -> Result<Self> {
         PosixSignals::listen().map(Self::Signal).context("cannot receive POSIX signals")
     }
 
@@ -60,7 +60,7 @@ impl Shutdown {
         match self {
             Self::Signal(signals) => {
                 let caught = signals.wait_for_event(event_fd, time).context("cannot wait for POSIX signals")?;
-                Ok(StopRequest::carry_out(caught.and_then(StopRequest::of)))
+                Ok(StopRequest::apply_request(caught.and_then(StopRequest::from_caught_signal)))
             }
             Self::Flag(ends) => {
                 if !ends.load(Ordering::Acquire) {
@@ -73,8 +73,8 @@ impl Shutdown {
     }
 
     /// Waits until `is_so` returns true, with a check every 500 ms. Returns false on a request to end.
-    pub fn wait_until(&self, mut is_so: impl FnMut() -> bool) -> Result<bool> {
-        while !is_so() {
+    pub fn wait_until(&self, mut is_met: impl FnMut() -> bool) -> Result<bool> {
+        while !is_met() {
             if !self.wait(LOOK_EVERY)? {
                 return Ok(false);
             }
@@ -84,15 +84,15 @@ impl Shutdown {
 
     /// Waits for at most this time. Returns false on a request to end. A stop (Ctrl-Z) is over when this returns.
     pub fn wait(&self, time: Duration) -> Result<bool> {
-        Ok(StopRequest::carry_out(self.wait_for_stop(time)?))
+        Ok(StopRequest::apply_request(self.wait_for_request(time)?))
     }
 
     /// Waits for at most this time and returns the request, for an owner that has more to stop than this process.
-    pub fn wait_for_stop(&self, time: Duration) -> Result<Option<StopRequest>> {
+    pub fn wait_for_request(&self, time: Duration) -> Result<Option<StopRequest>> {
         match self {
             Self::Signal(signals) => {
                 let caught = signals.wait(time).context("cannot wait for POSIX signals")?;
-                Ok(caught.and_then(StopRequest::of))
+                Ok(caught.and_then(StopRequest::from_caught_signal))
             }
             Self::Flag(ends) => {
                 if !ends.load(Ordering::Acquire) {

@@ -23,7 +23,7 @@ const INODE_AT: usize = HEADER_LEN + 68;
 const BUFFER_LEN: usize = 32 << 10;
 
 /// Returns inode and own address of each TCP socket that listens in this network namespace.
-pub fn listening() -> io::Result<Vec<(u32, SocketAddr)>> {
+pub fn listening_tcp_sockets() -> io::Result<Vec<(u32, SocketAddr)>> {
     let socket = open()?;
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -68,11 +68,11 @@ fn receive(socket: &OwnedFd, found: &mut Vec<(u32, SocketAddr)>) -> io::Result<b
     // SAFETY: the buffer is there for the length that is given.
     let len = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
     let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-    messages(&buffer[..len], found)
+    parse_messages(&buffer[..len], found)
 }
 
 /// Parses the sockets in an answer into `found`. Returns whether more answers follow.
-fn messages(mut answer: &[u8], found: &mut Vec<(u32, SocketAddr)>) -> io::Result<bool> {
+fn parse_messages(mut answer: &[u8], sockets: &mut Vec<(u32, SocketAddr)>) -> io::Result<bool> {
     const ALIGNMENT: usize = 4;
     while answer.len() >= HEADER_LEN {
         let len = word(answer, 0) as usize;
@@ -83,7 +83,7 @@ fn messages(mut answer: &[u8], found: &mut Vec<(u32, SocketAddr)>) -> io::Result
             }
             _ if len >= INODE_AT + 4 && len <= answer.len() => {
                 let port = u16::from_be_bytes([answer[PORT_AT], answer[PORT_AT + 1]]);
-                found.push((word(answer, INODE_AT), SocketAddr::new(ip(answer), port)));
+                sockets.push((word(answer, INODE_AT), SocketAddr::new(ip(answer), port)));
             }
             _ => {}
         }
@@ -104,8 +104,8 @@ fn ip(answer: &[u8]) -> IpAddr {
 }
 
 /// Returns four bytes at `at` as a number; 0 if there are fewer.
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
+fn word(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..offset + 4).map_or(0, |word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
     fn listening_sockets_are_found_and_connected_ones_are_not() {
         let listeners = ["127.0.0.1:0", "[::1]:0"].map(|address| TcpListener::bind(address).ok());
         let mut own = listeners.iter().flatten().map(|listener| listener.local_addr().unwrap());
-        let found = match listening() {
+        let found = match listening_tcp_sockets() {
             Ok(found) => found,
             Err(why) => {
                 return sidelane_testing::skip(format!("the kernel tells nothing of sockets (INET_DIAG): {why}"));
@@ -127,7 +127,7 @@ mod tests {
         assert!(own.clone().count() > 0 && own.clone().all(|address| found.iter().any(|(_, known)| *known == address)));
         let client = TcpStream::connect(own.next().unwrap()).unwrap();
         let address = client.local_addr().unwrap();
-        assert!(!listening().unwrap().iter().any(|(_, known)| *known == address));
+        assert!(!listening_tcp_sockets().unwrap().iter().any(|(_, known)| *known == address));
     }
 
     #[test]
@@ -135,20 +135,20 @@ mod tests {
         let mut found = Vec::new();
         for len in 0..64 {
             let answer = vec![0; len];
-            assert!(messages(&answer, &mut found).unwrap());
+            assert!(parse_messages(&answer, &mut found).unwrap());
         }
         assert_eq!(found, []);
         let mut refused = vec![0; HEADER_LEN + 4];
         refused[4..6].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());
         refused[HEADER_LEN..].copy_from_slice(&(-libc::EPERM).to_ne_bytes());
-        assert_eq!(messages(&refused, &mut found).unwrap_err().raw_os_error(), Some(libc::EPERM));
+        assert_eq!(parse_messages(&refused, &mut found).unwrap_err().raw_os_error(), Some(libc::EPERM));
     }
 
     #[test]
     fn fuzzed_answers_are_read_to_their_end() {
         sidelane_testing::fuzz("netlink", |bytes| {
             let mut found = Vec::new();
-            let _ = messages(bytes, &mut found);
+            let _ = parse_messages(bytes, &mut found);
             assert!(found.len() * INODE_AT <= bytes.len());
         });
     }

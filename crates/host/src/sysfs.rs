@@ -74,7 +74,7 @@ impl<'a> Sysfs<'a> {
     }
 
     /// Returns the union of the CPU lists that exist.
-    pub fn lists(&self, paths: &[&str]) -> Result<CpuSet, ReadError> {
+    pub fn read_cpu_lists(&self, paths: &[&str]) -> Result<CpuSet, ReadError> {
         let mut all = CpuSet::default();
         for path in paths {
             all.extend(self.list(path)?.unwrap_or_default().iter());

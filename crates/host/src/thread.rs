@@ -26,14 +26,14 @@ pub struct Thread {
 
 impl Thread {
     /// Returns the thread that has this number now.
-    pub fn of(tid: u32) -> Option<Self> {
-        let started = procfs::started(tid)?;
+    pub fn with_tid(tid: u32) -> Option<Self> {
+        let started = procfs::start_time_ticks(tid)?;
         Some(Self { tid, started })
     }
 
     /// Returns all threads of a process.
     pub fn all_of(pid: u32) -> impl Iterator<Item = Self> {
-        procfs::threads(pid).into_iter().filter_map(Self::of)
+        procfs::threads(pid).into_iter().filter_map(Self::with_tid)
     }
 
     /// Returns the time since the thread started, in nanoseconds, to the clock tick (10 ms).
@@ -43,8 +43,8 @@ impl Thread {
     }
 
     /// Whether the thread has not ended, and its number is still its own.
-    pub fn is_there(&self) -> bool {
-        procfs::started_and_lives(self.tid) == Some(self.started)
+    pub fn is_alive(&self) -> bool {
+        procfs::start_time_ticks_if_alive(self.tid) == Some(self.started)
     }
 }
 
@@ -58,14 +58,14 @@ pub struct HeldThread {
 
 impl HeldThread {
     /// Opens the thread's file; `None` if the thread has ended, or no more files can be opened.
-    pub fn of(thread: &Thread) -> Option<Self> {
+    pub fn open_for_thread(thread: &Thread) -> Option<Self> {
         let name = File::open(format!("/proc/{}/comm", thread.tid)).ok()?;
         // The check after the open proves that the file belongs to this thread, not to a later one with its number.
-        thread.is_there().then_some(Self { name })
+        thread.is_alive().then_some(Self { name })
     }
 
-    /// Whether the thread has not ended. It takes one system call, a quarter of the time of [`Thread::is_there`].
-    pub fn is_there(&self) -> bool {
+    /// Whether the thread has not ended. It takes one system call, a quarter of the time of [`Thread::is_alive`].
+    pub fn is_alive(&self) -> bool {
         self.name.read_at(&mut [0], 0).is_ok_and(|length| length > 0)
     }
 }
@@ -87,7 +87,7 @@ pub fn change_all(
             break;
         }
         for thread in new {
-            let changed = change(&thread).or_else(|error| if thread.is_there() { Err(error) } else { Ok(()) });
+            let changed = change(&thread).or_else(|error| if thread.is_alive() { Err(error) } else { Ok(()) });
             outcome = outcome.and(changed);
             done.insert(thread);
         }
@@ -103,15 +103,15 @@ mod tests {
 
     #[test]
     fn reused_thread_number_is_not_the_same_thread() {
-        let this = Thread::of(std::process::id()).unwrap();
-        assert!(this.is_there());
-        assert!(!Thread { started: this.started + 1, ..this }.is_there());
-        assert!(Thread::of(u32::MAX).is_none());
+        let this = Thread::with_tid(std::process::id()).unwrap();
+        assert!(this.is_alive());
+        assert!(!Thread { started: this.started + 1, ..this }.is_alive());
+        assert!(Thread::with_tid(u32::MAX).is_none());
     }
 
     #[test]
     fn failed_change_of_one_thread_does_not_stop_the_others() {
-        let this = Thread::of(std::process::id()).unwrap();
+        let this = Thread::with_tid(std::process::id()).unwrap();
         // A thread with another start time stands for one that has ended.
         let (one, ended) = (this, Thread { started: this.started + 1, ..this });
         let refusal = |of: Thread| {
@@ -138,19 +138,19 @@ mod tests {
             tell.send(unsafe { libc::gettid() } as u32).unwrap();
             let _ = ended.recv();
         });
-        let thread = Thread::of(told.recv().unwrap()).unwrap();
-        assert!(HeldThread::of(&Thread { started: thread.started + 1, ..thread }).is_none());
-        let held = HeldThread::of(&thread).unwrap();
-        assert!(held.is_there() && held.is_there());
+        let thread = Thread::with_tid(told.recv().unwrap()).unwrap();
+        assert!(HeldThread::open_for_thread(&Thread { started: thread.started + 1, ..thread }).is_none());
+        let held = HeldThread::open_for_thread(&thread).unwrap();
+        assert!(held.is_alive() && held.is_alive());
         drop(end);
         running.join().unwrap();
         // The kernel removes a thread shortly after the join returns.
         let deadline = Instant::now() + Duration::from_secs(60);
-        while held.is_there() && Instant::now() < deadline {
+        while held.is_alive() && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        assert!(!held.is_there());
-        assert!(HeldThread::of(&thread).is_none());
+        assert!(!held.is_alive());
+        assert!(HeldThread::open_for_thread(&thread).is_none());
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub fn cycles() -> u64 {
 
 /// Returns the increment of the counter, in cycles. A processor that multiplies a slower clock skips the values in
 /// between.
-pub fn step() -> u64 {
+pub fn cycle_increment() -> u64 {
     const READS: usize = 1000;
     let first = ordered_cycles();
     (0..READS).map(|_| ordered_cycles() - first).fold(0, greatest_common_divisor)
@@ -57,7 +57,7 @@ fn greatest_common_divisor(one: u64, other: u64) -> u64 {
 
 /// Reads the counter and the system's clock at one moment. An interruption between the two reads separates them, so
 /// the closest of several tries is used.
-fn both() -> (u64, u64) {
+fn read_cycles_and_monotonic_ns() -> (u64, u64) {
     const TRIES: usize = 8;
     let look = || {
         let (before, now_ns, after) = (cycles(), crate::clock::now_ns(), cycles());
@@ -81,27 +81,27 @@ pub struct Clock {
 impl Clock {
     /// Compares the counter with the system's clock, for 20 ms.
     pub fn calibrate() -> Self {
-        let (began, (zero_cycles, zero_ns)) = (Instant::now(), both());
+        let (began, (zero_cycles, zero_ns)) = (Instant::now(), read_cycles_and_monotonic_ns());
         while began.elapsed() < CALIBRATION {
             std::hint::spin_loop();
         }
-        let (end_cycles, end_ns) = both();
+        let (end_cycles, end_ns) = read_cycles_and_monotonic_ns();
         let (spent, passed_ns) = (end_cycles - zero_cycles, end_ns - zero_ns);
         Self { cycles_per_ns: spent as f64 / passed_ns as f64, zero_cycles, zero_ns }
     }
 
     /// Converts a number of cycles to nanoseconds.
-    pub fn ns(&self, cycles: u64) -> f64 {
+    pub fn cycles_to_ns(&self, cycles: u64) -> f64 {
         cycles as f64 / self.cycles_per_ns
     }
 
     /// Converts nanoseconds to a number of cycles.
-    pub fn cycles(&self, ns: u64) -> u64 {
+    pub fn ns_to_cycles(&self, ns: u64) -> u64 {
         (ns as f64 * self.cycles_per_ns) as u64
     }
 
     /// Converts a reading of the counter to a time on `CLOCK_MONOTONIC`, in nanoseconds.
-    pub fn at_ns(&self, cycles: u64) -> u64 {
+    pub fn cycles_to_monotonic_ns(&self, cycles: u64) -> u64 {
         let since = cycles.wrapping_sub(self.zero_cycles) as i64 as f64 / self.cycles_per_ns;
         self.zero_ns.saturating_add_signed(since as i64)
     }
@@ -115,19 +115,19 @@ mod tests {
     fn the_step_is_what_all_readings_have_in_common() {
         let divisor = |(one, other)| greatest_common_divisor(one, other);
         assert_eq!([(78, 52), (0, 26), (26, 0), (35, 12)].map(divisor), [26, 26, 26, 1]);
-        assert!(step() > 0);
+        assert!(cycle_increment() > 0);
     }
 
     #[test]
     fn moments_are_found_again_on_the_systems_clock() {
         let clock = Clock::calibrate();
         let before = crate::clock::now_ns();
-        let at_ns = clock.at_ns(cycles());
+        let at_ns = clock.cycles_to_monotonic_ns(cycles());
         let after = crate::clock::now_ns();
         // The rate is exact to some parts in ten thousand, and the reading is at most some ms after the zero point.
         let slack_ns = 10_000 + (after - clock.zero_ns) / 1_000;
         assert!(before - slack_ns <= at_ns && at_ns <= after + slack_ns, "{before} {at_ns} {after}");
-        let there_and_back = clock.ns(clock.cycles(1_000_000));
+        let there_and_back = clock.cycles_to_ns(clock.ns_to_cycles(1_000_000));
         assert!((there_and_back - 1e6).abs() < 10.0, "{there_and_back}");
     }
 }

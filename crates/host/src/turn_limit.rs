@@ -43,7 +43,7 @@ impl TurnLimit {
         let (tell, told) = channel();
         let body = {
             let is_over = Arc::clone(&is_over);
-            move || watch(watched, priority, &is_over, |ready| drop(tell.send(ready)))
+            move || demote_at_signals(watched, priority, &is_over, |ready| drop(tell.send(ready)))
         };
         thread::Builder::new().name("sidelane-turns".into()).spawn(body)?;
         let watcher = told.recv().map_err(io::Error::other)??;
@@ -88,7 +88,12 @@ fn timer_for(watcher: libc::pid_t) -> io::Result<libc::timer_t> {
 }
 
 /// Moves the thread `watched` to the ordinary class at each signal, for as long as the process lives.
-fn watch(watched: u32, priority: i32, is_over: &AtomicBool, tell: impl FnOnce(io::Result<libc::pid_t>)) {
+fn demote_at_signals(
+    watched_tid: u32,
+    priority: i32,
+    is_over: &AtomicBool,
+    report_ready: impl FnOnce(io::Result<libc::pid_t>),
+) {
     // SAFETY: the set is initialised before it is used, and blocked in this thread alone.
     let (set, blocked) = unsafe {
         let mut set = zeroed();
@@ -100,7 +105,7 @@ fn watch(watched: u32, priority: i32, is_over: &AtomicBool, tell: impl FnOnce(io
         if blocked == 0 { make_this_thread_fifo(priority + 1) } else { Err(io::Error::from_raw_os_error(blocked)) };
     let fails = ready.is_err();
     // SAFETY: plain system call.
-    tell(ready.map(|()| unsafe { libc::gettid() }));
+    report_ready(ready.map(|()| unsafe { libc::gettid() }));
     if fails {
         return;
     }
@@ -111,7 +116,7 @@ fn watch(watched: u32, priority: i32, is_over: &AtomicBool, tell: impl FnOnce(io
             // again. The flag is set again after the change, for a thread whose turn began in between: that thread
             // becomes real-time again one turn later.
             is_over.store(true, Ordering::Release);
-            let _ = ThreadClass::ORDINARY.give(watched);
+            let _ = ThreadClass::ORDINARY.apply_to_thread(watched_tid);
             is_over.store(true, Ordering::Release);
         }
     }
@@ -129,7 +134,7 @@ mod tests {
 
     fn is_real_time() -> bool {
         // SAFETY: plain system call.
-        ThreadClass::of(unsafe { libc::gettid() } as u32).is_some_and(|class| class.is_realtime())
+        ThreadClass::of_thread(unsafe { libc::gettid() } as u32).is_some_and(|class| class.is_realtime())
     }
 
     /// Runs a test on a real-time thread, and skips it without the right to one.

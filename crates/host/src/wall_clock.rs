@@ -4,14 +4,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Returns the time of day as `14:02:11`, in the time zone of this process.
 pub fn local_time() -> String {
-    let time = broken_down(SystemTime::now(), libc::localtime_r);
+    let time = to_calendar_time(SystemTime::now(), libc::localtime_r);
     format!("{:02}:{:02}:{:02}", time.tm_hour, time.tm_min, time.tm_sec)
 }
 
 /// Returns a time as `2026-03-01T14:02:11.123456Z`, in UTC.
-pub fn utc(at: SystemTime) -> String {
-    let time = broken_down(at, libc::gmtime_r);
-    let micros = since_epoch(at).subsec_micros();
+pub fn format_utc(system_time: SystemTime) -> String {
+    let time = to_calendar_time(system_time, libc::gmtime_r);
+    let micros = since_epoch(system_time).subsec_micros();
     let (year, month) = (time.tm_year + 1900, time.tm_mon + 1);
     format!(
         "{year:04}-{month:02}-{:02}T{:02}:{:02}:{:02}.{micros:06}Z",
@@ -19,18 +19,18 @@ pub fn utc(at: SystemTime) -> String {
     )
 }
 
-fn since_epoch(at: SystemTime) -> Duration {
-    at.duration_since(UNIX_EPOCH).unwrap_or_default()
+fn since_epoch(system_time: SystemTime) -> Duration {
+    system_time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 type BreakDown = unsafe extern "C" fn(*const libc::time_t, *mut libc::tm) -> *mut libc::tm;
 
-fn broken_down(at: SystemTime, by: BreakDown) -> libc::tm {
-    let seconds = since_epoch(at).as_secs() as libc::time_t;
+fn to_calendar_time(system_time: SystemTime, convert: BreakDown) -> libc::tm {
+    let seconds = since_epoch(system_time).as_secs() as libc::time_t;
     // SAFETY: tm is plain data, and both pointers are valid for the call.
     unsafe {
         let mut time = std::mem::zeroed();
-        by(&seconds, &mut time);
+        convert(&seconds, &mut time);
         time
     }
 }
@@ -42,8 +42,8 @@ mod tests {
     #[test]
     fn a_moment_has_its_date_and_its_microseconds() {
         let at = UNIX_EPOCH + Duration::from_micros(1_772_373_731_000_042);
-        assert_eq!(utc(at), "2026-03-01T14:02:11.000042Z");
-        assert_eq!(utc(UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(format_utc(at), "2026-03-01T14:02:11.000042Z");
+        assert_eq!(format_utc(UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use sidelane_report::{ResultFile, Row, Unit};
 use super::settings::Settings;
 use super::work::LostWork;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::{Note, written};
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_requests::Times;
 
 /// Measured figures of a mapper, up to now.
@@ -54,7 +54,7 @@ pub struct Figures {
 
 impl Figures {
     /// Adds the service time of an answered request.
-    pub fn served(&mut self, server_ns: u64) {
+    pub fn record_service_time(&mut self, server_ns: u64) {
         self.server.add(server_ns);
     }
 
@@ -64,7 +64,7 @@ impl Figures {
     }
 
     /// Returns the CPU time of the mapper in percent of one CPU; `None` before any time has passed.
-    pub fn own_percent(&self) -> Option<f64> {
+    pub fn own_cpu_percent(&self) -> Option<f64> {
         (self.wall_ns > 0).then(|| 100.0 * self.own_cpu_ns as f64 / self.wall_ns as f64)
     }
 }
@@ -86,7 +86,7 @@ pub struct Summary {
 
 impl Summary {
     /// Creates the summary of a mapper that was stopped before it began.
-    pub fn of_nothing(settings: Settings) -> Self {
+    pub fn for_unstarted_mapper(settings: Settings) -> Self {
         let (figures, notes) = Default::default();
         Self { settings, source: "not seen".to_owned(), figures, energy_of: "not measured".to_owned(), notes }
     }
@@ -110,18 +110,18 @@ impl Summary {
         for (percentile, name) in PERCENTILES {
             row.put(&format!("server_{name}_ns"), figures.server.percentile_ns(percentile).map(|ns| ns as f64));
         }
-        row.put("own_cpu_percent", figures.own_percent());
+        row.put("own_cpu_percent", figures.own_cpu_percent());
         row.put("energy_joules", figures.energy_joules);
-        for (key, count, _) in self.troubles() {
+        for (key, count, _) in self.problem_counts() {
             row.put(key, count as f64);
         }
         result.rows.push(row);
-        result.notes = written(&self.notes);
+        result.notes = notes_as_text(&self.notes);
         result
     }
 
     /// Returns the counts of problems that are not zero, each with its JSON key and an explanation.
-    fn troubles(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
+    fn problem_counts(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
         let Figures { lost, missed, refused, rebound, strangers, unseated, others, interleaved, .. } = &self.figures;
         [
             (
@@ -159,8 +159,8 @@ impl Summary {
         .filter(|(_, count, _)| *count > 0)
     }
 
-    fn threshold(&self) -> String {
-        let threshold = threshold_words(self.figures.threshold_ns);
+    fn describe_threshold(&self) -> String {
+        let threshold = format_threshold(self.figures.threshold_ns);
         match self.settings.config.threshold {
             Threshold::Given(_) => threshold,
             Threshold::Learnt(_) => format!("{threshold} (learnt)"),
@@ -169,7 +169,7 @@ impl Summary {
 }
 
 /// Formats the threshold, the time for which a request stays on its core.
-pub fn threshold_words(threshold_ns: u64) -> String {
+pub fn format_threshold(threshold_ns: u64) -> String {
     match threshold_ns {
         0 => "0: requests move as they start".to_owned(),
         _ => Unit::Ns.human(threshold_ns as f64),
@@ -190,7 +190,7 @@ impl fmt::Display for Summary {
             figures.wall_ns as f64 / 1e9
         )?;
         if settings.config.mapping == Mapping::HurryUp {
-            writeln!(f, "  {:<12}{}", "threshold", self.threshold())?;
+            writeln!(f, "  {:<12}{}", "threshold", self.describe_threshold())?;
         }
         if figures.preplaced > 0 {
             writeln!(
@@ -212,13 +212,13 @@ impl fmt::Display for Summary {
             ""
         };
         writeln!(f, "  {:<12}{} on {}{more}", "threads", figures.threads, settings.sizes)?;
-        if let Some(percent) = figures.own_percent() {
+        if let Some(percent) = figures.own_cpu_percent() {
             writeln!(f, "  {:<12}{percent:.2} % of a CPU", "own cost")?;
         }
         if let Some(joules) = figures.energy_joules {
             writeln!(f, "  {:<12}{} ({})", "energy", Unit::Joules.human(joules), self.energy_of)?;
         }
-        self.troubles().try_for_each(|(_, count, words)| writeln!(f, "  {:<12}{count} {words}", "trouble"))?;
+        self.problem_counts().try_for_each(|(_, count, words)| writeln!(f, "  {:<12}{count} {words}", "trouble"))?;
         self.notes.iter().try_for_each(|note| writeln!(f, "  {:<12}{note}", "note"))
     }
 }

@@ -25,14 +25,17 @@ impl Finder {
     ///
     /// # Errors
     /// Fails if the thread cannot be started.
-    pub fn start(known: &BTreeSet<u32>, mut find: impl FnMut() -> Option<Service> + Send + 'static) -> Result<Self> {
-        let mut known = known.clone();
+    pub fn start(
+        known_pids: &BTreeSet<u32>,
+        mut find_service: impl FnMut() -> Option<Service> + Send + 'static,
+    ) -> Result<Self> {
+        let mut known = known_pids.clone();
         Background::start("sidelane-finder", move |until, told| {
             let mut looks = 0_u32;
             while until.wait(LOOK_EVERY)? {
                 looks = looks.wrapping_add(1);
                 let is_time = looks.is_multiple_of(LOOKS_A_SEARCH) || !known.iter().any(|pid| is_alive(*pid));
-                let Some(service) = is_time.then(&mut find).flatten() else { continue };
+                let Some(service) = is_time.then(&mut find_service).flatten() else { continue };
                 known.clone_from(&service.pids);
                 // Ignore an error: the receiver is gone when the mapper has ended.
                 let _ = told.send(service);
@@ -43,7 +46,7 @@ impl Finder {
     }
 
     /// Returns the newest result since the last call; `None` if there is none.
-    pub fn found(&self) -> Option<Service> {
+    pub fn take_newest(&self) -> Option<Service> {
         self.0.events().last()
     }
 }
@@ -68,13 +71,13 @@ mod tests {
         }
         let find = move || {
             // SAFETY: plain system call.
-            let class = ThreadClass::of(unsafe { libc::gettid() } as u32);
+            let class = ThreadClass::of_thread(unsafe { libc::gettid() } as u32);
             tell.send(class.map(|class| class.policy)).unwrap();
             Some(Service::of_process(std::process::id()))
         };
         let finder = Finder::start(&BTreeSet::from([NO_THREAD]), find).unwrap();
         assert_eq!(told.recv().unwrap(), Some(libc::SCHED_OTHER));
-        let found = std::iter::repeat_with(|| finder.found()).flatten().next();
+        let found = std::iter::repeat_with(|| finder.take_newest()).flatten().next();
         assert_eq!(found, Some(Service::of_process(std::process::id())));
     }
 }

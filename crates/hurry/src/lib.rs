@@ -48,7 +48,7 @@ mod session;
 mod settings;
 mod work;
 
-pub use figures::{Figures, Summary, threshold_words};
+pub use figures::{Figures, Summary, format_threshold};
 pub use running::RunningHurry;
 pub use session::run;
-pub use settings::{HurryError, Settings, Sizes, SourceOption, tuned};
+pub use settings::{CoreSizes, HurryError, Settings, SourceOption, policy_config};

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use sidelane_policy::hurryup::{HurryAction, HurryReason};
 
 use super::pool::NotMoved;
-use sidelane_diagnostics::audit::{Audit, Line, decision};
+use sidelane_diagnostics::audit::{Audit, Line, decision_fields};
 
 /// Audit log of the mapper.
 pub type ThreadAudit = Audit<ThreadDecision>;
@@ -29,7 +29,7 @@ impl Line for ThreadDecision {
             HurryAction::Hurry { .. } => ("bind_to_big", None),
             HurryAction::Restore { .. } => ("restore", None),
         };
-        let mut fields = decision(("thread", self.thread), action, self.why, self.seen.values());
+        let mut fields = decision_fields(("thread", self.thread), action, self.why, self.seen.json_fields());
         fields.extend(cpu.map(|cpu| ("cpu".to_owned(), json!(cpu))));
         fields
     }
@@ -47,9 +47,9 @@ pub struct ThreadState {
 }
 
 impl ThreadState {
-    fn values(&self) -> Map<String, Value> {
+    fn json_fields(&self) -> Map<String, Value> {
         let since = self.since_ns.map(|since_ns| ("since_ns", json!(since_ns)));
-        let failed = self.failed.map(|failed| ("failed", json!(failed.word())));
+        let failed = self.failed.map(|failed| ("failed", json!(failed.as_str())));
         let all = since.into_iter().chain([("threshold_ns", json!(self.threshold_ns))]).chain(failed);
         all.map(|(key, value)| (key.to_owned(), value)).collect()
     }

@@ -45,7 +45,7 @@ impl WakeConditions {
 
 /// State that determines the interval of polls.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct PollPacer {
     looks: ScanTimes,
     least_ns: u64,
     /// Time at which the CPU budget of all past polls is used up, at `least_ns` per poll.
@@ -59,18 +59,18 @@ pub struct Pace {
 
 /// Time of the next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Next {
+pub struct NextPoll {
     /// Latest time of the next poll, in nanoseconds.
     pub at_ns: u64,
     /// Whether a wakeup by a kernel program starts a poll earlier.
     pub or_event: bool,
 }
 
-impl Pace {
+impl PollPacer {
     /// Creates the state with a default interval, as the cost of a poll is not yet known.
-    pub fn new(looks: ScanTimes) -> Self {
+    pub fn new(scan_times: ScanTimes) -> Self {
         Self {
-            looks,
+            looks: scan_times,
             least_ns: FIRST_NS,
             paid_ns: 0,
             is_early: false,
@@ -80,20 +80,26 @@ impl Pace {
     }
 
     /// Takes the CPU time that a number of polls has used.
-    pub fn spent(&mut self, cpu_ns: u64, looks: u64) {
-        self.least_ns = (PART_OF_CPU * cpu_ns / looks.max(1)).clamp(LEAST_NS.0, LEAST_NS.1);
+    pub fn record_poll_cost(&mut self, cpu_ns: u64, polls: u64) {
+        self.least_ns = (PART_OF_CPU * cpu_ns / polls.max(1)).clamp(LEAST_NS.0, LEAST_NS.1);
     }
 
     /// Begins a poll. Returns the events for which the kernel program wakes this thread. The caller sets them before it
     /// reads events, so that none is missed. `can_ring` contains the events that the kernel program can report. `waits`
     /// tells whether a thread waits for a free big core.
-    pub fn begins(&mut self, now_ns: u64, threshold_ns: u64, can_ring: WakeConditions, waits: bool) -> WakeConditions {
-        self.is_early = now_ns < self.open_ns();
+    pub fn begin_poll(
+        &mut self,
+        now_ns: u64,
+        threshold_ns: u64,
+        can_wake: WakeConditions,
+        is_waiting: bool,
+    ) -> WakeConditions {
+        self.is_early = now_ns < self.earliest_poll_ns();
         let may = self.looks == ScanTimes::Events && !self.is_early;
-        self.may_end = can_ring.ends && may;
+        self.may_end = can_wake.ends && may;
         self.wake_on = WakeConditions {
-            begins: can_ring.begins && may && self.is_short(threshold_ns),
-            ends: self.may_end && waits,
+            begins: can_wake.begins && may && self.is_short_threshold(threshold_ns),
+            ends: self.may_end && is_waiting,
         };
         self.paid_ns = self.paid_ns.max(now_ns) + self.least_ns;
         self.wake_on
@@ -101,39 +107,41 @@ impl Pace {
 
     /// Records that a thread has begun to wait for a big core in this poll. Returns the events to set before an
     /// immediate second poll, if the kernel program can report them.
-    pub fn begins_to_wait(&mut self) -> Option<WakeConditions> {
+    pub fn record_new_wait(&mut self) -> Option<WakeConditions> {
         let is_new = self.may_end && !self.wake_on.ends;
         self.wake_on.ends |= is_new;
         is_new.then_some(self.wake_on)
     }
 
     /// Returns the earliest time at which the CPU budget allows another poll.
-    fn open_ns(&self) -> u64 {
+    fn earliest_poll_ns(&self) -> u64 {
         self.paid_ns.saturating_sub(SAVED_LOOKS * self.least_ns)
     }
 
-    fn is_short(&self, threshold_ns: u64) -> bool {
+    fn is_short_threshold(&self, threshold_ns: u64) -> bool {
         threshold_ns < SHORT_LOOKS * self.least_ns
     }
 
     /// Returns when to poll again after a poll at `now_ns`. `due_ns` is the time for which the policy asks. `waits`
     /// tells whether a thread waits for a free big core.
-    pub fn next(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, waits: bool) -> Next {
+    pub fn next_poll(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, is_waiting: bool) -> NextPoll {
         match self.looks {
-            ScanTimes::Sampling(every_ns) => Next { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_event: false },
-            ScanTimes::Events => self.next_event(now_ns, threshold_ns, due_ns, waits),
+            ScanTimes::Sampling(every_ns) => NextPoll { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_event: false },
+            ScanTimes::Events => self.next_event_poll(now_ns, threshold_ns, due_ns, is_waiting),
         }
     }
 
-    fn next_event(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, waits: bool) -> Next {
-        let is_short = self.is_short(threshold_ns);
-        let (latest_ns, or_event) = match waits {
-            true if !self.wake_on.ends => (if self.is_early { self.open_ns() } else { now_ns + self.least_ns }, false),
+    fn next_event_poll(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, is_waiting: bool) -> NextPoll {
+        let is_short = self.is_short_threshold(threshold_ns);
+        let (latest_ns, or_event) = match is_waiting {
+            true if !self.wake_on.ends => {
+                (if self.is_early { self.earliest_poll_ns() } else { now_ns + self.least_ns }, false)
+            }
             _ if is_short && self.wake_on.begins => (now_ns + MOST_NS, true),
-            _ => (now_ns + threshold_ns.min(MOST_NS), waits),
+            _ => (now_ns + threshold_ns.min(MOST_NS), is_waiting),
         };
-        let soonest_ns = if is_short { self.open_ns().max(now_ns + DUE_NS) } else { now_ns + DUE_NS };
-        Next { at_ns: due_ns.unwrap_or(u64::MAX).min(latest_ns).max(soonest_ns), or_event }
+        let soonest_ns = if is_short { self.earliest_poll_ns().max(now_ns + DUE_NS) } else { now_ns + DUE_NS };
+        NextPoll { at_ns: due_ns.unwrap_or(u64::MAX).min(latest_ns).max(soonest_ns), or_event }
     }
 }
 
@@ -148,116 +156,119 @@ mod tests {
     const ENDS: WakeConditions = WakeConditions { begins: false, ends: true };
 
     /// Creates a pace whose polls take 20 µs on average: the budget allows one in 2.6 ms.
-    fn pace() -> Pace {
-        let mut pace = Pace::new(ScanTimes::Events);
-        pace.spent(20 * MS, 1000);
+    fn pacer_with_20_us_polls() -> PollPacer {
+        let mut pace = PollPacer::new(ScanTimes::Events);
+        pace.record_poll_cost(20 * MS, 1000);
         pace
     }
 
-    fn at(at_ns: u64) -> Next {
-        Next { at_ns, or_event: false }
+    fn poll_at(at_ns: u64) -> NextPoll {
+        NextPoll { at_ns, or_event: false }
     }
 
-    fn at_event_or(at_ns: u64) -> Next {
-        Next { at_ns, or_event: true }
+    fn poll_at_event_or(at_ns: u64) -> NextPoll {
+        NextPoll { at_ns, or_event: true }
     }
 
     /// Creates a pace without saved polls, by polling at one moment until a poll is early.
-    fn with_nothing_saved(now_ns: u64) -> Pace {
-        let mut pace = pace();
+    fn pacer_without_saved_polls(now_ns: u64) -> PollPacer {
+        let mut pace = pacer_with_20_us_polls();
         while !pace.is_early {
-            pace.begins(now_ns, 0, ALL, true);
+            pace.begin_poll(now_ns, 0, ALL, true);
         }
         pace
     }
 
     #[test]
     fn looks_take_less_than_1_percent_of_a_cpu() {
-        let (mut pace, mut now_ns, mut looks) = (pace(), 100 * MS, 0);
+        let (mut pace, mut now_ns, mut looks) = (pacer_with_20_us_polls(), 100 * MS, 0);
         while now_ns < 1_100 * MS {
-            pace.begins(now_ns, 0, NONE, true);
+            pace.begin_poll(now_ns, 0, NONE, true);
             looks += 1;
-            now_ns = pace.next(now_ns, 0, Some(now_ns + 1), true).at_ns;
+            now_ns = pace.next_poll(now_ns, 0, Some(now_ns + 1), true).at_ns;
         }
         assert!((384..384 + SAVED_LOOKS + 3).contains(&looks), "{looks} in a second, one in 2.6 ms");
     }
 
     #[test]
     fn burst_is_looked_at_while_saved_looks_last() {
-        let mut pace = pace();
+        let mut pace = pacer_with_20_us_polls();
         for number in 0..=SAVED_LOOKS {
             let now_ns = 100 * MS + number * 200_000;
-            assert_eq!(pace.begins(now_ns, 0, ALL, false), BEGINS, "{number}");
-            assert_eq!(pace.next(now_ns, 0, Some(now_ns + 1), false).at_ns, (now_ns + DUE_NS).max(pace.open_ns()));
+            assert_eq!(pace.begin_poll(now_ns, 0, ALL, false), BEGINS, "{number}");
+            assert_eq!(
+                pace.next_poll(now_ns, 0, Some(now_ns + 1), false).at_ns,
+                (now_ns + DUE_NS).max(pace.earliest_poll_ns())
+            );
         }
-        assert_eq!(pace.begins(102_600_000 - 1, 0, ALL, false), NONE);
-        assert_eq!(pace.next(102_600_000 - 1, 0, None, false), at(105_200_000));
-        assert_eq!(pace.begins(105_200_000, 0, ALL, false), BEGINS);
+        assert_eq!(pace.begin_poll(102_600_000 - 1, 0, ALL, false), NONE);
+        assert_eq!(pace.next_poll(102_600_000 - 1, 0, None, false), poll_at(105_200_000));
+        assert_eq!(pace.begin_poll(105_200_000, 0, ALL, false), BEGINS);
     }
 
     #[test]
     fn under_a_short_threshold_the_bell_is_waited_for() {
-        let mut pace = pace();
-        assert_eq!(pace.begins(100 * MS, MS, ALL, false), BEGINS);
-        assert_eq!(pace.next(100 * MS, MS, None, false), at_event_or(150 * MS));
-        assert_eq!(pace.begins(101 * MS, MS, ALL, false), BEGINS, "looks are saved");
-        let mut pace = with_nothing_saved(101 * MS);
-        let open_ns = pace.open_ns();
-        assert_eq!(pace.next(101 * MS, MS, None, false), at(open_ns));
-        assert_eq!(pace.begins(open_ns, MS, ALL, false), BEGINS);
+        let mut pace = pacer_with_20_us_polls();
+        assert_eq!(pace.begin_poll(100 * MS, MS, ALL, false), BEGINS);
+        assert_eq!(pace.next_poll(100 * MS, MS, None, false), poll_at_event_or(150 * MS));
+        assert_eq!(pace.begin_poll(101 * MS, MS, ALL, false), BEGINS, "looks are saved");
+        let mut pace = pacer_without_saved_polls(101 * MS);
+        let open_ns = pace.earliest_poll_ns();
+        assert_eq!(pace.next_poll(101 * MS, MS, None, false), poll_at(open_ns));
+        assert_eq!(pace.begin_poll(open_ns, MS, ALL, false), BEGINS);
     }
 
     #[test]
     fn waiting_request_is_looked_at_when_a_big_core_is_free() {
-        let mut pace = pace();
-        assert_eq!(pace.begins(100 * MS, 0, ALL, false), BEGINS);
-        assert_eq!(pace.next(100 * MS, 0, None, false), at_event_or(150 * MS));
-        assert_eq!(pace.begins(110 * MS, 0, ALL, false), BEGINS);
-        assert_eq!(pace.begins_to_wait(), Some(ALL));
-        assert_eq!(pace.begins_to_wait(), None, "it is armed");
-        assert_eq!(pace.next(110 * MS, 0, None, true), at_event_or(160 * MS));
-        assert_eq!(pace.begins(111 * MS, 0, ALL, true), ALL, "it still waits");
-        let mut pace = with_nothing_saved(111 * MS);
-        let open_ns = pace.open_ns();
-        assert_eq!(pace.begins_to_wait(), None);
-        assert_eq!(pace.next(111 * MS, 0, None, true), at(open_ns));
-        assert_eq!(pace.begins(open_ns, 0, ALL, true), ALL);
-        assert_eq!(pace.next(open_ns, 0, None, false), at_event_or(open_ns + 50 * MS));
+        let mut pace = pacer_with_20_us_polls();
+        assert_eq!(pace.begin_poll(100 * MS, 0, ALL, false), BEGINS);
+        assert_eq!(pace.next_poll(100 * MS, 0, None, false), poll_at_event_or(150 * MS));
+        assert_eq!(pace.begin_poll(110 * MS, 0, ALL, false), BEGINS);
+        assert_eq!(pace.record_new_wait(), Some(ALL));
+        assert_eq!(pace.record_new_wait(), None, "it is armed");
+        assert_eq!(pace.next_poll(110 * MS, 0, None, true), poll_at_event_or(160 * MS));
+        assert_eq!(pace.begin_poll(111 * MS, 0, ALL, true), ALL, "it still waits");
+        let mut pace = pacer_without_saved_polls(111 * MS);
+        let open_ns = pace.earliest_poll_ns();
+        assert_eq!(pace.record_new_wait(), None);
+        assert_eq!(pace.next_poll(111 * MS, 0, None, true), poll_at(open_ns));
+        assert_eq!(pace.begin_poll(open_ns, 0, ALL, true), ALL);
+        assert_eq!(pace.next_poll(open_ns, 0, None, false), poll_at_event_or(open_ns + 50 * MS));
     }
 
     #[test]
     fn long_threshold_waits_for_the_bell() {
-        let mut pace = pace();
-        assert_eq!(pace.begins(100 * MS, 20 * MS, ALL, false), NONE);
-        assert_eq!(pace.begins_to_wait(), Some(ENDS));
-        assert_eq!(pace.next(100 * MS, 20 * MS, None, true), at_event_or(120 * MS));
-        assert_eq!(pace.begins(120 * MS, 20 * MS, ALL, true), ENDS);
-        assert_eq!(pace.next(120 * MS, 20 * MS, None, false), at(140 * MS), "none waits any more");
+        let mut pace = pacer_with_20_us_polls();
+        assert_eq!(pace.begin_poll(100 * MS, 20 * MS, ALL, false), NONE);
+        assert_eq!(pace.record_new_wait(), Some(ENDS));
+        assert_eq!(pace.next_poll(100 * MS, 20 * MS, None, true), poll_at_event_or(120 * MS));
+        assert_eq!(pace.begin_poll(120 * MS, 20 * MS, ALL, true), ENDS);
+        assert_eq!(pace.next_poll(120 * MS, 20 * MS, None, false), poll_at(140 * MS), "none waits any more");
     }
 
     #[test]
     fn looks_continue_without_a_bell() {
-        let mut pace = pace();
-        assert_eq!(pace.begins(100 * MS, MS, NONE, true), NONE);
-        assert_eq!(pace.next(100 * MS, MS, None, true), at(102_600_000));
-        assert_eq!(pace.begins(102_600_000, MS, BEGINS, true), BEGINS);
-        assert_eq!(pace.begins_to_wait(), None, "it cannot ring for ends");
-        assert_eq!(pace.next(102_600_000, MS, None, true), at(105_200_000));
+        let mut pace = pacer_with_20_us_polls();
+        assert_eq!(pace.begin_poll(100 * MS, MS, NONE, true), NONE);
+        assert_eq!(pace.next_poll(100 * MS, MS, None, true), poll_at(102_600_000));
+        assert_eq!(pace.begin_poll(102_600_000, MS, BEGINS, true), BEGINS);
+        assert_eq!(pace.record_new_wait(), None, "it cannot ring for ends");
+        assert_eq!(pace.next_poll(102_600_000, MS, None, true), poll_at(105_200_000));
     }
 
     #[test]
     fn long_threshold_looks_when_requests_are_due() {
-        let mut pace = pace();
-        assert_eq!(pace.begins(100 * MS, 20 * MS, ALL, false), NONE);
-        assert_eq!(pace.next(100 * MS, 20 * MS, None, false), at(120 * MS));
-        assert_eq!(pace.next(100 * MS, 20 * MS, Some(100 * MS + 300_000), false), at(100 * MS + 300_000));
-        assert_eq!(pace.next(100 * MS, 900 * MS, None, false), at(150 * MS));
+        let mut pace = pacer_with_20_us_polls();
+        assert_eq!(pace.begin_poll(100 * MS, 20 * MS, ALL, false), NONE);
+        assert_eq!(pace.next_poll(100 * MS, 20 * MS, None, false), poll_at(120 * MS));
+        assert_eq!(pace.next_poll(100 * MS, 20 * MS, Some(100 * MS + 300_000), false), poll_at(100 * MS + 300_000));
+        assert_eq!(pace.next_poll(100 * MS, 900 * MS, None, false), poll_at(150 * MS));
     }
 
     #[test]
     fn the_papers_loop_looks_at_equal_times() {
-        let mut pace = Pace::new(ScanTimes::Sampling(25 * MS));
-        assert_eq!(pace.begins(100 * MS, 0, ALL, true), NONE);
-        assert_eq!(pace.next(100 * MS, 0, Some(101 * MS), true), at(125 * MS));
+        let mut pace = PollPacer::new(ScanTimes::Sampling(25 * MS));
+        assert_eq!(pace.begin_poll(100 * MS, 0, ALL, true), NONE);
+        assert_eq!(pace.next_poll(100 * MS, 0, Some(101 * MS), true), poll_at(125 * MS));
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::priority::{may_leave, pin_thread};
+use sidelane_host::priority::{may_run_outside, pin_thread};
 use sidelane_host::procfs::{parent, threads};
 use sidelane_host::service::Service;
 use sidelane_host::thread::{HeldThread, Thread};
@@ -32,7 +32,7 @@ pub enum NotMoved {
 
 impl NotMoved {
     /// Returns the reason as one word, for the log.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Ended => "ended",
             Self::Refused => "refused",
@@ -62,10 +62,10 @@ impl Worker {
     }
 
     /// Returns the thread if it still exists. The check takes longer if no file can be opened.
-    fn if_there(&mut self) -> Option<Member> {
+    fn member_if_alive(&mut self) -> Option<Member> {
         let thread = self.member.thread;
-        self.held = self.held.take().or_else(|| HeldThread::of(&thread));
-        let is_there = self.held.as_ref().map_or_else(|| thread.is_there(), HeldThread::is_there);
+        self.held = self.held.take().or_else(|| HeldThread::open_for_thread(&thread));
+        let is_there = self.held.as_ref().map_or_else(|| thread.is_alive(), HeldThread::is_alive);
         is_there.then_some(self.member)
     }
 }
@@ -94,11 +94,11 @@ impl Pool {
     ///
     /// # Errors
     /// Fails if another process moves the threads, or if no guardian can be started.
-    pub fn of(service: &Service) -> Result<Self> {
-        let (claims, mut guardian) = ThreadClaims::take(&service.pids)?;
+    pub fn from_service(service: &Service) -> Result<Self> {
+        let (claims, mut guardian) = ThreadClaims::take_with_guardian(&service.pids)?;
         let group = service.group.as_ref().map(|group| group.dir.clone());
         let whose = ThreadOwner { pids: service.pids.iter().copied().collect(), group };
-        let noted = Threads::note_to_bind(&whose, &mut guardian)?;
+        let noted = Threads::record_for_binding(&whose, &mut guardian)?;
         let seen = noted.iter().map(|thread| thread.tid).collect();
         let (workers, strangers, given, together, bound) = Default::default();
         Ok(Self { whose, guardian, noted, workers, seen, strangers, claims, given, together, bound })
@@ -111,11 +111,11 @@ impl Pool {
 
     /// Adds a thread that works on requests, and returns its original CPUs. Returns `None` if it is in the pool
     /// already, or if this process may not move it.
-    pub fn join(&mut self, tid: u32) -> Result<Option<&CpuSet>> {
+    pub fn add_thread(&mut self, tid: u32) -> Result<Option<&CpuSet>> {
         if self.workers.contains_key(&tid) || self.strangers.contains(&tid) {
             return Ok(None);
         }
-        let found = Thread::of(tid).and_then(|thread| Some(Member { thread, pid: self.process_of(tid)? }));
+        let found = Thread::with_tid(tid).and_then(|thread| Some(Member { thread, pid: self.process_of(tid)? }));
         let worker = match found {
             Some(worker) if self.claims.add(worker.pid, &mut self.guardian)?.is_none() => worker,
             _ => {
@@ -126,8 +126,8 @@ impl Pool {
             }
         };
         self.workers.insert(tid, Worker::new(worker));
-        self.note(worker)?;
-        Ok(self.noted.own_cpus(&worker.thread))
+        self.record_new_thread(worker)?;
+        Ok(self.noted.original_cpus(&worker.thread))
     }
 
     /// Removes a thread that has ended. Another thread may get the same id.
@@ -149,9 +149,9 @@ impl Pool {
     /// # Errors
     /// Fails if the thread has ended or may not run there. It then keeps its CPUs.
     pub fn bind(&mut self, tid: u32, cpus: &CpuSet) -> Result<(), NotMoved> {
-        let worker = self.workers.get_mut(&tid).and_then(Worker::if_there).ok_or(NotMoved::Ended)?;
+        let worker = self.workers.get_mut(&tid).and_then(Worker::member_if_alive).ok_or(NotMoved::Ended)?;
         // Bind only if the guardian knows of it, so that it can be undone.
-        self.will_bind(worker, cpus).map_err(|_| NotMoved::Refused)?;
+        self.register_binding(worker, cpus).map_err(|_| NotMoved::Refused)?;
         pin_thread(tid, &cpus.iter().collect::<Vec<_>>()).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => NotMoved::Ended,
             _ => NotMoved::Refused,
@@ -162,57 +162,59 @@ impl Pool {
         Ok(())
     }
 
-    fn will_bind(&mut self, worker: Member, cpus: &CpuSet) -> Result<()> {
+    fn register_binding(&mut self, worker: Member, cpus: &CpuSet) -> Result<()> {
         let is_new_set = cpus.len() > 1 && self.together != *cpus;
         if is_new_set || !cpus.is_subset(&self.given) {
             self.given = self.given.union(cpus);
-            self.noted.are_born_on(&self.given);
+            self.noted.set_confined_cpus(&self.given);
             if is_new_set {
                 self.together = cpus.clone();
-                self.noted.are_born_together_on(&self.together);
+                self.noted.set_shared_cpus(&self.together);
             }
-            self.noted.follow(&self.whose, &mut self.guardian)?;
+            self.noted.set_owner(&self.whose, &mut self.guardian)?;
         }
         self.bound.insert(worker.pid);
-        self.noted.will_change(&worker.thread, &mut self.guardian).context("cannot register an undo with the guardian")
+        self.noted
+            .announce_change(&worker.thread, &mut self.guardian)
+            .context("cannot register an undo with the guardian")
     }
 
     /// Gives a thread its original CPUs back. If that fails, the thread has ended or its owner has moved it.
-    pub fn free(&mut self, tid: u32) {
+    pub fn restore_thread(&mut self, tid: u32) {
         if let Some(worker) = self.workers.get_mut(&tid) {
             worker.given = None;
-            let _ = self.noted.give_back(&worker.member.thread);
+            let _ = self.noted.restore_affinity(&worker.member.thread);
         }
     }
 
     /// Returns bound threads that may run on other CPUs: their cpuset was changed, or their owner moved them.
-    pub fn strays(&self) -> Vec<u32> {
+    pub fn displaced_threads(&self) -> Vec<u32> {
         let is_stray =
-            |(tid, worker): &(&u32, &Worker)| worker.given.as_ref().is_some_and(|given| may_leave(**tid, given));
+            |(tid, worker): &(&u32, &Worker)| worker.given.as_ref().is_some_and(|given| may_run_outside(**tid, given));
         self.workers.iter().filter(is_stray).map(|(tid, _)| *tid).collect()
     }
 
     /// Updates the processes of the service. Frees children of bound threads, and returns the threads that have ended.
-    pub fn look(&mut self, pids: &BTreeSet<u32>) -> Result<Vec<u32>> {
+    pub fn refresh(&mut self, pids: &BTreeSet<u32>) -> Result<Vec<u32>> {
         // Check the guardian first: a halted guardian takes in no entries.
-        self.look_after_guardian()?;
-        self.follow(pids)?;
+        self.replace_guardian_if_needed()?;
+        self.set_processes(pids)?;
         self.strangers.clear();
         let all = pids.iter().flat_map(|pid| threads(*pid).into_iter().map(|tid| (tid, *pid)));
         let now: BTreeMap<u32, u32> = all.collect();
         let new = now.iter().filter(|(tid, _)| !self.seen.contains(tid) && !self.workers.contains_key(tid));
         let new: Vec<Member> =
-            new.filter_map(|(tid, pid)| Some(Member { thread: Thread::of(*tid)?, pid: *pid })).collect();
-        new.into_iter().try_for_each(|worker| self.note(worker))?;
+            new.filter_map(|(tid, pid)| Some(Member { thread: Thread::with_tid(*tid)?, pid: *pid })).collect();
+        new.into_iter().try_for_each(|worker| self.record_new_thread(worker))?;
         let gone: Vec<u32> = self.seen.iter().filter(|tid| !now.contains_key(tid)).copied().collect();
         self.seen = now.into_keys().collect();
-        self.forget_all(&gone)?;
-        self.look_after_guardian()?;
+        self.forget_ended(&gone)?;
+        self.replace_guardian_if_needed()?;
         Ok(gone)
     }
 
-    fn look_after_guardian(&mut self) -> Result<()> {
-        if self.claims.are_new() || !self.guardian.is_alive() {
+    fn replace_guardian_if_needed(&mut self) -> Result<()> {
+        if self.claims.has_new_claims() || !self.guardian.is_alive() {
             self.claims.replace_guardian(Vec::new(), &mut self.guardian)?;
         }
         Ok(())
@@ -220,34 +222,34 @@ impl Pool {
 
     /// Returns whether the guardian has given threads their CPUs back since the last call, because this process was
     /// halted.
-    pub fn was_given_back(&mut self) -> Result<bool> {
-        if self.guardian.take_frozen().is_empty() {
+    pub fn take_guardian_restored(&mut self) -> Result<bool> {
+        if self.guardian.take_frozen_changes().is_empty() {
             return Ok(false);
         }
-        self.guardian.heard().context("cannot register an undo with the guardian")?;
+        self.guardian.confirm_frozen().context("cannot register an undo with the guardian")?;
         Ok(true)
     }
 
-    fn follow(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
+    fn set_processes(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
         if pids.iter().eq(&self.whose.pids) {
             return Ok(());
         }
         self.whose.pids = pids.iter().copied().collect();
-        self.claims.keep(&self.whose.pids, &mut self.guardian)?;
+        self.claims.retain(&self.whose.pids, &mut self.guardian)?;
         self.bound.retain(|pid| pids.contains(pid));
-        self.noted.follow(&self.whose, &mut self.guardian)
+        self.noted.set_owner(&self.whose, &mut self.guardian)
     }
 
     /// Records a new thread, and frees it if a bound thread created it.
-    fn note(&mut self, Member { thread, pid }: Member) -> Result<()> {
+    fn record_new_thread(&mut self, Member { thread, pid }: Member) -> Result<()> {
         match self.may_have_inherited(pid) {
-            true => self.noted.note_newcomer(thread, &mut self.guardian)?,
-            false => self.noted.note_own(thread, &mut self.guardian)?,
+            true => self.noted.record_newcomer(thread, &mut self.guardian)?,
+            false => self.noted.record_unmodified(thread, &mut self.guardian)?,
         };
         if self.noted.is_changed(&thread) {
             self.bound.insert(pid);
             // An error means that the thread has ended, and nothing is left to do.
-            let _ = self.noted.give_back(&thread);
+            let _ = self.noted.restore_affinity(&thread);
         }
         Ok(())
     }
@@ -261,11 +263,11 @@ impl Pool {
     }
 
     /// Forgets threads that have ended, or whose process has left the service's cgroup.
-    fn forget_all(&mut self, gone: &[u32]) -> Result<()> {
-        let ended: Vec<Thread> = self.noted.iter().filter(|thread| gone.contains(&thread.tid)).copied().collect();
+    fn forget_ended(&mut self, ended_tids: &[u32]) -> Result<()> {
+        let ended: Vec<Thread> = self.noted.iter().filter(|thread| ended_tids.contains(&thread.tid)).copied().collect();
         for thread in &ended {
             if self.noted.is_changed(thread) {
-                let _ = self.noted.give_back(thread);
+                let _ = self.noted.restore_affinity(thread);
             }
             self.noted.forget(thread, &mut self.guardian).context("cannot register an undo with the guardian")?;
         }
@@ -275,17 +277,17 @@ impl Pool {
 
     /// Returns the threads that work on requests, each with its original CPUs.
     pub fn workers(&self) -> impl Iterator<Item = (u32, &CpuSet)> {
-        self.workers.iter().filter_map(|(tid, worker)| Some((*tid, self.noted.own_cpus(&worker.member.thread)?)))
+        self.workers.iter().filter_map(|(tid, worker)| Some((*tid, self.noted.original_cpus(&worker.member.thread)?)))
     }
 
     /// Returns the number of processes of the service whose threads another Sidelane process moves.
-    pub fn others(&self) -> usize {
+    pub fn foreign_processes(&self) -> usize {
         self.claims.refused()
     }
 
     /// Gives all threads their original CPUs back, including those of processes that started since the last poll.
-    pub fn end(mut self, pids: &BTreeSet<u32>) -> Result<()> {
-        let looked = self.look(pids).map(drop);
+    pub fn restore_all_threads(mut self, pids: &BTreeSet<u32>) -> Result<()> {
+        let looked = self.refresh(pids).map(drop);
         self.guardian.finish().context("cannot give the service's threads their CPUs back").and(looked)
     }
 }

@@ -21,28 +21,28 @@ impl RunningHurry {
     /// # Errors
     /// Fails if the thread cannot be started.
     pub fn start(settings: Settings) -> Result<Self> {
-        Self::start_when(settings, |_, _| Ok(true))
+        Self::start_after(settings, |_, _| Ok(true))
     }
 
     /// Starts a mapper that waits until the service exists and its requests can be observed.
     ///
     /// # Errors
     /// Fails if the thread cannot be started.
-    pub fn start_when_seen(settings: Settings) -> Result<Self> {
-        Self::start_when(settings, |settings, until| {
-            until.wait_until(|| settings.service.find().is_ok_and(|found| WorkSource::is_there(settings, &found)))
+    pub fn start_when_observable(settings: Settings) -> Result<Self> {
+        Self::start_after(settings, |settings, until| {
+            until.wait_until(|| settings.service.find().is_ok_and(|found| WorkSource::exists_for(settings, &found)))
         })
     }
 
     /// Starts a mapper after the function `begins` returns. If it returns false, the mapper does not start.
-    fn start_when(
+    fn start_after(
         settings: Settings,
-        begins: impl FnOnce(&Settings, &Shutdown) -> Result<bool> + Send + 'static,
+        wait_to_begin: impl FnOnce(&Settings, &Shutdown) -> Result<bool> + Send + 'static,
     ) -> Result<Self> {
         let its = settings.clone();
-        let thread = Background::start("sidelane-hurry", move |until, told| match begins(&its, &until)? {
+        let thread = Background::start("sidelane-hurry", move |until, told| match wait_to_begin(&its, &until)? {
             true => run(&its, None, &until, |figures| drop(told.send(figures.clone()))),
-            false => Ok(Summary::of_nothing(its)),
+            false => Ok(Summary::for_unstarted_mapper(its)),
         })?;
         Ok(Self { settings, thread })
     }
@@ -56,7 +56,7 @@ impl RunningHurry {
     ///
     /// # Errors
     /// Fails if the mapper cannot begin.
-    pub fn wait_until_it_maps(&mut self) -> Result<()> {
+    pub fn wait_until_mapping(&mut self) -> Result<()> {
         match self.thread.next_event() {
             Some(_) => Ok(()),
             None => self.join().map(drop),
@@ -77,8 +77,8 @@ impl RunningHurry {
     ///
     /// # Errors
     /// Fails if the mapper had failed before, or could not give the CPUs back.
-    pub fn end(mut self) -> Result<Summary> {
-        self.ask_to_end();
+    pub fn stop(mut self) -> Result<Summary> {
+        self.request_stop();
         self.join()
     }
 
@@ -86,13 +86,13 @@ impl RunningHurry {
         self.thread.join().context("the mapper has ended already")?
     }
 
-    /// Returns whether the mapper has ended, so that [`RunningHurry::end`] would not wait.
+    /// Returns whether the mapper has ended, so that [`RunningHurry::stop`] would not wait.
     pub fn has_ended(&self) -> bool {
         self.thread.has_ended()
     }
 
     /// Asks the mapper to end, and does not wait.
-    pub fn ask_to_end(&self) {
+    pub fn request_stop(&self) {
         self.thread.ask_to_end();
     }
 }

@@ -22,7 +22,7 @@ use super::figures::{Figures, Summary};
 use super::finder::Finder;
 use super::log::ThreadAudit;
 use super::mapper::Mapper;
-use super::pace::Next;
+use super::pace::NextPoll;
 use super::pool::Pool;
 use super::settings::Settings;
 use super::work::WorkSource;
@@ -46,13 +46,13 @@ const CENSUSES_A_RETRY: u32 = 10;
 pub fn run(
     settings: &Settings,
     length: Option<Duration>,
-    until: &Shutdown,
-    mut tell: impl FnMut(&Figures),
+    shutdown: &Shutdown,
+    mut on_figures: impl FnMut(&Figures),
 ) -> Result<Summary> {
     let mut session = Session::begin(settings)?;
     let ends_ns = length.map_or(u64::MAX, |length| now_ns().saturating_add(length.as_nanos() as u64));
-    tell(&session.figures());
-    let outcome = session.go_on(ends_ns, until, &mut tell);
+    on_figures(&session.figures());
+    let outcome = session.poll_until(ends_ns, shutdown, &mut on_figures);
     // Give all threads their original CPUs back in any case, so that nothing is left to undo.
     let ended = session.end();
     outcome.and(ended)
@@ -83,11 +83,11 @@ struct Session {
 impl Session {
     fn begin(settings: &Settings) -> Result<Self> {
         let service = settings.service.find()?;
-        own_threads::keep_off(&settings.service.to_string(), &service.pids);
+        own_threads::keep_off_service_cpus(&settings.service.to_string(), &service.pids);
         let (log, audit) = open_log(settings)?;
         let source = WorkSource::begin(settings, &service)?;
-        let finder = finder_of(&settings.service, &service)?;
-        let pool = Pool::of(&service)?;
+        let finder = start_finder(&settings.service, &service)?;
+        let pool = Pool::from_service(&service)?;
         let (began_ns, cpu_began_ns) = (now_ns(), thread_cpu_ns());
         let mapper = Mapper::new(settings.config, &settings.sizes, pool, audit);
         // Run in real-time class, so that the service cannot delay this thread.
@@ -112,22 +112,22 @@ impl Session {
             looks: 0,
             notes,
         };
-        session.use_online(began_ns)?;
+        session.refresh_online_cpus(began_ns)?;
         Ok(session)
     }
 
-    fn go_on(&mut self, ends_ns: u64, until: &Shutdown, tell: &mut impl FnMut(&Figures)) -> Result<()> {
+    fn poll_until(&mut self, ends_ns: u64, shutdown: &Shutdown, on_figures: &mut impl FnMut(&Figures)) -> Result<()> {
         loop {
             if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
                 self.turns = None;
                 self.notes.push(HurryNote::MovedLate { error: error.to_string() }.into());
             }
             let now_ns = now_ns();
-            let next = self.look(now_ns, tell)?;
+            let next = self.poll_once(now_ns, on_figures)?;
             let wait = Duration::from_nanos(next.at_ns.min(ends_ns).saturating_sub(now_ns));
             let goes_on = match self.source.event_fd().filter(|_| next.or_event) {
-                Some(event_fd) => until.wait_for_event(event_fd, wait)?,
-                None => until.wait(wait)?,
+                Some(event_fd) => shutdown.wait_for_event(event_fd, wait)?,
+                None => shutdown.wait(wait)?,
             };
             if now_ns >= ends_ns || !goes_on || self.is_over {
                 return Ok(());
@@ -136,25 +136,25 @@ impl Session {
     }
 
     /// Reads events, moves the threads that are due, and returns when to poll again.
-    fn look(&mut self, now_ns: u64, tell: &mut impl FnMut(&Figures)) -> Result<Next> {
+    fn poll_once(&mut self, now_ns: u64, on_figures: &mut impl FnMut(&Figures)) -> Result<NextPoll> {
         if now_ns >= self.refresh_ns {
             self.refresh_threads(now_ns)?;
-            tell(&self.figures());
+            on_figures(&self.figures());
         }
         self.looks += 1;
         let Self { source, mapper, .. } = self;
-        if let Some(at) = mapper.begins(now_ns, source.event_fd().is_some()) {
+        if let Some(at) = mapper.begin_poll(now_ns, source.event_fd().is_some()) {
             source.arm(&at);
         }
         let mut next = self.read_and_decide(now_ns)?;
-        if let Some(at) = self.mapper.begins_to_wait() {
+        if let Some(at) = self.mapper.wakeup_for_new_wait() {
             self.source.arm(&at);
             next = self.read_and_decide(clock::now_ns())?;
         }
-        Ok(Next { at_ns: next.at_ns.min(self.refresh_ns), ..next })
+        Ok(NextPoll { at_ns: next.at_ns.min(self.refresh_ns), ..next })
     }
 
-    fn read_and_decide(&mut self, now_ns: u64) -> Result<Next> {
+    fn read_and_decide(&mut self, now_ns: u64) -> Result<NextPoll> {
         self.read_work()?;
         Ok(self.mapper.decide(now_ns))
     }
@@ -175,48 +175,48 @@ impl Session {
         self.refresh_ns = now_ns + REFRESH_EVERY_NS;
         self.refreshes += 1;
         let (cpu_ns, looks) = (thread_cpu_ns(), std::mem::take(&mut self.looks));
-        self.mapper.spent(cpu_ns - self.cpu_ns, looks);
+        self.mapper.record_poll_cost(cpu_ns - self.cpu_ns, looks);
         self.cpu_ns = cpu_ns;
         let pids = self.processes()?;
-        own_threads::keep_off(&self.settings.service.to_string(), &pids);
-        let gone = self.mapper.pool().look(&pids)?;
-        self.mapper.ended(now_ns, &gone);
-        let by_guardian = self.mapper.pool().was_given_back()?;
-        self.mapper.bind_strays(now_ns, by_guardian);
-        self.mapper.placed(now_ns);
+        own_threads::keep_off_service_cpus(&self.settings.service.to_string(), &pids);
+        let gone = self.mapper.pool().refresh(&pids)?;
+        self.mapper.remove_ended_threads(now_ns, &gone);
+        let by_guardian = self.mapper.pool().take_guardian_restored()?;
+        self.mapper.rebind_displaced_threads(now_ns, by_guardian);
+        self.mapper.admit_waiting_threads(now_ns);
         if self.refreshes.is_multiple_of(CENSUSES_A_RETRY) {
-            self.mapper.reconsider(now_ns);
+            self.mapper.retry_refused_moves(now_ns);
         }
-        self.use_online(now_ns)?;
-        self.must_be_there(&pids);
-        self.look_at_log();
+        self.refresh_online_cpus(now_ns)?;
+        self.end_if_target_ended(&pids);
+        self.drain_log();
         Ok(())
     }
 
     /// Writes the log and reports its errors as notes. Threads are mapped even if the log fails.
-    fn look_at_log(&mut self) {
+    fn drain_log(&mut self) {
         let Some(log) = &self.log else { return };
-        log.drain();
+        log.request_write();
         let failing = LogNote::of_failing_audit(log.path(), &log.state()).map(Note::from);
         self.notes.extend(failing.filter(|note| !self.notes.contains(note)));
     }
 
     /// Returns the processes of the service: those found by the search, and their children.
     fn processes(&mut self) -> Result<BTreeSet<u32>> {
-        let mut known = self.known();
-        if let Some(found) = self.finder.found() {
-            self.source.look_again(&found.pids)?;
+        let mut known = self.pool_pids();
+        if let Some(found) = self.finder.take_newest() {
+            self.source.set_processes(&found.pids)?;
             known.extend(found.pids);
         }
-        Ok(self.source.processes(&known))
+        Ok(self.source.processes_with_descendants(&known))
     }
 
-    fn known(&mut self) -> BTreeSet<u32> {
+    fn pool_pids(&mut self) -> BTreeSet<u32> {
         self.mapper.pool().pids().iter().copied().collect()
     }
 
     /// Ends the session if its target is a process that has ended. A port, name or group may get new processes later.
-    fn must_be_there(&mut self, pids: &BTreeSet<u32>) {
+    fn end_if_target_ended(&mut self, pids: &BTreeSet<u32>) {
         if matches!(self.settings.service, Target::Pid(_)) && pids.is_empty() {
             self.is_over = true;
             self.notes.push(HurryNote::MappedEnded { target: self.settings.service.clone() }.into());
@@ -224,10 +224,10 @@ impl Session {
     }
 
     /// Updates the CPUs that are online.
-    fn use_online(&mut self, now_ns: u64) -> Result<()> {
+    fn refresh_online_cpus(&mut self, now_ns: u64) -> Result<()> {
         let online = online_cpus().context("cannot read which CPUs are online")?;
         if online != self.online {
-            self.mapper.use_online(now_ns, &online);
+            self.mapper.set_online_cpus(now_ns, &online);
             self.online = online;
         }
         Ok(())
@@ -246,23 +246,23 @@ impl Session {
         // Read the requests that were answered since the last poll, so that they count.
         let heard = self.read_work();
         let figures = self.figures();
-        let known = self.known();
-        let pids = self.source.processes(&known);
-        self.mapper.end(&pids)?;
+        let known = self.pool_pids();
+        let pids = self.source.processes_with_descendants(&known);
+        self.mapper.restore_all_threads(&pids)?;
         heard?;
         if let Some(log) = &mut self.log {
             let state = log.end();
-            self.notes.retain(|note| !note.is(LogNote::is_of_audit));
+            self.notes.retain(|note| !note.matches(LogNote::is_of_audit));
             self.notes.extend(LogNote::of_audit(log.path(), &state).map(Note::from));
         }
         let energy_of = self.energy.map_or_else(|error| error.to_string(), |energy| energy.to_string());
         let source = self.source.to_string();
-        let notes = self.notes.into_iter().chain(own_threads::notes()).collect();
+        let notes = self.notes.into_iter().chain(own_threads::overhead_note()).collect();
         Ok(Summary { settings: self.settings, source, figures, energy_of, notes })
     }
 }
 
-fn finder_of(target: &Target, service: &Service) -> Result<Finder> {
+fn start_finder(target: &Target, service: &Service) -> Result<Finder> {
     let target = target.clone();
     Finder::start(&service.pids, move || target.find().ok())
 }
@@ -270,7 +270,7 @@ fn finder_of(target: &Target, service: &Service) -> Result<Finder> {
 fn open_log(settings: &Settings) -> Result<(Option<AuditLog>, ThreadAudit)> {
     let Some(path) = &settings.log else { return Ok((None, ThreadAudit::default())) };
     let file = AuditFile::create(path.clone()).with_context(|| format!("cannot write the log {}", path.display()))?;
-    let (audit, lines) = Audit::ring();
+    let (audit, lines) = Audit::channel();
     let log =
         AuditLog::start(file, AuditLevel::All, vec![lines]).context("cannot start the thread that writes the log")?;
     Ok((Some(log), audit))

@@ -17,7 +17,7 @@ pub struct Settings {
     /// Service whose threads are mapped.
     pub service: Target,
     /// Rule for which cores are big and which are little.
-    pub sizes: Sizes,
+    pub sizes: CoreSizes,
     /// Configuration of the policy.
     pub config: Config,
     /// Source of the events that tell which thread works on which request.
@@ -28,21 +28,21 @@ pub struct Settings {
 
 impl Settings {
     /// Returns the line that is printed when the mapper is ready.
-    pub fn opening(&self) -> String {
+    pub fn ready_message(&self) -> String {
         format!("sidelane: mapping threads of {} to {}", self.service, self.sizes)
     }
 }
 
 /// Returns the configuration of the policy with the given values; `None` keeps a default. `percentile` ranges from 0 to
 /// 100, and `little_speed_milli` is in thousandths of a big core's speed.
-pub fn tuned(
+pub fn policy_config(
     percentile: f64,
     sampling: Option<Duration>,
     threshold: Option<Duration>,
     little_speed_milli: Option<u32>,
 ) -> Config {
     let nanos = |time: Duration| time.as_nanos() as u64;
-    let learning = Learning::of((percentile * 100.0).round() as u32, little_speed_milli);
+    let learning = Learning::with_percentile((percentile * 100.0).round() as u32, little_speed_milli);
     Config {
         scan_times: sampling.map_or(ScanTimes::Events, |every| ScanTimes::Sampling(nanos(every))),
         threshold: threshold.map_or(Threshold::Learnt(learning), |at| Threshold::Given(nanos(at))),
@@ -56,19 +56,19 @@ const LANE_SPEED_MILLI: u32 = 600;
 
 /// Rule for which cores are big and which are little.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Sizes {
+pub enum CoreSizes {
     /// Fixed sets of big and little cores.
     Cores(Cores),
     /// Lanes of each core, all of the same kind. A lane is big while its siblings are idle.
     Lanes(Vec<CpuSet>),
 }
 
-impl Sizes {
+impl CoreSizes {
     /// Creates the rule for sibling lanes, from the lanes of each core. Cores with a single lane are left out.
     ///
     /// # Errors
     /// Fails if no core has several lanes.
-    pub fn of_siblings(cores: impl IntoIterator<Item = CpuSet>) -> Result<Self, HurryError> {
+    pub fn from_siblings(cores: impl IntoIterator<Item = CpuSet>) -> Result<Self, HurryError> {
         let cores: Vec<CpuSet> = cores.into_iter().filter(|core| core.len() > 1).collect();
         if cores.is_empty() { Err(HurryError::NoSiblings) } else { Ok(Self::Lanes(cores)) }
     }
@@ -82,7 +82,7 @@ impl Sizes {
     }
 }
 
-impl fmt::Display for Sizes {
+impl fmt::Display for CoreSizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cores(Cores { big, little, source, .. }) => {

@@ -14,8 +14,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::gate::instrumented::{keep_out, preload};
-use crate::gate::instrumented::Pass;
+use super::gate::instrumented::{preload_library, remove_from_environment};
+use crate::gate::instrumented::GateDescriptors;
 use sidelane_host::priority::{self, ThreadClass};
 use sidelane_host::{posix_signals, rights};
 
@@ -50,12 +50,12 @@ impl BatchClass {
     }
 
     /// Returns the class with this name; the ordinary class if there is none.
-    pub fn of_name(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|class| class.name() == name).unwrap_or(Self::Ordinary)
     }
 
     /// Returns the class as the kernel has it; `None` if batch may be in any class.
-    fn for_kernel(self) -> Option<ThreadClass> {
+    fn kernel_class(self) -> Option<ThreadClass> {
         match self {
             Self::Idle => Some(ThreadClass::IDLE),
             Self::Ext => Some(ThreadClass::EXT),
@@ -65,23 +65,23 @@ impl BatchClass {
 
     /// Returns whether a thread of batch may be in the class `found`. The scheduler notices a thread that leaves
     /// SCHED_EXT.
-    fn admits(self, found: ThreadClass) -> bool {
+    fn allows_class(self, thread_class: ThreadClass) -> bool {
         match self {
-            Self::Idle => found.is_idle(),
-            Self::Ext => !found.is_realtime(),
+            Self::Idle => thread_class.is_idle(),
+            Self::Ext => !thread_class.is_realtime(),
             Self::Ordinary => true,
         }
     }
 
     /// Puts the thread `tid` back into this class, unless batch may be in the thread's present class. Returns whether
     /// it was put back.
-    pub fn put_back(self, tid: u32) -> bool {
-        let has_left = ThreadClass::of(tid).is_some_and(|found| !self.admits(found));
-        has_left && self.for_kernel().is_some_and(|class| class.give(tid).is_ok())
+    pub fn restore_thread_class(self, tid: u32) -> bool {
+        let has_left = ThreadClass::of_thread(tid).is_some_and(|found| !self.allows_class(found));
+        has_left && self.kernel_class().is_some_and(|class| class.apply_to_thread(tid).is_ok())
     }
 
     /// Puts the calling thread, and its future children, into this class.
-    pub fn take(self) -> io::Result<()> {
+    pub fn apply_to_this_thread(self) -> io::Result<()> {
         match self {
             Self::Idle => priority::make_this_thread_idle(),
             Self::Ext => priority::make_this_thread_ext(),
@@ -104,7 +104,7 @@ impl StartBarrier {
         class: BatchClass,
         quiet: bool,
         has_rights: bool,
-        pass: Option<&Pass>,
+        gate_descriptors: Option<&GateDescriptors>,
     ) -> io::Result<Self> {
         let (entrance, barrier) = pipe_with(PipeFlags::CLOEXEC)?;
         let mut waiting = Command::new("/proc/self/exe");
@@ -113,17 +113,17 @@ impl StartBarrier {
         if quiet {
             waiting.stdin(Stdio::null()).stdout(Stdio::null());
         }
-        match pass {
-            Some(pass) => pass.announce(&mut waiting),
-            None => keep_out(&mut waiting),
+        match gate_descriptors {
+            Some(pass) => pass.add_to_environment(&mut waiting),
+            None => remove_from_environment(&mut waiting),
         }
-        let passed_on = pass.map(Pass::numbers).unwrap_or_default();
+        let passed_on = gate_descriptors.map(GateDescriptors::fd_numbers).unwrap_or_default();
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe {
             waiting.pre_exec(move || {
                 posix_signals::unmask();
                 rustix::io::fcntl_setfd(&entrance, rustix::io::FdFlags::empty())?;
-                Pass::open(&passed_on)?;
+                GateDescriptors::keep_open_on_exec(&passed_on)?;
                 rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
                 Ok(())
             });
@@ -183,10 +183,10 @@ pub fn exit_code(status: ExitStatus) -> i32 {
 /// Gives up rights by which the command could preempt other threads, and the programs that the kernel starts for its
 /// core dumps. The session has noted already which rights cannot be given up.
 fn give_up_rights() {
-    if rights::dumps_go_to_a_program() {
-        let _ = rights::dump_to_no_program();
+    if rights::is_core_dump_piped() {
+        let _ = rights::disable_piped_core_dumps();
     }
-    let _ = rights::give_up();
+    let _ = rights::drop_priority_rights();
 }
 
 /// Runs the barrier process. Returns only if the command cannot be run.
@@ -195,7 +195,7 @@ pub fn main(entrance_fd: i32, class: BatchClass, without_rights: bool, command: 
     let mut entrance = unsafe { std::fs::File::from_raw_fd(entrance_fd) };
     // Done before the barrier opens, so that not even the end of this process runs in another class. Only unusual
     // security policies refuse the class. The lane holder still works then; a scheduler of batch does not.
-    let taken = class.take();
+    let taken = class.apply_to_this_thread();
     if without_rights {
         give_up_rights();
     }
@@ -211,7 +211,7 @@ pub fn main(entrance_fd: i32, class: BatchClass, without_rights: bool, command: 
         return EXIT_CANNOT_RUN;
     }
     let mut becoming = Command::new(program);
-    preload(&mut becoming);
+    preload_library(&mut becoming);
     let error = becoming.args(arguments).exec();
     let _ = writeln!(io::stderr(), "sidelane: cannot run `{}`: {error}", program.to_string_lossy());
     if error.kind() == io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_CANNOT_RUN }

@@ -18,14 +18,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use sidelane_host::cgroup::{Hierarchy, Leaf, processes, threads_in};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy, processes_in_tree, threads_in_tree};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::eventfd::EventFd;
 use sidelane_host::freezer::Freezer;
-use sidelane_host::priority::{may_leave, move_from_ext_to_idle, move_to_ext, pin_thread};
-use sidelane_host::procfs::{is_kept_in_place, thread_name, threads};
+use sidelane_host::priority::{may_run_outside, move_from_ext_to_idle, move_to_ext, pin_thread};
+use sidelane_host::procfs::{has_fixed_affinity, thread_name, threads};
 use sidelane_host::thread::{Thread, change_all};
-use sidelane_rollback::groups::{kill_all, kill_until_none};
+use sidelane_rollback::groups::{kill_all, kill_until_none_alive};
 use sidelane_tracker::tracking::MemberList;
 
 use super::batch::BatchClass;
@@ -43,9 +43,9 @@ pub struct BatchConfinement {
     freezer: Option<Freezer>,
     /// Whether an adopted cgroup was frozen when it was found.
     found_frozen: bool,
-    cpuset: Option<Leaf>,
+    cpuset: Option<BatchGroup>,
     /// All leaf cgroups made by Sidelane, into which batch is put and which are removed at the end.
-    leaves: Vec<Leaf>,
+    leaves: Vec<BatchGroup>,
     adopted: bool,
     state: Mutex<State>,
     /// Whether the watchdog has stopped batch. Atomic, because the watchdog takes no lock that a keeper may hold.
@@ -77,18 +77,18 @@ struct State {
 
 impl BatchConfinement {
     /// Makes the confinement `name` for the batch lanes `lanes`, by the mechanisms that the machine has.
-    /// [`BatchConfinement::missing`] returns the mechanisms that it lacks.
+    /// [`BatchConfinement::missing_mechanisms`] returns the mechanisms that it lacks.
     pub fn make(name: &str, lanes: CpuSet, member_list: MemberList) -> Self {
-        let unified = leaf_in(name, Hierarchy::is_v2);
-        let freezes = unified.clone().filter(|leaf| leaf.has("cgroup.freeze"));
-        let confines = unified.clone().filter(|leaf| leaf.has("cpuset.cpus"));
-        let v1 = |controller: &'static str| leaf_in(name, move |found| found.controls(controller));
+        let unified = make_leaf_cgroup(name, Hierarchy::is_v2);
+        let freezes = unified.clone().filter(|leaf| leaf.has_control_file("cgroup.freeze"));
+        let confines = unified.clone().filter(|leaf| leaf.has_control_file("cpuset.cpus"));
+        let v1 = |controller: &'static str| make_leaf_cgroup(name, move |found| found.has_controller(controller));
         let v1_freezer = if freezes.is_some() { None } else { v1("freezer") };
         let v1_cpuset = if confines.is_some() { None } else { v1("cpuset") };
         Self {
             member_list,
             lanes,
-            freezer: freezes.or(v1_freezer.clone()).and_then(|leaf| Freezer::of(&leaf.dir)),
+            freezer: freezes.or(v1_freezer.clone()).and_then(|leaf| Freezer::find_in_group(&leaf.dir)),
             found_frozen: false,
             adopted: false,
             cpuset: confines.or(v1_cpuset.clone()),
@@ -101,13 +101,13 @@ impl BatchConfinement {
 
     /// Makes a confinement for adopted batch, in cgroups of another owner. Sidelane has made the cgroups `leaves` for
     /// it.
-    pub fn around(
+    pub fn for_adopted_batch(
         lanes: CpuSet,
         member_list: MemberList,
         freezer: Option<Freezer>,
         found_frozen: bool,
-        cpuset: Option<Leaf>,
-        leaves: Vec<Leaf>,
+        cpuset: Option<BatchGroup>,
+        leaves: Vec<BatchGroup>,
     ) -> Self {
         let state = Mutex::default();
         let (stopped, came_back) = (AtomicBool::new(false), OnceLock::new());
@@ -136,36 +136,36 @@ impl BatchConfinement {
     }
 
     /// Ends a stop: batch is again in the state that the keepers want.
-    pub fn go_on(&self) -> io::Result<()> {
+    pub fn resume(&self) -> io::Result<()> {
         self.stopped.store(false, Ordering::SeqCst);
         if self.freezer.is_none() && !self.adopted {
             signal_all(&self.processes(), libc::SIGCONT);
         }
-        self.settle_again()
+        self.reapply_state()
     }
 
     /// Puts batch back into its cgroups, and onto the lanes that it may use. Returns false if a keeper is changing them
     /// now.
-    pub fn send_back(&self) -> bool {
-        self.fetch_back();
+    pub fn try_reconfine(&self) -> bool {
+        self.return_escaped_processes();
         let Ok(state) = self.state.try_lock() else { return false };
         if !state.retired {
             // A thread that cannot be moved is noticed again at the next check.
-            let _ = self.settle(&state);
+            let _ = self.apply_state(&state);
         }
         true
     }
 
     /// Calls `work` with the lanes that batch may use, while no keeper changes them. If batch is frozen because it may
     /// use none, `work` gets all lanes.
-    pub fn undisturbed<T>(&self, work: impl FnOnce(&CpuSet) -> T) -> T {
+    pub fn with_locked_lanes<T>(&self, work: impl FnOnce(&CpuSet) -> T) -> T {
         let state = self.state.lock().expect("no holder panics");
         let usable = self.usable(&state.evicted);
         work(if usable.is_empty() { &self.lanes } else { &usable })
     }
 
     /// Applies the wanted state again, after batch has entered the confinement or another process has frozen it.
-    pub fn settle_again(&self) -> io::Result<()> {
+    pub fn reapply_state(&self) -> io::Result<()> {
         let state = self.state.lock().expect("no holder panics");
         if state.retired {
             return Ok(());
@@ -173,13 +173,13 @@ impl BatchConfinement {
         if self.freezer.is_none() && self.usable(&state.evicted).is_empty() {
             return self.confine(&self.lanes);
         }
-        self.settle(&state)
+        self.apply_state(&state)
     }
 
     /// Stops everything in the confinement whatever the keepers ask for, or returns to the state that they ask for.
     pub fn pause(&self, paused: bool) -> io::Result<()> {
         self.state.lock().expect("no holder panics").paused = paused;
-        self.settle_again()
+        self.reapply_state()
     }
 
     /// Makes this confinement change nothing any more: batch is about to be given back.
@@ -191,13 +191,13 @@ impl BatchConfinement {
     pub fn admit(&self, pid: u32) -> io::Result<()> {
         self.confine(&self.lanes)?;
         for leaf in &self.leaves {
-            leaf.admit(pid)?;
+            leaf.move_process_in(pid)?;
         }
         pin_thread(pid, &self.lanes.iter().collect::<Vec<_>>())
     }
 
     /// Returns notes on mechanisms that this machine lacks for a full confinement.
-    pub fn missing(&self) -> Vec<LaneNote> {
+    pub fn missing_mechanisms(&self) -> Vec<LaneNote> {
         let lacks = [
             (self.freezer.is_none(), LaneNote::NoFreezer),
             (!self.adopted && self.cpuset.is_none(), LaneNote::NoCpuset),
@@ -210,54 +210,57 @@ impl BatchConfinement {
 
     /// Returns the processes of batch: those in the confinement, and those that have left it.
     pub fn processes(&self) -> Vec<u32> {
-        let inside = self.leaves.first().map_or_else(Vec::new, |leaf| processes(&leaf.dir));
+        let inside = self.leaves.first().map_or_else(Vec::new, |leaf| processes_in_tree(&leaf.dir));
         let all: BTreeSet<u32> = (self.member_list)().into_iter().chain(inside).collect();
         all.into_iter().collect()
     }
 
     /// Puts processes back that have left a cgroup. Otherwise they would not be frozen with it or ended by the
     /// guardian. Returns the number of these processes.
-    pub fn fetch_back(&self) -> usize {
-        let fetched = |leaf: &Leaf| self.outside(leaf).into_iter().filter(|pid| leaf.admit(*pid).is_ok()).count();
+    pub fn return_escaped_processes(&self) -> usize {
+        let fetched = |leaf: &BatchGroup| {
+            self.escaped_processes(leaf).into_iter().filter(|pid| leaf.move_process_in(*pid).is_ok()).count()
+        };
         self.leaves.iter().map(fetched).max().unwrap_or(0)
     }
 
     /// Returns the processes that have left a cgroup, even if only one of their threads did. In version 1 each thread
     /// has a cgroup, in version 2 each thread of a threaded cgroup. A thread created by a member between both reads is
     /// a member in the second read.
-    fn outside(&self, leaf: &Leaf) -> Vec<u32> {
+    fn escaped_processes(&self, leaf: &BatchGroup) -> Vec<u32> {
         let all: Vec<(u32, Vec<u32>)> = (self.member_list)().into_iter().map(|pid| (pid, threads(pid))).collect();
-        let inside: BTreeSet<u32> = threads_in(&leaf.dir).into_iter().collect();
-        let is_out = |tid: &u32| !inside.contains(tid) && Thread::of(*tid).is_some_and(|thread| thread.is_there());
+        let inside: BTreeSet<u32> = threads_in_tree(&leaf.dir).into_iter().collect();
+        let is_out =
+            |tid: &u32| !inside.contains(tid) && Thread::with_tid(*tid).is_some_and(|thread| thread.is_alive());
         all.into_iter().filter(|(_, tids)| tids.iter().any(is_out)).map(|(pid, _)| pid).collect()
     }
 
     /// Returns whether the thread is in the frozen cgroup. Such a thread has not left the cgroup, even if it is not
     /// asleep yet.
     pub fn has_frozen(&self, tid: u32) -> bool {
-        let frozen = self.freezer.clone().filter(Freezer::has_taken_effect).map(Freezer::into_dir);
-        frozen.is_some_and(|dir| threads_in(&dir).contains(&tid))
+        let frozen = self.freezer.clone().filter(Freezer::are_all_tasks_stopped).map(Freezer::into_dir);
+        frozen.is_some_and(|dir| threads_in_tree(&dir).contains(&tid))
     }
 
     /// Restores each thread that is in another class than batch, or may run on other CPUs than batch. Without `class`
     /// any class is allowed.
-    pub fn put_right(&self, class: Option<BatchClass>) -> RestoredSettings {
+    pub fn restore_settings(&self, class: Option<BatchClass>) -> RestoredSettings {
         let mut right = RestoredSettings::default();
-        if self.narrow_again() {
+        if self.restore_cgroup_cpus() {
             right.cpus = Some("the control group of batch".to_owned());
         }
-        let lanes = self.undisturbed(CpuSet::clone);
+        let lanes = self.with_locked_lanes(CpuSet::clone);
         for pid in self.processes() {
             for tid in threads(pid) {
-                if class.is_some_and(|class| class.put_back(tid)) {
+                if class.is_some_and(|class| class.restore_thread_class(tid)) {
                     right.class.get_or_insert_with(|| thread_name(pid, tid));
                 }
-                if !may_leave(tid, &lanes) {
+                if !may_run_outside(tid, &lanes) {
                     continue;
                 }
-                if self.undisturbed(|lanes| confine_again(tid, lanes)) {
+                if self.with_locked_lanes(|lanes| repin_escaped_thread(tid, lanes)) {
                     right.cpus.get_or_insert_with(|| format!("the batch thread {}", thread_name(pid, tid)));
-                } else if is_kept_in_place(tid) {
+                } else if has_fixed_affinity(tid) {
                     right.kept.get_or_insert_with(|| thread_name(pid, tid));
                 }
             }
@@ -266,7 +269,7 @@ impl BatchConfinement {
     }
 
     /// Writes the cgroup's CPUs again if batch has changed them. Returns whether batch had.
-    fn narrow_again(&self) -> bool {
+    fn restore_cgroup_cpus(&self) -> bool {
         let state = self.state.lock().expect("no holder panics");
         let lanes = self.usable(&state.evicted);
         let Some(leaf) = self.cpuset.as_ref().filter(|_| !state.retired && !lanes.is_empty()) else { return false };
@@ -281,13 +284,13 @@ impl BatchConfinement {
         }
         self.leaves.iter().for_each(|leaf| kill_all(&leaf.dir));
         match self.leaves.first() {
-            Some(leaf) => kill_until_none(|| self.outside(leaf)),
-            None => kill_until_none(&self.member_list),
+            Some(leaf) => kill_until_none_alive(|| self.escaped_processes(leaf)),
+            None => kill_until_none_alive(&self.member_list),
         }
     }
 
     /// Puts threads that left the batch lanes back on them.
-    pub fn put_back(&self) {
+    pub fn pin_to_usable_lanes(&self) {
         let lanes = self.usable(&self.state.lock().expect("no holder panics").evicted);
         if !lanes.is_empty() {
             // A thread that cannot be put back now is found again at the next check.
@@ -296,20 +299,20 @@ impl BatchConfinement {
     }
 
     /// Moves everything in the confinement from SCHED_EXT to SCHED_IDLE, after its scheduler has ended.
-    pub fn make_idle(&self) {
-        self.move_all(move_from_ext_to_idle);
+    pub fn move_to_sched_idle(&self) {
+        self.move_all_threads(move_from_ext_to_idle);
     }
 
     /// Moves everything in the confinement that has left SCHED_EXT back to it. Returns whether any thread had left.
-    pub fn make_ext(&self) -> bool {
-        self.move_all(move_to_ext)
+    pub fn move_to_sched_ext(&self) -> bool {
+        self.move_all_threads(move_to_ext)
     }
 
-    fn move_all(&self, moved: impl Fn(u32) -> bool) -> bool {
+    fn move_all_threads(&self, move_thread: impl Fn(u32) -> bool) -> bool {
         /// Limit of the rounds over all threads. A new thread inherits the class of its parent; one or two rounds find
         /// all threads.
         const ROUNDS_MAX: usize = 10;
-        let one_round = || self.processes().into_iter().flat_map(threads).filter(|tid| moved(*tid)).count();
+        let one_round = || self.processes().into_iter().flat_map(threads).filter(|tid| move_thread(*tid)).count();
         (0..ROUNDS_MAX).take_while(|_| one_round() > 0).count() > 0
     }
 
@@ -340,7 +343,7 @@ impl BatchConfinement {
     }
 
     /// Applies the state that the keepers want. No other function thaws batch.
-    fn settle(&self, state: &State) -> io::Result<()> {
+    fn apply_state(&self, state: &State) -> io::Result<()> {
         let lanes = self.usable(&state.evicted);
         if lanes.is_empty() {
             return self.freeze(true);
@@ -358,21 +361,21 @@ impl Evictor for BatchConfinement {
             return Err(io::Error::other("batch was given back already"));
         }
         state.evicted.insert(cpu);
-        self.settle(&state).inspect_err(|_| {
+        self.apply_state(&state).inspect_err(|_| {
             state.evicted.remove(&cpu);
             // Some of the threads may have been moved before the error, so the old state is applied again.
-            let _ = self.settle(&state);
+            let _ = self.apply_state(&state);
         })
     }
 
     fn restore(&self, cpu: u32) -> io::Result<()> {
         let mut state = self.state.lock().expect("no holder panics");
-        if state.evicted.remove(&cpu) && !state.retired { self.settle(&state) } else { Ok(()) }
+        if state.evicted.remove(&cpu) && !state.retired { self.apply_state(&state) } else { Ok(()) }
     }
 
-    fn has_left(&self, cpu: u32) -> bool {
+    fn has_batch_left(&self, cpu: u32) -> bool {
         let began = Instant::now();
-        while self.is_leaving(cpu) {
+        while self.is_batch_leaving(cpu) {
             if began.elapsed() >= FREEZE_TIMEOUT {
                 return false;
             }
@@ -382,15 +385,15 @@ impl Evictor for BatchConfinement {
     }
 
     /// Returns whether the eviction takes effect only later. A freeze takes time; a move to other lanes does not.
-    fn is_leaving(&self, _cpu: u32) -> bool {
+    fn is_batch_leaving(&self, _cpu: u32) -> bool {
         let freezes = || {
             let state = self.state.lock().expect("no holder panics");
             !state.retired && self.usable(&state.evicted).is_empty()
         };
-        self.freezer.as_ref().is_some_and(|freezer| freezes() && !freezer.has_taken_effect())
+        self.freezer.as_ref().is_some_and(|freezer| freezes() && !freezer.are_all_tasks_stopped())
     }
 
-    fn came_back(&self, _cpu: u32) {
+    fn notify_batch_back(&self, _cpu: u32) {
         if let Some(event) = self.came_back.get() {
             event.notify();
         }
@@ -405,13 +408,13 @@ fn signal_all(processes: &[u32], signal: i32) {
 }
 
 /// Confines a thread again if it was allowed other CPUs than `lanes`. Returns whether it was.
-fn confine_again(tid: u32, lanes: &CpuSet) -> bool {
-    may_leave(tid, lanes) && pin_thread(tid, &lanes.iter().collect::<Vec<_>>()).is_ok()
+fn repin_escaped_thread(tid: u32, lanes: &CpuSet) -> bool {
+    may_run_outside(tid, lanes) && pin_thread(tid, &lanes.iter().collect::<Vec<_>>()).is_ok()
 }
 
-fn leaf_in(name: &str, wanted: impl Fn(&Hierarchy) -> bool) -> Option<Leaf> {
+fn make_leaf_cgroup(name: &str, is_wanted: impl Fn(&Hierarchy) -> bool) -> Option<BatchGroup> {
     let hierarchies = Hierarchy::all();
-    Leaf::make(hierarchies.iter().find(|found| wanted(found))?, name).ok()
+    BatchGroup::create(hierarchies.iter().find(|found| is_wanted(found))?, name).ok()
 }
 
 #[cfg(test)]
@@ -436,8 +439,8 @@ mod tests {
             return sidelane_testing::skip("needs to see the kernel's threads");
         };
         let lanes = [1].into_iter().collect();
-        let right =
-            BatchConfinement::around(lanes, Box::new(move || vec![pid]), None, false, None, vec![]).put_right(None);
+        let right = BatchConfinement::for_adopted_batch(lanes, Box::new(move || vec![pid]), None, false, None, vec![])
+            .restore_settings(None);
         assert_eq!((right.kept, right.cpus), (Some(format!("\"ksoftirqd/0\" ({pid})")), None));
     }
 
@@ -450,7 +453,7 @@ mod tests {
         let looks = AtomicUsize::new(0);
         let member_list: MemberList =
             Box::new(move || pids[..1 + looks.fetch_add(1, Ordering::Relaxed).min(1)].to_vec());
-        let sent = BatchConfinement::around(lanes, member_list, None, false, None, vec![]).evict(1);
+        let sent = BatchConfinement::for_adopted_batch(lanes, member_list, None, false, None, vec![]).evict(1);
         let cpus = pids.map(|pid| thread_cpus(pid, pid).map(|cpus| cpus.to_string()));
         for child in &mut children {
             child.kill().unwrap();

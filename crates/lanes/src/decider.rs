@@ -30,19 +30,19 @@ pub trait Evictor: Send + Sync {
     fn restore(&self, cpu: u32) -> io::Result<()>;
     /// Returns whether the last eviction has taken effect, or never will. Waits at most 1 ms for that. In this time
     /// batch has the lane, because a batch thread stops only when it runs.
-    fn has_left(&self, _cpu: u32) -> bool {
+    fn has_batch_left(&self, _cpu: u32) -> bool {
         true
     }
     /// Returns whether the last eviction has yet to take effect, without waiting.
-    fn is_leaving(&self, _cpu: u32) -> bool {
+    fn is_batch_leaving(&self, _cpu: u32) -> bool {
         false
     }
     /// Notes that evicted batch runs on `cpu` beside the service. The lane is held again.
-    fn came_back(&self, _cpu: u32) {}
+    fn notify_batch_back(&self, _cpu: u32) {}
 }
 
 #[derive(Clone)]
-pub struct Means {
+pub struct KeeperResources {
     /// Memory shared with the kernel program.
     pub memory: Arc<LaneMemory>,
     /// Actuator that moves batch.
@@ -122,17 +122,17 @@ impl Shared {
             kept_off: AtomicBool::new(false),
             min_idle_ns: AtomicU64::new(0),
             kept_by: AtomicU8::new(0),
-            summons_delay: SummonsDelay::of_environment(),
+            summons_delay: SummonsDelay::from_environment(),
             changed: EventFd::new()?,
         })
     }
 
     /// Returns whether threads of the service came to the batch lane that have not been handled.
-    pub(super) fn visited(&self, batch_lane: &LaneWord) -> bool {
+    pub(super) fn has_service_visitors(&self, batch_lane: &LaneWord) -> bool {
         batch_lane.lc_visitors() != self.visitors_known.load(Ordering::Acquire)
     }
 
-    pub(super) fn visitors_gone(&self, batch_lane: &LaneWord) {
+    pub(super) fn acknowledge_visitors_gone(&self, batch_lane: &LaneWord) {
         self.visitors_known.store(batch_lane.lc_visitors(), Ordering::Release);
         self.changed.notify();
     }
@@ -149,18 +149,18 @@ impl Shared {
         }
     }
 
-    fn tell(&self, state: LaneState, why: LaneReason) {
+    fn publish_state(&self, state: LaneState, why: LaneReason) {
         let kept_by = if state.lets_batch_run() { 0 } else { why as u8 + 1 };
         self.kept_by.store(kept_by, Ordering::Relaxed);
     }
 
     /// Returns why batch may not run on the lane; `None` if it may.
-    pub(super) fn kept_by(&self) -> Option<LaneReason> {
+    pub(super) fn block_reason(&self) -> Option<LaneReason> {
         let place = self.kept_by.load(Ordering::Relaxed).checked_sub(1)?;
         LaneReason::ALL.get(usize::from(place)).copied()
     }
 
-    pub(super) fn kept_off(&self) -> bool {
+    pub(super) fn is_kept_off(&self) -> bool {
         self.kept_off.load(Ordering::Relaxed)
     }
 
@@ -236,8 +236,13 @@ pub(super) struct Decider {
 }
 
 impl Decider {
-    pub(super) fn new(lane: &BatchLane, means: Means, shared: Arc<Shared>, policy: Borrow<AnyRule>) -> Self {
-        let Means { memory, evictor, audit } = means;
+    pub(super) fn new(
+        lane: &BatchLane,
+        resources: KeeperResources,
+        shared: Arc<Shared>,
+        policy: Borrow<AnyRule>,
+    ) -> Self {
+        let KeeperResources { memory, evictor, audit } = resources;
         let requests = lane.request_lanes.iter().collect();
         let kind = PolicyKind::try_from(memory.limits(lane.cpu).policy.load(Ordering::Relaxed)).unwrap_or_default();
         Self {
@@ -262,13 +267,13 @@ impl Decider {
         self.sample();
         let decision = self.policy.observe(self.sampled_ns, &self.seen);
         if decision.state != self.wanted {
-            self.change(decision, self.sampled_ns);
+            self.apply_decision(decision, self.sampled_ns);
         }
-        self.shared.tell(self.state, decision.why);
+        self.shared.publish_state(self.state, decision.why);
     }
 
     /// Carries out the policy's decision.
-    fn change(&mut self, decision: Decision, now: Nanos) {
+    fn apply_decision(&mut self, decision: Decision, now: Nanos) {
         let before = mem::replace(&mut self.wanted, decision.state);
         self.audit.record(now, LaneDecision { cpu: self.cpu, before, decision, seen: self.seen });
         self.state = decision.state;
@@ -286,62 +291,63 @@ impl Decider {
         self.has_left = true;
         if self.evictor.evict(self.cpu).is_ok() {
             self.shared.evictions.fetch_add(1, Ordering::Relaxed);
-            self.wait_until_left();
+            self.wait_until_batch_left();
         } else {
             self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
-            self.state = LaneState::after_failed_eviction(self.visited());
+            self.state = LaneState::after_failed_eviction(self.has_service_visitors());
         }
     }
 
-    /// Updates whether batch has left the lane; see [`Evictor::has_left`]. Batch that does not run even now delays no
+    /// Updates whether batch has left the lane; see [`Evictor::has_batch_left`]. Batch that does not run even now delays no
     /// request. When it runs, the kernel program summons the holder.
-    pub(super) fn wait_until_left(&mut self) {
+    pub(super) fn wait_until_batch_left(&mut self) {
         let was_told = !self.has_left;
         let before_ns = self.memory.batch_ns(self.cpu);
-        let has_left = self.evictor.has_left(self.cpu);
+        let has_left = self.evictor.has_batch_left(self.cpu);
         self.has_left = has_left || self.memory.batch_ns(self.cpu) - before_ns < RAN_MIN_NS;
         if !self.has_left && !was_told {
-            self.evictor.came_back(self.cpu);
+            self.evictor.notify_batch_back(self.cpu);
         }
     }
 
     /// Handles batch that is back on a lane from which it was evicted, or still there.
-    pub(super) fn batch_came_back(&mut self) {
-        if self.evictor.is_leaving(self.cpu) {
-            self.wait_until_left();
+    pub(super) fn handle_batch_back(&mut self) {
+        if self.evictor.is_batch_leaving(self.cpu) {
+            self.wait_until_batch_left();
         } else {
             self.has_left = false;
-            self.evictor.came_back(self.cpu);
+            self.evictor.notify_batch_back(self.cpu);
         }
     }
 
     /// Evicts batch whatever the policy decides, because the lane cannot be kept.
-    pub(super) fn give_up(&mut self) {
+    pub(super) fn give_up_lane(&mut self) {
         if self.state != LaneState::Evicted {
-            self.change(Decision { state: LaneState::Evicted, why: LaneReason::End }, now_ns());
+            self.apply_decision(Decision { state: LaneState::Evicted, why: LaneReason::End }, now_ns());
         }
     }
 
     /// Restores evicted batch, because the lane will not be kept any more.
-    pub(super) fn let_back(&mut self) {
+    pub(super) fn restore_batch(&mut self) {
         if self.state == LaneState::Evicted {
-            self.change(Decision { state: LaneState::Released, why: LaneReason::End }, now_ns());
+            self.apply_decision(Decision { state: LaneState::Released, why: LaneReason::End }, now_ns());
         }
     }
 
     fn sample(&mut self) {
-        let waited = self.waited();
-        self.memory.refresh(self.cpu);
+        let waited = self.has_waited_request();
+        self.memory.refresh_requests(self.cpu);
         let words = self.request_lanes.iter().map(|cpu| self.memory.word(*cpu));
         let requests = self.request_lanes.iter().map(|cpu| self.memory.request(*cpu));
         let seen = sample(words, requests, self.memory.service_of(self.cpu), self.memory.limits(self.cpu));
-        if self.spares_waited && !waited && self.state == LaneState::Lent && self.memory.needs_refresh(self.cpu) {
-            self.note_late(&seen);
+        if self.spares_waited && !waited && self.state == LaneState::Lent && self.memory.needs_request_refresh(self.cpu)
+        {
+            self.count_late_time(&seen);
         }
         self.sampled_ns = now_ns();
-        let (kept_off, min_idle_ns) = (self.shared.kept_off(), self.shared.min_idle_ns.load(Ordering::Relaxed));
+        let (kept_off, min_idle_ns) = (self.shared.is_kept_off(), self.shared.min_idle_ns.load(Ordering::Relaxed));
         let limits = LendingLimits { kept_off, min_idle_ns, ..seen.limits };
-        self.seen = LaneObservation { service_on_batch_lane: self.visited(), limits, ..seen };
+        self.seen = LaneObservation { service_on_batch_lane: self.has_service_visitors(), limits, ..seen };
     }
 
     /// Returns the requests on the request lanes. Emitted requests are as of the last refresh.
@@ -351,7 +357,7 @@ impl Decider {
     }
 
     /// Counts the time for which batch had the lane since the last sample, if a request runs that had waited.
-    fn note_late(&self, seen: &LaneObservation) {
+    fn count_late_time(&self, seen: &LaneObservation) {
         let Some(running) = seen.requests.and_then(|requests| requests.running).filter(|running| running.waited) else {
             return;
         };
@@ -359,15 +365,15 @@ impl Decider {
             return;
         }
         let began_ns = running.started.max(seen.request_since).max(self.sampled_ns);
-        let late_ns = self.memory.turns(self.cpu).batch_since_ns(began_ns);
+        let late_ns = self.memory.turns(self.cpu).batch_ns_since(began_ns);
         self.shared.late_ns.fetch_add(late_ns, Ordering::Relaxed);
         hist_record(&self.memory.gate(self.cpu).off_hist, late_ns);
     }
 
     /// Returns when to sample again without a summons; `None` if never.
-    pub(super) fn due(&self) -> Option<Nanos> {
+    pub(super) fn next_sample_at(&self) -> Option<Nanos> {
         let due = self.policy.next_wakeup();
-        if !self.state.misses_requests(self.spares_waited, self.memory.needs_refresh(self.cpu)) {
+        if !self.state.needs_polling(self.spares_waited, self.memory.needs_request_refresh(self.cpu)) {
             return due;
         }
         let refresh_at = now_ns().saturating_add(REFRESH_EVERY_NS);
@@ -378,46 +384,46 @@ impl Decider {
         self.shared.stop.load(Ordering::Acquire)
     }
 
-    /// Refreshes the request words, and returns the value of [`Decider::waited`].
-    pub(super) fn waited_meanwhile(&self) -> bool {
-        self.memory.refresh(self.cpu);
-        self.waited()
+    /// Refreshes the request words, and returns the value of [`Decider::has_waited_request`].
+    pub(super) fn refresh_has_waited_request(&self) -> bool {
+        self.memory.refresh_requests(self.cpu);
+        self.has_waited_request()
     }
 
     /// Returns whether a request that had to wait, and is to be spared, runs beside this lane. Emitted requests are as
     /// of the last refresh.
-    pub(super) fn waited(&self) -> bool {
-        self.spares_waited && self.requests().is_some_and(|requests| requests.waited())
+    pub(super) fn has_waited_request(&self) -> bool {
+        self.spares_waited && self.requests().is_some_and(|requests| requests.has_waited_request())
     }
 
     /// Returns the values that a napping keeper watches, as of now.
-    pub(super) fn watched(&self) -> WakeState {
-        WakeState::of(self.busy(), self.requests().as_ref(), self.spares_waited)
+    pub(super) fn current_wake_state(&self) -> WakeState {
+        WakeState::from_requests(self.is_request_lane_busy(), self.requests().as_ref(), self.spares_waited)
     }
 
     /// Returns the values that a napping keeper watches, as of the last decision.
-    pub(super) fn watched_before(&self) -> WakeState {
-        WakeState::of(self.seen.request_busy, self.seen.requests.as_ref(), self.spares_waited)
+    pub(super) fn wake_state_at_decision(&self) -> WakeState {
+        WakeState::from_requests(self.seen.request_busy, self.seen.requests.as_ref(), self.spares_waited)
     }
 
     /// Returns whether a keeper has to be on the lane now.
     pub(super) fn needs_keeper(&self) -> bool {
         // A hold is no help for a service thread that was on the lane at the last decision.
-        let visited_since = || self.visited() && !self.seen.service_on_batch_lane;
-        self.state.needs_keeper(|| self.busy(), || self.waited_meanwhile(), visited_since)
+        let visited_since = || self.has_service_visitors() && !self.seen.service_on_batch_lane;
+        self.state.needs_keeper(|| self.is_request_lane_busy(), || self.refresh_has_waited_request(), visited_since)
     }
 
     /// Returns the longest nap after which the next request is still noticed in time.
     pub(super) fn nap_ns_max(&self) -> Nanos {
-        if self.memory.needs_refresh(self.cpu) && !self.spares_waited { REFRESH_EVERY_NS } else { Nanos::MAX }
+        if self.memory.needs_request_refresh(self.cpu) && !self.spares_waited { REFRESH_EVERY_NS } else { Nanos::MAX }
     }
 
-    pub(super) fn busy(&self) -> bool {
+    pub(super) fn is_request_lane_busy(&self) -> bool {
         self.request_lanes.iter().any(|cpu| self.memory.word(*cpu).busy())
     }
 
-    pub(super) fn visited(&self) -> bool {
-        self.shared.visited(self.memory.word(self.cpu))
+    pub(super) fn has_service_visitors(&self) -> bool {
+        self.shared.has_service_visitors(self.memory.word(self.cpu))
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) struct SummonsDelay {
 
 #[cfg(not(debug_assertions))]
 impl SummonsDelay {
-    pub(super) fn of_environment() -> Self {
+    pub(super) fn from_environment() -> Self {
         Self {}
     }
 
@@ -26,7 +26,7 @@ impl SummonsDelay {
     ///
     /// # Panics
     /// When the seed is not a number.
-    pub(super) fn of_environment() -> Self {
+    pub(super) fn from_environment() -> Self {
         let seed = std::env::var(VARIABLE).ok();
         let seed = seed.map(|seed| seed.parse().unwrap_or_else(|_| panic!("{VARIABLE}={seed} is not a number")));
         Self { random: seed.map(std::sync::atomic::AtomicU64::new) }
@@ -35,7 +35,7 @@ impl SummonsDelay {
     /// Delays a summons by a random time.
     pub(super) fn sleep(&self) {
         if let Some(random) = &self.random {
-            std::thread::sleep(next(random));
+            std::thread::sleep(random_delay(random));
         }
     }
 }
@@ -45,10 +45,10 @@ const VARIABLE: &str = "SIDELANE_DELAY_SUMMONS";
 
 /// Returns a random time between `LATE_MIN_US` and `LATE_MAX_US`.
 #[cfg(debug_assertions)]
-fn next(random: &std::sync::atomic::AtomicU64) -> std::time::Duration {
+fn random_delay(rng_state: &std::sync::atomic::AtomicU64) -> std::time::Duration {
     const LATE_MIN_US: u64 = 50;
     const LATE_MAX_US: u64 = 2_000;
-    let seed = random.fetch_add(1 << 32, std::sync::atomic::Ordering::Relaxed);
+    let seed = rng_state.fetch_add(1 << 32, std::sync::atomic::Ordering::Relaxed);
     std::time::Duration::from_micros(fastrand::Rng::with_seed(seed).u64(LATE_MIN_US..=LATE_MAX_US))
 }
 
@@ -57,13 +57,13 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::atomic::AtomicU64;
 
-    use super::next;
+    use super::random_delay;
 
     #[test]
     fn injected_delays_are_bounded_and_fixed_by_the_seed() {
         let delays = |seed| -> Vec<u128> {
             let random = AtomicU64::new(seed);
-            (0..1000).map(|_| next(&random).as_micros()).collect()
+            (0..1000).map(|_| random_delay(&random).as_micros()).collect()
         };
         assert_eq!(delays(1), delays(1));
         assert_ne!(delays(1), delays(2));

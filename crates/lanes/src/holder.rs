@@ -23,7 +23,7 @@ use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::{AnyRule, Borrow, LaneReason, LaneState};
 
 use super::decider::{Decider, Shared};
-pub use super::decider::{Evictor, KeeperCounts, Means};
+pub use super::decider::{Evictor, KeeperCounts, KeeperResources};
 use crate::gate::backstop::Backstop;
 use crate::log::LaneAudit;
 use sidelane_formats::HoldState;
@@ -33,7 +33,7 @@ use sidelane_host::priority;
 use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass};
 use sidelane_host::resident::keep_code_in_memory;
 use sidelane_host::topology::BatchLane;
-use sidelane_rollback::own_threads::Fixed;
+use sidelane_rollback::own_threads::SelfPlacedThread;
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::LaneMemory;
 
@@ -66,18 +66,18 @@ impl Holder {
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(memory.word(lane.cpu))?);
         let cpu = lane.cpu;
-        let evictor = Arc::new(LeavesTheLane { evictor, memory: Arc::clone(&memory) });
-        let means = Means { memory: Arc::clone(&memory), evictor, audit };
+        let evictor = Arc::new(LaneLeavingEvictor { evictor, memory: Arc::clone(&memory) });
+        let means = KeeperResources { memory: Arc::clone(&memory), evictor, audit };
         let decider = Decider::new(&lane, means, Arc::clone(&shared), policy);
         let backstop = Backstop::new(Arc::clone(&memory), cpu);
-        let body = Body { decider, backstop, ring, nap: Nap::probe() };
+        let body = HolderThread { decider, backstop, ring, nap: Nap::probe() };
         // If locking is refused, the code is in memory now but may be paged out later. The overlap that this causes is
         // counted.
         let _ = keep_code_in_memory();
         let (ready, started) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name(format!("holder-{cpu}")).spawn(move || {
-            let _fixed = Fixed::this_thread();
-            let armed = body.take_place();
+            let _fixed = SelfPlacedThread::this_thread();
+            let armed = body.pin_and_make_realtime();
             let fit = armed.is_ok();
             let _ = ready.send(armed);
             if fit {
@@ -94,13 +94,13 @@ impl Holder {
     }
 
     /// Returns whether threads of the service came to the batch lane and were not acknowledged as gone.
-    pub fn visited(&self) -> bool {
-        self.shared.visited(self.memory.word(self.cpu))
+    pub fn has_service_visitors(&self) -> bool {
+        self.shared.has_service_visitors(self.memory.word(self.cpu))
     }
 
     /// Acknowledges that the service cannot run on the batch lane any more.
-    pub fn visitors_gone(&self) {
-        self.shared.visitors_gone(self.memory.word(self.cpu));
+    pub fn acknowledge_visitors_gone(&self) {
+        self.shared.acknowledge_visitors_gone(self.memory.word(self.cpu));
     }
 
     /// Returns whether the holder is not on its lane any more, and cannot keep it.
@@ -109,15 +109,16 @@ impl Holder {
     }
 
     /// Restores the class of the holder's thread if another process has changed it. Returns whether one had.
-    pub fn put_right(&self) -> bool {
+    pub fn restore_thread_class(&self) -> bool {
         let tid = self.memory.hold(self.cpu).holder_pid.load(Ordering::Acquire);
-        let is_fit = tid == 0 || self.is_displaced() || ThreadClass::of(tid).is_none_or(|it| it == ThreadClass::HOLDER);
-        !is_fit && ThreadClass::HOLDER.give(tid).is_ok()
+        let is_fit =
+            tid == 0 || self.is_displaced() || ThreadClass::of_thread(tid).is_none_or(|it| it == ThreadClass::HOLDER);
+        !is_fit && ThreadClass::HOLDER.apply_to_thread(tid).is_ok()
     }
 
     /// Returns why batch may not run on the lane; `None` if it may.
-    pub fn kept_by(&self) -> Option<LaneReason> {
-        self.shared.kept_by()
+    pub fn block_reason(&self) -> Option<LaneReason> {
+        self.shared.block_reason()
     }
 
     /// Sets the idle time after which batch gets the lane.
@@ -142,13 +143,13 @@ impl Drop for Holder {
 
 /// Evictor that marks the lane as left during its system calls, in which the holder may block. Batch that runs in this
 /// time is on a lane without a hold, and no summons is sent for it.
-struct LeavesTheLane {
+struct LaneLeavingEvictor {
     evictor: Arc<dyn Evictor>,
     memory: Arc<LaneMemory>,
 }
 
-impl LeavesTheLane {
-    fn leave_for<T>(&self, cpu: u32, work: impl FnOnce() -> T, stays_away: impl FnOnce(&T) -> bool) -> T {
+impl LaneLeavingEvictor {
+    fn leave_lane_during<T>(&self, cpu: u32, work: impl FnOnce() -> T, stays_away: impl FnOnce(&T) -> bool) -> T {
         let hold = self.memory.hold(cpu);
         hold.evict();
         let done = work();
@@ -159,25 +160,25 @@ impl LeavesTheLane {
     }
 }
 
-impl Evictor for LeavesTheLane {
+impl Evictor for LaneLeavingEvictor {
     fn evict(&self, cpu: u32) -> io::Result<()> {
-        self.leave_for(cpu, || self.evictor.evict(cpu), Result::is_ok)
+        self.leave_lane_during(cpu, || self.evictor.evict(cpu), Result::is_ok)
     }
 
     fn restore(&self, cpu: u32) -> io::Result<()> {
-        self.leave_for(cpu, || self.evictor.restore(cpu), |_| false)
+        self.leave_lane_during(cpu, || self.evictor.restore(cpu), |_| false)
     }
 
-    fn has_left(&self, cpu: u32) -> bool {
-        self.leave_for(cpu, || self.evictor.has_left(cpu), |has_left| *has_left)
+    fn has_batch_left(&self, cpu: u32) -> bool {
+        self.leave_lane_during(cpu, || self.evictor.has_batch_left(cpu), |has_left| *has_left)
     }
 
-    fn is_leaving(&self, cpu: u32) -> bool {
-        self.evictor.is_leaving(cpu)
+    fn is_batch_leaving(&self, cpu: u32) -> bool {
+        self.evictor.is_batch_leaving(cpu)
     }
 
-    fn came_back(&self, cpu: u32) {
-        self.evictor.came_back(cpu);
+    fn notify_batch_back(&self, cpu: u32) {
+        self.evictor.notify_batch_back(cpu);
     }
 }
 
@@ -186,15 +187,15 @@ fn own_tid() -> u32 {
 }
 
 /// State of the holder's thread.
-struct Body {
+struct HolderThread {
     decider: Decider,
     backstop: Backstop,
     ring: SummonsRing,
     nap: Nap,
 }
 
-impl Body {
-    fn take_place(&self) -> io::Result<()> {
+impl HolderThread {
+    fn pin_and_make_realtime(&self) -> io::Result<()> {
         let cpu = self.decider.cpu;
         priority::pin_this_thread(&[cpu])?;
         priority::make_this_thread_fifo(HOLDER_PRIORITY)?;
@@ -204,13 +205,13 @@ impl Body {
 
     fn run(mut self) {
         while !self.decider.must_stop() && !self.is_displaced() {
-            self.serve();
+            self.hold_while_wanted();
             while !self.decider.must_stop() && !self.is_displaced() && self.sleep() {}
         }
         if self.is_displaced() {
-            self.stand_down();
+            self.retire_displaced_holder();
         }
-        self.leave();
+        self.restore_lane();
     }
 
     /// Returns whether the holder is on another CPU: its own went offline, or another process has moved the holder. The
@@ -222,13 +223,13 @@ impl Body {
 
     /// Gives up the real-time class, so that the holder delays no thread on its present CPU. Evicts batch from the
     /// lane, which has no keeper any more.
-    fn stand_down(&mut self) {
-        let _ = ThreadClass::ORDINARY.give(own_tid());
-        self.go_where_others_are();
+    fn retire_displaced_holder(&mut self) {
+        let _ = ThreadClass::ORDINARY.apply_to_thread(own_tid());
+        self.adopt_process_affinity();
         if self.decider.must_stop() {
             return;
         }
-        self.decider.give_up();
+        self.decider.give_up_lane();
         self.decider.memory.hold(self.decider.cpu).evict();
         self.decider.shared.displaced.store(true, Ordering::Release);
         while !self.decider.must_stop() {
@@ -237,7 +238,7 @@ impl Body {
     }
 
     /// Gives the holder the affinity of its process, which keeps off request lanes if it can.
-    fn go_where_others_are(&self) {
+    fn adopt_process_affinity(&self) {
         let process = rustix::process::getpid();
         // If this fails, the holder is an ordinary thread on its present CPU.
         let _ = sched_getaffinity(Some(process)).and_then(|cpus| sched_setaffinity(None, &cpus));
@@ -245,43 +246,43 @@ impl Body {
 
     /// Blocks until a summons, an event, or the time of the policy. Returns whether to go on sleeping.
     fn sleep(&mut self) -> bool {
-        let due_ns = self.decider.due();
-        let timeout_ns = self.backstop.sleep_ns(due_ns.map(|at| at.saturating_sub(now_ns())));
+        let due_ns = self.decider.next_sample_at();
+        let timeout_ns = self.backstop.max_sleep_ns(due_ns.map(|at| at.saturating_sub(now_ns())));
         let woken = self.decider.shared.sleep(&self.ring, timeout_ns);
-        let sleeps_on = !woken && self.backstop.sleeps_on(due_ns.is_some_and(|at| now_ns() >= at));
-        self.decider.shared.promises_broken.store(self.backstop.broken(), Ordering::Relaxed);
+        let sleeps_on = !woken && self.backstop.may_keep_sleeping(due_ns.is_some_and(|at| now_ns() >= at));
+        self.decider.shared.promises_broken.store(self.backstop.broken_promises(), Ordering::Relaxed);
         if sleeps_on {
             // Self-checking batch reads the request words, too.
-            self.decider.memory.refresh(self.decider.cpu);
+            self.decider.memory.refresh_requests(self.decider.cpu);
         }
         sleeps_on
     }
 
     /// Holds the lane for as long as the policy wants it.
-    fn serve(&mut self) {
+    fn hold_while_wanted(&mut self) {
         let hold = self.decider.memory.hold(self.decider.cpu);
         let came_back = self.decider.state == LaneState::Evicted && hold.state() == Ok(HoldState::Summoned);
         // The lane is held while this thread runs. No summons is needed until the policy has answered.
         hold.hold();
-        if came_back && !self.decider.visited() {
-            self.decider.batch_came_back();
+        if came_back && !self.decider.has_service_visitors() {
+            self.decider.handle_batch_back();
         }
         let mut look_at_ns = now_ns() + HOLD_UNTIL_LEFT_NS;
         while !self.decider.must_stop() && !self.is_displaced() {
             self.decider.decide();
-            if self.may_sleep() {
+            if self.try_leave_lane() {
                 return;
             }
             self.nap(look_at_ns);
             if self.decider.state == LaneState::Evicted && now_ns() >= look_at_ns {
-                self.decider.wait_until_left();
+                self.decider.wait_until_batch_left();
                 look_at_ns = now_ns() + HOLD_UNTIL_LEFT_NS;
             }
         }
     }
 
     /// Leaves the lane in the state that the policy wants. Returns false if the lane is, or has to be, held.
-    fn may_sleep(&self) -> bool {
+    fn try_leave_lane(&self) -> bool {
         let decider = &self.decider;
         let hold = decider.memory.hold(decider.cpu);
         match decider.state {
@@ -289,7 +290,7 @@ impl Body {
             LaneState::Released => hold.release(|| decider.needs_keeper()),
             LaneState::Lent => hold.lend(|| decider.needs_keeper()),
             // A hold would delay a service thread on this lane.
-            LaneState::Evicted if !decider.has_left && !decider.visited() => false,
+            LaneState::Evicted if !decider.has_left && !decider.has_service_visitors() => false,
             // The holder checks the lane again when the policy is due, when the service threads have gone, or when
             // batch comes back.
             LaneState::Evicted => {
@@ -300,18 +301,18 @@ impl Body {
     }
 
     /// Naps until the request lanes change, the policy is due, or the holder has to stop.
-    fn nap(&self, look_at_ns: u64) {
+    fn nap(&self, recheck_at_ns: u64) {
         let decider = &self.decider;
         let began = now_ns();
         let deadline = decider.policy.next_wakeup().unwrap_or(began + NAP_WITHOUT_WAKEUP_NS);
         let deadline = deadline.min(began.saturating_add(decider.nap_ns_max()));
-        let deadline = if decider.state == LaneState::Evicted { deadline.min(look_at_ns) } else { deadline };
+        let deadline = if decider.state == LaneState::Evicted { deadline.min(recheck_at_ns) } else { deadline };
         let watched = &decider.memory.word(decider.request_lanes[0]).busy;
-        let before = decider.watched_before();
+        let before = decider.wake_state_at_decision();
         let over = || {
-            decider.watched() != before
-                || decider.visited() != decider.seen.service_on_batch_lane
-                || decider.shared.kept_off() != decider.seen.limits.kept_off
+            decider.current_wake_state() != before
+                || decider.has_service_visitors() != decider.seen.service_on_batch_lane
+                || decider.shared.is_kept_off() != decider.seen.limits.kept_off
                 || decider.shared.stop.load(Ordering::Relaxed)
                 || self.is_displaced()
         };
@@ -324,8 +325,8 @@ impl Body {
     }
 
     /// Leaves the lane in its original state.
-    fn leave(&mut self) {
-        self.decider.let_back();
+    fn restore_lane(&mut self) {
+        self.decider.restore_batch();
         let hold = self.decider.memory.hold(self.decider.cpu);
         hold.holder_pid.store(0, Ordering::Release);
         let _ = hold.release(|| false);

@@ -10,7 +10,7 @@ use sidelane_policy::borrow::promise::RecentOverlap;
 use sidelane_tracker::tracker::LaneMemory;
 
 use super::gate::LaneKeeper;
-use super::gate::keepers::let_visitors_go;
+use super::gate::keepers::acknowledge_departed_visitors;
 use super::lending_limits::LendingLimitsKeeper;
 
 /// Lanes beside one service. Dropping this value leaves them to batch.
@@ -46,13 +46,13 @@ impl KeptLanes {
     }
 
     /// Returns the lanes whose keepers are not on them any more.
-    pub fn forsaken(&self) -> impl Iterator<Item = u32> {
+    pub fn displaced_lanes(&self) -> impl Iterator<Item = u32> {
         self.keepers().filter(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu)
     }
 
     /// Restores the class of keepers if another process has changed it. Returns the lanes of these keepers.
-    pub fn put_right(&self) -> impl Iterator<Item = u32> {
-        self.keepers().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu)
+    pub fn restore_keeper_classes(&self) -> impl Iterator<Item = u32> {
+        self.keepers().filter(|keeper| keeper.restore_thread_class()).map(LaneKeeper::cpu)
     }
 
     /// Sets the idle time after which batch gets the lanes.
@@ -67,19 +67,19 @@ impl KeptLanes {
     }
 
     /// Releases all lanes. The lending limits stay.
-    pub fn let_go(&mut self) {
+    pub fn release_all(&mut self) {
         self.keepers.clear();
     }
 
     /// Returns whether the service was on one of the lanes, and may still be there.
-    pub fn visited(&self) -> bool {
-        self.keepers().any(LaneKeeper::visited)
+    pub fn has_service_visitors(&self) -> bool {
+        self.keepers().any(LaneKeeper::has_service_visitors)
     }
 
     /// Keeps a lane again that the service visited, if none of the service's `processes` may run there any more.
-    pub fn receive_visitors(&self, processes: impl FnOnce() -> BTreeSet<u32>) {
-        if self.visited() {
-            let_visitors_go(self.keepers(), &processes());
+    pub fn rehold_visited_lanes(&self, service_pids: impl FnOnce() -> BTreeSet<u32>) {
+        if self.has_service_visitors() {
+            acknowledge_departed_visitors(self.keepers(), &service_pids());
         }
     }
 }

@@ -15,7 +15,7 @@ use sidelane_policy::borrow::headroom::ObjectiveStatus;
 use sidelane_policy::borrow::lending_limits::EVERY_NS;
 use sidelane_policy::borrow::{
     BorrowConfig, Budget, ContentionCost, Latencies, LatencyWindow, Lending, LendingLimits, LendingLimitsMeter,
-    Objective, PolicyKind, Unfit,
+    LendingMismatch, Objective, PolicyKind,
 };
 use thiserror::Error;
 
@@ -66,13 +66,13 @@ impl fmt::Display for FinalLendingLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |ns: f64| Unit::Ns.human(ns);
         let budget = time(self.budget_ns as f64);
-        match (self.budget_ns, self.lending.policy.is_by_age()) {
+        match (self.budget_ns, self.lending.policy.limits_by_age()) {
             (0, _) => write!(f, "batch may run beside no request")?,
             (_, true) => write!(f, "batch may run beside a request until it is {budget} old")?,
             (_, false) => write!(f, "batch may delay a request by {budget}")?,
         }
         if let Budget::Slo(slo) = self.lending.budget {
-            write!(f, " (at the end, from {})", objective::written(slo))?;
+            write!(f, " (at the end, from {})", objective::format_objective(slo))?;
         }
         if self.lending.policy.needs_contention_cost() {
             let percent = f64::from(self.contention_cost.ppm()) / 1e4;
@@ -170,11 +170,11 @@ pub enum LendingError {
     NoBudget(PolicyKind),
 }
 
-impl From<Unfit> for LendingError {
-    fn from(unfit: Unfit) -> Self {
+impl From<LendingMismatch> for LendingError {
+    fn from(unfit: LendingMismatch) -> Self {
         match unfit {
-            Unfit::BudgetWithoutUse => Self::BudgetWithoutUse,
-            Unfit::NoBudget(policy) => Self::NoBudget(policy),
+            LendingMismatch::BudgetWithoutUse => Self::BudgetWithoutUse,
+            LendingMismatch::NoBudget(policy) => Self::NoBudget(policy),
         }
     }
 }
@@ -190,7 +190,7 @@ struct Delays {
 
 impl Delays {
     fn add(&mut self, request: &Request, contention_cost: ContentionCost) {
-        let delay_ns = self.bound.finished(request.waited, request.co_run_ns, contention_cost);
+        let delay_ns = self.bound.add_finished_request(request.waited, request.co_run_ns, contention_cost);
         self.sum_ns += u128::from(delay_ns);
         self.max_ns = self.max_ns.max(delay_ns);
         self.requests += 1;
@@ -226,13 +226,13 @@ impl LendingLimitsKeeper {
             lending,
             lanes: lanes.clone(),
             memory,
-            meter: LendingLimitsMeter::new(lending.budget, lending.policy.is_by_age(), queued, Box::default),
+            meter: LendingLimitsMeter::new(lending.budget, lending.policy.limits_by_age(), queued, Box::default),
             delays: (lanes.request_lanes.len() == 1).then(Delays::default),
             kept: if let Budget::Slo(slo) = lending.budget { Some(SessionLatencies::new(slo)) } else { None },
             requests: 0,
         };
-        keeper.lanes.batch.iter().for_each(|lane| keeper.introduce(lane));
-        keeper.write(keeper.meter.present());
+        keeper.lanes.batch.iter().for_each(|lane| keeper.write_fixed_limits(lane));
+        keeper.write(keeper.meter.present_limits());
         keeper
     }
 
@@ -245,7 +245,7 @@ impl LendingLimitsKeeper {
         if lending.budget != self.lending.budget {
             let learned = self.learned();
             *self = Self::new(lending, &self.lanes, Arc::clone(&self.memory));
-            self.take_over(&learned);
+            self.restore_learned(&learned);
         }
         true
     }
@@ -256,10 +256,10 @@ impl LendingLimitsKeeper {
     }
 
     /// Continues from the knowledge of another session.
-    pub fn take_over(&mut self, learned: &LearnedLimits) {
-        self.meter.take_over(&learned.limits);
+    pub fn restore_learned(&mut self, learned: &LearnedLimits) {
+        self.meter.restore_learned(&learned.limits);
         self.requests = learned.requests;
-        self.write(self.meter.present());
+        self.write(self.meter.present_limits());
     }
 
     /// Returns the policy that decides when batch may run beside a request.
@@ -273,18 +273,22 @@ impl LendingLimitsKeeper {
     }
 
     /// Takes in the requests that have finished since the last call, and passes each to `each`.
-    pub fn learn(&mut self, source: &mut RequestSource, mut each: impl FnMut(&Request)) -> Result<(), RequestError> {
+    pub fn learn_from_source(
+        &mut self,
+        source: &mut RequestSource,
+        mut on_request: impl FnMut(&Request),
+    ) -> Result<(), RequestError> {
         let emitted = source.name() == Source::Emitted;
         let mut finished = Vec::new();
         source.drain(|request| finished.push(*request))?;
         // The history is read after all requests, so that it covers them.
         let history = (emitted && !finished.is_empty()).then(|| History::read(&self.memory, &self.lanes, now_ns()));
         for request in &finished {
-            each(request);
+            on_request(request);
             match &history {
-                _ if request.ending.is_some() => self.finished_unseen(request),
-                None => self.finished(request),
-                Some(history) => self.emitted(request, history),
+                _ if request.ending.is_some() => self.record_unobserved_request(request),
+                None => self.record_request(request),
+                Some(history) => self.record_emitted_request(request, history),
             }
         }
         Ok(())
@@ -292,24 +296,24 @@ impl LendingLimitsKeeper {
 
     /// Takes in an emitted request. Its record does not contain the batch beside it. If the history does not either,
     /// the request is not used for contention cost.
-    fn emitted(&mut self, request: &Request, history: &History) {
+    fn record_emitted_request(&mut self, request: &Request, history: &History) {
         let lane = history.lane_of(request.tid, request.finished_ns);
         let co_run_ns = lane.and_then(|lane| history.batch_ns(lane, request.started_ns, request.finished_ns));
         match co_run_ns {
-            Some(co_run_ns) => self.finished(&Request { co_run_ns, ..*request }),
-            None => self.finished_unseen(request),
+            Some(co_run_ns) => self.record_request(&Request { co_run_ns, ..*request }),
+            None => self.record_unobserved_request(request),
         }
     }
 
     /// Takes in a request for which it is unknown whether batch ran beside it.
-    fn finished_unseen(&mut self, request: &Request) {
+    fn record_unobserved_request(&mut self, request: &Request) {
         self.requests += 1;
         self.kept.iter_mut().for_each(|kept| kept.rest.record(request.latency_ns()));
-        self.meter.finished_unseen(request.latency_ns(), request.server_ns());
+        self.meter.record_unobserved_request(request.latency_ns(), request.server_ns());
     }
 
     /// Takes in a request that has finished.
-    pub fn finished(&mut self, request: &Request) {
+    pub fn record_request(&mut self, request: &Request) {
         let contention_cost = self.meter.contention_cost();
         self.delays.iter_mut().for_each(|delays| delays.add(request, contention_cost));
         if let Some(kept) = &mut self.kept {
@@ -323,7 +327,7 @@ impl LendingLimitsKeeper {
             waited: request.waited,
             counters: request.counters,
         };
-        self.meter.finished(request.latency_ns(), &finished);
+        self.meter.record_request(request.latency_ns(), &finished);
     }
 
     /// Computes new limits; called ten times a second. Returns the service's status on its objective, if that has
@@ -343,8 +347,8 @@ impl LendingLimitsKeeper {
     }
 
     /// Returns the present lending limits.
-    pub fn present(&self) -> FinalLendingLimits {
-        let limits = self.meter.present();
+    pub fn present_limits(&self) -> FinalLendingLimits {
+        let limits = self.meter.present_limits();
         FinalLendingLimits {
             lending: self.lending,
             budget_ns: limits.budget_ns,
@@ -365,9 +369,9 @@ impl LendingLimitsKeeper {
     }
 
     /// Writes the limits that do not change while the lane is lent.
-    fn introduce(&self, lane: &BatchLane) {
+    fn write_fixed_limits(&self, lane: &BatchLane) {
         let limits = self.memory.limits(lane.cpu);
-        limits.min_idle_ns.store(min_idle_of_checkers_ns(&self.lending.config), Ordering::Relaxed);
+        limits.min_idle_ns.store(self_checking_min_idle_ns(&self.lending.config), Ordering::Relaxed);
         limits.policy.store(self.lending.policy as u32, Ordering::Relaxed);
         for (place, cpu) in limits.requests.iter().zip(lane.request_lanes.iter()) {
             place.store(cpu, Ordering::Relaxed);
@@ -380,6 +384,6 @@ impl LendingLimitsKeeper {
 /// Returns the idle time after which self-checking batch comes back: 0 unless the user set one. A nap costs the service
 /// nothing, so no idle moment is too short to end it (see the policy's hysteresis). Only self-checking batch reads this
 /// limit.
-fn min_idle_of_checkers_ns(config: &BorrowConfig) -> u64 {
+fn self_checking_min_idle_ns(config: &BorrowConfig) -> u64 {
     if config.min_idle_ns == BorrowConfig::default().min_idle_ns { 0 } else { config.min_idle_ns }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use sidelane_policy::borrow::{Decision, LaneObservation, LaneState};
 
-use sidelane_diagnostics::audit::{Audit, Line, decision};
+use sidelane_diagnostics::audit::{Audit, Line, decision_fields};
 
 /// Audit log of a lane's decisions.
 pub type LaneAudit = Audit<LaneDecision>;
@@ -28,7 +28,7 @@ impl Line for LaneDecision {
     }
 
     fn fields(&self) -> Map<String, Value> {
-        decision(("lane", self.cpu), self.action(), self.decision.why, values(&self.seen))
+        decision_fields(("lane", self.cpu), self.action(), self.decision.why, values(&self.seen))
     }
 }
 

@@ -188,8 +188,8 @@ diagnostics! {
 
 impl LaneNote {
     /// Returns the note on batch's cost for `service` and the consequence for batch; `None` if a step was taken back.
-    pub fn of_idle_threshold(service: String, threshold: IdleThreshold, found: Verdict) -> Option<Self> {
-        let Verdict::Beyond { percentile, ratio } = found else { return None };
+    pub fn from_idle_threshold(service: String, threshold: IdleThreshold, verdict: Verdict) -> Option<Self> {
+        let Verdict::Beyond { percentile, ratio } = verdict else { return None };
         let [_, percent, _] = ratio.percent_longer();
         let (percentile, percent) = (percentile.round() as u64, percent.max(0.0).round() as u64);
         Some(match threshold {
@@ -199,19 +199,19 @@ impl LaneNote {
     }
 
     /// Returns whether the note is about the idle threshold of the service `of`.
-    pub fn is_of_idle_threshold(&self, of: &str) -> bool {
-        matches!(self, Self::SlowsDown { service, .. } | Self::KeptOff { service, .. } if service == of)
+    pub fn is_about_idle_threshold(&self, service_name: &str) -> bool {
+        matches!(self, Self::SlowsDown { service, .. } | Self::KeptOff { service, .. } if service == service_name)
     }
 
     /// Returns whether the note reports that batch's cost for requests of the service `of` is unknown.
-    pub fn is_unknown_cost_of(&self, of: &str) -> bool {
-        matches!(self, Self::CostUnknown { service, .. } if service == of)
+    pub fn is_unknown_cost_of(&self, service_name: &str) -> bool {
+        matches!(self, Self::CostUnknown { service, .. } if service == service_name)
     }
 
     /// Returns the note that explains overlap best: batch escaped or could not be evicted. The most certain explanation
     /// comes first.
-    pub fn explaining<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Option<&'a Note> {
-        let explaining = notes.into_iter().filter_map(|note| Some((note.get::<Self>()?.overlap_rank()?, note)));
+    pub fn best_overlap_explanation<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Option<&'a Note> {
+        let explaining = notes.into_iter().filter_map(|note| Some((note.downcast::<Self>()?.overlap_rank()?, note)));
         explaining.min_by_key(|(rank, _)| *rank).map(|(_, note)| note)
     }
 
@@ -250,9 +250,9 @@ mod tests {
     #[test]
     fn overlap_is_explained_by_the_surest_note() {
         let notes = [LaneNote::GuardianEnded, LaneNote::Leaks { times: 9 }, LaneNote::RealtimeAllowed].map(Note::from);
-        assert_eq!(LaneNote::explaining(&notes), Some(&notes[2]));
+        assert_eq!(LaneNote::best_overlap_explanation(&notes), Some(&notes[2]));
         let raised = Note::from(LaneNote::BatchRaised { thread: "\"spin\" (7)".into() });
-        assert_eq!(LaneNote::explaining(notes.iter().chain([&raised])), Some(&raised));
-        assert_eq!(LaneNote::explaining(&notes[..1]), None, "the guardian keeps no lane");
+        assert_eq!(LaneNote::best_overlap_explanation(notes.iter().chain([&raised])), Some(&raised));
+        assert_eq!(LaneNote::best_overlap_explanation(&notes[..1]), None, "the guardian keeps no lane");
     }
 }

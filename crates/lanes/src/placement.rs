@@ -10,10 +10,10 @@ use thiserror::Error;
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
-use sidelane_host::procfs::{allowed_cpus, have_one_place_each};
+use sidelane_host::procfs::{allowed_cpus, is_each_thread_pinned};
 use sidelane_host::service::{Service, ServiceError, Target};
 use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology};
-use sidelane_rollback::own_threads::Fixed;
+use sidelane_rollback::own_threads::SelfPlacedThread;
 use sidelane_tracker::tracker::LaneMemory;
 
 /// Time in which every lane switches threads. A thread of ordinary priority gets a turn within some milliseconds,
@@ -93,7 +93,7 @@ pub enum PlacementError {
 
 impl PlacementError {
     /// Returns whether the error may only mean that this process is not allowed to see the service.
-    pub fn is_unseen(&self) -> bool {
+    pub fn may_be_permission_denied(&self) -> bool {
         matches!(self, Self::Service(_))
     }
 }
@@ -125,10 +125,10 @@ impl Placement {
     }
 
     /// Returns whether each thread of the service may run on one CPU only, or will be confined to one.
-    pub fn has_one_place_a_thread(&self) -> bool {
+    pub fn has_one_cpu_per_thread(&self) -> bool {
         match self.pin_service {
             true => self.lanes.request_lanes.len() == 1,
-            false => have_one_place_each(&self.service.pids),
+            false => is_each_thread_pinned(&self.service.pids),
         }
     }
 
@@ -136,25 +136,25 @@ impl Placement {
     ///
     /// # Errors
     /// When two share a lane or a process, or a service may run on a batch lane of another.
-    pub fn together(all: &[Self]) -> Result<Lanes, PlacementError> {
-        for (index, one) in all.iter().enumerate() {
-            all[index + 1..].iter().try_for_each(|other| one.stands_apart_from(other))?;
+    pub fn combined_lanes(placements: &[Self]) -> Result<Lanes, PlacementError> {
+        for (index, one) in placements.iter().enumerate() {
+            placements[index + 1..].iter().try_for_each(|other| one.stands_apart_from(other))?;
         }
-        let first = &all.first().expect("a session has a service").lanes;
+        let first = &placements.first().expect("a session has a service").lanes;
         let mut lanes = Lanes { batch: Vec::new(), request_lanes: CpuSet::default(), ..first.clone() };
-        for one in all {
+        for one in placements {
             lanes.batch.extend(one.lanes.batch.iter().cloned());
             lanes.request_lanes = lanes.request_lanes.union(&one.lanes.request_lanes);
         }
         // The check of a service on its own batch lanes took place before.
-        let mut several = all.iter().filter(|_| all.len() > 1);
-        several.try_for_each(|one| one.stays_off(&allowed_cpus(&one.service.pids), &lanes.batch_cpus()))?;
+        let mut several = placements.iter().filter(|_| placements.len() > 1);
+        several.try_for_each(|one| one.check_off_batch_lanes(&allowed_cpus(&one.service.pids), &lanes.batch_cpus()))?;
         Ok(lanes)
     }
 
     /// Returns an error if the service, which may run on `allowed`, may run on the batch lanes `batch` and will not be
     /// confined.
-    fn stays_off(&self, allowed: &CpuSet, batch: &CpuSet) -> Result<(), PlacementError> {
+    fn check_off_batch_lanes(&self, allowed: &CpuSet, batch: &CpuSet) -> Result<(), PlacementError> {
         let shared = allowed.intersection(batch);
         if shared.is_empty() || self.pin_service {
             return Ok(());
@@ -178,7 +178,7 @@ impl Placement {
     }
 
     fn check(&self, allowed: &CpuSet) -> Result<(), PlacementError> {
-        self.stays_off(allowed, &self.lanes.batch_cpus())?;
+        self.check_off_batch_lanes(allowed, &self.lanes.batch_cpus())?;
         if allowed.intersection(&self.lanes.request_lanes).is_empty() && !self.pin_service {
             let (target, requests) = (self.target.clone(), self.lanes.request_lanes.clone());
             return Err(PlacementError::ServiceElsewhere { target, allowed: allowed.clone(), requests });
@@ -189,12 +189,12 @@ impl Placement {
 
 /// Waits until the kernel program has seen every request lane switch once. Before that, a lane on which the service
 /// runs without a break would look idle.
-pub fn settle(memory: &LaneMemory, requests: &CpuSet) -> Result<(), PlacementError> {
-    for cpu in requests.iter().filter(|cpu| memory.word(*cpu).snapshot().is_none()) {
+pub fn wait_for_lane_switches(memory: &LaneMemory, request_lanes: &CpuSet) -> Result<(), PlacementError> {
+    for cpu in request_lanes.iter().filter(|cpu| memory.word(*cpu).snapshot().is_none()) {
         let (done, settled) = mpsc::channel();
         // The thread runs one turn on that lane: two context switches, some microseconds.
         thread::spawn(move || {
-            let _fixed = Fixed::this_thread();
+            let _fixed = SelfPlacedThread::this_thread();
             done.send(pin_this_thread(&[cpu]).is_ok())
         });
         if settled.recv_timeout(SETTLE_TIMEOUT) != Ok(true) {

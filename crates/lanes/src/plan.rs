@@ -63,25 +63,25 @@ pub struct Plan {
 impl Plan {
     /// Finds the services, lanes and batch that the user has named. Obstacles are added to `errors`, and the result may
     /// be `None` then. This process leaves the request lanes.
-    pub fn find(asked: RunRequest, errors: &mut PreflightErrors) -> Option<Self> {
-        let services = find_services(asked.services, asked.pin_service, errors);
+    pub fn find(request: RunRequest, errors: &mut PreflightErrors) -> Option<Self> {
+        let services = find_services(request.services, request.pin_service, errors);
         // This process leaves the request lanes before any work, because loading the kernel program takes some hundred
         // milliseconds.
         for placement in &services {
-            errors.note(keep_off_cpus(&placement.lanes.request_lanes).context(
+            errors.collect_error(keep_off_cpus(&placement.lanes.request_lanes).context(
                 "cannot keep sidelane's own threads off \
                                                                                the request lanes",
             ));
         }
-        let found = find_batch(asked.batch, asked.gate, &services, errors);
+        let found = find_batch(request.batch, request.gate, &services, errors);
         let gate = found.as_ref().map_or(Gate::Holder, |(gate, _)| gate.clone());
-        let max_slowdown = errors.note(max_slowdown(asked.max_slowdown, &gate, &asked.lending));
+        let max_slowdown = errors.collect_error(max_slowdown(request.max_slowdown, &gate, &request.lending));
         let (gate, batch) = found?;
-        Some(Self { services, gate, lending: asked.lending, max_slowdown: max_slowdown?, batch })
+        Some(Self { services, gate, lending: request.lending, max_slowdown: max_slowdown?, batch })
     }
 
     /// Returns a line of text on the run for each service.
-    pub fn lines(&self) -> Vec<String> {
+    pub fn summary_lines(&self) -> Vec<String> {
         let (gate, policy) = (self.gate.name(), self.lending.policy.name());
         let bound = self.max_slowdown.map(|bound| format!(", slowdown of requests at most {:.0} %", bound * 100.0));
         let by = format!("gate {gate}, policy {policy}{}", bound.unwrap_or_default());
@@ -109,13 +109,13 @@ fn find_services(
     for (target, lanes) in named {
         let found = Placement::find(target, lanes.as_deref(), pin_service);
         // Without privileges the sockets of other users are not seen, so the service may exist.
-        if errors.lacks_privileges() && found.as_ref().is_err_and(PlacementError::is_unseen) {
+        if errors.lacks_privileges() && found.as_ref().is_err_and(PlacementError::may_be_permission_denied) {
             continue;
         }
-        services.extend(errors.note(found));
+        services.extend(errors.collect_error(found));
     }
     if services.len() > 1 {
-        errors.note(Placement::together(&services));
+        errors.collect_error(Placement::combined_lanes(&services));
     }
     services
 }
@@ -128,13 +128,13 @@ fn find_batch(
 ) -> Option<(Gate, FoundBatch)> {
     match batch {
         RequestedBatch::Command(command) => {
-            let gate = errors.note(Gate::choose(gate, &command))?;
+            let gate = errors.collect_error(Gate::choose(gate, &command))?;
             Some((gate, FoundBatch::Command(command)))
         }
         RequestedBatch::Adopted(target) => {
             let pids = services.iter().flat_map(|placement| placement.service.pids.iter().copied()).collect();
-            let gate = errors.note(Gate::choose_for_adopted(gate));
-            let adoptee = errors.note(Adoptee::find(&target, &pids));
+            let gate = errors.collect_error(Gate::choose_for_adopted(gate));
+            let adoptee = errors.collect_error(Adoptee::find(&target, &pids));
             gate.zip(adoptee.map(FoundBatch::Adoptee))
         }
     }

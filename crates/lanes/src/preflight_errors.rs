@@ -22,15 +22,15 @@ pub struct PreflightErrors {
 
 impl PreflightErrors {
     /// Makes a list with an error for the privileges that this process lacks, or an empty list.
-    pub fn of_privileges() -> Self {
+    pub fn from_missing_privileges() -> Self {
         let mut errors = Self::default();
         errors.note_privileges(&Capabilities::own().missing_for_bpf());
         errors
     }
 
     /// Returns the value, or adds the error and returns `None`.
-    pub fn note<T, E: Into<anyhow::Error>>(&mut self, found: Result<T, E>) -> Option<T> {
-        found.map_err(|error| self.problems.push(error.into())).ok()
+    pub fn collect_error<T, E: Into<anyhow::Error>>(&mut self, result: Result<T, E>) -> Option<T> {
+        result.map_err(|error| self.problems.push(error.into())).ok()
     }
 
     /// Adds an error for missing privileges. Without them, objects that exist may not be seen.
@@ -50,7 +50,7 @@ impl PreflightErrors {
     ///
     /// # Errors
     /// All obstacles; there is at least one if nothing was found.
-    pub fn unless<T>(self, found: Option<T>) -> Result<T, Self> {
+    pub fn into_result<T>(self, found: Option<T>) -> Result<T, Self> {
         match self.problems[..] {
             [] => Ok(found.expect("nothing was in the way")),
             _ => Err(self),
@@ -58,7 +58,7 @@ impl PreflightErrors {
     }
 
     /// Returns the command line with options added that remove all obstacles; `None` if such options are unknown.
-    pub fn mended<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Option<String> {
+    pub fn corrected_command_line<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Option<String> {
         let needs_pin = |error: &anyhow::Error| {
             matches!(error.downcast_ref::<PlacementError>(), Some(PlacementError::ServiceOnBatchLane { .. }))
         };
@@ -97,7 +97,7 @@ impl fmt::Display for PreflightErrors {
                 several.iter().enumerate().try_for_each(|(at, error)| write!(f, "\n  {}. {error:#}", at + 1))
             }
         }?;
-        self.mended(std::env::args_os()).map_or(Ok(()), |command| write!(f, "\ntry: {command}"))
+        self.corrected_command_line(std::env::args_os()).map_or(Ok(()), |command| write!(f, "\ntry: {command}"))
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use sidelane_host::service::Target;
 
-    fn on_batch_lane() -> PlacementError {
+    fn service_on_batch_lane_error() -> PlacementError {
         let cpus = |text: &str| text.parse().unwrap();
         let (allowed, shared, requests) = (cpus("0-1"), cpus("1"), cpus("0"));
         PlacementError::ServiceOnBatchLane { target: Target::Port(7000), allowed, shared, requests }
@@ -115,20 +115,20 @@ mod tests {
     #[test]
     fn no_preflight_error_is_no_refusal() {
         let mut errors = PreflightErrors::default();
-        assert_eq!(errors.note(Ok::<_, PlacementError>(7)), Some(7));
+        assert_eq!(errors.collect_error(Ok::<_, PlacementError>(7)), Some(7));
         errors.note_privileges(&[]);
-        assert_eq!(errors.unless(Some(7)).unwrap(), 7);
+        assert_eq!(errors.into_result(Some(7)).unwrap(), 7);
     }
 
     #[test]
     fn all_errors_are_reported_with_a_command_that_works() {
         let mut errors = PreflightErrors::default();
-        assert_eq!(errors.note(Err::<(), _>(on_batch_lane())), None);
+        assert_eq!(errors.collect_error(Err::<(), _>(service_on_batch_lane_error())), None);
         errors.note_privileges(&["CAP_BPF", "CAP_PERFMON"]);
         let command = ["sidelane", "run", "--service", "port:7000", "--", "sh", "-c", "it's on"];
-        let mended = errors.mended(command).unwrap();
+        let mended = errors.corrected_command_line(command).unwrap();
         assert_eq!(mended, r"sudo sidelane run --pin-service --service port:7000 -- sh -c 'it'\''s on'");
-        let said = errors.unless(None::<()>).unwrap_err().to_string();
+        let said = errors.into_result(None::<()>).unwrap_err().to_string();
         assert!(said.contains("1. this process lacks CAP_BPF and CAP_PERFMON; run as root"), "{said}");
         assert!(said.contains("2. cannot lend lane(s) 1: port:7000 may run on CPUs 0-1"), "{said}");
     }
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn no_command_is_given_if_one_error_has_no_known_fix() {
         let mut errors = PreflightErrors::default();
-        errors.note(Err::<(), _>(on_batch_lane()));
-        errors.note(Err::<(), _>(anyhow::anyhow!("there is no such group")));
-        assert_eq!(errors.mended(["sidelane", "run"]), None);
+        errors.collect_error(Err::<(), _>(service_on_batch_lane_error()));
+        errors.collect_error(Err::<(), _>(anyhow::anyhow!("there is no such group")));
+        assert_eq!(errors.corrected_command_line(["sidelane", "run"]), None);
     }
 }

@@ -19,23 +19,23 @@ pub struct Circumstances {
     /// Whether this process was stopped in the judged time, so that no holder ran.
     pub was_stopped: bool,
     /// Note of the judged time that explains overlap best; see
-    /// [`LaneNote::explaining`](crate::note::LaneNote::explaining).
+    /// [`LaneNote::explaining`](crate::note::LaneNote::best_overlap_explanation).
     pub note: Option<Note>,
 }
 
 /// Overlap promise to one service, judged.
 #[derive(Clone, Debug)]
-pub struct Promise {
+pub struct OverlapPromise {
     /// Name of the service, as the user gave it.
     pub service: String,
     overlap: Overlap,
     bound_ppm: u32,
-    why: Why,
+    why: OverlapCause,
 }
 
 /// Cause of overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Why {
+enum OverlapCause {
     /// Gate for comparison, by its name.
     Gate(&'static str),
     ShortTurns {
@@ -48,8 +48,8 @@ enum Why {
     },
 }
 
-impl Why {
-    fn of(overlap: &Overlap, bound_ppm: u32, circumstances: Circumstances) -> Self {
+impl OverlapCause {
+    fn from_overlap(overlap: &Overlap, bound_ppm: u32, circumstances: Circumstances) -> Self {
         let Circumstances { gate, was_stopped, note } = circumstances;
         if matches!(gate, Gate::SchedIdle | Gate::CoreSched | Gate::Freezer) {
             return Self::Gate(gate.name());
@@ -63,7 +63,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for OverlapCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gate(name) => write!(
@@ -93,11 +93,11 @@ impl fmt::Display for Why {
     }
 }
 
-impl Promise {
+impl OverlapPromise {
     /// Judges the overlap beside `service` by the bound `bound_ppm`, in millionths of the service's time; `None`: 1 %.
     pub fn new(service: String, overlap: Overlap, bound_ppm: Option<u32>, circumstances: Circumstances) -> Self {
         let bound_ppm = bound_ppm.unwrap_or(BOUND_PPM);
-        Self { service, overlap, bound_ppm, why: Why::of(&overlap, bound_ppm, circumstances) }
+        Self { service, overlap, bound_ppm, why: OverlapCause::from_overlap(&overlap, bound_ppm, circumstances) }
     }
 
     /// Returns whether the overlap exceeds the bound by more than a single accident explains.
@@ -111,7 +111,7 @@ impl Promise {
         let name = format!("overlap beside {}", self.service);
         let check = Check::at_most(name, percent, percent_of_bound(self.bound_ppm), Unit::Percent);
         match self.overlap.verdict(self.bound_ppm) {
-            OverlapVerdict::Undecided => check.undecided(format!(
+            OverlapVerdict::Undecided => check.into_undecided(format!(
                 "a longer run: only overlap of {} above the bound counts as broken",
                 Unit::Ns.human(MARGIN_NS as f64)
             )),
@@ -121,7 +121,7 @@ impl Promise {
 }
 
 /// Writes the text for a broken promise.
-impl fmt::Display for Promise {
+impl fmt::Display for OverlapPromise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, overlap, bound_ppm, why } = self;
         let human = |ns: u64| Unit::Ns.human(ns as f64);
@@ -154,22 +154,23 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn promise(overlap: Overlap, bound_ppm: Option<u32>, circumstances: Circumstances) -> Promise {
-        Promise::new("port:7000".to_owned(), overlap, bound_ppm, circumstances)
+    fn promise(overlap: Overlap, bound_ppm: Option<u32>, circumstances: Circumstances) -> OverlapPromise {
+        OverlapPromise::new("port:7000".to_owned(), overlap, bound_ppm, circumstances)
     }
 
-    fn stays() -> Overlap {
+    fn overlap_with_long_stays() -> Overlap {
         Overlap { service_ns: 5_000 * MS, overlap_ns: 2_750 * MS, turns: 500 }
     }
 
     #[test]
     fn the_line_has_share_bound_cause_and_advice() {
-        let unknown = promise(stays(), None, Circumstances::default()).to_string();
+        let unknown = promise(overlap_with_long_stays(), None, Circumstances::default()).to_string();
         let wanted = "promise broken: batch ran beside port:7000 for 55.0 % of its time (2.75 s of 5.00 s; bound 1.0 \
                       %): batch stayed for 5.5 ms of each turn of the service on average; check";
         assert!(unknown.starts_with(wanted), "{unknown}");
         let note = Some(LaneNote::Leaks { times: 7 }.into());
-        let leaks = promise(stays(), Some(500), Circumstances { note, ..Circumstances::default() }).to_string();
+        let leaks = promise(overlap_with_long_stays(), Some(500), Circumstances { note, ..Circumstances::default() })
+            .to_string();
         assert!(leaks.contains("bound 0.05 %): batch ran 7 times on a lane that was held;"), "{leaks}");
     }
 
@@ -179,11 +180,11 @@ mod tests {
         let all = |gate| Circumstances { gate, was_stopped: true, note: note.clone() };
         let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };
         let why = |overlap, circumstances| promise(overlap, None, circumstances).why;
-        assert_eq!(why(stays(), all(Gate::SchedIdle)), Why::Gate("sched-idle"));
-        assert_eq!(why(redis, all(Gate::Holder)), Why::ShortTurns { turn_ns: 24_474 });
-        assert_eq!(why(stays(), all(Gate::Holder)), Why::Stopped);
+        assert_eq!(why(overlap_with_long_stays(), all(Gate::SchedIdle)), OverlapCause::Gate("sched-idle"));
+        assert_eq!(why(redis, all(Gate::Holder)), OverlapCause::ShortTurns { turn_ns: 24_474 });
+        assert_eq!(why(overlap_with_long_stays(), all(Gate::Holder)), OverlapCause::Stopped);
         let noted = Circumstances { was_stopped: false, ..all(Gate::Holder) };
-        assert_eq!(why(stays(), noted), Why::Noted(LaneNote::Leaks { times: 1 }.into()));
+        assert_eq!(why(overlap_with_long_stays(), noted), OverlapCause::Noted(LaneNote::Leaks { times: 1 }.into()));
     }
 
     #[test]
@@ -193,8 +194,8 @@ mod tests {
             assert_eq!(promise.is_broken(), promise.to_check().verdict == Verdict::Missed);
             promise.to_check().verdict
         };
-        assert_eq!(verdict(stays(), None), Verdict::Missed);
-        assert_eq!(verdict(stays(), Some(600_000)), Verdict::Holds);
+        assert_eq!(verdict(overlap_with_long_stays(), None), Verdict::Missed);
+        assert_eq!(verdict(overlap_with_long_stays(), Some(600_000)), Verdict::Holds);
         let short = Overlap { service_ns: 20 * MS, overlap_ns: 8 * MS, turns: 2 };
         assert_eq!((verdict(short, None), verdict(Overlap::default(), None)), (Verdict::Undecided, Verdict::Undecided));
     }

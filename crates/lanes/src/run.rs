@@ -64,31 +64,39 @@ impl Run {
     /// All obstacles at once.
     pub fn prepare(options: RunOptions) -> Result<Self, PreflightErrors> {
         let RunOptions { asked, audit, json, grace, on_blocked, max_overlap_ppm, allow_realtime, progress } = options;
-        let mut errors = PreflightErrors::of_privileges();
+        let mut errors = PreflightErrors::from_missing_privileges();
         let plan = Plan::find(asked, &mut errors);
         for path in audit.iter().map(|(path, _)| path).chain(&json) {
-            errors.note(check_writable(path));
+            errors.collect_error(check_writable(path));
         }
-        Ok(Self { plan: errors.unless(plan)?, audit, grace, on_blocked, max_overlap_ppm, allow_realtime, progress })
+        Ok(Self {
+            plan: errors.into_result(plan)?,
+            audit,
+            grace,
+            on_blocked,
+            max_overlap_ppm,
+            allow_realtime,
+            progress,
+        })
     }
 
     /// Returns a line of text on the run for each service.
-    pub fn lines(&self) -> Vec<String> {
+    pub fn summary_lines(&self) -> Vec<String> {
         let declared = self.plan.services.iter().any(|placement| placement.lanes.kind == PairKind::Declared);
         let gain = declared.then(|| NO_CORE_SHARED.to_owned());
-        gain.into_iter().chain(self.plan.lines()).collect()
+        gain.into_iter().chain(self.plan.summary_lines()).collect()
     }
 
     /// Runs the command or adopted batch to its end. Adopted batch is given back earlier if a POSIX signal asks for it.
     /// Returns the exit code and the summary.
     pub fn run(self) -> Result<(u8, Summary)> {
         let mut progress = Progress::new(self.progress);
-        let (lines, Plan { services, gate, lending, max_slowdown, batch }) = (self.lines(), self.plan);
+        let (lines, Plan { services, gate, lending, max_slowdown, batch }) = (self.summary_lines(), self.plan);
         let session_options = SessionOptions {
             class: gate.batch_class(),
             hold: Some(lending),
             gate,
-            audit: self.audit.map(create).transpose()?,
+            audit: self.audit.map(create_audit_file).transpose()?,
             max_slowdown,
             quiet: false,
             allow_realtime: self.allow_realtime,
@@ -99,7 +107,7 @@ impl Run {
             FoundBatch::Command(command) => Session::start(services, &command, session_options)?,
             FoundBatch::Adoptee(adoptee) => Session::adopt(services, adoptee, session_options)?,
         };
-        lines.iter().for_each(|line| progress.say(line));
+        lines.iter().for_each(|line| progress.print_line(line));
         let lanes = session.lanes().clone();
         let watched = watch(&mut session, &signals, self.grace, self.on_blocked, &mut progress);
         if watched.is_err() {
@@ -111,7 +119,7 @@ impl Run {
     }
 }
 
-fn create((path, level): (PathBuf, AuditLevel)) -> Result<(AuditFile, AuditLevel)> {
+fn create_audit_file((path, level): (PathBuf, AuditLevel)) -> Result<(AuditFile, AuditLevel)> {
     let failed = format!("cannot write the audit log {}", path.display());
     let file = AuditFile::create(path).context(failed)?;
     Ok((file, level))
@@ -131,8 +139,8 @@ fn watch(
 ) -> Result<()> {
     let mut deadline: Option<Instant> = None;
     while !session.has_ended() {
-        if let Some(caught) = signals.wait(session.due()).context("cannot wait for POSIX signals")? {
-            pass_on(session, caught);
+        if let Some(caught) = signals.wait(session.time_to_next_supervise()).context("cannot wait for POSIX signals")? {
+            forward_signal(session, caught);
             let asked_to_end = caught.asks_to_end();
             if asked_to_end && session.is_adopted() {
                 return Ok(());
@@ -145,7 +153,7 @@ fn watch(
             session.kill();
         }
         session.supervise()?;
-        if let Some((since, why)) = session.blocked().filter(|(since, _)| *since >= on_blocked.after) {
+        if let Some((since, why)) = session.blocked_time_and_reason().filter(|(since, _)| *since >= on_blocked.after) {
             if on_blocked.ends {
                 bail!(
                     "the run has ended (--on-blocked fail): batch was kept off its lanes for {:.0} s ({why})",
@@ -154,15 +162,15 @@ fn watch(
             }
             session.note_blocked(on_blocked.after, why);
         }
-        progress.go_on(session);
+        progress.print_updates(session);
     }
     Ok(())
 }
 
-fn pass_on(session: &Session, caught: CaughtSignal) {
+fn forward_signal(session: &Session, caught: CaughtSignal) {
     match caught.signal {
         libc::SIGCHLD | libc::SIGCONT => {}
-        libc::SIGTSTP => session.stop_with_batch(),
+        libc::SIGTSTP => session.stop_batch_then_self(),
         // The terminal has sent the signal to the batch command too.
         _ if caught.from_terminal => {}
         signal => session.signal(signal),
@@ -193,18 +201,18 @@ impl Progress {
     }
 
     /// Prints a line of text, with the time of day.
-    pub fn say(&self, what: &str) {
+    pub fn print_line(&self, text: &str) {
         if !self.options.quiet {
-            eprint_fitted(&format!("sidelane: {} {what}", local_time()));
+            eprint_fitted(&format!("sidelane: {} {text}", local_time()));
         }
     }
 
     /// Prints the notes of the session, and the status of batch if it is due.
-    pub fn go_on(&mut self, session: &mut Session) {
-        session.take_news().iter().for_each(|note| self.say(&format!("note: {note}")));
+    pub fn print_updates(&mut self, session: &mut Session) {
+        session.take_notes().iter().for_each(|note| self.print_line(&format!("note: {note}")));
         if self.options.status_every.is_some_and(|every| self.told_at.elapsed() >= every) {
             let status = self.status(session);
-            self.say(&status);
+            self.print_line(&status);
         }
     }
 
@@ -217,7 +225,7 @@ impl Progress {
         (self.told_at, self.batch_ns) = (Instant::now(), batch_ns);
         let cpu = Unit::Ns.human(batch_ns as f64);
         let so_far = format!("batch used {percent:.0} % of its lanes since the last line, {cpu} of CPU in all");
-        match session.blocked().filter(|(since, _)| *since >= Duration::from_secs(1)) {
+        match session.blocked_time_and_reason().filter(|(since, _)| *since >= Duration::from_secs(1)) {
             Some((since, why)) => format!("{so_far}; it was kept off for the last {:.0} s: {why}", since.as_secs_f64()),
             None => so_far,
         }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use sidelane_host::ports::Listener;
 use sidelane_requests::emitted::Emitters;
-use sidelane_requests::search::{Answer, Known, Question};
+use sidelane_requests::search::{KnownSource, SearchAnswer, SearchQuery};
 use sidelane_requests::{EmitFile, Request, RequestError, RequestNote, RequestSource, Requests, can_track};
-use sidelane_tracker::requests::Room;
+use sidelane_tracker::requests::RingCapacity;
 use sidelane_tracker::tracking::ServiceTracking;
 
 use super::kept_lanes::KeptLanes;
@@ -35,30 +35,30 @@ impl TrackedService {
 
     /// Returns the question for the search of the service's requests; `None` if none of its processes lives. `service`
     /// is the service's number in the answer.
-    pub fn question(&self, service: u64) -> Option<Question> {
-        let (pids, known) = (self.processes(), self.requests.known());
+    pub fn search_question(&self, service_number: u64) -> Option<SearchQuery> {
+        let (pids, known) = (self.processes(), self.requests.known_source());
         let (name, port) = (self.name.clone(), self.tracking.port());
-        (!pids.is_empty()).then_some(Question { service, name, pids, port, known })
+        (!pids.is_empty()).then_some(SearchQuery { service: service_number, name, pids, port, known })
     }
 
     /// Observes the service's requests at the place where the search has found them.
-    pub fn take_answer(&mut self, answer: Answer) -> RequestVisibility {
-        let Answer { pids, listeners, emitting, elsewhere, .. } = answer;
+    pub fn apply_search_answer(&mut self, answer: SearchAnswer) -> RequestVisibility {
+        let SearchAnswer { pids, listeners, emitting, elsewhere, .. } = answer;
         let requests = &mut self.requests;
         match &mut requests.source {
             Some(RequestSource::Sockets(sockets)) => {
                 // A listen that fails now may succeed later.
-                let _ = sockets.listen(listeners);
+                let _ = sockets.add_listeners(listeners);
                 return RequestVisibility::Same;
             }
             Some(RequestSource::Emitted(emitters)) => {
-                emitters.follow(&pids, emitting);
+                emitters.set_processes(&pids, emitting);
                 return RequestVisibility::Same;
             }
             None => {}
         }
         let was_looked_for = std::mem::take(&mut requests.is_looked_for);
-        match follow(&self.tracking, &self.name, emitting, listeners) {
+        match open_request_source(&self.tracking, &self.name, emitting, listeners) {
             Ok(source) => {
                 requests.elsewhere = elsewhere.filter(|_| matches!(source, RequestSource::Sockets(_)));
                 (requests.source, requests.why_not) = (Some(source), None);
@@ -73,11 +73,11 @@ impl TrackedService {
 
     /// Fetches requests that have finished since the last call, and passes each to `each`. The lending limits of the
     /// service's lanes learn from them.
-    pub fn fetch_requests(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
+    pub fn fetch_requests(&mut self, on_request: impl FnMut(&Request)) -> Result<(), RequestError> {
         match (&mut self.kept, &mut self.requests.source) {
             (_, None) => Ok(()),
-            (Some(kept), Some(source)) => kept.limits.learn(source, each),
-            (None, Some(source)) => source.drain(each),
+            (Some(kept), Some(source)) => kept.limits.learn_from_source(source, on_request),
+            (None, Some(source)) => source.drain(on_request),
         }
     }
 }
@@ -107,8 +107,8 @@ pub struct ServiceRequests {
 }
 
 impl ServiceRequests {
-    /// Makes a source that is still looked for; [`TrackedService::take_answer`] sets it.
-    pub fn looked_for() -> Self {
+    /// Makes a source that is still looked for; [`TrackedService::apply_search_answer`] sets it.
+    pub fn still_searching() -> Self {
         Self { why_not: Some(STILL_LOOKED_FOR.to_owned()), is_looked_for: true, ..Self::default() }
     }
 
@@ -118,16 +118,16 @@ impl ServiceRequests {
     }
 
     /// Starts or stops observing requests, if that costs the service time.
-    pub fn look(&self, wanted: bool) {
+    pub fn set_observing(&self, is_wanted: bool) {
         let Some(source) = &self.source else { return };
-        if wanted { source.resume() } else { source.pause() }
+        if is_wanted { source.resume() } else { source.pause() }
     }
 
-    fn known(&self) -> Known {
+    fn known_source(&self) -> KnownSource {
         match &self.source {
-            None => Known::Nothing,
-            Some(RequestSource::Sockets(_)) => Known::Sockets,
-            Some(RequestSource::Emitted(emitters)) => Known::Emitted(emitters.emitting()),
+            None => KnownSource::Nothing,
+            Some(RequestSource::Sockets(_)) => KnownSource::Sockets,
+            Some(RequestSource::Emitted(emitters)) => KnownSource::Emitted(emitters.emitting_pids()),
         }
     }
 }
@@ -139,14 +139,14 @@ pub const NOBODY_ASKS: &str = "no setting needs them (slo, [metrics], or latency
 
 /// Observes the requests at the place that was found, or returns why they cannot be seen. Requests that the service
 /// emits are preferred.
-fn follow(
+fn open_request_source(
     tracking: &ServiceTracking,
     name: &str,
     emitting: Vec<(u32, EmitFile)>,
     listeners: BTreeSet<Listener>,
 ) -> Result<RequestSource, String> {
     if !emitting.is_empty() {
-        return Ok(emitted(Emitters::of(emitting), tracking));
+        return Ok(emitted_request_source(Emitters::from_files(emitting), tracking));
     }
     if !tracking.tracker().purpose().has_requests() {
         return Err(can_track().err().map_or_else(|| NOBODY_ASKS.to_owned(), |why| why.to_string()));
@@ -154,16 +154,16 @@ fn follow(
     if listeners.is_empty() {
         return Err(RequestError::NoPort { service: name.to_owned() }.to_string());
     }
-    let requests = Requests::track_at(listeners, Room::Half, tracking);
+    let requests = Requests::track_listeners(listeners, RingCapacity::Half, tracking);
     requests.map(RequestSource::Sockets).map_err(|why| why.to_string())
 }
 
 /// Returns the source of requests that the service emits. If lanes are lent by them, the service writes the request
 /// words itself.
-pub fn emitted(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource {
-    if tracking.tracker().purpose().lends(|lent| lent.turns) && !tracking.lanes().batch.is_empty() {
-        let words = emitters.words(tracking.number(), &tracking.lanes().request_lanes);
-        tracking.tracker().memory().refresh_from(tracking.number(), Box::new(words));
+pub fn emitted_request_source(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource {
+    if tracking.tracker().purpose().lends_with(|lent| lent.turns) && !tracking.lanes().batch.is_empty() {
+        let words = emitters.create_word_writer(tracking.number(), &tracking.lanes().request_lanes);
+        tracking.tracker().memory().set_request_writer(tracking.number(), Box::new(words));
     }
     RequestSource::Emitted(emitters)
 }

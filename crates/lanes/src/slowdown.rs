@@ -58,7 +58,7 @@ struct ServiceMeasurement {
 
 /// Change of the idle time after which batch gets the lanes of a service, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
+pub struct IdleThresholdChange {
     /// Number that the caller gave to the service.
     pub service: u64,
     /// New idle threshold of the service.
@@ -86,7 +86,7 @@ impl SlowdownKeeper {
     }
 
     /// Sets the services to measure, by their numbers.
-    pub fn measure(&mut self, services: &BTreeSet<u64>, now: Nanos) {
+    pub fn set_measured_services(&mut self, services: &BTreeSet<u64>, now: Nanos) {
         self.services.retain(|service, _| services.contains(service));
         for service in services {
             if let Entry::Vacant(entry) = self.services.entry(*service) {
@@ -96,13 +96,13 @@ impl SlowdownKeeper {
                     recent,
                     whole,
                 });
-                self.windows.look_closely(now);
+                self.windows.make_pairs_frequent(now);
             }
         }
     }
 
     /// Returns whether this service is measured.
-    pub fn measures(&self, service: u64) -> bool {
+    pub fn is_measured(&self, service: u64) -> bool {
         self.services.contains_key(&service)
     }
 
@@ -112,21 +112,21 @@ impl SlowdownKeeper {
     }
 
     /// Continues from the measurements of another session of the same services beside the same batch.
-    pub fn go_on_from(&mut self, earlier: &Self) {
-        self.windows.go_on_from(&earlier.windows);
+    pub fn resume_from(&mut self, earlier: &Self) {
+        self.windows.resume_from(&earlier.windows);
         for (service, of) in &mut self.services {
             let Some(before) = earlier.services.get(service) else { continue };
             (of.threshold, of.recent) = (before.threshold, before.recent.clone());
         }
     }
 
-    /// Returns when [`SlowdownKeeper::go_on`] has to be called again.
-    pub fn due(&self) -> Nanos {
-        self.windows.due()
+    /// Returns when [`SlowdownKeeper::advance_windows`] has to be called again.
+    pub fn next_step_at(&self) -> Nanos {
+        self.windows.phase_ends_at()
     }
 
     /// Takes in a finished request of a service.
-    pub fn finished(&mut self, service: u64, request: &Request) {
+    pub fn record_request(&mut self, service: u64, request: &Request) {
         let Some(measured) = self.services.get_mut(&service) else { return };
         self.asked = true;
         let Some((pair, side)) = self.windows.pair_of(request.arrived_ns) else { return };
@@ -135,26 +135,26 @@ impl SlowdownKeeper {
     }
 
     /// Continues with the next window if it is due, and judges the measurements when a pair of windows begins. All
-    /// requests so far must have been passed to [`SlowdownKeeper::finished`] before. `None`: no window is due.
-    pub fn go_on(&mut self, now: Nanos) -> Option<Vec<Change>> {
-        self.step(now).then(|| self.judge(now))
+    /// requests so far must have been passed to [`SlowdownKeeper::record_request`] before. `None`: no window is due.
+    pub fn advance_windows(&mut self, now: Nanos) -> Option<Vec<IdleThresholdChange>> {
+        self.advance_if_due(now).then(|| self.judge(now))
     }
 
     /// Continues with the next window. Returns whether it was due.
-    fn step(&mut self, now: Nanos) -> bool {
+    fn advance_if_due(&mut self, now: Nanos) -> bool {
         let ended = self.windows.phase();
-        if ended == Phase::Seen(Side::Beside) && !self.asked && now >= self.windows.due() {
-            self.windows.skip(now);
+        if ended == Phase::Seen(Side::Beside) && !self.asked && now >= self.windows.phase_ends_at() {
+            self.windows.skip_pair(now);
             return true;
         }
-        if ended == Phase::Seen(Side::Apart) && now >= self.windows.due() {
+        if ended == Phase::Seen(Side::Apart) && now >= self.windows.phase_ends_at() {
             self.asked = false;
         }
-        self.windows.step(now)
+        self.windows.advance_if_due(now)
     }
 
     /// Returns whether requests have to be observed now.
-    pub fn sees_requests(&self) -> bool {
+    pub fn needs_requests(&self) -> bool {
         matches!(self.windows.phase(), Phase::Seen(_))
     }
 
@@ -168,25 +168,25 @@ impl SlowdownKeeper {
     }
 
     /// Judges the measurements when a pair of windows begins: all earlier windows are over then.
-    fn judge(&mut self, now: Nanos) -> Vec<Change> {
+    fn judge(&mut self, now: Nanos) -> Vec<IdleThresholdChange> {
         if self.windows.phase() != Phase::Seen(Side::Beside) {
             return Vec::new();
         }
         let typical = self.services.values().filter_map(|of| of.whole.percentile_ns(Side::Apart, TYPICAL)).max();
-        typical.into_iter().for_each(|latency_ns| self.windows.fit(latency_ns));
+        typical.into_iter().for_each(|latency_ns| self.windows.fit_window_length(latency_ns));
         let bound = self.bound;
         let judged = self.services.iter_mut().filter_map(|(service, of)| {
             let verdict = of.recent.verdict(bound);
-            let changes = of.threshold.judged(now, verdict);
+            let changes = of.threshold.apply_verdict(now, verdict);
             // After a change the measurement starts again, because the service may change.
             if changes || verdict == Verdict::Within {
                 of.recent.clear();
             }
-            changes.then(|| Change { service: *service, threshold: of.threshold.present(), verdict })
+            changes.then(|| IdleThresholdChange { service: *service, threshold: of.threshold.present(), verdict })
         });
-        let changes: Vec<Change> = judged.collect();
+        let changes: Vec<IdleThresholdChange> = judged.collect();
         if !changes.is_empty() {
-            self.windows.look_closely(now);
+            self.windows.make_pairs_frequent(now);
         }
         changes
     }
@@ -219,7 +219,7 @@ mod tests {
     fn keeper(now: Nanos) -> SlowdownKeeper {
         let mut keeper = SlowdownKeeper::new(BOUND, 8_000, now);
         assert!(keeper.is_empty());
-        keeper.measure(&BTreeSet::from([0]), now);
+        keeper.set_measured_services(&BTreeSet::from([0]), now);
         keeper
     }
 
@@ -230,25 +230,25 @@ mod tests {
             let beside = keeper.windows.pair_of(arrived_ns).is_some_and(|(_, side)| side == Side::Beside);
             let spread_ns = arrived_ns / 1_000_000 % 7 * 300;
             let finished_ns = arrived_ns + 50_000 + spread_ns + if beside { 30_000 } else { 0 };
-            keeper.finished(0, &Request { arrived_ns, finished_ns, ..Request::default() });
+            keeper.record_request(0, &Request { arrived_ns, finished_ns, ..Request::default() });
         }
     }
 
     #[test]
     fn service_is_measured_while_present_and_then_forgotten() {
         let mut keeper = keeper(0);
-        keeper.measure(&BTreeSet::from([0, 7]), 20_000_000_000);
-        assert_eq!([0, 7, 9].map(|service| keeper.measures(service)), [true, true, false]);
+        keeper.set_measured_services(&BTreeSet::from([0, 7]), 20_000_000_000);
+        assert_eq!([0, 7, 9].map(|service| keeper.is_measured(service)), [true, true, false]);
         let beyond = Verdict::Beyond { percentile: 50.0, ratio: Ratio { low: 1.2, middle: 1.3, high: 1.4 } };
-        assert!(keeper.services.get_mut(&7).unwrap().threshold.judged(0, beyond));
+        assert!(keeper.services.get_mut(&7).unwrap().threshold.apply_verdict(0, beyond));
         assert_eq!(
             [0, 7, 9].map(|service| keeper.idle_threshold(service)),
             [8_000, 32_000, 8_000].map(IdleThreshold::AfterIdle)
         );
-        keeper.measure(&BTreeSet::from([0]), 0);
-        keeper.measure(&BTreeSet::from([0, 7]), 0);
+        keeper.set_measured_services(&BTreeSet::from([0]), 0);
+        keeper.set_measured_services(&BTreeSet::from([0, 7]), 0);
         assert_eq!(keeper.idle_threshold(7), IdleThreshold::AfterIdle(8_000));
-        keeper.finished(9, &Request::default());
+        keeper.record_request(9, &Request::default());
         assert!(!keeper.asked, "a request of a stranger belongs to no service");
     }
 
@@ -257,10 +257,10 @@ mod tests {
         let mut keeper = keeper(0);
         let (mut changes, mut told_until) = (Vec::new(), 0);
         while changes.len() < 6 {
-            let now = keeper.due();
+            let now = keeper.next_step_at();
             assert!(now < 60_000_000_000, "after a minute: {changes:?}");
-            assert!(keeper.step(now));
-            assert_eq!(keeper.sees_requests(), keeper.windows.phase() != Phase::Rest);
+            assert!(keeper.advance_if_due(now));
+            assert_eq!(keeper.needs_requests(), keeper.windows.phase() != Phase::Rest);
             if keeper.windows.phase() == Phase::Seen(Side::Beside) {
                 serve(&mut keeper, told_until, now);
                 told_until = now;
@@ -279,9 +279,9 @@ mod tests {
     fn batch_is_kept_off_in_the_second_window_of_each_pair() {
         let mut keeper = keeper(0);
         for wanted in [IdleThreshold::AfterIdle(8_000), IdleThreshold::Never, IdleThreshold::AfterIdle(8_000)] {
-            let now = keeper.due();
-            keeper.finished(0, &Request::default());
-            assert!(keeper.step(now) && keeper.judge(now).is_empty());
+            let now = keeper.next_step_at();
+            keeper.record_request(0, &Request::default());
+            assert!(keeper.advance_if_due(now) && keeper.judge(now).is_empty());
             assert_eq!(keeper.idle_threshold(0), wanted);
         }
     }
@@ -290,19 +290,19 @@ mod tests {
     fn next_session_continues_with_the_learned_threshold() {
         let mut first = keeper(0);
         let beyond = Verdict::Beyond { percentile: 50.0, ratio: Ratio { low: 1.2, middle: 1.3, high: 1.4 } };
-        assert!(first.services.get_mut(&0).unwrap().threshold.judged(0, beyond));
+        assert!(first.services.get_mut(&0).unwrap().threshold.apply_verdict(0, beyond));
         let mut next = keeper(20_000_000_000);
-        next.go_on_from(&first);
+        next.resume_from(&first);
         assert_eq!(next.idle_threshold(0), IdleThreshold::AfterIdle(32_000));
-        assert_eq!(next.due(), 20_900_000_000, "pairs follow each other as they did at the end");
+        assert_eq!(next.next_step_at(), 20_900_000_000, "pairs follow each other as they did at the end");
     }
 
     #[test]
     fn service_without_requests_keeps_the_first_idle_threshold() {
         let mut keeper = keeper(0);
         for _ in 0..20 {
-            let now = keeper.due();
-            assert!(keeper.step(now) && keeper.judge(now).is_empty());
+            let now = keeper.next_step_at();
+            assert!(keeper.advance_if_due(now) && keeper.judge(now).is_empty());
             assert_eq!(keeper.idle_threshold(0), IdleThreshold::AfterIdle(8_000));
         }
     }

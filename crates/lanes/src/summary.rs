@@ -5,24 +5,24 @@ use std::fmt;
 use serde_json::{Map, json};
 
 use super::lending_limits::{FinalLendingLimits, ObjectiveOutcome};
-use super::promise::{Circumstances, Promise, percent_of_bound};
+use super::promise::{Circumstances, OverlapPromise, percent_of_bound};
 use super::session::{Ending, Outcome, ServiceOutcome};
 use super::slowdown::SlowdownOutcome;
 use crate::gate::Gate;
 use crate::note::LaneNote;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::{Note, written};
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_host::clock::process_cpu_ns;
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_policy::borrow::promise::{BOUND_PPM, never_left_ns};
 use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
 use sidelane_report::{ResultFile, Row, Unit};
-use sidelane_requests::objective::written as written_objective;
-use sidelane_tracker::accounting::{Accounting, reaction_figures, worst_reaction};
+use sidelane_requests::objective::format_objective as written_objective;
+use sidelane_tracker::accounting::{Accounting, reaction_max_and_count, reaction_percentiles};
 use sidelane_tracker::gate_accounting::GateAccounting;
 use sidelane_tracker::histogram::Histogram;
-use sidelane_tracker::kernel_work::{InterruptsFrom, KernelWorkTimes};
-use sidelane_tracker::stolen::StolenFrom;
+use sidelane_tracker::kernel_work::{InterruptTimeSource, KernelWorkTimes};
+use sidelane_tracker::stolen::StealTimeSource;
 
 /// Figures of one run, all measured in this run.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct Summary {
     /// Results for each service, in the order in which the user named them.
     pub services: Vec<ServiceSummary>,
     /// Overlap promise to each service, judged.
-    promises: Vec<Promise>,
+    promises: Vec<OverlapPromise>,
     /// Bound of the overlap, in millionths of a service's time.
     bound_ppm: u32,
     /// Gate that keeps batch off the lanes.
@@ -78,7 +78,7 @@ pub struct Summary {
     /// Longest gap of steal time, in µs.
     pub stolen_gap_max_us: Option<f64>,
     /// Source of the steal time.
-    pub stolen_from: StolenFrom,
+    pub stolen_from: StealTimeSource,
     /// Name and counts of batch that was adopted and given back; `None` if batch was a command.
     pub adopted: Option<String>,
     /// Notes on what was degraded or failed.
@@ -107,7 +107,7 @@ impl ServiceSummary {
     fn new(outcome: &ServiceOutcome, accounting: &Accounting) -> Self {
         let lanes = &outcome.lanes;
         Self {
-            lc_cpu_s: seconds(accounting.lc_ns(lanes)),
+            lc_cpu_s: seconds(accounting.service_ns(lanes)),
             batch_cpu_s: seconds(accounting.batch_ns(lanes)),
             batch_share_of_idle_percent: accounting.batch_share_of_idle_percent(lanes),
             overlap_percent: accounting.overlap_percent(lanes),
@@ -125,7 +125,7 @@ impl ServiceSummary {
             ("overlap_percent", self.overlap_percent),
             ("lent_overlap_percent", self.lent_overlap_percent),
         ];
-        for (key, value) in figures.into_iter().chain(self.limit_figures()).chain(self.of_cost()) {
+        for (key, value) in figures.into_iter().chain(self.limit_figures()).chain(self.cost_figures()) {
             row.put(key, value);
         }
         row
@@ -164,7 +164,7 @@ impl ServiceSummary {
     }
 
     /// Returns the cost of batch for the service's requests: the objective, and percentiles beside batch and without.
-    fn of_cost(&self) -> [(&'static str, Option<f64>); 8] {
+    fn cost_figures(&self) -> [(&'static str, Option<f64>); 8] {
         let objective = self.outcome.objective;
         let slowdown = self.outcome.slowdown.as_ref();
         let us = |ns: u64| ns as f64 / 1e3;
@@ -207,7 +207,7 @@ impl Summary {
 
     /// Returns whether batch ran beside any service for longer than the bound allows.
     pub fn breaks_promise(&self) -> bool {
-        self.promises.iter().any(Promise::is_broken)
+        self.promises.iter().any(OverlapPromise::is_broken)
     }
 
     /// Returns the text of the broken promises, a line each; empty if there are none.
@@ -224,7 +224,7 @@ impl Summary {
         Self {
             wall_s: seconds(accounting.at_ns),
             batch_cpu_s: seconds(accounting.batch_ns(&lanes)),
-            lc_cpu_s: seconds(accounting.lc_ns(&lanes)),
+            lc_cpu_s: seconds(accounting.service_ns(&lanes)),
             batch_share_of_idle_percent: accounting.batch_share_of_idle_percent(&lanes),
             overlap_percent: accounting.overlap_percent(&lanes),
             lent_overlap_percent: accounting.lent_overlap_percent(&lanes),
@@ -233,9 +233,9 @@ impl Summary {
             bound_ppm: bound_ppm.unwrap_or(BOUND_PPM),
             looked: accounting.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
             work: accounting.work(&lanes),
-            reaction_off: accounting.reaction_off().clone(),
-            never_left_ns: if outcome.gate.is_instrumented() { 0 } else { never_left(accounting, &lanes) },
-            reaction_on: accounting.reaction_on().clone(),
+            reaction_off: accounting.batch_off_latencies().clone(),
+            never_left_ns: if outcome.gate.is_instrumented() { 0 } else { stayed_overlap_ns(accounting, &lanes) },
+            reaction_on: accounting.batch_on_latencies().clone(),
             lc_switches: accounting.sum(|lane| lane.lc_switches),
             lc_summons: accounting.sum(|lane| lane.lc_summons),
             holds: outcome.holders.holds,
@@ -243,7 +243,7 @@ impl Summary {
             cost_per_switch_ns: accounting.cost_per_switch_ns(),
             stolen_percent: accounting.stolen_percent(&lanes),
             stolen_gap_max_us: accounting.stolen_gap_max_us(&lanes),
-            stolen_from: accounting.stolen_from(),
+            stolen_from: accounting.steal_time_source(),
             own_cpu_s: (process_cpu_ns() as f64 / 1e9 - napped_s).max(0.0),
             napped_s,
             adopted: match &outcome.ending {
@@ -281,9 +281,9 @@ impl Summary {
         settings.insert("request_lanes".into(), json!(self.lanes.request_lanes.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
         settings.insert("stolen_time".into(), json!(self.stolen_from.to_string()));
-        settings.insert("interrupt_time".into(), json!(InterruptsFrom::find().to_string()));
+        settings.insert("interrupt_time".into(), json!(InterruptTimeSource::find().to_string()));
         let broken: Vec<String> =
-            self.promises.iter().filter(|promise| promise.is_broken()).map(Promise::to_string).collect();
+            self.promises.iter().filter(|promise| promise.is_broken()).map(OverlapPromise::to_string).collect();
         if !broken.is_empty() {
             settings.insert("broken_promise".into(), json!(broken));
         }
@@ -294,7 +294,7 @@ impl Summary {
             row.put(key, value);
         }
         if let [only] = &self.services[..] {
-            for (key, value) in only.of_cost() {
+            for (key, value) in only.cost_figures() {
                 row.put(key, value);
             }
         }
@@ -302,8 +302,8 @@ impl Summary {
         if self.services.len() > 1 {
             result.rows.extend(self.services.iter().map(ServiceSummary::to_row));
         }
-        result.notes = written(&self.notes);
-        result.checks = self.promises.iter().map(Promise::to_check).collect();
+        result.notes = notes_as_text(&self.notes);
+        result.checks = self.promises.iter().map(OverlapPromise::to_check).collect();
         result
     }
 
@@ -319,8 +319,8 @@ impl Summary {
         let only = (self.services.len() == 1).then(|| self.services[0].limit_figures());
         let [budget, contention_cost, requests, delay_mean, delay_max] =
             only.unwrap_or_else(|| LIMIT_FIGURES.map(|key| (key, None)));
-        let [off_p50, off_p99, on_p50, on_p99] = reaction_figures(&self.reaction_off, &self.reaction_on);
-        let [off_max, off_count] = worst_reaction(&self.reaction_off);
+        let [off_p50, off_p99, on_p50, on_p99] = reaction_percentiles(&self.reaction_off, &self.reaction_on);
+        let [off_max, off_count] = reaction_max_and_count(&self.reaction_off);
         [
             ("wall_s", Some(self.wall_s)),
             ("batch_cpu_s", Some(self.batch_cpu_s)),
@@ -365,7 +365,7 @@ impl Summary {
     fn work_figures(&self) -> [(&'static str, Option<f64>); 6] {
         let work = &self.work;
         let percent = |ns: u64| (self.lc_cpu_s > 0.0).then(|| seconds(ns) * 100.0 / self.lc_cpu_s);
-        let are_seen = InterruptsFrom::find() != InterruptsFrom::Unseen;
+        let are_seen = InterruptTimeSource::find() != InterruptTimeSource::Unseen;
         [
             ("kernel_work_percent", percent(work.kernel_ns())),
             ("kworkers_percent", percent(work.workers_ns)),
@@ -503,19 +503,21 @@ impl fmt::Display for Summary {
 
 /// Returns the overlap in turns that batch never left. Reaction times reported by self-checking batch are not used,
 /// because they are not exact enough.
-fn never_left(accounting: &Accounting, lanes: &Lanes) -> u64 {
-    let reactions_ns = accounting.reaction_off().values().map(|(ns, count)| ns.saturating_mul(count)).sum();
+fn stayed_overlap_ns(accounting: &Accounting, lanes: &Lanes) -> u64 {
+    let reactions_ns =
+        accounting.batch_off_latencies().latency_counts().map(|(ns, count)| ns.saturating_mul(count)).sum();
     never_left_ns(accounting.overlap(lanes).overlap_ns, reactions_ns)
 }
 
 /// Returns the line about reactions, with the overlap of turns that have none; empty if there was nothing to react to.
-fn reaction_line(never_left_ns: u64, off: &Histogram, on: &Histogram) -> String {
-    if off.count() + on.count() + never_left_ns == 0 {
+fn reaction_line(never_left_ns: u64, off_reactions: &Histogram, on_reactions: &Histogram) -> String {
+    if off_reactions.count() + on_reactions.count() + never_left_ns == 0 {
         return String::new();
     }
     let at =
         |times: &Histogram, percentile| Unit::Ns.human_or_missing(times.percentile_ns(percentile).map(|ns| ns as f64));
-    let [off_p50, off_p99, on_p50, on_p99] = [at(off, 50.0), at(off, 99.0), at(on, 50.0), at(on, 99.0)];
+    let [off_p50, off_p99, on_p50, on_p99] =
+        [at(off_reactions, 50.0), at(off_reactions, 99.0), at(on_reactions, 50.0), at(on_reactions, 99.0)];
     let never_left = match never_left_ns {
         0 => String::new(),
         ns => format!("never off in turns with {} of the overlap; else ", time(ns)),
@@ -524,15 +526,15 @@ fn reaction_line(never_left_ns: u64, off: &Histogram, on: &Histogram) -> String 
 }
 
 /// Judges the overlap beside each service.
-fn promises(outcome: &Outcome, bound_ppm: Option<u32>) -> Vec<Promise> {
+fn promises(outcome: &Outcome, bound_ppm: Option<u32>) -> Vec<OverlapPromise> {
     let circumstances = || Circumstances {
         gate: outcome.gate.clone(),
         was_stopped: outcome.was_stopped,
-        note: LaneNote::explaining(&outcome.notes).cloned(),
+        note: LaneNote::best_overlap_explanation(&outcome.notes).cloned(),
     };
     let judge = |service: &ServiceOutcome| {
         let overlap = outcome.accounting.overlap(&service.lanes);
-        Promise::new(service.target.to_string(), overlap, bound_ppm, circumstances())
+        OverlapPromise::new(service.target.to_string(), overlap, bound_ppm, circumstances())
     };
     outcome.services.iter().map(judge).collect()
 }

@@ -16,12 +16,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use sidelane_formats::{HoldState, LaneClass};
 use sidelane_host::clock::now_ns;
 use sidelane_host::eventfd::EventFd;
-use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass, pin_this_thread, put_first};
+use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass, pin_this_thread, set_highest_ordinary_priority};
 use sidelane_host::procfs::{command_name, threads};
 use sidelane_host::topology::{BatchLane, Lanes, online_cpus};
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::watchdog::{STAY_MAX_NS, Situation, Step, Watchdog};
-use sidelane_rollback::own_threads::{Fixed, this_tid};
+use sidelane_rollback::own_threads::{SelfPlacedThread, this_tid};
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::LaneMemory;
 
@@ -127,7 +127,7 @@ impl LaneWatch {
             event,
             findings: Mutex::default(),
         });
-        let body = Body {
+        let body = WatchdogThread {
             lanes: lanes.clone(),
             memory,
             alarms,
@@ -141,10 +141,10 @@ impl LaneWatch {
     }
 
     /// Restores the class of the watchdog's thread if another process has changed it. Returns whether one had.
-    pub fn put_right(&self) -> bool {
+    pub fn restore_thread_class(&self) -> bool {
         let tid = self.shared.tid.load(Ordering::Acquire);
-        let is_fit = tid == 0 || ThreadClass::of(tid).is_none_or(|it| it == ThreadClass::ORDINARY);
-        !is_fit && put_first(tid).is_ok()
+        let is_fit = tid == 0 || ThreadClass::of_thread(tid).is_none_or(|it| it == ThreadClass::ORDINARY);
+        !is_fit && set_highest_ordinary_priority(tid).is_ok()
     }
 
     /// Returns the findings since the last call.
@@ -163,7 +163,7 @@ impl Drop for LaneWatch {
     }
 }
 
-struct Body {
+struct WatchdogThread {
     lanes: Lanes,
     memory: Arc<LaneMemory>,
     alarms: SummonsRing,
@@ -176,37 +176,37 @@ struct Body {
 
 /// Result of a check of the lanes.
 #[derive(Default)]
-struct Look {
+struct LaneCheck {
     situation: Situation,
     outranking: Vec<Outranking>,
     stays: Option<Stay>,
 }
 
-impl Body {
+impl WatchdogThread {
     fn run(mut self) {
-        let _fixed = Fixed::this_thread();
-        self.take_place();
+        let _fixed = SelfPlacedThread::this_thread();
+        self.pin_off_batch_lanes();
         let mut due_ns = None;
         loop {
             let came_back = self.sleep(due_ns);
             if self.shared.ends.load(Ordering::Acquire) {
                 break;
             }
-            let look = self.look(came_back);
+            let look = self.check_lanes(came_back);
             let now = now_ns();
-            let step = self.watchdog.look(now, look.situation);
+            let step = self.watchdog.observe(now, look.situation);
             self.carry_out(step, &look, now);
-            due_ns = self.watchdog.next_look(now_ns(), look.situation);
+            due_ns = self.watchdog.next_look_at(now_ns(), look.situation);
         }
         if self.watchdog.is_stopped() {
-            let _ = self.confinement.go_on();
+            let _ = self.confinement.resume();
         }
     }
 
     /// Pins the watchdog's thread to a CPU that is no lane, or to a request lane if there is none. On a request lane it
     /// is an ordinary thread that runs for some microseconds after an alarm. On the batch lane it could not run beside
     /// batch that outranks everything.
-    fn take_place(&self) {
+    fn pin_off_batch_lanes(&self) {
         let (requests, batch) = (&self.lanes.request_lanes, self.lanes.batch_cpus());
         let others = online_cpus().unwrap_or_default().difference(requests).difference(&batch);
         let pinned = |cpus: Vec<u32>| !cpus.is_empty() && pin_this_thread(&cpus).is_ok();
@@ -214,7 +214,7 @@ impl Body {
             pinned(requests.iter().collect());
         }
         // Without the privilege for a real-time class, an alarm is answered some milliseconds later.
-        let _ = put_first(0);
+        let _ = set_highest_ordinary_priority(0);
         self.shared.tid.store(this_tid(), Ordering::Release);
     }
 
@@ -229,25 +229,25 @@ impl Body {
         self.shared.event.clear()
     }
 
-    fn look(&self, came_back: bool) -> Look {
+    fn check_lanes(&self, came_back: bool) -> LaneCheck {
         let outranking: Vec<Outranking> = outranking(self.confinement.processes()).collect();
         // If other programs use the lane, a frozen thread may need many turns until it sleeps.
         let is_out = |stay: &Stay| !self.confinement.has_frozen(stay.tid);
-        let back = || self.lanes.batch.iter().filter_map(|lane| self.waits(lane.cpu)).find(is_out);
+        let back = || self.lanes.batch.iter().filter_map(|lane| self.waiting_batch_thread(lane.cpu)).find(is_out);
         let longest = longest_stay(&self.memory, self.lanes.batch.iter());
         let stays = longest.or_else(|| if came_back { back() } else { None });
         let situation = situation(&outranking, stays);
-        Look { situation, outranking, stays }
+        LaneCheck { situation, outranking, stays }
     }
 
     /// Returns the batch thread that waits for a turn on the lane, such as a thread that a holder has preempted.
-    fn waits(&self, lane: u32) -> Option<Stay> {
+    fn waiting_batch_thread(&self, lane: u32) -> Option<Stay> {
         let hold = self.memory.hold(lane);
         let tid = hold.waiting_pid.load(Ordering::Acquire);
         (hold.batch_waits.load(Ordering::Acquire) == 1).then_some(Stay { stayed_ns: STAY_MAX_NS, lane, tid })
     }
 
-    fn carry_out(&mut self, step: Step, look: &Look, now: Nanos) {
+    fn carry_out(&mut self, step: Step, look: &LaneCheck, now: Nanos) {
         if step == Step::Wait {
             return;
         }
@@ -257,11 +257,11 @@ impl Body {
             Step::Wait => Ok(()),
             Step::Demote => self.demote(look),
             Step::PutBack => {
-                self.confinement.send_back();
+                self.confinement.try_reconfine();
                 Ok(())
             }
             Step::Stop => self.confinement.stop().and(self.demote(look)),
-            Step::GoOn => self.confinement.go_on(),
+            Step::GoOn => self.confinement.resume(),
         };
         if self.untold.len() < FINDINGS_MAX {
             self.untold.push(Finding { error: done.err().map(|error| error.to_string()), ..finding });
@@ -273,14 +273,14 @@ impl Body {
         }
     }
 
-    fn demote(&self, look: &Look) -> io::Result<()> {
-        let demote = |thread: &Outranking| ThreadClass::IDLE.give(thread.tid);
+    fn demote(&self, look: &LaneCheck) -> io::Result<()> {
+        let demote = |thread: &Outranking| ThreadClass::IDLE.apply_to_thread(thread.tid);
         let failed = look.outranking.iter().filter_map(|thread| demote(thread).err());
         // A thread that has ended is no error.
         failed.filter(|error| error.raw_os_error() != Some(libc::ESRCH)).map(Err).next().unwrap_or(Ok(()))
     }
 
-    fn finding(&self, step: Step, look: &Look, at_ns: Nanos) -> Finding {
+    fn finding(&self, step: Step, look: &LaneCheck, at_ns: Nanos) -> Finding {
         let first = look.outranking.first().map(|thread| thread.tid);
         let lane = look.stays.map_or(self.lanes.batch[0].cpu, |stay| stay.lane);
         let tid = first.or(look.stays.map(|stay| stay.tid)).unwrap_or(0);
@@ -288,7 +288,7 @@ impl Body {
             at_ns,
             step,
             thread: command_name(tid).unwrap_or_else(|| "a thread that has ended".to_owned()),
-            class: ThreadClass::of(tid).map_or_else(String::new, |class| class.name()),
+            class: ThreadClass::of_thread(tid).map_or_else(String::new, |class| class.name()),
             lane,
             stayed_ns: look.situation.stayed_ns.unwrap_or(0),
             error: None,
@@ -310,7 +310,7 @@ pub struct Outranking {
 /// Returns the threads of these processes that would preempt a holder.
 pub fn outranking(pids: impl IntoIterator<Item = u32>) -> impl Iterator<Item = Outranking> {
     let all = pids.into_iter().flat_map(|pid| threads(pid).into_iter().map(move |tid| (pid, tid)));
-    let classes = all.filter_map(|(pid, tid)| Some(Outranking { pid, tid, class: ThreadClass::of(tid)? }));
+    let classes = all.filter_map(|(pid, tid)| Some(Outranking { pid, tid, class: ThreadClass::of_thread(tid)? }));
     classes.filter(|thread| thread.class.outranks(HOLDER_PRIORITY))
 }
 
@@ -338,9 +338,9 @@ pub fn longest_stay<'a>(memory: &LaneMemory, lanes: impl Iterator<Item = &'a Bat
 fn stay_on(memory: &LaneMemory, lane: &BatchLane) -> Option<Stay> {
     let (word, hold) = (memory.word(lane.cpu), memory.hold(lane.cpu));
     let leaves = hold.state().is_ok_and(HoldState::keeps_batch_off);
-    let began_ns = memory.batch_since_ns(lane.cpu);
+    let began_ns = memory.batch_running_since_ns(lane.cpu);
     let tid = word.pid.load(Ordering::Acquire);
-    if !leaves || began_ns == 0 || word.class() != Ok(LaneClass::Batch) || memory.promises().given_by(tid) {
+    if !leaves || began_ns == 0 || word.class() != Ok(LaneClass::Batch) || memory.promises().has_promised(tid) {
         return None;
     }
     let requests = lane.request_lanes.iter().map(|cpu| memory.word(cpu));

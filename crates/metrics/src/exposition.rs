@@ -57,7 +57,7 @@ pub struct Family {
 
 impl Family {
     /// Creates a gauge or counter with one number for each set of labels; unknown numbers are left out.
-    pub fn of(
+    pub fn from_numbers(
         (name, unit, kind, help): (&'static str, Option<Unit>, Kind, &'static str),
         values: impl Iterator<Item = (Vec<(&'static str, String)>, Option<f64>)>,
     ) -> Self {
@@ -67,16 +67,16 @@ impl Family {
 }
 
 /// Converts latencies to a histogram of seconds.
-pub fn latency(all: &Histogram, sum_ns: u64) -> Value {
+pub fn latency_histogram(latencies: &Histogram, sum_ns: u64) -> Value {
     const SECOND_NS: f64 = 1e9;
     let bounds: Vec<u64> = (0..LATENCY_BUCKETS).map(|power| LATENCY_FIRST_NS << power).chain([u64::MAX]).collect();
     let mut counts = vec![0; bounds.len()];
-    for (value_ns, count) in all.values() {
+    for (value_ns, count) in latencies.latency_counts() {
         counts[bounds.partition_point(|bound| *bound < value_ns)] += count;
     }
     let in_s = |bound: u64| if bound == u64::MAX { f64::INFINITY } else { bound as f64 / SECOND_NS };
     let buckets = bounds.into_iter().map(in_s).zip(counts).collect();
-    Value::Histogram { sum: sum_ns as f64 / SECOND_NS, count: all.count(), buckets }
+    Value::Histogram { sum: sum_ns as f64 / SECOND_NS, count: latencies.count(), buckets }
 }
 
 /// All metrics at one moment.
@@ -149,9 +149,11 @@ mod tests {
         let values = [("0", Some(1.5)), ("1", None)];
         let labels = |(cpu, value): (&str, Option<f64>)| (vec![("cpu", cpu.to_owned())], value);
         let unit = Some(Unit::Seconds);
-        let family =
-            Family::of(("cpu_batch", unit, Kind::Counter, "Time that batch ran"), values.into_iter().map(labels));
-        let empty = Family::of(("nothing", None, Kind::Gauge, "Not known"), std::iter::empty());
+        let family = Family::from_numbers(
+            ("cpu_batch", unit, Kind::Counter, "Time that batch ran"),
+            values.into_iter().map(labels),
+        );
+        let empty = Family::from_numbers(("nothing", None, Kind::Gauge, "Not known"), std::iter::empty());
         let text = Exposition(vec![family, empty]).text().unwrap();
         assert_eq!(
             text,
@@ -164,7 +166,7 @@ mod tests {
     fn latencies_are_counted_up_to_each_bound() {
         let mut all = Histogram::default();
         [10_000, 60_000, 60_000, u64::MAX].into_iter().for_each(|ns| all.record(ns));
-        let Value::Histogram { count, buckets, .. } = latency(&all, 0) else { unreachable!() };
+        let Value::Histogram { count, buckets, .. } = latency_histogram(&all, 0) else { unreachable!() };
         assert_eq!((count, buckets[0], buckets[1]), (4, (50e-6, 1), (100e-6, 2)));
         assert_eq!(buckets.last(), Some(&(f64::INFINITY, 1)));
     }

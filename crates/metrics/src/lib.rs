@@ -12,5 +12,5 @@
 mod exposition;
 mod serve;
 
-pub use exposition::{Exposition, Family, Kind, Value, latency};
+pub use exposition::{Exposition, Family, Kind, Value, latency_histogram};
 pub use serve::Listener;

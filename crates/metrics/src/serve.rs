@@ -39,11 +39,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Sender of the metrics to a request that waits for them.
-type Asked = oneshot::Sender<Exposition>;
+type MetricsReply = oneshot::Sender<Exposition>;
 
 /// Open port of the metrics; drop closes it.
 pub struct Listener {
-    asked: Receiver<Asked>,
+    asked: Receiver<MetricsReply>,
     event: Arc<EventFd>,
     ends: Arc<Notify>,
 }
@@ -61,17 +61,17 @@ impl Listener {
         let (asks, asked) = channel();
         let ends = Arc::new(Notify::new());
         let (its_event, its_end) = (Arc::clone(&event), Arc::clone(&ends));
-        let serve = move || serve(listener, Owner { asks, event: its_event }, &its_end);
+        let serve = move || serve(listener, MetricsOwner { asks, event: its_event }, &its_end);
         thread::Builder::new().name("sidelane-metric".to_owned()).spawn(serve).context("cannot start a thread")?;
         Ok(Self { asked, event, ends })
     }
 
     /// Sends the metrics to every request that waits for them.
-    pub fn tell(&self, metrics: impl FnOnce() -> Exposition) {
+    pub fn answer_requests(&self, make_metrics: impl FnOnce() -> Exposition) {
         self.event.clear();
-        let asked: Vec<Asked> = self.asked.try_iter().filter(|asked| !asked.is_closed()).collect();
+        let asked: Vec<MetricsReply> = self.asked.try_iter().filter(|asked| !asked.is_closed()).collect();
         if !asked.is_empty() {
-            let metrics = metrics();
+            let metrics = make_metrics();
             asked.into_iter().for_each(|asked| drop(asked.send(metrics.clone())));
         }
     }
@@ -92,14 +92,14 @@ impl Drop for Listener {
 
 /// Connection of the serving thread to the owner of the metrics.
 #[derive(Clone)]
-struct Owner {
-    asks: Sender<Asked>,
+struct MetricsOwner {
+    asks: Sender<MetricsReply>,
     event: Arc<EventFd>,
 }
 
-impl Owner {
+impl MetricsOwner {
     /// Asks the owner for the metrics and returns them as text; `None` if the owner ends.
-    async fn metrics(&self) -> Option<String> {
+    async fn request_metrics(&self) -> Option<String> {
         let (asked, metrics) = oneshot::channel();
         self.asks.send(asked).ok()?;
         self.event.notify();
@@ -108,7 +108,7 @@ impl Owner {
 }
 
 /// Runs the thread that serves the port.
-fn serve(listener: TcpListener, owner: Owner, ends: &Notify) -> io::Result<()> {
+fn serve(listener: TcpListener, owner: MetricsOwner, ends: &Notify) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -135,7 +135,7 @@ fn serve(listener: TcpListener, owner: Owner, ends: &Notify) -> io::Result<()> {
     })
 }
 
-async fn serve_connection(stream: TcpStream, owner: Owner) -> hyper::Result<()> {
+async fn serve_connection(stream: TcpStream, owner: MetricsOwner) -> hyper::Result<()> {
     let answer = service_fn(|request: Request<Incoming>| {
         let owner = owner.clone();
         async move { Ok::<_, Infallible>(answer(&request, &owner).await) }
@@ -145,9 +145,9 @@ async fn serve_connection(stream: TcpStream, owner: Owner) -> hyper::Result<()> 
     http.serve_connection(TokioIo::new(stream), answer).await
 }
 
-async fn answer(request: &Request<Incoming>, owner: &Owner) -> Response<Full<Bytes>> {
+async fn answer(request: &Request<Incoming>, owner: &MetricsOwner) -> Response<Full<Bytes>> {
     let (status, body) = match (request.uri().path(), request.method()) {
-        ("/" | "/metrics", &Method::GET | &Method::HEAD) => match owner.metrics().await {
+        ("/" | "/metrics", &Method::GET | &Method::HEAD) => match owner.request_metrics().await {
             Some(text) => (StatusCode::OK, text),
             None => (StatusCode::SERVICE_UNAVAILABLE, "The agent is ending and has no metrics.\n".to_owned()),
         },
@@ -177,14 +177,14 @@ mod tests {
             loop {
                 let second = Timespec { tv_sec: 1, tv_nsec: 0 };
                 let _ = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&second));
-                listener.tell(Exposition::default);
+                listener.answer_requests(Exposition::default);
             }
         });
         free
     }
 
-    fn ask(at: SocketAddr, request: &str) -> String {
-        let mut stream = TcpStream::connect(at).unwrap();
+    fn ask(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::analysis::{Operand, Rate, Recipe};
-use super::dte::Dte;
+use super::dte::DoubleTimeErrorFilter;
 use super::lane_choice::ChosenLanes;
 use super::observed_program::ObservedProgram;
 use super::sample::{Layout, SIGNALS_MAX};
@@ -48,14 +48,14 @@ pub fn need_same_core(signals: &[Signal]) -> bool {
 
 /// The signals of an observation for which none was named: the lane, its requests, and a JVM's counters, as far as the
 /// target has them; `observed_program` is a target that runs already. What is left out is noted.
-pub fn usual(program: Option<&ObservedProgram>, cpu: Option<u32>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
+pub fn default_signals(program: Option<&ObservedProgram>, cpu: Option<u32>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
     let left_out = |signal: &'static str, why: String| vec![ObserveNote::UsualLeftOut { signal, why }];
     let Some(program) = program else {
         let why = "these are searched only in programs that run already".to_owned();
         return Ok((vec!["lane".parse()?], left_out("request and jvm", why)));
     };
     let is_on_one_lane = cpu.is_some() || program.cpus().len() == 1;
-    let (mut names, notes) = match why_no_requests(program) {
+    let (mut names, notes) = match reason_requests_unobservable(program) {
         _ if !is_on_one_lane => {
             let why = "the target may run on several CPUs; name one with --cpu".to_owned();
             (vec![], left_out("lane and request", why))
@@ -73,7 +73,7 @@ pub fn usual(program: Option<&ObservedProgram>, cpu: Option<u32>) -> Result<(Vec
 }
 
 /// Returns why requests of a program cannot be observed; `None` if they can.
-fn why_no_requests(program: &ObservedProgram) -> Option<String> {
+fn reason_requests_unobservable(program: &ObservedProgram) -> Option<String> {
     match can_track() {
         Err(error) => Some(error.to_string()),
         Ok(()) => listeners(program.pids(), None).is_empty().then(|| "it listens at no TCP port".to_owned()),
@@ -83,7 +83,7 @@ fn why_no_requests(program: &ObservedProgram) -> Option<String> {
 impl ChannelList {
     /// Finds the channels of `signals`.
     pub fn find(signals: &[Signal], program: &mut ObservedProgram, places: &ChosenLanes) -> Result<Self> {
-        let tracking = track(signals, program, places.observed)?;
+        let tracking = start_lane_tracking(signals, program, places.observed)?;
         let mut wanted = Self { counters: vec![], tags: vec![], rates: vec![], tracking };
         for signal in signals {
             wanted.add(signal, program, places).with_context(|| format!("signal `{}`", signal.name))?;
@@ -98,8 +98,8 @@ impl ChannelList {
         let channels = match (&signal.source, &self.tracking) {
             (Source::Lane, Some(tracking)) => vec![tracking.lane()],
             (Source::Request, Some(tracking)) => tracking.requests(),
-            (Source::App(name), _) => emitted(name, program)?,
-            (Source::Perf(event), _) => vec![perf::event(event, vantage?)?],
+            (Source::App(name), _) => wait_for_emitted_signal(name, program)?,
+            (Source::Perf(event), _) => vec![perf::event_channel(event, vantage?)?],
             (Source::Ipc, _) => {
                 let (instructions, cycles) = (self.counters.len(), self.counters.len() + 1);
                 let [count, per] = [instructions, cycles].map(Operand::Counter);
@@ -107,7 +107,7 @@ impl ChannelList {
                 perf::instructions_and_cycles(vantage?)?.into()
             }
             (Source::Cpc, _) => {
-                self.rates.push(cpc());
+                self.rates.push(cycles_per_cycle_rate());
                 vec![]
             }
             (Source::Jvm(name), _) => hsperf::channels(signal, name.as_deref(), program.pids())?,
@@ -115,13 +115,13 @@ impl ChannelList {
             (Source::File { path, field }, _) => vec![file::channel(signal, path, field.as_deref())?],
             (Source::Lane | Source::Request, None) => bail!("this signal is of one lane; name it with --cpu"),
         };
-        channels.into_iter().for_each(|channel| self.place(channel, signal.kind));
+        channels.into_iter().for_each(|channel| self.add_channel(channel, signal.kind));
         Ok(())
     }
 
     /// Adds a channel. A kind that the user gave takes precedence over the channel's own kind.
-    fn place(&mut self, mut channel: Channel, said: Option<Kind>) {
-        channel.kind = match said {
+    fn add_channel(&mut self, mut channel: Channel, requested_kind: Option<Kind>) {
+        channel.kind = match requested_kind {
             Some(Kind::Tag) => Kind::Tag,
             Some(_) => Kind::Counter,
             None => channel.kind,
@@ -130,13 +130,13 @@ impl ChannelList {
     }
 
     fn add_rates(&mut self) {
-        let rates = rates_of(self.counters.iter().map(|channel| channel.name.as_str()));
+        let rates = rates_of_counters(self.counters.iter().map(|channel| channel.name.as_str()));
         // These rates come before CPC (cycles per cycle), since the first two rates make the grid.
         self.rates.splice(0..0, rates);
     }
 
     fn check(&self) -> Result<()> {
-        let signals = self.layout().signals();
+        let signals = self.layout().signal_count();
         ensure!(
             signals > 0 || !self.rates.is_empty(),
             "nothing to observe; name a signal with --signal (`sidelane list` shows them)"
@@ -158,7 +158,7 @@ impl ChannelList {
         Recipe {
             layout: self.layout(),
             rates: self.rates.clone(),
-            dte: Dte::new(tolerance),
+            dte: DoubleTimeErrorFilter::new(tolerance),
             only_target: self.tracking.is_some(),
             lane_tag: lane_tag(self.tags.iter().map(|tag| tag.name.as_str())),
         }
@@ -166,13 +166,13 @@ impl ChannelList {
 }
 
 /// Returns a rate per time for each counter.
-pub fn rates_of<'a>(counters: impl Iterator<Item = &'a str>) -> Vec<Rate> {
+pub fn rates_of_counters<'a>(counter_names: impl Iterator<Item = &'a str>) -> Vec<Rate> {
     let of = |(number, name): (usize, &str)| Rate {
         name: name.to_owned(),
         count: Operand::Counter(number),
         per: Operand::Cycles,
     };
-    counters.enumerate().map(of).collect()
+    counter_names.enumerate().map(of).collect()
 }
 
 /// Returns the index of the tag for the running thread, if there is such a tag.
@@ -187,11 +187,15 @@ fn vantage(places: &ChosenLanes) -> Result<Vantage> {
 
 /// Returns the rate of cycles per cycle, whose correct value is 1. It shows how well the two readings of the clock
 /// agree.
-fn cpc() -> Rate {
+fn cycles_per_cycle_rate() -> Rate {
     Rate { name: "cpc".to_owned(), count: Operand::EndCycles, per: Operand::Cycles }
 }
 
-fn track(signals: &[Signal], program: &ObservedProgram, lane: Option<u32>) -> Result<Option<LaneTracking>> {
+fn start_lane_tracking(
+    signals: &[Signal],
+    program: &ObservedProgram,
+    lane: Option<u32>,
+) -> Result<Option<LaneTracking>> {
     let requests = signals.iter().any(|signal| signal.source == Source::Request);
     let wanted = requests || signals.iter().any(|signal| signal.source == Source::Lane);
     match lane {
@@ -201,7 +205,7 @@ fn track(signals: &[Signal], program: &ObservedProgram, lane: Option<u32>) -> Re
 }
 
 /// Waits until a command that was just started emits the signal, and returns its channels.
-fn emitted(name: &str, program: &mut ObservedProgram) -> Result<Vec<Channel>> {
+fn wait_for_emitted_signal(name: &str, program: &mut ObservedProgram) -> Result<Vec<Channel>> {
     let began = Instant::now();
     loop {
         let emitting: Vec<EmittedSignals> = program.pids().iter().flat_map(|pid| EmittedSignals::find(*pid)).collect();

@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
 
 use sidelane_channels::{ChannelEnd, Reader};
@@ -84,7 +84,7 @@ pub struct CostMeter {
 
 /// Instruction to the observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum ObserverOrder {
     /// Continue to read signals.
     Observe,
     /// Pause, so that the target runs unobserved.
@@ -118,7 +118,7 @@ impl CostMeter {
         Self { progress, marks: Vec::new(), due: Instant::now() + WINDOW, pairs }
     }
 
-    /// Returns when [`CostMeter::step`] has to be called next.
+    /// Returns when [`CostMeter::finish_window`] has to be called next.
     pub fn due(&self) -> Instant {
         self.due
     }
@@ -128,13 +128,13 @@ impl CostMeter {
     ///
     /// # Errors
     /// When a counter can no longer be read.
-    pub fn step(&mut self) -> Result<Order, ChannelEnd> {
+    pub fn finish_window(&mut self) -> Result<ObserverOrder, ChannelEnd> {
         let mark = Mark { at: Instant::now(), counts: self.counts()? };
         let at = mark.at;
         self.marks.push(mark);
         self.due = at + WINDOW;
         match self.marks.as_slice() {
-            [_, _] => return Ok(Order::Pause),
+            [_, _] => return Ok(ObserverOrder::Pause),
             [before, begins, ends, after] => {
                 let marks = [before, begins, ends, after];
                 self.pairs.iter_mut().enumerate().for_each(|(counter, pairs)| pairs.add(marks, counter));
@@ -143,7 +143,7 @@ impl CostMeter {
             }
             _ => (),
         }
-        Ok(Order::Observe)
+        Ok(ObserverOrder::Observe)
     }
 
     fn counts(&mut self) -> Result<Vec<u64>, ChannelEnd> {
@@ -166,7 +166,7 @@ impl CostMeter {
 }
 
 fn slowdown(counter: &str, pairs: &Pairs) -> Option<Slowdown> {
-    let interval = of_median(pairs.slowdowns.iter().copied());
+    let interval = median_interval(pairs.slowdowns.iter().copied());
     Some(Slowdown {
         counter: counter.to_owned(),
         percent: interval.map(|interval| interval.measured),
@@ -183,11 +183,11 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use sidelane_channels::Call;
+    use sidelane_channels::SyscallReader;
 
     struct Count(Arc<AtomicU64>);
 
-    impl Call for Count {
+    impl SyscallReader for Count {
         fn read(&mut self) -> Result<u64, ChannelEnd> {
             Ok(self.0.load(Ordering::Relaxed))
         }
@@ -196,48 +196,51 @@ mod tests {
     #[test]
     fn a_pause_stands_between_two_windows() {
         let count = Arc::new(AtomicU64::new(0));
-        let mut meter = CostMeter::new(vec![counter(&count)]);
+        let mut meter = CostMeter::new(vec![progress_of_count(&count)]);
         let (mut orders, mut stepped) = (Vec::new(), Instant::now());
         for _ in 0..4 {
             count.fetch_add(400, Ordering::Relaxed);
             stepped = Instant::now();
-            orders.push(meter.step().unwrap());
+            orders.push(meter.finish_window().unwrap());
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(orders, [Order::Observe, Order::Pause, Order::Observe, Order::Observe]);
+        assert_eq!(
+            orders,
+            [ObserverOrder::Observe, ObserverOrder::Pause, ObserverOrder::Observe, ObserverOrder::Observe]
+        );
         let slowdown = meter.slowdown().unwrap();
         assert_eq!((slowdown.pairs, slowdown.events_a_pair, slowdown.low_percent), (1, 1_200.0, None));
         assert!(meter.due() > stepped + WINDOW, "the next pair comes later");
     }
 
-    fn counter(count: &Arc<AtomicU64>) -> Progress {
+    fn progress_of_count(count: &Arc<AtomicU64>) -> Progress {
         Progress { name: "done".into(), reader: Reader::Call(Box::new(Count(Arc::clone(count)))) }
     }
 
     #[test]
     fn a_target_that_does_nothing_has_no_slowdown() {
-        let mut meter = CostMeter::new(vec![counter(&Arc::default())]);
+        let mut meter = CostMeter::new(vec![progress_of_count(&Arc::default())]);
         assert_eq!(meter.slowdown(), None);
-        (0..8).for_each(|_| drop(meter.step()));
+        (0..8).for_each(|_| drop(meter.finish_window()));
         let slowdown = meter.slowdown().unwrap();
         assert_eq!((slowdown.percent, slowdown.pairs, slowdown.events_a_pair), (None, 0, 0.0));
     }
 
     /// Makes the four marks of a pair, with this number of events in each of its three windows.
-    fn pair(events: [u64; 3]) -> [Mark; 4] {
+    fn marks_of_pair(window_events: [u64; 3]) -> [Mark; 4] {
         let (mut at, mut count) = (Instant::now(), 7);
         let mut mark = |events: u64| {
             (at, count) = (at + WINDOW, count + events);
             Mark { at, counts: vec![count] }
         };
-        [mark(0), mark(events[0]), mark(events[1]), mark(events[2])]
+        [mark(0), mark(window_events[0]), mark(window_events[1]), mark(window_events[2])]
     }
 
     #[test]
     fn few_events_tell_nothing() {
         let mut pairs = Pairs::default();
         for events in [[333, 333, 333], [334, 334, 334], [450, 500, 450], [0, 2_000, 0]] {
-            pairs.add(pair(events).each_ref(), 0);
+            pairs.add(marks_of_pair(events).each_ref(), 0);
         }
         let slowdowns: Vec<f64> = pairs.slowdowns.iter().map(|slowdown| slowdown.round()).collect();
         assert_eq!((slowdowns, pairs.events.len()), (vec![0.0, 10.0, 100.0], 4));
@@ -246,11 +249,14 @@ mod tests {
     #[test]
     fn slowdown_uses_the_first_counter_with_enough_events() {
         let (few, enough): (Arc<AtomicU64>, Arc<AtomicU64>) = Default::default();
-        let mut meter = CostMeter::new(vec![counter(&few), Progress { name: "more".into(), ..counter(&enough) }]);
+        let mut meter = CostMeter::new(vec![
+            progress_of_count(&few),
+            Progress { name: "more".into(), ..progress_of_count(&enough) },
+        ]);
         for _ in 0..4 {
             few.fetch_add(10, Ordering::Relaxed);
             enough.fetch_add(1_000, Ordering::Relaxed);
-            meter.step().unwrap();
+            meter.finish_window().unwrap();
         }
         assert_eq!(meter.slowdown().unwrap().counter, "more");
     }

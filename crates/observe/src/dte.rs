@@ -22,11 +22,11 @@ const WHOLE: u64 = 10_000;
 
 /// Filter of double-time error correction: keeps samples whose two clock readings agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dte {
+pub struct DoubleTimeErrorFilter {
     tolerance: u64,
 }
 
-impl Dte {
+impl DoubleTimeErrorFilter {
     /// Returns a filter that keeps samples whose CPC (cycles per cycle) is 1 ± `tolerance`, rounded to ten-thousandths.
     pub fn new(tolerance: f64) -> Self {
         Self { tolerance: (tolerance * WHOLE as f64).round() as u64 }
@@ -34,7 +34,7 @@ impl Dte {
 
     /// Returns whether the rates of the period from `before` to `now` are valid.
     #[inline(always)]
-    pub fn keeps(&self, before: &Sample, now: &Sample) -> bool {
+    pub fn is_period_valid(&self, before: &Sample, now: &Sample) -> bool {
         let starts = now.start.wrapping_sub(before.start);
         let ends = now.end.wrapping_sub(before.end);
         u128::from(ends.abs_diff(starts)) * u128::from(WHOLE) <= u128::from(starts) * u128::from(self.tolerance)
@@ -43,7 +43,7 @@ impl Dte {
 
 /// Returns cycles per cycle, from the two clock readings of both samples. The correct value is 1.
 #[inline(always)]
-pub fn cpc(before: &Sample, now: &Sample) -> f64 {
+pub fn cycles_per_cycle(before: &Sample, now: &Sample) -> f64 {
     now.end.wrapping_sub(before.end) as f64 / now.start.wrapping_sub(before.start) as f64
 }
 
@@ -61,17 +61,17 @@ mod tests {
     /// 111, 90, 89.
     #[test]
     fn a_sample_is_kept_while_both_ends_took_as_long() {
-        let dte = Dte::new(0.01);
-        let kept = |reading| dte.keeps(&sample(5_000, 100), &sample(6_000, reading));
+        let dte = DoubleTimeErrorFilter::new(0.01);
+        let kept = |reading| dte.is_period_valid(&sample(5_000, 100), &sample(6_000, reading));
         assert_eq!([100, 110, 111, 90, 89].map(kept), [true, true, false, true, false]);
-        assert_eq!(cpc(&sample(5_000, 100), &sample(6_000, 150)), 1.05);
+        assert_eq!(cycles_per_cycle(&sample(5_000, 100), &sample(6_000, 150)), 1.05);
     }
 
     #[test]
     fn no_tolerance_is_no_skew_at_all() {
-        let dte = Dte::new(0.0);
-        assert!(dte.keeps(&sample(0, 100), &sample(1_000, 100)));
-        assert!(!dte.keeps(&sample(0, 100), &sample(1_000, 101)));
+        let dte = DoubleTimeErrorFilter::new(0.0);
+        assert!(dte.is_period_valid(&sample(0, 100), &sample(1_000, 100)));
+        assert!(!dte.is_period_valid(&sample(0, 100), &sample(1_000, 101)));
     }
 
     proptest! {
@@ -83,7 +83,7 @@ mod tests {
             skews in prop::collection::vec(prop_oneof![3 => Just(0_u64), 1 => 0_u64..200_000], 2..200),
             period in 1_000_u64..100_000,
         ) {
-            let dte = Dte::new(0.01);
+            let dte = DoubleTimeErrorFilter::new(0.01);
             let mut clock = 1_000_000_u64;
             let mut samples = Vec::new();
             for skew in &skews {
@@ -96,7 +96,7 @@ mod tests {
             for (pair, skew) in samples.windows(2).zip(skews.windows(2)) {
                 let starts = pair[1].start - pair[0].start;
                 let skewed = skew[0].abs_diff(skew[1]) * 100 > starts;
-                prop_assert_eq!(dte.keeps(&pair[0], &pair[1]), !skewed);
+                prop_assert_eq!(dte.is_period_valid(&pair[0], &pair[1]), !skewed);
                 let rate = (pair[1].values[0] - pair[0].values[0]) as f64 / starts as f64;
                 prop_assert!(skewed || (rate - 1.0).abs() <= 0.01 + 1e-9, "{}", rate);
             }

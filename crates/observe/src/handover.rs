@@ -6,29 +6,29 @@
 use rtrb::{Consumer, Producer, RingBuffer};
 
 /// Observer's side of the handover.
-pub struct Handover<T> {
+pub struct BufferSender<T> {
     empty: Consumer<Box<T>>,
     full: Producer<Box<T>>,
 }
 
 /// Receiver's side of the handover.
-pub struct Takeover<T> {
+pub struct BufferReceiver<T> {
     empty: Producer<Box<T>>,
     full: Consumer<Box<T>>,
 }
 
 /// Returns both sides of a handover with at most `count` buffers on the way.
-pub fn handover<T>(count: usize) -> (Handover<T>, Takeover<T>) {
-    let (give_empty, take_empty) = RingBuffer::new(count);
-    let (give_full, take_full) = RingBuffer::new(count);
-    (Handover { empty: take_empty, full: give_full }, Takeover { empty: give_empty, full: take_full })
+pub fn buffer_channel<T>(buffers_max: usize) -> (BufferSender<T>, BufferReceiver<T>) {
+    let (give_empty, take_empty) = RingBuffer::new(buffers_max);
+    let (give_full, take_full) = RingBuffer::new(buffers_max);
+    (BufferSender { empty: take_empty, full: give_full }, BufferReceiver { empty: give_empty, full: take_full })
 }
 
-impl<T> Handover<T> {
+impl<T> BufferSender<T> {
     /// Exchanges `filled` for an empty buffer, if one is available. Returns whether it was exchanged.
     #[inline(always)]
-    pub fn offer(&mut self, filled: &mut Box<T>) -> bool {
-        !self.empty.is_empty() && self.exchange(filled)
+    pub fn try_exchange(&mut self, filled: &mut Box<T>) -> bool {
+        !self.empty.is_empty() && self.exchange_with_empty(filled)
     }
 
     /// Returns whether the receiver's side was dropped.
@@ -37,27 +37,27 @@ impl<T> Handover<T> {
     }
 
     #[cold]
-    fn exchange(&mut self, filled: &mut Box<T>) -> bool {
+    fn exchange_with_empty(&mut self, filled: &mut Box<T>) -> bool {
         let Ok(empty) = self.empty.pop() else { return false };
         // There are never more buffers than the queue has room for, so this push succeeds.
         self.full.push(std::mem::replace(filled, empty)).is_ok()
     }
 }
 
-impl<T> Takeover<T> {
+impl<T> BufferReceiver<T> {
     /// Requests a full buffer by giving the observer an empty one.
-    pub fn ask(&mut self, empty: Box<T>) {
+    pub fn give_empty(&mut self, empty: Box<T>) {
         // If the queue has no room, the observer already has enough empty buffers.
         let _ = self.empty.push(empty);
     }
 
     /// Returns a full buffer; `None` if there is none yet.
-    pub fn take(&mut self) -> Option<Box<T>> {
+    pub fn take_filled(&mut self) -> Option<Box<T>> {
         self.full.pop().ok()
     }
 
     /// Returns whether the observer's side was dropped and no buffer is left.
-    pub fn ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.full.is_abandoned() && self.full.is_empty()
     }
 }
@@ -68,14 +68,14 @@ mod tests {
 
     #[test]
     fn a_full_one_is_exchanged_for_an_empty_one() {
-        let (mut observer, mut taker) = handover(2);
+        let (mut observer, mut taker) = buffer_channel(2);
         let mut filled = Box::new(1);
-        assert!(!observer.offer(&mut filled), "no view asked");
-        taker.ask(Box::new(0));
-        assert!(observer.offer(&mut filled));
-        assert_eq!((*filled, taker.take()), (0, Some(Box::new(1))));
-        assert!(!taker.ended());
+        assert!(!observer.try_exchange(&mut filled), "no view asked");
+        taker.give_empty(Box::new(0));
+        assert!(observer.try_exchange(&mut filled));
+        assert_eq!((*filled, taker.take_filled()), (0, Some(Box::new(1))));
+        assert!(!taker.has_ended());
         drop(observer);
-        assert!(taker.ended());
+        assert!(taker.has_ended());
     }
 }

@@ -8,7 +8,7 @@ use super::analysis::Analysis;
 use super::channel_list::ChannelList;
 use super::cost::Slowdown;
 use super::lane_choice::ChosenLanes;
-use super::log::Logged;
+use super::log::LogOutcome;
 use super::period::Period;
 use super::turns::Turns;
 use crate::note::ObserveNote;
@@ -30,7 +30,7 @@ pub struct Observed {
     /// Duration of the observation in seconds.
     pub wall_s: f64,
     /// State of the log; `None` if no log was written.
-    pub logged: Option<Logged>,
+    pub logged: Option<LogOutcome>,
     /// Path of the log; `None` if no log was written.
     pub log: Option<PathBuf>,
     /// Lanes of observer and target; `None` for a log that is read again.
@@ -40,11 +40,11 @@ pub struct Observed {
     /// Each change of a tag; only for an observation from a log, and on request.
     pub turns: Option<Turns>,
     /// Names of signals and of tag values.
-    pub names: Names,
+    pub names: SignalNames,
     /// Slowdown of the target by observing; `None` if it was not measured.
     pub slowdown: Option<Slowdown>,
     /// Reason why the observation ended.
-    pub ended: Ended,
+    pub ended: ObservationEnd,
     /// Exit status of a command that was started for the observation.
     pub exit: Option<ExitStatus>,
     /// Clock of all times in cycles.
@@ -55,7 +55,7 @@ pub struct Observed {
 
 /// Reason why an observation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ObservationEnd {
     /// End after the requested duration.
     Whole,
     /// End by a POSIX signal.
@@ -76,14 +76,14 @@ pub enum Ended {
     },
 }
 
-impl Ended {
+impl ObservationEnd {
     /// Returns the note for results; `None` if the observation ended as requested.
     pub fn note(&self) -> Option<ObserveNote> {
         match self {
-            Ended::Whole | Ended::Interrupted => None,
-            Ended::TargetGone => Some(ObserveNote::TargetEnded),
-            Ended::LaneGone { lane } => Some(ObserveNote::LaneOffline { cpu: *lane }),
-            Ended::ChannelGone { signal, why } => {
+            ObservationEnd::Whole | ObservationEnd::Interrupted => None,
+            ObservationEnd::TargetGone => Some(ObserveNote::TargetEnded),
+            ObservationEnd::LaneGone { lane } => Some(ObserveNote::LaneOffline { cpu: *lane }),
+            ObservationEnd::ChannelGone { signal, why } => {
                 Some(ObserveNote::SignalGone { signal: signal.clone(), why: why.clone() })
             }
         }
@@ -92,7 +92,7 @@ impl Ended {
 
 /// Names of signals and of the values of tags.
 #[derive(Default)]
-pub struct Names {
+pub struct SignalNames {
     /// Names of the signals: counters, then tags.
     pub signals: Vec<String>,
     counters: usize,
@@ -102,9 +102,9 @@ pub struct Names {
     learnt: Vec<HashMap<u64, String>>,
 }
 
-impl Names {
+impl SignalNames {
     /// Returns the names for these channels.
-    pub fn of(wanted: &ChannelList) -> Self {
+    pub fn from_channels(wanted: &ChannelList) -> Self {
         let name = |channel: &Channel| channel.name.clone();
         Self {
             signals: wanted.counters.iter().chain(&wanted.tags).map(name).collect(),
@@ -125,7 +125,7 @@ impl Names {
     }
 
     /// Returns the stored names of tag values: the tag's index, the value, the name.
-    pub fn learnt(&self) -> Vec<(usize, u64, String)> {
+    pub fn stored_value_names(&self) -> Vec<(usize, u64, String)> {
         let tags = self.learnt.iter().enumerate();
         tags.flat_map(|(tag, names)| names.iter().map(move |(value, name)| (tag, *value, name.clone()))).collect()
     }
@@ -141,10 +141,10 @@ impl Names {
     }
 
     /// Stores the names of the most frequent values while they can still be looked up.
-    pub fn learn(&mut self, analysis: &Analysis) {
+    pub fn store_value_names(&mut self, analysis: &Analysis) {
         for (tag, meaning) in self.meanings.iter().enumerate() {
             let Some(meaning) = meaning else { continue };
-            for (seen, _) in analysis.tags[tag].hottest().into_iter().take(NAMED_MAX) {
+            for (seen, _) in analysis.tags[tag].values_by_frequency().into_iter().take(NAMED_MAX) {
                 if let Some(name) = meaning(seen.value) {
                     self.learnt[tag].entry(seen.value).or_insert(name);
                 }
@@ -162,8 +162,8 @@ impl Names {
 #[cfg(test)]
 pub(crate) mod sample {
     use super::super::analysis::Recipe;
-    use super::super::channel_list::rates_of;
-    use super::super::dte::Dte;
+    use super::super::channel_list::rates_of_counters;
+    use super::super::dte::DoubleTimeErrorFilter;
     use super::super::sample::{Layout, Sample};
     use super::*;
 
@@ -185,8 +185,9 @@ pub(crate) mod sample {
     }
 
     pub(crate) fn observation() -> Observed {
-        let rates = rates_of(["hits", "misses"].into_iter());
-        let recipe = Recipe { layout: LAYOUT, rates, dte: Dte::new(0.01), only_target: false, lane_tag: None };
+        let rates = rates_of_counters(["hits", "misses"].into_iter());
+        let recipe =
+            Recipe { layout: LAYOUT, rates, dte: DoubleTimeErrorFilter::new(0.01), only_target: false, lane_tag: None };
         let mut analysis = Analysis::new(recipe);
         samples().for_each(|sample| analysis.record(&sample));
         Observed {
@@ -199,9 +200,9 @@ pub(crate) mod sample {
             places: None,
             analysis,
             turns: None,
-            names: Names::of_log(["hits", "misses", "phase"].map(str::to_owned).to_vec(), LAYOUT.counters, &[]),
+            names: SignalNames::of_log(["hits", "misses", "phase"].map(str::to_owned).to_vec(), LAYOUT.counters, &[]),
             slowdown: None,
-            ended: Ended::Whole,
+            ended: ObservationEnd::Whole,
             exit: None,
             clock: Clock { cycles_per_ns: 2.0, zero_cycles: 1_000_000, zero_ns: 5_000_000_000 },
             notes: Vec::new(),

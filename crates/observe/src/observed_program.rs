@@ -77,7 +77,7 @@ impl ObservedProgram {
     }
 
     /// Ends the target if this process has started it. Returns the exit status if the target had ended before.
-    pub fn end(&mut self) -> Option<ExitStatus> {
+    pub fn end_if_launched(&mut self) -> Option<ExitStatus> {
         let child = self.child.as_mut()?;
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);
@@ -99,6 +99,6 @@ impl ObservedProgram {
 
 impl Drop for ObservedProgram {
     fn drop(&mut self) {
-        self.end();
+        self.end_if_launched();
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::analysis::Analysis;
-use super::handover::Handover;
+use super::handover::BufferSender;
 use super::log::LogFeed;
 use super::period::Pace;
 use super::sample::{Layout, Sample};
@@ -63,7 +63,7 @@ impl Controls {
 
 /// Reason why an observer stopped.
 #[derive(Debug)]
-pub enum End {
+pub enum ObserverEnd {
     /// Command of the coordinator to end.
     Asked,
     /// Move to another lane, because the observer's own lane went offline.
@@ -88,7 +88,7 @@ pub struct Observer {
     /// Timer that waits between samples.
     pub pace: Pace,
     /// Handover of analyses to the coordinator.
-    pub handover: Handover<Analysis>,
+    pub handover: BufferSender<Analysis>,
     /// Handover of samples to the log; `None` without a log.
     pub log: Option<LogFeed>,
     /// Commands from the coordinator.
@@ -100,10 +100,10 @@ pub struct Observer {
 impl Observer {
     /// Reads until a command ends the observer or a channel cannot be read. Returns the analysis that has not been
     /// handed over.
-    pub fn run(mut self, mut analysis: Box<Analysis>) -> (Box<Analysis>, End) {
-        let end = match self.watched() {
+    pub fn run(mut self, mut analysis: Box<Analysis>) -> (Box<Analysis>, ObserverEnd) {
+        let end = match self.single_watched_word() {
             Some(word) => self.watch(&word, &mut analysis),
-            None => self.sample(&mut analysis),
+            None => self.run_sampling(&mut analysis),
         };
         if let Some(log) = &mut self.log {
             log.end();
@@ -111,8 +111,8 @@ impl Observer {
         (analysis, end)
     }
 
-    fn watched(&self) -> Option<Word> {
-        let plain = self.counters.is_empty() && self.thread.is_none() && self.log.is_none() && self.pace.is_max();
+    fn single_watched_word(&self) -> Option<Word> {
+        let plain = self.counters.is_empty() && self.thread.is_none() && self.log.is_none() && self.pace.has_no_wait();
         match self.tags.as_slice() {
             [Reader::Word(word)] if plain => Some(word.clone()),
             _ => None,
@@ -123,10 +123,10 @@ impl Observer {
     /// When its lane goes offline, the kernel moves the thread to another lane, where it would
     /// disturb other programs.
     #[inline(always)]
-    fn must_end(&mut self, analysis: &mut Box<Analysis>) -> Option<End> {
+    fn check_for_end(&mut self, analysis: &mut Box<Analysis>) -> Option<ObserverEnd> {
         match self.controls.0.load(Ordering::Acquire) {
-            OBSERVE if lane_now() != self.lane => Some(End::LaneGone),
-            OBSERVE => self.lost_word(),
+            OBSERVE if lane_now() != self.lane => Some(ObserverEnd::LaneGone),
+            OBSERVE => self.find_lost_word(),
             _ => self.wait_for_orders(analysis),
         }
     }
@@ -134,54 +134,54 @@ impl Observer {
     /// Returns the end of the observation if the watched word's file was truncated. The word then reads as zero, which
     /// is not the target's value.
     #[inline(always)]
-    fn lost_word(&self) -> Option<End> {
-        let is_lost = |reader: &Reader| matches!(reader, Reader::Word(word) if word.is_lost());
+    fn find_lost_word(&self) -> Option<ObserverEnd> {
+        let is_lost = |reader: &Reader| matches!(reader, Reader::Word(word) if word.is_page_lost());
         let signal = self.counters.iter().chain(&self.tags).position(is_lost)?;
         let why = io::Error::other("its file was truncated by its owner");
-        Some(End::Gone { signal, why: ChannelEnd::Error(why) })
+        Some(ObserverEnd::Gone { signal, why: ChannelEnd::Error(why) })
     }
 
     #[cold]
-    fn wait_for_orders(&mut self, analysis: &mut Box<Analysis>) -> Option<End> {
-        analysis.interrupt();
+    fn wait_for_orders(&mut self, analysis: &mut Box<Analysis>) -> Option<ObserverEnd> {
+        analysis.mark_gap();
         if let Some(log) = &mut self.log {
-            log.interrupt();
+            log.mark_gap();
         }
         loop {
             match self.controls.0.load(Ordering::Acquire) {
                 OBSERVE => return None,
                 PAUSE => std::thread::park(),
-                _ => return Some(End::Asked),
+                _ => return Some(ObserverEnd::Asked),
             }
         }
     }
 
-    fn sample(&mut self, analysis: &mut Box<Analysis>) -> End {
+    fn run_sampling(&mut self, analysis: &mut Box<Analysis>) -> ObserverEnd {
         let layout = Layout { counters: self.counters.len(), tags: self.tags.len() };
-        let turn = if self.pace.is_max() { SAMPLES_A_TURN } else { SLOW_SAMPLES_A_TURN };
+        let turn = if self.pace.has_no_wait() { SAMPLES_A_TURN } else { SLOW_SAMPLES_A_TURN };
         let mut sample = Sample::default();
         loop {
-            if let Some(end) = self.must_end(analysis) {
+            if let Some(end) = self.check_for_end(analysis) {
                 return end;
             }
             for _ in 0..turn {
                 self.pace.wait();
-                if let Err((signal, why)) = self.take(&mut sample) {
-                    return End::Gone { signal, why };
+                if let Err((signal, why)) = self.read_sample(&mut sample) {
+                    return ObserverEnd::Gone { signal, why };
                 }
                 analysis.record(&sample);
                 if let Some(log) = &mut self.log {
                     log.write(&sample, layout);
                 }
             }
-            self.handover.offer(analysis);
+            self.handover.try_exchange(analysis);
         }
     }
 
     /// Reads one sample: lines 4 to 16 of the figure. Before them, each word is fetched into this lane's cache. Reading
     /// the words then takes the same time in each sample, and few samples are skewed.
     #[inline(always)]
-    fn take(&mut self, sample: &mut Sample) -> Result<(), (usize, ChannelEnd)> {
+    fn read_sample(&mut self, sample: &mut Sample) -> Result<(), (usize, ChannelEnd)> {
         for counter in &self.counters {
             if let Reader::Word(word) = counter {
                 std::hint::black_box(word.read());
@@ -192,7 +192,7 @@ impl Observer {
             sample.values[number] = read(counter).map_err(|why| (number, why))?;
         }
         sample.end = if self.counters.is_empty() { sample.start } else { ordered_cycles() };
-        sample.thread = self.thread.as_ref().map_or(0, LaneThread::read);
+        sample.thread = self.thread.as_ref().map_or(0, LaneThread::read_tid);
         for (number, tag) in self.tags.iter_mut().enumerate() {
             let number = self.counters.len() + number;
             sample.values[number] = read(tag).map_err(|why| (number, why))?;
@@ -200,7 +200,7 @@ impl Observer {
         Ok(())
     }
 
-    fn watch(&mut self, word: &Word, analysis: &mut Box<Analysis>) -> End {
+    fn watch(&mut self, word: &Word, analysis: &mut Box<Analysis>) -> ObserverEnd {
         match word.width() {
             // The most common width has a loop of its own, compiled without a check of the width.
             Width::U64 => self.watch_reads(|| word.read_u64(), analysis),
@@ -208,20 +208,20 @@ impl Observer {
         }
     }
 
-    fn watch_reads(&mut self, read: impl Fn() -> u64, analysis: &mut Box<Analysis>) -> End {
+    fn watch_reads(&mut self, read: impl Fn() -> u64, analysis: &mut Box<Analysis>) -> ObserverEnd {
         let mut run = Run { value: read(), reads: 0 };
         let mut end = cycles();
         loop {
-            if let Some(end) = self.must_end(analysis) {
+            if let Some(end) = self.check_for_end(analysis) {
                 return end;
             }
             for _ in 0..BLOCKS_A_TURN {
                 watch_block(&read, &mut run, analysis);
                 let began = std::mem::replace(&mut end, cycles());
-                analysis.block(READS_A_BLOCK, began, end, run.value);
+                analysis.record_block(READS_A_BLOCK, began, end, run.value);
             }
-            analysis.run(run.value, std::mem::take(&mut run.reads));
-            if self.handover.offer(analysis) {
+            analysis.record_run(run.value, std::mem::take(&mut run.reads));
+            if self.handover.try_exchange(analysis) {
                 end = cycles();
             }
         }
@@ -250,7 +250,7 @@ fn watch_block(read: &impl Fn() -> u64, run: &mut Run, analysis: &mut Analysis) 
         for place in 0..UNROLLED {
             let value = read();
             if value != run.value {
-                analysis.run(run.value, run.reads.wrapping_add(place));
+                analysis.record_run(run.value, run.reads.wrapping_add(place));
                 // The reads of this row after `place` are added below.
                 *run = Run { value, reads: 0_u64.wrapping_sub(place) };
             }

@@ -68,7 +68,7 @@ impl Period {
     pub fn ns(&self, clock: &Clock) -> Option<u64> {
         match self {
             Period::Max => None,
-            Period::Cycles(cycles) => Some(clock.ns(*cycles) as u64),
+            Period::Cycles(cycles) => Some(clock.cycles_to_ns(*cycles) as u64),
             Period::Time(time) => Some(time.as_nanos() as u64),
         }
     }
@@ -89,7 +89,7 @@ pub struct Pace {
 impl Pace {
     /// Returns a timer for `period`. `seed` starts the random numbers.
     pub fn new(period: Period, clock: &Clock, seed: u64) -> Self {
-        let cycles_of = |time: Duration| clock.cycles(time.as_nanos() as u64);
+        let cycles_of = |time: Duration| clock.ns_to_cycles(time.as_nanos() as u64);
         Self {
             target: match period {
                 Period::Max => None,
@@ -105,7 +105,7 @@ impl Pace {
     }
 
     /// Returns whether samples follow each other without a wait.
-    pub fn is_max(&self) -> bool {
+    pub fn has_no_wait(&self) -> bool {
         self.target.is_none()
     }
 
@@ -121,7 +121,7 @@ impl Pace {
         while cycles() < self.due {
             std::hint::black_box(());
         }
-        let period = self.draw(target);
+        let period = self.draw_period(target);
         self.due = self.due.max(now) + period;
     }
 
@@ -133,9 +133,9 @@ impl Pace {
 
     /// Returns a random length of a period, evenly distributed from target − jitter to target + jitter.
     #[inline(always)]
-    fn draw(&mut self, target: u64) -> u64 {
-        let width = (target as f64 * 2.0 * JITTER) as u64;
-        target - width / 2 + self.random.u64(..width.max(1))
+    fn draw_period(&mut self, mean_cycles: u64) -> u64 {
+        let width = (mean_cycles as f64 * 2.0 * JITTER) as u64;
+        mean_cycles - width / 2 + self.random.u64(..width.max(1))
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
     fn periods_are_spread_evenly_around_their_target() {
         let clock = Clock { cycles_per_ns: 2.0, zero_cycles: 0, zero_ns: 0 };
         let mut pace = Pace::new(Period::Time(Duration::from_nanos(500)), &clock, 42);
-        let drawn: Vec<u64> = (0..20_000).map(|_| pace.draw(1000)).collect();
+        let drawn: Vec<u64> = (0..20_000).map(|_| pace.draw_period(1000)).collect();
         let mean = drawn.iter().sum::<u64>() as f64 / drawn.len() as f64;
         assert!((mean - 1000.0).abs() < 5.0, "{mean}");
         assert!(drawn.iter().all(|period| (750..=1250).contains(period)));

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Error, Result, anyhow, ensure};
 
 use super::analysis::{Analysis, Recipe};
-use super::channel_list::{lane_tag, rates_of};
-use super::dte::Dte;
-use super::log::{LogHead, LogReader, Logged};
-use super::observed::{Ended, Names, Observed};
+use super::channel_list::{lane_tag, rates_of_counters};
+use super::dte::DoubleTimeErrorFilter;
+use super::log::{LogHead, LogOutcome, LogReader};
+use super::observed::{ObservationEnd, Observed, SignalNames};
 use super::period::Period;
 use super::sample::Sample;
 use super::turns::{TURNS_MAX, Turns};
@@ -38,20 +38,23 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
     let mut turns = options.turns.then(|| Turns::new(head.layout()));
     log.read_all(|sample, is_gap| {
         if is_gap {
-            analysis.interrupt();
+            analysis.mark_gap();
         }
-        let is_in = window.includes(sample.start);
+        let is_in = window.include(sample.start);
         if is_in {
             analysis.record(sample);
         }
         if let Some(turns) = &mut turns {
-            follow(turns, sample, is_gap, is_in && !(head.only_target && sample.thread == 0));
+            record_in_turns(turns, sample, is_gap, is_in && !(head.only_target && sample.thread == 0));
         }
     });
     ensure!(analysis.samples > 0, "{} has no sample between --from and --to", path.display());
-    let turns = turns.map(Turns::whole).transpose().map_err(|full_at| window.too_much(full_at))?;
-    let logged =
-        Logged { samples: analysis.samples, left_out: log.left_out(), problem: log.problem().cloned().map(Note::from) };
+    let turns = turns.map(Turns::finish).transpose().map_err(|full_at| window.too_many_turns_error(full_at))?;
+    let logged = LogOutcome {
+        samples: analysis.samples,
+        left_out: log.left_out_samples(),
+        problem: log.problem().cloned().map(Note::from),
+    };
     let signals = head.signals.iter().map(|signal| signal.name.clone()).collect();
     Ok(Observed {
         target: head.title.clone(),
@@ -63,9 +66,9 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
         places: None,
         analysis,
         turns,
-        names: Names::of_log(signals, head.layout().counters, &log.foot().names),
+        names: SignalNames::of_log(signals, head.layout().counters, &log.foot().names),
         slowdown: log.foot().slowdown.clone(),
-        ended: Ended::Whole,
+        ended: ObservationEnd::Whole,
         exit: None,
         clock: head.clock(),
         notes: vec![LogNote::Replayed { log: path.display().to_string() }.into()],
@@ -73,9 +76,9 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
 }
 
 /// Records a sample of a tag. A turn ends at a gap, and at the end of the wanted part.
-fn follow(turns: &mut Turns, sample: &Sample, is_gap: bool, is_wanted: bool) {
+fn record_in_turns(turns: &mut Turns, sample: &Sample, is_gap: bool, is_wanted: bool) {
     if is_gap || !is_wanted {
-        turns.interrupt();
+        turns.mark_gap();
     }
     if is_wanted {
         turns.record(sample);
@@ -88,8 +91,8 @@ fn recipe(head: &LogHead, tolerance: f64) -> Recipe {
     let tags = head.signals[layout.counters..].iter().map(|signal| signal.name.as_str());
     Recipe {
         layout,
-        rates: rates_of(counters),
-        dte: Dte::new(tolerance),
+        rates: rates_of_counters(counters),
+        dte: DoubleTimeErrorFilter::new(tolerance),
         only_target: head.only_target,
         lane_tag: lane_tag(tags),
     }
@@ -113,21 +116,21 @@ impl Window {
         Self { start: None, from: cycles(options.from_s), to, first: 0, last: 0, cycles_per_s }
     }
 
-    fn includes(&mut self, at: u64) -> bool {
-        let since = at.wrapping_sub(*self.start.get_or_insert(at));
+    fn include(&mut self, at_cycles: u64) -> bool {
+        let since = at_cycles.wrapping_sub(*self.start.get_or_insert(at_cycles));
         let is_in = since >= self.from && since < self.to;
         if is_in {
-            self.first = if self.last == 0 { at } else { self.first };
-            self.last = at;
+            self.first = if self.last == 0 { at_cycles } else { self.first };
+            self.last = at_cycles;
         }
         is_in
     }
 
     /// Returns the error for more turns than a trace may have. `full_at` is the time in cycles up to which there was
     /// room.
-    fn too_much(&self, full_at: u64) -> Error {
+    fn too_many_turns_error(&self, full_at_cycles: u64) -> Error {
         let start_s = |cycles: u64| cycles.wrapping_sub(self.start.unwrap_or(cycles)) as f64 / self.cycles_per_s;
-        let (from_s, to_s) = (start_s(self.first), start_s(full_at));
+        let (from_s, to_s) = (start_s(self.first), start_s(full_at_cycles));
         anyhow!(
             "cannot write a trace for Perfetto: tags change more than {} million times; name a part of the log, as in \
              --from {from_s:.3}s --to {:.3}s",
@@ -161,9 +164,9 @@ mod tests {
         let mut window = Window::new(&head, &ReplayOptions { from_s: 0.5, ..ReplayOptions::default() });
         let at = |seconds: f64| 7_000 + (seconds * 2e9) as u64;
         for seconds in [0.0, 0.25, 0.5, 3.0] {
-            assert_eq!(window.includes(at(seconds)), seconds >= 0.5);
+            assert_eq!(window.include(at(seconds)), seconds >= 0.5);
         }
-        let said = window.too_much(at(1.2349)).to_string();
+        let said = window.too_many_turns_error(at(1.2349)).to_string();
         assert!(said.contains("more than 2 million times") && said.ends_with("--from 0.500s --to 1.234s"), "{said}");
     }
 }

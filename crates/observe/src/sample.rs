@@ -27,7 +27,7 @@ pub struct Layout {
 
 impl Layout {
     /// Returns the number of signals in a sample.
-    pub fn signals(&self) -> usize {
+    pub fn signal_count(&self) -> usize {
         self.counters + self.tags
     }
 }

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::analysis::{Analysis, Recipe};
-use super::channel_list::{ChannelList, need_lane, need_same_core, usual};
-use super::cost::{CostMeter, Order, Progress};
-use super::handover::{Takeover, handover};
+use super::channel_list::{ChannelList, default_signals, need_lane, need_same_core};
+use super::cost::{CostMeter, ObserverOrder, Progress};
+use super::handover::{BufferReceiver, buffer_channel};
 use super::lane_choice::{ChosenLanes, LaneRequirements, choose};
 use super::log::{self, LogFeed, LogFoot, LogHead, LogWriter, LoggedSignal};
-use super::observed::{Ended, Names, Observed};
+use super::observed::{ObservationEnd, Observed, SignalNames};
 use super::observed_program::ObservedProgram;
-use super::observer::{Controls, End, Observer};
+use super::observer::{Controls, Observer, ObserverEnd};
 use super::period::{Pace, Period};
 use crate::note::ObserveNote;
 use crate::show::view::Live;
@@ -34,7 +34,7 @@ use sidelane_host::topology::Topology;
 use sidelane_host::tsc::{Clock, is_invariant};
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::own_threads;
-use sidelane_rollback::own_threads::Fixed;
+use sidelane_rollback::own_threads::SelfPlacedThread;
 
 /// Interval at which the coordinator checks whether the observation has to end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -77,17 +77,17 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let progress = progress(options, &wanted, &mut program, &places)?;
     let left_out = left_out.into_iter().map(Note::from);
     let notes: Vec<Note> = left_out.chain(notes(&wanted, &places, &program)).collect();
-    let names = Names::of(&wanted);
+    let names = SignalNames::from_channels(&wanted);
     let (feed, writer) = open_log(options, &wanted, &clock, program.name())?.unzip();
     let recipe = wanted.recipe(options.tolerance);
-    let crew = Crew::start(&mut wanted, &recipe, options.period, &clock, &places, feed)?;
+    let crew = ObserverThread::start(&mut wanted, &recipe, options.period, &clock, &places, feed)?;
     // Scripts wait for this line before they continue.
     if options.live {
         let length = options.length.map_or_else(String::new, |length| format!(" for {length:?}"));
         let (name, from) = (program.name(), places.observer);
         eprint_fitted(&format!("sidelane: observing {name}, from CPU {from}{length}; Ctrl-C ends it"));
     }
-    let mut watch = Watch {
+    let mut watch = ObservationLoop {
         cost: (!progress.is_empty()).then(|| CostMeter::new(progress)),
         whole: Analysis::new(recipe),
         live: Live::new(options.live && stderr().is_terminal()),
@@ -96,16 +96,17 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
         names,
     };
     let began = Instant::now();
-    let ended = watch.keep_on(options, &mut program, &signals, began)?;
+    let ended = watch.run_until_end(options, &mut program, &signals, began)?;
     let (analysis, names, slowdown, ended) = watch.end(ended);
-    let exit = program.end();
-    let notes = notes.into_iter().chain(own_threads::notes()).collect();
+    let exit = program.end_if_launched();
+    let notes = notes.into_iter().chain(own_threads::overhead_note()).collect();
     Ok(Observed {
         target: program.name().to_owned(),
         period: options.period,
         tolerance: options.tolerance,
         wall_s: began.elapsed().as_secs_f64(),
-        logged: writer.map(|writer| writer.join(&LogFoot { names: names.learnt(), slowdown: slowdown.clone() })),
+        logged: writer
+            .map(|writer| writer.join(&LogFoot { names: names.stored_value_names(), slowdown: slowdown.clone() })),
         log: options.log.clone(),
         places: Some(places),
         analysis,
@@ -134,7 +135,7 @@ fn set_up(options: &ObserveOptions) -> Result<Setup> {
     match &options.target {
         Some(target) => {
             let program = ObservedProgram::find(target)?;
-            own_threads::keep_off(program.name(), program.pids());
+            own_threads::keep_off_service_cpus(program.name(), program.pids());
             let (signals, notes) = signals(options, Some(&program))?;
             let places = choose(&lane_requirements(options, &signals), &topology()?, &allowed, Some(&program.cpus()))?;
             Ok(Setup { program, signals, places, notes })
@@ -152,7 +153,7 @@ fn set_up(options: &ObserveOptions) -> Result<Setup> {
             let cpus = if on_one { CpuSet::from_iter(places.observed) } else { not_the_observers };
             places.observed = places.observed.filter(|_| on_one);
             let program = ObservedProgram::launch(&options.command, &cpus)?;
-            own_threads::keep_off(program.name(), program.pids());
+            own_threads::keep_off_service_cpus(program.name(), program.pids());
             Ok(Setup { program, signals, places, notes })
         }
     }
@@ -174,7 +175,7 @@ fn lane_requirements(options: &ObserveOptions, signals: &[Signal]) -> LaneRequir
 /// Returns the signals that the user named, or else the default ones.
 fn signals(options: &ObserveOptions, program: Option<&ObservedProgram>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
     match options.signals.as_slice() {
-        [] => usual(program, options.cpu),
+        [] => default_signals(program, options.cpu),
         asked => Ok((asked.to_vec(), Vec::new())),
     }
 }
@@ -235,10 +236,10 @@ fn open_log(
 }
 
 /// Observer's thread, with its channels to the coordinator.
-struct Crew {
-    thread: JoinHandle<(Box<Analysis>, End)>,
+struct ObserverThread {
+    thread: JoinHandle<(Box<Analysis>, ObserverEnd)>,
     controls: Arc<Controls>,
-    takeover: Takeover<Analysis>,
+    takeover: BufferReceiver<Analysis>,
     /// Analysis to give to the observer next. It is cleared before, so two analyses are enough.
     spare: Option<Box<Analysis>>,
     lane: u32,
@@ -247,7 +248,7 @@ struct Crew {
     _tracking: Option<sidelane_channels::lane::LaneTracking>,
 }
 
-impl Crew {
+impl ObserverThread {
     fn start(
         wanted: &mut ChannelList,
         recipe: &Recipe,
@@ -256,7 +257,7 @@ impl Crew {
         places: &ChosenLanes,
         log: Option<LogFeed>,
     ) -> Result<Self> {
-        let (handover, takeover) = handover(1);
+        let (handover, takeover) = buffer_channel(1);
         let controls = Arc::new(Controls::default());
         let readers =
             |channels: &mut Vec<Channel>| std::mem::take(channels).into_iter().map(|channel| channel.reader).collect();
@@ -275,11 +276,11 @@ impl Crew {
         let lane = places.observer;
         let (tell, told) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name("sidelane-observe".into()).spawn(move || {
-            let _fixed = Fixed::this_thread();
+            let _fixed = SelfPlacedThread::this_thread();
             let pinned = pin_this_thread(&[lane]);
             let pinned_well = pinned.is_ok();
             let _ = tell.send(pinned);
-            if pinned_well { observer.run(first) } else { (first, End::Asked) }
+            if pinned_well { observer.run(first) } else { (first, ObserverEnd::Asked) }
         })?;
         told.recv()?
             .with_context(|| format!("cannot put the observer on CPU {lane}; check that it is online (`lscpu -e`)"))?;
@@ -287,29 +288,29 @@ impl Crew {
         Ok(Self { thread, controls, takeover, spare, lane, observed, _tracking: wanted.tracking.take() })
     }
 
-    fn obey(&self, order: Order) {
+    fn obey(&self, order: ObserverOrder) {
         match order {
-            Order::Observe => self.controls.resume(self.thread.thread()),
-            Order::Pause => self.controls.pause(),
+            ObserverOrder::Observe => self.controls.resume(self.thread.thread()),
+            ObserverOrder::Pause => self.controls.pause(),
         }
     }
 
     /// Merges the analyses that the observer has handed over, and requests more.
     fn fetch(&mut self, whole: &mut Analysis) {
-        if let Some(mut part) = self.takeover.take() {
+        if let Some(mut part) = self.takeover.take_filled() {
             whole.append(&part);
             part.clear();
             self.spare = Some(part);
         }
         if let Some(spare) = self.spare.take() {
-            self.takeover.ask(spare);
+            self.takeover.give_empty(spare);
         }
     }
 
-    fn end(mut self, whole: &mut Analysis) -> End {
+    fn end(mut self, whole: &mut Analysis) -> ObserverEnd {
         self.controls.end(self.thread.thread());
         let (last, end) = self.thread.join().expect("the observer does not panic");
-        if let Some(part) = self.takeover.take() {
+        if let Some(part) = self.takeover.take_filled() {
             whole.append(&part);
         }
         whole.append(&last);
@@ -318,43 +319,43 @@ impl Crew {
 }
 
 /// State of a running observation.
-struct Watch {
-    crew: Crew,
+struct ObservationLoop {
+    crew: ObserverThread,
     cost: Option<CostMeter>,
     whole: Analysis,
     live: Live,
     clock: Clock,
-    names: Names,
+    names: SignalNames,
 }
 
-impl Watch {
-    fn keep_on(
+impl ObservationLoop {
+    fn run_until_end(
         &mut self,
         options: &ObserveOptions,
         program: &mut ObservedProgram,
         signals: &PosixSignals,
         began: Instant,
-    ) -> Result<Ended> {
+    ) -> Result<ObservationEnd> {
         let mut fetched = Instant::now();
         loop {
             let caught = signals.wait(self.until_due()).context("cannot wait for POSIX signals")?;
             if caught.is_some_and(|caught| caught.asks_to_end()) {
-                return Ok(Ended::Interrupted);
+                return Ok(ObservationEnd::Interrupted);
             }
             if let Some(lane) = self.crew.observed.filter(|lane| !is_online(*lane)) {
-                return Ok(Ended::LaneGone { lane });
+                return Ok(ObservationEnd::LaneGone { lane });
             }
             if self.crew.thread.is_finished() || !program.runs() {
-                return Ok(Ended::TargetGone);
+                return Ok(ObservationEnd::TargetGone);
             }
             if options.length.is_some_and(|length| began.elapsed() >= length) {
-                return Ok(Ended::Whole);
+                return Ok(ObservationEnd::Whole);
             }
-            self.keep_cost();
+            self.step_cost_meter();
             if fetched.elapsed() >= FETCH_EVERY {
                 fetched = Instant::now();
                 self.crew.fetch(&mut self.whole);
-                self.names.learn(&self.whole);
+                self.names.store_value_names(&self.whole);
                 self.live.show(&self.whole, &self.names, &self.clock);
             }
         }
@@ -366,26 +367,28 @@ impl Watch {
     }
 
     /// Takes the next step of the cost measurement. A failure ends only this measurement, not the observation.
-    fn keep_cost(&mut self) {
+    fn step_cost_meter(&mut self) {
         let Some(cost) = &mut self.cost else { return };
         if Instant::now() < cost.due() {
             return;
         }
-        match cost.step() {
+        match cost.finish_window() {
             Ok(order) => self.crew.obey(order),
-            Err(_) => self.crew.obey(Order::Observe),
+            Err(_) => self.crew.obey(ObserverOrder::Observe),
         }
     }
 
-    fn end(mut self, ended: Ended) -> (Analysis, Names, Option<super::cost::Slowdown>, Ended) {
+    fn end(mut self, ended: ObservationEnd) -> (Analysis, SignalNames, Option<super::cost::Slowdown>, ObservationEnd) {
         self.live.clear();
         let lane = self.crew.lane;
         let end = self.crew.end(&mut self.whole);
-        self.names.learn(&self.whole);
+        self.names.store_value_names(&self.whole);
         let ended = match end {
-            End::Asked => ended,
-            End::LaneGone => Ended::LaneGone { lane },
-            End::Gone { signal, why } => Ended::ChannelGone { signal: self.names.signal(signal), why: in_words(&why) },
+            ObserverEnd::Asked => ended,
+            ObserverEnd::LaneGone => ObservationEnd::LaneGone { lane },
+            ObserverEnd::Gone { signal, why } => {
+                ObservationEnd::ChannelGone { signal: self.names.signal(signal), why: describe_channel_end(&why) }
+            }
         };
         let slowdown = self.cost.as_ref().and_then(CostMeter::slowdown);
         (self.whole, self.names, slowdown, ended)
@@ -398,8 +401,8 @@ fn is_online(lane: u32) -> bool {
     state.is_err() || state.is_ok_and(|state| state.trim() != "0")
 }
 
-fn in_words(why: &ChannelEnd) -> String {
-    match why {
+fn describe_channel_end(end: &ChannelEnd) -> String {
+    match end {
         ChannelEnd::Target => "its process has ended".to_owned(),
         ChannelEnd::Error(error) => error.to_string(),
     }

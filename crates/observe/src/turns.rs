@@ -50,19 +50,19 @@ impl Turns {
         }
         for tag in 0..self.layout.tags {
             // Tags are read after the counters, so their time is the end of the sample.
-            self.tag(tag, sample.end, sample.tag(self.layout, tag));
+            self.record_tag_value(tag, sample.end, sample.tag(self.layout, tag));
         }
     }
 
-    fn tag(&mut self, tag: usize, at: u64, value: u64) {
+    fn record_tag_value(&mut self, tag: usize, at_cycles: u64, value: u64) {
         if let Some(turn) = &mut self.open[tag] {
-            turn.to = at;
+            turn.to = at_cycles;
             if turn.value == value {
                 return;
             }
         }
         self.close(tag);
-        self.open[tag] = Some(Turn { from: at, to: at, value });
+        self.open[tag] = Some(Turn { from: at_cycles, to: at_cycles, value });
     }
 
     fn close(&mut self, tag: usize) {
@@ -75,13 +75,13 @@ impl Turns {
     }
 
     /// Marks a gap: the next sample does not continue the last one.
-    pub fn interrupt(&mut self) {
+    pub fn mark_gap(&mut self) {
         (0..self.layout.tags).for_each(|tag| self.close(tag));
     }
 
     /// Returns all turns. The error is the time in cycles up to which there was room.
-    pub fn whole(mut self) -> Result<Self, u64> {
-        self.interrupt();
+    pub fn finish(mut self) -> Result<Self, u64> {
+        self.mark_gap();
         self.full_at.map_or(Ok(self), Err)
     }
 }
@@ -107,9 +107,9 @@ mod tests {
     #[test]
     fn a_turn_lasts_until_another_value_is_read() {
         let mut turns = turns([(100, 7), (200, 7), (300, 9)].into_iter().map(|(at, tag)| sample(at, tag)));
-        turns.interrupt();
+        turns.mark_gap();
         turns.record(&sample(900, 9));
-        let whole = turns.whole().ok().unwrap();
+        let whole = turns.finish().ok().unwrap();
         let expected = [(101, 301, 7), (301, 301, 9), (901, 901, 9)];
         assert_eq!(whole.tags[0], expected.map(|(from, to, value)| Turn { from, to, value }));
         assert_eq!(whole.counters[0].bins().map(|(_, bin)| bin.samples).sum::<u64>(), 4);
@@ -118,8 +118,8 @@ mod tests {
     #[test]
     fn too_many_turns_are_refused_with_their_time() {
         let many = TURNS_MAX as u64 + 5;
-        assert!(turns((1..TURNS_MAX as u64).map(|number| sample(number, number))).whole().is_ok());
-        let full_at = turns((0..many).map(|number| sample(number, number))).whole().err();
+        assert!(turns((1..TURNS_MAX as u64).map(|number| sample(number, number))).finish().is_ok());
+        let full_at = turns((0..many).map(|number| sample(number, number))).finish().err();
         assert_eq!(full_at, Some(TURNS_MAX as u64 + 1));
     }
 }

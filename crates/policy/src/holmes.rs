@@ -26,9 +26,9 @@
 //!   services least. With a floor, batch always keeps that number of CPUs; they are never reserved ones.
 
 use crate::cpus::{
-    Assignment, BatchCpus, CoreClocks, CoreTopology, CpuActions, CpuMask, CpuReason, Hosts, LastActions,
-    MachineObservation, ObservationStart, ObservationState, Pass, Reserve, ServiceObservation, Turnover, Usage,
-    or_refuge,
+    AllocationPass, Assignment, BatchCpus, ContainerChanges, CoreClocks, CoreTopology, CpuActions, CpuMask, CpuReason,
+    HostingCpus, LastActions, MachineObservation, ObservationStart, ObservationState, Reserve, ServiceObservation,
+    Usage, cpus_or_refuge,
 };
 use crate::{Nanos, Policy};
 
@@ -72,7 +72,7 @@ pub struct Holmes {
     config: HolmesConfig,
     cores: CoreTopology,
     observation_state: ObservationState,
-    hosts: Hosts,
+    hosts: HostingCpus,
     clocks: CoreClocks,
     reserve: Reserve,
     /// CPUs that batch keeps because of the floor.
@@ -90,7 +90,7 @@ impl Holmes {
             config,
             cores,
             observation_state: ObservationState::default(),
-            hosts: Hosts::default(),
+            hosts: HostingCpus::default(),
             clocks: CoreClocks::new(config.calm_ns),
             reserve: Reserve::new(config.reserved),
             kept: CpuMask::EMPTY,
@@ -106,14 +106,14 @@ impl Holmes {
     }
 
     /// Returns the CPUs that batch had to leave, because of interference or a reserved sibling.
-    pub fn taken(&self) -> CpuMask {
-        let taken = self.cores.cpus(&self.clocks.taken());
+    pub fn cpus_withheld_from_batch(&self) -> CpuMask {
+        let taken = self.cores.cpus_of_cores(&self.clocks.avoided_cores());
         taken.and(&self.observation_state.online()).without(&self.reserved()).without(&self.kept)
     }
 
     /// Returns the CPUs that batch may use.
-    pub fn batch(&self) -> CpuMask {
-        self.observation_state.online().without(&self.reserved()).without(&self.taken())
+    pub fn allowed_batch_cpus(&self) -> CpuMask {
+        self.observation_state.online().without(&self.reserved()).without(&self.cpus_withheld_from_batch())
     }
 }
 
@@ -129,48 +129,48 @@ impl Holmes {
 // Section "Process running" of the paper (§4.3, Algorithm 2).
 impl Holmes {
     /// Returns the cores on which a service is disturbed (lines 1 and 2 of Algorithm 2).
-    fn disturbed(&self, seen: &MachineObservation, hosting: &CpuMask) -> CpuMask {
+    fn disturbed_cores(&self, seen: &MachineObservation, hosting: &CpuMask) -> CpuMask {
         let is_disturbed = |cpu: &usize| seen.cpus[*cpu].interference.is_some_and(|vpi| vpi >= self.config.threshold);
-        self.cores.numbers(&hosting.and(&self.observation_state.online()).iter().filter(is_disturbed).collect())
+        self.cores.cores_of(&hosting.and(&self.observation_state.online()).iter().filter(is_disturbed).collect())
     }
 
     /// Makes batch leave these cores (lines 3 to 5). Returns whether batch was still on one of them.
     fn deallocate_siblings(&mut self, now: Nanos, disturbed: &CpuMask) -> bool {
         let mut has_to_leave = false;
         for core in disturbed.iter() {
-            has_to_leave |= self.clocks.onset(core, now);
+            has_to_leave |= self.clocks.record_interference(core, now);
         }
         if has_to_leave {
-            self.observation_state.because(CpuReason::Interference);
+            self.observation_state.add_reason(CpuReason::Interference);
         }
         has_to_leave
     }
 
     /// Lets batch return to cores that were calm for S (line 12).
-    fn end_calm(&mut self, now: Nanos, seen: &MachineObservation, for_ns: Nanos, disturbed: &CpuMask) {
-        for core in self.clocks.taken().without(disturbed).iter() {
+    fn release_calm_cores(&mut self, now: Nanos, seen: &MachineObservation, elapsed_ns: Nanos, disturbed: &CpuMask) {
+        for core in self.clocks.avoided_cores().without(disturbed).iter() {
             let serving = self.cores.cpus_of(core).map(|cpu| seen.cpus[cpu].serving).sum();
-            if self.clocks.calm(core, now, serving, for_ns) {
-                self.observation_state.because(CpuReason::Calm);
+            if self.clocks.record_calm(core, now, serving, elapsed_ns) {
+                self.observation_state.add_reason(CpuReason::Calm);
             }
         }
     }
 
     /// Reserves one more CPU because the reserved ones are busy (lines 17 to 20).
     fn grow_reserved(&mut self, now: Nanos, hosting: &CpuMask) {
-        if let Some(cpu) = self.get_or_deprive(hosting) {
+        if let Some(cpu) = self.choose_cpu_to_reserve(hosting) {
             self.reserve.add(cpu);
-            self.clocks.onset(self.cores.core(cpu), now);
-            self.observation_state.because(CpuReason::ReservedBusy);
+            self.clocks.record_interference(self.cores.core(cpu), now);
+            self.observation_state.add_reason(CpuReason::ReservedBusy);
         }
     }
 
     /// Returns a CPU that is no sibling of a CPU that hosts a service, on a core without batch if possible (line 18 of
     /// Algorithm 2).
-    fn get_or_deprive(&self, hosting: &CpuMask) -> Option<usize> {
+    fn choose_cpu_to_reserve(&self, hosting: &CpuMask) -> Option<usize> {
         let others = self.observation_state.online().without(&self.reserved());
-        let candidates = others.without(&self.cores.whole(hosting));
-        let used = self.cores.whole(&self.assignment.used());
+        let candidates = others.without(&self.cores.with_siblings(hosting));
+        let used = self.cores.with_siblings(&self.assignment.used());
         let leaves_the_floor = others.len() > self.config.floor;
         candidates.without(&used).first().or(candidates.first()).filter(|_| leaves_the_floor)
     }
@@ -178,19 +178,19 @@ impl Holmes {
     /// Gives up a reserved CPU, which the paper does not describe.
     fn shrink_reserved(&mut self, now: Nanos, since: Nanos) {
         let is_long = now - since >= self.config.calm_ns.saturating_mul(ROOMY_FOR);
-        if let Some(cpu) = self.reserve.added().iter().last().filter(|_| is_long) {
+        if let Some(cpu) = self.reserve.added_cpus().iter().last().filter(|_| is_long) {
             self.reserve.remove(cpu);
-            self.observation_state.because(CpuReason::ReservedIdle);
+            self.observation_state.add_reason(CpuReason::ReservedIdle);
         }
     }
 
     /// Gives each container CPUs until it has enough, highest priority and fewest CPUs first. That applies to running
     /// containers (lines 6 to 8 and 13 to 14) and to new ones (Algorithm 1, line 7). Returns whether anything changed.
     fn allocate(&mut self, batch_cpus: BatchCpus) -> bool {
-        let (mut pass, mut changed) = (Pass::new(batch_cpus), false);
-        for place in self.assignment.order() {
+        let (mut pass, mut changed) = (AllocationPass::new(batch_cpus), false);
+        for place in self.assignment.slots_by_priority() {
             let before = self.assignment.cpus(place);
-            self.assignment.turn(place, &mut pass);
+            self.assignment.begin_turn(place, &mut pass);
             self.assignment.allocate(place, &mut pass, &self.cores);
             self.assignment.reallocate(place, &mut pass, &self.cores);
             changed |= self.assignment.cpus(place) != before;
@@ -204,7 +204,7 @@ impl Holmes {
     /// Lets batch use the siblings of all CPUs that host no service, when a service has ended (lines 1 to 5 of
     /// Algorithm 3).
     fn free_siblings(&mut self, hosting: &CpuMask) {
-        self.clocks.forget_all_but(&self.cores.numbers(hosting));
+        self.clocks.retain_cores(&self.cores.cores_of(hosting));
     }
 }
 
@@ -212,72 +212,73 @@ impl Holmes {
 impl Holmes {
     /// Returns the CPUs that host a service.
     fn hosting(&self) -> CpuMask {
-        if self.hosts.any() { self.hosts.cpus().or(&self.reserved()) } else { CpuMask::EMPTY }
+        if self.hosts.has_service() { self.hosts.cpus().or(&self.reserved()) } else { CpuMask::EMPTY }
     }
 
     /// Gives up added reserved CPUs that are offline, that no service needs, or that the floor needs.
-    fn keep_reserved(&mut self) {
+    fn trim_reserved(&mut self) {
         let online = self.observation_state.online();
-        let needed = if self.hosts.any() { online } else { CpuMask::EMPTY };
-        self.reserve.keep(&needed);
+        let needed = if self.hosts.has_service() { online } else { CpuMask::EMPTY };
+        self.reserve.retain_added(&needed);
         while online.without(&self.reserved()).len() < self.config.floor
-            && let Some(cpu) = self.reserve.added().first()
+            && let Some(cpu) = self.reserve.added_cpus().first()
         {
             self.reserve.remove(cpu);
         }
     }
 
-    fn note_turnover(&mut self, turnover: Turnover, came: bool, ended: bool) {
-        if turnover.ended || ended {
-            self.observation_state.because(CpuReason::Exited);
+    fn add_change_reasons(&mut self, turnover: ContainerChanges, service_came: bool, service_ended: bool) {
+        if turnover.ended || service_ended {
+            self.observation_state.add_reason(CpuReason::Exited);
         }
-        if turnover.came || turnover.changed || came {
-            self.observation_state.because(CpuReason::Launched);
+        if turnover.came || turnover.changed || service_came {
+            self.observation_state.add_reason(CpuReason::Launched);
         }
     }
 
     /// Judges the load of the reserved CPUs, except while batch `disturbs` a service.
-    fn judge_reserved(&mut self, now: Nanos, seen: &MachineObservation, for_ns: Nanos, disturbs: bool) -> Usage {
-        if disturbs || !self.hosts.any() {
-            self.reserve.start_again();
+    fn judge_reserved(&mut self, now: Nanos, seen: &MachineObservation, elapsed_ns: Nanos, disturbs: bool) -> Usage {
+        if disturbs || !self.hosts.has_service() {
+            self.reserve.reset_load();
             return Usage::Right;
         }
         let (window_ns, busy_most) = (self.config.window_ns, self.config.busy_most);
-        self.reserve.used(now, seen, for_ns, window_ns, busy_most).unwrap_or(Usage::Right)
+        self.reserve.record_load(now, seen, elapsed_ns, window_ns, busy_most).unwrap_or(Usage::Right)
     }
 
     /// Returns the CPUs that batch may use at this look.
     fn batch_cpus(&mut self, hosting: &CpuMask) -> BatchCpus {
         let others = self.observation_state.online().without(&self.reserved());
-        let free = others.without(&self.cores.cpus(&self.clocks.taken()));
+        let free = others.without(&self.cores.cpus_of_cores(&self.clocks.avoided_cores()));
         let (away, short) = (others.without(&free), self.config.floor.saturating_sub(free.len()));
         // CPUs that were kept before come first, so that no container moves.
         let before = self.kept.and(&away);
         self.kept = before.iter().chain(away.without(&before).iter()).take(short).collect();
-        BatchCpus::of(free.or(&self.kept), hosting, &self.cores)
+        BatchCpus::from_cpus(free.or(&self.kept), hosting, &self.cores)
     }
 
     /// Lets containers choose until none of them moves.
-    fn settle(&mut self, batch_cpus: BatchCpus, turnover: Turnover) {
-        if self.settled == Some(batch_cpus) && turnover == Turnover::default() {
+    fn settle_containers(&mut self, batch_cpus: BatchCpus, turnover: ContainerChanges) {
+        if self.settled == Some(batch_cpus) && turnover == ContainerChanges::default() {
             return;
         }
-        self.assignment.deallocate(&batch_cpus);
+        self.assignment.restrict_to(&batch_cpus);
         self.settled = (!self.allocate(batch_cpus)).then_some(batch_cpus);
     }
 
-    fn tell(&mut self, seen: &MachineObservation, out: &mut CpuActions) {
+    fn append_actions(&mut self, seen: &MachineObservation, out: &mut CpuActions) {
         let (online, hosting) = (self.observation_state.online(), self.hosting());
         let reserved = self.reserved().and(&online);
         let service = |place: usize| Self::launch_service(seen.services[place].as_ref()?, &reserved);
-        let beside = self.cores.whole(&hosting);
+        let beside = self.cores.with_siblings(&hosting);
         // Cost of a CPU for a container that cannot be paused: a sibling is cheaper than a CPU that hosts a service,
         // and a reserved CPU costs most.
         let cost = |cpu: usize| (reserved.contains(cpu), hosting.contains(cpu), beside.contains(cpu));
         let assignment = &self.assignment;
-        let container =
-            |place: usize| Some(or_refuge(assignment.cpus(place)?, seen.containers[place].as_ref()?, &online, cost));
-        self.last_actions.change(container, service, out);
+        let container = |place: usize| {
+            Some(cpus_or_refuge(assignment.cpus(place)?, seen.containers[place].as_ref()?, &online, cost))
+        };
+        self.last_actions.append_changes(container, service, out);
     }
 }
 
@@ -287,35 +288,35 @@ impl Policy for Holmes {
     type Reason = CpuReason;
 
     fn observe(&mut self, now: Nanos, seen: &MachineObservation, out: &mut CpuActions) {
-        let ObservationStart { for_ns, .. } = self.observation_state.begin(now, seen);
-        let turnover = self.assignment.note(seen);
-        let services = self.hosts.note(now, seen, self.config.calm_ns);
-        self.keep_reserved();
-        self.note_turnover(turnover, services.came, services.ended);
+        let ObservationStart { for_ns, .. } = self.observation_state.begin_observation(now, seen);
+        let turnover = self.assignment.update_containers(seen);
+        let services = self.hosts.update(now, seen, self.config.calm_ns);
+        self.trim_reserved();
+        self.add_change_reasons(turnover, services.came, services.ended);
         let hosting = self.hosting();
         if services.ended {
             self.free_siblings(&hosting);
         }
-        let disturbed = self.disturbed(seen, &hosting);
+        let disturbed = self.disturbed_cores(seen, &hosting);
         let has_to_leave = self.deallocate_siblings(now, &disturbed);
-        self.end_calm(now, seen, for_ns, &disturbed);
+        self.release_calm_cores(now, seen, for_ns, &disturbed);
         let usage = self.judge_reserved(now, seen, for_ns, has_to_leave);
         if usage == Usage::TooBusy {
             self.grow_reserved(now, &hosting);
         }
         let batch_cpus = self.batch_cpus(&self.hosting());
-        self.settle(batch_cpus, turnover);
+        self.settle_containers(batch_cpus, turnover);
         // Batch gets a CPU that is given up at the next look, when the services have left it.
         if let Usage::Roomy(since) = usage {
             self.shrink_reserved(now, since);
         }
-        self.tell(seen, out);
+        self.append_actions(seen, out);
     }
 
     fn next_wakeup(&self) -> Option<Nanos> {
-        let calm = self.clocks.until();
-        let must_look = self.hosts.any() || self.settled.is_none();
-        let window = self.observation_state.after(self.config.window_ns).filter(|_| must_look);
+        let calm = self.clocks.first_return_at();
+        let must_look = self.hosts.has_service() || self.settled.is_none();
+        let window = self.observation_state.window_end_at(self.config.window_ns).filter(|_| must_look);
         calm.into_iter().chain(window).min()
     }
 

@@ -15,18 +15,23 @@ pub struct Placement {
 /// Chooses CPUs from `own`, the CPUs that the tool may use. CPUs outside `allowed`, where the services may run, are
 /// preferred. If there are none, CPUs with less than `busy_ns` of services (`ran_ns`) are chosen, provided that
 /// services run on others. If services ran on all of them, the tool takes the CPU with the least.
-pub fn place(own: &CpuMask, allowed: &CpuMask, ran_ns: impl Fn(usize) -> Nanos, busy_ns: Nanos) -> Placement {
-    let outside = own.without(allowed);
+pub fn choose_own_cpus(
+    own_cpus: &CpuMask,
+    service_cpus: &CpuMask,
+    ran_ns: impl Fn(usize) -> Nanos,
+    busy_ns: Nanos,
+) -> Placement {
+    let outside = own_cpus.without(service_cpus);
     if !outside.is_empty() {
         return Placement { cpus: outside, is_apart: true };
     }
-    let busy: CpuMask = allowed.iter().filter(|cpu| ran_ns(*cpu) >= busy_ns).collect();
-    let quiet = own.without(&busy);
+    let busy: CpuMask = service_cpus.iter().filter(|cpu| ran_ns(*cpu) >= busy_ns).collect();
+    let quiet = own_cpus.without(&busy);
     if !quiet.is_empty() && !busy.is_empty() {
         return Placement { cpus: quiet, is_apart: true };
     }
-    let least_ns = own.iter().map(&ran_ns).min().unwrap_or(0);
-    Placement { cpus: own.iter().filter(|cpu| ran_ns(*cpu) == least_ns).collect(), is_apart: false }
+    let least_ns = own_cpus.iter().map(&ran_ns).min().unwrap_or(0);
+    Placement { cpus: own_cpus.iter().filter(|cpu| ran_ns(*cpu) == least_ns).collect(), is_apart: false }
 }
 
 #[cfg(test)]
@@ -41,7 +46,7 @@ mod tests {
 
     fn placed(own: &[usize], allowed: &[usize], ran_ns: &[Nanos]) -> (CpuMask, bool) {
         let ran_ns = |cpu: usize| ran_ns.get(cpu).copied().unwrap_or(0);
-        let placement = place(&mask(own), &mask(allowed), ran_ns, 100);
+        let placement = choose_own_cpus(&mask(own), &mask(allowed), ran_ns, 100);
         (placement.cpus, placement.is_apart)
     }
 

@@ -14,7 +14,7 @@
 
 use crate::cpus::{
     Average, ContainerObservation, CpuActions, CpuMask, CpuReason, LastActions, MachineObservation, ObservationStart,
-    ObservationState, or_refuge,
+    ObservationState, cpus_or_refuge,
 };
 use crate::{Nanos, Policy};
 
@@ -57,50 +57,50 @@ impl PerfIso {
     }
 
     /// Returns the CPUs that batch may use.
-    pub fn batch(&self) -> CpuMask {
+    pub fn allowed_batch_cpus(&self) -> CpuMask {
         let online = self.observation_state.online();
         let others = online.len().saturating_sub(self.size.unwrap_or_default());
         online.iter().skip(others).collect()
     }
 
     /// Changes S after a window in which `idle` CPUs were idle (the paper's "CPU blind isolation").
-    fn adjust(&mut self, idle: usize) {
+    fn adjust(&mut self, idle_cpus: usize) {
         let size = self.size.unwrap_or_default();
-        let (reason, size) = match idle.cmp(&self.config.buffer) {
-            core::cmp::Ordering::Less => (CpuReason::TooFewIdle, size.saturating_sub(self.config.buffer - idle)),
+        let (reason, size) = match idle_cpus.cmp(&self.config.buffer) {
+            core::cmp::Ordering::Less => (CpuReason::TooFewIdle, size.saturating_sub(self.config.buffer - idle_cpus)),
             core::cmp::Ordering::Greater => (CpuReason::EnoughIdle, size + 1),
             core::cmp::Ordering::Equal => (CpuReason::Steady, size),
         };
-        let size = self.within(size);
+        let size = self.clamp_size(size);
         if self.size.replace(size) != Some(size) {
-            self.observation_state.because(reason);
+            self.observation_state.add_reason(reason);
         }
     }
 
     /// Returns the number of CPUs `size`, raised to the floor and limited to the online CPUs.
-    fn within(&self, size: usize) -> usize {
+    fn clamp_size(&self, size: usize) -> usize {
         size.max(self.config.floor).min(self.observation_state.online().len())
     }
 
     /// Sets S at the first look, and limits it to the CPUs that are online now. A window restarts when the CPUs change,
     /// but only once: lanes that are evicted and restored change them more often than once a window.
-    fn note_cpus(&mut self, other_cpus: bool) {
-        if other_cpus && self.size.is_some() && !core::mem::replace(&mut self.put_off, true) {
+    fn update_size_limits(&mut self, cpus_changed: bool) {
+        if cpus_changed && self.size.is_some() && !core::mem::replace(&mut self.put_off, true) {
             self.idle = Average::default();
         }
         let at_first = self.observation_state.online().len().saturating_sub(self.config.buffer);
-        self.size = Some(self.within(self.size.unwrap_or(at_first)));
+        self.size = Some(self.clamp_size(self.size.unwrap_or(at_first)));
     }
 
-    fn note_containers(&mut self, seen: &MachineObservation) {
+    fn update_containers(&mut self, seen: &MachineObservation) {
         let pairs = || self.last_actions.containers.iter().zip(&seen.containers);
         let came = pairs().any(|(before, now)| before.is_none() && now.is_some());
         let ended = pairs().any(|(before, now)| before.is_some() && now.is_none());
         if came {
-            self.observation_state.because(CpuReason::Launched);
+            self.observation_state.add_reason(CpuReason::Launched);
         }
         if ended {
-            self.observation_state.because(CpuReason::Exited);
+            self.observation_state.add_reason(CpuReason::Exited);
         }
     }
 }
@@ -111,24 +111,25 @@ impl Policy for PerfIso {
     type Reason = CpuReason;
 
     fn observe(&mut self, now: Nanos, seen: &MachineObservation, out: &mut CpuActions) {
-        let ObservationStart { for_ns, other_cpus } = self.observation_state.begin(now, seen);
-        self.note_cpus(other_cpus);
-        self.note_containers(seen);
+        let ObservationStart { for_ns, cpus_changed: other_cpus } = self.observation_state.begin_observation(now, seen);
+        self.update_size_limits(other_cpus);
+        self.update_containers(seen);
         let idle = self.observation_state.online().iter().map(|cpu| 1.0 - seen.cpus[cpu].busy).sum();
         if let Some(idle) = self.idle.add(idle, for_ns, self.config.window_ns) {
             self.put_off = false;
             // The number is rounded to the nearest integer: a service's own timers do not cost batch a CPU.
             self.adjust((idle + 0.5) as usize);
         }
-        let (batch, online) = (self.batch(), self.observation_state.online());
+        let (batch, online) = (self.allowed_batch_cpus(), self.observation_state.online());
         // Batch has the highest CPUs, and so has a container that cannot be paused.
-        let own =
-            |container: &ContainerObservation| or_refuge(container.allowed.and(&batch), container, &online, |_| ());
-        self.last_actions.change(|place| seen.containers[place].as_ref().map(own), |_| None, out);
+        let own = |container: &ContainerObservation| {
+            cpus_or_refuge(container.allowed.and(&batch), container, &online, |_| ())
+        };
+        self.last_actions.append_changes(|place| seen.containers[place].as_ref().map(own), |_| None, out);
     }
 
     fn next_wakeup(&self) -> Option<Nanos> {
-        self.observation_state.after(self.config.window_ns)
+        self.observation_state.window_end_at(self.config.window_ns)
     }
 
     fn why(&self) -> CpuReason {

@@ -25,16 +25,16 @@ impl Policy for Unmanaged {
     type Reason = CpuReason;
 
     fn observe(&mut self, now: Nanos, seen: &MachineObservation, out: &mut CpuActions) {
-        self.observation_state.begin(now, seen);
+        self.observation_state.begin_observation(now, seen);
         let online = seen.online();
         let told: [bool; MAX_CONTAINERS] = core::array::from_fn(|place| self.last_actions.containers[place].is_some());
         let cpus = |place: usize, container: &ContainerObservation| -> Option<CpuMask> {
             let is_left_alone = container.as_found && !told[place];
             (!is_left_alone).then(|| container.allowed.and(&online))
         };
-        self.last_actions.change(|place| cpus(place, seen.containers[place].as_ref()?), |_| None, out);
+        self.last_actions.append_changes(|place| cpus(place, seen.containers[place].as_ref()?), |_| None, out);
         if out.iter().next().is_some() {
-            self.observation_state.because(CpuReason::Launched);
+            self.observation_state.add_reason(CpuReason::Launched);
         }
     }
 

@@ -34,18 +34,18 @@ impl HazardBoard {
     }
 
     fn head(&self) -> &HazardHead {
-        &self.memory.part(0, 1)[0]
+        &self.memory.items_at(0, 1)[0]
     }
 
     /// Returns the hazard word of a server.
     pub fn word(&self, server: Server) -> &HazardWord {
-        &self.memory.part(size_of::<HazardHead>(), HAZARD_SERVERS)[server.index()]
+        &self.memory.items_at(size_of::<HazardHead>(), HAZARD_SERVERS)[server.index()]
     }
 
     /// Publishes the present hazards of a server, and wakes the proxy if they have changed. Only the watcher of this
     /// server may call it.
     pub fn publish(&self, server: Server, hazards: Hazards, now: Nanos) {
-        if self.word(server).tell(hazards.bits(), now) {
+        if self.word(server).store_hazards(hazards.bits(), now) {
             self.changed.notify();
         }
     }

@@ -6,7 +6,7 @@ use sidelane_proxy::resp::CommandReader;
 mod redis_model;
 
 /// Generates fragments of inline commands and arrays, valid and broken.
-fn piece() -> impl Strategy<Value = Vec<u8>> {
+fn command_fragment() -> impl Strategy<Value = Vec<u8>> {
     let words =
         ["GET", "SELECT 5", "CLIENT REPLY SKIP", "a", "\"", "'", "\\", "\\x41", "\\n", "x", " ", "\t", "\x0b", "\0"];
     let ends = ["\r\n", "\n", "\r", "\r\n\r\n", "\n\n"];
@@ -39,8 +39,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn any_bytes_are_read_as_redis_reads_them_or_refused(pieces in proptest::collection::vec(piece(), 0..12)) {
-        redis_model::judge(&pieces.concat(), || CommandReader::new(200));
+    fn any_bytes_are_read_as_redis_reads_them_or_refused(pieces in proptest::collection::vec(command_fragment(), 0..12)) {
+        redis_model::check_reader(&pieces.concat(), || CommandReader::new(200));
     }
 }
 
@@ -49,6 +49,6 @@ fn bytes_of_other_types_are_lines_at_the_top_level() {
     for bytes in
         ["$17\r\nCLIENT REPLY SKIP\r\n", "$5\r\nMULTI\r\n", ">1\r\n$4\r\nPING\r\n", "%1\r\n", "$0\r\n\r\n", "\"$\"\r\n"]
     {
-        assert!(redis_model::judge(bytes.as_bytes(), || CommandReader::new(200)) >= 1, "{bytes:?}");
+        assert!(redis_model::check_reader(bytes.as_bytes(), || CommandReader::new(200)) >= 1, "{bytes:?}");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The seed inputs are in `tests/fuzz/http` and `tests/fuzz/resp` at the root of the repository.
 
-use sidelane_proxy::http::{Body, Forwarded, Number, Peer, ResponseContext, read_request, read_response};
-use sidelane_proxy::resp::{CommandReader, Scanner};
+use sidelane_proxy::http::{Body, Forwarded, Peer, RequestNumber, ResponseContext, read_request, read_response};
+use sidelane_proxy::resp::{CommandReader, ReplyScanner};
 
 #[path = "redis_model/mod.rs"]
 mod redis_model;
@@ -15,7 +15,7 @@ fn peer(mode: Forwarded) -> Peer {
 }
 
 /// Parses a message all at once. Returns how many bytes belong to it, and whether it is complete.
-fn message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(usize, bool)> {
+fn parse_message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(usize, bool)> {
     out.clear();
     let (head, mut body) = if is_request {
         let head = read_request(bytes, LIMIT, &peer(Forwarded::Set), out).ok()??;
@@ -28,7 +28,7 @@ fn message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(usize, 
         (head.bytes, head.body)
     } else {
         let wanted = ResponseContext {
-            number: Number { id: 1, mark: 2 },
+            number: RequestNumber { id: 1, mark: 2 },
             is_head: false,
             is_old: false,
             keeps_alive: true,
@@ -37,12 +37,12 @@ fn message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(usize, 
         let head = read_response(bytes, LIMIT, wanted, out).ok()??;
         (head.bytes, head.body)
     };
-    let taken = body.take(&bytes[head..]).ok()?;
+    let taken = body.consume(&bytes[head..]).ok()?;
     assert_eq!(
-        split(&bytes[head..], if is_request { body_of(bytes, out) } else { None }),
+        consume_bytewise(&bytes[head..], if is_request { body_of(bytes, out) } else { None }),
         Some(taken).filter(|_| is_request)
     );
-    Some((head + taken, body.is_over()))
+    Some((head + taken, body.is_complete()))
 }
 
 fn body_of(bytes: &[u8], out: &mut Vec<u8>) -> Option<Body> {
@@ -50,24 +50,24 @@ fn body_of(bytes: &[u8], out: &mut Vec<u8>) -> Option<Body> {
     Some(read_request(bytes, LIMIT, &peer(Forwarded::Add), out).ok()??.body)
 }
 
-/// Takes in a body as [`Body::take`] does, but byte by byte.
-fn split(bytes: &[u8], body: Option<Body>) -> Option<usize> {
+/// Takes in a body as [`Body::consume`] does, but byte by byte.
+fn consume_bytewise(bytes: &[u8], body: Option<Body>) -> Option<usize> {
     let mut body = body?;
-    bytes.iter().try_fold(0, |sum, byte| Some(sum + body.take(&[*byte]).ok()?))
+    bytes.iter().try_fold(0, |sum, byte| Some(sum + body.consume(&[*byte]).ok()?))
 }
 
 /// Checks that replies end at the same places for different splits of the bytes.
-fn replies(bytes: &[u8]) {
-    assert_eq!(ends(bytes, 1), ends(bytes, bytes.len().max(1)), "{}", bytes.escape_ascii());
+fn check_reply_splits(bytes: &[u8]) {
+    assert_eq!(reply_ends(bytes, 1), reply_ends(bytes, bytes.len().max(1)), "{}", bytes.escape_ascii());
 }
 
-fn ends(bytes: &[u8], step: usize) -> Vec<usize> {
-    let (mut scanner, mut start, mut came, mut ends) = (Scanner::default(), 0, 0, Vec::new());
+fn reply_ends(bytes: &[u8], step_bytes: usize) -> Vec<usize> {
+    let (mut scanner, mut start, mut came, mut ends) = (ReplyScanner::default(), 0, 0, Vec::new());
     while came < bytes.len() {
-        came = (came + step).min(bytes.len());
+        came = (came + step_bytes).min(bytes.len());
         loop {
-            let Ok((count, is_whole)) = scanner.next(&bytes[start..came]) else { return ends };
-            scanner.take();
+            let Ok((count, is_whole)) = scanner.scan(&bytes[start..came]) else { return ends };
+            scanner.consume_scanned();
             start += count;
             if !is_whole {
                 break;
@@ -83,15 +83,15 @@ fn fuzzed_messages_are_read_or_refused_and_never_in_two_ways() {
     let mut out = Vec::new();
     let (mut inputs, mut accepted) = (0, 0);
     sidelane_testing::fuzz("http", |bytes| {
-        let whole = message(bytes, true, &mut out);
+        let whole = parse_message(bytes, true, &mut out);
         inputs += 1;
         accepted += usize::from(whole.is_some());
         if let Some((length, true)) = whole {
             // Bytes after a complete message must not change its length.
             let followed = [&bytes[..length], b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"].concat();
-            assert_eq!(message(&followed, true, &mut out), Some((length, true)));
+            assert_eq!(parse_message(&followed, true, &mut out), Some((length, true)));
         }
-        message(bytes, false, &mut out);
+        parse_message(bytes, false, &mut out);
     });
     // Skip the check if the fuzzer runs another parser.
     assert!(inputs == 0 || accepted > inputs / 50, "the inputs get past the first line: {accepted} of {inputs}");
@@ -101,8 +101,8 @@ fn fuzzed_messages_are_read_or_refused_and_never_in_two_ways() {
 fn fuzzed_commands_are_read_as_redis_reads_them() {
     let (mut inputs, mut commands) = (0, 0);
     sidelane_testing::fuzz("resp", |bytes| {
-        commands += redis_model::judge(bytes, || CommandReader::new(LIMIT));
-        replies(bytes);
+        commands += redis_model::check_reader(bytes, || CommandReader::new(LIMIT));
+        check_reply_splits(bytes);
         inputs += 1;
     });
     // Skip the check if the fuzzer runs another parser.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use sidelane_policy::hedge::{Attempt, Hazards, HedgeBudgetConfig, HedgeEvent, Mode, RolesConfig, Server};
 use sidelane_proxy::request_table::{
-    Class, Effect, End, Label, Loss, Next, Quality, RequestId, RequestTable, TableConfig, Verdict,
+    Effect, Label, Loss, NextStep, Quality, RequestClass, RequestEnd, RequestId, RequestTable, TableConfig, Verdict,
 };
 
 const BURST: u64 = 5;
@@ -99,7 +99,7 @@ impl World {
         self.now += 1;
         match step {
             Step::Come { is_repeatable } => {
-                let class = Class { is_repeatable, follows: None, label: Label::of(b"GET /") };
+                let class = RequestClass { is_repeatable, follows: None, label: Label::from_text(b"GET /") };
                 let (request_id, to) = self.table.admit(self.now, class, ());
                 let stays = self.unsafe_stay && !is_repeatable;
                 assert!(!stays || to == Server::First);
@@ -107,14 +107,14 @@ impl World {
                 self.out.push((request_id, to));
             }
             Step::Answer { which, is_failure } => self.answer(which, is_failure),
-            Step::Lose { which, loss } => self.lose(which, loss),
+            Step::Lose { which, loss } => self.lose_copy(which, loss),
             Step::Try { server, has_failed } => {
                 self.observe(HedgeEvent::Tried(server, Attempt { sent_ns: self.now, has_failed }));
             }
             Step::Watch { server, bits } => self.observe(HedgeEvent::Watched(server, Hazards::from_bits(bits))),
             Step::Connect { server, works: true } => self.observe(HedgeEvent::Reached(server)),
             Step::Connect { server, works: false } => self.observe(HedgeEvent::Unreachable(server)),
-            Step::Leave { which } => self.leave(which),
+            Step::Leave { which } => self.let_client_leave(which),
             Step::Wait { ns } => {
                 self.now += ns;
                 self.observe(HedgeEvent::Nothing);
@@ -122,8 +122,8 @@ impl World {
         }
     }
 
-    fn observe(&mut self, seen: HedgeEvent) {
-        self.table.observe(self.now, seen);
+    fn observe(&mut self, event: HedgeEvent) {
+        self.table.observe(self.now, event);
         for effect in self.table.take_effects() {
             if let Effect::Send { request_id, to, .. } = effect {
                 self.hedges += 1;
@@ -134,17 +134,17 @@ impl World {
         }
     }
 
-    fn take(&mut self, which: usize) -> Option<(RequestId, Server)> {
-        (!self.out.is_empty()).then(|| self.out.remove(which % self.out.len()))
+    fn take_copy(&mut self, index: usize) -> Option<(RequestId, Server)> {
+        (!self.out.is_empty()).then(|| self.out.remove(index % self.out.len()))
     }
 
-    fn answer(&mut self, which: usize, is_failure: bool) {
-        let Some((request_id, by)) = self.take(which) else { return };
+    fn answer(&mut self, index: usize, is_failure: bool) {
+        let Some((request_id, by)) = self.take_copy(index) else { return };
         let truth = self.truth.get_mut(&request_id.number).unwrap();
         truth.carried_out += 1;
         let is_other_out = self.out.contains(&(request_id, by.other()));
         let quality = if is_failure { Quality::Failure } else { Quality::Success };
-        match self.table.answered(self.now, request_id, by, quality) {
+        match self.table.record_answer(self.now, request_id, by, quality) {
             Verdict::Forward(chosen) => {
                 assert!(!is_failure || !is_other_out, "a failure won against a success that could come: {truth:?}");
                 assert!(chosen == by || (is_failure && truth.kept == Some(chosen)), "{truth:?}");
@@ -155,63 +155,63 @@ impl World {
                 assert!(is_failure && is_other_out, "{truth:?}");
                 truth.kept = Some(by);
             }
-            Verdict::Drop => self.table.dropped(self.now, request_id, by),
+            Verdict::Drop => self.table.count_dropped_answer(self.now, request_id, by),
         }
     }
 
     fn forward(&mut self, request_id: RequestId) {
         self.truth.get_mut(&request_id.number).unwrap().forwarded += 1;
-        self.table.finished(self.now, request_id, End::Answered);
+        self.table.finish_request(self.now, request_id, RequestEnd::Answered);
     }
 
-    fn lose(&mut self, which: usize, loss: Loss) {
-        let Some((request_id, at)) = self.take(which) else { return };
+    fn lose_copy(&mut self, index: usize, loss: Loss) {
+        let Some((request_id, at)) = self.take_copy(index) else { return };
         let truth = self.truth.get_mut(&request_id.number).unwrap();
         let was_sent = loss == Loss::Sent;
         truth.carried_out += u32::from(was_sent);
-        match self.table.lost(self.now, request_id, at, loss) {
-            Next::Send(to) => {
+        match self.table.record_loss(self.now, request_id, at, loss) {
+            NextStep::Send(to) => {
                 assert!(truth.is_repeatable || !was_sent, "it may have been carried out: {truth:?}");
                 assert!(truth.kept != Some(to), "it was answered there: {truth:?}");
                 assert!(!truth.stays || to == Server::First, "it has to stay: {truth:?}");
                 self.out.push((request_id, to));
             }
-            Next::Wait => {
+            NextStep::Wait => {
                 let is_out = self.out.iter().any(|(out, _)| *out == request_id);
                 assert!(is_out || truth.forwarded + u32::from(truth.has_left) > 0, "no server works on it: {truth:?}");
             }
-            Next::Forward(kept) => {
+            NextStep::Forward(kept) => {
                 assert_eq!(truth.kept, Some(kept));
                 assert!(!self.out.iter().any(|(out, _)| *out == request_id), "another answer may come: {truth:?}");
                 self.forward(request_id);
             }
-            Next::GiveUp => {
+            NextStep::GiveUp => {
                 assert!(truth.kept.is_none(), "an answer is there: {truth:?}");
                 assert!(truth.forwarded == 0 && !self.out.iter().any(|(out, _)| *out == request_id), "{truth:?}");
                 truth.given_up = true;
-                self.table.finished(self.now, request_id, End::Failed(502));
+                self.table.finish_request(self.now, request_id, RequestEnd::Failed(502));
             }
         }
     }
 
-    fn leave(&mut self, which: usize) {
-        let Some((request_id, _)) = (!self.out.is_empty()).then(|| self.out[which % self.out.len()]) else { return };
+    fn let_client_leave(&mut self, index: usize) {
+        let Some((request_id, _)) = (!self.out.is_empty()).then(|| self.out[index % self.out.len()]) else { return };
         let truth = self.truth.get_mut(&request_id.number).unwrap();
         if truth.forwarded == 0 && !truth.has_left {
             truth.has_left = true;
-            self.table.finished(self.now, request_id, End::ClientLeft);
+            self.table.finish_request(self.now, request_id, RequestEnd::ClientLeft);
         }
     }
 
     /// Answers all copies that still wait for their answer.
-    fn finish(&mut self) {
+    fn answer_all(&mut self) {
         while !self.out.is_empty() {
             self.now += 1;
             self.answer(0, false);
         }
     }
 
-    fn check(&self) {
+    fn check_invariants(&self) {
         for truth in self.truth.values() {
             assert!(truth.is_repeatable || truth.carried_out <= 1, "carried out twice: {truth:?}");
             let ends = truth.forwarded + u32::from(truth.given_up) + u32::from(truth.has_left);
@@ -239,7 +239,7 @@ proptest! {
     ) {
         let mut world = World::new(mode, has_backup, unsafe_stay);
         steps.into_iter().for_each(|step| world.step(step));
-        world.finish();
-        world.check();
+        world.answer_all();
+        world.check_invariants();
     }
 }

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use scene::{Proxy, http, redis};
-use scripted::{read_until, server};
+use scripted::{read_until, start_server};
 
 /// Number of bytes allocated now; the static below holds the maximum since [`Memory::start`].
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -55,16 +55,16 @@ impl Memory {
         Self(live)
     }
 
-    fn live(&self) -> usize {
+    fn live_bytes(&self) -> usize {
         LIVE.load(Ordering::Relaxed).saturating_sub(self.0)
     }
 
-    fn peak(&self) -> usize {
+    fn peak_bytes(&self) -> usize {
         PEAK.load(Ordering::Relaxed).saturating_sub(self.0)
     }
 }
 
-fn turn() -> MutexGuard<'static, ()> {
+fn lock_measurement() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -77,8 +77,8 @@ fn an_idle_client_of_http_keeps_no_buffers() {
     const LONG: usize = 60 * KB;
     /// Maximum memory of a client's task, with its sockets and its timer.
     const OF_TASK: usize = 16 * KB;
-    let _turn = turn();
-    let address = server(|mut stream| {
+    let _turn = lock_measurement();
+    let address = start_server(|mut stream| {
         let (mut body, answer) = (vec![0; LONG], "x".repeat(LONG));
         while matches!(stream.peek(&mut [0]), Ok(1)) {
             read_until(&mut stream, "\r\n\r\n");
@@ -103,7 +103,7 @@ fn an_idle_client_of_http_keeps_no_buffers() {
         ask(client);
         proxy.wait_until("the end of the request", |state| state.in_flight == 0);
     }
-    let live = memory.live();
+    let live = memory.live_bytes();
     assert!(live < CLIENTS * OF_TASK, "{} KB a client", live / CLIENTS / KB);
 }
 
@@ -114,14 +114,14 @@ const MOST: usize = 3 * BOUND + CLIENTS * 64 * KB;
 /// Time without progress after which a socket counts as full.
 const FULL: Duration = Duration::from_millis(500);
 
-fn bounded(address: SocketAddr) -> Proxy {
+fn proxy_with_memory_limit(address: SocketAddr) -> Proxy {
     let mut config = redis(address, None);
     config.limits.memory_bytes = BOUND;
     Proxy::start(config)
 }
 
 /// Writes to a socket until it is full.
-fn fill(mut stream: &TcpStream, bytes: &[u8]) {
+fn write_until_full(mut stream: &TcpStream, bytes: &[u8]) {
     stream.set_write_timeout(Some(FULL)).unwrap();
     let error = loop {
         if let Err(error) = stream.write(bytes) {
@@ -133,14 +133,14 @@ fn fill(mut stream: &TcpStream, bytes: &[u8]) {
 
 #[test]
 fn commands_of_all_clients_of_redis_together_are_bounded() {
-    let _turn = turn();
-    let proxy = bounded(server(|_stream| thread::park()));
+    let _turn = lock_measurement();
+    let proxy = proxy_with_memory_limit(start_server(|_stream| thread::park()));
     let command = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{}\r\n", 10 * KB, "x".repeat(10 * KB));
     let command = command.as_bytes();
     let memory = Memory::start();
     let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
     thread::scope(|scope| {
-        clients.iter().for_each(|client| drop(scope.spawn(move || fill(client, command))));
+        clients.iter().for_each(|client| drop(scope.spawn(move || write_until_full(client, command))));
     });
-    assert!(memory.peak() < MOST, "{} KB", memory.peak() / KB);
+    assert!(memory.peak_bytes() < MOST, "{} KB", memory.peak_bytes() / KB);
 }

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use sidelane_policy::hedge::{Hazard, Hazards, HedgeEvent, RolesConfig, Server};
-use sidelane_proxy::request_table::{Class, Effect, End, Label, Quality, RequestTable, TableConfig, Verdict};
+use sidelane_proxy::request_table::{
+    Effect, Label, Quality, RequestClass, RequestEnd, RequestTable, TableConfig, Verdict,
+};
 use sidelane_proxy::resp::ReplyQueue;
 
 #[derive(Clone, Copy, Debug)]
@@ -37,41 +39,48 @@ impl Pipeline {
     fn step(&mut self, step: Step) {
         match step {
             Step::Ask { is_repeatable } => {
-                let follows = self.reply_queue.tied_to();
-                let class = Class { is_repeatable: is_repeatable && follows.is_none(), follows, label: Label::of(b"") };
+                let follows = self.reply_queue.tied_server();
+                let class = RequestClass {
+                    is_repeatable: is_repeatable && follows.is_none(),
+                    follows,
+                    label: Label::from_text(b""),
+                };
                 if !is_repeatable {
-                    self.reply_queue.pin().into_iter().for_each(|request_id| self.table.pin(request_id));
+                    self.reply_queue
+                        .pin_repeatable()
+                        .into_iter()
+                        .for_each(|request_id| self.table.forbid_copies(request_id));
                 }
                 let (request_id, to) = self.table.admit(0, class, ());
                 let command = format!("{}", self.asked.len()).into_bytes();
-                self.reply_queue.ask(request_id, to, command.clone(), class.is_repeatable);
+                self.reply_queue.push_command(request_id, to, command.clone(), class.is_repeatable);
                 self.servers[to.index()].push_back(command.clone());
                 self.asked.push(command);
             }
-            Step::Reply(by) => self.reply(by),
+            Step::Reply(by) => self.reply_from(by),
             Step::Hazard(server, is_on) => {
                 let hazards = Hazards::NONE.with(Hazard::Stopped, is_on);
                 self.table.observe(0, HedgeEvent::Watched(server, hazards));
                 for effect in self.table.take_effects() {
                     if let Effect::Send { request_id, to, .. } = effect {
-                        let command = self.reply_queue.copy(request_id, to).expect("it waits").to_vec();
+                        let command = self.reply_queue.record_copy(request_id, to).expect("it waits").to_vec();
                         self.servers[to.index()].push_back(command);
                     }
                 }
             }
         }
         while let Some(reply) = self.reply_queue.next_reply() {
-            self.table.finished(0, reply.request_id, End::Answered);
+            self.table.finish_request(0, reply.request_id, RequestEnd::Answered);
             self.got.push(reply.bytes);
         }
     }
 
-    fn reply(&mut self, by: Server) {
+    fn reply_from(&mut self, by: Server) {
         let Some(bytes) = self.servers[by.index()].pop_front() else { return };
-        let request_id = self.reply_queue.replied(by).expect("it was asked");
-        match self.table.answered(0, request_id, by, Quality::Success) {
-            Verdict::Forward(_) => self.reply_queue.answer(request_id, bytes, true),
-            _ => self.table.dropped(0, request_id, by),
+        let request_id = self.reply_queue.take_replied_command(by).expect("it was asked");
+        match self.table.record_answer(0, request_id, by, Quality::Success) {
+            Verdict::Forward(_) => self.reply_queue.set_reply(request_id, bytes, true),
+            _ => self.table.count_dropped_answer(0, request_id, by),
         }
     }
 }
@@ -94,6 +103,6 @@ proptest! {
             pipeline.step(Step::Reply(Server::Second));
         }
         prop_assert_eq!(&pipeline.got, &pipeline.asked);
-        prop_assert_eq!(pipeline.reply_queue.owed_by(Server::First).chain(pipeline.reply_queue.owed_by(Server::Second)).count(), 0);
+        prop_assert_eq!(pipeline.reply_queue.unanswered_commands(Server::First).chain(pipeline.reply_queue.unanswered_commands(Server::Second)).count(), 0);
     }
 }

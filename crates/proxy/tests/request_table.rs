@@ -3,7 +3,8 @@
 use Server::{First, Second};
 use sidelane_policy::hedge::{HedgeBudgetConfig, HedgeEvent, Mode, RolesConfig, Server};
 use sidelane_proxy::request_table::{
-    Class, Effect, End, Label, Loss, Next, Quality, RequestId, RequestTable, ServerOutcome, TableConfig, Verdict,
+    Effect, Label, Loss, NextStep, Quality, RequestClass, RequestEnd, RequestId, RequestTable, ServerOutcome,
+    TableConfig, Verdict,
 };
 
 const BURST: u64 = 3;
@@ -14,12 +15,12 @@ fn table(mode: Mode, unsafe_stay: bool) -> RequestTable<()> {
     RequestTable::new(TableConfig { roles, budget, unsafe_stay, ..TableConfig::default() })
 }
 
-fn request(is_repeatable: bool, follows: Option<Server>) -> Class {
-    Class { is_repeatable, follows, label: Label::of(b"GET /") }
+fn request(is_repeatable: bool, follows: Option<Server>) -> RequestClass {
+    RequestClass { is_repeatable, follows, label: Label::from_text(b"GET /") }
 }
 
 /// Adds a request, and lets its timer hedge it to the second server.
-fn hedged(table: &mut RequestTable<()>) -> RequestId {
+fn admit_hedged_request(table: &mut RequestTable<()>) -> RequestId {
     let (request_id, _) = table.admit(0, request(true, None), ());
     table.observe(10, HedgeEvent::Nothing);
     assert_eq!(table.take_effects(), [Effect::Send { owner: (), request_id, to: Second }]);
@@ -31,23 +32,23 @@ fn request_bound_to_an_unreachable_server_is_given_up() {
     let mut table = table(Mode::Hazard, true);
     for class in [request(false, None), request(false, Some(First))] {
         let (request_id, to) = table.admit(0, class, ());
-        assert_eq!((to, table.lost(1, request_id, First, Loss::NotSent)), (First, Next::GiveUp));
+        assert_eq!((to, table.record_loss(1, request_id, First, Loss::NotSent)), (First, NextStep::GiveUp));
     }
     let (read, _) = table.admit(0, request(true, None), ());
-    assert_eq!(table.lost(1, read, First, Loss::NotSent), Next::Send(Second));
+    assert_eq!(table.record_loss(1, read, First, Loss::NotSent), NextStep::Send(Second));
 }
 
 #[test]
 fn a_hedge_that_was_never_sent_is_neither_counted_nor_paid() {
     let mut table = table(Mode::Timer { after_ns: 10 }, false);
-    let given_back = hedged(&mut table);
-    table.not_sent(given_back, Second);
-    let refused = hedged(&mut table);
-    assert_eq!(table.lost(11, refused, Second, Loss::NotSent), Next::Wait);
-    let sent = hedged(&mut table);
+    let given_back = admit_hedged_request(&mut table);
+    table.record_not_sent(given_back, Second);
+    let refused = admit_hedged_request(&mut table);
+    assert_eq!(table.record_loss(11, refused, Second, Loss::NotSent), NextStep::Wait);
+    let sent = admit_hedged_request(&mut table);
     for request_id in [given_back, refused, sent] {
-        assert_eq!(table.answered(12, request_id, First, Quality::Success), Verdict::Forward(First));
-        table.finished(13, request_id, End::Answered);
+        assert_eq!(table.record_answer(12, request_id, First, Quality::Success), Verdict::Forward(First));
+        table.finish_request(13, request_id, RequestEnd::Answered);
     }
     assert_eq!((table.counts().hedges, table.counts().wins, table.hedges_left()), (1, 0, BURST - 1));
 }
@@ -59,9 +60,9 @@ fn a_request_that_reached_the_second_server_alone_is_no_hedge() {
     // The connect for this request fails. This causes a swap, and a resend of the requests at the first server.
     table.observe(1, HedgeEvent::Unreachable(First));
     assert_eq!(table.take_effects(), [Effect::Send { owner: (), request_id, to: Second }]);
-    assert_eq!(table.lost(1, request_id, First, Loss::NotSent), Next::Wait);
-    assert_eq!(table.answered(2, request_id, Second, Quality::Success), Verdict::Forward(Second));
-    table.finished(3, request_id, End::Answered);
+    assert_eq!(table.record_loss(1, request_id, First, Loss::NotSent), NextStep::Wait);
+    assert_eq!(table.record_answer(2, request_id, Second, Quality::Success), Verdict::Forward(Second));
+    table.finish_request(3, request_id, RequestEnd::Answered);
     let counts = table.counts();
     assert_eq!((counts.hedges, counts.wins, counts.sent_again, table.hedges_left()), (0, 0, 1, BURST));
 }
@@ -70,15 +71,15 @@ fn a_request_that_reached_the_second_server_alone_is_no_hedge() {
 fn a_failure_waits_for_the_other_copy() {
     use Quality::{Failure, Success};
     let mut table = table(Mode::Timer { after_ns: 10 }, false);
-    let better = hedged(&mut table);
-    assert_eq!(table.answered(11, better, Second, Failure), Verdict::Keep);
-    assert_eq!(table.answered(12, better, First, Success), Verdict::Forward(First));
-    table.dropped(12, better, Second);
-    table.finished(13, better, End::Answered);
-    let both_fail = hedged(&mut table);
-    assert_eq!(table.answered(11, both_fail, First, Failure), Verdict::Keep);
-    assert_eq!(table.answered(12, both_fail, Second, Failure), Verdict::Forward(First));
-    table.finished(13, both_fail, End::Answered);
+    let better = admit_hedged_request(&mut table);
+    assert_eq!(table.record_answer(11, better, Second, Failure), Verdict::Keep);
+    assert_eq!(table.record_answer(12, better, First, Success), Verdict::Forward(First));
+    table.count_dropped_answer(12, better, Second);
+    table.finish_request(13, better, RequestEnd::Answered);
+    let both_fail = admit_hedged_request(&mut table);
+    assert_eq!(table.record_answer(11, both_fail, First, Failure), Verdict::Keep);
+    assert_eq!(table.record_answer(12, both_fail, Second, Failure), Verdict::Forward(First));
+    table.finish_request(13, both_fail, RequestEnd::Answered);
     let counts = table.counts();
     assert_eq!((counts.answered, counts.failures, counts.wins, counts.answered_ns), (2, 1, 0, 13));
     assert_eq!((counts.dropped, counts.wasted_ns), (1, 2), "the second server had it from 10 to 12");
@@ -87,16 +88,20 @@ fn a_failure_waits_for_the_other_copy() {
 #[test]
 fn a_failure_is_forwarded_when_the_other_copy_is_lost_or_late() {
     let mut table = table(Mode::Timer { after_ns: 10 }, false);
-    let [lost, late] = [hedged(&mut table), hedged(&mut table)];
+    let [lost, late] = [admit_hedged_request(&mut table), admit_hedged_request(&mut table)];
     for request_id in [lost, late] {
-        assert_eq!(table.answered(11, request_id, Second, Quality::Failure), Verdict::Keep);
+        assert_eq!(table.record_answer(11, request_id, Second, Quality::Failure), Verdict::Keep);
     }
     // The first server is asked again on another connection. The second one is not, because it has answered.
-    assert_eq!(table.lost(12, lost, First, Loss::Sent), Next::Send(First));
-    assert_eq!(table.lost(13, lost, First, Loss::Sent), Next::Forward(Second));
-    assert_eq!((table.late(14, late), table.late(15, late)), (Some(Second), None));
+    assert_eq!(table.record_loss(12, lost, First, Loss::Sent), NextStep::Send(First));
+    assert_eq!(table.record_loss(13, lost, First, Loss::Sent), NextStep::Forward(Second));
+    assert_eq!((table.end_wait_for_copies(14, late), table.end_wait_for_copies(15, late)), (Some(Second), None));
     let alone = table.admit(20, request(true, None), ()).0;
-    assert_eq!(table.answered(21, alone, First, Quality::Failure), Verdict::Forward(First), "no other copy is out");
+    assert_eq!(
+        table.record_answer(21, alone, First, Quality::Failure),
+        Verdict::Forward(First),
+        "no other copy is out"
+    );
 }
 
 #[test]
@@ -105,13 +110,13 @@ fn failures_do_not_pay_for_hedges() {
     let roles = RolesConfig { mode: Mode::Timer { after_ns: 10 }, ..RolesConfig::default() };
     let mut table = RequestTable::new(TableConfig { roles, budget, ..TableConfig::default() });
     let mut answer = |quality| {
-        let request_id = hedged(&mut table);
-        table.not_sent(request_id, Second);
-        let request_id = hedged(&mut table);
-        table.lost(11, request_id, Second, Loss::Sent);
-        table.lost(11, request_id, Second, Loss::Sent);
-        table.answered(12, request_id, First, quality);
-        table.finished(13, request_id, End::Answered);
+        let request_id = admit_hedged_request(&mut table);
+        table.record_not_sent(request_id, Second);
+        let request_id = admit_hedged_request(&mut table);
+        table.record_loss(11, request_id, Second, Loss::Sent);
+        table.record_loss(11, request_id, Second, Loss::Sent);
+        table.record_answer(12, request_id, First, quality);
+        table.finish_request(13, request_id, RequestEnd::Answered);
         table.hedges_left()
     };
     assert_eq!((answer(Quality::Success), answer(Quality::Failure)), (1, 0));
@@ -121,12 +126,12 @@ fn failures_do_not_pay_for_hedges() {
 fn a_failing_server_is_asked_last() {
     let mut table = table(Mode::Timer { after_ns: 10 }, false);
     for _ in 0..5 {
-        assert!(table.tried(1, Second, 1, ServerOutcome::Status(500)), "the clock has to look");
+        assert!(table.record_outcome(1, Second, 1, ServerOutcome::Status(500)), "the clock has to look");
     }
     assert!(table.ejection(Second).is_some());
     let (request_id, to) = table.admit(2, request(true, None), ());
     table.observe(20, HedgeEvent::Nothing);
     assert_eq!((to, table.take_effects()), (First, vec![]), "it is not hedged");
-    assert_eq!(table.lost(21, request_id, First, Loss::Sent), Next::Send(First));
-    assert_eq!(table.lost(22, request_id, First, Loss::Sent), Next::Send(Second));
+    assert_eq!(table.record_loss(21, request_id, First, Loss::Sent), NextStep::Send(First));
+    assert_eq!(table.record_loss(22, request_id, First, Loss::Sent), NextStep::Send(Second));
 }

@@ -132,7 +132,7 @@ impl Check {
 
     /// Makes the check undecided whatever was measured, because the machine, not the checked property, determines the
     /// number. `decided_by` says what would decide it.
-    pub fn undecided(self, decided_by: impl Into<String>) -> Check {
+    pub fn into_undecided(self, decided_by: impl Into<String>) -> Check {
         Check { verdict: Verdict::Undecided, ok: false, decided_by: Some(decided_by.into()), ..self }
     }
 
@@ -204,7 +204,7 @@ impl Check {
     }
 
     /// Returns the bound for users, such as "≤ 5.0 µs". A bound in other words stays as it is.
-    pub fn wanted_text(&self) -> String {
+    pub fn bound_text(&self) -> String {
         let bound = self.wanted.split_once(' ').and_then(|(sign, limit)| {
             let limit: f64 = limit.parse().ok()?;
             [AT_MOST, AT_LEAST].contains(&sign).then(|| format!("{sign} {}", self.unit.human(limit)))
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(check.interval_text().unwrap(), "0.90× to 1.20×");
         let fine = Check::at_most("p99", 1.0, 1.05, Unit::Ratio);
         assert_eq!(fine.interval_text(), None, "an exact number has none");
-        assert!(fine.undecided("a quieter machine").is_undecided());
+        assert!(fine.into_undecided("a quieter machine").is_undecided());
     }
 
     #[test]
@@ -280,9 +280,9 @@ mod tests {
         let check = Check::at_most("off", 4_400.0, 5_000.0, Unit::Ns);
         assert_eq!(check.wanted, "≤ 5000");
         assert_eq!(check.measured_text(), "4.4 µs");
-        assert_eq!(check.wanted_text(), "≤ 5.0 µs");
+        assert_eq!(check.bound_text(), "≤ 5.0 µs");
         let free = Check { wanted: "no task left paused".into(), ..check };
-        assert_eq!(free.wanted_text(), "no task left paused");
+        assert_eq!(free.bound_text(), "no task left paused");
     }
 
     #[test]

@@ -12,10 +12,10 @@ use crate::whole_file::{WriteError, write_whole};
 impl ResultFile {
     /// Returns the rows as CSV.
     pub fn to_csv(&self) -> String {
-        let keys = keys(&self.rows);
+        let keys = distinct_keys(&self.rows);
         let head = std::iter::once("setting").chain(keys.iter().copied());
-        let lines = self.rows.iter().map(|row| line(cells(row, &keys)));
-        std::iter::once(line(head.map(str::to_owned))).chain(lines).collect()
+        let lines = self.rows.iter().map(|row| csv_line(cells(row, &keys)));
+        std::iter::once(csv_line(head.map(str::to_owned))).chain(lines).collect()
     }
 
     /// Writes the rows as CSV to `path`, completely or not at all.
@@ -24,7 +24,7 @@ impl ResultFile {
     }
 }
 
-fn keys(rows: &[Row]) -> Vec<&str> {
+fn distinct_keys(rows: &[Row]) -> Vec<&str> {
     let mut keys: Vec<&str> = Vec::new();
     for key in rows.iter().flat_map(Row::keys) {
         if !keys.contains(&key) {
@@ -39,12 +39,12 @@ fn cells<'a>(row: &'a Row, keys: &'a [&str]) -> impl Iterator<Item = String> + '
     std::iter::once(row.setting().to_owned()).chain(keys.iter().map(number))
 }
 
-fn line(cells: impl Iterator<Item = String>) -> String {
-    cells.map(|cell| quoted(&cell)).collect::<Vec<_>>().join(",") + "\r\n"
+fn csv_line(cells: impl Iterator<Item = String>) -> String {
+    cells.map(|cell| quote_if_needed(&cell)).collect::<Vec<_>>().join(",") + "\r\n"
 }
 
 /// Returns a cell in quotes if a comma, a quote or a line end in it would be misread.
-fn quoted(cell: &str) -> String {
+fn quote_if_needed(cell: &str) -> String {
     if cell.contains([',', '"', '\r', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
 }
 

@@ -16,12 +16,12 @@ const SHARE_CHECK: &str = "batch's share of the idle time";
 
 /// Returns the finding about batch beside `service`, unmanaged and under borrow idle: what it cost the service, and
 /// how much idle time batch got.
-pub fn of_sharing(result: &ResultFile, service: &str) -> String {
+pub fn sharing_finding(result: &ResultFile, service: &str) -> String {
     let over_alone = |setting| row(result, setting)?.get("p99_over_alone");
     let (Some(unmanaged), Some(held)) = (over_alone("unmanaged"), over_alone("borrow_idle")) else {
         return "Too little was measured here to say what Sidelane does for p99.".to_owned();
     };
-    let (before, kept, share) = (times(unmanaged), kept(result, unmanaged, held), share(result));
+    let (before, kept, share) = (ratio_text(unmanaged), p99_text(result, unmanaged, held), batch_share_text(result));
     let sentence = match unmanaged_slowdown(result, unmanaged) {
         UnmanagedSlowdown::Seen => {
             format!("Batch beside {service} without Sidelane made p99 {before} as long; with Sidelane {kept}{share}")
@@ -34,7 +34,7 @@ pub fn of_sharing(result: &ResultFile, service: &str) -> String {
         UnmanagedSlowdown::Undecided => format!(
             "It is undecided whether batch harms {service} here: without Sidelane p99 was {before} as long{}; with \
              Sidelane {kept}{share}",
-            spread(result)
+            interval_text(result)
         ),
     };
     match result.text("sibling") {
@@ -62,7 +62,7 @@ fn unmanaged_slowdown(result: &ResultFile, unmanaged: f64) -> UnmanagedSlowdown 
 }
 
 /// Returns the interval of p99 without Sidelane, in words.
-fn spread(result: &ResultFile) -> String {
+fn interval_text(result: &ResultFile) -> String {
     let end = |key| row(result, "unmanaged")?.get(key);
     match end("p99_low_over_alone").zip(end("p99_high_over_alone")) {
         Some((low, high)) => format!(" ({} to {})", Unit::OverAlone.human(low), Unit::OverAlone.human(high)),
@@ -79,7 +79,7 @@ fn check<'a>(result: &'a ResultFile, name: &str) -> Option<&'a Check> {
 }
 
 /// Writes a ratio as "1.9 times", with two decimals near 1: "1.02 times".
-fn times(ratio: f64) -> String {
+fn ratio_text(ratio: f64) -> String {
     if (0.8..1.2).contains(&ratio) { format!("{ratio:.2} times") } else { format!("{ratio:.1} times") }
 }
 
@@ -91,10 +91,10 @@ fn why_no_slowdown(result: &ResultFile) -> &'static str {
 }
 
 /// Describes p99 with Sidelane, with the interval and the verdict of the check.
-fn kept(result: &ResultFile, unmanaged: f64, held: f64) -> String {
-    let held_times = times(held);
+fn p99_text(result: &ResultFile, unmanaged: f64, held: f64) -> String {
+    let held_times = ratio_text(held);
     let Some(check) = check(result, P99_CHECK) else { return held_times };
-    let wanted = check.wanted_text();
+    let wanted = check.bound_text();
     match (check.verdict, check.interval_text()) {
         (Verdict::Holds, _) => held_times,
         (Verdict::Missed, _) if held >= unmanaged => format!("it was not better: {held_times} (wanted {wanted})"),
@@ -107,7 +107,7 @@ fn kept(result: &ResultFile, unmanaged: f64, held: f64) -> String {
 }
 
 /// Describes batch's share of the idle time.
-fn share(result: &ResultFile) -> String {
+fn batch_share_text(result: &ResultFile) -> String {
     let Some(share) = row(result, "borrow_idle").and_then(|row| row.get("batch_share_of_idle_percent")) else {
         return String::new();
     };
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     /// Returns a result with these ratios of p99, unmanaged and with Sidelane, and the interval of the second.
-    fn result(unmanaged: f64, held: f64, interval: (f64, f64)) -> ResultFile {
+    fn result_with_ratios(unmanaged: f64, held: f64, interval: (f64, f64)) -> ResultFile {
         let mut result = sample::demo();
         let row = |setting: &str, over_alone: f64, share: Option<f64>| {
             let mut row = Row::new(setting);
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn finding_names_harm_that_sidelane_removes() {
         assert_eq!(
-            of_sharing(&result(1.94, 1.02, (0.99, 1.04)), "search"),
+            sharing_finding(&result_with_ratios(1.94, 1.02, (0.99, 1.04)), "search"),
             "Batch beside search without Sidelane made p99 1.9 times as long; with Sidelane 1.02 times, and batch used \
              91 % of the idle time."
         );
@@ -158,80 +158,84 @@ mod tests {
 
     #[test]
     fn finding_names_an_emulated_sibling() {
-        let mut result = result(1.94, 1.02, (0.99, 1.04));
+        let mut result = result_with_ratios(1.94, 1.02, (0.99, 1.04));
         result.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
-        assert!(of_sharing(&result, "search").ends_with(" of the idle time (emulated sibling, 40 %)."));
+        assert!(sharing_finding(&result, "search").ends_with(" of the idle time (emulated sibling, 40 %)."));
     }
 
     #[test]
     fn undecided_and_missed_results_are_called_so() {
-        let undecided = of_sharing(&result(1.94, 1.04, (0.98, 1.11)), "search");
+        let undecided = sharing_finding(&result_with_ratios(1.94, 1.04, (0.98, 1.11)), "search");
         let wanted = "with Sidelane 1.04 times (0.98× to 1.11×; it is undecided whether that is ≤ 1.05×), and batch";
         assert!(undecided.contains(wanted), "{undecided}");
-        let missed = of_sharing(&result(1.94, 1.31, (1.2, 1.4)), "search");
+        let missed = sharing_finding(&result_with_ratios(1.94, 1.31, (1.2, 1.4)), "search");
         assert!(missed.contains("with Sidelane it was still 1.3 times (wanted ≤ 1.05×), and batch"), "{missed}");
-        let worse = of_sharing(&result(1.5, 1.71, (1.6, 1.8)), "search");
+        let worse = sharing_finding(&result_with_ratios(1.5, 1.71, (1.6, 1.8)), "search");
         assert!(worse.contains("with Sidelane it was not better: 1.7 times (wanted ≤ 1.05×)"), "{worse}");
     }
 
     #[test]
     fn too_few_rounds_decide_nothing() {
-        let mut few = result(1.94, 1.02, (0.0, 0.0));
+        let mut few = result_with_ratios(1.94, 1.02, (0.0, 0.0));
         let unbounded = Interval { measured: 1.02, low: None, high: None, method: Method::OrderStatistics };
         few.checks[1] = Check::interval_at_most(P99_CHECK, unbounded, 1.05, Unit::OverAlone);
         assert!(
-            of_sharing(&few, "search").contains("1.02 times (too few rounds; it is undecided whether that is ≤ 1.05×)")
+            sharing_finding(&few, "search")
+                .contains("1.02 times (too few rounds; it is undecided whether that is ≤ 1.05×)")
         );
         few.checks[1] = Check::interval_at_most(P99_CHECK, None, 1.05, Unit::OverAlone);
-        assert!(of_sharing(&few, "search").contains("1.02 times (it is undecided whether that is ≤ 1.05×)"));
+        assert!(sharing_finding(&few, "search").contains("1.02 times (it is undecided whether that is ≤ 1.05×)"));
         few.checks.clear();
-        assert!(of_sharing(&few, "search").contains("with Sidelane 1.02 times, and batch"));
+        assert!(sharing_finding(&few, "search").contains("with Sidelane 1.02 times, and batch"));
     }
 
     #[test]
     fn without_harm_nothing_can_be_gained() {
-        let mut unslowed = result(0.96, 1.01, (0.99, 1.04));
+        let mut unslowed = result_with_ratios(0.96, 1.01, (0.99, 1.04));
         assert_eq!(
-            of_sharing(&unslowed, "search"),
+            sharing_finding(&unslowed, "search"),
             "Nothing to gain here: even without Sidelane, batch beside search made p99 only 0.96 times as long, \
              because the two lanes share no core; with Sidelane 1.01 times, and batch used 91 % of the idle time."
         );
         unslowed.machine.pair = Pair::Smt;
-        assert!(of_sharing(&unslowed, "search").contains("because this batch at this load hardly slows it"));
+        assert!(sharing_finding(&unslowed, "search").contains("because this batch at this load hardly slows it"));
         unslowed.machine.pair = Pair::Declared;
         unslowed.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
-        assert!(of_sharing(&unslowed, "search").contains("because this batch at this load hardly slows it"));
+        assert!(sharing_finding(&unslowed, "search").contains("because this batch at this load hardly slows it"));
     }
 
     #[test]
     fn harm_that_may_be_noise_is_not_called_harm() {
-        let noisy = of_sharing(&result(1.15, 1.02, (0.99, 1.04)), "search");
+        let noisy = sharing_finding(&result_with_ratios(1.15, 1.02, (0.99, 1.04)), "search");
         let wanted = "It is undecided whether batch harms search here: without Sidelane p99 was 1.15 times as long \
                       (1.03× to 1.38×)";
-        let mut sure = result(1.15, 1.02, (0.99, 1.04));
+        let mut sure = result_with_ratios(1.15, 1.02, (0.99, 1.04));
         assert!(noisy.starts_with("Batch beside search without Sidelane made p99 1.15 times"), "{noisy}");
         sure.rows[0].put("p99_low_over_alone", 0.97);
-        let unsure = of_sharing(&sure, "search");
+        let unsure = sharing_finding(&sure, "search");
         assert!(unsure.starts_with(&wanted.replace("1.03×", "0.97×")), "{unsure}");
         sure.rows[0].put("p99_low_over_alone", None);
-        let few = of_sharing(&sure, "search");
+        let few = sharing_finding(&sure, "search");
         assert!(few.contains("1.15 times as long (too few rounds); with Sidelane 1.02 times, and"), "{few}");
     }
 
     #[test]
     fn finding_names_little_idle_time() {
-        let mut little = result(1.94, 1.02, (0.99, 1.04));
+        let mut little = result_with_ratios(1.94, 1.02, (0.99, 1.04));
         little.checks[0] = Check::at_least(SHARE_CHECK, 62.0, 90.0, Unit::Percent);
         little.rows[1].put("batch_share_of_idle_percent", 62.0);
-        assert!(of_sharing(&little, "search").ends_with("1.02 times, but batch used only 62 % of the idle time."));
+        assert!(sharing_finding(&little, "search").ends_with("1.02 times, but batch used only 62 % of the idle time."));
         little.rows[1].put("batch_share_of_idle_percent", None);
-        assert!(of_sharing(&little, "search").ends_with("with Sidelane 1.02 times."));
+        assert!(sharing_finding(&little, "search").ends_with("with Sidelane 1.02 times."));
     }
 
     #[test]
     fn unmeasured_result_has_no_finding() {
-        let mut nothing = result(1.94, 1.02, (0.99, 1.04));
+        let mut nothing = result_with_ratios(1.94, 1.02, (0.99, 1.04));
         nothing.rows.remove(0);
-        assert_eq!(of_sharing(&nothing, "search"), "Too little was measured here to say what Sidelane does for p99.");
+        assert_eq!(
+            sharing_finding(&nothing, "search"),
+            "Too little was measured here to say what Sidelane does for p99."
+        );
     }
 }

@@ -37,7 +37,7 @@ impl Grid {
 
     /// Aligns `cells` as [`Grid::new`] does. A table that is wider than `width` is split into several, each with the
     /// settings.
-    pub fn folded(titles: &[&str], cells: &[Vec<String>], width: usize) -> Vec<Grid> {
+    pub fn split_to_fit(titles: &[&str], cells: &[Vec<String>], width: usize) -> Vec<Grid> {
         let part = |from: usize, to: usize| {
             let titles = [&titles[..1], &titles[from..to]].concat();
             Grid::new(&titles, cells.iter().map(|row| [&row[..1], &row[from..to]].concat()).collect(), width)
@@ -61,13 +61,13 @@ impl Grid {
     pub fn draw(&self, ink: Ink) -> String {
         let mut text = String::new();
         for line in self.title_lines() {
-            text += &ink.bold(&self.line(&line));
+            text += &ink.bold(&self.aligned_line(&line));
             text.push('\n');
         }
         text += &ink.dim(&"─".repeat(self.width()));
         text.push('\n');
         for line in &self.lines {
-            text += &self.line(line);
+            text += &self.aligned_line(line);
             text.push('\n');
         }
         text
@@ -84,7 +84,7 @@ impl Grid {
         (0..height).map(titles_at).collect()
     }
 
-    fn line(&self, cells: &[String]) -> String {
+    fn aligned_line(&self, cells: &[String]) -> String {
         let pad = |(index, (cell, &width)): (usize, (&String, &usize))| match index {
             0 => format!("{cell:<width$}"),
             _ => format!("{cell:>width$}"),
@@ -108,43 +108,43 @@ fn lines_of_row(mut row: Vec<String>, width: usize) -> Vec<Vec<String>> {
 
 /// Breaks the lines of a text with a layout at `width`. The rest of a longer line goes on below, indented further
 /// than its beginning.
-pub fn fitted(text: &str, width: usize) -> String {
-    text.lines().map(|line| fitted_line(line, width)).collect()
+pub fn fit_to_width(text: &str, width: usize) -> String {
+    text.lines().map(|line| fit_line_to_width(line, width)).collect()
 }
 
-fn fitted_line(line: &str, width: usize) -> String {
+fn fit_line_to_width(line: &str, width: usize) -> String {
     if length(line) <= width {
         return format!("{line}\n");
     }
     let begin = length(line) - length(line.trim_start());
     let indent = " ".repeat((begin + 2 * SETTING_INDENT.len()).min(width / 2));
-    let (first, rest) = line.split_at(break_at(line, width));
+    let (first, rest) = line.split_at(break_position(line, width));
     let below = fold(rest, width - indent.len()).into_iter().map(|part| format!("{indent}{part}\n"));
     format!("{}\n{}", first.trim_end(), below.collect::<String>())
 }
 
 /// Returns where the last word ends that fits into `width`, or a place within the first word if that is longer.
-fn break_at(line: &str, width: usize) -> usize {
+fn break_position(line: &str, width: usize) -> usize {
     let end = line.char_indices().nth(width).map_or(line.len(), |(at, _)| at);
     let begin = line.len() - line.trim_start().len();
     // A blank right after the last character that fits is a good place, too.
     let fits = &line[..end + line[end..].chars().next().map_or(0, char::len_utf8)];
     let mut blanks = fits.rmatch_indices(' ').map(|(at, _)| at).take_while(|at| *at > begin);
-    blanks.find(|at| !is_within_quantity(line, *at)).unwrap_or_else(|| joint(line, end))
+    blanks.find(|at| !is_within_quantity(line, *at)).unwrap_or_else(|| last_break_before(line, end))
 }
 
 /// Breaks `text` into lines of at most `width`, between words. A longer word gets a line of its own. A number and its
 /// unit are one word.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    lines_of(words(text), width)
+    words_to_lines(split_words(text), width)
 }
 
 /// Breaks `text` as [`wrap`] does, and also breaks a word longer than `width`, so no line is longer.
 pub fn fold(text: &str, width: usize) -> Vec<String> {
-    lines_of(words(text).flat_map(|word| pieces(word, width.max(1))), width)
+    words_to_lines(split_words(text).flat_map(|word| split_word(word, width.max(1))), width)
 }
 
-fn lines_of<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
+fn words_to_lines<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {
         match lines.last_mut() {
@@ -159,7 +159,7 @@ fn lines_of<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<Strin
 }
 
 /// Splits `text` into words; a number and its unit are one word.
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         rest = rest.trim_start();
@@ -193,11 +193,11 @@ fn is_within_quantity(text: &str, at: usize) -> bool {
 const JOINTS: [char; 6] = ['/', '-', '_', '.', ':', ' '];
 
 /// Splits `word` into pieces of at most `width`. A number and its unit are split at the blank, if they have to be.
-fn pieces(word: &str, width: usize) -> impl Iterator<Item = &str> {
+fn split_word(word: &str, width: usize) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
         rest = rest.trim_start();
-        let end = rest.char_indices().nth(width).map_or(rest.len(), |(at, _)| joint(rest, at));
+        let end = rest.char_indices().nth(width).map_or(rest.len(), |(at, _)| last_break_before(rest, at));
         let (piece, after) = rest.split_at(end);
         rest = after;
         (!piece.is_empty()).then_some(piece.trim_end())
@@ -205,7 +205,7 @@ fn pieces(word: &str, width: usize) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the end of the last part of `word` that ends by `end`, if the piece is not too short.
-fn joint(word: &str, end: usize) -> usize {
+fn last_break_before(word: &str, end: usize) -> usize {
     if word[end..].starts_with(' ') {
         return end;
     }
@@ -237,30 +237,30 @@ impl Ink {
 
     /// Returns the text in bold, for titles and names.
     pub fn bold(self, text: &str) -> String {
-        self.with("1", text)
+        self.with_color_code("1", text)
     }
 
     /// Returns the text dimmed, for rules.
     pub fn dim(self, text: &str) -> String {
-        self.with("2", text)
+        self.with_color_code("2", text)
     }
 
     /// Returns the text in red, for checks that are missed.
     pub fn red(self, text: &str) -> String {
-        self.with("31", text)
+        self.with_color_code("31", text)
     }
 
     /// Returns the text in green, for checks that hold.
     pub fn green(self, text: &str) -> String {
-        self.with("32", text)
+        self.with_color_code("32", text)
     }
 
     /// Returns the text in yellow, for warnings.
     pub fn yellow(self, text: &str) -> String {
-        self.with("33", text)
+        self.with_color_code("33", text)
     }
 
-    fn with(self, code: &str, text: &str) -> String {
+    fn with_color_code(self, code: &str, text: &str) -> String {
         if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
@@ -292,11 +292,11 @@ mod tests {
     #[test]
     fn a_line_that_is_laid_out_keeps_its_layout_where_it_fits() {
         let text = "  server time p50 9.0 µs  p95 12.0 µs\n  short   as   it is\n";
-        assert_eq!(fitted(text, 40), text);
-        assert_eq!(fitted(text, 26), "  server time p50 9.0 µs\n      p95 12.0 µs\n  short   as   it is\n");
-        assert_eq!(fitted("abcdefgh", 5), "abcde\n  fgh\n");
+        assert_eq!(fit_to_width(text, 40), text);
+        assert_eq!(fit_to_width(text, 26), "  server time p50 9.0 µs\n      p95 12.0 µs\n  short   as   it is\n");
+        assert_eq!(fit_to_width("abcdefgh", 5), "abcde\n  fgh\n");
         for width in 10..60 {
-            assert!(fitted(text, width).lines().all(|line| length(line) <= width), "{width}");
+            assert!(fit_to_width(text, width).lines().all(|line| length(line) <= width), "{width}");
         }
     }
 
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(wrap("bound (≤ 1 %), then", 8), ["bound", "(≤ 1 %),", "then"]);
         assert_eq!(wrap("it took 2.5 M cycles.", 14), ["it took", "2.5 M cycles."]);
         assert_eq!(wrap("on 2 CPUs", 4), ["on 2", "CPUs"]);
-        assert_eq!(fitted("latency p50 9.0 µs", 15), "latency p50\n    9.0 µs\n");
+        assert_eq!(fit_to_width("latency p50 9.0 µs", 15), "latency p50\n    9.0 µs\n");
         assert_eq!(fold("123456 ms", 6), ["123456", "ms"]);
     }
 

@@ -14,7 +14,7 @@ use crate::drawing;
 use crate::drawing::svg::SERIES;
 use crate::markup::{embed_json, escape, facts, fill, section};
 use crate::result::{Machine, Pair, ResultFile};
-use crate::row::{Row, tables};
+use crate::row::{Row, split_into_tables};
 use crate::table::Column;
 use crate::unit::{MISSING, Unit, title_of_key};
 use crate::whole_file::{WriteError, write_whole};
@@ -34,24 +34,24 @@ const SCRIPT: &str = concat!(
 /// Returns the page of `result` as HTML.
 pub fn page(result: &ResultFile) -> String {
     let title = result.title().unwrap_or_else(|| "Sidelane results".to_owned());
-    let (opening, explanation) = opening(result);
+    let (opening, explanation) = lead_and_explanation(result);
     fill(
         TEMPLATE,
         &[
             ("title", &escape(&title)),
             ("style", STYLE),
-            ("verdict", &verdict(result)),
+            ("verdict", &draw_verdict(result)),
             ("opening", &opening),
             ("explanation", &explanation),
-            ("notes", &notes(&result.notes)),
-            ("trace", &result.trace.as_ref().map_or_else(String::new, drawing::trace::trace)),
-            ("checks", &checks(&result.checks)),
-            ("series", series(result)),
-            ("pictures", &drawing::pictures(result)),
-            ("rows", &rows(result)),
-            ("figures", &figures(result)),
-            ("machine", &machine(&result.machine)),
-            ("settings", &settings(result)),
+            ("notes", &draw_notes(&result.notes)),
+            ("trace", &result.trace.as_ref().map_or_else(String::new, drawing::trace::draw_trace)),
+            ("checks", &draw_checks(&result.checks)),
+            ("series", series_frame(result)),
+            ("pictures", &drawing::draw_pictures(result)),
+            ("rows", &draw_tables(result)),
+            ("figures", &chart_frames(result)),
+            ("machine", &draw_machine(&result.machine)),
+            ("settings", &draw_settings(result)),
             ("version", &escape(&result.version)),
             ("data", &embed_json(result)),
             ("script", SCRIPT),
@@ -72,18 +72,18 @@ pub fn open_page(page: &Path) -> bool {
 }
 
 /// Draws the verdict of the checks. A result without checks that has a finding or a trace gets no verdict.
-fn verdict(result: &ResultFile) -> String {
+fn draw_verdict(result: &ResultFile) -> String {
     let is_told = result.trace.is_some() || !result.finding().is_empty();
     if is_told && result.checks.is_empty() {
         return String::new();
     }
-    let class = if result.checks.is_empty() { "none" } else { class_of(result.outcome()) };
+    let class = if result.checks.is_empty() { "none" } else { css_class(result.outcome()) };
     format!(r#"<p class="verdict {class}">{}</p>"#, escape(&result.verdict()))
 }
 
 /// Returns the beginning of the page, and the text after the tables. With a finding, the page begins with it, and the
 /// explanation follows the tables. Without a finding, the explanation comes first.
-fn opening(result: &ResultFile) -> (String, String) {
+fn lead_and_explanation(result: &ResultFile) -> (String, String) {
     let explanation = explanation(result);
     let finding = result.finding();
     if finding.is_empty() {
@@ -100,7 +100,7 @@ fn explanation(result: &ResultFile) -> String {
     if paragraphs.is_empty() { paragraphs } else { format!("<div class=\"explanation\">\n{paragraphs}</div>") }
 }
 
-fn notes(notes: &[String]) -> String {
+fn draw_notes(notes: &[String]) -> String {
     if notes.is_empty() {
         return String::new();
     }
@@ -111,11 +111,11 @@ fn notes(notes: &[String]) -> String {
     )
 }
 
-fn checks(checks: &[Check]) -> String {
+fn draw_checks(checks: &[Check]) -> String {
     if checks.is_empty() {
         return String::new();
     }
-    let lines: String = checks.iter().map(check).collect();
+    let lines: String = checks.iter().map(draw_check).collect();
     section(
         "checks",
         "Checks",
@@ -127,7 +127,7 @@ fn checks(checks: &[Check]) -> String {
     )
 }
 
-fn class_of(verdict: Verdict) -> &'static str {
+fn css_class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
         Verdict::Missed => "fails",
@@ -135,7 +135,7 @@ fn class_of(verdict: Verdict) -> &'static str {
     }
 }
 
-fn mark_of(verdict: Verdict) -> &'static str {
+fn verdict_symbol(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "✓",
         Verdict::Missed => "✗",
@@ -143,40 +143,40 @@ fn mark_of(verdict: Verdict) -> &'static str {
     }
 }
 
-fn check(check: &Check) -> String {
-    let (class, mark, word) = (class_of(check.verdict), mark_of(check.verdict), check.verdict.words());
+fn draw_check(check: &Check) -> String {
+    let (class, mark, word) = (css_class(check.verdict), verdict_symbol(check.verdict), check.verdict.words());
     format!(
         "<tr class=\"{class}\"><th scope=\"row\">\
          <span class=\"mark\" role=\"img\" aria-label=\"{word}\">{mark}</span>{}</th>\
          <td>{}{}</td><td>{}</td></tr>\n",
         escape(&check.name),
         escape(&check.measured_text()),
-        interval(check),
-        escape(&check.wanted_text()),
+        draw_interval(check),
+        escape(&check.bound_text()),
     )
 }
 
 /// Draws the interval of a check below its number, with its method as a tooltip.
-fn interval(check: &Check) -> String {
+fn draw_interval(check: &Check) -> String {
     let interval = check.interval_text();
     interval.map_or_else(String::new, |interval| {
         format!("<small title=\"95 %: {}\">{}</small>", escape(check.method.words()), escape(&interval))
     })
 }
 
-fn rows(result: &ResultFile) -> String {
+fn draw_tables(result: &ResultFile) -> String {
     if result.rows.is_empty() {
         return String::new();
     }
-    let tables: String = tables(&result.rows).into_iter().map(|rows| table(result, rows)).collect();
+    let tables: String = split_into_tables(&result.rows).into_iter().map(|rows| draw_table(result, rows)).collect();
     section("rows", "Figures", &tables)
 }
 
-fn table(result: &ResultFile, rows: &[Row]) -> String {
-    let columns = Column::of_rows(rows);
+fn draw_table(result: &ResultFile, rows: &[Row]) -> String {
+    let columns = Column::from_rows(rows);
     let titles: String =
         columns.iter().map(|column| format!("<th scope=\"col\">{}</th>", escape(&column.title))).collect();
-    let lines: String = rows.iter().map(|line| row(result, line, &columns)).collect();
+    let lines: String = rows.iter().map(|line| draw_row(result, line, &columns)).collect();
     format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"rows\">\n\
          <table class=\"rows\">\n<thead><tr><th scope=\"col\">Setting</th>{titles}</tr></thead>\n\
@@ -184,13 +184,13 @@ fn table(result: &ResultFile, rows: &[Row]) -> String {
     )
 }
 
-fn row(result: &ResultFile, row: &Row, columns: &[Column]) -> String {
-    let cells: String = columns.iter().map(|column| cell(&column.cell(row))).collect();
-    let swatch = swatch(result, row.setting());
+fn draw_row(result: &ResultFile, row: &Row, columns: &[Column]) -> String {
+    let cells: String = columns.iter().map(|column| draw_cell(&column.cell(row))).collect();
+    let swatch = setting_swatch(result, row.setting());
     format!("<tr><th scope=\"row\">{swatch}{}</th>{cells}</tr>\n", escape(row.setting()))
 }
 
-fn cell(text: &str) -> String {
+fn draw_cell(text: &str) -> String {
     match text {
         MISSING => format!("<td class=\"missing\" aria-label=\"not measured\">{MISSING}</td>"),
         text => format!("<td>{}</td>", escape(text)),
@@ -198,7 +198,7 @@ fn cell(text: &str) -> String {
 }
 
 /// Draws the colour of the setting's curve, if it has one, so that table and curves agree.
-fn swatch(result: &ResultFile, setting: &str) -> String {
+fn setting_swatch(result: &ResultFile, setting: &str) -> String {
     let index = result.curves.iter().position(|curve| curve.setting == setting);
     index.map_or_else(String::new, |index| {
         format!("<span class=\"swatch series-{}\" aria-hidden=\"true\"></span>", index % SERIES)
@@ -207,7 +207,7 @@ fn swatch(result: &ResultFile, setting: &str) -> String {
 
 /// Returns an empty frame for signals over time, which the script fills. They come before the charts that are
 /// computed from them.
-fn series(result: &ResultFile) -> &'static str {
+fn series_frame(result: &ResultFile) -> &'static str {
     if result.series.is_empty() {
         return "";
     }
@@ -216,7 +216,7 @@ fn series(result: &ResultFile) -> &'static str {
 }
 
 /// Returns empty frames for curves and timelines; the script shows those that it fills.
-fn figures(result: &ResultFile) -> String {
+fn chart_frames(result: &ResultFile) -> String {
     if result.curves.is_empty() && result.timelines.is_empty() {
         return String::new();
     }
@@ -225,7 +225,7 @@ fn figures(result: &ResultFile) -> String {
     without_script.to_owned() + "<div id=\"curves\" hidden></div>\n<div id=\"timelines\" hidden></div>"
 }
 
-fn machine(machine: &Machine) -> String {
+fn draw_machine(machine: &Machine) -> String {
     let pair = match machine.pair {
         Pair::Smt => "SMT: both lanes are on one core",
         Pair::Declared => "declared: the two lanes share no core",
@@ -239,17 +239,17 @@ fn machine(machine: &Machine) -> String {
         ("Lanes online", machine.lanes.to_string()),
         ("Lane pair", pair.to_owned()),
         ("Kernel", machine.kernel.clone()),
-        ("Virtual machine", known(machine.virtual_machine).to_owned()),
-        ("Hardware counters", known(Some(machine.pmu)).to_owned()),
+        ("Virtual machine", yes_no_unknown(machine.virtual_machine).to_owned()),
+        ("Hardware counters", yes_no_unknown(Some(machine.pmu)).to_owned()),
         ("Gates", gates),
-        ("Stolen by the hypervisor", stolen(machine)),
+        ("Stolen by the hypervisor", steal_time_text(machine)),
     ];
     let noted = machine.notes.iter().map(|note| ("Note", note.clone()));
     let named = measured_on.into_iter().chain(noted);
     facts(named.map(|(name, text)| (name.to_owned(), text)))
 }
 
-fn known(fact: Option<bool>) -> &'static str {
+fn yes_no_unknown(fact: Option<bool>) -> &'static str {
     match fact {
         Some(true) => "yes",
         Some(false) => "no",
@@ -257,22 +257,22 @@ fn known(fact: Option<bool>) -> &'static str {
     }
 }
 
-fn stolen(machine: &Machine) -> String {
+fn steal_time_text(machine: &Machine) -> String {
     let gap = machine.stolen_gap_max_us.map(|gap_us| format!(", at most {:.2} ms at once", gap_us / 1e3));
     let percent = machine.stolen_percent.map(|percent| format!("{percent:.2} % of the CPUs' time"));
     percent.map_or("not known".to_owned(), |percent| percent + &gap.unwrap_or_default())
 }
 
-fn settings(result: &ResultFile) -> String {
+fn draw_settings(result: &ResultFile) -> String {
     let is_text = |key: &str| ["title", "finding", "explanation"].contains(&key);
     let shown = result.settings.iter().filter(|(key, _)| !is_text(key));
-    facts(shown.map(|(key, value)| setting(key, value)))
+    facts(shown.map(|(key, value)| setting_text(key, value)))
 }
 
 /// Returns name and text of a setting. A number whose key ends in a unit is shown as in the table, any other value
 /// unchanged.
-fn setting(key: &str, value: &Value) -> (String, String) {
-    match (Unit::of_key(key), value) {
+fn setting_text(key: &str, value: &Value) -> (String, String) {
+    match (Unit::from_key(key), value) {
         (Some(unit), Value::Number(number)) => (title_of_key(key), unit.human_or_missing(number.as_f64())),
         (_, Value::String(text)) => (key.replace('_', " "), text.clone()),
         (_, Value::Array(texts)) if texts.iter().all(Value::is_string) => {
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     /// Returns the JSON that is embedded in a page.
-    fn embedded(page: &str) -> &str {
+    fn embedded_json(page: &str) -> &str {
         let (_, after) = page.split_once(r#"<script type="application/json" id="data">"#).unwrap();
         after.split_once("</script>").unwrap().0
     }
@@ -304,7 +304,7 @@ mod tests {
         let page = page(&result);
         assert!(!page.contains("<script>alert"));
         assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;{{style}}&lt;!--"));
-        assert_eq!(serde_json::from_str::<ResultFile>(embedded(&page)).unwrap(), result);
+        assert_eq!(serde_json::from_str::<ResultFile>(embedded_json(&page)).unwrap(), result);
     }
 
     #[test]
@@ -365,7 +365,7 @@ mod tests {
         trace.requests[0].spans[0].words = evil.into();
         let page = page(&result);
         assert!(!page.contains("<script>alert"));
-        assert_eq!(serde_json::from_str::<ResultFile>(embedded(&page)).unwrap(), result);
+        assert_eq!(serde_json::from_str::<ResultFile>(embedded_json(&page)).unwrap(), result);
     }
 
     #[test]

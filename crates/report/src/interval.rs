@@ -59,8 +59,13 @@ impl Interval {
     }
 
     /// Returns the interval under a rising function, such as a change of unit or of offset.
-    pub fn map(self, of: impl Fn(f64) -> f64) -> Interval {
-        Interval { measured: of(self.measured), low: self.low.map(&of), high: self.high.map(&of), ..self }
+    pub fn map(self, increasing: impl Fn(f64) -> f64) -> Interval {
+        Interval {
+            measured: increasing(self.measured),
+            low: self.low.map(&increasing),
+            high: self.high.map(&increasing),
+            ..self
+        }
     }
 
     /// Returns the interval of the larger of two numbers. Each end is the 95 % bound of the number that it comes
@@ -68,8 +73,8 @@ impl Interval {
     pub fn max(self, other: Interval) -> Interval {
         Interval {
             measured: self.measured.max(other.measured),
-            low: either(self.low, other.low, f64::max),
-            high: both(self.high, other.high, f64::max),
+            low: combine_or_either(self.low, other.low, f64::max),
+            high: combine_if_both(self.high, other.high, f64::max),
             method: self.method,
         }
     }
@@ -77,32 +82,42 @@ impl Interval {
     /// Returns the interval of the smaller of two numbers. Each end is the 95 % bound of the number that it comes
     /// from.
     pub fn min(self, other: Interval) -> Interval {
-        self.map_falling(|one| -one).max(other.map_falling(|one| -one)).map_falling(|one| -one)
+        self.map_decreasing(|one| -one).max(other.map_decreasing(|one| -one)).map_decreasing(|one| -one)
     }
 
     /// Returns the interval of the number's distance from `other`, in either direction, measured by `apart`. `apart`
     /// must be smallest where both are equal and rise on either side.
-    pub fn apart_from(self, other: f64, apart: impl Fn(f64, f64) -> f64) -> Interval {
+    pub fn distance_from(self, other: f64, apart: impl Fn(f64, f64) -> f64) -> Interval {
         let is_inside = self.low.is_none_or(|low| low <= other) && self.high.is_none_or(|high| other <= high);
         let [low, high] = [self.low, self.high].map(|end| end.map(|end| apart(end, other)));
-        let nearest = if is_inside { Some(apart(other, other)) } else { either(low, high, f64::min) };
-        Interval { measured: apart(self.measured, other), low: nearest, high: both(low, high, f64::max), ..self }
+        let nearest = if is_inside { Some(apart(other, other)) } else { combine_or_either(low, high, f64::min) };
+        Interval {
+            measured: apart(self.measured, other),
+            low: nearest,
+            high: combine_if_both(low, high, f64::max),
+            ..self
+        }
     }
 
     /// Returns the interval under a falling function: the ends are exchanged.
-    pub fn map_falling(self, of: impl Fn(f64) -> f64) -> Interval {
-        Interval { measured: of(self.measured), low: self.high.map(&of), high: self.low.map(&of), ..self }
+    pub fn map_decreasing(self, decreasing: impl Fn(f64) -> f64) -> Interval {
+        Interval {
+            measured: decreasing(self.measured),
+            low: self.high.map(&decreasing),
+            high: self.low.map(&decreasing),
+            ..self
+        }
     }
 }
 
-fn either(one: Option<f64>, other: Option<f64>, choose: fn(f64, f64) -> f64) -> Option<f64> {
+fn combine_or_either(one: Option<f64>, other: Option<f64>, choose: fn(f64, f64) -> f64) -> Option<f64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(choose(one, other)),
         (one, other) => one.or(other),
     }
 }
 
-fn both(one: Option<f64>, other: Option<f64>, choose: fn(f64, f64) -> f64) -> Option<f64> {
+fn combine_if_both(one: Option<f64>, other: Option<f64>, choose: fn(f64, f64) -> f64) -> Option<f64> {
     one.zip(other).map(|(one, other)| choose(one, other))
 }
 
@@ -128,10 +143,10 @@ mod tests {
     fn a_distance_is_least_where_both_are_equal() {
         let apart = |one: f64, other: f64| (one - other).abs();
         let seen = interval(Some(4.0), 5.0, Some(8.0));
-        assert_eq!(seen.apart_from(6.0, apart), interval(Some(0.0), 1.0, Some(2.0)));
-        assert_eq!(seen.apart_from(1.0, apart), interval(Some(3.0), 4.0, Some(7.0)));
-        assert_eq!(seen.apart_from(10.0, apart), interval(Some(2.0), 5.0, Some(6.0)));
-        assert_eq!(interval(None, 5.0, None).apart_from(6.0, apart), interval(Some(0.0), 1.0, None));
+        assert_eq!(seen.distance_from(6.0, apart), interval(Some(0.0), 1.0, Some(2.0)));
+        assert_eq!(seen.distance_from(1.0, apart), interval(Some(3.0), 4.0, Some(7.0)));
+        assert_eq!(seen.distance_from(10.0, apart), interval(Some(2.0), 5.0, Some(6.0)));
+        assert_eq!(interval(None, 5.0, None).distance_from(6.0, apart), interval(Some(0.0), 1.0, None));
     }
 
     #[test]

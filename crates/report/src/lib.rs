@@ -44,7 +44,7 @@ mod whole_file;
 pub(crate) mod sample;
 
 pub use check::{Check, Verdict};
-pub use grid::{fitted, fold};
+pub use grid::{fit_to_width, fold};
 pub use interval::{Interval, Method};
 pub use picture::{Class, Curve, LaneTrack, Percentile, Role, Span, Timeline};
 pub use result::{Machine, Pair, ResultFile, Run};

@@ -69,7 +69,7 @@ pub struct Span {
 
 impl Span {
     /// Returns a span between two times in nanoseconds since the timeline's beginning.
-    pub fn of_ns(from_ns: u64, to_ns: u64, class: Class) -> Span {
+    pub fn from_ns(from_ns: u64, to_ns: u64, class: Class) -> Span {
         let us = |ns: u64| ns as f64 / 1e3;
         Span { from_us: us(from_ns), to_us: us(to_ns), class }
     }

@@ -31,8 +31,8 @@ impl ProgressLines {
     }
 
     /// Counts `more` things of `all`, and prints a line if it is due.
-    pub fn add(&self, more: u64, all: u64) {
-        if let Some(line) = self.line(more, all, Instant::now())
+    pub fn count_done(&self, more: u64, all: u64) {
+        if let Some(line) = self.due_line(more, all, Instant::now())
             && !stderr().is_terminal()
         {
             eprint_fitted(&line);
@@ -40,7 +40,7 @@ impl ProgressLines {
     }
 
     /// Returns the line of progress, if it is due. The end has none: the result follows.
-    fn line(&self, more: u64, all: u64, now: Instant) -> Option<String> {
+    fn due_line(&self, more: u64, all: u64, now: Instant) -> Option<String> {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.done += more;
         if now < counted.due || counted.done >= all {
@@ -59,10 +59,10 @@ mod tests {
     fn a_line_comes_after_a_while_and_then_now_and_then() {
         let lines = ProgressLines::new("demo", "rounds");
         let at = |s: u64| Instant::now() + Duration::from_secs(s);
-        assert_eq!(lines.line(1, 6, Instant::now()), None);
-        assert_eq!(lines.line(1, 6, at(3)).as_deref(), Some("sidelane: demo: 2 of 6 rounds"));
-        assert_eq!(lines.line(1, 6, at(4)), None);
-        assert_eq!(lines.line(1, 6, at(20)).as_deref(), Some("sidelane: demo: 4 of 6 rounds"));
-        assert_eq!(lines.line(2, 6, at(60)), None, "all is done");
+        assert_eq!(lines.due_line(1, 6, Instant::now()), None);
+        assert_eq!(lines.due_line(1, 6, at(3)).as_deref(), Some("sidelane: demo: 2 of 6 rounds"));
+        assert_eq!(lines.due_line(1, 6, at(4)), None);
+        assert_eq!(lines.due_line(1, 6, at(20)).as_deref(), Some("sidelane: demo: 4 of 6 rounds"));
+        assert_eq!(lines.due_line(2, 6, at(60)), None, "all is done");
     }
 }

@@ -146,7 +146,7 @@ impl ResultFile {
     }
 
     /// Whether every check holds.
-    pub fn ok(&self) -> bool {
+    pub fn all_checks_hold(&self) -> bool {
         self.checks.iter().all(|check| check.ok)
     }
 
@@ -173,10 +173,14 @@ impl ResultFile {
             _ if all == 0 => "nothing was checked".to_owned(),
             (0, 0) if all == 1 => "the check holds".to_owned(),
             (0, 0) => format!("all {all} checks hold"),
-            (0, _) => format!("{undecided} of {all} checks {}", are("undecided", undecided)),
-            (_, 0) => format!("{missed} of {all} checks {}", do_not_hold(missed)),
+            (0, _) => format!("{undecided} of {all} checks {}", is_or_are("undecided", undecided)),
+            (_, 0) => format!("{missed} of {all} checks {}", hold_phrase(missed)),
             _ => {
-                format!("{missed} of {all} checks {}, {undecided} {}", do_not_hold(missed), are("undecided", undecided))
+                format!(
+                    "{missed} of {all} checks {}, {undecided} {}",
+                    hold_phrase(missed),
+                    is_or_are("undecided", undecided)
+                )
             }
         };
         match self.decided_by() {
@@ -233,11 +237,11 @@ impl ResultFile {
     }
 }
 
-fn do_not_hold(count: usize) -> &'static str {
+fn hold_phrase(count: usize) -> &'static str {
     if count == 1 { "does not hold" } else { "do not hold" }
 }
 
-fn are(what: &str, count: usize) -> String {
+fn is_or_are(what: &str, count: usize) -> String {
     if count == 1 { format!("is {what}") } else { format!("are {what}") }
 }
 
@@ -294,7 +298,7 @@ mod tests {
             for (key, value) in row.as_object().unwrap() {
                 let is_name = key == "setting" && value.is_string();
                 let is_number = value.is_number() || value.is_null();
-                assert!(is_name || is_number && Unit::of_key(key).is_some(), "{key}: {value}");
+                assert!(is_name || is_number && Unit::from_key(key).is_some(), "{key}: {value}");
             }
         }
     }
@@ -303,20 +307,21 @@ mod tests {
     fn a_check_that_fails_or_is_missing_fails_the_run() {
         let mut result = sample::demo();
         result.checks.retain(|check| check.ok);
-        assert_eq!((result.ok(), result.exit_code()), (true, 0));
+        assert_eq!((result.all_checks_hold(), result.exit_code()), (true, 0));
         assert_eq!(result.verdict(), "all 3 checks hold");
         result.checks.push(Check::at_most("vpi", None, 1.0, Unit::Ratio));
-        assert_eq!((result.ok(), result.exit_code()), (false, 1));
+        assert_eq!((result.all_checks_hold(), result.exit_code()), (false, 1));
         assert_eq!(result.verdict(), "1 of 4 checks does not hold");
     }
 
     #[test]
     fn undecided_is_an_outcome_of_its_own() {
         let wide = Interval { measured: 1.0, low: None, high: None, method: Method::OrderStatistics };
-        let undecided = || Check::interval_at_most("p99", wide, 1.05, Unit::Ratio).undecided("run it without --quick");
+        let undecided =
+            || Check::interval_at_most("p99", wide, 1.05, Unit::Ratio).into_undecided("run it without --quick");
         let mut result = sample::demo();
         result.checks = vec![Check::at_most("overlap", 0.1, 1.0, Unit::Percent), undecided()];
-        assert_eq!((result.ok(), result.exit_code(), result.outcome()), (false, 3, Verdict::Undecided));
+        assert_eq!((result.all_checks_hold(), result.exit_code(), result.outcome()), (false, 3, Verdict::Undecided));
         let what = "what would decide it: run it without --quick";
         assert_eq!(result.verdict(), format!("1 of 2 checks is undecided; {what}"));
         result.checks.push(undecided());

@@ -54,7 +54,7 @@ impl Row {
     /// A number that is not finite (a quotient with divisor 0, for example) counts as not measured.
     /// An existing key keeps its place and gets the new value.
     pub fn put(&mut self, key: &str, value: impl Into<Option<f64>>) -> &mut Row {
-        debug_assert!(Unit::of_key(key).is_some(), "the key `{key}` does not end in a known unit");
+        debug_assert!(Unit::from_key(key).is_some(), "the key `{key}` does not end in a known unit");
         self.numbers.insert(key.to_owned(), number_or_null(value.into()));
         self
     }
@@ -65,7 +65,7 @@ impl Row {
     }
 
     /// Returns the row with only those keys for which `wanted` holds.
-    pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Row {
+    pub fn filter_keys(&self, wanted: impl Fn(&str) -> bool) -> Row {
         let numbers = self.numbers.iter().filter(|(key, _)| wanted(key));
         Row {
             setting: self.setting.clone(),
@@ -95,7 +95,7 @@ impl TryFrom<Map<String, Value>> for Row {
 
 /// Splits the rows into tables: a new table begins at a row that has no key in common with the rows
 /// before it.
-pub fn tables(rows: &[Row]) -> Vec<&[Row]> {
+pub fn split_into_tables(rows: &[Row]) -> Vec<&[Row]> {
     let mut tables = Vec::new();
     let mut from = 0;
     for next in 1..=rows.len() {
@@ -161,8 +161,11 @@ mod tests {
         bare.put("p99_us", None);
         let rows = [row(), bare, other("futex"), other("PAUSE loop")];
         let names = |table: &&[Row]| table.iter().map(|row| row.setting().to_owned()).collect::<Vec<_>>();
-        assert_eq!(tables(&rows).iter().map(names).collect::<Vec<_>>(), [["alone", "bare"], ["futex", "PAUSE loop"]]);
-        assert!(tables(&[]).is_empty());
+        assert_eq!(
+            split_into_tables(&rows).iter().map(names).collect::<Vec<_>>(),
+            [["alone", "bare"], ["futex", "PAUSE loop"]]
+        );
+        assert!(split_into_tables(&[]).is_empty());
     }
 
     #[test]

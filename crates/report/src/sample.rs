@@ -92,10 +92,10 @@ fn slow_requests() -> TraceSection {
 }
 
 fn bar(ns: u64, time: &[(Cause, u64)]) -> Bar {
-    Bar { from_ns: ns / 2, to_ns: ns * 2, requests: 1, time: parts(time) }
+    Bar { from_ns: ns / 2, to_ns: ns * 2, requests: 1, time: cause_times(time) }
 }
 
-fn parts(time: &[(Cause, u64)]) -> Vec<CauseTime> {
+fn cause_times(time: &[(Cause, u64)]) -> Vec<CauseTime> {
     time.iter().map(|(cause, ns)| CauseTime { cause: *cause, ns: *ns }).collect()
 }
 
@@ -106,7 +106,7 @@ fn request(number: u64, latency_us: f64) -> TimelineView {
         number,
         arrived_us: number as f64 * 1e4,
         latency_us,
-        time: parts(&[(Cause::RunQueue, (latency_us * 1e3) as u64 - 100_000), (Cause::OnCpu, 100_000)]),
+        time: cause_times(&[(Cause::RunQueue, (latency_us * 1e3) as u64 - 100_000), (Cause::OnCpu, 100_000)]),
         spans: vec![span(0.0, latency_us - 100.0, Cause::RunQueue), span(latency_us - 100.0, latency_us, Cause::OnCpu)],
         ..TimelineView::default()
     }
@@ -284,7 +284,7 @@ fn timelines() -> Vec<Timeline> {
 type Turn = (u64, u64, Class);
 
 fn track(cpu: u32, role: Role, turns: &[Turn]) -> LaneTrack {
-    let spans = turns.iter().map(|&(from_ns, to_ns, class)| Span::of_ns(from_ns, to_ns, class)).collect();
+    let spans = turns.iter().map(|&(from_ns, to_ns, class)| Span::from_ns(from_ns, to_ns, class)).collect();
     LaneTrack { cpu, role, spans }
 }
 
@@ -299,7 +299,7 @@ fn request_turns() -> Vec<Turn> {
         turns.push((now_ns, start_ns, Class::Idle));
         turns.push((start_ns, end_ns, Class::Lc));
         now_ns = end_ns;
-        if random.unit() < 0.2 {
+        if random.next_uniform() < 0.2 {
             now_ns += 18_000;
             turns.push((end_ns, now_ns, Class::Other));
         }
@@ -329,12 +329,12 @@ struct Random(u64);
 
 impl Random {
     /// Draws a number above 0 and up to 1.
-    fn unit(&mut self) -> f64 {
+    fn next_uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 40) + 1) as f64 / (1 << 24) as f64
     }
 
     fn exponential_ns(&mut self, mean_ns: f64) -> u64 {
-        (-mean_ns * self.unit().ln()) as u64
+        (-mean_ns * self.next_uniform().ln()) as u64
     }
 }

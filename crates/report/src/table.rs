@@ -10,7 +10,7 @@
 use crate::check::{Check, Verdict};
 use crate::grid::{GAP, Grid, Ink, fold, length, widest};
 use crate::result::ResultFile;
-use crate::row::{Row, tables};
+use crate::row::{Row, split_into_tables};
 use crate::unit::{Unit, title_of_key};
 
 /// Amount of a result that is shown.
@@ -41,18 +41,18 @@ impl Column {
     }
 
     /// Creates a column titled by the words of its key.
-    pub fn of_key(key: &str) -> Column {
+    pub fn from_key(key: &str) -> Column {
         Column::new(key, title_of_key(key))
     }
 
     /// Returns a column for every key for which some row has a number, in the order in which the rows first have the
     /// keys.
-    pub fn of_rows(rows: &[Row]) -> Vec<Column> {
+    pub fn from_rows(rows: &[Row]) -> Vec<Column> {
         let mut columns: Vec<Column> = Vec::new();
         let is_measured = |key: &&str| rows.iter().any(|row| row.get(key).is_some());
         for key in rows.iter().flat_map(Row::keys).filter(is_measured) {
             if columns.iter().all(|column| column.key != key) {
-                columns.push(Column::of_key(key));
+                columns.push(Column::from_key(key));
             }
         }
         columns
@@ -60,7 +60,7 @@ impl Column {
 
     /// Returns the cell of `row` in this column, for users.
     pub fn cell(&self, row: &Row) -> String {
-        Unit::of_key(&self.key).unwrap_or_default().human_or_missing(row.get(&self.key))
+        Unit::from_key(&self.key).unwrap_or_default().human_or_missing(row.get(&self.key))
     }
 }
 
@@ -90,29 +90,29 @@ const HOLDING_SHOWN: usize = 12;
 /// rows for which `wanted` holds.
 pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, style: Style) -> String {
     let table = |of: &[Row]| {
-        let columns: Vec<Column> = Column::of_rows(of).into_iter().filter(|column| wanted(column)).collect();
-        rows(of, &columns, style)
+        let columns: Vec<Column> = Column::from_rows(of).into_iter().filter(|column| wanted(column)).collect();
+        render_rows(of, &columns, style)
     };
-    around(|| tables(&result.rows).into_iter().map(table).collect(), result, style)
+    render_with(|| split_into_tables(&result.rows).into_iter().map(table).collect(), result, style)
 }
 
 /// Renders the rows, checks and notes of `result` as text with lines of at most the style's width.
 pub fn render(result: &ResultFile, columns: &[Column], style: Style) -> String {
-    around(|| vec![rows(&result.rows, columns, style)], result, style)
+    render_with(|| vec![render_rows(&result.rows, columns, style)], result, style)
 }
 
 /// Joins the finding, the verdict and the checks that do not hold; then the tables, the checks that hold, and the
 /// notes.
-fn around(tables: impl Fn() -> Vec<String>, result: &ResultFile, style: Style) -> String {
+fn render_with(tables: impl Fn() -> Vec<String>, result: &ResultFile, style: Style) -> String {
     let (width, ink) = (style.width, style.ink());
     let (holding, failing): (Vec<Check>, Vec<Check>) = result.checks.iter().cloned().partition(|check| check.ok);
     let finding = result.finding().into_iter().map(|sentence| paragraph(sentence, width, Ink::plain)).collect();
-    let mut parts = vec![finding, verdict(result, width, ink) + &checks(&failing, width, ink)];
+    let mut parts = vec![finding, verdict_line(result, width, ink) + &render_checks(&failing, width, ink)];
     if style.detail != Detail::Quiet {
         parts.push(result.title().map_or_else(String::new, |title| paragraph(&title, width, |text| ink.bold(text))));
         parts.extend(tables());
         parts.push(checks_that_hold(&holding, style));
-        parts.push(notes(&result.notes, width, ink));
+        parts.push(render_notes(&result.notes, width, ink));
     }
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
@@ -121,12 +121,12 @@ fn paragraph(text: &str, width: usize, ink: impl Fn(&str) -> String) -> String {
     fold(text, width).iter().map(|line| ink(line) + "\n").collect()
 }
 
-fn rows(rows: &[Row], columns: &[Column], style: Style) -> String {
+fn render_rows(rows: &[Row], columns: &[Column], style: Style) -> String {
     if rows.is_empty() || columns.is_empty() {
         return String::new();
     }
     let shown = if style.detail == Detail::All { rows.len() } else { rows.len().min(ROWS_SHOWN) };
-    let grids = folded(&rows[..shown], columns, style.width);
+    let grids = split_into_grids(&rows[..shown], columns, style.width);
     let text = grids.iter().map(|grid| grid.draw(style.ink())).collect::<Vec<_>>().join("\n");
     match rows.len() - shown {
         0 => text,
@@ -135,11 +135,11 @@ fn rows(rows: &[Row], columns: &[Column], style: Style) -> String {
 }
 
 /// Splits the table into grids that fit, as few as possible.
-fn folded(rows: &[Row], columns: &[Column], width: usize) -> Vec<Grid> {
+fn split_into_grids(rows: &[Row], columns: &[Column], width: usize) -> Vec<Grid> {
     let names = columns.iter().map(|column| column.title.as_str());
     let titles: Vec<&str> = std::iter::once("setting").chain(names).collect();
     let cells: Vec<Vec<String>> = rows.iter().map(|row| cells_of(row, columns)).collect();
-    Grid::folded(&titles, &cells, width)
+    Grid::split_to_fit(&titles, &cells, width)
 }
 
 fn cells_of(row: &Row, columns: &[Column]) -> Vec<String> {
@@ -150,30 +150,30 @@ fn cells_of(row: &Row, columns: &[Column]) -> Vec<String> {
 fn checks_that_hold(holding: &[Check], style: Style) -> String {
     let (width, ink) = (style.width, style.ink());
     if holding.len() <= HOLDING_SHOWN || style.detail == Detail::All {
-        return checks(holding, width, ink);
+        return render_checks(holding, width, ink);
     }
     let many = format!("{} checks hold; -v shows them", holding.len());
-    marked(mark(Verdict::Holds, ink), &fold(&many, width.saturating_sub(MARK_WIDTH)))
+    with_mark(verdict_mark(Verdict::Holds, ink), &fold(&many, width.saturating_sub(MARK_WIDTH)))
 }
 
-fn checks(checks: &[Check], width: usize, ink: Ink) -> String {
+fn render_checks(checks: &[Check], width: usize, ink: Ink) -> String {
     let cells: Vec<[String; 4]> = checks.iter().map(check_cells).collect();
     let widths: Vec<usize> = (0..3).map(|column| widest(cells.iter().map(|cells| cells[column].as_str()))).collect();
-    let lines: Vec<String> = cells.iter().map(|cells| aligned(cells, &widths)).collect();
+    let lines: Vec<String> = cells.iter().map(|cells| aligned_check(cells, &widths)).collect();
     let all_fit = lines.iter().all(|line| MARK_WIDTH + length(line) <= width);
     let of_check = |(check, line): (&Check, String)| {
-        let lines = if all_fit { vec![line] } else { stacked(check, width) };
-        marked(mark(check.verdict, ink), &lines)
+        let lines = if all_fit { vec![line] } else { stacked_check(check, width) };
+        with_mark(verdict_mark(check.verdict, ink), &lines)
     };
     checks.iter().zip(lines).map(of_check).collect()
 }
 
 /// Returns the cells of a check: name, measurement, its interval if it has one, and the bound.
 fn check_cells(check: &Check) -> [String; 4] {
-    [check.name.clone(), check.measured_text(), check.interval_text().unwrap_or_default(), check.wanted_text()]
+    [check.name.clone(), check.measured_text(), check.interval_text().unwrap_or_default(), check.bound_text()]
 }
 
-fn aligned([name, measured, interval, wanted]: &[String; 4], widths: &[usize]) -> String {
+fn aligned_check([name, measured, interval, wanted]: &[String; 4], widths: &[usize]) -> String {
     let (name_width, measured_width, interval_width) = (widths[0], widths[1], widths[2]);
     let interval = match interval_width {
         0 => String::new(),
@@ -183,13 +183,13 @@ fn aligned([name, measured, interval, wanted]: &[String; 4], widths: &[usize]) -
 }
 
 /// Returns a check for a narrow terminal: its name, and below it the numbers.
-fn stacked(check: &Check, width: usize) -> Vec<String> {
+fn stacked_check(check: &Check, width: usize) -> Vec<String> {
     let interval = check.interval_text().map(|interval| format!(" ({interval})")).unwrap_or_default();
-    let numbers = format!("{}{interval}, wanted {}", check.measured_text(), check.wanted_text());
+    let numbers = format!("{}{interval}, wanted {}", check.measured_text(), check.bound_text());
     [&check.name, &numbers].into_iter().flat_map(|text| fold(text, width.saturating_sub(MARK_WIDTH))).collect()
 }
 
-fn mark(verdict: Verdict, ink: Ink) -> String {
+fn verdict_mark(verdict: Verdict, ink: Ink) -> String {
     match verdict {
         Verdict::Holds => ink.green("✓"),
         Verdict::Missed => ink.red("✗"),
@@ -198,24 +198,24 @@ fn mark(verdict: Verdict, ink: Ink) -> String {
 }
 
 /// Writes the verdict of all checks in one line, with what would decide the undecided ones.
-fn verdict(result: &ResultFile, width: usize, ink: Ink) -> String {
+fn verdict_line(result: &ResultFile, width: usize, ink: Ink) -> String {
     if result.checks.is_empty() {
         return String::new();
     }
     let lines = fold(&result.verdict(), width.saturating_sub(MARK_WIDTH));
-    marked(mark(result.outcome(), ink), &lines)
+    with_mark(verdict_mark(result.outcome(), ink), &lines)
 }
 
-fn notes(notes: &[String], width: usize, ink: Ink) -> String {
+fn render_notes(notes: &[String], width: usize, ink: Ink) -> String {
     let lines = |note: &String| fold(note, width.saturating_sub(MARK_WIDTH));
-    notes.iter().map(|note| marked(ink.yellow("!"), &lines(note))).collect()
+    notes.iter().map(|note| with_mark(ink.yellow("!"), &lines(note))).collect()
 }
 
 /// Width of a mark and the space after it.
 const MARK_WIDTH: usize = 2;
 
 /// Writes `lines` with `mark` before the first, and the others indented by the same width.
-fn marked(mark: String, lines: &[String]) -> String {
+fn with_mark(mark: String, lines: &[String]) -> String {
     let before_others = format!("\n{:MARK_WIDTH$}", "");
     format!("{mark} {}\n", lines.join(&before_others))
 }
@@ -228,10 +228,10 @@ mod tests {
 
     fn few_columns() -> Vec<Column> {
         vec![
-            Column::of_key("p99_us"),
-            Column::of_key("p99_over_alone"),
+            Column::from_key("p99_us"),
+            Column::from_key("p99_over_alone"),
             Column::new("reaction_off_p50_ns", "batch off after"),
-            Column::of_key("overlap_percent"),
+            Column::from_key("overlap_percent"),
         ]
     }
 
@@ -239,13 +239,13 @@ mod tests {
         Style { width, color: false, detail }
     }
 
-    fn usual(result: &ResultFile, width: usize) -> String {
+    fn render_usual(result: &ResultFile, width: usize) -> String {
         render(result, &few_columns(), style(width, Detail::Usual))
     }
 
     #[test]
     fn the_verdict_and_what_failed_come_before_the_table() {
-        let text = usual(&sample::demo(), 80);
+        let text = render_usual(&sample::demo(), 80);
         let expected = "✗ 1 of 4 checks does not hold
 ✗ overlap with borrow_idle  0.24 %  ≤ 0.20 %
 
@@ -282,7 +282,7 @@ borrow_idle  861 µs  1.06×  4.4 µs   0.24 %
     fn a_table_that_is_too_wide_folds() {
         let mut result = sample::demo();
         (result.checks, result.notes) = Default::default();
-        let text = usual(&result, 30);
+        let text = render_usual(&result, 30);
         let expected = "Sidelane demo
 
                        p99
@@ -312,7 +312,7 @@ borrow_idle  4.4 µs   0.24 %
         result.rows =
             vec![result.rows[0].clone().named("search beside matrix, dynamic refresh"), result.rows[1].clone()];
         (result.checks, result.notes) = Default::default();
-        let text = usual(&result, 44);
+        let text = render_usual(&result, 44);
         let lines: Vec<&str> = text.lines().filter(|line| line.contains("search") || line.starts_with("  m")).collect();
         assert_eq!(lines[..2], ["search beside      812 µs  1.00×      —", "  matrix, dynamic"], "{text}");
         assert!(text.lines().all(|line| length(line) <= 44), "{text}");
@@ -323,7 +323,7 @@ borrow_idle  4.4 µs   0.24 %
         let mut result = sample::demo();
         result.rows = (0..50).map(|number| result.rows[0].clone().named(format!("row {number}"))).collect();
         result.checks = (0..20).map(|_| result.checks[0].clone()).collect();
-        let text = usual(&result, 100);
+        let text = render_usual(&result, 100);
         assert!(text.contains("… and 10 more rows; -v shows them"), "{text}");
         assert!(
             text.starts_with("✓ all 20 checks hold\n") && text.contains("✓ 20 checks hold; -v shows them"),
@@ -336,7 +336,7 @@ borrow_idle  4.4 µs   0.24 %
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         let result = sample::undecided();
-        let columns = Column::of_rows(&result.rows);
+        let columns = Column::from_rows(&result.rows);
         for width in [40, 60, 80, 100, 120, 200] {
             let text = render(&result, &columns, style(width, Detail::All));
             let widest = text.lines().map(length).max().unwrap();
@@ -349,7 +349,7 @@ borrow_idle  4.4 µs   0.24 %
         let mut result = sample::undecided();
         result.rows.clear();
         result.notes.clear();
-        let text = usual(&result, 80);
+        let text = render_usual(&result, 80);
         let expected = "Batch beside search made p99 3.8 times as long; with Sidelane it stayed as it
 was.
 
@@ -367,17 +367,17 @@ Sidelane demo (emulated sibling, 40 %)
     fn colour_only_when_asked_for() {
         let colored = render(&sample::demo(), &few_columns(), Style { color: true, ..style(100, Detail::Usual) });
         assert!(colored.contains("\x1b[32m✓\x1b[0m"));
-        assert!(!usual(&sample::demo(), 100).contains('\x1b'));
+        assert!(!render_usual(&sample::demo(), 100).contains('\x1b'));
     }
 
     #[test]
     fn columns_follow_the_rows() {
-        let columns = Column::of_rows(&sample::demo().rows);
+        let columns = Column::from_rows(&sample::demo().rows);
         assert_eq!(columns[0], Column::new("p50_us", "p50"));
         assert!(columns.iter().any(|column| column.title == "batch share of idle"));
         assert_eq!(columns[0].cell(&Row::new("nothing measured")), MISSING);
         let mut unmeasured = Row::new("nothing measured");
         unmeasured.put("p50_us", None);
-        assert_eq!(Column::of_rows(&[unmeasured]), []);
+        assert_eq!(Column::from_rows(&[unmeasured]), []);
     }
 }

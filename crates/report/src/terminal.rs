@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
-use crate::grid::fitted;
+use crate::grid::fit_to_width;
 
 /// Number of columns to fill if standard output is not a terminal.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
@@ -57,12 +57,12 @@ pub fn eprint(text: &str) {
 /// # Errors
 /// If standard output accepts no more, as in [`print()`].
 pub fn print_fitted(text: &str) -> io::Result<()> {
-    print(&fitted(text, width()))
+    print(&fit_to_width(text, width()))
 }
 
 /// Prints text to standard error as [`print_fitted`] does to standard output. If standard error is no terminal, lines
 /// stay as they are.
 pub fn eprint_fitted(text: &str) {
     let width = if io::stderr().is_terminal() { size(io::stderr()).0 } else { usize::MAX };
-    eprint(&fitted(text, width));
+    eprint(&fit_to_width(text, width));
 }

@@ -54,7 +54,7 @@ pub const MISSING: &str = "—";
 
 impl Unit {
     /// Returns the unit that `key` ends in, if it ends in one.
-    pub fn of_key(key: &str) -> Option<Unit> {
+    pub fn from_key(key: &str) -> Option<Unit> {
         split_key(key).map(|(_, unit)| unit)
     }
 
@@ -67,12 +67,12 @@ impl Unit {
             Unit::Us => human_time(value * 1e3),
             Unit::Ms => human_time(value * 1e6),
             Unit::S => human_time(value * 1e9),
-            Unit::Percent => format!("{} %", short(value)),
+            Unit::Percent => format!("{} %", format_short(value)),
             Unit::Ratio | Unit::OverAlone => format!("{value:.2}×"),
-            Unit::Count => counted(value),
-            Unit::PerS => format!("{} /s", counted(value)),
+            Unit::Count => format_count(value),
+            Unit::PerS => format!("{} /s", format_count(value)),
             Unit::Cycles => human_cycles(value),
-            Unit::Joules => format!("{} J", short(value)),
+            Unit::Joules => format!("{} J", format_short(value)),
         }
     }
 
@@ -90,11 +90,11 @@ pub fn title_of_key(key: &str) -> String {
         None | Some((_, Unit::OverAlone)) => key,
         Some((words, _)) => words,
     };
-    words.split('_').map(readable).collect::<Vec<_>>().join(" ")
+    words.split('_').map(readable_percentile).collect::<Vec<_>>().join(" ")
 }
 
 /// Writes `p999` as p99.9: keys cannot contain a point.
-fn readable(word: &str) -> String {
+fn readable_percentile(word: &str) -> String {
     match word.strip_prefix("p99") {
         Some(nines) if !nines.is_empty() && nines.bytes().all(|b| b.is_ascii_digit()) => {
             format!("p99.{nines}")
@@ -114,14 +114,14 @@ fn split_key(key: &str) -> Option<(&str, Unit)> {
 fn human_cycles(cycles: f64) -> String {
     const MILLION: f64 = 1e6;
     if cycles.abs() < MILLION {
-        return format!("{} cycles", counted(cycles));
+        return format!("{} cycles", format_count(cycles));
     }
-    format!("{} M cycles", counted_short(cycles / MILLION))
+    format!("{} M cycles", format_short_count(cycles / MILLION))
 }
 
-/// Writes a number as [`short`] does below 1000, else with separators of thousands.
-fn counted_short(value: f64) -> String {
-    if value.abs() < 999.5 { short(value) } else { counted(value) }
+/// Writes a number as [`format_short`] does below 1000, else with separators of thousands.
+fn format_short_count(value: f64) -> String {
+    if value.abs() < 999.5 { format_short(value) } else { format_count(value) }
 }
 
 fn human_time(ns: f64) -> String {
@@ -130,13 +130,13 @@ fn human_time(ns: f64) -> String {
     let (scale, name) = STEPS.into_iter().find(|(scale, _)| ns.abs() >= 0.9995 * scale).unwrap_or((1.0, "ns"));
     let value = ns / scale;
     // Times of one to ten seconds are written with hundredths of a second.
-    if name == "s" && value.abs() < 9.995 { format!("{value:.2} s") } else { format!("{} {name}", short(value)) }
+    if name == "s" && value.abs() < 9.995 { format!("{value:.2} s") } else { format!("{} {name}", format_short(value)) }
 }
 
 /// Writes about three digits, the precision of these measurements.
 ///
 /// A tiny number is never rounded to 0: no overlap and little overlap are different results.
-fn short(value: f64) -> String {
+fn format_short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         size if size < 0.005 => "≈0".to_owned(),
@@ -147,9 +147,9 @@ fn short(value: f64) -> String {
 }
 
 /// Writes whole numbers with separators of thousands, others shortened.
-fn counted(value: f64) -> String {
+fn format_count(value: f64) -> String {
     if value.abs() < 100.0 && value.fract() != 0.0 {
-        return short(value);
+        return format_short(value);
     }
     let digits = format!("{:.0}", value.abs());
     let sign = if value < 0.0 { "-" } else { "" };
@@ -173,13 +173,13 @@ mod tests {
 
     #[test]
     fn keys_end_in_a_unit() {
-        assert_eq!(Unit::of_key("p99_us"), Some(Unit::Us));
-        assert_eq!(Unit::of_key("requests_per_s"), Some(Unit::PerS));
-        assert_eq!(Unit::of_key("held_s"), Some(Unit::S));
-        assert_eq!(Unit::of_key("p99_over_alone"), Some(Unit::OverAlone));
-        assert_eq!(Unit::of_key("p99"), None);
-        assert_eq!(Unit::of_key("_us"), None);
-        assert_eq!(Unit::of_key("setting"), None);
+        assert_eq!(Unit::from_key("p99_us"), Some(Unit::Us));
+        assert_eq!(Unit::from_key("requests_per_s"), Some(Unit::PerS));
+        assert_eq!(Unit::from_key("held_s"), Some(Unit::S));
+        assert_eq!(Unit::from_key("p99_over_alone"), Some(Unit::OverAlone));
+        assert_eq!(Unit::from_key("p99"), None);
+        assert_eq!(Unit::from_key("_us"), None);
+        assert_eq!(Unit::from_key("setting"), None);
     }
 
     #[test]

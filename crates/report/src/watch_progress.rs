@@ -33,13 +33,13 @@ impl WatchProgress {
     /// Shows what has been found so far, if an update is due.
     pub fn show(&mut self, found: impl FnOnce() -> String) {
         let elapsed = self.began.elapsed();
-        if let Some(line) = self.line(elapsed, found) {
+        if let Some(line) = self.due_line(elapsed, found) {
             eprint_fitted(&line);
         }
     }
 
     /// Returns the plain line, if it is due. The end has none: the result follows.
-    fn line(&mut self, elapsed: Duration, found: impl FnOnce() -> String) -> Option<String> {
+    fn due_line(&mut self, elapsed: Duration, found: impl FnOnce() -> String) -> Option<String> {
         if elapsed < self.due || elapsed >= self.length {
             return None;
         }
@@ -77,7 +77,7 @@ mod tests {
     fn a_plain_line_comes_after_a_while_and_then_now_and_then() {
         let length = Duration::from_secs(30);
         let mut progress = WatchProgress { bar: None, length, began: Instant::now(), due: FIRST_LINE_AFTER };
-        let mut line = |s: u64| progress.line(Duration::from_secs(s), || "7 requests".to_owned());
+        let mut line = |s: u64| progress.due_line(Duration::from_secs(s), || "7 requests".to_owned());
         assert_eq!(line(1), None);
         assert_eq!(line(3).as_deref(), Some("sidelane: 3s of 30s: 7 requests"));
         assert_eq!(line(12), None);

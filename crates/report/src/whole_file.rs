@@ -54,7 +54,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let neighbour = neighbour_of(path)?;
+    let neighbour = temporary_path(path)?;
     let written = write_synced(&neighbour, bytes).and_then(|()| fs::rename(&neighbour, path));
     if written.is_err() {
         // The write error is reported, not a failure to remove the file.
@@ -64,7 +64,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Returns a temporary name in the same directory, so that the rename stays within one file system.
-fn neighbour_of(path: &Path) -> io::Result<PathBuf> {
+fn temporary_path(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
     let mut hidden = std::ffi::OsString::from(".");
     hidden.push(name);

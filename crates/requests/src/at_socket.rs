@@ -23,8 +23,8 @@ pub struct SocketTimes {
 impl SocketTimes {
     /// Computes the distribution from pairs of arrival time and latency, both in nanoseconds. Requests that arrived
     /// before `from_ns` are left out. Returns `None` if no request remains.
-    pub fn of(seen: &[(u64, u64)], from_ns: u64) -> Option<Self> {
-        let measured = seen.iter().filter(|(arrived_ns, _)| *arrived_ns >= from_ns);
+    pub fn from_latencies(arrivals_and_latencies: &[(u64, u64)], from_ns: u64) -> Option<Self> {
+        let measured = arrivals_and_latencies.iter().filter(|(arrived_ns, _)| *arrived_ns >= from_ns);
         let mut latencies_ns: Vec<u64> = measured.map(|(_, latency_ns)| *latency_ns).collect();
         latencies_ns.sort_unstable();
         let at = |percentile| percentile_us(&latencies_ns, percentile);
@@ -34,14 +34,14 @@ impl SocketTimes {
             p50_us: at(50.0)?,
             p95_us: at(95.0)?,
             p99_us: at(99.0)?,
-            curve: curve(&latencies_ns),
+            curve: percentile_curve(&latencies_ns),
         })
     }
 }
 
 /// Returns the latency in microseconds that `percentile` percent of the requests did not exceed. Interpolates between
 /// the points of the curve. Returns `None` if the percentile is outside of the curve.
-pub fn at_us(curve: &[Percentile], percentile: f64) -> Option<f64> {
+pub fn latency_at_percentile_us(curve: &[Percentile], percentile: f64) -> Option<f64> {
     let after = curve.iter().position(|point| point.percentile >= percentile)?;
     let (next, before) = (&curve[after], &curve[after.checked_sub(1)?]);
     let part = (percentile - before.percentile) / (next.percentile - before.percentile);
@@ -55,7 +55,7 @@ fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
 
 /// Returns latency percentiles at equal steps on a logarithmic axis: 25 points for each further nine (90, 99, 99.9 %).
 /// The curve ends at the last percentile that the number of requests can resolve.
-fn curve(sorted_ns: &[u64]) -> Vec<Percentile> {
+fn percentile_curve(sorted_ns: &[u64]) -> Vec<Percentile> {
     const POINTS_A_NINE: f64 = 25.0;
     let nines = (sorted_ns.len().max(1) as f64).log10();
     let percentiles = (0..=(nines * POINTS_A_NINE) as u32)
@@ -73,6 +73,9 @@ mod tests {
     #[test]
     fn a_curve_is_read_between_its_points() {
         let curve = [(0.0, 10.0), (50.0, 20.0), (100.0, 40.0)].map(|(percentile, us)| Percentile { percentile, us });
-        assert_eq!((at_us(&curve, 25.0), at_us(&curve, 75.0)), (Some(15.0), Some(30.0)));
+        assert_eq!(
+            (latency_at_percentile_us(&curve, 25.0), latency_at_percentile_us(&curve, 75.0)),
+            (Some(15.0), Some(30.0))
+        );
     }
 }

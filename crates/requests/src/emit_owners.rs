@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_formats::EMIT_THREADS;
-use sidelane_host::procfs::{has_numbers_of_its_own, threads_by_own_number};
+use sidelane_host::procfs::{is_in_other_pid_namespace, threads_by_namespace_tid};
 
 /// Translation table of the thread ids of one process, indexed by ring.
 pub(super) struct Owners {
@@ -18,22 +18,22 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    pub(super) fn of(pid: u32) -> Self {
-        let rings = if has_numbers_of_its_own(pid) { EMIT_THREADS } else { 0 };
+    pub(super) fn for_process(pid: u32) -> Self {
+        let rings = if is_in_other_pid_namespace(pid) { EMIT_THREADS } else { 0 };
         Self { pid, known: (0..rings).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Returns this machine's id of the thread that owns the ring and calls itself `own`. Returns 0 if it is unknown.
-    pub(super) fn thread(&self, ring: usize, own: u32) -> u32 {
+    pub(super) fn thread_id(&self, ring: usize, own_tid: u32) -> u32 {
         match self.known.get(ring).map(|known| known.load(Ordering::Acquire)) {
-            None => own,
-            Some(known) if (known >> 32) as u32 == own => known as u32,
+            None => own_tid,
+            Some(known) if (known >> 32) as u32 == own_tid => known as u32,
             Some(_) => 0,
         }
     }
 
     /// Looks up the owners of rings that are still unknown. Reads `/proc` only if there are any.
-    pub(super) fn learn(&self, rings: impl Iterator<Item = (usize, u32)>) {
+    pub(super) fn look_up_owners(&self, rings: impl Iterator<Item = (usize, u32)>) {
         if self.known.is_empty() {
             return;
         }
@@ -42,7 +42,7 @@ impl Owners {
         if new.is_empty() {
             return;
         }
-        let threads = threads_by_own_number(self.pid);
+        let threads = threads_by_namespace_tid(self.pid);
         for (ring, own) in new {
             let thread = threads.get(&own).copied().unwrap_or(0);
             self.known[ring].store(u64::from(own) << 32 | u64::from(thread), Ordering::Release);
@@ -56,15 +56,15 @@ mod tests {
 
     #[test]
     fn outside_of_containers_numbers_are_what_they_are() {
-        let owners = Owners::of(std::process::id());
-        owners.learn([(0, 7)].into_iter());
-        assert_eq!((owners.thread(0, 7), owners.thread(255, 8)), (7, 8));
+        let owners = Owners::for_process(std::process::id());
+        owners.look_up_owners([(0, 7)].into_iter());
+        assert_eq!((owners.thread_id(0, 7), owners.thread_id(255, 8)), (7, 8));
     }
 
     #[test]
     fn another_owner_of_a_ring_is_not_taken_for_the_one_before() {
         let owners = Owners { pid: 0, known: (0..2).map(|_| AtomicU64::new(0)).collect() };
         owners.known[1].store(3 << 32 | 4711, Ordering::Release);
-        assert_eq!((owners.thread(1, 3), owners.thread(1, 4), owners.thread(0, 3)), (4711, 0, 0));
+        assert_eq!((owners.thread_id(1, 3), owners.thread_id(1, 4), owners.thread_id(0, 3)), (4711, 0, 0));
     }
 }

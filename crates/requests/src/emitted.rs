@@ -24,7 +24,7 @@ const HEARD_MAX: usize = 1 << 16;
 /// All processes of a service that emit requests, with their mapped files.
 pub struct Emitters {
     files: BTreeMap<u32, EmitFile>,
-    joining: Joining,
+    joining: RequestAssembler,
     /// Statistics of the finished requests since the last [`Emitters::take_window`]; `None` if the caller reads none.
     window: Option<Window>,
     /// Channel to the writer of request words, which follows the processes of the service too.
@@ -36,69 +36,69 @@ impl Emitters {
     pub fn find(pids: &BTreeSet<u32>) -> Option<Self> {
         let (files, joining) = Default::default();
         let mut emitters = Self { files, joining, window: Some(Window::default()), listener: None };
-        emitters.look_again(pids);
+        emitters.update_processes(pids);
         (!emitters.files.is_empty()).then_some(emitters)
     }
 
     /// Reads the given files of processes without statistics: each finished request is only passed to the caller.
-    pub fn of(files: Vec<(u32, EmitFile)>) -> Self {
-        Self { files: files.into_iter().collect(), joining: Joining::default(), window: None, listener: None }
+    pub fn from_files(files: Vec<(u32, EmitFile)>) -> Self {
+        Self { files: files.into_iter().collect(), joining: RequestAssembler::default(), window: None, listener: None }
     }
 
     /// Returns the ids of the processes that emit.
-    pub fn emitting(&self) -> BTreeSet<u32> {
+    pub fn emitting_pids(&self) -> BTreeSet<u32> {
         self.files.keys().copied().collect()
     }
 
     /// Sets the current processes of the service, and adds newly found files of some of them.
-    pub fn follow(&mut self, pids: &BTreeSet<u32>, found: Vec<(u32, EmitFile)>) {
-        for (pid, file) in found {
+    pub fn set_processes(&mut self, pids: &BTreeSet<u32>, new_files: Vec<(u32, EmitFile)>) {
+        for (pid, file) in new_files {
             if pids.contains(&pid) && !self.files.contains_key(&pid) {
-                self.tell_of(pid, &file);
+                self.send_file_to_writer(pid, &file);
                 self.files.insert(pid, file);
             }
         }
-        self.forget_all_but(pids);
+        self.retain_processes(pids);
     }
 
     /// Updates the set of processes after the service may have restarted. Searches each new process for an emit file.
-    pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
+    pub fn update_processes(&mut self, pids: &BTreeSet<u32>) {
         for pid in pids {
             if !self.files.contains_key(pid) {
-                let found = EmitFile::find(*pid).inspect(|file| self.tell_of(*pid, file));
+                let found = EmitFile::find(*pid).inspect(|file| self.send_file_to_writer(*pid, file));
                 self.files.extend(found.map(|file| (*pid, file)));
             }
         }
-        self.forget_all_but(pids);
+        self.retain_processes(pids);
     }
 
-    fn forget_all_but(&mut self, pids: &BTreeSet<u32>) {
+    fn retain_processes(&mut self, pids: &BTreeSet<u32>) {
         let gone: Vec<u32> = self.files.keys().filter(|pid| !pids.contains(pid)).copied().collect();
         for pid in gone {
             self.files.remove(&pid);
-            self.tell(ProcessEvent::Went(pid));
+            self.send_event(ProcessEvent::Went(pid));
         }
     }
 
     /// Creates a writer that copies emitted requests into the words of the given request lanes.
-    pub fn words(&mut self, number: Number, lanes: &CpuSet) -> EmittedWords {
+    pub fn create_word_writer(&mut self, number: Number, lanes: &CpuSet) -> EmittedWords {
         let (words, listener) = EmittedWords::new(number, lanes);
         self.listener = Some(listener);
-        self.files.iter().for_each(|(pid, file)| self.tell_of(*pid, file));
+        self.files.iter().for_each(|(pid, file)| self.send_file_to_writer(*pid, file));
         words
     }
 
     /// Sends the file of a process to the writer of request words, which gets its own mapping and read positions.
-    fn tell_of(&self, pid: u32, file: &EmitFile) {
-        if let Some(file) = self.listener.as_ref().and_then(|_| file.again(pid)) {
-            self.tell(ProcessEvent::Came(pid, file));
+    fn send_file_to_writer(&self, pid: u32, file: &EmitFile) {
+        if let Some(file) = self.listener.as_ref().and_then(|_| file.map_again(pid)) {
+            self.send_event(ProcessEvent::Came(pid, file));
         }
     }
 
-    fn tell(&self, news: ProcessEvent) {
+    fn send_event(&self, event: ProcessEvent) {
         if let Some(listener) = &self.listener {
             // Ignore an error: the receiver is gone once the lanes are given back.
-            let _ = listener.send(news);
+            let _ = listener.send(event);
         }
     }
 
@@ -113,7 +113,7 @@ impl Emitters {
         for (pid, event) in self.fetch_events() {
             self.joining.add(pid, event);
         }
-        for request in self.joining.finished() {
+        for request in self.joining.take_finished() {
             self.window.iter_mut().for_each(|window| window.add(&request));
             each(&request);
         }
@@ -210,7 +210,7 @@ impl PartialRequest {
 
 /// Groups emitted events by request.
 #[derive(Debug, Default)]
-struct Joining {
+struct RequestAssembler {
     heard: BTreeMap<(u32, u64), PartialRequest>,
     /// Requests whose id was reused before they were returned.
     over: Vec<PartialRequest>,
@@ -221,7 +221,7 @@ struct Joining {
     unasked: u64,
 }
 
-impl Joining {
+impl RequestAssembler {
     /// Forgets the older half of the unfinished requests if there are more than [`HEARD_MAX`].
     fn make_room(&mut self) {
         if self.heard.len() <= HEARD_MAX {
@@ -261,7 +261,7 @@ impl Joining {
     }
 
     /// Removes and returns the requests with enough events, sorted by finish time.
-    fn finished(&mut self) -> Vec<Request> {
+    fn take_finished(&mut self) -> Vec<Request> {
         self.heard.values_mut().filter(|heard| heard.finished.is_some()).for_each(|heard| heard.looks += 1);
         let whole: Vec<(u32, u64)> =
             self.heard.iter().filter(|(_, heard)| heard.is_whole()).map(|(id, _)| *id).collect();
@@ -284,35 +284,35 @@ mod tests {
 
     #[test]
     fn events_of_a_request_are_put_together_in_any_order() {
-        let mut joining = Joining::default();
+        let mut joining = RequestAssembler::default();
         joining.add(1, event(EmitKind::Finished, 5, 30));
-        assert_eq!(joining.finished(), []);
+        assert_eq!(joining.take_finished(), []);
         joining.add(1, event(EmitKind::Started, 5, 20));
         joining.add(1, event(EmitKind::Received, 5, 10));
-        let request = joining.finished().remove(0);
+        let request = joining.take_finished().remove(0);
         assert_eq!((request.arrived_ns, request.started_ns, request.finished_ns), (10, 20, 30));
         assert!(joining.heard.is_empty());
     }
 
     #[test]
     fn a_request_that_was_only_started_arrived_then() {
-        let mut joining = Joining::default();
+        let mut joining = RequestAssembler::default();
         joining.add(1, event(EmitKind::Started, 5, 20));
         joining.add(1, event(EmitKind::Finished, 5, 30));
-        assert_eq!(joining.finished(), []);
-        let request = joining.finished().remove(0);
+        assert_eq!(joining.take_finished(), []);
+        let request = joining.take_finished().remove(0);
         assert_eq!((request.queueing_ns(), request.server_ns()), (0, 10));
     }
 
     #[test]
     fn an_id_that_is_used_again_at_once_is_another_request() {
-        let mut joining = Joining::default();
+        let mut joining = RequestAssembler::default();
         for began_ns in [10, 30, 50] {
             joining.add(1, event(EmitKind::Received, 5, began_ns));
             joining.add(1, event(EmitKind::Started, 5, began_ns + 1));
             joining.add(1, event(EmitKind::Finished, 5, began_ns + 7));
         }
-        let requests = joining.finished();
+        let requests = joining.take_finished();
         assert_eq!(requests.iter().map(|request| request.arrived_ns).collect::<Vec<_>>(), [10, 30, 50]);
         assert!(requests.iter().all(|request| (request.queueing_ns(), request.server_ns()) == (1, 6)), "{requests:?}");
         assert_eq!((joining.queue_len, joining.unasked), (0, 0));
@@ -320,14 +320,14 @@ mod tests {
 
     #[test]
     fn request_without_a_start_has_no_latency() {
-        let mut joining = Joining::default();
+        let mut joining = RequestAssembler::default();
         joining.add(1, event(EmitKind::Finished, 5, 30));
-        assert_eq!((joining.finished(), joining.finished(), joining.unasked), (vec![], vec![], 1));
+        assert_eq!((joining.take_finished(), joining.take_finished(), joining.unasked), (vec![], vec![], 1));
     }
 
     #[test]
     fn requests_that_never_finish_are_forgotten_at_last() {
-        let mut joining = Joining::default();
+        let mut joining = RequestAssembler::default();
         (0..=HEARD_MAX as u64).for_each(|id| joining.add(1, event(EmitKind::Received, id, id)));
         joining.make_room();
         assert_eq!(joining.heard.len() + joining.forgotten as usize, HEARD_MAX + 1);
@@ -338,32 +338,32 @@ mod tests {
 
     #[test]
     fn an_id_may_be_used_again_and_in_another_process() {
-        let mut joining = Joining::default();
-        let whole = |joining: &mut Joining, pid, at_ns| {
+        let mut joining = RequestAssembler::default();
+        let whole = |joining: &mut RequestAssembler, pid, at_ns| {
             joining.add(pid, event(EmitKind::Received, 5, at_ns));
             joining.add(pid, event(EmitKind::Started, 5, at_ns + 1));
             joining.add(pid, event(EmitKind::Finished, 5, at_ns + 2));
         };
         whole(&mut joining, 1, 10);
         whole(&mut joining, 2, 20);
-        assert_eq!(joining.finished().len(), 2);
+        assert_eq!(joining.take_finished().len(), 2);
         whole(&mut joining, 1, 30);
-        assert_eq!(joining.finished().iter().map(|request| request.number).collect::<Vec<_>>(), [3]);
+        assert_eq!(joining.take_finished().iter().map(|request| request.number).collect::<Vec<_>>(), [3]);
     }
 
     #[test]
     fn fuzzed_events_are_put_together_and_none_is_kept_for_ever() {
         const EVENT_BYTES: usize = 18;
         sidelane_testing::fuzz("emitted-events", |bytes| {
-            let (mut joining, mut window) = (Joining::default(), Window::default());
+            let (mut joining, mut window) = (RequestAssembler::default(), Window::default());
             for bytes in bytes.as_chunks::<EVENT_BYTES>().0 {
                 let number = |from: usize| u64::from_ne_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
                 let kinds = [EmitKind::Received, EmitKind::Started, EmitKind::Finished];
                 let kind = kinds[usize::from(bytes[16]) % kinds.len()];
                 joining.add(u32::from(bytes[17]), EmittedEvent { id: number(0), at_ns: number(8), kind, tid: 7 });
-                joining.finished().iter().for_each(|request| window.add(request));
+                joining.take_finished().iter().for_each(|request| window.add(request));
             }
-            (0..=LOOKS_MAX).for_each(|_| joining.finished().iter().for_each(|request| window.add(request)));
+            (0..=LOOKS_MAX).for_each(|_| joining.take_finished().iter().for_each(|request| window.add(request)));
             assert!(joining.heard.values().all(|heard| heard.finished.is_none()));
         });
     }

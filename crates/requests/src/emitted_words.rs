@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use sidelane_formats::LaneClass;
 
 use super::emit_file::EmitFile;
-use super::ledger::{Ledger, OnLane, Shown};
+use super::ledger::{LaneContent, LaneOccupancy, Ledger};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_tracker::identities::Number;
@@ -41,14 +41,14 @@ struct Writer {
     files: Vec<(u32, EmitFile)>,
     ledger: Ledger,
     /// Each request lane: its CPU, and the content last written to its word.
-    lanes: Vec<(u32, Shown)>,
+    lanes: Vec<(u32, LaneContent)>,
 }
 
 impl EmittedWords {
     /// Creates a writer for the words of the given lanes. The returned sender announces processes of the service.
     pub(super) fn new(number: Number, lanes: &CpuSet) -> (Self, Sender<ProcessEvent>) {
         let (tell, news) = channel();
-        let lanes: Vec<(u32, Shown)> = lanes.iter().map(|cpu| (cpu, Shown::default())).collect();
+        let lanes: Vec<(u32, LaneContent)> = lanes.iter().map(|cpu| (cpu, LaneContent::default())).collect();
         let writer = Writer { number, news, files: Vec::new(), ledger: Ledger::new(lanes.len()), lanes };
         (Self { writer: Mutex::new(writer) }, tell)
     }
@@ -67,13 +67,13 @@ impl RequestWriter for EmittedWords {
 impl Writer {
     fn write(&mut self, memory: &LaneMemory, now_ns: u64) {
         while let Ok(news) = self.news.try_recv() {
-            self.apply(news);
+            self.apply_process_event(news);
         }
         self.read(now_ns);
         for (number, (cpu, before)) in self.lanes.iter_mut().enumerate() {
-            let shown = self.ledger.lane(number, on_lane(memory, *cpu), now_ns);
+            let shown = self.ledger.lane_content(number, read_lane_occupancy(memory, *cpu), now_ns);
             if shown != *before {
-                memory.request(*cpu).show(&shown.running, shown.finished_ns, shown.finished, now_ns);
+                memory.request(*cpu).publish(&shown.running, shown.finished_ns, shown.finished, now_ns);
                 *before = shown;
             }
         }
@@ -81,8 +81,8 @@ impl Writer {
         memory.service(self.number).queue_len.store(u32::try_from(queue_len).unwrap_or(u32::MAX), Ordering::Release);
     }
 
-    fn apply(&mut self, news: ProcessEvent) {
-        match news {
+    fn apply_process_event(&mut self, event: ProcessEvent) {
+        match event {
             ProcessEvent::Came(pid, file) => {
                 self.files.push((pid, file));
                 self.ledger.add(pid);
@@ -90,7 +90,7 @@ impl Writer {
             ProcessEvent::Went(pid) => {
                 if let Some(process) = self.files.iter().position(|(known, _)| *known == pid) {
                     self.files.remove(process);
-                    self.ledger.remove(process);
+                    self.ledger.remove_process(process);
                 }
             }
         }
@@ -100,16 +100,16 @@ impl Writer {
     /// only appears slightly early.
     fn read(&mut self, now_ns: u64) {
         for (process, (_, file)) in self.files.iter_mut().enumerate() {
-            file.fetch(|ring, event| self.ledger.event((process, ring), event, now_ns));
-            for (ring, head) in file.heads().enumerate() {
-                self.ledger.head((process, ring), head, now_ns);
+            file.fetch(|ring, event| self.ledger.record_event((process, ring), event, now_ns));
+            for (ring, head) in file.current_requests().enumerate() {
+                self.ledger.record_current_request((process, ring), head, now_ns);
             }
         }
     }
 }
 
-fn on_lane(memory: &LaneMemory, cpu: u32) -> OnLane {
+fn read_lane_occupancy(memory: &LaneMemory, cpu: u32) -> LaneOccupancy {
     let word = memory.word(cpu);
     let tid = word.snapshot().filter(|seen| seen.class() == Ok(LaneClass::Lc)).map(|seen| seen.pid);
-    OnLane { busy: word.busy(), tid }
+    LaneOccupancy { busy: word.busy(), tid }
 }

@@ -24,7 +24,7 @@ pub fn parse_objective(text: &str) -> Result<Objective, String> {
 }
 
 /// Formats an objective in the notation that [`parse_objective`] reads.
-pub fn written(objective: Objective) -> String {
+pub fn format_objective(objective: Objective) -> String {
     format!("p{}={:?}", objective.percentile, Duration::from_nanos(objective.limit_ns))
 }
 
@@ -38,7 +38,7 @@ mod tests {
             let objective = parse_objective(text).unwrap();
             assert_eq!((objective.percentile, objective.limit_ns), (percentile, limit_us * 1_000));
         }
-        assert_eq!(written(parse_objective("p99.9=5ms").unwrap()), "p99.9=5ms");
+        assert_eq!(format_objective(parse_objective("p99.9=5ms").unwrap()), "p99.9=5ms");
     }
 
     #[test]

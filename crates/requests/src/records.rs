@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use sidelane_policy::borrow::contention_cost::RequestCounters;
 
 use sidelane_timeline::ending::{Ending, Side};
-use sidelane_tracker::counters::counted;
+use sidelane_tracker::counters::request_counters;
 use sidelane_tracker::kernel_types::{Plain, RequestRecord};
-use sidelane_tracker::requests::own_number;
+use sidelane_tracker::requests::number_within_service;
 
 /// Maximum pause between two parts of one response, unless the response is a stream.
 pub const SETTLE_NS: u64 = 100_000_000;
@@ -54,8 +54,8 @@ impl Request {
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let record = RequestRecord::from_bytes(bytes)?;
         Some(Self {
-            number: own_number(record.number),
-            connection: own_number(record.connection),
+            number: number_within_service(record.number),
+            connection: number_within_service(record.connection),
             arrived_ns: record.arrived_ns,
             started_ns: record.started_ns,
             finished_ns: record.finished_ns,
@@ -66,13 +66,14 @@ impl Request {
             queue_len: record.queue_len,
             sends: record.sends,
             waited: record.waited != 0,
-            counters: counted(record.instructions, record.cycles),
-            ending: Side::of(record.ended_by).map(|side| Ending::of(side, record.arrived_ns, record.finished_ns)),
+            counters: request_counters(record.instructions, record.cycles),
+            ending: Side::from_number(record.ended_by)
+                .map(|side| Ending::from_connection_end(side, record.arrived_ns, record.finished_ns)),
         })
     }
 
     /// Returns whether the response is a stream: it took longer than [`SETTLE_NS`] after its first part.
-    pub fn streams(&self) -> bool {
+    pub fn is_streamed(&self) -> bool {
         self.sends > 1 && self.finished_ns.saturating_sub(self.answered_ns) > SETTLE_NS
     }
 
@@ -94,12 +95,12 @@ impl Request {
 
 /// Answered requests whose response may still continue, by connection.
 #[derive(Debug, Default)]
-pub(super) struct Settling {
+pub(super) struct UnsettledRequests {
     latest: HashMap<u64, Request>,
     late_sends: u64,
 }
 
-impl Settling {
+impl UnsettledRequests {
     /// Takes in a record. Returns the earlier request of the connection that is settled by it, if any.
     pub(super) fn add(&mut self, mut request: Request) -> Option<Request> {
         if request.ending.is_some() {
@@ -119,13 +120,13 @@ impl Settling {
     }
 
     /// Removes and returns the requests without a record for [`SETTLE_NS`], oldest first.
-    pub(super) fn settled(&mut self, now_ns: u64) -> Vec<Request> {
-        self.take(|request| request.finished_ns.saturating_add(SETTLE_NS) <= now_ns)
+    pub(super) fn take_settled(&mut self, now_ns: u64) -> Vec<Request> {
+        self.take_matching(|request| request.finished_ns.saturating_add(SETTLE_NS) <= now_ns)
     }
 
     /// Removes and returns all remaining requests, for the end of the observation.
-    pub(super) fn rest(&mut self) -> Vec<Request> {
-        self.take(|_| true)
+    pub(super) fn take_rest(&mut self) -> Vec<Request> {
+        self.take_matching(|_| true)
     }
 
     /// Returns and resets the number of sends that followed after their request had been passed on.
@@ -133,8 +134,8 @@ impl Settling {
         std::mem::take(&mut self.late_sends)
     }
 
-    fn take(&mut self, chosen: impl Fn(&Request) -> bool) -> Vec<Request> {
-        let mut taken: Vec<Request> = self.latest.extract_if(|_, request| chosen(request)).map(|(_, r)| r).collect();
+    fn take_matching(&mut self, is_chosen: impl Fn(&Request) -> bool) -> Vec<Request> {
+        let mut taken: Vec<Request> = self.latest.extract_if(|_, request| is_chosen(request)).map(|(_, r)| r).collect();
         taken.sort_unstable_by_key(|request| request.number);
         taken
     }
@@ -146,37 +147,37 @@ mod tests {
 
     use super::*;
 
-    fn record(connection: u64, number: u64, finished_ns: u64, sends: u32) -> Request {
+    fn request_with_sends(connection: u64, number: u64, finished_ns: u64, sends: u32) -> Request {
         Request { connection, number, finished_ns, sends, ..Request::default() }
     }
 
     #[test]
     fn a_response_in_parts_finishes_with_its_last_part() {
-        let mut settling = Settling::default();
-        assert_eq!(settling.add(record(1, 1, 10, 1)), None);
-        assert_eq!(settling.add(record(1, 1, 20, 2)), None);
-        assert_eq!(settling.add(record(1, 5, 30, 1)), Some(record(1, 1, 20, 2)));
-        assert_eq!(settling.settled(30 + SETTLE_NS - 1), []);
-        assert_eq!(settling.settled(30 + SETTLE_NS), [record(1, 5, 30, 1)]);
+        let mut settling = UnsettledRequests::default();
+        assert_eq!(settling.add(request_with_sends(1, 1, 10, 1)), None);
+        assert_eq!(settling.add(request_with_sends(1, 1, 20, 2)), None);
+        assert_eq!(settling.add(request_with_sends(1, 5, 30, 1)), Some(request_with_sends(1, 1, 20, 2)));
+        assert_eq!(settling.take_settled(30 + SETTLE_NS - 1), []);
+        assert_eq!(settling.take_settled(30 + SETTLE_NS), [request_with_sends(1, 5, 30, 1)]);
     }
 
     #[test]
     fn a_part_that_comes_too_late_changes_nothing() {
-        let mut settling = Settling::default();
-        settling.add(record(1, 1, 10, 1));
-        assert_eq!(settling.settled(10 + SETTLE_NS).len(), 1);
-        assert_eq!(settling.add(record(1, 1, 11 + SETTLE_NS, 2)), None);
-        assert_eq!((settling.take_late_sends(), settling.rest()), (1, vec![]));
+        let mut settling = UnsettledRequests::default();
+        settling.add(request_with_sends(1, 1, 10, 1));
+        assert_eq!(settling.take_settled(10 + SETTLE_NS).len(), 1);
+        assert_eq!(settling.add(request_with_sends(1, 1, 11 + SETTLE_NS, 2)), None);
+        assert_eq!((settling.take_late_sends(), settling.take_rest()), (1, vec![]));
     }
 
     #[test]
     fn response_to_a_gone_client_is_no_answer() {
-        let mut settling = Settling::default();
-        settling.add(record(1, 1, 10, 1));
-        settling.add(record(1, 5, 30, 1));
-        let cut = Request { ending: Some(Ending::Abandoned), ..record(1, 5, 20, 0) };
+        let mut settling = UnsettledRequests::default();
+        settling.add(request_with_sends(1, 1, 10, 1));
+        settling.add(request_with_sends(1, 5, 30, 1));
+        let cut = Request { ending: Some(Ending::Abandoned), ..request_with_sends(1, 5, 20, 0) };
         assert_eq!(settling.add(cut), Some(cut));
-        assert_eq!(settling.rest(), []);
+        assert_eq!(settling.take_rest(), []);
     }
 
     #[test]
@@ -198,18 +199,18 @@ mod tests {
         /// Checks that each request is returned once, with its last part, for any mix of connections, parts and pauses.
         #[test]
         fn each_request_is_settled_once(script in prop::collection::vec((0..4_u64, 1..4_u32, 0..SETTLE_NS), 1..60)) {
-            let mut settling = Settling::default();
+            let mut settling = UnsettledRequests::default();
             let (mut out, mut wanted, mut now_ns) = (Vec::new(), Vec::new(), 0);
             for (number, (connection, sends, pause_ns)) in script.into_iter().enumerate() {
                 for send in 1..=sends {
                     now_ns += 1;
-                    out.extend(settling.add(record(connection, number as u64, now_ns, send)));
+                    out.extend(settling.add(request_with_sends(connection, number as u64, now_ns, send)));
                 }
-                wanted.push(record(connection, number as u64, now_ns, sends));
+                wanted.push(request_with_sends(connection, number as u64, now_ns, sends));
                 now_ns += pause_ns;
-                out.extend(settling.settled(now_ns));
+                out.extend(settling.take_settled(now_ns));
             }
-            out.extend(settling.rest());
+            out.extend(settling.take_rest());
             out.sort_by_key(|request| request.number);
             prop_assert_eq!(out, wanted);
         }

@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use sidelane_host::ports::{Listener, Listening, Sockets};
+use sidelane_host::ports::{Listener, ListeningSockets, Sockets};
 
 use super::emit_file::EmitFile;
-use super::tracked::unseen;
+use super::tracked::unobserved_socket_note;
 use crate::note::RequestNote;
 
 /// Ratio of the pause after the search of a service to the duration of that search. It limits the cost to 5 % of a CPU.
@@ -20,7 +20,7 @@ const ALL_AGAIN: Duration = Duration::from_secs(60);
 
 /// Knowledge about the requests of a service before the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum KnownSource {
     /// No source of requests is known: the search looks for all kinds.
     Nothing,
     /// Requests are observed at sockets: the search looks for further listening sockets.
@@ -31,7 +31,7 @@ pub enum Known {
 
 /// Query for the places where requests of one service can be observed.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct SearchQuery {
     /// Number of the service, repeated in the answer.
     pub service: u64,
     /// Name of the service, for notes.
@@ -41,11 +41,11 @@ pub struct Question {
     /// TCP port to which the search is limited, if any.
     pub port: Option<u16>,
     /// Knowledge from earlier searches.
-    pub known: Known,
+    pub known: KnownSource,
 }
 
 /// Result of the search for the requests of one service.
-pub struct Answer {
+pub struct SearchAnswer {
     /// Number of the service.
     pub service: u64,
     /// Process ids of the service, copied from the question.
@@ -78,36 +78,37 @@ pub struct Search {
 impl Search {
     /// Answers the questions that are due, and passes each answer to `tell` at once. Forgets services without a
     /// question.
-    pub fn answer(&mut self, questions: Vec<Question>, mut tell: impl FnMut(Answer)) {
-        let asked: BTreeSet<u64> = questions.iter().map(|question| question.service).collect();
+    pub fn run_due_searches(&mut self, queries: Vec<SearchQuery>, mut report: impl FnMut(SearchAnswer)) {
+        let asked: BTreeSet<u64> = queries.iter().map(|question| question.service).collect();
         self.looked.retain(|service, _| asked.contains(service));
         let now = Instant::now();
-        let is_due = |question: &Question| self.looked.get(&question.service).is_none_or(|looked| now >= looked.again);
-        let due: Vec<Question> = questions.into_iter().filter(is_due).collect();
+        let is_due =
+            |question: &SearchQuery| self.looked.get(&question.service).is_none_or(|looked| now >= looked.again);
+        let due: Vec<SearchQuery> = queries.into_iter().filter(is_due).collect();
         // Read each network namespace only once for all services and processes in it.
-        let listening = Listening::of(due.iter().flat_map(|question| &question.pids).copied());
-        due.into_iter().for_each(|question| tell(self.look(question, &listening)));
+        let listening = ListeningSockets::read_for_processes(due.iter().flat_map(|question| &question.pids).copied());
+        due.into_iter().for_each(|question| report(self.search_service(question, &listening)));
     }
 
-    fn look(&mut self, question: Question, listening: &Listening) -> Answer {
+    fn search_service(&mut self, query: SearchQuery, listening: &ListeningSockets) -> SearchAnswer {
         let began = Instant::now();
-        let Question { service, name, pids, port, known } = question;
-        let sockets = listening.beside(&pids);
+        let SearchQuery { service, name, pids, port, known } = query;
+        let sockets = listening.in_namespaces_of(&pids);
         let last = self.looked.get(&service);
         let is_same = last.is_some_and(|last| {
             // Search again if the last result could not be used by the caller.
-            let is_used = known != Known::Nothing || !last.has_found;
+            let is_used = known != KnownSource::Nothing || !last.has_found;
             is_used && began < last.all_again && last.sockets == sockets
         });
         let is_known = |pid: &u32| is_same && last.is_some_and(|last| last.pids.contains(pid));
         let (mut listeners, mut elsewhere) = (BTreeSet::new(), None);
         let emitting = find_emitting(&pids, &known);
-        if !matches!(known, Known::Emitted(_)) && emitting.is_empty() {
+        if !matches!(known, KnownSource::Emitted(_)) && emitting.is_empty() {
             let unknown = pids.iter().filter(|pid| !is_known(pid));
-            listeners = unknown.flat_map(|pid| listening.of_process(*pid, port)).collect();
+            listeners = unknown.flat_map(|pid| listening.listeners_of_process(*pid, port)).collect();
         }
-        if known == Known::Nothing && !listeners.is_empty() {
-            elsewhere = unseen(&name, &pids, port);
+        if known == KnownSource::Nothing && !listeners.is_empty() {
+            elsewhere = unobserved_socket_note(&name, &pids, port);
         }
         let all_again = match last {
             Some(last) if began < last.all_again => last.all_again,
@@ -116,17 +117,17 @@ impl Search {
         let again = Instant::now() + began.elapsed() * PAUSE_TIMES;
         let has_found = !listeners.is_empty() || !emitting.is_empty();
         self.looked.insert(service, SearchedService { pids: pids.clone(), sockets, has_found, all_again, again });
-        Answer { service, pids, listeners, emitting, elsewhere }
+        SearchAnswer { service, pids, listeners, emitting, elsewhere }
     }
 }
 
 /// Finds processes that emit requests. Emitted requests are preferred to those at sockets.
-fn find_emitting(pids: &BTreeSet<u32>, known: &Known) -> Vec<(u32, EmitFile)> {
+fn find_emitting(pids: &BTreeSet<u32>, known: &KnownSource) -> Vec<(u32, EmitFile)> {
     let none = BTreeSet::new();
     let emits = match known {
-        Known::Sockets => return Vec::new(),
-        Known::Nothing => &none,
-        Known::Emitted(emits) => emits,
+        KnownSource::Sockets => return Vec::new(),
+        KnownSource::Nothing => &none,
+        KnownSource::Emitted(emits) => emits,
     };
     pids.difference(emits).filter_map(|pid| Some((*pid, EmitFile::find(*pid)?))).collect()
 }
@@ -137,16 +138,16 @@ mod tests {
 
     use super::*;
 
-    fn about_me(known: Known) -> Question {
+    fn about_me(known: KnownSource) -> SearchQuery {
         let pids = BTreeSet::from([std::process::id()]);
-        Question { service: 1, name: "me".to_owned(), pids, port: None, known }
+        SearchQuery { service: 1, name: "me".to_owned(), pids, port: None, known }
     }
 
     /// Asks for this process's listeners, without waiting for the pause after the last search.
-    fn ask(search: &mut Search, known: Known) -> Option<BTreeSet<Listener>> {
+    fn search_this_process(search: &mut Search, known: KnownSource) -> Option<BTreeSet<Listener>> {
         search.looked.values_mut().for_each(|looked| looked.again = Instant::now());
         let mut found = None;
-        search.answer(vec![about_me(known)], |answer| found = Some(answer.listeners));
+        search.run_due_searches(vec![about_me(known)], |answer| found = Some(answer.listeners));
         found
     }
 
@@ -156,9 +157,9 @@ mod tests {
         let has = |found: &BTreeSet<Listener>, socket: &TcpListener| {
             found.iter().any(|listener| listener.port == socket.local_addr().unwrap().port())
         };
-        assert!(has(&ask(&mut search, Known::Nothing).unwrap(), &first));
+        assert!(has(&search_this_process(&mut search, KnownSource::Nothing).unwrap(), &first));
         let second = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(has(&ask(&mut search, Known::Sockets).unwrap(), &second));
+        assert!(has(&search_this_process(&mut search, KnownSource::Sockets).unwrap(), &second));
     }
 
     #[test]
@@ -166,13 +167,13 @@ mod tests {
         let mut search = Search::default();
         let mut answers = 0;
         let began = Instant::now();
-        search.answer(vec![about_me(Known::Sockets)], |_| answers += 1);
+        search.run_due_searches(vec![about_me(KnownSource::Sockets)], |_| answers += 1);
         let looked = &search.looked[&1];
         assert!(looked.again > began);
         search.looked.get_mut(&1).unwrap().again = Instant::now() + ALL_AGAIN;
-        search.answer(vec![about_me(Known::Sockets)], |_| answers += 1);
+        search.run_due_searches(vec![about_me(KnownSource::Sockets)], |_| answers += 1);
         assert_eq!(answers, 1);
-        search.answer(vec![], |_| unreachable!("no thread asks"));
+        search.run_due_searches(vec![], |_| unreachable!("no thread asks"));
         assert!(search.looked.is_empty(), "a service that is gone is forgotten");
     }
 }

@@ -104,11 +104,11 @@ impl RequestSource {
     }
 
     /// Updates the set of processes that the service consists of.
-    pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
+    pub fn update_processes(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
         match self {
-            Self::Sockets(requests) => requests.look_again(pids),
+            Self::Sockets(requests) => requests.update_processes(pids),
             Self::Emitted(emitters) => {
-                emitters.look_again(pids);
+                emitters.update_processes(pids);
                 Ok(())
             }
         }

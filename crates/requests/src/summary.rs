@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 use super::source::Source;
 use super::window::{Times, Window};
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::{Note, written};
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_host::topology::PairKind;
 use sidelane_report::{Detail, ResultFile, Row, Unit};
 
@@ -49,7 +49,7 @@ impl Summary {
             row.put(&format!("queue_len_{percentile}_count"), value);
         }
         result.rows.push(row);
-        result.notes = written(&self.notes);
+        result.notes = notes_as_text(&self.notes);
         result
     }
 
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn programs_read_keys_with_units() {
         let row = summary().to_result().rows.remove(0);
-        assert!(row.keys().all(|key| Unit::of_key(key).is_some()));
+        assert!(row.keys().all(|key| Unit::from_key(key).is_some()));
         assert_eq!(row.get("requests_per_s"), Some(0.5));
         assert_eq!(row.get("latency_max_ns"), Some(110_000.0));
     }

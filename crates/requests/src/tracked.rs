@@ -10,13 +10,13 @@ use std::sync::{Arc, OnceLock};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use thiserror::Error;
 
-use super::records::{Request, Settling};
+use super::records::{Request, UnsettledRequests};
 use super::window::Window;
 use crate::note::RequestNote;
 use sidelane_host::clock::now_ns;
 use sidelane_host::ports::{Listener, listeners, other_sockets};
 use sidelane_timeline::ending::Ending;
-use sidelane_tracker::requests::{Counts, RequestMemory, Room};
+use sidelane_tracker::requests::{Counts, RequestMemory, RingCapacity};
 use sidelane_tracker::tracepoints::Tracepoints;
 use sidelane_tracker::tracker::TrackerError;
 use sidelane_tracker::tracking::ServiceTracking;
@@ -65,7 +65,7 @@ pub fn can_track() -> Result<(), RequestError> {
 
 /// Returns the TCP sockets at which the processes listen, optionally only those of `port`. Returns an error if there is
 /// none.
-pub(super) fn heard_at(
+pub(super) fn find_listeners(
     service: &str,
     pids: &BTreeSet<u32>,
     port: Option<u16>,
@@ -83,7 +83,7 @@ pub struct Requests {
     ring: RingBuffer<'static>,
     /// Buffer into which the ring's callback puts the requests that it reads.
     fetched: Rc<RefCell<Vec<Request>>>,
-    settling: Settling,
+    settling: UnsettledRequests,
     /// Statistics of the requests since the last [`Requests::take_window`]; `None` if the caller reads none.
     window: Option<Window>,
     counted: Counts,
@@ -96,28 +96,28 @@ impl Requests {
     /// Tracks requests at the TCP ports on which the given processes listen. The tracker must be loaded for requests.
     /// It observes nothing until it is attached.
     pub fn track(tracking: &ServiceTracking, service: &str, pids: &BTreeSet<u32>) -> Result<Self, RequestError> {
-        Self::track_in(Room::Usual, tracking, service, pids)
+        Self::track_with_capacity(RingCapacity::Usual, tracking, service, pids)
     }
 
     /// Tracks requests as [`Requests::track`] does, with a given capacity for records.
-    pub fn track_in(
-        room: Room,
+    pub fn track_with_capacity(
+        capacity: RingCapacity,
         tracking: &ServiceTracking,
         service: &str,
         pids: &BTreeSet<u32>,
     ) -> Result<Self, RequestError> {
-        let requests = Self::track_at(heard_at(service, pids, tracking.port())?, room, tracking)?;
+        let requests = Self::track_listeners(find_listeners(service, pids, tracking.port())?, capacity, tracking)?;
         Ok(Self { window: Some(Window::default()), ..requests })
     }
 
     /// Tracks requests at the given sockets without statistics: each request is only passed to the caller.
-    pub fn track_at(
+    pub fn track_listeners(
         listeners: BTreeSet<Listener>,
-        room: Room,
+        capacity: RingCapacity,
         tracking: &ServiceTracking,
     ) -> Result<Self, RequestError> {
-        let memory = RequestMemory::map(tracking, room)?;
-        listeners.iter().try_for_each(|listener| memory.sockets().listen(*listener))?;
+        let memory = RequestMemory::map(tracking, capacity)?;
+        listeners.iter().try_for_each(|listener| memory.sockets().add_listener(*listener))?;
         memory.service().tracked.store(1, Ordering::Release);
         let fetched = Rc::new(RefCell::new(Vec::new()));
         Ok(Self {
@@ -125,7 +125,7 @@ impl Requests {
             counted: memory.counts(),
             memory: Arc::new(memory),
             fetched,
-            settling: Settling::default(),
+            settling: UnsettledRequests::default(),
             window: None,
             listeners,
             port: tracking.port(),
@@ -143,15 +143,15 @@ impl Requests {
     }
 
     /// Adds the ports of new processes: a restarted service may listen elsewhere.
-    pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
-        self.listen(listeners(pids, self.port))
+    pub fn update_processes(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
+        self.add_listeners(listeners(pids, self.port))
     }
 
     /// Adds listening sockets at which requests may arrive.
-    pub fn listen(&mut self, listeners: BTreeSet<Listener>) -> Result<(), RequestError> {
+    pub fn add_listeners(&mut self, listeners: BTreeSet<Listener>) -> Result<(), RequestError> {
         for listener in listeners {
             if self.listeners.insert(listener) {
-                self.memory.sockets().listen(listener)?;
+                self.memory.sockets().add_listener(listener)?;
             }
         }
         Ok(())
@@ -171,16 +171,16 @@ impl Requests {
     /// kernel keeps 40 000 records.
     pub fn drain(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
         let mut settled = self.fetch()?;
-        settled.extend(self.settling.settled(now_ns()));
-        self.hand_on(settled, each);
+        settled.extend(self.settling.take_settled(now_ns()));
+        self.pass_on_requests(settled, each);
         Ok(())
     }
 
     /// Reads the remaining records at the end, and calls `each` for every request, settled or not.
     pub fn finish(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
         let mut settled = self.fetch()?;
-        settled.extend(self.settling.rest());
-        self.hand_on(settled, each);
+        settled.extend(self.settling.take_rest());
+        self.pass_on_requests(settled, each);
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Requests {
     }
 
     /// Returns the kernel program's counts since the last call of [`Requests::take_window`].
-    pub fn counted(&self) -> Counts {
+    pub fn counts_in_window(&self) -> Counts {
         self.memory.counts().since(&self.counted)
     }
 
@@ -230,7 +230,7 @@ impl Requests {
         Ok(fetched.into_iter().filter_map(|request| self.settling.add(request)).collect())
     }
 
-    fn hand_on(&mut self, settled: Vec<Request>, mut each: impl FnMut(&Request)) {
+    fn pass_on_requests(&mut self, settled: Vec<Request>, mut each: impl FnMut(&Request)) {
         for request in &settled {
             self.window.iter_mut().for_each(|window| window.add(request));
             // Pass on abandoned requests as well: their latency is the time for which the client waited.
@@ -242,7 +242,7 @@ impl Requests {
 }
 
 /// Returns a warning if the service may take requests at other sockets than the observed TCP sockets.
-pub fn unseen(service: &str, pids: &BTreeSet<u32>, port: Option<u16>) -> Option<RequestNote> {
+pub fn unobserved_socket_note(service: &str, pids: &BTreeSet<u32>, port: Option<u16>) -> Option<RequestNote> {
     /// Maximum number of sockets that the warning names.
     const NAMED: usize = 3;
     let sockets: Vec<String> = other_sockets(pids, port).iter().map(ToString::to_string).collect();

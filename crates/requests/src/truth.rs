@@ -43,11 +43,11 @@ impl Agreement {
     /// Returns the percentage of journal requests that the tracker saw within `limit_ns`; `None` if the journal is
     /// empty.
     pub fn within_percent(&self, limit_ns: u64) -> Option<f64> {
-        (self.told > 0).then(|| self.near(limit_ns) as f64 * 100.0 / self.told as f64)
+        (self.told > 0).then(|| self.matched_within(limit_ns) as f64 * 100.0 / self.told as f64)
     }
 
     /// Returns the number of matched requests with a time difference of at most `limit_ns`.
-    pub fn near(&self, limit_ns: u64) -> u64 {
+    pub fn matched_within(&self, limit_ns: u64) -> u64 {
         self.apart_ns.iter().filter(|apart_ns| **apart_ns <= limit_ns).count() as u64
     }
 
@@ -72,11 +72,11 @@ fn parse(line: &str) -> Result<ServerRecord> {
 }
 
 /// Compares the journal with the tracked requests, thread by thread.
-pub fn compare(told: &[ServerRecord], seen: &[Request]) -> Agreement {
+pub fn compare_with_journal(journal: &[ServerRecord], tracked: &[Request]) -> Agreement {
     let mut threads: BTreeMap<u32, (Vec<ServerRecord>, Vec<Request>)> = BTreeMap::new();
-    told.iter().for_each(|told| threads.entry(told.tid).or_default().0.push(*told));
-    seen.iter().for_each(|seen| threads.entry(seen.tid).or_default().1.push(*seen));
-    let mut agreement = Agreement { told: told.len() as u64, ..Agreement::default() };
+    journal.iter().for_each(|told| threads.entry(told.tid).or_default().0.push(*told));
+    tracked.iter().for_each(|seen| threads.entry(seen.tid).or_default().1.push(*seen));
+    let mut agreement = Agreement { told: journal.len() as u64, ..Agreement::default() };
     for (mut told, mut seen) in threads.into_values() {
         told.sort_unstable_by_key(|told| told.finished_ns);
         seen.sort_unstable_by_key(|seen| seen.finished_ns);
@@ -86,31 +86,31 @@ pub fn compare(told: &[ServerRecord], seen: &[Request]) -> Agreement {
 }
 
 /// Compares the requests of one thread. Both slices are sorted by finish time.
-fn compare_thread(told: &[ServerRecord], mut seen: &[Request], agreement: &mut Agreement) {
-    for told in told {
-        let upto = seen.partition_point(|seen| seen.finished_ns <= told.finished_ns);
-        let (these, later) = seen.split_at(upto);
-        seen = later;
+fn compare_thread(journal: &[ServerRecord], mut tracked: &[Request], agreement: &mut Agreement) {
+    for told in journal {
+        let upto = tracked.partition_point(|seen| seen.finished_ns <= told.finished_ns);
+        let (these, later) = tracked.split_at(upto);
+        tracked = later;
         agreement.invented += these.len().saturating_sub(1) as u64;
         match these.last() {
             Some(seen) => {
-                agreement.apart_ns.push(apart_ns(told, seen));
-                agreement.disordered += u64::from(!in_order(told, seen));
+                agreement.apart_ns.push(time_difference_ns(told, seen));
+                agreement.disordered += u64::from(!is_in_order(told, seen));
             }
             None => agreement.missed += 1,
         }
     }
-    agreement.invented += seen.len() as u64;
+    agreement.invented += tracked.len() as u64;
 }
 
 /// Returns whether the times of a matched request are in a possible order. The caller has checked that the tracked
 /// request finished before the journal entry.
-fn in_order(told: &ServerRecord, seen: &Request) -> bool {
-    seen.started_ns <= told.started_ns && told.started_ns <= seen.finished_ns
+fn is_in_order(entry: &ServerRecord, request: &Request) -> bool {
+    request.started_ns <= entry.started_ns && entry.started_ns <= request.finished_ns
 }
 
-fn apart_ns(told: &ServerRecord, seen: &Request) -> u64 {
-    told.started_ns.abs_diff(seen.started_ns).max(told.finished_ns.abs_diff(seen.finished_ns))
+fn time_difference_ns(entry: &ServerRecord, request: &Request) -> u64 {
+    entry.started_ns.abs_diff(request.started_ns).max(entry.finished_ns.abs_diff(request.finished_ns))
 }
 
 #[cfg(test)]
@@ -119,30 +119,31 @@ mod tests {
 
     use super::*;
 
-    fn told(tid: u32, started_ns: u64, finished_ns: u64) -> ServerRecord {
+    fn journal_record(tid: u32, started_ns: u64, finished_ns: u64) -> ServerRecord {
         ServerRecord { started_ns, finished_ns, tid }
     }
 
-    fn seen(tid: u32, started_ns: u64, finished_ns: u64) -> Request {
+    fn tracked_request(tid: u32, started_ns: u64, finished_ns: u64) -> Request {
         Request { started_ns, finished_ns, tid, ..Request::default() }
     }
 
     #[test]
     fn common_requests_are_matched_and_others_counted() {
-        let journal = [told(1, 10, 20), told(1, 30, 40), told(2, 15, 35)];
+        let journal = [journal_record(1, 10, 20), journal_record(1, 30, 40), journal_record(2, 15, 35)];
         // In `tracked`, the second request of thread 1 is missing, and thread 2 has an additional first request.
-        let tracked = [seen(1, 9, 19), seen(2, 1, 5), seen(2, 14, 34), seen(3, 1, 2)];
-        let agreement = compare(&journal, &tracked);
+        let tracked =
+            [tracked_request(1, 9, 19), tracked_request(2, 1, 5), tracked_request(2, 14, 34), tracked_request(3, 1, 2)];
+        let agreement = compare_with_journal(&journal, &tracked);
         assert_eq!((agreement.told, agreement.missed, agreement.invented), (3, 1, 2));
         assert_eq!(agreement.within_percent(1), Some(200.0 / 3.0));
         assert_eq!((agreement.apart_ns, agreement.disordered), (vec![1, 1], 0));
-        assert_eq!(compare(&journal[..1], &[seen(1, 11, 19)]).disordered, 1);
-        assert_eq!(compare(&journal[..1], &[seen(1, 8, 9)]).disordered, 1);
+        assert_eq!(compare_with_journal(&journal[..1], &[tracked_request(1, 11, 19)]).disordered, 1);
+        assert_eq!(compare_with_journal(&journal[..1], &[tracked_request(1, 8, 9)]).disordered, 1);
     }
 
     #[test]
     fn a_journal_is_read_line_by_line() {
-        assert_eq!(parse("7,10,20,1").unwrap(), told(1, 10, 20));
+        assert_eq!(parse("7,10,20,1").unwrap(), journal_record(1, 10, 20));
         assert!(parse("7,10,20").is_err());
         assert!(parse("7,10,20,x").is_err());
     }
@@ -159,18 +160,18 @@ mod tests {
             for (tid, start_ns, length_ns, late_ns) in gaps {
                 let started_ns = now_ns + start_ns;
                 now_ns = started_ns + length_ns;
-                tracked.push(seen(tid, started_ns, now_ns));
+                tracked.push(tracked_request(tid, started_ns, now_ns));
                 now_ns += late_ns;
-                journal.push(told(tid, started_ns + late_ns, now_ns));
+                journal.push(journal_record(tid, started_ns + late_ns, now_ns));
             }
-            let agreement = compare(&journal, &tracked);
+            let agreement = compare_with_journal(&journal, &tracked);
             prop_assert_eq!((agreement.missed, agreement.invented), (0, 0));
             prop_assert_eq!(agreement.within_percent(4), Some(100.0));
             let taken = tracked.remove(lost.index(tracked.len()));
-            let agreement = compare(&journal, &tracked);
+            let agreement = compare_with_journal(&journal, &tracked);
             prop_assert_eq!(agreement.missed, 1 + agreement.invented);
-            tracked.extend([taken, seen(9, 1, 2)]);
-            let agreement = compare(&journal, &tracked);
+            tracked.extend([taken, tracked_request(9, 1, 2)]);
+            let agreement = compare_with_journal(&journal, &tracked);
             prop_assert_eq!((agreement.missed, agreement.invented), (0, 1));
         }
     }

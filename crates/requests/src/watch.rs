@@ -12,7 +12,7 @@ use super::log;
 use super::records::Request;
 use super::source::RequestSource;
 use super::summary::Summary;
-use super::tracked::{RequestError, Requests, can_track, heard_at, unseen};
+use super::tracked::{RequestError, Requests, can_track, find_listeners, unobserved_socket_note};
 use super::window::Window;
 use crate::note::RequestNote;
 use sidelane_diagnostics::log_note::LogNote;
@@ -47,7 +47,7 @@ pub struct WatchOptions {
 pub fn run(options: &WatchOptions) -> Result<Summary> {
     let service = options.target.find()?;
     let mut log = Log::create(options)?;
-    let until = Shutdown::signal()?;
+    let until = Shutdown::on_posix_signals()?;
     let mut watched = Watched::begin(&options.target, &service)?;
     let source = watched.requests.name();
     // Print this line first: a client that wants all its requests observed waits for it.
@@ -65,16 +65,16 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
         progress.show(|| format!("{} requests", Unit::Count.human(f64::from(seen))));
         if looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             looked_at = Instant::now();
-            watched.look_again(&options.target)?;
+            watched.update_processes(&options.target)?;
         }
     }
     progress.clear();
     let wall_s = began.elapsed().as_secs_f64();
     let window = watched.end(&mut |request| log.write(request))?;
-    let unseen = watched.unseen(&options.target);
+    let unseen = watched.unobserved_socket_note(&options.target);
     let log = log.end()?.map(Note::from);
     let of_requests = window.notes().chain(source.note()).chain(unseen).map(Note::from);
-    let notes = log.into_iter().chain(of_requests).chain(own_threads::notes()).collect();
+    let notes = log.into_iter().chain(of_requests).chain(own_threads::overhead_note()).collect();
     Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
 
@@ -84,7 +84,7 @@ pub fn can_watch(target: &Target, service: &Service) -> Result<(), RequestError>
         return Ok(());
     }
     can_track()?;
-    heard_at(&target.to_string(), &service.pids, service.port).map(drop)
+    find_listeners(&target.to_string(), &service.pids, service.port).map(drop)
 }
 
 /// Running observation of a service.
@@ -97,34 +97,34 @@ pub struct Watched {
 impl Watched {
     /// Starts to observe a service. Emitted requests are preferred to those at sockets.
     pub fn begin(target: &Target, service: &Service) -> Result<Self> {
-        own_threads::keep_off(&target.to_string(), &service.pids);
+        own_threads::keep_off_service_cpus(&target.to_string(), &service.pids);
         if let Some(emitters) = Emitters::find(&service.pids) {
             return Ok(Self { requests: RequestSource::Emitted(emitters), tracking: None });
         }
         can_track()?;
-        let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
+        let lanes = Lanes::without_batch_lanes(allowed_cpus(&service.pids));
         let purpose = Purpose::Watch { requests: true };
-        let tracking = ServiceTracking::alone(service, &lanes, LaneUse::default(), purpose)?;
+        let tracking = ServiceTracking::with_own_tracker(service, &lanes, LaneUse::default(), purpose)?;
         let requests = Requests::track(&tracking, &target.to_string(), &service.pids)?;
         tracking.tracker().attach()?;
-        tracking.take_in(&service.pids);
+        tracking.add_processes(&service.pids);
         Ok(Self { requests: RequestSource::Sockets(requests), tracking: Some(tracking) })
     }
 
     /// Updates the processes of the service, which may have been restarted.
-    pub fn look_again(&mut self, target: &Target) -> Result<()> {
+    pub fn update_processes(&mut self, target: &Target) -> Result<()> {
         let Ok(found) = target.find() else { return Ok(()) };
-        own_threads::keep_off(&target.to_string(), &found.pids);
+        own_threads::keep_off_service_cpus(&target.to_string(), &found.pids);
         if let Some(tracking) = &self.tracking {
-            tracking.take_in(&found.pids);
+            tracking.add_processes(&found.pids);
         }
-        Ok(self.requests.look_again(&found.pids)?)
+        Ok(self.requests.update_processes(&found.pids)?)
     }
 
     /// Returns a warning about sockets that are not observed; `None` if the service emits its requests.
-    fn unseen(&self, target: &Target) -> Option<RequestNote> {
+    fn unobserved_socket_note(&self, target: &Target) -> Option<RequestNote> {
         let tracking = self.tracking.as_ref()?;
-        unseen(&target.to_string(), &tracking.processes().into_iter().collect(), tracking.port())
+        unobserved_socket_note(&target.to_string(), &tracking.processes().into_iter().collect(), tracking.port())
     }
 
     fn end(&mut self, each: &mut impl FnMut(&Request)) -> Result<Window> {

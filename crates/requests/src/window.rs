@@ -29,7 +29,7 @@ impl Times {
     }
 
     /// Adds the times of another period.
-    pub fn join(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
@@ -90,14 +90,14 @@ impl Window {
         self.queue_len.add(u64::from(request.queue_len));
         self.threads.insert(request.tid);
         self.waited += u64::from(request.waited);
-        self.streamed += u64::from(request.streams());
+        self.streamed += u64::from(request.is_streamed());
         self.co_run_ns += request.co_run_ns;
     }
 
     /// Returns warnings about counted requests that are probably not application requests, if they are more than 1 % of
     /// all.
     pub fn notes(&self) -> impl Iterator<Item = RequestNote> + use<> {
-        notes_of(&self.counts, self.count(), self.streamed + self.late_sends)
+        request_notes(&self.counts, self.count(), self.streamed + self.late_sends)
     }
 
     /// Returns the number of requests without a response for an unknown reason.
@@ -114,19 +114,19 @@ impl Window {
 
 /// Returns warnings about observed requests that are probably not application requests (merged, streamed, handshakes),
 /// if they are more than 1 % of all.
-pub fn notes_of(counts: &Counts, requests: u64, streams: u64) -> impl Iterator<Item = RequestNote> + use<> {
-    let joined = share(counts.joined, requests).map(|percent| RequestNote::RequestsJoined { percent });
-    let streams = share(streams, requests).map(|percent| RequestNote::AnswersStream { percent });
+pub fn request_notes(counts: &Counts, requests: u64, streams: u64) -> impl Iterator<Item = RequestNote> + use<> {
+    let joined = notable_percent(counts.joined, requests).map(|percent| RequestNote::RequestsJoined { percent });
+    let streams = notable_percent(streams, requests).map(|percent| RequestNote::AnswersStream { percent });
     let connections = counts.began;
-    let settling = share(HANDSHAKE_REQUESTS * connections, requests);
+    let settling = notable_percent(HANDSHAKE_REQUESTS * connections, requests);
     let settling = settling.map(|percent| RequestNote::HandshakesPossible { connections, percent });
     joined.into_iter().chain(streams).chain(settling)
 }
 
 /// Returns the percentage of `some` in `all`, rounded up; `None` if it is at most 1 %.
-fn share(some: u64, all: u64) -> Option<u64> {
+fn notable_percent(part: u64, total: u64) -> Option<u64> {
     const FEW_PERCENT: u64 = 1;
-    let (all, some) = (all.max(1), some.min(all));
+    let (all, some) = (total.max(1), part.min(total));
     (some * 100 > all * FEW_PERCENT).then(|| (some * 100).div_ceil(all))
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sidelane_host::affinity::{Affinity, Cpusets};
-use sidelane_host::cpuset::{self, Found};
+use sidelane_host::cpuset::{self, CpuListSnapshot};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::ThreadClass;
 use sidelane_host::procfs;
@@ -60,7 +60,7 @@ pub enum Undo {
         dir: PathBuf,
     },
     /// A foreign group, or a tree of groups, was put on other CPUs.
-    Cpusets(Found),
+    Cpusets(CpuListSnapshot),
     /// A control group was created.
     Group {
         /// Directory of the group.
@@ -97,32 +97,36 @@ impl Undo {
     /// Ends the processes that were started, so that the groups they are in can be removed.
     pub fn end_processes(&self) {
         match self {
-            Undo::Family { process } if process.is_there() => kill_family(process.tid),
+            Undo::Family { process } if process.is_alive() => kill_family(process.tid),
             Undo::Group { dir, fate: Fate::Ended } => groups::kill_all(dir),
             _ => {}
         }
     }
 
     /// Undoes the change. `known` are the threads that have an undo of their own.
-    pub fn carry_out(&self, known: &BTreeSet<Thread>) -> io::Result<()> {
+    pub fn carry_out(&self, known_threads: &BTreeSet<Thread>) -> io::Result<()> {
         match self {
-            Undo::Affinity { thread, affinity } => affinity.give(thread),
-            Undo::Forgotten { thread, affinity } => match Affinity::of(thread, &Cpusets::find()) {
-                Some(now) if now.follows_group => affinity.give(thread),
+            Undo::Affinity { thread, affinity } => affinity.apply_to(thread),
+            Undo::Forgotten { thread, affinity } => match Affinity::of_thread(thread, &Cpusets::find()) {
+                Some(now) if now.follows_group => affinity.apply_to(thread),
                 // The thread has ended, or has chosen CPUs again since.
                 _ => Ok(()),
             },
             Undo::Class { thread, class } => give_class(thread, *class),
             Undo::Freezer { dir, frozen } => set_freezer(dir, *frozen),
-            Undo::Cpusets(found) => unless_gone(&found.root, || cpuset::give_back(found, &online_cpus()?)),
+            Undo::Cpusets(found) => {
+                ignore_missing_path(&found.root, || cpuset::restore_cpu_lists(found, &online_cpus()?))
+            }
             Undo::Group { dir, fate } => groups::remove(dir, fate),
-            Undo::Member { process, group, from } => unless_gone(from, || groups::move_back(process, group, from)),
+            Undo::Member { process, group, from } => {
+                ignore_missing_path(from, || groups::move_back(process, group, from))
+            }
             Undo::Newcomers(newcomers) => {
-                newcomers.give_back(known);
+                newcomers.restore_all(known_threads);
                 Ok(())
             }
             Undo::Family { .. } | Undo::MayFreeze { .. } | Undo::Known { .. } => Ok(()),
-            Undo::Claim { file, inode } => unless_gone(file, || {
+            Undo::Claim { file, inode } => ignore_missing_path(file, || {
                 let found = fs::metadata(file)?.ino();
                 if inode.is_none_or(|made| made == found) { fs::remove_file(file) } else { Ok(()) }
             }),
@@ -145,37 +149,39 @@ impl Undo {
     /// Returns the freezer of the group that the change concerns, if it has one.
     pub fn freezer(&self) -> Option<Freezer> {
         match self {
-            Undo::Freezer { dir, .. } | Undo::MayFreeze { dir } | Undo::Group { dir, .. } => Freezer::of(dir),
+            Undo::Freezer { dir, .. } | Undo::MayFreeze { dir } | Undo::Group { dir, .. } => {
+                Freezer::find_in_group(dir)
+            }
             _ => None,
         }
     }
 }
 
 pub(super) fn give_class(thread: &Thread, class: ThreadClass) -> io::Result<()> {
-    if !thread.is_there() || ThreadClass::of(thread.tid) == Some(class) {
+    if !thread.is_alive() || ThreadClass::of_thread(thread.tid) == Some(class) {
         return Ok(());
     }
-    unless_ended(class.give(thread.tid))
+    ignore_ended_thread(class.apply_to_thread(thread.tid))
 }
 
 /// Freezes or thaws a group, if it still exists.
 pub(super) fn set_freezer(dir: &Path, frozen: bool) -> io::Result<()> {
-    unless_gone(dir, || Freezer::of(dir).map_or(Ok(()), |freezer| freezer.set(frozen)))
+    ignore_missing_path(dir, || Freezer::find_in_group(dir).map_or(Ok(()), |freezer| freezer.set(frozen)))
 }
 
 /// Ignores the error of a thread that has ended: it needs nothing back.
-fn unless_ended(done: io::Result<()>) -> io::Result<()> {
-    done.or_else(|error| if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) })
+fn ignore_ended_thread(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) })
 }
 
 /// Ignores an error if the group or file is gone: its owner may remove it at any time.
-fn unless_gone(path: &Path, undo: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+fn ignore_missing_path(path: &Path, undo: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     undo().or_else(|error| if path.exists() { Err(error) } else { Ok(()) })
 }
 
 /// Kills a command and its descendants. Without groups, they are all that is known of what it started.
 fn kill_family(pid: u32) {
-    for member in procfs::family(&BTreeSet::from([pid])) {
+    for member in procfs::with_descendants(&BTreeSet::from([pid])) {
         // SAFETY: plain system call. The agent reaps the command only after it has withdrawn the change, so the
         // number still means the command.
         unsafe { libc::kill(member as libc::pid_t, libc::SIGKILL) };
@@ -183,7 +189,7 @@ fn kill_family(pid: u32) {
 }
 
 /// Returns the undo of every group `name` that may be created below the group of this process.
-pub fn own_groups(name: &str) -> Vec<Undo> {
-    let dirs = groups::own_dirs(name).into_iter();
+pub fn undos_of_own_groups(group_name: &str) -> Vec<Undo> {
+    let dirs = groups::own_group_dirs(group_name).into_iter();
     dirs.map(|dir| Undo::Group { dir, fate: Fate::Ended }).collect()
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sidelane_host::cgroup::{Hierarchy, Leaf, groups_below, processes};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy, groups_below, processes_in_tree};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::thread::Thread;
 
@@ -22,8 +22,8 @@ pub enum Fate {
 }
 
 /// Returns the directories of all groups `name` below the group of this process.
-pub fn own_dirs(name: &str) -> Vec<PathBuf> {
-    Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(name))).collect()
+pub fn own_group_dirs(group_name: &str) -> Vec<PathBuf> {
+    Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(group_name))).collect()
 }
 
 /// Empties and removes the group `dir`. Safe to repeat.
@@ -32,60 +32,60 @@ pub fn remove(dir: &Path, fate: &Fate) -> io::Result<()> {
         Fate::Ended => kill_all(dir),
         Fate::MovedTo(to) => move_all(dir, to),
     }
-    Leaf { dir: dir.to_owned() }.remove()
+    BatchGroup { dir: dir.to_owned() }.remove()
 }
 
 /// Moves a process back from the group that it was moved into, unless it has left that group by itself.
 pub fn move_back(process: &Thread, group: &Path, from: &Path) -> io::Result<()> {
-    if !process.is_there() || !processes(group).contains(&process.tid) {
+    if !process.is_alive() || !processes_in_tree(group).contains(&process.tid) {
         return Ok(());
     }
-    let moved = Leaf { dir: from.to_owned() }.admit(process.tid);
-    if process.is_there() { moved } else { Ok(()) }
+    let moved = BatchGroup { dir: from.to_owned() }.move_process_in(process.tid);
+    if process.is_alive() { moved } else { Ok(()) }
 }
 
 fn move_all(dir: &Path, to: &Path) {
-    if let Some(freezer) = Freezer::of(dir) {
+    if let Some(freezer) = Freezer::find_in_group(dir) {
         let _ = freezer.set(false);
     }
-    until_empty(dir, |pid| drop(Leaf { dir: to.to_owned() }.admit(pid)));
+    repeat_until_empty(dir, |pid| drop(BatchGroup { dir: to.to_owned() }.move_process_in(pid)));
 }
 
 /// Kills all processes in the group `dir` and below it.
 pub fn kill_all(dir: &Path) {
-    let leaf = Leaf { dir: dir.to_owned() };
-    if leaf.has("cgroup.kill") && leaf.write("cgroup.kill", "1").is_ok() {
+    let leaf = BatchGroup { dir: dir.to_owned() };
+    if leaf.has_control_file("cgroup.kill") && leaf.write("cgroup.kill", "1").is_ok() {
         return;
     }
     thaw_v1(dir);
-    until_empty(dir, kill);
+    repeat_until_empty(dir, kill);
 }
 
 /// Thaws a version 1 group and all groups below it. A frozen task dies only after it thaws.
 fn thaw_v1(dir: &Path) {
-    let leaf = Leaf { dir: dir.to_owned() };
-    if leaf.has("freezer.state") {
+    let leaf = BatchGroup { dir: dir.to_owned() };
+    if leaf.has_control_file("freezer.state") {
         let _ = leaf.write("freezer.state", "THAWED");
         groups_below(dir).iter().for_each(|below| thaw_v1(below));
     }
 }
 
-fn until_empty(dir: &Path, take: impl Fn(u32)) {
-    take_until_none(|| processes(dir), take);
+fn repeat_until_empty(dir: &Path, action: impl Fn(u32)) {
+    repeat_until_none_alive(|| processes_in_tree(dir), action);
 }
 
 /// Kills processes until none is left: a fork may have been under way.
-pub fn kill_until_none(alive: impl Fn() -> Vec<u32>) {
-    take_until_none(alive, kill);
+pub fn kill_until_none_alive(alive_pids: impl Fn() -> Vec<u32>) {
+    repeat_until_none_alive(alive_pids, kill);
 }
 
-fn take_until_none(alive: impl Fn() -> Vec<u32>, take: impl Fn(u32)) {
+fn repeat_until_none_alive(alive_pids: impl Fn() -> Vec<u32>, action: impl Fn(u32)) {
     for _ in 0..ROUNDS_MAX {
-        let pids = alive();
+        let pids = alive_pids();
         if pids.is_empty() {
             return;
         }
-        pids.into_iter().for_each(&take);
+        pids.into_iter().for_each(&action);
         std::thread::yield_now();
     }
 }

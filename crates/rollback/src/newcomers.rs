@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sidelane_host::affinity::Affinity;
-use sidelane_host::cgroup::processes;
+use sidelane_host::cgroup::processes_in_tree;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::ThreadClass;
-use sidelane_host::procfs::{self, family};
+use sidelane_host::procfs::{self, with_descendants};
 use sidelane_host::thread::Thread;
 
 use super::change::give_class;
@@ -39,8 +39,8 @@ pub struct Newcomers {
 impl Newcomers {
     /// Gives every newcomer its original affinity and class, until a round finds none. Threads in `known` are no
     /// newcomers.
-    pub fn give_back(&self, known: &BTreeSet<Thread>) {
-        let mut done = known.clone();
+    pub fn restore_all(&self, known_threads: &BTreeSet<Thread>) {
+        let mut done = known_threads.clone();
         for _ in 0..ROUNDS_MAX {
             let changed = self.threads().into_iter().filter(|thread| !done.contains(thread) && self.is_changed(thread));
             let changed: Vec<Thread> = changed.collect();
@@ -48,15 +48,15 @@ impl Newcomers {
                 return;
             }
             for thread in changed {
-                self.give(&thread);
+                self.restore_thread(&thread);
                 done.insert(thread);
             }
         }
     }
 
     /// Gives one thread the affinity and class of newcomers.
-    pub fn give(&self, thread: &Thread) {
-        let _ = self.affinity.give(thread);
+    pub fn restore_thread(&self, thread: &Thread) {
+        let _ = self.affinity.apply_to(thread);
         if let Some(class) = self.class.filter(|_| is_idle(thread)) {
             let _ = give_class(thread, class);
         }
@@ -69,9 +69,9 @@ impl Newcomers {
     }
 
     fn threads(&self) -> Vec<Thread> {
-        let roots: BTreeSet<u32> = self.families.iter().filter(|root| root.is_there()).map(|root| root.tid).collect();
-        let descendants = if roots.is_empty() { BTreeSet::new() } else { family(&roots) };
-        let members = self.groups.iter().flat_map(|dir| processes(dir)).chain(descendants);
+        let roots: BTreeSet<u32> = self.families.iter().filter(|root| root.is_alive()).map(|root| root.tid).collect();
+        let descendants = if roots.is_empty() { BTreeSet::new() } else { with_descendants(&roots) };
+        let members = self.groups.iter().flat_map(|dir| processes_in_tree(dir)).chain(descendants);
         members.flat_map(Thread::all_of).collect()
     }
 
@@ -84,7 +84,7 @@ impl Newcomers {
 }
 
 fn is_idle(thread: &Thread) -> bool {
-    ThreadClass::of(thread.tid).is_some_and(|class| class.is_idle())
+    ThreadClass::of_thread(thread.tid).is_some_and(|class| class.is_idle())
 }
 
 #[cfg(test)]
@@ -130,14 +130,14 @@ mod tests {
     fn new_thread_gets_the_original_class_and_affinity() {
         let (ordinary, cpus) = (ThreadClass::new(libc::SCHED_BATCH, 0), own_cpus());
         let mut children = [born_idle(), born_idle()];
-        let [newcomer, known] = [0, 1].map(|child: usize| Thread::of(children[child].id()).unwrap());
+        let [newcomer, known] = [0, 1].map(|child: usize| Thread::with_tid(children[child].id()).unwrap());
         let families = vec![newcomer, known];
         let (confined, class) = (CpuSet::default(), Some(ordinary));
         let affinity = Affinity::new(cpus.clone(), &cpus);
         let (groups, together) = Default::default();
         let newcomers = Newcomers { groups, families, confined, alone: false, together, affinity, class };
-        newcomers.give_back(&BTreeSet::from([known]));
-        let classes = [newcomer, known].map(|thread| ThreadClass::of(thread.tid).unwrap());
+        newcomers.restore_all(&BTreeSet::from([known]));
+        let classes = [newcomer, known].map(|thread| ThreadClass::of_thread(thread.tid).unwrap());
         // To leave SCHED_IDLE may take a privilege.
         // SAFETY: plain system call.
         let is_root = unsafe { libc::geteuid() } == 0;

@@ -59,7 +59,7 @@ struct RecordedThread {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Changes {
     All,
-    /// Only threads of [`Threads::will_change`]. CPUs that other threads choose later are theirs.
+    /// Only threads of [`Threads::announce_change`]. CPUs that other threads choose later are theirs.
     Some,
 }
 
@@ -74,23 +74,23 @@ impl Changes {
 
 impl Threads {
     /// Records all threads, and how they are undone. Nothing is changed yet.
-    pub fn note(whose: &ThreadOwner, guardian: &mut Guardian) -> Result<Self> {
-        let mut threads = Self::note_who_is_there(whose, Changes::All, guardian)?;
-        threads.newcomers.confined = threads.allowed().clone();
-        threads.follow(whose, guardian)?;
+    pub fn record(owner: &ThreadOwner, guardian: &mut Guardian) -> Result<Self> {
+        let mut threads = Self::record_present(owner, Changes::All, guardian)?;
+        threads.newcomers.confined = threads.all_original_cpus().clone();
+        threads.set_owner(owner, guardian)?;
         Ok(threads)
     }
 
-    /// Records all threads, of which some will be bound to one CPU each. [`Threads::will_change`] and
-    /// [`Threads::are_born_on`] say which and where, before that is done.
-    pub fn note_to_bind(whose: &ThreadOwner, guardian: &mut Guardian) -> Result<Self> {
-        let mut threads = Self::note_who_is_there(whose, Changes::Some, guardian)?;
+    /// Records all threads, of which some will be bound to one CPU each. [`Threads::announce_change`] and
+    /// [`Threads::set_confined_cpus`] say which and where, before that is done.
+    pub fn record_for_binding(owner: &ThreadOwner, guardian: &mut Guardian) -> Result<Self> {
+        let mut threads = Self::record_present(owner, Changes::Some, guardian)?;
         threads.newcomers.alone = true;
-        threads.follow(whose, guardian)?;
+        threads.set_owner(owner, guardian)?;
         Ok(threads)
     }
 
-    fn note_who_is_there(whose: &ThreadOwner, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
+    fn record_present(owner: &ThreadOwner, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
         let (groups, families, confined, together, affinity) = Default::default();
         // This entry is undone last. Until all present threads have an undo of their own, no thread counts as a
         // newcomer.
@@ -99,11 +99,11 @@ impl Threads {
         let change_id = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
         let mut found = BTreeMap::new();
         let note = |thread: &Thread| {
-            let affinity = Affinity::of(thread, &cpusets).ok_or(io::ErrorKind::NotFound)?;
+            let affinity = Affinity::of_thread(thread, &cpusets).ok_or(io::ErrorKind::NotFound)?;
             found.insert(*thread, affinity);
             Ok(())
         };
-        change_all(|| whose.threads(), note).context("cannot read the CPUs of the threads")?;
+        change_all(|| owner.threads(), note).context("cannot read the CPUs of the threads")?;
         let mut threads = Self { found: BTreeMap::new(), cpusets, newcomers, change_id, changes, confined_to: None };
         threads.newcomers.affinity = Affinity::union(found.values());
         threads.add(found, changes, guardian)?;
@@ -121,10 +121,10 @@ impl Threads {
     }
 
     /// Sets the processes to which the threads belong from now on. Threads that they create are newcomers.
-    pub fn follow(&mut self, whose: &ThreadOwner, guardian: &mut Guardian) -> Result<()> {
-        match &whose.group {
+    pub fn set_owner(&mut self, owner: &ThreadOwner, guardian: &mut Guardian) -> Result<()> {
+        match &owner.group {
             Some(group) => self.newcomers.groups = vec![group.clone()],
-            None => self.newcomers.families = whose.pids.iter().filter_map(|pid| Thread::of(*pid)).collect(),
+            None => self.newcomers.families = owner.pids.iter().filter_map(|pid| Thread::with_tid(*pid)).collect(),
         }
         guardian.replace(self.change_id, Undo::Newcomers(self.newcomers.clone())).context(
             "cannot register an undo with \
@@ -134,34 +134,34 @@ impl Threads {
 
     /// Records a thread created since, and returns its original affinity. A thread that inherited a changed affinity
     /// gets the CPUs that any thread had at first. `None` if it has ended.
-    pub fn note_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
+    pub fn record_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
-            let Some(own) = Affinity::of(&thread, &self.cpusets) else { return Ok(None) };
+            let Some(own) = Affinity::of_thread(&thread, &self.cpusets) else { return Ok(None) };
             match self.newcomers.are_inherited(&own.cpus) {
                 true => self.add([(thread, self.newcomers.affinity.clone())].into(), Changes::All, guardian)?,
                 false => self.add([(thread, own)].into(), self.changes, guardian)?,
             }
         }
-        Ok(self.own_cpus(&thread))
+        Ok(self.original_cpus(&thread))
     }
 
     /// Records a thread created later by an unmodified parent; its current affinity is its original one. `None` if it
     /// has ended.
-    pub fn note_own(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
+    pub fn record_unmodified(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
-            let Some(own) = Affinity::of(&thread, &self.cpusets) else { return Ok(None) };
+            let Some(own) = Affinity::of_thread(&thread, &self.cpusets) else { return Ok(None) };
             self.add([(thread, own)].into(), self.changes, guardian)?;
         }
-        Ok(self.own_cpus(&thread))
+        Ok(self.original_cpus(&thread))
     }
 
     /// Returns the CPUs that a thread had at first, or gets as a newcomer.
-    pub fn own_cpus(&self, thread: &Thread) -> Option<&CpuSet> {
+    pub fn original_cpus(&self, thread: &Thread) -> Option<&CpuSet> {
         self.found.get(thread).map(|noted| &noted.affinity.cpus)
     }
 
     /// Tells the guardian that a recorded thread is about to be changed.
-    pub fn will_change(&mut self, thread: &Thread, guardian: &mut Guardian) -> io::Result<()> {
+    pub fn announce_change(&mut self, thread: &Thread, guardian: &mut Guardian) -> io::Result<()> {
         let noted = self.found.get_mut(thread).ok_or(io::ErrorKind::NotFound)?;
         match std::mem::replace(&mut noted.changes, Changes::All) {
             Changes::All => Ok(()),
@@ -175,21 +175,21 @@ impl Threads {
     }
 
     /// Sets the CPUs to which changed threads are confined. A new thread with no other CPUs counts as a newcomer.
-    /// Call [`Threads::follow`] after this.
-    pub fn are_born_on(&mut self, cpus: &CpuSet) {
+    /// Call [`Threads::set_owner`] after this.
+    pub fn set_confined_cpus(&mut self, cpus: &CpuSet) {
         self.newcomers.confined = cpus.clone();
     }
 
     /// Sets the CPUs on which some threads run together, though the others are bound to one CPU each. Call
-    /// [`Threads::follow`] after this.
-    pub fn are_born_together_on(&mut self, cpus: &CpuSet) {
+    /// [`Threads::set_owner`] after this.
+    pub fn set_shared_cpus(&mut self, cpus: &CpuSet) {
         self.newcomers.together = cpus.clone();
     }
 
     /// Records a thread that its owner has moved since, so that it may run on other CPUs than it was given. It gets
     /// these back.
-    fn note_moved(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<()> {
-        let Some(now) = Affinity::of(&thread, &self.cpusets) else { return Ok(()) };
+    fn record_moved(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<()> {
+        let Some(now) = Affinity::of_thread(&thread, &self.cpusets) else { return Ok(()) };
         match self.found.get_mut(&thread) {
             Some(noted) if noted.affinity != now && noted.given.as_ref().is_some_and(|given| *given != now.cpus) => {
                 noted.affinity = now.clone();
@@ -207,8 +207,8 @@ impl Threads {
     }
 
     /// Gives a thread its original affinity back.
-    pub fn give_back(&self, thread: &Thread) -> io::Result<()> {
-        self.found.get(thread).map_or(Ok(()), |noted| noted.affinity.give(thread))
+    pub fn restore_affinity(&self, thread: &Thread) -> io::Result<()> {
+        self.found.get(thread).map_or(Ok(()), |noted| noted.affinity.apply_to(thread))
     }
 
     /// Removes a thread that has ended: nothing of it is left to undo.
@@ -242,7 +242,7 @@ impl Threads {
     }
 
     /// Returns the CPUs that any of the threads had at first.
-    pub fn allowed(&self) -> &CpuSet {
+    pub fn all_original_cpus(&self) -> &CpuSet {
         &self.newcomers.affinity.cpus
     }
 
@@ -253,25 +253,30 @@ impl Threads {
 
     /// Confines the threads, and threads that they have created since the last call, to `cpus`. A thread with a
     /// smaller affinity keeps those CPUs that are in both sets; if there are none, it gets `cpus`.
-    pub fn confine(&mut self, whose: impl Fn() -> ThreadOwner, cpus: &CpuSet, guardian: &mut Guardian) -> Result<()> {
+    pub fn confine(
+        &mut self,
+        find_owner: impl Fn() -> ThreadOwner,
+        cpus: &CpuSet,
+        guardian: &mut Guardian,
+    ) -> Result<()> {
         // A thread that joins from elsewhere was never confined, and keeps its affinity.
         if self.confined_to.is_none() {
-            self.are_born_on(&CpuSet::default());
+            self.set_confined_cpus(&CpuSet::default());
         }
-        for thread in whose().threads() {
-            self.note_newcomer(thread, guardian)?;
+        for thread in find_owner().threads() {
+            self.record_newcomer(thread, guardian)?;
         }
         // A thread that was created in between has inherited either the old or the new CPUs.
-        self.are_born_on(&self.newcomers.confined.union(cpus));
-        self.follow(&whose(), guardian)?;
+        self.set_confined_cpus(&self.newcomers.confined.union(cpus));
+        self.set_owner(&find_owner(), guardian)?;
         self.confined_to = Some(cpus.clone());
-        change_all(|| whose().threads(), |thread| self.confine_one(*thread, cpus, guardian))?;
-        self.are_born_on(cpus);
-        self.follow(&whose(), guardian)
+        change_all(|| find_owner().threads(), |thread| self.confine_one(*thread, cpus, guardian))?;
+        self.set_confined_cpus(cpus);
+        self.set_owner(&find_owner(), guardian)
     }
 
     fn confine_one(&mut self, thread: Thread, cpus: &CpuSet, guardian: &mut Guardian) -> io::Result<()> {
-        let own = self.note_newcomer(thread, guardian).map_err(io::Error::other)?;
+        let own = self.record_newcomer(thread, guardian).map_err(io::Error::other)?;
         let Some(own) = own.map(|own| own.intersection(cpus)) else { return Ok(()) };
         let given = if own.is_empty() { cpus.clone() } else { own };
         if thread_cpus(thread.tid, thread.tid).as_ref() != Some(&given) {
@@ -285,17 +290,17 @@ impl Threads {
 
     /// Confines again each thread that may run elsewhere: it has joined the others, or its owner moved it. Returns
     /// the number of such threads.
-    pub fn keep(&mut self, whose: impl Fn() -> ThreadOwner, guardian: &mut Guardian) -> Result<usize> {
+    pub fn reconfine_strays(&mut self, find_owner: impl Fn() -> ThreadOwner, guardian: &mut Guardian) -> Result<usize> {
         let Some(confined) = self.confined_to.clone() else { return Ok(0) };
         let is_stray =
             |thread: &Thread| thread_cpus(thread.tid, thread.tid).is_some_and(|cpus| !cpus.is_subset(&confined));
-        let strays: Vec<_> = whose().threads().into_iter().filter(is_stray).collect();
+        let strays: Vec<_> = find_owner().threads().into_iter().filter(is_stray).collect();
         let count = strays.len();
         for thread in strays {
-            self.note_moved(thread, guardian)?;
+            self.record_moved(thread, guardian)?;
         }
         if count > 0 {
-            self.confine(whose, &confined, guardian)?;
+            self.confine(find_owner, &confined, guardian)?;
         }
         Ok(count)
     }
@@ -305,11 +310,11 @@ impl Threads {
 mod tests {
     use std::process::{Child, Command};
 
-    use sidelane_host::cgroup::{Hierarchy, Leaf};
+    use sidelane_host::cgroup::{BatchGroup, Hierarchy};
     use sidelane_host::procfs::own_cpus;
 
     use super::*;
-    use crate::guardian::stand_in::one_that_listens;
+    use crate::guardian::stand_in::reading_guardian;
 
     fn sleeper() -> Child {
         Command::new("sleep").arg("60").spawn().unwrap()
@@ -319,25 +324,25 @@ mod tests {
         thread_cpus(child.id(), child.id()).unwrap()
     }
 
-    fn whose(children: &[&Child]) -> ThreadOwner {
+    fn owner_of(children: &[&Child]) -> ThreadOwner {
         ThreadOwner { pids: children.iter().map(|child| child.id()).collect(), group: None }
     }
 
     /// Returns the first of the CPUs of this test; skips the test if there is only one.
-    fn one_of(all: &CpuSet) -> Option<CpuSet> {
-        if all.len() < 2 {
+    fn first_cpu_of(cpus: &CpuSet) -> Option<CpuSet> {
+        if cpus.len() < 2 {
             sidelane_testing::skip("needs two CPUs".to_owned());
             return None;
         }
-        Some(all.iter().take(1).collect())
+        Some(cpus.iter().take(1).collect())
     }
 
     /// Creates a cpuset with these CPUs; skips the test if this machine does not allow that.
-    fn cpuset(name: &str, cpus: &str) -> Option<Leaf> {
+    fn cpuset(name: &str, cpus: &str) -> Option<BatchGroup> {
         let all = Hierarchy::all();
-        let has_cpusets = |found: &&Hierarchy| found.controls("cpuset") || found.is_v2();
-        let made = all.iter().filter(has_cpusets).filter_map(|found| Leaf::make(found, name).ok());
-        let made = made.into_iter().find(|leaf| leaf.has("cpuset.cpus"));
+        let has_cpusets = |found: &&Hierarchy| found.has_controller("cpuset") || found.is_v2();
+        let made = all.iter().filter(has_cpusets).filter_map(|found| BatchGroup::create(found, name).ok());
+        let made = made.into_iter().find(|leaf| leaf.has_control_file("cpuset.cpus"));
         let made = made.filter(|leaf| leaf.set_cpus(&cpus.parse().unwrap()).is_ok());
         if made.is_none() {
             sidelane_testing::skip("needs root and a cpuset".to_owned());
@@ -348,14 +353,14 @@ mod tests {
     #[test]
     fn a_thread_given_back_follows_its_cpuset_when_that_grows() {
         let all = own_cpus();
-        let Some(one) = one_of(&all) else { return };
+        let Some(one) = first_cpu_of(&all) else { return };
         let name = format!("sidelane-follows-{}", std::process::id());
         let Some(group) = cpuset(&name, &one.to_string()) else { return };
-        let (child, mut guardian) = (sleeper(), one_that_listens());
-        group.admit(child.id()).unwrap();
-        let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
+        let (child, mut guardian) = (sleeper(), reading_guardian());
+        group.move_process_in(child.id()).unwrap();
+        let mut threads = Threads::record(&owner_of(&[&child]), &mut guardian).unwrap();
         pin_thread(child.id(), &one.iter().collect::<Vec<_>>()).unwrap();
-        threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
+        threads.confine(|| owner_of(&[&child]), &one, &mut guardian).unwrap();
         guardian.undo_these(&threads.change_ids()).unwrap();
         group.set_cpus(&all).unwrap();
         assert_eq!(cpus_of(&child), all);
@@ -366,14 +371,14 @@ mod tests {
     #[test]
     fn a_mask_its_cpuset_has_lost_is_replaced_by_the_whole_cpuset() {
         let all = own_cpus();
-        let Some(one) = one_of(&all) else { return };
+        let Some(one) = first_cpu_of(&all) else { return };
         let name = format!("sidelane-lost-{}", std::process::id());
         let Some(group) = cpuset(&name, &all.to_string()) else { return };
-        let (child, mut guardian) = (sleeper(), one_that_listens());
-        group.admit(child.id()).unwrap();
+        let (child, mut guardian) = (sleeper(), reading_guardian());
+        group.move_process_in(child.id()).unwrap();
         pin_thread(child.id(), &all.difference(&one).iter().collect::<Vec<_>>()).unwrap();
-        let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
-        threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
+        let mut threads = Threads::record(&owner_of(&[&child]), &mut guardian).unwrap();
+        threads.confine(|| owner_of(&[&child]), &one, &mut guardian).unwrap();
         group.set_cpus(&one).unwrap();
         guardian.undo_these(&threads.change_ids()).unwrap();
         group.set_cpus(&all).unwrap();
@@ -392,11 +397,11 @@ mod tests {
     #[test]
     fn later_thread_gets_its_cpus_back_if_the_first_ended() {
         let all = own_cpus();
-        let Some(one) = one_of(&all) else { return };
-        let (mut first, second, mut guardian) = (sleeper(), sleeper(), one_that_listens());
-        let mut threads = Threads::note(&whose(&[&first]), &mut guardian).unwrap();
-        threads.confine(|| whose(&[&first]), &one, &mut guardian).unwrap();
-        threads.confine(|| whose(&[&first, &second]), &one, &mut guardian).unwrap();
+        let Some(one) = first_cpu_of(&all) else { return };
+        let (mut first, second, mut guardian) = (sleeper(), sleeper(), reading_guardian());
+        let mut threads = Threads::record(&owner_of(&[&first]), &mut guardian).unwrap();
+        threads.confine(|| owner_of(&[&first]), &one, &mut guardian).unwrap();
+        threads.confine(|| owner_of(&[&first, &second]), &one, &mut guardian).unwrap();
         assert_eq!([cpus_of(&first), cpus_of(&second)], [one.clone(), one]);
         first.kill().unwrap();
         first.wait().unwrap();
@@ -408,15 +413,15 @@ mod tests {
     #[test]
     fn thread_moved_by_its_owner_is_confined_again() {
         let all = own_cpus();
-        let Some(one) = one_of(&all) else { return };
-        let (child, mut guardian) = (sleeper(), one_that_listens());
-        let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
-        assert_eq!(threads.keep(|| whose(&[&child]), &mut guardian).unwrap(), 0, "nothing was decided");
-        threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
-        assert_eq!(threads.keep(|| whose(&[&child]), &mut guardian).unwrap(), 0);
+        let Some(one) = first_cpu_of(&all) else { return };
+        let (child, mut guardian) = (sleeper(), reading_guardian());
+        let mut threads = Threads::record(&owner_of(&[&child]), &mut guardian).unwrap();
+        assert_eq!(threads.reconfine_strays(|| owner_of(&[&child]), &mut guardian).unwrap(), 0, "nothing was decided");
+        threads.confine(|| owner_of(&[&child]), &one, &mut guardian).unwrap();
+        assert_eq!(threads.reconfine_strays(|| owner_of(&[&child]), &mut guardian).unwrap(), 0);
         let other = all.difference(&one);
         pin_thread(child.id(), &other.iter().collect::<Vec<_>>()).unwrap();
-        assert_eq!(threads.keep(|| whose(&[&child]), &mut guardian).unwrap(), 1);
+        assert_eq!(threads.reconfine_strays(|| owner_of(&[&child]), &mut guardian).unwrap(), 1);
         assert_eq!(cpus_of(&child), one);
         guardian.undo_these(&threads.change_ids()).unwrap();
         assert_eq!(cpus_of(&child), other);
@@ -426,12 +431,12 @@ mod tests {
     #[test]
     fn foreign_thread_with_its_own_cpus_is_not_taken_for_a_child() {
         let all = own_cpus();
-        let Some(one) = one_of(&all) else { return };
+        let Some(one) = first_cpu_of(&all) else { return };
         let other = all.difference(&one);
-        let (first, second, mut guardian) = (sleeper(), sleeper(), one_that_listens());
+        let (first, second, mut guardian) = (sleeper(), sleeper(), reading_guardian());
         pin_thread(second.id(), &other.iter().collect::<Vec<_>>()).unwrap();
-        let mut threads = Threads::note(&whose(&[&first]), &mut guardian).unwrap();
-        threads.confine(|| whose(&[&first, &second]), &one, &mut guardian).unwrap();
+        let mut threads = Threads::record(&owner_of(&[&first]), &mut guardian).unwrap();
+        threads.confine(|| owner_of(&[&first, &second]), &one, &mut guardian).unwrap();
         assert_eq!(cpus_of(&second), one);
         guardian.undo_these(&threads.change_ids()).unwrap();
         assert_eq!(cpus_of(&second), other);

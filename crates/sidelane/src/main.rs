@@ -17,7 +17,7 @@ const EXIT_FAILURE: u8 = 1;
 const EXIT_OWN_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
-    machine::begin();
+    machine::begin_steal_measurement();
     let verb = Cli::parse().verb;
     let has_own_codes = matches!(verb, Verb::Run(_) | Verb::Compare(_));
     let failure = if has_own_codes { EXIT_OWN_FAILURE } else { EXIT_FAILURE };

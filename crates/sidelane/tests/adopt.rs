@@ -7,13 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::job::{Looks, is_held, looks_of};
+use common::job::{SettingsByPid, is_held_on_lane, process_settings};
 use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
 use common::process::{cpu_ticks, kill, wants_cpu};
-use common::{
-    Finished, Footprint, Job, Random, Run, Running, SPIN, Service, Words, lanes_to_ourselves, process, wait_until,
-};
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use common::{Finished, Footprint, Job, Random, Run, Running, SPIN, Service, Words, lock_lanes, process, wait_until};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::thread_cpus;
 use sidelane_policy::borrow::LaneState;
@@ -29,15 +27,15 @@ fn is_v2(hierarchy: &Hierarchy) -> bool {
 }
 
 fn is_v1(hierarchy: &Hierarchy) -> bool {
-    hierarchy.controls("freezer") || hierarchy.controls("cpuset")
+    hierarchy.has_controller("freezer") || hierarchy.has_controller("cpuset")
 }
 
 fn is_v1_cpuset(hierarchy: &Hierarchy) -> bool {
-    hierarchy.controls("cpuset")
+    hierarchy.has_controller("cpuset")
 }
 
-fn adopting(job: &Job, service: &str) -> Run {
-    Run::beside(service).and(&["--adopt", &job.target()])
+fn run_adopting(job: &Job, service: &str) -> Run {
+    Run::beside_service(service).with_more_arguments(&["--adopt", &job.target()])
 }
 
 /// A busy process in SCHED_DEADLINE, as `chrt` shows it.
@@ -47,7 +45,7 @@ impl Deadline {
     fn start() -> Option<Self> {
         let class = "-d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 20000000 0";
         let mut command = Command::new("chrt");
-        let command = process::ends_with_the_test(&mut command).args(class.split(' ')).args(["sh", "-c", SPIN]);
+        let command = process::kill_with_test(&mut command).args(class.split(' ')).args(["sh", "-c", SPIN]);
         let started = Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?);
         let mut ends_with = false;
         wait_until("it was in its class, or refused", || {
@@ -60,7 +58,7 @@ impl Deadline {
         ends_with.then_some(started)
     }
 
-    fn class(&self) -> String {
+    fn chrt_output(&self) -> String {
         let told = Command::new("chrt").args(["-p", &self.0.id().to_string()]).output().expect("chrt runs");
         String::from_utf8_lossy(&told.stdout).into_owned()
     }
@@ -75,53 +73,55 @@ impl Drop for Deadline {
 
 #[test]
 fn batch_in_sched_deadline_is_held_and_given_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(batch) = Deadline::start() else { return };
-    let (pid, class) = (batch.0.id(), batch.class());
+    let (pid, class) = (batch.0.id(), batch.chrt_output());
     assert!(class.contains("1000000/10000000/20000000"), "{class}");
     for kill in [false, true] {
         let mut service = Service::on_command();
-        let before = Footprint::now();
-        let mut run = Run::beside(service.target()).and(&["--adopt", &format!("pid:{pid}")]).start_as_is();
-        let lane = Words::of(&mut run);
-        run.wait_until("batch was in its lane", |_| is_held(pid, BATCH_LANE));
-        run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
+        let before = Footprint::capture();
+        let mut run = Run::beside_service(service.target())
+            .with_more_arguments(&["--adopt", &format!("pid:{pid}")])
+            .start_without_batch();
+        let lane = Words::wait_and_map(&mut run);
+        run.wait_until("batch was in its lane", |_| is_held_on_lane(pid, BATCH_LANE));
+        run.wait_until("batch had the lane", |_| lane.has_batch_in_state(LaneState::Released));
         service.work();
-        run.wait_until("batch had left", |_| lane.is_kept() && !lane.batch_is_on());
+        run.wait_until("batch had left", |_| lane.is_kept_free() && !lane.is_batch_on_lane());
         service.rest();
         if kill {
             run.kill();
         } else {
             run.signal(libc::SIGTERM);
-            run.wait_for_end().must_exit(0);
+            run.wait_for_end().expect_exit_code(0);
         }
-        wait_until("batch had its class back", || batch.class() == class);
+        wait_until("batch had its class back", || batch.chrt_output() == class);
         assert_eq!(process::allowed_cpus(pid).as_deref(), Some("0-1"));
-        before.must_come_back();
+        before.wait_until_restored();
     }
 }
 
 /// Settings of a job and of the machine that a run may change.
-struct Before {
-    looks: Looks,
+struct SettingsBefore {
+    looks: SettingsByPid,
     groups: Vec<String>,
     footprint: Footprint,
 }
 
-impl Before {
-    fn of(job: &Job) -> Self {
-        Self { looks: job.looks(), groups: job.groups_look(), footprint: Footprint::now() }
+impl SettingsBefore {
+    fn from_job(job: &Job) -> Self {
+        Self { looks: job.settings_by_pid(), groups: job.cgroup_settings(), footprint: Footprint::capture() }
     }
 
     /// Waits until the job has its settings back, and checks that it runs.
     #[track_caller]
-    fn must_come_back(&self, job: &Job) {
-        wait_until("the job's groups were as before", || job.groups_look() == self.groups);
-        let is_back = || job.looks() == self.looks;
+    fn wait_until_restored(&self, job: &Job) {
+        wait_until("the job's groups were as before", || job.cgroup_settings() == self.groups);
+        let is_back = || job.settings_by_pid() == self.looks;
         let came_back = common::holds_within(common::TIMEOUT, is_back);
-        assert!(came_back, "before: {:#?}\nafter: {:#?}", self.looks, job.looks());
-        self.footprint.must_come_back();
-        job.must_run();
+        assert!(came_back, "before: {:#?}\nafter: {:#?}", self.looks, job.settings_by_pid());
+        self.footprint.wait_until_restored();
+        job.check_is_running();
     }
 }
 
@@ -133,29 +133,35 @@ fn is_like_root(pid: u32, job: &Job) -> bool {
 }
 
 #[track_caller]
-fn start_and_hold(run: Run, job: &Job) -> Running {
-    let mut run = run.start_as_is();
-    run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
+fn start_and_wait_for_hold(run: Run, job: &Job) -> Running {
+    let mut run = run.start_without_batch();
+    run.wait_until("the job was in its lane", |_| job.is_on_lane(BATCH_LANE));
     run
 }
 
 /// Checks that the job is held, and given back at a POSIX signal, with a process created during the run. Returns the
 /// last run.
 #[track_caller]
-fn given_back_at_a_signal(job: &Job, how: impl Fn(Run) -> Run) -> Finished {
-    let before = Before::of(job);
+fn check_job_restored_after_signal(job: &Job, configure_run: impl Fn(Run) -> Run) -> Finished {
+    let before = SettingsBefore::from_job(job);
     let service = Service::in_bursts();
     let ended = [libc::SIGTERM, libc::SIGINT].map(|signal| {
-        let mut run = start_and_hold(how(adopting(job, &service.target())), job);
+        let mut run = start_and_wait_for_hold(configure_run(run_adopting(job, &service.target())), job);
         run.wait_until_audited("hold", 0);
-        let newcomer = job.newcomer();
-        wait_until("the newcomer was held", || is_held(newcomer, BATCH_LANE));
+        let newcomer = job.fork_lasting_process();
+        wait_until("the newcomer was held", || is_held_on_lane(newcomer, BATCH_LANE));
         run.signal(signal);
-        let run = run.wait_for_end().must_exit(0).must_say(&["adopted", &job.target(), "given back"]);
+        let run =
+            run.wait_for_end().expect_exit_code(0).expect_stderr_contains(&["adopted", &job.target(), "given back"]);
         assert!(run.audit().iter().any(|entry| entry["action"] == "end"), "{:?}", run.audit());
-        assert!(is_like_root(newcomer, job), "{} is not like {}", looks_of(newcomer), looks_of(job.pid()));
+        assert!(
+            is_like_root(newcomer, job),
+            "{} is not like {}",
+            process_settings(newcomer),
+            process_settings(job.pid())
+        );
         kill(newcomer);
-        before.must_come_back(job);
+        before.wait_until_restored(job);
         run
     });
     service.must_be_unharmed(REQUEST_LANE);
@@ -165,17 +171,17 @@ fn given_back_at_a_signal(job: &Job, how: impl Fn(Run) -> Run) -> Finished {
 
 #[test]
 fn a_group_is_given_back_at_a_signal() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(job) = Job::in_groups(is_v2) else { return };
-    given_back_at_a_signal(&job, |run| run);
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(job) = Job::start_in_cgroups(is_v2) else { return };
+    check_job_restored_after_signal(&job, |run| run);
 }
 
 #[test]
 fn a_group_of_version_1_is_given_back_at_a_signal() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(job) = Job::in_groups(is_v1) else { return };
-    let run = given_back_at_a_signal(&job, |run| run);
-    let both = ["freezer", "cpuset"].map(|name| Hierarchy::all().iter().any(|found| found.controls(name)));
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(job) = Job::start_in_cgroups(is_v1) else { return };
+    let run = check_job_restored_after_signal(&job, |run| run);
+    let both = ["freezer", "cpuset"].map(|name| Hierarchy::all().iter().any(|found| found.has_controller(name)));
     let lacks = ["this process can make no", "has no cpuset"].iter().any(|what| run.stderr.contains(what));
     assert!(both != [true, true] || !lacks, "{run}");
 }
@@ -183,52 +189,58 @@ fn a_group_of_version_1_is_given_back_at_a_signal() {
 /// Sidelane creates a cgroup for the job in another hierarchy, which has a freezer.
 #[test]
 fn a_group_without_a_freezer_is_given_back_at_a_signal() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(job) = Job::in_groups(is_v1_cpuset) else { return };
-    given_back_at_a_signal(&job, |run| run);
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(job) = Job::start_in_cgroups(is_v1_cpuset) else { return };
+    check_job_restored_after_signal(&job, |run| run);
 }
 
 #[test]
 fn a_tree_is_given_back_at_a_signal() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    given_back_at_a_signal(&Job::tree(), |run| run);
+    let Some(_turn) = lock_lanes() else { return };
+    check_job_restored_after_signal(&Job::start_without_cgroup(), |run| run);
 }
 
 #[test]
 fn a_tree_is_given_back_where_there_are_no_groups() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let unmount = ["unshare", "--mount", "sh", "-c", "umount --all --types cgroup,cgroup2 && exec \"$0\" \"$@\""];
-    let run = given_back_at_a_signal(&Job::tree(), |run| run.through(&unmount));
-    run.must_say(&["no cgroup with a freezer", "has no cpuset that sidelane can change alone", "can make no cgroups"]);
+    let run = check_job_restored_after_signal(&Job::start_without_cgroup(), |run| run.through_wrapper(&unmount));
+    run.expect_stderr_contains(&[
+        "no cgroup with a freezer",
+        "has no cpuset that sidelane can change alone",
+        "can make no cgroups",
+    ]);
 }
 
 /// The run has changed some settings of batch before the refusal.
 #[test]
 fn batch_that_may_not_use_its_lane_is_refused_and_as_it_was() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(job) = Job::in_groups(is_v1_cpuset) else { return };
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(job) = Job::start_in_cgroups(is_v1_cpuset) else { return };
     job.group().write("cpuset.cpus", REQUEST_LANE).unwrap();
-    let before = Before::of(&job);
+    let before = SettingsBefore::from_job(&job);
     let service = Service::idle();
-    let run = Run::beside(service.target()).and(&["--adopt", &format!("pid:{}", job.pid())]);
-    run.start_as_is().wait_for_end().must_exit(EXIT_FAILURE).must_say(&["a group above it may not have these CPUs; \
+    let run = Run::beside_service(service.target()).with_more_arguments(&["--adopt", &format!("pid:{}", job.pid())]);
+    run.start_without_batch().wait_for_end().expect_exit_code(EXIT_FAILURE).expect_stderr_contains(&[
+        "a group above it may not have these CPUs; \
                                                                          give that group these CPUs, or choose other \
-                                                                         lanes with --lanes"]);
-    before.must_come_back(&job);
+                                                                         lanes with --lanes",
+    ]);
+    before.wait_until_restored(&job);
 }
 
 #[test]
 fn a_run_ends_with_the_batch_that_it_adopted() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(group) = Job::in_groups(is_v2) else { return };
-    for mut job in [group, Job::tree()] {
-        let (groups, footprint) = (job.groups_look(), Footprint::now());
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(group) = Job::start_in_cgroups(is_v2) else { return };
+    for mut job in [group, Job::start_without_cgroup()] {
+        let (groups, footprint) = (job.cgroup_settings(), Footprint::capture());
         let service = Service::idle();
-        let run = start_and_hold(adopting(&job, &service.target()), &job);
+        let run = start_and_wait_for_hold(run_adopting(&job, &service.target()), &job);
         job.end();
-        run.wait_for_end().must_exit(0).must_say(&["adopted"]);
-        assert_eq!(job.groups_look(), groups);
-        footprint.must_come_back();
+        run.wait_for_end().expect_exit_code(0).expect_stderr_contains(&["adopted"]);
+        assert_eq!(job.cgroup_settings(), groups);
+        footprint.wait_until_restored();
     }
 }
 
@@ -236,48 +248,48 @@ fn a_run_ends_with_the_batch_that_it_adopted() {
 #[test]
 fn adopted_batch_leaves_at_each_turn_of_the_service() {
     const TURNS: usize = 10;
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let job = Job::tree();
-    let before = Before::of(&job);
+    let Some(_turn) = lock_lanes() else { return };
+    let job = Job::start_without_cgroup();
+    let before = SettingsBefore::from_job(&job);
     let mut service = Service::on_command();
-    let mut run = start_and_hold(adopting(&job, &service.target()), &job);
-    let lane = Words::of(&mut run);
+    let mut run = start_and_wait_for_hold(run_adopting(&job, &service.target()), &job);
+    let lane = Words::wait_and_map(&mut run);
     for _ in 0..TURNS {
-        run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
+        run.wait_until("batch had the lane", |_| lane.has_batch_in_state(LaneState::Released));
         let summons = lane.summons();
         service.work();
         assert!(lane.busy(), "{:?}", lane.state());
         lane.must_have_summoned(summons);
-        run.wait_until("the lane was held", |_| lane.is_kept());
-        lane.must_stay_empty();
+        run.wait_until("the lane was held", |_| lane.is_kept_free());
+        lane.check_no_batch_while_held();
         service.rest();
     }
-    run.wait_until("batch had the lane at last", |_| lane.is_batchs(LaneState::Released));
+    run.wait_until("batch had the lane at last", |_| lane.has_batch_in_state(LaneState::Released));
     run.signal(libc::SIGTERM);
-    let run = run.wait_for_end().must_exit(0);
+    let run = run.wait_for_end().expect_exit_code(0);
     assert_eq!(run.figure("holds_count") as usize, TURNS, "{:?}", run.audit());
     assert!(!run.stderr.contains("on a lane that was held"), "{run}");
-    before.must_come_back(&job);
+    before.wait_until_restored(&job);
 }
 
 /// Checks that batch is given back by a run that ends while batch is evicted: the service works without a break.
 #[track_caller]
-fn given_back_when_it_was_sent_away(job: &Job, end: impl Fn(Running)) {
-    let before = Before::of(job);
-    let mut service = Service::busy_once_for(20);
-    let mut run = start_and_hold(adopting(job, &service.target()), job);
+fn check_evicted_job_restored(job: &Job, end_run: impl Fn(Running)) {
+    let before = SettingsBefore::from_job(job);
+    let mut service = Service::start_busy_once(20);
+    let mut run = start_and_wait_for_hold(run_adopting(job, &service.target()), job);
     service.start_work();
     run.wait_until_audited("evict", 0);
-    let spinners = || job.steady().into_iter().filter(|pid| wants_cpu(*pid)).count();
+    let spinners = || job.lasting_pids().into_iter().filter(|pid| wants_cpu(*pid)).count();
     wait_until("the job was frozen", || spinners() == 0);
-    end(run);
-    before.must_come_back(job);
+    end_run(run);
+    before.wait_until_restored(job);
     service.must_be_unharmed(REQUEST_LANE);
 }
 
 fn end_by_signal(run: Running) {
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(0);
+    run.wait_for_end().expect_exit_code(0);
 }
 
 fn end_by_kill(mut run: Running) {
@@ -286,53 +298,53 @@ fn end_by_kill(mut run: Running) {
 
 #[test]
 fn a_frozen_group_is_thawed() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(job) = Job::in_groups(is_v2) else { return };
-    given_back_when_it_was_sent_away(&job, end_by_signal);
-    given_back_when_it_was_sent_away(&job, end_by_kill);
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(job) = Job::start_in_cgroups(is_v2) else { return };
+    check_evicted_job_restored(&job, end_by_signal);
+    check_evicted_job_restored(&job, end_by_kill);
 }
 
 #[test]
 fn a_frozen_tree_is_thawed() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let job = Job::tree();
-    given_back_when_it_was_sent_away(&job, end_by_signal);
-    given_back_when_it_was_sent_away(&job, end_by_kill);
+    let Some(_turn) = lock_lanes() else { return };
+    let job = Job::start_without_cgroup();
+    check_evicted_job_restored(&job, end_by_signal);
+    check_evicted_job_restored(&job, end_by_kill);
 }
 
 /// Starts a run beside a service that works all the time, and waits until it has evicted a frozen job. A frozen job
 /// causes no summons: the lane is held because the service is already at work at the start. A kernel that hides
 /// switches can hide that, and then the run is started again.
-fn run_that_evicts(job: &Job, service: &str, end: impl Fn(Running)) -> Running {
+fn start_run_that_evicts(job: &Job, service: &str, end_run: impl Fn(Running)) -> Running {
     const TRIES: usize = 10;
     const LONG: Duration = Duration::from_secs(15);
     for _ in 0..TRIES {
-        let run = start_and_hold(adopting(job, service).and(&["--gate", "freezer"]), job);
+        let run = start_and_wait_for_hold(run_adopting(job, service).with_more_arguments(&["--gate", "freezer"]), job);
         if common::holds_within(LONG, || run.has_audited("evict", 0)) {
             return run;
         }
-        end(run);
+        end_run(run);
     }
     panic!("the service was not seen at work in {TRIES} runs");
 }
 
 #[test]
 fn a_group_that_was_found_frozen_stays_frozen() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(job) = Job::in_groups(is_v2) else { return };
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(job) = Job::start_in_cgroups(is_v2) else { return };
     job.group().write("cgroup.freeze", "1").unwrap();
-    let (looks, groups) = (job.looks(), job.groups_look());
-    let spinner = job.steady().into_iter().max_by_key(|pid| cpu_ticks(*pid)).unwrap();
+    let (looks, groups) = (job.settings_by_pid(), job.cgroup_settings());
+    let spinner = job.lasting_pids().into_iter().max_by_key(|pid| cpu_ticks(*pid)).unwrap();
     wait_until("the job was frozen", || !wants_cpu(spinner));
     let ticks = cpu_ticks(spinner);
     let mut service = Service::on_command();
     for end in [end_by_signal, end_by_kill] {
         let end = |run| {
             end(run);
-            wait_until("the job was as before", || job.looks() == looks && job.groups_look() == groups);
+            wait_until("the job was as before", || job.settings_by_pid() == looks && job.cgroup_settings() == groups);
         };
         service.work();
-        let mut run = run_that_evicts(&job, &service.target(), end);
+        let mut run = start_run_that_evicts(&job, &service.target(), end);
         service.rest();
         run.wait_until_audited("restore", 0);
         end(run);
@@ -342,172 +354,177 @@ fn a_group_that_was_found_frozen_stays_frozen() {
 
 #[test]
 fn a_stopped_agent_stops_adopted_batch_until_it_goes_on() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(job) = Job::in_groups(is_v2) else { return };
-    let before = Before::of(&job);
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(job) = Job::start_in_cgroups(is_v2) else { return };
+    let before = SettingsBefore::from_job(&job);
     let service = Service::idle();
-    let run = start_and_hold(adopting(&job, &service.target()), &job);
+    let run = start_and_wait_for_hold(run_adopting(&job, &service.target()), &job);
     run.signal(libc::SIGSTOP);
     wait_until("the job was frozen", || job.group().read("cgroup.freeze").unwrap() == "1");
     run.signal(libc::SIGCONT);
     wait_until("the job went on", || job.group().read("cgroup.freeze").unwrap() == "0");
-    job.must_run();
+    job.check_is_running();
     end_by_signal(run);
-    before.must_come_back(&job);
+    before.wait_until_restored(&job);
 }
 
 #[test]
 fn process_that_joins_is_held_and_one_that_leaves_is_restored() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(job) = Job::in_groups(is_v2) else { return };
-    let before = Before::of(&job);
-    let above = Leaf { dir: job.group().dir.parent().unwrap().to_owned() };
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(job) = Job::start_in_cgroups(is_v2) else { return };
+    let before = SettingsBefore::from_job(&job);
+    let above = BatchGroup { dir: job.group().dir.parent().unwrap().to_owned() };
     let mut command = Command::new("taskset");
     command.args(["-c", REQUEST_LANE, "sleep", "3000"]).stdin(Stdio::null());
-    let mut stranger = process::ends_with_the_test(&mut command).spawn().unwrap();
+    let mut stranger = process::kill_with_test(&mut command).spawn().unwrap();
     wait_until("the stranger was there", || process::command_line(stranger.id()) == ["sleep", "3000", ""]);
-    let looks = looks_of(stranger.id());
+    let looks = process_settings(stranger.id());
     let service = Service::idle();
-    let run = start_and_hold(adopting(&job, &service.target()), &job);
+    let run = start_and_wait_for_hold(run_adopting(&job, &service.target()), &job);
     for _ in 0..2 {
-        job.group().admit(stranger.id()).unwrap();
-        wait_until("the stranger was held", || is_held(stranger.id(), BATCH_LANE));
-        above.admit(stranger.id()).unwrap();
-        wait_until("the stranger was given back", || looks_of(stranger.id()) == looks);
+        job.group().move_process_in(stranger.id()).unwrap();
+        wait_until("the stranger was held", || is_held_on_lane(stranger.id(), BATCH_LANE));
+        above.move_process_in(stranger.id()).unwrap();
+        wait_until("the stranger was given back", || process_settings(stranger.id()) == looks);
     }
-    let born = job.newcomer();
-    wait_until("the newcomer was held", || is_held(born, BATCH_LANE));
-    above.admit(born).unwrap();
+    let born = job.fork_lasting_process();
+    wait_until("the newcomer was held", || is_held_on_lane(born, BATCH_LANE));
+    above.move_process_in(born).unwrap();
     let like_root = |pid| (process::allowed_cpus(pid), process::scheduling(pid));
     let root = (Some("0-1".to_owned()), process::scheduling(std::process::id()));
     wait_until("the newcomer was given back", || like_root(born) == root);
-    job.group().admit(stranger.id()).unwrap();
-    wait_until("the stranger was held", || is_held(stranger.id(), BATCH_LANE));
+    job.group().move_process_in(stranger.id()).unwrap();
+    wait_until("the stranger was held", || is_held_on_lane(stranger.id(), BATCH_LANE));
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(0).must_say(&["3 joined later", "3 left"]);
-    above.admit(stranger.id()).unwrap();
-    assert_eq!(looks_of(stranger.id()), looks);
+    run.wait_for_end().expect_exit_code(0).expect_stderr_contains(&["3 joined later", "3 left"]);
+    above.move_process_in(stranger.id()).unwrap();
+    assert_eq!(process_settings(stranger.id()), looks);
     [stranger.id(), born].into_iter().for_each(kill);
     let _ = stranger.wait();
-    before.must_come_back(&job);
+    before.wait_until_restored(&job);
 }
 
 /// Kills the agent at any moment: before its first change, while it changes, freezes or thaws the job, and while it
 /// gives the job back.
 #[track_caller]
 fn killed_at_any_moment(job: &Job) {
-    let before = Before::of(job);
+    let before = SettingsBefore::from_job(job);
     let service = Service::in_bursts();
     let seed = now_ns();
-    let mut random = Random::of_seed(seed);
+    let mut random = Random::from_seed(seed);
     let kills = std::env::var(KILLS_VARIABLE).ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
     for number in 0..kills {
-        let gate = ["holder", "freezer"][random.below(2) as usize];
-        let run = adopting(job, &service.target()).and(&["--gate", gate]);
+        let gate = ["holder", "freezer"][random.next_below(2) as usize];
+        let run = run_adopting(job, &service.target()).with_more_arguments(&["--gate", gate]);
         let when_ms = match number % 3 {
             // The agent is killed at its start.
             0 => {
-                let mut run = run.start_as_is();
-                let when_ms = random.below(1200);
+                let mut run = run.start_without_batch();
+                let when_ms = random.next_below(1200);
                 sleep(Duration::from_millis(when_ms));
                 run.kill();
                 when_ms
             }
             // The agent is killed after its first change.
             1 => {
-                let mut run = run.start_as_is();
+                let mut run = run.start_without_batch();
                 run.wait_until("the first process was held", |_| {
-                    job.steady().iter().any(|pid| is_held(*pid, BATCH_LANE))
+                    job.lasting_pids().iter().any(|pid| is_held_on_lane(*pid, BATCH_LANE))
                 });
-                let when_ms = random.below(400);
+                let when_ms = random.next_below(400);
                 sleep(Duration::from_millis(when_ms));
                 run.kill();
                 when_ms
             }
             // The agent is killed while it gives the job back.
             _ => {
-                let mut run = start_and_hold(run, job);
+                let mut run = start_and_wait_for_hold(run, job);
                 run.signal(libc::SIGTERM);
-                let when_ms = random.below(60);
+                let when_ms = random.next_below(60);
                 sleep(Duration::from_millis(when_ms));
                 run.kill_if_there();
                 when_ms
             }
         };
         eprintln!("kill {number} of seed {seed}: gate {gate}, {when_ms} ms");
-        before.must_come_back(job);
+        before.wait_until_restored(job);
     }
     service.must_be_unharmed(REQUEST_LANE);
 }
 
 #[test]
 fn group_is_restored_after_a_kill_of_the_agent_at_any_moment() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(job) = Job::in_groups(is_v2) else { return };
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(job) = Job::start_in_cgroups(is_v2) else { return };
     killed_at_any_moment(&job);
 }
 
 #[test]
 fn v1_group_is_restored_after_a_kill_of_the_agent() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(job) = Job::in_groups(is_v1) else { return };
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(job) = Job::start_in_cgroups(is_v1) else { return };
     killed_at_any_moment(&job);
 }
 
 #[test]
 fn tree_is_restored_after_a_kill_of_the_agent_at_any_moment() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    killed_at_any_moment(&Job::tree());
+    let Some(_turn) = lock_lanes() else { return };
+    killed_at_any_moment(&Job::start_without_cgroup());
 }
 
 /// Checks that a run is refused before anything is changed.
 #[track_caller]
-fn refused(batch: &str, service: &Service, words: &[&str]) {
-    let footprint = Footprint::now();
+fn check_run_refused(batch: &str, service: &Service, expected_texts: &[&str]) {
+    let footprint = Footprint::capture();
     // Other tests of this process start and end threads at the same time, so only this thread is compared.
     let own_cpus = || thread_cpus(std::process::id(), rustix::thread::gettid().as_raw_nonzero().get() as u32);
-    let (of_service, own) = (looks_of(service.pid()), own_cpus());
-    Run::beside(service.target())
-        .and(&["--adopt", batch])
-        .start_as_is()
+    let (of_service, own) = (process_settings(service.pid()), own_cpus());
+    Run::beside_service(service.target())
+        .with_more_arguments(&["--adopt", batch])
+        .start_without_batch()
         .wait_for_end()
-        .must_exit(EXIT_FAILURE)
-        .must_say(words);
-    footprint.must_come_back();
-    assert_eq!((looks_of(service.pid()), own_cpus()), (of_service, own));
+        .expect_exit_code(EXIT_FAILURE)
+        .expect_stderr_contains(expected_texts);
+    footprint.wait_until_restored();
+    assert_eq!((process_settings(service.pid()), own_cpus()), (of_service, own));
 }
 
 #[test]
 fn unsuitable_adoption_targets_are_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    refused("cgroup:/no/such/group", &service, &["cannot adopt cgroup /no/such/group"]);
-    refused("pid:4194303", &service, &["cannot adopt process 4194303: no such process runs"]);
-    refused(&service.target(), &service, &["of the service"]);
-    refused("cgroup:/", &service, &["of the service"]);
-    refused(&format!("pid:{}", std::process::id()), &service, &["of the service"]);
-    refused("pid:2", &service, &["it is a kernel thread"]);
-    let Some(mut job) = Job::in_groups(is_v2) else { return };
-    let other = Run::beside(service.target()).and(&["--adopt", &job.target(), "--gate", "core-sched"]);
-    other.start_as_is().wait_for_end().must_exit(EXIT_FAILURE).must_say(&["--gate holder"]);
-    let inside = Run::beside(service.target()).and(&["--adopt", &job.target()]);
+    check_run_refused("cgroup:/no/such/group", &service, &["cannot adopt cgroup /no/such/group"]);
+    check_run_refused("pid:4194303", &service, &["cannot adopt process 4194303: no such process runs"]);
+    check_run_refused(&service.target(), &service, &["of the service"]);
+    check_run_refused("cgroup:/", &service, &["of the service"]);
+    check_run_refused(&format!("pid:{}", std::process::id()), &service, &["of the service"]);
+    check_run_refused("pid:2", &service, &["it is a kernel thread"]);
+    let Some(mut job) = Job::start_in_cgroups(is_v2) else { return };
+    let other =
+        Run::beside_service(service.target()).with_more_arguments(&["--adopt", &job.target(), "--gate", "core-sched"]);
+    other
+        .start_without_batch()
+        .wait_for_end()
+        .expect_exit_code(EXIT_FAILURE)
+        .expect_stderr_contains(&["--gate holder"]);
+    let inside = Run::beside_service(service.target()).with_more_arguments(&["--adopt", &job.target()]);
     let enter = format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", job.group().dir.display());
-    let inside = inside.through(&["sh", "-c", &enter]).start_as_is().wait_for_end();
-    inside.must_exit(EXIT_FAILURE).must_say(&["contains this sidelane itself"]);
+    let inside = inside.through_wrapper(&["sh", "-c", &enter]).start_without_batch().wait_for_end();
+    inside.expect_exit_code(EXIT_FAILURE).expect_stderr_contains(&["contains this sidelane itself"]);
     job.end();
     wait_until("the group was empty", || job.members().is_empty());
-    refused(&job.target(), &service, &["it has no process"]);
+    check_run_refused(&job.target(), &service, &["it has no process"]);
 }
 
 #[test]
 fn contradicting_adopt_options_are_a_usage_error() {
     let usage = |arguments: &[&str], words: &[&str]| {
         Run::with_arguments(&["run", "--service", "pid:1", "--lanes", LANES])
-            .and(arguments)
-            .start_as_is()
+            .with_more_arguments(arguments)
+            .start_without_batch()
             .wait_for_end()
-            .must_exit(EXIT_USAGE)
-            .must_say(words);
+            .expect_exit_code(EXIT_USAGE)
+            .expect_stderr_contains(words);
     };
     usage(&["--adopt", "pid:7", "--", "true"], &["--adopt", "COMMAND"]);
     usage(&["--adopt", "port:80"], &["port:80", "cgroup:/PATH"]);

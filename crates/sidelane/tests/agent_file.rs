@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use sidelane_agent::config::Config;
 use sidelane_agent::discover::{Changes, Finder};
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 use sidelane_host::clock::now_ns;
 
 const EXIT_USAGE: i32 = 2;
@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Writes the agent's file, and returns its path.
-fn written(dir: &Path, content: &str) -> String {
+fn write_agent_file(dir: &Path, content: &str) -> String {
     let path = dir.join("sidelane.toml");
     fs::write(&path, content).expect("a file can be written");
     path.display().to_string()
@@ -32,7 +32,7 @@ fn written(dir: &Path, content: &str) -> String {
 #[test]
 fn the_example_passes_the_check() {
     let dir = tempfile::tempdir().unwrap();
-    let file = written(dir.path(), &text(&agent(&["example"]).stdout));
+    let file = write_agent_file(dir.path(), &text(&agent(&["example"]).stdout));
     let check = agent(&["check", &file]);
     let said = format!("{file}: 1 service, 1 tree of batch, policy holmes; nothing is wrong\n");
     assert_eq!((check.status.code(), text(&check.stdout), text(&check.stderr)), (Some(0), said, String::new()));
@@ -41,7 +41,7 @@ fn the_example_passes_the_check() {
 #[test]
 fn all_problems_of_a_file_are_a_usage_error() {
     let dir = tempfile::tempdir().unwrap();
-    let file = written(
+    let file = write_agent_file(
         dir.path(),
         "[[service]]\nname = \"a\"\nport = 0\n[[batch]]\ncgroup = \"/b\"\n[policy]\ncalm_time = 1\n",
     );
@@ -62,7 +62,7 @@ fn all_problems_of_a_file_are_a_usage_error() {
 #[test]
 fn file_that_does_not_fit_the_machine_is_shown_with_advice() {
     let dir = tempfile::tempdir().unwrap();
-    let file = written(
+    let file = write_agent_file(
         dir.path(),
         "[[service]]\nname = \"a\"\ncomm = \"no-such-service\"\n[[batch]]\ncgroup = \"/no-such-group\"\n\
          [policy]\nreserved = \"7000\"\n",
@@ -79,7 +79,7 @@ fn file_that_does_not_fit_the_machine_is_shown_with_advice() {
 
 /// Tree of cgroups in the hierarchies by which batch can be recognised.
 struct Tree {
-    leaves: Vec<Leaf>,
+    leaves: Vec<BatchGroup>,
     processes: Vec<Child>,
 }
 
@@ -87,9 +87,10 @@ impl Tree {
     fn make() -> Option<Self> {
         let name = format!("containers-{}-{:?}", std::process::id(), std::thread::current().id());
         let name = name.replace(['(', ')'], "");
-        let wanted = |found: &Hierarchy| found.is_v2() || found.controls("cpuset") || found.controls("freezer");
+        let wanted =
+            |found: &Hierarchy| found.is_v2() || found.has_controller("cpuset") || found.has_controller("freezer");
         let hierarchies = Hierarchy::all().into_iter().filter(wanted);
-        let leaves: Vec<Leaf> = hierarchies.filter_map(|found| Leaf::make(&found, &name).ok()).collect();
+        let leaves: Vec<BatchGroup> = hierarchies.filter_map(|found| BatchGroup::create(&found, &name).ok()).collect();
         if leaves.is_empty() {
             sidelane_testing::skip("needs control groups of its own, which cannot be made here".to_owned());
             return None;
@@ -130,7 +131,7 @@ impl Tree {
             let _ = child.kill();
             let _ = child.wait();
         });
-        self.dirs(name).iter().for_each(|dir| drop(Leaf { dir: dir.clone() }.remove()));
+        self.dirs(name).iter().for_each(|dir| drop(BatchGroup { dir: dir.clone() }.remove()));
     }
 }
 
@@ -141,7 +142,7 @@ impl Drop for Tree {
     }
 }
 
-fn names(changes: &Changes) -> (Vec<&str>, Vec<&str>) {
+fn added_and_removed_names(changes: &Changes) -> (Vec<&str>, Vec<&str>) {
     let came = changes.containers_came.iter().map(|container| container.name.as_str());
     (came.collect(), changes.containers_gone.iter().map(|id| id.path.as_str()).collect())
 }
@@ -152,33 +153,33 @@ fn real_containers_come_and_go() {
     let path = tree.path();
     let file = format!("[[service]]\nname = \"x\"\ncgroup = \"/no-such-group\"\n[[batch]]\ncgroup = \"{path}\"\n");
     let mut finder = Finder::new(&Config::parse("a.toml", &file).unwrap());
-    assert_eq!(finder.look(now_ns()), Changes::default());
+    assert_eq!(finder.scan(now_ns()), Changes::default());
 
     let (a, b) = (format!("{path}/a"), format!("{path}/b"));
     let pid = tree.start("a");
-    let changes = finder.look(now_ns());
-    assert_eq!(names(&changes), (vec![a.as_str()], vec![]));
+    let changes = finder.scan(now_ns());
+    assert_eq!(added_and_removed_names(&changes), (vec![a.as_str()], vec![]));
     let first = changes.containers_came[0].id.clone();
     assert_eq!(finder.processes(&first), [pid]);
-    assert_eq!(finder.look(now_ns()), Changes::default());
+    assert_eq!(finder.scan(now_ns()), Changes::default());
 
     tree.stop("a");
     tree.start("a");
-    let changes = finder.look(now_ns());
-    assert_eq!(names(&changes), (vec![a.as_str()], vec![a.as_str()]), "it was made again");
+    let changes = finder.scan(now_ns());
+    assert_eq!(added_and_removed_names(&changes), (vec![a.as_str()], vec![a.as_str()]), "it was made again");
     assert_ne!(changes.containers_came[0].id, first);
 
     tree.start("b");
-    assert_eq!(names(&finder.look(now_ns())), (vec![b.as_str()], vec![]));
+    assert_eq!(added_and_removed_names(&finder.scan(now_ns())), (vec![b.as_str()], vec![]));
     tree.stop("a");
-    assert_eq!(names(&finder.look(now_ns())), (vec![], vec![a.as_str()]));
-    assert_eq!(finder.look(now_ns()), Changes::default());
+    assert_eq!(added_and_removed_names(&finder.scan(now_ns())), (vec![], vec![a.as_str()]));
+    assert_eq!(finder.scan(now_ns()), Changes::default());
 }
 
 /// Process with a unique name, until it is dropped.
-struct Named(Child);
+struct NamedSleeper(Child);
 
-impl Named {
+impl NamedSleeper {
     fn start(dir: &Path, name: &str) -> Self {
         common::process::copy_program("/bin/sleep", &dir.join(name));
         let named = Self(Command::new(dir.join(name)).arg("1000").stdin(Stdio::null()).spawn().expect("it starts"));
@@ -188,7 +189,7 @@ impl Named {
     }
 }
 
-impl Drop for Named {
+impl Drop for NamedSleeper {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -201,13 +202,13 @@ fn a_service_and_a_container_are_shown_to_people_and_programs() {
     tree.start("a");
     let dir = tempfile::tempdir().unwrap();
     let name = format!("sl-{}", std::process::id());
-    let service = Named::start(dir.path(), &name);
+    let service = NamedSleeper::start(dir.path(), &name);
     let content = format!(
         "[[service]]\nname = \"here\"\ncomm = \"{name}\"\nslo = \"p99=5ms\"\n\
          [[batch]]\ncgroup = \"{}\"\ncpus = 1\n[policy]\nkind = \"unmanaged\"\n",
         tree.path()
     );
-    let file = written(dir.path(), &content);
+    let file = write_agent_file(dir.path(), &content);
     let json = dir.path().join("shown.json");
     let shown = agent(&["show", "--config", &file, "--json", &json.display().to_string()]);
     assert!(shown.status.success(), "{}", text(&shown.stderr));
@@ -231,18 +232,18 @@ fn a_container_that_a_service_has_started_is_batch() {
     let file = format!("[[service]]\nname = \"x\"\nport = {port}\n[[batch]]\ncgroup = \"{}\"\n", tree.path());
     let mut finder = Finder::new(&Config::parse("a.toml", &file).unwrap());
     let pid = tree.start("a");
-    let changes = finder.look(now_ns());
+    let changes = finder.scan(now_ns());
     assert_eq!((changes.services_came.len(), changes.containers_came.len()), (1, 1));
     let found = &changes.services_came[0];
     assert!(found.service.pids.contains(&std::process::id()) && !found.service.pids.contains(&pid), "{found:?}");
-    assert_eq!(finder.lacks(), []);
+    assert_eq!(finder.problems(), []);
     drop(listener);
     // The time step is longer than all intervals. A process that another test has forked keeps the port until it runs
     // its program.
     let (mut at_ns, mut gone) = (now_ns(), Vec::new());
     common::wait_until("the service was gone", || {
         at_ns += 10_000_000_000;
-        gone.extend(finder.look(at_ns).services_gone);
+        gone.extend(finder.scan(at_ns).services_gone);
         !gone.is_empty()
     });
     assert_eq!(gone, [found.id]);

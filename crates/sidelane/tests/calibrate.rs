@@ -5,7 +5,7 @@ mod common;
 use std::process::{Command, Output};
 
 use common::agent::SIDELANE;
-use common::{lab, lanes_to_ourselves};
+use common::{lab, lock_lanes};
 use serde_json::Value;
 
 fn calibrate(arguments: &[&str]) -> Output {
@@ -14,7 +14,7 @@ fn calibrate(arguments: &[&str]) -> Output {
 
 #[test]
 fn calibration_without_counters_reports_latencies_only() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     if lab().is_none() {
         return;
     }
@@ -42,7 +42,7 @@ fn calibration_without_counters_reports_latencies_only() {
 
 #[test]
 fn invalid_formula_is_refused_before_any_measurement() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let ended = calibrate(&["--events", "reticulations / page-faults"]);
     assert_eq!(ended.status.code(), Some(1));
     let said = String::from_utf8_lossy(&ended.stderr);

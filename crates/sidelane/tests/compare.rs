@@ -10,12 +10,10 @@ use common::agent::{SIDELANE, batch_processes};
 use common::client::Client;
 use common::lanes::{LANES, REQUEST_LANE};
 use common::redis::{busy_redis, traceable_redis};
-use common::{
-    Finished, Footprint, Run, SPIN, Service, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until,
-};
+use common::{Finished, Footprint, Run, SPIN, Service, can_observe_requests, lab, lock_lanes, process, wait_until};
 use sidelane_host::procfs::state;
 use sidelane_lab::bench::workload::RealServer;
-use sidelane_lab::programs::Lab;
+use sidelane_lab::programs::LabBinary;
 use sidelane_report::{ResultFile, Verdict};
 
 const UNDECIDED: i32 = 3;
@@ -25,17 +23,17 @@ const SHORT: [&str; 4] = ["--round", "300ms", "--settle", "100ms"];
 const BATCH: [&str; 3] = ["sh", "-c", SPIN];
 
 fn compare(target: &str) -> Run {
-    Run::with_arguments(&["compare", "--lanes", LANES, "--service", target]).and(&SHORT)
+    Run::with_arguments(&["compare", "--lanes", LANES, "--service", target]).with_more_arguments(&SHORT)
 }
 
-fn of(server: &RealServer) -> String {
+fn server_target(server: &RealServer) -> String {
     format!("port:{}", server.address().port())
 }
 
 /// Fails unless the finding, the checks and the exit code agree. The finding begins with a broken promise if there is
 /// one, and only then.
 #[track_caller]
-fn must_agree(run: &Finished, result: &ResultFile) {
+fn check_finding_and_exit_code(run: &Finished, result: &ResultFile) {
     let (code, beginning) = match result.outcome() {
         Verdict::Holds => (0, "Worth it: "),
         Verdict::Missed => (1, "Not worth it here: "),
@@ -71,33 +69,34 @@ fn must_be_whole(result: &ResultFile) {
 
 #[test]
 fn a_search_service_beside_an_emulated_sibling_gets_a_verdict() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(lab) = lab().filter(|_| requests_can_be_seen()) else { return };
-    let lab = Lab::at(lab);
-    let before = Footprint::now();
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(lab) = lab().filter(|_| can_observe_requests()) else { return };
+    let lab = LabBinary::with_path(lab);
+    let before = Footprint::capture();
     let dir = tempfile::tempdir().unwrap();
     let sibling =
         lab.start(["sibling", "--lanes", LANES, "--slowdown", "service:batch=1.67,batch:service=1.4"]).unwrap();
-    let (index, queries) = library(&lab, dir.path());
+    let (index, queries) = create_search_index(&lab, dir.path());
     let service = lab.start(["serve", "--index", &index, "--port", "0", "--cpu", REQUEST_LANE]).unwrap();
-    let target = format!("127.0.0.1:{}", service.ready("port").unwrap());
+    let target = format!("127.0.0.1:{}", service.ready_number("port").unwrap());
     let client = Client::start(&lab, "search", &target, &["--queries", &queries]);
     let path = |name: &str| dir.path().join(name).display().to_string();
     let (json, page, done) = (path("result.json"), path("page.html"), path("done"));
     let count = format!("i=0; while :; do i=$((i+1)); echo $i >{done}.new; mv {done}.new {done}; done");
 
-    let run = compare(&format!("pid:{}", service.pid())).and(&["--json", &json, "--page", &page, "--rounds", "6"]);
-    let run = run.and(&["--work-counter", &done]).complete(&["sh", "-c", &count]);
+    let run = compare(&format!("pid:{}", service.pid()))
+        .with_more_arguments(&["--json", &json, "--page", &page, "--rounds", "6"]);
+    let run = run.with_more_arguments(&["--work-counter", &done]).run_to_end(&["sh", "-c", &count]);
     let result: ResultFile = serde_json::from_str(&fs::read_to_string(&json).expect("there is a result")).unwrap();
-    must_agree(&run, &result);
+    check_finding_and_exit_code(&run, &result);
     must_be_whole(&result);
     assert!(fs::read_to_string(&page).unwrap().contains("class=\"finding\""));
     drop((client, service, sibling));
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 /// Creates words, an index of them and queries. Returns the paths of index and queries.
-fn library(lab: &Lab, dir: &Path) -> (String, String) {
+fn create_search_index(lab: &LabBinary, dir: &Path) -> (String, String) {
     let path = |name: &str| dir.join(name).display().to_string();
     let (text, index, queries) = (path("text"), path("index"), path("queries"));
     fs::create_dir(&text).unwrap();
@@ -117,71 +116,83 @@ fn library(lab: &Lab, dir: &Path) -> (String, String) {
 #[test]
 fn ctrl_c_leaves_nothing_behind_and_reports_the_rounds_so_far() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
-    let before = Footprint::now();
-    let mut run = compare(&of(&server)).start(&BATCH);
+    let before = Footprint::capture();
+    let mut run = compare(&server_target(&server)).start(&BATCH);
     run.wait_until("batch ran", |_| !batch_processes().is_empty());
     run.signal(libc::SIGINT);
-    let run = run.wait_for_end().must_exit(UNDECIDED);
+    let run = run.wait_for_end().expect_exit_code(UNDECIDED);
     assert!(run.stdout.starts_with("Undecided: it was ended after 0 rounds, and 6 are needed"), "{run}");
-    before.must_come_back();
+    before.wait_until_restored();
     assert_eq!(process::allowed_cpus(server.pid()).as_deref(), Some(REQUEST_LANE));
 }
 
 #[test]
 fn a_killed_comparison_leaves_nothing_behind() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
-    let before = Footprint::now();
-    let mut run = compare(&of(&server)).start(&BATCH);
+    let before = Footprint::capture();
+    let mut run = compare(&server_target(&server)).start(&BATCH);
     run.wait_until("batch ran", |_| !batch_processes().is_empty());
     run.kill();
-    before.must_come_back();
+    before.wait_until_restored();
     assert!(process::is_alive(server.pid()));
 }
 
 #[test]
 fn batch_that_ends_is_named() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
-    let before = Footprint::now();
-    let short = compare(&of(&server)).complete(&["sh", "-c", "exit 0"]).must_exit(UNDECIDED);
+    let before = Footprint::capture();
+    let short = compare(&server_target(&server)).run_to_end(&["sh", "-c", "exit 0"]).expect_exit_code(UNDECIDED);
     assert!(short.stdout.starts_with("Undecided: the batch command ended"), "{short}");
-    let failing = compare(&of(&server)).complete(&["sh", "-c", "exit 7"]).must_exit(FAILURE);
-    assert_eq!(failing.must_say(&["exit code 7", "SIGTERM"]).stdout, "");
-    before.must_come_back();
+    let failing = compare(&server_target(&server)).run_to_end(&["sh", "-c", "exit 7"]).expect_exit_code(FAILURE);
+    assert_eq!(failing.expect_stderr_contains(&["exit code 7", "SIGTERM"]).stdout, "");
+    before.wait_until_restored();
 }
 
 #[test]
 fn output_of_batch_or_missing_counter_do_not_mix_with_verdict() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
-    let chatty = compare(&of(&server)).and(&["--rounds", "1"]).complete(&["sh", "-c", "while :; do echo word; done"]);
-    assert!(chatty.must_exit(UNDECIDED).stdout.starts_with("Undecided: "));
+    let chatty = compare(&server_target(&server)).with_more_arguments(&["--rounds", "1"]).run_to_end(&[
+        "sh",
+        "-c",
+        "while :; do echo word; done",
+    ]);
+    assert!(chatty.expect_exit_code(UNDECIDED).stdout.starts_with("Undecided: "));
     let counter = ["--rounds", "1", "--work-counter", "/nonexistent/count"];
-    let without = compare(&of(&server)).and(&counter).complete(&BATCH).must_exit(FAILURE);
-    assert_eq!(without.must_say(&["cannot read the work counter", "/nonexistent/count"]).stdout, "");
+    let without =
+        compare(&server_target(&server)).with_more_arguments(&counter).run_to_end(&BATCH).expect_exit_code(FAILURE);
+    assert_eq!(without.expect_stderr_contains(&["cannot read the work counter", "/nonexistent/count"]).stdout, "");
 }
 
 #[test]
 fn a_service_without_requests_is_an_error_that_says_what_to_do() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
-    let before = Footprint::now();
-    let run = compare(&of(&server)).complete(&BATCH).must_exit(FAILURE);
-    assert_eq!(run.must_say(&["answered no request", "a load at a fixed rate", "sidelane requests"]).stdout, "");
-    before.must_come_back();
+    let before = Footprint::capture();
+    let run = compare(&server_target(&server)).run_to_end(&BATCH).expect_exit_code(FAILURE);
+    assert_eq!(
+        run.expect_stderr_contains(&["answered no request", "a load at a fixed rate", "sidelane requests"]).stdout,
+        ""
+    );
+    before.wait_until_restored();
 }
 
 #[test]
 fn errors_of_run_are_reported_at_once_by_compare() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     let idle = Service::idle();
-    compare(&idle.target()).complete(&BATCH).must_exit(FAILURE).must_say(&["listens on no TCP port"]);
-    let roaming = Service::on_both_lanes();
-    let several = compare(&roaming.target()).and(&["--page", "/no/such/directory/page", "--gate", "freezer"]);
-    let several = several.and(&["--max-slowdown", "1%"]).complete(&BATCH).must_exit(FAILURE);
-    several.must_say(&["3 problems:", "taskset", "2. cannot keep --max-slowdown", "/no/such/directory"]);
+    compare(&idle.target())
+        .run_to_end(&BATCH)
+        .expect_exit_code(FAILURE)
+        .expect_stderr_contains(&["listens on no TCP port"]);
+    let roaming = Service::start_sleeping_on_both_lanes();
+    let several =
+        compare(&roaming.target()).with_more_arguments(&["--page", "/no/such/directory/page", "--gate", "freezer"]);
+    let several = several.with_more_arguments(&["--max-slowdown", "1%"]).run_to_end(&BATCH).expect_exit_code(FAILURE);
+    several.expect_stderr_contains(&["3 problems:", "taskset", "2. cannot keep --max-slowdown", "/no/such/directory"]);
     roaming.must_be_unharmed("0-1");
-    compare("port:1").complete(&BATCH).must_exit(FAILURE).must_say(&["port 1", "ss -ltnp"]);
+    compare("port:1").run_to_end(&BATCH).expect_exit_code(FAILURE).expect_stderr_contains(&["port 1", "ss -ltnp"]);
 }
 
 #[test]
@@ -189,25 +200,31 @@ fn working_command_is_suggested() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     drop(lab);
     process::move_to(server.pid(), "0-1");
-    let run = compare(&of(&server)).complete(&BATCH).must_exit(FAILURE);
-    run.must_say(&[&format!("try: {SIDELANE} compare --pin-service --lanes {LANES} --service {}", of(&server))]);
+    let run = compare(&server_target(&server)).run_to_end(&BATCH).expect_exit_code(FAILURE);
+    run.expect_stderr_contains(&[&format!(
+        "try: {SIDELANE} compare --pin-service --lanes {LANES} --service {}",
+        server_target(&server)
+    )]);
 }
 
 #[test]
 fn a_dry_run_says_what_would_be_compared_and_does_nothing() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
-    let before = Footprint::now();
-    let run = compare(&of(&server)).and(&["--dry-run"]).complete(&["no-such-command"]).must_exit(0);
-    for words in ["alone, beside unmanaged batch (ordinary)", &of(&server), "gate holder"] {
+    let before = Footprint::capture();
+    let run = compare(&server_target(&server))
+        .with_more_arguments(&["--dry-run"])
+        .run_to_end(&["no-such-command"])
+        .expect_exit_code(0);
+    for words in ["alone, beside unmanaged batch (ordinary)", &server_target(&server), "gate holder"] {
         assert!(run.stdout.contains(words), "no `{words}` in: {run}");
     }
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 #[test]
 fn ctrl_z_stops_batch_too_and_both_go_on() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
-    let long = ["compare", "--lanes", LANES, "--round", "10s", "--service", &of(&server)];
+    let long = ["compare", "--lanes", LANES, "--round", "10s", "--service", &server_target(&server)];
     let mut run = Run::with_arguments(&long).start(&BATCH);
     run.wait_until("batch ran", |_| !batch_processes().is_empty());
     let batch = batch_processes()[0];
@@ -218,5 +235,5 @@ fn ctrl_z_stops_batch_too_and_both_go_on() {
     run.signal(libc::SIGCONT);
     wait_until("batch went on", || process::cpu_ticks(batch) > frozen_at_ticks);
     run.signal(libc::SIGINT);
-    run.wait_for_end().must_exit(UNDECIDED);
+    run.wait_for_end().expect_exit_code(UNDECIDED);
 }

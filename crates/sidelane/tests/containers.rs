@@ -5,16 +5,16 @@ mod common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::{Footprint, lab, lanes_to_ourselves, wait_until};
-use sidelane_host::cgroup::{Group, processes};
+use common::{Footprint, lab, lock_lanes, wait_until};
+use sidelane_host::cgroup::{Group, processes_in_tree};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
-use sidelane_lab::experiment::containers::{Churn, Containers, Stay, Work, WorkFiles};
-use sidelane_lab::programs::Lab;
+use sidelane_lab::experiment::containers::{Churn, ContainerSchedule, Containers, Work, WorkFiles};
+use sidelane_lab::programs::LabBinary;
 
-const STAYS: [Stay; 2] = [
-    Stay { name: "always", work: Work::Kernel("matrix"), from: 0.0, to: 2.0 },
-    Stay { name: "visitor", work: Work::Compress, from: 0.5, to: 0.9 },
+const STAYS: [ContainerSchedule; 2] = [
+    ContainerSchedule { name: "always", work: Work::Kernel("matrix"), from: 0.0, to: 2.0 },
+    ContainerSchedule { name: "visitor", work: Work::Compress, from: 0.5, to: 0.9 },
 ];
 /// Length of the experiment, as a unit of time only: the test reads no clock.
 const LENGTH: Duration = Duration::from_secs(10);
@@ -25,36 +25,36 @@ fn name() -> String {
 
 #[test]
 fn containers_come_work_on_their_cpus_and_go_without_a_trace() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
-    let before = Footprint::now();
+    let before = Footprint::capture();
     let folder = tempfile::tempdir().unwrap();
-    let workshop = WorkFiles::make(&Lab::at(lab), None, folder.path()).unwrap();
+    let workshop = WorkFiles::make(&LabBinary::with_path(lab), None, folder.path()).unwrap();
     let cpus: CpuSet = "1".parse().unwrap();
     let containers = Containers::make(&name(), &cpus, None).unwrap();
     let path = containers.path().unwrap();
     let mut churn = Churn::start(&STAYS, LENGTH, containers, &workshop).unwrap();
     let done = |churn: &Churn<'_>, work| churn.work_done().get(work).copied().unwrap_or(0);
     wait_until("the kernel works", || done(&churn, "matrix") > 100);
-    let group = Group::find(&format!("{path}/always")).expect("the container's cgroup");
-    let found: BTreeSet<u32> = processes(&group.dir).into_iter().collect();
+    let group = Group::find_with_processes(&format!("{path}/always")).expect("the container's cgroup");
+    let found: BTreeSet<u32> = processes_in_tree(&group.dir).into_iter().collect();
     assert_eq!((found.len(), allowed_cpus(&found)), (1, cpus));
 
-    churn.tick(Duration::ZERO, LENGTH.mul_f64(0.6)).unwrap();
+    churn.apply_schedule(Duration::ZERO, LENGTH.mul_f64(0.6)).unwrap();
     wait_until("files are compressed", || done(&churn, "zstd") >= 2);
-    churn.tick(LENGTH.mul_f64(0.6), LENGTH).unwrap();
-    assert!(Group::find(&format!("{path}/visitor")).is_none(), "the visitor has gone");
+    churn.apply_schedule(LENGTH.mul_f64(0.6), LENGTH).unwrap();
+    assert!(Group::find_with_processes(&format!("{path}/visitor")).is_none(), "the visitor has gone");
     assert!(done(&churn, "zstd") >= 2, "{:?}", churn.work_done());
     churn.finish().unwrap();
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 /// A container whose command fails has done no work.
 #[test]
 fn container_with_a_failing_command_is_an_error() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let workshop = WorkFiles::make(&Lab::at("/nonexistent/lab".into()), None, folder.path()).unwrap();
+    let workshop = WorkFiles::make(&LabBinary::with_path("/nonexistent/lab".into()), None, folder.path()).unwrap();
     let mut containers = Containers::make(&name(), &"1".parse().unwrap(), None).unwrap();
     containers.start("broken", &Work::Kernel("matrix"), &workshop).unwrap();
     wait_until("the command has failed", || containers.has_failed("broken"));

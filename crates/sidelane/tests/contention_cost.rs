@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 use common::deadline::TIMEOUT;
 use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
-use common::{SPIN, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
+use common::{SPIN, can_observe_requests, lab, lock_lanes, process, wait_until};
 use sidelane_formats::{GateWord, LaneClass, LaneWord};
 use sidelane_host::clock::now_ns;
 use sidelane_host::perf::Event;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Service;
 use sidelane_host::topology::{Lanes, Topology};
-use sidelane_lab::programs::Lab;
+use sidelane_lab::programs::LabBinary;
 use sidelane_lanes::lending_limits::LendingLimitsKeeper;
 use sidelane_policy::borrow::contention_cost::ContentionCostSource;
 use sidelane_policy::borrow::{BorrowConfig, Budget, ContentionCost, Lending, PolicyKind};
@@ -43,15 +43,15 @@ fn lanes() -> Lanes {
 }
 
 /// Returns the use of lanes in which the counters of `pair` count requests.
-fn counting(pair: EventPair) -> LaneUse {
-    LaneUse::counting(pair, &lanes())
+fn counting_lane_use(pair: EventPair) -> LaneUse {
+    LaneUse::with_counters(pair, &lanes())
 }
 
 /// Creates a tracker of the requests of the process `service`.
 fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracking, Requests) {
     let service = Service::of_process(service);
     let purpose = Purpose::Lend { requests: true, lent: LaneLending { self_checking, ..LaneLending::default() } };
-    let tracking = ServiceTracking::alone(&service, &lanes(), lane_use, purpose).unwrap();
+    let tracking = ServiceTracking::with_own_tracker(&service, &lanes(), lane_use, purpose).unwrap();
     let requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
     tracking.tracker().attach().unwrap();
     (tracking, requests)
@@ -69,8 +69,8 @@ impl Batch {
         let words = place.iter().chain(class).chain(&command);
         let mut command = Command::new("taskset");
         command.args(words).stdin(Stdio::piped());
-        let mut batch = Self(process::ends_with_the_test(&mut command).spawn().expect("taskset and chrt are there"));
-        job.take_in(batch.0.id());
+        let mut batch = Self(process::kill_with_test(&mut command).spawn().expect("taskset and chrt are there"));
+        job.add_process(batch.0.id());
         batch.0.stdin.as_mut().expect("piped").write_all(b"\n").unwrap();
         batch
     }
@@ -83,7 +83,7 @@ impl Drop for Batch {
     }
 }
 
-fn load(lab: &Lab, port: u32, log: &Path) {
+fn load(lab: &LabBinary, port: u32, log: &Path) {
     let target = format!("127.0.0.1:{port}");
     let options = ["--cpu", BATCH_LANE, "--rate", "400", "--seconds", "1.5", "--habits", "0", "--target", &target];
     let options = ["echo-client"].into_iter().chain(options).chain(["--log"]).map(AsRef::as_ref);
@@ -91,24 +91,24 @@ fn load(lab: &Lab, port: u32, log: &Path) {
 }
 
 /// Returns the count of a request as a share of its server time.
-fn counted_part(request: &Request) -> Option<f64> {
+fn counted_share(request: &Request) -> Option<f64> {
     request.counters.map(|counters| counters.cycles as f64 / request.server_ns() as f64)
 }
 
 #[test]
 fn harm_follows_from_the_counters_of_lanes() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(lab) = lab().map(Lab::at).filter(|_| requests_can_be_seen()) else { return };
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(lab) = lab().map(LabBinary::with_path).filter(|_| can_observe_requests()) else { return };
     let scratch = tempfile::tempdir().unwrap();
     let journal = scratch.path().join("journal");
     let options = ["echo-server", "--design", "event-loop", "--cpu", REQUEST_LANE, "--fifo", "10", "--service-us"];
     let options = options.into_iter().chain(["500", "--log"]).map(AsRef::as_ref);
     let server = lab.start(options.chain([journal.as_os_str()])).unwrap();
-    let (tracking, mut requests) = track(server.pid(), counting(CLOCK_TWICE), false);
+    let (tracking, mut requests) = track(server.pid(), counting_lane_use(CLOCK_TWICE), false);
     let tracker = tracking.tracker();
     let job = BatchTracking::start(tracker, None).unwrap();
-    assert!(matches!(tracking.counts(), Some(Ok(()))), "{:?}", tracking.counts());
-    let (port, log) = (server.ready("port").unwrap(), scratch.path().join("client"));
+    assert!(matches!(tracking.counter_status(), Some(Ok(()))), "{:?}", tracking.counter_status());
+    let (port, log) = (server.ready_number("port").unwrap(), scratch.path().join("client"));
     let budget = Budget::Given(50_000_000);
     let lending = Lending::new(Some(PolicyKind::DynamicRefresh), budget, BorrowConfig::default()).unwrap();
     let mut limits = LendingLimitsKeeper::new(lending, &lanes(), tracker.memory());
@@ -116,13 +116,13 @@ fn harm_follows_from_the_counters_of_lanes() {
     let mut load = || {
         load(&lab, port, &log);
         let take = |request: &Request| {
-            limits.finished(request);
+            limits.record_request(request);
             count += 1;
-            parts.extend(counted_part(request));
+            parts.extend(counted_share(request));
         };
         requests.finish(take).unwrap();
         limits.update();
-        limits.present()
+        limits.present_limits()
     };
     assert_eq!(load().source, ContentionCostSource::Nothing, "nothing ran beside");
     let _batch = Batch::start(&["--idle", "0"], &job);
@@ -141,14 +141,14 @@ fn harm_follows_from_the_counters_of_lanes() {
 }
 
 /// Connection to a service that is this thread, on the request lane.
-struct Own {
+struct EchoConnection {
     client: TcpStream,
     server: TcpStream,
     _listener: TcpListener,
 }
 
-impl Own {
-    fn open() -> Self {
+impl EchoConnection {
+    fn connect_on_request_cpu() -> Self {
         pin_this_thread(&[REQUEST_CPU]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -156,18 +156,22 @@ impl Own {
         Self { client, server: listener.accept().unwrap().0, _listener: listener }
     }
 
-    fn request(&mut self, work: impl FnOnce()) {
+    fn exchange_request(&mut self, serve: impl FnOnce()) {
         self.client.write_all(b"ask").unwrap();
         self.server.read_exact(&mut [0; 3]).unwrap();
-        work();
+        serve();
         self.server.write_all(b"answer").unwrap();
         self.client.read_exact(&mut [0; 6]).unwrap();
     }
 }
 
 /// Runs `script` with a connection and a tracker. Returns the observed requests.
-fn seen_of(lane_use: LaneUse, self_checking: bool, script: impl FnOnce(&mut Own, &ServiceTracking)) -> Vec<Request> {
-    let mut own = Own::open();
+fn observe_requests(
+    lane_use: LaneUse,
+    self_checking: bool,
+    script: impl FnOnce(&mut EchoConnection, &ServiceTracking),
+) -> Vec<Request> {
+    let mut own = EchoConnection::connect_on_request_cpu();
     let (tracking, mut requests) = track(std::process::id(), lane_use, self_checking);
     script(&mut own, &tracking);
     tracking.tracker().detach();
@@ -179,12 +183,12 @@ fn seen_of(lane_use: LaneUse, self_checking: bool, script: impl FnOnce(&mut Own,
 #[test]
 fn only_requests_that_had_their_lane_to_themselves_are_counted() {
     const EACH: usize = 20;
-    let Some(_turn) = lanes_to_ourselves().filter(|_| requests_can_be_seen()) else { return };
-    let seen = seen_of(counting(CLOCK_TWICE), false, |own, _| {
-        (0..EACH).for_each(|_| own.request(|| ()));
-        (0..EACH).for_each(|_| own.request(|| thread::sleep(Duration::from_micros(100))));
+    let Some(_turn) = lock_lanes().filter(|_| can_observe_requests()) else { return };
+    let seen = observe_requests(counting_lane_use(CLOCK_TWICE), false, |own, _| {
+        (0..EACH).for_each(|_| own.exchange_request(|| ()));
+        (0..EACH).for_each(|_| own.exchange_request(|| thread::sleep(Duration::from_micros(100))));
         for _ in 0..EACH {
-            own.request(|| pin_this_thread(&[BATCH_CPU]).unwrap());
+            own.exchange_request(|| pin_this_thread(&[BATCH_CPU]).unwrap());
             pin_this_thread(&[REQUEST_CPU]).unwrap();
         }
     });
@@ -195,12 +199,12 @@ fn only_requests_that_had_their_lane_to_themselves_are_counted() {
 
 #[test]
 fn without_counters_requests_are_tracked_all_the_same() {
-    let Some(_turn) = lanes_to_ourselves().filter(|_| requests_can_be_seen()) else { return };
+    let Some(_turn) = lock_lanes().filter(|_| can_observe_requests()) else { return };
     let nothing = Event { kind: u32::MAX, config: 0 };
     let nothing = EventPair { instructions: nothing, cycles: nothing };
-    let seen = seen_of(counting(nothing), false, |own, tracking| {
-        assert!(matches!(tracking.counts(), Some(Err(_))));
-        own.request(|| ());
+    let seen = observe_requests(counting_lane_use(nothing), false, |own, tracking| {
+        assert!(matches!(tracking.counter_status(), Some(Err(_))));
+        own.exchange_request(|| ());
     });
     assert_eq!(seen.iter().map(|request| request.counters).collect::<Vec<_>>(), [None]);
 }
@@ -213,17 +217,17 @@ fn spin(time: Duration) {
 }
 
 /// Returns the number of switches at batch's present turn on its lane; `None` while it has none.
-fn turn_of_batch(lane: &LaneWord) -> Option<u32> {
+fn batch_turn_number(lane: &LaneWord) -> Option<u32> {
     (lane.class() == Ok(LaneClass::Batch)).then(|| lane.switches())
 }
 
 /// Returns the share of each 100 µs request during which batch ran beside it. `each` is called at the start of a
 /// request with the accounting of naps. Requests in which batch lost its lane do not count: the kernel gives other
 /// threads a part of each second.
-fn co_run_parts(each: impl Fn(&GateWord, u32)) -> Vec<f64> {
+fn co_run_shares(at_request_start: impl Fn(&GateWord, u32)) -> Vec<f64> {
     const REQUESTS: usize = 50;
     let mut undisturbed = Vec::new();
-    let seen = seen_of(LaneUse::default(), true, |own, tracking| {
+    let seen = observe_requests(LaneUse::default(), true, |own, tracking| {
         let tracker = tracking.tracker();
         let job = BatchTracking::start(tracker, None).unwrap();
         // Without a real-time class a thread of another program may run there at any time.
@@ -233,14 +237,14 @@ fn co_run_parts(each: impl Fn(&GateWord, u32)) -> Vec<f64> {
         let deadline = Instant::now() + TIMEOUT;
         while undisturbed.iter().filter(|counts| **counts).count() < REQUESTS {
             assert!(Instant::now() < deadline, "batch keeps losing its lane: {undisturbed:?}");
-            wait_until("batch runs on its lane", || turn_of_batch(lane).is_some());
-            let turn = turn_of_batch(lane);
-            own.request(|| {
-                each(memory.gate(BATCH_CPU), pid);
+            wait_until("batch runs on its lane", || batch_turn_number(lane).is_some());
+            let turn = batch_turn_number(lane);
+            own.exchange_request(|| {
+                at_request_start(memory.gate(BATCH_CPU), pid);
                 spin(Duration::from_micros(100));
             });
             memory.gate(BATCH_CPU).nap_tid.store(0, Ordering::Release);
-            undisturbed.push(turn.is_some() && turn_of_batch(lane) == turn);
+            undisturbed.push(turn.is_some() && batch_turn_number(lane) == turn);
         }
     });
     assert!(seen.iter().all(|request| request.co_run_ns <= request.server_ns()), "{seen:?}");
@@ -251,14 +255,14 @@ fn co_run_parts(each: impl Fn(&GateWord, u32)) -> Vec<f64> {
 
 #[test]
 fn batch_that_naps_does_not_run_beside_a_request() {
-    let Some(_turn) = lanes_to_ourselves().filter(|_| requests_can_be_seen()) else { return };
+    let Some(_turn) = lock_lanes().filter(|_| can_observe_requests()) else { return };
     let median = |mut parts: Vec<f64>| {
         parts.sort_unstable_by(f64::total_cmp);
         parts[parts.len() / 2]
     };
-    let ran = median(co_run_parts(|_, _| ()));
+    let ran = median(co_run_shares(|_, _| ()));
     assert!(ran > 0.5, "batch ran beside {ran} of them");
-    let napped = median(co_run_parts(|gate, pid| {
+    let napped = median(co_run_shares(|gate, pid| {
         gate.nap_mark_ns.store(now_ns(), Ordering::Release);
         gate.nap_tid.store(pid, Ordering::Release);
     }));
@@ -268,9 +272,9 @@ fn batch_that_naps_does_not_run_beside_a_request() {
 /// Batch may write any value into the accounting of naps.
 #[test]
 fn invalid_nap_books_affect_at_most_the_request() {
-    let Some(_turn) = lanes_to_ourselves().filter(|_| requests_can_be_seen()) else { return };
+    let Some(_turn) = lock_lanes().filter(|_| can_observe_requests()) else { return };
     for rubbish in [1, 1 << 40, 1 << 63, u64::MAX] {
-        co_run_parts(|gate, pid| {
+        co_run_shares(|gate, pid| {
             gate.nap_tid.store(pid, Ordering::Relaxed);
             gate.nap_mark_ns.fetch_xor(rubbish, Ordering::Relaxed);
             gate.napped_ns.fetch_add(rubbish, Ordering::Relaxed);

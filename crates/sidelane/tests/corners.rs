@@ -12,23 +12,23 @@ use std::process::{Command, Stdio};
 use common::agent::{SIDELANE, batch_processes};
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{allowed_cpus, is_alive, marked, threads_named, wants_cpu};
-use common::{Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lanes_to_ourselves, wait_until};
-use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
+use common::{Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lock_lanes, wait_until};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy, processes_in_tree};
 use sidelane_host::priority::pin_thread;
-use sidelane_host::procfs::family;
+use sidelane_host::procfs::with_descendants;
 use sidelane_policy::borrow::LaneState;
 
 /// Exit code of `sidelane run` for its own errors.
 const EXIT_OWN_FAILURE: i32 = 125;
 
 /// Cgroup of the test in each hierarchy in which one can be created; removed with the test.
-struct Groups(Vec<Leaf>);
+struct Groups(Vec<BatchGroup>);
 
 impl Groups {
     fn make(wanted: impl Fn(&Hierarchy) -> bool) -> Self {
         let name = format!("corner-{}-{:?}", std::process::id(), std::thread::current().id()).replace(['(', ')'], "");
         let hierarchies = Hierarchy::all().into_iter().filter(wanted);
-        Self(hierarchies.filter_map(|found| Leaf::make(&found, &name).ok()).collect())
+        Self(hierarchies.filter_map(|found| BatchGroup::create(&found, &name).ok()).collect())
     }
 
     /// Returns a shell command that enters all cgroups.
@@ -48,17 +48,17 @@ const FORKS: &str = "read -r _; sleep 300 & exec sleep 1000";
 
 #[test]
 fn child_of_a_pinned_service_gets_its_cpus_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     for kill in [false, true] {
         let mut service = Command::new("sh");
-        let service = common::process::ends_with_the_test(&mut service).args(["-c", FORKS]);
+        let service = common::process::kill_with_test(&mut service).args(["-c", FORKS]);
         let mut service = service.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let both = allowed_cpus(service.id());
-        let beside = Run::beside(format!("pid:{}", service.id())).and(&["--pin-service"]);
+        let beside = Run::beside_service(format!("pid:{}", service.id())).with_more_arguments(&["--pin-service"]);
         let mut run = beside.start_script(UNTIL_END_OF_INPUT);
         run.first_line();
         service.stdin.take().unwrap().write_all(b"fork\n").unwrap();
-        let newborn = || family(&[service.id()].into()).into_iter().find(|pid| *pid != service.id());
+        let newborn = || with_descendants(&[service.id()].into()).into_iter().find(|pid| *pid != service.id());
         wait_until("a child was born to the service", || newborn().is_some());
         let child = newborn().unwrap();
         assert_eq!(allowed_cpus(child).as_deref(), Some(REQUEST_LANE));
@@ -66,7 +66,7 @@ fn child_of_a_pinned_service_gets_its_cpus_back() {
             run.kill();
             wait_until("the child had its CPUs", || allowed_cpus(child) == both);
         } else {
-            run.wait_for_end().must_exit(0);
+            run.wait_for_end().expect_exit_code(0);
             assert_eq!(allowed_cpus(child), both);
         }
         wait_until("the service had its CPUs", || allowed_cpus(service.id()) == both);
@@ -78,60 +78,60 @@ fn child_of_a_pinned_service_gets_its_cpus_back() {
 
 #[test]
 fn batch_that_leaves_its_group_is_returned_and_ended() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
     let groups = Groups::make(|_| true);
     let service = Service::idle();
     let script = format!("(setsid sh -c '{SPIN}' &) & {} echo $$; {SPIN}", groups.enter());
-    let mut run = Run::beside(service.target()).start_script(&script);
+    let mut run = Run::beside_service(service.target()).start_script(&script);
     let batch = run.batch_pid();
     let batch_group = format!("sidelane-{}", run.pid());
     let batch_groups = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(&batch_group)));
     let batch_groups: Vec<PathBuf> = batch_groups.filter(|dir| dir.exists()).collect();
-    let is_home = || batch_groups.iter().all(|dir| processes(dir).contains(&batch));
+    let is_home = || batch_groups.iter().all(|dir| processes_in_tree(dir).contains(&batch));
     run.wait_until("batch was back in its group", |_| is_home());
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["batch left the cgroup"]);
+    run.wait_for_end().expect_exit_code(128 + libc::SIGTERM).expect_stderr_contains(&["batch left the cgroup"]);
     drop(groups);
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 /// The process ends before a regular check has seen that it left the cgroup.
 #[test]
 fn batch_that_has_just_left_its_group_ends_with_the_run() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
     let groups = Groups::make(|_| true);
     let service = Service::idle();
     let script =
         format!("{} setsid sh -c '{SPIN}' & while [ \"$(ls /proc/$!/exe)\" = '' ]; do :; done", groups.enter());
-    let run = Run::beside(service.target()).start_script(&script);
-    run.wait_for_end().must_exit(0);
+    let run = Run::beside_service(service.target()).start_script(&script);
+    run.wait_for_end().expect_exit_code(0);
     assert_eq!(batch_processes(), Vec::<u32>::new());
     drop(groups);
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 #[test]
 fn eviction_reaches_batch_outside_its_group() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let groups = Groups::make(|_| true);
     let mut service = Service::on_command();
-    let mut run = Run::beside(service.target()).start_script(&format!("{} echo $$; {SPIN}", groups.enter()));
+    let mut run = Run::beside_service(service.target()).start_script(&format!("{} echo $$; {SPIN}", groups.enter()));
     let batch = run.batch_pid();
-    let lane = Words::of(&mut run);
+    let lane = Words::wait_and_map(&mut run);
     service.work();
     run.wait_until("batch was away", |_| lane.state() == Some(LaneState::Evicted) && !wants_cpu(batch));
     service.rest();
-    run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
+    run.wait_until("batch was back", |_| lane.has_batch_in_state(LaneState::Released));
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(128 + libc::SIGTERM);
+    run.wait_for_end().expect_exit_code(128 + libc::SIGTERM);
 }
 
 #[test]
 fn groups_made_by_batch_are_removed_and_its_exit_code_kept() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
     let service = Service::idle();
     let above: Vec<PathBuf> = Hierarchy::all().iter().filter_map(Hierarchy::own_dir).collect();
     let mkdir = |dir: &PathBuf| {
@@ -139,45 +139,46 @@ fn groups_made_by_batch_are_removed_and_its_exit_code_kept() {
         format!("[ ! -d {own} ] || mkdir -p {own}/one/two {own}/other; ")
     };
     let script: String = above.iter().map(mkdir).collect();
-    let run = Run::beside(service.target()).complete(&["sh", "-c", &format!("{script} exit 7")]);
-    run.must_exit(7).figure("wall_s");
-    before.must_come_back();
+    let run = Run::beside_service(service.target()).run_to_end(&["sh", "-c", &format!("{script} exit 7")]);
+    run.expect_exit_code(7).figure("wall_s");
+    before.wait_until_restored();
 }
 
 /// The holder of one run would be on a lane of the other run's service.
 #[test]
 fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let (service, other) = (Service::idle(), Service::idle());
     other.move_to(BATCH_LANE);
-    let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
+    let mut run = Run::beside_service(service.target()).start_script(UNTIL_END_OF_INPUT);
     run.first_line();
     let crossed =
-        Run::with_arguments(&["run", "--lanes", "1:0", "--service", &other.target()]).complete(&["echo", "ran"]);
+        Run::with_arguments(&["run", "--lanes", "1:0", "--service", &other.target()]).run_to_end(&["echo", "ran"]);
     let owner = format!("process {}", run.pid());
-    let crossed = crossed.must_exit(EXIT_OWN_FAILURE);
-    let crossed = crossed.must_say(&["batch lane 0: it is a request lane of another sidelane", &owner, "--lanes"]);
+    let crossed = crossed.expect_exit_code(EXIT_OWN_FAILURE);
+    let crossed =
+        crossed.expect_stderr_contains(&["batch lane 0: it is a request lane of another sidelane", &owner, "--lanes"]);
     assert_eq!(crossed.stdout, "");
-    run.wait_for_end().must_exit(0);
+    run.wait_for_end().expect_exit_code(0);
 }
 
 /// When the lane goes offline, the kernel itself moves each thread off it.
 #[test]
 fn holder_moved_off_its_lane_ends_the_run() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
     let mut service = Service::on_command();
-    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let mut run = Run::beside_service(service.target()).start_script(&format!("echo $$; {SPIN}"));
     run.batch_pid();
-    let lane = Words::of(&mut run);
+    let lane = Words::wait_and_map(&mut run);
     service.work();
-    run.wait_until("the lane was kept", |_| lane.is_kept());
+    run.wait_until("the lane was kept", |_| lane.is_kept_free());
     let holder = threads_named(run.pid(), "holder-1")[0];
     pin_thread(holder, &[REQUEST_LANE.parse().unwrap()]).unwrap();
-    let ended = run.wait_for_end().must_exit(EXIT_OWN_FAILURE);
-    ended.must_say(&[&format!("batch lane {BATCH_LANE} went offline"), "--lanes"]);
+    let ended = run.wait_for_end().expect_exit_code(EXIT_OWN_FAILURE);
+    ended.expect_stderr_contains(&[&format!("batch lane {BATCH_LANE} went offline"), "--lanes"]);
     assert!(is_alive(service.pid()));
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 /// The input is longer than a pipe can hold, with an empty line and one that was not written to its end.
@@ -208,16 +209,16 @@ fn guardian_undoes_its_list_after_malformed_input() {
 
 #[test]
 fn a_guardian_outlives_the_group_of_its_agent() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let groups = Groups::make(Hierarchy::is_v2);
-    let Some(group) = groups.0.first().filter(|group| group.has("cgroup.kill")) else {
+    let Some(group) = groups.0.first().filter(|group| group.has_control_file("cgroup.kill")) else {
         return sidelane_testing::skip("needs a v2 group with cgroup.kill (Linux 5.14)".to_owned());
     };
-    let before = Footprint::now();
-    let service = Service::on_both_lanes();
+    let before = Footprint::capture();
+    let service = Service::start_sleeping_on_both_lanes();
     let both = service.allowed_cpus();
-    let beside = Run::beside(service.target()).and(&["--pin-service"]);
-    let beside = beside.through(&["sh", "-c", &format!("{} exec \"$0\" \"$@\"", groups.enter())]);
+    let beside = Run::beside_service(service.target()).with_more_arguments(&["--pin-service"]);
+    let beside = beside.through_wrapper(&["sh", "-c", &format!("{} exec \"$0\" \"$@\"", groups.enter())]);
     let mut run = beside.start_script(&format!("echo $$; {SPIN}"));
     run.batch_pid();
     assert_eq!(service.allowed_cpus(), REQUEST_LANE);
@@ -226,5 +227,5 @@ fn a_guardian_outlives_the_group_of_its_agent() {
     wait_until("the service had its CPUs", || service.allowed_cpus() == both);
     wait_until("all were gone", || marked().into_iter().all(|pid| !is_alive(pid)));
     run.kill_if_there();
-    before.must_come_back();
+    before.wait_until_restored();
 }

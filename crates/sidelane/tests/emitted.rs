@@ -34,7 +34,7 @@ impl Program {
     }
 
     /// Sends a command to the program, and waits until it is done.
-    fn ask(&mut self, what: &str) {
+    fn send_command(&mut self, what: &str) {
         writeln!(self.input, "{what}").unwrap();
         let mut answer = String::new();
         self.output.read_line(&mut answer).unwrap();
@@ -54,21 +54,21 @@ impl Drop for Program {
 }
 
 /// Returns all requests that can be read now.
-fn drain(emitters: &mut Emitters) -> Vec<Request> {
+fn read_all_requests(emitters: &mut Emitters) -> Vec<Request> {
     let mut requests = Vec::new();
     emitters.finish(|request| requests.push(*request));
     requests
 }
 
-fn every_request_is_read_once(compiler: &str, dialect: &[&str]) {
+fn check_requests_are_read_once(compiler: &str, dialect: &[&str]) {
     let Some(mut program) = Program::start(compiler, dialect) else { return };
     assert!(Emitters::find(&program.pids()).is_none(), "nothing has been emitted yet");
-    program.ask("1");
+    program.send_command("1");
     let mut emitters = Emitters::find(&program.pids()).expect("it emits");
-    assert_eq!(drain(&mut emitters), [], "what was before does not count");
+    assert_eq!(read_all_requests(&mut emitters), [], "what was before does not count");
     for count in [1, 7, 500] {
-        program.ask(&count.to_string());
-        let requests = drain(&mut emitters);
+        program.send_command(&count.to_string());
+        let requests = read_all_requests(&mut emitters);
         assert_eq!(requests.len(), count);
         assert!(requests.iter().all(|request| request.arrived_ns <= request.started_ns));
         assert!(requests.iter().all(|request| request.started_ns <= request.finished_ns));
@@ -80,21 +80,21 @@ fn every_request_is_read_once(compiler: &str, dialect: &[&str]) {
 
 #[test]
 fn every_request_of_c_is_read_once() {
-    every_request_is_read_once("cc", &["-std=c99", "-pedantic"]);
+    check_requests_are_read_once("cc", &["-std=c99", "-pedantic"]);
 }
 
 #[test]
 fn every_request_of_cpp_is_read_once() {
-    every_request_is_read_once("c++", &["-std=c++11", "-x", "c++"]);
+    check_requests_are_read_once("c++", &["-std=c++11", "-x", "c++"]);
 }
 
 #[test]
 fn overwritten_events_are_counted_and_the_rest_is_read() {
     let Some(mut program) = Program::start("cc", &["-std=c99"]) else { return };
-    program.ask("1");
+    program.send_command("1");
     let mut emitters = Emitters::find(&program.pids()).unwrap();
-    program.ask("3000");
-    let requests = drain(&mut emitters);
+    program.send_command("3000");
+    let requests = read_all_requests(&mut emitters);
     // The worker writes two events for each request into 2048 slots.
     assert!((1..=1024 + 2048).contains(&requests.len()), "{}", requests.len());
     assert!(emitters.take_window().counts.dropped > 0);
@@ -103,19 +103,19 @@ fn overwritten_events_are_counted_and_the_rest_is_read() {
 #[test]
 fn threads_that_end_make_room_and_a_child_speaks_for_itself() {
     let Some(mut program) = Program::start("cc", &["-std=c99"]) else { return };
-    program.ask("1");
+    program.send_command("1");
     let mut emitters = Emitters::find(&program.pids()).unwrap();
-    program.ask("fork");
-    assert_eq!(drain(&mut emitters), []);
-    program.ask("dead");
-    assert_eq!(drain(&mut emitters).len(), 512);
+    program.send_command("fork");
+    assert_eq!(read_all_requests(&mut emitters), []);
+    program.send_command("dead");
+    assert_eq!(read_all_requests(&mut emitters).len(), 512);
     assert_eq!(emitters.take_window().counts.dropped, 0);
 }
 
 #[test]
 fn the_command_believes_a_service_that_emits() {
     let Some(mut program) = Program::start("cc", &["-std=c99"]) else { return };
-    program.ask("1");
+    program.send_command("1");
     let target = format!("pid:{}", program.child.id());
     let mut command = Command::new(SIDELANE);
     command.args(["requests", "--service", &target, "--for", "100s"]).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -123,7 +123,7 @@ fn the_command_believes_a_service_that_emits() {
     let mut said = String::new();
     BufReader::new(watching.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
     assert!(said.contains("emitted by the service"), "{said}");
-    program.ask("30");
+    program.send_command("30");
     // SAFETY: plain system call; the child is not reaped yet.
     unsafe { libc::kill(watching.id() as libc::pid_t, libc::SIGINT) };
     let output = watching.wait_with_output().unwrap();

@@ -8,25 +8,27 @@ use std::sync::atomic::Ordering;
 use common::c_program::compile;
 use common::lanes::Turn;
 use common::process::cpu_ticks;
-use common::{Finished, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
-use sidelane_host::procfs::family;
+use common::{Finished, Run, Running, SPIN, Service, ServiceOnCommand, Words, lock_lanes, wait_until};
+use sidelane_host::procfs::with_descendants;
 use sidelane_policy::borrow::{ContentionCost, LaneState};
 use sidelane_requests::emitted::Emitters;
 use tempfile::TempDir;
 
 /// Runs batch for three seconds beside a worker that emits requests; see `runtime/c/tests/emit_worker.c`.
 fn beside_worker(worker: &[&str], options: &[&str]) -> Option<Finished> {
-    let (_turn, _dir, service) = worker_at_work(worker)?;
-    let run = Run::beside(service.target()).and(options).complete(&["timeout", "3", "sh", "-c", SPIN]);
-    Some(run.must_exit(124))
+    let (_turn, _dir, service) = start_emitting_worker(worker)?;
+    let run = Run::beside_service(service.target())
+        .with_more_arguments(options)
+        .run_to_end(&["timeout", "3", "sh", "-c", SPIN]);
+    Some(run.expect_exit_code(124))
 }
 
-fn worker_at_work(arguments: &[&str]) -> Option<(Turn, TempDir, Service)> {
-    at_work("emit_worker", arguments)
+fn start_emitting_worker(arguments: &[&str]) -> Option<(Turn, TempDir, Service)> {
+    start_emitting_program("emit_worker", arguments)
 }
 
-fn at_work(program: &str, arguments: &[&str]) -> Option<(Turn, TempDir, Service)> {
-    let turn = lanes_to_ourselves()?;
+fn start_emitting_program(program: &str, arguments: &[&str]) -> Option<(Turn, TempDir, Service)> {
+    let turn = lock_lanes()?;
     let dir = tempfile::tempdir().unwrap();
     let program = compile("cc", &["-std=gnu99"], program, dir.path())?;
     let service = Service::of_command(program.to_str().unwrap(), arguments);
@@ -52,46 +54,48 @@ impl Turns {
 
     /// Starts the service through another command, which executes the command in its arguments.
     fn start_through(wrapper: &[&str], at_once: &str, budget: &str) -> Option<Self> {
-        let turn = lanes_to_ourselves()?;
+        let turn = lock_lanes()?;
         let dir = tempfile::tempdir().unwrap();
         let program = compile("cc", &["-std=gnu99"], "emit_turns", dir.path())?;
         let words = [wrapper, &[program.to_str().unwrap(), at_once]].concat();
-        let service = Service::of_command_on_command(words[0], &words[1..]);
-        let emits = || Emitters::find(&family(&BTreeSet::from([service.pid()]))).is_some();
+        let service = Service::start_command_on_command(words[0], &words[1..]);
+        let emits = || Emitters::find(&with_descendants(&BTreeSet::from([service.pid()]))).is_some();
         wait_until("the service emits", emits);
         let options = ["--policy", "fixed-budget", "--budget", budget];
-        let mut run = Run::beside(service.target()).and(&options).start_script(&format!("echo $$; {SPIN}"));
+        let mut run = Run::beside_service(service.target())
+            .with_more_arguments(&options)
+            .start_script(&format!("echo $$; {SPIN}"));
         run.batch_pid();
-        let lane = Words::of(&mut run);
+        let lane = Words::wait_and_map(&mut run);
         Some(Self { _turn: turn, _dir: dir, service, run, lane })
     }
 
     /// Waits until batch may run beside the next request, and starts that request.
     #[track_caller]
-    fn begin(&mut self) {
+    fn begin_request(&mut self) {
         let lane = self.lane;
-        self.run.wait_until("batch had the lane, lent", |_| lane.is_batchs(LaneState::Lent));
+        self.run.wait_until("batch had the lane, lent", |_| lane.has_batch_in_state(LaneState::Lent));
         self.service.work();
     }
 
     /// Waits until the lane is held beside the request, and then finishes the request. A keeper takes the lane for a
     /// moment whenever it looks, so a turn may end without a hold.
     #[track_caller]
-    fn end_held(&mut self) {
+    fn end_request_once_held(&mut self) {
         let lane = self.lane;
-        self.run.wait_until("the lane was held", |_| lane.is_kept());
-        lane.must_stay_empty();
+        self.run.wait_until("the lane was held", |_| lane.is_kept_free());
+        lane.check_no_batch_while_held();
         self.service.rest();
     }
 
     fn end(self) -> Finished {
         self.run.signal(libc::SIGTERM);
-        self.run.wait_for_end().must_exit(128 + libc::SIGTERM)
+        self.run.wait_for_end().expect_exit_code(128 + libc::SIGTERM)
     }
 }
 
 /// Returns the time and the reason of each hold.
-fn holds(run: &Finished) -> Vec<(u64, String)> {
+fn hold_times_and_reasons(run: &Finished) -> Vec<(u64, String)> {
     let audit = run.audit();
     let holds = audit.iter().filter(|entry| entry["action"] == "hold");
     holds.map(|entry| (entry["at_ns"].as_u64().unwrap(), entry["why"].as_str().unwrap().to_owned())).collect()
@@ -105,12 +109,12 @@ fn batch_runs_beside_an_emitted_request_for_its_budget() {
     let Some(mut turns) = Turns::start("1", "5ms") else { return };
     let mut began_ns = Vec::new();
     for _ in 0..TURNS {
-        turns.begin();
+        turns.begin_request();
         began_ns.push(turns.lane.busy_since_ns());
-        turns.end_held();
+        turns.end_request_once_held();
     }
-    let run = turns.end().must_say(&["delay a request by 5.0 ms", "emitted by the service"]);
-    let holds = holds(&run);
+    let run = turns.end().expect_stderr_contains(&["delay a request by 5.0 ms", "emitted by the service"]);
+    let holds = hold_times_and_reasons(&run);
     assert!(!holds.is_empty(), "{:?}", run.audit());
     for began_ns in began_ns {
         let Some((held_ns, why)) = holds.iter().find(|(at_ns, _)| *at_ns >= began_ns) else { continue };
@@ -131,12 +135,12 @@ fn emitted_request_in_a_container_spends_its_budget() {
     let container = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let Some(mut turns) = Turns::start_through(&container, "1", "5ms") else { return };
     (0..3).for_each(|_| {
-        turns.begin();
-        turns.end_held();
+        turns.begin_request();
+        turns.end_request_once_held();
     });
-    let run = turns.end().must_say(&["emitted by the service"]);
+    let run = turns.end().expect_stderr_contains(&["emitted by the service"]);
     let spent = |(_, why): &(u64, String)| why == "the request's budget is spent";
-    assert!(holds(&run).iter().any(spent), "{:?}", run.audit());
+    assert!(hold_times_and_reasons(&run).iter().any(spent), "{:?}", run.audit());
 }
 
 /// The budget is longer than both requests of a pair, and longer than this test.
@@ -144,11 +148,11 @@ fn emitted_request_in_a_container_spends_its_budget() {
 fn an_emitted_request_that_waited_gets_its_core_back() {
     let Some(mut turns) = Turns::start("2", "3600s") else { return };
     for _ in 0..10 {
-        turns.begin();
-        turns.end_held();
+        turns.begin_request();
+        turns.end_request_once_held();
     }
     let run = turns.end();
-    let holds = holds(&run);
+    let holds = hold_times_and_reasons(&run);
     assert!(!holds.is_empty(), "{:?}", run.audit());
     assert!(holds.iter().all(|(_, why)| why == "the request that runs had to wait"), "{holds:?}");
 }
@@ -157,7 +161,7 @@ fn an_emitted_request_that_waited_gets_its_core_back() {
 #[test]
 fn by_age_a_request_that_waited_is_lent_beside() {
     let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "60s"]) else { return };
-    let run = run.must_say(&["until it is 60.0 s old", "requests were delayed by at most"]);
+    let run = run.expect_stderr_contains(&["until it is 60.0 s old", "requests were delayed by at most"]);
     let spared = |entry: &serde_json::Value| entry["why"] == "the request that runs had to wait";
     assert!(!run.audit().iter().any(spared), "{run}");
     assert!(run.figure("lent_overlap_percent") > 0.0, "{:?}", run.figures());
@@ -184,23 +188,23 @@ const ENOUGH_TICKS: u64 = 1_500;
 /// The run lasts until enough requests are known to compute their cost of batch.
 #[test]
 fn an_objective_is_kept_by_what_is_emitted() {
-    let Some((_turn, _dir, service)) = worker_at_work(&["5", "5", "1"]) else { return };
+    let Some((_turn, _dir, service)) = start_emitting_worker(&["5", "5", "1"]) else { return };
     // The objective is long enough that even a machine with ten other tasks keeps it.
-    let mut run = Run::beside(service.target())
-        .and(&["--policy", "dynamic-refresh", "--slo", "p99=5s"])
+    let mut run = Run::beside_service(service.target())
+        .with_more_arguments(&["--policy", "dynamic-refresh", "--slo", "p99=5s"])
         .start_script(&format!("echo $$; {SPIN}"));
     run.batch_pid();
-    let lane = Words::of(&mut run);
+    let lane = Words::wait_and_map(&mut run);
     run.wait_until("there was a budget", |_| lane.limits().budget_ns.load(Ordering::Acquire) > 0);
     run.wait_until("there were requests enough to know the contention cost", |_| {
         let known = lane.limits().contention_cost_ppm.load(Ordering::Acquire) < ContentionCost::FULL.ppm();
         known || cpu_ticks(service.pid()) >= ENOUGH_TICKS
     });
     run.signal(libc::SIGTERM);
-    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
+    let run = run.wait_for_end().expect_exit_code(128 + libc::SIGTERM);
     assert!(run.figure("budget_ms") > 0.0, "{:?}", run.figures());
     // The co-running of each request is known; otherwise no contention cost could be computed.
-    run.must_say(&["from p99=5s", "from server times"]);
+    run.expect_stderr_contains(&["from p99=5s", "from server times"]);
 }
 
 #[test]
@@ -213,9 +217,11 @@ fn emitted_requests_have_precedence_over_sockets() {
 
 #[test]
 fn batch_continues_if_the_service_ends_during_a_request() {
-    let Some((_turn, _dir, service)) = worker_at_work(&["300", "100", "1"]) else { return };
+    let Some((_turn, _dir, service)) = start_emitting_worker(&["300", "100", "1"]) else { return };
     let options = ["--policy", "fixed-budget", "--budget", "5ms"];
-    let mut run = Run::beside(service.target()).and(&options).start_script("echo ready; read go; echo went on");
+    let mut run = Run::beside_service(service.target())
+        .with_more_arguments(&options)
+        .start_script("echo ready; read go; echo went on");
     run.first_line();
     service.end();
     drop(run.input());
@@ -225,10 +231,12 @@ fn batch_continues_if_the_service_ends_during_a_request() {
 
 #[test]
 fn nonsensical_emitted_requests_do_not_harm_batch() {
-    let Some((_turn, _dir, service)) = at_work("emit_nonsense", &[]) else { return };
+    let Some((_turn, _dir, service)) = start_emitting_program("emit_nonsense", &[]) else { return };
     let options = ["--policy", "dynamic-refresh", "--slo", "p99=50ms"];
-    let run = Run::beside(service.target()).and(&options).complete(&["timeout", "3", "sh", "-c", SPIN]);
-    let run = run.must_exit(124).must_say(&["emitted by the service"]);
+    let run = Run::beside_service(service.target())
+        .with_more_arguments(&options)
+        .run_to_end(&["timeout", "3", "sh", "-c", SPIN]);
+    let run = run.expect_exit_code(124).expect_stderr_contains(&["emitted by the service"]);
     assert!(!run.stderr.contains("panicked"), "{run}");
     assert!(run.figure("batch_cpu_s") > 0.0, "batch still had the idle time: {:?}", run.figures());
 }

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::c_program::compile_text;
-use common::job::is_held;
+use common::job::is_held_on_lane;
 use common::lanes::BATCH_LANE;
 use common::process::{allowed_cpus, kill, policy};
-use common::{Job, Run, Running, SPIN, Service, lanes_to_ourselves, wait_until};
-use sidelane_host::cgroup::{Hierarchy, processes};
+use common::{Job, Run, Running, SPIN, Service, lock_lanes, wait_until};
+use sidelane_host::cgroup::{Hierarchy, processes_in_tree};
 use sidelane_host::procfs::{thread_cpus, threads};
 
 const EXIT_USAGE: i32 = 2;
@@ -21,7 +21,7 @@ const EXIT_USAGE: i32 = 2;
 const SCHED_IDLE: Option<&str> = Some("5");
 
 /// Returns a script line that reports whether `attempt` succeeds.
-fn try_to(attempt: &str) -> String {
+fn attempt_line(attempt: &str) -> String {
     format!("({attempt}) >/dev/null 2>&1 && echo 'did: {attempt}' || echo 'could not: {attempt}'; ")
 }
 
@@ -45,17 +45,17 @@ const ATTEMPTS: [&str; 13] = [
 
 #[test]
 fn a_command_can_neither_leave_its_class_nor_raise_itself() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let script: String = ATTEMPTS.iter().map(|attempt| try_to(attempt)).collect();
-    let run = Run::beside(service.target()).complete(&["sh", "-c", &script]).must_exit(0);
+    let script: String = ATTEMPTS.iter().map(|attempt| attempt_line(attempt)).collect();
+    let run = Run::beside_service(service.target()).run_to_end(&["sh", "-c", &script]).expect_exit_code(0);
     assert!(!run.stdout.contains("did: "), "{run}");
     assert_eq!(run.stdout.matches("could not: ").count(), ATTEMPTS.len(), "{run}");
 }
 
 #[test]
 fn setuid_and_file_capabilities_do_not_bring_rights_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let dir = tempfile::tempdir().unwrap();
     let chrt = |name: &str, how: &str| {
         let path = dir.path().join(name).display().to_string();
@@ -76,90 +76,99 @@ fn setuid_and_file_capabilities_do_not_bring_rights_back() {
     if !attempts.iter().all(works) {
         return sidelane_testing::skip("needs a temporary directory without nosuid, and setpriv");
     }
-    let script: String = attempts.iter().map(|attempt| try_to(attempt)).collect();
+    let script: String = attempts.iter().map(|attempt| attempt_line(attempt)).collect();
     let service = Service::idle();
     // Another setuid program still works: it has every other right of root.
     let script = format!("{script} {nobody} {setuid} -p $$ >/dev/null && echo runs");
-    let run = Run::beside(service.target()).complete(&["sh", "-c", &script]).must_exit(0);
+    let run = Run::beside_service(service.target()).run_to_end(&["sh", "-c", &script]).expect_exit_code(0);
     assert!(!run.stdout.contains("did: ") && run.stdout.contains("runs"), "{run}");
 }
 
 #[test]
 fn limits_that_allow_real_time_are_taken_away() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let limits = [(libc::RLIMIT_RTPRIO, 50), (libc::RLIMIT_NICE, 40)];
     if let Err(error) = common::process::limit(&mut Command::new("true"), limits.to_vec()).status() {
         return sidelane_testing::skip(format!("needs the right to raise limits (CAP_SYS_RESOURCE): {error}"));
     }
     let service = Service::idle();
-    let script: String = ["chrt -f 1 true", "chrt -o 0 true"].iter().map(|attempt| try_to(attempt)).collect();
+    let script: String = ["chrt -f 1 true", "chrt -o 0 true"].iter().map(|attempt| attempt_line(attempt)).collect();
     let script = format!("exec setpriv --reuid 65534 --clear-groups sh -c '{}'", script.replace('\'', "\""));
-    let run = Run::beside(service.target()).with_limits(&limits).complete(&["sh", "-c", &script]).must_exit(0);
+    let run = Run::beside_service(service.target())
+        .with_limits(&limits)
+        .run_to_end(&["sh", "-c", &script])
+        .expect_exit_code(0);
     assert!(!run.stdout.contains("did: ") && run.stdout.contains("could not: "), "{run}");
 }
 
 #[test]
 fn command_that_may_be_real_time_is_reported() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let allowed = || Run::beside(service.target()).and(&["--allow-realtime"]);
-    let run = allowed().complete(&["chrt", "-f", "1", "echo", "real-time"]);
+    let allowed = || Run::beside_service(service.target()).with_more_arguments(&["--allow-realtime"]);
+    let run = allowed().run_to_end(&["chrt", "-f", "1", "echo", "real-time"]);
     if run.code != Some(0) {
         return sidelane_testing::skip("needs a group that allows real-time threads (cpu.rt_runtime_us)");
     }
-    let run = run.must_say(&["--allow-realtime", "runs beside the service"]);
+    let run = run.expect_stderr_contains(&["--allow-realtime", "runs beside the service"]);
     assert_eq!(run.stdout, "real-time\n");
     // Adopted batch keeps its rights.
     let adopt = ["--adopt", &format!("pid:{}", service.pid())];
-    allowed().and(&adopt).start_as_is().wait_for_end().must_exit(EXIT_USAGE);
+    allowed().with_more_arguments(&adopt).start_without_batch().wait_for_end().expect_exit_code(EXIT_USAGE);
 }
 
 /// A daemon that is asked to (rtkit), or an administrator, can make the command real-time.
 #[test]
 fn a_command_that_was_made_real_time_is_put_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let mut run = Run::beside_service(service.target()).start_script(&format!("echo $$; {SPIN}"));
     let batch = run.batch_pid();
     for class in [["-f", "1"], ["-r", "1"], ["-o", "0"], ["-b", "0"]] {
-        give_class(class, batch);
+        set_scheduling_class(class, batch);
         run.wait_until("batch was put back", |_| policy(batch).as_deref() == SCHED_IDLE);
     }
-    end(run).must_say(&["the batch thread \"sh\"", "another scheduling class"]);
+    end(run).expect_stderr_contains(&["the batch thread \"sh\"", "another scheduling class"]);
 }
 
 #[test]
 fn adopted_batch_that_raises_itself_is_put_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let job = Job::tree();
-    let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
-    run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
+    let job = Job::start_without_cgroup();
+    let mut run =
+        Run::beside_service(service.target()).with_more_arguments(&["--adopt", &job.target()]).start_without_batch();
+    run.wait_until("the job was in its lane", |_| job.is_on_lane(BATCH_LANE));
     // The test uses the job's new process, a process like any other, because the job's own script could be stopped.
-    let batch = job.newcomer();
+    let batch = job.fork_lasting_process();
     for class in [["-f", "1"], ["-o", "0"]] {
-        give_class(class, batch);
+        set_scheduling_class(class, batch);
         run.wait_until("batch was put back", |_| policy(batch).as_deref() == SCHED_IDLE);
     }
     kill(batch);
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(0).must_say(&["the batch thread \"sleep\"", "another scheduling class"]);
+    run.wait_for_end()
+        .expect_exit_code(0)
+        .expect_stderr_contains(&["the batch thread \"sleep\"", "another scheduling class"]);
 }
 
 /// The process sleeps, so no regular check sees it run on another CPU.
 #[test]
 fn sleeping_adopted_batch_with_other_cpus_is_returned() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let job = Job::tree();
-    let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
-    run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
-    let batch = job.newcomer();
+    let job = Job::start_without_cgroup();
+    let mut run =
+        Run::beside_service(service.target()).with_more_arguments(&["--adopt", &job.target()]).start_without_batch();
+    run.wait_until("the job was in its lane", |_| job.is_on_lane(BATCH_LANE));
+    let batch = job.fork_lasting_process();
     common::process::move_to(batch, "0-1");
-    run.wait_until("batch was put back", |_| is_held(batch, BATCH_LANE));
+    run.wait_until("batch was put back", |_| is_held_on_lane(batch, BATCH_LANE));
     kill(batch);
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(0).must_say(&["the batch thread \"sleep\"", "other CPUs than the batch lanes"]);
+    run.wait_for_end()
+        .expect_exit_code(0)
+        .expect_stderr_contains(&["the batch thread \"sleep\"", "other CPUs than the batch lanes"]);
 }
 
 /// Program that sets up an io_uring with a kernel thread that polls: such a thread leaves its process's cpuset when it
@@ -187,16 +196,17 @@ int main(void) {
 
 #[test]
 fn a_polling_thread_of_io_uring_is_put_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compile_text("sqpoll", SQPOLL, dir.path()) else { return };
-    let Some(job) = Job::in_groups(|found| found.controls("cpuset") || found.is_v2()) else { return };
+    let Some(job) = Job::start_in_cgroups(|found| found.has_controller("cpuset") || found.is_v2()) else { return };
     let service = Service::idle();
-    let mut ring = Asked::start(&program);
+    let mut ring = PromptedProgram::start(&program);
     job.admit(ring.child.id());
-    let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
-    run.wait_until("the job was in its lane", |_| is_held(ring.child.id(), BATCH_LANE));
-    if ring.ask() != "ring" {
+    let mut run =
+        Run::beside_service(service.target()).with_more_arguments(&["--adopt", &job.target()]).start_without_batch();
+    run.wait_until("the job was in its lane", |_| is_held_on_lane(ring.child.id(), BATCH_LANE));
+    if ring.prompt_and_read_line() != "ring" {
         return sidelane_testing::skip("needs io_uring");
     }
     // The thread gets its name a moment later.
@@ -206,7 +216,7 @@ fn a_polling_thread_of_io_uring_is_put_back() {
     run.wait_until("the polling thread was in its lane", |_| cpus().as_deref() == Some(BATCH_LANE));
     drop(ring);
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(0);
+    run.wait_for_end().expect_exit_code(0);
 }
 
 /// Program that prints the id of its second thread, and continues.
@@ -232,13 +242,15 @@ int main(void) {
 
 #[test]
 fn a_thread_that_left_its_group_alone_is_put_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let v1: Vec<Hierarchy> =
-        Hierarchy::all().into_iter().filter(|found| found.controls("freezer") || found.controls("cpuset")).collect();
+    let Some(_turn) = lock_lanes() else { return };
+    let v1: Vec<Hierarchy> = Hierarchy::all()
+        .into_iter()
+        .filter(|found| found.has_controller("freezer") || found.has_controller("cpuset"))
+        .collect();
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compile_text("two-threads", TWO_THREADS, dir.path()) else { return };
     let service = Service::idle();
-    let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap()]);
+    let mut run = Run::beside_service(service.target()).start(&[program.to_str().unwrap()]);
     run.wait_until("batch told its threads", |run| run.output().lines().count() == 2);
     let output = run.output();
     let [pid, tid] = [0, 1].map(|line| output.lines().nth(line).unwrap().parse::<u32>().unwrap());
@@ -255,18 +267,18 @@ fn a_thread_that_left_its_group_alone_is_put_back() {
         let is_home =
             || fs::read_to_string(dir.join("tasks")).unwrap_or_default().lines().any(|line| line == tid.to_string());
         fs::write(hierarchy.own_dir().unwrap().join("tasks"), tid.to_string()).unwrap();
-        assert!(processes(&dir).contains(&pid), "its process is there by the other thread");
+        assert!(processes_in_tree(&dir).contains(&pid), "its process is there by the other thread");
         run.wait_until("the thread was back", |_| is_home());
     }
-    end(run).must_say(&["batch left the cgroup"]);
+    end(run).expect_stderr_contains(&["batch left the cgroup"]);
 }
 
 #[test]
 fn a_cpuset_that_batch_has_widened_is_narrowed_again() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let has_cpuset = |dir: &PathBuf| dir.join("cpuset.cpus").exists();
     let service = Service::idle();
-    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let mut run = Run::beside_service(service.target()).start_script(&format!("echo $$; {SPIN}"));
     let batch = run.batch_pid();
     let batch_group = format!("sidelane-{}", run.pid());
     let batch_groups = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(&batch_group)));
@@ -275,7 +287,7 @@ fn a_cpuset_that_batch_has_widened_is_narrowed_again() {
     let cpus = || fs::read_to_string(dir.join("cpuset.cpus")).unwrap_or_default();
     run.wait_until("the group was narrow again", |_| cpus().trim() == BATCH_LANE);
     assert_eq!(allowed_cpus(batch).as_deref(), Some(BATCH_LANE));
-    end(run).must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
+    end(run).expect_stderr_contains(&["the control group of batch", "other CPUs than the batch lanes"]);
 }
 
 /// Program that starts a child in the cgroup that is open as descriptor 3, and prints the child's id.
@@ -306,7 +318,7 @@ int main(int count, char **words) {
 
 #[test]
 fn a_child_that_is_born_into_another_group_is_fetched() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compile_text("into-group", INTO_GROUP, dir.path()) else { return };
     let Some(v2) = Hierarchy::all().into_iter().find(Hierarchy::is_v2) else {
@@ -314,34 +326,35 @@ fn a_child_that_is_born_into_another_group_is_fetched() {
     };
     let above = v2.own_dir().unwrap();
     let service = Service::idle();
-    let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap(), above.to_str().unwrap()]);
+    let mut run = Run::beside_service(service.target()).start(&[program.to_str().unwrap(), above.to_str().unwrap()]);
     let line = run.first_line();
     let Some(child) = line.parse::<u32>().ok() else { return sidelane_testing::skip("needs CLONE_INTO_CGROUP") };
     let batch_group = above.join(format!("sidelane-{}", run.pid()));
     if !batch_group.exists() {
         return sidelane_testing::skip("needs a group of cgroup v2 that can be made");
     }
-    run.wait_until("the child was in batch's group", |_| processes(&batch_group).contains(&child));
+    run.wait_until("the child was in batch's group", |_| processes_in_tree(&batch_group).contains(&child));
     assert_eq!(allowed_cpus(child).as_deref(), Some(BATCH_LANE));
-    end(run).must_say(&["batch left the cgroup"]);
+    end(run).expect_stderr_contains(&["batch left the cgroup"]);
 }
 
 #[test]
 fn batch_in_namespaces_of_its_own_is_held_and_ended_like_any() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let namespaces = "unshare --user --map-root-user --pid --fork --cgroup --mount --net --uts --ipc";
     if !Command::new("sh").args(["-c", &format!("{namespaces} true")]).status().is_ok_and(|status| status.success()) {
         return sidelane_testing::skip("needs namespaces");
     }
     let service = Service::idle();
     let script = format!("{namespaces} sh -c '{SPIN}' & echo $!; wait");
-    let mut run = Run::beside(service.target()).start_script(&script);
+    let mut run = Run::beside_service(service.target()).start_script(&script);
     let outer = run.batch_pid();
-    let inner = || sidelane_host::procfs::offspring(&[outer].into()).into_iter().find(|pid| *pid != outer);
+    let inner =
+        || sidelane_host::procfs::living_with_descendants(&[outer].into()).into_iter().find(|pid| *pid != outer);
     run.wait_until("batch was in its namespaces", |_| inner().is_some());
     let inner = inner().unwrap();
-    assert!(is_held(inner, BATCH_LANE), "{:?} {:?}", allowed_cpus(inner), policy(inner));
-    give_class(["-o", "0"], inner);
+    assert!(is_held_on_lane(inner, BATCH_LANE), "{:?} {:?}", allowed_cpus(inner), policy(inner));
+    set_scheduling_class(["-o", "0"], inner);
     run.wait_until("batch was put back", |_| policy(inner).as_deref() == SCHED_IDLE);
     end(run);
     wait_until("batch had ended", || !common::process::is_alive(inner));
@@ -350,7 +363,7 @@ fn batch_in_namespaces_of_its_own_is_held_and_ended_like_any() {
 /// The core pattern is changed only for this run.
 #[test]
 fn a_crash_starts_no_program_for_a_core_dump() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
     let pattern = tempfile::NamedTempFile::new().unwrap();
     fs::write(pattern.path(), "|/usr/lib/systemd/systemd-coredump %P\n").unwrap();
@@ -360,11 +373,11 @@ fn a_crash_starts_no_program_for_a_core_dump() {
     // The limit is in blocks, so one byte counts as none. The hard limit is unchanged.
     let script = "ulimit -S -c; ulimit -S -c unlimited && echo may; kill -s SEGV $$";
     let crash = |wrapper: &[&str]| {
-        let run = Run::beside(service.target()).through(wrapper).in_dir(dir.path());
-        run.complete(&["sh", "-c", script]).must_exit(128 + libc::SIGSEGV)
+        let run = Run::beside_service(service.target()).through_wrapper(wrapper).in_dir(dir.path());
+        run.run_to_end(&["sh", "-c", script]).expect_exit_code(128 + libc::SIGSEGV)
     };
     let run = crash(&["unshare", "--mount", "sh", "-c", &mount]);
-    let run = run.must_say(&["without a core dump", "ulimit -c unlimited"]);
+    let run = run.expect_stderr_contains(&["without a core dump", "ulimit -c unlimited"]);
     assert_eq!(run.stdout, "0\nmay\n", "{run}");
     let run = crash(&["sh", "-c", dumps]);
     let is_pipe = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap().starts_with('|');
@@ -374,53 +387,57 @@ fn a_crash_starts_no_program_for_a_core_dump() {
 
 #[test]
 fn command_that_only_waits_is_reported() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
     const WAITS: &str = "work that a daemon does for it";
-    Run::beside(service.target()).complete(&["sleep", "1.5"]).must_exit(0).must_say(&[WAITS, "--adopt"]);
-    let run = Run::beside(service.target()).complete(&["timeout", "1.5", "sh", "-c", SPIN]);
+    Run::beside_service(service.target())
+        .run_to_end(&["sleep", "1.5"])
+        .expect_exit_code(0)
+        .expect_stderr_contains(&[WAITS, "--adopt"]);
+    let run = Run::beside_service(service.target()).run_to_end(&["timeout", "1.5", "sh", "-c", SPIN]);
     assert!(!run.stderr.contains(WAITS), "{run}");
 }
 
 #[test]
 fn process_that_leaves_an_adopted_group_is_reported() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let Some(job) = Job::in_groups(Hierarchy::is_v2) else { return };
-    let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
-    run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
-    let leaver = job.newcomer();
-    run.wait_until("the newcomer was held", |_| is_held(leaver, BATCH_LANE));
+    let Some(job) = Job::start_in_cgroups(Hierarchy::is_v2) else { return };
+    let mut run =
+        Run::beside_service(service.target()).with_more_arguments(&["--adopt", &job.target()]).start_without_batch();
+    run.wait_until("the job was in its lane", |_| job.is_on_lane(BATCH_LANE));
+    let leaver = job.fork_lasting_process();
+    run.wait_until("the newcomer was held", |_| is_held_on_lane(leaver, BATCH_LANE));
     fs::write(job.group().dir.parent().unwrap().join("cgroup.procs"), leaver.to_string()).unwrap();
-    run.wait_until("it was given back", |_| !is_held(leaver, BATCH_LANE));
+    run.wait_until("it was given back", |_| !is_held_on_lane(leaver, BATCH_LANE));
     kill(leaver);
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(0).must_say(&["\"sleep\"", "left the adopted cgroup"]);
+    run.wait_for_end().expect_exit_code(0).expect_stderr_contains(&["\"sleep\"", "left the adopted cgroup"]);
 }
 
-fn give_class([class, priority]: [&str; 2], pid: u32) {
+fn set_scheduling_class([class, priority]: [&str; 2], pid: u32) {
     let given = Command::new("chrt").args([class, "-p", priority, &pid.to_string()]).output().unwrap();
     assert!(given.status.success(), "{}", String::from_utf8_lossy(&given.stderr));
 }
 
 fn end(run: Running) -> common::Finished {
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(128 + libc::SIGTERM)
+    run.wait_for_end().expect_exit_code(128 + libc::SIGTERM)
 }
 
 /// Program that performs an action for each byte of its input, and reports it in a line.
-struct Asked {
+struct PromptedProgram {
     child: Child,
 }
 
-impl Asked {
+impl PromptedProgram {
     fn start(program: &Path) -> Self {
         let mut command = Command::new(program);
-        let command = common::process::ends_with_the_test(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let command = common::process::kill_with_test(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped());
         Self { child: command.spawn().unwrap() }
     }
 
-    fn ask(&mut self) -> String {
+    fn prompt_and_read_line(&mut self) -> String {
         use std::io::BufRead;
         self.child.stdin.as_mut().unwrap().write_all(b"!").unwrap();
         let mut line = String::new();
@@ -429,7 +446,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PromptedProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -17,8 +17,8 @@ use common::c_program;
 use common::own_clock::{OwnClock, longest_overlap_ns};
 use common::process::{allowed_cpus, is_alive, kill, scheduling, signal, threads_named, wants_cpu};
 use common::{
-    Footprint, FreezableGroup, Random, Run, Running, Service, ServiceOnCommand, TIMEOUT, Words, lanes_to_ourselves,
-    process, wait_until,
+    Footprint, FreezableGroup, Random, Run, Running, Service, ServiceOnCommand, TIMEOUT, Words, lock_lanes, process,
+    wait_until,
 };
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::clock::now_ns;
@@ -46,10 +46,10 @@ struct Adopted {
 }
 
 impl Adopted {
-    fn start(witness: &Witness, hierarchy: &Hierarchy) -> Self {
+    fn start(witness: &RunClockProgram, hierarchy: &Hierarchy) -> Self {
         let group = FreezableGroup::make(hierarchy, "batch").expect("one could be made before");
         let mut command = Command::new("sh");
-        let command = process::ends_with_the_test(&mut command).args(["-c", &group.enter()]);
+        let command = process::kill_with_test(&mut command).args(["-c", &group.enter()]);
         command.arg(&witness.program).arg(witness.file("batch")).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().unwrap();
         wait_until("batch ran", || witness.file("batch").exists());
@@ -57,7 +57,7 @@ impl Adopted {
         Self { child, as_found, group }
     }
 
-    fn must_be_as_found(&self) {
+    fn wait_until_restored(&self) {
         let pid = self.child.id();
         wait_until("batch was as it was found", || (allowed_cpus(pid), scheduling(pid)) == self.as_found);
         wait_until("batch runs", || wants_cpu(pid));
@@ -73,12 +73,12 @@ impl Drop for Adopted {
 }
 
 /// Program that records when it runs, and the files of its records.
-struct Witness {
+struct RunClockProgram {
     program: PathBuf,
     dir: TempDir,
 }
 
-impl Witness {
+impl RunClockProgram {
     fn make() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let program = c_program::compile("cc", &["-std=gnu11"], "clocks_itself", dir.path())?;
@@ -110,26 +110,28 @@ struct Scene {
     adopted: Option<Adopted>,
     /// Records of the service and of batch about when each ran.
     clocks: [OwnClock; 2],
-    _witness: Witness,
+    _witness: RunClockProgram,
 }
 
 impl Scene {
     fn start(hierarchy: &Hierarchy, adopts: bool) -> Option<Self> {
-        let witness = Witness::make()?;
+        let witness = RunClockProgram::make()?;
         let [home, jail] =
             ["home", "jail"].map(|name| FreezableGroup::make(hierarchy, name).expect("one could be made before"));
         let service = witness.file("service");
-        let service = Service::of_command_on_command(witness.program(), &[path(&service), "on-command"]);
+        let service = Service::start_command_on_command(witness.program(), &[path(&service), "on-command"]);
         wait_until("the service was there", || witness.file("service").exists());
         let adopted = adopts.then(|| Adopted::start(&witness, hierarchy));
-        let run = Run::beside(service.target()).through(&["sh", "-c", &home.enter()]);
+        let run = Run::beside_service(service.target()).through_wrapper(&["sh", "-c", &home.enter()]);
         let mut run = match &adopted {
-            Some(adopted) => run.and(&["--adopt", &adopted.group.target(hierarchy)]).start_as_is(),
+            Some(adopted) => {
+                run.with_more_arguments(&["--adopt", &adopted.group.target(hierarchy)]).start_without_batch()
+            }
             None => run.start(&[witness.program(), path(&witness.file("batch"))]),
         };
         let batch = adopted.as_ref().map_or_else(|| run.batch_pid(), |adopted| adopted.child.id());
-        let lane = Words::of(&mut run);
-        let clocks = ["service", "batch"].map(|name| OwnClock::of(&witness.file(name)));
+        let lane = Words::wait_and_map(&mut run);
+        let clocks = ["service", "batch"].map(|name| OwnClock::open(&witness.file(name)));
         let mut scene = Self { home, jail, service, run, batch, lane, adopted, clocks, _witness: witness };
         scene.wait_for_batch();
         Some(scene)
@@ -137,10 +139,10 @@ impl Scene {
 
     fn wait_for_batch(&mut self) {
         let lane = self.lane;
-        self.run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
+        self.run.wait_until("batch had the lane", |_| lane.has_batch_in_state(LaneState::Released));
     }
 
-    fn wait_until_away(&mut self) {
+    fn wait_until_evicted(&mut self) {
         let (lane, batch) = (self.lane, self.batch);
         self.run.wait_until("batch was away", |_| lane.state() == Some(LaneState::Evicted) && !wants_cpu(batch));
     }
@@ -158,13 +160,13 @@ impl Scene {
     fn end(self) {
         self.run.signal(libc::SIGTERM);
         self.run.wait_for_end();
-        self.adopted.iter().for_each(Adopted::must_be_as_found);
+        self.adopted.iter().for_each(Adopted::wait_until_restored);
     }
 }
 
 /// Kind of halt of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Blow {
+enum HaltKind {
     Kill,
     Stop,
     CtrlZ,
@@ -175,7 +177,7 @@ enum Blow {
     FreezeGuardian,
 }
 
-impl Blow {
+impl HaltKind {
     const ALL: [Self; 8] = [
         Self::Kill,
         Self::Stop,
@@ -187,16 +189,16 @@ impl Blow {
         Self::FreezeGuardian,
     ];
 
-    fn is_of_guardian(self) -> bool {
+    fn targets_guardian(self) -> bool {
         matches!(self, Self::KillGuardian | Self::StopGuardian | Self::FreezeGuardian)
     }
 
     /// Returns a kind of halt that is possible here: only cgroup version 1 freezes a single thread of any process.
-    fn possible(self, hierarchy: &Hierarchy) -> Self {
+    fn or_supported(self, hierarchy: &Hierarchy) -> Self {
         if self == Self::FreezeHolder && hierarchy.is_v2() { Self::Freeze } else { self }
     }
 
-    fn hit(self, scene: &mut Scene) {
+    fn apply(self, scene: &mut Scene) {
         let agent = scene.run.pid();
         match self {
             Self::Kill => scene.run.kill(),
@@ -211,13 +213,13 @@ impl Blow {
             Self::StopGuardian => signal(scene.guardian(), libc::SIGSTOP),
             Self::FreezeGuardian => {
                 let guardian = scene.guardian();
-                scene.jail.0.admit(guardian).unwrap();
+                scene.jail.0.move_process_in(guardian).unwrap();
                 scene.jail.freeze(true);
             }
         }
     }
 
-    fn let_go_on(self, scene: &Scene) {
+    fn resume(self, scene: &Scene) {
         match self {
             Self::Stop | Self::CtrlZ => signal(scene.run.pid(), libc::SIGCONT),
             Self::Freeze => scene.home.freeze(false),
@@ -233,7 +235,7 @@ impl Blow {
 
 /// Measured result of one halt.
 struct Outcome {
-    blow: Blow,
+    blow: HaltKind,
     /// Time from the halt until batch's cgroup was being frozen; `None` if no freeze was needed.
     reaction: Option<Duration>,
     overlap: Duration,
@@ -249,20 +251,20 @@ impl fmt::Display for Outcome {
 impl Scene {
     /// Halts the run while the service works or rests, and lets it continue after a while. Returns `None` for the scene
     /// if the run was killed.
-    fn hit(mut self, blow: Blow, moment: &Moment) -> (Outcome, Option<Self>) {
+    fn halt_and_resume(mut self, blow: HaltKind, timing: &HaltTiming) -> (Outcome, Option<Self>) {
         let began_ns = now_ns();
-        if moment.is_busy {
+        if timing.is_busy {
             self.service.work();
         }
-        sleep(moment.before);
-        let guardian = blow.is_of_guardian().then(|| self.guardian());
+        sleep(timing.before);
+        let guardian = blow.targets_guardian().then(|| self.guardian());
         let hit = Instant::now();
-        blow.hit(&mut self);
+        blow.apply(&mut self);
         let batch = self.batch;
-        if blow == Blow::Kill {
+        if blow == HaltKind::Kill {
             let ended_ns = if self.adopted.is_none() { self.wait_for_end_of_batch() } else { now_ns() };
-            let outcome = Outcome { blow, reaction: None, overlap: self.overlap((began_ns, ended_ns)) };
-            self.adopted.iter().for_each(Adopted::must_be_as_found);
+            let outcome = Outcome { blow, reaction: None, overlap: self.longest_overlap((began_ns, ended_ns)) };
+            self.adopted.iter().for_each(Adopted::wait_until_restored);
             return (outcome, None);
         }
         let mut reaction = None;
@@ -282,15 +284,15 @@ impl Scene {
                 wait_until("batch stood still", || !wants_cpu(batch));
             }
         }
-        if !moment.is_busy {
+        if !timing.is_busy {
             self.service.work();
         }
-        sleep(moment.halt);
-        blow.let_go_on(&self);
-        self.wait_until_away();
+        sleep(timing.halt);
+        blow.resume(&self);
+        self.wait_until_evicted();
         self.service.rest();
         self.wait_for_batch();
-        let overlap = self.overlap((began_ns, now_ns()));
+        let overlap = self.longest_overlap((began_ns, now_ns()));
         (Outcome { blow, reaction, overlap }, Some(self))
     }
 
@@ -299,25 +301,25 @@ impl Scene {
         now_ns()
     }
 
-    fn overlap(&mut self, span: (u64, u64)) -> Duration {
-        let [service, batch] = self.clocks.each_mut().map(|clock| clock.since(span.0));
+    fn longest_overlap(&mut self, span: (u64, u64)) -> Duration {
+        let [service, batch] = self.clocks.each_mut().map(|clock| clock.take_turns_since(span.0));
         Duration::from_nanos(longest_overlap_ns(&service, &batch, span))
     }
 }
 
 /// Time and length of a halt, and whether the service works then.
 #[derive(Debug)]
-struct Moment {
+struct HaltTiming {
     is_busy: bool,
     before: Duration,
     halt: Duration,
 }
 
-impl Moment {
+impl HaltTiming {
     fn of(random: &mut Random) -> Self {
-        let mut up_to = |max| Duration::from_millis(random.below(max));
+        let mut up_to = |max| Duration::from_millis(random.next_below(max));
         let (before, halt) = (up_to(BEFORE_MS_MAX), up_to(HALT_MS_MAX));
-        Self { is_busy: random.below(4) > 0, before, halt }
+        Self { is_busy: random.next_below(4) > 0, before, halt }
     }
 }
 
@@ -327,15 +329,15 @@ fn batch_is_held_and_nothing_left_at_any_moment_of_a_halt() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let wanted: Option<u64> = variable(MOMENTS_VARIABLE);
     let (moments, seed) = (wanted.unwrap_or(MOMENTS), variable(SEED_VARIABLE).unwrap_or_else(now_ns));
-    let mut random = Random::of_seed(seed);
+    let mut random = Random::from_seed(seed);
     let mut outcomes = Vec::new();
     for first in (0..moments).step_by(MOMENTS_A_TURN as usize) {
         let numbers = first..moments.min(first + MOMENTS_A_TURN);
-        let turn = || hit_in_turn(numbers, seed, &mut random);
+        let turn = || run_numbered_halts(numbers, seed, &mut random);
         // The test runs on its own thread, which stays on the request lane.
         outcomes.extend(thread::scope(|scope| scope.spawn(turn).join()).expect("batch was held"));
     }
-    tell(&outcomes, seed);
+    print_outcomes(&outcomes, seed);
     let beyond: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.overlap > OVERLAP_MAX).collect();
     // Noise can lengthen a time, so times are judged only on request.
     assert!(
@@ -346,22 +348,22 @@ fn batch_is_held_and_nothing_left_at_any_moment_of_a_halt() {
     );
 }
 
-fn hit_in_turn(numbers: std::ops::Range<u64>, seed: u64, random: &mut Random) -> Vec<Outcome> {
-    let Some(_turn) = lanes_to_ourselves() else { return Vec::new() };
+fn run_numbered_halts(numbers: std::ops::Range<u64>, seed: u64, random: &mut Random) -> Vec<Outcome> {
+    let Some(_turn) = lock_lanes() else { return Vec::new() };
     let hierarchies = FreezableGroup::hierarchies();
     if hierarchies.is_empty() {
         sidelane_testing::skip("needs a control group that can be frozen".to_owned());
         return Vec::new();
     }
-    let before = Footprint::now();
+    let before = Footprint::capture();
     let (mut scene, mut outcomes) = (None, Vec::new());
     for number in numbers {
-        let hierarchy = &hierarchies[random.below(hierarchies.len() as u64) as usize];
-        let (adopts, moment) = (random.below(3) > 0, Moment::of(random));
-        let blow = Blow::ALL[random.below(Blow::ALL.len() as u64) as usize].possible(hierarchy);
+        let hierarchy = &hierarchies[random.next_below(hierarchies.len() as u64) as usize];
+        let (adopts, moment) = (random.next_below(3) > 0, HaltTiming::of(random));
+        let blow = HaltKind::ALL[random.next_below(HaltKind::ALL.len() as u64) as usize].or_supported(hierarchy);
         eprintln!("moment {number} of seed {seed}: {blow:?}, {moment:?}");
         // A scene uses one hierarchy.
-        let is_v2 = |scene: &Scene| Freezer::of(&scene.home.0.dir).is_some_and(|freezer| freezer.is_v2());
+        let is_v2 = |scene: &Scene| Freezer::find_in_group(&scene.home.0.dir).is_some_and(|freezer| freezer.is_v2());
         scene = match scene.take() {
             Some(scene) if is_v2(&scene) == hierarchy.is_v2() => Some(scene),
             other => {
@@ -370,22 +372,22 @@ fn hit_in_turn(numbers: std::ops::Range<u64>, seed: u64, random: &mut Random) ->
             }
         };
         let Some(hit) = scene.take() else { return outcomes };
-        let (outcome, rest) = hit.hit(blow, &moment);
+        let (outcome, rest) = hit.halt_and_resume(blow, &moment);
         eprintln!("    {outcome}");
         outcomes.push(outcome);
         scene = rest;
         if scene.is_none() {
-            before.must_come_back();
+            before.wait_until_restored();
         }
     }
     scene.into_iter().for_each(Scene::end);
-    before.must_come_back();
+    before.wait_until_restored();
     outcomes
 }
 
-fn tell(outcomes: &[Outcome], seed: u64) {
+fn print_outcomes(outcomes: &[Outcome], seed: u64) {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    for blow in Blow::ALL {
+    for blow in HaltKind::ALL {
         let of_blow: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.blow == blow).collect();
         let longest = of_blow.iter().map(|outcome| outcome.overlap).max().unwrap_or_default();
         let mut reactions: Vec<Duration> = of_blow.iter().filter_map(|outcome| outcome.reaction).collect();
@@ -418,45 +420,45 @@ fn longest_overlap_is_common_time_in_one_stretch() {
 /// Adopted batch is in another cgroup, and would run on.
 #[test]
 fn a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     for hierarchy in FreezableGroup::hierarchies() {
         let Some(scene) = Scene::start(&hierarchy, true) else { return };
-        stands_still_during(Blow::Freeze, scene);
+        check_batch_stops_during(HaltKind::Freeze, scene);
     }
 }
 
 #[test]
 fn one_frozen_holder_has_batch_frozen_until_it_is_thawed() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     for hierarchy in FreezableGroup::hierarchies().into_iter().filter(|found| !found.is_v2()) {
         let Some(scene) = Scene::start(&hierarchy, true) else { return };
-        stands_still_during(Blow::FreezeHolder, scene);
+        check_batch_stops_during(HaltKind::FreezeHolder, scene);
     }
 }
 
-fn stands_still_during(blow: Blow, mut scene: Scene) {
+fn check_batch_stops_during(blow: HaltKind, mut scene: Scene) {
     let (batch, lane, told) = (scene.batch, scene.lane, scene.lane.halts_told());
-    blow.hit(&mut scene);
+    blow.apply(&mut scene);
     wait_until("the kernel program had told of the halt", || lane.halts_told() > told);
     wait_until("batch stood still", || !wants_cpu(batch));
-    blow.let_go_on(&scene);
+    blow.resume(&scene);
     scene.wait_for_batch();
     scene.end();
 }
 
 #[test]
 fn a_guardian_that_is_stopped_or_frozen_is_replaced() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(hierarchy) = FreezableGroup::hierarchies().pop() else { return };
-    for blow in [Blow::StopGuardian, Blow::FreezeGuardian] {
+    for blow in [HaltKind::StopGuardian, HaltKind::FreezeGuardian] {
         let Some(mut scene) = Scene::start(&hierarchy, true) else { return };
         let guardian = scene.guardian();
-        blow.hit(&mut scene);
+        blow.apply(&mut scene);
         scene.run.guardian_other_than(Some(guardian));
         scene.run.wait_until("it was said", |run| run.errors().contains("a new one took over"));
-        blow.let_go_on(&scene);
+        blow.resume(&scene);
         wait_until("the other guardian was gone", || !is_alive(guardian));
         // The new guardian has the list of changes.
-        stands_still_during(Blow::Stop, scene);
+        check_batch_stops_during(HaltKind::Stop, scene);
     }
 }

@@ -8,10 +8,10 @@ use sidelane::cli::Cli;
 const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
 
 /// Returns each verb with its parent verbs, as a user types them.
-fn verbs(of: &Verb, above: &[String]) -> Vec<Vec<String>> {
+fn verb_paths(of: &Verb, parents: &[String]) -> Vec<Vec<String>> {
     let shown = of.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
-    let below = shown.flat_map(|verb| verbs(verb, &[above, &[verb.get_name().to_owned()]].concat()));
-    std::iter::once(above.to_vec()).chain(below).collect()
+    let below = shown.flat_map(|verb| verb_paths(verb, &[parents, &[verb.get_name().to_owned()]].concat()));
+    std::iter::once(parents.to_vec()).chain(below).collect()
 }
 
 fn help(verb: &[String], columns: usize) -> String {
@@ -21,7 +21,7 @@ fn help(verb: &[String], columns: usize) -> String {
 
 #[test]
 fn no_line_of_help_is_wider_than_the_terminal() {
-    let verbs = verbs(&Cli::command(), &[]);
+    let verbs = verb_paths(&Cli::command(), &[]);
     assert!(verbs.len() > 15, "{verbs:?}");
     let mut wide = Vec::new();
     for columns in [60, 100] {
@@ -44,7 +44,7 @@ fn a_sentence_goes_on_in_the_same_line_as_long_as_there_is_room() {
     let length = |text: &str| text.chars().count();
     let mut broken = Vec::new();
     for columns in [60, 100] {
-        for verb in verbs(&Cli::command(), &[]) {
+        for verb in verb_paths(&Cli::command(), &[]) {
             let help = help(&verb, columns);
             let lines: Vec<&str> = help.lines().collect();
             let pairs = lines.windows(2).filter(|pair| goes_on(pair[0]) && pair[1].starts_with(char::is_alphanumeric));
@@ -61,7 +61,7 @@ fn a_sentence_goes_on_in_the_same_line_as_long_as_there_is_room() {
 #[test]
 fn every_word_of_help_is_there_at_any_width() {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    for verb in verbs(&Cli::command(), &[]) {
+    for verb in verb_paths(&Cli::command(), &[]) {
         assert_eq!(words(&help(&verb, 60)), words(&help(&verb, 100)), "{verb:?}");
     }
 }
@@ -69,7 +69,7 @@ fn every_word_of_help_is_there_at_any_width() {
 /// A new user reads the first lines alone.
 #[test]
 fn help_begins_with_two_commands_that_are_right() {
-    for verb in verbs(&Cli::command(), &[]) {
+    for verb in verb_paths(&Cli::command(), &[]) {
         let help = help(&verb, 200);
         let (first, _) = help.split_once("Usage:").unwrap();
         let commands: Vec<&str> = first.lines().filter_map(|line| line.strip_prefix("  sidelane ")).collect();

@@ -15,35 +15,35 @@ use std::process::{Child, Command, Stdio};
 
 use common::agent::guardians;
 use common::busy::{BIG, CLIENTS, LITTLE};
-use common::{Busy, Hurrying, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use common::{Busy, Hurrying, can_observe_requests, lock_lanes, process, wait_until};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::pin_thread;
 use tempfile::TempDir;
 
 /// File that lists the CPUs which are declared offline.
-struct Offline(PathBuf);
+struct OfflineCpusFile(PathBuf);
 
-impl Offline {
-    fn told_to(command: &mut Command, file: PathBuf) -> Self {
+impl OfflineCpusFile {
+    fn create_for(command: &mut Command, file: PathBuf) -> Self {
         fs::write(&file, "").unwrap();
         command.env("SIDELANE_OFFLINE", &file);
         Self(file)
     }
 
-    fn say(&self, cpus: &str) {
+    fn write_cpus(&self, cpus: &str) {
         fs::write(&self.0, cpus).unwrap();
     }
 }
 
 #[test]
 fn cpus_that_threads_choose_themselves_stay_chosen() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let mut command = Hurrying::command(&busy, &["--mapping", "all-little"]);
-    let offline = Offline::told_to(&mut command, busy.file("offline"));
-    let hurrying = Hurrying::begin(&mut command, &busy.file("moves"));
-    wait_until("each worker is bound", || busy.bound() >= CLIENTS);
+    let offline = OfflineCpusFile::create_for(&mut command, busy.file("offline"));
+    let hurrying = Hurrying::start_command(&mut command, &busy.file("moves"));
+    wait_until("each worker is bound", || busy.bound_thread_count() >= CLIENTS);
     // The test pins one thread that existed at the start, and one that is created now. Neither serves a client.
     let (first, known) = (busy.threads()[0], busy.threads());
     pin_thread(first, &[1]).unwrap();
@@ -51,12 +51,12 @@ fn cpus_that_threads_choose_themselves_stay_chosen() {
     wait_until("a thread is born", || busy.threads().len() > known.len());
     let born = *busy.threads().iter().find(|tid| !known.contains(tid)).unwrap();
     pin_thread(born, &[0]).unwrap();
-    let chosen = |busy: &Busy| [busy.cpus()[&first].clone(), busy.cpus()[&born].clone()];
-    offline.say(LITTLE);
-    wait_until("threads were looked at", || busy.threads().len() - busy.bound() >= CLIENTS);
+    let chosen = |busy: &Busy| [busy.cpus_by_thread()[&first].clone(), busy.cpus_by_thread()[&born].clone()];
+    offline.write_cpus(LITTLE);
+    wait_until("threads were looked at", || busy.threads().len() - busy.bound_thread_count() >= CLIENTS);
     assert_eq!(chosen(&busy), [LITTLE, BIG]);
-    offline.say("");
-    wait_until("threads were looked at again", || busy.bound() >= CLIENTS + 2);
+    offline.write_cpus("");
+    wait_until("threads were looked at again", || busy.bound_thread_count() >= CLIENTS + 2);
     hurrying.stop();
     assert_eq!(chosen(&busy), [LITTLE, BIG]);
 }
@@ -86,11 +86,11 @@ struct Forking {
 
 impl Forking {
     fn start() -> Option<Self> {
-        if !requests_can_be_seen() {
+        if !can_observe_requests() {
             return None;
         }
         let mut command = Command::new("perl");
-        let command = process::ends_with_the_test(&mut command).args(["-e", FORKING]).stdout(Stdio::piped());
+        let command = process::kill_with_test(&mut command).args(["-e", FORKING]).stdout(Stdio::piped());
         let Ok(mut child) = command.spawn() else {
             sidelane_testing::skip("needs perl".to_owned());
             return None;
@@ -102,7 +102,7 @@ impl Forking {
     }
 
     /// Sends a line. Returns the id of the started process, or 0 if none was asked for.
-    fn ask(&mut self, what: &str) -> u32 {
+    fn send_line(&mut self, what: &str) -> u32 {
         writeln!(self.stream.get_mut(), "{what}").unwrap();
         let mut answer = String::new();
         self.stream.read_line(&mut answer).unwrap();
@@ -126,30 +126,30 @@ impl Drop for Forking {
 
 #[test]
 fn child_of_a_bound_thread_gets_all_cpus_after_a_look() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(mut forking) = Forking::start() else { return };
     let (found, log) = (forking.cpus(), forking.dir.path().join("moves"));
     let service = format!("pid:{}", forking.child.id());
     let mut command = Hurrying::command_for(&service, &log, &["--mapping", "static"]);
-    let offline = Offline::told_to(&mut command, forking.dir.path().join("offline"));
-    let hurrying = Hurrying::begin(&mut command, &log);
-    wait_until("it is bound", || forking.ask("hello") == 0 && forking.cpus() == BIG);
-    let born = [forking.ask("child"), forking.ask("daemon")];
-    offline.say(BIG);
+    let offline = OfflineCpusFile::create_for(&mut command, forking.dir.path().join("offline"));
+    let hurrying = Hurrying::start_command(&mut command, &log);
+    wait_until("it is bound", || forking.send_line("hello") == 0 && forking.cpus() == BIG);
+    let born = [forking.send_line("child"), forking.send_line("daemon")];
+    offline.write_cpus(BIG);
     wait_until("threads were looked at", || forking.cpus() == LITTLE);
     assert_eq!(born.map(|pid| process::allowed_cpus(pid).unwrap()), [found.clone(), found.clone()]);
-    let last = forking.ask("daemon");
+    let last = forking.send_line("daemon");
     hurrying.stop();
     assert_eq!([process::allowed_cpus(last).unwrap(), forking.cpus()], [found.clone(), found]);
 }
 
 #[test]
 fn hurry_ends_with_the_process_given_by_pid() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("moves");
-    let mut hurrying = Hurrying::begin(&mut Hurrying::command_for(&busy.target(), &log, &[]), &log);
+    let mut hurrying = Hurrying::start_command(&mut Hurrying::command_for(&busy.target(), &log, &[]), &log);
     let service = busy.target();
     drop(busy);
     wait_until("it has ended", || hurrying.child.try_wait().unwrap().is_some());
@@ -159,46 +159,46 @@ fn hurry_ends_with_the_process_given_by_pid() {
 
 #[test]
 fn stopped_guardian_is_replaced_and_threads_are_restored() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
-    let found = busy.cpus();
+    let found = busy.cpus_by_thread();
     let hurrying = Hurrying::start(&busy, &[]);
-    wait_until("each worker is bound", || busy.bound() >= CLIENTS);
+    wait_until("each worker is bound", || busy.bound_thread_count() >= CLIENTS);
     let first = guardians();
-    first.iter().for_each(|guardian| process::stop_and_tell_no_more(*guardian));
+    first.iter().for_each(|guardian| process::stop_and_fill_pipe(*guardian));
     wait_until("there is another guardian", || guardians().iter().any(|guardian| !first.contains(guardian)));
     hurrying.stop();
-    let now = busy.cpus();
+    let now = busy.cpus_by_thread();
     assert!(found.iter().all(|(thread, cpus)| now.get(thread) == Some(cpus)), "{found:?} {now:?}");
 }
 
 /// Mechanism that halts a mapper.
-enum Halt {
+enum HaltMethod {
     Stop,
-    Freeze(Leaf),
+    Freeze(BatchGroup),
 }
 
-impl Halt {
+impl HaltMethod {
     /// Returns all mechanisms that this machine has.
     fn all() -> Vec<Self> {
-        let leaf = |found: Hierarchy| Leaf::make(&found, &format!("hurry-halt-{}", std::process::id())).ok();
-        let leaves = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("freezer"));
-        let leaves = leaves.filter_map(leaf).filter(|leaf| Freezer::of(&leaf.dir).is_some());
+        let leaf = |found: Hierarchy| BatchGroup::create(&found, &format!("hurry-halt-{}", std::process::id())).ok();
+        let leaves = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.has_controller("freezer"));
+        let leaves = leaves.filter_map(leaf).filter(|leaf| Freezer::find_in_group(&leaf.dir).is_some());
         [Self::Stop].into_iter().chain(leaves.map(Self::Freeze)).collect()
     }
 
-    fn set(&self, mapper: u32, halted: bool) {
+    fn set_halted(&self, mapper: u32, halted: bool) {
         match self {
             Self::Stop => process::signal(mapper, if halted { libc::SIGSTOP } else { libc::SIGCONT }),
             Self::Freeze(leaf) => {
-                leaf.admit(mapper).unwrap();
-                Freezer::of(&leaf.dir).unwrap().set(halted).unwrap();
+                leaf.move_process_in(mapper).unwrap();
+                Freezer::find_in_group(&leaf.dir).unwrap().set(halted).unwrap();
             }
         }
     }
 }
 
-impl Drop for Halt {
+impl Drop for HaltMethod {
     fn drop(&mut self) {
         if let Self::Freeze(leaf) = self {
             let _ = leaf.remove();
@@ -208,22 +208,22 @@ impl Drop for Halt {
 
 #[test]
 fn threads_have_their_cpus_while_the_mapper_is_halted() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    for halt in Halt::all() {
+    let Some(_turn) = lock_lanes() else { return };
+    for halt in HaltMethod::all() {
         let Some(busy) = Busy::start("thread-per-connection", None) else { return };
-        let found = busy.cpus();
+        let found = busy.cpus_by_thread();
         let hurrying = Hurrying::start(&busy, &["--mapping", "all-little"]);
-        wait_until("each worker is bound", || busy.bound() >= CLIENTS);
-        halt.set(hurrying.child.id(), true);
-        wait_until("no thread is bound", || busy.bound() == 0);
+        wait_until("each worker is bound", || busy.bound_thread_count() >= CLIENTS);
+        halt.set_halted(hurrying.child.id(), true);
+        wait_until("no thread is bound", || busy.bound_thread_count() == 0);
         let known = busy.threads();
         let _stream = TcpStream::connect(busy.address).unwrap();
         wait_until("a thread is born", || busy.threads().len() > known.len());
-        assert_eq!(busy.bound(), 0, "born to a thread that has all CPUs");
-        halt.set(hurrying.child.id(), false);
-        wait_until("each worker is bound again", || busy.bound() >= CLIENTS);
+        assert_eq!(busy.bound_thread_count(), 0, "born to a thread that has all CPUs");
+        halt.set_halted(hurrying.child.id(), false);
+        wait_until("each worker is bound again", || busy.bound_thread_count() >= CLIENTS);
         hurrying.stop();
-        let now = busy.cpus();
+        let now = busy.cpus_by_thread();
         assert!(found.iter().all(|(thread, cpus)| now.get(thread) == Some(cpus)), "{found:?} {now:?}");
     }
 }

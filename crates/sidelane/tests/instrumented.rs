@@ -12,10 +12,10 @@ use common::agent::{Finished, SIDELANE};
 use common::deadline::TIMEOUT;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::{
-    Footprint, Run, Running, Service, ServiceOnCommand, Words, lab, lanes_to_ourselves, process, requests_can_be_seen,
+    Footprint, Run, Running, Service, ServiceOnCommand, Words, can_observe_requests, lab, lock_lanes, process,
 };
 use sidelane_host::priority::with_this_thread_on;
-use sidelane_lab::programs::Lab;
+use sidelane_lab::programs::LabBinary;
 use sidelane_policy::borrow::{ContentionCost, LaneState};
 use tempfile::TempDir;
 
@@ -62,7 +62,7 @@ fn compile(source: &str, program: &Path, options: &[&str]) -> bool {
 
 fn run(service: &Service, command: &[String]) -> Finished {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    Run::beside(service.target()).and(&["--gate", "instrumented"]).complete(&words)
+    Run::beside_service(service.target()).with_more_arguments(&["--gate", "instrumented"]).run_to_end(&words)
 }
 
 /// Run of a command that checks its own lane, beside a service that works on command.
@@ -76,21 +76,24 @@ impl Turns {
     fn start(command: &[String]) -> Self {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let service = Service::on_command();
-        let mut run = Run::beside(service.target()).and(&["--gate", "instrumented"]).start(&words);
-        let lane = Words::of(&mut run);
+        let mut run =
+            Run::beside_service(service.target()).with_more_arguments(&["--gate", "instrumented"]).start(&words);
+        let lane = Words::wait_and_map(&mut run);
         Self { service, run, lane }
     }
 
     /// Runs one turn of the service, until batch napped or its lane was held. Returns whether batch napped by itself,
     /// without a summons.
     #[track_caller]
-    fn turn(&mut self) -> bool {
+    fn run_turn(&mut self) -> bool {
         let lane = self.lane;
-        self.run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released) && !lane.naps());
+        self.run.wait_until("batch had the lane", |_| {
+            lane.has_batch_in_state(LaneState::Released) && !lane.is_batch_napping()
+        });
         let before = lane.summons();
         self.service.work();
-        self.run.wait_until("batch was off", |_| lane.naps() || lane.is_kept());
-        let by_itself = lane.naps() && lane.summons() == before;
+        self.run.wait_until("batch was off", |_| lane.is_batch_napping() || lane.is_kept_free());
+        let by_itself = lane.is_batch_napping() && lane.summons() == before;
         self.service.rest();
         by_itself
     }
@@ -98,30 +101,30 @@ impl Turns {
     /// Runs turns until batch has napped `times` times by itself. Before its first check, and after a pause in which
     /// other programs kept it from checking, batch is treated like any other batch.
     #[track_caller]
-    fn nap_by_itself(&mut self, times: usize) {
+    fn run_until_naps(&mut self, times: usize) {
         let (mut naps, deadline) = (0, Instant::now() + TIMEOUT);
         while naps < times {
             assert!(Instant::now() < deadline, "batch napped {naps} times by itself in {TIMEOUT:?}");
-            naps += usize::from(self.turn());
+            naps += usize::from(self.run_turn());
         }
     }
 
     fn end(self) -> Finished {
         self.run.signal(libc::SIGTERM);
-        self.run.wait_for_end().must_exit(128 + libc::SIGTERM)
+        self.run.wait_for_end().expect_exit_code(128 + libc::SIGTERM)
     }
 }
 
 #[test]
 fn instrumented_batch_naps_without_any_summons() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     for options in
         [&["-pg", "-mfentry"][..], &["-pg"], &["-finstrument-functions"], &["-DCHECK"], &["-DCHECK", "-no-pie"]]
     {
         let Some(kernels) = Kernels::built_with(options) else { return };
         let mut turns = Turns::start(&kernels.command("matrix", "600"));
-        turns.nap_by_itself(20);
-        let run = turns.end().must_say(&["instrumented"]);
+        turns.run_until_naps(20);
+        let run = turns.end().expect_stderr_contains(&["instrumented"]);
         let figures = run.figures();
         assert!(run.figure("gate_naps_count") >= 20.0, "{options:?}: {figures:?}");
         assert!(run.figure("gate_threads_count") >= 1.0, "{options:?}: {figures:?}");
@@ -131,56 +134,62 @@ fn instrumented_batch_naps_without_any_summons() {
 
 #[test]
 fn a_program_with_checks_is_known_by_its_file() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
     let service = Service::idle();
     let command = kernels.command("loop", "0.1");
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    let gate_of =
-        |words: &[&str]| Run::beside(service.target()).complete(words).must_exit(0).result().settings["gate"].clone();
+    let gate_of = |words: &[&str]| {
+        Run::beside_service(service.target()).run_to_end(words).expect_exit_code(0).result().settings["gate"].clone()
+    };
     assert_eq!(gate_of(&words), "instrumented");
     assert_eq!(gate_of(&["true"]), "holder");
 }
 
 #[test]
 fn exit_codes_signals_and_environment_are_as_without_a_gate() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(_) = Kernels::built_with(&[]) else { return };
     let service = Service::idle();
-    let gated =
-        || Run::beside(service.target()).and(&["--gate", "instrumented"]).with_variable("LD_PRELOAD", "/dev/null");
-    assert_eq!(gated().complete(&["sh", "-c", "exit 7"]).code, Some(7));
-    assert_eq!(gated().complete(&["sh", "-c", "kill -TERM $$"]).code, Some(128 + libc::SIGTERM));
-    assert_eq!(gated().complete(&["no-such-command-of-sidelane"]).code, Some(127));
-    let run = gated().complete(&["sh", "-c", "echo $LD_PRELOAD"]).must_exit(0);
+    let gated = || {
+        Run::beside_service(service.target())
+            .with_more_arguments(&["--gate", "instrumented"])
+            .with_variable("LD_PRELOAD", "/dev/null")
+    };
+    assert_eq!(gated().run_to_end(&["sh", "-c", "exit 7"]).code, Some(7));
+    assert_eq!(gated().run_to_end(&["sh", "-c", "kill -TERM $$"]).code, Some(128 + libc::SIGTERM));
+    assert_eq!(gated().run_to_end(&["no-such-command-of-sidelane"]).code, Some(127));
+    let run = gated().run_to_end(&["sh", "-c", "echo $LD_PRELOAD"]).expect_exit_code(0);
     assert_eq!(run.stdout.trim(), format!("{}:/dev/null", library().canonicalize().unwrap().display()));
 }
 
 #[test]
 fn a_lane_that_is_only_held_keeps_the_gates_variables_out() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let run = Run::beside(service.target()).and(&["--gate", "holder"]).with_variable("SIDELANE_GATE", "garbage");
-    let run = run.complete(&["sh", "-c", "echo [$SIDELANE_GATE] [$LD_PRELOAD]"]).must_exit(0);
+    let run = Run::beside_service(service.target())
+        .with_more_arguments(&["--gate", "holder"])
+        .with_variable("SIDELANE_GATE", "garbage");
+    let run = run.run_to_end(&["sh", "-c", "echo [$SIDELANE_GATE] [$LD_PRELOAD]"]).expect_exit_code(0);
     assert_eq!(run.stdout, "[] []\n");
 }
 
 #[test]
 fn threads_and_children_look_for_themselves_too() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(_) = Kernels::built_with(&["-pg"]) else { return };
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("family");
     assert!(compile("examples/family.c", &program, &["-pg", "-mfentry"]));
     let mut turns = Turns::start(&[program.display().to_string(), "600".to_owned()]);
-    turns.nap_by_itself(20);
+    turns.run_until_naps(20);
     turns.end();
 }
 
 /// A check naps during a call whose arguments fill every register.
 #[test]
 fn a_check_that_naps_leaves_its_callers_registers_alone() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
     for options in [&["-march=native", "-pg", "-mfentry"][..], &["-march=native", "-pg"]] {
         let Some(_) = Kernels::built_with(options) else { return };
@@ -188,7 +197,7 @@ fn a_check_that_naps_leaves_its_callers_registers_alone() {
         let program = dir.path().join("registers");
         assert!(compile("examples/registers.c", &program, options));
         let service = Service::pulsing(&lab);
-        let run = run(&service, &[program.display().to_string(), "1.5".to_owned()]).must_exit(0);
+        let run = run(&service, &[program.display().to_string(), "1.5".to_owned()]).expect_exit_code(0);
         assert!(run.figure("gate_naps_count") > 0.0, "{:?}", run.figures());
     }
 }
@@ -200,15 +209,17 @@ fn naps_that_another_program_cuts_short_are_no_overlap() {
     const CUTS: u32 = 20_000;
     /// Overlap in nanoseconds that is allowed for each cut: a chunk of a nap is 1 µs long, and each cut falls into one.
     const LEFT_NS: f64 = 500.0;
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
     let mut turns = Turns::start(&kernels.command("matrix", "600"));
-    turns.nap_by_itself(5);
+    turns.run_until_naps(5);
     let cut = |turns: &mut Turns| {
         let lane = turns.lane;
-        turns.run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released) && !lane.naps());
+        turns.run.wait_until("batch had the lane", |_| {
+            lane.has_batch_in_state(LaneState::Released) && !lane.is_batch_napping()
+        });
         turns.service.work();
-        turns.run.wait_until("batch was off", |_| lane.naps() || lane.is_kept());
+        turns.run.wait_until("batch was off", |_| lane.is_batch_napping() || lane.is_kept_free());
         let client = || (0..CUTS).for_each(|_| thread::sleep(Duration::from_micros(1)));
         thread::spawn(move || with_this_thread_on(&[BATCH_LANE.parse().unwrap()], client)).join().unwrap().unwrap();
         turns.service.rest();
@@ -223,9 +234,9 @@ fn naps_that_another_program_cuts_short_are_no_overlap() {
 /// count as alone on its core, and batch's cost could never be computed.
 #[test]
 fn requests_beside_which_batch_naps_are_alone() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(lab) = lab().map(Lab::at) else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(lab) = lab().map(LabBinary::with_path) else { return };
+    if !can_observe_requests() {
         return;
     }
     let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
@@ -234,20 +245,25 @@ fn requests_beside_which_batch_naps_are_alone() {
     let options = ["echo-server", "--design", "event-loop", "--cpu", REQUEST_LANE, "--fifo", "10", "--service-us"];
     let options = options.into_iter().chain(["500", "--log"]).map(AsRef::as_ref);
     let server = lab.start(options.chain([journal.as_os_str()])).unwrap();
-    let target = format!("127.0.0.1:{}", server.ready("port").unwrap());
+    let target = format!("127.0.0.1:{}", server.ready_number("port").unwrap());
     let options = ["echo-client", "--cpu", BATCH_LANE, "--rate", "400", "--seconds", "600", "--habits", "0"];
     let options = options.into_iter().chain(["--target", &target, "--log"]).map(AsRef::as_ref);
     let mut client = lab.command(options.chain([log.as_os_str()])).spawn().unwrap();
-    let run = Run::beside(format!("pid:{}", server.pid())).and(&["--gate", "instrumented", "--budget", "1ms"]);
+    let run = Run::beside_service(format!("pid:{}", server.pid())).with_more_arguments(&[
+        "--gate",
+        "instrumented",
+        "--budget",
+        "1ms",
+    ]);
     let command = kernels.command("matrix", "600");
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     let mut run = run.start(&words);
-    let lane = Words::of(&mut run);
+    let lane = Words::wait_and_map(&mut run);
     run.wait_until("the contention cost was known", |_| {
         lane.limits().contention_cost_ppm.load(Ordering::Acquire) < ContentionCost::FULL.ppm()
     });
     run.signal(libc::SIGTERM);
-    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
+    let run = run.wait_for_end().expect_exit_code(128 + libc::SIGTERM);
     client.kill().and_then(|()| client.wait()).unwrap();
     let source = &run.result().settings["contention_cost_source"];
     assert!(source == "server_times" || source == "counters", "{source}: {run}");
@@ -257,24 +273,26 @@ fn requests_beside_which_batch_naps_are_alone() {
 /// Batch checks until it is told to stop; after that only a holder gets it off its lane.
 #[test]
 fn a_program_that_stops_looking_is_held() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(_) = Kernels::built_with(&["-pg"]) else { return };
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("stops_looking");
     assert!(compile("tests/stops_looking.c", &program, &[]));
     let mut turns = Turns::start(&[program.display().to_string()]);
-    turns.nap_by_itself(3);
+    turns.run_until_naps(3);
     let batch = turns.run.batch_pid();
     process::signal(batch, libc::SIGUSR1);
     let lane = turns.lane;
     for _ in 0..10 {
-        turns.run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released) && !lane.naps());
+        turns.run.wait_until("batch had the lane", |_| {
+            lane.has_batch_in_state(LaneState::Released) && !lane.is_batch_napping()
+        });
         turns.service.work();
-        turns.run.wait_until("the lane was held", |_| lane.is_kept());
-        lane.must_stay_empty();
+        turns.run.wait_until("the lane was held", |_| lane.is_kept_free());
+        lane.check_no_batch_while_held();
         turns.service.rest();
     }
-    turns.end().must_say(&["did not check its lane"]);
+    turns.end().expect_stderr_contains(&["did not check its lane"]);
 }
 
 #[test]
@@ -300,27 +318,27 @@ fn without_sidelane_the_programs_are_what_they_were() {
 
 #[test]
 fn instrumented_gate_needs_its_library_and_auto_does_not() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let run = || Run::beside(service.target()).with_variable("SIDELANE_GATE_LIBRARY", "/no/such/library.so");
-    let refused = run().and(&["--gate", "instrumented"]).complete(&["true"]).must_exit(125);
-    refused.must_say(&["libsidelane_gate.so", "/no/such/library.so", "--gate holder"]);
-    run().complete(&["true"]).must_exit(0);
+    let run = || Run::beside_service(service.target()).with_variable("SIDELANE_GATE_LIBRARY", "/no/such/library.so");
+    let refused = run().with_more_arguments(&["--gate", "instrumented"]).run_to_end(&["true"]).expect_exit_code(125);
+    refused.expect_stderr_contains(&["libsidelane_gate.so", "/no/such/library.so", "--gate holder"]);
+    run().run_to_end(&["true"]).expect_exit_code(0);
 }
 
 #[test]
 fn batch_that_naps_ends_with_the_agent() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
     let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
-    let before = Footprint::now();
+    let before = Footprint::capture();
     let service = Service::pulsing(&lab);
     let command = kernels.command("matrix", "60");
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    let mut run = Run::beside(service.target()).and(&["--gate", "instrumented"]).start(&words);
+    let mut run = Run::beside_service(service.target()).with_more_arguments(&["--gate", "instrumented"]).start(&words);
     run.wait_until("batch runs", |_| {
         common::agent::batch_processes().iter().any(|pid| process::program(*pid) == Some(kernels.path()))
     });
     run.kill();
-    before.must_come_back();
+    before.wait_until_restored();
 }

@@ -6,12 +6,12 @@ mod common;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use common::{lab, lanes_to_ourselves, wait_until};
+use common::{lab, lock_lanes, wait_until};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::events::Formula;
 use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Lanes;
-use sidelane_lab::programs::{Lab, Service};
+use sidelane_lab::programs::{LabBinary, LabProcess};
 use sidelane_tracker::interference::{Crossing, Interference, InterferenceError, Windows};
 use sidelane_tracker::tracker::{Purpose, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
@@ -34,16 +34,16 @@ fn tracker() -> Rc<Tracker> {
     Rc::new(Tracker::load(purpose, false).unwrap())
 }
 
-fn start(lab: &Lab, idle_us: &str) -> Service {
+fn start(lab: &LabBinary, idle_us: &str) -> LabProcess {
     lab.start(["faults", "--cpu", "0", "--busy-us", "300", "--idle-us", idle_us]).unwrap()
 }
 
 /// Counts interference beside the process `pid` as the service. The second argument of `script` returns whether the
 /// kernel has reported all switches up to now: counts around a hidden switch belong to no service.
-fn beside(pid: u32, script: impl FnOnce(&mut Interference, &dyn Fn() -> bool)) {
+fn with_interference(pid: u32, script: impl FnOnce(&mut Interference, &dyn Fn() -> bool)) {
     let tracker = tracker();
     let mut interference = Interference::open(&Formula::parse(FAULTS).unwrap(), &cpus(), &tracker).unwrap();
-    let lanes = Lanes::only_watched(cpus());
+    let lanes = Lanes::without_batch_lanes(cpus());
     let tracking = ServiceTracking::start(&tracker, &Tracked::of_process(pid), &lanes, LaneUse::default()).unwrap();
     tracker.attach().unwrap();
     interference.set_threshold(CPU, Some(THRESHOLD));
@@ -53,7 +53,7 @@ fn beside(pid: u32, script: impl FnOnce(&mut Interference, &dyn Fn() -> bool)) {
 
 /// Waits until `count` more windows have a value.
 fn wait_for_windows(interference: &Interference, count: u64) {
-    let so_far = || interference.counted(CPU).windows;
+    let so_far = || interference.counts(CPU).windows;
     let before = so_far();
     wait_until("windows have values", || so_far() >= before + count);
 }
@@ -63,44 +63,44 @@ fn wait_for_crossing(interference: &mut Interference, above: bool) -> Crossing {
     let mut found = None;
     while found.is_none() {
         let told = |crossing: Crossing| found = Some(crossing).filter(|crossing| crossing.above == above);
-        assert!(interference.wait(TIMEOUT, told).unwrap(), "waited in vain for the wakeup");
+        assert!(interference.wait_for_crossing(TIMEOUT, told).unwrap(), "waited in vain for the wakeup");
     }
     found.unwrap()
 }
 
 /// Returns the number with this key in an answer of the service.
-fn number(answer: &str, key: &str) -> u64 {
+fn parse_answer_number(answer: &str, key: &str) -> u64 {
     let value = answer.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {key} in `{answer}`"))
 }
 
 /// Checks that faults are noticed of a service with pauses of `idle_us`, which is calm, faults, and is calm again.
-fn faults_are_noticed(lab: &Lab, idle_us: &str) {
+fn faults_are_noticed(lab: &LabBinary, idle_us: &str) {
     let mut service = start(lab, idle_us);
     // In its first turn the service also touches its own code.
-    service.ask("fault").unwrap();
-    service.ask("rest").unwrap();
-    beside(service.pid(), |interference, all_told| {
+    service.query("fault").unwrap();
+    service.query("rest").unwrap();
+    with_interference(service.pid(), |interference, all_told| {
         wait_for_windows(interference, 200);
-        let before = interference.counted(CPU);
+        let before = interference.counts(CPU);
         let mut crossings = 0;
-        interference.answer(|crossing| crossings += crossing.times);
+        interference.report_crossings(|crossing| crossings += crossing.times);
         assert_eq!(crossings, 0, "a calm service crosses no threshold: {before:?}");
 
-        let onset_ns = number(&service.ask("fault").unwrap(), "onset_ns");
+        let onset_ns = parse_answer_number(&service.query("fault").unwrap(), "onset_ns");
         let up = wait_for_crossing(interference, true);
         assert!(up.at_ns >= onset_ns, "crossed at {} before the onset at {onset_ns}", up.at_ns);
-        assert!(interference.last(CPU).is_some());
+        assert!(interference.last_reading(CPU).is_some());
         wait_for_windows(interference, 20);
         assert!(interference.take_peak(CPU).unwrap() >= THRESHOLD);
 
-        let faults = number(&service.ask("rest").unwrap(), "faults");
+        let faults = parse_answer_number(&service.query("rest").unwrap(), "faults");
         let mut down = wait_for_crossing(interference, false);
         wait_for_windows(interference, 20);
         // Steal time can make a window look calm while the service still faults, so the last crossing counts.
-        interference.answer(|crossing| down = crossing);
+        interference.report_crossings(|crossing| down = crossing);
         assert!(!down.above && down.value < THRESHOLD && down.at_ns > up.at_ns, "{up:?}, {down:?}");
-        let counted = interference.counted(CPU);
+        let counted = interference.counts(CPU);
         let seen = counted.service[0] - before.service[0];
         assert!(seen >= faults || !all_told(), "{faults} faults, {counted:?}");
         assert_eq!((counted.failed_reads, counted.away_ns), (0, 0));
@@ -110,21 +110,22 @@ fn faults_are_noticed(lab: &Lab, idle_us: &str) {
 
 #[test]
 fn a_service_that_never_leaves_its_cpu_is_noticed_at_ticks() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
-    faults_are_noticed(&Lab::at(lab), "0");
+    faults_are_noticed(&LabBinary::with_path(lab), "0");
 }
 
 /// Each tick is an interrupt on the service's CPU. The context switch at the end of a short turn comes before the next
 /// tick.
 #[test]
 fn service_with_short_turns_has_few_ticks() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
-    let service = Lab::at(lab).start(["faults", "--cpu", "0", "--busy-us", "20", "--idle-us", "100"]).unwrap();
-    beside(service.pid(), |interference, _| {
-        wait_until("its counters were read at ten thousand turns", || interference.counted(CPU).reads >= 20_000);
-        let counted = interference.counted(CPU);
+    let service =
+        LabBinary::with_path(lab).start(["faults", "--cpu", "0", "--busy-us", "20", "--idle-us", "100"]).unwrap();
+    with_interference(service.pid(), |interference, _| {
+        wait_until("its counters were read at ten thousand turns", || interference.counts(CPU).reads >= 20_000);
+        let counted = interference.counts(CPU);
         assert!(counted.ticks + counted.vain_ticks < counted.reads / 8, "{counted:?}");
     });
 }
@@ -133,49 +134,50 @@ fn service_with_short_turns_has_few_ticks() {
 /// µs), the next turn is counted, too.
 #[test]
 fn undisturbed_service_is_counted_once_a_millisecond() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
-    let mut service = Lab::at(lab).start(["faults", "--cpu", "0", "--busy-us", "20", "--idle-us", "100"]).unwrap();
-    beside(service.pid(), |interference, _| {
+    let mut service =
+        LabBinary::with_path(lab).start(["faults", "--cpu", "0", "--busy-us", "20", "--idle-us", "100"]).unwrap();
+    with_interference(service.pid(), |interference, _| {
         wait_for_windows(interference, 20);
         interference.set_tick(CPU, None);
-        let (before, began) = (interference.counted(CPU), Instant::now());
+        let (before, began) = (interference.counts(CPU), Instant::now());
         wait_for_windows(interference, 100);
-        let (counted, took) = (interference.counted(CPU), began.elapsed());
+        let (counted, took) = (interference.counts(CPU), began.elapsed());
         let turns = (counted.reads - before.reads) / 2;
         let stretched = (counted.service_ns - before.service_ns) / 50_000;
         // The service has a turn each 120 µs.
         assert!(turns <= took.as_millis() as u64 + 2 + stretched, "{turns} turns in {took:?}: {before:?}, {counted:?}");
 
-        service.ask("fault").unwrap();
+        service.query("fault").unwrap();
         wait_for_crossing(interference, true);
-        service.ask("rest").unwrap();
+        service.query("rest").unwrap();
         wait_for_crossing(interference, false);
     });
 }
 
 #[test]
 fn a_service_that_comes_and_goes_is_noticed() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
-    faults_are_noticed(&Lab::at(lab), "700");
+    faults_are_noticed(&LabBinary::with_path(lab), "700");
 }
 
 #[test]
 fn without_a_threshold_the_bell_is_silent_and_the_peak_kept() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
-    let mut service = start(&Lab::at(lab), "700");
-    beside(service.pid(), |interference, _| {
+    let mut service = start(&LabBinary::with_path(lab), "700");
+    with_interference(service.pid(), |interference, _| {
         wait_for_windows(interference, 20);
         interference.set_threshold(CPU, None);
         // A window may have been compared with the threshold until now.
         wait_for_windows(interference, 2);
-        interference.answer(|_| ());
-        service.ask("fault").unwrap();
-        wait_until("it faults", || interference.read(CPU).is_some_and(|value| value >= THRESHOLD));
+        interference.report_crossings(|_| ());
+        service.query("fault").unwrap();
+        wait_until("it faults", || interference.current_value(CPU).is_some_and(|value| value >= THRESHOLD));
         wait_for_windows(interference, 20);
-        assert!(!interference.wait(Duration::ZERO, |_| ()).unwrap());
+        assert!(!interference.wait_for_crossing(Duration::ZERO, |_| ()).unwrap());
         assert!(interference.take_peak(CPU).unwrap() >= THRESHOLD);
 
         interference.set_threshold(CPU, Some(THRESHOLD));
@@ -185,91 +187,94 @@ fn without_a_threshold_the_bell_is_silent_and_the_peak_kept() {
 
 #[test]
 fn clear_value_is_reported_before_its_window_ends() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
-    let mut service = start(&Lab::at(lab), "700");
+    let mut service = start(&LabBinary::with_path(lab), "700");
     let tracker = tracker();
     // The window is longer than any wait of the test.
     let window = Duration::from_secs(4);
     let windows = Windows { window, window_max: 1000 * TIMEOUT, ..Windows::default() };
     let formula = Formula::parse(FAULTS).unwrap();
     let mut interference = Interference::open_with(&formula, windows, &cpus(), &tracker).unwrap();
-    let lanes = Lanes::only_watched(cpus());
+    let lanes = Lanes::without_batch_lanes(cpus());
     let tracked = Tracked::of_process(service.pid());
     let _tracking = ServiceTracking::start(&tracker, &tracked, &lanes, LaneUse::default()).unwrap();
     tracker.attach().unwrap();
     // The threshold is a thousand faults, which the service causes within milliseconds.
     interference.set_threshold(CPU, Some(1000.0 / window.as_nanos() as f64));
-    service.ask("fault").unwrap();
+    service.query("fault").unwrap();
     let up = wait_for_crossing(&mut interference, true);
-    let counted = interference.counted(CPU);
+    let counted = interference.counts(CPU);
     assert!(up.times == 1 && Duration::from_nanos(counted.service_ns) < window, "{counted:?}");
 }
 
 #[test]
 fn events_of_other_programs_on_the_cpu_are_not_the_services() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
-    let lab = Lab::at(lab);
+    let lab = LabBinary::with_path(lab);
     let (service, mut other) = (start(&lab, "700"), start(&lab, "700"));
-    beside(service.pid(), |interference, all_told| {
+    with_interference(service.pid(), |interference, all_told| {
         wait_for_windows(interference, 20);
-        interference.answer(|_| ());
-        let before = interference.counted(CPU);
-        other.ask("fault").unwrap();
-        wait_until("others have made many faults", || interference.counted(CPU).others[0] >= before.others[0] + 1000);
-        let faults = number(&other.ask("rest").unwrap(), "faults");
+        interference.report_crossings(|_| ());
+        let before = interference.counts(CPU);
+        other.query("fault").unwrap();
+        wait_until("others have made many faults", || interference.counts(CPU).others[0] >= before.others[0] + 1000);
+        let faults = parse_answer_number(&other.query("rest").unwrap(), "faults");
         wait_for_windows(interference, 20);
-        let counted = interference.counted(CPU);
+        let counted = interference.counts(CPU);
         let seen = counted.others[0] - before.others[0];
         assert!(seen >= faults || !all_told(), "{faults} faults, {counted:?}");
         assert_eq!(counted.service[0], before.service[0]);
-        interference.answer(|crossing| panic!("{crossing:?}"));
+        interference.report_crossings(|crossing| panic!("{crossing:?}"));
     });
 }
 
 #[test]
 fn unanswered_crossings_ring_once_and_are_counted() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
-    let mut service = start(&Lab::at(lab), "0");
-    beside(service.pid(), |interference, _| {
+    let mut service = start(&LabBinary::with_path(lab), "0");
+    with_interference(service.pid(), |interference, _| {
         wait_for_windows(interference, 20);
-        interference.answer(|_| ());
+        interference.report_crossings(|_| ());
         for _ in 0..3 {
-            service.ask("fault").unwrap();
-            wait_until("it faults", || interference.read(CPU).is_some_and(|value| value >= THRESHOLD));
-            service.ask("rest").unwrap();
-            wait_until("it rests", || interference.read(CPU).is_some_and(|value| value < THRESHOLD));
+            service.query("fault").unwrap();
+            wait_until("it faults", || interference.current_value(CPU).is_some_and(|value| value >= THRESHOLD));
+            service.query("rest").unwrap();
+            wait_until("it rests", || interference.current_value(CPU).is_some_and(|value| value < THRESHOLD));
         }
         let mut told = Vec::new();
-        assert!(interference.wait(TIMEOUT, |crossing| told.push(crossing)).unwrap());
+        assert!(interference.wait_for_crossing(TIMEOUT, |crossing| told.push(crossing)).unwrap());
         assert!(told.len() == 1 && told[0].times >= 6 && !told[0].above, "{told:?}");
-        assert!(!interference.wait(Duration::ZERO, |_| ()).unwrap(), "it rings once");
+        assert!(!interference.wait_for_crossing(Duration::ZERO, |_| ()).unwrap(), "it rings once");
     });
 }
 
 #[test]
 fn no_activity_is_no_value() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
-    let service = start(&Lab::at(lab), "700");
+    let service = start(&LabBinary::with_path(lab), "700");
     let tracker = tracker();
     // No process here causes such faults.
     let formula = Formula::parse("page-faults / major-faults").unwrap();
     let interference = Interference::open(&formula, &cpus(), &tracker).unwrap();
-    let lanes = Lanes::only_watched(cpus());
+    let lanes = Lanes::without_batch_lanes(cpus());
     let _tracking =
         ServiceTracking::start(&tracker, &Tracked::of_process(service.pid()), &lanes, LaneUse::default()).unwrap();
     tracker.attach().unwrap();
-    wait_until("windows end", || interference.counted(CPU).empty_windows >= 50);
-    assert_eq!((interference.read(CPU), interference.last(CPU), interference.take_peak(CPU)), (None, None, None));
-    assert_eq!(interference.counted(CPU).windows, 0);
+    wait_until("windows end", || interference.counts(CPU).empty_windows >= 50);
+    assert_eq!(
+        (interference.current_value(CPU), interference.last_reading(CPU), interference.take_peak(CPU)),
+        (None, None, None)
+    );
+    assert_eq!(interference.counts(CPU).windows, 0);
 }
 
 #[test]
 fn uncountable_event_error_names_event_cpu_and_remedy() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let tracker = tracker();
     // No processor has such an event.
     let formula = Formula::parse("rffffffffffffffff / page-faults").unwrap();
@@ -281,19 +286,19 @@ fn uncountable_event_error_names_event_cpu_and_remedy() {
 
 #[test]
 fn cpu_that_comes_online_is_counted() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(lab) = lab().map(Lab::at) else { return };
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(lab) = lab().map(LabBinary::with_path) else { return };
     let mut service = start(&lab, "0");
     let tracker = tracker();
     let mut interference = Interference::open(&Formula::parse(FAULTS).unwrap(), &CpuSet::default(), &tracker).unwrap();
-    let lanes = Lanes::only_watched(cpus());
+    let lanes = Lanes::without_batch_lanes(cpus());
     let service_pid = Tracked::of_process(service.pid());
     let tracking = ServiceTracking::start(&tracker, &service_pid, &lanes, LaneUse::default()).unwrap();
     tracker.attach().unwrap();
-    service.ask("fault").unwrap();
+    service.query("fault").unwrap();
     for _ in 0..2 {
-        assert!(!interference.cpus().contains(CPU) || interference.counted(CPU).windows > 0);
-        interference.open_again(CPU).unwrap();
+        assert!(!interference.cpus().contains(CPU) || interference.counts(CPU).windows > 0);
+        interference.reopen_cpu(CPU).unwrap();
         wait_for_windows(&interference, 20);
     }
     assert_eq!(interference.cpus(), &cpus());

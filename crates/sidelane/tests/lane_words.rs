@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use common::lanes::LANES;
-use common::{Service, lab, lanes_to_ourselves, wait_until};
+use common::{Service, lab, lock_lanes, wait_until};
 use sidelane_formats::HoldState;
 use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Topology;
@@ -19,11 +19,11 @@ const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;
 
 /// Calls `script` with a tracked service on the request lane; the batch lane has no holder and no batch.
-fn beside(service: &Service, script: impl FnOnce(&LaneMemory)) {
+fn with_tracked_service(service: &Service, script: impl FnOnce(&LaneMemory)) {
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
     let tracked = Tracked::of_process(service.pid());
     let purpose = Purpose::Lend { requests: false, lent: LaneLending::default() };
-    let tracking = ServiceTracking::alone(&tracked, &lanes, LaneUse::default(), purpose).unwrap();
+    let tracking = ServiceTracking::with_own_tracker(&tracked, &lanes, LaneUse::default(), purpose).unwrap();
     let tracker = tracking.tracker();
     tracker.attach().unwrap();
     let memory = tracker.memory();
@@ -40,10 +40,10 @@ fn wait_for_turns(memory: &LaneMemory, turns: u64) {
 
 #[test]
 fn service_that_stops_beside_an_evicted_lane_sends_no_summons() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
     let service = Service::pulsing(&lab);
-    beside(&service, |memory| {
+    with_tracked_service(&service, |memory| {
         let hold = memory.hold(BATCH_LANE);
         hold.evict();
         wait_for_turns(memory, 500);

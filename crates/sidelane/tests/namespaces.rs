@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use common::agent::SIDELANE;
 use common::c_program::compile;
 use common::lanes::{LANES, REQUEST_LANE};
-use common::{SPIN, Service, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
+use common::{SPIN, Service, can_observe_requests, lock_lanes, process, wait_until};
 use sidelane_channels::app;
 use sidelane_host::clock::now_ns;
-use sidelane_host::procfs::{family, own_pid, threads};
+use sidelane_host::procfs::{pid_in_own_namespace, threads, with_descendants};
 use sidelane_host::service::Target;
 use sidelane_host::topology::Topology;
 use sidelane_requests::emitted::Emitters;
@@ -34,7 +34,7 @@ impl Container {
     fn start(more: &[&str], program: &[&str]) -> Option<Self> {
         let mut command = Command::new("unshare");
         command.args(CONTAINER).args(more).args(program).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-        match process::ends_with_the_test(&mut command).spawn() {
+        match process::kill_with_test(&mut command).spawn() {
             Ok(child) => Some(Self(child)),
             Err(error) => {
                 sidelane_testing::skip(format!("needs unshare(1): {error}"));
@@ -45,8 +45,8 @@ impl Container {
 
     /// Returns the processes in the container, by their ids outside.
     fn pids(&self) -> BTreeSet<u32> {
-        let all = family(&BTreeSet::from([self.0.id()]));
-        all.into_iter().filter(|pid| own_pid(*pid).is_some_and(|own| own != *pid)).collect()
+        let all = with_descendants(&BTreeSet::from([self.0.id()]));
+        all.into_iter().filter(|pid| pid_in_own_namespace(*pid).is_some_and(|own| own != *pid)).collect()
     }
 
     /// Waits until the container prints a line, and returns it.
@@ -121,12 +121,12 @@ fn signals_that_a_program_in_a_container_emits_are_found() {
 /// In the container the ids of processes are not the kernel's.
 #[test]
 fn missing_host_pid_namespace_is_refused_with_advice() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     for proc in [&["--mount-proc"][..], &[]] {
         let script = format!("sleep 1000 & exec {SIDELANE} run --lanes {LANES} --pin-service --service pid:$! -- true");
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child"]).args(proc).args(["sh", "-c", &script]);
-        let Ok(output) = process::ends_with_the_test(&mut command).output() else {
+        let Ok(output) = process::kill_with_test(&mut command).output() else {
             return sidelane_testing::skip("needs unshare(1)");
         };
         let said = String::from_utf8_lossy(&output.stderr);
@@ -140,8 +140,8 @@ fn missing_host_pid_namespace_is_refused_with_advice() {
 /// processes.
 #[test]
 fn container_requests_are_counted_from_host_and_container() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     let installed = |program| Command::new(program).arg("--version").output().is_ok();
@@ -163,7 +163,7 @@ fn container_requests_are_counted_from_host_and_container() {
         let mut words = wrapper.iter().copied().chain([SIDELANE, "requests", "--service", &target, "--for", "100s"]);
         let mut command = Command::new(words.next().unwrap());
         command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut watching = process::ends_with_the_test(&mut command).spawn().unwrap();
+        let mut watching = process::kill_with_test(&mut command).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(watching.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
         assert!(said.contains("seen at its sockets"), "{said}");
@@ -181,8 +181,8 @@ fn container_requests_are_counted_from_host_and_container() {
 /// Two servers in one network namespace have the same port, at different addresses.
 #[test]
 fn requests_of_another_server_at_the_port_are_not_counted() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -191,7 +191,7 @@ fn requests_of_another_server_at_the_port_are_not_counted() {
         let mut command = Command::new("redis-server");
         command.args(["--bind", address, "--port", &port.to_string(), "--save", "", "--loglevel", "warning"]);
         command.stdout(Stdio::null()).process_group(0);
-        process::ends_with_the_test(&mut command).spawn()
+        process::kill_with_test(&mut command).spawn()
     };
     let Ok(other) = start("127.0.0.2").map(Container) else { return sidelane_testing::skip("needs redis-server") };
     let ask = |count: &str| {
@@ -203,7 +203,7 @@ fn requests_of_another_server_at_the_port_are_not_counted() {
     let service = sidelane_host::service::Service { pids: BTreeSet::from([std::process::id()]), ..service };
     let lanes = Topology::read("/sys".as_ref()).unwrap().declared_pairs(LANES).unwrap();
     let purpose = Purpose::Lend { requests: true, lent: LaneLending::default() };
-    let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), purpose).unwrap();
+    let tracking = ServiceTracking::with_own_tracker(&service, &lanes, LaneUse::default(), purpose).unwrap();
     let requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
     assert!(requests.ports().contains(&port));
     tracking.tracker().attach().unwrap();
@@ -229,12 +229,12 @@ fn server_at(ip: &str) -> Option<Container> {
 
 #[test]
 fn published_port_is_followed_to_the_server_in_its_container() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     if Command::new("ip").output().is_err() {
         return sidelane_testing::skip("needs ip");
     }
     let (Some(server), Some(_other)) = (server_at("10.77.0.2"), server_at("10.77.0.3")) else { return };
-    let port = common::scripted::nowhere().port().to_string();
+    let port = common::scripted::unused_address().port().to_string();
     let told = ["-proto", "tcp", "-container-ip", "10.77.0.2", "-container-port", "8000"];
     let proxy = Service::of_command("python3", &[&["-c", DOCKER_PROXY, &port], &told[..]].concat());
     let target: Target = format!("port:{port}").parse().unwrap();
@@ -245,7 +245,10 @@ fn published_port_is_followed_to_the_server_in_its_container() {
     });
     let found = found.unwrap();
     assert_eq!((found.pids, found.port), (server.pids(), Some(8000)));
-    let run = common::Run::beside(target.to_string()).and(&["--dry-run"]).complete(&["true"]).must_exit(0);
+    let run = common::Run::beside_service(target.to_string())
+        .with_more_arguments(&["--dry-run"])
+        .run_to_end(&["true"])
+        .expect_exit_code(0);
     let behind = format!("behind docker-proxy (process {})", proxy.pid());
     assert!(run.stdout.contains(&behind), "{run}");
     drop(server);
@@ -259,14 +262,14 @@ fn published_port_is_followed_to_the_server_in_its_container() {
 /// While batch runs, a second process of the service's name starts, and one that listens beside the first.
 #[test]
 fn later_process_of_the_service_belongs_to_it_during_a_run() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let dir = tempfile::tempdir().unwrap();
     let name = format!("svc-{}", std::process::id());
     let program = dir.path().join(&name);
     process::copy_program("/bin/sh", &program);
     let program = program.to_str().unwrap();
     let _idle = Service::of_command(program, &["-c", "while :; do sleep 1000; done"]);
-    let mut run = common::Run::beside(format!("comm:{name}")).start_script(&format!("echo ready; {SPIN}"));
+    let mut run = common::Run::beside_service(format!("comm:{name}")).start_script(&format!("echo ready; {SPIN}"));
     run.first_line();
     let since_ns = now_ns();
     let busy = Service::of_command(program, &["-c", SPIN]);
@@ -290,8 +293,8 @@ while True:
 /// In a rolling restart a second process listens at the port (SO_REUSEPORT), and then the first one ends.
 #[test]
 fn successor_at_the_port_is_part_of_the_service() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let address = common::scripted::nowhere();
+    let Some(_turn) = lock_lanes() else { return };
+    let address = common::scripted::unused_address();
     let start = || Service::of_command("python3", &["-c", LISTENER, &address.port().to_string()]);
     let found = |processes| {
         let service = Target::Port(address.port()).find();
@@ -299,7 +302,8 @@ fn successor_at_the_port_is_part_of_the_service() {
     };
     let first = start();
     wait_until("the first one listened", || found(1));
-    let mut run = common::Run::beside(format!("port:{}", address.port())).start_script(&format!("echo ready; {SPIN}"));
+    let mut run =
+        common::Run::beside_service(format!("port:{}", address.port())).start_script(&format!("echo ready; {SPIN}"));
     run.first_line();
     let _successor = start();
     wait_until("both listened", || found(2));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use common::agent::SIDELANE;
-use common::{lanes_if_possible, process, wait_until};
+use common::{lock_lanes_if_available, process, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -50,10 +50,10 @@ impl Phases {
     }
 
     /// Observes the example, started with the arguments `of`. Returns the output and the result.
-    fn observed(&self, args: &[&str], of: &[&str]) -> (Output, Value) {
+    fn run_observe(&self, args: &[&str], program_args: &[&str]) -> (Output, Value) {
         let json = self.file("result.json");
         let mut command = self.observe(args);
-        command.arg("--json").arg(&json).arg("--").arg(self.program()).args(of);
+        command.arg("--json").arg(&json).arg("--").arg(self.program()).args(program_args);
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
@@ -70,17 +70,17 @@ fn notes(result: &Value) -> String {
     result["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-fn said(output: &Output) -> String {
+fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
 fn tags_are_shared_out_and_counters_have_rates() {
-    let _turn = lanes_if_possible();
+    let _turn = lock_lanes_if_available();
     let Some(phases) = Phases::build() else { return };
     let args = ["--signal", "tag:phases.phase,counter:phases.done,cpc", "--cpu", "0", "--observer-cpu", "1"];
     let (output, result) =
-        phases.observed(&[&args[..], &["--for", "1s", "--period", "5000cycles"]].concat(), &["2000"]);
+        phases.run_observe(&[&args[..], &["--for", "1s", "--period", "5000cycles"]].concat(), &["2000"]);
     let mut shares = 0.0;
     for phase in ["read", "work", "write"] {
         let share = row(&result, &format!("phases.phase: {phase}"))["share_percent"].as_f64().unwrap();
@@ -99,13 +99,13 @@ fn tags_are_shared_out_and_counters_have_rates() {
 
 #[test]
 fn a_tag_alone_is_watched_at_the_highest_rate() {
-    let _turn = lanes_if_possible();
+    let _turn = lock_lanes_if_available();
     let Some(phases) = Phases::build() else { return };
     let args = ["--signal", "tag:phases.phase", "--progress", "counter:phases.done", "--cpu", "0", "--for", "1s"];
     let mut observer = Value::Null;
     // A pause in which a busy machine ran another program than the target does not count.
     wait_until("the target ran in a pause of the observer", || {
-        observer = row(&phases.observed(&args, &["2000"]).1, "observer").clone();
+        observer = row(&phases.run_observe(&args, &["2000"]).1, "observer").clone();
         observer["slowdown_pairs_count"].as_f64().is_some_and(|pairs| pairs >= 1.0)
     });
     // The watching loop reads many times for each reading of the clock; the sampling loop reads the clock in each
@@ -117,25 +117,25 @@ fn a_tag_alone_is_watched_at_the_highest_rate() {
 
 #[test]
 fn samples_are_kept_when_the_target_ends() {
-    let _turn = lanes_if_possible();
+    let _turn = lock_lanes_if_available();
     let Some(phases) = Phases::build() else { return };
-    let (_, result) = phases.observed(&["--signal", "tag:phases.phase", "--for", "60s"], &["2000", "0.3"]);
+    let (_, result) = phases.run_observe(&["--signal", "tag:phases.phase", "--for", "60s"], &["2000", "0.3"]);
     assert!(notes(&result).contains("the target ended"), "{}", notes(&result));
     assert!(row(&result, "observer")["samples_count"].as_f64().unwrap() > 0.0);
 }
 
 #[test]
 fn replayed_log_gives_the_same_observation() {
-    let _turn = lanes_if_possible();
+    let _turn = lock_lanes_if_available();
     let Some(phases) = Phases::build() else { return };
     let (log, again) = (phases.file("log"), phases.file("again.json"));
     let args = ["--signal", "tag:phases.phase,counter:phases.done", "--period", "20us", "--for", "500ms", "--log"];
-    let (_, result) = phases.observed(&[&args[..], &[log.to_str().unwrap()]].concat(), &["2000"]);
+    let (_, result) = phases.run_observe(&[&args[..], &[log.to_str().unwrap()]].concat(), &["2000"]);
     let trace = phases.file("trace");
     let mut report = Command::new(SIDELANE);
     report.arg("report").arg(&log).arg("--json").arg(&again).arg("--perfetto").arg(&trace);
     let output = report.output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let trace = std::fs::read(&trace).unwrap();
     // The trace begins with field 1, a packet. Unit tests check its contents.
     assert_eq!(trace[0], 0x0a);
@@ -145,12 +145,12 @@ fn replayed_log_gives_the_same_observation() {
         assert_eq!(row(&replayed, setting)[key], row(&result, setting)[key], "{setting}");
     }
     let part = Command::new(SIDELANE).arg("report").arg(&log).args(["--from", "9s"]).output().unwrap();
-    assert!(said(&part).contains("has no sample between --from and --to"), "{}", said(&part));
+    assert!(stderr_text(&part).contains("has no sample between --from and --to"), "{}", stderr_text(&part));
 }
 
 #[test]
 fn a_full_disk_ends_the_log_and_nothing_else() {
-    let _turn = lanes_if_possible();
+    let _turn = lock_lanes_if_available();
     let Some(phases) = Phases::build() else { return };
     let (disk, json) = (phases.file("disk"), phases.file("result.json"));
     std::fs::create_dir(&disk).unwrap();
@@ -162,21 +162,21 @@ fn a_full_disk_ends_the_log_and_nothing_else() {
     command.args(["-m", "sh", "-c", script, "sh"]).arg(&disk).arg(SIDELANE).arg(&json).arg(phases.program()).arg(&kept);
     let output = command.output().unwrap();
     if output.status.code() != Some(0) && !json.exists() {
-        sidelane_testing::skip(format!("no mount namespace of our own here: {}", said(&output)));
+        sidelane_testing::skip(format!("no mount namespace of our own here: {}", stderr_text(&output)));
         return;
     }
     let result: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert!(notes(&result).contains("ends early") && notes(&result).contains("free some space"), "{}", notes(&result));
     assert!(row(&result, "observer")["samples_count"].as_f64().unwrap() > 0.0);
     let again = Command::new(SIDELANE).arg("report").arg(&kept).output().unwrap();
-    assert!(again.status.success(), "what was written before is read: {}", said(&again));
+    assert!(again.status.success(), "what was written before is read: {}", stderr_text(&again));
 }
 
 #[test]
 fn a_running_target_goes_on_after_an_interrupt() {
-    let _turn = lanes_if_possible();
+    let _turn = lock_lanes_if_available();
     let Some(phases) = Phases::build() else { return };
-    let mut target = Ended(Command::new(phases.program()).arg("2000").stdout(Stdio::null()).spawn().unwrap());
+    let mut target = KilledOnDrop(Command::new(phases.program()).arg("2000").stdout(Stdio::null()).spawn().unwrap());
     let pid = format!("pid:{}", target.0.id());
     let mut observer = phases.observe(&["--service", &pid, "--signal", "tag:phases.phase"]);
     observer.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -192,9 +192,9 @@ fn a_running_target_goes_on_after_an_interrupt() {
     assert!(target.0.try_wait().unwrap().is_none(), "the target runs on");
 }
 
-struct Ended(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Ended {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -207,7 +207,7 @@ fn errors_of_observe_list_the_available_signals() {
     let failing = |args: &[&str], of: &[&str]| {
         let output = phases.observe(args).arg("--").arg(phases.program()).args(of).output().unwrap();
         assert!(!output.status.success(), "{args:?}");
-        said(&output)
+        stderr_text(&output)
     };
     let error = failing(&["--signal", "tag:phases.face"], &["2000"]);
     assert!(error.contains("emits no signal `phases.face`; choose one of phases.phase, phases.done"), "{error}");
@@ -220,13 +220,17 @@ fn errors_of_observe_list_the_available_signals() {
     let error = failing(&["--signal", "tag:x", "--period", "fast"], &["2000"]);
     assert!(error.contains("`fast` is not a period"), "{error}");
     let nothing = Command::new(SIDELANE).args(["observe", "--signal", "cpc"]).output().unwrap();
-    assert!(said(&nothing).contains("name a service with --service, or put a command after --"), "{}", said(&nothing));
+    assert!(
+        stderr_text(&nothing).contains("name a service with --service, or put a command after --"),
+        "{}",
+        stderr_text(&nothing)
+    );
     let silent = Command::new(SIDELANE).args(["observe", "--signal", "tag:x", "--", "sleep", "0.1"]).output().unwrap();
     assert!(
-        said(&silent).contains("sleep ended before it emitted `x`; name a signal that it emits at its start"),
+        stderr_text(&silent).contains("sleep ended before it emitted `x`; name a signal that it emits at its start"),
         "{}",
-        said(&silent)
+        stderr_text(&silent)
     );
     let report = Command::new(SIDELANE).args(["report", env!("CARGO_MANIFEST_PATH")]).output().unwrap();
-    assert!(said(&report).contains("it is not a log of `sidelane observe`"), "{}", said(&report));
+    assert!(stderr_text(&report).contains("it is not a log of `sidelane observe`"), "{}", stderr_text(&report));
 }

@@ -23,14 +23,14 @@ fn report(log: &str, columns: usize, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn first_lines(said: &str) -> String {
+fn finding_lines(said: &str) -> String {
     said.lines().take(LINES).map(|line| format!("{line}\n")).collect()
 }
 
 /// Checks that the first lines are those in the file beside the log, and contain each text of `finding`, at any line
 /// breaks.
 fn check(name: &str, finding: &[&str]) {
-    let said = first_lines(&report(&format!("{name}.log"), 100, &[]));
+    let said = finding_lines(&report(&format!("{name}.log"), 100, &[]));
     let wanted = std::fs::read_to_string(fixtures().join(format!("{name}.txt"))).unwrap();
     assert_eq!(said, wanted, "\n{said}");
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -62,7 +62,7 @@ fn report_fits_any_width_and_begins_with_its_finding() {
                 let said = report(&format!("{name}.log"), columns, args);
                 let widest = said.lines().map(|line| line.chars().count()).max().unwrap();
                 assert!(widest <= columns, "{widest} of {columns} columns:\n{said}");
-                let first = first_lines(&said);
+                let first = finding_lines(&said);
                 assert!(first.contains("The cost of observing"), "{columns} columns, {args:?}:\n{first}");
             }
         }

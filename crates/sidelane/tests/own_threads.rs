@@ -12,7 +12,7 @@ use common::agent::SIDELANE;
 use common::lanes::REQUEST_LANE;
 use common::process::{allowed_cpus, move_to, policy, threads_named};
 use common::redis::{PLACE, RATE_PER_S, traceable_redis};
-use common::{Run, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves, process, wait_until};
+use common::{Run, Service, UNTIL_END_OF_INPUT, lock_lanes, process, wait_until};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::threads;
 
@@ -20,12 +20,12 @@ const SECONDS: f64 = 1.0;
 const SCHED_IDLE: &str = "5";
 
 /// Running process of a verb that observes.
-struct Looking {
+struct RunningVerb {
     child: Child,
     said: BufReader<ChildStderr>,
 }
 
-impl Looking {
+impl RunningVerb {
     fn begin(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         Self { said: BufReader::new(child.stderr.take().expect("a pipe")), child }
@@ -34,11 +34,11 @@ impl Looking {
     /// Starts the verb, and waits until it reports that it observes.
     fn start(command: &mut Command) -> Self {
         let mut looking = Self::begin(command);
-        looking.hear("Ctrl-C ends it");
+        looking.wait_for_stderr("Ctrl-C ends it");
         looking
     }
 
-    fn hear(&mut self, words: &str) {
+    fn wait_for_stderr(&mut self, words: &str) {
         let mut line = String::new();
         while !line.contains(words) {
             line.clear();
@@ -62,7 +62,7 @@ impl Looking {
     }
 }
 
-impl Drop for Looking {
+impl Drop for RunningVerb {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -80,11 +80,11 @@ fn cpus_of(tid: u32) -> Option<CpuSet> {
 }
 
 /// Returns the names of threads that may run on this CPU, except those that begin with a name in `but`.
-fn threads_on(pid: u32, cpu: u32, but: &[&str]) -> Vec<String> {
+fn threads_on(pid: u32, cpu: u32, exceptions: &[&str]) -> Vec<String> {
     let is_there = |tid: &u32| cpus_of(*tid).is_some_and(|cpus| cpus.contains(cpu));
     let named = |tid: u32| process_name(pid, tid).unwrap_or_default();
     let names = threads(pid).into_iter().filter(is_there).map(named);
-    names.filter(|name| !but.iter().any(|but| name.starts_with(but))).collect()
+    names.filter(|name| !exceptions.iter().any(|but| name.starts_with(but))).collect()
 }
 
 fn process_name(pid: u32, tid: u32) -> Option<String> {
@@ -92,13 +92,13 @@ fn process_name(pid: u32, tid: u32) -> Option<String> {
 }
 
 /// Checks repeatedly during `work` that no thread of a process may run on this CPU, except those with names in `but`.
-fn never_on(pid: u32, cpu: u32, but: &[&str], work: impl FnOnce()) {
+fn check_never_allowed_on(pid: u32, cpu: u32, exceptions: &[&str], work: impl FnOnce()) {
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
         let looks = scope.spawn(|| {
             let mut looks = 0;
             while !ends.load(Ordering::Relaxed) || looks == 0 {
-                assert_eq!(threads_on(pid, cpu, but), Vec::<String>::new(), "on CPU {cpu}");
+                assert_eq!(threads_on(pid, cpu, exceptions), Vec::<String>::new(), "on CPU {cpu}");
                 looks += 1;
             }
         });
@@ -120,15 +120,15 @@ fn no_thread_of_a_verb_that_looks_is_on_the_services_cpu() {
         &["requests", "--for", "100s"],
         &["observe", "--for", "100s", "--log", &log],
     ] {
-        let looking = Looking::start(verb(arguments).args(["--service", &service]));
+        let looking = RunningVerb::start(verb(arguments).args(["--service", &service]));
         let load = || drop(server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
-        never_on(looking.pid(), PLACE.server_cpu, &[], load);
+        check_never_allowed_on(looking.pid(), PLACE.server_cpu, &[], load);
         looking.stop();
     }
 }
 
 /// Returns whether a process has begun to load a program into the kernel.
-fn loads(pid: u32) -> bool {
+fn has_begun_bpf_load(pid: u32) -> bool {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file.to_string_lossy().contains("bpf"))
 }
@@ -149,10 +149,10 @@ fn verbs_leave_the_services_cpu_before_loading_bpf_programs() {
         vec!["hurry", "--big", "0", "--little", "1", "--service", &service],
         vec!["agent", "--config", file.to_str().unwrap()],
     ] {
-        let mut looking = Looking::begin(&mut verb(&arguments));
+        let mut looking = RunningVerb::begin(&mut verb(&arguments));
         wait_until("a kernel program was loaded", || {
             assert_eq!(looking.child.try_wait().unwrap(), None, "{arguments:?} ended");
-            loads(looking.pid())
+            has_begun_bpf_load(looking.pid())
         });
         assert_eq!(threads_on(looking.pid(), PLACE.server_cpu, &[]), Vec::<String>::new(), "{arguments:?}");
         process::signal(looking.pid(), libc::SIGINT);
@@ -163,7 +163,8 @@ fn verbs_leave_the_services_cpu_before_loading_bpf_programs() {
 #[test]
 fn records_are_studied_in_sched_idle() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
-    let tracing = Looking::start(&mut verb(&["trace", "--for", "100s", "--service", &format!("pid:{}", server.pid())]));
+    let tracing =
+        RunningVerb::start(&mut verb(&["trace", "--for", "100s", "--service", &format!("pid:{}", server.pid())]));
     let policies = || -> Vec<_> { threads_named(tracing.pid(), "sidelane-trace").into_iter().map(policy).collect() };
     wait_until("the analysis thread was in SCHED_IDLE", || policies() == [Some(SCHED_IDLE.to_owned())]);
     server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
@@ -175,7 +176,8 @@ fn records_are_studied_in_sched_idle() {
 #[test]
 fn threads_follow_a_service_that_moves() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
-    let tracing = Looking::start(&mut verb(&["trace", "--for", "100s", "--service", &format!("pid:{}", server.pid())]));
+    let tracing =
+        RunningVerb::start(&mut verb(&["trace", "--for", "100s", "--service", &format!("pid:{}", server.pid())]));
     move_to(server.pid(), &PLACE.client_cpu.to_string());
     wait_until("all had left the service's new CPU", || threads_on(tracing.pid(), PLACE.client_cpu, &[]).is_empty());
     tracing.stop();
@@ -187,7 +189,7 @@ fn affinity_given_by_the_user_is_kept_and_noted() {
     let mut taskset = Command::new("taskset");
     let service = format!("pid:{}", server.pid());
     taskset.args(["-c", "0", SIDELANE, "trace", "--for", "100s", "--service", &service]);
-    let tracing = Looking::start(&mut taskset);
+    let tracing = RunningVerb::start(&mut taskset);
     let tids = threads(tracing.pid());
     assert!(tids.len() > 1, "{tids:?}");
     for tid in tids {
@@ -208,19 +210,19 @@ fn a_proxy_that_traces_keeps_its_other_threads_off_the_servers() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     let address = server.address().to_string();
     let arguments = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--hazard", "none", "--trace"];
-    let mut proxy = Looking::begin(&mut verb(&arguments));
-    proxy.hear("tracing the requests at");
+    let mut proxy = RunningVerb::begin(&mut verb(&arguments));
+    proxy.wait_for_stderr("tracing the requests at");
     let load = || drop(server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
     // The user places the thread that forwards requests.
-    never_on(proxy.pid(), PLACE.server_cpu, &["sidelane-proxy"], load);
+    check_never_allowed_on(proxy.pid(), PLACE.server_cpu, &["sidelane-proxy"], load);
     proxy.stop();
 }
 
 #[test]
 fn no_thread_of_a_run_but_holders_is_on_a_request_lane() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let (service, cpu) = (Service::in_bursts(), REQUEST_LANE.parse().unwrap());
-    let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
+    let mut run = Run::beside_service(service.target()).start_script(UNTIL_END_OF_INPUT);
     assert_eq!(run.first_line(), "ready");
     let own = [vec![run.pid()], common::agent::guardians()].concat();
     assert!(own.len() > 1, "a guardian is there: {own:?}");
@@ -230,5 +232,5 @@ fn no_thread_of_a_run_but_holders_is_on_a_request_lane() {
         assert_eq!(threads_on(pid, cpu, &["holder-", "watchdog"]), Vec::<String>::new(), "of process {pid}");
     }
     drop(run.input());
-    run.wait_for_end().must_exit(0);
+    run.wait_for_end().expect_exit_code(0);
 }

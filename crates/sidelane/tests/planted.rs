@@ -7,17 +7,17 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{Turn, lab, lanes_to_ourselves, requests_can_be_seen};
-use sidelane_lab::bench::tail::{TailOptions, claims};
-use sidelane_lab::programs::Lab;
+use common::{Turn, can_observe_requests, lab, lock_lanes};
+use sidelane_lab::bench::tail::{TailOptions, attribute_planted_cause};
+use sidelane_lab::programs::LabBinary;
 use sidelane_stats::rounds::RoundOptions;
 
-fn ready() -> Option<(Turn, Lab)> {
-    let turn = lanes_to_ourselves()?;
-    if !requests_can_be_seen() {
+fn lock_lanes_and_find_lab() -> Option<(Turn, LabBinary)> {
+    let turn = lock_lanes()?;
+    if !can_observe_requests() {
         return None;
     }
-    lab().map(|path| (turn, Lab::at(path)))
+    lab().map(|path| (turn, LabBinary::with_path(path)))
 }
 
 /// Returns options in which files for reads from a disk lie in the build's directory, which is on a disk.
@@ -27,10 +27,10 @@ fn options() -> TailOptions {
 }
 
 /// Plants causes, and checks that the trace names each for most of its requests.
-fn are_named(planted: &[&str]) {
-    let Some((_turn, lab)) = ready() else { return };
-    for name in planted {
-        let (claim, claims) = claims(lab.clone(), &options(), name).unwrap();
+fn check_causes_are_named(causes: &[&str]) {
+    let Some((_turn, lab)) = lock_lanes_and_find_lab() else { return };
+    for name in causes {
+        let (claim, claims) = attribute_planted_cause(lab.clone(), &options(), name).unwrap();
         let all: u64 = claims.values().sum();
         let named = claims.get(&Some(claim)).copied().unwrap_or(0);
         assert!(named * 2 > all, "{name}: {claim:?} was claimed for {named} of {all}: {claims:?}");
@@ -39,30 +39,30 @@ fn are_named(planted: &[&str]) {
 
 #[test]
 fn interference_on_the_cpu_is_named() {
-    are_named(&["sibling", "hog", "real-time", "throttle"]);
+    check_causes_are_named(&["sibling", "hog", "real-time", "throttle"]);
 }
 
 #[test]
 fn stopped_and_frozen_process_is_named() {
-    are_named(&["stop", "freeze"]);
+    check_causes_are_named(&["stop", "freeze"]);
 }
 
 #[test]
 fn waits_of_threads_are_named() {
-    are_named(&["lock", "file-lock", "hand-over", "condition", "sleep", "event-loop"]);
+    check_causes_are_named(&["lock", "file-lock", "hand-over", "condition", "sleep", "event-loop"]);
 }
 
 #[test]
 fn waits_for_other_services_and_processes_are_named() {
-    are_named(&["downstream", "downstream-http", "downstream-grpc", "unix-socket", "full-pipe"]);
+    check_causes_are_named(&["downstream", "downstream-http", "downstream-grpc", "unix-socket", "full-pipe"]);
 }
 
 #[test]
 fn late_and_missing_answers_of_other_services_are_named() {
-    are_named(&["late-answer", "no-answer", "connect"]);
+    check_causes_are_named(&["late-answer", "no-answer", "connect"]);
 }
 
 #[test]
 fn delays_of_a_response_by_network_and_client_are_named() {
-    are_named(&["nagle", "retransmit", "slow-reader", "small-window", "congestion-window", "abandoned"]);
+    check_causes_are_named(&["nagle", "retransmit", "slow-reader", "small-window", "congestion-window", "abandoned"]);
 }

@@ -19,8 +19,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use common::tracing::{Tracing, in_one_line, json_of, text};
-use common::{Turn, lanes_to_ourselves, requests_can_be_seen};
+use common::tracing::{Tracing, path_str, read_json, without_line_breaks};
+use common::{Turn, can_observe_requests, lock_lanes};
 use serde_json::Value;
 
 /// Environment variable with the database's port for the programs. If it is set, this test itself is the program of
@@ -91,7 +91,7 @@ impl Program {
         Some(Self { child, said, database, clients: [(), ()].map(connect), port })
     }
 
-    fn says(&mut self, word: &str) {
+    fn expect_line(&mut self, word: &str) {
         let mut line = String::new();
         self.said.read_line(&mut line).unwrap();
         assert_eq!(line.trim(), word);
@@ -106,7 +106,7 @@ impl Program {
     }
 
     /// Makes a client wait for the database, which answers after 40 ms.
-    fn ask(&mut self) {
+    fn wait_for_database(&mut self) {
         self.write(0, "ask");
         self.database.asked.recv().unwrap();
         thread::sleep(SLOW);
@@ -116,30 +116,30 @@ impl Program {
 
     /// Makes a client wait for the database, like [`Program::ask`]. While the database works, the request of a second
     /// client begins to compute.
-    fn ask_beside_a_long_request(&mut self, answers_after: Duration) {
+    fn wait_for_database_beside_request(&mut self, answers_after: Duration) {
         self.write(0, "ask");
         self.database.asked.recv().unwrap();
         self.write(1, "run");
-        self.says("runs");
+        self.expect_line("runs");
         thread::sleep(answers_after);
         self.database.answer.send(()).unwrap();
         (0..2).for_each(|client| self.read(client));
     }
 
     /// Makes two clients send the same word, which does not need the database.
-    fn twice(&mut self, word: &str) {
+    fn send_from_both_clients(&mut self, word: &str) {
         (0..2).for_each(|client| self.write(client, word));
         (0..2).for_each(|client| self.read(client));
     }
 }
 
 /// Report of a trace, as text and as JSON.
-struct Told {
+struct TraceFindings {
     said: String,
     found: Vec<Value>,
 }
 
-impl Told {
+impl TraceFindings {
     /// Returns the share of a cause in the slow time, in percent.
     fn share(&self, cause: &str) -> f64 {
         let found = self.found.iter().find(|found| found["cause"] == cause);
@@ -148,21 +148,21 @@ impl Told {
 
     /// Fails unless the first cause is one of `causes`, and the report contains `words`.
     #[track_caller]
-    fn must_begin(&self, causes: &[&str], words: &str) {
+    fn expect_first_cause(&self, causes: &[&str], words: &str) {
         assert!(causes.iter().any(|cause| self.found[0]["cause"] == **cause), "{causes:?}: {}", self.said);
-        assert!(in_one_line(&self.said).contains(words), "no `{words}` in {}", self.said);
+        assert!(without_line_breaks(&self.said).contains(words), "no `{words}` in {}", self.said);
     }
 }
 
 /// Returns the report of a trace of the program during which `scene` runs several times.
-fn told_of(program: &mut Program, scene: impl Fn(&mut Program)) -> Told {
+fn trace_program(program: &mut Program, scene: impl Fn(&mut Program)) -> TraceFindings {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
-    let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
+    let options = ["--slo", "15ms", "--for", "100s", "--json", path_str(&json)];
     let tracing = Tracing::start(&format!("port:{}", program.port), &options);
     (0..TIMES).for_each(|_| scene(program));
     let said = tracing.stop();
-    Told { said, found: json_of(&json)["trace"]["found"].as_array().unwrap().clone() }
+    TraceFindings { said, found: read_json(&json)["trace"]["found"].as_array().unwrap().clone() }
 }
 
 fn fixture(name: &str) -> PathBuf {
@@ -170,37 +170,37 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// Checks the first cause of requests that wait for the database, and of the requests in `waits`.
-fn is_told(program: &mut Program, waits: [(&str, &[&str]); 3]) {
+fn check_first_causes(program: &mut Program, waits: [(&str, &[&str]); 3]) {
     let address = program.database.address;
-    told_of(program, Program::ask).must_begin(&["downstream"], &format!("{address}"));
+    trace_program(program, Program::wait_for_database).expect_first_cause(&["downstream"], &format!("{address}"));
     for (word, causes) in waits {
-        let told = told_of(program, |program| program.twice(word));
-        told.must_begin(causes, "What to do: ");
+        let told = trace_program(program, |program| program.send_from_both_clients(word));
+        told.expect_first_cause(causes, "What to do: ");
         assert!(!told.said.contains("Unix sockets"), "{}", told.said);
     }
 }
 
 /// Checks that a slow database is distinguished from one whose answer an event loop has not read.
-fn a_loop_is_told_from_its_database(program: &mut Program) {
-    let busy = told_of(program, |program| program.ask_beside_a_long_request(Duration::ZERO));
-    let (said, words) = (in_one_line(&busy.said), format!("the answer of {}", program.database.address));
+fn check_event_loop_wait_is_distinguished(program: &mut Program) {
+    let busy = trace_program(program, |program| program.wait_for_database_beside_request(Duration::ZERO));
+    let (said, words) = (without_line_breaks(&busy.said), format!("the answer of {}", program.database.address));
     assert!(said.contains(&words) && said.contains("worked on other requests and had not read it"), "{}", busy.said);
     assert!(busy.share("service-queue") > busy.share("downstream"), "{}", busy.said);
-    let late = told_of(program, |program| program.ask_beside_a_long_request(LATE));
+    let late = trace_program(program, |program| program.wait_for_database_beside_request(LATE));
     assert!(late.share("downstream") > late.share("service-queue"), "{}", late.said);
 }
 
 /// Returns the lanes and the program, if both are available.
-fn started(command: impl FnOnce() -> Option<Command>) -> Option<(Turn, Program)> {
-    let turn = lanes_to_ourselves()?;
-    if !requests_can_be_seen() {
+fn lock_lanes_and_start(command: impl FnOnce() -> Option<Command>) -> Option<(Turn, Program)> {
+    let turn = lock_lanes()?;
+    if !can_observe_requests() {
         return None;
     }
     Some((turn, Program::start(command()?)?))
 }
 
 fn run(program: &str, source: &str) -> Option<(Turn, Program)> {
-    started(|| {
+    lock_lanes_and_start(|| {
         let mut command = Command::new(program);
         command.arg(fixture(source));
         Some(command)
@@ -210,15 +210,18 @@ fn run(program: &str, source: &str) -> Option<(Turn, Program)> {
 #[test]
 fn causes_of_python_asyncio_are_named() {
     let Some((_turn, mut program)) = run("python3", "server.py") else { return };
-    a_loop_is_told_from_its_database(&mut program);
-    is_told(&mut program, [("nap", &["inside"]), ("job", &["inside", "timer"]), ("jam", &["timer"])]);
+    check_event_loop_wait_is_distinguished(&mut program);
+    check_first_causes(&mut program, [("nap", &["inside"]), ("job", &["inside", "timer"]), ("jam", &["timer"])]);
 }
 
 #[test]
 fn causes_of_node_are_named() {
     let Some((_turn, mut program)) = run("node", "server.js") else { return };
-    a_loop_is_told_from_its_database(&mut program);
-    is_told(&mut program, [("nap", &["inside"]), ("job", &["inside", "hand-over", "on-cpu"]), ("jam", &["timer"])]);
+    check_event_loop_wait_is_distinguished(&mut program);
+    check_first_causes(
+        &mut program,
+        [("nap", &["inside"]), ("job", &["inside", "hand-over", "on-cpu"]), ("jam", &["timer"])],
+    );
 }
 
 #[test]
@@ -226,18 +229,18 @@ fn causes_of_go_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let server = dir.path().join("server");
     let build = || {
-        let built = Command::new("go").args(["build", "-o", text(&server)]).arg(fixture("server.go")).output();
+        let built = Command::new("go").args(["build", "-o", path_str(&server)]).arg(fixture("server.go")).output();
         let is_built = built.is_ok_and(|built| built.status.success());
         if !is_built {
             sidelane_testing::skip("needs a compiler of Go");
         }
         is_built.then(|| Command::new(&server))
     };
-    let Some((_turn, mut program)) = started(build) else { return };
-    is_told(&mut program, [("nap", &["inside"]), ("job", &["inside"]), ("jam", &["timer"])]);
+    let Some((_turn, mut program)) = lock_lanes_and_start(build) else { return };
+    check_first_causes(&mut program, [("nap", &["inside"]), ("job", &["inside"]), ("jam", &["timer"])]);
 }
 
-async fn answer(word: &[u8], database: &tokio::sync::Mutex<tokio::net::TcpStream>) {
+async fn answer_word(word: &[u8], database: &tokio::sync::Mutex<tokio::net::TcpStream>) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     match word {
         b"ask" => {
@@ -251,7 +254,7 @@ async fn answer(word: &[u8], database: &tokio::sync::Mutex<tokio::net::TcpStream
     }
 }
 
-async fn serve(database: u16) {
+async fn serve_clients(database: u16) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let database = tokio::net::TcpStream::connect(("127.0.0.1", database)).await.unwrap();
     let database = std::sync::Arc::new(tokio::sync::Mutex::new(database));
@@ -262,7 +265,7 @@ async fn serve(database: u16) {
         tokio::spawn(async move {
             let mut word = [0; 3];
             while client.read_exact(&mut word).await.is_ok() {
-                answer(&word, &database).await;
+                answer_word(&word, &database).await;
                 client.write_all(b".").await.unwrap();
             }
         });
@@ -272,13 +275,13 @@ async fn serve(database: u16) {
 #[test]
 fn causes_of_tokio_are_named() {
     if let Ok(database) = std::env::var(DATABASE) {
-        return tokio::runtime::Runtime::new().unwrap().block_on(serve(database.parse().unwrap()));
+        return tokio::runtime::Runtime::new().unwrap().block_on(serve_clients(database.parse().unwrap()));
     }
     let this = || {
         let mut this = Command::new(std::env::current_exe().ok()?);
         this.args(["causes_of_tokio_are_named", "--exact", "--nocapture"]);
         Some(this)
     };
-    let Some((_turn, mut program)) = started(this) else { return };
-    is_told(&mut program, [("nap", &["inside"]), ("job", &["inside"]), ("jam", &["timer"])]);
+    let Some((_turn, mut program)) = lock_lanes_and_start(this) else { return };
+    check_first_causes(&mut program, [("nap", &["inside"]), ("job", &["inside"]), ("jam", &["timer"])]);
 }

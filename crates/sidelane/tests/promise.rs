@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 
-use common::{Finished, Run, SPIN, Service, lanes_to_ourselves};
+use common::{Finished, Run, SPIN, Service, lock_lanes};
 use sidelane_report::Verdict;
 
 const EXIT_PROMISE_BROKEN: i32 = 99;
@@ -13,10 +13,12 @@ const BROKEN: &str = "sidelane: promise broken: batch ran beside pid:";
 
 /// Runs batch that makes itself real-time and spins for a second, beside a service that is never idle, on a lane
 /// without a holder. Batch runs even on a busy machine. Its own exit code is 124.
-fn unheld(options: &[&str]) -> Finished {
+fn run_unheld_batch(options: &[&str]) -> Finished {
     let service = Service::busy();
-    let run = Run::beside(service.target()).and(&["--gate", "sched-idle", "--allow-realtime"]).and(options);
-    run.complete(&["chrt", "-r", "1", "timeout", "1", "sh", "-c", SPIN])
+    let run = Run::beside_service(service.target())
+        .with_more_arguments(&["--gate", "sched-idle", "--allow-realtime"])
+        .with_more_arguments(options);
+    run.run_to_end(&["chrt", "-r", "1", "timeout", "1", "sh", "-c", SPIN])
 }
 
 /// Returns the first line of the summary: lines before it have a time of day.
@@ -27,8 +29,8 @@ fn first_line(run: &Finished) -> &str {
 
 #[test]
 fn a_broken_promise_is_the_first_line_and_in_the_result() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let run = unheld(&[]).must_exit(124);
+    let Some(_turn) = lock_lanes() else { return };
+    let run = run_unheld_batch(&[]).expect_exit_code(124);
     let line = first_line(&run);
     assert!(line.starts_with(BROKEN) && line.contains("bound 1.0 %): the gate sched-idle is for comparison"), "{run}");
     let result = run.result();
@@ -40,22 +42,22 @@ fn a_broken_promise_is_the_first_line_and_in_the_result() {
 
 #[test]
 fn a_broken_promise_ends_a_run_with_99_if_that_was_asked() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let run = unheld(&["--fail-on-overlap", "1%"]).must_exit(EXIT_PROMISE_BROKEN);
+    let Some(_turn) = lock_lanes() else { return };
+    let run = run_unheld_batch(&["--fail-on-overlap", "1%"]).expect_exit_code(EXIT_PROMISE_BROKEN);
     assert!(first_line(&run).starts_with(BROKEN), "{run}");
-    let quiet = unheld(&["--fail-on-overlap", "2%", "--quiet"]).must_exit(EXIT_PROMISE_BROKEN);
+    let quiet = run_unheld_batch(&["--fail-on-overlap", "2%", "--quiet"]).expect_exit_code(EXIT_PROMISE_BROKEN);
     assert!(quiet.stderr.starts_with(BROKEN) && quiet.stderr.contains("bound 2.0 %"), "{quiet}");
     assert_eq!(quiet.stderr.lines().count(), 1, "{quiet}");
 }
 
 #[test]
 fn a_bound_that_is_not_passed_changes_nothing() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let allowed = unheld(&["--fail-on-overlap", "100%"]).must_exit(124);
+    let Some(_turn) = lock_lanes() else { return };
+    let allowed = run_unheld_batch(&["--fail-on-overlap", "100%"]).expect_exit_code(124);
     // Batch that mostly sleeps cannot break the promise on any machine.
     let service = Service::in_bursts();
-    let run = Run::beside(service.target()).and(&["--fail-on-overlap", "1%"]);
-    let sleeps = run.complete(&["sh", "-c", "sleep 0.5; exit 7"]).must_exit(7);
+    let run = Run::beside_service(service.target()).with_more_arguments(&["--fail-on-overlap", "1%"]);
+    let sleeps = run.run_to_end(&["sh", "-c", "sleep 0.5; exit 7"]).expect_exit_code(7);
     for run in [allowed, sleeps] {
         assert!(!run.stderr.contains("promise broken"), "{run}");
         let result = run.result();
@@ -70,12 +72,12 @@ const WORKS_ON_EACH_CPU: &str = "/proc/sys/vm/stat_refresh";
 #[test]
 fn work_of_the_kernel_on_a_batch_lane_is_a_figure() {
     const READS: usize = 200;
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     if let Err(error) = fs::read(WORKS_ON_EACH_CPU) {
         return sidelane_testing::skip(format!("cannot read {WORKS_ON_EACH_CPU}: {error}"));
     }
     let mut service = Service::on_command();
-    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let mut run = Run::beside_service(service.target()).start_script(&format!("echo $$; {SPIN}"));
     run.batch_pid();
     service.work();
     run.wait_until_audited("evict", 0);
@@ -84,7 +86,7 @@ fn work_of_the_kernel_on_a_batch_lane_is_a_figure() {
     }
     service.rest();
     run.signal(libc::SIGTERM);
-    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
+    let run = run.wait_for_end().expect_exit_code(128 + libc::SIGTERM);
     let [all, workers] = ["kernel_work_percent", "kworkers_percent"].map(|key| run.figure(key));
     assert!(workers > 0.0 && all >= workers && all <= 100.0, "{:?}", run.figures());
     let wall_s = run.figure("wall_s");

@@ -12,9 +12,9 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::process::ends_with_the_test;
-use common::scripted::nowhere;
-use common::{Run, Turn, UNTIL_END_OF_INPUT, Watching, lanes_to_ourselves, requests_can_be_seen, wait_until};
+use common::process::kill_with_test;
+use common::scripted::unused_address;
+use common::{Run, Turn, UNTIL_END_OF_INPUT, Watching, can_observe_requests, lock_lanes, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -44,54 +44,58 @@ impl Drop for Service {
 impl Service {
     /// Starts the command that `command` returns for a port and a directory.
     fn start(needs: &[&str], command: impl FnOnce(&str, &Path) -> Command) -> Option<Self> {
-        let turn = lanes_to_ourselves()?;
-        if !requests_can_be_seen() || !all_installed(needs) {
+        let turn = lock_lanes()?;
+        if !can_observe_requests() || !all_installed(needs) {
             return None;
         }
-        let (address, dir) = (nowhere(), tempfile::tempdir().unwrap());
+        let (address, dir) = (unused_address(), tempfile::tempdir().unwrap());
         let port = address.port().to_string();
         let mut command = command(&port, dir.path());
         command.current_dir(dir.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = ends_with_the_test(&mut command).spawn().unwrap();
+        let child = kill_with_test(&mut command).spawn().unwrap();
         let service = Self { child, port, dir, _turn: turn };
         wait_until("the service listens", || TcpStream::connect(address).is_ok());
         Some(service)
     }
 
     /// Returns the counts and the text of `sidelane requests` while `client` sends its requests.
-    fn seen(&self, client: &mut Command) -> Seen {
+    fn observe_client(&self, client: &mut Command) -> RequestsReport {
         let json = self.dir.path().join("figures.json");
         let target = format!("port:{}", self.port);
         let mut watching = Watching::start(&[&target, "--for", "100s", "--json", json.to_str().unwrap()]);
-        watching.ready();
+        watching.wait_until_observing();
         let asked = client.stdin(Stdio::null()).output().unwrap();
         assert!(asked.status.success(), "{client:?}: {}", String::from_utf8_lossy(&asked.stderr));
         let said = watching.stop();
         let figures: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
         let notes = figures["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap().to_owned());
-        Seen { requests: figures["rows"][0]["requests_count"].as_f64().unwrap(), notes: notes.collect(), said }
+        RequestsReport {
+            requests: figures["rows"][0]["requests_count"].as_f64().unwrap(),
+            notes: notes.collect(),
+            said,
+        }
     }
 }
 
-struct Seen {
+struct RequestsReport {
     requests: f64,
     notes: Vec<String>,
     said: String,
 }
 
-impl Seen {
-    fn is_right(&self) -> bool {
+impl RequestsReport {
+    fn is_count_right(&self) -> bool {
         (self.requests / f64::from(REQUESTS) - 1.0).abs() * 100.0 <= OFF_PERCENT_MAX
     }
 
     /// Fails unless the count is the client's, and the text has no further note that casts doubt on it.
-    fn must_be_right(&self) {
-        assert!(self.is_right() && !self.says(PIECES) && !self.says(HANDSHAKES), "{}", self.said);
+    fn check_count_is_right(&self) {
+        assert!(self.is_count_right() && !self.says(PIECES) && !self.says(HANDSHAKES), "{}", self.said);
     }
 
     /// Fails unless the count differs, and the text contains these words.
-    fn must_be_wrong_and_say(&self, words: &str) {
-        assert!(!self.is_right(), "{}", self.said);
+    fn check_count_is_wrong_with(&self, words: &str) {
+        assert!(!self.is_count_right(), "{}", self.said);
         self.must_say(words);
     }
 
@@ -165,18 +169,20 @@ const REDIS: [&str; 2] = ["redis-server", "redis-benchmark"];
 #[test]
 fn redis_is_counted_right_until_its_clients_pipeline() {
     let Some(service) = Service::start(&REDIS, |port, _| redis(port, "--port PORT")) else { return };
-    service.seen(&mut redis_benchmark(&service, "-c 4")).must_be_right();
-    service.seen(&mut redis_benchmark(&service, "-c 4 -P 16")).must_be_wrong_and_say(IN_ONE_GO);
+    service.observe_client(&mut redis_benchmark(&service, "-c 4")).check_count_is_right();
+    service.observe_client(&mut redis_benchmark(&service, "-c 4 -P 16")).check_count_is_wrong_with(IN_ONE_GO);
 }
 
 #[test]
 fn run_that_lends_by_requests_notes_merged_requests() {
     let Some(service) = Service::start(&REDIS, |port, _| redis(port, "--port PORT")) else { return };
     let options = ["--pin-service", "--policy", "fixed-budget", "--budget", "2ms"];
-    let mut run = Run::beside(format!("port:{}", service.port)).and(&options).start_script(UNTIL_END_OF_INPUT);
+    let mut run = Run::beside_service(format!("port:{}", service.port))
+        .with_more_arguments(&options)
+        .start_script(UNTIL_END_OF_INPUT);
     run.first_line();
     assert!(succeeds(&mut redis_benchmark(&service, "-c 4 -P 16")));
-    let run = run.wait_for_end().must_exit(0);
+    let run = run.wait_for_end().expect_exit_code(0);
     assert!(run.result().notes.iter().any(|note| note.contains(IN_ONE_GO)), "{run}");
 }
 
@@ -190,7 +196,7 @@ fn redis_over_tls_is_counted_right_on_connections_that_are_kept() {
         redis(port, options)
     });
     let Some(service) = service else { return };
-    service.seen(&mut redis_benchmark(&service, "-c 1 --tls --insecure")).must_be_right();
+    service.observe_client(&mut redis_benchmark(&service, "-c 1 --tls --insecure")).check_count_is_right();
 }
 
 #[test]
@@ -203,8 +209,8 @@ fn http2_is_counted_right_with_one_stream_at_a_time() {
     let page = format!("http://127.0.0.1:{}/page", service.port);
     let requests = REQUESTS.to_string();
     let load = |streams| command("h2load", &["-n", &requests, "-c", "1", "-m", streams, &page]);
-    service.seen(&mut load("1")).must_be_right();
-    service.seen(&mut load("10")).must_be_wrong_and_say(IN_ONE_GO);
+    service.observe_client(&mut load("1")).check_count_is_right();
+    service.observe_client(&mut load("10")).check_count_is_wrong_with(IN_ONE_GO);
 }
 
 #[test]
@@ -212,8 +218,8 @@ fn grpc_is_counted_right_with_one_call_at_a_time() {
     let service = Service::start(&["python:grpc"], |port, _| script("grpc_server.py", &[port]));
     let Some(service) = service else { return };
     let calls = |at_a_time| script("grpc_client.py", &[&service.port, &REQUESTS.to_string(), at_a_time]);
-    assert!(service.seen(&mut calls("1")).is_right());
-    service.seen(&mut calls("10")).must_say(PIECES);
+    assert!(service.observe_client(&mut calls("1")).is_count_right());
+    service.observe_client(&mut calls("10")).must_say(PIECES);
 }
 
 #[test]
@@ -221,12 +227,12 @@ fn websockets_are_counted_right_with_one_message_at_a_time() {
     let service = Service::start(&["python:websockets"], |port, _| script("websocket_server.py", &[port]));
     let Some(service) = service else { return };
     let messages = |at_a_time| script("websocket_client.py", &[&service.port, &REQUESTS.to_string(), at_a_time]);
-    service.seen(&mut messages("1")).must_be_right();
-    service.seen(&mut messages("10")).must_say(PIECES);
+    service.observe_client(&mut messages("1")).check_count_is_right();
+    service.observe_client(&mut messages("10")).must_say(PIECES);
 }
 
 /// Starts nginx with a certificate.
-fn nginx() -> Option<Service> {
+fn start_nginx() -> Option<Service> {
     Service::start(&["nginx", "openssl"], |port, dir| {
         certify(dir);
         let config = include_str!("protocols/nginx.conf").replace("ADDRESS", &format!("127.0.0.1:{port}"));
@@ -237,16 +243,16 @@ fn nginx() -> Option<Service> {
 
 #[test]
 fn tls_handshakes_are_noted_without_keep_alive() {
-    let Some(service) = nginx() else { return };
+    let Some(service) = start_nginx() else { return };
     let requests = REQUESTS.to_string();
     let ask = |on_each| script("https_client.py", &[&service.port, &requests, on_each]);
-    service.seen(&mut ask(&requests)).must_be_right();
-    service.seen(&mut ask("10")).must_be_wrong_and_say(HANDSHAKES);
+    service.observe_client(&mut ask(&requests)).check_count_is_right();
+    service.observe_client(&mut ask("10")).check_count_is_wrong_with(HANDSHAKES);
 }
 
 #[test]
 fn expect_100_continue_counts_as_a_request_and_is_noted() {
     let Some(service) = Service::start(&[], |port, _| script("http_server.py", &[port])) else { return };
-    let seen = service.seen(&mut script("http_client.py", &[&service.port, &REQUESTS.to_string()]));
-    seen.must_be_wrong_and_say("and so does a handshake or `100 Continue`");
+    let seen = service.observe_client(&mut script("http_client.py", &[&service.port, &REQUESTS.to_string()]));
+    seen.check_count_is_wrong_with("and so does a handshake or `100 Continue`");
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::lanes::BATCH_LANE;
-use common::{Run, Service, lab, lanes_to_ourselves, wait_until};
+use common::{Run, Service, lab, lock_lanes, wait_until};
 use serde_json::Value;
 
 const RATE_PER_S: u32 = 500;
@@ -22,7 +22,7 @@ const FUNCTIONS: usize = 60;
 
 #[test]
 fn redis_answers_all_requests_beside_a_compilation() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
     for program in ["redis-server", "make", "cc"] {
         if !is_installed(program) {
@@ -36,10 +36,10 @@ fn redis_answers_all_requests_beside_a_compilation() {
 
     let target = format!("port:{}", address.port());
     let compile_until_stopped = "while [ ! -e stop ]; do make -s -B -j2 || exit 1; done; echo compiled";
-    let run = Run::beside(target).in_dir(dir.path()).start_script(compile_until_stopped);
+    let run = Run::beside_service(target).in_dir(dir.path()).start_script(compile_until_stopped);
     let load = load(&lab, address, &dir.path().join("load.json"));
     fs::write(dir.path().join("stop"), "").unwrap();
-    let run = run.wait_for_end().must_exit(0);
+    let run = run.wait_for_end().expect_exit_code(0);
 
     assert_eq!(load["errors"], 0, "{load}");
     assert!(load["requests"].as_u64() > Some(0), "{load}");

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use common::agent::SIDELANE;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
-use common::{Finished, Footprint, Run, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves, process};
+use common::{Finished, Footprint, Run, Service, UNTIL_END_OF_INPUT, lock_lanes, process};
 
 const EXIT_FAILURE: i32 = 125;
 const EXIT_USAGE: i32 = 2;
@@ -19,13 +19,13 @@ const BATCH: [&str; 2] = ["echo", "batch ran"];
 
 /// Checks that a run ends with an error and changes nothing.
 #[track_caller]
-fn refused(run: Run) -> Finished {
-    let before = Footprint::now();
-    let run = run.complete(&BATCH);
+fn check_run_fails_unchanged(run: Run) -> Finished {
+    let before = Footprint::capture();
+    let run = run.run_to_end(&BATCH);
     assert!(run.code == Some(EXIT_FAILURE) || run.code == Some(EXIT_USAGE), "{run}");
     assert_eq!(run.stdout, "", "{run}");
     assert!(!says_anything_twice(&run.stderr), "{run}");
-    before.must_come_back();
+    before.wait_until_restored();
     run
 }
 
@@ -37,36 +37,43 @@ fn says_anything_twice(message: &str) -> bool {
 
 /// Checks that a run beside an idle service ends with an error and changes nothing, not even the service.
 #[track_caller]
-fn refused_beside_service(options: &[&str], wrapper: &[&str]) -> Finished {
+fn check_run_beside_service_fails(options: &[&str], wrapper: &[&str]) -> Finished {
     let service = Service::idle();
-    let run = refused(Run::with_arguments(&["run", "--service", &service.target()]).and(options).through(wrapper));
+    let run = check_run_fails_unchanged(
+        Run::with_arguments(&["run", "--service", &service.target()])
+            .with_more_arguments(options)
+            .through_wrapper(wrapper),
+    );
     service.must_be_unharmed(REQUEST_LANE);
     run
 }
 
 #[track_caller]
 fn wrong_usage(arguments: &[&str]) -> Finished {
-    Run::with_arguments(arguments).start_as_is().wait_for_end().must_exit(EXIT_USAGE)
+    Run::with_arguments(arguments).start_without_batch().wait_for_end().expect_exit_code(EXIT_USAGE)
 }
 
 #[test]
 fn wrong_arguments_are_usage_errors() {
-    wrong_usage(&["run", "--service", "pid:1", "--lane", "0:1", "--", "true"]).must_say(&["'--lane'", "--lanes"]);
-    wrong_usage(&["run", "--", "true"]).must_say(&["--service"]);
-    wrong_usage(&["run", "--service", "pid:1"]).must_say(&["COMMAND"]);
-    wrong_usage(&["run", "--service", "pid:1", "--"]).must_say(&["COMMAND"]);
-    wrong_usage(&["walk"]).must_say(&["'walk'"]);
+    wrong_usage(&["run", "--service", "pid:1", "--lane", "0:1", "--", "true"])
+        .expect_stderr_contains(&["'--lane'", "--lanes"]);
+    wrong_usage(&["run", "--", "true"]).expect_stderr_contains(&["--service"]);
+    wrong_usage(&["run", "--service", "pid:1"]).expect_stderr_contains(&["COMMAND"]);
+    wrong_usage(&["run", "--service", "pid:1", "--"]).expect_stderr_contains(&["COMMAND"]);
+    wrong_usage(&["walk"]).expect_stderr_contains(&["'walk'"]);
     let lanes_of_one = ["run", "--service", "pid:1", "--lanes", "0:1", "--service", "pid:2", "--", "true"];
-    wrong_usage(&lanes_of_one).must_say(&["--lanes is given 1 times for 2 services"]);
+    wrong_usage(&lanes_of_one).expect_stderr_contains(&["--lanes is given 1 times for 2 services"]);
 }
 
 #[test]
 fn two_services_with_the_same_lane_are_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let (one, other) = (Service::idle(), Service::idle());
     let named = |service: &Service| ["--service".to_owned(), service.target(), "--lanes".to_owned(), "0:1".to_owned()];
-    let run = refused(Run::with_arguments(&["run"]).and(&named(&one)).and(&named(&other)));
-    run.must_say(&["cannot use CPU 0 for both", &one.target(), &other.target(), "--lanes once for each"]);
+    let run = check_run_fails_unchanged(
+        Run::with_arguments(&["run"]).with_more_arguments(&named(&one)).with_more_arguments(&named(&other)),
+    );
+    run.expect_stderr_contains(&["cannot use CPU 0 for both", &one.target(), &other.target(), "--lanes once for each"]);
     [one, other].iter().for_each(|service| service.must_be_unharmed(REQUEST_LANE));
 }
 
@@ -74,78 +81,87 @@ fn two_services_with_the_same_lane_are_refused() {
 fn times_without_a_unit_are_usage_errors() {
     for option in ["--grace", "--min-idle"] {
         let arguments = ["run", "--service", "pid:1", option, "10", "--", "true"];
-        wrong_usage(&arguments).must_say(&[option, "`10` is not a time", "8us"]);
+        wrong_usage(&arguments).expect_stderr_contains(&[option, "`10` is not a time", "8us"]);
     }
 }
 
 #[test]
 fn services_named_in_no_known_form_are_usage_errors() {
     for target in ["redis", "pid:0", "pid:x", "port:70000", "comm:", "cgroup:relative"] {
-        wrong_usage(&["run", "--service", target, "--", "true"]).must_say(&[target, "port:6379"]);
+        wrong_usage(&["run", "--service", target, "--", "true"]).expect_stderr_contains(&[target, "port:6379"]);
     }
 }
 
 #[test]
 fn lanes_that_cannot_be_a_pair_are_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let refused_lanes = |lanes| refused_beside_service(&["--lanes", lanes], &[]);
-    refused_lanes("0:99").must_say(&["cannot use CPU 99: it does not exist", "name some of"]);
-    refused_lanes("1:1").must_say(&["cannot use CPU 1 as request lane and batch lane at once"]);
-    refused_lanes("0").must_say(&["`0`", "REQUEST:BATCH"]);
-    refused_lanes("zero:one").must_say(&["zero", "REQUEST:BATCH"]);
-    refused_lanes("").must_say(&["REQUEST:BATCH"]);
+    let Some(_turn) = lock_lanes() else { return };
+    let refused_lanes = |lanes| check_run_beside_service_fails(&["--lanes", lanes], &[]);
+    refused_lanes("0:99").expect_stderr_contains(&["cannot use CPU 99: it does not exist", "name some of"]);
+    refused_lanes("1:1").expect_stderr_contains(&["cannot use CPU 1 as request lane and batch lane at once"]);
+    refused_lanes("0").expect_stderr_contains(&["`0`", "REQUEST:BATCH"]);
+    refused_lanes("zero:one").expect_stderr_contains(&["zero", "REQUEST:BATCH"]);
+    refused_lanes("").expect_stderr_contains(&["REQUEST:BATCH"]);
 }
 
 #[test]
 fn missing_services_are_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let not_found = |target: &str, hint: &str| {
-        refused(Run::beside(target)).must_say(&[&format!("cannot find the service {target}"), hint]);
+        check_run_fails_unchanged(Run::beside_service(target))
+            .expect_stderr_contains(&[&format!("cannot find the service {target}"), hint]);
     };
-    not_found(&format!("pid:{}", pid_of_the_past()), "no process");
-    not_found(&format!("port:{}", port_of_the_past()), "ss -ltnp");
+    not_found(&format!("pid:{}", unused_pid()), "no process");
+    not_found(&format!("port:{}", unused_port()), "ss -ltnp");
     not_found("comm:no-such-service", "ps -e");
     not_found("cgroup:/no/such/group", "systemd-cgls");
 }
 
 #[test]
 fn a_service_that_may_run_on_the_batch_lane_is_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let service = Service::on_both_lanes();
-    refused(Run::beside(service.target())).must_say(&[&service.target(), "taskset -a -c -p 0", "--pin-service"]);
+    let Some(_turn) = lock_lanes() else { return };
+    let service = Service::start_sleeping_on_both_lanes();
+    check_run_fails_unchanged(Run::beside_service(service.target())).expect_stderr_contains(&[
+        &service.target(),
+        "taskset -a -c -p 0",
+        "--pin-service",
+    ]);
     service.must_be_unharmed("0-1");
 }
 
 #[test]
 fn swapped_lanes_are_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let run = refused_beside_service(&["--lanes", "1:0"], &[]);
-    run.must_say(&["may run on CPUs 0", "cannot lend lane(s) 0", "taskset -a -c -p 1 PID"]);
+    let Some(_turn) = lock_lanes() else { return };
+    let run = check_run_beside_service_fails(&["--lanes", "1:0"], &[]);
+    run.expect_stderr_contains(&["may run on CPUs 0", "cannot lend lane(s) 0", "taskset -a -c -p 1 PID"]);
 }
 
 #[test]
 fn a_lane_that_is_lent_already_is_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let mut first = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
+    let mut first = Run::beside_service(service.target()).start_script(UNTIL_END_OF_INPUT);
     first.first_line();
     let owner = format!("process {}", first.pid());
-    refused(Run::beside(service.target())).must_say(&[&format!("batch lane {BATCH_LANE}"), &owner, "--lanes"]);
-    first.wait_for_end().must_exit(0);
-    Run::beside(service.target()).complete(&["true"]).must_exit(0);
+    check_run_fails_unchanged(Run::beside_service(service.target())).expect_stderr_contains(&[
+        &format!("batch lane {BATCH_LANE}"),
+        &owner,
+        "--lanes",
+    ]);
+    first.wait_for_end().expect_exit_code(0);
+    Run::beside_service(service.target()).run_to_end(&["true"]).expect_exit_code(0);
 }
 
 #[test]
 fn budget_without_known_requests_is_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let budget = ["--lanes", "0:1", "--policy", "fixed-budget", "--budget", "5ms"];
-    let run = refused_beside_service(&budget, &[]).must_exit(EXIT_FAILURE);
-    run.must_say(&["listens on no TCP port", "runtime/c/sidelane.h", "--policy borrow-idle"]);
+    let run = check_run_beside_service_fails(&budget, &[]).expect_exit_code(EXIT_FAILURE);
+    run.expect_stderr_contains(&["listens on no TCP port", "runtime/c/sidelane.h", "--policy borrow-idle"]);
 }
 
 #[test]
 fn users_without_privileges_are_told_what_they_lack() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     // Other users may not be allowed to read the build directory.
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -154,53 +170,55 @@ fn users_without_privileges_are_told_what_they_lack() {
     let service = Service::idle();
     let run = Run::with_arguments(&["run", "--service", &service.target(), "--lanes", "0:1"]).with_binary(&binary);
     let as_nobody = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"];
-    refused(run.in_dir(dir.path()).through(&as_nobody)).must_exit(EXIT_FAILURE).must_say(&["root", "CAP_BPF"]);
+    check_run_fails_unchanged(run.in_dir(dir.path()).through_wrapper(&as_nobody))
+        .expect_exit_code(EXIT_FAILURE)
+        .expect_stderr_contains(&["root", "CAP_BPF"]);
     service.must_be_unharmed(REQUEST_LANE);
 }
 
 #[test]
 fn root_without_bpf_capabilities_is_refused() {
     const DROPPED: &str = "-sys_admin,-bpf,-perfmon";
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let without_bpf = ["setpriv", "--bounding-set", DROPPED, "--inh-caps", DROPPED];
-    let run = refused_beside_service(&["--lanes", "0:1"], &without_bpf);
-    run.must_exit(EXIT_FAILURE).must_say(&["lacks CAP_BPF and CAP_PERFMON", "root"]);
+    let run = check_run_beside_service_fails(&["--lanes", "0:1"], &without_bpf);
+    run.expect_exit_code(EXIT_FAILURE).expect_stderr_contains(&["lacks CAP_BPF and CAP_PERFMON", "root"]);
 }
 
 #[test]
 fn a_kernel_without_type_information_is_named() {
     const HIDE_BTF: &str = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" \"$@\"";
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let run = refused_beside_service(&["--lanes", "0:1"], &["unshare", "--mount", "sh", "-c", HIDE_BTF]);
-    run.must_exit(EXIT_FAILURE).must_say(&["BTF", "CONFIG_DEBUG_INFO_BTF"]);
+    let Some(_turn) = lock_lanes() else { return };
+    let run = check_run_beside_service_fails(&["--lanes", "0:1"], &["unshare", "--mount", "sh", "-c", HIDE_BTF]);
+    run.expect_exit_code(EXIT_FAILURE).expect_stderr_contains(&["BTF", "CONFIG_DEBUG_INFO_BTF"]);
 }
 
 #[test]
 fn threads_that_may_not_become_real_time_are_named() {
     const DROPPED: &str = "-sys_nice,-sys_resource";
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let without_nice = ["setpriv", "--bounding-set", DROPPED, "--inh-caps", DROPPED];
-    let run = refused_beside_service(&["--lanes", "0:1"], &without_nice);
-    run.must_exit(EXIT_FAILURE).must_say(&["SCHED_FIFO", "CAP_SYS_NICE"]);
+    let run = check_run_beside_service_fails(&["--lanes", "0:1"], &without_nice);
+    run.expect_exit_code(EXIT_FAILURE).expect_stderr_contains(&["SCHED_FIFO", "CAP_SYS_NICE"]);
 }
 
 #[test]
 fn files_that_cannot_be_written_are_named_before_batch_runs() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     for option in ["--audit", "--json"] {
-        let run = refused_beside_service(&["--lanes", "0:1", option, "/no/such/dir/file"], &[]);
-        run.must_exit(EXIT_FAILURE).must_say(&["/no/such/dir/file"]);
+        let run = check_run_beside_service_fails(&["--lanes", "0:1", option, "/no/such/dir/file"], &[]);
+        run.expect_exit_code(EXIT_FAILURE).expect_stderr_contains(&["/no/such/dir/file"]);
     }
 }
 
 /// Returns an unused process id.
-fn pid_of_the_past() -> u32 {
+fn unused_pid() -> u32 {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     child.id()
 }
 
 /// Returns a port without a listener.
-fn port_of_the_past() -> u16 {
+fn unused_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -13,7 +13,7 @@ use std::thread;
 
 use common::connection::Connection;
 use common::lanes::LANES;
-use common::{lanes_to_ourselves, process, requests_can_be_seen, wait_until};
+use common::{can_observe_requests, lock_lanes, process, wait_until};
 use sidelane_formats::{HoldState, RunningRequest};
 use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
@@ -29,19 +29,19 @@ const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;
 
 /// Memory and requests that a script can read.
-struct Seen<'a> {
+struct ObservedRequests<'a> {
     memory: &'a RequestMemory,
     tracker: &'a Tracker,
     requests: &'a mut Requests,
 }
 
-impl Seen<'_> {
+impl ObservedRequests<'_> {
     fn running(&self) -> RunningRequest {
         self.memory.word(REQUEST_LANE).snapshot().expect("this thread is the only writer, on its own lane")
     }
 
     /// Returns all requests that were reported.
-    fn told(&mut self) -> Vec<Request> {
+    fn take_reported(&mut self) -> Vec<Request> {
         let mut told = Vec::new();
         self.requests.finish(|request| told.push(*request)).unwrap();
         told
@@ -57,9 +57,9 @@ fn this_thread() -> u32 {
 }
 
 /// Runs a script on the request lane, with two connections.
-fn on_the_request_lane(script: impl FnOnce(&mut Seen<'_>, [Connection; 2])) {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+fn on_the_request_lane(script: impl FnOnce(&mut ObservedRequests<'_>, [Connection; 2])) {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     pin_this_thread(&[REQUEST_LANE]).unwrap();
@@ -68,7 +68,8 @@ fn on_the_request_lane(script: impl FnOnce(&mut Seen<'_>, [Connection; 2])) {
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
     let me = std::process::id();
     let purpose = Purpose::Lend { requests: true, lent: LaneLending::default() };
-    let tracking = ServiceTracking::alone(&Service::of_process(me), &lanes, LaneUse::default(), purpose).unwrap();
+    let tracking =
+        ServiceTracking::with_own_tracker(&Service::of_process(me), &lanes, LaneUse::default(), purpose).unwrap();
     let mut requests = Requests::track(&tracking, "this test", &BTreeSet::from([me])).unwrap();
     tracking.tracker().attach().unwrap();
     let memory = requests.memory();
@@ -76,7 +77,10 @@ fn on_the_request_lane(script: impl FnOnce(&mut Seen<'_>, [Connection; 2])) {
     // A thread that runs when the program is attached is known after the lane's next switch.
     let (lane, me) = (tracking.tracker().memory(), this_thread());
     wait_until("this thread was switched in", || lane.word(REQUEST_LANE).pid.load(Ordering::Acquire) == me);
-    script(&mut Seen { memory: &memory, tracker: tracking.tracker(), requests: &mut requests }, connections);
+    script(
+        &mut ObservedRequests { memory: &memory, tracker: tracking.tracker(), requests: &mut requests },
+        connections,
+    );
 }
 
 #[test]
@@ -88,7 +92,7 @@ fn request_is_queued_until_received_and_runs_until_answered() {
         assert_eq!(seen.queue_len(), 0);
         let running = seen.running();
         assert!(running.number > 0 && running.arrived_ns < running.started_ns && !running.waited, "{running:?}");
-        connection.answer();
+        connection.exchange_answer();
         assert_eq!(seen.running().number, 0);
         connection.ask();
         connection.receive();
@@ -105,10 +109,10 @@ fn request_under_way_is_kept_between_two_observations() {
         connection.receive();
         seen.requests.resume();
         connection.ask();
-        connection.answer();
+        connection.exchange_answer();
         connection.receive();
-        connection.answer();
-        let told = seen.told();
+        connection.exchange_answer();
+        let told = seen.take_reported();
         assert!(matches!(told[..], [one, next] if one.finished_ns < next.finished_ns), "{told:?}");
     });
 }
@@ -123,13 +127,13 @@ fn request_waited_if_another_ran_at_its_arrival_or_start() {
         assert_eq!(seen.queue_len(), 1);
         other.receive();
         assert!(seen.running().waited && seen.running().number != first.number);
-        other.answer();
+        other.exchange_answer();
         other.ask();
-        one.answer();
+        one.exchange_answer();
         other.receive();
         // The request arrived before the first one finished.
         assert!(seen.running().waited);
-        other.answer();
+        other.exchange_answer();
         one.ask();
         one.receive();
         assert!(!seen.running().waited);
@@ -145,14 +149,14 @@ fn request_of_a_long_sleeping_thread_makes_none_wait() {
             let sleeper = scope.spawn(move || {
                 parked.receive();
                 let _ = sleeps.recv();
-                parked.answer();
+                parked.exchange_answer();
             });
             wait_until("the sleeper had taken it up", || seen.queue_len() == 0);
             wait_until("a request did not wait for the sleeper", || {
                 other.ask();
                 other.receive();
                 let waited = seen.running().waited;
-                other.answer();
+                other.exchange_answer();
                 !waited
             });
             assert_eq!(seen.memory.counts().parked, 1);
@@ -178,8 +182,8 @@ fn request_of_a_thread_with_another_one_is_parked() {
         });
         assert!(!seen.running().waited, "{:?}", seen.running());
         assert_eq!(seen.memory.counts().parked, 1);
-        other.answer();
-        parked.answer();
+        other.exchange_answer();
+        parked.exchange_answer();
     });
 }
 
@@ -235,22 +239,22 @@ fn paused_observation_sees_nothing_and_resumes_correctly() {
         one.ask();
         one.receive();
         seen.requests.pause();
-        one.answer();
+        one.exchange_answer();
         other.ask();
         other.receive();
-        other.answer();
+        other.exchange_answer();
         other.ask();
-        assert_eq!(seen.told(), []);
+        assert_eq!(seen.take_reported(), []);
         let resumed_ns = now_ns();
         seen.requests.resume();
         other.receive();
-        other.answer();
+        other.exchange_answer();
         one.ask();
         assert_eq!(seen.queue_len(), 1);
         one.receive();
         assert_eq!(seen.queue_len(), 0);
-        one.answer();
-        let told = seen.told();
+        one.exchange_answer();
+        let told = seen.take_reported();
         let right: Vec<&Request> = told.iter().filter(|request| request.arrived_ns >= resumed_ns).collect();
         assert!(right.len() == 1 && right[0].sends == 1, "{told:?}");
         assert!(told.iter().all(|request| request.arrived_ns >= resumed_ns || request.finished_ns >= resumed_ns));
@@ -266,7 +270,7 @@ fn workers_take_over_what_a_dispatcher_received() {
             // The first round shows which socket answers.
             let known = round > 0;
             assert_eq!(seen.queue_len(), u32::from(known), "round {round}");
-            thread::scope(|scope| scope.spawn(|| connection.answer()).join().unwrap());
+            thread::scope(|scope| scope.spawn(|| connection.exchange_answer()).join().unwrap());
             assert!(!known || seen.running().number == 0, "round {round}: {:?}", seen.running());
             assert_eq!(seen.queue_len(), 0, "round {round}");
         }

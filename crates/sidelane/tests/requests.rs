@@ -13,12 +13,14 @@ use std::thread;
 use std::time::Duration;
 
 use common::agent::SIDELANE;
-use common::{Footprint, Watching, lab, lanes_to_ourselves, requests_can_be_seen};
+use common::{Footprint, Watching, can_observe_requests, lab, lock_lanes};
 use serde_json::Value;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
-use sidelane_lab::bench::workload::{DESIGNS, Real, RealServer, ServiceCpus, echo, seen_during};
-use sidelane_lab::programs::Lab;
+use sidelane_lab::bench::workload::{
+    DESIGNS, RealServer, RealServerKind, ServiceCpus, compare_echo_server, observe_requests_during,
+};
+use sidelane_lab::programs::LabBinary;
 use sidelane_requests::{Request, Requests, Window};
 use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
@@ -28,17 +30,17 @@ const RATE_PER_S: f64 = 500.0;
 const SECONDS: f64 = 2.0;
 
 /// Returns the lanes and the lab, if everything that these tests need exists.
-fn ready() -> Option<(common::lanes::Turn, Lab)> {
-    let turn = lanes_to_ourselves()?;
-    if !requests_can_be_seen() {
+fn lock_lanes_and_find_lab() -> Option<(common::lanes::Turn, LabBinary)> {
+    let turn = lock_lanes()?;
+    if !can_observe_requests() {
         return None;
     }
-    lab().map(|path| (turn, Lab::at(path)))
+    lab().map(|path| (turn, LabBinary::with_path(path)))
 }
 
-fn echo_is_seen_as_it_was(design: &str, ip: &str) {
-    let Some((_turn, lab)) = ready() else { return };
-    let (agreement, window) = echo(&lab, design, ip, PLACE, RATE_PER_S, SECONDS).unwrap();
+fn check_echo_requests_match(design: &str, ip: &str) {
+    let Some((_turn, lab)) = lock_lanes_and_find_lab() else { return };
+    let (agreement, window) = compare_echo_server(&lab, design, ip, PLACE, RATE_PER_S, SECONDS).unwrap();
     assert!(agreement.told > 0, "{} requests", agreement.told);
     assert_eq!((agreement.missed, agreement.invented), (0, 0), "of {}", agreement.told);
     assert_eq!(agreement.disordered, 0, "of {}", agreement.told);
@@ -47,17 +49,17 @@ fn echo_is_seen_as_it_was(design: &str, ip: &str) {
 
 #[test]
 fn requests_of_an_event_loop_match_its_journal() {
-    echo_is_seen_as_it_was(DESIGNS[0], "127.0.0.1");
+    check_echo_requests_match(DESIGNS[0], "127.0.0.1");
 }
 
 #[test]
 fn requests_of_a_thread_per_connection_match_its_journal() {
-    echo_is_seen_as_it_was(DESIGNS[1], "127.0.0.1");
+    check_echo_requests_match(DESIGNS[1], "127.0.0.1");
 }
 
 #[test]
 fn requests_of_a_thread_pool_match_its_journal() {
-    echo_is_seen_as_it_was(DESIGNS[2], "127.0.0.1");
+    check_echo_requests_match(DESIGNS[2], "127.0.0.1");
 }
 
 #[test]
@@ -65,11 +67,11 @@ fn requests_over_ipv6_match_the_journal() {
     if TcpListener::bind("[::1]:0").is_err() {
         return sidelane_testing::skip("needs IPv6");
     }
-    echo_is_seen_as_it_was(DESIGNS[0], "::1");
+    check_echo_requests_match(DESIGNS[0], "::1");
 }
 
-fn every_request_is_seen(kind: Real) {
-    let Some((_turn, lab)) = ready() else { return };
+fn check_every_request_is_observed(kind: RealServerKind) {
+    let Some((_turn, lab)) = lock_lanes_and_find_lab() else { return };
     if !kind.is_installed() {
         return sidelane_testing::skip(format!("needs {}", kind.program()));
     }
@@ -79,8 +81,8 @@ fn every_request_is_seen(kind: Real) {
         client = server.load(&lab, PLACE, RATE_PER_S, SECONDS)?;
         Ok(())
     };
-    let (seen, window) = seen_during(server.pid(), PLACE, load).unwrap();
-    assert_eq!(Some(server.of_load(&seen)), client["requests"].as_u64());
+    let (seen, window) = observe_requests_during(server.pid(), PLACE, load).unwrap();
+    assert_eq!(Some(server.count_load_requests(&seen)), client["requests"].as_u64());
     // Each request also waited for the client's wakeup. A bucket of the histogram is 3 % wide.
     let latency_us = window.latency.percentile_ns(50.0).unwrap() as f64 / 1e3;
     assert!(latency_us <= client["p50_us"].as_f64().unwrap() * 1.03, "{latency_us} µs in the server, {client}");
@@ -90,18 +92,18 @@ fn every_request_is_seen(kind: Real) {
 
 #[test]
 fn every_request_of_redis_is_seen() {
-    every_request_is_seen(Real::Redis);
+    check_every_request_is_observed(RealServerKind::Redis);
 }
 
 #[test]
 fn every_request_of_memcached_is_seen() {
-    every_request_is_seen(Real::Memcached);
+    check_every_request_is_observed(RealServerKind::Memcached);
 }
 
 /// Runs a service in this process with one connection, controlled by the test: `script` gets the client's end and the
 /// service's. Returns the observed requests.
-fn seen_of(script: impl FnOnce(&mut TcpStream, &mut TcpStream) + Send) -> Option<Vec<Request>> {
-    let (_turn, _) = ready()?;
+fn observe_scripted_requests(script: impl FnOnce(&mut TcpStream, &mut TcpStream) + Send) -> Option<Vec<Request>> {
+    let (_turn, _) = lock_lanes_and_find_lab()?;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_nodelay(true).unwrap();
@@ -111,7 +113,7 @@ fn seen_of(script: impl FnOnce(&mut TcpStream, &mut TcpStream) + Send) -> Option
         script(&mut client, &mut server);
         Ok(())
     };
-    let (seen, _) = seen_during(std::process::id(), PLACE, run).unwrap();
+    let (seen, _) = observe_requests_during(std::process::id(), PLACE, run).unwrap();
     Some(seen)
 }
 
@@ -125,7 +127,7 @@ fn receive(stream: &mut TcpStream, length: usize) {
 
 #[test]
 fn a_request_and_a_response_in_parts_are_one() {
-    let seen = seen_of(|client, server| {
+    let seen = observe_scripted_requests(|client, server| {
         for _ in 0..3 {
             send(client, b"head");
             receive(server, 4);
@@ -142,7 +144,7 @@ fn a_request_and_a_response_in_parts_are_one() {
 
 #[test]
 fn a_peek_and_an_empty_receive_take_nothing() {
-    let seen = seen_of(|client, server| {
+    let seen = observe_scripted_requests(|client, server| {
         server.set_nonblocking(true).unwrap();
         assert!(server.read(&mut [0]).is_err());
         server.set_nonblocking(false).unwrap();
@@ -157,7 +159,7 @@ fn a_peek_and_an_empty_receive_take_nothing() {
 /// Several requests on one connection look like parts of one.
 #[test]
 fn merged_requests_are_counted() {
-    let Some((_turn, _)) = ready() else { return };
+    let Some((_turn, _)) = lock_lanes_and_find_lab() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_nodelay(true).unwrap();
@@ -172,23 +174,23 @@ fn merged_requests_are_counted() {
         }
         Ok(())
     };
-    let (seen, window) = seen_during(std::process::id(), PLACE, run).unwrap();
+    let (seen, window) = observe_requests_during(std::process::id(), PLACE, run).unwrap();
     assert_eq!((seen.len(), window.counts.joined), (3, 2));
     assert!(window.notes().any(|note| note.to_string().contains("67 % of the requests")));
 }
 
 #[test]
 fn a_service_that_is_named_by_its_port_is_measured_there_alone() {
-    let Some((_turn, _)) = ready() else { return };
+    let Some((_turn, _)) = lock_lanes_and_find_lab() else { return };
     let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     let [port, other] = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
     let ports = |target: Target| {
         let service = Service { pids: BTreeSet::from([std::process::id()]), ..target.find().unwrap() };
-        let lanes = Lanes::only_watched("0".parse().unwrap());
+        let lanes = Lanes::without_batch_lanes("0".parse().unwrap());
         let purpose = Purpose::Watch { requests: true };
-        let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), purpose).unwrap();
+        let tracking = ServiceTracking::with_own_tracker(&service, &lanes, LaneUse::default(), purpose).unwrap();
         let mut requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
-        requests.look_again(&service.pids).unwrap();
+        requests.update_processes(&service.pids).unwrap();
         requests.ports()
     };
     assert_eq!(ports(Target::Port(port)), BTreeSet::from([port]));
@@ -197,7 +199,7 @@ fn a_service_that_is_named_by_its_port_is_measured_there_alone() {
 
 #[test]
 fn requests_answered_one_by_one_are_told_apart() {
-    let seen = seen_of(|client, server| {
+    let seen = observe_scripted_requests(|client, server| {
         (0..3).for_each(|_| send(client, b"ask"));
         receive(server, 9);
         (0..3).for_each(|_| send(server, b"answer"));
@@ -210,7 +212,7 @@ fn requests_answered_one_by_one_are_told_apart() {
 
 #[test]
 fn requests_received_and_answered_together_are_one() {
-    let seen = seen_of(|client, server| {
+    let seen = observe_scripted_requests(|client, server| {
         (0..3).for_each(|_| send(client, b"ask"));
         receive(server, 9);
         send(server, b"answers");
@@ -221,7 +223,7 @@ fn requests_received_and_answered_together_are_one() {
 #[test]
 fn a_request_larger_than_segment_and_buffer_is_one() {
     const BYTES: usize = 1 << 20;
-    let seen = seen_of(|client, server| {
+    let seen = observe_scripted_requests(|client, server| {
         thread::scope(|scope| {
             scope.spawn(|| send(client, &vec![b'.'; BYTES]));
             receive(server, BYTES);
@@ -233,8 +235,8 @@ fn a_request_larger_than_segment_and_buffer_is_one() {
 
 /// Runs a service with one connection for each of `scripts`, which get the client's end and the service's. Returns the
 /// figures of their requests.
-fn window_of(scripts: &[fn(TcpStream, TcpStream)]) -> Option<Window> {
-    let (_turn, _) = ready()?;
+fn observe_window(scripts: &[fn(TcpStream, TcpStream)]) -> Option<Window> {
+    let (_turn, _) = lock_lanes_and_find_lab()?;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let run = || {
         for script in scripts {
@@ -243,45 +245,45 @@ fn window_of(scripts: &[fn(TcpStream, TcpStream)]) -> Option<Window> {
         }
         Ok(())
     };
-    Some(seen_during(std::process::id(), PLACE, run).unwrap().1)
+    Some(observe_requests_during(std::process::id(), PLACE, run).unwrap().1)
 }
 
 /// Time in which a client that closes directly after its message has done so.
 const LINGER: Duration = Duration::from_millis(5);
 
-fn ask(client: &mut TcpStream, server: &mut TcpStream) {
+fn exchange_request(client: &mut TcpStream, server: &mut TcpStream) {
     send(client, b"ask");
     receive(server, 3);
 }
 
 /// Reads until the client's end has come.
-fn reaches_its_end(server: &mut TcpStream) {
+fn read_to_end(server: &mut TcpStream) {
     assert!(matches!(server.read(&mut [0; 9]), Ok(0) | Err(_)));
 }
 
 #[test]
 fn a_client_that_closes_has_abandoned_its_request() {
-    let window = window_of(&[
+    let window = observe_window(&[
         |mut client, mut server| {
-            ask(&mut client, &mut server);
+            exchange_request(&mut client, &mut server);
             thread::sleep(LINGER);
             drop(client);
-            reaches_its_end(&mut server);
+            read_to_end(&mut server);
         },
         // The client closes by a reset.
         |mut client, mut server| {
-            ask(&mut client, &mut server);
+            exchange_request(&mut client, &mut server);
             thread::sleep(LINGER);
             rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
             drop(client);
-            reaches_its_end(&mut server);
+            read_to_end(&mut server);
         },
         // The service answers after the client has closed.
         |mut client, mut server| {
-            ask(&mut client, &mut server);
+            exchange_request(&mut client, &mut server);
             thread::sleep(LINGER);
             drop(client);
-            reaches_its_end(&mut server);
+            read_to_end(&mut server);
             send(&mut server, b"answer");
             // The client's reset follows.
             while server.write(b"more").is_ok() {}
@@ -302,10 +304,10 @@ fn a_client_that_closes_has_abandoned_its_request() {
 
 #[test]
 fn a_client_that_stops_sending_gets_its_response() {
-    let window = window_of(&[|mut client, mut server| {
-        ask(&mut client, &mut server);
+    let window = observe_window(&[|mut client, mut server| {
+        exchange_request(&mut client, &mut server);
         client.shutdown(Shutdown::Write).unwrap();
-        reaches_its_end(&mut server);
+        read_to_end(&mut server);
         thread::sleep(LINGER);
         send(&mut server, b"answer");
         receive(&mut client, 6);
@@ -316,19 +318,19 @@ fn a_client_that_stops_sending_gets_its_response() {
 
 #[test]
 fn service_that_closes_without_a_response_is_reported() {
-    let window = window_of(&[
+    let window = observe_window(&[
         |mut client, mut server| {
-            ask(&mut client, &mut server);
+            exchange_request(&mut client, &mut server);
             drop(server);
-            reaches_its_end(&mut client);
+            read_to_end(&mut client);
         },
         // The service closes by a reset, because it leaves unread bytes.
         |mut client, mut server| {
-            ask(&mut client, &mut server);
+            exchange_request(&mut client, &mut server);
             send(&mut client, b"more");
             server.peek(&mut [0]).unwrap();
             drop(server);
-            reaches_its_end(&mut client);
+            read_to_end(&mut client);
         },
     ]);
     let Some(window) = window else { return };
@@ -337,7 +339,7 @@ fn service_that_closes_without_a_response_is_reported() {
 
 #[test]
 fn another_thread_may_answer_a_request() {
-    let seen = seen_of(|client, server| {
+    let seen = observe_scripted_requests(|client, server| {
         for _ in 0..5 {
             send(client, b"ask");
             receive(server, 3);
@@ -350,18 +352,18 @@ fn another_thread_may_answer_a_request() {
 
 #[test]
 fn the_command_counts_logs_and_leaves_nothing_behind() {
-    let Some((_turn, lab)) = ready() else { return };
-    if !Real::Memcached.is_installed() {
+    let Some((_turn, lab)) = lock_lanes_and_find_lab() else { return };
+    if !RealServerKind::Memcached.is_installed() {
         return sidelane_testing::skip("needs memcached");
     }
-    let before = Footprint::now();
+    let before = Footprint::capture();
     let dir = tempfile::tempdir().unwrap();
     let (json, log) = (dir.path().join("figures.json"), dir.path().join("requests.jsonl"));
-    let server = RealServer::start(Real::Memcached, PLACE).unwrap();
+    let server = RealServer::start(RealServerKind::Memcached, PLACE).unwrap();
     let target = format!("pid:{}", server.pid());
     let files = ["--json", json.to_str().unwrap(), "--log", log.to_str().unwrap()];
     let mut watching = Watching::start(&[&[target.as_str(), "--for", "100s"], &files[..]].concat());
-    watching.ready();
+    watching.wait_until_observing();
     let client = server.load(&lab, PLACE, RATE_PER_S, 1.0).unwrap();
     let said = watching.stop();
     for word in ["server time", "queueing", "latency", "threads", "seen at its sockets"] {
@@ -373,12 +375,12 @@ fn the_command_counts_logs_and_leaves_nothing_behind() {
     let number = |line| serde_json::from_str::<Value>(line).unwrap()["number"].as_u64().unwrap();
     let numbers: BTreeSet<u64> = log.lines().map(number).collect();
     assert_eq!(Some(numbers.len() as u64), client["requests"].as_u64());
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 #[test]
 fn a_service_without_a_tcp_port_is_refused_with_advice() {
-    let Some(_ready) = ready() else { return };
+    let Some(_ready) = lock_lanes_and_find_lab() else { return };
     let _socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let service = common::Service::idle();
     let output = Command::new(SIDELANE).args(["requests", "--service", &service.target()]).output().unwrap();

@@ -10,15 +10,13 @@ use std::time::{Duration, Instant};
 
 use common::agent::batch_processes;
 use common::lanes::BATCH_LANE;
-use common::{
-    Disk, Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lab, lanes_to_ourselves, process, wait_until,
-};
+use common::{Disk, Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lab, lock_lanes, process, wait_until};
 
 #[test]
 fn the_exit_code_is_the_batch_commands_own() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let code_of = |batch: &[&str]| Run::beside(service.target()).complete(batch).code;
+    let code_of = |batch: &[&str]| Run::beside_service(service.target()).run_to_end(batch).code;
     assert_eq!(code_of(&["true"]), Some(0));
     assert_eq!(code_of(&["sh", "-c", "exit 7"]), Some(7));
     assert_eq!(code_of(&["sh", "-c", "kill -TERM $$"]), Some(128 + libc::SIGTERM));
@@ -29,60 +27,67 @@ fn the_exit_code_is_the_batch_commands_own() {
 /// A failure of the audit log does not change the work of a run.
 #[test]
 fn a_full_disk_under_the_audit_log_leaves_batch_its_exit_code() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
     let run = |audit: &str| {
         let arguments = ["run", "--lanes", common::lanes::LANES, "--audit", audit, "--service"];
-        Run::with_arguments(&arguments).and(&[service.target()]).complete(&["sh", "-c", "sleep 1; exit 7"])
+        Run::with_arguments(&arguments).with_more_arguments(&[service.target()]).run_to_end(&[
+            "sh",
+            "-c",
+            "sleep 1; exit 7",
+        ])
     };
-    run("/dev/full").must_exit(7).must_say(&["cannot be written (No space left", "lines of the log /dev/full"]);
+    run("/dev/full")
+        .expect_exit_code(7)
+        .expect_stderr_contains(&["cannot be written (No space left", "lines of the log /dev/full"]);
     let Some(disk) = Disk::mount() else { return };
     disk.fill();
     let path = disk.path("audit.jsonl");
-    run(path.to_str().unwrap()).must_exit(7).must_say(&["cannot be written (No space left"]);
+    run(path.to_str().unwrap()).expect_exit_code(7).expect_stderr_contains(&["cannot be written (No space left"]);
     let json = disk.path("result.json");
     let figures =
         Run::with_arguments(&["run", "--lanes", common::lanes::LANES, "--json", json.to_str().unwrap(), "--service"]);
-    let figures = figures.and(&[service.target()]).complete(&["sh", "-c", "exit 7"]);
-    figures.must_exit(7).must_say(&["result.json", "No space left"]);
-    run("/nowhere/audit.jsonl").must_exit(125).must_say(&["/nowhere"]);
+    let figures = figures.with_more_arguments(&[service.target()]).run_to_end(&["sh", "-c", "exit 7"]);
+    figures.expect_exit_code(7).expect_stderr_contains(&["result.json", "No space left"]);
+    run("/nowhere/audit.jsonl").expect_exit_code(125).expect_stderr_contains(&["/nowhere"]);
 }
 
 #[test]
 fn streams_reach_batch_unchanged() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let mut run = Run::beside(service.target()).start_script("cat; echo to-stderr >&2");
+    let mut run = Run::beside_service(service.target()).start_script("cat; echo to-stderr >&2");
     run.input().write_all(b"in\0and out\n").unwrap();
-    let run = run.wait_for_end().must_exit(0).must_say(&["to-stderr"]);
+    let run = run.wait_for_end().expect_exit_code(0).expect_stderr_contains(&["to-stderr"]);
     assert_eq!(run.stdout, "in\0and out\n");
 }
 
 #[test]
 fn arguments_environment_and_directory_reach_batch_unchanged() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
     let dir = tempfile::tempdir().unwrap();
-    let run = Run::beside(service.target()).with_variable("WORDS", "two words").in_dir(dir.path());
+    let run = Run::beside_service(service.target()).with_variable("WORDS", "two words").in_dir(dir.path());
     let script = r#"printf '[%s]' "$@"; echo " $WORDS $(pwd)""#;
-    let run = run.complete(&["sh", "-c", script, "sh", "a b", "", "--json", "--", "*"]).must_exit(0);
+    let run = run.run_to_end(&["sh", "-c", script, "sh", "a b", "", "--json", "--", "*"]).expect_exit_code(0);
     assert_eq!(run.stdout, format!("[a b][][--json][--][*] two words {}\n", dir.path().display()));
 }
 
 #[test]
 fn the_summary_goes_to_stderr_and_nothing_to_stdout() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let run = Run::beside(service.target()).complete(&["true"]).must_exit(0);
+    let run = Run::beside_service(service.target()).run_to_end(&["true"]).expect_exit_code(0);
     assert_eq!(run.stdout, "");
-    run.must_say(&["batch", "service", "cost", "declared pair"]);
+    run.expect_stderr_contains(&["batch", "service", "cost", "declared pair"]);
 }
 
 #[test]
 fn the_result_file_holds_the_figures_of_the_run() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::in_bursts();
-    let run = Run::beside(service.target()).complete(&["timeout", "1", "sh", "-c", SPIN]).must_exit(124);
+    let run =
+        Run::beside_service(service.target()).run_to_end(&["timeout", "1", "sh", "-c", SPIN]).expect_exit_code(124);
     let result = run.result();
     assert_eq!(result.rows.len(), 1);
     assert_eq!(result.rows[0].setting(), "borrow_idle");
@@ -100,9 +105,10 @@ fn the_result_file_holds_the_figures_of_the_run() {
 
 #[test]
 fn every_decision_is_in_the_audit_log_with_its_reason() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::in_bursts();
-    let run = Run::beside(service.target()).complete(&["timeout", "1", "sh", "-c", SPIN]).must_exit(124);
+    let run =
+        Run::beside_service(service.target()).run_to_end(&["timeout", "1", "sh", "-c", SPIN]).expect_exit_code(124);
     let audit = run.audit();
     let reasons = |action: &str| {
         let entries = audit.iter().filter(move |entry| entry["action"] == action && entry["lane"] == 1);
@@ -121,40 +127,40 @@ fn every_decision_is_in_the_audit_log_with_its_reason() {
 
 #[test]
 fn signals_that_ask_to_end_reach_batch() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let script = format!("trap 'echo asked; exit 3' {signal}; echo ready; while :; do sleep 0.01; done");
-        let mut run = Run::beside(service.target()).start_script(&script);
+        let mut run = Run::beside_service(service.target()).start_script(&script);
         run.first_line();
         run.signal(signal);
-        assert_eq!(run.wait_for_end().must_exit(3).stdout, "ready\nasked\n");
+        assert_eq!(run.wait_for_end().expect_exit_code(3).stdout, "ready\nasked\n");
     }
 }
 
 #[test]
 fn batch_that_does_not_end_is_ended_after_the_grace_time() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let run = Run::beside(service.target()).and(&["--grace", "500ms"]);
+    let run = Run::beside_service(service.target()).with_more_arguments(&["--grace", "500ms"]);
     let mut run = run.start_script(&format!("trap '' TERM; echo ready; {SPIN}"));
     run.first_line();
     let asked = Instant::now();
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(128 + libc::SIGKILL);
+    run.wait_for_end().expect_exit_code(128 + libc::SIGKILL);
     assert!(asked.elapsed() >= Duration::from_millis(500), "ended after {:?}", asked.elapsed());
 }
 
 #[test]
 fn children_of_batch_stay_in_its_lane_and_end_with_it() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
     let service = Service::idle();
     let child = format!("sh -c '{SPIN}' &");
     let grandchild = format!("sh -c 'sh -c \"{SPIN}\" & wait' &");
     let daemon = format!("setsid sh -c '(sh -c \"{SPIN}\" &)' &");
     let script = format!("{child} {grandchild} {daemon} {UNTIL_END_OF_INPUT}");
-    let mut run = Run::beside(service.target()).start_script(&script);
+    let mut run = Run::beside_service(service.target()).start_script(&script);
     run.first_line();
     let spins = |pid: &u32| process::cpu_ticks(*pid) > 0 && process::command_line(*pid) == ["sh", "-c", SPIN, ""];
     wait_until("child, grandchild and daemon run", || batch_processes().iter().filter(|pid| spins(pid)).count() == 3);
@@ -162,21 +168,23 @@ fn children_of_batch_stay_in_its_lane_and_end_with_it() {
         assert_eq!(process::allowed_cpus(pid).as_deref(), Some(BATCH_LANE), "{:?}", process::command_line(pid));
         assert_eq!(process::last_cpu(pid).as_deref(), Some(BATCH_LANE), "{:?}", process::command_line(pid));
     }
-    run.wait_for_end().must_exit(0).must_say(&["background process(es) of the batch command were killed when the \
+    run.wait_for_end()
+        .expect_exit_code(0)
+        .expect_stderr_contains(&["background process(es) of the batch command were killed when the \
                                                 command ended"]);
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 /// Each turn of the service, and each rest, lasts until the lane has changed its state.
 #[test]
 fn batch_leaves_its_lane_at_each_turn_of_the_service() {
     const TURNS: usize = 25;
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let mut service = Service::on_command();
-    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let mut run = Run::beside_service(service.target()).start_script(&format!("echo $$; {SPIN}"));
     run.batch_pid();
-    let lane = Words::of(&mut run);
-    let batch_has_it = || lane.is_batchs(LaneState::Released);
+    let lane = Words::wait_and_map(&mut run);
+    let batch_has_it = || lane.has_batch_in_state(LaneState::Released);
     for _ in 0..TURNS {
         run.wait_until("batch had the lane", |_| batch_has_it());
         let before = lane.summons();
@@ -184,13 +192,13 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
         // The summons comes at the wakeup, not when batch or the service is switched in next.
         assert!(lane.busy(), "{:?}", lane.state());
         lane.must_have_summoned(before);
-        run.wait_until("the lane was held", |_| lane.is_kept());
-        lane.must_stay_empty();
+        run.wait_until("the lane was held", |_| lane.is_kept_free());
+        lane.check_no_batch_while_held();
         service.rest();
     }
     run.wait_until("batch had the lane at last", |_| batch_has_it());
     run.signal(libc::SIGTERM);
-    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
+    let run = run.wait_for_end().expect_exit_code(128 + libc::SIGTERM);
     // Each hold began once and lasted to the end of its turn.
     assert_eq!(run.figure("holds_count") as usize, TURNS, "{:?}", run.audit());
     assert!(!run.stderr.contains("on a lane that was held"), "{run}");
@@ -202,21 +210,21 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
 /// The service is already busy when batch wants its lane.
 #[test]
 fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let mut service = Service::on_command();
-    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    let mut run = Run::beside_service(service.target()).start_script(&format!("echo $$; {SPIN}"));
     let batch = run.batch_pid();
-    let lane = Words::of(&mut run);
+    let lane = Words::wait_and_map(&mut run);
     for _ in 0..10 {
-        run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
+        run.wait_until("batch had the lane", |_| lane.has_batch_in_state(LaneState::Released));
         process::signal(batch, libc::SIGSTOP);
-        run.wait_until("batch was off", |_| lane.is_left());
+        run.wait_until("batch was off", |_| lane.has_batch_left());
         let before = lane.summons();
         service.work();
         assert_eq!(lane.summons(), before, "no batch is to be sent off");
         process::signal(batch, libc::SIGCONT);
-        run.wait_until("the lane was held", |_| lane.is_kept());
-        lane.must_stay_empty();
+        run.wait_until("the lane was held", |_| lane.is_kept_free());
+        lane.check_no_batch_while_held();
         service.rest();
     }
 }
@@ -224,12 +232,12 @@ fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
 /// A holder that waits for a page of its code would leave its lane to batch in this time.
 #[test]
 fn code_of_a_process_that_holds_lanes_is_locked_in_memory() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
-    let mut run = Run::beside(service.target()).start_script(&format!("echo started; {UNTIL_END_OF_INPUT}"));
+    let mut run = Run::beside_service(service.target()).start_script(&format!("echo started; {UNTIL_END_OF_INPUT}"));
     run.first_line();
     let smaps = fs::read_to_string(format!("/proc/{}/smaps", run.pid())).unwrap();
-    run.wait_for_end().must_exit(0);
+    run.wait_for_end().expect_exit_code(0);
     let mut code = smaps.lines().skip_while(|line| !(line.contains(" r-xp ") && line.ends_with("/sidelane")));
     let flags = code.find_map(|line| line.strip_prefix("VmFlags: ")).expect(&smaps);
     assert!(flags.split(' ').any(|flag| flag == "lo"), "{flags}");
@@ -239,10 +247,11 @@ fn code_of_a_process_that_holds_lanes_is_locked_in_memory() {
 /// with each other.
 #[test]
 fn the_books_of_a_run_agree_with_each_other() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab() else { return };
     let service = Service::pulsing(&lab);
-    let run = Run::beside(service.target()).complete(&["timeout", "3", "sh", "-c", SPIN]).must_exit(124);
+    let run =
+        Run::beside_service(service.target()).run_to_end(&["timeout", "3", "sh", "-c", SPIN]).expect_exit_code(124);
     let (figures, at) = (run.figures(), |key: &str| run.figure(key));
     assert!(at("service_switches_count") > 0.0 && at("holds_count") > 0.0, "{figures:?}");
     assert!(at("batch_cpu_s") + at("napped_s") <= at("wall_s"), "{figures:?}");

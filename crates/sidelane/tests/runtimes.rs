@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use common::agent::SIDELANE;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::runc::Container;
-use common::{Footprint, Run, SPIN, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
+use common::{Footprint, Run, SPIN, can_observe_requests, lock_lanes, process, wait_until};
 use sidelane_host::clock::now_ns;
 
 const PORT: &str = "6379";
@@ -33,14 +33,14 @@ impl Scene {
         let service = Container::start("service", REQUEST_LANE, &redis)?;
         let batch = Container::start("batch", BOTH_LANES, &["sh", "-c", SPIN])?;
         let scene = Self { service, batch };
-        wait_until("the server answers", || scene.ask(&["ping"]).stdout == PONG);
+        wait_until("the server answers", || scene.redis_cli(&["ping"]).stdout == PONG);
         Some(scene)
     }
 
     /// Runs `redis-cli` with these arguments in the service's network namespace.
-    fn ask(&self, what: &[&str]) -> Output {
+    fn redis_cli(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new("nsenter");
-        command.args(["-t", &self.service.pid().to_string(), "--net", "redis-cli", "-p", PORT]).args(what);
+        command.args(["-t", &self.service.pid().to_string(), "--net", "redis-cli", "-p", PORT]).args(arguments);
         command.output().unwrap()
     }
 
@@ -56,18 +56,21 @@ impl Scene {
     /// Checks that batch borrows the lane beside the service, and has its CPUs back at the end.
     fn batch_borrows_the_lane(&self, service: &str, wrapper: &[String]) {
         let found = process::allowed_cpus(self.service.pid());
-        let before = Footprint::now();
+        let before = Footprint::capture();
         let adopt = format!("cgroup:{}", self.batch.group());
-        let mut run = Run::beside(service).and(&["--adopt", &adopt]).through(wrapper).start_as_is();
+        let mut run = Run::beside_service(service)
+            .with_more_arguments(&["--adopt", &adopt])
+            .through_wrapper(wrapper)
+            .start_without_batch();
         run.wait_until("batch was in its lane", |_| self.batch_cpus() == BATCH_LANE);
         let asked_ns = now_ns();
-        assert_eq!(self.ask(&["-r", "10", "ping"]).stdout, PONG.repeat(10));
+        assert_eq!(self.redis_cli(&["-r", "10", "ping"]).stdout, PONG.repeat(10));
         run.wait_until_audited("hold", asked_ns);
         run.signal(libc::SIGTERM);
-        run.wait_for_end().must_exit(0).must_say(&["adopted", &adopt, "given back"]);
+        run.wait_for_end().expect_exit_code(0).expect_stderr_contains(&["adopted", &adopt, "given back"]);
         assert_eq!(self.batch_cpus(), BOTH_LANES);
         assert_eq!(process::allowed_cpus(self.service.pid()), found);
-        before.must_come_back();
+        before.wait_until_restored();
         wait_until("batch ran on", || process::wants_cpu(self.batch.pid()));
     }
 
@@ -77,11 +80,11 @@ impl Scene {
         let mut words = wrapper.iter().map(String::as_str).chain(watches);
         let mut command = Command::new(words.next().unwrap());
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut watching = process::ends_with_the_test(&mut command).spawn().unwrap();
+        let mut watching = process::kill_with_test(&mut command).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(watching.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
         assert!(said.contains("seen at its sockets"), "{said}");
-        assert_eq!(self.ask(&["-r", "10", "ping"]).stdout, PONG.repeat(10));
+        assert_eq!(self.redis_cli(&["-r", "10", "ping"]).stdout, PONG.repeat(10));
         process::signal(watching.id(), libc::SIGINT);
         let output = watching.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
@@ -91,7 +94,7 @@ impl Scene {
 
 #[test]
 fn batch_and_service_may_be_in_different_containers() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(scene) = Scene::set() else { return };
     for service in scene.names() {
         scene.batch_borrows_the_lane(&service, &[]);
@@ -100,8 +103,8 @@ fn batch_and_service_may_be_in_different_containers() {
 
 #[test]
 fn requests_of_a_service_in_a_container_are_counted() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     let Some(scene) = Scene::set() else { return };
@@ -113,13 +116,13 @@ fn requests_of_a_service_in_a_container_are_counted() {
 /// The third container shares with the host what docs/guides/containers.md says.
 #[test]
 fn sidelane_works_from_a_third_container() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(scene) = Scene::set() else { return };
     let sees = Path::new(SIDELANE).parent().unwrap();
-    let Some(third) = Container::privileged("third", sees) else { return };
+    let Some(third) = Container::start_privileged("third", sees) else { return };
     for service in scene.names() {
         scene.batch_borrows_the_lane(&service, &third.wrapper());
-        if requests_can_be_seen() {
+        if can_observe_requests() {
             scene.requests_are_counted(&service, &third.wrapper());
         }
     }
@@ -128,15 +131,18 @@ fn sidelane_works_from_a_third_container() {
 /// The runtime ends all processes in the cgroups of that container.
 #[test]
 fn removed_container_of_sidelane_gives_batch_its_cpus_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(scene) = Scene::set() else { return };
-    let Some(third) = Container::privileged("third", Path::new(SIDELANE).parent().unwrap()) else { return };
+    let Some(third) = Container::start_privileged("third", Path::new(SIDELANE).parent().unwrap()) else { return };
     let [service, _] = scene.names();
     let adopt = format!("cgroup:{}", scene.batch.group());
-    let before = Footprint::now();
-    let mut run = Run::beside(service).and(&["--adopt", &adopt]).through(&third.wrapper()).start_as_is();
+    let before = Footprint::capture();
+    let mut run = Run::beside_service(service)
+        .with_more_arguments(&["--adopt", &adopt])
+        .through_wrapper(&third.wrapper())
+        .start_without_batch();
     run.wait_until("batch was in its lane", |_| scene.batch_cpus() == BATCH_LANE);
     drop(third);
     wait_until("batch had its CPUs back", || scene.batch_cpus() == BOTH_LANES);
-    before.must_come_back();
+    before.wait_until_restored();
 }

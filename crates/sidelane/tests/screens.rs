@@ -18,12 +18,12 @@ const WIDTHS: [u16; 2] = [60, 100];
 const WITHOUT_END: u16 = 10_000;
 
 /// Returns the absolute path of a file of the repository.
-fn of_repository(path: &str) -> String {
+fn repository_path(path: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).display().to_string()
 }
 
 /// Returns the lines of these commands that are longer than the terminal, each with its command.
-fn too_long<'a>(commands: impl IntoIterator<Item = Vec<&'a str>>, columns: u16) -> Vec<String> {
+fn lines_too_long<'a>(commands: impl IntoIterator<Item = Vec<&'a str>>, columns: u16) -> Vec<String> {
     let of_one = |arguments: Vec<&str>| {
         let lines = lines_of(&arguments, columns);
         let shown = lines.iter().any(|line| !line.is_empty());
@@ -66,15 +66,15 @@ fn no_line_is_wider_than_the_terminal() {
     let scratch = tempfile::tempdir().unwrap();
     let log = scratch.path().join("redis.log").display().to_string();
     let service = format!("port:{}", server.address().port());
-    let commands = |columns| too_long(commands_of_a_service(&service, &log), columns);
+    let commands = |columns| lines_too_long(commands_of_a_service(&service, &log), columns);
     let too_long: Vec<String> = WIDTHS.into_iter().flat_map(commands).collect();
     assert!(too_long.is_empty(), "{}", too_long.join("\n"));
 }
 
 /// Returns commands that need no lanes, whose output is the same each time.
 fn commands_that_repeat(folder: &Path) -> Vec<Vec<String>> {
-    let scenario = |name: &str| of_repository(&format!("lab/scenarios/{name}.toml"));
-    let log = |name: &str| of_repository(&format!("crates/sidelane/tests/fixtures/observed/{name}"));
+    let scenario = |name: &str| repository_path(&format!("lab/scenarios/{name}.toml"));
+    let log = |name: &str| repository_path(&format!("crates/sidelane/tests/fixtures/observed/{name}"));
     let file = folder.join("sidelane.toml").display().to_string();
     let example = Command::new(SIDELANE).args(["agent", "example"]).stderr(Stdio::null()).output().unwrap();
     std::fs::write(&file, example.stdout).unwrap();
@@ -91,7 +91,7 @@ fn commands_that_repeat(folder: &Path) -> Vec<Vec<String>> {
 }
 
 /// Returns the sequences of letters: a long word may be broken at its hyphens and slashes.
-fn words(lines: &[String]) -> BTreeSet<String> {
+fn letter_sequences(lines: &[String]) -> BTreeSet<String> {
     let words = lines.iter().flat_map(|line| line.split(|letter: char| !letter.is_alphabetic()));
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
@@ -102,10 +102,12 @@ fn no_word_is_cut() {
     let mut cut = Vec::new();
     for command in commands_that_repeat(scratch.path()) {
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
-        let whole = words(&lines_of(&command, WITHOUT_END));
+        let whole = letter_sequences(&lines_of(&command, WITHOUT_END));
         for columns in WIDTHS {
             let lines = lines_of(&command, columns);
-            cut.extend(words(&lines).difference(&whole).map(|word| format!("{columns}: {command:?}: {word}")));
+            cut.extend(
+                letter_sequences(&lines).difference(&whole).map(|word| format!("{columns}: {command:?}: {word}")),
+            );
             let long = lines.into_iter().filter(|line| length(line) > usize::from(columns));
             cut.extend(long.map(|line| format!("{columns}: {command:?}: {line}")));
         }

@@ -10,14 +10,14 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use common::{SPIN, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
+use common::{SPIN, can_observe_requests, lab, lock_lanes, process, wait_until};
 use sidelane_diagnostics::audit::Audit;
 use sidelane_host::cgroup::{Group, Hierarchy};
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::{Lanes, Topology};
-use sidelane_lab::bench::workload::{Real, RealServer, ServiceCpus};
-use sidelane_lab::programs::Lab;
+use sidelane_lab::bench::workload::{RealServer, RealServerKind, ServiceCpus};
+use sidelane_lab::programs::LabBinary;
 use sidelane_lanes::holder::{Evictor, Holder};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use sidelane_requests::{Request, Requests};
@@ -30,12 +30,12 @@ fn tracker(requests: bool, lent: LaneLending) -> Rc<Tracker> {
 }
 
 fn request_lane(cpu: u32) -> Lanes {
-    Lanes::only_watched([cpu].into_iter().collect())
+    Lanes::without_batch_lanes([cpu].into_iter().collect())
 }
 
 /// Sends `count` requests to the server, one after the other.
 fn ask(server: &RealServer, count: usize) {
-    let (mut stream, question, answer) = server.ask_on().unwrap();
+    let (mut stream, question, answer) = server.open_connection().unwrap();
     for _ in 0..count {
         stream.write_all(question).unwrap();
         stream.read_exact(&mut vec![0; answer.len()]).unwrap();
@@ -44,16 +44,18 @@ fn ask(server: &RealServer, count: usize) {
 
 #[test]
 fn requests_of_two_services_are_counted_apart() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
-    if let Some(missing) = [Real::Redis, Real::Memcached].into_iter().find(|kind| !kind.is_installed()) {
+    if let Some(missing) =
+        [RealServerKind::Redis, RealServerKind::Memcached].into_iter().find(|kind| !kind.is_installed())
+    {
         return sidelane_testing::skip(format!("needs {}", missing.program()));
     }
     let tracker = tracker(true, LaneLending::default());
     let start = |kind, server_cpu, client_cpu| RealServer::start(kind, ServiceCpus { server_cpu, client_cpu }).unwrap();
-    let servers = [start(Real::Redis, 0, 1), start(Real::Memcached, 1, 0)];
+    let servers = [start(RealServerKind::Redis, 0, 1), start(RealServerKind::Memcached, 1, 0)];
     let services: Vec<(ServiceTracking, Requests)> = servers
         .iter()
         .zip([0, 1])
@@ -85,10 +87,10 @@ fn requests_of_two_services_are_counted_apart() {
 struct Spinner(Child);
 
 impl Spinner {
-    fn on(cpu: u32) -> Self {
+    fn start_on(cpu: u32) -> Self {
         let mut command = Command::new("taskset");
         command.args(["-c", &cpu.to_string(), "chrt", "--idle", "0", "sh", "-c", SPIN]);
-        Self(process::ends_with_the_test(&mut command).spawn().unwrap())
+        Self(process::kill_with_test(&mut command).spawn().unwrap())
     }
 }
 
@@ -111,11 +113,11 @@ impl Evictor for NeverEvicts {
     }
 }
 
-fn pair(lanes: &str) -> Lanes {
+fn declared_lanes(lanes: &str) -> Lanes {
     Topology::read(Path::new("/sys")).unwrap().declared_pairs(lanes).unwrap()
 }
 
-fn holder_of(lanes: &Lanes, tracker: &Tracker) -> Holder {
+fn start_holder(lanes: &Lanes, tracker: &Tracker) -> Holder {
     let lane = lanes.batch[0].clone();
     let ring = tracker.ring(lane.cpu).unwrap();
     let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
@@ -124,25 +126,25 @@ fn holder_of(lanes: &Lanes, tracker: &Tracker) -> Holder {
 
 /// Lends `lanes` beside a pulsing service until a lane was held often enough, on a tracker that other services use
 /// before and after.
-fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
+fn lend_until_held(lab: &LabBinary, tracker: &Rc<Tracker>, lanes: &str) {
     const HOLDS: u64 = 50;
-    let lanes = pair(lanes);
+    let lanes = declared_lanes(lanes);
     let (lane, request) = (lanes.batch[0].clone(), lanes.request_lanes.iter().next().unwrap());
     let cpu = request.to_string();
     let options = ["--cpu", &cpu, "--busy-us", "300", "--idle-us", "1500", "--count", "1000000"];
     let pulse = lab.start(["pulse"].into_iter().chain(options)).unwrap();
-    let batch = Spinner::on(lane.cpu);
+    let batch = Spinner::start_on(lane.cpu);
     let service =
         ServiceTracking::start(tracker, &Service::of_process(pulse.pid()), &lanes, LaneUse::default()).unwrap();
     let job = BatchTracking::start(tracker, None).unwrap();
-    job.take_in(batch.0.id());
+    job.add_process(batch.0.id());
     tracker.attach().unwrap();
     let memory = tracker.memory();
     let before = memory.accounting();
-    let holder = holder_of(&lanes, tracker);
+    let holder = start_holder(&lanes, tracker);
     let spent = || memory.accounting().since(&before);
     // On a busy machine batch has its lane only now and then.
-    let is_enough = || spent().reaction_off().count() >= HOLDS && spent().lane(lane.cpu).batch_ns > 0;
+    let is_enough = || spent().batch_off_latencies().count() >= HOLDS && spent().lane(lane.cpu).batch_ns > 0;
     wait_until("the lane was held often, and batch ran there", is_enough);
     drop(holder);
     let accounting = spent();
@@ -157,12 +159,12 @@ fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
 
 #[test]
 fn two_services_in_turn_on_one_tracker_have_separate_books() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(lab) = lab().map(Lab::at) else { return };
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(lab) = lab().map(LabBinary::with_path) else { return };
     let tracker = tracker(false, LaneLending { single_places: true, ..LaneLending::default() });
-    take_a_turn(&lab, &tracker, "0:1");
-    take_a_turn(&lab, &tracker, "1:0");
-    take_a_turn(&lab, &tracker, "0:1");
+    lend_until_held(&lab, &tracker, "0:1");
+    lend_until_held(&lab, &tracker, "1:0");
+    lend_until_held(&lab, &tracker, "0:1");
 }
 
 /// The summons is sent before the kernel has chosen a CPU for the thread, so the waker's CPU sends it. That also holds
@@ -170,19 +172,19 @@ fn two_services_in_turn_on_one_tracker_have_separate_books() {
 #[test]
 fn waker_of_a_pinned_thread_pays_for_the_summons() {
     const REQUESTS: usize = 300;
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !Real::Redis.is_installed() {
-        return sidelane_testing::skip(format!("needs {}", Real::Redis.program()));
+    let Some(_turn) = lock_lanes() else { return };
+    if !RealServerKind::Redis.is_installed() {
+        return sidelane_testing::skip(format!("needs {}", RealServerKind::Redis.program()));
     }
-    let (tracker, lanes) = (tracker(false, LaneLending::default()), pair("0:1"));
-    let server = RealServer::start(Real::Redis, ServiceCpus { server_cpu: 0, client_cpu: 1 }).unwrap();
+    let (tracker, lanes) = (tracker(false, LaneLending::default()), declared_lanes("0:1"));
+    let server = RealServer::start(RealServerKind::Redis, ServiceCpus { server_cpu: 0, client_cpu: 1 }).unwrap();
     let service = Target::Pid(server.pid()).find().unwrap();
     let _service = ServiceTracking::start(&tracker, &service, &lanes, LaneUse::default()).unwrap();
-    let batch = Spinner::on(1);
+    let batch = Spinner::start_on(1);
     let job = BatchTracking::start(&tracker, None).unwrap();
-    job.take_in(batch.0.id());
+    job.add_process(batch.0.id());
     tracker.attach().unwrap();
-    let holder = holder_of(&lanes, &tracker);
+    let holder = start_holder(&lanes, &tracker);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             pin_this_thread(&[1]).unwrap();
@@ -224,7 +226,7 @@ fn forker() -> Child {
     let script = "while read -r _; do sleep 100 & echo $!; done; kill 0";
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-    process::ends_with_the_test(&mut command).spawn().unwrap()
+    process::kill_with_test(&mut command).spawn().unwrap()
 }
 
 fn fork(forker: &mut Child) -> u32 {
@@ -237,7 +239,7 @@ fn fork(forker: &mut Child) -> u32 {
 
 #[test]
 fn member_of_a_named_group_is_the_services_until_it_leaves() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some((own, hierarchy)) = OwnGroup::make() else {
         return sidelane_testing::skip("needs a cgroup v2 that this process may make groups in");
     };
@@ -245,25 +247,25 @@ fn member_of_a_named_group_is_the_services_until_it_leaves() {
     own.admit("deep", early.id());
     let outside = hierarchy.own_dir().unwrap().join("cgroup.procs");
     let name = own.0.strip_prefix(&hierarchy.mount).unwrap();
-    let group = Group::find(&Path::new("/").join(name).display().to_string()).expect("it has a process");
+    let group = Group::find_with_processes(&Path::new("/").join(name).display().to_string()).expect("it has a process");
     let tracker = tracker(false, LaneLending::default());
     tracker.attach().unwrap();
     let service = Service { pids: group.processes().into_iter().collect(), group: Some(group), ..Service::default() };
     let tracking = ServiceTracking::start(&tracker, &service, &request_lane(0), LaneUse::default()).unwrap();
     let (identities, ours) = (tracker.identities(), Some(Identity::Service(tracking.number())));
-    assert_eq!(identities.of(early.id()), ours, "it was there before");
-    assert_eq!(identities.of(fork(&mut early)), ours, "its child");
-    assert_eq!(identities.of(late.id()), None);
+    assert_eq!(identities.identity_of(early.id()), ours, "it was there before");
+    assert_eq!(identities.identity_of(fork(&mut early)), ours, "its child");
+    assert_eq!(identities.identity_of(late.id()), None);
     own.admit("deep/deeper", late.id());
-    assert_eq!(identities.of(late.id()), ours, "it joined, two levels below");
+    assert_eq!(identities.identity_of(late.id()), ours, "it joined, two levels below");
     let child = fork(&mut late);
-    assert_eq!(identities.of(child), ours);
+    assert_eq!(identities.identity_of(child), ours);
     std::fs::write(&outside, late.id().to_string()).unwrap();
-    assert_eq!(identities.of(late.id()), None, "it left");
-    assert_eq!(identities.of(child), ours, "its child did not");
-    assert_eq!(identities.of(fork(&mut late)), None);
+    assert_eq!(identities.identity_of(late.id()), None, "it left");
+    assert_eq!(identities.identity_of(child), ours, "its child did not");
+    assert_eq!(identities.identity_of(fork(&mut late)), None);
     drop(tracking);
-    assert_eq!(identities.of(early.id()), None, "no thread is tracked any more");
+    assert_eq!(identities.identity_of(early.id()), None, "no thread is tracked any more");
     for mut shell in [early, late] {
         drop(shell.stdin.take());
         let _ = shell.wait();
@@ -272,7 +274,7 @@ fn member_of_a_named_group_is_the_services_until_it_leaves() {
 
 #[test]
 fn sixty_three_services_fit_and_the_next_is_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let tracker = tracker(false, LaneLending::default());
     let add = || ServiceTracking::start(&tracker, &Service::default(), &request_lane(0), LaneUse::default());
     let mut services: Vec<ServiceTracking> = (0..63).map(|_| add().unwrap()).collect();
@@ -286,11 +288,11 @@ fn sixty_three_services_fit_and_the_next_is_refused() {
 /// A server may fork its workers after it is found, and before it is tracked.
 #[test]
 fn process_forked_before_tracking_is_the_services() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let mut command = Command::new("sh");
-    let command = process::ends_with_the_test(&mut command).args(["-c", "sleep 1000 & wait"]).process_group(0);
+    let command = process::kill_with_test(&mut command).args(["-c", "sleep 1000 & wait"]).process_group(0);
     let mut parent = command.spawn().unwrap();
-    let family = || sidelane_host::procfs::family(&BTreeSet::from([parent.id()]));
+    let family = || sidelane_host::procfs::with_descendants(&BTreeSet::from([parent.id()]));
     wait_until("the worker was forked", || family().len() == 2);
     let tracker = tracker(false, LaneLending::default());
     let service = Service::of_process(parent.id());

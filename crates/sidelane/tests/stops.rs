@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{cpu_ticks, is_alive, signal, wants_cpu};
-use common::{Footprint, Random, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
+use common::{Footprint, Random, Run, Running, SPIN, Service, ServiceOnCommand, Words, lock_lanes, wait_until};
 use sidelane_host::clock::now_ns;
 use sidelane_policy::borrow::LaneState;
 
@@ -27,9 +27,9 @@ struct Scene {
 impl Scene {
     fn start() -> Self {
         let service = Service::on_command();
-        let mut run = Run::beside(service.target()).start_script(&format!("trap : USR1 USR2; echo $$; {SPIN}"));
+        let mut run = Run::beside_service(service.target()).start_script(&format!("trap : USR1 USR2; echo $$; {SPIN}"));
         let batch = run.batch_pid();
-        let lane = Words::of(&mut run);
+        let lane = Words::wait_and_map(&mut run);
         let mut scene = Self { service, run, batch, lane };
         scene.wait_for_batch();
         scene
@@ -37,23 +37,23 @@ impl Scene {
 
     fn wait_for_batch(&mut self) {
         let lane = self.lane;
-        self.run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
+        self.run.wait_until("batch had the lane", |_| lane.has_batch_in_state(LaneState::Released));
     }
 
-    fn send_batch_away(&mut self) {
+    fn work_until_batch_evicted(&mut self) {
         self.service.work();
-        self.wait_until_away();
+        self.wait_until_evicted();
     }
 
-    fn stop_agent(&self, how: i32) {
-        self.run.signal(how);
+    fn stop_agent(&self, stop_signal: i32) {
+        self.run.signal(stop_signal);
         let agent = self.run.pid();
         wait_until("the agent was stopped", || state(agent) == Some('T'));
     }
 
     /// Lets the agent continue, and waits until it has done its first steps: only after these it forwards the signal
     /// `token`.
-    fn let_agent_go_on(&mut self, token: i32) {
+    fn resume_agent(&mut self, token: i32) {
         self.run.signal(token);
         self.run.signal(libc::SIGCONT);
         let batch = self.batch;
@@ -69,25 +69,25 @@ impl Scene {
         wait_until("batch was frozen", || !wants_cpu(self.batch));
         let away_at_ticks = cpu_ticks(self.batch);
         for _ in 0..LOOKS {
-            assert!(!self.lane.batch_is_on(), "batch runs beside the service: {:?}", self.lane.state());
+            assert!(!self.lane.is_batch_on_lane(), "batch runs beside the service: {:?}", self.lane.state());
         }
         assert_eq!(cpu_ticks(self.batch), away_at_ticks, "batch ran on");
     }
 
     /// Lets the service rest, and waits until batch has returned.
-    fn let_batch_back(&mut self) {
+    fn rest_until_batch_returns(&mut self) {
         self.service.rest();
         self.wait_for_batch();
     }
 
     fn end(mut self) {
-        self.let_batch_back();
+        self.rest_until_batch_returns();
         self.end_at_rest();
     }
 
     fn end_at_rest(self) {
         self.run.signal(libc::SIGTERM);
-        self.run.wait_for_end().must_exit(128 + libc::SIGTERM);
+        self.run.wait_for_end().expect_exit_code(128 + libc::SIGTERM);
     }
 }
 
@@ -105,12 +105,12 @@ fn has_pending(pid: u32, signal: i32) -> bool {
 
 #[test]
 fn batch_that_was_sent_away_stays_away_after_ctrl_z() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let mut scene = Scene::start();
-    scene.send_batch_away();
+    scene.work_until_batch_evicted();
     for (how, token) in [(libc::SIGTSTP, libc::SIGUSR1), (libc::SIGSTOP, libc::SIGUSR2)] {
         scene.stop_agent(how);
-        scene.let_agent_go_on(token);
+        scene.resume_agent(token);
         scene.batch_must_be_away();
     }
     scene.end();
@@ -119,7 +119,7 @@ fn batch_that_was_sent_away_stays_away_after_ctrl_z() {
 /// The guardian freezes batch that may run, and is stopped. The agent continues, and evicts this batch.
 #[test]
 fn late_guardian_does_not_bring_batch_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let mut scene = Scene::start();
     let (batch, guardian) = (scene.batch, scene.run.guardian_other_than(None));
     scene.stop_agent(libc::SIGSTOP);
@@ -150,58 +150,58 @@ const MOMENT_MS_MAX: u64 = 400;
 
 /// Kind of stop or kill of the agent.
 #[derive(Clone, Copy, Debug)]
-enum Blow {
+enum StopKind {
     Kill,
     Stop,
     StopWithGuardian,
     CtrlZ,
 }
 
-impl Blow {
+impl StopKind {
     const ALL: [Self; 4] = [Self::Kill, Self::Stop, Self::StopWithGuardian, Self::CtrlZ];
 }
 
 impl Scene {
     /// Makes the service work, and stops or kills the agent at any moment after that, also during an eviction. Returns
     /// `None` if the agent was killed.
-    fn hit(mut self, blow: Blow, after: Duration) -> Option<Self> {
+    fn stop_or_kill_after(mut self, blow: StopKind, after: Duration) -> Option<Self> {
         self.service.work();
         sleep(after);
         let was_away =
             (self.lane.state() == Some(LaneState::Evicted) && !wants_cpu(self.batch)).then(|| cpu_ticks(self.batch));
         match blow {
-            Blow::Kill => {
+            StopKind::Kill => {
                 self.run.kill();
                 return None;
             }
-            Blow::Stop => self.stop_for_a_while(libc::SIGSTOP),
-            Blow::CtrlZ => self.stop_for_a_while(libc::SIGTSTP),
-            Blow::StopWithGuardian => {
+            StopKind::Stop => self.stop_and_resume(libc::SIGSTOP),
+            StopKind::CtrlZ => self.stop_and_resume(libc::SIGTSTP),
+            StopKind::StopWithGuardian => {
                 let guardian = self.run.guardian_other_than(None);
                 self.stop_agent(libc::SIGSTOP);
                 signal(guardian, libc::SIGSTOP);
                 self.run.signal(libc::SIGCONT);
-                self.wait_until_away();
+                self.wait_until_evicted();
                 signal(guardian, libc::SIGCONT);
             }
         }
-        self.wait_until_away();
+        self.wait_until_evicted();
         let ticks = cpu_ticks(self.batch);
         assert!(was_away.is_none_or(|before| before == ticks), "batch that was away ran");
         self.batch_must_be_away();
-        self.let_batch_back();
+        self.rest_until_batch_returns();
         Some(self)
     }
 
-    fn stop_for_a_while(&mut self, how: i32) {
-        self.stop_agent(how);
+    fn stop_and_resume(&mut self, stop_signal: i32) {
+        self.stop_agent(stop_signal);
         let batch = self.batch;
         wait_until("batch stood still", || !wants_cpu(batch));
         self.run.signal(libc::SIGCONT);
     }
 
     /// Waits until batch is evicted beside a service that works without a pause, whatever happened before.
-    fn wait_until_away(&mut self) {
+    fn wait_until_evicted(&mut self) {
         let (lane, batch) = (self.lane, self.batch);
         self.run.wait_until("batch was away", |_| lane.state() == Some(LaneState::Evicted) && !wants_cpu(batch));
     }
@@ -213,27 +213,27 @@ fn batch_stays_away_at_any_moment_of_a_stop_or_kill() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let (moments, seed) =
         (variable(MOMENTS_VARIABLE).unwrap_or(MOMENTS), variable(SEED_VARIABLE).unwrap_or_else(now_ns));
-    let mut random = Random::of_seed(seed);
+    let mut random = Random::from_seed(seed);
     for first in (0..moments).step_by(MOMENTS_A_TURN as usize) {
-        let turn = || hit_in_turn(first..moments.min(first + MOMENTS_A_TURN), seed, &mut random);
+        let turn = || run_numbered_stops(first..moments.min(first + MOMENTS_A_TURN), seed, &mut random);
         // The test runs on its own thread, which stays on the request lane.
         thread::scope(|scope| scope.spawn(turn).join()).expect("batch stayed away");
     }
 }
 
-fn hit_in_turn(moments: Range<u64>, seed: u64, random: &mut Random) {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
+fn run_numbered_stops(moments: Range<u64>, seed: u64, random: &mut Random) {
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
     let mut scene = None;
     for number in moments {
-        let blow = Blow::ALL[random.below(Blow::ALL.len() as u64) as usize];
-        let after = Duration::from_millis(random.below(MOMENT_MS_MAX));
+        let blow = StopKind::ALL[random.next_below(StopKind::ALL.len() as u64) as usize];
+        let after = Duration::from_millis(random.next_below(MOMENT_MS_MAX));
         eprintln!("moment {number} of seed {seed}: {blow:?} after {after:?}");
-        scene = scene.take().unwrap_or_else(Scene::start).hit(blow, after);
+        scene = scene.take().unwrap_or_else(Scene::start).stop_or_kill_after(blow, after);
         if scene.is_none() {
-            before.must_come_back();
+            before.wait_until_restored();
         }
     }
     scene.into_iter().for_each(Scene::end_at_rest);
-    before.must_come_back();
+    before.wait_until_restored();
 }

@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 
 use common::connection::Connection;
-use common::{lanes_to_ourselves, requests_can_be_seen, wait_until};
+use common::{can_observe_requests, lock_lanes, wait_until};
 use rustix::event::{Timespec, epoll};
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Service;
@@ -35,7 +35,7 @@ struct Scene {
 
 impl Scene {
     /// Returns whether the reader was woken since the last call. Records that wait to be read are no reason to wake it.
-    fn has_rung(&mut self) -> bool {
+    fn take_wakeup(&mut self) -> bool {
         let mut events = Vec::with_capacity(1);
         let now = Timespec::default();
         epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&now)).unwrap();
@@ -44,14 +44,14 @@ impl Scene {
 
     #[track_caller]
     fn must_ring(&mut self) {
-        wait_until("the wakeup came", || self.has_rung());
+        wait_until("the wakeup came", || self.take_wakeup());
         self.requests.fetch_answered(|_| ()).unwrap();
     }
 
     #[track_caller]
     fn must_be_silent(&mut self) {
         std::thread::yield_now();
-        assert!(!self.has_rung());
+        assert!(!self.take_wakeup());
         self.requests.fetch_answered(|_| ()).unwrap();
     }
 
@@ -64,17 +64,18 @@ impl Scene {
 }
 
 fn on_one_cpu(script: impl FnOnce(Scene)) {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     pin_this_thread(&[CPU as u32]).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connection = Connection::open(&listener);
-    let lanes = Lanes::only_watched([CPU as u32, OTHER_CPU as u32].into_iter().collect());
+    let lanes = Lanes::without_batch_lanes([CPU as u32, OTHER_CPU as u32].into_iter().collect());
     let me = std::process::id();
     let tracking =
-        ServiceTracking::alone(&Service::of_process(me), &lanes, LaneUse::default(), Purpose::Threads).unwrap();
+        ServiceTracking::with_own_tracker(&Service::of_process(me), &lanes, LaneUse::default(), Purpose::Threads)
+            .unwrap();
     let requests = Requests::track(&tracking, "this test", &BTreeSet::from([me])).unwrap();
     let words = ThreadWords::map(&tracking).unwrap();
     tracking.tracker().attach().unwrap();
@@ -92,7 +93,7 @@ fn the_bell_rings_once_for_a_begin_or_an_end_where_it_is_armed() {
         scene.must_be_silent();
         scene.connection.receive();
         scene.must_ring();
-        scene.connection.answer();
+        scene.connection.exchange_answer();
         scene.must_be_silent();
         scene.connection.ask();
         scene.connection.receive();
@@ -100,13 +101,13 @@ fn the_bell_rings_once_for_a_begin_or_an_end_where_it_is_armed() {
 
         scene.words.arm(NONE, [CPU]);
         scene.must_be_silent();
-        scene.connection.answer();
+        scene.connection.exchange_answer();
         scene.must_ring();
 
         scene.words.arm([OTHER_CPU], [OTHER_CPU]);
         scene.connection.ask();
         scene.connection.receive();
-        scene.connection.answer();
+        scene.connection.exchange_answer();
         scene.must_be_silent();
     });
 }
@@ -118,7 +119,7 @@ fn a_word_says_what_its_thread_works_on() {
         assert_eq!(scene.works_on(), None);
         scene.connection.receive();
         let first = scene.works_on().expect("it was received");
-        scene.connection.answer();
+        scene.connection.exchange_answer();
         assert_eq!(scene.works_on(), None);
         scene.connection.ask();
         scene.connection.receive();
@@ -133,9 +134,9 @@ fn thread_with_one_answer_to_two_requests_is_idle_asleep() {
         scene.connection.ask();
         scene.connection.ask();
         scene.connection.1.read_exact(&mut [0; 6]).unwrap();
-        scene.connection.answer();
+        scene.connection.exchange_answer();
         assert!(scene.works_on().is_some(), "the second answer may follow");
-        scene.tracking.tracker().watch_switches().unwrap();
+        scene.tracking.tracker().attach_switch_program().unwrap();
         wait_until("it has slept", || scene.works_on().is_none());
     });
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use common::agent::SIDELANE;
 use common::c_program::compile_text_with;
 use common::redis::{PLACE, RATE_PER_S, traceable_redis};
-use common::tracing::{Tracing, in_one_line, json_of, text};
-use common::{Footprint, lanes_to_ourselves, requests_can_be_seen};
+use common::tracing::{Tracing, path_str, read_json, without_line_breaks};
+use common::{Footprint, can_observe_requests, lock_lanes};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -27,23 +27,23 @@ use serde_json::Value;
 const SECONDS: f64 = 2.0;
 
 fn report(log: &Path, json: &Path) {
-    let output = Command::new(SIDELANE).args(["report", text(log), "--json", text(json)]).output().unwrap();
+    let output = Command::new(SIDELANE).args(["report", path_str(log), "--json", path_str(json)]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
 fn a_trace_ends_with_a_diagnosis_and_leaves_nothing_behind() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
-    let before = Footprint::now();
+    let before = Footprint::capture();
     let dir = tempfile::tempdir().unwrap();
     let [json, page, perfetto] = ["t.json", "t.html", "t.pftrace"].map(|name| dir.path().join(name));
-    let files = ["--json", text(&json), "--page", text(&page), "--perfetto", text(&perfetto)];
+    let files = ["--json", path_str(&json), "--page", path_str(&page), "--perfetto", path_str(&perfetto)];
     // Every request is slower than this objective.
     let options = ["--slo", "1ns", "--for", "100s"];
     let tracing = Tracing::start(&format!("pid:{}", server.pid()), &[&options[..], &files].concat());
     let client = server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     let told = tracing.stop();
-    let result = json_of(&json);
+    let result = read_json(&json);
     let row = |key: &str| result["rows"][0][key].as_u64().unwrap();
     let sent = client["requests"].as_u64().unwrap();
     assert!(row("requests_count") + row("broken_requests_count") >= sent, "{sent} were sent: {told}");
@@ -56,7 +56,7 @@ fn a_trace_ends_with_a_diagnosis_and_leaves_nothing_behind() {
     }
     assert!(std::fs::read_to_string(page).unwrap().contains("What made requests slow"));
     assert!(std::fs::metadata(perfetto).unwrap().len() > 0);
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 fn length_us(span: &Value) -> f64 {
@@ -68,12 +68,12 @@ fn replayed_log_gives_the_report_of_the_trace() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     let dir = tempfile::tempdir().unwrap();
     let [log, json, again] = ["t.log", "t.json", "again.json"].map(|name| dir.path().join(name));
-    let options = ["--for", "100s", "--log", text(&log), "--json", text(&json)];
+    let options = ["--for", "100s", "--log", path_str(&log), "--json", path_str(&json)];
     let tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
     server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     tracing.stop();
     report(&log, &again);
-    let (told, again) = (json_of(&json), json_of(&again));
+    let (told, again) = (read_json(&json), read_json(&again));
     assert!(told["rows"][0]["requests_count"].as_u64().unwrap() > 0, "{}", told["rows"]);
     assert!(told["rows"] == again["rows"], "{}\n{}", told["rows"], again["rows"]);
     for key in ["limit_us", "found", "cannot_tell", "spread", "causes"] {
@@ -84,9 +84,9 @@ fn replayed_log_gives_the_report_of_the_trace() {
 #[test]
 fn a_flight_recorder_writes_when_the_objective_breaks() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
-    let before = Footprint::now();
+    let before = Footprint::capture();
     let dir = tempfile::tempdir().unwrap();
-    let options = ["--slo", "1ns", "--record", text(dir.path())];
+    let options = ["--slo", "1ns", "--record", path_str(dir.path())];
     let mut tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
     server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     let broken = tracing.line();
@@ -97,12 +97,12 @@ fn a_flight_recorder_writes_when_the_objective_breaks() {
     assert_eq!(written.len(), 2, "a log and a page: {written:?}");
     let log = written.iter().find(|path| path.extension().is_some_and(|ending| ending == "log")).unwrap();
     report(log, &dir.path().join("again.json"));
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 #[test]
 fn untraceable_service_is_refused_with_advice() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let _socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let service = common::Service::idle();
     let output = Command::new(SIDELANE).args(["trace", "--service", &service.target()]).output().unwrap();
@@ -127,7 +127,7 @@ fn wrong_arguments_of_trace_have_exact_errors() {
 }
 
 /// Asks Redis for an element that does not exist, and waits until Redis has blocked the client.
-fn blocked(address: SocketAddr) -> TcpStream {
+fn connect_blocked_client(address: SocketAddr) -> TcpStream {
     let mut stuck = TcpStream::connect(address).unwrap();
     stuck.write_all(b"BLPOP nothing 0\r\n").unwrap();
     until_blocked(address, 1);
@@ -152,11 +152,11 @@ fn request_without_a_response_at_the_end_is_reported() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
-    let tracing = Tracing::start(&format!("pid:{}", server.pid()), &["--for", "100s", "--json", text(&json)]);
-    let _stuck = blocked(server.address());
+    let tracing = Tracing::start(&format!("pid:{}", server.pid()), &["--for", "100s", "--json", path_str(&json)]);
+    let _stuck = connect_blocked_client(server.address());
     let told = tracing.stop();
     assert!(told.contains("1 request had no response at the end, the oldest after "), "{told}");
-    let row = &json_of(&json)["rows"][0];
+    let row = &read_json(&json)["rows"][0];
     assert_eq!(row["open_requests_count"].as_u64(), Some(1), "{row}");
     assert!(row["oldest_open_ns"].as_u64().is_some_and(|age_ns| age_ns > 0), "{row}");
 }
@@ -167,16 +167,16 @@ fn client_that_closes_while_waiting_abandons_its_request() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
     // Every wait is longer than this objective.
-    let options = ["--slo", "1ns", "--for", "100s", "--json", text(&json)];
+    let options = ["--slo", "1ns", "--for", "100s", "--json", path_str(&json)];
     let tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
-    let stuck = blocked(server.address());
+    let stuck = connect_blocked_client(server.address());
     thread::sleep(Duration::from_millis(5));
     drop(stuck);
     until_blocked(server.address(), 0);
     let told = tracing.stop();
-    let first = in_one_line(told.split(" %  ").next().unwrap());
+    let first = without_line_breaks(told.split(" %  ").next().unwrap());
     assert!(first.contains("1 request was abandoned by the client"), "{told}");
-    let row = &json_of(&json)["rows"][0];
+    let row = &read_json(&json)["rows"][0];
     assert_eq!(
         (row["abandoned_requests_count"].as_u64(), row["open_requests_count"].as_u64()),
         (Some(1), Some(0)),
@@ -191,9 +191,9 @@ fn an_abandoned_request_breaks_an_objective_if_it_was_late() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     for (slo, is_broken) in [("100s", false), ("2ms", true)] {
         let dir = tempfile::tempdir().unwrap();
-        let options = ["--slo", slo, "--record", text(dir.path())];
+        let options = ["--slo", slo, "--record", path_str(dir.path())];
         let mut tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
-        let stuck = blocked(server.address());
+        let stuck = connect_blocked_client(server.address());
         thread::sleep(Duration::from_millis(5));
         drop(stuck);
         until_blocked(server.address(), 0);
@@ -220,14 +220,14 @@ fn service(requests: u32, mut answer: impl FnMut(&mut TcpStream) + Send + 'stati
 }
 
 /// Returns the first cause of requests that a client sends to a service with this `answer`, and the trace's text on it.
-fn told_of(
+fn trace_client_requests(
     answer: impl FnMut(&mut TcpStream) + Send + 'static,
     receive_buffer: Option<usize>,
     take: impl Fn(&mut TcpStream),
 ) -> Option<(String, String)> {
     const REQUESTS: u32 = 3;
-    let _turn = lanes_to_ourselves()?;
-    if !requests_can_be_seen() {
+    let _turn = lock_lanes()?;
+    if !can_observe_requests() {
         return None;
     }
     let (address, served) = service(REQUESTS, answer);
@@ -235,7 +235,7 @@ fn told_of(
     let json = dir.path().join("t.json");
     // The objective of 15 ms is below the planted delays. A request that is as slow by chance cannot be told from a
     // planted one.
-    let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
+    let options = ["--slo", "15ms", "--for", "100s", "--json", path_str(&json)];
     let tracing = Tracing::start(&format!("port:{}", address.port()), &options);
     let client = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     receive_buffer.into_iter().for_each(|bytes| sockopt::set_socket_recv_buffer_size(&client, bytes).unwrap());
@@ -248,7 +248,7 @@ fn told_of(
     served.join().unwrap();
     drop(client);
     let told = tracing.stop();
-    let found = json_of(&json)["trace"]["found"][0]["cause"].as_str().unwrap_or_default().to_owned();
+    let found = read_json(&json)["trace"]["found"][0]["cause"].as_str().unwrap_or_default().to_owned();
     Some((found, told))
 }
 
@@ -265,7 +265,7 @@ fn a_client_that_reads_slowly_is_named() {
             client.read_exact(&mut [0; 1 << 10]).unwrap();
         }
     };
-    let Some((found, told)) = told_of(answer, Some(4 << 10), take) else { return };
+    let Some((found, told)) = trace_client_requests(answer, Some(4 << 10), take) else { return };
     assert_eq!(found, "slow-reader", "{told}");
     assert!(told.contains("check the client") && !told.contains("TCP_NODELAY"), "{told}");
 }
@@ -277,7 +277,7 @@ fn nagles_algorithm_is_named_and_not_the_client() {
         stream.write_all(b"body").unwrap();
     };
     let take = |client: &mut TcpStream| client.read_exact(&mut [0; 8]).unwrap();
-    let Some((found, told)) = told_of(answer, None, take) else { return };
+    let Some((found, told)) = trace_client_requests(answer, None, take) else { return };
     assert_eq!(found, "nagle", "{told}");
     assert!(told.contains("Set TCP_NODELAY"), "{told}");
 }
@@ -296,9 +296,9 @@ fn pacing_of_tcp_is_told_from_a_queue() {
         stream.write_all(&[b'.'; BYTES]).unwrap();
     };
     let take = |client: &mut TcpStream| client.read_exact(&mut [0; BYTES]).unwrap();
-    let Some((found, told)) = told_of(answer, None, take) else { return };
+    let Some((found, told)) = trace_client_requests(answer, None, take) else { return };
     assert_eq!(found, "pacing", "{told}");
-    assert!(in_one_line(&told).contains("TCP sent at a set rate"), "{told}");
+    assert!(without_line_breaks(&told).contains("TCP sent at a set rate"), "{told}");
 }
 
 /// Checks the cause and the text of a trace, for a service whose thread waits by calling `wait`.
@@ -308,7 +308,7 @@ fn wait_is_named(wait: impl Fn() + Send + 'static, cause: &str, words: &str) {
         stream.write_all(b"answer").unwrap();
     };
     let take = |client: &mut TcpStream| client.read_exact(&mut [0; 6]).unwrap();
-    let Some((found, told)) = told_of(answer, None, take) else { return };
+    let Some((found, told)) = trace_client_requests(answer, None, take) else { return };
     assert_eq!(found, cause, "{told}");
     let told: Vec<&str> = told.split_whitespace().collect();
     assert!(told.join(" ").contains(words), "no `{words}` in {told:?}");
@@ -379,10 +379,10 @@ fn a_timeout_is_no_answer_only_after_a_question() {
 }
 
 /// Sets a filter of one classic BPF instruction on a socket, which drops all arriving bytes, or removes it.
-fn deaf(socket: &TcpStream, is_deaf: bool) {
+fn set_drop_filter(socket: &TcpStream, drops_all: bool) {
     let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     let filter = libc::sock_fprog { len: 1, filter: &raw mut nothing };
-    let (option, length) = match is_deaf {
+    let (option, length) = match drops_all {
         true => (libc::SO_ATTACH_FILTER, size_of_val(&filter) as libc::socklen_t),
         false => (libc::SO_DETACH_FILTER, size_of::<libc::c_int>() as libc::socklen_t),
     };
@@ -407,27 +407,27 @@ fn a_question_that_the_network_loses_is_named_with_the_address() {
     // Time of the loss, shorter than TCP waits before it sends again.
     const LOSES_FOR: Duration = Duration::from_millis(100);
     let answer = move |stream: &mut TcpStream| {
-        deaf(&lossy, true);
+        set_drop_filter(&lossy, true);
         asking.write_all(b"?").unwrap();
         let hears = lossy.try_clone().unwrap();
         let hears = thread::spawn(move || {
             thread::sleep(LOSES_FOR);
-            deaf(&hears, false);
+            set_drop_filter(&hears, false);
         });
         asking.read_exact(&mut [0]).unwrap();
         hears.join().unwrap();
         stream.write_all(b"answer").unwrap();
     };
     let take = |client: &mut TcpStream| client.read_exact(&mut [0; 6]).unwrap();
-    let Some((found, told)) = told_of(answer, None, take) else { return };
+    let Some((found, told)) = trace_client_requests(answer, None, take) else { return };
     assert_eq!(found, "retransmission", "{told}");
-    let said = in_one_line(&told);
+    let said = without_line_breaks(&told);
     assert!(said.contains(&format!("a segment of a request to {address}")), "{told}");
     assert!(said.contains("`ss -tin dst 127.0.0.1`"), "{told}");
 }
 
 /// Returns the number of segments of this connection that were sent again, and of those that are not acknowledged.
-fn sent_again(stream: &TcpStream) -> (u32, u32) {
+fn retransmitted_segments(stream: &TcpStream) -> (u32, u32) {
     // SAFETY: the kernel's structure has numbers alone.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of_val(&info) as libc::socklen_t;
@@ -444,15 +444,15 @@ fn sent_again(stream: &TcpStream) -> (u32, u32) {
 fn needless_retransmission_is_no_loss() {
     const TRIES: u32 = 200;
     const WANTED: u32 = 5;
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
-    let options = ["--slo", "1ns", "--for", "100s", "--json", text(&json)];
+    let options = ["--slo", "1ns", "--for", "100s", "--json", path_str(&json)];
     let tracing = Tracing::start(&format!("port:{}", address.port()), &options);
     let mut client = TcpStream::connect(address).unwrap();
     let (mut stream, _) = listener.accept().unwrap();
@@ -464,27 +464,27 @@ fn needless_retransmission_is_no_loss() {
         }
     });
     for _ in 0..TRIES {
-        let before = sent_again(&watched).0;
+        let before = retransmitted_segments(&watched).0;
         sockopt::set_tcp_quickack(&client, false).unwrap();
         client.write_all(b"ask").unwrap();
         client.peek(&mut [0]).unwrap();
-        while let (again, 1..) = sent_again(&watched)
+        while let (again, 1..) = retransmitted_segments(&watched)
             && again == before
         {
             thread::sleep(Duration::from_millis(1));
         }
         client.read_exact(&mut [0; 8]).unwrap();
-        if sent_again(&watched).0 >= WANTED {
+        if retransmitted_segments(&watched).0 >= WANTED {
             break;
         }
     }
     drop(client);
     served.join().unwrap();
     let told = tracing.stop();
-    if sent_again(&watched).0 < WANTED {
+    if retransmitted_segments(&watched).0 < WANTED {
         return sidelane_testing::skip("needs a TCP that probes for losses");
     }
-    assert!(!json_of(&json)["trace"]["found"].to_string().contains("retransmission"), "{told}");
+    assert!(!read_json(&json)["trace"]["found"].to_string().contains("retransmission"), "{told}");
 }
 
 const EVENT_LOOP: &str = "
@@ -502,8 +502,8 @@ asyncio.run(main())
 
 #[test]
 fn coroutines_wait_inside_the_service_with_a_note() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     let server = Command::new("python3").args(["-c", EVENT_LOOP]).stdout(Stdio::piped()).spawn();
@@ -512,7 +512,7 @@ fn coroutines_wait_inside_the_service_with_a_note() {
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
-    let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
+    let options = ["--slo", "15ms", "--for", "100s", "--json", path_str(&json)];
     let tracing = Tracing::start(&format!("port:{}", port.trim()), &options);
     let connect = || TcpStream::connect(("127.0.0.1", port.trim().parse::<u16>().unwrap())).unwrap();
     let mut clients = [connect(), connect()];
@@ -524,8 +524,8 @@ fn coroutines_wait_inside_the_service_with_a_note() {
     let told = tracing.stop();
     server.kill().unwrap();
     server.wait().unwrap();
-    assert_eq!(json_of(&json)["trace"]["found"][0]["cause"], "inside", "{told}");
-    let said = in_one_line(&told);
+    assert_eq!(read_json(&json)["trace"]["found"][0]["cause"], "inside", "{told}");
+    let said = without_line_breaks(&told);
     assert!(said.contains("without a thread") && said.contains("coroutines and callbacks is not seen"), "{told}");
 }
 
@@ -534,8 +534,8 @@ fn coroutines_wait_inside_the_service_with_a_note() {
 #[test]
 fn permit_of_a_pool_is_a_lock_with_its_holder() {
     const REQUESTS: usize = 3;
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -558,7 +558,7 @@ fn permit_of_a_pool_is_a_lock_with_its_holder() {
     };
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
-    let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
+    let options = ["--slo", "15ms", "--for", "100s", "--json", path_str(&json)];
     let tracing = Tracing::start(&format!("port:{}", address.port()), &options);
     let (holder, mut first) = serve(Duration::from_millis(40), "holder");
     let (waiter, mut second) = serve(Duration::ZERO, "waiter");
@@ -571,7 +571,7 @@ fn permit_of_a_pool_is_a_lock_with_its_holder() {
     drop((first, second));
     [holder, waiter].into_iter().for_each(|thread| thread.join().unwrap());
     let told = tracing.stop();
-    let found = json_of(&json)["trace"]["found"].clone();
+    let found = read_json(&json)["trace"]["found"].clone();
     let lock = found.as_array().unwrap().iter().find(|found| found["cause"] == "lock").expect("a lock");
     let evidence = lock["evidence"].to_string();
     assert!(evidence.contains("holder, thread ") && evidence.contains("slept until a set time"), "{told}");
@@ -579,38 +579,38 @@ fn permit_of_a_pool_is_a_lock_with_its_holder() {
 
 /// Runs a service that waits in these ways. Returns the causes of slow requests, ordered by time, and the text of the
 /// report.
-fn causes_of_waits(compiler: &[&str], ways: &[&str]) -> Option<(Vec<String>, String)> {
+fn trace_causes_of_waits(compiler: &[&str], wait_kinds: &[&str]) -> Option<(Vec<String>, String)> {
     let dir = tempfile::tempdir().unwrap();
     let program = compile_text_with(compiler, "waits", include_str!("fixtures/waits.c"), dir.path())?;
     let mut server = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
     let mut port = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let json = dir.path().join("t.json");
-    let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
+    let options = ["--slo", "15ms", "--for", "100s", "--json", path_str(&json)];
     let tracing = Tracing::start(&format!("port:{}", port.trim()), &options);
     let mut client = TcpStream::connect(("127.0.0.1", port.trim().parse::<u16>().unwrap())).unwrap();
-    for way in ways.iter().cycle().take(ways.len() * 3) {
+    for way in wait_kinds.iter().cycle().take(wait_kinds.len() * 3) {
         client.write_all(way.as_bytes()).unwrap();
         client.read_exact(&mut [0]).unwrap();
     }
     drop(client);
     let told = tracing.stop();
     assert!(server.wait().unwrap().success());
-    let found = json_of(&json)["trace"]["found"].clone();
+    let found = read_json(&json)["trace"]["found"].clone();
     let found = found.as_array().unwrap().iter().filter(|found| found["requests_count"] != 0);
     Some((found.map(|found| found["cause"].as_str().unwrap().to_owned()).collect(), told))
 }
 
 /// Checks that the trace names only the mutex among these ways as a lock.
 fn only_a_mutex_is_a_lock(compiler: &[&str], others: &[&str]) {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
-    let Some((causes, told)) = causes_of_waits(compiler, others) else { return };
+    let Some((causes, told)) = trace_causes_of_waits(compiler, others) else { return };
     assert_eq!(causes.first().map(String::as_str), Some("hand-over"), "{told}");
     assert!(!causes.iter().any(|cause| cause == "lock"), "{told}");
-    let Some((causes, told)) = causes_of_waits(compiler, &["mut"]) else { return };
+    let Some((causes, told)) = trace_causes_of_waits(compiler, &["mut"]) else { return };
     assert_eq!(causes.first().map(String::as_str), Some("lock"), "{told}");
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use common::agent::SIDELANE;
 use common::lanes::LANES;
-use common::{Footprint, Service, lanes_to_ourselves};
+use common::{Footprint, Service, lock_lanes};
 
 /// Returns the end of a pipe without a reader.
 fn unread() -> Stdio {
@@ -38,7 +38,7 @@ fn closed_standard_output_is_no_error() {
 
 #[test]
 fn a_full_disk_is_an_error() {
-    must_be_told_of_a_full_disk(&["agent", "example"]);
+    check_full_disk_error(&["agent", "example"]);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn result_file_is_written_though_stdout_is_full() {
     fs::write(&config, sidelane(&["agent", "example"]).output().unwrap().stdout).unwrap();
     let (config, own) = (config.to_str().unwrap(), format!("pid:{}", std::process::id()));
     for verb in [&["list", &own][..], &["agent", "show", "--config", config]] {
-        must_be_told_of_a_full_disk(&[verb, &["--json", result.to_str().unwrap()]].concat());
+        check_full_disk_error(&[verb, &["--json", result.to_str().unwrap()]].concat());
         let written = fs::read(&result).unwrap();
         serde_json::from_slice::<serde_json::Value>(&written).expect("the result is whole");
         fs::remove_file(&result).unwrap();
@@ -56,7 +56,7 @@ fn result_file_is_written_though_stdout_is_full() {
 }
 
 /// Fails unless output that cannot be written causes an error with a text.
-fn must_be_told_of_a_full_disk(arguments: &[&str]) {
+fn check_full_disk_error(arguments: &[&str]) {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = sidelane(arguments).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
@@ -66,12 +66,12 @@ fn must_be_told_of_a_full_disk(arguments: &[&str]) {
 
 #[test]
 fn batch_runs_to_its_end_with_closed_output() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let (before, service) = (Footprint::now(), Service::idle());
+    let Some(_turn) = lock_lanes() else { return };
+    let (before, service) = (Footprint::capture(), Service::idle());
     let target = service.target();
     let run = ["run", "--lanes", LANES, "--service", &target, "--status", "10ms", "--"];
     let batch = ["sh", "-c", "timeout 0.5 sh -c 'while :; do :; done'; exit 7"];
     let status = sidelane(&[&run[..], &batch].concat()).stdout(unread()).stderr(unread()).status().unwrap();
     assert_eq!(status.code(), Some(7));
-    before.must_come_back();
+    before.wait_until_restored();
 }

@@ -25,9 +25,10 @@ service = 1.4
 limit_ms = 100
 "#;
 
-fn experiment(rest: &str) -> Experiment {
+fn experiment(scenario_rest: &str) -> Experiment {
     let files = |_: &str| Err("no files here".to_owned());
-    Experiment::parse("events", &format!("{SERVICE}{rest}"), Choices::default(), &files).expect("the scenario is right")
+    Experiment::parse("events", &format!("{SERVICE}{scenario_rest}"), Choices::default(), &files)
+        .expect("the scenario is right")
 }
 
 /// Returns the CPU time of this thread, in seconds.
@@ -64,7 +65,7 @@ fn all_cpu_ticks() -> Option<f64> {
 }
 
 /// Returns the shortest wall-clock time of six runs in seconds, and the CPU time of all six in clock ticks.
-fn clock_s(run: impl Fn()) -> (f64, f64) {
+fn measure_wall_and_cpu(run: impl Fn()) -> (f64, f64) {
     let once = |_| {
         let began = Instant::now();
         run();
@@ -92,7 +93,7 @@ fn main() {
     model.until = sidelane_sim::model::RunEnd::Requests(2_000);
     let fleet = fleet_of.points[0].fleet.expect("it has one");
     let on = |threads| {
-        clock_s(|| {
+        measure_wall_and_cpu(|| {
             fleet::run(fleet, &model, threads, &|_| ());
         })
     };

@@ -91,7 +91,7 @@ impl Client {
     pub fn gap_ns(&mut self, rng: &mut Rng) -> Nanos {
         match &self.arrivals {
             Arrivals::Poisson { gap_ns } => (gap_ns * rng.exponential()) as Nanos,
-            Arrivals::Bursty { .. } | Arrivals::OnOff { .. } => self.gap_in_turns_ns(rng),
+            Arrivals::Bursty { .. } | Arrivals::OnOff { .. } => self.draw_gap_across_periods_ns(rng),
             Arrivals::Trace(gaps) => {
                 let gap = gaps[self.next];
                 self.next = (self.next + 1) % gaps.len();
@@ -102,22 +102,22 @@ impl Client {
 
     /// Draws the time to the next request, across as many calm periods and bursts as needed. A gap that does not fit
     /// is drawn anew, which is allowed because exponential gaps have no memory.
-    fn gap_in_turns_ns(&mut self, rng: &mut Rng) -> Nanos {
+    fn draw_gap_across_periods_ns(&mut self, rng: &mut Rng) -> Nanos {
         let mut passed_ns = 0.0;
         loop {
-            let gap_ns = self.mean_now_ns().map(|mean_ns| mean_ns * rng.exponential());
+            let gap_ns = self.mean_gap_now_ns().map(|mean_ns| mean_ns * rng.exponential());
             if let Some(gap_ns) = gap_ns.filter(|gap_ns| *gap_ns <= self.left_ns) {
                 self.left_ns -= gap_ns;
                 return (passed_ns + gap_ns) as Nanos;
             }
             passed_ns += self.left_ns;
             self.bursting = !self.bursting;
-            self.left_ns = self.turn_ns(rng);
+            self.left_ns = self.draw_period_ns(rng);
         }
     }
 
     /// Returns the mean time between requests in the present period; `None` if no request arrives in it.
-    fn mean_now_ns(&self) -> Option<f64> {
+    fn mean_gap_now_ns(&self) -> Option<f64> {
         match (&self.arrivals, self.bursting) {
             (Arrivals::Bursty { burst_gap_ns, .. }, true) => Some(*burst_gap_ns),
             (Arrivals::Bursty { calm_gap_ns, .. }, false) => Some(*calm_gap_ns),
@@ -127,7 +127,7 @@ impl Client {
     }
 
     /// Draws the length of a period that begins, in nanoseconds.
-    fn turn_ns(&self, rng: &mut Rng) -> f64 {
+    fn draw_period_ns(&self, rng: &mut Rng) -> f64 {
         match (&self.arrivals, self.bursting) {
             (Arrivals::Bursty { burst_ns, .. }, true) => rng.exponential() * burst_ns,
             (Arrivals::Bursty { calm_ns, .. }, false) => rng.exponential() * calm_ns,

@@ -58,7 +58,7 @@ impl Lognormal {
         // The cut lowers the mean, and a change of mu changes the part that is cut, so mu is found
         // by iteration.
         for _ in 0..50 {
-            mu += libm::log(mean_ns / cut_mean(mu, sigma, cut_ns));
+            mu += libm::log(mean_ns / mean_below_cut(mu, sigma, cut_ns));
         }
         Self { mu, sigma, cut_ns, mean_ns }
     }
@@ -74,16 +74,16 @@ impl Lognormal {
 }
 
 /// Returns the mean of a lognormal distribution without the part above `cut`.
-fn cut_mean(mu: f64, sigma: f64, cut: f64) -> f64 {
+fn mean_below_cut(mu: f64, sigma: f64, cut: f64) -> f64 {
     let whole = libm::exp(mu + sigma * sigma / 2.0);
     if cut == f64::INFINITY {
         return whole;
     }
     let z = (libm::log(cut) - mu) / sigma;
-    whole * normal_below(z - sigma) / normal_below(z)
+    whole * normal_cdf(z - sigma) / normal_cdf(z)
 }
 
-fn normal_below(z: f64) -> f64 {
+fn normal_cdf(z: f64) -> f64 {
     0.5 * libm::erfc(-z / core::f64::consts::SQRT_2)
 }
 

@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 use hdrhistogram::Histogram;
 
 use crate::engine::Engine;
-use crate::engine::accounting::{Accounting, latencies};
-use crate::engine::watch::{Fate, Watch};
+use crate::engine::accounting::{Accounting, empty_latency_histogram};
+use crate::engine::watch::{CompletedRequest, Watch};
 use crate::model::{Model, RunEnd};
 use crate::parallel;
 use crate::result::Figures;
@@ -102,7 +102,13 @@ struct Group {
 
 impl Group {
     fn new() -> Self {
-        Self { answers: latencies(), answers_ns: 0, failed: 0, accounting: Accounting::new(0), elapsed_ns: 0 }
+        Self {
+            answers: empty_latency_histogram(),
+            answers_ns: 0,
+            failed: 0,
+            accounting: Accounting::new(0),
+            elapsed_ns: 0,
+        }
     }
 
     fn add(&mut self, other: &Self) {
@@ -114,13 +120,13 @@ impl Group {
     }
 
     /// Adds the latency of a leaf's answer, if it counts.
-    fn leaf(&mut self, counts: bool, latency_ns: Nanos) {
-        let latency = self.accounting.latency.iter_mut().filter(|_| counts);
+    fn add_leaf_latency(&mut self, is_counted: bool, latency_ns: Nanos) {
+        let latency = self.accounting.latency.iter_mut().filter(|_| is_counted);
         latency.for_each(|latency| latency.saturating_record(latency_ns));
     }
 
     fn figures(&self, fleet: Fleet, model: &Model, machines: usize) -> (Figures, FleetFigures) {
-        let leaves = Figures::of_accounting(&self.accounting, model, self.elapsed_ns, machines);
+        let leaves = Figures::from_accounting(&self.accounting, model, self.elapsed_ns, machines);
         let at = |percentile: f64| self.answers.value_at_percentile(percentile);
         let objective_ns = model.objective.map(|objective| at(objective.percentile));
         let limit = model.objective.map(|objective| objective.limit_ns);
@@ -135,20 +141,20 @@ impl Group {
             p999_ns: at(99.9),
             objective_ns,
             meets: objective_ns.zip(limit).map(|(latency_ns, limit_ns)| self.failed == 0 && latency_ns <= limit_ns),
-            batch_servers: leaves.batch_work_ns / (dedicated_rate(model) * self.elapsed_ns.max(1) as f64),
+            batch_servers: leaves.batch_work_ns / (dedicated_batch_rate(model) * self.elapsed_ns.max(1) as f64),
         };
         (leaves, roots)
     }
 }
 
 /// Returns the work per unit of time of a server whose lanes all run batch.
-fn dedicated_rate(model: &Model) -> f64 {
+fn dedicated_batch_rate(model: &Model) -> f64 {
     let machine = &model.machine;
     let others = (machine.lanes_per_core - 1) as f64;
     let class = model.batch.first().and_then(|job| job.class()).unwrap_or(crate::smt::NAP);
-    let extra = others * model.smt.extra(class, class);
+    let extra = others * model.smt.extra_slowdown(class, class);
     let lane = |core: usize| machine.speed_of(core) / (1.0 + extra);
-    let busy = model.batch.first().map_or(1.0, |job| job.busy_alone());
+    let busy = model.batch.first().map_or(1.0, |job| job.busy_share_alone());
     (0..model.service.workers).map(lane).sum::<f64>() * machine.lanes_per_core as f64 * busy
 }
 
@@ -160,7 +166,8 @@ fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
         Engine::new(Model { seed, node: node as u64, until, ..model.clone() }, Answers::default()).without_latencies()
     };
     let mut nodes: Vec<Engine<Answers>> = (0..fleet.fan_out).map(node).collect();
-    let mut joined = Joined { of: fleet.fan_out as u32, after_ns: model.warm_up_ns, ..Joined::default() };
+    let mut joined =
+        FanOutRequests { of: fleet.fan_out as u32, after_ns: model.warm_up_ns, ..FanOutRequests::default() };
     let mut sum = Group { elapsed_ns: end_ns - model.warm_up_ns, ..Group::new() };
     let window_ns = ((model.service.arrivals.mean_gap_ns() * WINDOW_GAPS) as Nanos).max(MS);
     let mut time = 0;
@@ -168,9 +175,9 @@ fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
         time = (time + window_ns).min(end_ns);
         for engine in &mut nodes {
             engine.run_to(time);
-            engine.watch().0.drain(..).for_each(|answer| joined.take(answer, &mut sum));
+            engine.watch().0.drain(..).for_each(|answer| joined.add_answer(answer, &mut sum));
         }
-        joined.hand_over(&mut sum);
+        joined.move_complete_requests(&mut sum);
     }
     nodes.iter().for_each(|engine| sum.accounting.add(engine.accounting()));
     sum
@@ -197,12 +204,12 @@ struct Answer {
 struct Answers(Vec<Answer>);
 
 impl Watch for Answers {
-    fn finished(&mut self, fate: &Fate) {
+    fn request_finished(&mut self, fate: &CompletedRequest) {
         let latency_ns = Some(fate.finished - fate.arrived);
         self.0.push(Answer { number: fate.number, arrived: fate.arrived, latency_ns });
     }
 
-    fn refused(&mut self, number: u64) {
+    fn request_refused(&mut self, number: u64) {
         self.0.push(Answer { number, arrived: 0, latency_ns: None });
     }
 }
@@ -217,7 +224,7 @@ struct Pending {
 
 /// Requests that wait for answers of some leaves.
 #[derive(Debug, Default)]
-struct Joined {
+struct FanOutRequests {
     of: u32,
     /// Time before which arriving requests do not count.
     after_ns: Nanos,
@@ -226,8 +233,8 @@ struct Joined {
     pending: VecDeque<Pending>,
 }
 
-impl Joined {
-    fn take(&mut self, answer: Answer, sum: &mut Group) {
+impl FanOutRequests {
+    fn add_answer(&mut self, answer: Answer, totals: &mut Group) {
         let index = (answer.number - 1 - self.past) as usize;
         if index >= self.pending.len() {
             self.pending.resize(index + 1, Pending::default());
@@ -238,19 +245,19 @@ impl Joined {
         match answer.latency_ns {
             Some(ns) => {
                 pending.slowest_ns = pending.slowest_ns.max(ns);
-                sum.leaf(answer.arrived + ns > self.after_ns, ns);
+                totals.add_leaf_latency(answer.arrived + ns > self.after_ns, ns);
             }
             None => pending.failed = true,
         }
     }
 
-    fn hand_over(&mut self, sum: &mut Group) {
+    fn move_complete_requests(&mut self, totals: &mut Group) {
         while let Some(first) = self.pending.front().filter(|first| first.answers == self.of) {
             if first.failed {
-                sum.failed += 1;
+                totals.failed += 1;
             } else if first.arrived >= self.after_ns {
-                sum.answers.saturating_record(first.slowest_ns);
-                sum.answers_ns += u128::from(first.slowest_ns);
+                totals.answers.saturating_record(first.slowest_ns);
+                totals.answers_ns += u128::from(first.slowest_ns);
             }
             self.past += 1;
             self.pending.pop_front();

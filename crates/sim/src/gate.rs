@@ -28,7 +28,7 @@ impl Latency {
     }
 
     /// Returns a lognormal latency with these percentiles.
-    pub fn through(p50_ns: Nanos, p99_ns: Nanos) -> Self {
+    pub fn from_percentiles(p50_ns: Nanos, p99_ns: Nanos) -> Self {
         if p50_ns == 0 || p99_ns <= p50_ns {
             return Self::constant(p50_ns.max(p99_ns));
         }
@@ -59,12 +59,12 @@ fn normal_quantiles() -> &'static [f64] {
 }
 
 /// Computes a quantile of the normal distribution by bisection, since it runs only once.
-fn quantile(share: f64) -> f64 {
+fn quantile(probability: f64) -> f64 {
     let (mut low, mut high) = (-8.0, 8.0);
     for _ in 0..60 {
         let middle = 0.5 * (low + high);
         let below = 0.5 * libm::erfc(-middle / core::f64::consts::SQRT_2);
-        if below < share { low = middle } else { high = middle }
+        if below < probability { low = middle } else { high = middle }
     }
     low
 }
@@ -92,7 +92,7 @@ impl Gate {
     /// Returns the lane holder as a gate, measured on a virtual machine: 4.4 µs (p99 11 µs) off, 1.5 µs on; a wakeup
     /// costs the service 2 µs.
     pub fn holder() -> Self {
-        let (off, on) = (Latency::through(4_400, 11_000), Latency::through(1_500, 4_000));
+        let (off, on) = (Latency::from_percentiles(4_400, 11_000), Latency::from_percentiles(1_500, 4_000));
         Self { off, on, lc_cost_ns: 2 * US, batch_looks: false }
     }
 
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn draws_have_the_percentiles_they_were_given() {
-        let latency = Latency::through(4_400, 11_000);
+        let latency = Latency::from_percentiles(4_400, 11_000);
         let mut rng = Rng::new(1, Stream::Gate);
         let mut drawn: Vec<Nanos> = (0..100_000).map(|_| latency.draw(&mut rng)).collect();
         drawn.sort_unstable();
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn latency_without_a_spread_is_constant() {
-        assert_eq!(Latency::through(0, 0).longest_ns(), 0);
-        assert_eq!(Latency::through(7, 7), Latency::constant(7));
+        assert_eq!(Latency::from_percentiles(0, 0).longest_ns(), 0);
+        assert_eq!(Latency::from_percentiles(7, 7), Latency::constant(7));
     }
 }

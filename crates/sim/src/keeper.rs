@@ -45,26 +45,26 @@ impl Keeper {
     }
 
     /// Whether the keeper is on its lane.
-    pub fn naps(&self) -> bool {
+    pub fn is_on_lane(&self) -> bool {
         self.presence == Presence::Awake
     }
 
     /// Whether batch runs with permission beside a request. `waited` says whether the request waited in the queue.
-    pub fn lends_to(&self, waited: bool) -> bool {
+    pub fn lends_to_request(&self, request_waited: bool) -> bool {
         let on_leave = match self.presence {
             Presence::Waking { summoned } => !summoned,
             _ => self.state == LaneState::Lent,
         };
-        on_leave && !self.spares(waited)
+        on_leave && !self.spares_request(request_waited)
     }
 
     /// Whether a request must never share its core. `waited` says whether the request waited in the queue.
-    pub fn spares(&self, waited: bool) -> bool {
-        waited && self.by.spares_waited()
+    pub fn spares_request(&self, request_waited: bool) -> bool {
+        request_waited && self.by.spares_waited()
     }
 
     /// Whether batch would run without permission if the lane were not held.
-    pub fn is_needed(&self, busy: bool, waited: bool) -> bool {
-        self.state.needs_keeper(|| busy, || self.spares(waited), || false)
+    pub fn is_needed(&self, service_busy: bool, request_waited: bool) -> bool {
+        self.state.needs_keeper(|| service_busy, || self.spares_request(request_waited), || false)
     }
 }

@@ -176,7 +176,7 @@ impl Job {
     }
 
     /// Returns the share of its time in which the job uses a lane that it does not share.
-    pub fn busy_alone(&self) -> f64 {
+    pub fn busy_share_alone(&self) -> f64 {
         let (mut work_ns, mut wait_ns) = (0.0, 0.0);
         for phase in &self.phases {
             match phase {
@@ -217,7 +217,7 @@ impl Model {
     }
 
     /// Returns the same machine and requests, without batch.
-    pub fn alone(&self) -> Self {
+    pub fn without_batch(&self) -> Self {
         let setting = Setting { name: "alone".to_owned(), beside: BatchMode::Nothing, gate: Gate::ideal() };
         Self { setting, ..self.clone() }
     }

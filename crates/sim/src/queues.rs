@@ -29,11 +29,11 @@ impl<T: Clone> Queues<T> {
 
     /// Returns the worker of the next request, and whether it is idle. Workers with queues of their own are chosen at
     /// random.
-    pub fn worker(&mut self, dispatch: &mut Rng) -> (usize, bool) {
+    pub fn choose_worker(&mut self, rng: &mut Rng) -> (usize, bool) {
         match self.kind {
             Queue::Shared => self.next_idle().map_or((0, false), |worker| (worker, true)),
             Queue::PerWorker => {
-                let worker = dispatch.below(self.workers) as usize;
+                let worker = rng.below(self.workers) as usize;
                 (worker, self.idle >> worker & 1 == 1)
             }
         }
@@ -51,12 +51,12 @@ impl<T: Clone> Queues<T> {
     }
 
     /// Returns the requests that wait in the first queue, in order.
-    pub fn waiting(&self) -> impl Iterator<Item = &T> {
+    pub fn waiting_in_first_queue(&self) -> impl Iterator<Item = &T> {
         self.waiting[0].iter()
     }
 
     /// Returns the queue of requests that wait for `worker`.
-    pub fn of(&mut self, worker: usize) -> &mut VecDeque<T> {
+    pub fn queue_of(&mut self, worker: usize) -> &mut VecDeque<T> {
         let index = if self.kind == Queue::Shared { 0 } else { worker };
         &mut self.waiting[index]
     }

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::accounting::Accounting;
 use crate::engine::watch::Watch;
 use crate::model::{Machine, Model};
-use crate::time::{Nanos, work_ns};
+use crate::time::{Nanos, units_to_ns};
 
 /// Results of a run, or of many machines together.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,22 +77,22 @@ pub struct Figures {
 
 impl Figures {
     /// Returns the results of an engine that has reached its end.
-    pub fn of<W: Watch>(engine: &Engine<W>) -> Self {
+    pub fn from_engine<W: Watch>(engine: &Engine<W>) -> Self {
         let limits = engine.limits();
         let figures =
-            Self::of_accounting(engine.accounting(), engine.model(), engine.now() - engine.accounting().since, 1);
+            Self::from_accounting(engine.accounting(), engine.model(), engine.now() - engine.accounting().since, 1);
         Self { budget_ns: limits.budget_ns, contention_cost_ppm: limits.contention_cost.ppm(), ..figures }
     }
 
     /// Returns the results of `machines` machines like `model`, each of which ran for `elapsed_ns`.
-    pub fn of_accounting(accounting: &Accounting, model: &Model, elapsed_ns: Nanos, machines: usize) -> Self {
+    pub fn from_accounting(accounting: &Accounting, model: &Model, elapsed_ns: Nanos, machines: usize) -> Self {
         let requests = accounting.finished.max(1) as f64;
         let all_ns = elapsed_ns.max(1) as f64 * machines as f64;
         let core_ns = all_ns * model.service.workers as f64;
         let latency = accounting.latency.as_ref();
         let at = |percentile: f64| latency.map_or(0, |latency| latency.value_at_percentile(percentile));
         let of_service = |ns: u128| 100.0 * ns as f64 / accounting.lc_busy_ns.max(1) as f64;
-        let batch_alone_ns = batch_alone(model) * all_ns;
+        let batch_alone_ns = batch_rate_alone(model) * all_ns;
         let one_worker = model.service.workers == 1 && model.batch_lanes() > 0;
         Self {
             elapsed_ns,
@@ -112,8 +112,8 @@ impl Figures {
             delay_bound_max_ns: one_worker.then_some(accounting.delay_bound_ns_max),
             lc_utilisation: accounting.lc_busy_ns as f64 / core_ns,
             batch_utilisation: accounting.batch_busy_ns as f64 / core_ns,
-            batch_work_ratio: (batch_alone_ns > 0.0).then(|| work_ns(accounting.batch_work) / batch_alone_ns),
-            batch_work_ns: work_ns(accounting.batch_work),
+            batch_work_ratio: (batch_alone_ns > 0.0).then(|| units_to_ns(accounting.batch_work) / batch_alone_ns),
+            batch_work_ns: units_to_ns(accounting.batch_work),
             overlap_percent: of_service(accounting.overlap_ns),
             lent_overlap_percent: of_service(accounting.lent_ns),
             energy_j: energy_j(&model.machine, &accounting.active_ns, elapsed_ns * machines as Nanos),
@@ -137,10 +137,10 @@ impl Figures {
 }
 
 /// Returns the work per unit of time of a machine's batch lanes, as if each had a core of its own.
-fn batch_alone(model: &Model) -> f64 {
+fn batch_rate_alone(model: &Model) -> f64 {
     let rate = |lane: usize| {
         let core = lane / (model.machine.lanes_per_core - 1);
-        model.batch[lane % model.batch.len()].busy_alone() * model.machine.speed_of(core)
+        model.batch[lane % model.batch.len()].busy_share_alone() * model.machine.speed_of(core)
     };
     (0..model.batch_lanes()).map(rate).sum()
 }
@@ -165,7 +165,7 @@ pub fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64
 /// Returns the memory stalls for each load and store (Holmes' VPI), from the class's stalls alone and its loss.
 fn vpi(accounting: &Accounting, model: &Model) -> Option<f64> {
     let memory = model.smt.memory(model.service.class);
-    let work_us = work_ns(accounting.lc_work) / 1e3;
+    let work_us = units_to_ns(accounting.lc_work) / 1e3;
     let accesses = memory.accesses_per_us * work_us;
     let stalls_us = memory.stall_share * work_us + accounting.lost_to_memory_ns / 1e3;
     (accesses > 0.0).then(|| stalls_us * 1e3 * model.machine.clock_ghz / accesses)

@@ -12,25 +12,25 @@ pub enum SimRule {
 }
 
 impl Rule for SimRule {
-    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
+    fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         match self {
-            Self::Agent(rule) => rule.check(now, seen),
+            Self::Agent(rule) => rule.co_run_until(now, seen),
             Self::Oracle => {
                 (seen.request_busy && seen.limits.budget_ns > 0).then(|| now.saturating_add(seen.limits.budget_ns))
             }
         }
     }
 
-    fn lends(&self, seen: &LaneObservation) -> bool {
+    fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
         match self {
-            Self::Agent(rule) => rule.lends(seen),
+            Self::Agent(rule) => rule.may_lend_ahead(seen),
             Self::Oracle => true,
         }
     }
 
-    fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
+    fn refusal_reason(&self, seen: &LaneObservation) -> Option<LaneReason> {
         match self {
-            Self::Agent(rule) => rule.refuses(seen),
+            Self::Agent(rule) => rule.refusal_reason(seen),
             Self::Oracle => None,
         }
     }

@@ -6,7 +6,7 @@ use sidelane_policy::borrow::{self, BorrowConfig, Objective, PolicyKind};
 use crate::gate::Gate;
 use crate::time::Nanos;
 
-/// Budget by which batch may delay a request, as a scenario gives it. [`Budget::known`] is the budget at the start of
+/// Budget by which batch may delay a request, as a scenario gives it. [`Budget::initial_budget`] is the budget at the start of
 /// a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
@@ -25,7 +25,7 @@ pub enum Budget {
 impl Budget {
     /// Returns the budget that the agent starts with, for requests with this objective. A budget that is found by
     /// trial is none at first.
-    pub fn known(self, objective: Option<Objective>) -> borrow::Budget {
+    pub fn initial_budget(self, objective: Option<Objective>) -> borrow::Budget {
         match (self, objective) {
             (Self::Given(ns), _) => borrow::Budget::Given(ns),
             (Self::Slo, Some(objective)) => borrow::Budget::Slo(objective),
@@ -73,7 +73,7 @@ pub struct Lending {
 
 impl Lending {
     /// Returns lending by one of the agent's policies.
-    pub fn by(policy: PolicyKind, config: BorrowConfig, budget: Budget) -> Self {
+    pub fn with_policy(policy: PolicyKind, config: BorrowConfig, budget: Budget) -> Self {
         Self { by: LendingDecider::Policy(policy), config, budget, queue_weight: QUEUE_WEIGHT }
     }
 }
@@ -143,15 +143,15 @@ mod tests {
     #[test]
     fn budget_to_be_tuned_is_none_yet() {
         let objective = Objective { percentile: 99.0, limit_ns: 100 };
-        assert_eq!(Budget::Slo.known(Some(objective)), borrow::Budget::Slo(objective));
-        assert_eq!(Budget::Given(7).known(Some(objective)), borrow::Budget::Given(7));
+        assert_eq!(Budget::Slo.initial_budget(Some(objective)), borrow::Budget::Slo(objective));
+        assert_eq!(Budget::Given(7).initial_budget(Some(objective)), borrow::Budget::Given(7));
         for (budget, objective) in [
             (Budget::None, Some(objective)),
             (Budget::Tuned, Some(objective)),
             (Budget::SloLessAlone, Some(objective)),
             (Budget::Slo, None),
         ] {
-            assert_eq!(budget.known(objective), borrow::Budget::None);
+            assert_eq!(budget.initial_budget(objective), borrow::Budget::None);
         }
     }
 }

@@ -35,17 +35,17 @@ impl Slots {
 
     /// Returns the time of `slot`'s event.
     #[inline]
-    pub fn at(&self, slot: usize) -> Nanos {
+    pub fn time_of(&self, slot: usize) -> Nanos {
         self.times[slot]
     }
 
     /// Sets the time of `slot`'s event; [`NEVER`] removes it.
     #[inline]
-    pub fn set(&mut self, slot: usize, at: Nanos) {
-        if self.times[slot] == at {
+    pub fn set_time(&mut self, slot: usize, time: Nanos) {
+        if self.times[slot] == time {
             return;
         }
-        self.times[slot] = at;
+        self.times[slot] = time;
         let mut node = (self.leaves + slot) / 2;
         while node > 0 {
             let (left, right) = (self.winners[2 * node], self.winners[2 * node + 1]);
@@ -70,7 +70,7 @@ impl Slots {
     /// Moves `now` to the next event and returns its slot, if there is one by `until`. Otherwise moves `now` to
     /// `until`; if that is [`NEVER`], `now` stays at the last event.
     #[inline]
-    pub fn next(&self, now: &mut Nanos, until: Nanos) -> Option<usize> {
+    pub fn advance_to_next(&self, now: &mut Nanos, until: Nanos) -> Option<usize> {
         let (slot, at) = self.first();
         debug_assert!(at >= *now, "time goes back from {now} to {at} (slot {slot})");
         let is_due = at <= until && at < NEVER;
@@ -90,26 +90,26 @@ mod tests {
     fn the_earliest_wins_and_of_equals_the_lower() {
         let mut slots = Slots::new(5);
         assert_eq!(slots.first(), (0, NEVER));
-        slots.set(3, 10);
-        slots.set(4, 5);
-        slots.set(1, 5);
+        slots.set_time(3, 10);
+        slots.set_time(4, 5);
+        slots.set_time(1, 5);
         assert_eq!(slots.first(), (1, 5));
-        slots.set(1, NEVER);
+        slots.set_time(1, NEVER);
         assert_eq!(slots.first(), (4, 5));
-        slots.set(4, 20);
+        slots.set_time(4, 20);
         assert_eq!(slots.first(), (3, 10));
     }
 
     #[test]
     fn time_moves_on_to_each_event_and_then_to_the_end() {
         let mut slots = Slots::new(2);
-        slots.set(1, 5);
+        slots.set_time(1, 5);
         let mut now = 0;
-        assert_eq!((slots.next(&mut now, 4), now), (None, 4));
-        assert_eq!((slots.next(&mut now, 5), now), (Some(1), 5));
-        slots.set(1, NEVER);
-        assert_eq!((slots.next(&mut now, 7), now), (None, 7));
-        assert_eq!((slots.next(&mut now, NEVER), now), (None, 7));
+        assert_eq!((slots.advance_to_next(&mut now, 4), now), (None, 4));
+        assert_eq!((slots.advance_to_next(&mut now, 5), now), (Some(1), 5));
+        slots.set_time(1, NEVER);
+        assert_eq!((slots.advance_to_next(&mut now, 7), now), (None, 7));
+        assert_eq!((slots.advance_to_next(&mut now, NEVER), now), (None, 7));
     }
 
     proptest! {
@@ -122,7 +122,7 @@ mod tests {
             let mut times = vec![NEVER; count];
             for (slot, at) in moves {
                 let (slot, at) = (slot % count, if at == 8 { NEVER } else { at });
-                slots.set(slot, at);
+                slots.set_time(slot, at);
                 times[slot] = at;
                 let first = (0..count).min_by_key(|slot| times[*slot]).unwrap();
                 prop_assert_eq!(slots.first(), (first, times[first]));

@@ -75,22 +75,22 @@ impl Interference {
 
     /// Returns the additional time of `victim` beside one `aggressor`: 0.3 for 30 %.
     #[inline]
-    pub fn extra(&self, victim: Class, aggressor: Class) -> f64 {
+    pub fn extra_slowdown(&self, victim: Class, aggressor: Class) -> f64 {
         self.extra[victim * self.names.len() + aggressor]
     }
 
     /// Returns how many times as long `victim` takes beside `aggressor` as alone.
     pub fn slowdown(&self, victim: Class, aggressor: Class) -> f64 {
-        1.0 + self.extra(victim, aggressor)
+        1.0 + self.extra_slowdown(victim, aggressor)
     }
 
     /// Returns the speed of a lane on a core of `core_speed`, beside aggressors with `extra` in total.
     #[inline]
-    pub fn speed(core_speed: f64, extra: f64) -> Speed {
-        if extra == 0.0 && core_speed == 1.0 {
+    pub fn speed_beside(core_speed: f64, extra_slowdown: f64) -> Speed {
+        if extra_slowdown == 0.0 && core_speed == 1.0 {
             return Speed::ONE;
         }
-        Speed::from_factor(core_speed / (1.0 + extra))
+        Speed::from_factor(core_speed / (1.0 + extra_slowdown))
     }
 }
 
@@ -103,10 +103,10 @@ mod tests {
         let mut smt = Interference::new(&["search".to_owned(), "loop".to_owned()]);
         let (search, batch) = (smt.class("search").unwrap(), smt.class("loop").unwrap());
         smt.set_slowdown(search, batch, 1.25);
-        let extra = smt.extra(search, batch);
-        assert_eq!(Interference::speed(1.0, extra), Speed::from_factor(0.8));
-        assert_eq!(Interference::speed(0.5, 2.0 * extra), Speed::from_factor(1.0 / 3.0));
-        assert_eq!(Interference::speed(1.0, smt.extra(batch, search)), Speed::ONE);
+        let extra = smt.extra_slowdown(search, batch);
+        assert_eq!(Interference::speed_beside(1.0, extra), Speed::from_factor(0.8));
+        assert_eq!(Interference::speed_beside(0.5, 2.0 * extra), Speed::from_factor(1.0 / 3.0));
+        assert_eq!(Interference::speed_beside(1.0, smt.extra_slowdown(batch, search)), Speed::ONE);
         assert_eq!(smt.class("nap"), Some(NAP));
     }
 }

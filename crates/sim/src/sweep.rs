@@ -49,42 +49,42 @@ pub enum Progress<'o> {
 }
 
 /// Function that receives progress, from any thread.
-pub type Tell<'t> = &'t (dyn Fn(Progress) + Sync);
+pub type ReportProgress<'t> = &'t (dyn Fn(Progress) + Sync);
 
 /// Runs all of `experiment` on `threads` threads.
-pub fn run(experiment: &Experiment, threads: usize, tell: Tell) -> Vec<Outcome> {
+pub fn run(experiment: &Experiment, threads: usize, report: ReportProgress) -> Vec<Outcome> {
     // One fleet already uses all threads.
     let fleets = experiment.points.iter().any(|point| point.fleet.is_some());
     let (outside, inside) = if fleets { (1, threads) } else { (threads, 1) };
     let points =
-        parallel::map(experiment.points.len(), outside, |index| run_point(&experiment.points[index], inside, tell));
+        parallel::map(experiment.points.len(), outside, |index| run_point(&experiment.points[index], inside, report));
     points.into_iter().flatten().collect()
 }
 
-fn run_point(point: &Point, threads: usize, tell: Tell) -> Vec<Outcome> {
+fn run_point(point: &Point, threads: usize, report: ReportProgress) -> Vec<Outcome> {
     let mut alone_ns = None;
     let mut outcomes = Vec::new();
     for model in &point.runs {
         let mut model = model.clone();
         settle_budget(point, &mut model, &mut alone_ns, threads);
         tune_budget(point, &mut model, threads);
-        let outcome = run_model(point, &model, threads, tell);
-        tell(Progress::Run(&outcome.setting));
+        let outcome = run_model(point, &model, threads, report);
+        report(Progress::Run(&outcome.setting));
         outcomes.push(outcome);
     }
     outcomes
 }
 
 /// Runs one setting at one point.
-fn run_model(point: &Point, model: &Model, threads: usize, tell: Tell) -> Outcome {
+fn run_model(point: &Point, model: &Model, threads: usize, report: ReportProgress) -> Outcome {
     let (figures, fleet) = match point.fleet {
         Some(fleet) => {
-            let (leaves, roots) = fleet::run(fleet, model, threads, &|machines| tell(Progress::Machines(machines)));
+            let (leaves, roots) = fleet::run(fleet, model, threads, &|machines| report(Progress::Machines(machines)));
             (leaves, Some(roots))
         }
         None => {
             let figures = run_machine(model);
-            tell(Progress::Machines(1));
+            report(Progress::Machines(1));
             (figures, None)
         }
     };
@@ -95,7 +95,7 @@ fn run_model(point: &Point, model: &Model, threads: usize, tell: Tell) -> Outcom
 pub fn run_machine(model: &Model) -> Figures {
     let mut engine = Engine::new(model.clone(), ());
     engine.run();
-    Figures::of(&engine)
+    Figures::from_engine(&engine)
 }
 
 /// Sets the budget to the objective less the latency of the service alone, at the same load and percentile (Elfen
@@ -105,7 +105,7 @@ fn settle_budget(point: &Point, model: &mut Model, alone_ns: &mut Option<Nanos>,
     if lending.budget != Budget::SloLessAlone {
         return;
     }
-    let alone_ns = *alone_ns.get_or_insert_with(|| objective_ns(point, &model.alone(), threads));
+    let alone_ns = *alone_ns.get_or_insert_with(|| latency_at_objective_ns(point, &model.without_batch(), threads));
     model.setting.beside = with_budget(lending, objective.limit_ns.saturating_sub(alone_ns));
 }
 
@@ -115,7 +115,7 @@ fn with_budget(lending: &Lending, budget_ns: Nanos) -> BatchMode {
 }
 
 /// Returns the latency of whole requests at the objective's percentile.
-fn objective_ns(point: &Point, model: &Model, threads: usize) -> Nanos {
+fn latency_at_objective_ns(point: &Point, model: &Model, threads: usize) -> Nanos {
     let outcome = run_model(point, model, threads, &|_| ());
     let at_root = outcome.fleet.and_then(|fleet| fleet.objective_ns);
     at_root.or(outcome.figures.objective_ns).unwrap_or(0)
@@ -133,7 +133,7 @@ fn tune_budget(point: &Point, model: &mut Model, threads: usize) {
     }
     let mut keeps = |budget_ns| {
         model.setting.beside = with_budget(&lending, budget_ns);
-        objective_ns(point, model, threads) <= objective.limit_ns
+        latency_at_objective_ns(point, model, threads) <= objective.limit_ns
     };
     let (mut kept_ns, mut step_ns) = (0, 2 * objective.limit_ns);
     if keeps(step_ns) {

@@ -40,7 +40,7 @@ impl Speed {
     }
 
     /// Returns the speed of lanes that share their work, without one of them.
-    pub fn less(self, other: Self) -> Self {
+    pub fn minus(self, other: Self) -> Self {
         Self(self.0 - other.0)
     }
 }
@@ -85,8 +85,8 @@ impl Work {
 
     /// Subtracts the work that a lane of `speed` does in `ns`, and returns it in units of work.
     #[inline]
-    pub fn take(&mut self, ns: Nanos, speed: Speed) -> u128 {
-        let done = u128::from(ns) * u128::from(speed.0);
+    pub fn take_done(&mut self, elapsed_ns: Nanos, speed: Speed) -> u128 {
+        let done = u128::from(elapsed_ns) * u128::from(speed.0);
         if *self == Self::ENDLESS {
             return done;
         }
@@ -97,7 +97,7 @@ impl Work {
 }
 
 /// Converts units of work to nanoseconds of a lane of speed 1.
-pub fn work_ns(units: u128) -> f64 {
+pub fn units_to_ns(units: u128) -> f64 {
     units as f64 / f64::from(Speed::ONE.0)
 }
 
@@ -122,12 +122,12 @@ mod tests {
         let whole_ns = left.time_at(third);
         let mut spent_ns = 0;
         for piece_ns in [1, 10, 400, 77] {
-            left.take(piece_ns, third);
+            left.take_done(piece_ns, third);
             spent_ns += piece_ns;
         }
         assert_eq!(spent_ns + left.time_at(third), whole_ns);
         let rest = u128::from(left.units());
-        assert_eq!(left.take(left.time_at(third), third), rest);
+        assert_eq!(left.take_done(left.time_at(third), third), rest);
         assert_eq!(left, Work::default());
     }
 }

@@ -31,24 +31,24 @@ fn parsed(text: &str) -> Result<Scenario, String> {
     Scenario::parse("test", text, Choices::default(), &gaps).map_err(|error| error.to_string())
 }
 
-fn run(rest: &str) -> MachineFigures {
-    let text = format!("run_s = 100\n{MACHINE}{SEARCH}{rest}");
+fn run(scenario_rest: &str) -> MachineFigures {
+    let text = format!("run_s = 100\n{MACHINE}{SEARCH}{scenario_rest}");
     let Scenario::Machine(experiment) = parsed(&text).expect("it is right") else { panic!("a whole machine") };
     run_machine(&experiment.points[0].runs[0], &[])
 }
 
-fn ms(ns: u64) -> u64 {
+fn ns_to_ms(ns: u64) -> u64 {
     ns / 1_000_000
 }
 
 #[test]
 fn time_and_energy_follow_speed_and_power_of_the_core() {
     let big = run("[[setting]]\npolicy = \"all-big\"");
-    assert_eq!((ms(big.services[0].whole.max_ns), big.on_big), (100, Some(1.0)));
+    assert_eq!((ns_to_ms(big.services[0].whole.max_ns), big.on_big), (100, Some(1.0)));
     // The big core is busy a tenth of the time, at 2 W.
     assert!((big.energy_j - 120.0).abs() < 1.0, "{}", big.energy_j);
     let little = run("[[setting]]\npolicy = \"all-little\"");
-    assert_eq!((ms(little.services[0].whole.p50_ns), little.on_big), (200, Some(0.0)));
+    assert_eq!((ns_to_ms(little.services[0].whole.p50_ns), little.on_big), (200, Some(0.0)));
     assert!((little.energy_j - 110.0).abs() < 1.0, "{}", little.energy_j);
 }
 
@@ -56,20 +56,23 @@ fn time_and_energy_follow_speed_and_power_of_the_core() {
 fn request_on_a_little_core_moves_at_the_threshold_at_a_cost() {
     let moved = run("[[setting]]\npolicy = \"hurry-up\"\nthreshold_ms = 40");
     // In 40 ms on the little core it does 20 ms of its work. 80 ms are left, and 1 ms for the move.
-    assert_eq!(ms(moved.services[0].whole.max_ns), 121);
+    assert_eq!(ns_to_ms(moved.services[0].whole.max_ns), 121);
     assert_eq!(moved.threshold_ns, Some(40_000_000));
     // Threads change places, so the next one always begins on the little core.
     let moves = moved.thread_moves.expect("threads are bound");
     assert!(moves > 0 && moves.is_multiple_of(2), "{moves}");
     let fixed = run("[[setting]]\npolicy = \"static\"");
-    assert_eq!((ms(fixed.services[0].whole.p90_ns), fixed.thread_moves, fixed.threshold_ns), (200, Some(0), None));
+    assert_eq!(
+        (ns_to_ms(fixed.services[0].whole.p90_ns), fixed.thread_moves, fixed.threshold_ns),
+        (200, Some(0), None)
+    );
 }
 
 #[test]
 fn loop_of_the_paper_moves_requests_at_its_looks() {
     let moved = run("[[setting]]\npolicy = \"hurry-up\"\nas_printed = true\nthreshold_ms = 40\nsampling_ms = 25");
     // Observations are 25 ms apart, from the start of the request on. The request moves after 50 ms, with 75 ms left.
-    assert_eq!(ms(moved.services[0].whole.max_ns), 126);
+    assert_eq!(ns_to_ms(moved.services[0].whole.max_ns), 126);
 }
 
 #[test]
@@ -85,8 +88,12 @@ fn nothing_is_lost_or_made_up_under_any_mapping_and_load() {
             let mut engine = sidelane_sim::machine::MachineEngine::new(experiment.points[0].runs[0].clone());
             engine.run();
             let accounting = &engine.accounting().services[0];
-            assert_eq!(accounting.arrived, accounting.whole.all.len() + engine.under_way() as u64, "{mapping} {queue}");
-            assert!(engine.under_way() < 50, "{mapping} {queue}: {}", engine.under_way());
+            assert_eq!(
+                accounting.arrived,
+                accounting.whole.all.len() + engine.requests_under_way() as u64,
+                "{mapping} {queue}"
+            );
+            assert!(engine.requests_under_way() < 50, "{mapping} {queue}: {}", engine.requests_under_way());
         }
     }
 }

@@ -23,7 +23,7 @@ fn run(text: &str) -> MachineFigures {
 fn run_for(text: &str, requests: u64) -> MachineFigures {
     let mut engine = MachineEngine::new(model(text, requests));
     engine.run();
-    MachineFigures::of(&engine, &[])
+    MachineFigures::from_engine(&engine, &[])
 }
 
 /// Scenario text for exponential work with a mean of 1 ms.
@@ -34,23 +34,23 @@ fn poisson(load: f64) -> String {
 }
 
 #[track_caller]
-fn near(what: &str, measured: f64, wanted: f64) {
-    let error = measured / wanted - 1.0;
-    println!("{what}: {measured:.5e}, theory {wanted:.5e}, {:+.3} %", error * 100.0);
-    assert!(error.abs() < 0.01, "{what}: {measured} is not {wanted}");
+fn assert_near(name: &str, measured: f64, expected: f64) {
+    let error = measured / expected - 1.0;
+    println!("{name}: {measured:.5e}, theory {expected:.5e}, {:+.3} %", error * 100.0);
+    assert!(error.abs() < 0.01, "{name}: {measured} is not {expected}");
 }
 
 /// Compares latencies with M/M/1, in which the sojourn time is exponential with rate µ − λ.
-fn mm1(name: &str, figures: &LatencyFigures, load: f64) {
+fn assert_mm1(name: &str, figures: &LatencyFigures, load: f64) {
     let sojourn_ns = MEAN_NS / (1.0 - load);
-    near(&format!("{name} mean"), figures.mean_ns, sojourn_ns);
-    near(&format!("{name} p50"), figures.p50_ns as f64, sojourn_ns * 2_f64.ln());
-    near(&format!("{name} p90"), figures.p90_ns as f64, sojourn_ns * 10_f64.ln());
-    near(&format!("{name} p99"), figures.p99_ns as f64, sojourn_ns * 100_f64.ln());
+    assert_near(&format!("{name} mean"), figures.mean_ns, sojourn_ns);
+    assert_near(&format!("{name} p50"), figures.p50_ns as f64, sojourn_ns * 2_f64.ln());
+    assert_near(&format!("{name} p90"), figures.p90_ns as f64, sojourn_ns * 10_f64.ln());
+    assert_near(&format!("{name} p99"), figures.p99_ns as f64, sojourn_ns * 100_f64.ln());
 }
 
 /// Returns the probability that a request waits (Erlang's C), and the mean time to drain the queue by one.
-fn mmc(workers: f64, load: f64) -> (f64, f64) {
+fn mmc_wait(workers: f64, load: f64) -> (f64, f64) {
     let offered = workers * load;
     let term = |n: u32| offered.powi(n as i32) / (1..=n).map(f64::from).product::<f64>();
     let last = term(workers as u32) / (1.0 - load);
@@ -59,15 +59,15 @@ fn mmc(workers: f64, load: f64) -> (f64, f64) {
 }
 
 fn mmc_mean_ns(workers: f64, load: f64) -> f64 {
-    let (waits, drain_ns) = mmc(workers, load);
+    let (waits, drain_ns) = mmc_wait(workers, load);
     waits * drain_ns + MEAN_NS
 }
 
 #[test]
 fn one_worker_is_mm1() {
     let figures = run(&format!("[[service]]\nname = \"s\"\n{WORK}{}", poisson(0.6)));
-    mm1("M/M/1 60 %", &figures.services[0].whole, 0.6);
-    near("utilisation", figures.services[0].busy_cpus, 0.6);
+    assert_mm1("M/M/1 60 %", &figures.services[0].whole, 0.6);
+    assert_near("utilisation", figures.services[0].busy_cpus, 0.6);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn four_workers_on_four_cpus_are_mm4() {
         "[machine]\ncores_per_package = 4\n[[service]]\nname = \"s\"\nworkers = 4\ncpus = \"0-3\"\n{WORK}{}",
         poisson(0.8)
     ));
-    near("M/M/4 mean", figures.services[0].whole.mean_ns, mmc_mean_ns(4.0, 0.8));
+    assert_near("M/M/4 mean", figures.services[0].whole.mean_ns, mmc_mean_ns(4.0, 0.8));
 }
 
 /// Workers that wait for a CPU wait in the order in which they came, so there are as many servers as CPUs.
@@ -86,7 +86,7 @@ fn eight_workers_on_two_cpus_are_mm2() {
         "[machine]\ncores_per_package = 2\n[[service]]\nname = \"s\"\nworkers = 8\ncpus = \"0-1\"\n{WORK}{}",
         poisson(0.7 / 4.0)
     ));
-    near("M/M/2 mean", figures.services[0].whole.mean_ns, mmc_mean_ns(2.0, 0.7));
+    assert_near("M/M/2 mean", figures.services[0].whole.mean_ns, mmc_mean_ns(2.0, 0.7));
 }
 
 /// By Burke and Jackson, each stage behaves as if it were alone. By Reich, the times at stages of one worker each are
@@ -110,15 +110,15 @@ fn a_chain_is_a_tandem_of_queues() {
     let figures = run(&text.concat());
     let sojourns_ns = loads.map(|load| load / 0.5 * MEAN_NS / (1.0 - load));
     for (service, sojourn_ns) in figures.services.iter().zip(sojourns_ns) {
-        near(&format!("{} mean", service.name), service.own.mean_ns, sojourn_ns);
-        near(&format!("{} p99", service.name), service.own.p99_ns as f64, sojourn_ns * 100_f64.ln());
+        assert_near(&format!("{} mean", service.name), service.own.mean_ns, sojourn_ns);
+        assert_near(&format!("{} p99", service.name), service.own.p99_ns as f64, sojourn_ns * 100_f64.ln());
     }
     let whole = &figures.services[0].whole;
-    near("chain mean", whole.mean_ns, sojourns_ns.iter().sum());
+    assert_near("chain mean", whole.mean_ns, sojourns_ns.iter().sum());
     for (percent, measured) in [(50.0, whole.p50_ns), (90.0, whole.p90_ns), (99.0, whole.p99_ns)] {
-        near(&format!("chain p{percent}"), measured as f64, hypoexponential(&sojourns_ns, percent / 100.0));
+        assert_near(&format!("chain p{percent}"), measured as f64, hypoexponential(&sojourns_ns, percent / 100.0));
     }
-    near("middle and leaf", figures.services[1].whole.mean_ns, sojourns_ns[1] + sojourns_ns[2]);
+    assert_near("middle and leaf", figures.services[1].whole.mean_ns, sojourns_ns[1] + sojourns_ns[2]);
 }
 
 /// Returns the value that a share of draws does not exceed, for a sum of exponentials with different means.
@@ -153,9 +153,9 @@ fn a_chain_of_pools_is_a_jackson_network() {
     let figures = run(&text.concat());
     let means_ns = [(2.0, 0.8), (3.0, 1.6 / 3.0), (4.0, 0.4)].map(|(workers, load)| mmc_mean_ns(workers, load));
     for (service, mean_ns) in figures.services.iter().zip(means_ns) {
-        near(&service.name, service.own.mean_ns, mean_ns);
+        assert_near(&service.name, service.own.mean_ns, mean_ns);
     }
-    near("chain", figures.services[0].whole.mean_ns, means_ns.iter().sum());
+    assert_near("chain", figures.services[0].whole.mean_ns, means_ns.iter().sum());
 }
 
 /// Flatto and Hahn (1984) give the mean for two M/M/1 queues with the same arrivals, and a request that waits for
@@ -174,9 +174,9 @@ fn a_fork_to_two_queues_takes_as_long_as_in_theory() {
     );
     let machine = "[machine]\ncores_per_package = 3\nlanes_per_core = 1\n";
     let figures = run(&format!("{machine}{}{}{front}", leaf("a", 0), leaf("b", 1)));
-    mm1("leaf", &figures.services[0].own, load);
+    assert_mm1("leaf", &figures.services[0].own, load);
     let fork_ns = figures.services[2].whole.mean_ns - figures.services[2].own.mean_ns;
-    near("fork of two", fork_ns, (12.0 - load) / 8.0 * MEAN_NS / (1.0 - load));
+    assert_near("fork of two", fork_ns, (12.0 - load) / 8.0 * MEAN_NS / (1.0 - load));
 }
 
 /// With a free worker for each request, the last of n answers takes 1 + 1/2 + … + 1/n times the mean.
@@ -190,8 +190,8 @@ fn a_fan_out_without_queues_takes_as_long_as_its_slowest_leaf() {
     );
     let figures = run_for(&text, REQUESTS / 10);
     let slowest: f64 = (1..=10).map(|n| 1.0 / f64::from(n)).sum();
-    near("leaf", figures.services[1].own.mean_ns, MEAN_NS);
-    near("front", figures.services[0].whole.mean_ns, MEAN_NS * slowest + 1e3);
+    assert_near("leaf", figures.services[1].own.mean_ns, MEAN_NS);
+    assert_near("front", figures.services[0].whole.mean_ns, MEAN_NS * slowest + 1e3);
     assert_eq!(figures.services[1].own.count / 1_000, figures.services[0].own.count / 100);
 }
 
@@ -209,5 +209,5 @@ fn a_fan_out_to_one_queue_comes_in_groups() {
     );
     let inside = load * (group + 1.0) / (2.0 * (1.0 - load));
     let figures = run(&text);
-    near("M[4]/M/1 mean", figures.services[1].own.mean_ns, inside / (load / MEAN_NS));
+    assert_near("M[4]/M/1 mean", figures.services[1].own.mean_ns, inside / (load / MEAN_NS));
 }

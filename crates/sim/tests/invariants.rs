@@ -6,7 +6,7 @@ use sidelane_policy::borrow::delay::DelayBound;
 use sidelane_policy::borrow::{BorrowConfig, ContentionCost, PolicyKind, lending_limits};
 use sidelane_sim::arrivals::Arrivals;
 use sidelane_sim::demand::{Demand, Lognormal};
-use sidelane_sim::engine::watch::{Fate, Watch};
+use sidelane_sim::engine::watch::{CompletedRequest, Watch};
 use sidelane_sim::gate::{Gate, Latency};
 use sidelane_sim::model::*;
 use sidelane_sim::smt::Interference;
@@ -93,13 +93,13 @@ impl Case {
         if self.bursty { bursty.with_mean_gap(gap_ns) } else { Arrivals::Poisson { gap_ns } }
     }
 
-    fn beside(&self) -> BatchMode {
+    fn batch_mode(&self) -> BatchMode {
         let config = BorrowConfig {
             min_idle_ns: self.min_idle_us * US,
             evict_after_ns: self.evict_after_us * US,
             ..BorrowConfig::default()
         };
-        let lent = |policy, budget| BatchMode::Lent(Lending::by(policy, config, budget));
+        let lent = |policy, budget| BatchMode::Lent(Lending::with_policy(policy, config, budget));
         let given = Budget::Given(self.budget_us * US);
         match self.setting {
             8 => lent(PolicyKind::Deadline, given),
@@ -123,7 +123,7 @@ impl Case {
             1 => Gate::holder(),
             2 => Gate::nanonap(),
             _ => {
-                let (off, on) = (Latency::through(90_000, 300_000), Latency::constant(40_000));
+                let (off, on) = (Latency::from_percentiles(90_000, 300_000), Latency::constant(40_000));
                 Gate { off, on, lc_cost_ns: 5_000, batch_looks: false }
             }
         }
@@ -172,7 +172,7 @@ impl Case {
             },
             batch: vec![job],
             smt,
-            setting: Setting { name: "any".to_owned(), beside: self.beside(), gate: self.gate() },
+            setting: Setting { name: "any".to_owned(), beside: self.batch_mode(), gate: self.gate() },
             objective: Some(Objective { percentile: 99.0, limit_ns: 20 * self.mean_us * US }),
             faults: self.faults(),
             warm_up_ns: 0,
@@ -192,21 +192,21 @@ impl Case {
 /// Watch that records all requests.
 #[derive(Default)]
 struct Log {
-    fates: Vec<Fate>,
+    fates: Vec<CompletedRequest>,
     refused: Vec<u64>,
 }
 
 impl Watch for Log {
-    fn finished(&mut self, fate: &Fate) {
+    fn request_finished(&mut self, fate: &CompletedRequest) {
         self.fates.push(*fate);
     }
 
-    fn refused(&mut self, number: u64) {
+    fn request_refused(&mut self, number: u64) {
         self.refused.push(number);
     }
 }
 
-fn play(model: Model) -> Engine<Log> {
+fn run_recorded(model: Model) -> Engine<Log> {
     let mut engine = Engine::new(model, Log::default());
     engine.run();
     engine
@@ -216,7 +216,7 @@ type Verdict = Result<(), TestCaseError>;
 
 /// Checks that no request is lost or appears twice, and that the times of each are in order.
 fn requests_are_conserved(engine: &mut Engine<Log>) -> Verdict {
-    let (arrived, under_way) = (engine.accounting().arrived, engine.under_way() as u64);
+    let (arrived, under_way) = (engine.accounting().arrived, engine.requests_under_way() as u64);
     let log = engine.watch();
     prop_assert_eq!(arrived, log.fates.len() as u64 + log.refused.len() as u64 + under_way);
     let mut numbers: Vec<u64> = log.fates.iter().map(|fate| fate.number).chain(log.refused.iter().copied()).collect();
@@ -253,12 +253,12 @@ fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
 /// With permission it runs for at most one budget and a reaction, and never beside a request that waited, if the
 /// policy spares those. Under a deadline, the time in the queue counts against the budget.
 fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
-    let BatchMode::Lent(lending) = case.beside() else { return Ok(()) };
+    let BatchMode::Lent(lending) = case.batch_mode() else { return Ok(()) };
     if case.faults & 2 != 0 {
         return Ok(());
     }
     let LendingDecider::Policy(policy) = lending.by else { return Ok(()) };
-    let lent_ns_max = |fate: &Fate| match (policy, lending.budget) {
+    let lent_ns_max = |fate: &CompletedRequest| match (policy, lending.budget) {
         (PolicyKind::BorrowIdle, _) => Some(0),
         // Elfen's Fig. 9(d) stretches a budget by a factor of up to sixteen.
         (PolicyKind::DynamicRefresh, Budget::Given(ns)) => Some(16 * ns + case.reaction_ns()),
@@ -273,7 +273,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     // arrived, or when a budget that was computed anew during the request is spent, too.
     let again = if policy.spares_waited() { 0 } else { engine.accounting().arrived };
     let is_learnt = lending.budget == Budget::Slo || policy == PolicyKind::DynamicRefresh;
-    let changes = |fate: &Fate| match is_learnt {
+    let changes = |fate: &CompletedRequest| match is_learnt {
         true => fate.finished / lending_limits::EVERY_NS - fate.started / lending_limits::EVERY_NS,
         false => 0,
     };
@@ -291,7 +291,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
 /// reactions. They are to the end of the budget, to its start and to a request that waited; each is charged with its
 /// wakeup.
 fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verdict {
-    let BatchMode::Lent(lending) = case.beside() else { return Ok(()) };
+    let BatchMode::Lent(lending) = case.batch_mode() else { return Ok(()) };
     let lost_or_crashed = case.faults & 0b1_0010 != 0;
     // The contention cost of a stretched budget is learned from requests with batch beside them for at least
     // nine tenths of their time.
@@ -311,7 +311,7 @@ fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> 
     }
     let lanes = case.batch_lanes as u64;
     let slack_ns = lanes * (2 * case.reaction_ns() + 2 * case.gate().lc_cost_ns) + case.requests + 200;
-    let mut alone = play(engine.model().alone());
+    let mut alone = run_recorded(engine.model().without_batch());
     let alone = &alone.watch().fates;
     for (alone, beside) in alone.iter().zip(&engine.watch().fates) {
         prop_assert_eq!(alone.number, beside.number);
@@ -330,12 +330,12 @@ fn a_delay_is_the_harm_of_the_busy_period(case: &Case, engine: &mut Engine<Log>)
     }
     let extra = (case.slowdown - 1.0) * case.batch_lanes as f64;
     let contention_cost = ContentionCost::from_ppm((1e6 * extra / (1.0 + extra)).ceil() as u32);
-    let (mut alone, mut bound) = (play(engine.model().alone()), DelayBound::default());
+    let (mut alone, mut bound) = (run_recorded(engine.model().without_batch()), DelayBound::default());
     let summons_ns = 2 * case.batch_lanes as u64 * case.gate().lc_cost_ns;
     let mut paid_ns = 0;
     for (alone, beside) in alone.watch().fates.iter().zip(&engine.watch().fates) {
         paid_ns = if beside.waited { paid_ns } else { 0 } + summons_ns + 2 + beside.co_run_ns / 100_000;
-        let limit_ns = bound.finished(beside.waited, beside.co_run_ns, contention_cost) + paid_ns;
+        let limit_ns = bound.add_finished_request(beside.waited, beside.co_run_ns, contention_cost) + paid_ns;
         let (alone_ns, beside_ns) = (alone.finished - alone.arrived, beside.finished - beside.arrived);
         prop_assert!(beside_ns <= alone_ns + limit_ns, "{alone:?} {beside:?} {limit_ns}");
     }
@@ -351,14 +351,14 @@ proptest! {
 
     #[test]
     fn requests_and_work_are_conserved_and_costs_bounded(case in cases()) {
-        let mut engine = play(case.model());
+        let mut engine = run_recorded(case.model());
         requests_are_conserved(&mut engine)?;
         work_is_conserved(&mut engine)?;
         leaks_are_bounded(&case, &mut engine)?;
         no_request_pays_more_than_a_budget(&case, &mut engine)?;
         a_delay_is_the_harm_of_the_busy_period(&case, &mut engine)?;
         if case.seed % 8 == 0 {
-            prop_assert_eq!(Figures::of(&play(case.model())), Figures::of(&engine));
+            prop_assert_eq!(Figures::from_engine(&run_recorded(case.model())), Figures::from_engine(&engine));
         }
     }
 }
@@ -386,7 +386,7 @@ fn an_ideal_gate_leaks_nothing() {
         requests: 20_000,
         seed: 1,
     };
-    let engine = play(case.model());
+    let engine = run_recorded(case.model());
     assert_eq!(engine.accounting().overlap_ns + engine.accounting().lent_ns, 0);
     assert!(engine.accounting().holds > 1_000);
 }

@@ -26,13 +26,13 @@ kind = "ideal"
 limit_ms = 50
 "#;
 
-fn run(rest: &str) -> Figures {
-    run_machine(&experiment(&format!("{SERVICE}{rest}")).points[0].runs[0])
+fn run(scenario_rest: &str) -> Figures {
+    run_machine(&experiment(&format!("{SERVICE}{scenario_rest}")).points[0].runs[0])
 }
 
 #[track_caller]
-fn near(measured: f64, wanted: f64, tolerance: f64) {
-    assert!((measured / wanted - 1.0).abs() <= tolerance, "{measured} is not {wanted}");
+fn assert_near(measured: f64, expected: f64, tolerance: f64) {
+    assert!((measured / expected - 1.0).abs() <= tolerance, "{measured} is not {expected}");
 }
 
 #[test]
@@ -41,9 +41,9 @@ fn energy_is_what_busy_and_idle_lanes_draw() {
     let watts = |figures: &Figures| figures.energy_j / (figures.elapsed_ns as f64 / 1e9);
     let alone = run(&format!("[machine]\ncores_per_package = 2\n{power}[[setting]]\npolicy = \"alone\"\n"));
     let busy = alone.lc_utilisation;
-    near(watts(&alone), 10.0 + 1.0 + 5.0 * busy + (1.0 - busy), 1e-9);
+    assert_near(watts(&alone), 10.0 + 1.0 + 5.0 * busy + (1.0 - busy), 1e-9);
     let unmanaged = run(&format!("{power}[[setting]]\npolicy = \"unmanaged\"\n"));
-    near(watts(&unmanaged), 10.0 + 5.0 + 2.0 * unmanaged.lc_utilisation, 1e-9);
+    assert_near(watts(&unmanaged), 10.0 + 5.0 + 2.0 * unmanaged.lc_utilisation, 1e-9);
 }
 
 /// The service makes 20 accesses and stalls 0.2 µs per microsecond of work. Beside batch it loses 0.5 µs, 60 % of it
@@ -52,16 +52,16 @@ fn energy_is_what_busy_and_idle_lanes_draw() {
 fn vpi_shows_the_stalls_that_batch_adds() {
     let memory = "[memory.service]\naccesses_per_us = 20\nstall_share = 0.2\n[memory.loop]\npressure = 0.6\n";
     let vpi = |policy: &str| run(&format!("{memory}[[setting]]\npolicy = \"{policy}\"\n")).vpi.unwrap();
-    near(vpi("alone"), 0.2 * 2_000.0 / 20.0, 1e-9);
-    near(vpi("unmanaged"), (0.2 + 0.3) * 2_000.0 / 20.0, 1e-4);
-    near(vpi("exclusion"), vpi("alone"), 1e-9);
+    assert_near(vpi("alone"), 0.2 * 2_000.0 / 20.0, 1e-9);
+    assert_near(vpi("unmanaged"), (0.2 + 0.3) * 2_000.0 / 20.0, 1e-4);
+    assert_near(vpi("exclusion"), vpi("alone"), 1e-9);
 }
 
 #[test]
 fn a_little_core_takes_longer() {
     let figures = run("[machine]\ncore_speed = [0.5]\n[[setting]]\npolicy = \"alone\"\n");
     let reference = run("[[setting]]\npolicy = \"alone\"\n");
-    near(figures.server_mean_ns, 2.0 * reference.server_mean_ns, 1e-5);
+    assert_near(figures.server_mean_ns, 2.0 * reference.server_mean_ns, 1e-5);
 }
 
 /// With batch on the other lane a core never sleeps, so requests start sooner (Elfen §5).
@@ -70,7 +70,7 @@ fn a_core_that_batch_keeps_awake_is_faster() {
     let sleep = "[machine]\nsleep_after_us = 0\nsleep_wake_us = 100\n";
     let server_ns = |policy: &str| run(&format!("{sleep}[[setting]]\npolicy = \"{policy}\"\n")).server_mean_ns;
     let awake_ns = run("[[setting]]\npolicy = \"alone\"\n").server_mean_ns;
-    near(server_ns("exclusion"), awake_ns, 1e-9);
+    assert_near(server_ns("exclusion"), awake_ns, 1e-9);
     assert!(server_ns("alone") > awake_ns + 40_000.0);
 }
 
@@ -79,9 +79,9 @@ fn a_core_that_batch_keeps_awake_is_faster() {
 fn three_lanes_add_up() {
     let figures = run("[machine]\nlanes_per_core = 3\n[[setting]]\npolicy = \"unmanaged\"\n");
     let alone = run("[[setting]]\npolicy = \"alone\"\n");
-    near(figures.server_mean_ns, 2.0 * alone.server_mean_ns, 1e-4);
+    assert_near(figures.server_mean_ns, 2.0 * alone.server_mean_ns, 1e-4);
     let (busy, slowed) = (figures.lc_utilisation, 1.0 / (1.0 + 0.2 + 0.4));
-    near(figures.batch_work_ratio.unwrap(), busy * slowed + (1.0 - busy) / 1.2, 1e-4);
+    assert_near(figures.batch_work_ratio.unwrap(), busy * slowed + (1.0 - busy) / 1.2, 1e-4);
 }
 
 /// A poor nap of the keeper takes execution resources from requests, too.
@@ -90,7 +90,7 @@ fn a_keeper_that_naps_badly_costs_requests() {
     let nap = SERVICE.replace("loop = 1.5", "loop = 1.5\nnap = 1.25") + "[[setting]]\npolicy = \"exclusion\"\n";
     let figures = run_machine(&experiment(&nap).points[0].runs[0]);
     let alone = run("[[setting]]\npolicy = \"alone\"\n");
-    near(figures.server_mean_ns, 1.25 * alone.server_mean_ns, 1e-4);
+    assert_near(figures.server_mean_ns, 1.25 * alone.server_mean_ns, 1e-4);
 }
 
 /// Fig. 9(d): contention cost is 1 − LC_IPC ÷ ref_IPC, and the budget is stretched accordingly.
@@ -148,6 +148,6 @@ fn an_overload_is_bounded() {
         SERVICE.replace("load_percent = 50", "load_percent = 150").replace("[service]", "[service]\nqueue_limit = 10");
     let figures = run_machine(&experiment(&format!("{text}[[setting]]\npolicy = \"alone\"\n")).points[0].runs[0]);
     let refused = figures.refused as f64 / (figures.refused + figures.requests) as f64;
-    near(refused, 1.0 / 3.0, 0.05);
+    assert_near(refused, 1.0 / 3.0, 0.05);
     assert!(figures.max_ns < 60_000_000);
 }

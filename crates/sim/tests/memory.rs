@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Returns the most memory that a run takes beyond what was held before, in bytes.
-fn most_of(run: impl FnOnce()) -> usize {
+fn peak_memory_bytes(run: impl FnOnce()) -> usize {
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     run();
@@ -51,7 +51,7 @@ fn a_hundred_times_the_requests_take_no_more_memory() {
                 [slo]\nlimit_ms = 100\n[[setting]]\npolicy = \"dynamic-refresh\"\nbudget = \"slo\"\n";
     let model = experiment(text).points[0].runs[0].clone();
     let most_of = |requests: u64| {
-        most_of(|| {
+        peak_memory_bytes(|| {
             let figures = run_machine(&sidelane_sim::Model { until: RunEnd::Requests(requests), ..model.clone() });
             assert_eq!(figures.requests, requests);
         })
@@ -82,7 +82,7 @@ fn whole_machines_take_no_more_memory() {
     );
     let model = machine(&text).points[0].runs[0].clone();
     let most_of = |requests: u64| {
-        most_of(|| {
+        peak_memory_bytes(|| {
             let model = Whole { until: RunEnd::Requests(requests), ..model.clone() };
             let figures = sweep::run_machine(&model, &[]);
             assert!(figures.services[0].whole.count == requests && figures.finished() > requests / 1_000);

@@ -55,7 +55,7 @@ fn read_with(text: &str, choices: Choices) -> Result<Experiment, String> {
 }
 
 #[track_caller]
-fn wrong(from: &str, to: &str, message: &str) {
+fn assert_rejected(from: &str, to: &str, message: &str) {
     assert!(GOOD.contains(from), "{from}");
     assert_eq!(read(&GOOD.replace(from, to)).map(|_| ()), Err(message.to_owned()));
 }
@@ -71,19 +71,19 @@ fn valid_scenario_has_a_point_per_value_and_run_per_setting() {
 
 #[test]
 fn unknown_keys_are_refused() {
-    wrong(
+    assert_rejected(
         "workers = 1",
         "worker = 1",
         "a.toml:9: `service.worker` is not a key here; did you mean `workers`? the keys here are `arrivals`, `demand`, \
          `name`, `queue`, `queue_limit`, `workers`",
     );
-    wrong(
+    assert_rejected(
         "rate_per_s\" = [20",
         "rate\" = [20",
         "a.toml:30: `service.arrivals.rate` is in [sweep], but is not a key of this scenario; write the path of a key \
          that this scenario can have, such as service.arrivals.rate_per_s",
     );
-    wrong(
+    assert_rejected(
         "\nloop = 1.5",
         "\nlop = 1.5",
         "a.toml:17: `slowdown.search.lop` is not a program of this scenario; write one of nap, search, loop",
@@ -103,25 +103,25 @@ fn all_errors_of_a_scenario_are_reported_at_once() {
 
 #[test]
 fn wrong_types_are_refused() {
-    wrong(
+    assert_rejected(
         "workers = 1",
         "workers = \"one\"",
         "a.toml:9: `service.workers` is \"one\"; write a whole number from 1 to 1",
     );
-    wrong("run_s = 2", "run_s = true", "a.toml:2: `run_s` is true; write a number from 0.000001 to 10000000");
-    wrong("[machine]", "[[machine]]", "a.toml:4: `machine` is a list; write a table, [machine]");
+    assert_rejected("run_s = 2", "run_s = true", "a.toml:2: `run_s` is true; write a number from 0.000001 to 10000000");
+    assert_rejected("[machine]", "[[machine]]", "a.toml:4: `machine` is a list; write a table, [machine]");
 }
 
 #[test]
 fn unknown_names_are_refused() {
-    wrong(
+    assert_rejected(
         "policy = \"fixed-budget\"",
         "policy = \"greedy\"",
         "a.toml:26: `setting.1.policy` is \"greedy\"; write one of `alone`, `unmanaged`, `sched-idle`, `exclusion`, `freezer`, \
          `borrow-idle`, `fixed-budget`, `refresh-budget`, `dynamic-refresh`, `deadline`, `elfen-fixed`, `elfen-refresh`, \
          `elfen-dynamic`, `oracle`",
     );
-    wrong(
+    assert_rejected(
         "kind = \"poisson\"",
         "kind = \"random\"",
         "a.toml:10: `service.arrivals.kind` is \"random\"; write one of `poisson`, `bursty`, `on-off`, `trace`",
@@ -130,14 +130,18 @@ fn unknown_names_are_refused() {
 
 #[test]
 fn numbers_out_of_range_are_refused() {
-    wrong(
+    assert_rejected(
         "lanes_per_core = 2",
         "lanes_per_core = 9",
         "a.toml:5: `machine.lanes_per_core` is 9; write a whole number from 1 to 8",
     );
-    wrong("loop = 1.5", "loop = 0.5", "a.toml:17: `slowdown.search.loop` is 0.5; write a number from 1 to 100");
+    assert_rejected(
+        "loop = 1.5",
+        "loop = 0.5",
+        "a.toml:17: `slowdown.search.loop` is 0.5; write a number from 1 to 100",
+    );
     // An error in a swept value gives the line in the sweep.
-    wrong(
+    assert_rejected(
         "[20, 40]",
         "[20,\n0]",
         "a.toml:31: `service.arrivals.rate_per_s` is 0; write a number from 0.001 to 100000000",
@@ -147,13 +151,13 @@ fn numbers_out_of_range_are_refused() {
 #[test]
 fn missing_files_are_errors() {
     let file = |name: &str| format!("kind = \"empirical\", file = \"{name}\"");
-    wrong(
+    assert_rejected(
         "kind = \"exponential\", mean_ms = 5",
         &file("gone.txt"),
         "a.toml:11: `service.demand.file` cannot be read: gone.txt: no such file; name a file with one number of \
          microseconds a line, or one that `sidelane requests --log` wrote",
     );
-    wrong(
+    assert_rejected(
         "kind = \"exponential\", mean_ms = 5",
         &file("words.txt"),
         "a.toml:11: `service.demand.file` names words.txt, which has another form; name a file with one number of \
@@ -204,12 +208,12 @@ fn gates_come_from_doctor() {
 #[test]
 fn faults_without_an_end_are_refused() {
     let fault = "[[fault]]\nkind = \"agent-crash\"\nevery_ms = 100\ngone_ms = 200\n\n[slo]";
-    wrong("[slo]", fault, "a.toml:22: `fault.0.gone_ms` is 200; write a number from 0.001 to 50");
+    assert_rejected("[slo]", fault, "a.toml:22: `fault.0.gone_ms` is 200; write a number from 0.001 to 50");
 }
 
 #[test]
 fn empty_sweeps_are_refused() {
-    wrong(
+    assert_rejected(
         "[20, 40]",
         "[]",
         "a.toml:30: `sweep.service.arrivals.rate_per_s` is an empty list; write a list of at least one value",
@@ -218,17 +222,17 @@ fn empty_sweeps_are_refused() {
 
 #[test]
 fn missing_keys_are_refused_with_an_example() {
-    wrong(
+    assert_rejected(
         "kind = \"poisson\", ",
         "",
         "a.toml:10: `service.arrivals.kind` is missing; write one of `poisson`, `bursty`, `on-off`, `trace`",
     );
-    wrong(
+    assert_rejected(
         "[slo]\nlimit_ms = 100\n",
         "",
         "a.toml: `slo` is missing; write [slo] with limit_ms, from which the budget of fixed-budget follows",
     );
-    wrong(
+    assert_rejected(
         "budget = \"slo-less-alone\"",
         "",
         "a.toml:25: `setting.1.budget` is missing; write budget_ms, or budget = slo, slo-less-alone or tuned",

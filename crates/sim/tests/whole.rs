@@ -19,9 +19,9 @@ const RUN_NS: Nanos = 100_000_000;
 
 /// Policy that takes random actions, from a generator of its own.
 #[derive(Clone, Debug)]
-struct Anything(u64);
+struct RandomPolicy(u64);
 
-impl Anything {
+impl RandomPolicy {
     fn draw(&mut self) -> u64 {
         // One step of the generator xorshift64.
         self.0 ^= self.0 << 13;
@@ -31,13 +31,13 @@ impl Anything {
     }
 
     /// Returns some of these CPUs, at least one.
-    fn some(&mut self, cpus: &CpuMask) -> CpuMask {
+    fn random_subset(&mut self, cpus: &CpuMask) -> CpuMask {
         let chosen: CpuMask = cpus.iter().filter(|_| self.draw().is_multiple_of(2)).collect();
         if chosen.is_empty() { *cpus } else { chosen }
     }
 }
 
-impl Policy for Anything {
+impl Policy for RandomPolicy {
     type Observation = MachineObservation;
     type Actions = CpuActions;
     type Reason = CpuReason;
@@ -47,14 +47,14 @@ impl Policy for Anything {
             let Some(seen) = seen else { continue };
             match self.draw() % 4 {
                 0 => out.push(CpuAction::Pause { container }),
-                1 | 2 => out.push(CpuAction::Confine { container, cpus: self.some(&seen.allowed) }),
+                1 | 2 => out.push(CpuAction::Confine { container, cpus: self.random_subset(&seen.allowed) }),
                 _ => {}
             }
         }
         let cpus = (0..seen.cpus.len()).filter(|cpu| seen.cpus[*cpu].online).collect();
         for (service, seen) in seen.services.iter().enumerate() {
             if seen.is_some_and(|seen| seen.may_be_placed) && self.draw().is_multiple_of(4) {
-                out.push(CpuAction::Place { service, cpus: self.some(&cpus) });
+                out.push(CpuAction::Place { service, cpus: self.random_subset(&cpus) });
             }
         }
     }
@@ -153,7 +153,7 @@ impl Case {
     }
 
     fn engine(&self) -> MachineEngine {
-        let anything: Option<Box<CpuPolicy>> = Some(Box::new(Anything(self.seed | 1)));
+        let anything: Option<Box<CpuPolicy>> = Some(Box::new(RandomPolicy(self.seed | 1)));
         match self.policy {
             4 => MachineEngine::with_policy(self.model(), anything),
             _ => MachineEngine::new(self.model()),
@@ -179,7 +179,9 @@ fn merged(text: &str) -> String {
 fn check_places(engine: &MachineEngine) -> Result<(), TestCaseError> {
     let model = engine.model();
     let layout = Layout::new(&model.machine);
-    let on = |place: usize| (0..layout.cpus()).filter(|cpu| engine.on(*cpu).1.contains(&place)).collect::<CpuMask>();
+    let on = |place: usize| {
+        (0..layout.cpus()).filter(|cpu| engine.service_and_containers_on(*cpu).1.contains(&place)).collect::<CpuMask>()
+    };
     for (place, kind, mask) in engine.containers() {
         let threads = on(place);
         prop_assert!(threads.is_subset(&mask), "container {place} is on {threads}, may be on {mask}");
@@ -188,11 +190,14 @@ fn check_places(engine: &MachineEngine) -> Result<(), TestCaseError> {
     }
     let known: Vec<usize> = engine.containers().map(|(place, ..)| place).collect();
     for cpu in 0..layout.cpus() {
-        let (service, containers) = engine.on(cpu);
+        let (service, containers) = engine.service_and_containers_on(cpu);
         prop_assert!(containers.iter().all(|place| known.contains(place)));
         prop_assert!(service.is_none_or(|service| engine.allowed(service).contains(cpu)));
         // No task waits while a CPU that it may use is idle.
-        prop_assert!(service.is_some() || engine.waiting().all(|service| !engine.allowed(service).contains(cpu)));
+        prop_assert!(
+            service.is_some()
+                || engine.services_of_waiting_threads().all(|service| !engine.allowed(service).contains(cpu))
+        );
         prop_assert!(model.setting.beside != ContainerMode::Nothing || containers.is_empty());
     }
     Ok(())
@@ -204,7 +209,7 @@ fn check_requests(engine: &MachineEngine) -> Result<(), TestCaseError> {
     let sum =
         |of: fn(&sidelane_sim::machine::accounting::ServiceAccounting) -> u64| accounting.iter().map(of).sum::<u64>();
     let ended = sum(|service| service.whole.all.len()) + sum(|service| service.failed);
-    prop_assert_eq!(sum(|service| service.arrived), ended + engine.under_way() as u64);
+    prop_assert_eq!(sum(|service| service.arrived), ended + engine.requests_under_way() as u64);
     for service in accounting {
         prop_assert!(service.refused <= service.failed && service.beside_batch_ns <= service.busy_ns);
     }
@@ -212,7 +217,7 @@ fn check_requests(engine: &MachineEngine) -> Result<(), TestCaseError> {
 }
 
 fn check_sums(engine: &MachineEngine) -> Result<(), TestCaseError> {
-    let figures = MachineFigures::of(engine, &[]);
+    let figures = MachineFigures::from_engine(engine, &[]);
     let model = engine.model();
     let cpus = (model.machine.cores() * model.machine.lanes_per_core) as f64;
     prop_assert!(figures.utilisation <= 1.0 + 1e-9 && figures.service_utilisation <= figures.utilisation);
@@ -243,6 +248,6 @@ proptest! {
         // A run without stops has the same result.
         let mut again = case.engine();
         again.run();
-        prop_assert_eq!(MachineFigures::of(&again, &[]), MachineFigures::of(&engine, &[]));
+        prop_assert_eq!(MachineFigures::from_engine(&again, &[]), MachineFigures::from_engine(&engine, &[]));
     }
 }

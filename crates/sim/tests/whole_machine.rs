@@ -35,23 +35,23 @@ sort = 1.2
 pressure = 0.6
 "#;
 
-fn model(rest: &str) -> MachineModel {
-    machine(&format!("{SERVICE}{rest}")).points[0].runs[0].clone()
+fn model(scenario_rest: &str) -> MachineModel {
+    machine(&format!("{SERVICE}{scenario_rest}")).points[0].runs[0].clone()
 }
 
-fn run(rest: &str) -> MachineFigures {
-    run_machine(&model(rest), &[])
+fn run(scenario_rest: &str) -> MachineFigures {
+    run_machine(&model(scenario_rest), &[])
 }
 
 #[track_caller]
-fn near(measured: f64, wanted: f64, tolerance: f64) {
-    assert!((measured / wanted - 1.0).abs() <= tolerance, "{measured} is not {wanted}");
+fn assert_near(measured: f64, expected: f64, tolerance: f64) {
+    assert!((measured / expected - 1.0).abs() <= tolerance, "{measured} is not {expected}");
 }
 
 const ENDLESS: &str = "work = { kind = \"constant\", mean_ms = 1_000_000 }\n";
 
-fn sort(cpus: u32, rest: &str) -> String {
-    format!("[[container]]\nname = \"sort\"\ncpus = {cpus}\n{rest}\n")
+fn sort(cpus: u32, container_rest: &str) -> String {
+    format!("[[container]]\nname = \"sort\"\ncpus = {cpus}\n{container_rest}\n")
 }
 
 /// Batch always runs on the sibling. Every request takes 1.5 times as long, batch 1.4 times while there is a request.
@@ -59,10 +59,10 @@ fn sort(cpus: u32, rest: &str) -> String {
 fn container_and_service_on_siblings_slow_each_other() {
     let figures = run(&format!("{}allowed = \"1\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
     let kv = &figures.services[0];
-    near(kv.busy_cpus, 0.75, 0.02);
+    assert_near(kv.busy_cpus, 0.75, 0.02);
     assert_eq!(kv.beside_batch, 1.0);
-    near(figures.batch_work_ns, figures.elapsed_ns as f64 * (1.0 - kv.busy_cpus + kv.busy_cpus / 1.4), 1e-4);
-    near(figures.utilisation, (1.0 + kv.busy_cpus) / 2.0, 1e-6);
+    assert_near(figures.batch_work_ns, figures.elapsed_ns as f64 * (1.0 - kv.busy_cpus + kv.busy_cpus / 1.4), 1e-4);
+    assert_near(figures.utilisation, (1.0 + kv.busy_cpus) / 2.0, 1e-6);
 }
 
 /// The service makes 20 accesses and stalls 0.2 µs per microsecond of work. Beside batch it loses 0.5 µs, 60 % of it
@@ -70,9 +70,9 @@ fn container_and_service_on_siblings_slow_each_other() {
 #[test]
 fn vpi_shows_the_stalls_that_batch_adds() {
     let alone = run(&format!("{}[[setting]]\npolicy = \"alone\"\n", sort(1, ENDLESS)));
-    near(alone.services[0].vpi.unwrap(), 0.2 * 2_000.0 / 20.0, 1e-4);
+    assert_near(alone.services[0].vpi.unwrap(), 0.2 * 2_000.0 / 20.0, 1e-4);
     let beside = run(&format!("{}allowed = \"1\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
-    near(beside.services[0].vpi.unwrap(), (0.2 + 0.3) * 2_000.0 / 20.0, 1e-4);
+    assert_near(beside.services[0].vpi.unwrap(), (0.2 + 0.3) * 2_000.0 / 20.0, 1e-4);
 }
 
 /// A service displaces batch on its own CPU: batch has the rest of the time, and no service is slower.
@@ -81,7 +81,7 @@ fn a_service_displaces_a_container_on_its_cpu() {
     let figures = run(&format!("{}allowed = \"0\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
     let alone = run(&format!("{}[[setting]]\npolicy = \"alone\"\n", sort(1, ENDLESS)));
     assert_eq!(figures.services, alone.services);
-    near(figures.batch_work_ns, figures.elapsed_ns as f64 * (1.0 - alone.services[0].busy_cpus), 1e-6);
+    assert_near(figures.batch_work_ns, figures.elapsed_ns as f64 * (1.0 - alone.services[0].busy_cpus), 1e-6);
     assert_eq!(figures.utilisation, 0.5);
 }
 
@@ -94,7 +94,7 @@ fn a_displaced_container_loses_the_time_of_a_switch() {
     let free = run(&beside);
     // Half of the requests find the service idle.
     let lost_ns = free.batch_work_ns - dear.batch_work_ns;
-    near(lost_ns, 0.5 * free.services[0].own.count as f64 * 1e5, 0.02);
+    assert_near(lost_ns, 0.5 * free.services[0].own.count as f64 * 1e5, 0.02);
 }
 
 /// A request stalls on memory for 0.2 of its time, so memory that takes twice as long makes it 1.2 times as long.
@@ -106,11 +106,11 @@ fn pressure_on_the_chip_makes_memory_slower() {
     let text = format!("{SERVICE}{rest}").replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 2\n");
     // CPU 2 is lane 1 of core 0; CPU 1 is on core 1.
     let figures = run_machine(&machine(&text.replace("allowed = \"2\"", "allowed = \"1\"")).points[0].runs[0], &[]);
-    near(figures.services[0].busy_cpus, 0.5 * 1.2, 0.02);
-    near(figures.services[0].vpi.unwrap(), 0.4 * 2_000.0 / 20.0, 1e-4);
+    assert_near(figures.services[0].busy_cpus, 0.5 * 1.2, 0.02);
+    assert_near(figures.services[0].vpi.unwrap(), 0.4 * 2_000.0 / 20.0, 1e-4);
     let apart = text.replace("cores_per_package = 2", "packages = 2").replace("allowed = \"2\"", "allowed = \"1\"");
     let figures = run_machine(&machine(&apart).points[0].runs[0], &[]);
-    near(figures.services[0].busy_cpus, 0.5, 0.02);
+    assert_near(figures.services[0].busy_cpus, 0.5, 0.02);
 }
 
 /// A container has 100 ms of work for two threads, each on a CPU of its own; the next one starts 50 ms after its end.
@@ -121,11 +121,11 @@ fn containers_come_again_when_their_work_is_done() {
     let text = text.replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 3\nlanes_per_core = 1\n");
     let figures = run_machine(&machine(&text).points[0].runs[0], &[]);
     assert_eq!(figures.finished(), 200);
-    near(figures.batch_work_ns, 200.0 * 1e8, 1e-3);
+    assert_near(figures.batch_work_ns, 200.0 * 1e8, 1e-3);
     // Two containers on the same CPUs take turns: together they do as much work.
     let two = text.replace("cpus = 2\n", "cpus = 2\ncount = 2\n").replace("gap_ms = 50", "gap_ms = 0");
     let figures = run_machine(&machine(&two).points[0].runs[0], &[]);
-    near(figures.finished() as f64, 400.0, 0.01);
+    assert_near(figures.finished() as f64, 400.0, 0.01);
 }
 
 /// Submitted containers end as fast as they are submitted, up to what the machine can do.
@@ -138,8 +138,8 @@ fn submitted_containers_wait_for_room() {
         let text = text.replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 2\nlanes_per_core = 1\n");
         run_machine(&machine(&text).points[0].runs[0], &[]).finished() as f64
     };
-    near(finished(3.0), 60.0, 0.3);
-    near(finished(50.0), 200.0, 0.01);
+    assert_near(finished(3.0), 60.0, 0.3);
+    assert_near(finished(50.0), 200.0, 0.01);
 }
 
 /// Policy that confines the only container at its second observation, pauses it at the third, and moves the service
@@ -184,7 +184,7 @@ fn policy_sees_the_past_and_its_actions_take_effect_later() {
     let seen = std::sync::Arc::default();
     let script = Script { looks: 0, seen: std::sync::Arc::clone(&seen) };
     let mut engine = MachineEngine::with_policy(model(&text), Some(Box::new(script)));
-    let on = |engine: &MachineEngine| [0, 1].map(|cpu| engine.on(cpu).1.len());
+    let on = |engine: &MachineEngine| [0, 1].map(|cpu| engine.service_and_containers_on(cpu).1.len());
     for (at_ms, wanted) in [(500, [1, 1]), (1_009, [1, 1]), (1_010, [0, 1]), (2_009, [0, 1]), (2_010, [0, 0])] {
         engine.run_to(at_ms * 1_000_000);
         assert_eq!(on(&engine), wanted, "{at_ms} ms");
@@ -196,8 +196,8 @@ fn policy_sees_the_past_and_its_actions_take_effect_later() {
     let first = &seen[1];
     assert_eq!([first.cpus[0].busy, first.cpus[1].busy, first.cpus[1].serving], [1.0, 1.0, 0.0]);
     assert!(first.cpus[0].online && !first.cpus[2].online);
-    near(first.cpus[0].serving, 0.75, 0.2);
-    near(first.cpus[0].interference.unwrap(), 50.0, 1e-3);
+    assert_near(first.cpus[0].serving, 0.75, 0.2);
+    assert_near(first.cpus[0].interference.unwrap(), 50.0, 1e-3);
     let service = first.services[0].unwrap();
     assert_eq!((service.allowed, service.ran_on), (mask(&[0]), mask(&[0])));
     let container = first.containers[0].unwrap();

@@ -65,7 +65,7 @@ fn read(text: &str) -> Result<Machines, String> {
 }
 
 #[track_caller]
-fn wrong(from: &str, to: &str, message: &str) {
+fn assert_rejected(from: &str, to: &str, message: &str) {
     assert!(GOOD.contains(from), "{from}");
     assert_eq!(read(&GOOD.replacen(from, to, 1)).map(|_| ()), Err(message.to_owned()));
 }
@@ -95,43 +95,43 @@ fn service_in_a_list_is_a_whole_machine() {
 
 #[test]
 fn unknown_keys_and_names_are_refused() {
-    wrong(
+    assert_rejected(
         "workers = 2",
         "worker = 2",
         "a.toml:11: `service.0.worker` is not a key here; did you mean `workers`? the keys here are `arrivals`, \
          `calls`, `class`, `cpus`, `demand`, `limit_ms`, `may_be_placed`, `name`, `queue`, `queue_limit`, `workers`",
     );
-    wrong(
+    assert_rejected(
         "count = 2",
         "counts = 2",
         "a.toml:24: `container.0.counts` is not a key here; did you mean `count`? the keys here are `allowed`, \
          `arrivals`, `class`, `count`, `cpus`, `gap_ms`, `name`, `priority`, `work`",
     );
-    wrong(
+    assert_rejected(
         "service = \"leaf\", fan_out",
         "service = \"leave\", fan_out",
         "a.toml:14: `service.0.calls.0.service` is \"leave\"; write one of `front`, `leaf`",
     );
-    wrong(
+    assert_rejected(
         "policy = \"alone\"",
         "policy = \"borrow-idle\"",
         "a.toml:38: `setting.0.policy` is \"borrow-idle\"; write one of `alone`, `unmanaged`, `holmes`, \
          `perfiso`, `hurry-up`, `static`, `all-big`, `all-little`",
     );
-    wrong(
+    assert_rejected(
         "look_us",
         "looks_us",
         "a.toml:43: `setting.1.control.looks_us` is not a key here; did you mean `look_us`? the keys here are \
          `act_p50_us`, `act_p99_us`, `look_us`, `ring_p50_us`, `ring_p99_us`",
     );
-    wrong(
+    assert_rejected(
         "[[setting]]\npolicy = \"alone\"",
         "[gate]\nkind = \"holder\"\n[[setting]]\npolicy = \"alone\"",
         "a.toml:37: `gate` is not a key here; the keys here are `case`, `chip`, `container`, `control`, `explanation`, \
          `machine`, `memory`, `quick`, `requests`, `run_s`, `seed`, `service`, `setting`, `slowdown`, `sweep`, \
          `title`, `warm_up_s`",
     );
-    wrong(
+    assert_rejected(
         "sort = 1.5",
         "sart = 1.5",
         "a.toml:28: `slowdown.leaf.sart` is not a program of this scenario; write one of nap, front, leaf, sort",
@@ -140,18 +140,22 @@ fn unknown_keys_and_names_are_refused() {
 
 #[test]
 fn missing_cpus_are_refused() {
-    wrong(
+    assert_rejected(
         "cpus = \"0-1\"",
         "cpus = \"0-8\"",
         "a.toml:10: `service.0.cpus` is \"0-8\"; write a list such as \"0-3,8\", of CPUs 0 to 7",
     );
-    wrong("cpus = 3", "cpus = 9", "a.toml:23: `container.0.cpus` is 9; write a whole number from 1 to 8");
-    wrong("cores_per_package = 4", "cores_per_package = 300", "a.toml:5: `machine` has 600 CPUs; write 512 at most");
+    assert_rejected("cpus = 3", "cpus = 9", "a.toml:23: `container.0.cpus` is 9; write a whole number from 1 to 8");
+    assert_rejected(
+        "cores_per_package = 4",
+        "cores_per_package = 300",
+        "a.toml:5: `machine` has 600 CPUs; write 512 at most",
+    );
 }
 
 #[test]
 fn calls_without_an_end_are_refused() {
-    wrong(
+    assert_rejected(
         "cpus = \"2\"",
         "cpus = \"2\"\ncalls = [{ service = \"front\" }]",
         "a.toml:8: `service` has calls in a circle, at or after front; write calls from one service to the next, and \
@@ -161,34 +165,34 @@ fn calls_without_an_end_are_refused() {
 
 #[test]
 fn contradicting_keys_are_refused() {
-    wrong(
+    assert_rejected(
         "[[container]]",
         "[[service]]\nname = \"leaf\"\n\n[[container]]",
         "a.toml:22: `service.2.name` is \"leaf\", which is used already; write another name",
     );
-    wrong(
+    assert_rejected(
         "arrivals = { kind = \"poisson\", rate_per_s = 2000 }\n",
         "",
         "a.toml:8: `service` has no clients; write arrivals of at least one service",
     );
-    wrong(
+    assert_rejected(
         "accesses_per_us = 20",
         "accesses_per_us = 0",
         "a.toml:41: `setting.1.policy` needs memory stalls, but no service has any; write [memory.SERVICE] with \
          accesses_per_us and stall_share for at least one service",
     );
-    wrong(
+    assert_rejected(
         "count = 2",
         "gap_ms = 2\narrivals = { kind = \"poisson\", rate_per_s = 1 }",
         "a.toml:24: `container.0.gap_ms` is given, but arrivals is given, too; write one of them",
     );
-    wrong(
+    assert_rejected(
         "kind = \"poisson\"",
         "on_ms = [3, 2], off_ms = [1, 1], kind = \"on-off\"",
         "a.toml:12: `service.0.arrivals.on_ms` is not such a list; write a list of the shortest and the longest time, \
          such as [60_000, 90_000]",
     );
-    wrong(
+    assert_rejected(
         "[[setting]]\npolicy = \"alone\"",
         "[chip]\nslowdown = [{ pressure = 1, times = 1 }, { pressure = 1, times = 2 }]\n[[setting]]\npolicy = \"alone\"",
         "a.toml:38: `chip.slowdown.1.pressure` is 1; write a higher number than at the point before",

@@ -14,7 +14,7 @@
 
 use sidelane_report::{Interval, Method};
 
-use crate::ranks::{middle, sorted};
+use crate::ranks::{median_of_sorted, sorted};
 
 /// Share of the results that is left out on each side of an interval.
 const TAIL: f64 = 0.025;
@@ -23,17 +23,17 @@ pub const ROUNDS_MIN: usize = 6;
 const DRAWS: usize = 1_000;
 
 /// The median of `values` and its interval; `None` without values.
-pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
+pub fn median_interval(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
     let sorted = sorted(values);
-    let left_out = left_out_of(sorted.len());
+    let left_out = ranks_outside_interval(sorted.len());
     let low = left_out.map(|count| sorted[count]);
     let high = left_out.map(|count| sorted[sorted.len() - 1 - count]);
-    Some(Interval { measured: middle(&sorted)?, low, high, method: Method::OrderStatistics })
+    Some(Interval { measured: median_of_sorted(&sorted)?, low, high, method: Method::OrderStatistics })
 }
 
 /// How many of `count` sorted values are outside the median's interval on each side: the largest
 /// number k such that at most k values lie below the true median in at most 2.5 % of cases.
-fn left_out_of(count: usize) -> Option<usize> {
+fn ranks_outside_interval(count: usize) -> Option<usize> {
     // In logarithms, since 0.5 to the power of some thousands underflows.
     let mut log_term = -(count as f64) * std::f64::consts::LN_2;
     let mut sum = 0.0;
@@ -48,18 +48,18 @@ fn left_out_of(count: usize) -> Option<usize> {
 }
 
 /// `figure` of all rounds together and its interval; `None` if the figure does not exist.
-pub fn of_all<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<Interval> {
+pub fn bootstrap_interval<T>(rounds: &[T], statistic: impl Fn(&[&T]) -> Option<f64>) -> Option<Interval> {
     let all: Vec<&T> = rounds.iter().collect();
-    let measured = figure(&all)?;
-    let ends = if rounds.len() < ROUNDS_MIN { None } else { ends(rounds, figure) };
+    let measured = statistic(&all)?;
+    let ends = if rounds.len() < ROUNDS_MIN { None } else { bootstrap_bounds(rounds, statistic) };
     Some(Interval { measured, low: ends.map(|ends| ends.0), high: ends.map(|ends| ends.1), method: Method::Bootstrap })
 }
 
-fn ends<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<(f64, f64)> {
+fn bootstrap_bounds<T>(rounds: &[T], statistic: impl Fn(&[&T]) -> Option<f64>) -> Option<(f64, f64)> {
     let mut random = fastrand::Rng::with_seed(1);
     let draw = |_| {
         let drawn: Vec<&T> = (0..rounds.len()).map(|_| &rounds[random.usize(..rounds.len())]).collect();
-        figure(&drawn)
+        statistic(&drawn)
     };
     let figures = sorted((0..DRAWS).filter_map(draw));
     let left_out = (figures.len() as f64 * TAIL) as usize;
@@ -72,8 +72,8 @@ mod tests {
 
     use super::*;
 
-    fn one_to(count: usize) -> Interval {
-        of_median((1..=count).map(|value| value as f64)).unwrap()
+    fn interval_of_one_to(count: usize) -> Interval {
+        median_interval((1..=count).map(|value| value as f64)).unwrap()
     }
 
     /// Compares the ranks with those in tables of the sign test.
@@ -81,16 +81,16 @@ mod tests {
     fn ranks_are_those_of_the_binomial_distribution() {
         for (count, low, high) in [(6, 1, 6), (8, 1, 8), (9, 2, 8), (10, 2, 9), (15, 4, 12), (20, 6, 15), (100, 40, 61)]
         {
-            let interval = one_to(count);
+            let interval = interval_of_one_to(count);
             assert_eq!((interval.low, interval.high), (Some(f64::from(low)), Some(f64::from(high))), "{count}");
         }
     }
 
     #[test]
     fn five_rounds_bound_nothing() {
-        assert_eq!(of_median([]), None);
+        assert_eq!(median_interval([]), None);
         for count in 1..ROUNDS_MIN {
-            let interval = one_to(count);
+            let interval = interval_of_one_to(count);
             assert_eq!((interval.low, interval.high), (None, None), "{count}");
         }
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn thousands_of_values_have_ranks_too() {
         // The normal approximation is 5000 ± 0.98 √10000.
-        let interval = one_to(10_000);
+        let interval = interval_of_one_to(10_000);
         assert!((interval.low.unwrap() - 4_902.0).abs() <= 1.0 && (interval.high.unwrap() - 5_099.0).abs() <= 1.0);
     }
 
@@ -109,18 +109,18 @@ mod tests {
     #[test]
     fn a_bootstrap_of_means_is_as_wide_as_their_standard_error() {
         let values: Vec<f64> = (0..100).map(|value| f64::from(value % 10)).collect();
-        let interval = of_all(&values, mean).unwrap();
+        let interval = bootstrap_interval(&values, mean).unwrap();
         // The deviation is 2.87, so the interval is ± 1.96 × 0.287.
         assert_eq!(interval.measured, 4.5);
         assert!((interval.low.unwrap() - 3.94).abs() < 0.1 && (interval.high.unwrap() - 5.06).abs() < 0.1);
-        assert_eq!(of_all(&values, mean), Some(interval), "the same draws");
+        assert_eq!(bootstrap_interval(&values, mean), Some(interval), "the same draws");
     }
 
     #[test]
     fn a_bootstrap_needs_rounds_that_differ() {
-        assert_eq!(of_all(&[1.0; 5], mean).unwrap().low, None);
-        assert_eq!(of_all(&[1.0; 6], mean).unwrap().high, Some(1.0));
-        assert_eq!(of_all(&[1.0; 6], |_| None), None);
+        assert_eq!(bootstrap_interval(&[1.0; 5], mean).unwrap().low, None);
+        assert_eq!(bootstrap_interval(&[1.0; 6], mean).unwrap().high, Some(1.0));
+        assert_eq!(bootstrap_interval(&[1.0; 6], |_| None), None);
     }
 
     proptest! {
@@ -128,9 +128,9 @@ mod tests {
         fn interval_contains_its_median_in_any_unit(
             values in prop::collection::vec(-1e6..1e6f64, 6..200),
         ) {
-            let interval = of_median(values.iter().copied()).unwrap();
+            let interval = median_interval(values.iter().copied()).unwrap();
             prop_assert!(interval.low.unwrap() <= interval.measured && interval.measured <= interval.high.unwrap());
-            let larger = of_median(values.iter().map(|value| value * 8.0)).unwrap();
+            let larger = median_interval(values.iter().map(|value| value * 8.0)).unwrap();
             prop_assert_eq!(interval.map(|value| value * 8.0), larger);
         }
     }
@@ -140,7 +140,7 @@ mod tests {
     fn interval_covers_the_true_median() {
         let mut random = fastrand::Rng::with_seed(7);
         let covers = |_: &u32| {
-            let interval = of_median((0..11).map(|_| random.u32(..1_000_001) as f64)).unwrap();
+            let interval = median_interval((0..11).map(|_| random.u32(..1_000_001) as f64)).unwrap();
             (interval.low.unwrap()..=interval.high.unwrap()).contains(&500_000.0)
         };
         // The interval from the second to the tenth of eleven values covers the median in 98.8 % of cases.

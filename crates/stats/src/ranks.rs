@@ -2,7 +2,7 @@
 
 /// Returns the median, between the two middle values of an even number; `None` without values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    middle(&sorted(values))
+    median_of_sorted(&sorted(values))
 }
 
 /// Returns the value of sorted ones that `percent` of 100 do not exceed: one of them, by the nearest rank.
@@ -17,7 +17,7 @@ pub(crate) fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     sorted
 }
 
-pub(crate) fn middle(sorted: &[f64]) -> Option<f64> {
+pub(crate) fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     let (above, below) = (sorted.get(sorted.len() / 2)?, sorted[(sorted.len() - 1) / 2]);
     Some(if sorted.len().is_multiple_of(2) { (below + above) / 2.0 } else { *above })
 }

@@ -80,7 +80,7 @@ pub struct Turn<'a> {
 }
 
 /// Runs rounds until each of `checks` is decided, or up to the limit. Returns the number of rounds.
-pub fn until_decided<S>(
+pub fn run_until_decided<S>(
     what: &str,
     limit: Limit,
     state: &mut S,
@@ -93,16 +93,16 @@ pub fn until_decided<S>(
     let (mut done, mut look) = (0, limit.first.min(limit.rounds));
     loop {
         bar.set_length(look);
-        while done < look && (done < limit.first || is_time(began.elapsed(), done, limit.time)) {
+        while done < look && (done < limit.first || has_time_for_round(began.elapsed(), done, limit.time)) {
             round(state, Turn { round: done, bar: &bar })?;
             done += 1;
             bar.set_position(done);
-            lines.add(1, look);
+            lines.count_done(1, look);
         }
         let undecided: Vec<Check> = checks(state).into_iter().filter(Check::is_undecided).collect();
         let is_last = done < look || look == limit.rounds;
         if !undecided.is_empty() {
-            say(&bar, &still(what, done, &undecided, is_last));
+            say(&bar, &undecided_text(what, done, &undecided, is_last));
         }
         if undecided.is_empty() || is_last {
             bar.finish_and_clear();
@@ -112,31 +112,31 @@ pub fn until_decided<S>(
     }
 }
 
-/// Runs rounds as [`until_decided`] does, for one number per round and one check on all numbers.
-pub fn numbers_until_decided(
+/// Runs rounds as [`run_until_decided`] does, for one number per round and one check on all numbers.
+pub fn measure_until_decided(
     what: &str,
     limit: Limit,
-    mut number: impl FnMut() -> Result<f64>,
+    mut measure: impl FnMut() -> Result<f64>,
     check: impl Fn(&[f64]) -> Check,
 ) -> Result<Vec<f64>> {
     let mut numbers = Vec::new();
     let round = |numbers: &mut Vec<f64>, _: Turn<'_>| {
-        numbers.push(number()?);
+        numbers.push(measure()?);
         Ok(())
     };
-    until_decided(what, limit, &mut numbers, round, |numbers| vec![check(numbers)])?;
+    run_until_decided(what, limit, &mut numbers, round, |numbers| vec![check(numbers)])?;
     Ok(numbers)
 }
 
 /// Whether there is time for another round of the mean length so far.
-fn is_time(elapsed: Duration, done: u64, limit: Duration) -> bool {
-    let round = elapsed.checked_div(done.max(1) as u32).unwrap_or_default();
+fn has_time_for_round(elapsed: Duration, rounds_done: u64, limit: Duration) -> bool {
+    let round = elapsed.checked_div(rounds_done.max(1) as u32).unwrap_or_default();
     elapsed + round <= limit
 }
 
 fn announcement(what: &str, limit: Limit) -> String {
     let Limit { first, rounds, time } = limit;
-    let (first, all) = (first.min(rounds), counted(rounds));
+    let (first, all) = (first.min(rounds), rounds_text(rounds));
     let at_most = match time {
         Duration::MAX => all.clone(),
         time => format!("{all} or {}", Unit::S.human(time.as_secs_f64())),
@@ -149,9 +149,9 @@ fn announcement(what: &str, limit: Limit) -> String {
     }
 }
 
-fn still(what: &str, done: u64, undecided: &[Check], is_last: bool) -> String {
+fn undecided_text(what: &str, rounds_done: u64, undecided: &[Check], is_last: bool) -> String {
     let first = &undecided[0];
-    let (interval, wanted) = (first.interval_text().unwrap_or_else(|| "not measured".to_owned()), first.wanted_text());
+    let (interval, wanted) = (first.interval_text().unwrap_or_else(|| "not measured".to_owned()), first.bound_text());
     let others = match undecided.len() - 1 {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -159,12 +159,12 @@ fn still(what: &str, done: u64, undecided: &[Check], is_last: bool) -> String {
     let then = if is_last { "this was the last round" } else { "continuing" };
     format!(
         "sidelane: {what}: after {} undecided: {} ({interval}, wanted {wanted}){others}; {then}",
-        counted(done),
+        rounds_text(rounds_done),
         first.name
     )
 }
 
-fn counted(rounds: u64) -> String {
+fn rounds_text(rounds: u64) -> String {
     if rounds == 1 { "1 round".to_owned() } else { format!("{rounds} rounds") }
 }
 
@@ -184,44 +184,44 @@ fn say(bar: &ProgressBar, line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::interval::of_median;
+    use super::super::interval::median_interval;
     use super::*;
 
     const LIMIT: Limit = Limit { first: 6, rounds: 20, time: Duration::MAX };
 
     fn check(numbers: &[f64]) -> Check {
-        Check::interval_at_most("cost", of_median(numbers.iter().copied()), 10.0, Unit::Us)
+        Check::interval_at_most("cost", median_interval(numbers.iter().copied()), 10.0, Unit::Us)
     }
 
-    fn rounds_of(limit: Limit, number: impl Fn(u64) -> f64) -> usize {
+    fn rounds_run(limit: Limit, value_of_round: impl Fn(u64) -> f64) -> usize {
         let mut taken = 0;
         let next = || {
             taken += 1;
-            Ok(number(taken))
+            Ok(value_of_round(taken))
         };
-        numbers_until_decided("cost", limit, next, check).unwrap().len()
+        measure_until_decided("cost", limit, next, check).unwrap().len()
     }
 
     #[test]
     fn clear_verdict_ends_after_the_first_rounds() {
-        assert_eq!(rounds_of(LIMIT, |_| 9.0), 6);
-        assert_eq!(rounds_of(LIMIT, |_| 11.0), 6);
+        assert_eq!(rounds_run(LIMIT, |_| 9.0), 6);
+        assert_eq!(rounds_run(LIMIT, |_| 11.0), 6);
     }
 
     #[test]
     fn unclear_verdict_continues_to_the_next_look_or_limit() {
         // One of the first six values is above the limit. With twelve values, the interval leaves out two on each
         // side.
-        assert_eq!(rounds_of(LIMIT, |round| if round == 3 { 30.0 } else { 9.0 }), 12);
-        assert_eq!(rounds_of(LIMIT, |round| if round % 2 == 0 { 30.0 } else { 1.0 }), 20);
-        assert_eq!(rounds_of(Limit { rounds: 4, ..LIMIT }, |_| 9.0), 4, "too few to decide");
+        assert_eq!(rounds_run(LIMIT, |round| if round == 3 { 30.0 } else { 9.0 }), 12);
+        assert_eq!(rounds_run(LIMIT, |round| if round % 2 == 0 { 30.0 } else { 1.0 }), 20);
+        assert_eq!(rounds_run(Limit { rounds: 4, ..LIMIT }, |_| 9.0), 4, "too few to decide");
     }
 
     #[test]
     fn no_round_begins_beyond_the_time_limit() {
-        assert_eq!(rounds_of(Limit { time: Duration::ZERO, ..LIMIT }, |round| round as f64 * 4.0), 6);
+        assert_eq!(rounds_run(Limit { time: Duration::ZERO, ..LIMIT }, |round| round as f64 * 4.0), 6);
         let s = Duration::from_secs;
-        assert!(is_time(s(30), 10, s(33)) && !is_time(s(30), 10, s(32)));
+        assert!(has_time_for_round(s(30), 10, s(33)) && !has_time_for_round(s(30), 10, s(32)));
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(told, "sidelane: p99: 6 rounds, then more until each check is decided, at most 20 rounds or 90.0 s");
         assert_eq!(announcement("p99", Limit { rounds: 6, ..LIMIT }), "sidelane: p99: 6 rounds");
         let wide = check(&[9.0, 9.0, 9.0, 9.0, 9.0, 30.0]);
-        let said = still("p99", 6, &[wide.clone(), wide], false);
+        let said = undecided_text("p99", 6, &[wide.clone(), wide], false);
         assert!(said.contains("cost (9.0 µs to 30.0 µs, wanted ≤ 10.0 µs) and 1 more; continuing"), "{said}");
     }
 }

@@ -24,19 +24,19 @@ pub fn skip(reason: impl Display) {
     let reason = reason.to_string();
     eprintln!("skipped: {reason}");
     if let Some(file) = env::var_os(FILE) {
-        let line = line(&program(), thread::current().name().unwrap_or("unnamed"), &reason);
+        let line = skip_line(&test_program_name(), thread::current().name().unwrap_or("unnamed"), &reason);
         append(&file, &line).unwrap_or_else(|error| panic!("{FILE}={}: {error}", file.display()));
     }
 }
 
 /// Returns one line: program, test and reason, separated by tabs.
-fn line(program: &str, test: &str, reason: &str) -> String {
+fn skip_line(program: &str, test: &str, reason: &str) -> String {
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("{program}\t{test}\t{reason}\n")
 }
 
 /// Returns the file name of the test program; two programs may have tests with the same name.
-fn program() -> String {
+fn test_program_name() -> String {
     let path = env::current_exe().unwrap_or_default();
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -52,6 +52,6 @@ mod tests {
 
     #[test]
     fn a_reason_of_several_lines_is_one_line() {
-        assert_eq!(line("run-1", "it_runs", "needs\n\ta compiler "), "run-1\tit_runs\tneeds a compiler\n");
+        assert_eq!(skip_line("run-1", "it_runs", "needs\n\ta compiler "), "run-1\tit_runs\tneeds a compiler\n");
     }
 }

@@ -18,12 +18,12 @@ pub fn advice(cause: Cause, detail: u64) -> &'static str {
         Cause::RunQueue if detail == BY_OWN => {
             "The service's own threads had its CPUs: give it more of them, or let fewer of its threads work at once."
         }
-        _ => usual(cause),
+        _ => general_advice(cause),
     }
 }
 
 /// Returns the advice for a cause whose advice does not depend on the detail of its spans.
-pub fn usual(cause: Cause) -> &'static str {
+pub fn general_advice(cause: Cause) -> &'static str {
     match cause {
         Cause::OnCpu => "The request itself is long: profile the service; keep long requests away from short ones.",
         Cause::NetworkReceive => {
@@ -78,18 +78,18 @@ pub fn usual(cause: Cause) -> &'static str {
         | Cause::SlowReader
         | Cause::CongestionWindow
         | Cause::Pacing
-        | Cause::SendSpace => of_sending(cause),
+        | Cause::SendSpace => sending_advice(cause),
         Cause::Retransmission => "Segments are lost: check the drops of network card and switch, and queue lengths.",
         Cause::Downstream => {
             "Trace the other service (`sidelane trace` there); ask it earlier, or ask a copy of it, too."
         }
-        Cause::Connect | Cause::NoAnswer | Cause::Full | Cause::Inside => of_wait(cause),
+        Cause::Connect | Cause::NoAnswer | Cause::Full | Cause::Inside => wait_advice(cause),
         Cause::NotExplained => "Trace without `--light`; see what is not known here.",
     }
 }
 
 /// Returns the advice for a cause that delays the sending of a response.
-fn of_sending(cause: Cause) -> &'static str {
+fn sending_advice(cause: Cause) -> &'static str {
     match cause {
         Cause::Nagle => {
             "Set TCP_NODELAY, or write the response at once: Nagle's algorithm waited for an acknowledgement that the peer \
@@ -119,7 +119,7 @@ fn of_sending(cause: Cause) -> &'static str {
 }
 
 /// Returns the advice for a cause that is a wait for something outside the thread, such as a lock or a disk.
-fn of_wait(cause: Cause) -> &'static str {
+fn wait_advice(cause: Cause) -> &'static str {
     match cause {
         Cause::Connect => {
             "Keep connections open (a pool); check lost segments, the accept queue of the other service, and name \

@@ -128,7 +128,7 @@ impl Cause {
     ];
 
     /// Returns the kinds of records without which this cause cannot be found.
-    pub fn needs(self) -> &'static [Kind] {
+    pub fn required_kinds(self) -> &'static [Kind] {
         match self {
             Cause::NetworkReceive => &[Kind::DataReady],
             Cause::ServiceQueue => &[Kind::DataReady, Kind::RequestStarted],
@@ -260,8 +260,8 @@ impl Cause {
     }
 
     /// Returns whether this cause can be found if only the kinds `recorded` are recorded.
-    pub fn can_be_told(self, recorded: Kinds) -> bool {
-        self.needs().iter().all(|kind| recorded.has(*kind))
+    pub fn is_detectable(self, recorded: Kinds) -> bool {
+        self.required_kinds().iter().all(|kind| recorded.has(*kind))
     }
 }
 

@@ -14,7 +14,7 @@ pub enum Side {
 
 impl Side {
     /// Returns the side with this number; `None` if the connection has not ended.
-    pub fn of(number: u32) -> Option<Side> {
+    pub fn from_number(number: u32) -> Option<Side> {
         [Side::Client, Side::Service, Side::Other].into_iter().find(|side| *side as u32 == number)
     }
 }
@@ -39,7 +39,7 @@ const LEAVES_WITHIN_NS: u64 = 1_000_000;
 
 impl Ending {
     /// Returns how a request ended whose last data came at `data_ns` and whose connection `side` ended at `ended_ns`.
-    pub fn of(side: Side, data_ns: u64, ended_ns: u64) -> Ending {
+    pub fn from_connection_end(side: Side, data_ns: u64, ended_ns: u64) -> Ending {
         match side {
             Side::Client if ended_ns.saturating_sub(data_ns) < LEAVES_WITHIN_NS => Ending::NoAnswerWanted,
             Side::Client => Ending::Abandoned,
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_client_that_leaves_at_once_wanted_no_answer() {
-        let ending = |side, ended_ns| Ending::of(side, 1_000, ended_ns);
+        let ending = |side, ended_ns| Ending::from_connection_end(side, 1_000, ended_ns);
         assert_eq!(ending(Side::Client, 900_000), Ending::NoAnswerWanted);
         assert_eq!(ending(Side::Client, 500), Ending::NoAnswerWanted, "its end was seen before its data");
         assert_eq!(ending(Side::Client, 50_000_000), Ending::Abandoned);
@@ -85,7 +85,11 @@ mod tests {
 
     #[test]
     fn each_side_has_its_number() {
-        assert!([Side::Client, Side::Service, Side::Other].into_iter().all(|side| Side::of(side as u32) == Some(side)));
-        assert_eq!((Side::of(0), Side::of(4)), (None, None));
+        assert!(
+            [Side::Client, Side::Service, Side::Other]
+                .into_iter()
+                .all(|side| Side::from_number(side as u32) == Some(side))
+        );
+        assert_eq!((Side::from_number(0), Side::from_number(4)), (None, None));
     }
 }

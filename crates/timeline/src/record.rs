@@ -94,7 +94,7 @@ impl Kind {
     };
 
     /// Returns the kind with this number; `None` if there is no such kind.
-    pub fn of(number: u32) -> Option<Kind> {
+    pub fn from_number(number: u32) -> Option<Kind> {
         Self::BY_NUMBER.get(number as usize).copied().flatten()
     }
 }
@@ -218,7 +218,7 @@ impl Record {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let at_ns = word(0);
-        let kind = Kind::of(half(8)).filter(|_| at_ns != 0)?;
+        let kind = Kind::from_number(half(8)).filter(|_| at_ns != 0)?;
         Some(Record {
             at_ns,
             kind,
@@ -266,8 +266,8 @@ mod tests {
     #[test]
     fn each_kind_has_a_number_and_each_number_one_kind_or_none() {
         assert!(Kind::ALL.is_sorted_by_key(|kind| *kind as u32));
-        assert!(Kind::ALL.into_iter().all(|kind| Kind::of(kind as u32) == Some(kind)));
-        assert!([0, 14, 15, 37, u32::MAX].into_iter().all(|number| Kind::of(number).is_none()));
+        assert!(Kind::ALL.into_iter().all(|kind| Kind::from_number(kind as u32) == Some(kind)));
+        assert!([0, 14, 15, 37, u32::MAX].into_iter().all(|number| Kind::from_number(number).is_none()));
     }
 
     proptest! {

@@ -86,14 +86,14 @@ impl Timeline {
 
     /// Returns the request's time by cause, the longest first.
     pub fn time(&self) -> Vec<CauseTime> {
-        let times = Cause::ALL.into_iter().map(|cause| CauseTime { cause, ns: self.of_cause_ns(cause) });
+        let times = Cause::ALL.into_iter().map(|cause| CauseTime { cause, ns: self.time_of_cause_ns(cause) });
         let mut times: Vec<CauseTime> = times.filter(|time| time.ns > 0).collect();
         times.sort_by_key(|time| std::cmp::Reverse(time.ns));
         times
     }
 
     /// Returns the request's time that went to `cause`, in nanoseconds.
-    pub fn of_cause_ns(&self, cause: Cause) -> u64 {
+    pub fn time_of_cause_ns(&self, cause: Cause) -> u64 {
         self.spans.iter().filter(|span| span.cause == cause).map(Span::length_ns).sum()
     }
 }

@@ -138,7 +138,7 @@ pub enum Purpose {
 
 impl Purpose {
     /// Returns the purpose of the system call with this number.
-    pub fn of(number: u32) -> Purpose {
+    pub fn from_syscall(number: u32) -> Purpose {
         match number {
             call::POLL | call::SELECT | call::PSELECT | call::PPOLL => Purpose::Poll,
             _ if call::is_epoll(number) => Purpose::Poll,
@@ -160,13 +160,13 @@ impl Purpose {
     }
 
     /// Returns whether an event loop waits in system calls with this purpose for the next event of any kind.
-    pub fn is_of_event_loops(self) -> bool {
+    pub fn is_event_loop_wait(self) -> bool {
         matches!(self, Purpose::Poll | Purpose::Completion)
     }
 }
 
 /// Returns the name of the system call with this number; "a system call" if no wait in it has a known purpose.
-pub fn name_of(number: u32) -> &'static str {
+pub fn syscall_name(number: u32) -> &'static str {
     const NAMES: [(u32, &str); 53] = [
         (call::READ, "read"),
         (call::WRITE, "write"),
@@ -246,7 +246,7 @@ pub const UDP: u8 = 17;
 
 impl Peer {
     /// Returns the peer in a record about a socket to another service; `None` if the record has none.
-    pub fn of(record: &Record) -> Option<Peer> {
+    pub fn from_record(record: &Record) -> Option<Peer> {
         let (family, protocol, port) = (record.detail >> 24, (record.detail >> 16) as u8, record.detail as u16);
         let address: IpAddr = match family {
             AF_UNIX => return (record.other.pid != 0).then_some(Peer::Unix(record.other.pid)),
@@ -381,7 +381,7 @@ pub struct Wait {
 impl Wait {
     /// Returns the purpose of the wait's system call.
     pub fn purpose(&self) -> Purpose {
-        self.call.map_or(Purpose::Other, Purpose::of)
+        self.call.map_or(Purpose::Other, Purpose::from_syscall)
     }
 
     /// Returns a wait for an answer of `peer`.
@@ -414,13 +414,13 @@ mod tests {
     #[test]
     fn a_peer_is_read_from_a_record_of_its_socket() {
         let v4 = sent(2 << 24 | 17 << 16 | 5_399, Task { tid: u32::from_le_bytes([127, 0, 0, 1]), pid: 0 }, 10);
-        assert_eq!(Peer::of(&v4).map(|peer| peer.to_string()).as_deref(), Some("127.0.0.1:5399/udp"));
+        assert_eq!(Peer::from_record(&v4).map(|peer| peer.to_string()).as_deref(), Some("127.0.0.1:5399/udp"));
         let v6 = sent(10 << 24 | 6 << 16 | 80, Task::default(), u64::from_le_bytes([0, 0, 0, 0, 0, 0, 0, 1]));
-        assert_eq!(Peer::of(&v6).map(|peer| peer.to_string()).as_deref(), Some("[::1]:80"));
+        assert_eq!(Peer::from_record(&v6).map(|peer| peer.to_string()).as_deref(), Some("[::1]:80"));
         let mapped = Task { tid: 0, pid: 0 };
         let mapped = sent(10 << 24 | 6 << 16 | 80, mapped, u64::from_le_bytes([0, 0, 0xff, 0xff, 10, 0, 0, 9]));
-        assert_eq!(Peer::of(&mapped).map(|peer| peer.to_string()).as_deref(), Some("10.0.0.9:80"));
-        assert_eq!(Peer::of(&sent(1 << 24, Task { tid: 0, pid: 77 }, 10)), Some(Peer::Unix(77)));
-        assert_eq!(Peer::of(&sent(0, Task::default(), 10)), None);
+        assert_eq!(Peer::from_record(&mapped).map(|peer| peer.to_string()).as_deref(), Some("10.0.0.9:80"));
+        assert_eq!(Peer::from_record(&sent(1 << 24, Task { tid: 0, pid: 77 }, 10)), Some(Peer::Unix(77)));
+        assert_eq!(Peer::from_record(&sent(0, Task::default(), 10)), None);
     }
 }

@@ -19,28 +19,28 @@ fn database() -> Object {
 /// Returns the timeline of request 1, which an event loop (thread 1) sends on to another service at 200 µs. Request 2
 /// of another client comes at 300 µs, and the loop works on it until 30 ms. Then it reads the answer for request 1. If
 /// `came_us` is given, the answer's arrival is recorded at that time.
-fn asked_beside_a_long_request(came_us: Option<u64>) -> Timeline {
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+fn call_beside_long_request(came_us: Option<u64>) -> Timeline {
+    let mut trace = trace_with_received_request();
+    trace.sends_to_service(200, 1, 9, PORT, TCP).enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     trace
-        .ready(300, 8, 20)
+        .data_ready(300, 8, 20)
         .woken(301, IDLE_TASK, 1)
-        .comes(310, 1)
+        .gets_cpu(310, 1)
         .received(320, 1, 8, 20, 2)
         .started(320, 1, 8, 2, 300);
     trace.transmitted(30_000, 8, 30).sent(30_000, 1, 8, 30, 2).finished(30_000, 1, 8, 2, 320);
     match came_us {
-        Some(came_us) => trace.took_answer(30_010, 1, 9, came_us),
-        None => trace.elsewhere(30_010, Kind::Received, 1, 9),
+        Some(came_us) => trace.reads_answer(30_010, 1, 9, came_us),
+        None => trace.downstream_io(30_010, Kind::Received, 1, 9),
     };
-    answered(&mut trace, 30_100, 1);
-    trace.first()
+    add_response(&mut trace, 30_100, 1);
+    trace.first_timeline()
 }
 
 #[test]
 fn answer_in_the_socket_of_a_busy_loop_is_queued() {
-    let timeline = asked_beside_a_long_request(Some(1_000));
-    let times = [Downstream, ServiceQueue, OnCpu].map(|cause| timeline.of_cause_ns(cause));
+    let timeline = call_beside_long_request(Some(1_000));
+    let times = [Downstream, ServiceQueue, OnCpu].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [800_000, 29_010_000, 180_000], "{timeline:?}");
     let queue = timeline.spans.iter().find(|span| span.cause == ServiceQueue).expect("a queue");
     assert_eq!((queue.by_tid, queue.wait.map(|wait| wait.object)), (1, Some(database())));
@@ -48,15 +48,15 @@ fn answer_in_the_socket_of_a_busy_loop_is_queued() {
 
 #[test]
 fn answer_without_recorded_arrival_is_not_said_to_wait() {
-    let timeline = asked_beside_a_long_request(None);
+    let timeline = call_beside_long_request(None);
     let queue = timeline.spans.iter().find(|span| span.cause == ServiceQueue).expect("a queue");
     assert_eq!(queue.wait, None);
 }
 
 #[test]
 fn an_answer_that_comes_late_to_a_busy_loop_is_late() {
-    let timeline = asked_beside_a_long_request(Some(29_000));
-    let times = [Downstream, ServiceQueue].map(|cause| timeline.of_cause_ns(cause));
+    let timeline = call_beside_long_request(Some(29_000));
+    let times = [Downstream, ServiceQueue].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [28_800_000, 1_010_000], "{timeline:?}");
     let wait = timeline.spans.iter().find(|span| span.cause == Downstream).and_then(|span| span.wait);
     assert_eq!(wait.map(|wait| wait.object), Some(database()));
@@ -65,24 +65,28 @@ fn an_answer_that_comes_late_to_a_busy_loop_is_late() {
 #[test]
 fn a_loop_that_never_sleeps_waits_for_answers_too() {
     // The other request came before the question, so the loop continues with it at once.
-    let mut trace = request_is_taken_up();
-    trace.ready(130, 8, 20).asks(200, 1, 9, PORT, TCP).received(210, 1, 8, 20, 2).started(210, 1, 8, 2, 130);
+    let mut trace = trace_with_received_request();
+    trace
+        .data_ready(130, 8, 20)
+        .sends_to_service(200, 1, 9, PORT, TCP)
+        .received(210, 1, 8, 20, 2)
+        .started(210, 1, 8, 2, 130);
     trace.transmitted(30_000, 8, 30).sent(30_000, 1, 8, 30, 2).finished(30_000, 1, 8, 2, 210);
-    trace.took_answer(30_010, 1, 9, 1_000);
-    answered(&mut trace, 30_100, 1);
-    let timeline = trace.first();
-    let times = [Downstream, ServiceQueue].map(|cause| timeline.of_cause_ns(cause));
+    trace.reads_answer(30_010, 1, 9, 1_000);
+    add_response(&mut trace, 30_100, 1);
+    let timeline = trace.first_timeline();
+    let times = [Downstream, ServiceQueue].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [800_000, 29_010_000], "{timeline:?}");
 }
 
 #[test]
 fn thread_with_one_request_never_queues_its_own_answer() {
     for came_us in [1_000, 29_000] {
-        let mut trace = request_is_taken_up();
-        trace.asks(200, 1, 9, PORT, TCP).took_answer(30_010, 1, 9, came_us);
-        answered(&mut trace, 30_100, 1);
-        let timeline = trace.first();
-        let times = [Downstream, ServiceQueue].map(|cause| timeline.of_cause_ns(cause));
+        let mut trace = trace_with_received_request();
+        trace.sends_to_service(200, 1, 9, PORT, TCP).reads_answer(30_010, 1, 9, came_us);
+        add_response(&mut trace, 30_100, 1);
+        let timeline = trace.first_timeline();
+        let times = [Downstream, ServiceQueue].map(|cause| timeline.time_of_cause_ns(cause));
         assert_eq!(times, [0, 0], "{came_us}: {timeline:?}");
     }
 }
@@ -90,36 +94,42 @@ fn thread_with_one_request_never_queues_its_own_answer() {
 #[test]
 fn wait_after_the_arrival_of_an_answer_has_its_own_cause() {
     const FUTEX_WAIT: u32 = 128;
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, PORT, TCP);
-    let on = On { argument: 0x7f00_1000, named: FUTEX_WAIT, expected: 2, ..On::default() };
-    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(20_000, 5, 1, call::FUTEX).comes(20_010, 1);
-    trace.took_answer(20_020, 1, 9, 1_000);
-    answered(&mut trace, 20_100, 1);
-    let timeline = trace.first();
-    let times = [Downstream, Lock].map(|cause| timeline.of_cause_ns(cause));
+    let mut trace = trace_with_received_request();
+    trace.sends_to_service(200, 1, 9, PORT, TCP);
+    let on = SleepArguments { argument: 0x7f00_1000, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
+    trace
+        .enters_sleep_call_with(210, 1, call::FUTEX, on)
+        .sleeps(210, 1)
+        .woken_in_call(20_000, 5, 1, call::FUTEX)
+        .gets_cpu(20_010, 1);
+    trace.reads_answer(20_020, 1, 9, 1_000);
+    add_response(&mut trace, 20_100, 1);
+    let timeline = trace.first_timeline();
+    let times = [Downstream, Lock].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [800_000, 19_000_000], "{timeline:?}");
 }
 
 /// Returns the timeline of a request whose question to another service is sent at 200 µs and again at 200 ms. The
 /// answer comes at 210 ms.
-fn asked_twice(is_got_twice: bool) -> Timeline {
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::RECVFROM, 9).sleeps(210, 1);
-    trace.add(200_200, Kind::Retransmitted, IDLE_TASK, |record| record.socket = 9);
+fn timeline_with_resent_call(is_got_twice: bool) -> Timeline {
+    let mut trace = trace_with_received_request();
+    trace.sends_to_service(200, 1, 9, PORT, TCP).enters_sleep_call(210, 1, call::RECVFROM, 9).sleeps(210, 1);
+    trace.add_record(200_200, Kind::Retransmitted, IDLE_TASK, |record| record.socket = 9);
     if is_got_twice {
-        trace.add(200_300, Kind::Acknowledged, IDLE_TASK, |record| (record.socket, record.other.tid) = (9, TWICE));
+        trace.add_record(200_300, Kind::Acknowledged, IDLE_TASK, |record| {
+            (record.socket, record.other.tid) = (9, TWICE)
+        });
     }
     trace.woken(210_001, IDLE_TASK, 1).switched(210_010, IDLE_TASK, 1, leave::PREEMPTED);
-    trace.took_answer(210_020, 1, 9, 210_000);
-    answered(&mut trace, 210_100, 1);
-    trace.first()
+    trace.reads_answer(210_020, 1, 9, 210_000);
+    add_response(&mut trace, 210_100, 1);
+    trace.first_timeline()
 }
 
 #[test]
 fn a_question_that_is_lost_is_a_loss_on_the_way_to_that_service() {
-    let timeline = asked_twice(false);
-    let times = [Retransmission, Downstream].map(|cause| timeline.of_cause_ns(cause));
+    let timeline = timeline_with_resent_call(false);
+    let times = [Retransmission, Downstream].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [200_000_000, 9_801_000], "{timeline:?}");
     let lost = timeline.spans.iter().find(|span| span.cause == Retransmission).and_then(|span| span.wait);
     assert_eq!(lost.map(|wait| wait.object), Some(database()));
@@ -127,7 +137,7 @@ fn a_question_that_is_lost_is_a_loss_on_the_way_to_that_service() {
 
 #[test]
 fn a_question_that_is_sent_again_for_nothing_is_not_lost() {
-    let timeline = asked_twice(true);
-    let times = [Retransmission, Downstream].map(|cause| timeline.of_cause_ns(cause));
+    let timeline = timeline_with_resent_call(true);
+    let times = [Retransmission, Downstream].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [0, 209_801_000], "{timeline:?}");
 }

@@ -13,10 +13,10 @@ const BEGIN: [(u64, u64, Cause); 3] = [(100, 102, NetworkReceive), (102, 110, Ru
 
 /// Returns the spans of request 1 after `BEGIN`, and checks that its timeline is complete.
 #[track_caller]
-fn then(trace: &Trace) -> Vec<(u64, u64, Cause)> {
-    let timeline = trace.first();
+fn spans_after_begin(trace: &Trace) -> Vec<(u64, u64, Cause)> {
+    let timeline = trace.first_timeline();
     assert_eq!(timeline.incomplete, None);
-    let mut parts = parts(&timeline);
+    let mut parts = spans_in_us(&timeline);
     assert_eq!(parts[..2], BEGIN[..2]);
     assert_eq!((parts[2].0, parts[2].2), (110, OnCpu));
     parts[2].0 = 120;
@@ -26,183 +26,185 @@ fn then(trace: &Trace) -> Vec<(u64, u64, Cause)> {
 
 /// Returns the span with this cause in the timeline of request 1.
 #[track_caller]
-fn span(trace: &Trace, cause: Cause) -> Span {
-    trace.first().spans.into_iter().find(|span| span.cause == cause).expect("such a span")
+fn span_of_cause(trace: &Trace, cause: Cause) -> Span {
+    trace.first_timeline().spans.into_iter().find(|span| span.cause == cause).expect("such a span")
 }
 
 #[test]
 fn a_thread_worked_on_the_request() {
-    let mut trace = request_is_taken_up();
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace), [(120, 500, OnCpu)]);
-    assert_eq!(trace.first().latency_ns(), 400_000);
+    let mut trace = trace_with_received_request();
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace), [(120, 500, OnCpu)]);
+    assert_eq!(trace.first_timeline().latency_ns(), 400_000);
 }
 
 #[test]
 fn timeline_has_the_port_of_the_client() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.records.last_mut().expect("its start").detail = 40_000;
-    answered(&mut trace, 500, 1);
-    assert_eq!(trace.first().peer_port, 40_000);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(trace.first_timeline().peer_port, 40_000);
 }
 
 #[test]
 fn first_segment_came_before_the_last_of_the_request() {
-    let mut trace = request_is_taken_up();
-    trace.add(50, Kind::Segment, IDLE_TASK, |record| record.detail = 5).ready(55, 7, 5);
-    answered(&mut trace, 500, 1);
-    let timeline = trace.first();
-    assert_eq!(timeline.arrived_ns, at(50));
-    assert_eq!(parts(&timeline)[..2], [(50, 100, NetworkReceive), (100, 102, NetworkReceive)]);
+    let mut trace = trace_with_received_request();
+    trace.add_record(50, Kind::Segment, IDLE_TASK, |record| record.detail = 5).data_ready(55, 7, 5);
+    add_response(&mut trace, 500, 1);
+    let timeline = trace.first_timeline();
+    assert_eq!(timeline.arrived_ns, trace_time_ns(50));
+    assert_eq!(spans_in_us(&timeline)[..2], [(50, 100, NetworkReceive), (100, 102, NetworkReceive)]);
 }
 
 #[test]
 fn another_request_had_the_thread() {
-    let mut trace = request_is_taken_up();
-    trace.ready(130, 8, 20);
-    answered(&mut trace, 500, 1);
+    let mut trace = trace_with_received_request();
+    trace.data_ready(130, 8, 20);
+    add_response(&mut trace, 500, 1);
     trace.received(510, 1, 8, 20, 2).started(510, 1, 8, 2, 130);
     trace.transmitted(600, 8, 30).sent(600, 1, 8, 30, 2).finished(600, 1, 8, 2, 510);
     let second = trace.timelines().into_iter().find(|timeline| timeline.request == 2).expect("it ended");
-    assert_eq!(parts(&second), [(130, 500, ServiceQueue), (500, 510, ServiceQueue), (510, 600, OnCpu)]);
+    assert_eq!(spans_in_us(&second), [(130, 500, ServiceQueue), (500, 510, ServiceQueue), (510, 600, OnCpu)]);
     assert_eq!((second.spans[0].behind, second.spans[0].by_tid), (1, 1));
 }
 
 #[test]
 fn another_thread_had_the_cpu() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.switched(200, 1, 901, leave::PREEMPTED).switched(300, 901, 1, leave::PREEMPTED);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace), [(120, 200, OnCpu), (200, 300, RunQueue), (300, 500, OnCpu)]);
-    let waited = trace.first().spans.into_iter().rfind(|span| span.cause == RunQueue).expect("a wait");
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace), [(120, 200, OnCpu), (200, 300, RunQueue), (300, 500, OnCpu)]);
+    let waited = trace.first_timeline().spans.into_iter().rfind(|span| span.cause == RunQueue).expect("a wait");
     assert_eq!((waited.by_tid, waited.by_pid), (901, STRANGER));
 }
 
 #[test]
 fn a_thread_of_the_tracer_is_told_apart_from_others() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.switched(200, 1, 901, leave::PREEMPTED).switched(300, 901, 1, leave::PREEMPTED);
-    answered(&mut trace, 500, 1);
-    let waits = |tracer_pid| trace.told_by(|builder| builder.traced_by(tracer_pid))[0].of_cause_ns(Tracer);
+    add_response(&mut trace, 500, 1);
+    let waits = |tracer_pid| {
+        trace.timelines_with_builder(|builder| builder.set_tracer_pid(tracer_pid))[0].time_of_cause_ns(Tracer)
+    };
     assert_eq!((waits(STRANGER), waits(SERVICE), waits(0)), (100_000, 0, 0));
 }
 
 #[test]
 fn time_of_the_tracer_on_the_cpu_is_told_apart() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.switched(200, 1, 5, leave::PREEMPTED).switched(260, 5, 901, leave::PREEMPTED);
     trace.switched(300, 901, 5, leave::PREEMPTED).switched(330, 5, 1, leave::PREEMPTED);
     trace.sleeps(340, 1).woken(350, IDLE_TASK, 1).switched(380, 901, 1, leave::PREEMPTED);
-    answered(&mut trace, 500, 1);
-    let timeline = trace.told_by(|builder| builder.traced_by(STRANGER)).remove(0);
+    add_response(&mut trace, 500, 1);
+    let timeline = trace.timelines_with_builder(|builder| builder.set_tracer_pid(STRANGER)).remove(0);
     let waits: Vec<(u64, u64, Cause)> =
-        parts(&timeline).into_iter().filter(|(.., cause)| matches!(cause, RunQueue | Tracer)).collect();
+        spans_in_us(&timeline).into_iter().filter(|(.., cause)| matches!(cause, RunQueue | Tracer)).collect();
     let after_it_was_taken_up = [(200, 260, RunQueue), (260, 300, Tracer), (300, 330, RunQueue), (350, 380, Tracer)];
     assert_eq!(waits[waits.len() - 4..], after_it_was_taken_up);
 }
 
 #[test]
 fn the_thread_was_moved() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.switched(200, 1, 902, leave::PREEMPTED);
-    trace.add(205, Kind::Migrated, 1, |record| record.value = 1);
-    trace.comes(300, 1).on_cpu(1);
-    answered(&mut trace, 500, 1);
-    trace.records.iter_mut().filter(|record| record.at_ns >= at(400)).for_each(|record| record.cpu = 1);
-    assert_eq!(then(&trace)[1..3], [(200, 205, RunQueue), (205, 300, Migration)]);
+    trace.add_record(205, Kind::Migrated, 1, |record| record.value = 1);
+    trace.gets_cpu(300, 1).set_last_cpu(1);
+    add_response(&mut trace, 500, 1);
+    trace.records.iter_mut().filter(|record| record.at_ns >= trace_time_ns(400)).for_each(|record| record.cpu = 1);
+    assert_eq!(spans_after_begin(&trace)[1..3], [(200, 205, RunQueue), (205, 300, Migration)]);
 }
 
 #[test]
 fn the_thread_moved_itself_and_was_woken_elsewhere() {
-    let mut trace = request_is_taken_up();
-    trace.in_call(200, 1, 203, 0).switched(200, 1, 902, leave::BLOCKED).woken(210, 902, 1);
-    trace.comes(300, 1).on_cpu(1);
-    answered(&mut trace, 500, 1);
-    trace.records.iter_mut().filter(|record| record.at_ns >= at(310)).for_each(|record| record.cpu = 1);
-    assert_eq!(trace.first().of_cause_ns(Migration), 100_000);
+    let mut trace = trace_with_received_request();
+    trace.enters_sleep_call(200, 1, 203, 0).switched(200, 1, 902, leave::BLOCKED).woken(210, 902, 1);
+    trace.gets_cpu(300, 1).set_last_cpu(1);
+    add_response(&mut trace, 500, 1);
+    trace.records.iter_mut().filter(|record| record.at_ns >= trace_time_ns(310)).for_each(|record| record.cpu = 1);
+    assert_eq!(trace.first_timeline().time_of_cause_ns(Migration), 100_000);
 }
 
 #[test]
 fn cpu_of_the_thread_was_idle_at_its_wakeup() {
-    let mut trace = request_is_taken_up();
-    trace.took(108, Kind::IdleLeft, IDLE_TASK, 50, 1);
-    answered(&mut trace, 500, 1);
-    let parts = parts(&trace.first());
+    let mut trace = trace_with_received_request();
+    trace.ended_event(108, Kind::IdleLeft, IDLE_TASK, 50, 1);
+    add_response(&mut trace, 500, 1);
+    let parts = spans_in_us(&trace.first_timeline());
     assert_eq!(parts[1..3], [(102, 108, IdleExit), (108, 110, RunQueue)]);
 }
 
 #[test]
 fn an_interrupt_had_the_cpu() {
-    let mut trace = request_is_taken_up();
-    trace.took(300, Kind::Softirq, IDLE_TASK, 100, 3).took(260, Kind::Interrupt, IDLE_TASK, 20, 40);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1..4], [(200, 240, Interrupt), (240, 260, Interrupt), (260, 300, Interrupt)]);
+    let mut trace = trace_with_received_request();
+    trace.ended_event(300, Kind::Softirq, IDLE_TASK, 100, 3).ended_event(260, Kind::Interrupt, IDLE_TASK, 20, 40);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1..4], [(200, 240, Interrupt), (240, 260, Interrupt), (260, 300, Interrupt)]);
 }
 
 #[test]
 fn the_hypervisor_had_the_cpu() {
-    let mut trace = request_is_taken_up();
-    trace.took(300, Kind::Stolen, IDLE_TASK, 100, 0).took(290, Kind::Interrupt, IDLE_TASK, 20, 40);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace), [(120, 200, OnCpu), (200, 300, Stolen), (300, 500, OnCpu)]);
+    let mut trace = trace_with_received_request();
+    trace.ended_event(300, Kind::Stolen, IDLE_TASK, 100, 0).ended_event(290, Kind::Interrupt, IDLE_TASK, 20, 40);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace), [(120, 200, OnCpu), (200, 300, Stolen), (300, 500, OnCpu)]);
 }
 
 #[test]
 fn batch_ran_on_the_sibling() {
-    let mut trace = request_is_taken_up();
-    trace.took(300, Kind::Overlap, 1, 100, 3);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace), [(120, 200, OnCpu), (200, 300, Sibling), (300, 500, OnCpu)]);
+    let mut trace = trace_with_received_request();
+    trace.ended_event(300, Kind::Overlap, 1, 100, 3);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace), [(120, 200, OnCpu), (200, 300, Sibling), (300, 500, OnCpu)]);
 }
 
 #[test]
 fn a_page_was_filled_in() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.event(200, Kind::PageFault, 1, 1).event(300, Kind::PageFault, 1, 2);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace), [(120, 200, OnCpu), (200, 300, PageFault), (300, 500, OnCpu)]);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace), [(120, 200, OnCpu), (200, 300, PageFault), (300, 500, OnCpu)]);
 }
 
 #[test]
 fn fault_without_an_end_lasts_until_the_next_record_if_soon() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     for us in [200, 203, 206, 400] {
         trace.event(us, Kind::PageFault, 1, 1);
     }
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[..3], [(120, 200, OnCpu), (200, 206, PageFault), (206, 500, OnCpu)]);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[..3], [(120, 200, OnCpu), (200, 206, PageFault), (206, 500, OnCpu)]);
 }
 
 #[test]
 fn fault_with_a_recorded_end_has_its_full_length() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.event(200, Kind::PageFault, 1, 1).event(9_000, Kind::PageFault, 1, 2);
     // Pages that are counted twice, a fault that does not change the number of pages, and long work after it.
     trace.event(9_001, Kind::PageFault, 1, 2).event(9_100, Kind::PageFault, 1, 1);
     trace.event(9_500, Kind::PageFault, 1, 1).event(9_503, Kind::PageFault, 1, 1).event(9_700, Kind::PageFault, 1, 2);
-    answered(&mut trace, 9_900, 1);
+    add_response(&mut trace, 9_900, 1);
     let faults = [(200, 9_000, PageFault), (9_000, 9_500, OnCpu), (9_500, 9_700, PageFault), (9_700, 9_900, OnCpu)];
-    assert_eq!(then(&trace)[1..5], faults);
+    assert_eq!(spans_after_begin(&trace)[1..5], faults);
 }
 
 #[test]
 fn a_fault_that_is_preempted_goes_on_afterwards() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.event(200, Kind::PageFault, 1, 1).switched(250, 1, 901, leave::PREEMPTED);
     trace.switched(300, 901, 1, leave::PREEMPTED).event(400, Kind::PageFault, 1, 2);
-    answered(&mut trace, 500, 1);
+    add_response(&mut trace, 500, 1);
     let parts = [(200, 250, PageFault), (250, 300, RunQueue), (300, 400, PageFault), (400, 500, OnCpu)];
-    assert_eq!(then(&trace)[1..5], parts);
+    assert_eq!(spans_after_begin(&trace)[1..5], parts);
 }
 
 #[test]
 fn sleep_belongs_to_the_current_fault_and_no_earlier_one() {
     let cause = |begins: u32, fault_us: u64, call: u32| {
-        let mut trace = request_is_taken_up();
+        let mut trace = trace_with_received_request();
         trace.event(fault_us, Kind::PageFault, 1, begins);
-        trace.in_call(3_000, 1, call, 0).sleeps(3_000, 1).woken(3_400, 6, 1).comes(3_410, 1);
-        answered(&mut trace, 3_500, 1);
-        then(&trace).into_iter().find(|part| part.0 == 3_000).map(|part| part.2)
+        trace.enters_sleep_call(3_000, 1, call, 0).sleeps(3_000, 1).woken(3_400, 6, 1).gets_cpu(3_410, 1);
+        add_response(&mut trace, 3_500, 1);
+        spans_after_begin(&trace).into_iter().find(|part| part.0 == 3_000).map(|part| part.2)
     };
     const READ: u32 = 0;
     assert_eq!(cause(fault::BEGINS, 200, NO_CALL), Some(PageFault));
@@ -213,238 +215,265 @@ fn sleep_belongs_to_the_current_fault_and_no_earlier_one() {
 }
 
 /// A futex with the value of a mutex that another thread holds.
-const MUTEX: On = On { argument: 0xbeef, named: 0, expected: 2, socket: 0, file: 0, timeout_ms: 0 };
+const MUTEX: SleepArguments =
+    SleepArguments { argument: 0xbeef, named: 0, expected: 2, socket: 0, file: 0, timeout_ms: 0 };
 
 #[test]
 fn the_runtime_paused() {
     for (kind, cause) in [(pause::YOUNG_COLLECTION, Collection), (pause::CLASS_LOADING, Safepoint)] {
-        let mut trace = request_is_taken_up();
+        let mut trace = trace_with_received_request();
         trace.event(200, Kind::PauseBegan, 5, kind);
-        trace.in_call_on(210, 1, 202, MUTEX).sleeps(210, 1);
-        trace.woken(400, 6, 1).event(395, Kind::PauseEnded, 5, kind).comes(410, 1);
-        answered(&mut trace, 500, 1);
+        trace.enters_sleep_call_with(210, 1, 202, MUTEX).sleeps(210, 1);
+        trace.woken(400, 6, 1).event(395, Kind::PauseEnded, 5, kind).gets_cpu(410, 1);
+        add_response(&mut trace, 500, 1);
         let held = [(200, 210, cause), (210, 395, cause), (395, 400, Lock), (400, 410, RunQueue)];
-        assert_eq!(then(&trace), [&[(120, 200, OnCpu)], &held[..], &[(410, 500, OnCpu)]].concat());
+        assert_eq!(spans_after_begin(&trace), [&[(120, 200, OnCpu)], &held[..], &[(410, 500, OnCpu)]].concat());
     }
 }
 
 #[test]
 fn work_of_a_collecting_thread_belongs_to_the_pause() {
-    let mut trace = request_is_taken_up();
-    trace.woken(190, 1, 2).in_call(195, 1, 202, 0xbeef).sleeps(195, 1).comes(196, 2);
+    let mut trace = trace_with_received_request();
+    trace.woken(190, 1, 2).enters_sleep_call(195, 1, 202, 0xbeef).sleeps(195, 1).gets_cpu(196, 2);
     trace.event(200, Kind::PauseBegan, 5, pause::FULL_COLLECTION).event(395, Kind::PauseEnded, 5, 0);
-    trace.woken(397, 2, 1).sleeps(398, 2).comes(400, 1);
-    answered(&mut trace, 500, 1);
-    let of_pause: u64 = then(&trace).iter().filter(|part| part.2 == Collection).map(|part| part.1 - part.0).sum();
+    trace.woken(397, 2, 1).sleeps(398, 2).gets_cpu(400, 1);
+    add_response(&mut trace, 500, 1);
+    let of_pause: u64 =
+        spans_after_begin(&trace).iter().filter(|part| part.2 == Collection).map(|part| part.1 - part.0).sum();
     assert_eq!(of_pause, 195);
 }
 
 #[test]
 fn another_thread_held_a_lock() {
-    let mut trace = request_is_taken_up();
-    trace.in_call_on(210, 1, 202, MUTEX).sleeps(210, 1);
-    trace.woken(400, 6, 1).comes(410, 1);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1..3], [(210, 400, Lock), (400, 410, RunQueue)]);
-    let lock = span(&trace, Lock);
+    let mut trace = trace_with_received_request();
+    trace.enters_sleep_call_with(210, 1, 202, MUTEX).sleeps(210, 1);
+    trace.woken(400, 6, 1).gets_cpu(410, 1);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1..3], [(210, 400, Lock), (400, 410, RunQueue)]);
+    let lock = span_of_cause(&trace, Lock);
     assert_eq!((lock.by_tid, lock.by_pid, lock.detail), (6, SERVICE, 0xbeef));
 }
 
 #[test]
 fn the_kernel_had_a_lock_that_another_thread_held() {
-    let mut trace = request_is_taken_up();
-    trace.add(200, Kind::LockWaitBegan, 1, |record| (record.other, record.value) = (task(6), 0xfeed));
-    trace.switched(210, 1, IDLE_TASK, leave::BLOCKED).woken(400, 6, 1).comes(400, 1).event(
+    let mut trace = trace_with_received_request();
+    trace.add_record(200, Kind::LockWaitBegan, 1, |record| (record.other, record.value) = (task(6), 0xfeed));
+    trace.switched(210, 1, IDLE_TASK, leave::BLOCKED).woken(400, 6, 1).gets_cpu(400, 1).event(
         402,
         Kind::LockWaitEnded,
         1,
         0,
     );
-    answered(&mut trace, 500, 1);
-    assert_eq!(trace.first().of_cause_ns(Lock), 202_000);
-    assert_eq!((span(&trace, Lock).by_tid, span(&trace, Lock).detail), (6, 0xfeed));
+    add_response(&mut trace, 500, 1);
+    assert_eq!(trace.first_timeline().time_of_cause_ns(Lock), 202_000);
+    assert_eq!((span_of_cause(&trace, Lock).by_tid, span_of_cause(&trace, Lock).detail), (6, 0xfeed));
 }
 
 #[test]
 fn a_thread_slept_until_another_thread_woke_it() {
-    let mut trace = request_is_taken_up();
-    trace.sleeps(210, 1).woken(400, 6, 1).comes(410, 1);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1], (210, 400, HandOver));
-    assert_eq!(span(&trace, HandOver).by_tid, 6);
+    let mut trace = trace_with_received_request();
+    trace.sleeps(210, 1).woken(400, 6, 1).gets_cpu(410, 1);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1], (210, 400, HandOver));
+    assert_eq!(span_of_cause(&trace, HandOver).by_tid, 6);
 }
 
 #[test]
 fn the_program_slept() {
-    let mut trace = request_is_taken_up();
-    trace.in_call(210, 1, 35, 0).sleeps(210, 1).woken(400, IDLE_TASK, 1).comes(410, 1);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1], (210, 400, Timer));
+    let mut trace = trace_with_received_request();
+    trace.enters_sleep_call(210, 1, 35, 0).sleeps(210, 1).woken(400, IDLE_TASK, 1).gets_cpu(410, 1);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1], (210, 400, Timer));
 }
 
 #[test]
 fn a_disk_answered() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.event(205, Kind::DiskIssued, 1, 8 << 20).switched(210, 1, IDLE_TASK, leave::BLOCKED);
-    trace.event(398, Kind::DiskCompleted, 1, 8 << 20).woken(400, IDLE_TASK, 1).comes(410, 1);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1], (210, 400, Disk));
-    assert_eq!(span(&trace, Disk).detail, 8 << 20);
+    trace.event(398, Kind::DiskCompleted, 1, 8 << 20).woken(400, IDLE_TASK, 1).gets_cpu(410, 1);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1], (210, 400, Disk));
+    assert_eq!(span_of_cause(&trace, Disk).detail, 8 << 20);
 }
 
 #[test]
 fn the_kernel_freed_memory_in_a_page_fault() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.event(200, Kind::PageFault, 1, 1).event(210, Kind::ReclaimBegan, 1, 0);
     trace.event(290, Kind::ReclaimEnded, 1, 0).event(300, Kind::PageFault, 1, 2);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1..4], [(200, 210, PageFault), (210, 290, Reclaim), (290, 300, PageFault)]);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1..4], [(200, 210, PageFault), (210, 290, Reclaim), (290, 300, PageFault)]);
 }
 
 #[test]
 fn the_quota_was_used_up() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.switched(200, 1, 901, leave::PREEMPTED).event(201, Kind::Throttled, 1, 1);
     trace.event(300, Kind::Throttled, 1, 0).switched(310, 901, 1, leave::PREEMPTED);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1..4], [(200, 201, RunQueue), (201, 300, Throttled), (300, 310, RunQueue)]);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1..4], [(200, 201, RunQueue), (201, 300, Throttled), (300, 310, RunQueue)]);
 }
 
 #[test]
 fn runnable_thread_beside_an_idle_cpu_is_throttled() {
-    let mut trace = request_is_taken_up();
-    trace.switched(200, 1, IDLE_TASK, leave::PREEMPTED).comes(300, 1);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1], (200, 300, Throttled));
+    let mut trace = trace_with_received_request();
+    trace.switched(200, 1, IDLE_TASK, leave::PREEMPTED).gets_cpu(300, 1);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1], (200, 300, Throttled));
 }
 
 #[test]
 fn the_service_was_frozen_or_stopped() {
-    let mut trace = request_is_taken_up();
-    trace.event(200, Kind::Frozen, 1, 1).sleeps(201, 1).event(300, Kind::Frozen, 1, 0).woken(300, 901, 1).comes(310, 1);
-    trace.switched(350, 1, IDLE_TASK, leave::STOPPED).woken(400, 901, 1).comes(410, 1);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1], (201, 300, Frozen));
-    assert_eq!(then(&trace)[4], (350, 400, Frozen));
+    let mut trace = trace_with_received_request();
+    trace
+        .event(200, Kind::Frozen, 1, 1)
+        .sleeps(201, 1)
+        .event(300, Kind::Frozen, 1, 0)
+        .woken(300, 901, 1)
+        .gets_cpu(310, 1);
+    trace.switched(350, 1, IDLE_TASK, leave::STOPPED).woken(400, 901, 1).gets_cpu(410, 1);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1], (201, 300, Frozen));
+    assert_eq!(spans_after_begin(&trace)[4], (350, 400, Frozen));
 }
 
 #[test]
 fn the_response_lay_in_the_send_buffer() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.transmitted(300, 7, 10).sent(300, 1, 7, 10, 1).finished(300, 1, 7, 1, 120);
     trace.sent(310, 1, 7, 30, 1).finished(310, 1, 7, 1, 120).sleeps(320, 1);
     trace.event(40_300, Kind::Acknowledged, IDLE_TASK, 10).transmitted(40_305, 7, 30);
-    assert_eq!(then(&trace), [(120, 310, OnCpu), (310, 40_305, SendBuffer)]);
-    assert_eq!(span(&trace, SendBuffer).detail, 20);
-    let timeline = trace.first();
-    assert_eq!((timeline.finished_ns, timeline.ended_ns), (at(310), at(40_305)));
+    assert_eq!(spans_after_begin(&trace), [(120, 310, OnCpu), (310, 40_305, SendBuffer)]);
+    assert_eq!(span_of_cause(&trace, SendBuffer).detail, 20);
+    let timeline = trace.first_timeline();
+    assert_eq!((timeline.finished_ns, timeline.ended_ns), (trace_time_ns(310), trace_time_ns(40_305)));
 }
 
 #[test]
 fn a_segment_of_the_response_was_sent_again() {
-    let mut trace = request_is_taken_up();
-    answered(&mut trace, 500, 1).sleeps(510, 1);
-    trace.add(200_500, Kind::Retransmitted, IDLE_TASK, |record| (record.socket, record.value) = (7, 10));
-    assert_eq!(then(&trace), [(120, 500, OnCpu), (500, 200_500, Retransmission)]);
+    let mut trace = trace_with_received_request();
+    add_response(&mut trace, 500, 1).sleeps(510, 1);
+    trace.add_record(200_500, Kind::Retransmitted, IDLE_TASK, |record| (record.socket, record.value) = (7, 10));
+    assert_eq!(spans_after_begin(&trace), [(120, 500, OnCpu), (500, 200_500, Retransmission)]);
 }
 
 #[test]
 fn another_service_was_asked() {
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, 6379, 6).sleeps(210, 1);
-    trace.woken(400, IDLE_TASK, 1).comes(405, 1).elsewhere(410, Kind::Received, 1, 9);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[..3], [(120, 200, OnCpu), (200, 400, Downstream), (400, 405, RunQueue)]);
-    assert_eq!(span(&trace, Downstream).detail, 6379);
-    assert_eq!(then(&trace).last(), Some(&(405, 500, OnCpu)));
+    let mut trace = trace_with_received_request();
+    trace.sends_to_service(200, 1, 9, 6379, 6).sleeps(210, 1);
+    trace.woken(400, IDLE_TASK, 1).gets_cpu(405, 1).downstream_io(410, Kind::Received, 1, 9);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[..3], [(120, 200, OnCpu), (200, 400, Downstream), (400, 405, RunQueue)]);
+    assert_eq!(span_of_cause(&trace, Downstream).detail, 6379);
+    assert_eq!(spans_after_begin(&trace).last(), Some(&(405, 500, OnCpu)));
 }
 
 #[test]
 fn request_handed_to_a_worker_and_back_is_followed() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.woken(200, 1, 2).sleeps(210, 1);
-    trace.comes(220, 2).on_cpu(1).woken(400, 2, 1).on_cpu(1).comes(410, 1).sleeps(411, 2).on_cpu(1);
-    answered(&mut trace, 500, 1);
+    trace
+        .gets_cpu(220, 2)
+        .set_last_cpu(1)
+        .woken(400, 2, 1)
+        .set_last_cpu(1)
+        .gets_cpu(410, 1)
+        .sleeps(411, 2)
+        .set_last_cpu(1);
+    add_response(&mut trace, 500, 1);
     assert_eq!(
-        then(&trace),
+        spans_after_begin(&trace),
         [(120, 200, OnCpu), (200, 220, RunQueue), (220, 400, OnCpu), (400, 410, RunQueue), (410, 500, OnCpu)]
     );
-    let threads: Vec<u32> = trace.first().spans.iter().skip(3).map(|span| span.tid).collect();
+    let threads: Vec<u32> = trace.first_timeline().spans.iter().skip(3).map(|span| span.tid).collect();
     assert_eq!(threads, [2, 2, 1, 1]);
 }
 
 #[test]
 fn late_start_record_of_a_busy_worker_is_a_service_queue() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.records.retain(|record| record.kind != Kind::RequestStarted);
     // Worker 2 works on request 5 until 300 µs, then receives request 1, and sends the response at 500 µs.
-    trace.comes(1, 2).on_cpu(1).started(90, 2, 8, 5, 80).on_cpu(1).finished(300, 2, 8, 5, 90).on_cpu(1);
+    trace
+        .gets_cpu(1, 2)
+        .set_last_cpu(1)
+        .started(90, 2, 8, 5, 80)
+        .set_last_cpu(1)
+        .finished(300, 2, 8, 5, 90)
+        .set_last_cpu(1);
     trace.sleeps(130, 1);
-    trace.started(300, 2, 7, 1, 100).on_cpu(1);
-    trace.transmitted(500, 7, 10).on_cpu(1).sent(500, 2, 7, 10, 1).on_cpu(1).finished(500, 2, 7, 1, 300).on_cpu(1);
-    assert_eq!(then(&trace), [(120, 300, ServiceQueue), (300, 500, OnCpu)]);
-    assert_eq!(span(&trace, ServiceQueue).behind, 5);
+    trace.started(300, 2, 7, 1, 100).set_last_cpu(1);
+    trace
+        .transmitted(500, 7, 10)
+        .set_last_cpu(1)
+        .sent(500, 2, 7, 10, 1)
+        .set_last_cpu(1)
+        .finished(500, 2, 7, 1, 300)
+        .set_last_cpu(1);
+    assert_eq!(spans_after_begin(&trace), [(120, 300, ServiceQueue), (300, 500, OnCpu)]);
+    assert_eq!(span_of_cause(&trace, ServiceQueue).behind, 5);
 }
 
 #[test]
 fn late_number_of_a_start_record_is_no_loss() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.records.retain(|record| record.kind != Kind::RequestStarted);
-    trace.comes(1, 2).on_cpu(1).sleeps(130, 1).started(300, 2, 7, 1, 100).on_cpu(1);
+    trace.gets_cpu(1, 2).set_last_cpu(1).sleeps(130, 1).started(300, 2, 7, 1, 100).set_last_cpu(1);
     for us in [2_000, 4_000, 6_000] {
-        trace.event(us, Kind::SignalDelivered, 2, 10).on_cpu(1);
+        trace.event(us, Kind::SignalDelivered, 2, 10).set_last_cpu(1);
     }
     trace
         .transmitted(8_000, 7, 10)
-        .on_cpu(1)
+        .set_last_cpu(1)
         .sent(8_000, 2, 7, 10, 1)
-        .on_cpu(1)
+        .set_last_cpu(1)
         .finished(8_000, 2, 7, 1, 300)
-        .on_cpu(1);
+        .set_last_cpu(1);
     let is_start = |record: &Record| record.kind == Kind::RequestStarted;
-    let records = trace.numbered_as_written(|record| if is_start(record) { at(8_000) } else { record.at_ns });
+    let records =
+        trace.records_numbered_by(|record| if is_start(record) { trace_time_ns(8_000) } else { record.at_ns });
     let timelines = build(Settings::default(), records);
     assert_eq!(timelines.iter().map(|timeline| timeline.incomplete).collect::<Vec<_>>(), [None]);
 }
 
 #[test]
 fn time_without_a_record_of_its_cause_is_not_explained() {
-    let mut trace = request_is_taken_up();
-    trace.switched(210, 1, IDLE_TASK, leave::BLOCKED).woken(400, IDLE_TASK, 1).comes(410, 1);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1], (210, 400, NotExplained));
+    let mut trace = trace_with_received_request();
+    trace.switched(210, 1, IDLE_TASK, leave::BLOCKED).woken(400, IDLE_TASK, 1).gets_cpu(410, 1);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1], (210, 400, NotExplained));
 }
 
 #[test]
 fn a_write_that_waits_for_its_reader_is_no_send_buffer() {
-    let mut trace = request_is_taken_up();
-    trace.in_call(210, 1, 1, 5).sleeps(210, 1).woken(400, 901, 1).comes(410, 1);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[1], (210, 400, Full));
-    assert_eq!((span(&trace, Full).by_tid, span(&trace, Full).by_pid), (901, STRANGER));
+    let mut trace = trace_with_received_request();
+    trace.enters_sleep_call(210, 1, 1, 5).sleeps(210, 1).woken(400, 901, 1).gets_cpu(410, 1);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1], (210, 400, Full));
+    assert_eq!((span_of_cause(&trace, Full).by_tid, span_of_cause(&trace, Full).by_pid), (901, STRANGER));
 }
 
 #[test]
 fn thread_on_a_cpu_has_quota_without_a_record_of_it() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     trace.switched(200, 1, 901, leave::PREEMPTED).event(201, Kind::Throttled, 1, 1);
     trace.switched(310, 901, 1, leave::PREEMPTED);
     trace.switched(350, 1, 901, leave::PREEMPTED).switched(400, 901, 1, leave::PREEMPTED);
-    answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[2..5], [(201, 310, Throttled), (310, 350, OnCpu), (350, 400, RunQueue)]);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[2..5], [(201, 310, Throttled), (310, 350, OnCpu), (350, 400, RunQueue)]);
 }
 
 #[test]
 fn thread_with_a_reused_number_inherits_no_state() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     // Thread 2 gets the request, sleeps in a system call, and ends.
-    trace.woken(130, 1, 2).switched(140, 1, 2, leave::SLEEPS).in_call(160, 2, 202, 0xbeef);
+    trace.woken(130, 1, 2).switched(140, 1, 2, leave::SLEEPS).enters_sleep_call(160, 2, 202, 0xbeef);
     trace.switched(160, 2, IDLE_TASK, leave::ENDED);
     // A new thread with number 2 sleeps in no system call, and wakes thread 3.
-    trace.woken(200, IDLE_TASK, 2).comes(210, 2).sleeps(220, 2).woken(230, 6, 2).comes(240, 2);
+    trace.woken(200, IDLE_TASK, 2).gets_cpu(210, 2).sleeps(220, 2).woken(230, 6, 2).gets_cpu(240, 2);
     trace.woken(250, 2, 3).switched(260, 2, 3, leave::SLEEPS).woken(300, 3, 1).switched(310, 3, 1, leave::SLEEPS);
-    answered(&mut trace, 500, 1);
-    let way: Vec<u32> = trace.first().spans.iter().map(|span| span.tid).collect();
+    add_response(&mut trace, 500, 1);
+    let way: Vec<u32> = trace.first_timeline().spans.iter().map(|span| span.tid).collect();
     assert!(!way.contains(&3), "what it had was not handed on: {way:?}");
 }
 
@@ -453,15 +482,15 @@ fn thread_with_a_reused_number_inherits_no_state() {
 fn without_wakers_no_lock_and_no_other_thread_is_claimed() {
     let kinds = Kinds::all().without(Kind::Woken);
     let told = |trace: &Trace| {
-        let timelines = build(Settings { kinds, ..Settings::default() }, trace.numbered());
-        parts(&timelines[0]).into_iter().filter(|(from_us, ..)| *from_us >= 120).collect::<Vec<_>>()
+        let timelines = build(Settings { kinds, ..Settings::default() }, trace.numbered_records());
+        spans_in_us(&timelines[0]).into_iter().filter(|(from_us, ..)| *from_us >= 120).collect::<Vec<_>>()
     };
     // The system calls futex, poll and write.
     for call in [202, 7, 1] {
-        let mut trace = request_is_taken_up();
-        trace.in_call(200, 1, call, 0x10).sleeps(200, 1).woken(400, 901, 1).comes(410, 1);
-        answered(&mut trace, 500, 1);
-        assert_ne!(then(&trace)[1].2, NotExplained, "call {call}");
+        let mut trace = trace_with_received_request();
+        trace.enters_sleep_call(200, 1, call, 0x10).sleeps(200, 1).woken(400, 901, 1).gets_cpu(410, 1);
+        add_response(&mut trace, 500, 1);
+        assert_ne!(spans_after_begin(&trace)[1].2, NotExplained, "call {call}");
         assert!(told(&trace).contains(&(200, 400, NotExplained)), "call {call}: {:?}", told(&trace));
     }
 }

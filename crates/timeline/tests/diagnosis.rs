@@ -44,7 +44,7 @@ fn timeline(request: u64, times: &[(Cause, u64)]) -> Timeline {
     }
 }
 
-fn diagnoser(objective: Objective) -> Diagnoser {
+fn diagnoser_with_requests(objective: Objective) -> Diagnoser {
     let mut diagnoser = Diagnoser::new(DiagnoserSettings { objective, ..DiagnoserSettings::default() });
     (1..=1_000).for_each(|request| diagnoser.add(&timeline(request, &[(RunQueue, 10_000), (OnCpu, 300_000)])));
     diagnoser
@@ -61,7 +61,7 @@ fn finding(diagnosis: &Diagnosis, cause: Cause) -> &Finding {
 
 #[test]
 fn causes_are_ranked_by_the_tail_time_that_they_explain() {
-    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(2 * MS));
     diagnoser.add(&timeline(2_001, &[(RunQueue, 10 * MS), (OnCpu, 300_000)]));
     diagnoser.add(&timeline(2_002, &[(RunQueue, 10_000), (OnCpu, 300_000), (Nagle, 40 * MS)]));
     diagnoser.add(&timeline(2_003, &[(RunQueue, 5 * MS), (OnCpu, 300_000)]));
@@ -82,12 +82,12 @@ fn causes_are_ranked_by_the_tail_time_that_they_explain() {
 
 #[test]
 fn time_of_the_tracer_is_its_cost_and_no_cause() {
-    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(2 * MS));
     let by_tracer = timeline(2_001, &[(Tracer, 3 * MS), (OnCpu, 1_900_000)]);
     let by_disk = timeline(2_002, &[(Disk, 9 * MS), (Tracer, MS), (OnCpu, 300_000)]);
     let not_slow = timeline(2_003, &[(Tracer, 100_000), (OnCpu, 300_000)]);
     [&by_tracer, &by_disk, &not_slow].into_iter().for_each(|timeline| diagnoser.add(timeline));
-    assert_eq!((diagnoser.claim(&by_tracer), diagnoser.claim(&by_disk)), (None, Some(Disk)));
+    assert_eq!((diagnoser.main_cause(&by_tracer), diagnoser.main_cause(&by_disk)), (None, Some(Disk)));
     let diagnosis = diagnose(&diagnoser);
     assert_eq!((diagnosis.slow, diagnosis.mixed), (2, 0));
     let causes: Vec<(Cause, u64)> = diagnosis.findings.iter().map(|found| (found.cause, found.requests)).collect();
@@ -100,21 +100,21 @@ fn time_of_the_tracer_is_its_cost_and_no_cause() {
 
 #[test]
 fn a_cause_that_does_not_explain_most_is_not_claimed() {
-    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(2 * MS));
     let mixed = timeline(2_001, &[(RunQueue, 4 * MS), (Disk, 4 * MS), (Lock, 4 * MS), (OnCpu, 300_000)]);
     diagnoser.add(&mixed);
     let diagnosis = diagnose(&diagnoser);
     assert_eq!((diagnosis.slow, diagnosis.mixed), (1, 1));
     assert!(diagnosis.findings.iter().all(|finding| finding.requests == 0));
-    assert_eq!(diagnoser.claim(&mixed), None);
+    assert_eq!(diagnoser.main_cause(&mixed), None);
 }
 
 #[test]
 fn cost_of_batch_is_the_extra_time_of_work_beside_it() {
-    let mut diagnoser = diagnoser(Objective::Latency(MS / 2));
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(MS / 2));
     let slow = timeline(2_001, &[(RunQueue, 10_000), (OnCpu, 100_000), (Sibling, 600_000)]);
     diagnoser.add(&slow);
-    assert_eq!(diagnoser.claim(&slow), Some(Sibling));
+    assert_eq!(diagnoser.main_cause(&slow), Some(Sibling));
     let diagnosis = diagnose(&diagnoser);
     let longer_ns = finding(&diagnosis, Sibling).tail_ns;
     assert!((380_000..=400_000).contains(&longer_ns), "{longer_ns}");
@@ -123,7 +123,7 @@ fn cost_of_batch_is_the_extra_time_of_work_beside_it() {
 
 #[test]
 fn without_an_objective_the_slowest_hundredth_is_slow() {
-    let mut diagnoser = diagnoser(Objective::Percentile(0.99));
+    let mut diagnoser = diagnoser_with_requests(Objective::Percentile(0.99));
     (2_001..=2_008).for_each(|request| diagnoser.add(&timeline(request, &[(Disk, 5 * MS), (OnCpu, 300_000)])));
     let diagnosis = diagnose(&diagnoser);
     assert_eq!((diagnosis.slow, diagnosis.findings[0].cause, diagnosis.findings[0].requests), (8, Disk, 8));
@@ -132,12 +132,12 @@ fn without_an_objective_the_slowest_hundredth_is_slow() {
 
 #[test]
 fn incomplete_requests_are_counted_apart() {
-    let mut diagnoser = diagnoser(Objective::Latency(MS));
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(MS));
     let slow = Timeline { incomplete: Some(Incomplete::Lost), ..timeline(2_001, &[(NotExplained, 9 * MS)]) };
     diagnoser.add(&slow);
     let diagnosis = diagnose(&diagnoser);
     assert_eq!((diagnosis.requests, diagnosis.slow, diagnosis.incomplete), (1_000, 0, 1));
-    assert!(diagnosis.findings.is_empty() && diagnoser.claim(&slow).is_none());
+    assert!(diagnosis.findings.is_empty() && diagnoser.main_cause(&slow).is_none());
 }
 
 #[test]
@@ -153,12 +153,12 @@ fn undecidable_causes_name_the_missing_record_kinds() {
 
 #[test]
 fn the_slowest_are_kept_and_the_distribution_has_all() {
-    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(2 * MS));
     (2_001..2_100).for_each(|request| diagnoser.add(&timeline(request, &[(Disk, request * 10_000)])));
     let slowest: Vec<u64> = diagnoser.slowest().map(|timeline| timeline.request).collect();
     assert_eq!((slowest.len(), slowest[0], slowest[49]), (50, 2_099, 2_050));
     assert!(diagnoser.timeline(2_099).is_some() && diagnoser.timeline(2_001).is_none());
-    let bars = diagnoser.bars();
+    let bars = diagnoser.latency_bars();
     assert_eq!(bars.iter().map(|bar| bar.requests).sum::<u64>(), 1_099);
     assert!(bars.windows(2).all(|pair| pair[0].to_ns <= pair[1].from_ns));
     let disk_ns: u64 =
@@ -168,7 +168,7 @@ fn the_slowest_are_kept_and_the_distribution_has_all() {
 
 #[test]
 fn memory_is_independent_of_requests_and_sums_are_within_1pc() {
-    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(2 * MS));
     for request in 0..200_000 {
         let slow = timeline(10_000 + request, &[(Disk, 5 * MS + request % 100), (OnCpu, 300_000)]);
         diagnoser.add(if request % 10 == 0 { &slow } else { continue });
@@ -198,8 +198,8 @@ impl NameSource for Machine {
 }
 
 /// Returns the evidence and the advice for requests whose time went to this wait.
-fn said_of(cause: Cause, by: Task, wait: Wait) -> (String, String) {
-    let mut diagnoser = diagnoser(Objective::Latency(MS));
+fn evidence_and_advice(cause: Cause, by: Task, wait: Wait) -> (String, String) {
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(MS));
     let mut slow = timeline(2_000, &[(cause, 200 * MS)]);
     (slow.spans[0].wait, slow.spans[0].by_tid, slow.spans[0].by_pid) = (Some(wait), by.tid, by.pid);
     diagnoser.add(&slow);
@@ -213,24 +213,24 @@ const NONE: Task = Task { tid: 0, pid: 0 };
 #[test]
 fn downstream_finding_has_address_process_and_next_command() {
     let peer = |protocol| Peer::Address([127, 0, 0, 1].into(), 9_191, protocol);
-    let (seen, advice) = said_of(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), false));
+    let (seen, advice) = evidence_and_advice(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), false));
     assert!(seen.starts_with("127.0.0.1:9191 (python3, process 42) had not answered: "), "{seen}");
     assert!(advice.starts_with("`sidelane trace --service port:9191` "), "{advice}");
-    let (seen, _) = said_of(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), true));
+    let (seen, _) = evidence_and_advice(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), true));
     assert!(seen.contains("share the connection"), "{seen}");
-    let (seen, advice) = said_of(Retransmission, NONE, Wait::for_answer(Some(peer(TCP)), false));
+    let (seen, advice) = evidence_and_advice(Retransmission, NONE, Wait::for_answer(Some(peer(TCP)), false));
     assert!(seen.starts_with("a segment of a request to 127.0.0.1:9191 (python3, process 42) was lost"), "{seen}");
     assert!(advice.contains("`ss -tin dst 127.0.0.1`"), "{advice}");
     let by = Task { tid: 42, pid: 42 };
-    let (seen, advice) = said_of(ServiceQueue, by, Wait::for_answer(Some(peer(TCP)), false));
+    let (seen, advice) = evidence_and_advice(ServiceQueue, by, Wait::for_answer(Some(peer(TCP)), false));
     let expected = "the answer of 127.0.0.1:9191 (python3, process 42) had come, but ";
     assert!(seen.contains(expected) && seen.contains("worked on other requests and had not read it"), "{seen}");
     assert!(advice.contains("move long work to other threads"), "{seen}\n{advice}");
     // The sleeping thread had asked the other service before.
-    let (_, advice) = said_of(Timer, NONE, Wait::for_answer(Some(Peer::Unix(42)), false));
+    let (_, advice) = evidence_and_advice(Timer, NONE, Wait::for_answer(Some(Peer::Unix(42)), false));
     assert!(!advice.contains("Unix sockets"), "{advice}");
     let timeout = Wait { timeout_ms: 200, call: Some(call::POLL), ..Wait::for_answer(Some(peer(UDP)), false) };
-    let (seen, advice) = said_of(NoAnswer, NONE, timeout);
+    let (seen, advice) = evidence_and_advice(NoAnswer, NONE, timeout);
     let expected = "no answer from 127.0.0.1:9191/udp (python3, process 42) within the 200 ms that the program allows";
     assert!(seen.starts_with(expected) && !advice.contains("--service port"), "{seen}\n{advice}");
 }
@@ -240,18 +240,18 @@ fn holder_of_a_lock_and_reader_are_named_with_their_activity() {
     let by = Task { tid: 42, pid: 42 };
     let doing = |doing, wait| Wait { doing, ..wait };
     let write = Wait { call: Some(call::WRITE), object: Object::Pipe(7), ..Wait::default() };
-    let (seen, _) = said_of(Full, by, doing(Activity::Slept, write));
+    let (seen, _) = evidence_and_advice(Full, by, doing(Activity::Slept, write));
     let expected = "write to a pipe that was full; its reader is python3, process 42, which slept until a set time: ";
     assert!(seen.starts_with(expected), "{seen}");
     let session = Wait { call: Some(call::EPOLL_WAIT), of_session: true, ..Wait::default() };
-    let (seen, _) = said_of(Lock, by, doing(Activity::Slept, session));
+    let (seen, _) = evidence_and_advice(Lock, by, doing(Activity::Slept, session));
     assert!(
         seen.starts_with("lock that python3, process 42, held for 200.0 ms and slept until a set time: "),
         "{seen}"
     );
     let root = Task { tid: 9, pid: 9 };
     let file = Wait { call: Some(call::FLOCK), object: Object::File(5, 77), root, ..Wait::default() };
-    let (seen, _) = said_of(Lock, by, doing(Activity::Ran, file));
+    let (seen, _) = evidence_and_advice(Lock, by, doing(Activity::Ran, file));
     let expected =
         "python3, thread 42 of process 42 held the lock on file 5 and waited for thread 9 of process 9, which ran";
     assert!(seen.starts_with(expected), "{seen}");
@@ -260,12 +260,12 @@ fn holder_of_a_lock_and_reader_are_named_with_their_activity() {
 #[test]
 fn connection_and_hand_over_are_described() {
     let peer = Peer::Address([127, 0, 0, 1].into(), 9_191, TCP);
-    let (seen, _) = said_of(Connect, NONE, Wait::for_answer(Some(peer), false));
+    let (seen, _) = evidence_and_advice(Connect, NONE, Wait::for_answer(Some(peer), false));
     assert!(seen.starts_with("the connection to 127.0.0.1:9191 (python3, process 42) was not there yet"), "{seen}");
     let by = Task { tid: 42, pid: 42 };
     for (number, how) in [(call::EXIT, "ended"), (call::EXIT_GROUP, "ended"), (call::WRITE, "woke it")] {
         let wait = Wait { call: Some(call::FUTEX), ended: WaitEnd::Thread(Some(number)), ..Wait::default() };
-        let (seen, _) = said_of(HandOver, by, wait);
+        let (seen, _) = evidence_and_advice(HandOver, by, wait);
         assert!(seen.starts_with("its thread waited") && seen.contains(&format!("process 42 {how}")), "{seen}");
     }
 }

@@ -54,7 +54,7 @@ struct Plan {
     holds_response: bool,
 }
 
-fn plans() -> impl Strategy<Value = Vec<Plan>> {
+fn request_plans() -> impl Strategy<Value = Vec<Plan>> {
     use Episode::*;
     let episode = prop::sample::select(vec![
         Works,
@@ -92,28 +92,28 @@ const HELPER: u32 = 2;
 const HOLDER: u32 = 3;
 
 impl Writer {
-    fn on(&mut self, cpu: u32) {
-        self.trace.on_cpu(cpu);
+    fn set_last_cpu(&mut self, cpu: u32) {
+        self.trace.set_last_cpu(cpu);
     }
 
-    fn step(&mut self, us: u64) -> u64 {
+    fn advance_time(&mut self, us: u64) -> u64 {
         self.us += us;
         self.us
     }
 
     /// Adds the records that thread 1 sleeps for `us`, until thread `by` wakes it.
-    fn sleeps(&mut self, us: u64, why: u32, by: u32) {
-        let at = self.step(1);
-        self.trace.switched(at, 1, IDLE_TASK, why);
-        let at = self.step(us);
+    fn add_sleep(&mut self, us: u64, leave_reason: u32, by: u32) {
+        let at = self.advance_time(1);
+        self.trace.switched(at, 1, IDLE_TASK, leave_reason);
+        let at = self.advance_time(us);
         self.trace.woken(at, by, 1);
-        self.on(if by == IDLE_TASK { 0 } else { by - 1 });
-        let at = self.step(3);
-        self.trace.comes(at, 1);
+        self.set_last_cpu(if by == IDLE_TASK { 0 } else { by - 1 });
+        let at = self.advance_time(3);
+        self.trace.gets_cpu(at, 1);
     }
 
-    fn episode(&mut self, episode: Episode, us: u64) {
-        let at = self.step(2);
+    fn add_episode(&mut self, episode: Episode, us: u64) {
+        let at = self.advance_time(2);
         match episode {
             Episode::Works => self.us += us,
             Episode::IsPreempted => {
@@ -125,63 +125,63 @@ impl Writer {
                 self.us += us;
             }
             Episode::WaitsForLock => {
-                self.trace.in_call(at, 1, 202, 0xbeef);
-                self.sleeps(us, leave::SLEEPS, HOLDER);
+                self.trace.enters_sleep_call(at, 1, 202, 0xbeef);
+                self.add_sleep(us, leave::SLEEPS, HOLDER);
             }
             Episode::Sleeps => {
-                self.trace.in_call(at, 1, 35, 0);
-                self.sleeps(us, leave::SLEEPS, IDLE_TASK);
+                self.trace.enters_sleep_call(at, 1, 35, 0);
+                self.add_sleep(us, leave::SLEEPS, IDLE_TASK);
             }
             Episode::ReadsDisk => {
                 self.trace.event(at + us, Kind::DiskCompleted, 1, 8 << 20);
-                self.sleeps(us + 2, leave::BLOCKED, IDLE_TASK);
+                self.add_sleep(us + 2, leave::BLOCKED, IDLE_TASK);
             }
             Episode::IsInterrupted => {
-                self.trace.took(at + us, Kind::Interrupt, IDLE_TASK, us, 40);
+                self.trace.ended_event(at + us, Kind::Interrupt, IDLE_TASK, us, 40);
                 self.us += us;
             }
             Episode::IsStolenFrom => {
-                self.trace.took(at + us, Kind::Stolen, IDLE_TASK, us, 0);
+                self.trace.ended_event(at + us, Kind::Stolen, IDLE_TASK, us, 0);
                 self.us += us;
             }
             Episode::Asks => {
-                self.trace.elsewhere(at, Kind::Sent, 1, 99);
-                self.sleeps(us, leave::SLEEPS, IDLE_TASK);
-                let at = self.step(2);
-                self.trace.elsewhere(at, Kind::Received, 1, 99);
+                self.trace.downstream_io(at, Kind::Sent, 1, 99);
+                self.add_sleep(us, leave::SLEEPS, IDLE_TASK);
+                let at = self.advance_time(2);
+                self.trace.downstream_io(at, Kind::Received, 1, 99);
             }
             Episode::HandsOver => {
-                self.trace.woken(at, 1, HELPER).comes(at + 4, HELPER).on_cpu(HELPER - 1);
-                self.sleeps(us + 5, leave::SLEEPS, HELPER);
-                let at = self.step(1);
-                self.trace.sleeps(at, HELPER).on_cpu(HELPER - 1);
+                self.trace.woken(at, 1, HELPER).gets_cpu(at + 4, HELPER).set_last_cpu(HELPER - 1);
+                self.add_sleep(us + 5, leave::SLEEPS, HELPER);
+                let at = self.advance_time(1);
+                self.trace.sleeps(at, HELPER).set_last_cpu(HELPER - 1);
             }
             Episode::IsThrottled => {
                 self.trace.switched(at, 1, IDLE_TASK, leave::PREEMPTED).event(at + 1, Kind::Throttled, 1, 1);
-                self.trace.event(at + us, Kind::Throttled, 1, 0).comes(at + us + 1, 1);
+                self.trace.event(at + us, Kind::Throttled, 1, 0).gets_cpu(at + us + 1, 1);
                 self.us += us + 1;
             }
         }
     }
 
-    fn request(&mut self, number: u64, plan: &Plan) {
+    fn add_request(&mut self, number: u64, plan: &Plan) {
         let socket = plan.connection;
-        let arrived = self.step(plan.gap_us);
+        let arrived = self.advance_time(plan.gap_us);
         if plan.parts {
-            self.trace.ready(arrived - 1, socket, number as u32 * 10 + 5);
+            self.trace.data_ready(arrived - 1, socket, number as u32 * 10 + 5);
         }
-        self.trace.ready(arrived, socket, number as u32 * 10 + 10);
-        let at = self.step(2);
+        self.trace.data_ready(arrived, socket, number as u32 * 10 + 10);
+        let at = self.advance_time(2);
         self.trace.woken(at, IDLE_TASK, 1);
-        let at = self.step(5);
-        self.trace.comes(at, 1);
-        let started = self.step(3);
+        let at = self.advance_time(5);
+        self.trace.gets_cpu(at, 1);
+        let started = self.advance_time(3);
         self.trace.received(started, 1, socket, number as u32 * 10 + 10, number);
         self.trace.started(started, 1, socket, number, arrived);
         for &(episode, us) in &plan.episodes {
-            self.episode(episode, us);
+            self.add_episode(episode, us);
         }
-        let at = self.step(4);
+        let at = self.advance_time(4);
         let end = self.sent.entry(socket).or_insert(1_000);
         *end += 10;
         let end = *end;
@@ -189,41 +189,41 @@ impl Writer {
             self.trace.transmitted(at, socket, end);
         }
         self.trace.sent(at + 1, 1, socket, end, number).finished(at + 2, 1, socket, number, started);
-        let at = self.step(6);
+        let at = self.advance_time(6);
         self.trace.sleeps(at, 1);
         if plan.holds_response {
-            let at = self.step(300);
+            let at = self.advance_time(300);
             self.trace.transmitted(at, socket, end);
         }
     }
 }
 
-fn write(plans: &[Plan]) -> Vec<Record> {
+fn records_of_plans(plans: &[Plan]) -> Vec<Record> {
     let mut writer = Writer { trace: Trace::new(), us: 10, sent: BTreeMap::new() };
     for connection in 1..4 {
-        writer.trace.add(0, Kind::SocketState, IDLE_TASK, |record| {
+        writer.trace.add_record(0, Kind::SocketState, IDLE_TASK, |record| {
             (record.socket, record.detail) = (connection, 3 << 16 | 1);
         });
         writer.trace.transmitted(1, connection, 1_000);
     }
     for tid in [1, HELPER] {
-        writer.trace.comes(2, tid).on_cpu(tid - 1).sleeps(3, tid).on_cpu(tid - 1);
+        writer.trace.gets_cpu(2, tid).set_last_cpu(tid - 1).sleeps(3, tid).set_last_cpu(tid - 1);
     }
-    writer.trace.comes(2, HOLDER).on_cpu(HOLDER - 1);
+    writer.trace.gets_cpu(2, HOLDER).set_last_cpu(HOLDER - 1);
     for (number, plan) in (1..).zip(plans) {
-        writer.request(number, plan);
+        writer.add_request(number, plan);
     }
-    writer.trace.numbered()
+    writer.trace.numbered_records()
 }
 
 /// Returns the timelines that a builder makes from these records, by request number.
-fn told(given: impl IntoIterator<Item = Record>) -> BTreeMap<u64, Timeline> {
-    build(Settings::default(), given).into_iter().map(|timeline| (timeline.request, timeline)).collect()
+fn timelines_by_request(records: impl IntoIterator<Item = Record>) -> BTreeMap<u64, Timeline> {
+    build(Settings::default(), records).into_iter().map(|timeline| (timeline.request, timeline)).collect()
 }
 
 /// Returns whether no later record belongs to the same CPU. A ring never loses such records, since new records
 /// overwrite old ones.
-fn is_last(records: &[Record], index: usize) -> bool {
+fn is_last_of_cpu(records: &[Record], index: usize) -> bool {
     records[index + 1..].iter().all(|record| record.cpu != records[index].cpu)
 }
 
@@ -250,7 +250,7 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 /// Removes the activities of threads that were waited for. With lost records less may be known of them.
-fn without_doing(mut timeline: Timeline) -> Timeline {
+fn without_activities(mut timeline: Timeline) -> Timeline {
     for wait in timeline.spans.iter_mut().filter_map(|span| span.wait.as_mut()) {
         wait.doing = Activity::Unknown;
     }
@@ -261,9 +261,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
 
     #[test]
-    fn each_timeline_is_complete_and_its_spans_sum_to_its_time(plans in plans()) {
-        let records = write(&plans);
-        let timelines = told(records.iter().copied());
+    fn each_timeline_is_complete_and_its_spans_sum_to_its_time(plans in request_plans()) {
+        let records = records_of_plans(&plans);
+        let timelines = timelines_by_request(records.iter().copied());
         prop_assert_eq!(timelines.len(), plans.len());
         for timeline in timelines.values() {
             prop_assert!(timeline.incomplete.is_none() && is_tiled(timeline), "{:?}", timeline);
@@ -272,28 +272,28 @@ proptest! {
 
     #[test]
     fn the_order_of_records_within_the_horizon_does_not_matter(
-        plans in plans(),
+        plans in request_plans(),
         late_ns in vec(0_u64..1_900_000, 400),
     ) {
-        let records = write(&plans);
+        let records = records_of_plans(&plans);
         let mut order: Vec<(u64, Record)> =
             records.iter().zip(late_ns.iter().cycle()).map(|(record, late_ns)| (record.at_ns + late_ns, *record)).collect();
         order.sort_by_key(|(seen_ns, _)| *seen_ns);
-        let shuffled = told(order.into_iter().map(|(_, record)| record));
-        prop_assert_eq!(shuffled, told(records.iter().copied()));
+        let shuffled = timelines_by_request(order.into_iter().map(|(_, record)| record));
+        prop_assert_eq!(shuffled, timelines_by_request(records.iter().copied()));
     }
 
     #[test]
-    fn lost_records_never_lead_to_a_wrong_whole_timeline(plans in plans(), lost in vec(any::<prop::sample::Index>(), 1..4)) {
-        let records = write(&plans);
-        let right = told(records.iter().copied());
+    fn lost_records_never_lead_to_a_wrong_whole_timeline(plans in request_plans(), lost in vec(any::<prop::sample::Index>(), 1..4)) {
+        let records = records_of_plans(&plans);
+        let right = timelines_by_request(records.iter().copied());
         let lost = lost.iter().map(|index| index.index(records.len()));
-        let lost: Vec<usize> = lost.filter(|index| !is_last(&records, *index)).collect();
+        let lost: Vec<usize> = lost.filter(|index| !is_last_of_cpu(&records, *index)).collect();
         let kept = records.iter().enumerate().filter(|(index, _)| !lost.contains(index)).map(|(_, record)| *record);
-        for (number, timeline) in told(kept) {
+        for (number, timeline) in timelines_by_request(kept) {
             prop_assert!(is_tiled(&timeline));
             if timeline.incomplete.is_none() {
-                prop_assert_eq!(Some(without_doing(timeline)), right.get(&number).cloned().map(without_doing));
+                prop_assert_eq!(Some(without_activities(timeline)), right.get(&number).cloned().map(without_activities));
             }
         }
     }

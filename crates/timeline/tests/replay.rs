@@ -48,7 +48,7 @@ impl Replay {
         }
     }
 
-    fn put(&mut self, at_ns: u64, kind: Kind, tid: u32, set: impl FnOnce(&mut Record)) {
+    fn add_record(&mut self, at_ns: u64, kind: Kind, tid: u32, set: impl FnOnce(&mut Record)) {
         self.seq = self.seq.wrapping_add(1).max(1);
         self.records += 1;
         let (task, other) = (task(tid), Task::default());
@@ -64,41 +64,41 @@ impl Replay {
     }
 
     /// Adds the records of a request like one of Redis. It takes 40 µs; each thousandth takes a hundred times as long.
-    fn request(&mut self, number: u64, manner: Manner) {
+    fn add_request(&mut self, number: u64, manner: Manner) {
         let is_bad = manner == Manner::Bad && number.is_multiple_of(10);
         let at_ns = START_NS + number * BETWEEN_NS;
         let socket = if is_bad { 1_000 + number } else { 1 + number % CONNECTIONS };
         let tid = if is_bad { 1_000 + (number % 1_000_000) as u32 } else { 1 };
         let seq = (number / CONNECTIONS) as u32 * 100;
         let on_socket = |record: &mut Record| (record.socket, record.request) = (socket, number);
-        self.put(at_ns, Kind::DataReady, IDLE_TASK, |record| (record.socket, record.detail) = (socket, seq));
-        self.put(at_ns + 1_000, Kind::Woken, IDLE_TASK, |record| record.other = task(tid));
-        self.put(at_ns + 3_000, Kind::Switched, IDLE_TASK, |record| {
+        self.add_record(at_ns, Kind::DataReady, IDLE_TASK, |record| (record.socket, record.detail) = (socket, seq));
+        self.add_record(at_ns + 1_000, Kind::Woken, IDLE_TASK, |record| record.other = task(tid));
+        self.add_record(at_ns + 3_000, Kind::Switched, IDLE_TASK, |record| {
             (record.other, record.value) = (task(tid), at_ns + 1_000);
         });
-        self.put(at_ns + 5_000, Kind::Received, tid, |record| {
+        self.add_record(at_ns + 5_000, Kind::Received, tid, |record| {
             on_socket(record);
             record.detail = seq;
         });
-        self.put(at_ns + 5_000, Kind::RequestStarted, tid, |record| {
+        self.add_record(at_ns + 5_000, Kind::RequestStarted, tid, |record| {
             on_socket(record);
             record.value = at_ns;
         });
         if !is_bad {
-            self.answer(at_ns, number, socket, seq);
+            self.add_answer(at_ns, number, socket, seq);
         } else if number.is_multiple_of(1_000) {
             self.seq += 1;
         }
-        self.put(at_ns + 44_000, Kind::Switched, tid, |record| record.detail = leave::SLEEPS);
+        self.add_record(at_ns + 44_000, Kind::Switched, tid, |record| record.detail = leave::SLEEPS);
     }
 
-    fn answer(&mut self, at_ns: u64, number: u64, socket: u64, seq: u32) {
+    fn add_answer(&mut self, at_ns: u64, number: u64, socket: u64, seq: u32) {
         let left = |record: &mut Record| {
             (record.socket, record.request, record.detail, record.value) = (socket, number, seq, 100);
         };
-        self.put(at_ns + 40_000, Kind::Transmitted, 1, left);
-        self.put(at_ns + 41_000, Kind::Sent, 1, left);
-        self.put(at_ns + 41_000, Kind::RequestFinished, 1, |record| {
+        self.add_record(at_ns + 40_000, Kind::Transmitted, 1, left);
+        self.add_record(at_ns + 41_000, Kind::Sent, 1, left);
+        self.add_record(at_ns + 41_000, Kind::RequestFinished, 1, |record| {
             left(record);
             (record.detail, record.value) = (1, at_ns + 5_000);
         });
@@ -106,7 +106,7 @@ impl Replay {
 
     fn run(&mut self, requests: u64, manner: Manner) {
         for number in 1..=requests {
-            self.request(number, manner);
+            self.add_request(number, manner);
             if number.is_multiple_of(REQUESTS_PER_SECOND / 4) {
                 self.longest_bytes = self.longest_bytes.max(self.builder.bytes() + self.diagnoser.bytes());
             }

@@ -15,44 +15,51 @@ const LOCK: u64 = 0x7f00_1000;
 
 /// Returns the longest span of request `number`.
 #[track_caller]
-fn longest_of(trace: &Trace, number: u64) -> Span {
+fn longest_span_of(trace: &Trace, number: u64) -> Span {
     let timeline = trace.timelines().into_iter().find(|timeline| timeline.request == number).expect("it has ended");
     assert_eq!(timeline.incomplete, None);
     timeline.spans.into_iter().max_by_key(Span::length_ns).expect("a span")
 }
 
 #[track_caller]
-fn longest(trace: &Trace) -> Span {
-    longest_of(trace, 1)
+fn longest_span(trace: &Trace) -> Span {
+    longest_span_of(trace, 1)
 }
 
-fn local(port: u16, protocol: u8) -> Object {
+fn local_service(port: u16, protocol: u8) -> Object {
     Object::Service(Peer::Address([127, 0, 0, 1].into(), port, protocol))
 }
 
 #[test]
 fn a_timeout_after_a_question_is_no_answer() {
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, 5_399, UDP);
-    let poll = On { timeout_ms: 200, ..On::default() };
-    trace.in_call_on(210, 1, call::POLL, poll).sleeps(210, 1).woken_by_timer(200_300, 1).comes(200_310, 1);
+    let mut trace = trace_with_received_request();
+    trace.sends_to_service(200, 1, 9, 5_399, UDP);
+    let poll = SleepArguments { timeout_ms: 200, ..SleepArguments::default() };
+    trace
+        .enters_sleep_call_with(210, 1, call::POLL, poll)
+        .sleeps(210, 1)
+        .woken_by_timer(200_300, 1)
+        .gets_cpu(200_310, 1);
     // The other service answers the next question.
-    trace.asks(200_320, 1, 9, 5_399, UDP).in_call_on(200_330, 1, call::POLL, poll).sleeps(200_330, 1);
-    trace.woken(200_400, IDLE_TASK, 1).comes(200_410, 1).elsewhere(200_420, Kind::Received, 1, 9);
-    answered(&mut trace, 200_500, 1);
-    let span = longest(&trace);
+    trace
+        .sends_to_service(200_320, 1, 9, 5_399, UDP)
+        .enters_sleep_call_with(200_330, 1, call::POLL, poll)
+        .sleeps(200_330, 1);
+    trace.woken(200_400, IDLE_TASK, 1).gets_cpu(200_410, 1).downstream_io(200_420, Kind::Received, 1, 9);
+    add_response(&mut trace, 200_500, 1);
+    let span = longest_span(&trace);
     let wait = span.wait.expect("what it waited for");
-    assert_eq!((span.cause, wait.object, wait.timeout_ms), (NoAnswer, local(5_399, UDP), 200));
+    assert_eq!((span.cause, wait.object, wait.timeout_ms), (NoAnswer, local_service(5_399, UDP), 200));
     assert_eq!(wait.ended, WaitEnd::Timer);
-    assert_eq!(trace.first().of_cause_ns(NotExplained), 0);
+    assert_eq!(trace.first_timeline().time_of_cause_ns(NotExplained), 0);
 }
 
 /// Returns a trace in which the thread waits for 50 ms in the system call `number`, until its timeout.
-fn slept_in(number: u32) -> Trace {
-    let mut trace = request_is_taken_up();
-    let wait = On { timeout_ms: 50, ..On::default() };
-    trace.in_call_on(210, 1, number, wait).sleeps(210, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
-    answered(&mut trace, 50_400, 1);
+fn trace_with_timeout_in_call(number: u32) -> Trace {
+    let mut trace = trace_with_received_request();
+    let wait = SleepArguments { timeout_ms: 50, ..SleepArguments::default() };
+    trace.enters_sleep_call_with(210, 1, number, wait).sleeps(210, 1).woken_by_timer(50_300, 1).gets_cpu(50_310, 1);
+    add_response(&mut trace, 50_400, 1);
     trace
 }
 
@@ -61,7 +68,7 @@ const SLEEPING: [u32; 5] = [call::POLL, call::SELECT, call::RECVFROM, call::EPOL
 #[test]
 fn a_timeout_without_a_question_is_a_sleep() {
     for number in SLEEPING {
-        assert_eq!(longest(&slept_in(number)).cause, Timer, "{number}");
+        assert_eq!(longest_span(&trace_with_timeout_in_call(number)).cause, Timer, "{number}");
     }
 }
 
@@ -71,110 +78,120 @@ fn a_timeout_of_an_event_loop_is_no_sleep() {
     for number in SLEEPING {
         let cause = if is_loop(number) { Inside } else { Timer };
         // The thread has another client, which is connected and sends nothing, or which has closed its connection.
-        let mut other = slept_in(number);
-        other.ready(50, 8, 20).received(60, 1, 8, 20, 2).started(60, 1, 8, 2, 50);
+        let mut other = trace_with_timeout_in_call(number);
+        other.data_ready(50, 8, 20).received(60, 1, 8, 20, 2).started(60, 1, 8, 2, 50);
         other.transmitted(70, 8, 30).sent(70, 1, 8, 30, 2).finished(70, 1, 8, 2, 60);
         let mut gone = other.clone();
-        gone.add(80, Kind::SocketState, IDLE_TASK, |record| (record.socket, record.detail, record.value) = (8, 7, 1));
-        assert_eq!((longest(&other).cause, longest(&gone).cause), (cause, Timer), "{number}");
+        gone.add_record(80, Kind::SocketState, IDLE_TASK, |record| {
+            (record.socket, record.detail, record.value) = (8, 7, 1)
+        });
+        assert_eq!((longest_span(&other).cause, longest_span(&gone).cause), (cause, Timer), "{number}");
         // The trace has a record of the process's language runtime.
-        let mut runtime = slept_in(number);
+        let mut runtime = trace_with_timeout_in_call(number);
         runtime.event(10, Kind::Tasks, SERVICE, Tasks::Stay as u32);
-        assert_eq!(longest(&runtime).cause, cause, "{number}");
+        assert_eq!(longest_span(&runtime).cause, cause, "{number}");
     }
 }
 
 #[test]
 fn timeout_after_a_later_question_is_still_no_answer() {
     for number in [call::EPOLL_WAIT, call::POLL] {
-        let mut trace = request_is_taken_up();
-        trace.asks(200, 1, 9, 53, UDP).asks(202, 1, 10, 6_379, 6).in_call(204, 1, number, 4).sleeps(204, 1);
-        trace.woken(206, IDLE_TASK, 1).comes(207, 1).elsewhere(208, Kind::Received, 1, 10);
-        let wait = On { timeout_ms: 50, ..On::default() };
-        trace.in_call_on(210, 1, number, wait).sleeps(210, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
-        answered(&mut trace, 50_400, 1);
-        let span = longest(&trace);
+        let mut trace = trace_with_received_request();
+        trace
+            .sends_to_service(200, 1, 9, 53, UDP)
+            .sends_to_service(202, 1, 10, 6_379, 6)
+            .enters_sleep_call(204, 1, number, 4)
+            .sleeps(204, 1);
+        trace.woken(206, IDLE_TASK, 1).gets_cpu(207, 1).downstream_io(208, Kind::Received, 1, 10);
+        let wait = SleepArguments { timeout_ms: 50, ..SleepArguments::default() };
+        trace.enters_sleep_call_with(210, 1, number, wait).sleeps(210, 1).woken_by_timer(50_300, 1).gets_cpu(50_310, 1);
+        add_response(&mut trace, 50_400, 1);
+        let span = longest_span(&trace);
         let wait = span.wait.expect("what it waited for");
-        assert_eq!((span.cause, wait.object, wait.timeout_ms), (NoAnswer, local(53, UDP), 50), "{number}");
+        assert_eq!((span.cause, wait.object, wait.timeout_ms), (NoAnswer, local_service(53, UDP), 50), "{number}");
     }
 }
 
 #[test]
 fn a_question_that_was_answered_is_over() {
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, 5_399, UDP).in_call(205, 1, call::POLL, 0).sleeps(205, 1);
-    trace.woken(220, IDLE_TASK, 1).comes(230, 1).elsewhere(240, Kind::Received, 1, 9);
-    let wait = On { timeout_ms: 50, ..On::default() };
-    trace.in_call_on(250, 1, call::POLL, wait).sleeps(250, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
-    answered(&mut trace, 50_400, 1);
-    assert_eq!(longest(&trace).cause, Timer);
+    let mut trace = trace_with_received_request();
+    trace.sends_to_service(200, 1, 9, 5_399, UDP).enters_sleep_call(205, 1, call::POLL, 0).sleeps(205, 1);
+    trace.woken(220, IDLE_TASK, 1).gets_cpu(230, 1).downstream_io(240, Kind::Received, 1, 9);
+    let wait = SleepArguments { timeout_ms: 50, ..SleepArguments::default() };
+    trace.enters_sleep_call_with(250, 1, call::POLL, wait).sleeps(250, 1).woken_by_timer(50_300, 1).gets_cpu(50_310, 1);
+    add_response(&mut trace, 50_400, 1);
+    assert_eq!(longest_span(&trace).cause, Timer);
 }
 
 #[test]
 fn a_connection_that_is_not_there_is_waited_for() {
     let connect = |timer: bool| {
-        let mut trace = request_is_taken_up();
-        trace.asks(200, 1, 9, 81, 6);
+        let mut trace = trace_with_received_request();
+        trace.sends_to_service(200, 1, 9, 81, 6);
         trace.records.last_mut().expect("a record").kind = Kind::Connects;
-        let on = On { socket: 9, file: SOCKET, named: 2, ..On::default() };
-        trace.in_call_on(210, 1, call::CONNECT, on).sleeps(210, 1);
-        if timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, IDLE_TASK, 1) }.comes(9_010, 1);
-        answered(&mut trace, 9_100, 1);
-        longest(&trace)
+        let on = SleepArguments { socket: 9, file: SOCKET, named: 2, ..SleepArguments::default() };
+        trace.enters_sleep_call_with(210, 1, call::CONNECT, on).sleeps(210, 1);
+        if timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, IDLE_TASK, 1) }.gets_cpu(9_010, 1);
+        add_response(&mut trace, 9_100, 1);
+        longest_span(&trace)
     };
     assert_eq!((connect(false).cause, connect(true).cause), (Connect, NoAnswer));
-    assert_eq!(connect(false).wait.expect("what it waited for").object, local(81, 6));
+    assert_eq!(connect(false).wait.expect("what it waited for").object, local_service(81, 6));
 }
 
 #[test]
 fn a_connection_is_waited_for_in_poll_too_until_the_first_send() {
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, 81, 6);
+    let mut trace = trace_with_received_request();
+    trace.sends_to_service(200, 1, 9, 81, 6);
     trace.records.last_mut().expect("a record").kind = Kind::Connects;
-    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken(9_000, IDLE_TASK, 1).comes(9_010, 1);
-    trace.asks(9_020, 1, 9, 81, 6).in_call(9_030, 1, call::EPOLL_WAIT, 4).sleeps(9_030, 1);
-    trace.woken(9_500, IDLE_TASK, 1).comes(9_510, 1).elsewhere(9_520, Kind::Received, 1, 9);
-    answered(&mut trace, 9_600, 1);
-    let timeline = trace.first();
-    assert_eq!((timeline.of_cause_ns(Connect), timeline.of_cause_ns(Downstream)), (8_800_000, 480_000));
+    trace.enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken(9_000, IDLE_TASK, 1).gets_cpu(9_010, 1);
+    trace.sends_to_service(9_020, 1, 9, 81, 6).enters_sleep_call(9_030, 1, call::EPOLL_WAIT, 4).sleeps(9_030, 1);
+    trace.woken(9_500, IDLE_TASK, 1).gets_cpu(9_510, 1).downstream_io(9_520, Kind::Received, 1, 9);
+    add_response(&mut trace, 9_600, 1);
+    let timeline = trace.first_timeline();
+    assert_eq!((timeline.time_of_cause_ns(Connect), timeline.time_of_cause_ns(Downstream)), (8_800_000, 480_000));
 }
 
 #[test]
 fn an_event_loop_sends_for_the_request_for_which_it_connected() {
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, 81, 6);
+    let mut trace = trace_with_received_request();
+    trace.sends_to_service(200, 1, 9, 81, 6);
     trace.records.last_mut().expect("a record").kind = Kind::Connects;
-    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     // While thread 1 waits, it receives another request.
     trace
-        .ready(300, 8, 20)
+        .data_ready(300, 8, 20)
         .woken(301, IDLE_TASK, 1)
-        .comes(310, 1)
+        .gets_cpu(310, 1)
         .received(320, 1, 8, 20, 2)
         .started(320, 1, 8, 2, 300);
-    trace.in_call(330, 1, call::EPOLL_WAIT, 4).sleeps(330, 1).woken(400, IDLE_TASK, 1).comes(410, 1);
-    trace.asks(420, 1, 9, 81, 6).in_call(430, 1, call::EPOLL_WAIT, 4).sleeps(430, 1);
-    trace.woken(9_500, IDLE_TASK, 1).comes(9_510, 1).elsewhere(9_520, Kind::Received, 1, 9);
-    answered(&mut trace, 9_600, 1);
+    trace.enters_sleep_call(330, 1, call::EPOLL_WAIT, 4).sleeps(330, 1).woken(400, IDLE_TASK, 1).gets_cpu(410, 1);
+    trace.sends_to_service(420, 1, 9, 81, 6).enters_sleep_call(430, 1, call::EPOLL_WAIT, 4).sleeps(430, 1);
+    trace.woken(9_500, IDLE_TASK, 1).gets_cpu(9_510, 1).downstream_io(9_520, Kind::Received, 1, 9);
+    add_response(&mut trace, 9_600, 1);
     trace.transmitted(9_700, 8, 30).sent(9_700, 1, 8, 30, 2).finished(9_700, 1, 8, 2, 320);
-    let timeline = trace.first();
-    let times = [Connect, Downstream, NoAnswer].map(|cause| timeline.of_cause_ns(cause));
+    let timeline = trace.first_timeline();
+    let times = [Connect, Downstream, NoAnswer].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [200_000, 9_080_000, 0], "{timeline:?}");
 }
 
 /// Adds the records that thread 1 waits at a futex until thread 5 wakes it in the system call `number`.
-fn on_futex(trace: &mut Trace, named: u32, expected: u64, number: u32) {
-    let on = On { argument: LOCK, named, expected, ..On::default() };
-    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(9_000, 5, 1, number).comes(9_010, 1);
-    answered(trace, 9_100, 1);
+fn add_futex_wait(trace: &mut Trace, operation: u32, expected: u64, number: u32) {
+    let on = SleepArguments { argument: LOCK, named: operation, expected, ..SleepArguments::default() };
+    trace
+        .enters_sleep_call_with(210, 1, call::FUTEX, on)
+        .sleeps(210, 1)
+        .woken_in_call(9_000, 5, 1, number)
+        .gets_cpu(9_010, 1);
+    add_response(trace, 9_100, 1);
 }
 
 #[test]
 fn a_condition_a_park_and_a_join_are_no_locks() {
     let cause = |named, expected, number| {
-        let mut trace = request_is_taken_up();
-        on_futex(&mut trace, named, expected, number);
-        longest(&trace).cause
+        let mut trace = trace_with_received_request();
+        add_futex_wait(&mut trace, named, expected, number);
+        longest_span(&trace).cause
     };
     assert_eq!(cause(FUTEX_WAIT_BITSET, 0, call::FUTEX), HandOver, "a condition of glibc");
     assert_eq!(cause(FUTEX_WAIT, 2 | OWN_STACK, call::FUTEX), HandOver, "a condition of musl");
@@ -190,56 +207,75 @@ fn a_condition_a_park_and_a_join_are_no_locks() {
 fn futex_that_wakes_all_waiters_is_no_lock() {
     let mut trace = Trace::new();
     // Both threads wait and wake at this futex, as at a barrier.
-    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
-    trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
-    trace.woken_with_others(50, 1, 5).comes(60, 5).on_cpu(1);
-    trace.records.extend(request_is_taken_up().records);
-    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_with_others(9_000, 5, 1).comes(9_010, 1);
-    answered(&mut trace, 9_100, 1);
-    assert_eq!((longest(&trace).cause, longest(&trace).by_tid), (HandOver, 5));
+    let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
+    trace.enters_sleep_call_with(10, 5, call::FUTEX, on).set_last_cpu(1).sleeps(10, 5).set_last_cpu(1);
+    trace.woken_with_others(50, 1, 5).gets_cpu(60, 5).set_last_cpu(1);
+    trace.records.extend(trace_with_received_request().records);
+    trace
+        .enters_sleep_call_with(210, 1, call::FUTEX, on)
+        .sleeps(210, 1)
+        .woken_with_others(9_000, 5, 1)
+        .gets_cpu(9_010, 1);
+    add_response(&mut trace, 9_100, 1);
+    assert_eq!((longest_span(&trace).cause, longest_span(&trace).by_tid), (HandOver, 5));
 }
 
 /// Returns the cause of a wait that thread 5 ends as if it released a mutex, before it ends itself. A thread of musl
 /// that ends wakes another thread in this way.
-fn woken_by_a_thread_that_ends(before_its_end: impl Fn(&mut Trace)) -> Cause {
-    let mut trace = request_is_taken_up();
-    trace.comes(200, 5).on_cpu(1);
-    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
-    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(9_000, 5, 1, call::FUTEX).on_cpu(1);
+fn cause_of_wakeup_by_ending_thread(before_its_end: impl Fn(&mut Trace)) -> Cause {
+    let mut trace = trace_with_received_request();
+    trace.gets_cpu(200, 5).set_last_cpu(1);
+    let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
+    trace
+        .enters_sleep_call_with(210, 1, call::FUTEX, on)
+        .sleeps(210, 1)
+        .woken_in_call(9_000, 5, 1, call::FUTEX)
+        .set_last_cpu(1);
     before_its_end(&mut trace);
-    trace.switched(9_008, 5, IDLE_TASK, leave::ENDED).on_cpu(1).comes(9_010, 1);
-    answered(&mut trace, 9_100, 1);
-    longest(&trace).cause
+    trace.switched(9_008, 5, IDLE_TASK, leave::ENDED).set_last_cpu(1).gets_cpu(9_010, 1);
+    add_response(&mut trace, 9_100, 1);
+    longest_span(&trace).cause
 }
 
 #[test]
 fn wake_by_a_thread_that_ends_is_a_hand_over() {
-    assert_eq!(woken_by_a_thread_that_ends(|_| ()), HandOver);
+    assert_eq!(cause_of_wakeup_by_ending_thread(|_| ()), HandOver);
     let sleeps = |trace: &mut Trace| {
-        trace.sleeps(9_001, 5).on_cpu(1).woken(9_002, IDLE_TASK, 5).on_cpu(1).comes(9_003, 5).on_cpu(1);
+        trace
+            .sleeps(9_001, 5)
+            .set_last_cpu(1)
+            .woken(9_002, IDLE_TASK, 5)
+            .set_last_cpu(1)
+            .gets_cpu(9_003, 5)
+            .set_last_cpu(1);
     };
-    assert_eq!(woken_by_a_thread_that_ends(sleeps), Lock);
+    assert_eq!(cause_of_wakeup_by_ending_thread(sleeps), Lock);
     let sends = |trace: &mut Trace| {
-        trace.asks(9_002, 5, 9, 5_399, UDP).on_cpu(1);
+        trace.sends_to_service(9_002, 5, 9, 5_399, UDP).set_last_cpu(1);
     };
-    assert_eq!(woken_by_a_thread_that_ends(sends), Lock);
+    assert_eq!(cause_of_wakeup_by_ending_thread(sends), Lock);
 }
 
 #[test]
 fn futex_is_no_lock_if_a_session_wakes_all_its_waiters() {
     for (wakes_all, cause) in [(false, Lock), (true, HandOver)] {
-        let mut trace = request_is_taken_up();
-        trace.ready(50, 12, 10).received(60, 2, 12, 10, 2).on_cpu(1).started(60, 2, 12, 2, 50).on_cpu(1);
-        let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 1 << 31, ..On::default() };
-        trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1);
+        let mut trace = trace_with_received_request();
+        trace
+            .data_ready(50, 12, 10)
+            .received(60, 2, 12, 10, 2)
+            .set_last_cpu(1)
+            .started(60, 2, 12, 2, 50)
+            .set_last_cpu(1);
+        let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 1 << 31, ..SleepArguments::default() };
+        trace.enters_sleep_call_with(210, 1, call::FUTEX, on).sleeps(210, 1);
         match wakes_all {
             true => trace.woken_with_others(9_000, 2, 1),
-            false => trace.woken_in(9_000, 2, 1, call::FUTEX),
+            false => trace.woken_in_call(9_000, 2, 1, call::FUTEX),
         };
-        trace.on_cpu(1).comes(9_010, 1);
-        answered(&mut trace, 9_100, 1);
-        trace.sent(9_200, 2, 12, 30, 2).on_cpu(1).finished(9_200, 2, 12, 2, 60).on_cpu(1);
-        assert_eq!(longest(&trace).cause, cause, "{wakes_all}");
+        trace.set_last_cpu(1).gets_cpu(9_010, 1);
+        add_response(&mut trace, 9_100, 1);
+        trace.sent(9_200, 2, 12, 30, 2).set_last_cpu(1).finished(9_200, 2, 12, 2, 60).set_last_cpu(1);
+        assert_eq!(longest_span(&trace).cause, cause, "{wakes_all}");
     }
 }
 
@@ -247,12 +283,12 @@ fn futex_is_no_lock_if_a_session_wakes_all_its_waiters() {
 fn futex_that_its_waiters_hold_in_turns_is_a_lock() {
     let mut trace = Trace::new();
     // Thread 5 waits at this futex, too, and thread 1 wakes it.
-    let on = On { argument: LOCK + 4, named: FUTEX_WAIT_BITSET, ..On::default() };
-    trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
-    trace.woken_in(50, 1, 5, call::FUTEX).comes(60, 5).on_cpu(1);
-    trace.records.extend(request_is_taken_up().records);
-    on_futex(&mut trace, FUTEX_WAIT_BITSET, 0, call::FUTEX);
-    let span = longest(&trace);
+    let on = SleepArguments { argument: LOCK + 4, named: FUTEX_WAIT_BITSET, ..SleepArguments::default() };
+    trace.enters_sleep_call_with(10, 5, call::FUTEX, on).set_last_cpu(1).sleeps(10, 5).set_last_cpu(1);
+    trace.woken_in_call(50, 1, 5, call::FUTEX).gets_cpu(60, 5).set_last_cpu(1);
+    trace.records.extend(trace_with_received_request().records);
+    add_futex_wait(&mut trace, FUTEX_WAIT_BITSET, 0, call::FUTEX);
+    let span = longest_span(&trace);
     assert_eq!((span.cause, span.by_tid, span.detail), (Lock, 5, LOCK));
     assert_eq!(span.wait.expect("what it waited for").doing, Activity::Ran);
 }
@@ -260,86 +296,99 @@ fn futex_that_its_waiters_hold_in_turns_is_a_lock() {
 #[test]
 fn request_waits_for_the_thread_that_creates_its_own() {
     let mut trace = Trace::new();
-    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
+    let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
     // Thread 5 accepts connections and needs a lock for that. Thread 6 holds the lock.
-    trace.comes(20, 6).on_cpu(1).comes(30, 5).in_call_on(60, 5, call::FUTEX, on).sleeps(60, 5);
-    trace.ready(100, 7, 10).woken_in(9_000, 6, 5, call::FUTEX).on_cpu(1).comes(9_010, 5);
-    trace.woken_in(9_050, 5, 1, call::CLONE3).switched(9_060, 5, 1, leave::PREEMPTED);
+    trace.gets_cpu(20, 6).set_last_cpu(1).gets_cpu(30, 5).enters_sleep_call_with(60, 5, call::FUTEX, on).sleeps(60, 5);
+    trace.data_ready(100, 7, 10).woken_in_call(9_000, 6, 5, call::FUTEX).set_last_cpu(1).gets_cpu(9_010, 5);
+    trace.woken_in_call(9_050, 5, 1, call::CLONE3).switched(9_060, 5, 1, leave::PREEMPTED);
     trace.received(9_070, 1, 7, 10, 1).started(9_070, 1, 7, 1, 100);
-    answered(&mut trace, 9_200, 1);
-    let span = longest(&trace);
+    add_response(&mut trace, 9_200, 1);
+    let span = longest_span(&trace);
     assert_eq!((span.cause, span.tid, span.by_tid, span.length_ns()), (Lock, 5, 6, 8_900_000));
-    assert_eq!(trace.first().of_cause_ns(NotExplained), 0);
+    assert_eq!(trace.first_timeline().time_of_cause_ns(NotExplained), 0);
 }
 
 #[test]
 fn turns_with_a_timeout_are_one_wait_for_the_lock() {
     let mut trace = Trace::new();
-    let on = On { argument: LOCK, named: FUTEX_WAIT_BITSET, timeout_ms: 5, ..On::default() };
-    trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
-    trace.woken_in(50, 1, 5, call::FUTEX).comes(60, 5).on_cpu(1);
-    trace.records.extend(request_is_taken_up().records);
+    let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT_BITSET, timeout_ms: 5, ..SleepArguments::default() };
+    trace.enters_sleep_call_with(10, 5, call::FUTEX, on).set_last_cpu(1).sleeps(10, 5).set_last_cpu(1);
+    trace.woken_in_call(50, 1, 5, call::FUTEX).gets_cpu(60, 5).set_last_cpu(1);
+    trace.records.extend(trace_with_received_request().records);
     for from_us in [210, 5_250, 10_300] {
-        let on = On { argument: LOCK + (from_us & 4), ..on };
-        trace.in_call_on(from_us, 1, call::FUTEX, on).sleeps(from_us, 1);
+        let on = SleepArguments { argument: LOCK + (from_us & 4), ..on };
+        trace.enters_sleep_call_with(from_us, 1, call::FUTEX, on).sleeps(from_us, 1);
         if from_us < 10_000 {
             trace.woken_by_timer(from_us + 5_000, 1);
         } else {
-            trace.woken_in(from_us + 2_000, 5, 1, call::FUTEX);
+            trace.woken_in_call(from_us + 2_000, 5, 1, call::FUTEX);
         }
         // After its first turn, thread 1 waits for the CPU, which thread 5 has.
         match from_us {
             210 => trace.switched(5_240, 5, 1, leave::PREEMPTED),
-            5_250 => trace.comes(10_260, 1),
-            _ => trace.comes(12_310, 1),
+            5_250 => trace.gets_cpu(10_260, 1),
+            _ => trace.gets_cpu(12_310, 1),
         };
     }
-    answered(&mut trace, 12_400, 1);
-    let timeline = trace.first();
-    assert_eq!((timeline.of_cause_ns(Lock), timeline.of_cause_ns(Timer)), (12_030_000, 0));
+    add_response(&mut trace, 12_400, 1);
+    let timeline = trace.first_timeline();
+    assert_eq!((timeline.time_of_cause_ns(Lock), timeline.time_of_cause_ns(Timer)), (12_030_000, 0));
     assert!(timeline.spans.iter().filter(|span| span.cause == Lock).all(|span| span.by_tid == 5));
 }
 
 #[test]
 fn activity_of_another_session_with_the_lock_is_described() {
     const OTHER: u32 = 950;
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     // A process of the service with a request of its own sleeps for a while and then signals the waiting process.
-    trace.started(150, OTHER, 8, 2, 140).on_cpu(1);
-    trace.in_call(160, OTHER, call::EPOLL_WAIT, 3).on_cpu(1).sleeps(160, OTHER).on_cpu(1);
-    trace.woken_by_timer(50_000, OTHER).on_cpu(1).comes(50_010, OTHER).on_cpu(1);
-    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
-    trace.woken_in(50_100, OTHER, 1, call::KILL).on_cpu(1).comes(50_110, 1);
-    trace.finished(50_200, OTHER, 8, 2, 150).on_cpu(1);
-    answered(&mut trace, 50_300, 1);
-    let span = longest(&trace);
+    trace.started(150, OTHER, 8, 2, 140).set_last_cpu(1);
+    trace.enters_sleep_call(160, OTHER, call::EPOLL_WAIT, 3).set_last_cpu(1).sleeps(160, OTHER).set_last_cpu(1);
+    trace.woken_by_timer(50_000, OTHER).set_last_cpu(1).gets_cpu(50_010, OTHER).set_last_cpu(1);
+    trace.enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.woken_in_call(50_100, OTHER, 1, call::KILL).set_last_cpu(1).gets_cpu(50_110, 1);
+    trace.finished(50_200, OTHER, 8, 2, 150).set_last_cpu(1);
+    add_response(&mut trace, 50_300, 1);
+    let span = longest_span(&trace);
     let wait = span.wait.expect("what it waited for");
     assert_eq!((span.cause, span.by_tid, wait.of_session, wait.doing), (Lock, OTHER, true, Activity::Slept));
 }
 
 #[test]
 fn a_chain_of_waits_is_followed_to_its_end() {
-    let mut trace = request_is_taken_up();
+    let mut trace = trace_with_received_request();
     // Thread 1 waits for thread 2, which waits for thread 3, which runs.
     for (tid, by, cpu, end_us) in [(1, 2, 0, 9_000), (2, 3, 1, 8_990)] {
-        let on = On { argument: LOCK + u64::from(tid) * 4_096, named: FUTEX_WAIT, expected: 2, ..On::default() };
-        trace.comes(150 + u64::from(tid), tid).on_cpu(cpu);
-        trace.in_call_on(200, tid, call::FUTEX, on).on_cpu(cpu).sleeps(200, tid).on_cpu(cpu);
-        trace.woken_in(end_us, by, tid, call::FUTEX).on_cpu(cpu + 1).comes(end_us + 5, tid).on_cpu(cpu);
+        let on = SleepArguments {
+            argument: LOCK + u64::from(tid) * 4_096,
+            named: FUTEX_WAIT,
+            expected: 2,
+            ..SleepArguments::default()
+        };
+        trace.gets_cpu(150 + u64::from(tid), tid).set_last_cpu(cpu);
+        trace.enters_sleep_call_with(200, tid, call::FUTEX, on).set_last_cpu(cpu).sleeps(200, tid).set_last_cpu(cpu);
+        trace
+            .woken_in_call(end_us, by, tid, call::FUTEX)
+            .set_last_cpu(cpu + 1)
+            .gets_cpu(end_us + 5, tid)
+            .set_last_cpu(cpu);
     }
-    trace.comes(100, 3).on_cpu(2);
-    answered(&mut trace, 9_100, 1);
-    let wait = longest(&trace).wait.expect("what it waited for");
+    trace.gets_cpu(100, 3).set_last_cpu(2);
+    add_response(&mut trace, 9_100, 1);
+    let wait = longest_span(&trace).wait.expect("what it waited for");
     assert_eq!((wait.doing, wait.root), (Activity::Ran, task(3)));
 }
 
 #[test]
 fn full_pipe_is_described_with_its_reader() {
-    let mut trace = request_is_taken_up();
-    let on = On { argument: 5, named: 4_711, file: PIPE, ..On::default() };
-    trace.in_call_on(210, 1, call::WRITE, on).sleeps(210, 1).woken_in(9_000, 901, 1, call::READ).comes(9_010, 1);
-    answered(&mut trace, 9_100, 1);
-    let span = longest(&trace);
+    let mut trace = trace_with_received_request();
+    let on = SleepArguments { argument: 5, named: 4_711, file: PIPE, ..SleepArguments::default() };
+    trace
+        .enters_sleep_call_with(210, 1, call::WRITE, on)
+        .sleeps(210, 1)
+        .woken_in_call(9_000, 901, 1, call::READ)
+        .gets_cpu(9_010, 1);
+    add_response(&mut trace, 9_100, 1);
+    let span = longest_span(&trace);
     assert_eq!((span.cause, span.by_pid), (Full, STRANGER));
     assert_eq!(span.wait.expect("what it waited for").object, Object::Pipe(4_711));
 }
@@ -347,29 +396,37 @@ fn full_pipe_is_described_with_its_reader() {
 #[test]
 fn splice_waits_for_the_socket_or_the_writer_of_the_pipe() {
     for (by, cause) in [(IDLE_TASK, SendBuffer), (901, HandOver)] {
-        let mut trace = request_is_taken_up();
-        let on = On { argument: 5, named: 4_711, file: PIPE, ..On::default() };
-        trace.in_call_on(210, 1, call::SPLICE, on).sleeps(210, 1).woken_in(9_000, by, 1, call::WRITE).comes(9_010, 1);
-        answered(&mut trace, 9_100, 1);
-        assert_eq!(longest(&trace).cause, cause, "{by}");
+        let mut trace = trace_with_received_request();
+        let on = SleepArguments { argument: 5, named: 4_711, file: PIPE, ..SleepArguments::default() };
+        trace
+            .enters_sleep_call_with(210, 1, call::SPLICE, on)
+            .sleeps(210, 1)
+            .woken_in_call(9_000, by, 1, call::WRITE)
+            .gets_cpu(9_010, 1);
+        add_response(&mut trace, 9_100, 1);
+        assert_eq!(longest_span(&trace).cause, cause, "{by}");
     }
 }
 
 #[test]
 fn a_lock_on_a_file_is_a_lock_of_the_process_that_gives_it_back() {
-    let mut trace = request_is_taken_up();
-    trace.in_call(210, 1, call::FLOCK, 5).sleeps(210, 1).woken_in(9_000, 901, 1, call::FLOCK).comes(9_010, 1);
-    answered(&mut trace, 9_100, 1);
-    assert_eq!((longest(&trace).cause, longest(&trace).by_pid), (Lock, STRANGER));
+    let mut trace = trace_with_received_request();
+    trace
+        .enters_sleep_call(210, 1, call::FLOCK, 5)
+        .sleeps(210, 1)
+        .woken_in_call(9_000, 901, 1, call::FLOCK)
+        .gets_cpu(9_010, 1);
+    add_response(&mut trace, 9_100, 1);
+    assert_eq!((longest_span(&trace).cause, longest_span(&trace).by_pid), (Lock, STRANGER));
 }
 
 /// Returns a trace with requests 1 and 2 on one event loop, which then sleeps in the system call `number`. A timer ends
 /// the sleep if `by_timer`.
-fn two_on_a_loop(number: u32, by_timer: bool) -> Trace {
-    let mut trace = request_is_taken_up();
-    trace.ready(130, 8, 20).received(140, 1, 8, 20, 2).started(140, 1, 8, 2, 130);
-    trace.in_call(210, 1, number, 4).sleeps(210, 1);
-    if by_timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, IDLE_TASK, 1) }.comes(9_010, 1);
+fn trace_with_two_requests_on_loop(number: u32, by_timer: bool) -> Trace {
+    let mut trace = trace_with_received_request();
+    trace.data_ready(130, 8, 20).received(140, 1, 8, 20, 2).started(140, 1, 8, 2, 130);
+    trace.enters_sleep_call(210, 1, number, 4).sleeps(210, 1);
+    if by_timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, IDLE_TASK, 1) }.gets_cpu(9_010, 1);
     trace.transmitted(9_100, 7, 10).sent(9_100, 1, 7, 10, 1).finished(9_100, 1, 7, 1, 120);
     trace.transmitted(9_200, 8, 30).sent(9_200, 1, 8, 30, 2).finished(9_200, 1, 8, 2, 140);
     trace
@@ -378,51 +435,55 @@ fn two_on_a_loop(number: u32, by_timer: bool) -> Trace {
 #[test]
 fn an_event_loop_that_waits_for_events_is_not_busy() {
     for number in [call::EPOLL_WAIT, call::POLL, call::SELECT, call::IO_URING_ENTER] {
-        let trace = two_on_a_loop(number, false);
-        assert_eq!((longest_of(&trace, 1).cause, longest_of(&trace, 2).cause), (Inside, Inside), "{number}");
+        let trace = trace_with_two_requests_on_loop(number, false);
+        assert_eq!((longest_span_of(&trace, 1).cause, longest_span_of(&trace, 2).cause), (Inside, Inside), "{number}");
     }
     // For which of the two requests the timer was is unknown.
-    let by_timer = two_on_a_loop(call::EPOLL_WAIT, true);
-    assert_eq!((longest_of(&by_timer, 1).cause, longest_of(&by_timer, 2).cause), (Inside, Inside));
+    let by_timer = trace_with_two_requests_on_loop(call::EPOLL_WAIT, true);
+    assert_eq!((longest_span_of(&by_timer, 1).cause, longest_span_of(&by_timer, 2).cause), (Inside, Inside));
     // A thread that sleeps in a read works on the other request.
-    assert_eq!(longest_of(&two_on_a_loop(call::READ, false), 1).cause, ServiceQueue);
+    assert_eq!(longest_span_of(&trace_with_two_requests_on_loop(call::READ, false), 1).cause, ServiceQueue);
 }
 
 #[test]
 fn disks_behind_io_uring_and_aio_are_disks() {
     for number in [call::IO_URING_ENTER, call::IO_GETEVENTS, call::IO_PGETEVENTS] {
-        let mut trace = request_is_taken_up();
-        trace.in_call(210, 1, number, 4).sleeps(210, 1).event(8_990, Kind::DiskCompleted, 1, 8 << 20);
-        trace.woken(9_000, IDLE_TASK, 1).comes(9_010, 1);
-        answered(&mut trace, 9_100, 1);
-        assert_eq!((longest(&trace).cause, longest(&trace).detail), (Disk, 8 << 20), "{number}");
+        let mut trace = trace_with_received_request();
+        trace.enters_sleep_call(210, 1, number, 4).sleeps(210, 1).event(8_990, Kind::DiskCompleted, 1, 8 << 20);
+        trace.woken(9_000, IDLE_TASK, 1).gets_cpu(9_010, 1);
+        add_response(&mut trace, 9_100, 1);
+        assert_eq!((longest_span(&trace).cause, longest_span(&trace).detail), (Disk, 8 << 20), "{number}");
     }
 }
 
 #[test]
 fn worker_that_read_from_a_disk_is_a_wait_for_the_disk() {
-    let mut trace = request_is_taken_up();
-    trace.switched(150, IDLE_TASK, 960, leave::PREEMPTED).on_cpu(1);
-    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
-    trace.event(8_900, Kind::DiskCompleted, 960, 8 << 20).on_cpu(1);
-    trace.woken_in(9_000, 960, 1, call::KILL).on_cpu(1).comes(9_010, 1);
-    answered(&mut trace, 9_100, 1);
-    assert_eq!(longest(&trace).cause, Disk);
+    let mut trace = trace_with_received_request();
+    trace.switched(150, IDLE_TASK, 960, leave::PREEMPTED).set_last_cpu(1);
+    trace.enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.event(8_900, Kind::DiskCompleted, 960, 8 << 20).set_last_cpu(1);
+    trace.woken_in_call(9_000, 960, 1, call::KILL).set_last_cpu(1).gets_cpu(9_010, 1);
+    add_response(&mut trace, 9_100, 1);
+    assert_eq!(longest_span(&trace).cause, Disk);
 }
 
 #[test]
 fn questions_of_two_requests_on_one_connection_share_it() {
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, 6_379, 6);
-    trace.ready(210, 8, 20).received(220, 1, 8, 20, 2).started(220, 1, 8, 2, 210).asks(230, 1, 9, 6_379, 6);
-    trace.in_call(240, 1, call::EPOLL_WAIT, 4).sleeps(240, 1);
-    trace.woken(5_000, IDLE_TASK, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
+    let mut trace = trace_with_received_request();
+    trace.sends_to_service(200, 1, 9, 6_379, 6);
+    trace
+        .data_ready(210, 8, 20)
+        .received(220, 1, 8, 20, 2)
+        .started(220, 1, 8, 2, 210)
+        .sends_to_service(230, 1, 9, 6_379, 6);
+    trace.enters_sleep_call(240, 1, call::EPOLL_WAIT, 4).sleeps(240, 1);
+    trace.woken(5_000, IDLE_TASK, 1).gets_cpu(5_010, 1).downstream_io(5_020, Kind::Received, 1, 9);
     trace.transmitted(5_050, 7, 10).sent(5_050, 1, 7, 10, 1).finished(5_050, 1, 7, 1, 120);
-    trace.in_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
-    trace.woken(9_000, IDLE_TASK, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
+    trace.enters_sleep_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
+    trace.woken(9_000, IDLE_TASK, 1).gets_cpu(9_010, 1).downstream_io(9_020, Kind::Received, 1, 9);
     trace.transmitted(9_050, 8, 30).sent(9_050, 1, 8, 30, 2).finished(9_050, 1, 8, 2, 220);
     for (number, length_us) in [(1, 4_800), (2, 8_770)] {
-        let span = longest_of(&trace, number);
+        let span = longest_span_of(&trace, number);
         let wait = span.wait.expect("what it waited for");
         assert_eq!((span.cause, span.length_ns(), wait.is_shared), (Downstream, length_us * 1_000, true), "{number}");
     }
@@ -430,28 +491,40 @@ fn questions_of_two_requests_on_one_connection_share_it() {
 
 /// Returns the span in which request 1 waits for thread 5 of a client library. Thread 1 gives its request to thread 5,
 /// which asks another service. `during` adds records. Then the answer comes, and thread 5 wakes thread 1.
-fn asked_by_a_library(during: impl Fn(&mut Trace)) -> Span {
-    let mut trace = request_is_taken_up();
-    trace.comes(150, 5).on_cpu(1).in_call(160, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(160, 5).on_cpu(1);
-    trace.woken_in(200, 1, 5, call::WRITE).on_cpu(1).comes(205, 5).on_cpu(1);
-    let on = On { argument: LOCK, named: FUTEX_WAIT_BITSET, ..On::default() };
-    trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1);
-    trace.asks(220, 5, 9, 6_379, 6).on_cpu(1);
-    trace.in_call(230, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(230, 5).on_cpu(1);
+fn span_of_library_call(during: impl Fn(&mut Trace)) -> Span {
+    let mut trace = trace_with_received_request();
+    trace
+        .gets_cpu(150, 5)
+        .set_last_cpu(1)
+        .enters_sleep_call(160, 5, call::EPOLL_WAIT, 4)
+        .set_last_cpu(1)
+        .sleeps(160, 5)
+        .set_last_cpu(1);
+    trace.woken_in_call(200, 1, 5, call::WRITE).set_last_cpu(1).gets_cpu(205, 5).set_last_cpu(1);
+    let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT_BITSET, ..SleepArguments::default() };
+    trace.enters_sleep_call_with(210, 1, call::FUTEX, on).sleeps(210, 1);
+    trace.sends_to_service(220, 5, 9, 6_379, 6).set_last_cpu(1);
+    trace.enters_sleep_call(230, 5, call::EPOLL_WAIT, 4).set_last_cpu(1).sleeps(230, 5).set_last_cpu(1);
     during(&mut trace);
-    trace.woken(9_000, IDLE_TASK, 5).on_cpu(1).comes(9_010, 5).on_cpu(1);
-    trace.elsewhere(9_020, Kind::Received, 5, 9).on_cpu(1);
-    trace.woken_in(9_030, 5, 1, call::FUTEX).on_cpu(1).comes(9_040, 1);
-    answered(&mut trace, 9_100, 1);
-    longest(&trace)
+    trace.woken(9_000, IDLE_TASK, 5).set_last_cpu(1).gets_cpu(9_010, 5).set_last_cpu(1);
+    trace.downstream_io(9_020, Kind::Received, 5, 9).set_last_cpu(1);
+    trace.woken_in_call(9_030, 5, 1, call::FUTEX).set_last_cpu(1).gets_cpu(9_040, 1);
+    add_response(&mut trace, 9_100, 1);
+    longest_span(&trace)
 }
 
 #[test]
 fn question_of_an_unknown_request_shares_the_connection() {
     let unknown = |trace: &mut Trace| {
-        trace.comes(290, 6).on_cpu(2).asks(300, 6, 9, 6_379, 6).on_cpu(2).sleeps(310, 6).on_cpu(2);
+        trace
+            .gets_cpu(290, 6)
+            .set_last_cpu(2)
+            .sends_to_service(300, 6, 9, 6_379, 6)
+            .set_last_cpu(2)
+            .sleeps(310, 6)
+            .set_last_cpu(2);
     };
-    let (alone, shared) = (asked_by_a_library(|_| ()), asked_by_a_library(unknown));
+    let (alone, shared) = (span_of_library_call(|_| ()), span_of_library_call(unknown));
     for (span, is_shared) in [(alone, false), (shared, true)] {
         assert_eq!((span.cause, span.length_ns()), (Downstream, 8_780_000), "{is_shared}");
         assert_eq!(span.wait.expect("what it waited for").is_shared, is_shared);
@@ -460,92 +533,96 @@ fn question_of_an_unknown_request_shares_the_connection() {
 
 #[test]
 fn connection_used_by_one_request_after_another_is_not_shared() {
-    let mut trace = request_is_taken_up();
-    trace.asks(200, 1, 9, 6_379, 6).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
-    trace.woken(5_000, IDLE_TASK, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
+    let mut trace = trace_with_received_request();
+    trace.sends_to_service(200, 1, 9, 6_379, 6).enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.woken(5_000, IDLE_TASK, 1).gets_cpu(5_010, 1).downstream_io(5_020, Kind::Received, 1, 9);
     // Thread 1 still computes for the first request when the second request sends its question.
-    trace.ready(5_030, 8, 20).received(5_040, 1, 8, 20, 2).started(5_040, 1, 8, 2, 5_030).asks(5_050, 1, 9, 6_379, 6);
-    trace.in_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
-    trace.woken(9_000, IDLE_TASK, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
+    trace
+        .data_ready(5_030, 8, 20)
+        .received(5_040, 1, 8, 20, 2)
+        .started(5_040, 1, 8, 2, 5_030)
+        .sends_to_service(5_050, 1, 9, 6_379, 6);
+    trace.enters_sleep_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
+    trace.woken(9_000, IDLE_TASK, 1).gets_cpu(9_010, 1).downstream_io(9_020, Kind::Received, 1, 9);
     trace.transmitted(9_030, 7, 10).sent(9_030, 1, 7, 10, 1).finished(9_030, 1, 7, 1, 120);
     trace.transmitted(9_050, 8, 30).sent(9_050, 1, 8, 30, 2).finished(9_050, 1, 8, 2, 5_040);
-    let shared = |number| longest_of(&trace, number).wait.is_some_and(|wait| wait.is_shared);
-    let causes: [Cause; 2] = [1, 2].map(|number| longest_of(&trace, number).cause);
+    let shared = |number| longest_span_of(&trace, number).wait.is_some_and(|wait| wait.is_shared);
+    let causes: [Cause; 2] = [1, 2].map(|number| longest_span_of(&trace, number).cause);
     assert_eq!((causes, shared(1), shared(2)), ([Downstream, Downstream], false, false));
 }
 
 /// Returns a trace in which threads 1, 3 and 2 wait in turns for what thread 2 had first. Each waits at its own futex;
 /// thread 2 slept while it had the object.
-fn convoy(own_requests: bool) -> Trace {
-    let mut trace = request_is_taken_up();
-    let futex = |argument| On { argument, named: FUTEX_WAIT_BITSET, ..On::default() };
+fn trace_with_lock_convoy(own_requests: bool) -> Trace {
+    let mut trace = trace_with_received_request();
+    let futex = |argument| SleepArguments { argument, named: FUTEX_WAIT_BITSET, ..SleepArguments::default() };
     for (tid, cpu) in [(2, 1), (3, 2)] {
         let (socket, number) = (u64::from(tid) + 10, u64::from(tid));
         if own_requests {
-            trace.ready(50, socket, 10).received(60, tid, socket, 10, number).on_cpu(cpu);
-            trace.started(60, tid, socket, number, 50).on_cpu(cpu);
+            trace.data_ready(50, socket, 10).received(60, tid, socket, 10, number).set_last_cpu(cpu);
+            trace.started(60, tid, socket, number, 50).set_last_cpu(cpu);
         } else {
-            trace.comes(60, tid).on_cpu(cpu);
+            trace.gets_cpu(60, tid).set_last_cpu(cpu);
         }
     }
-    let sleep = On { timeout_ms: 9, ..futex(0x5000) };
-    trace.in_call_on(190, 2, call::FUTEX, sleep).on_cpu(1).sleeps(190, 2).on_cpu(1);
-    trace.in_call_on(200, 3, call::FUTEX, futex(0x6000)).on_cpu(2).sleeps(200, 3).on_cpu(2);
-    trace.in_call_on(210, 1, call::FUTEX, futex(0x7000)).sleeps(210, 1);
-    trace.woken_by_timer(9_000, 2).on_cpu(1).comes(9_005, 2).on_cpu(1);
-    trace.woken_in(9_010, 2, 3, call::FUTEX).on_cpu(1).comes(9_020, 3).on_cpu(2);
-    trace.woken_in(9_030, 3, 1, call::FUTEX).on_cpu(2).comes(9_040, 1);
-    answered(&mut trace, 9_100, 1);
+    let sleep = SleepArguments { timeout_ms: 9, ..futex(0x5000) };
+    trace.enters_sleep_call_with(190, 2, call::FUTEX, sleep).set_last_cpu(1).sleeps(190, 2).set_last_cpu(1);
+    trace.enters_sleep_call_with(200, 3, call::FUTEX, futex(0x6000)).set_last_cpu(2).sleeps(200, 3).set_last_cpu(2);
+    trace.enters_sleep_call_with(210, 1, call::FUTEX, futex(0x7000)).sleeps(210, 1);
+    trace.woken_by_timer(9_000, 2).set_last_cpu(1).gets_cpu(9_005, 2).set_last_cpu(1);
+    trace.woken_in_call(9_010, 2, 3, call::FUTEX).set_last_cpu(1).gets_cpu(9_020, 3).set_last_cpu(2);
+    trace.woken_in_call(9_030, 3, 1, call::FUTEX).set_last_cpu(2).gets_cpu(9_040, 1);
+    add_response(&mut trace, 9_100, 1);
     for tid in [2, 3].into_iter().filter(|_| own_requests) {
         let socket = u64::from(tid) + 10;
         let number = u64::from(tid);
-        trace.sent(9_200, tid, socket, 30, number).on_cpu(tid - 1).finished(9_200, tid, socket, number, 60);
-        trace.on_cpu(tid - 1);
+        trace.sent(9_200, tid, socket, 30, number).set_last_cpu(tid - 1).finished(9_200, tid, socket, number, 60);
+        trace.set_last_cpu(tid - 1);
     }
     trace
 }
 
 #[test]
 fn lock_convoy_is_followed_to_the_first_holder() {
-    let span = longest(&convoy(true));
+    let span = longest_span(&trace_with_lock_convoy(true));
     let wait = span.wait.expect("what it waited for");
     assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (Lock, true, Activity::Slept, task(2)));
     // If the threads have no requests of their own, it is unknown whether they held anything.
-    let span = longest(&convoy(false));
+    let span = longest_span(&trace_with_lock_convoy(false));
     let wait = span.wait.expect("what it waited for");
     assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (HandOver, false, Activity::Slept, task(2)));
 }
 
 #[test]
 fn thread_with_several_requests_holds_no_lock() {
-    let mut trace = convoy(true);
-    trace.ready(70, 19, 10).received(80, 3, 19, 10, 9).on_cpu(2).started(80, 3, 19, 9, 70).on_cpu(2);
-    assert_eq!(longest(&trace).cause, HandOver);
+    let mut trace = trace_with_lock_convoy(true);
+    trace.data_ready(70, 19, 10).received(80, 3, 19, 10, 9).set_last_cpu(2).started(80, 3, 19, 9, 70).set_last_cpu(2);
+    assert_eq!(longest_span(&trace).cause, HandOver);
 }
 
 #[test]
 fn a_wait_that_a_signal_interrupts_goes_on() {
-    let mut trace = request_is_taken_up();
-    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken_by_timer(4_000, 1).comes(4_010, 1);
+    let mut trace = trace_with_received_request();
+    trace.enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken_by_timer(4_000, 1).gets_cpu(4_010, 1);
     trace.event(4_015, Kind::SignalDelivered, 1, 14);
-    trace.in_call(4_030, 1, call::EPOLL_WAIT, 4).sleeps(4_030, 1);
-    trace.woken_in(9_000, 901, 1, call::KILL).comes(9_010, 1);
-    answered(&mut trace, 9_100, 1);
-    let timeline = trace.first();
-    assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Timer)), (8_760_000, 0));
+    trace.enters_sleep_call(4_030, 1, call::EPOLL_WAIT, 4).sleeps(4_030, 1);
+    trace.woken_in_call(9_000, 901, 1, call::KILL).gets_cpu(9_010, 1);
+    add_response(&mut trace, 9_100, 1);
+    let timeline = trace.first_timeline();
+    assert_eq!((timeline.time_of_cause_ns(HandOver), timeline.time_of_cause_ns(Timer)), (8_760_000, 0));
     // Without the POSIX signal, the first part of the wait is a wait of its own.
     trace.records.retain(|record| record.kind != Kind::SignalDelivered);
-    let timeline = trace.first();
-    assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Timer)), (4_970_000, 3_790_000));
+    let timeline = trace.first_timeline();
+    assert_eq!((timeline.time_of_cause_ns(HandOver), timeline.time_of_cause_ns(Timer)), (4_970_000, 3_790_000));
 }
 
 #[test]
 fn sleep_without_a_recorded_end_ends_at_the_next_record() {
-    let mut trace = request_is_taken_up();
-    let sleep = On { timeout_ms: 9, named: FUTEX_WAIT_BITSET, ..On::default() };
-    trace.in_call_on(210, 1, call::FUTEX, sleep).sleeps(210, 1);
-    answered(&mut trace, 9_100, 1);
-    assert_eq!((longest(&trace).cause, trace.first().of_cause_ns(NotExplained)), (Timer, 0));
+    let mut trace = trace_with_received_request();
+    let sleep = SleepArguments { timeout_ms: 9, named: FUTEX_WAIT_BITSET, ..SleepArguments::default() };
+    trace.enters_sleep_call_with(210, 1, call::FUTEX, sleep).sleeps(210, 1);
+    add_response(&mut trace, 9_100, 1);
+    assert_eq!((longest_span(&trace).cause, trace.first_timeline().time_of_cause_ns(NotExplained)), (Timer, 0));
 }
 
 #[test]
@@ -559,27 +636,27 @@ fn file_system_calls_wait_for_the_disk_for_any_waker() {
         (call::PWRITE, REGULAR, Disk),
         (call::WRITE, SOCKET, NotExplained),
     ] {
-        let mut trace = request_is_taken_up();
-        let on = On { argument: 4, file, ..On::default() };
-        trace.in_call_on(210, 1, number, on).switched(210, 1, IDLE_TASK, leave::BLOCKED);
-        trace.woken_in(9_000, 960, 1, call::WRITE).comes(9_010, 1);
-        answered(&mut trace, 9_100, 1);
-        assert_eq!(longest(&trace).cause, cause, "{number}");
+        let mut trace = trace_with_received_request();
+        let on = SleepArguments { argument: 4, file, ..SleepArguments::default() };
+        trace.enters_sleep_call_with(210, 1, number, on).switched(210, 1, IDLE_TASK, leave::BLOCKED);
+        trace.woken_in_call(9_000, 960, 1, call::WRITE).gets_cpu(9_010, 1);
+        add_response(&mut trace, 9_100, 1);
+        assert_eq!(longest_span(&trace).cause, cause, "{number}");
     }
 }
 
 #[test]
 fn run_queue_delay_of_a_lock_holder_counts_as_the_lock() {
     let mut trace = Trace::new();
-    let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
+    let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
     // Thread 5 has the CPU and the lock when the request arrives.
-    trace.comes(10, 5).ready(90, 7, 10).woken(91, IDLE_TASK, 1).switched(4_000, 5, 1, leave::PREEMPTED);
+    trace.gets_cpu(10, 5).data_ready(90, 7, 10).woken(91, IDLE_TASK, 1).switched(4_000, 5, 1, leave::PREEMPTED);
     trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
-    trace.in_call_on(4_020, 1, call::FUTEX, on).switched(4_020, 1, 5, leave::SLEEPS);
-    trace.woken_in(6_000, 5, 1, call::FUTEX).switched(6_010, 5, 1, leave::PREEMPTED);
-    answered(&mut trace, 6_100, 1);
-    let timeline = trace.first();
-    assert_eq!((timeline.of_cause_ns(Lock), timeline.of_cause_ns(RunQueue)), (3_909_000 + 1_980_000, 10_000));
+    trace.enters_sleep_call_with(4_020, 1, call::FUTEX, on).switched(4_020, 1, 5, leave::SLEEPS);
+    trace.woken_in_call(6_000, 5, 1, call::FUTEX).switched(6_010, 5, 1, leave::PREEMPTED);
+    add_response(&mut trace, 6_100, 1);
+    let timeline = trace.first_timeline();
+    assert_eq!((timeline.time_of_cause_ns(Lock), timeline.time_of_cause_ns(RunQueue)), (3_909_000 + 1_980_000, 10_000));
     let doing = |span: &Span| span.wait.map(|wait| (span.by_tid, wait.doing));
     let locks: Vec<_> = timeline.spans.iter().filter(|span| span.cause == Lock).map(doing).collect();
     assert_eq!(locks, [Some((5, Activity::Ran)); 2]);
@@ -589,87 +666,99 @@ fn run_queue_delay_of_a_lock_holder_counts_as_the_lock() {
 fn a_wait_for_a_cpu_says_whether_the_service_itself_had_it() {
     for (tid, detail) in [(5, BY_OWN), (901, 0)] {
         let mut trace = Trace::new();
-        trace.comes(10, tid).ready(90, 7, 10).woken(91, IDLE_TASK, 1).switched(4_000, tid, 1, leave::PREEMPTED);
+        trace.gets_cpu(10, tid).data_ready(90, 7, 10).woken(91, IDLE_TASK, 1).switched(4_000, tid, 1, leave::PREEMPTED);
         trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
-        answered(&mut trace, 4_100, 1);
-        assert_eq!((longest(&trace).cause, longest(&trace).detail), (RunQueue, detail), "{tid}");
+        add_response(&mut trace, 4_100, 1);
+        assert_eq!((longest_span(&trace).cause, longest_span(&trace).detail), (RunQueue, detail), "{tid}");
     }
 }
 
 #[test]
 fn threads_of_a_user_space_scheduler_hold_no_lock() {
     for (number, cause) in [(call::FUTEX, Inside), (call::EPOLL_WAIT, Inside), (call::NANOSLEEP, Timer)] {
-        let mut trace = request_is_taken_up();
+        let mut trace = trace_with_received_request();
         // Thread 1 wakes thread 5, and later thread 5 wakes thread 1, as threads that share a mutex do.
-        trace.in_call(10, 5, call::FUTEX, LOCK).on_cpu(1).sleeps(10, 5).on_cpu(1);
-        trace.woken_in(150, 1, 5, call::FUTEX).comes(160, 5).on_cpu(1);
-        let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
-        trace.in_call_on(210, 1, number, on).sleeps(210, 1).woken_in(9_000, 5, 1, call::FUTEX).on_cpu(1);
-        trace.comes(9_010, 1);
-        answered(&mut trace, 9_100, 1);
+        trace.enters_sleep_call(10, 5, call::FUTEX, LOCK).set_last_cpu(1).sleeps(10, 5).set_last_cpu(1);
+        trace.woken_in_call(150, 1, 5, call::FUTEX).gets_cpu(160, 5).set_last_cpu(1);
+        let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
+        trace
+            .enters_sleep_call_with(210, 1, number, on)
+            .sleeps(210, 1)
+            .woken_in_call(9_000, 5, 1, call::FUTEX)
+            .set_last_cpu(1);
+        trace.gets_cpu(9_010, 1);
+        add_response(&mut trace, 9_100, 1);
         trace.event(5, Kind::Tasks, SERVICE, Tasks::Move as u32);
-        let timeline = trace.first();
-        let times = [cause, Lock, HandOver].map(|cause| timeline.of_cause_ns(cause));
+        let timeline = trace.first_timeline();
+        let times = [cause, Lock, HandOver].map(|cause| timeline.time_of_cause_ns(cause));
         assert_eq!(times, [8_790_000, 0, 0], "{number}");
     }
 }
 
 /// Returns the timeline of a request on an event loop that asks another service at 200 µs. The loop waits until an
 /// answer, if there is one, and then for a timeout.
-fn asked_on_a_loop(port: u16, connects: bool, has_answered_before: bool) -> Timeline {
+fn timeline_of_call_on_loop(port: u16, connects: bool, has_answered_before: bool) -> Timeline {
     let mut trace = Trace::new();
     if has_answered_before {
-        trace.ready(10, 8, 20).received(20, 1, 8, 20, 2).started(20, 1, 8, 2, 10).asks(30, 1, 19, port, UDP);
-        trace.in_call(32, 1, call::EPOLL_WAIT, 4).sleeps(32, 1).woken(40, IDLE_TASK, 1).comes(42, 1);
-        trace.elsewhere(45, Kind::Received, 1, 19);
+        trace
+            .data_ready(10, 8, 20)
+            .received(20, 1, 8, 20, 2)
+            .started(20, 1, 8, 2, 10)
+            .sends_to_service(30, 1, 19, port, UDP);
+        trace.enters_sleep_call(32, 1, call::EPOLL_WAIT, 4).sleeps(32, 1).woken(40, IDLE_TASK, 1).gets_cpu(42, 1);
+        trace.downstream_io(45, Kind::Received, 1, 19);
         trace.transmitted(50, 8, 30).sent(50, 1, 8, 30, 2).finished(50, 1, 8, 2, 20).sleeps(60, 1);
     }
-    trace.records.extend(request_is_taken_up().records.split_off(if has_answered_before { 3 } else { 0 }));
-    trace.asks(200, 1, 9, port, UDP);
+    trace.records.extend(trace_with_received_request().records.split_off(if has_answered_before { 3 } else { 0 }));
+    trace.sends_to_service(200, 1, 9, port, UDP);
     if connects {
         trace.records.last_mut().expect("a record").kind = Kind::Connects;
     }
-    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
+    trace.enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     // Other events wake the event loop.
-    trace.woken(300, IDLE_TASK, 1).comes(310, 1).in_call(320, 1, call::EPOLL_WAIT, 4).sleeps(320, 1);
-    trace.ready(4_000, 18, 10).woken(4_000, IDLE_TASK, 1).comes(4_010, 1).received(4_020, 1, 18, 10, 3);
+    trace.woken(300, IDLE_TASK, 1).gets_cpu(310, 1).enters_sleep_call(320, 1, call::EPOLL_WAIT, 4).sleeps(320, 1);
+    trace.data_ready(4_000, 18, 10).woken(4_000, IDLE_TASK, 1).gets_cpu(4_010, 1).received(4_020, 1, 18, 10, 3);
     trace.started(4_020, 1, 18, 3, 4_000).transmitted(4_030, 18, 30).sent(4_030, 1, 18, 30, 3);
-    trace.finished(4_030, 1, 18, 3, 4_020).in_call(4_040, 1, call::EPOLL_WAIT, 4).sleeps(4_040, 1);
-    trace.woken(9_000, IDLE_TASK, 1).comes(9_010, 1);
-    answered(&mut trace, 9_100, 1);
-    trace.first()
+    trace.finished(4_030, 1, 18, 3, 4_020).enters_sleep_call(4_040, 1, call::EPOLL_WAIT, 4).sleeps(4_040, 1);
+    trace.woken(9_000, IDLE_TASK, 1).gets_cpu(9_010, 1);
+    add_response(&mut trace, 9_100, 1);
+    trace.first_timeline()
 }
 
 #[test]
 fn question_that_is_never_answered_on_a_loop_is_no_answer() {
     for (port, connects, has_answered_before) in [(8_080, true, false), (53, false, false), (5_399, false, true)] {
-        let timeline = asked_on_a_loop(port, connects, has_answered_before);
+        let timeline = timeline_of_call_on_loop(port, connects, has_answered_before);
         let span = timeline.spans.iter().find(|span| span.cause == NoAnswer).expect("no answer");
         let wait = span.wait.expect("what it waited for");
-        assert_eq!((wait.object, wait.connects), (local(port, UDP), connects));
-        assert!(timeline.of_cause_ns(NoAnswer) > 4_900_000, "{port}: {timeline:?}");
+        assert_eq!((wait.object, wait.connects), (local_service(port, UDP), connects));
+        assert!(timeline.time_of_cause_ns(NoAnswer) > 4_900_000, "{port}: {timeline:?}");
     }
     // Some peers never answer: a collector of statistics, for example.
-    assert_eq!(asked_on_a_loop(8_125, false, false).of_cause_ns(NoAnswer), 0);
+    assert_eq!(timeline_of_call_on_loop(8_125, false, false).time_of_cause_ns(NoAnswer), 0);
 }
 
 #[test]
 fn a_timeout_of_an_event_loop_may_be_of_any_request() {
-    let mut trace = two_on_a_loop(call::EPOLL_WAIT, true);
-    trace.ready(10_000, 18, 10).received(10_010, 1, 18, 10, 3).started(10_010, 1, 18, 3, 10_000);
-    trace.in_call(10_020, 1, call::EPOLL_WAIT, 4).sleeps(10_020, 1).woken_by_timer(19_000, 1).comes(19_010, 1);
+    let mut trace = trace_with_two_requests_on_loop(call::EPOLL_WAIT, true);
+    trace.data_ready(10_000, 18, 10).received(10_010, 1, 18, 10, 3).started(10_010, 1, 18, 3, 10_000);
+    trace
+        .enters_sleep_call(10_020, 1, call::EPOLL_WAIT, 4)
+        .sleeps(10_020, 1)
+        .woken_by_timer(19_000, 1)
+        .gets_cpu(19_010, 1);
     trace.transmitted(19_100, 18, 30).sent(19_100, 1, 18, 30, 3).finished(19_100, 1, 18, 3, 10_010);
-    let span = longest_of(&trace, 3);
+    let span = longest_span_of(&trace, 3);
     assert_eq!((span.cause, span.wait.map(|wait| wait.ended)), (Inside, Some(WaitEnd::Timer)));
 }
 
 #[test]
 fn a_wait_for_a_cpu_names_the_thread_that_had_it_for_longest() {
     let mut trace = Trace::new();
-    trace.comes(10, 901).ready(90, 7, 10).woken(91, IDLE_TASK, 1);
+    trace.gets_cpu(10, 901).data_ready(90, 7, 10).woken(91, IDLE_TASK, 1);
     trace.switched(3_900, 901, 960, leave::PREEMPTED).switched(3_950, 960, 1, leave::SLEEPS);
     trace.records.last_mut().expect("a record").task.pid = 960;
     trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
-    answered(&mut trace, 4_100, 1);
-    assert_eq!((longest(&trace).cause, longest(&trace).by_tid), (RunQueue, 901));
+    add_response(&mut trace, 4_100, 1);
+    assert_eq!((longest_span(&trace).cause, longest_span(&trace).by_tid), (RunQueue, 901));
 }

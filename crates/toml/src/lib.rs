@@ -52,7 +52,7 @@ impl Problems {
 
     /// Returns the problem of a file that could not be read at all.
     pub fn unreadable(file: &str, why: &std::io::Error, advice: &str) -> Self {
-        Self::new(file, vec![of_file(None, format!("cannot be read: {why}"), advice)])
+        Self::new(file, vec![file_problem(None, format!("cannot be read: {why}"), advice)])
     }
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Problems {
     }
 }
 
-fn of_file(line: Option<usize>, problem: String, advice: &str) -> Problem {
+fn file_problem(line: Option<usize>, problem: String, advice: &str) -> Problem {
     Problem { line, key: "file".to_owned(), problem, advice: advice.to_owned() }
 }
 
@@ -78,8 +78,8 @@ fn of_file(line: Option<usize>, problem: String, advice: &str) -> Problem {
 pub fn parse<'t>(file: &str, text: &'t str, advice: &str) -> Result<Spanned<DeTable<'t>>, Problems> {
     let (root, errors) = DeTable::parse_recoverable(text);
     let problem = |error: toml::de::Error| {
-        let line = line_of(text, error.span().map_or(0, |span| span.start));
-        of_file(Some(line), format!("is not TOML: {}", error.message().trim()), advice)
+        let line = line_at_offset(text, error.span().map_or(0, |span| span.start));
+        file_problem(Some(line), format!("is not TOML: {}", error.message().trim()), advice)
     };
     match errors.is_empty() {
         true => Ok(root),
@@ -91,12 +91,12 @@ pub fn parse<'t>(file: &str, text: &'t str, advice: &str) -> Result<Spanned<DeTa
 pub type Value<'t> = Spanned<DeValue<'t>>;
 
 /// Returns the line of a byte offset in the text, from 1 on.
-pub fn line_of(text: &str, at: usize) -> usize {
-    text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
+pub fn line_at_offset(text: &str, offset: usize) -> usize {
+    text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }
 
 /// Returns the whole number of a value; `None` if it is none, or does not fit.
-pub fn whole_of<T: TryFrom<i128>>(value: &DeValue) -> Option<T> {
+pub fn to_whole_number<T: TryFrom<i128>>(value: &DeValue) -> Option<T> {
     let integer = value.as_integer()?;
     let whole = i128::from_str_radix(integer.as_str(), integer.radix()).ok()?;
     T::try_from(whole).ok()
@@ -106,12 +106,12 @@ pub fn whole_of<T: TryFrom<i128>>(value: &DeValue) -> Option<T> {
 pub fn number_of(value: &DeValue) -> Option<f64> {
     match value {
         DeValue::Float(float) => float.as_str().parse().ok(),
-        value => whole_of::<i64>(value).map(|whole| whole as f64),
+        value => to_whole_number::<i64>(value).map(|whole| whole as f64),
     }
 }
 
 /// Returns a value as messages show it.
-pub fn shown(value: &DeValue) -> String {
+pub fn value_as_text(value: &DeValue) -> String {
     match value {
         DeValue::String(text) => format!("\"{text}\""),
         DeValue::Integer(integer) => integer.to_string(),
@@ -128,7 +128,7 @@ pub fn shown(value: &DeValue) -> String {
 mod tests {
     use super::*;
 
-    fn with<T>(value: &str, read: impl Fn(&DeValue) -> T) -> T {
+    fn with_parsed_value<T>(value: &str, read: impl Fn(&DeValue) -> T) -> T {
         let text = format!("key = {value}");
         let table = DeTable::parse(&text).expect(&text);
         read(table.get_ref().get("key").expect("the key is there").get_ref())
@@ -136,22 +136,26 @@ mod tests {
 
     #[test]
     fn numbers_are_of_any_form_that_toml_has() {
-        assert_eq!(with("0x1f", whole_of::<i64>), Some(31));
-        assert_eq!(with("-3", whole_of::<i64>), Some(-3));
-        assert_eq!(with("-3", whole_of::<u64>), None);
-        assert_eq!(with("1.5", whole_of::<i64>), None);
-        assert_eq!((with("1_000", number_of), with("2.5e3", number_of)), (Some(1_000.0), Some(2_500.0)));
-        assert_eq!(with("\"1\"", number_of), None);
+        assert_eq!(with_parsed_value("0x1f", to_whole_number::<i64>), Some(31));
+        assert_eq!(with_parsed_value("-3", to_whole_number::<i64>), Some(-3));
+        assert_eq!(with_parsed_value("-3", to_whole_number::<u64>), None);
+        assert_eq!(with_parsed_value("1.5", to_whole_number::<i64>), None);
+        assert_eq!(
+            (with_parsed_value("1_000", number_of), with_parsed_value("2.5e3", number_of)),
+            (Some(1_000.0), Some(2_500.0))
+        );
+        assert_eq!(with_parsed_value("\"1\"", number_of), None);
     }
 
     #[test]
     fn a_value_is_shown_briefly() {
-        let all = ["\"a\"", "0x1f", "2.5", "true", "[]", "[1]", "{}", "1979-05-27"].map(|value| with(value, shown));
+        let all = ["\"a\"", "0x1f", "2.5", "true", "[]", "[1]", "{}", "1979-05-27"]
+            .map(|value| with_parsed_value(value, value_as_text));
         assert_eq!(all, ["\"a\"", "0x1f", "2.5", "true", "an empty list", "a list", "a table", "a date"]);
     }
 
     #[test]
     fn lines_count_from_one() {
-        assert_eq!([0, 1, 2, 3].map(|at| line_of("a\nb\n", at)), [1, 1, 2, 2]);
+        assert_eq!([0, 1, 2, 3].map(|at| line_at_offset("a\nb\n", at)), [1, 1, 2, 2]);
     }
 }

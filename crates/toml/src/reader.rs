@@ -1,7 +1,7 @@
 //! Tables of a file that are asked for their keys, so that every problem has its line.
 //!
 //! A [`Reader`] is one table. The caller asks it for each possible key. A value that is wrong is recorded, and
-//! reading goes on, so one reading finds all problems. In the end [`Reader::finish`] records the keys that were never
+//! reading goes on, so one reading finds all problems. In the end [`Reader::record_unknown_keys`] records the keys that were never
 //! asked for. Values may be overridden by their whole path, as a sweep does; a problem then has the line of the
 //! overriding value.
 
@@ -13,7 +13,7 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Problem, Value, line_of, number_of, shown, whole_of};
+use super::{Problem, Value, line_at_offset, number_of, to_whole_number, value_as_text};
 
 /// Error of a value without which reading cannot go on; its problem is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,13 +66,19 @@ impl<'t> Document<'t> {
     }
 
     /// Returns the overriding values.
-    pub fn over(&self) -> &[(String, &'t Value<'t>)] {
+    pub fn overriding_values(&self) -> &[(String, &'t Value<'t>)] {
         &self.over
     }
 
     /// Records a problem at a place in the file.
-    pub fn wrong(&self, at: &Range<usize>, key: &str, problem: impl Display, advice: impl Display) -> Refused {
-        let line = Some(line_of(self.text, at.start));
+    pub fn record_problem_at(
+        &self,
+        span: &Range<usize>,
+        key: &str,
+        problem: impl Display,
+        advice: impl Display,
+    ) -> Refused {
+        let line = Some(line_at_offset(self.text, span.start));
         self.record(line, key.to_owned(), problem, advice)
     }
 
@@ -83,7 +89,7 @@ impl<'t> Document<'t> {
     }
 
     /// Returns an overriding value whose key was never asked for. Call it after all keys have been read.
-    pub fn never_asked_for(&self) -> Option<&(String, &'t Value<'t>)> {
+    pub fn unread_override(&self) -> Option<&(String, &'t Value<'t>)> {
         let asked = self.asked.borrow();
         self.over.iter().find(|(path, _)| !asked.contains(path))
     }
@@ -116,7 +122,7 @@ impl<'d, 't> Reader<'d, 't> {
     }
 
     /// Returns the same table, with `which` in the keys of its settings.
-    pub fn one_of(mut self, which: impl Display) -> Self {
+    pub fn with_entry_name(mut self, which: impl Display) -> Self {
         self.name = Some(format!("{}[{which}]", self.path));
         self
     }
@@ -142,26 +148,27 @@ impl<'d, 't> Reader<'d, 't> {
 
     /// Returns the line of a key, or else of its table.
     pub fn line(&self, key: &str) -> Option<usize> {
-        self.value(key).map_or_else(|| self.own_line(), |value| Some(line_of(self.document.text, value.span().start)))
+        self.value(key)
+            .map_or_else(|| self.table_line(), |value| Some(line_at_offset(self.document.text, value.span().start)))
     }
 
     /// Returns the line in which the table begins; `None` for the file as a whole.
-    pub fn own_line(&self) -> Option<usize> {
-        (self.at.end > 0).then(|| line_of(self.document.text, self.at.start))
+    pub fn table_line(&self) -> Option<usize> {
+        (self.at.end > 0).then(|| line_at_offset(self.document.text, self.at.start))
     }
 
     /// Records what is wrong with a key.
-    pub fn wrong(&self, key: &str, problem: impl Display, advice: impl Display) -> Refused {
+    pub fn record_problem(&self, key: &str, problem: impl Display, advice: impl Display) -> Refused {
         self.document.record(self.line(key), self.path(key), problem, advice)
     }
 
     /// Records that a key is missing, unless it is there: then its value was recorded as wrong.
-    pub fn missing(&self, key: &str, advice: impl Display) -> Refused {
-        if self.is_wrong || self.has(key) { Refused } else { self.wrong(key, "is missing", advice) }
+    pub fn record_missing(&self, key: &str, advice: impl Display) -> Refused {
+        if self.is_wrong || self.has(key) { Refused } else { self.record_problem(key, "is missing", advice) }
     }
 
-    fn is(&self, key: &str, value: &Value, advice: impl Display) {
-        self.wrong(key, format!("is {}", shown(value.get_ref())), advice);
+    fn record_wrong_value(&self, key: &str, value: &Value, advice: impl Display) {
+        self.record_problem(key, format!("is {}", value_as_text(value.get_ref())), advice);
     }
 
     /// Returns the result of `read` for the value of a key. If there is no result, the value is recorded as wrong.
@@ -169,7 +176,7 @@ impl<'d, 't> Reader<'d, 't> {
         let value = self.value(key)?;
         let found = read(value.get_ref());
         if found.is_none() {
-            self.is(key, value, advice);
+            self.record_wrong_value(key, value, advice);
         }
         found
     }
@@ -178,8 +185,8 @@ impl<'d, 't> Reader<'d, 't> {
     ///
     /// # Errors
     /// If no value was found; a key that is not there is recorded as missing.
-    pub fn required<T>(&self, key: &str, found: Option<T>, advice: impl Display) -> Result<T, Refused> {
-        found.ok_or_else(|| self.missing(key, advice))
+    pub fn require<T>(&self, key: &str, value: Option<T>, advice: impl Display) -> Result<T, Refused> {
+        value.ok_or_else(|| self.record_missing(key, advice))
     }
 
     /// Reads a text that is not blank.
@@ -188,12 +195,12 @@ impl<'d, 't> Reader<'d, 't> {
     }
 
     /// Reads a required text that is not blank.
-    pub fn wanted_text(&self, key: &str, advice: &str) -> Result<&'t str, Refused> {
-        self.required(key, self.text(key, advice), advice)
+    pub fn required_text(&self, key: &str, advice: &str) -> Result<&'t str, Refused> {
+        self.require(key, self.text(key, advice), advice)
     }
 
     /// Reads one text or a list of texts.
-    pub fn texts(&self, key: &str, advice: &str) -> Option<Vec<&'t str>> {
+    pub fn text_or_list(&self, key: &str, advice: &str) -> Option<Vec<&'t str>> {
         self.read(key, advice, |value| match value {
             DeValue::Array(list) => list.iter().map(|value| value.get_ref().as_str()).collect(),
             other => other.as_str().map(|text| vec![text]),
@@ -203,20 +210,20 @@ impl<'d, 't> Reader<'d, 't> {
     /// Reads a text and parses it by `parse`.
     pub fn parsed<T, E: Display>(&self, key: &str, parse: impl Fn(&str) -> Result<T, E>, advice: &str) -> Option<T> {
         let text = self.text(key, advice)?;
-        parse(text).map_err(|why| self.wrong(key, format!("is \"{text}\", which {why}"), advice)).ok()
+        parse(text).map_err(|why| self.record_problem(key, format!("is \"{text}\", which {why}"), advice)).ok()
     }
 
     /// Reads a percentage with its sign, such as "5 %".
     pub fn percent(&self, key: &str, range: RangeInclusive<f64>, example: &str) -> Option<f64> {
-        let advice = format!("{} with its sign, as in \"{example}\"", from_to("percentage", &range));
+        let advice = format!("{} with its sign, as in \"{example}\"", range_advice("percentage", &range));
         let value = self.value(key)?;
         let percent = value.get_ref().as_str().and_then(percent_of);
         let percent = percent.filter(|percent| range.contains(percent));
         match (percent, number_of(value.get_ref())) {
             (None, Some(_)) => {
-                self.wrong(key, format!("is {}, which has no unit", shown(value.get_ref())), advice);
+                self.record_problem(key, format!("is {}, which has no unit", value_as_text(value.get_ref())), advice);
             }
-            (None, None) => self.is(key, value, advice),
+            (None, None) => self.record_wrong_value(key, value, advice),
             _ => {}
         }
         percent
@@ -229,13 +236,13 @@ impl<'d, 't> Reader<'d, 't> {
 
     /// Reads a number within `range`.
     pub fn number(&self, key: &str, range: RangeInclusive<f64>) -> Option<f64> {
-        let advice = from_to("number", &range);
+        let advice = range_advice("number", &range);
         self.read(key, advice, |value| number_of(value).filter(|number| range.contains(number)))
     }
 
     /// Reads a required number within `range`.
-    pub fn wanted(&self, key: &str, range: RangeInclusive<f64>) -> Result<f64, Refused> {
-        self.required(key, self.number(key, range.clone()), from_to("number", &range))
+    pub fn required_number(&self, key: &str, range: RangeInclusive<f64>) -> Result<f64, Refused> {
+        self.require(key, self.number(key, range.clone()), range_advice("number", &range))
     }
 
     /// Reads a list of numbers within `range`, at least one.
@@ -249,19 +256,19 @@ impl<'d, 't> Reader<'d, 't> {
     }
 
     /// Reads a number, or a list of numbers, within `range`.
-    pub fn one_or_more(&self, key: &str, range: RangeInclusive<f64>) -> Option<Vec<f64>> {
+    pub fn number_or_list(&self, key: &str, range: RangeInclusive<f64>) -> Option<Vec<f64>> {
         if self.is_list(key) { self.numbers(key, range) } else { self.number(key, range).map(|number| vec![number]) }
     }
 
     /// Reads a whole number within `range`.
     pub fn whole<T: TryFrom<i128> + PartialOrd + Display>(&self, key: &str, range: RangeInclusive<T>) -> Option<T> {
-        let advice = from_to("whole number", &range);
-        self.read(key, advice, |value| whole_of(value).filter(|number| range.contains(number)))
+        let advice = range_advice("whole number", &range);
+        self.read(key, advice, |value| to_whole_number(value).filter(|number| range.contains(number)))
     }
 
     /// Returns the whole number under a key. Another kind of value is left to the caller.
-    pub fn maybe_whole(&self, key: &str) -> Option<i64> {
-        whole_of(self.value(key)?.get_ref())
+    pub fn whole_number_if_any(&self, key: &str) -> Option<i64> {
+        to_whole_number(self.value(key)?.get_ref())
     }
 
     /// Reads a boolean.
@@ -276,21 +283,21 @@ impl<'d, 't> Reader<'d, 't> {
         let chosen = name.and_then(|name| choices.iter().find(|(known, _)| *known == name));
         if chosen.is_none() {
             let meant = name.and_then(|name| nearest(name, choices.iter().map(|(name, _)| *name)));
-            self.is(key, value, format!("{}{}", did_you_mean(meant), one_of(choices)));
+            self.record_wrong_value(key, value, format!("{}{}", did_you_mean(meant), choices_advice(choices)));
         }
         chosen.map(|(_, choice)| *choice)
     }
 
     /// Reads a required word, one of several.
-    pub fn chosen<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, Refused> {
-        self.required(key, self.choice(key, choices), one_of(choices))
+    pub fn required_choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, Refused> {
+        self.require(key, self.choice(key, choices), choices_advice(choices))
     }
 
     /// Reads a list of texts, as they are written, or of whole numbers.
     pub fn list(&self, key: &str, advice: &str) -> Option<Vec<String>> {
         let item = |item: &Value| match item.get_ref() {
             DeValue::String(text) => Some(text.to_string()),
-            other => whole_of::<i64>(other).map(|number| number.to_string()),
+            other => to_whole_number::<i64>(other).map(|number| number.to_string()),
         };
         self.read(key, advice, |value| {
             let list = value.as_array().filter(|list| !list.is_empty())?;
@@ -317,7 +324,7 @@ impl<'d, 't> Reader<'d, 't> {
         let at = value.map_or(self.at.clone(), Spanned::span);
         Reader {
             is_wrong: self.is_wrong || value.is_some() && table.is_none(),
-            ..self.below(self.path(key), table, at)
+            ..self.child_reader(self.path(key), table, at)
         }
     }
 
@@ -335,22 +342,22 @@ impl<'d, 't> Reader<'d, 't> {
         let Some(value) = self.value(key) else { return Vec::new() };
         let list = value.get_ref().as_array().map_or(&[][..], |list| list);
         let table = |(number, value): (usize, &'t Value<'t>)| {
-            Some(self.below(path(number), Some(value.get_ref().as_table()?), value.span()))
+            Some(self.child_reader(path(number), Some(value.get_ref().as_table()?), value.span()))
         };
         let tables: Vec<_> = list.iter().enumerate().filter_map(table).collect();
         if tables.is_empty() || tables.len() < list.len() {
-            self.is(key, value, format!("write [[{key}]] with two brackets, once for each"));
+            self.record_wrong_value(key, value, format!("write [[{key}]] with two brackets, once for each"));
         }
         tables
     }
 
-    fn below(&self, path: String, table: Option<&'t DeTable<'t>>, at: Range<usize>) -> Reader<'d, 't> {
+    fn child_reader(&self, path: String, table: Option<&'t DeTable<'t>>, span: Range<usize>) -> Reader<'d, 't> {
         Reader {
             document: self.document,
             path,
             name: None,
             table,
-            at,
+            at: span,
             is_wrong: self.is_wrong,
             known: RefCell::default(),
         }
@@ -365,7 +372,7 @@ impl<'d, 't> Reader<'d, 't> {
     }
 
     /// Returns the value of a setting, or its default, and records which of them it is.
-    pub fn setting<T>(&self, key: &str, value: Option<T>, default: T, show: impl Fn(&T) -> String) -> T {
+    pub fn record_setting<T>(&self, key: &str, value: Option<T>, default: T, show: impl Fn(&T) -> String) -> T {
         let line = self.has(key).then(|| self.line(key)).flatten();
         let value = value.unwrap_or(default);
         let path = self.name.as_ref().map_or_else(|| self.path(key), |name| format!("{name}.{key}"));
@@ -374,7 +381,7 @@ impl<'d, 't> Reader<'d, 't> {
     }
 
     /// Records every key that was never asked for.
-    pub fn finish(self) {
+    pub fn record_unknown_keys(self) {
         let known = self.known.borrow();
         for (name, at, value) in self.entries().iter().filter(|(name, ..)| !known.contains(*name)) {
             // A key of the top table that is written below another table's keys belongs to that table.
@@ -393,7 +400,7 @@ impl<'d, 't> Reader<'d, 't> {
                     )
                 }
             };
-            self.document.wrong(at, &self.path(name), "is not a key here", advice);
+            self.document.record_problem_at(at, &self.path(name), "is not a key here", advice);
         }
     }
 }
@@ -403,7 +410,7 @@ pub fn percent_of(text: &str) -> Option<f64> {
     text.strip_suffix('%')?.trim().parse().ok()
 }
 
-fn from_to<T: Display>(what: &str, range: &RangeInclusive<T>) -> String {
+fn range_advice<T: Display>(what: &str, range: &RangeInclusive<T>) -> String {
     format!("write a {what} from {} to {}", range.start(), range.end())
 }
 
@@ -419,6 +426,6 @@ fn did_you_mean(name: Option<&str>) -> String {
     name.map_or_else(String::new, |name| format!("did you mean `{name}`? "))
 }
 
-fn one_of<T>(choices: &[(&str, T)]) -> String {
+fn choices_advice<T>(choices: &[(&str, T)]) -> String {
     format!("write one of {}", choices.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", "))
 }

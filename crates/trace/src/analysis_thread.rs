@@ -20,7 +20,7 @@ use super::pipeline::Pipeline;
 use super::report::human_count;
 use super::run::TraceOptions;
 use sidelane_report::watch_progress::WatchProgress;
-use sidelane_rollback::own_threads::{LOOK_INTERVAL, Patient, is_apart, waited_for};
+use sidelane_rollback::own_threads::{LOOK_INTERVAL, PatientThread, is_off_service_cpus, run_while_user_waits};
 
 /// The most records in the queue of the analysis thread: about 30 MB.
 const ROOM: usize = 1 << 19;
@@ -72,7 +72,8 @@ impl AnalysisThread {
         let ends = Arc::new(AtomicBool::new(false));
         let analysis = Analysis { pipeline, log, progress, ends: Arc::clone(&ends), ends_since: None, dropped: 0 };
         let left = Arc::clone(&waiting);
-        let thread = Builder::new().name("sidelane-trace".into()).spawn(move || analysis.work(&batches, &left));
+        let thread =
+            Builder::new().name("sidelane-trace".into()).spawn(move || analysis.analyse_batches(&batches, &left));
         Ok(Self { sender, waiting, ends, thread: thread.context("cannot start the thread that analyses records")? })
     }
 
@@ -82,7 +83,7 @@ impl AnalysisThread {
     }
 
     /// Passes records to the analysis thread. Later records are not older than `until_ns`.
-    pub(super) fn give(&mut self, records: Vec<Record>, until_ns: u64) {
+    pub(super) fn send_records(&mut self, records: Vec<Record>, until_ns: u64) {
         self.waiting.fetch_add(records.len(), Ordering::Relaxed);
         // A panic of the analysis thread is reported by `end`.
         let _ = self.sender.send(Batch { records, until_ns });
@@ -92,26 +93,26 @@ impl AnalysisThread {
     pub(super) fn end(self) -> Result<Analysed> {
         drop(self.sender);
         self.ends.store(true, Ordering::Relaxed);
-        let analysis = waited_for(LOOK_INTERVAL, || self.thread.join())
+        let analysis = run_while_user_waits(LOOK_INTERVAL, || self.thread.join())
             .map_err(|_| anyhow!("the thread that analyses records failed"))?;
         Ok(Analysed { pipeline: analysis.pipeline, log: analysis.log, dropped: analysis.dropped })
     }
 }
 
 impl Analysis {
-    fn work(mut self, batches: &Receiver<Batch>, waiting: &AtomicUsize) -> Self {
-        let _bulk = Patient::in_bulk();
+    fn analyse_batches(mut self, batches: &Receiver<Batch>, waiting: &AtomicUsize) -> Self {
+        let _bulk = PatientThread::for_bulk_work();
         for batch in batches {
-            self.take(&batch);
+            self.analyse_batch(&batch);
             waiting.fetch_sub(batch.records.len(), Ordering::Relaxed);
         }
         self.progress.clear();
         self
     }
 
-    fn take(&mut self, batch: &Batch) {
+    fn analyse_batch(&mut self, batch: &Batch) {
         for piece in batch.records.chunks(PIECE) {
-            if self.drops() {
+            if self.should_drop_records() {
                 self.dropped += piece.len() as u64;
                 continue;
             }
@@ -128,12 +129,12 @@ impl Analysis {
 
     /// Returns whether to drop the remaining records: the service leaves this thread no CPU time, and the user has
     /// waited long enough.
-    fn drops(&mut self) -> bool {
+    fn should_drop_records(&mut self) -> bool {
         if !self.ends.load(Ordering::Relaxed) {
             return false;
         }
         let since = self.ends_since.get_or_insert_with(Instant::now);
-        since.elapsed() >= DROPS_AFTER && !is_apart()
+        since.elapsed() >= DROPS_AFTER && !is_off_service_cpus()
     }
 }
 

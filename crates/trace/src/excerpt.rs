@@ -26,10 +26,10 @@ pub struct Excerpt {
 
 impl Excerpt {
     /// Returns the excerpt of the request with this timeline, from the recent records.
-    pub fn of(timeline: &Timeline, recent: &Recent) -> Self {
+    pub fn from_timeline(timeline: &Timeline, recent: &Recent) -> Self {
         let margin_ns = (timeline.latency_ns() / MARGIN_DIVISOR).max(MARGIN_MIN_NS);
         let (from_ns, to_ns) = (timeline.arrived_ns.saturating_sub(margin_ns), timeline.ended_ns + margin_ns);
-        let way = RequestPath::of(timeline);
+        let way = RequestPath::from_timeline(timeline);
         let mut excerpt = Self { timeline: timeline.clone(), records: Vec::new(), left_out: 0 };
         for record in recent.between(from_ns, to_ns).filter(|record| way.includes(record)) {
             if excerpt.records.len() < RECORDS_MAX {
@@ -52,7 +52,7 @@ pub(super) struct RequestPath {
 }
 
 impl RequestPath {
-    pub(super) fn of(timeline: &Timeline) -> Self {
+    pub(super) fn from_timeline(timeline: &Timeline) -> Self {
         let spans = || timeline.spans.iter();
         Self {
             request: timeline.request,
@@ -77,8 +77,8 @@ impl RequestPath {
             | Kind::Transmitted
             | Kind::Retransmitted
             | Kind::Acknowledged
-            | Kind::SocketState => of_socket || self.is_request(record),
-            Kind::RequestStarted | Kind::RequestFinished => self.is_request(record),
+            | Kind::SocketState => of_socket || self.has_request_number(record),
+            Kind::RequestStarted | Kind::RequestFinished => self.has_request_number(record),
             Kind::Switched | Kind::Interrupt | Kind::Softirq | Kind::IdleLeft | Kind::Stolen | Kind::Overlap => {
                 of_thread || self.lanes.contains(&record.cpu)
             }
@@ -88,7 +88,7 @@ impl RequestPath {
         }
     }
 
-    fn is_request(&self, record: &Record) -> bool {
+    fn has_request_number(&self, record: &Record) -> bool {
         record.request != 0 && record.request == self.request
     }
 }
@@ -113,7 +113,7 @@ mod tests {
         let too_late = Record { at_ns: 3_000_000, ..of_lane };
         let mut recent = Recent::new(1_000_000_000, 100);
         [of_thread, of_lane, of_socket].iter().chain(&strangers).chain([&too_late]).for_each(|one| recent.push(one));
-        let excerpt = Excerpt::of(&timeline, &recent);
+        let excerpt = Excerpt::from_timeline(&timeline, &recent);
         assert_eq!((excerpt.records, excerpt.left_out), (vec![of_thread, of_lane, of_socket], 0));
     }
 
@@ -125,7 +125,7 @@ mod tests {
         for step in 0..RECORDS_MAX as u64 + 7 {
             recent.push(&Record { cpu: lane, ..record(1_000_000 + step, Kind::Switched) });
         }
-        let excerpt = Excerpt::of(&timeline, &recent);
+        let excerpt = Excerpt::from_timeline(&timeline, &recent);
         assert_eq!((excerpt.records.len(), excerpt.left_out), (RECORDS_MAX, 7));
     }
 }

@@ -19,8 +19,8 @@ const USUAL_MAX: usize = 4;
 #[derive(Debug, Default)]
 pub struct Exemplars {
     excerpts: BTreeMap<u64, Excerpt>,
-    slowest: Best,
-    of_cause: BTreeMap<Cause, Best>,
+    slowest: TopRequests,
+    of_cause: BTreeMap<Cause, TopRequests>,
     usual: Vec<u64>,
     offered: u64,
 }
@@ -34,7 +34,7 @@ impl Exemplars {
         let mut is_kept = self.slowest.offer(number, latency_ns, SLOWEST_MAX, &mut gone);
         if let Some(cause) = main_cause(timeline) {
             let best = self.of_cause.entry(cause).or_default();
-            is_kept |= best.offer(number, timeline.of_cause_ns(cause), OF_CAUSE_MAX, &mut gone);
+            is_kept |= best.offer(number, timeline.time_of_cause_ns(cause), OF_CAUSE_MAX, &mut gone);
         }
         // Usual requests are the first, the tenth, the hundredth and the thousandth of all.
         if self.usual.len() < USUAL_MAX && self.offered == 10_u64.pow(self.usual.len() as u32) {
@@ -44,12 +44,12 @@ impl Exemplars {
         if is_kept {
             self.excerpts.insert(number, excerpt());
         }
-        self.forget(&gone);
+        self.remove_unlisted(&gone);
     }
 
     /// Removes requests that are in no list any more.
-    fn forget(&mut self, gone: &[u64]) {
-        for number in gone {
+    fn remove_unlisted(&mut self, dropped_requests: &[u64]) {
+        for number in dropped_requests {
             let is_wanted = self.slowest.has(*number)
                 || self.usual.contains(number)
                 || self.of_cause.values().any(|best| best.has(*number));
@@ -70,14 +70,14 @@ impl Exemplars {
 /// Returns the cause of most of the request's time; work on a CPU does not count.
 fn main_cause(timeline: &Timeline) -> Option<Cause> {
     let others = Cause::ALL.into_iter().filter(|cause| *cause != Cause::OnCpu);
-    others.max_by_key(|cause| timeline.of_cause_ns(*cause)).filter(|cause| timeline.of_cause_ns(*cause) > 0)
+    others.max_by_key(|cause| timeline.time_of_cause_ns(*cause)).filter(|cause| timeline.time_of_cause_ns(*cause) > 0)
 }
 
 /// Requests with the greatest measure, such as latency: each measure with the request's number.
 #[derive(Debug, Default)]
-struct Best(Vec<(u64, u64)>);
+struct TopRequests(Vec<(u64, u64)>);
 
-impl Best {
+impl TopRequests {
     /// Adds the request if its measure is among the `most` greatest, and returns whether it is. The request that it
     /// replaces is added to `gone`.
     fn offer(&mut self, number: u64, measure: u64, most: usize, gone: &mut Vec<u64>) -> bool {
@@ -104,7 +104,7 @@ mod tests {
     use super::super::sample::timeline;
     use super::*;
 
-    fn kept(timelines: impl Iterator<Item = Timeline>) -> Vec<u64> {
+    fn kept_requests(timelines: impl Iterator<Item = Timeline>) -> Vec<u64> {
         let mut kept = Exemplars::default();
         for timeline in timelines {
             let excerpt = Excerpt { timeline: timeline.clone(), records: vec![], left_out: 0 };
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn slowest_requests_are_kept() {
         let work = |number: u64| timeline(number, 0, &[(Cause::OnCpu, 1_000 + number * 7919 % 5_000)]);
-        let numbers = kept((1..=5_000).map(work));
+        let numbers = kept_requests((1..=5_000).map(work));
         let mut all: Vec<u64> = (1..=5_000).collect();
         all.sort_by_key(|number| (std::cmp::Reverse(work(*number).latency_ns()), *number));
         assert_eq!(numbers[..SLOWEST_MAX], all[..SLOWEST_MAX]);
@@ -127,7 +127,7 @@ mod tests {
     fn a_rare_cause_is_kept_though_others_are_slower() {
         let slow = |number| timeline(number, 0, &[(Cause::RunQueue, 1_000_000 + number)]);
         let rare = |number| timeline(number, 0, &[(Cause::OnCpu, 10_000), (Cause::PageFault, 40_000)]);
-        let numbers = kept((1..=2_000).map(|number| if number == 700 { rare(number) } else { slow(number) }));
+        let numbers = kept_requests((1..=2_000).map(|number| if number == 700 { rare(number) } else { slow(number) }));
         assert!(numbers.contains(&700));
         assert!(numbers.len() <= SLOWEST_MAX + 2 * OF_CAUSE_MAX + USUAL_MAX);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sidelane_host::owners::{Protocol, WantedFiles, owners, path_of, sockets_at, unix_path_of};
+use sidelane_host::owners::{Protocol, WantedFiles, open_file_path, owners, sockets_reached_from, unix_path_of};
 use sidelane_timeline::record::{Kind, Record};
 use sidelane_timeline::wait::{Peer, Purpose, UDP};
 
@@ -64,7 +64,7 @@ impl Objects {
 
 /// Search for the objects that appear in records.
 #[derive(Debug, Default)]
-pub struct Sightings {
+pub struct ObjectFinder {
     seen: BTreeSet<Peer>,
     /// Peers that were not searched yet, each with the process that waits for it.
     peers: Vec<(Peer, u32)>,
@@ -74,12 +74,13 @@ pub struct Sightings {
     found: Objects,
 }
 
-impl Sightings {
+impl ObjectFinder {
     /// Notes the objects in a record, for the next search.
-    pub fn note(&mut self, record: &Record) {
+    pub fn note_objects(&mut self, record: &Record) {
         match record.kind {
             Kind::Sent | Kind::Connects => {
-                let new = Peer::of(record).filter(|peer| self.seen.len() < OBJECTS_MAX && self.seen.insert(*peer));
+                let new =
+                    Peer::from_record(record).filter(|peer| self.seen.len() < OBJECTS_MAX && self.seen.insert(*peer));
                 self.peers.extend(new.map(|peer| (peer, record.task.pid)));
             }
             Kind::SleepsIn if record.other.pid & FILE_MASK == PIPE => {
@@ -88,7 +89,7 @@ impl Sightings {
                     self.pipes.insert(inode);
                 }
             }
-            Kind::SleepsIn if matches!(Purpose::of(record.detail), Purpose::FileLock | Purpose::Sync) => {
+            Kind::SleepsIn if matches!(Purpose::from_syscall(record.detail), Purpose::FileLock | Purpose::Sync) => {
                 let (inode, is_known) = (record.other.tid, |inode| self.found.paths.contains_key(inode));
                 if self.files.len() < OBJECTS_MAX && !is_known(&inode) {
                     self.files.insert(inode, (record.task.pid, record.value as u32));
@@ -99,9 +100,9 @@ impl Sightings {
     }
 
     /// Searches the objects that were noted since the last search.
-    pub fn look(&mut self) {
+    pub fn search_objects(&mut self) {
         for (inode, (pid, number)) in std::mem::take(&mut self.files) {
-            self.found.paths.extend(path_of(pid, number).map(|path| (inode, path)));
+            self.found.paths.extend(open_file_path(pid, number).map(|path| (inode, path)));
         }
         let peers = std::mem::take(&mut self.peers);
         let mut sockets: Vec<(Peer, String)> = Vec::new();
@@ -113,7 +114,7 @@ impl Sightings {
                 }
                 Peer::Address(ip, port, protocol) => {
                     let protocol = if protocol == UDP { Protocol::Udp } else { Protocol::Tcp };
-                    let inodes = sockets_at(pid, SocketAddr::new(ip, port), protocol);
+                    let inodes = sockets_reached_from(pid, SocketAddr::new(ip, port), protocol);
                     sockets.extend(inodes.into_iter().map(|inode| (peer, inode)));
                 }
             }
@@ -152,10 +153,10 @@ mod tests {
         asks.task = Task { tid: me, pid: me };
         asks.other.tid = u32::from_le_bytes([127, 0, 0, 1]);
         asks.detail = u32::from(port) | u32::from(UDP) << 16 | 2 << 24;
-        let mut sightings = Sightings::default();
-        (0..3).for_each(|_| sightings.note(&asks));
-        sightings.look();
-        let peer = Peer::of(&asks).unwrap();
+        let mut sightings = ObjectFinder::default();
+        (0..3).for_each(|_| sightings.note_objects(&asks));
+        sightings.search_objects();
+        let peer = Peer::from_record(&asks).unwrap();
         assert_eq!(sightings.found().process_at(peer), Some(me));
         assert_eq!(sightings.found().peers.len(), 1);
     }

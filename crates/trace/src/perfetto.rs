@@ -10,13 +10,13 @@ use super::report::TraceReport;
 
 impl TraceReport {
     /// Returns the trace in Perfetto's format.
-    pub fn to_trace(&self) -> TraceBuilder {
+    pub fn to_perfetto_trace(&self) -> TraceBuilder {
         let mut trace = TraceBuilder::new(&format!("sidelane trace: {}", self.service), self.begin_ns);
         let mut tracks = Tracks::new(&mut trace);
         let mut requests: Vec<&TimelineView> = self.requests.iter().collect();
         requests.sort_by(|one, other| one.arrived_us.total_cmp(&other.arrived_us));
         for request in requests {
-            let drawn = Drawn { request, arrived_ns: self.begin_ns + (request.arrived_us * 1e3).round() as u64 };
+            let drawn = DrawnRequest { request, arrived_ns: self.begin_ns + (request.arrived_us * 1e3).round() as u64 };
             drawn.add_request(&mut trace, tracks.requests);
             drawn.collect_turns(&mut tracks);
             drawn.add_arrows(&mut trace, &mut tracks);
@@ -27,32 +27,32 @@ impl TraceReport {
 }
 
 /// A request's picture as on the page, and the begin of its own time.
-struct Drawn<'a> {
+struct DrawnRequest<'a> {
     request: &'a TimelineView,
     arrived_ns: u64,
 }
 
-impl Drawn<'_> {
-    fn ns(&self, us: f64) -> u64 {
+impl DrawnRequest<'_> {
+    fn to_trace_ns(&self, us: f64) -> u64 {
         self.arrived_ns.saturating_add_signed((us * 1e3).round() as i64)
     }
 
     fn add_request(&self, trace: &mut TraceBuilder, requests: Track) {
-        let track = trace.slices_below(requests, &format!("request {}", self.request.number));
+        let track = trace.add_slice_track_below(requests, &format!("request {}", self.request.number));
         for span in &self.request.spans {
             let cause = span.cause.words();
             let words = if span.words.is_empty() { cause.to_owned() } else { format!("{cause}: {}", span.words) };
-            trace.slice(track, (self.ns(span.from_us), self.ns(span.to_us)), &words);
+            trace.add_slice(track, (self.to_trace_ns(span.from_us), self.to_trace_ns(span.to_us)), &words);
         }
     }
 
     /// Adds the turns to the tracks. Interrupts are left out: they lie within turns of threads and would hide them.
     fn collect_turns(&self, tracks: &mut Tracks) {
         for row in &self.request.rows {
-            let turns = tracks.turns.entry(Tracks::key(row)).or_default();
+            let turns = tracks.turns.entry(Tracks::track_key(row)).or_default();
             for block in row.blocks.iter().filter(|block| block.who != Occupant::Interrupt) {
-                let to_ns = self.ns(block.to_us);
-                let turn = turns.entry(self.ns(block.from_us)).or_insert((to_ns, block.words.clone()));
+                let to_ns = self.to_trace_ns(block.to_us);
+                let turn = turns.entry(self.to_trace_ns(block.from_us)).or_insert((to_ns, block.words.clone()));
                 turn.0 = turn.0.max(to_ns);
             }
         }
@@ -61,15 +61,15 @@ impl Drawn<'_> {
     fn add_arrows(&self, trace: &mut TraceBuilder, tracks: &mut Tracks) {
         for arrow in &self.request.arrows {
             tracks.arrows += 1;
-            let words = self.words_of(arrow);
+            let words = self.arrow_text(arrow);
             for (us, row) in [(arrow.from_us, arrow.from_row), (arrow.to_us, arrow.to_row)] {
-                let track = tracks.of(trace, &Tracks::key(&self.request.rows[row]));
-                trace.moment(track, self.ns(us), &words, &[tracks.arrows]);
+                let track = tracks.get_or_add(trace, &Tracks::track_key(&self.request.rows[row]));
+                trace.add_instant(track, self.to_trace_ns(us), &words, &[tracks.arrows]);
             }
         }
     }
 
-    fn words_of(&self, arrow: &Arrow) -> String {
+    fn arrow_text(&self, arrow: &Arrow) -> String {
         match arrow.kind {
             ArrowKind::Wake => format!("wake-up: {}", arrow.words),
             ArrowKind::Flow => format!("request {}: {}", self.request.number, arrow.words),
@@ -94,34 +94,34 @@ struct Tracks {
 impl Tracks {
     fn new(trace: &mut TraceBuilder) -> Self {
         Self {
-            requests: trace.slices("requests"),
-            threads: trace.slices("threads"),
-            lanes: trace.slices("lanes"),
+            requests: trace.add_slice_track("requests"),
+            threads: trace.add_slice_track("threads"),
+            lanes: trace.add_slice_track("lanes"),
             known: BTreeMap::new(),
             turns: BTreeMap::new(),
             arrows: 0,
         }
     }
 
-    fn key(row: &ViewRow) -> Key {
+    fn track_key(row: &ViewRow) -> Key {
         (row.of == RowKind::Lane, format!("{} {}", row.name, row.detail).trim_end().to_owned())
     }
 
-    fn of(&mut self, trace: &mut TraceBuilder, key: &Key) -> Track {
+    fn get_or_add(&mut self, trace: &mut TraceBuilder, key: &Key) -> Track {
         let parent = if key.0 { self.lanes } else { self.threads };
-        *self.known.entry(key.clone()).or_insert_with(|| trace.slices_below(parent, &key.1))
+        *self.known.entry(key.clone()).or_insert_with(|| trace.add_slice_track_below(parent, &key.1))
     }
 
     /// Adds turns to the trace. Slices of one track may not overlap. A turn of which a request saw only the end begins
     /// where the last turn ended.
     fn add_turns(&mut self, trace: &mut TraceBuilder) {
         for (key, turns) in std::mem::take(&mut self.turns) {
-            let track = self.of(trace, &key);
+            let track = self.get_or_add(trace, &key);
             let mut done_ns = 0;
             for (from_ns, (to_ns, words)) in turns {
                 let from_ns = from_ns.max(done_ns);
                 if from_ns < to_ns {
-                    trace.slice(track, (from_ns, to_ns), &words);
+                    trace.add_slice(track, (from_ns, to_ns), &words);
                     done_ns = to_ns;
                 }
             }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn requests_threads_and_lanes_have_tracks() {
         let report = sample::report();
-        let read = tracks_of(&report.to_trace());
+        let read = tracks_of(&report.to_perfetto_trace());
         for name in ["requests", "threads", "lanes", "server thread 100", "lane 0", "lane 1"] {
             assert!(read.contains_key(name), "{name}: {:?}", read.keys().take(9).collect::<Vec<_>>());
         }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn each_arrow_joins_two_moments() {
-        let joined = arrows(&sample::report().to_trace());
+        let joined = arrows(&sample::report().to_perfetto_trace());
         assert!(!joined.is_empty());
         for (number, ends) in joined {
             let [(from_ns, from), (to_ns, to)] = &ends[..] else { panic!("arrow {number}: {ends:?}") };

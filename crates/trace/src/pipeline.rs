@@ -5,19 +5,19 @@ use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
 use sidelane_timeline::ending::UnansweredRequest;
 use sidelane_timeline::record::{Kinds, Record};
 use sidelane_timeline::timeline::Timeline;
-use sidelane_tracker::requests::{self as kernel, own_number};
+use sidelane_tracker::requests::{self as kernel, number_within_service};
 
 use super::excerpt::Excerpt;
 use super::exemplars::Exemplars;
 use super::log::LogEnd;
 use super::recent::Recent;
-use super::report::{Counts, Cut, TraceReport};
+use super::report::{Counts, TraceReport, UnansweredCounts};
 use super::slow_threshold::SlowThreshold;
 use super::text::Names;
 use super::timeline_view::timeline_view;
 use sidelane_diagnostics::note::Note;
 use sidelane_requests::RequestNote;
-use sidelane_requests::{Times, notes_of};
+use sidelane_requests::{Times, request_notes};
 
 /// Time for which records are kept for the excerpt of a request. Its timeline is made when all its records must have
 /// arrived, at most a second after its end.
@@ -39,7 +39,7 @@ struct Requests {
     recent: Recent,
     exemplars: Exemplars,
     latency: Times,
-    cut: Cut,
+    cut: UnansweredCounts,
     /// Latency above which a request is slow, in nanoseconds; `None` if no objective was given.
     limit_ns: Option<u64>,
     /// Earliest arrival time of requests that count.
@@ -74,7 +74,7 @@ impl Pipeline {
             recent: Recent::new(RECENT_NS, RECENT_MAX),
             exemplars: Exemplars::default(),
             latency: Times::default(),
-            cut: Cut::default(),
+            cut: UnansweredCounts::default(),
             limit_ns: threshold.limit_ns(),
             from_ns: begin_ns,
             until_ns: u64::MAX,
@@ -83,20 +83,20 @@ impl Pipeline {
     }
 
     /// Restricts the trace to requests that arrive from `from_ns` on and before `until_ns`.
-    pub fn only(mut self, from_ns: u64, until_ns: u64) -> Self {
+    pub fn with_time_range(mut self, from_ns: u64, until_ns: u64) -> Self {
         (self.requests.from_ns, self.requests.until_ns) = (from_ns, until_ns);
         self
     }
 
     /// Sets, by number of the CPU, how many records each CPU wrote before its first record of this trace.
-    pub fn begins(mut self, written: &[u32]) -> Self {
-        (0..).zip(written).for_each(|(cpu, seq)| self.builder.begins(cpu, *seq));
+    pub fn with_records_before_trace(mut self, written: &[u32]) -> Self {
+        (0..).zip(written).for_each(|(cpu, seq)| self.builder.set_seq_before_trace(cpu, *seq));
         self
     }
 
     /// Sets the process id of the tracer, so that waits for the tracer's threads have a cause of their own.
-    pub fn traced_by(mut self, pid: u32) -> Self {
-        self.builder.traced_by(pid);
+    pub fn with_tracer_pid(mut self, pid: u32) -> Self {
+        self.builder.set_tracer_pid(pid);
         self
     }
 
@@ -109,30 +109,30 @@ impl Pipeline {
     pub fn add(&mut self, record: &Record, each: &mut dyn FnMut(&Timeline)) {
         let Self { builder, requests, .. } = self;
         requests.recent.push(record);
-        builder.push(*record, &mut |timeline| requests.take(&timeline, each));
-        builder.take_unanswered().for_each(|unanswered| requests.take_unanswered(&unanswered));
+        builder.push(*record, &mut |timeline| requests.add_timeline(&timeline, each));
+        builder.take_unanswered().for_each(|unanswered| requests.count_unanswered(&unanswered));
     }
 
     /// Advances the time: no record from before `until_ns` comes any more. Requests become complete by this even if no
     /// record follows.
     pub fn advance(&mut self, until_ns: u64, each: &mut dyn FnMut(&Timeline)) {
         let Self { builder, requests, .. } = self;
-        builder.advance(until_ns, &mut |timeline| requests.take(&timeline, each));
+        builder.advance(until_ns, &mut |timeline| requests.add_timeline(&timeline, each));
     }
 
     /// Ends the trace, and returns its report.
     pub fn end(mut self, ended: Ended) -> TraceReport {
         let Self { builder, requests, .. } = &mut self;
-        builder.finish(&mut |timeline| requests.take(&timeline, &mut |_| ()));
-        builder.take_unanswered().for_each(|unanswered| requests.take_unanswered(&unanswered));
-        requests.cut.one_way += builder.one_way();
+        builder.finish(&mut |timeline| requests.add_timeline(&timeline, &mut |_| ()));
+        builder.take_unanswered().for_each(|unanswered| requests.count_unanswered(&unanswered));
+        requests.cut.one_way += builder.one_way_connections();
         let counts = self.counts(&ended.end);
-        let streams = self.streams();
+        let streams = self.stream_notes();
         let Ended { service, end, names, mut notes } = ended;
         notes.extend(streams.map(Note::from));
         let mut diagnosis = self.requests.diagnoser.diagnose(&names);
         let numbers = diagnosis.findings.iter_mut().flat_map(|finding| &mut finding.examples);
-        numbers.for_each(|number| *number = own_number(*number));
+        numbers.for_each(|number| *number = number_within_service(*number));
         let excerpts = self.requests.exemplars.into_slowest_first();
         let views = excerpts.iter().map(|excerpt| timeline_view(excerpt, &names, self.begin_ns)).collect();
         TraceReport {
@@ -141,7 +141,7 @@ impl Pipeline {
             wall_s: end.wall_s,
             begin_ns: self.begin_ns,
             diagnosis,
-            bars: self.requests.diagnoser.bars(),
+            bars: self.requests.diagnoser.latency_bars(),
             latency: self.requests.latency,
             cut: self.requests.cut,
             requests: views,
@@ -152,16 +152,17 @@ impl Pipeline {
     }
 
     /// Returns notes to the user about responses that are streams.
-    fn streams(&self) -> impl Iterator<Item = RequestNote> + use<> {
+    fn stream_notes(&self) -> impl Iterator<Item = RequestNote> + use<> {
         let known = self.builder.counts();
-        notes_of(&kernel::Counts::default(), known.whole + known.incomplete, known.streamed)
+        request_notes(&kernel::Counts::default(), known.whole + known.incomplete, known.streamed)
     }
 
     fn counts(&self, end: &LogEnd) -> Counts {
         let known = self.builder.counts();
         let (from_ns, until_ns) = (self.requests.from_ns, self.requests.until_ns);
         let end_ns = from_ns.saturating_add((end.wall_s * 1e9) as u64);
-        let waiting = || self.builder.waiting().filter(|arrived_ns| (from_ns..until_ns).contains(arrived_ns));
+        let waiting =
+            || self.builder.waiting_arrivals_ns().filter(|arrived_ns| (from_ns..until_ns).contains(arrived_ns));
         let counts = Counts {
             records: known.records,
             lost: end.lost.max(known.lost),
@@ -183,13 +184,13 @@ fn objective(threshold: SlowThreshold) -> Objective {
 }
 
 impl Requests {
-    fn take_unanswered(&mut self, unanswered: &UnansweredRequest) {
+    fn count_unanswered(&mut self, unanswered: &UnansweredRequest) {
         if (self.from_ns..self.until_ns).contains(&unanswered.arrived_ns) {
             self.cut.add(unanswered, self.limit_ns);
         }
     }
 
-    fn take(&mut self, timeline: &Timeline, each: &mut dyn FnMut(&Timeline)) {
+    fn add_timeline(&mut self, timeline: &Timeline, each: &mut dyn FnMut(&Timeline)) {
         if !(self.from_ns..self.until_ns).contains(&timeline.arrived_ns) {
             return;
         }
@@ -199,7 +200,7 @@ impl Requests {
         }
         each(timeline);
         self.latency.add(timeline.latency_ns());
-        self.exemplars.offer(timeline, || Excerpt::of(timeline, &self.recent));
+        self.exemplars.offer(timeline, || Excerpt::from_timeline(timeline, &self.recent));
     }
 }
 
@@ -230,10 +231,10 @@ mod tests {
         let stuck_ns = all.iter().find(|record| record.request > number + 290 && is_answer(record)).unwrap().at_ns;
         let mut records: Vec<Record> =
             all.iter().filter(|record| record.at_ns < stuck_ns || !is_answer(record)).copied().collect();
-        sample::number(&mut records);
+        sample::number_records(&mut records);
         let report = report(&records, 20.0);
         assert!(report.counts.open > 0 && report.counts.oldest_open_ns > 4_000_000_000, "{:?}", report.counts);
-        let text = terminal::text(&report, 1_000);
+        let text = terminal::render_report(&report, 1_000);
         assert!(text.contains("had no response at the end"), "{text}");
         assert_eq!(report.counts.lost, 0);
     }
@@ -257,7 +258,8 @@ mod tests {
         let mut records = sample::records();
         let before = [1_000, 2_000];
         records.iter_mut().for_each(|record| record.seq += before[record.cpu as usize]);
-        let mut pipeline = Pipeline::new(sample::kinds(), SlowThreshold::P99, records[0].at_ns).begins(&before);
+        let mut pipeline =
+            Pipeline::new(sample::kinds(), SlowThreshold::P99, records[0].at_ns).with_records_before_trace(&before);
         records.iter().for_each(|record| pipeline.add(record, &mut |_| ()));
         assert_eq!(pipeline.lost(), 0);
         let end = LogEnd { wall_s: 16.0, ..LogEnd::default() };

@@ -68,12 +68,12 @@ impl Recent {
     }
 
     /// Returns the sequence number of the last dropped record of each CPU, by its number; 0 for none.
-    pub fn gone(&self) -> &[u32] {
+    pub fn last_dropped_seqs(&self) -> &[u32] {
         &self.gone
     }
 
     /// Returns the time of the newest dropped record; 0 for none.
-    pub fn gone_ns(&self) -> u64 {
+    pub fn last_dropped_ns(&self) -> u64 {
         self.gone_ns
     }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use sidelane_timeline::record::Kind;
 
-    fn at(recent: &Recent) -> Vec<u64> {
+    fn record_times_ns(recent: &Recent) -> Vec<u64> {
         recent.all().map(|record| record.at_ns).collect()
     }
 
@@ -105,9 +105,9 @@ mod tests {
     fn oldest_records_make_room() {
         let mut recent = Recent::new(100, 3);
         [10, 20, 30, 40].into_iter().for_each(|at_ns| recent.push(&record(at_ns, Kind::Woken)));
-        assert_eq!(at(&recent), [20, 30, 40]);
+        assert_eq!(record_times_ns(&recent), [20, 30, 40]);
         recent.push(&record(135, Kind::Woken));
-        assert_eq!(at(&recent), [40, 135], "30 is too long ago");
+        assert_eq!(record_times_ns(&recent), [40, 135], "30 is too long ago");
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
         let of = |at_ns, cpu, seq| Record { cpu, seq, ..record(at_ns, Kind::Woken) };
         let records = [of(10, 2, 7), of(11, 0, 4), of(12, 2, 6), of(13, 2, 0), of(14, u32::MAX, 9), of(15, 0, 5)];
         records.iter().for_each(|record| recent.push(record));
-        assert_eq!((recent.gone(), recent.gone_ns()), (&[4, 0, 7][..], 13));
+        assert_eq!((recent.last_dropped_seqs(), recent.last_dropped_ns()), (&[4, 0, 7][..], 13));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use sidelane_timeline::ending::{Ending, UnansweredRequest};
 use super::slow_threshold::SlowThreshold;
 use super::terminal;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::{Note, written};
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_requests::Times;
 
 /// Results of a trace that has ended.
@@ -37,7 +37,7 @@ pub struct TraceReport {
     /// Numbers of records and requests that were read, and that are missing.
     pub counts: Counts,
     /// Requests that ended without a response for which their client waited.
-    pub cut: Cut,
+    pub cut: UnansweredCounts,
     /// CPU time of the tracer, in percent of one CPU; `None` if this process did not trace.
     pub cpu_percent: Option<f64>,
     /// Notes on what was degraded or failed.
@@ -67,7 +67,7 @@ pub struct Counts {
 
 /// Requests that ended without a response for which their client waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cut {
+pub struct UnansweredCounts {
     /// Waiting times of clients that closed their connection before a response came.
     pub abandoned: Times,
     /// Number of these waits that were longer than the objective; 0 if none was given.
@@ -79,7 +79,7 @@ pub struct Cut {
     pub one_way: u64,
 }
 
-impl Cut {
+impl UnansweredCounts {
     /// Counts a request that the end of its connection cut off.
     pub fn add(&mut self, unanswered: &UnansweredRequest, limit_ns: Option<u64>) {
         match unanswered.ending {
@@ -108,9 +108,9 @@ impl TraceReport {
     /// Returns the results of the trace, for JSON and for the page.
     pub fn to_result(&self) -> ResultFile {
         let mut result = ResultFile::new(machine::describe(PairKind::Declared), self.settings());
-        result.rows.push(self.own_row());
+        result.rows.push(self.summary_row());
         result.rows.extend(self.diagnosis.findings.iter().map(row));
-        result.notes = written(&self.notes);
+        result.notes = notes_as_text(&self.notes);
         result.trace = Some(self.trace());
         result
     }
@@ -139,7 +139,7 @@ impl TraceReport {
         self.diagnosis.slo_ns as f64 / 1e3
     }
 
-    fn own_row(&self) -> Row {
+    fn summary_row(&self) -> Row {
         let percentile = |percentile| self.latency.percentile_ns(percentile).map(|ns| ns as f64);
         let mut row = Row::new("trace");
         row.put("traced_s", self.wall_s);
@@ -156,7 +156,7 @@ impl TraceReport {
         row.put("open_requests_count", self.counts.open as f64);
         row.put("oldest_open_ns", (self.counts.open > 0).then_some(self.counts.oldest_open_ns as f64));
         row.put("unanswered_requests_count", self.counts.unanswered as f64);
-        self.put_cut(&mut row);
+        self.put_unanswered(&mut row);
         row.put("given_up_requests_count", self.counts.given_up as f64);
         row.put("unknown_responses_count", self.counts.unknown as f64);
         row.put("normal_ns", (self.diagnosis.normal_ns > 0).then_some(self.diagnosis.normal_ns as f64));
@@ -169,7 +169,7 @@ impl TraceReport {
         row
     }
 
-    fn put_cut(&self, row: &mut Row) {
+    fn put_unanswered(&self, row: &mut Row) {
         let abandoned = &self.cut.abandoned;
         let count = abandoned.histogram.count();
         row.put("abandoned_requests_count", count as f64);

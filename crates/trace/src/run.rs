@@ -19,7 +19,7 @@ use sidelane_diagnostics::note::Note;
 use sidelane_host::shutdown::Shutdown;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::own_threads;
-use sidelane_rollback::own_threads::in_bulk;
+use sidelane_rollback::own_threads::run_bulk_work;
 
 /// Options of `sidelane trace`.
 #[derive(Clone, Debug)]
@@ -38,43 +38,43 @@ pub struct TraceOptions {
 
 /// Traces until the length is over, or until a POSIX signal ends it.
 pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
-    let mut source = Source::start(&options.target, options.light, Shutdown::signal()?)?;
+    let mut source = Source::start(&options.target, options.light, Shutdown::on_posix_signals()?)?;
     let begin_ns = now_ns();
     let log = open_log(options, &source, begin_ns)?;
     let pipeline = Pipeline::new(source.recorded(), options.threshold, begin_ns);
-    let pipeline = pipeline.traced_by(std::process::id());
+    let pipeline = pipeline.with_tracer_pid(std::process::id());
     let mut analysis = AnalysisThread::start(pipeline, log, Progress::new(options))?;
     // Scripts that send requests to a traced service wait for this line.
     let (target, length) = (&options.target, options.length);
     eprint_fitted(&format!("sidelane: tracing the requests of {target} for {length:?}; Ctrl-C ends it sooner"));
     let (began, cpu_began) = (Instant::now(), process_cpu_ns());
     let mut records = Vec::new();
-    while source.wait()? && began.elapsed() < options.length {
+    while source.wait_for_records()? && began.elapsed() < options.length {
         // Records that are not fetched now are fetched later, or counted as lost.
         if analysis.has_room() {
             let until_ns = source.read(&mut records)?;
-            analysis.give(std::mem::take(&mut records), until_ns);
+            analysis.send_records(std::mem::take(&mut records), until_ns);
         }
     }
     source.finish(&mut records);
-    analysis.give(records, now_ns());
+    analysis.send_records(records, now_ns());
     // The remaining records are analysed after the trace.
     let wall_ns = now_ns() - begin_ns;
     let Analysed { pipeline, log, dropped } = analysis.end()?;
     let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall_ns as f64);
     let lost = source.lost() + dropped;
     let end =
-        LogEnd { wall_s: wall_ns as f64 / 1e9, lost, left_out: source.left_out(), cpu_percent, ..LogEnd::default() };
+        LogEnd { wall_s: wall_ns as f64 / 1e9, lost, left_out: source.missed_runs(), cpu_percent, ..LogEnd::default() };
     let names = source.names();
     let notes = log
         .and_then(|log| log.end(&names, &end))
         .map(Note::from)
         .into_iter()
         .chain(source.notes())
-        .chain(own_threads::notes())
+        .chain(own_threads::overhead_note())
         .collect();
     let ended = Ended { service: options.target.to_string(), end, names, notes };
-    Ok(in_bulk(|| pipeline.end(ended)))
+    Ok(run_bulk_work(|| pipeline.end(ended)))
 }
 
 fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Option<LogWriter>> {
@@ -82,7 +82,7 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
         version: env!("CARGO_PKG_VERSION").to_owned(),
         service: options.target.to_string(),
         slo: options.threshold.limit_ns().map(|_| options.threshold.to_string()),
-        kinds: LogHead::numbers(source.recorded()),
+        kinds: LogHead::kind_numbers(source.recorded()),
         begin_ns,
         written: Vec::new(),
         tracer_pid: std::process::id(),
@@ -114,8 +114,10 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<TraceReport> {
     };
     let at_ns = |seconds: f64| head.begin_ns.saturating_add((seconds * 1e9) as u64);
     let (from_ns, to_ns) = (at_ns(options.from_s), options.to_s.map_or(u64::MAX, at_ns));
-    let pipeline = Pipeline::new(head.recorded(), threshold, head.begin_ns).begins(&head.written).only(from_ns, to_ns);
-    let mut pipeline = pipeline.traced_by(head.tracer_pid);
+    let pipeline = Pipeline::new(head.recorded_kinds(), threshold, head.begin_ns)
+        .with_records_before_trace(&head.written)
+        .with_time_range(from_ns, to_ns);
+    let mut pipeline = pipeline.with_tracer_pid(head.tracer_pid);
     let mut last_ns = head.begin_ns;
     log.read_all(|record| {
         last_ns = last_ns.max(record.at_ns);

@@ -27,7 +27,7 @@ enum Runtime {
 
 impl Runtime {
     /// Returns the runtime of a process; `None` if it has no known one.
-    fn of(pid: u32) -> Option<Self> {
+    fn detect(pid: u32) -> Option<Self> {
         let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
         let name = program.file_name()?.to_str()?;
         let name_of = |tid| text_of(&format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
@@ -35,15 +35,15 @@ impl Runtime {
         match name {
             "node" | "nodejs" => Some(Self::Node),
             "java" => has_thread("VirtualThread-").then_some(Self::VirtualThreads),
-            _ if name.starts_with("python") => Self::of_python(pid),
-            _ if is_of_go(pid) => Some(Self::Go),
+            _ if name.starts_with("python") => Self::detect_python(pid),
+            _ if is_go_program(pid) => Some(Self::Go),
             _ => ["tokio-runtime-w", "tokio-rt-worker"].into_iter().any(has_thread).then_some(Self::Tokio),
         }
     }
 
     /// Returns the runtime of a Python program that waits with epoll. The program has coroutines if it has loaded a
     /// module for them. Otherwise it waits for its clients in a loop, and has no tasks besides its threads.
-    fn of_python(pid: u32) -> Option<Self> {
+    fn detect_python(pid: u32) -> Option<Self> {
         let modules = text_of(&format!("/proc/{pid}/maps")).unwrap_or_default();
         let has = |module: &str| {
             modules.lines().any(|line| line.rsplit('/').next().is_some_and(|file| file.starts_with(module)))
@@ -64,7 +64,7 @@ impl Runtime {
         }
     }
 
-    fn text(self) -> (&'static str, &'static str) {
+    fn runtime_and_task_names(self) -> (&'static str, &'static str) {
         match self {
             Self::Go => ("Go", "goroutines"),
             Self::Tokio => ("tokio", "tasks"),
@@ -77,7 +77,7 @@ impl Runtime {
 }
 
 /// Returns whether Go's linker has made the program, which has a section with Go's build data.
-fn is_of_go(pid: u32) -> bool {
+fn is_go_program(pid: u32) -> bool {
     let Ok(file) = File::open(format!("/proc/{pid}/exe")) else { return false };
     let cache = ReadCache::new(file);
     let elf = ElfFile64::<Endianness, _>::parse(&cache);
@@ -115,7 +115,7 @@ pub struct Runtimes {
 
 impl Runtimes {
     /// Examines processes without a known runtime: they may have started one, or execute another program.
-    pub fn look_at(&mut self, pids: &BTreeSet<u32>) {
+    pub fn examine_processes(&mut self, pids: &BTreeSet<u32>) {
         for pid in pids {
             let program = program_of(*pid);
             let new = Process { program, runtime: None, looks: 0 };
@@ -127,7 +127,7 @@ impl Runtimes {
                 continue;
             }
             process.looks += 1;
-            process.runtime = Runtime::of(*pid);
+            process.runtime = Runtime::detect(*pid);
             if let Some(runtime) = process.runtime {
                 self.found.insert(*pid, runtime);
                 self.names.insert((runtime, command_name(*pid).unwrap_or_default()));
@@ -137,7 +137,7 @@ impl Runtimes {
     }
 
     /// Inserts the records of newly found runtimes before `records`, which are in the order of time.
-    pub fn tell(&mut self, records: &mut Vec<Record>) {
+    pub fn insert_records(&mut self, records: &mut Vec<Record>) {
         let Some(first) = records.first() else { return };
         let at_ns = first.at_ns;
         let found = std::mem::take(&mut self.found);
@@ -147,7 +147,7 @@ impl Runtimes {
     /// Returns notes on what a trace does not see of each runtime.
     pub fn notes(&self) -> impl Iterator<Item = TraceNote> {
         self.names.iter().map(|(runtime, program)| {
-            let (runtime, tasks) = runtime.text();
+            let (runtime, tasks) = runtime.runtime_and_task_names();
             TraceNote::TasksUnseen { program: program.clone(), runtime, tasks }
         })
     }
@@ -183,9 +183,9 @@ mod tests {
     use super::*;
 
     /// Returns the reported kind of tasks of each process.
-    fn reported(runtimes: &mut Runtimes) -> Vec<(u32, u32)> {
+    fn reported_tasks(runtimes: &mut Runtimes) -> Vec<(u32, u32)> {
         let mut records = vec![record(1, Runtime::Go, 7)];
-        runtimes.tell(&mut records);
+        runtimes.insert_records(&mut records);
         assert_eq!(records.pop().map(|last| last.at_ns), Some(7));
         records.iter().map(|record| (record.task.pid, record.detail)).collect()
     }
@@ -195,19 +195,19 @@ mod tests {
         // The test needs a process of its own: another test has workers of tokio in this one.
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let mut runtimes = Runtimes::default();
-        (0..2 * LOOKS).for_each(|_| runtimes.look_at(&BTreeSet::from([child.id(), u32::MAX])));
+        (0..2 * LOOKS).for_each(|_| runtimes.examine_processes(&BTreeSet::from([child.id(), u32::MAX])));
         child.kill().unwrap();
         child.wait().unwrap();
         let looks: Vec<_> = runtimes.known.values().map(|process| (process.runtime, process.looks)).collect();
         assert_eq!(looks, [(None, LOOKS); 2]);
-        assert_eq!((reported(&mut runtimes).len(), runtimes.notes().count()), (0, 0));
+        assert_eq!((reported_tasks(&mut runtimes).len(), runtimes.notes().count()), (0, 0));
     }
 
     #[test]
     fn a_runtime_that_starts_between_two_looks_is_found() {
         let (me, mut runtimes) = (std::process::id(), Runtimes::default());
-        runtimes.look_at(&BTreeSet::from([me]));
-        assert_eq!(reported(&mut runtimes), []);
+        runtimes.examine_processes(&BTreeSet::from([me]));
+        assert_eq!(reported_tasks(&mut runtimes), []);
         let ((stop, stopped), (begin, begun)) = (channel::<()>(), channel());
         let worker = thread::Builder::new().name("tokio-rt-worker".to_owned());
         let worker = worker.spawn(move || {
@@ -215,8 +215,11 @@ mod tests {
             stopped.recv().unwrap_err();
         });
         begun.recv().unwrap();
-        (0..2).for_each(|_| runtimes.look_at(&BTreeSet::from([me])));
-        assert_eq!((reported(&mut runtimes), reported(&mut runtimes)), (vec![(me, Tasks::Move as u32)], vec![]));
+        (0..2).for_each(|_| runtimes.examine_processes(&BTreeSet::from([me])));
+        assert_eq!(
+            (reported_tasks(&mut runtimes), reported_tasks(&mut runtimes)),
+            (vec![(me, Tasks::Move as u32)], vec![])
+        );
         let note = runtimes.notes().map(|note| note.to_string()).collect::<String>();
         assert!(note.contains("tokio") && note.contains("tasks"), "{note}");
         drop(stop);
@@ -224,7 +227,7 @@ mod tests {
     }
 
     /// Returns the runtime of a Python program, after the program has printed a line. The program then reads its input.
-    fn of_python(program: &str) -> Option<Option<Runtime>> {
+    fn runtime_of_python(program: &str) -> Option<Option<Runtime>> {
         let program = format!("{program}\nprint(flush=True); input()");
         let python =
             Command::new("python3").args(["-c", &program]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -233,7 +236,7 @@ mod tests {
             return None;
         };
         BufReader::new(python.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
-        let runtime = Runtime::of(python.id());
+        let runtime = Runtime::detect(python.id());
         python.kill().unwrap();
         python.wait().unwrap();
         Some(runtime)
@@ -247,7 +250,7 @@ mod tests {
             ("import asyncio".to_owned(), None),
             (format!("import asyncio; {epoll}"), Some(Runtime::Asyncio)),
         ] {
-            let Some(found) = of_python(&program) else { return };
+            let Some(found) = runtime_of_python(&program) else { return };
             assert_eq!(found, runtime, "{program}");
         }
     }
@@ -257,10 +260,10 @@ mod tests {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let mut runtimes = Runtimes::default();
         let pids = BTreeSet::from([child.id()]);
-        (0..LOOKS).for_each(|_| runtimes.look_at(&pids));
+        (0..LOOKS).for_each(|_| runtimes.examine_processes(&pids));
         // Simulates that the process executed `sleep` only after the last examination.
         runtimes.known.values_mut().for_each(|process| process.program = None);
-        runtimes.look_at(&pids);
+        runtimes.examine_processes(&pids);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(runtimes.known.values().map(|process| process.looks).collect::<Vec<_>>(), [1]);

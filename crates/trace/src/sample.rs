@@ -11,7 +11,7 @@ use sidelane_timeline::timeline::{Span, Timeline};
 
 use super::excerpt::Excerpt;
 use super::exemplars::Exemplars;
-use super::report::{Counts, Cut, TraceReport};
+use super::report::{Counts, TraceReport, UnansweredCounts};
 use super::slow_threshold::SlowThreshold;
 use super::text::Names;
 use super::timeline_view::timeline_view;
@@ -93,11 +93,11 @@ pub struct Sample {
 pub fn trace() -> Sample {
     let mut names = Names::default();
     for (task, name) in [(SERVER, "server"), (WORKER, "worker"), (STRANGER, "stress-ng")] {
-        names.put(task.tid, name);
+        names.set_name(task.tid, name);
     }
     let excerpts: Vec<Excerpt> = (1..=REQUESTS).map(request).collect();
     let behind =
-        excerpts.iter().find(|excerpt| excerpt.timeline.of_cause_ns(Cause::RunQueue) > 1_000_000).unwrap().clone();
+        excerpts.iter().find(|excerpt| excerpt.timeline.time_of_cause_ns(Cause::RunQueue) > 1_000_000).unwrap().clone();
     Sample { names, begin_ns: BEGIN_NS, excerpts, behind }
 }
 
@@ -121,7 +121,7 @@ pub fn report() -> TraceReport {
         bars: bars(&trace.excerpts),
         requests,
         counts: Counts { records: records().len() as u64, lost: 12, ..Counts::default() },
-        cut: Cut::default(),
+        cut: UnansweredCounts::default(),
         cpu_percent: Some(4.2),
         notes: Vec::new(),
     }
@@ -131,7 +131,7 @@ pub fn report() -> TraceReport {
 fn bars(excerpts: &[Excerpt]) -> Vec<Bar> {
     let mut diagnoser = Diagnoser::new(DiagnoserSettings::default());
     excerpts.iter().for_each(|excerpt| diagnoser.add(&excerpt.timeline));
-    diagnoser.bars()
+    diagnoser.latency_bars()
 }
 
 /// Returns a diagnosis of the requests, like that of a diagnoser.
@@ -140,12 +140,12 @@ fn diagnosis(excerpts: &[Excerpt]) -> Diagnosis {
     let slow: Vec<&Timeline> =
         excerpts.iter().map(|excerpt| &excerpt.timeline).filter(|timeline| timeline.latency_ns() > slo_ns).collect();
     let finding = |(cause, evidence, advice): (Cause, &str, &str)| {
-        let mut of_it: Vec<&&Timeline> = slow.iter().filter(|slow| slow.of_cause_ns(cause) > slo_ns / 2).collect();
-        of_it.sort_by_key(|timeline| std::cmp::Reverse(timeline.of_cause_ns(cause)));
+        let mut of_it: Vec<&&Timeline> = slow.iter().filter(|slow| slow.time_of_cause_ns(cause) > slo_ns / 2).collect();
+        of_it.sort_by_key(|timeline| std::cmp::Reverse(timeline.time_of_cause_ns(cause)));
         Finding {
             cause,
             requests: of_it.len() as u64,
-            tail_ns: slow.iter().map(|timeline| timeline.of_cause_ns(cause)).sum(),
+            tail_ns: slow.iter().map(|timeline| timeline.time_of_cause_ns(cause)).sum(),
             share_percent: 0.0,
             examples: of_it.iter().take(3).map(|timeline| timeline.request).collect(),
             evidence: vec![evidence.to_owned()],
@@ -186,12 +186,12 @@ const FOUND: [(Cause, &str, &str); 4] = [
 pub fn records() -> Vec<Record> {
     let mut records: Vec<Record> = trace().excerpts.into_iter().flat_map(|excerpt| excerpt.records).collect();
     records.sort_by_key(|record| record.at_ns);
-    number(&mut records);
+    number_records(&mut records);
     records
 }
 
 /// Sets the sequence numbers of the records, for each CPU from 1 on.
-pub fn number(records: &mut [Record]) {
+pub fn number_records(records: &mut [Record]) {
     let mut written = [0; 2];
     for record in records {
         written[record.cpu as usize] += 1;
@@ -222,7 +222,7 @@ fn request(number: u64) -> Excerpt {
     way.start(if cause == Cause::RunQueue { late_ns } else { 4_000 });
     way.work(work_ns / 2);
     match cause {
-        Cause::Lock => way.lock(late_ns),
+        Cause::Lock => way.wait_for_lock(late_ns),
         Cause::Collection => way.pause(late_ns),
         _ => (),
     }
@@ -243,7 +243,7 @@ struct SampleRequest {
 }
 
 impl SampleRequest {
-    fn put(&mut self, kind: Kind, change: impl FnOnce(&mut Record)) {
+    fn add_record(&mut self, kind: Kind, change: impl FnOnce(&mut Record)) {
         let mut record = Record { socket: 7_000 + self.number, request: self.number, ..record(self.now_ns, kind) };
         change(&mut record);
         self.records.push(record);
@@ -255,49 +255,51 @@ impl SampleRequest {
     }
 
     fn arrive(&mut self) {
-        self.put(Kind::Segment, |record| (record.cpu, record.value, record.socket, record.request) = (0, 64, 0, 0));
+        self.add_record(Kind::Segment, |record| {
+            (record.cpu, record.value, record.socket, record.request) = (0, 64, 0, 0)
+        });
         self.spend(Cause::NetworkReceive, 9_000);
-        self.put(Kind::DataReady, |record| (record.cpu, record.value, record.detail) = (0, 64, 64));
+        self.add_record(Kind::DataReady, |record| (record.cpu, record.value, record.detail) = (0, 64, 64));
     }
 
     fn start(&mut self, wait_ns: u64) {
         let by = if wait_ns > 100_000 { STRANGER } else { IDLE_TASK };
-        self.put(Kind::Woken, |record| (record.cpu, record.other, record.detail) = (0, SERVER, 1));
+        self.add_record(Kind::Woken, |record| (record.cpu, record.other, record.detail) = (0, SERVER, 1));
         self.spend(Cause::RunQueue, wait_ns);
-        self.put(Kind::Switched, |record| (record.task, record.other) = (by, SERVER));
-        self.put(Kind::Received, |record| (record.task, record.value, record.detail) = (SERVER, 64, 64));
+        self.add_record(Kind::Switched, |record| (record.task, record.other) = (by, SERVER));
+        self.add_record(Kind::Received, |record| (record.task, record.value, record.detail) = (SERVER, 64, 64));
         let ready_ns = self.records[1].at_ns;
-        self.put(Kind::RequestStarted, |record| (record.task, record.value) = (SERVER, ready_ns));
+        self.add_record(Kind::RequestStarted, |record| (record.task, record.value) = (SERVER, ready_ns));
     }
 
     fn work(&mut self, length_ns: u64) {
         self.spend(Cause::OnCpu, length_ns);
     }
 
-    fn lock(&mut self, length_ns: u64) {
-        self.put(Kind::SleepsIn, |record| (record.task, record.detail) = (SERVER, 202));
-        self.put(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, WORKER, 1));
+    fn wait_for_lock(&mut self, length_ns: u64) {
+        self.add_record(Kind::SleepsIn, |record| (record.task, record.detail) = (SERVER, 202));
+        self.add_record(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, WORKER, 1));
         self.spend(Cause::Lock, length_ns);
-        self.put(Kind::Woken, |record| (record.task, record.other, record.detail) = (WORKER, SERVER, 1));
-        self.put(Kind::Switched, |record| (record.task, record.other, record.detail) = (WORKER, SERVER, 1));
+        self.add_record(Kind::Woken, |record| (record.task, record.other, record.detail) = (WORKER, SERVER, 1));
+        self.add_record(Kind::Switched, |record| (record.task, record.other, record.detail) = (WORKER, SERVER, 1));
     }
 
     fn pause(&mut self, length_ns: u64) {
-        self.put(Kind::PauseBegan, |record| (record.task, record.detail) = (SERVER, 1));
-        self.put(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, IDLE_TASK, 1));
+        self.add_record(Kind::PauseBegan, |record| (record.task, record.detail) = (SERVER, 1));
+        self.add_record(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, IDLE_TASK, 1));
         self.spend(Cause::Collection, length_ns);
-        self.put(Kind::PauseEnded, |record| record.task = SERVER);
-        self.put(Kind::Switched, |record| record.other = SERVER);
+        self.add_record(Kind::PauseEnded, |record| record.task = SERVER);
+        self.add_record(Kind::Switched, |record| record.other = SERVER);
     }
 
     fn answer(&mut self, wait_ns: u64) {
         let started_ns = self.records.iter().find(|record| record.kind == Kind::RequestStarted).unwrap().at_ns;
-        self.put(Kind::Sent, |record| (record.task, record.value, record.detail) = (SERVER, 512, 512));
-        self.put(Kind::RequestFinished, |record| {
+        self.add_record(Kind::Sent, |record| (record.task, record.value, record.detail) = (SERVER, 512, 512));
+        self.add_record(Kind::RequestFinished, |record| {
             (record.task, record.value, record.detail) = (SERVER, started_ns, 1);
         });
-        self.put(Kind::Switched, |record| (record.task, record.detail) = (SERVER, 1));
+        self.add_record(Kind::Switched, |record| (record.task, record.detail) = (SERVER, 1));
         self.spend(Cause::SendBuffer, wait_ns);
-        self.put(Kind::Transmitted, |record| (record.cpu, record.value, record.detail) = (0, 512, 512));
+        self.add_record(Kind::Transmitted, |record| (record.cpu, record.value, record.detail) = (0, 512, 512));
     }
 }

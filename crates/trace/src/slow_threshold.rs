@@ -6,7 +6,7 @@ use std::time::Duration;
 use sidelane_host::units::parse_time;
 
 use sidelane_policy::borrow::Objective;
-use sidelane_requests::objective::{parse_objective, written};
+use sidelane_requests::objective::{format_objective, parse_objective};
 
 /// Definition of a slow request.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +58,7 @@ impl fmt::Display for SlowThreshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SlowThreshold::Limit(limit) => write!(f, "{limit:?}"),
-            SlowThreshold::Percentile(objective) => f.write_str(&written(*objective)),
+            SlowThreshold::Percentile(objective) => f.write_str(&format_objective(*objective)),
             SlowThreshold::P99 => f.write_str("p99"),
         }
     }

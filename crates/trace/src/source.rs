@@ -11,7 +11,7 @@ use sidelane_host::service::Target;
 use sidelane_timeline::record::{Kinds, Record};
 use sidelane_tracker::trace::{self, Recorder};
 
-use super::objects::Sightings;
+use super::objects::ObjectFinder;
 use super::pauses::Pauses;
 use super::runtimes::Runtimes;
 use super::text::Names;
@@ -19,9 +19,9 @@ use crate::note::TraceNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::shutdown::Shutdown;
 use sidelane_requests::RequestNote;
-use sidelane_requests::{notes_of, unseen};
+use sidelane_requests::{request_notes, unobserved_socket_note};
 use sidelane_rollback::own_threads;
-use sidelane_rollback::own_threads::Patient;
+use sidelane_rollback::own_threads::PatientThread;
 
 /// Interval at which the service's processes and ports are searched again: it may have restarted.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -33,11 +33,11 @@ const FETCH_EVERY_MS: (u32, u32) = (1, 50);
 
 /// A running trace of a service, with the kernel's recorder.
 pub struct Source {
-    _reader: Patient,
+    _reader: PatientThread,
     target: Target,
     recorder: Recorder,
     pauses: Pauses,
-    sightings: Sightings,
+    sightings: ObjectFinder,
     runtimes: Runtimes,
     until: Shutdown,
     looked_at: Instant,
@@ -49,7 +49,7 @@ pub struct Source {
 
 impl Source {
     /// Returns whether the service listens at a port. A service that has just been started does not yet.
-    pub fn is_there(target: &Target) -> bool {
+    pub fn is_listening(target: &Target) -> bool {
         target.find().is_ok_and(|service| !listeners(&service.pids, service.port).is_empty())
     }
 
@@ -58,15 +58,15 @@ impl Source {
     /// # Errors If the service is not there, or if this kernel or this process's rights do not suffice.
     pub fn start(target: &Target, light: bool, until: Shutdown) -> Result<Self> {
         let service = target.find()?;
-        own_threads::keep_off(&target.to_string(), &service.pids);
+        own_threads::keep_off_service_cpus(&target.to_string(), &service.pids);
         ensure!(
             !listeners(&service.pids, service.port).is_empty(),
             "cannot trace {target}: it listens on no TCP port; name the process that takes requests, as in port:8080"
         );
-        let reader = Patient::reader();
+        let reader = PatientThread::for_reader();
         let how = trace::TraceOptions { light, ..trace::TraceOptions::default() };
         let pauses = Pauses::watch(&service.pids);
-        let unseen = unseen(&target.to_string(), &service.pids, service.port);
+        let unseen = unobserved_socket_note(&target.to_string(), &service.pids, service.port);
         let recorder = Recorder::start(&how, &[service])?;
         let (target, looked_at) = (target.clone(), Instant::now());
         let mut source = Self {
@@ -74,7 +74,7 @@ impl Source {
             target,
             recorder,
             pauses,
-            sightings: Sightings::default(),
+            sightings: ObjectFinder::default(),
             runtimes: Runtimes::default(),
             until,
             looked_at,
@@ -82,13 +82,13 @@ impl Source {
             unseen,
         };
         // Finds processes of the service that have started since.
-        source.look_after();
+        source.refresh_service();
         Ok(source)
     }
 
     /// Returns the kinds of records that this machine can make.
     pub fn recorded(&self) -> Kinds {
-        self.pauses.kinds_beside(self.recorder.recorded())
+        self.pauses.with_pause_kinds(self.recorder.recorded())
     }
 
     /// Returns notes on what the trace cannot see on this machine, and on observed requests that are perhaps not
@@ -96,15 +96,15 @@ impl Source {
     pub fn notes(&self) -> Vec<Note> {
         let lost_sight = self.lost_sight.iter().map(|error| TraceNote::ServiceNotFollowed { error: error.clone() });
         let counts = self.recorder.counts(0);
-        let requests = notes_of(&counts, counts.finished, 0);
+        let requests = request_notes(&counts, counts.finished, 0);
         let unseen = self.unseen.clone().map(Note::from);
         let own = self.pauses.notes().chain(lost_sight).map(Note::from);
         own.chain(requests.map(Note::from)).chain(self.runtimes.notes().map(Note::from)).chain(unseen).collect()
     }
 
     /// Waits until records should be fetched. Returns false if the trace is to end.
-    pub fn wait(&self) -> Result<bool> {
-        let period_ms = u32::try_from(self.recorder.period().as_millis() / 2).unwrap_or(u32::MAX);
+    pub fn wait_for_records(&self) -> Result<bool> {
+        let period_ms = u32::try_from(self.recorder.read_interval_max().as_millis() / 2).unwrap_or(u32::MAX);
         self.until.wait(Duration::from_millis(period_ms.clamp(FETCH_EVERY_MS.0, FETCH_EVERY_MS.1).into()))
     }
 
@@ -113,34 +113,34 @@ impl Source {
         let settled_ns = now_ns().saturating_sub(SETTLED_NS);
         let before = records.len();
         self.recorder.read(records);
-        records[before..].iter().for_each(|record| self.sightings.note(record));
+        records[before..].iter().for_each(|record| self.sightings.note_objects(record));
         self.pauses.merge(records);
-        self.runtimes.tell(records);
+        self.runtimes.insert_records(records);
         if self.looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.looked_at = Instant::now();
-            self.look_after();
+            self.refresh_service();
         }
         Ok(settled_ns.min(self.pauses.held_since_ns()))
     }
 
     /// Follows the service, which may have restarted, or listen at other ports, or have other JVMs.
-    fn look_after(&mut self) {
-        self.sightings.look();
+    fn refresh_service(&mut self) {
+        self.sightings.search_objects();
         // A service that is not there now may be there at the next search.
         let Ok(service) = self.target.find() else { return };
-        if let Err(error) = self.recorder.look_again(0, &service) {
+        if let Err(error) = self.recorder.update_processes(0, &service) {
             self.lost_sight = Some(error.to_string());
         }
-        self.pauses.look_at(&service.pids);
-        self.runtimes.look_at(&service.pids);
-        own_threads::keep_off(&self.target.to_string(), &service.pids);
+        self.pauses.set_processes(&service.pids);
+        self.runtimes.examine_processes(&service.pids);
+        own_threads::keep_off_service_cpus(&self.target.to_string(), &service.pids);
     }
 
     /// Ends the recording, and fetches the remaining records.
     pub fn finish(&mut self, records: &mut Vec<Record>) {
         self.recorder.finish(records);
-        records.iter().for_each(|record| self.sightings.note(record));
-        self.sightings.look();
+        records.iter().for_each(|record| self.sightings.note_objects(record));
+        self.sightings.search_objects();
         self.pauses.finish(records);
     }
 
@@ -151,18 +151,18 @@ impl Source {
 
     /// Returns how often the kernel left out a run of its program so far, since it already ran on that CPU. `None` if
     /// the kernel does not count that.
-    pub fn left_out(&self) -> Option<u64> {
-        self.recorder.missed().ok()
+    pub fn missed_runs(&self) -> Option<u64> {
+        self.recorder.missed_program_runs().ok()
     }
 
     /// Returns the names of the threads that appear in records.
     pub fn names(&self) -> Names {
         let mut names = Names::default();
         for pid in self.sightings.found().pids() {
-            command_name(pid).into_iter().for_each(|name| names.put(pid, name));
+            command_name(pid).into_iter().for_each(|name| names.set_name(pid, name));
         }
-        self.recorder.names().for_each(|(tid, name)| names.put(tid, name));
-        names.found(self.sightings.found().clone());
+        self.recorder.names().for_each(|(tid, name)| names.set_name(tid, name));
+        names.set_objects(self.sightings.found().clone());
         names
     }
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use sidelane_report::Unit;
 use sidelane_report::grid::{fold, length};
-use sidelane_timeline::advice::usual;
+use sidelane_timeline::advice::general_advice;
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnosis::Finding;
 
-use super::report::{Cut, TraceReport, human_count, human_ns};
+use super::report::{TraceReport, UnansweredCounts, human_count, human_ns};
 use super::slow_threshold::SlowThreshold;
 
 /// The most causes with lines of their own. One line sums up the others.
@@ -23,12 +23,12 @@ const WORD_MIN_PERCENT: f64 = 1.0;
 const INDENT: &str = "        ";
 
 /// Returns the whole text of the report, in lines of at most `width` characters.
-pub fn text(report: &TraceReport, width: usize) -> String {
-    let mut lines = vec![Line::plain(headline(report))];
-    lines.extend(causes(report));
-    let rest = [cannot_tell(report), missing(report), cost(report)];
-    lines.extend(rest.into_iter().flatten().map(Line::plain));
-    lines.extend(report.notes.iter().map(|note| Line::plain(format!("Note: {note}"))));
+pub fn render_report(report: &TraceReport, width: usize) -> String {
+    let mut lines = vec![Line::from_text(headline(report))];
+    lines.extend(cause_lines(report));
+    let rest = [undetectable_causes_text(report), missing_text(report), cost_text(report)];
+    lines.extend(rest.into_iter().flatten().map(Line::from_text));
+    lines.extend(report.notes.iter().map(|note| Line::from_text(format!("Note: {note}"))));
     lines.iter().map(|line| line.folded(width)).collect()
 }
 
@@ -40,7 +40,7 @@ struct Line {
 }
 
 impl Line {
-    fn plain(text: String) -> Self {
+    fn from_text(text: String) -> Self {
         Self { begin: String::new(), text }
     }
 
@@ -57,20 +57,24 @@ impl Line {
 /// requests wait that are slower than all that have ended.
 pub fn headline(report: &TraceReport) -> String {
     let (waits, longest) = (report.counts.oldest_open_ns, report.latency.max_ns.max(report.diagnosis.slo_ns));
-    let waits = (report.counts.open > 0 && waits > longest).then(|| format!("{}.", no_response(report)));
-    let sentences = [Some(found(report)), is_abandoned_slow(report).then(|| format!("{}.", abandoned(report))), waits];
+    let waits = (report.counts.open > 0 && waits > longest).then(|| format!("{}.", no_response_text(report)));
+    let sentences = [
+        Some(finding_text(report)),
+        has_slow_abandoned_requests(report).then(|| format!("{}.", abandoned_text(report))),
+        waits,
+    ];
     sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns whether clients gave up requests after longer than the objective allows; without an objective, whether any
 /// did.
-fn is_abandoned_slow(report: &TraceReport) -> bool {
-    let Cut { abandoned, abandoned_slow, .. } = &report.cut;
+fn has_slow_abandoned_requests(report: &TraceReport) -> bool {
+    let UnansweredCounts { abandoned, abandoned_slow, .. } = &report.cut;
     *abandoned_slow > 0 || (report.threshold == SlowThreshold::P99 && abandoned.histogram.count() > 0)
 }
 
-fn abandoned(report: &TraceReport) -> String {
-    let Cut { abandoned, abandoned_slow, .. } = &report.cut;
+fn abandoned_text(report: &TraceReport) -> String {
+    let UnansweredCounts { abandoned, abandoned_slow, .. } = &report.cut;
     let count = abandoned.histogram.count();
     let half = human_ns(abandoned.percentile_ns(50.0).unwrap_or(0));
     let after = match count {
@@ -84,23 +88,26 @@ fn abandoned(report: &TraceReport) -> String {
         slow => format!("; {} of these waits are beyond the objective", human_count(slow)),
     };
     let were = if count == 1 { "was" } else { "were" };
-    format!("{} {were} abandoned by the client without a response, after {after}{slow}", several(count, "request"))
+    format!(
+        "{} {were} abandoned by the client without a response, after {after}{slow}",
+        count_with_noun(count, "request")
+    )
 }
 
-fn no_response(report: &TraceReport) -> String {
+fn no_response_text(report: &TraceReport) -> String {
     let counts = &report.counts;
     format!(
         "{} had no response at the end, the oldest after {}",
-        several(counts.open, "request"),
+        count_with_noun(counts.open, "request"),
         human_ns(counts.oldest_open_ns)
     )
 }
 
-fn several(count: u64, what: &str) -> String {
-    format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
+fn count_with_noun(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", human_count(count), if count == 1 { "" } else { "s" })
 }
 
-fn found(report: &TraceReport) -> String {
+fn finding_text(report: &TraceReport) -> String {
     let diagnosis = &report.diagnosis;
     let traced = Unit::S.human(report.wall_s);
     if diagnosis.requests == 0 && report.cut.abandoned.histogram.count() > 0 {
@@ -118,14 +125,14 @@ fn found(report: &TraceReport) -> String {
         let longest = human_ns(report.latency.max_ns);
         return format!(
             "None of {requests} requests of {service} was slow in {traced}: the longest took {longest}, {}.",
-            limit(report)
+            limit_text(report)
         );
     }
     let slow = format!(
         "{}{} of {requests} requests of {service} took longer than {}.",
-        in_the_way(report),
+        tracer_warning(report),
         human_count(diagnosis.slow),
-        limit(report)
+        limit_text(report)
     );
     match diagnosis.findings.first() {
         Some(first) if first.cause == Cause::NotExplained => {
@@ -134,7 +141,7 @@ fn found(report: &TraceReport) -> String {
         Some(first) => format!(
             "{slow} Largest cause: {}, {} of their lost time. What to do: {}",
             first.cause.words(),
-            percent(first.share_percent),
+            format_percent(first.share_percent),
             first.advice
         ),
         None => slow,
@@ -145,7 +152,7 @@ fn found(report: &TraceReport) -> String {
 const TRACER_SHARE_MIN: f64 = 0.01;
 
 /// Returns the first sentence of the report if the tracer itself delayed the service; otherwise an empty text.
-fn in_the_way(report: &TraceReport) -> String {
+fn tracer_warning(report: &TraceReport) -> String {
     let (diagnosis, tracer) = (&report.diagnosis, &report.diagnosis.tracer);
     let share = tracer.share(diagnosis.tail_ns);
     if share <= TRACER_SHARE_MIN {
@@ -161,13 +168,13 @@ fn in_the_way(report: &TraceReport) -> String {
         human_count(tracer.delayed),
         human_count(diagnosis.requests),
         human_ns(tracer.longest_ns),
-        percent(share * 100.0),
-        usual(Cause::Tracer),
+        format_percent(share * 100.0),
+        general_advice(Cause::Tracer),
     )
 }
 
 /// Returns the cost of the tracer to the requests, as text.
-fn delayed(report: &TraceReport) -> String {
+fn tracer_delay_text(report: &TraceReport) -> String {
     let (requests, tracer) = (human_count(report.diagnosis.requests), &report.diagnosis.tracer);
     match tracer.delayed {
         0 => format!("this trace delayed none of {requests} requests"),
@@ -178,7 +185,7 @@ fn delayed(report: &TraceReport) -> String {
     }
 }
 
-fn limit(report: &TraceReport) -> String {
+fn limit_text(report: &TraceReport) -> String {
     let limit = human_ns(report.diagnosis.slo_ns).replace(".0 ", " ");
     match report.threshold {
         SlowThreshold::P99 => format!("{limit} (the p99 of this trace; --slo sets another limit)"),
@@ -187,18 +194,21 @@ fn limit(report: &TraceReport) -> String {
 }
 
 /// Returns a line for each of the largest causes, the advice for all but the first, and one line for the others.
-fn causes(report: &TraceReport) -> Vec<Line> {
+fn cause_lines(report: &TraceReport) -> Vec<Line> {
     let findings = &report.diagnosis.findings;
     let large = |finding: &&Finding| finding.share_percent >= SHARE_MIN_PERCENT;
     let shown = findings.iter().take(CAUSES_MAX).take_while(large).count();
     let mut lines = Vec::new();
     for (place, finding) in findings[..shown].iter().enumerate() {
-        lines.push(Line { begin: format!("{:>6}  ", percent(finding.share_percent)), text: cause(report, finding) });
+        lines.push(Line {
+            begin: format!("{:>6}  ", format_percent(finding.share_percent)),
+            text: cause_text(report, finding),
+        });
         if place > 0 && !finding.advice.is_empty() {
             lines.push(Line { begin: INDENT.to_owned(), text: format!("What to do: {}", finding.advice) });
         }
     }
-    let share = |finding: &Finding| format!("{} {}", finding.cause.words(), percent(finding.share_percent));
+    let share = |finding: &Finding| format!("{} {}", finding.cause.words(), format_percent(finding.share_percent));
     let rest =
         findings[shown..].iter().filter(|f| f.share_percent >= WORD_MIN_PERCENT || f.cause == Cause::NotExplained);
     let rest: Vec<String> = rest.map(share).collect();
@@ -208,12 +218,12 @@ fn causes(report: &TraceReport) -> Vec<Line> {
     lines
 }
 
-fn percent(percent: f64) -> String {
+fn format_percent(percent: f64) -> String {
     if percent < 1.0 { "< 1 %".to_owned() } else { format!("{percent:.0} %") }
 }
 
 /// Returns the text of one cause: its name, the number of requests, the evidence, and the clearest example.
-fn cause(report: &TraceReport, finding: &Finding) -> String {
+fn cause_text(report: &TraceReport, finding: &Finding) -> String {
     let requests = match finding.requests {
         0 => None,
         1 => Some("made 1 request slow".to_owned()),
@@ -221,12 +231,12 @@ fn cause(report: &TraceReport, finding: &Finding) -> String {
     };
     // The first sentence of the evidence has the number of requests. The next ones name the thread or object.
     let seen = finding.evidence.get(1).or(finding.evidence.first()).cloned();
-    let parts = [requests, seen, clearest(report, finding)];
+    let parts = [requests, seen, clearest_example(report, finding)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     format!("{}: {}", finding.cause.words(), parts.join("; "))
 }
 
-fn clearest(report: &TraceReport, finding: &Finding) -> Option<String> {
+fn clearest_example(report: &TraceReport, finding: &Finding) -> Option<String> {
     let number = *finding.examples.first()?;
     let request = report.requests.iter().find(|request| request.number == number);
     let times = request.map_or_else(String::new, |request| {
@@ -237,7 +247,7 @@ fn clearest(report: &TraceReport, finding: &Finding) -> Option<String> {
 }
 
 /// Returns the causes that could not be found, joined if the reason is the same.
-fn cannot_tell(report: &TraceReport) -> Option<String> {
+fn undetectable_causes_text(report: &TraceReport) -> Option<String> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for missing in &report.diagnosis.cannot_tell {
         reasons.entry(&missing.why).or_default().push(missing.cause.words());
@@ -248,32 +258,42 @@ fn cannot_tell(report: &TraceReport) -> Option<String> {
 }
 
 /// Returns the numbers of missing records and requests, as text.
-fn missing(report: &TraceReport) -> Option<String> {
+fn missing_text(report: &TraceReport) -> Option<String> {
     let (counts, broken) = (&report.counts, report.diagnosis.incomplete);
     let part = |count: u64, words: &dyn Fn() -> String| (count > 0).then(words);
     let parts = [
         part(counts.lost, &|| format!("{} of the records were lost", human_count(counts.lost))),
         part(counts.left_out, &|| {
-            format!("{} runs of the kernel program were left out, and have no record", several(counts.left_out, "run"))
+            format!(
+                "{} runs of the kernel program were left out, and have no record",
+                count_with_noun(counts.left_out, "run")
+            )
         }),
         part(broken, &|| {
-            format!("{} could not be rebuilt from beginning to end and are not counted", several(broken, "request"))
+            format!(
+                "{} could not be rebuilt from beginning to end and are not counted",
+                count_with_noun(broken, "request")
+            )
         }),
-        part(counts.open, &|| no_response(report)),
-        part(if is_abandoned_slow(report) { 0 } else { report.cut.abandoned.histogram.count() }, &|| abandoned(report)),
+        part(counts.open, &|| no_response_text(report)),
+        part(if has_slow_abandoned_requests(report) { 0 } else { report.cut.abandoned.histogram.count() }, &|| {
+            abandoned_text(report)
+        }),
         part(report.cut.closed_by_service, &|| {
             format!(
                 "{} had no response before the service closed the connection",
-                several(report.cut.closed_by_service, "request")
+                count_with_noun(report.cut.closed_by_service, "request")
             )
         }),
-        part(report.cut.one_way, &|| format!("{} wanted no response", several(report.cut.one_way, "message"))),
-        part(counts.unanswered, &|| format!("{} ended without a response", several(counts.unanswered, "request"))),
+        part(report.cut.one_way, &|| format!("{} wanted no response", count_with_noun(report.cut.one_way, "message"))),
+        part(counts.unanswered, &|| {
+            format!("{} ended without a response", count_with_noun(counts.unanswered, "request"))
+        }),
         part(counts.given_up, &|| {
-            format!("{} had no record for a minute and were given up", several(counts.given_up, "request"))
+            format!("{} had no record for a minute and were given up", count_with_noun(counts.given_up, "request"))
         }),
         part(counts.unknown, &|| {
-            format!("{} to requests that began before the trace", several(counts.unknown, "response"))
+            format!("{} to requests that began before the trace", count_with_noun(counts.unknown, "response"))
         }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -281,7 +301,7 @@ fn missing(report: &TraceReport) -> Option<String> {
 }
 
 /// Returns the cost of tracing as text: records, CPU time and delayed requests; `None` without records.
-fn cost(report: &TraceReport) -> Option<String> {
+fn cost_text(report: &TraceReport) -> Option<String> {
     let records = report.counts.records;
     if records == 0 {
         return None;
@@ -293,7 +313,7 @@ fn cost(report: &TraceReport) -> Option<String> {
         Unit::S.human(report.wall_s),
         human_count(records),
         cpu.unwrap_or_default(),
-        delayed(report)
+        tracer_delay_text(report)
     ))
 }
 
@@ -325,7 +345,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
 
     #[test]
     fn summary_of_a_trace_has_about_ten_lines() {
-        assert_eq!(text(&sample::report(), 120), WHOLE);
+        assert_eq!(render_report(&sample::report(), 120), WHOLE);
     }
 
     #[test]
@@ -335,7 +355,9 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
             |waited_ns| UnansweredRequest { request: 1, arrived_ns: 0, ended_ns: waited_ns, ending: Ending::Abandoned };
         report.cut.add(&abandoned(1_000_000), Some(2_000_000));
         assert!(!headline(&report).contains("abandoned"), "sooner than the objective: {}", headline(&report));
-        assert!(text(&report, 1_000).contains("1 request was abandoned by the client without a response, after 1"));
+        assert!(
+            render_report(&report, 1_000).contains("1 request was abandoned by the client without a response, after 1")
+        );
         report.cut.add(&abandoned(50_000_000), Some(2_000_000));
         let said = "2 requests were abandoned by the client without a response, after ";
         let first = headline(&report);
@@ -354,7 +376,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
         let cost = |tail_ns| TracerCost { delayed: 9, longest_ns: 3_000_000, made_slow: 7, tail_ns };
         report.diagnosis.tracer = cost(tail_ns / 200);
         assert!(headline(&report).starts_with("76 of 300 requests"), "{}", headline(&report));
-        assert!(text(&report, 400).contains("this trace delayed 9 of 300 requests, by 3.0 ms at most"));
+        assert!(render_report(&report, 400).contains("this trace delayed 9 of 300 requests, by 3.0 ms at most"));
         report.diagnosis.tracer = cost(tail_ns);
         let first = "sidelane itself delayed 9 of 300 requests by up to 3.0 ms, 7 of them slow only because of it and \
                      left out of the causes: 50 % of the lost time of slow requests. What to do: ";
@@ -369,7 +391,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
         report.counts = Counts::default();
         report.diagnosis.incomplete = 0;
         report.diagnosis.findings.truncate(1);
-        assert_eq!(text(&report, 400).lines().count(), 2, "{}", text(&report, 400));
+        assert_eq!(render_report(&report, 400).lines().count(), 2, "{}", render_report(&report, 400));
     }
 
     #[test]
@@ -387,7 +409,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         for width in [60, 80, 120] {
-            let text = text(&sample::report(), width);
+            let text = render_report(&sample::report(), width);
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
         }
     }

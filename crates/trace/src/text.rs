@@ -7,7 +7,7 @@ use sidelane_timeline::diagnoser::NameSource;
 use sidelane_timeline::record::Task;
 use sidelane_timeline::timeline::Span;
 use sidelane_timeline::wait::Peer;
-use sidelane_tracker::requests::own_number;
+use sidelane_tracker::requests::number_within_service;
 
 use super::objects::Objects;
 
@@ -20,7 +20,7 @@ pub struct Names {
 
 impl Names {
     /// Sets the name of a thread.
-    pub fn put(&mut self, tid: u32, name: impl Into<String>) {
+    pub fn set_name(&mut self, tid: u32, name: impl Into<String>) {
         self.threads.insert(tid, name.into());
     }
 
@@ -30,13 +30,13 @@ impl Names {
     }
 
     /// Returns the name of a thread or, if that is unknown, of its process's first thread.
-    pub fn of_task(&self, task: Task) -> Option<String> {
+    pub fn task_name(&self, task: Task) -> Option<String> {
         let tid = if task.tid == 0 { task.pid } else { task.tid };
         self.name(tid).map(str::to_owned)
     }
 
     /// Returns the name and number of a thread as text: "redis-server (1234)".
-    pub fn text(&self, tid: u32) -> String {
+    pub fn name_and_number(&self, tid: u32) -> String {
         self.name(tid).map_or_else(|| format!("thread {tid}"), |name| format!("{name} ({tid})"))
     }
 
@@ -46,7 +46,7 @@ impl Names {
     }
 
     /// Sets the processes and paths of the objects for which threads waited.
-    pub fn found(&mut self, objects: Objects) {
+    pub fn set_objects(&mut self, objects: Objects) {
         self.objects = objects;
     }
 
@@ -58,7 +58,7 @@ impl Names {
 
 impl NameSource for Names {
     fn name(&self, task: Task) -> Option<String> {
-        self.of_task(task)
+        self.task_name(task)
     }
 
     fn process_at(&self, peer: Peer) -> Option<u32> {
@@ -79,16 +79,17 @@ impl NameSource for Names {
 }
 
 /// Returns the details of a span besides its cause, as text: the thread, the CPU, and the thread for which it waited.
-pub fn of_span(span: &Span, names: &Names) -> String {
-    let thread = (span.tid != 0).then(|| names.text(span.tid));
+pub fn describe_span(span: &Span, names: &Names) -> String {
+    let thread = (span.tid != 0).then(|| names.name_and_number(span.tid));
     let lane = span.cpu.map(|cpu| format!("on lane {cpu}"));
-    let by = (span.by_tid != 0).then(|| format!("{} {}", role_of_by(span.cause), names.text(span.by_tid)));
-    let behind = (span.behind != 0).then(|| format!("for request {}", own_number(span.behind)));
+    let by = (span.by_tid != 0)
+        .then(|| format!("{} {}", role_of_other_thread(span.cause), names.name_and_number(span.by_tid)));
+    let behind = (span.behind != 0).then(|| format!("for request {}", number_within_service(span.behind)));
     [thread, lane, by, behind].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the role of a span's other thread, as text: "behind", for example.
-fn role_of_by(cause: Cause) -> &'static str {
+fn role_of_other_thread(cause: Cause) -> &'static str {
     match cause {
         Cause::RunQueue | Cause::Tracer => "behind",
         Cause::Lock => "held by",
@@ -105,8 +106,8 @@ mod tests {
     #[test]
     fn span_names_the_thread_it_waited_for() {
         let mut names = Names::default();
-        names.put(7, "server");
-        names.put(9, "stress-ng");
+        names.set_name(7, "server");
+        names.set_name(9, "stress-ng");
         let span = |cause, by_tid| Span {
             from_ns: 0,
             to_ns: 1,
@@ -119,9 +120,9 @@ mod tests {
             behind: 0,
             wait: None,
         };
-        assert_eq!(of_span(&span(Cause::RunQueue, 9), &names), "server (7) on lane 1 behind stress-ng (9)");
-        assert_eq!(of_span(&span(Cause::Lock, 8), &names), "server (7) on lane 1 held by thread 8");
-        assert_eq!(of_span(&span(Cause::OnCpu, 0), &names), "server (7) on lane 1");
-        assert_eq!(of_span(&Span { tid: 0, cpu: None, ..span(Cause::NetworkReceive, 0) }, &names), "");
+        assert_eq!(describe_span(&span(Cause::RunQueue, 9), &names), "server (7) on lane 1 behind stress-ng (9)");
+        assert_eq!(describe_span(&span(Cause::Lock, 8), &names), "server (7) on lane 1 held by thread 8");
+        assert_eq!(describe_span(&span(Cause::OnCpu, 0), &names), "server (7) on lane 1");
+        assert_eq!(describe_span(&Span { tid: 0, cpu: None, ..span(Cause::NetworkReceive, 0) }, &names), "");
     }
 }

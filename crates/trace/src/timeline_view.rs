@@ -6,37 +6,37 @@ use std::collections::BTreeMap;
 use sidelane_report::trace::{Arrow, ArrowKind, Block, Mark, Occupant, RowKind, TimelineView, ViewRow, ViewSpan};
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::record::{Kind, Record, Task};
-use sidelane_tracker::requests::own_number;
+use sidelane_tracker::requests::number_within_service;
 
 use super::excerpt::{Excerpt, RequestPath};
-use super::text::{Names, of_span};
+use super::text::{Names, describe_span};
 
 /// Returns the picture of a request. Its arrival is counted from `begin_ns`, the begin of the trace.
 pub fn timeline_view(excerpt: &Excerpt, names: &Names, begin_ns: u64) -> TimelineView {
     let timeline = &excerpt.timeline;
-    let rows = Rows::of(excerpt, names);
+    let rows = Rows::from_excerpt(excerpt, names);
     let us = |at_ns: u64| at_ns.wrapping_sub(timeline.arrived_ns) as i64 as f64 / 1e3;
     let spans = timeline.spans.iter().map(|span| ViewSpan {
         from_us: us(span.from_ns),
         to_us: us(span.to_ns),
         cause: span.cause,
-        words: of_span(span, names),
-        row: rows.thread(span.tid),
+        words: describe_span(span, names),
+        row: rows.thread_row(span.tid),
     });
     TimelineView {
-        number: own_number(timeline.request),
+        number: number_within_service(timeline.request),
         arrived_us: timeline.arrived_ns.saturating_sub(begin_ns) as f64 / 1e3,
         latency_us: timeline.latency_ns() as f64 / 1e3,
         time: timeline.time(),
         spans: spans.collect(),
         arrows: arrows(excerpt, &rows, names, us),
-        rows: rows.tracks(excerpt, names, us),
+        rows: rows.to_view_rows(excerpt, names, us),
         marks: marks(excerpt, us),
         left_out_count: excerpt.left_out,
     }
 }
 
-fn marks(excerpt: &Excerpt, us: impl Fn(u64) -> f64) -> Vec<Mark> {
+fn marks(excerpt: &Excerpt, ns_to_us: impl Fn(u64) -> f64) -> Vec<Mark> {
     let timeline = &excerpt.timeline;
     let stages = [
         (timeline.arrived_ns, "arrived"),
@@ -46,7 +46,7 @@ fn marks(excerpt: &Excerpt, us: impl Fn(u64) -> f64) -> Vec<Mark> {
     ];
     // A stage of the request that is not recorded has the time of the stage before.
     let last = usize::from(timeline.ended_ns > timeline.finished_ns);
-    stages[..3 + last].iter().map(|(at_ns, words)| Mark { us: us(*at_ns), words: (*words).to_owned() }).collect()
+    stages[..3 + last].iter().map(|(at_ns, words)| Mark { us: ns_to_us(*at_ns), words: (*words).to_owned() }).collect()
 }
 
 /// Rows of the picture: threads in the order in which the request came to them, then lanes.
@@ -57,38 +57,38 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(excerpt: &Excerpt, names: &Names) -> Self {
+    fn from_excerpt(excerpt: &Excerpt, names: &Names) -> Self {
         let mut rows = Self { threads: Vec::new(), lanes: Vec::new(), processes: Vec::new() };
         for span in &excerpt.timeline.spans {
-            add(&mut rows.threads, span.tid, span.tid != 0);
-            span.cpu.into_iter().for_each(|lane| add(&mut rows.lanes, lane, true));
+            add_if_wanted(&mut rows.threads, span.tid, span.tid != 0);
+            span.cpu.into_iter().for_each(|lane| add_if_wanted(&mut rows.lanes, lane, true));
         }
         for record in &excerpt.records {
             // A record without a thread belongs to an interrupt or the idle thread. It is no reason for a row of the
             // lane.
-            add(&mut rows.lanes, record.cpu, record.kind == Kind::Switched);
+            add_if_wanted(&mut rows.lanes, record.cpu, record.kind == Kind::Switched);
             for task in [record.task, record.other] {
-                add(&mut rows.processes, task.pid, rows.threads.contains(&task.tid));
+                add_if_wanted(&mut rows.processes, task.pid, rows.threads.contains(&task.tid));
             }
         }
         // A waker of the service that a span names has a row, too: a pool's acceptor, for example.
         for waker in excerpt.timeline.spans.iter().filter(|span| span.cause == Cause::HandOver) {
             let is_known = waker.by_tid != 0 && names.name(waker.by_tid).is_some();
-            add(&mut rows.threads, waker.by_tid, is_known && rows.processes.contains(&waker.by_pid));
+            add_if_wanted(&mut rows.threads, waker.by_tid, is_known && rows.processes.contains(&waker.by_pid));
         }
         rows.lanes.sort_unstable();
         rows
     }
 
-    fn thread(&self, tid: u32) -> Option<usize> {
+    fn thread_row(&self, tid: u32) -> Option<usize> {
         self.threads.iter().position(|known| *known == tid)
     }
 
-    fn lane(&self, cpu: u32) -> Option<usize> {
+    fn lane_row(&self, cpu: u32) -> Option<usize> {
         self.lanes.iter().position(|known| *known == cpu).map(|at| self.threads.len() + at)
     }
 
-    fn who(&self, task: Task) -> Occupant {
+    fn occupant(&self, task: Task) -> Occupant {
         match task {
             task if self.threads.contains(&task.tid) => Occupant::Request,
             task if self.processes.contains(&task.pid) => Occupant::Service,
@@ -96,8 +96,8 @@ impl Rows {
         }
     }
 
-    fn tracks(&self, excerpt: &Excerpt, names: &Names, us: impl Fn(u64) -> f64 + Copy) -> Vec<ViewRow> {
-        let mut blocks = Blocks::of(excerpt);
+    fn to_view_rows(&self, excerpt: &Excerpt, names: &Names, ns_to_us: impl Fn(u64) -> f64 + Copy) -> Vec<ViewRow> {
+        let mut blocks = Blocks::from_excerpt(excerpt);
         let thread = |tid: &u32| ViewRow {
             of: RowKind::Thread,
             name: names.name(*tid).unwrap_or("thread").to_owned(),
@@ -112,19 +112,23 @@ impl Rows {
             blocks: vec![],
         };
         tracks.extend(self.lanes.iter().map(lane));
-        for turn in blocks.take() {
-            let block =
-                |words| Block { from_us: us(turn.from_ns), to_us: us(turn.to_ns), who: self.who(turn.task), words };
-            if let Some(row) = self.thread(turn.task.tid) {
+        for turn in blocks.take_turns() {
+            let block = |words| Block {
+                from_us: ns_to_us(turn.from_ns),
+                to_us: ns_to_us(turn.to_ns),
+                who: self.occupant(turn.task),
+                words,
+            };
+            if let Some(row) = self.thread_row(turn.task.tid) {
                 tracks[row].blocks.push(block(format!("on lane {}", turn.cpu)));
             }
-            if let Some(row) = self.lane(turn.cpu) {
-                tracks[row].blocks.push(block(names.text(turn.task.tid)));
+            if let Some(row) = self.lane_row(turn.cpu) {
+                tracks[row].blocks.push(block(names.name_and_number(turn.task.tid)));
             }
         }
         for record in excerpt.records.iter().filter(|record| matches!(record.kind, Kind::Interrupt | Kind::Softirq)) {
-            if let Some(row) = self.lane(record.cpu) {
-                tracks[row].blocks.push(interrupt(record, us));
+            if let Some(row) = self.lane_row(record.cpu) {
+                tracks[row].blocks.push(interrupt_block(record, ns_to_us));
             }
         }
         tracks.iter_mut().for_each(|track| track.blocks.sort_by(|one, other| one.from_us.total_cmp(&other.from_us)));
@@ -132,17 +136,17 @@ impl Rows {
     }
 }
 
-fn add(to: &mut Vec<u32>, number: u32, is_wanted: bool) {
-    if is_wanted && !to.contains(&number) {
-        to.push(number);
+fn add_if_wanted(numbers: &mut Vec<u32>, number: u32, is_wanted: bool) {
+    if is_wanted && !numbers.contains(&number) {
+        numbers.push(number);
     }
 }
 
-fn interrupt(record: &Record, us: impl Fn(u64) -> f64) -> Block {
+fn interrupt_block(record: &Record, ns_to_us: impl Fn(u64) -> f64) -> Block {
     let what = if record.kind == Kind::Softirq { "softirq" } else { "interrupt" };
     Block {
-        from_us: us(record.at_ns.saturating_sub(record.value)),
-        to_us: us(record.at_ns),
+        from_us: ns_to_us(record.at_ns.saturating_sub(record.value)),
+        to_us: ns_to_us(record.at_ns),
         who: Occupant::Interrupt,
         words: format!("{what} {}", record.detail),
     }
@@ -162,7 +166,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn of(excerpt: &Excerpt) -> Self {
+    fn from_excerpt(excerpt: &Excerpt) -> Self {
         let begin_ns = excerpt.records.first().map_or(excerpt.timeline.arrived_ns, |record| record.at_ns);
         let end_ns = excerpt.records.last().map_or(excerpt.timeline.ended_ns, |record| record.at_ns);
         let mut running: BTreeMap<u32, (Task, u64)> = BTreeMap::new();
@@ -182,46 +186,49 @@ impl Blocks {
         Self { turns }
     }
 
-    fn take(&mut self) -> Vec<Turn> {
+    fn take_turns(&mut self) -> Vec<Turn> {
         std::mem::take(&mut self.turns)
     }
 }
 
 /// Returns the arrows of the picture: wakeups of the request's threads, and the request's path from lane to lane.
-fn arrows(excerpt: &Excerpt, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64 + Copy) -> Vec<Arrow> {
-    let mut arrows = wakes(excerpt, rows, names, us);
-    arrows.extend(flow(excerpt, rows, us));
+fn arrows(excerpt: &Excerpt, rows: &Rows, names: &Names, ns_to_us: impl Fn(u64) -> f64 + Copy) -> Vec<Arrow> {
+    let mut arrows = wakeup_arrows(excerpt, rows, names, ns_to_us);
+    arrows.extend(path_arrows(excerpt, rows, ns_to_us));
     arrows
 }
 
-fn wakes(excerpt: &Excerpt, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
+fn wakeup_arrows(excerpt: &Excerpt, rows: &Rows, names: &Names, ns_to_us: impl Fn(u64) -> f64) -> Vec<Arrow> {
     let mut arrows = Vec::new();
     for (index, woken) in excerpt.records.iter().enumerate().filter(|(_, record)| record.kind == Kind::Woken) {
         let starts = |record: &&Record| record.kind == Kind::Switched && record.other.tid == woken.other.tid;
         let Some(started) = excerpt.records[index..].iter().find(starts) else { continue };
-        let (Some(from_row), Some(to_row)) = (rows.lane(woken.cpu), rows.lane(started.cpu)) else { continue };
-        let waker =
-            if woken.task.tid == 0 { "an interrupt or the kernel".to_owned() } else { names.text(woken.task.tid) };
+        let (Some(from_row), Some(to_row)) = (rows.lane_row(woken.cpu), rows.lane_row(started.cpu)) else { continue };
+        let waker = if woken.task.tid == 0 {
+            "an interrupt or the kernel".to_owned()
+        } else {
+            names.name_and_number(woken.task.tid)
+        };
         arrows.push(Arrow {
             kind: ArrowKind::Wake,
-            from_us: us(woken.at_ns),
+            from_us: ns_to_us(woken.at_ns),
             from_row,
-            to_us: us(started.at_ns),
+            to_us: ns_to_us(started.at_ns),
             to_row,
-            words: format!("{waker} woke {}", names.text(woken.other.tid)),
+            words: format!("{waker} woke {}", names.name_and_number(woken.other.tid)),
         });
     }
     arrows
 }
 
 /// Returns arrows between the places of the request that records show, in the order of time.
-fn flow(excerpt: &Excerpt, rows: &Rows, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
-    let way = RequestPath::of(&excerpt.timeline);
+fn path_arrows(excerpt: &Excerpt, rows: &Rows, ns_to_us: impl Fn(u64) -> f64) -> Vec<Arrow> {
+    let way = RequestPath::from_timeline(&excerpt.timeline);
     let timeline = &excerpt.timeline;
     let stage = |record: &&Record| {
         let in_time = (timeline.arrived_ns..=timeline.ended_ns).contains(&record.at_ns);
-        let words = stage_words(record.kind)?;
-        let lane = rows.lane(record.cpu)?;
+        let words = stage_name(record.kind)?;
+        let lane = rows.lane_row(record.cpu)?;
         let is_first = record.kind == Kind::Segment && record.at_ns == timeline.arrived_ns;
         let is_its = is_first || record.request == timeline.request || record.socket == timeline.socket;
         (in_time && is_its && (record.task.tid == 0 || way.threads.contains(&record.task.tid))).then_some((
@@ -235,16 +242,16 @@ fn flow(excerpt: &Excerpt, rows: &Rows, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
     pairs
         .map(|pair| Arrow {
             kind: ArrowKind::Flow,
-            from_us: us(pair[0].0),
+            from_us: ns_to_us(pair[0].0),
             from_row: pair[0].1,
-            to_us: us(pair[1].0),
+            to_us: ns_to_us(pair[1].0),
             to_row: pair[1].1,
             words: format!("{} → {}", pair[0].2, pair[1].2),
         })
         .collect()
 }
 
-fn stage_words(kind: Kind) -> Option<&'static str> {
+fn stage_name(kind: Kind) -> Option<&'static str> {
     Some(match kind {
         Kind::Segment => "segment arrives",
         Kind::DataReady => "data at the socket",

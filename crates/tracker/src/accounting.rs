@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidelane_formats::{GateWord, HoldState, HoldWord, LaneWord};
 
-use crate::gate_accounting::{GateAccounting, settle};
+use crate::gate_accounting::{GateAccounting, apply_gate_claims};
 use crate::histogram::{BUCKETS, Histogram};
 use crate::kernel_types::{KernelWork, LaneStats};
 use crate::kernel_work::KernelWorkTimes;
-use crate::stolen::StolenFrom;
+use crate::stolen::StealTimeSource;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::{BatchLane, Lanes};
 use sidelane_policy::borrow::promise::Overlap;
@@ -77,7 +77,7 @@ pub struct Accounting {
     /// Time of the copy, or length of the time span.
     pub at_ns: u64,
     lanes: Vec<LaneAccounting>,
-    stolen_from: StolenFrom,
+    stolen_from: StealTimeSource,
     /// Reactions from the service's start to batch off its lane, as recorded by the kernel program.
     ended_off: Histogram,
     /// Recorded reactions, with the reactions that still last.
@@ -92,13 +92,13 @@ impl Accounting {
         holds: impl Iterator<Item = &'a HoldWord> + Clone,
         gates: &'a [GateWord],
         (stats, work): (&'a [LaneStats], &'a [KernelWork]),
-        stolen_from: StolenFrom,
+        stolen_from: StealTimeSource,
         partners: impl Fn(usize) -> &'a [u32],
     ) -> Self {
         let at_ns = now_ns();
         let (mut clocks_ns, mut busy_since_ns) = (Vec::new(), Vec::new());
         for word in words {
-            clocks_ns.push(word.snapshot().map_or(0, |seen| seen.lc_ns(at_ns)));
+            clocks_ns.push(word.snapshot().map_or(0, |seen| seen.service_time_ns(at_ns)));
             busy_since_ns.push(word.busy().then(|| word.busy_since_ns.load(Ordering::Acquire)));
         }
         let holds_again = holds.clone();
@@ -112,7 +112,7 @@ impl Accounting {
         let mut lasting = Histogram::default();
         for (cpu, (stats, hold)) in stats.iter().zip(holds_again).enumerate() {
             let partners = partners(cpu).iter().map(|request| busy_since_ns[*request as usize]);
-            stats.lasting_ns(hold, partners, at_ns).for_each(|ns| lasting.record(ns));
+            stats.unfinished_reactions_ns(hold, partners, at_ns).for_each(|ns| lasting.record(ns));
         }
         let (ended_off, off, on) = Default::default();
         let mut accounting = Self { at_ns, lanes: lanes.collect(), stolen_from, ended_off, off, on };
@@ -143,9 +143,9 @@ impl Accounting {
     }
 
     /// Adds overlap on the batch lane `cpu` that the kernel program could not see.
-    pub fn charge(&mut self, cpu: u32, late_ns: u64) {
+    pub fn count_lent_as_overlap(&mut self, cpu: u32, overlap_ns: u64) {
         if let Some(lane) = self.lanes.get_mut(cpu as usize) {
-            let late_ns = late_ns.min(lane.lent_overlap_ns);
+            let late_ns = overlap_ns.min(lane.lent_overlap_ns);
             lane.lent_overlap_ns -= late_ns;
             lane.overlap_ns += late_ns;
         }
@@ -171,22 +171,22 @@ impl Accounting {
         self.lanes.iter().map(figure).sum()
     }
 
-    fn sum_of(&self, lanes: &Lanes, figure: impl Fn(&LaneAccounting) -> u64) -> u64 {
+    fn sum_over_lanes(&self, lanes: &Lanes, figure: impl Fn(&LaneAccounting) -> u64) -> u64 {
         lane_cpus(lanes).iter().map(|cpu| figure(&self.lane(*cpu))).sum()
     }
 
     /// Returns the reactions from the service's start on a request lane to batch off its batch lane.
-    pub fn reaction_off(&self) -> &Histogram {
+    pub fn batch_off_latencies(&self) -> &Histogram {
         &self.off
     }
 
     /// Returns the reactions from the service's stop to batch back on a lane that was held for it.
-    pub fn reaction_on(&self) -> &Histogram {
+    pub fn batch_on_latencies(&self) -> &Histogram {
         &self.on
     }
 
     /// Returns the time that the service ran on the request lanes.
-    pub fn lc_ns(&self, lanes: &Lanes) -> u64 {
+    pub fn service_ns(&self, lanes: &Lanes) -> u64 {
         lanes.request_lanes.iter().map(|cpu| self.lane(cpu).lc_ns).sum()
     }
 
@@ -197,21 +197,21 @@ impl Accounting {
 
     /// Returns the time that batch ran beside the service on a request's budget, in percent of the service's time.
     pub fn lent_overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
-        percent(self.sum_of(lanes, |lane| lane.lent_overlap_ns), self.lc_ns(lanes))
+        percent(self.sum_over_lanes(lanes, |lane| lane.lent_overlap_ns), self.service_ns(lanes))
     }
 
     /// Returns the figures by which the overlap promise of these lanes is judged.
     pub fn overlap(&self, lanes: &Lanes) -> Overlap {
         Overlap {
-            service_ns: self.lc_ns(lanes),
-            overlap_ns: self.sum_of(lanes, |lane| lane.overlap_ns),
+            service_ns: self.service_ns(lanes),
+            overlap_ns: self.sum_over_lanes(lanes, |lane| lane.overlap_ns),
             turns: lanes.request_lanes.iter().map(|cpu| self.lane(cpu).lc_switches).sum(),
         }
     }
 
     /// Returns the time that batch ran beside the service without permission, in percent of the service's time.
     pub fn overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
-        percent(self.sum_of(lanes, |lane| lane.overlap_ns), self.lc_ns(lanes))
+        percent(self.sum_over_lanes(lanes, |lane| lane.overlap_ns), self.service_ns(lanes))
     }
 
     /// Returns the idle time of the request lanes that have batch lanes, without steal time. A request lane counts once
@@ -230,18 +230,18 @@ impl Accounting {
     pub fn stolen_percent(&self, lanes: &Lanes) -> Option<f64> {
         let all = lane_cpus(lanes);
         let stolen_ns = all.iter().map(|cpu| self.lane(*cpu).stolen_ns).sum();
-        percent(stolen_ns, self.at_ns * all.len() as u64).filter(|_| self.stolen_from != StolenFrom::Unseen)
+        percent(stolen_ns, self.at_ns * all.len() as u64).filter(|_| self.stolen_from != StealTimeSource::Unseen)
     }
 
     /// Returns the longest time that the hypervisor took from a lane at once, in µs. `None` without a source of steal
     /// time.
     pub fn stolen_gap_max_us(&self, lanes: &Lanes) -> Option<f64> {
         let longest_ns = lane_cpus(lanes).iter().map(|cpu| self.lane(*cpu).stolen_gap_max_ns).max();
-        longest_ns.filter(|_| self.stolen_from != StolenFrom::Unseen).map(|ns| ns as f64 / 1e3)
+        longest_ns.filter(|_| self.stolen_from != StealTimeSource::Unseen).map(|ns| ns as f64 / 1e3)
     }
 
     /// Returns the source of steal time.
-    pub fn stolen_from(&self) -> StolenFrom {
+    pub fn steal_time_source(&self) -> StealTimeSource {
         self.stolen_from
     }
 
@@ -260,21 +260,21 @@ impl Accounting {
 }
 
 /// Returns the percentiles of both reaction histograms, under their names in results.
-pub fn reaction_figures(off: &Histogram, on: &Histogram) -> [(&'static str, Option<f64>); 4] {
+pub fn reaction_percentiles(batch_off: &Histogram, batch_on: &Histogram) -> [(&'static str, Option<f64>); 4] {
     let percentile = |histogram: &Histogram, p| histogram.percentile_ns(p).map(|ns| ns as f64);
     [
-        ("reaction_off_p50_ns", percentile(off, 50.0)),
-        ("reaction_off_p99_ns", percentile(off, 99.0)),
-        ("reaction_on_p50_ns", percentile(on, 50.0)),
-        ("reaction_on_p99_ns", percentile(on, 99.0)),
+        ("reaction_off_p50_ns", percentile(batch_off, 50.0)),
+        ("reaction_off_p99_ns", percentile(batch_off, 99.0)),
+        ("reaction_on_p50_ns", percentile(batch_on, 50.0)),
+        ("reaction_on_p99_ns", percentile(batch_on, 99.0)),
     ]
 }
 
 /// Returns the longest reaction and the number of reactions, under their names in results.
-pub fn worst_reaction(off: &Histogram) -> [(&'static str, Option<f64>); 2] {
+pub fn reaction_max_and_count(batch_off: &Histogram) -> [(&'static str, Option<f64>); 2] {
     [
-        ("reaction_off_max_ns", off.percentile_ns(100.0).map(|ns| ns as f64)),
-        ("reactions_off_count", Some(off.count() as f64)),
+        ("reaction_off_max_ns", batch_off.percentile_ns(100.0).map(|ns| ns as f64)),
+        ("reactions_off_count", Some(batch_off.count() as f64)),
     ]
 }
 
@@ -291,7 +291,7 @@ fn histogram(counts: &[AtomicU32; BUCKETS]) -> Histogram {
 }
 
 impl LaneStats {
-    pub fn batch_strays(&self) -> u64 {
+    pub fn batch_switches_outside_lanes(&self) -> u64 {
         self.batch_strays.load(Ordering::Acquire)
     }
 
@@ -301,20 +301,20 @@ impl LaneStats {
     }
 
     /// Returns the start of batch's present turn; 0 if batch does not run.
-    pub fn batch_since_ns(&self) -> u64 {
+    pub fn batch_running_since_ns(&self) -> u64 {
         self.batch_since_ns.load(Ordering::Acquire)
     }
 
     /// Returns how long batch has stayed beside each busy partner although it has to leave the lane. Only reactions
     /// that still last, and have lasted for at least [`UNANSWERED_NS`], are returned: the kernel program records those
     /// that end.
-    fn lasting_ns(
+    fn unfinished_reactions_ns(
         &self,
         hold: &HoldWord,
         partners_busy_since_ns: impl Iterator<Item = Option<u64>>,
         now_ns: u64,
     ) -> impl Iterator<Item = u64> {
-        let began_ns = self.batch_since_ns();
+        let began_ns = self.batch_running_since_ns();
         let leaves = hold.state().is_ok_and(HoldState::keeps_batch_off);
         let lasts = began_ns > 0 && leaves && self.turn_is_lent.load(Ordering::Acquire) == 0;
         let since_ns = partners_busy_since_ns.flatten().filter(move |_| lasts);
@@ -339,17 +339,23 @@ impl LaneStats {
     }
 
     /// Returns the lane's accounting at `at_ns`, by the service clocks of the lane itself and of its partners.
-    pub(crate) fn read(&self, gate: &GateWord, at_ns: u64, clock_ns: u64, beside_ns: u64) -> LaneAccounting {
-        let seen = self.settled(at_ns, beside_ns);
-        let kernels = LaneAccounting { lc_ns: clock_ns.saturating_sub(seen.stolen_lc_ns), ..seen };
-        settle(kernels, GateAccounting::read(gate, self))
+    pub(crate) fn read(
+        &self,
+        gate: &GateWord,
+        at_ns: u64,
+        service_clock_ns: u64,
+        partners_clock_ns: u64,
+    ) -> LaneAccounting {
+        let seen = self.read_until_stable(at_ns, partners_clock_ns);
+        let kernels = LaneAccounting { lc_ns: service_clock_ns.saturating_sub(seen.stolen_lc_ns), ..seen };
+        apply_gate_claims(kernels, GateAccounting::read(gate, self))
     }
 
     /// Returns the figures of one moment between two context switches.
-    fn settled(&self, now_ns: u64, beside_ns: u64) -> LaneAccounting {
-        let mut seen = self.look(now_ns, beside_ns);
+    fn read_until_stable(&self, now_ns: u64, partners_clock_ns: u64) -> LaneAccounting {
+        let mut seen = self.read_once(now_ns, partners_clock_ns);
         for _ in 0..LOOKS_MAX {
-            let again = self.look(now_ns, beside_ns);
+            let again = self.read_once(now_ns, partners_clock_ns);
             if again == seen {
                 break;
             }
@@ -360,11 +366,11 @@ impl LaneStats {
 
     /// Reads the figures once. `beside_ns` is the service clock of the lane's partners: it gives the overlap of a turn
     /// of batch that still lasts.
-    fn look(&self, now_ns: u64, beside_ns: u64) -> LaneAccounting {
+    fn read_once(&self, now_ns: u64, partners_clock_ns: u64) -> LaneAccounting {
         let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         let (turn_ns, both_ns) = match get(&self.batch_since_ns) {
             0 => (0, 0),
-            since_ns => (now_ns.saturating_sub(since_ns), beside_ns.saturating_sub(get(&self.overlap_mark_ns))),
+            since_ns => (now_ns.saturating_sub(since_ns), partners_clock_ns.saturating_sub(get(&self.overlap_mark_ns))),
         };
         let (overlap_ns, lent_ns) = if get(&self.turn_is_lent) == 0 { (both_ns, 0) } else { (0, both_ns) };
         let [from_idle_ns, stolen_lc_ns, stolen_batch_ns, from_others_ns] = self.stolen_ns.each_ref().map(get);
@@ -432,7 +438,7 @@ mod tests {
         let lasting = |state: u32, began_ns, partners: &[Option<u64>]| {
             hold.state.store(state, Ordering::Relaxed);
             stats.batch_since_ns.store(began_ns, Ordering::Relaxed);
-            stats.lasting_ns(&hold, partners.iter().copied(), 100 * MS).collect::<Vec<_>>()
+            stats.unfinished_reactions_ns(&hold, partners.iter().copied(), 100 * MS).collect::<Vec<_>>()
         };
         for state in [HoldState::SUMMONED, LaneState::Held as u32, LaneState::Evicted as u32] {
             assert_eq!(lasting(state, 10 * MS, &[Some(40 * MS), None, Some(5 * MS)]), [60 * MS, 90 * MS]);

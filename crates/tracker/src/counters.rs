@@ -75,14 +75,14 @@ impl LaneCounters {
 }
 
 /// Returns the counts of a request's record; `None` without cycles, because the request was not counted then.
-pub fn counted(instructions: u64, cycles: u64) -> Option<RequestCounters> {
+pub fn request_counters(instructions: u64, cycles: u64) -> Option<RequestCounters> {
     (cycles > 0).then_some(RequestCounters { instructions, cycles })
 }
 
 /// Opens the counters in the order of [`COUNTER_MAPS`]. They are in one group, so that both count or neither does.
 fn open_pair(pair: EventPair, cpu: u32) -> io::Result<[OwnedFd; 2]> {
-    let instructions = perf::open(pair.instructions, cpu, None)?;
-    let cycles = perf::open(pair.cycles, cpu, Some(&instructions))?;
+    let instructions = perf::open_counter(pair.instructions, cpu, None)?;
+    let cycles = perf::open_counter(pair.cycles, cpu, Some(&instructions))?;
     Ok([instructions, cycles])
 }
 
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn zero_cycles_count_as_not_counted() {
-        assert_eq!(counted(5, 0), None);
-        assert_eq!(counted(5, 2), Some(RequestCounters { instructions: 5, cycles: 2 }));
+        assert_eq!(request_counters(5, 0), None);
+        assert_eq!(request_counters(5, 2), Some(RequestCounters { instructions: 5, cycles: 2 }));
     }
 
     #[test]

@@ -79,26 +79,26 @@ impl GateAccounting {
 const BEYOND_NS_MAX: u64 = 1_000_000;
 
 /// Returns the naps and permitted time that the threads claim beyond their run time. Batch can write any number there.
-fn beyond_own_time_ns(kernels: &LaneAccounting, gate: &GateAccounting) -> u64 {
-    let own_ns = kernels.batch_ns + kernels.stolen_batch_ns;
+fn excess_claim_ns(lane: &LaneAccounting, gate: &GateAccounting) -> u64 {
+    let own_ns = lane.batch_ns + lane.stolen_batch_ns;
     let beyond_ns = gate.napped_ns.saturating_add(gate.lent_lc_ns).saturating_sub(own_ns);
     if beyond_ns > BEYOND_NS_MAX.max(own_ns / 100) { beyond_ns } else { 0 }
 }
 
 /// Returns the kernel program's accounting of a lane, corrected by self-checking batch's claims. Impossible claims
 /// correct nothing.
-pub fn settle(kernels: LaneAccounting, gate: GateAccounting) -> LaneAccounting {
-    let unbelieved_ns = beyond_own_time_ns(&kernels, &gate);
+pub fn apply_gate_claims(lane: LaneAccounting, gate: GateAccounting) -> LaneAccounting {
+    let unbelieved_ns = excess_claim_ns(&lane, &gate);
     if unbelieved_ns > 0 {
-        return LaneAccounting { gate, unbelieved_ns, ..kernels };
+        return LaneAccounting { gate, unbelieved_ns, ..lane };
     }
     let excused_ns = gate.napped_lc_ns + gate.lent_lc_ns;
     LaneAccounting {
-        batch_ns: kernels.batch_ns.saturating_sub(gate.napped_ns),
-        overlap_ns: kernels.overlap_ns.saturating_sub(excused_ns),
-        lent_overlap_ns: kernels.lent_overlap_ns + gate.lent_lc_ns,
+        batch_ns: lane.batch_ns.saturating_sub(gate.napped_ns),
+        overlap_ns: lane.overlap_ns.saturating_sub(excused_ns),
+        lent_overlap_ns: lane.lent_overlap_ns + gate.lent_lc_ns,
         gate,
-        ..kernels
+        ..lane
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
     fn a_nap_is_neither_batch_nor_overlap_and_lent_time_is_no_leak() {
         let kernels = LaneAccounting { batch_ns: 1_000, overlap_ns: 500, ..LaneAccounting::default() };
         let gate = GateAccounting { napped_ns: 600, napped_lc_ns: 400, lent_lc_ns: 90, ..GateAccounting::default() };
-        let settled = settle(kernels, gate);
+        let settled = apply_gate_claims(kernels, gate);
         assert_eq!((settled.batch_ns, settled.overlap_ns, settled.lent_overlap_ns), (400, 10, 90));
     }
 
@@ -119,11 +119,11 @@ mod tests {
         let ran = LaneAccounting { batch_ns: 10_000_000, overlap_ns: 5_000_000, ..LaneAccounting::default() };
         let naps = |napped_ns, napped_lc_ns| GateAccounting { napped_ns, napped_lc_ns, ..GateAccounting::default() };
         for lie in [naps(12_000_000, 5_000_000), naps(u64::MAX, u64::MAX)] {
-            let settled = settle(ran, lie);
+            let settled = apply_gate_claims(ran, lie);
             assert_eq!((settled.batch_ns, settled.overlap_ns), (ran.batch_ns, ran.overlap_ns), "{lie:?}");
             assert!(settled.unbelieved_ns >= 2_000_000, "{settled:?}");
         }
-        let all_of_it = settle(ran, naps(10_000_000, 5_000_000));
+        let all_of_it = apply_gate_claims(ran, naps(10_000_000, 5_000_000));
         assert_eq!((all_of_it.overlap_ns, all_of_it.unbelieved_ns), (0, 0));
     }
 

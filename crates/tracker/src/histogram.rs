@@ -46,7 +46,7 @@ impl Histogram {
     }
 
     /// Returns the latencies in ns by bucket, with their numbers.
-    pub fn values(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub fn latency_counts(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts.iter().enumerate().map(|(bucket, count)| (middle_ns(bucket), *count))
     }
 

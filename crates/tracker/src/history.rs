@@ -10,13 +10,13 @@ use crate::turns::Turn;
 
 /// Turns of one class of threads on one lane, in order.
 #[derive(Debug, Default)]
-struct Past {
+struct LaneTurnHistory {
     turns: Vec<Turn>,
     /// Time before which ended turns may be missing.
     whole_since_ns: u64,
 }
 
-impl Past {
+impl LaneTurnHistory {
     /// Reads the recorded turns, and the turn that still lasts.
     fn read(memory: &LaneMemory, cpu: u32, class: LaneClass, now_ns: u64) -> Self {
         // The present turn is read first: otherwise a turn that ends in between would be missing in both.
@@ -41,7 +41,7 @@ impl Past {
     }
 
     /// Returns whether the thread `pid` ran at this time.
-    fn ran_at(&self, pid: u32, at_ns: u64) -> bool {
+    fn was_running_at(&self, pid: u32, at_ns: u64) -> bool {
         let first = self.turns.partition_point(|turn| turn.ended_ns < at_ns);
         self.turns[first..].iter().take_while(|turn| turn.began_ns <= at_ns).any(|turn| turn.pid == pid)
     }
@@ -50,8 +50,8 @@ impl Past {
 /// Recent turns on the lanes of a session.
 #[derive(Debug, Default)]
 pub struct History {
-    service: BTreeMap<u32, Past>,
-    batch: BTreeMap<u32, Past>,
+    service: BTreeMap<u32, LaneTurnHistory>,
+    batch: BTreeMap<u32, LaneTurnHistory>,
     /// Batch lanes by request lane.
     partners: BTreeMap<u32, Vec<u32>>,
 }
@@ -61,12 +61,12 @@ impl History {
     pub fn read(memory: &LaneMemory, lanes: &Lanes, now_ns: u64) -> Self {
         let mut history = Self::default();
         for lane in &lanes.batch {
-            history.batch.insert(lane.cpu, Past::read(memory, lane.cpu, LaneClass::Batch, now_ns));
+            history.batch.insert(lane.cpu, LaneTurnHistory::read(memory, lane.cpu, LaneClass::Batch, now_ns));
             for request in lane.request_lanes.iter() {
                 history.partners.entry(request).or_default().push(lane.cpu);
             }
         }
-        let past = |cpu| (cpu, Past::read(memory, cpu, LaneClass::Lc, now_ns));
+        let past = |cpu| (cpu, LaneTurnHistory::read(memory, cpu, LaneClass::Lc, now_ns));
         history.service = lanes.request_lanes.iter().map(past).collect();
         history
     }
@@ -74,7 +74,7 @@ impl History {
     /// Returns the request lane on which the thread ran at this time; `None` if it ran on none, or the ring has
     /// overwritten this time.
     pub fn lane_of(&self, tid: u32, at_ns: u64) -> Option<u32> {
-        self.service.iter().find(|(_, past)| past.ran_at(tid, at_ns)).map(|(cpu, _)| *cpu)
+        self.service.iter().find(|(_, past)| past.was_running_at(tid, at_ns)).map(|(cpu, _)| *cpu)
     }
 
     /// Returns how long batch ran on the partners of a request lane between two times; `None` if the ring has
@@ -89,14 +89,14 @@ impl History {
 mod tests {
     use super::*;
 
-    fn past(turns: &[(u64, u64, u32)]) -> Past {
+    fn history_with_turns(turns: &[(u64, u64, u32)]) -> LaneTurnHistory {
         let turn = |&(began_ns, ended_ns, pid)| Turn { began_ns, ended_ns, pid, class: 2 };
-        Past { turns: turns.iter().map(turn).collect(), whole_since_ns: 0 }
+        LaneTurnHistory { turns: turns.iter().map(turn).collect(), whole_since_ns: 0 }
     }
 
     #[test]
     fn time_is_summed_over_turns_and_cut_at_both_ends() {
-        let past = past(&[(10, 20, 1), (30, 40, 1), (40, 50, 2)]);
+        let past = history_with_turns(&[(10, 20, 1), (30, 40, 1), (40, 50, 2)]);
         assert_eq!(past.ran_ns(15, 45), Some(5 + 10 + 5));
         assert_eq!(past.ran_ns(20, 30), Some(0));
         assert_eq!(past.ran_ns(0, 100), Some(30));
@@ -105,15 +105,18 @@ mod tests {
 
     #[test]
     fn overwritten_turns_are_unknown() {
-        let past = Past { whole_since_ns: 10, ..past(&[(10, 20, 1)]) };
+        let past = LaneTurnHistory { whole_since_ns: 10, ..history_with_turns(&[(10, 20, 1)]) };
         assert_eq!((past.ran_ns(9, 15), past.ran_ns(10, 15)), (None, Some(5)));
     }
 
     #[test]
     fn lane_of_a_request_is_that_of_its_thread_at_the_end() {
-        let service = BTreeMap::from([(0, past(&[(10, 20, 7)])), (2, past(&[(10, 20, 8), (20, 30, 7)]))]);
+        let service = BTreeMap::from([
+            (0, history_with_turns(&[(10, 20, 7)])),
+            (2, history_with_turns(&[(10, 20, 8), (20, 30, 7)])),
+        ]);
         let partners = BTreeMap::from([(2, vec![3])]);
-        let history = History { service, partners, batch: BTreeMap::from([(3, past(&[(15, 28, 9)]))]) };
+        let history = History { service, partners, batch: BTreeMap::from([(3, history_with_turns(&[(15, 28, 9)]))]) };
         assert_eq!((history.lane_of(7, 15), history.lane_of(7, 25), history.lane_of(7, 35)), (Some(0), Some(2), None));
         assert_eq!((history.batch_ns(2, 0, 20), history.batch_ns(0, 0, 20)), (Some(5), None));
     }

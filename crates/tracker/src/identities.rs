@@ -57,7 +57,7 @@ impl Identity {
         }
     }
 
-    fn of_byte(byte: u8) -> Option<Self> {
+    fn from_byte(byte: u8) -> Option<Self> {
         let number = Number(byte >> NUMBER_SHIFT);
         match (number.0, byte & BATCH) {
             (0, _) => None,
@@ -74,7 +74,7 @@ pub struct Identities {
 
 impl Identities {
     /// Returns the number of words that the table needs on this machine.
-    pub fn words() -> usize {
+    pub fn word_count() -> usize {
         (pid_max() / PER_WORD + 1) as usize
     }
 
@@ -84,13 +84,13 @@ impl Identities {
     }
 
     /// Gives `identity` to the process `tgid` and to all its future children.
-    pub fn give(&self, tgid: u32, identity: Identity) {
+    pub fn assign(&self, tgid: u32, identity: Identity) {
         self.set(tgid, identity.byte());
     }
 
     /// Gives `identity` to the process `tgid` while the process stays in a cgroup with this identity. An identity that
     /// the process already has stays.
-    pub fn give_by_group(&self, tgid: u32, identity: Identity) {
+    pub fn assign_by_group(&self, tgid: u32, identity: Identity) {
         let had = self.byte(tgid);
         if had == 0 || had & BY_GROUP != 0 {
             self.set(tgid, identity.byte() | BY_GROUP);
@@ -98,32 +98,32 @@ impl Identities {
     }
 
     /// Removes the identity of the process `tgid`, if it is `identity`.
-    pub fn take(&self, tgid: u32, identity: Identity) {
-        if self.of(tgid) == Some(identity) {
+    pub fn remove(&self, tgid: u32, identity: Identity) {
+        if self.identity_of(tgid) == Some(identity) {
             self.set(tgid, 0);
         }
     }
 
     /// Returns the identity of the process; `None` if it is untracked.
-    pub fn of(&self, tgid: u32) -> Option<Identity> {
-        Identity::of_byte(self.byte(tgid))
+    pub fn identity_of(&self, tgid: u32) -> Option<Identity> {
+        Identity::from_byte(self.byte(tgid))
     }
 
     /// Returns the living processes of `identity`. The table forgets a process only when its parent reaps it, which may
     /// never happen.
-    pub fn all(&self, identity: Identity) -> Vec<u32> {
-        let all = self.listed().filter(|(_, byte)| Identity::of_byte(*byte) == Some(identity));
+    pub fn living_pids(&self, identity: Identity) -> Vec<u32> {
+        let all = self.tracked_entries().filter(|(_, byte)| Identity::from_byte(*byte) == Some(identity));
         all.map(|(pid, _)| pid).filter(|pid| is_alive(*pid)).collect()
     }
 
     /// Removes `identity` from all processes that have it.
-    pub fn take_from_all(&self, identity: Identity) {
-        self.listed()
-            .filter(|(_, byte)| Identity::of_byte(*byte) == Some(identity))
+    pub fn remove_from_all(&self, identity: Identity) {
+        self.tracked_entries()
+            .filter(|(_, byte)| Identity::from_byte(*byte) == Some(identity))
             .for_each(|(pid, _)| self.set(pid, 0));
     }
 
-    fn listed(&self) -> impl Iterator<Item = (u32, u8)> {
+    fn tracked_entries(&self) -> impl Iterator<Item = (u32, u8)> {
         let words = self.words.iter().map(|word| word.load(Ordering::Acquire)).enumerate();
         let used = words.filter(|(_, word)| *word != 0);
         let each = used.flat_map(|(index, word)| {
@@ -152,11 +152,11 @@ mod tests {
     fn identity_survives_its_byte_with_and_without_group_flag() {
         for number in Number::all() {
             for identity in [Identity::Service(number), Identity::Batch(number)] {
-                assert_eq!(Identity::of_byte(identity.byte()), Some(identity));
-                assert_eq!(Identity::of_byte(identity.byte() | BY_GROUP), Some(identity));
+                assert_eq!(Identity::from_byte(identity.byte()), Some(identity));
+                assert_eq!(Identity::from_byte(identity.byte() | BY_GROUP), Some(identity));
             }
         }
-        assert_eq!(Identity::of_byte(0), None);
+        assert_eq!(Identity::from_byte(0), None);
         assert_eq!(Number::all().count(), 63);
     }
 }

@@ -21,7 +21,7 @@ const SOFTIRQ_OFFSET: i64 = 3 * 8;
 
 impl KernelWork {
     /// Forgets a turn that lasted when the lane was last a batch lane.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn reset_turn(&self) {
         self.turn.store(0, Ordering::Release);
     }
 
@@ -57,28 +57,28 @@ impl KernelWorkTimes {
 
     /// Returns the sum of these times and `other`.
     pub fn plus(&self, other: &Self) -> Self {
-        self.with(other, u64::saturating_add)
+        self.combine_with(other, u64::saturating_add)
     }
 
     /// Returns the times since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
-        self.with(earlier, u64::saturating_sub)
+        self.combine_with(earlier, u64::saturating_sub)
     }
 
-    fn with(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
+    fn combine_with(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            workers_ns: of(self.workers_ns, other.workers_ns),
-            interrupt_threads_ns: of(self.interrupt_threads_ns, other.interrupt_threads_ns),
-            kernel_threads_ns: of(self.kernel_threads_ns, other.kernel_threads_ns),
-            programs_ns: of(self.programs_ns, other.programs_ns),
-            interrupts_ns: of(self.interrupts_ns, other.interrupts_ns),
+            workers_ns: combine(self.workers_ns, other.workers_ns),
+            interrupt_threads_ns: combine(self.interrupt_threads_ns, other.interrupt_threads_ns),
+            kernel_threads_ns: combine(self.kernel_threads_ns, other.kernel_threads_ns),
+            programs_ns: combine(self.programs_ns, other.programs_ns),
+            interrupts_ns: combine(self.interrupts_ns, other.interrupts_ns),
         }
     }
 }
 
 /// Source of interrupt time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InterruptsFrom {
+pub enum InterruptTimeSource {
     /// No source: the kernel's type information does not contain the place of its statistics.
     #[default]
     Unseen,
@@ -88,14 +88,14 @@ pub enum InterruptsFrom {
     Ticks(i64),
 }
 
-impl InterruptsFrom {
+impl InterruptTimeSource {
     /// Returns the source of interrupt time that this kernel has. The search takes place once.
     pub fn find() -> Self {
-        static FOUND: OnceLock<InterruptsFrom> = OnceLock::new();
-        *FOUND.get_or_init(|| Self::look().unwrap_or_default())
+        static FOUND: OnceLock<InterruptTimeSource> = OnceLock::new();
+        *FOUND.get_or_init(|| Self::find_in_btf().unwrap_or_default())
     }
 
-    fn look() -> Option<Self> {
+    fn find_in_btf() -> Option<Self> {
         let kernel = Btf::from_vmlinux().ok()?;
         let offset = offset_from_run_queue(&kernel, "kernel_cpustat")? + SOFTIRQ_OFFSET;
         let is_exact = kernel.type_by_name::<Var<'_>>("cpu_irqtime").is_some();
@@ -103,7 +103,7 @@ impl InterruptsFrom {
     }
 
     /// Returns the distance in bytes from a CPU's run queue to its times in softirqs and interrupts; 0 if unknown.
-    pub(crate) fn offset(self) -> i64 {
+    pub(crate) fn run_queue_offset(self) -> i64 {
         match self {
             Self::Unseen => 0,
             Self::Exact(offset) | Self::Ticks(offset) => offset,
@@ -111,7 +111,7 @@ impl InterruptsFrom {
     }
 }
 
-impl fmt::Display for InterruptsFrom {
+impl fmt::Display for InterruptTimeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unseen => "not seen by the kernel program",

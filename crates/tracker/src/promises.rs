@@ -14,7 +14,7 @@ pub struct Promises {
 
 impl Promises {
     /// Returns the number of words that the table needs on this machine; one if no batch checks its own lane.
-    pub fn words(self_checking: bool) -> usize {
+    pub fn word_count(self_checking: bool) -> usize {
         if self_checking { (pid_max() / PER_WORD + 1) as usize } else { 1 }
     }
 
@@ -23,14 +23,14 @@ impl Promises {
     }
 
     /// Removes the promise of a thread that has broken it. Returns whether there was a promise.
-    pub fn take_back(&self, tid: u32) -> bool {
+    pub fn remove(&self, tid: u32) -> bool {
         let bit = 1 << (tid % PER_WORD);
         let word = self.words.get((tid / PER_WORD) as usize);
         word.is_some_and(|word| word.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
     }
 
     /// Returns whether the thread has promised to check its lane itself.
-    pub fn given_by(&self, tid: u32) -> bool {
+    pub fn has_promised(&self, tid: u32) -> bool {
         let word = self.words.get((tid / PER_WORD) as usize);
         word.is_some_and(|word| word.load(Ordering::Acquire) >> (tid % PER_WORD) & 1 == 1)
     }

@@ -21,14 +21,14 @@ const PORT_WORDS: usize = 1024;
 
 /// Room for the records of a service that were not fetched yet. The process that maps them sees twice their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum RingCapacity {
     /// Room for 40 000 records: 0.4 seconds of 100 000 requests a second.
     Usual,
     /// Half of the usual room, for an observer of many services.
     Half,
 }
 
-impl Room {
+impl RingCapacity {
     fn bytes(self) -> u32 {
         match self {
             Self::Usual => 4 << 20,
@@ -42,7 +42,7 @@ impl Room {
 const NUMBER_BITS: u32 = 48;
 
 /// Returns the number of a request or connection without the number of its service.
-pub fn own_number(number: u64) -> u64 {
+pub fn number_within_service(number: u64) -> u64 {
     number & ((1 << NUMBER_BITS) - 1)
 }
 
@@ -106,20 +106,20 @@ impl WatchedSockets {
             listeners: handle(service, "listeners")?,
             listens: Mutex::default(),
         };
-        new.own().service.store(number.get(), Ordering::Relaxed);
+        new.own_account().service.store(number.get(), Ordering::Relaxed);
         // Connections may still have state of an earlier service with this number.
-        new.own().epoch.fetch_add(1, Ordering::Release);
-        new.own().next_number.fetch_max(u64::from(number.get()) << NUMBER_BITS, Ordering::Relaxed);
+        new.own_account().epoch.fetch_add(1, Ordering::Release);
+        new.own_account().next_number.fetch_max(u64::from(number.get()) << NUMBER_BITS, Ordering::Relaxed);
         Ok(new)
     }
 
-    fn own(&self) -> &RequestAccount {
+    fn own_account(&self) -> &RequestAccount {
         &self.accounting[self.number.get() as usize]
     }
 
     /// Returns the counts since the kernel program was loaded.
     pub fn counts(&self) -> Counts {
-        let accounting = self.own();
+        let accounting = self.own_account();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
             finished: get(&accounting.finished),
@@ -133,14 +133,14 @@ impl WatchedSockets {
     }
 
     /// Assigns new connections to `listener` to the service.
-    pub fn listen(&self, listener: Listener) -> Result<(), TrackerError> {
+    pub fn add_listener(&self, listener: Listener) -> Result<(), TrackerError> {
         let value = self.number.get().to_ne_bytes();
         let told = self.listeners.update(listener_key(listener).bytes(), &value, MapFlags::ANY);
         told.map_err(bpf("say where the service listens"))?;
         let mut listens = self.listens.lock().expect("no thread panics with the list");
         listens.at.insert(listener);
         if !listens.paused {
-            self.show_port(listener);
+            self.publish_port(listener);
         }
         Ok(())
     }
@@ -163,11 +163,11 @@ impl WatchedSockets {
         if !std::mem::replace(&mut listens.paused, false) {
             return;
         }
-        self.own().epoch.fetch_add(1, Ordering::Release);
-        listens.at.iter().for_each(|listener| self.show_port(*listener));
+        self.own_account().epoch.fetch_add(1, Ordering::Release);
+        listens.at.iter().for_each(|listener| self.publish_port(*listener));
     }
 
-    fn show_port(&self, Listener { port, .. }: Listener) {
+    fn publish_port(&self, Listener { port, .. }: Listener) {
         self.ports[usize::from(port / 64)].fetch_or(1 << (port % 64), Ordering::Release);
     }
 }
@@ -196,7 +196,7 @@ pub struct RequestMemory {
 
 impl RequestMemory {
     /// Maps the arrays of a tracker that was loaded for requests, and makes a ring for the service.
-    pub fn map(service: &ServiceTracking, room: Room) -> Result<Self, TrackerError> {
+    pub fn map(service: &ServiceTracking, room: RingCapacity) -> Result<Self, TrackerError> {
         let records = new_ring(room.bytes()).map_err(bpf("make a ring of requests"))?;
         let new = Self {
             lanes: service.tracker().memory(),

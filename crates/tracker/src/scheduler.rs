@@ -59,7 +59,7 @@ impl Scheduler {
     }
 
     /// Returns whether batch ran in other classes since the last call.
-    pub fn has_outsiders(&self) -> bool {
+    pub fn has_batch_in_other_classes(&self) -> bool {
         self.orders.word[0].outsiders.swap(0, Ordering::Relaxed) > 0
     }
 

@@ -30,10 +30,10 @@ impl Default for Shares {
 impl CpuShares {
     /// Reads the CPU times up to `now_ns`; `None` before the CPU's first context switch.
     pub fn read(&self, now_ns: u64) -> Option<Shares> {
-        (0..LOOKS_MAX).find_map(|_| self.look(now_ns))
+        (0..LOOKS_MAX).find_map(|_| self.try_read(now_ns))
     }
 
-    fn look(&self, now_ns: u64) -> Option<Shares> {
+    fn try_read(&self, now_ns: u64) -> Option<Shares> {
         let since_ns = self.since_ns.load(Ordering::Acquire);
         let (class, place) = (self.class.load(Ordering::Relaxed), self.identity.load(Ordering::Relaxed) as usize);
         let mut seen = Shares {
@@ -62,8 +62,8 @@ impl Shares {
     }
 
     /// Returns the CPU time of processes with this identity.
-    pub fn of(&self, identity: Identity) -> u64 {
-        self.ran_ns[place(identity)]
+    pub fn cpu_time_ns(&self, identity: Identity) -> u64 {
+        self.ran_ns[entry_index(identity)]
     }
 
     /// Returns the CPU time of all services.
@@ -83,7 +83,7 @@ impl Shares {
     }
 }
 
-fn place(identity: Identity) -> usize {
+fn entry_index(identity: Identity) -> usize {
     match identity {
         Identity::Service(number) => number.get() as usize * 2,
         Identity::Batch(number) => number.get() as usize * 2 + 1,
@@ -105,15 +105,15 @@ mod tests {
         let [one, other] = numbers();
         let shares = zeroed::<CpuShares>();
         assert_eq!(shares.read(50), None);
-        shares.ran_ns[place(Identity::Service(one))].store(7, Ordering::Relaxed);
+        shares.ran_ns[entry_index(Identity::Service(one))].store(7, Ordering::Relaxed);
         shares.idle_ns.store(100, Ordering::Relaxed);
         shares.class.store(LaneClass::Batch as u32, Ordering::Relaxed);
-        shares.identity.store(place(Identity::Batch(other)) as u32, Ordering::Relaxed);
+        shares.identity.store(entry_index(Identity::Batch(other)) as u32, Ordering::Relaxed);
         shares.since_ns.store(1_000, Ordering::Relaxed);
         let before = shares.read(1_000).unwrap();
         let after = shares.read(1_030).unwrap();
         assert_eq!((before.services_ns(), before.batch_ns(), before.all_ns()), (7, 0, 107));
-        assert_eq!((after.of(Identity::Batch(other)), after.of(Identity::Batch(one))), (30, 0));
+        assert_eq!((after.cpu_time_ns(Identity::Batch(other)), after.cpu_time_ns(Identity::Batch(one))), (30, 0));
         let since = after.since(&before);
         assert_eq!((since.services_ns(), since.batch_ns(), since.idle_ns), (0, 30, 0));
         shares.class.store(LaneClass::Idle as u32, Ordering::Relaxed);

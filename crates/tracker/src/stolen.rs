@@ -16,7 +16,7 @@ use libbpf_rs::btf::{Btf, BtfType};
 
 /// Source of steal time for the kernel program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StolenFrom {
+pub enum StealTimeSource {
     /// No source, or no hypervisor.
     #[default]
     Unseen,
@@ -26,7 +26,7 @@ pub enum StolenFrom {
     RunQueue(i64),
 }
 
-impl StolenFrom {
+impl StealTimeSource {
     /// Returns the best source of steal time on this kernel and hypervisor.
     pub fn find() -> Self {
         let hypervisor = Hypervisor::find();
@@ -43,7 +43,7 @@ impl StolenFrom {
     }
 
     /// Returns the distance in bytes from a CPU's run queue to the word with the steal time; 0 if there is none.
-    pub fn offset(self) -> i64 {
+    pub fn run_queue_offset(self) -> i64 {
         match self {
             Self::StealClock(offset) | Self::RunQueue(offset) => offset,
             Self::Unseen => 0,
@@ -51,7 +51,7 @@ impl StolenFrom {
     }
 }
 
-impl fmt::Display for StolenFrom {
+impl fmt::Display for StealTimeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unseen => "not seen by the kernel program",
@@ -79,21 +79,21 @@ fn is_named(ty: &BtfType<'_>, name: &str) -> bool {
     ty.name().is_some_and(|found| found == name)
 }
 
-fn has_field(kernel: &Btf<'_>, of: &str, name: &str) -> bool {
-    field_offset(kernel, of, name).is_some()
+fn has_field(kernel: &Btf<'_>, struct_name: &str, field: &str) -> bool {
+    field_offset(kernel, struct_name, field).is_some()
 }
 
 /// Returns the offset in bytes of the field `name` in the struct `of`, also inside anonymous structs and unions.
-pub(crate) fn field_offset(kernel: &Btf<'_>, of: &str, name: &str) -> Option<i64> {
-    offset_in(kernel, kernel.type_by_name::<Struct<'_>>(of)?.into(), name)
+pub(crate) fn field_offset(kernel: &Btf<'_>, struct_name: &str, field: &str) -> Option<i64> {
+    offset_in(kernel, kernel.type_by_name::<Struct<'_>>(struct_name)?.into(), field)
 }
 
-fn offset_in(kernel: &Btf<'_>, of: Composite<'_>, name: &str) -> Option<i64> {
-    of.iter().find_map(|member| {
+fn offset_in(kernel: &Btf<'_>, composite: Composite<'_>, field: &str) -> Option<i64> {
+    composite.iter().find_map(|member| {
         let MemberAttr::Normal { offset } = member.attr else { return None };
         let within = match member.name {
-            Some(found) if !found.is_empty() => (found == name).then_some(0),
-            _ => offset_in(kernel, kernel.type_by_id::<Composite<'_>>(member.ty)?, name),
+            Some(found) if !found.is_empty() => (found == field).then_some(0),
+            _ => offset_in(kernel, kernel.type_by_id::<Composite<'_>>(member.ty)?, field),
         };
         Some(i64::from(offset / 8) + within?)
     })
@@ -105,12 +105,12 @@ static LOOKED: AtomicBool = AtomicBool::new(false);
 
 /// Returns the longest time that the hypervisor took from a lane at once; `None` if no lane was tracked since the
 /// program started.
-pub fn longest_gap_ns() -> Option<u64> {
+pub fn longest_steal_gap_ns() -> Option<u64> {
     LOOKED.load(Ordering::Relaxed).then(|| LONGEST_GAP_NS.load(Ordering::Relaxed))
 }
 
 /// Takes in a gap of steal time that a tracker has seen.
-pub fn note_gap(gap_ns: u64) {
+pub fn record_steal_gap(gap_ns: u64) {
     LONGEST_GAP_NS.fetch_max(gap_ns, Ordering::Relaxed);
     LOOKED.store(true, Ordering::Relaxed);
 }

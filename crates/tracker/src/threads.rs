@@ -55,10 +55,10 @@ impl ThreadWords {
 
     /// Arms the wakeup: the next request that is taken up on a CPU of `begins`, or answered on a CPU of `ends`, wakes the
     /// reader of the service's records.
-    pub fn arm(&self, begins: impl IntoIterator<Item = usize>, ends: impl IntoIterator<Item = usize>) {
+    pub fn arm(&self, start_cpus: impl IntoIterator<Item = usize>, finish_cpus: impl IntoIterator<Item = usize>) {
         let wakeup = &self.wakeups[self.number.get() as usize];
-        set_cpus(&wakeup.begins, begins);
-        set_cpus(&wakeup.ends, ends);
+        set_cpus(&wakeup.begins, start_cpus);
+        set_cpus(&wakeup.ends, finish_cpus);
         // An event after this line either is read by the caller, or rings.
         wakeup.armed.swap(1, Ordering::SeqCst);
     }

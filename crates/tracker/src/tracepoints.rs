@@ -15,12 +15,12 @@ impl Tracepoints {
     /// Returns the tracepoints of this kernel; none if it has no type information.
     pub fn of_kernel() -> Self {
         let types = File::open("/sys/kernel/btf/vmlinux").map(BufReader::new);
-        types.and_then(Self::in_types).unwrap_or_default()
+        types.and_then(Self::from_type_info).unwrap_or_default()
     }
 
     /// Finds the names of tracepoints in a few MB of type information. Only names are kept, so it is read piece by
     /// piece.
-    pub(crate) fn in_types(mut types: impl BufRead) -> io::Result<Self> {
+    pub(crate) fn from_type_info(mut types: impl BufRead) -> io::Result<Self> {
         let (mut names, mut word) = (BTreeSet::new(), Vec::new());
         while types.read_until(0, &mut word)? > 0 {
             let name = word.strip_suffix(b"\0").unwrap_or(&word).strip_prefix(PREFIX.as_bytes());
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn tracepoint_is_found_by_its_whole_name_only() {
-        let found = Tracepoints::in_types(&b"\0btf_trace_one\0btf_trace_twofold\0three\0"[..]).unwrap();
+        let found = Tracepoints::from_type_info(&b"\0btf_trace_one\0btf_trace_twofold\0three\0"[..]).unwrap();
         assert!(found.has("one") && !found.has("two") && !found.has("three"));
         assert!(!found.without("one").has("one"));
     }

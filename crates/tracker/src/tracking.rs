@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sidelane_host::cgroup::Group;
-use sidelane_host::procfs::{family, have_one_place_each};
+use sidelane_host::procfs::{is_each_thread_pinned, with_descendants};
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
 
@@ -34,7 +34,7 @@ pub struct LaneUse {
 
 impl LaneUse {
     /// Returns settings that count requests by `pair`, if that is possible.
-    pub fn counting(pair: EventPair, lanes: &Lanes) -> Self {
+    pub fn with_counters(pair: EventPair, lanes: &Lanes) -> Self {
         Self { counters: Some(LaneCounters::open(pair, &lanes.request_lanes)), ..Self::default() }
     }
 }
@@ -64,22 +64,22 @@ impl ServiceTracking {
         }
         tracker.lend(lanes, number, lane_use.lends_to_waited)?;
         if let Some(group) = &new.group {
-            tracker.name_group(group, new.identity())?;
+            tracker.assign_group(group, new.identity())?;
         }
-        new.take_in(&service.pids);
+        new.add_processes(&service.pids);
         Ok(new)
     }
 
     /// Loads a tracker for one service alone, without attaching it. The service and `lane_use` decide how its lanes are
     /// lent.
-    pub fn alone(
+    pub fn with_own_tracker(
         service: &Service,
         lanes: &Lanes,
         lane_use: LaneUse,
         mut purpose: Purpose,
     ) -> Result<Self, TrackerError> {
         if let Purpose::Lend { lent, .. } = &mut purpose {
-            lent.single_places = have_one_place_each(&service.pids);
+            lent.single_places = is_each_thread_pinned(&service.pids);
             lent.counters = matches!(lane_use.counters, Some(Ok(_)));
         }
         let tracker = Rc::new(Tracker::load(purpose, service.group.is_some())?);
@@ -87,42 +87,42 @@ impl ServiceTracking {
     }
 
     /// Sets the lanes of the service, and lends them.
-    pub fn lend(&mut self, lanes: &Lanes, lends_to_waited: bool) -> Result<(), TrackerError> {
+    pub fn lend(&mut self, lanes: &Lanes, lend_to_waited_requests: bool) -> Result<(), TrackerError> {
         self.tracker.withdraw(&self.lanes);
         self.lanes = lanes.clone();
-        self.tracker.lend(lanes, self.number, lends_to_waited)
+        self.tracker.lend(lanes, self.number, lend_to_waited_requests)
     }
 
     /// Adds these processes to the service, with all their untracked descendants. Members of the service's cgroup
     /// already belong to it.
-    pub fn take_in(&self, pids: &BTreeSet<u32>) {
+    pub fn add_processes(&self, pids: &BTreeSet<u32>) {
         match &self.group {
-            Some(group) => self.tracker.look_at_group(group, self.identity()),
-            None => self.take_in_families(pids),
+            Some(group) => self.tracker.scan_group(group, self.identity()),
+            None => self.add_process_trees(pids),
         }
     }
 
     /// Adds processes with their descendants. The kernel program gives the identity to later children; children forked
     /// before are searched.
-    fn take_in_families(&self, pids: &BTreeSet<u32>) {
+    fn add_process_trees(&self, pids: &BTreeSet<u32>) {
         let mut new = pids.clone();
         for _ in 0..ROUNDS_MAX {
             if new.is_empty() {
                 return;
             }
-            new.iter().for_each(|pid| self.tracker.identities().give(*pid, self.identity()));
-            new = family(pids).into_iter().filter(|pid| self.is_free(*pid)).collect();
+            new.iter().for_each(|pid| self.tracker.identities().assign(*pid, self.identity()));
+            new = with_descendants(pids).into_iter().filter(|pid| self.is_untracked(*pid)).collect();
         }
     }
 
     /// Returns the living processes of the service.
     pub fn processes(&self) -> Vec<u32> {
-        self.tracker.identities().all(self.identity())
+        self.tracker.identities().living_pids(self.identity())
     }
 
     /// Returns whether the process is untracked.
-    pub fn is_free(&self, pid: u32) -> bool {
-        self.tracker.identities().of(pid).is_none()
+    pub fn is_untracked(&self, pid: u32) -> bool {
+        self.tracker.identities().identity_of(pid).is_none()
     }
 
     /// Returns the port of the service's requests; `None` unless it is the service of exactly one port.
@@ -146,7 +146,7 @@ impl ServiceTracking {
     }
 
     /// Returns whether the service's requests are counted, or the reason why not; `None` if counting was not requested.
-    pub fn counts(&self) -> Option<Result<(), &CounterError>> {
+    pub fn counter_status(&self) -> Option<Result<(), &CounterError>> {
         self.counters.as_ref().map(|counters| counters.as_ref().map(|_| ()))
     }
 
@@ -161,7 +161,7 @@ impl Drop for ServiceTracking {
         if let Some(group) = &self.group {
             self.tracker.forget_group(group);
         }
-        self.tracker.identities().take_from_all(self.identity());
+        self.tracker.identities().remove_from_all(self.identity());
         self.tracker.withdraw(&self.lanes);
         self.tracker.free_service(self.number);
     }
@@ -181,13 +181,13 @@ impl BatchTracking {
     /// Adds a batch job, whose only processes so far are those in `group`.
     pub fn start(tracker: &Rc<Tracker>, group: Option<Group>) -> Result<Self, TrackerError> {
         let new = Self { tracker: Rc::clone(tracker), number: tracker.new_job()?, groups: RefCell::default() };
-        group.map_or(Ok(()), |group| new.join(group))?;
+        group.map_or(Ok(()), |group| new.add_group(group))?;
         Ok(new)
     }
 
     /// Adds each process in the cgroup to the job, now and when it joins. All cgroups of a job are in one hierarchy.
-    pub fn join(&self, group: Group) -> Result<(), TrackerError> {
-        self.tracker.name_group(&group, self.identity())?;
+    pub fn add_group(&self, group: Group) -> Result<(), TrackerError> {
+        self.tracker.assign_group(&group, self.identity())?;
         self.groups.borrow_mut().push(group);
         Ok(())
     }
@@ -198,24 +198,24 @@ impl BatchTracking {
     }
 
     /// Looks again at the processes in a cgroup below one that the job has joined.
-    pub fn look_at(&self, group: &Group) {
-        self.tracker.look_at_group(group, self.identity());
+    pub fn scan_group(&self, group: &Group) {
+        self.tracker.scan_group(group, self.identity());
     }
 
     /// Removes from the job the processes that belong to it because of the cgroup.
-    pub fn part(&self, group: &Group) {
+    pub fn remove_group(&self, group: &Group) {
         let mut groups = self.groups.borrow_mut();
         if groups.contains(group) {
             groups.retain(|other| other != group);
             self.tracker.forget_group(group);
             // Children of processes that still belong to the job belong to it, too.
-            let is_ours = |pid: &u32| self.tracker.identities().of(*pid) == Some(self.identity());
+            let is_ours = |pid: &u32| self.tracker.identities().identity_of(*pid) == Some(self.identity());
             for _ in 0..ROUNDS_MAX {
                 let ours: Vec<u32> = group.processes().into_iter().filter(is_ours).collect();
                 if ours.is_empty() {
                     break;
                 }
-                ours.iter().for_each(|pid| self.release(*pid));
+                ours.iter().for_each(|pid| self.remove_process(*pid));
             }
         }
     }
@@ -226,36 +226,36 @@ impl BatchTracking {
     }
 
     /// Adds a process to the job.
-    pub fn take_in(&self, pid: u32) {
-        self.tracker.identities().give(pid, self.identity());
+    pub fn add_process(&self, pid: u32) {
+        self.tracker.identities().assign(pid, self.identity());
     }
 
     /// Returns the living processes of the job.
     pub fn processes(&self) -> Vec<u32> {
-        self.tracker.identities().all(self.identity())
+        self.tracker.identities().living_pids(self.identity())
     }
 
     /// Removes a process from the job.
-    pub fn release(&self, pid: u32) {
-        self.tracker.identities().take(pid, self.identity());
+    pub fn remove_process(&self, pid: u32) {
+        self.tracker.identities().remove(pid, self.identity());
     }
 
     /// Returns whether the process is untracked.
-    pub fn is_free(&self, pid: u32) -> bool {
-        self.tracker.identities().of(pid).is_none()
+    pub fn is_untracked(&self, pid: u32) -> bool {
+        self.tracker.identities().identity_of(pid).is_none()
     }
 
     /// Returns a function that returns the processes of the job; any thread may call it, at any time.
     pub fn member_list(&self) -> MemberList {
         let (identities, identity): (Arc<Identities>, _) = (self.tracker.identities(), self.identity());
-        Box::new(move || identities.all(identity))
+        Box::new(move || identities.living_pids(identity))
     }
 }
 
 impl Drop for BatchTracking {
     fn drop(&mut self) {
         self.groups.borrow().iter().for_each(|group| self.tracker.forget_group(group));
-        self.tracker.identities().take_from_all(self.identity());
+        self.tracker.identities().remove_from_all(self.identity());
         self.tracker.free_job(self.number);
     }
 }

@@ -25,9 +25,9 @@ pub struct Turn {
 
 impl LaneTurns {
     /// Returns how long batch has run on this lane since `from_ns`, up to the end of its last turn. Allocates nothing.
-    pub fn batch_since_ns(&self, from_ns: u64) -> u64 {
+    pub fn batch_ns_since(&self, from_ns: u64) -> u64 {
         let count = self.count.load(Ordering::Acquire);
-        let newest_first = (oldest_whole(count)..count).rev().map(|number| self.turn(number));
+        let newest_first = (oldest_complete_turn(count)..count).rev().map(|number| self.turn(number));
         let recent = newest_first.take_while(|turn| turn.ended_ns > from_ns);
         let batch = recent.filter(|turn| turn.class == LaneClass::Batch as u32);
         batch.map(|turn| turn.ended_ns.saturating_sub(turn.began_ns.max(from_ns))).sum()
@@ -36,9 +36,10 @@ impl LaneTurns {
     /// Returns the turns that are not overwritten, oldest first, and the time from which they are complete.
     pub fn copy(&self) -> (Vec<Turn>, u64) {
         let count = self.count.load(Ordering::Acquire);
-        let copied: Vec<(u64, Turn)> = (oldest_whole(count)..count).map(|number| (number, self.turn(number))).collect();
+        let copied: Vec<(u64, Turn)> =
+            (oldest_complete_turn(count)..count).map(|number| (number, self.turn(number))).collect();
         fence(Ordering::Acquire);
-        let oldest = oldest_whole(self.count.load(Ordering::Relaxed));
+        let oldest = oldest_complete_turn(self.count.load(Ordering::Relaxed));
         let turns: Vec<Turn> =
             copied.into_iter().filter(|(number, _)| *number >= oldest).map(|(_, turn)| turn).collect();
         let whole_since_ns = if oldest == 0 { 0 } else { turns.first().map_or(u64::MAX, |turn| turn.began_ns) };
@@ -54,8 +55,8 @@ impl LaneTurns {
 }
 
 /// Returns the number of the oldest turn that is not being overwritten when `count` turns have ended.
-fn oldest_whole(count: u64) -> u64 {
-    count.saturating_sub(TURNS as u64 - 1)
+fn oldest_complete_turn(ended_turns: u64) -> u64 {
+    ended_turns.saturating_sub(TURNS as u64 - 1)
 }
 
 #[cfg(test)]
@@ -75,7 +76,7 @@ mod tests {
         };
         (0..3).for_each(write);
         assert_eq!(ring.copy().0.len(), 3);
-        assert_eq!((ring.batch_since_ns(0), ring.batch_since_ns(12), ring.batch_since_ns(30)), (15, 8, 0));
+        assert_eq!((ring.batch_ns_since(0), ring.batch_ns_since(12), ring.batch_ns_since(30)), (15, 8, 0));
         assert_eq!(ring.copy().1, 0);
         (3..TURNS as u64 + 10).for_each(write);
         let (turns, whole_since_ns) = ring.copy();

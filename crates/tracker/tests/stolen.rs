@@ -33,7 +33,7 @@ enum Class {
 }
 
 impl Step {
-    fn words(self) -> [String; 3] {
+    fn to_args(self) -> [String; 3] {
         let (name, lane, number) = match self {
             Self::Take(lane, ns) => ("take", lane, ns),
             Self::Look(lane, class) => ("look", lane, class as u64),
@@ -55,8 +55,8 @@ struct Booked {
 }
 
 /// Returns what was subtracted from the overlap of each ended turn, and the accounting of both lanes.
-fn after(program: &Program, steps: &[Step]) -> (Vec<u64>, [Booked; 2]) {
-    let mut numbers = program.run(steps.iter().flat_map(|step| step.words()));
+fn run_steps(program: &Program, steps: &[Step]) -> (Vec<u64>, [Booked; 2]) {
+    let mut numbers = program.run(steps.iter().flat_map(|step| step.to_args()));
     let lanes = numbers.split_off(numbers.len() - 10);
     let lane = |at: usize| Booked { gap_max_ns: lanes[at], stolen_ns: lanes[at + 1..at + 5].try_into().unwrap() };
     (numbers, [lane(0), lane(5)])
@@ -74,7 +74,7 @@ fn stolen_time_is_booked_exactly_to_the_running_class() {
         Step::Look(REQUEST, Class::Lc),
         Step::Look(REQUEST, Class::Batch),
     ];
-    let (_, [request, batch]) = after(&program, &steps);
+    let (_, [request, batch]) = run_steps(&program, &steps);
     assert_eq!(request, Booked { gap_max_ns: 7_000_001, stolen_ns: [0, 6_999_999, 7_000_001, 0] });
     assert_eq!(batch, Booked { gap_max_ns: 0, stolen_ns: [0; 4] }, "what was taken before the first look is nobody's");
 }
@@ -92,7 +92,7 @@ fn a_gap_beside_the_service_is_no_overlap() {
             Step::Look(BATCH, Class::Batch),
             Step::End { kept },
         ];
-        assert_eq!(after(&program, &steps).0, [2_000_000], "kept: {kept}");
+        assert_eq!(run_steps(&program, &steps).0, [2_000_000], "kept: {kept}");
     }
 }
 
@@ -108,7 +108,7 @@ fn longer_stolen_time_of_two_lanes_is_subtracted() {
             Step::Look(BATCH, Class::Batch),
             Step::End { kept: true },
         ];
-        assert_eq!(after(&program, &steps).0, [3_000_000], "though nothing looked on the service's lane yet");
+        assert_eq!(run_steps(&program, &steps).0, [3_000_000], "though nothing looked on the service's lane yet");
     }
 }
 
@@ -125,8 +125,8 @@ fn gap_after_the_service_left_is_not_subtracted() {
             Step::End { kept },
         ]
     };
-    assert_eq!(after(&program, &steps(false)).0, [0]);
-    assert_eq!(after(&program, &steps(true)).0, [4_000_000], "batch was there as long because of the gap alone");
+    assert_eq!(run_steps(&program, &steps(false)).0, [0]);
+    assert_eq!(run_steps(&program, &steps(true)).0, [4_000_000], "batch was there as long because of the gap alone");
 }
 
 #[test]
@@ -136,5 +136,5 @@ fn stolen_time_of_one_turn_is_not_subtracted_from_the_next() {
     let first = [Step::Starts, Step::Begin, Step::Take(BATCH, 1_000_000), Step::Take(REQUEST, 500_000)];
     let ended = [Step::Look(REQUEST, Class::Lc), Step::Look(BATCH, Class::Batch), Step::End { kept: true }];
     let steps: Vec<Step> = first.into_iter().chain(ended).chain(turn).collect();
-    assert_eq!(after(&program, &steps).0, [1_000_000, 0]);
+    assert_eq!(run_steps(&program, &steps).0, [1_000_000, 0]);
 }

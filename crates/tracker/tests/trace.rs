@@ -20,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Waits until no other test traces. Where the kernel program cannot be loaded, prints a message and returns `None`.
-fn turn() -> Option<MutexGuard<'static, ()>> {
+fn lock_tracing() -> Option<MutexGuard<'static, ()>> {
     let has_btf = Path::new("/sys/kernel/btf/vmlinux").exists();
     if !rustix::process::geteuid().is_root() || !has_btf {
         sidelane_testing::skip("needs root, and a kernel with BTF");
@@ -61,10 +61,10 @@ impl Redis {
     }
 
     /// Sends `times` requests to Redis, and returns the client's port.
-    fn ask(&self, times: usize) -> u16 {
+    fn send_requests(&self, count: usize) -> u16 {
         let mut connection = BufReader::new(TcpStream::connect(self.address).unwrap());
         let mut answer = String::new();
-        for _ in 0..times {
+        for _ in 0..count {
             connection.get_mut().write_all(b"PING\r\n").unwrap();
             answer.clear();
             connection.read_line(&mut answer).unwrap();
@@ -74,52 +74,53 @@ impl Redis {
     }
 }
 
-fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
+fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
-    while !is() {
-        assert!(began.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
+    while !condition() {
+        assert!(began.elapsed() < DEADLINE, "{description}: not within {DEADLINE:?}");
         thread::yield_now();
     }
 }
 
 /// Returns the records of one kind.
-fn of(records: &[Record], kind: Kind) -> Vec<&Record> {
+fn records_of_kind(records: &[Record], kind: Kind) -> Vec<&Record> {
     records.iter().filter(|record| record.kind == kind).collect()
 }
 
 #[test]
 fn requests_of_redis_are_recorded_from_arrival_to_answer() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = lock_tracing() else { return };
     let Some(redis) = Redis::start() else { return };
     let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();
     let mut records = Vec::new();
-    let port = redis.ask(REQUESTS);
+    let port = redis.send_requests(REQUESTS);
     recorder.read(&mut records);
     recorder.finish(&mut records);
 
-    assert_eq!((recorder.lost(), recorder.missed().unwrap()), (0, 0));
+    assert_eq!((recorder.lost(), recorder.missed_program_runs().unwrap()), (0, 0));
     assert!(records.is_sorted_by_key(|record| record.at_ns));
-    let finished = of(&records, Kind::RequestFinished);
+    let finished = records_of_kind(&records, Kind::RequestFinished);
     assert_eq!(finished.len(), REQUESTS);
-    let started = of(&records, Kind::RequestStarted);
+    let started = records_of_kind(&records, Kind::RequestStarted);
     assert_eq!(started.len(), REQUESTS);
     let socket = finished[0].socket;
     assert!(socket != 0 && finished.iter().all(|record| record.socket == socket));
     let kinds = [Kind::DataReady, Kind::Received, Kind::RequestStarted, Kind::Transmitted, Kind::Sent];
     assert!(started.iter().all(|record| record.detail == u32::from(port)), "{port}: {:?}", started[0]);
-    let steps = kinds.map(|kind| of(&records, kind).into_iter().filter(|r| r.socket == socket).collect::<Vec<_>>());
+    let steps = kinds
+        .map(|kind| records_of_kind(&records, kind).into_iter().filter(|r| r.socket == socket).collect::<Vec<_>>());
     assert!(steps.iter().all(|step| step.len() == REQUESTS), "{:?}", steps.map(|step| step.len()));
     for (request, finished) in finished.iter().enumerate() {
-        must_be_one_request(steps.each_ref().map(|step| step[request]), finished);
+        assert_one_request(steps.each_ref().map(|step| step[request]), finished);
     }
-    must_have_come_by_segments(&records, &steps[0]);
+    assert_came_by_segments(&records, &steps[0]);
     let name = recorder.name_of(finished[0].task.tid);
     assert_eq!(name, Some("redis-server"));
 }
 
 /// Asserts that the records are the steps of one request, in order. The next request may arrive before the send of this
 /// one's answer has returned.
-fn must_be_one_request(steps: [&Record; 5], finished: &Record) {
+fn assert_one_request(steps: [&Record; 5], finished: &Record) {
     assert!(steps.is_sorted_by_key(|step| step.at_ns) && finished.at_ns >= steps[4].at_ns, "{steps:#?}");
     let [data, received, started, transmitted, sent] = steps;
     assert_eq!((data.value, received.value), (6, 6));
@@ -132,8 +133,8 @@ fn must_be_one_request(steps: [&Record; 5], finished: &Record) {
     assert!([received, started, sent, finished].iter().all(|record| record.task == finished.task));
 }
 
-fn must_have_come_by_segments(records: &[Record], data: &[&Record]) {
-    let segments = of(records, Kind::Segment);
+fn assert_came_by_segments(records: &[Record], data: &[&Record]) {
+    let segments = records_of_kind(records, Kind::Segment);
     for data in data {
         let segment = segments.iter().find(|segment| segment.detail == data.detail && segment.at_ns <= data.at_ns);
         assert_eq!(segment.map(|segment| segment.value), Some(data.value), "{data:?}");
@@ -142,28 +143,29 @@ fn must_have_come_by_segments(records: &[Record], data: &[&Record]) {
 
 #[test]
 fn the_service_sleeps_in_a_call_and_is_woken() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = lock_tracing() else { return };
     let Some(redis) = Redis::start() else { return };
     let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();
-    redis.ask(REQUESTS);
+    redis.send_requests(REQUESTS);
     let mut records = Vec::new();
     recorder.finish(&mut records);
-    let tid = of(&records, Kind::RequestFinished)[0].task.tid;
+    let tid = records_of_kind(&records, Kind::RequestFinished)[0].task.tid;
 
     let comes = records.iter().filter(|r| r.kind == Kind::Switched && r.other.tid == tid && r.value != 0);
-    let woken: Vec<u64> = of(&records, Kind::Woken).iter().filter(|r| r.other.tid == tid).map(|r| r.at_ns).collect();
+    let woken: Vec<u64> =
+        records_of_kind(&records, Kind::Woken).iter().filter(|r| r.other.tid == tid).map(|r| r.at_ns).collect();
     let mut came = 0;
     for switch in comes {
         assert!(woken.contains(&switch.value), "woken when that was told: {switch:?}");
         came += 1;
     }
     assert!(came > 0, "it slept at least once in {REQUESTS} requests");
-    must_sleep_for_events(&records, tid);
+    assert_sleeps_for_events(&records, tid);
 }
 
 /// Asserts that a server with an event loop sleeps in the call that waits for events, and that each sleep is recorded
 /// with this call.
-fn must_sleep_for_events(records: &[Record], tid: u32) {
+fn assert_sleeps_for_events(records: &[Record], tid: u32) {
     const EPOLL_WAIT: u32 = libc::SYS_epoll_wait as u32;
     let own: Vec<&Record> = records.iter().filter(|record| record.task.tid == tid).collect();
     let slept = |record: &Record| record.kind == Kind::Switched && record.detail == leave::SLEEPS;
@@ -175,7 +177,7 @@ fn must_sleep_for_events(records: &[Record], tid: u32) {
 
 #[test]
 fn request_is_followed_from_receiving_to_answering_thread() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = lock_tracing() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (hand, take) = mpsc::channel::<TcpStream>();
@@ -205,16 +207,16 @@ fn request_is_followed_from_receiving_to_answering_thread() {
     let mut records = Vec::new();
     recorder.finish(&mut records);
 
-    let finished = of(&records, Kind::RequestFinished);
+    let finished = records_of_kind(&records, Kind::RequestFinished);
     assert_eq!((finished.len(), recorder.lost()), (REQUESTS, 0));
     assert!(finished.iter().all(|record| record.task.tid == worker));
     assert!(recorder.name_of(std::process::id()).is_some(), "whose first thread has only waited");
     let handed = |r: &&&Record| r.task.tid == receiver && r.other.tid == worker;
-    let woken = of(&records, Kind::Woken);
+    let woken = records_of_kind(&records, Kind::Woken);
     let woken: Vec<&&Record> = woken.iter().filter(handed).collect();
     assert!(!woken.is_empty(), "the worker slept at least once");
     for request in &finished {
-        let started = of(&records, Kind::RequestStarted);
+        let started = records_of_kind(&records, Kind::RequestStarted);
         let last = started.iter().rfind(|started| started.request == request.request).expect("each starts");
         assert_eq!((last.at_ns, last.task.tid), (request.value, worker), "in hindsight, by the one that answers");
     }
@@ -223,7 +225,7 @@ fn request_is_followed_from_receiving_to_answering_thread() {
 #[test]
 fn page_fault_is_recorded_from_begin_to_end() {
     const BYTES: usize = 4 << 20;
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = lock_tracing() else { return };
     let me = Service::of_process(std::process::id());
     let mut recorder = Recorder::start(&TraceOptions::default(), &[me]).unwrap();
     // A thread is known from its first context switch on.
@@ -239,7 +241,8 @@ fn page_fault_is_recorded_from_begin_to_end() {
     let mut records = Vec::new();
     recorder.finish(&mut records);
 
-    let faults: Vec<&Record> = of(&records, Kind::PageFault).into_iter().filter(|r| r.task.tid == tid).collect();
+    let faults: Vec<&Record> =
+        records_of_kind(&records, Kind::PageFault).into_iter().filter(|r| r.task.tid == tid).collect();
     let is_begin = |record: &Record| record.detail == 1 && range.contains(&record.value);
     let begun = faults.iter().filter(|record| is_begin(record)).count();
     let ended = faults.windows(2).filter(|pair| is_begin(pair[0]) && pair[1].detail == 2).count();
@@ -249,11 +252,11 @@ fn page_fault_is_recorded_from_begin_to_end() {
 
 #[test]
 fn records_not_read_in_time_are_counted_as_lost() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = lock_tracing() else { return };
     let Some(redis) = Redis::start() else { return };
     let small = TraceOptions { records: Some(64), ..TraceOptions::default() };
     let mut recorder = Recorder::start(&small, &[redis.service()]).unwrap();
-    redis.ask(REQUESTS);
+    redis.send_requests(REQUESTS);
     let mut records = Vec::new();
     recorder.finish(&mut records);
     assert!(recorder.lost() > 0 && records.len() <= 2 * 64 * rustix::param::page_size());
@@ -270,17 +273,17 @@ fn last_number(records: &[Record], cpu: u32) -> Option<u64> {
 
 #[test]
 fn missing_tracepoints_are_named_and_not_recorded() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = lock_tracing() else { return };
     let Some(redis) = Redis::start() else { return };
     let lacking = TraceOptions { missing: &["netif_receive_skb", "sched_waking"], ..TraceOptions::default() };
     let mut recorder = Recorder::start(&lacking, &[redis.service()]).unwrap();
-    redis.ask(REQUESTS);
+    redis.send_requests(REQUESTS);
     let mut records = Vec::new();
     recorder.finish(&mut records);
     for kind in [Kind::Segment, Kind::Woken] {
-        assert!(!recorder.recorded().has(kind) && of(&records, kind).is_empty(), "{kind:?}");
+        assert!(!recorder.recorded().has(kind) && records_of_kind(&records, kind).is_empty(), "{kind:?}");
     }
-    assert_eq!(of(&records, Kind::RequestFinished).len(), REQUESTS);
+    assert_eq!(records_of_kind(&records, Kind::RequestFinished).len(), REQUESTS);
 
     let blind = TraceOptions { missing: &["sk_data_ready"], ..TraceOptions::default() };
     let refused = Recorder::start(&blind, &[redis.service()]).err().expect("nothing would be seen");
@@ -289,16 +292,16 @@ fn missing_tracepoints_are_named_and_not_recorded() {
 
 #[test]
 fn a_light_trace_has_requests_and_no_segments() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = lock_tracing() else { return };
     let Some(redis) = Redis::start() else { return };
     let light = TraceOptions { light: true, ..TraceOptions::default() };
     let mut recorder = Recorder::start(&light, &[redis.service()]).unwrap();
-    redis.ask(REQUESTS);
+    redis.send_requests(REQUESTS);
     let mut records = Vec::new();
     recorder.finish(&mut records);
     assert!(records.iter().all(|record| recorder.recorded().has(record.kind)));
-    assert!(of(&records, Kind::Segment).is_empty());
-    assert_eq!(of(&records, Kind::RequestFinished).len(), REQUESTS);
+    assert!(records_of_kind(&records, Kind::Segment).is_empty());
+    assert_eq!(records_of_kind(&records, Kind::RequestFinished).len(), REQUESTS);
 }
 
 /// Starts a program that reads its standard input to the end, once thread `tid` of this process waits in a full pipe.
@@ -312,7 +315,7 @@ fn late_reader(tid: u32) -> Child {
 #[test]
 fn foreign_reader_of_a_full_pipe_is_the_recorded_waker() {
     const BYTES: usize = 1 << 20;
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = lock_tracing() else { return };
     let (say, hear) = mpsc::channel();
     let (hand, take) = mpsc::channel::<std::process::ChildStdin>();
     let writer = thread::spawn(move || {
@@ -329,7 +332,7 @@ fn foreign_reader_of_a_full_pipe_is_the_recorded_waker() {
     let mut records = Vec::new();
     recorder.finish(&mut records);
 
-    let woken = of(&records, Kind::Woken).into_iter().filter(|record| record.other.tid == tid);
+    let woken = records_of_kind(&records, Kind::Woken).into_iter().filter(|record| record.other.tid == tid);
     let first = woken.map(|record| record.task).find(|waker| waker.pid != std::process::id());
     assert_eq!(first.map(|waker| waker.pid), Some(reader.id()));
     assert_eq!(recorder.name_of(reader.id()), Some("cat"));
@@ -337,7 +340,7 @@ fn foreign_reader_of_a_full_pipe_is_the_recorded_waker() {
 
 /// Moves this thread to a network namespace of its own, and brings up the loopback device there. Returns `None` where
 /// that is refused.
-fn own_network() -> Option<()> {
+fn enter_own_network_namespace() -> Option<()> {
     // SAFETY: plain system calls; the request is valid during the call, and the descriptor is closed by its owner.
     unsafe {
         if libc::unshare(libc::CLONE_NEWNET) != 0 {
@@ -354,12 +357,12 @@ fn own_network() -> Option<()> {
 /// Two servers listen at the same port, as in two containers, and only one of them is traced.
 #[test]
 fn same_port_in_another_network_namespace_is_not_recorded() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = lock_tracing() else { return };
     let Some(redis) = Redis::start() else { return };
     let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();
     let address = redis.address;
     let beside = thread::spawn(move || {
-        own_network()?;
+        enter_own_network_namespace()?;
         let listener = TcpListener::bind(address).unwrap();
         let mut client = TcpStream::connect(address).unwrap();
         let (mut server, _) = listener.accept().unwrap();
@@ -374,15 +377,15 @@ fn same_port_in_another_network_namespace_is_not_recorded() {
     if beside.join().unwrap().is_none() {
         return sidelane_testing::skip("needs network namespaces");
     }
-    redis.ask(1);
+    redis.send_requests(1);
     let mut records = Vec::new();
     recorder.finish(&mut records);
-    assert_eq!(of(&records, Kind::RequestFinished).len(), 1);
-    let socket = of(&records, Kind::RequestFinished)[0].socket;
+    assert_eq!(records_of_kind(&records, Kind::RequestFinished).len(), 1);
+    let socket = records_of_kind(&records, Kind::RequestFinished)[0].socket;
     let of_network = [Kind::DataReady, Kind::Transmitted, Kind::Acknowledged, Kind::Retransmitted, Kind::SocketState];
     for kind in of_network {
-        let told = of(&records, kind);
+        let told = records_of_kind(&records, kind);
         assert!(told.iter().all(|record| record.socket == socket), "{kind:?}: {} records", told.len());
     }
-    assert!(of(&records, Kind::Segment).len() < REQUESTS);
+    assert!(records_of_kind(&records, Kind::Segment).len() < REQUESTS);
 }

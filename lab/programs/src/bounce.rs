@@ -34,12 +34,12 @@ pub struct BounceArgs {
 pub fn run(args: &BounceArgs) -> Result<()> {
     scheduling::pin_to(args.cpu)?;
     if args.partner {
-        return be_partner(args.work);
+        return run_partner(args.work);
     }
     let mut partner = Partner::start(args)?;
     // Uses SCHED_BATCH, since the partner could otherwise be preempted between its write and its sleep, and stay
     // runnable all the time.
-    scheduling::preempt_nobody()?;
+    scheduling::use_batch_class()?;
     println!("ready pid={} partner={}", std::process::id(), partner.child.id());
     for line in stdin().lock().lines() {
         let bounces: u64 = line?.trim().parse().context("expected a number of bounces on standard input")?;
@@ -68,12 +68,12 @@ impl Partner {
         Ok(Self { child, there, back })
     }
 
-    fn bounce(&mut self, bounces: u64, work: u64) -> Result<u64> {
+    fn bounce(&mut self, bounces: u64, work_rounds: u64) -> Result<u64> {
         let began_ns = now_ns();
         for _ in 0..bounces {
             self.there.write_all(b"!")?;
             self.back.read_exact(&mut [0])?;
-            toil(work);
+            spin_rounds(work_rounds);
         }
         Ok(now_ns() - began_ns)
     }
@@ -86,10 +86,10 @@ impl Drop for Partner {
     }
 }
 
-fn be_partner(work: u64) -> Result<()> {
+fn run_partner(work_rounds: u64) -> Result<()> {
     let (mut input, mut output) = (stdin().lock(), stdout().lock());
     while input.read(&mut [0])? == 1 {
-        toil(work);
+        spin_rounds(work_rounds);
         output.write_all(b"!")?;
         output.flush()?;
     }
@@ -97,7 +97,7 @@ fn be_partner(work: u64) -> Result<()> {
 }
 
 /// Works a fixed number of loop rounds, so that an interruption makes the call take longer.
-fn toil(rounds: u64) {
+fn spin_rounds(rounds: u64) {
     for round in 0..rounds {
         std::hint::black_box(round);
     }

@@ -39,12 +39,12 @@ pub struct FaultsArgs {
 /// answers no request.
 pub fn run(args: &FaultsArgs) -> Result<()> {
     scheduling::pin_to(args.cpu)?;
-    scheduling::wake_on_time()?;
+    scheduling::minimize_timer_slack()?;
     rustix::io::ioctl_fionbio(stdin(), true).context("the input cannot be read without waiting")?;
     let mut service = Service::new()?;
     let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
     println!("ready pid={} port={}", std::process::id(), door.local_addr()?.port());
-    while service.turn(now_ns().saturating_add(args.busy_us.saturating_mul(1000)))? {
+    while service.work_until(now_ns().saturating_add(args.busy_us.saturating_mul(1000)))? {
         if args.idle_us > 0 {
             service.got_on_ns = now_ns().saturating_add(args.idle_us.saturating_mul(1000));
             sleep_until(service.got_on_ns)?;
@@ -76,19 +76,19 @@ impl Service {
     }
 
     /// Works until `end_ns`. Returns false at the end of the commands.
-    fn turn(&mut self, end_ns: Nanos) -> Result<bool> {
-        while self.look_at_the_clock() < end_ns {
+    fn work_until(&mut self, end_ns: Nanos) -> Result<bool> {
+        while self.record_clock_gap() < end_ns {
             if self.faulting {
-                self.pages.touch()?;
+                self.pages.fault_all_pages()?;
             }
-            if !self.hear()? {
+            if !self.read_command_byte()? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn look_at_the_clock(&mut self) -> Nanos {
+    fn record_clock_gap(&mut self) -> Nanos {
         let now_ns = now_ns();
         if now_ns.saturating_sub(self.got_on_ns) >= KEPT_OFF_MIN_NS && self.kept_off.len() < KEPT_OFF_MOST {
             self.kept_off.push((self.got_on_ns, now_ns));
@@ -99,11 +99,11 @@ impl Service {
 
     /// Reads one byte of a command if there is any, and carries out a complete command. Returns false at the end of the
     /// input.
-    fn hear(&mut self) -> Result<bool> {
+    fn read_command_byte(&mut self) -> Result<bool> {
         let mut byte = [0];
         match stdin().lock().read(&mut byte) {
             Ok(0) => return Ok(false),
-            Ok(_) if byte == *b"\n" => self.obey()?,
+            Ok(_) if byte == *b"\n" => self.execute_command()?,
             Ok(_) => self.line.push(byte[0]),
             Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => {}
             Err(error) => return Err(error).context("the input cannot be read"),
@@ -111,14 +111,14 @@ impl Service {
         Ok(true)
     }
 
-    fn obey(&mut self) -> Result<()> {
+    fn execute_command(&mut self) -> Result<()> {
         let command = std::mem::take(&mut self.line);
         match &command[..] {
             b"fault" => {
                 let onset_ns = now_ns();
                 self.pages.touched = 0;
                 self.kept_off.clear();
-                self.pages.touch()?;
+                self.pages.fault_all_pages()?;
                 self.faulting = true;
                 println!("onset_ns={onset_ns}");
             }
@@ -156,7 +156,7 @@ impl Pages {
     }
 
     /// Gives all pages back to the kernel and writes to each, which causes one fault per page.
-    pub fn touch(&mut self) -> Result<()> {
+    pub fn fault_all_pages(&mut self) -> Result<()> {
         // SAFETY: the mapping is private and anonymous, and there is no reference into it.
         unsafe { self.memory.unchecked_advise(UncheckedAdvice::DontNeed) }.context("pages cannot be given back")?;
         self.memory.iter_mut().step_by(page_size()).for_each(|byte| *byte = 1);

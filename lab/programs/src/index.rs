@@ -64,8 +64,8 @@ struct Stamp {
 /// Builds the index unless the directory already holds the index of this corpus.
 pub fn run(args: &IndexArgs) -> Result<()> {
     let corpus = match &args.corpus_dir {
-        Some(dir) => Corpus::of_folder(dir)?,
-        None => Corpus::of_debian()?,
+        Some(dir) => Corpus::from_folder(dir)?,
+        None => Corpus::from_debian_packages()?,
     };
     let stamp = Stamp {
         format: FORMAT,
@@ -95,20 +95,20 @@ fn read_stamp(dir: &Path) -> Option<Stamp> {
 }
 
 fn build(out: &Path, corpus: &Corpus, stamp: &Stamp) -> Result<()> {
-    refuse_foreign(out)?;
-    let scratch = scratch_beside(out)?;
+    ensure_replaceable(out)?;
+    let scratch = create_scratch_dir(out)?;
     let documents = write_index(&scratch, corpus, stamp.every)
         .with_context(|| format!("cannot build the index in {}", scratch.display()))?;
     fs::write(scratch.join(STAMP_NAME), serde_json::to_string(stamp)?)
         .with_context(|| format!("cannot write the stamp in {}", scratch.display()))?;
-    remove_if_there(out)?;
+    remove_dir_if_exists(out)?;
     fs::rename(&scratch, out).with_context(|| format!("cannot rename {} to {}", scratch.display(), out.display()))?;
     eprintln!("indexed {documents} documents in {}", out.display());
     Ok(())
 }
 
 /// Fails if `out` holds anything but an old index: a build replaces no foreign directory.
-fn refuse_foreign(out: &Path) -> Result<()> {
+fn ensure_replaceable(out: &Path) -> Result<()> {
     let ours = out.join(STAMP_NAME).exists();
     let empty = fs::read_dir(out).map_or(!out.exists(), |mut entries| entries.next().is_none());
     ensure!(ours || empty, "{} exists and is not an index; choose another directory, or remove it", out.display());
@@ -116,16 +116,16 @@ fn refuse_foreign(out: &Path) -> Result<()> {
 }
 
 /// Creates an empty directory beside `out`, on the same file system.
-fn scratch_beside(out: &Path) -> Result<PathBuf> {
+fn create_scratch_dir(out: &Path) -> Result<PathBuf> {
     let mut name = out.as_os_str().to_owned();
     name.push(".sidelane-lab-tmp");
     let scratch = PathBuf::from(name);
-    remove_if_there(&scratch)?;
+    remove_dir_if_exists(&scratch)?;
     fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
     Ok(scratch)
 }
 
-fn remove_if_there(dir: &Path) -> Result<()> {
+fn remove_dir_if_exists(dir: &Path) -> Result<()> {
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
     }
@@ -133,12 +133,12 @@ fn remove_if_there(dir: &Path) -> Result<()> {
 }
 
 /// Indexes every `every`th document; returns the number of indexed documents.
-fn write_index(dir: &Path, corpus: &Corpus, every: u64) -> Result<u64> {
+fn write_index(dir: &Path, corpus: &Corpus, every_nth: u64) -> Result<u64> {
     let mut database = Connection::open(dir.join(DATABASE_NAME))?;
     database.execute_batch(SCHEMA)?;
     database.execute_batch(BULK_WRITING)?;
     let transaction = database.transaction()?;
-    let indexed = add_documents(&transaction, corpus, every)?;
+    let indexed = add_documents(&transaction, corpus, every_nth)?;
     ensure!(indexed > 0, "the corpus has no text");
     transaction.commit()?;
     database.execute_batch(MERGING)?;
@@ -146,11 +146,11 @@ fn write_index(dir: &Path, corpus: &Corpus, every: u64) -> Result<u64> {
     Ok(indexed)
 }
 
-fn add_documents(database: &Connection, corpus: &Corpus, every: u64) -> Result<u64> {
+fn add_documents(database: &Connection, corpus: &Corpus, every_nth: u64) -> Result<u64> {
     let mut insertion = database.prepare("INSERT INTO documents(text) VALUES (?)")?;
     let (mut seen, mut indexed) = (0, 0);
     corpus.for_each_document(&mut |document| {
-        if seen % every == 0 {
+        if seen % every_nth == 0 {
             insertion.execute([document])?;
             indexed += 1;
         }
@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn a_directory_of_something_else_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(refuse_foreign(dir.path()).is_ok());
+        assert!(ensure_replaceable(dir.path()).is_ok());
         fs::write(dir.path().join("thesis.txt"), "years of work").unwrap();
-        assert!(refuse_foreign(dir.path()).unwrap_err().to_string().contains("is not an index"));
+        assert!(ensure_replaceable(dir.path()).unwrap_err().to_string().contains("is not an index"));
     }
 
     #[test]

@@ -26,14 +26,14 @@ impl Arrivals {
 
     /// Adds a change of the rate to `rate_per_s` at `at_ns`. At a rate of 0 no request arrives until the next change,
     /// so the last rate must be above 0.
-    pub fn then(mut self, at_ns: Nanos, rate_per_s: f64) -> Self {
+    pub fn with_rate_change(mut self, at_ns: Nanos, rate_per_s: f64) -> Self {
         self.changes.push_back((at_ns as f64, gap_mean_ns(rate_per_s)));
         self
     }
 
     /// Draws a new gap from each passed rate change on. A Poisson process has no memory: the wait for the next arrival
     /// does not depend on the last arrival.
-    fn cross_changes(&mut self) {
+    fn apply_passed_rate_changes(&mut self) {
         while let Some((at_ns, gap_mean_ns)) = self.changes.front().copied().filter(|(at_ns, _)| self.last_ns >= *at_ns)
         {
             self.changes.pop_front();
@@ -53,7 +53,7 @@ impl Iterator for Arrivals {
 
     fn next(&mut self) -> Option<Nanos> {
         self.last_ns += self.rng.exponential(self.gap_mean_ns);
-        self.cross_changes();
+        self.apply_passed_rate_changes();
         Some(self.last_ns as Nanos)
     }
 }
@@ -81,15 +81,17 @@ mod tests {
         let at_ns = 5_000_000_000;
         let plain = || Arrivals::new(Rng::new(7, 0), 1000.0);
         let until = |arrivals: Arrivals, end_ns| -> Vec<Nanos> { arrivals.take_while(|time| *time < end_ns).collect() };
-        assert_eq!(until(plain().then(at_ns, 4000.0), at_ns), until(plain(), at_ns));
-        let after = until(plain().then(at_ns, 4000.0), 2 * at_ns).iter().filter(|time| **time >= at_ns).count();
+        assert_eq!(until(plain().with_rate_change(at_ns, 4000.0), at_ns), until(plain(), at_ns));
+        let after =
+            until(plain().with_rate_change(at_ns, 4000.0), 2 * at_ns).iter().filter(|time| **time >= at_ns).count();
         assert!((19_400..20_600).contains(&after), "{after} requests in 5 s");
     }
 
     #[test]
     fn nothing_comes_at_a_rate_of_zero() {
         let (off_ns, on_ns) = (1_000_000_000, 3_000_000_000);
-        let arrivals = Arrivals::new(Rng::new(7, 0), 1000.0).then(off_ns, 0.0).then(on_ns, 1000.0);
+        let arrivals =
+            Arrivals::new(Rng::new(7, 0), 1000.0).with_rate_change(off_ns, 0.0).with_rate_change(on_ns, 1000.0);
         let times: Vec<Nanos> = arrivals.take_while(|time| *time < 2 * on_ns).collect();
         assert!(times.iter().all(|time| !(off_ns..on_ns).contains(time)));
         let before = times.iter().filter(|time| **time < off_ns).count();

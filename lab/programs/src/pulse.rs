@@ -37,24 +37,24 @@ pub struct PulseArgs {
 /// Prints `ready pid=N` and runs the pulses.
 pub fn run(args: &PulseArgs) -> Result<()> {
     scheduling::pin_to(args.cpu)?;
-    scheduling::wake_on_time()?;
-    let sibling = args.pace.find()?;
-    let mut pace = sibling.as_ref().map(|sibling| sibling.join()).transpose()?;
+    scheduling::minimize_timer_slack()?;
+    let sibling = args.pace.open_sibling()?;
+    let mut pace = sibling.as_ref().map(|sibling| sibling.start_pace()).transpose()?;
     println!("ready pid={}", std::process::id());
     let mut stalls = Stalls { print: args.stalls, longest_ns: 0 };
     let mut rng = args.vary.map(|seed| Rng::new(seed, 0));
     for _ in 0..args.count {
-        spin_until(now_ns().saturating_add(length_ns(args.busy_us, &mut rng)), &mut stalls);
-        pace.iter_mut().for_each(Pace::look);
-        sleep_until(now_ns().saturating_add(length_ns(args.idle_us, &mut rng)))?;
+        spin_until(now_ns().saturating_add(draw_length_ns(args.busy_us, &mut rng)), &mut stalls);
+        pace.iter_mut().for_each(Pace::spin_for_loss);
+        sleep_until(now_ns().saturating_add(draw_length_ns(args.idle_us, &mut rng)))?;
     }
     Ok(())
 }
 
 /// Returns the length of one spin or sleep: the mean, or a random length from 0 to twice the mean.
-fn length_ns(mean_us: u64, rng: &mut Option<Rng>) -> Nanos {
+fn draw_length_ns(mean_us: u64, rng: &mut Option<Rng>) -> Nanos {
     let mean_ns = mean_us.saturating_mul(1000);
-    rng.as_mut().map_or(mean_ns, |rng| (mean_ns as f64 * 2.0 * rng.unit()) as Nanos)
+    rng.as_mut().map_or(mean_ns, |rng| (mean_ns as f64 * 2.0 * rng.next_f64()) as Nanos)
 }
 
 /// Spins on the clock, so that the CPU stays in user mode.
@@ -62,7 +62,7 @@ fn spin_until(end_ns: Nanos, stalls: &mut Stalls) {
     let mut last = now_ns();
     loop {
         let now = now_ns();
-        stalls.note(now - last);
+        stalls.record_gap(now - last);
         last = now;
         if now >= end_ns {
             return;
@@ -78,7 +78,7 @@ struct Stalls {
 }
 
 impl Stalls {
-    fn note(&mut self, gap_ns: Nanos) {
+    fn record_gap(&mut self, gap_ns: Nanos) {
         if self.print && gap_ns > self.longest_ns {
             self.longest_ns = gap_ns;
             println!("stalled_ns={gap_ns}");

@@ -97,7 +97,7 @@ pub fn run(args: &QueriesArgs) -> Result<()> {
     for _ in 0..args.count {
         let query = match args.mix {
             MixName::Terms => mix.draw()?,
-            MixName::Keywords => mix.of_keywords()?,
+            MixName::Keywords => mix.draw_keyword_query()?,
         };
         writeln!(text, "{query}")?;
     }
@@ -145,13 +145,13 @@ impl<'a> Mix<'a> {
         let count = match shape {
             Shape::And => 1 + self.rng.below(AND_TERMS_MAX),
             Shape::Or => 1 + self.rng.zipf(OR_TERMS_MAX),
-            Shape::Phrase => return self.phrase(),
+            Shape::Phrase => return self.draw_phrase_query(),
         };
-        Ok(Some(self.of_terms(shape, count)))
+        Ok(Some(self.draw_term_query(shape, count)))
     }
 
     /// Returns a search for a random number of random keywords.
-    fn of_keywords(&mut self) -> Result<SearchQuery> {
+    fn draw_keyword_query(&mut self) -> Result<SearchQuery> {
         ensure!(
             self.vocabulary.len() >= KEYWORD_RANKS.end,
             "the index has only {} terms in {DOCUMENTS_MIN} documents or more, and keywords need {}; index more text",
@@ -159,7 +159,7 @@ impl<'a> Mix<'a> {
             KEYWORD_RANKS.end
         );
         let mut words: Vec<usize> = KEYWORD_RANKS.collect();
-        let count = keywords(&mut self.rng);
+        let count = draw_keyword_count(&mut self.rng);
         for place in 0..count {
             let other = place + self.rng.below(words.len() - place);
             words.swap(place, other);
@@ -168,7 +168,7 @@ impl<'a> Mix<'a> {
         Ok(SearchQuery { shape: Shape::Or, terms })
     }
 
-    fn of_terms(&mut self, shape: Shape, count: usize) -> SearchQuery {
+    fn draw_term_query(&mut self, shape: Shape, count: usize) -> SearchQuery {
         let rare = &self.vocabulary[STOP_WORDS..];
         let mut terms: Vec<String> = Vec::with_capacity(count);
         while terms.len() < count {
@@ -181,7 +181,7 @@ impl<'a> Mix<'a> {
     }
 
     /// Returns consecutive words of a random document; `None` if it has too few.
-    fn phrase(&mut self) -> Result<Option<SearchQuery>> {
+    fn draw_phrase_query(&mut self) -> Result<Option<SearchQuery>> {
         let words = self.words_of_random_document()?;
         let wanted = PHRASE_TERMS_MIN + self.rng.below(PHRASE_TERMS_MAX - PHRASE_TERMS_MIN + 1);
         if words.len() < wanted {
@@ -217,8 +217,8 @@ impl<'a> Mix<'a> {
 }
 
 /// Draws the number of keywords of a query.
-fn keywords(rng: &mut Rng) -> usize {
-    let normal = (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos();
+fn draw_keyword_count(rng: &mut Rng) -> usize {
+    let normal = (-2.0 * (1.0 - rng.next_f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.next_f64()).cos();
     let location = KEYWORDS_MEAN.ln() - KEYWORDS_SIGMA * KEYWORDS_SIGMA / 2.0;
     (location + KEYWORDS_SIGMA * normal).exp().round().clamp(1.0, KEYWORDS_MAX) as usize
 }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn queries_have_as_many_keywords_as_in_the_paper() {
         let mut rng = Rng::new(1, 0);
-        let mut counts: Vec<usize> = (0..10_000).map(|_| keywords(&mut rng)).collect();
+        let mut counts: Vec<usize> = (0..10_000).map(|_| draw_keyword_count(&mut rng)).collect();
         counts.sort_unstable();
         let mean = counts.iter().sum::<usize>() as f64 / counts.len() as f64;
         assert!((2.3..2.6).contains(&mean), "{mean}");

@@ -20,7 +20,7 @@ pub fn encode_bulk(out: &mut Vec<u8>, word: &[u8]) {
 }
 
 /// Returns the length in bytes of the first value in `received`; `None` if its end has not arrived.
-pub fn whole(received: &[u8]) -> Result<Option<usize>> {
+pub fn first_value_length(received: &[u8]) -> Result<Option<usize>> {
     let Some(kind) = received.first() else {
         return Ok(None);
     };
@@ -45,9 +45,9 @@ pub struct Command<'a> {
 }
 
 /// Returns the first command in `received`; `None` if its end has not arrived.
-pub fn command(received: &[u8]) -> Result<Option<Command<'_>>> {
+pub fn parse_command(received: &[u8]) -> Result<Option<Command<'_>>> {
     ensure!(received.first().is_none_or(|first| *first == b'*'), "not a command: {}", excerpt(received));
-    let Some(length) = whole(received)? else {
+    let Some(length) = first_value_length(received)? else {
         return Ok(None);
     };
     let (line, mut at) = first_line(received).context("an array has a first line")?;
@@ -90,7 +90,7 @@ fn bulk_end(size: i64, start: usize) -> Option<usize> {
 fn array_end(received: &[u8], size: i64, start: usize) -> Result<Option<usize>> {
     let mut end = start;
     for _ in 0..size.max(0) {
-        match whole(&received[end..])? {
+        match first_value_length(&received[end..])? {
             Some(length) => end += length,
             None => return Ok(None),
         }
@@ -105,9 +105,9 @@ mod tests {
     #[track_caller]
     fn assert_whole_only_at_end(value: &[u8]) {
         for length in 0..value.len() {
-            assert_eq!(whole(&value[..length]).unwrap(), None, "{length} bytes");
+            assert_eq!(first_value_length(&value[..length]).unwrap(), None, "{length} bytes");
         }
-        assert_eq!(whole(value).unwrap(), Some(value.len()));
+        assert_eq!(first_value_length(value).unwrap(), Some(value.len()));
     }
 
     #[test]
@@ -121,10 +121,10 @@ mod tests {
     #[test]
     fn malformed_resp_is_refused() {
         for nonsense in [&b"HTTP/1.1 400\r\n"[..], b"$many\r\n", b"*99999999999\r\n", b"$-2\r\n"] {
-            assert!(whole(nonsense).is_err(), "{}", excerpt(nonsense));
+            assert!(first_value_length(nonsense).is_err(), "{}", excerpt(nonsense));
         }
         for nonsense in [&b"+OK\r\n"[..], b"*1\r\n:1\r\n", b"*1\r\n$-1\r\n"] {
-            assert!(command(nonsense).is_err(), "{}", excerpt(nonsense));
+            assert!(parse_command(nonsense).is_err(), "{}", excerpt(nonsense));
         }
     }
 
@@ -135,8 +135,8 @@ mod tests {
         encode(&mut bytes, &words);
         let length = bytes.len();
         bytes.extend_from_slice(b"*1\r\n");
-        assert_eq!(command(&bytes).unwrap(), Some(Command { words: words.to_vec(), length }));
-        assert_eq!(command(&bytes[..length - 1]).unwrap(), None);
-        assert_eq!(command(b"").unwrap(), None);
+        assert_eq!(parse_command(&bytes).unwrap(), Some(Command { words: words.to_vec(), length }));
+        assert_eq!(parse_command(&bytes[..length - 1]).unwrap(), None);
+        assert_eq!(parse_command(b"").unwrap(), None);
     }
 }

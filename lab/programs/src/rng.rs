@@ -27,7 +27,7 @@ impl Rng {
     }
 
     /// Returns a random number in [0, 1) with 53 random bits.
-    pub fn unit(&mut self) -> f64 {
+    pub fn next_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
@@ -38,13 +38,13 @@ impl Rng {
 
     /// Returns a random number of the exponential distribution with the mean `mean`.
     pub fn exponential(&mut self, mean: f64) -> f64 {
-        -mean * (1.0 - self.unit()).ln()
+        -mean * (1.0 - self.next_f64()).ln()
     }
 
     /// Returns a random rank below `count` by Zipf's law with exponent 1. The logarithm of the rank is uniform, so rank
     /// 0 is drawn about as often as ranks 1 and 2 together.
     pub fn zipf(&mut self, count: usize) -> usize {
-        let rank = ((count + 1) as f64).powf(self.unit()) as usize - 1;
+        let rank = ((count + 1) as f64).powf(self.next_f64()) as usize - 1;
         rank.min(count - 1)
     }
 }

@@ -137,7 +137,7 @@ pub struct SearchEngine {
 impl SearchEngine {
     /// Opens a new engine on the index.
     pub fn open(index: Index) -> Result<SearchEngine> {
-        forgo_memory_statistics()?;
+        disable_memory_statistics()?;
         let mut database = Connection::open_in_memory()?;
         database.deserialize_bytes("main", index.0)?;
         database.execute_batch(PREPARATION)?;
@@ -181,7 +181,7 @@ fn keep_best(best: &mut Vec<(f64, i64)>, found: (f64, i64)) {
 
 /// Switches off SQLite's count of allocated bytes. Each allocation takes a lock of the whole process for it, so the
 /// searches of one thread would wait for those of another.
-fn forgo_memory_statistics() -> Result<()> {
+fn disable_memory_statistics() -> Result<()> {
     static FIRST: Once = Once::new();
     let mut outcome = SQLITE_OK;
     // SAFETY: the option takes one int. One thread opens all engines, and this is its first call of SQLite.

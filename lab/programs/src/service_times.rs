@@ -50,7 +50,7 @@ pub fn run(args: &ServiceTimesArgs) -> Result<()> {
         std::hint::black_box(engine.search(query)?);
         durations.add(now_ns() - start_ns);
     }
-    let times = ServiceTimes::of(&durations);
+    let times = ServiceTimes::from_durations(&durations);
     println!("{times}");
     match &args.json {
         Some(path) => write_json(path, &times),
@@ -59,7 +59,7 @@ pub fn run(args: &ServiceTimesArgs) -> Result<()> {
 }
 
 impl ServiceTimes {
-    fn of(durations: &Durations) -> Self {
+    fn from_durations(durations: &Durations) -> Self {
         ServiceTimes {
             queries: durations.count(),
             mean_us: durations.mean_us(),
@@ -71,7 +71,7 @@ impl ServiceTimes {
     }
 
     /// Returns the request rate at which one thread would be busy half of the time.
-    fn half_busy_per_s(&self) -> f64 {
+    fn half_load_rate_per_s(&self) -> f64 {
         0.5e6 / self.mean_us
     }
 }
@@ -83,6 +83,6 @@ impl std::fmt::Display for ServiceTimes {
             "service time of {} queries, µs: mean {}  p50 {}  p90 {}  p99 {}  max {}",
             self.queries, self.mean_us, self.p50_us, self.p90_us, self.p99_us, self.max_us
         )?;
-        write!(out, "half busy at {:.0} requests/s", self.half_busy_per_s())
+        write!(out, "half busy at {:.0} requests/s", self.half_load_rate_per_s())
     }
 }

@@ -40,17 +40,17 @@ impl Durations {
 
     /// Returns the mean of the durations in microseconds.
     pub fn mean_us(&self) -> f64 {
-        tenths(self.0.mean() / 1e3)
+        round_to_tenths(self.0.mean() / 1e3)
     }
 
     /// Returns the longest duration in microseconds.
     pub fn max_us(&self) -> f64 {
-        tenths(self.0.max() as f64 / 1e3)
+        round_to_tenths(self.0.max() as f64 / 1e3)
     }
 
     /// Returns the duration in microseconds that `percentile` per cent of the durations did not exceed.
     pub fn percentile_us(&self, percentile: f64) -> f64 {
-        tenths(self.0.value_at_percentile(percentile) as f64 / 1e3)
+        round_to_tenths(self.0.value_at_percentile(percentile) as f64 / 1e3)
     }
 
     /// Returns about a hundred points, half of them above the 90th percentile, up to the highest percentile that the
@@ -79,7 +79,7 @@ pub fn write_json(path: &Path, result: &impl Serialize) -> Result<()> {
 }
 
 /// Rounds to tenths of a microsecond, the resolution of a clock read.
-fn tenths(us: f64) -> f64 {
+fn round_to_tenths(us: f64) -> f64 {
     (us * 10.0).round() / 10.0
 }
 
@@ -87,15 +87,15 @@ fn tenths(us: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn one_to(count: u64) -> Durations {
+    fn durations_up_to_us(longest_us: u64) -> Durations {
         let mut durations = Durations::new();
-        (1..=count).for_each(|us| durations.add(us * 1000));
+        (1..=longest_us).for_each(|us| durations.add(us * 1000));
         durations
     }
 
     #[test]
     fn percentiles_are_within_the_digits_kept() {
-        let durations = one_to(1000);
+        let durations = durations_up_to_us(1000);
         assert!((durations.percentile_us(50.0) - 500.0).abs() < 1.0);
         assert!((durations.percentile_us(99.0) - 990.0).abs() < 2.0);
         assert!((durations.mean_us() - 500.5).abs() < 1.0);
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_curve_rises_and_ends_at_the_maximum() {
-        let durations = one_to(100_000);
+        let durations = durations_up_to_us(100_000);
         let curve = durations.curve();
         assert!((90..=110).contains(&curve.len()), "{} points", curve.len());
         assert!(curve.windows(2).all(|pair| pair[0].percentile < pair[1].percentile));
@@ -114,6 +114,8 @@ mod tests {
     #[test]
     fn few_samples_give_a_short_curve() {
         assert_eq!(Durations::new().curve().len(), 1);
-        assert!(one_to(10).curve().iter().all(|point| point.percentile <= 90.0 || point.percentile == 100.0));
+        assert!(
+            durations_up_to_us(10).curve().iter().all(|point| point.percentile <= 90.0 || point.percentile == 100.0)
+        );
     }
 }

@@ -22,30 +22,30 @@ pub struct Zipfian {
 impl Zipfian {
     /// Creates a generator for `keys` keys, at least one.
     pub fn new(keys: u64) -> Self {
-        let zeta_2 = 1.0 + second_weight();
+        let zeta_2 = 1.0 + weight_of_second_rank();
         Self { keys, eta: (1.0 - (2.0 / RANKS).powf(1.0 - THETA)) / (1.0 - zeta_2 / ZETA) }
     }
 
     /// Returns the key for the number `unit` of [0, 1).
-    pub fn key(&self, unit: f64) -> u64 {
-        hash(self.rank(unit)) % self.keys
+    pub fn key_at(&self, fraction: f64) -> u64 {
+        hash(self.rank(fraction)) % self.keys
     }
 
     /// Returns the rank for the number `unit` of [0, 1); 0 is the most popular rank.
-    fn rank(&self, unit: f64) -> u64 {
-        let weight = unit * ZETA;
+    fn rank(&self, fraction: f64) -> u64 {
+        let weight = fraction * ZETA;
         if weight < 1.0 {
             0
-        } else if weight < 1.0 + second_weight() {
+        } else if weight < 1.0 + weight_of_second_rank() {
             1
         } else {
-            (RANKS * (self.eta * unit - self.eta + 1.0).powf(1.0 / (1.0 - THETA))) as u64
+            (RANKS * (self.eta * fraction - self.eta + 1.0).powf(1.0 / (1.0 - THETA))) as u64
         }
     }
 }
 
 /// Returns how often rank 1 is drawn for each draw of rank 0.
-fn second_weight() -> f64 {
+fn weight_of_second_rank() -> f64 {
     0.5_f64.powf(THETA)
 }
 
@@ -67,9 +67,9 @@ mod tests {
 
     const DRAWS: usize = 400_000;
 
-    fn ranks() -> Vec<u64> {
+    fn draw_ranks() -> Vec<u64> {
         let (zipfian, mut rng) = (Zipfian::new(1000), Rng::new(3, 0));
-        (0..DRAWS).map(|_| zipfian.rank(rng.unit())).collect()
+        (0..DRAWS).map(|_| zipfian.rank(rng.next_f64())).collect()
     }
 
     /// Compares [`ZETA`] with the sum over all ranks: the first thousand ranks one by one, the others by an integral.
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_drawn_as_often_as_its_weight_says() {
-        let ranks = ranks();
+        let ranks = draw_ranks();
         let share = |below: u64| ranks.iter().filter(|rank| **rank < below).count() as f64 / DRAWS as f64;
         for (below, tolerance) in [(1, 0.03), (2, 0.03), (10, 0.12), (1000, 0.05), (1_000_000, 0.02)] {
             let weights: f64 = match below {
@@ -100,7 +100,7 @@ mod tests {
     fn popular_keys_are_spread_over_all() {
         let (zipfian, mut rng) = (Zipfian::new(1000), Rng::new(3, 0));
         let mut counts = HashMap::<u64, usize>::new();
-        (0..DRAWS).for_each(|_| *counts.entry(zipfian.key(rng.unit())).or_default() += 1);
+        (0..DRAWS).for_each(|_| *counts.entry(zipfian.key_at(rng.next_f64())).or_default() += 1);
         assert!(counts.keys().all(|key| *key < 1000));
         let mut popular: Vec<(usize, u64)> = counts.iter().map(|(key, count)| (*count, *key)).collect();
         popular.sort_unstable_by(|one, other| other.cmp(one));

@@ -13,7 +13,7 @@ pub struct CBuild {
 
 impl CBuild {
     /// Creates a directory with these sources, each at its path.
-    pub fn open(sources: &[(&str, &str)]) -> Result<Self> {
+    pub fn with_sources(sources: &[(&str, &str)]) -> Result<Self> {
         let dir = tempfile::tempdir().context("cannot make a directory for programs")?;
         for (path, source) in sources {
             let path = dir.path().join(path);

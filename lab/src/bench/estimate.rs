@@ -16,12 +16,12 @@ pub struct Estimate {
 
 impl Estimate {
     /// Computes the estimate from single samples; `None` for fewer than two, which do not show their spread.
-    pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
-        Self::of_counted(samples.into_iter().map(|sample| (sample, 1)))
+    pub fn from_samples(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
+        Self::from_counted_samples(samples.into_iter().map(|sample| (sample, 1)))
     }
 
     /// Computes the estimate from samples with the number of times that each occurred.
-    pub fn of_counted(samples: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
+    pub fn from_counted_samples(samples: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
         // Uses Welford's algorithm: with sums of squares the significant digits would cancel out.
         let (mut count, mut mean, mut squares) = (0_u64, 0.0, 0.0);
         for (value, times) in samples.into_iter().filter(|(_, times)| *times > 0) {
@@ -35,7 +35,7 @@ impl Estimate {
     }
 
     /// Multiplies the estimate by `factor`, to convert it to another unit.
-    pub fn times(self, factor: f64) -> Self {
+    pub fn scaled_by(self, factor: f64) -> Self {
         Self { mean: self.mean * factor, half_width: self.half_width * factor, ..self }
     }
 }
@@ -46,23 +46,23 @@ mod tests {
 
     #[test]
     fn mean_and_interval_of_a_known_sample() {
-        let estimate = Estimate::of([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        let estimate = Estimate::from_samples([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((estimate.mean, estimate.count), (5.0, 8));
         // The variance is 32/7, so the half width is 1.96 × √(32/7/8).
         assert!((estimate.half_width - 1.4816).abs() < 1e-3, "{}", estimate.half_width);
-        assert_eq!(estimate.times(2.0).mean, 10.0);
+        assert_eq!(estimate.scaled_by(2.0).mean, 10.0);
     }
 
     #[test]
     fn counted_samples_are_the_same_samples() {
-        let counted = Estimate::of_counted([(1.0, 3), (5.0, 0), (2.0, 1)]).unwrap();
-        let single = Estimate::of([1.0, 1.0, 2.0, 1.0]).unwrap();
+        let counted = Estimate::from_counted_samples([(1.0, 3), (5.0, 0), (2.0, 1)]).unwrap();
+        let single = Estimate::from_samples([1.0, 1.0, 2.0, 1.0]).unwrap();
         assert!((counted.mean - single.mean).abs() < 1e-12 && (counted.half_width - single.half_width).abs() < 1e-12);
     }
 
     #[test]
     fn one_sample_has_no_spread() {
-        assert_eq!(Estimate::of([7.0]), None);
-        assert_eq!(Estimate::of([]), None);
+        assert_eq!(Estimate::from_samples([7.0]), None);
+        assert_eq!(Estimate::from_samples([]), None);
     }
 }

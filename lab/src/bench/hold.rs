@@ -15,8 +15,8 @@ use serde_json::json;
 use sidelane_policy::borrow::{BorrowConfig, Lending};
 
 use crate::experiment::comparison::Report;
-use crate::floor::Floor;
-use crate::programs::{Lab, Service};
+use crate::floor::EmptyPrograms;
+use crate::programs::{LabBinary, LabProcess};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::{Service as Tracked, Target};
 use sidelane_host::topology::{Lanes, Topology};
@@ -27,10 +27,10 @@ use sidelane_lanes::placement::Placement;
 use sidelane_lanes::session::{Session, SessionOptions};
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 use sidelane_rollback::own_threads::keep_off_cpus;
-use sidelane_stats::interval::{of_all, of_median};
+use sidelane_stats::interval::{bootstrap_interval, median_interval};
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, RoundOptions, Turn, numbers_until_decided, until_decided};
-use sidelane_tracker::accounting::{Accounting, reaction_figures};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, measure_until_decided, run_until_decided};
+use sidelane_tracker::accounting::{Accounting, reaction_percentiles};
 use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::tracker::{LaneLending, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
@@ -72,20 +72,20 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let limit = round_options.limit(PAIRS_QUICK, PAIRS);
-    let bench = Bench { pair, lab: Lab::find()?, lanes, limit, scratch };
-    let mut report = Report::of(json!({ "lanes": lanes, "pairs_limit_count": limit.rounds }));
-    let SwitchCost { tracking_ns, crowded_ns, floor_ns } = bench.switch_cost().context("tracking cost")?;
+    let bench = Bench { pair, lab: LabBinary::find()?, lanes, limit, scratch };
+    let mut report = Report::with_settings(json!({ "lanes": lanes, "pairs_limit_count": limit.rounds }));
+    let SwitchCost { tracking_ns, crowded_ns, floor_ns } = bench.measure_switch_cost().context("tracking cost")?;
     report.rows.push(cost_row("tracking", "per_switch_ns", &tracking_ns));
     report.rows.push(cost_row("tracking_60_services", "per_switch_ns", &crowded_ns));
     report.rows.push(cost_row("empty_programs", "per_switch_ns", &floor_ns));
-    let hold_us = bench.hold_us().context("cost of a hold")?;
+    let hold_us = bench.measure_hold_cost_us().context("cost of a hold")?;
     report.rows.push(cost_row("hold_begun", "service_cost_per_hold_us", &hold_us));
-    let leak_percent = bench.long_hold(&mut report).context("long hold")?;
-    let [overlap_percent, share_percent] = bench.reactions(&mut report).context("reactions")?;
+    let leak_percent = bench.measure_long_hold(&mut report).context("long hold")?;
+    let [overlap_percent, share_percent] = bench.measure_reactions(&mut report).context("reactions")?;
     report.checks = vec![
         tracking_check(&tracking_ns),
-        over_empty_check(&tracking_ns, &floor_ns),
-        crowded_check(&crowded_ns, &tracking_ns),
+        tracking_over_empty_check(&tracking_ns, &floor_ns),
+        many_services_check(&crowded_ns, &tracking_ns),
         hold_check(&hold_us),
         Check::interval_at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
         Check::interval_at_most(
@@ -101,23 +101,23 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
 
 fn tracking_check(per_switch_ns: &[f64]) -> Check {
     let name = "tracking, per context switch of the request lane";
-    Check::interval_at_most(name, of_median(per_switch_ns.iter().copied()), TRACKING_LIMIT_NS, Unit::Ns)
+    Check::interval_at_most(name, median_interval(per_switch_ns.iter().copied()), TRACKING_LIMIT_NS, Unit::Ns)
 }
 
-fn over_empty_check(tracking_ns: &[f64], floor_ns: &[f64]) -> Check {
+fn tracking_over_empty_check(tracking_ns: &[f64], floor_ns: &[f64]) -> Check {
     let name = "tracking, per context switch, over empty programs";
-    Check::interval_at_most(name, of_medians(tracking_ns, floor_ns), TRACKING_OVER_EMPTY_LIMIT, Unit::Ratio)
+    Check::interval_at_most(name, median_ratio(tracking_ns, floor_ns), TRACKING_OVER_EMPTY_LIMIT, Unit::Ratio)
 }
 
-fn crowded_check(crowded_ns: &[f64], tracking_ns: &[f64]) -> Check {
+fn many_services_check(crowded_ns: &[f64], tracking_ns: &[f64]) -> Check {
     let name = "tracking with 60 services, per context switch, over one service";
-    Check::interval_at_most(name, of_medians(crowded_ns, tracking_ns), CROWDED_OVER_ONE_LIMIT, Unit::Ratio)
+    Check::interval_at_most(name, median_ratio(crowded_ns, tracking_ns), CROWDED_OVER_ONE_LIMIT, Unit::Ratio)
 }
 
 /// Returns the ratio of the medians of two costs over the same rounds.
-fn of_medians(above_ns: &[f64], below_ns: &[f64]) -> Option<Interval> {
-    let pairs: Vec<(f64, f64)> = above_ns.iter().copied().zip(below_ns.iter().copied()).collect();
-    of_all(&pairs, |pairs| {
+fn median_ratio(numerator_ns: &[f64], denominator_ns: &[f64]) -> Option<Interval> {
+    let pairs: Vec<(f64, f64)> = numerator_ns.iter().copied().zip(denominator_ns.iter().copied()).collect();
+    bootstrap_interval(&pairs, |pairs| {
         let above = median(pairs.iter().map(|(above, _)| *above))?;
         let below = median(pairs.iter().map(|(_, below)| *below)).filter(|below| *below > 0.0)?;
         Some(above / below)
@@ -126,11 +126,11 @@ fn of_medians(above_ns: &[f64], below_ns: &[f64]) -> Option<Interval> {
 
 fn hold_check(per_hold_us: &[f64]) -> Check {
     let name = "hold begun by the request lane's own CPU";
-    Check::interval_at_most(name, of_median(per_hold_us.iter().copied()), HOLD_LIMIT_US, Unit::Us)
+    Check::interval_at_most(name, median_interval(per_hold_us.iter().copied()), HOLD_LIMIT_US, Unit::Us)
 }
 
-fn cost_row(setting: &str, key: &str, pairs: &[f64]) -> Row {
-    row(setting, &[(key, median(pairs.iter().copied())), ("pairs_count", Some(pairs.len() as f64))])
+fn cost_row(setting: &str, key: &str, pair_costs: &[f64]) -> Row {
+    row(setting, &[(key, median(pair_costs.iter().copied())), ("pairs_count", Some(pair_costs.len() as f64))])
 }
 
 fn row(setting: &str, figures: &[(&str, Option<f64>)]) -> Row {
@@ -142,7 +142,7 @@ fn row(setting: &str, figures: &[(&str, Option<f64>)]) -> Row {
 }
 
 struct Bench<'a> {
-    lab: Lab,
+    lab: LabBinary,
     lanes: &'a str,
     pair: Lanes,
     limit: Limit,
@@ -152,38 +152,38 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// Returns the tracker's cost per context switch and wakeup, with one service and with sixty, and the kernel's own
     /// cost of calling programs there.
-    fn switch_cost(&self) -> Result<SwitchCost> {
-        let mut bouncer = self.bouncer(0)?;
+    fn measure_switch_cost(&self) -> Result<SwitchCost> {
+        let mut bouncer = self.start_bouncer(0)?;
         let beside = Placement::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
         let served = Tracked::of_process(bouncer.pid());
         let purpose = Purpose::Lend { requests: false, lent: LaneLending::default() };
-        let track = || ServiceTracking::alone(&served, &beside.lanes, LaneUse::default(), purpose);
+        let track = || ServiceTracking::with_own_tracker(&served, &beside.lanes, LaneUse::default(), purpose);
         let (one, first_of_sixty) = (track()?, track()?);
-        let _others = self.others(&first_of_sixty)?;
-        let floor = Floor::of_tracking()?;
+        let _others = self.add_sleeping_services(&first_of_sixty)?;
+        let floor = EmptyPrograms::for_tracking()?;
         keep_off_cpus(&beside.lanes.request_lanes)?;
         let (mut floor_ns, mut crowded_ns) = (Vec::new(), Vec::new());
         let per_switch = |with: f64, without: f64| (with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE);
         let round = || {
-            let without = bounce(&mut bouncer, TRACKED_BOUNCES)?;
-            let tracked = bounce_tracked(&mut bouncer, &one)?;
-            let crowded = bounce_tracked(&mut bouncer, &first_of_sixty)?;
+            let without = measure_bounces_ns(&mut bouncer, TRACKED_BOUNCES)?;
+            let tracked = measure_tracked_bounces_ns(&mut bouncer, &one)?;
+            let crowded = measure_tracked_bounces_ns(&mut bouncer, &first_of_sixty)?;
             let links = floor.attach()?;
-            let floored = bounce(&mut bouncer, TRACKED_BOUNCES)?;
+            let floored = measure_bounces_ns(&mut bouncer, TRACKED_BOUNCES)?;
             drop(links);
             floor_ns.push(per_switch(floored, without));
             crowded_ns.push(per_switch(crowded, without));
             Ok(per_switch(tracked, without))
         };
-        let tracking_ns = numbers_until_decided("tracking", self.limit, round, tracking_check)?;
+        let tracking_ns = measure_until_decided("tracking", self.limit, round, tracking_check)?;
         Ok(SwitchCost { tracking_ns, crowded_ns, floor_ns })
     }
 
     /// Adds more services to the same tracker, each a process that sleeps.
-    fn others(&self, first: &ServiceTracking) -> Result<Vec<(ServiceTracking, Service)>> {
-        let nowhere = Lanes::only_watched(CpuSet::default());
+    fn add_sleeping_services(&self, first: &ServiceTracking) -> Result<Vec<(ServiceTracking, LabProcess)>> {
+        let nowhere = Lanes::without_batch_lanes(CpuSet::default());
         let other = |_| {
-            let sleeper = self.bouncer(0)?;
+            let sleeper = self.start_bouncer(0)?;
             let service = Tracked::of_process(sleeper.pid());
             let tracking = ServiceTracking::start(first.tracker(), &service, &nowhere, LaneUse::default())?;
             Ok((tracking, sleeper))
@@ -194,26 +194,27 @@ impl Bench<'_> {
     /// Returns the cost of a hold for the request lane that sends the summons. Bounces with a hold at each are compared
     /// with bounces under a single lasting hold. The batch lane is busy in both. A pair with few holds is
     /// uninformative, and does not count.
-    fn hold_us(&self) -> Result<Vec<f64>> {
-        let mut bouncer = self.bouncer(HELD_WORK)?;
+    fn measure_hold_cost_us(&self) -> Result<Vec<f64>> {
+        let mut bouncer = self.start_bouncer(HELD_WORK)?;
         let mut per_hold_us = Vec::new();
         let pair = |per_hold_us: &mut Vec<f64>, _: Turn<'_>| {
-            let (lasting_ns, _) = self.bounce_beside(&mut bouncer, LASTING_MIN_IDLE_NS)?;
-            let (each_ns, holds) = self.bounce_beside(&mut bouncer, BorrowConfig::default().min_idle_ns)?;
+            let (lasting_ns, _) = self.measure_bounces_beside_batch(&mut bouncer, LASTING_MIN_IDLE_NS)?;
+            let (each_ns, holds) =
+                self.measure_bounces_beside_batch(&mut bouncer, BorrowConfig::default().min_idle_ns)?;
             let are_enough = 2 * holds > HELD_BOUNCES;
             per_hold_us.extend(are_enough.then(|| (each_ns - lasting_ns) / holds as f64 / 1e3));
             Ok(())
         };
-        until_decided("holds", self.limit, &mut per_hold_us, pair, |per_hold_us| vec![hold_check(per_hold_us)])?;
+        run_until_decided("holds", self.limit, &mut per_hold_us, pair, |per_hold_us| vec![hold_check(per_hold_us)])?;
         Ok(per_hold_us)
     }
 
     /// Returns the time of the bounces, and the number of holds that the request lane began during them.
-    fn bounce_beside(&self, bouncer: &mut Service, min_idle_ns: u64) -> Result<(f64, u64)> {
-        let mut session = self.session(bouncer.ready("partner")?, min_idle_ns)?;
-        bounce(bouncer, HELD_BOUNCES / 10)?;
+    fn measure_bounces_beside_batch(&self, bouncer: &mut LabProcess, min_idle_ns: u64) -> Result<(f64, u64)> {
+        let mut session = self.session(bouncer.ready_number("partner")?, min_idle_ns)?;
+        measure_bounces_ns(bouncer, HELD_BOUNCES / 10)?;
         let before = session.memory().accounting();
-        let took_ns = bounce(bouncer, HELD_BOUNCES)?;
+        let took_ns = measure_bounces_ns(bouncer, HELD_BOUNCES)?;
         let holds = session.memory().accounting().since(&before).sum(|lane| lane.lc_summons);
         session.kill();
         session.end()?;
@@ -222,15 +223,15 @@ impl Bench<'_> {
 
     /// Measures the leak of a long hold: the service is busy for ten seconds without a pause, and batch is always
     /// runnable.
-    fn long_hold(&self, report: &mut Report) -> Result<Option<Interval>> {
+    fn measure_long_hold(&self, report: &mut Report) -> Result<Option<Interval>> {
         let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
-        let (parts, holders) = self.watch_pulse([&busy_us, "1000", "1"], LONG_HOLD, HOLD_PARTS)?;
-        let leak_percent = of_all(&parts, |parts| {
+        let (parts, holders) = self.measure_beside_pulse([&busy_us, "1000", "1"], LONG_HOLD, HOLD_PARTS)?;
+        let leak_percent = bootstrap_interval(&parts, |parts| {
             let sum = |of: &dyn Fn(&Accounting) -> u64| parts.iter().map(|part| of(part)).sum::<u64>() as f64;
-            let lc_ns = sum(&|part| part.lc_ns(&self.pair));
+            let lc_ns = sum(&|part| part.service_ns(&self.pair));
             (lc_ns > 0.0).then(|| sum(&|part| part.sum(|lane| lane.overlap_ns)) * 100.0 / lc_ns)
         });
-        let lc_ns: u64 = parts.iter().map(|part| part.lc_ns(&self.pair)).sum();
+        let lc_ns: u64 = parts.iter().map(|part| part.service_ns(&self.pair)).sum();
         report.rows.push(row(
             "long_hold",
             &[
@@ -244,9 +245,9 @@ impl Bench<'_> {
 
     /// Measures reactions to a service that a timer on its own CPU wakes. Returns the overlap and batch's share of the
     /// idle time.
-    fn reactions(&self, report: &mut Report) -> Result<[Option<Interval>; 2]> {
-        let (parts, _) = self.watch_pulse(["200", "600", "1000000"], PULSES, PULSES_PARTS)?;
-        let median = |figure: &dyn Fn(&Accounting) -> Option<f64>| of_median(parts.iter().filter_map(figure));
+    fn measure_reactions(&self, report: &mut Report) -> Result<[Option<Interval>; 2]> {
+        let (parts, _) = self.measure_beside_pulse(["200", "600", "1000000"], PULSES, PULSES_PARTS)?;
+        let median = |figure: &dyn Fn(&Accounting) -> Option<f64>| median_interval(parts.iter().filter_map(figure));
         let overlap_percent = median(&|part| part.overlap_percent(&self.pair));
         let share_percent = median(&|part| part.batch_share_of_idle_percent(&self.pair));
         let worst = |figure: &dyn Fn(&Accounting) -> Option<f64>| parts.iter().filter_map(figure).reduce(f64::max);
@@ -258,25 +259,30 @@ impl Bench<'_> {
         ];
         let (mut off, mut on) = (Histogram::default(), Histogram::default());
         for part in &parts {
-            off.add(part.reaction_off());
-            on.add(part.reaction_on());
+            off.add(part.batch_off_latencies());
+            on.add(part.batch_on_latencies());
         }
-        figures.extend(reaction_figures(&off, &on));
+        figures.extend(reaction_percentiles(&off, &on));
         report.rows.push(row("pulses_woken_by_own_timer", &figures));
         Ok([overlap_percent, share_percent])
     }
 
     /// Returns the kernel's counts in each of `parts` of `length` with batch beside a pulse, and the holders' counters.
     /// The rhythm is busy and idle microseconds, and the number of pulses.
-    fn watch_pulse(&self, rhythm: [&str; 3], length: Duration, parts: u32) -> Result<(Vec<Accounting>, KeeperCounts)> {
-        let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), rhythm);
+    fn measure_beside_pulse(
+        &self,
+        pulse_options: [&str; 3],
+        length: Duration,
+        part_count: u32,
+    ) -> Result<(Vec<Accounting>, KeeperCounts)> {
+        let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), pulse_options);
         let options = ["--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count];
         let pulse = self.lab.start(["pulse"].into_iter().chain(options))?;
         let mut session = self.session(pulse.pid(), BorrowConfig::default().min_idle_ns)?;
         let mut before = session.memory().accounting();
         let mut spent = Vec::new();
-        for _ in 0..parts {
-            thread::sleep(length / parts);
+        for _ in 0..part_count {
+            thread::sleep(length / part_count);
             let now = session.memory().accounting();
             spent.push(now.since(&before));
             before = now;
@@ -285,7 +291,7 @@ impl Bench<'_> {
         Ok((spent, session.end()?.holders))
     }
 
-    fn bouncer(&self, work: u64) -> Result<Service> {
+    fn start_bouncer(&self, work: u64) -> Result<LabProcess> {
         let cpu = self.request_lane();
         self.lab.start(["bounce", "--cpu", &cpu, "--work", &work.to_string()])
     }
@@ -295,8 +301,8 @@ impl Bench<'_> {
     }
 
     /// Starts a session with holders that wait for `min_idle_ns`.
-    fn session(&self, service: u32, min_idle_ns: u64) -> Result<Session> {
-        let beside = Placement::find(Target::Pid(service), Some(self.lanes), false)?;
+    fn session(&self, service_pid: u32, min_idle_ns: u64) -> Result<Session> {
+        let beside = Placement::find(Target::Pid(service_pid), Some(self.lanes), false)?;
         let options = SessionOptions {
             class: BatchClass::Idle,
             hold: Some(Lending {
@@ -323,14 +329,14 @@ struct SwitchCost {
     floor_ns: Vec<f64>,
 }
 
-fn bounce_tracked(bouncer: &mut Service, tracking: &ServiceTracking) -> Result<f64> {
+fn measure_tracked_bounces_ns(bouncer: &mut LabProcess, tracking: &ServiceTracking) -> Result<f64> {
     tracking.tracker().attach()?;
-    let took_ns = bounce(bouncer, TRACKED_BOUNCES);
+    let took_ns = measure_bounces_ns(bouncer, TRACKED_BOUNCES);
     tracking.tracker().detach();
     took_ns
 }
 
-fn bounce(bouncer: &mut Service, bounces: u64) -> Result<f64> {
-    let answer = bouncer.ask(&bounces.to_string())?;
+fn measure_bounces_ns(bouncer: &mut LabProcess, bounce_count: u64) -> Result<f64> {
+    let answer = bouncer.query(&bounce_count.to_string())?;
     answer.parse().with_context(|| format!("`{answer}` is not a time"))
 }

@@ -16,13 +16,13 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Target;
 use sidelane_report::Check;
 use sidelane_requests::Requests;
-use sidelane_stats::rounds::{Limit, numbers_until_decided};
+use sidelane_stats::rounds::{Limit, measure_until_decided};
 use sidelane_tracker::tracking::ServiceTracking;
 
 const ROUND_TRIPS: u64 = 2_000;
 
 /// CPU time of a round trip, service and client together, one value per turn.
-pub(super) struct Cost {
+pub(super) struct TrackingCost {
     pub(super) untracked_us: Vec<f64>,
     /// CPU time that tracking of lane words alone adds.
     pub(super) lanes_us: Vec<f64>,
@@ -31,12 +31,12 @@ pub(super) struct Cost {
 }
 
 /// Repeats the turns until `check` of the cost for requests is decided.
-pub(super) fn measure(
+pub(super) fn measure_tracking_cost(
     server: &RealServer,
     place: ServiceCpus,
     limit: Limit,
     check: impl Fn(&[f64]) -> Check,
-) -> Result<Cost> {
+) -> Result<TrackingCost> {
     let (lanes, both) = (tracking(server.pid(), place, false)?, tracking(server.pid(), place, true)?);
     let pids = Target::Pid(server.pid()).find()?.pids;
     let mut requests = Requests::track(&both, &format!("pid:{}", server.pid()), &pids)?;
@@ -47,7 +47,7 @@ pub(super) fn measure(
         scope.spawn(move || {
             for () in asked {
                 let pinned = pin_this_thread(&[place.server_cpu]).context("cannot join the service on its CPU");
-                let spent = pinned.and_then(|()| round_trips_us(server));
+                let spent = pinned.and_then(|()| round_trip_cpu_us(server));
                 // Ignores the error: a send fails only if the receiver has stopped waiting.
                 let _ = answer.send(spent);
             }
@@ -60,32 +60,32 @@ pub(super) fn measure(
         spent_us()?;
         let turn = || {
             let without = spent_us()?;
-            lanes_us.push(with(&lanes, &spent_us)? - without);
-            let added = with(&both, &spent_us)? - without;
+            lanes_us.push(measure_while_tracking(&lanes, &spent_us)? - without);
+            let added = measure_while_tracking(&both, &spent_us)? - without;
             untracked_us.push(without);
             requests.drain(|_| ())?;
             Ok(added)
         };
-        let requests_us = numbers_until_decided("cost of tracking requests", limit, turn, check)?;
-        Ok(Cost { untracked_us, lanes_us, requests_us })
+        let requests_us = measure_until_decided("cost of tracking requests", limit, turn, check)?;
+        Ok(TrackingCost { untracked_us, lanes_us, requests_us })
     })
 }
 
-fn with(tracking: &ServiceTracking, spent_us: &dyn Fn() -> Result<f64>) -> Result<f64> {
+fn measure_while_tracking(tracking: &ServiceTracking, measure_cpu_us: &dyn Fn() -> Result<f64>) -> Result<f64> {
     tracking.tracker().attach()?;
-    let spent = spent_us();
+    let spent = measure_cpu_us();
     tracking.tracker().detach();
     spent
 }
 
 /// Returns the CPU time of a round trip, service and client together, in microseconds.
-pub(super) fn round_trips_us(server: &RealServer) -> Result<f64> {
-    let (stream, question, answer) = server.ask_on()?;
-    spent_us(stream, (question, answer), || server.cpu_ns())
+pub(super) fn round_trip_cpu_us(server: &RealServer) -> Result<f64> {
+    let (stream, question, answer) = server.open_connection()?;
+    exchange_cpu_us(stream, (question, answer), || server.cpu_ns())
 }
 
 /// Returns the CPU time of a round trip of this request and its answer, service and client together, in microseconds.
-pub(super) fn spent_us(
+pub(super) fn exchange_cpu_us(
     mut stream: TcpStream,
     (question, answer): (&[u8], &[u8]),
     service_cpu_ns: impl Fn() -> u64,

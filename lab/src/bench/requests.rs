@@ -13,16 +13,16 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::request_cost;
-use super::workload::{DESIGNS, Real, RealServer, ServiceCpus, echo, seen_during};
+use super::workload::{DESIGNS, RealServer, RealServerKind, ServiceCpus, compare_echo_server, observe_requests_during};
 use crate::experiment::comparison::Report;
 use crate::note::LabNote;
-use crate::programs::Lab;
+use crate::programs::LabBinary;
 use sidelane_host::topology::{PairKind, Topology};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_requests::{Times, Window, can_track};
-use sidelane_stats::interval::{of_all, of_median};
+use sidelane_stats::interval::{bootstrap_interval, median_interval};
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
 
 const RATE_PER_S: f64 = 5_000.0;
 const NEAR_NS: u64 = 20_000;
@@ -37,7 +37,7 @@ const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(6
 const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 
 struct Bench {
-    lab: Lab,
+    lab: LabBinary,
     place: ServiceCpus,
     seconds: f64,
     loads: Limit,
@@ -50,18 +50,18 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let place = place(lanes)?;
     let seconds = if round_options.quick { 0.3 } else { 1.0 };
     let (loads, pairs) = (round_options.limit(LOADS_QUICK, LOADS), round_options.limit(PAIRS_QUICK, PAIRS));
-    let bench = Bench { lab: Lab::find()?, place, seconds, loads, pairs };
-    let mut report = Report::of(json!({
+    let bench = Bench { lab: LabBinary::find()?, place, seconds, loads, pairs };
+    let mut report = Report::with_settings(json!({
         "server_cpu": place.server_cpu,
         "client_cpu": place.client_cpu,
         "requests_per_s": RATE_PER_S,
         "each_s": seconds,
     }));
     for design in DESIGNS {
-        bench.design(design, &mut report).with_context(|| format!("echo server, {design}"))?;
+        bench.measure_echo_design(design, &mut report).with_context(|| format!("echo server, {design}"))?;
     }
-    for real in [Real::Redis, Real::Memcached] {
-        bench.real(real, &mut report).with_context(|| real.program().to_owned())?;
+    for real in [RealServerKind::Redis, RealServerKind::Memcached] {
+        bench.measure_real_server(real, &mut report).with_context(|| real.program().to_owned())?;
     }
     Ok(report.result(PairKind::Declared, round_options, pairs.rounds))
 }
@@ -93,13 +93,13 @@ struct LoadRound {
 }
 
 impl Bench {
-    fn design(&self, design: &str, report: &mut Report) -> Result<()> {
+    fn measure_echo_design(&self, design: &str, report: &mut Report) -> Result<()> {
         let mut rounds = Vec::new();
         let round = |rounds: &mut Vec<EchoRound>, _: Turn<'_>| {
-            rounds.push(self.echo_round(design)?);
+            rounds.push(self.measure_echo_round(design)?);
             Ok(())
         };
-        until_decided(design, self.loads, &mut rounds, round, |rounds| vec![near_check(design, rounds)])?;
+        run_until_decided(design, self.loads, &mut rounds, round, |rounds| vec![near_check(design, rounds)])?;
         let sum = |of: fn(&EchoRound) -> u64| rounds.iter().map(of).sum::<u64>() as f64;
         let (told, invented) = (sum(|round| round.told), sum(|round| round.invented));
         let wrong = invented + sum(|round| round.missed);
@@ -110,7 +110,7 @@ impl Bench {
         row.put("invented_count", invented);
         row.put("within_20_us_percent", near.measured);
         row.put("apart_p50_ns", median(rounds.iter().filter_map(|round| round.apart_p50_ns).map(|ns| ns as f64)));
-        put_times(&mut row, rounds.iter().map(|round| &round.window));
+        put_time_percentiles(&mut row, rounds.iter().map(|round| &round.window));
         report.rows.push(row);
         report.checks.extend([
             near,
@@ -120,11 +120,12 @@ impl Bench {
         Ok(())
     }
 
-    fn echo_round(&self, design: &str) -> Result<EchoRound> {
-        let (agreement, window) = echo(&self.lab, design, "127.0.0.1", self.place, RATE_PER_S, self.seconds)?;
+    fn measure_echo_round(&self, design: &str) -> Result<EchoRound> {
+        let (agreement, window) =
+            compare_echo_server(&self.lab, design, "127.0.0.1", self.place, RATE_PER_S, self.seconds)?;
         Ok(EchoRound {
             told: agreement.told,
-            near: agreement.near(NEAR_NS),
+            near: agreement.matched_within(NEAR_NS),
             missed: agreement.missed,
             invented: agreement.invented,
             apart_p50_ns: agreement.median_ns(),
@@ -132,7 +133,7 @@ impl Bench {
         })
     }
 
-    fn real(&self, kind: Real, report: &mut Report) -> Result<()> {
+    fn measure_real_server(&self, kind: RealServerKind, report: &mut Report) -> Result<()> {
         if !kind.is_installed() {
             report.notes.push(LabNote::NotInstalled { program: kind.program() }.to_string());
             return Ok(());
@@ -141,20 +142,22 @@ impl Bench {
         let server = RealServer::start(kind, self.place)?;
         let mut rounds = Vec::new();
         let round = |rounds: &mut Vec<LoadRound>, _: Turn<'_>| {
-            rounds.push(self.load_round(&server)?);
+            rounds.push(self.measure_load_round(&server)?);
             Ok(())
         };
-        until_decided(name, self.loads, &mut rounds, round, |rounds| vec![part_check(name, rounds)])?;
+        run_until_decided(name, self.loads, &mut rounds, round, |rounds| {
+            vec![server_over_client_latency_check(name, rounds)]
+        })?;
         let cost_check = |cost_us: &[f64]| {
             let name = format!("{name}: CPU time that tracking adds to a request");
-            Check::interval_at_most(name, of_median(cost_us.iter().copied()), COST_LIMIT_US, Unit::Us)
+            Check::interval_at_most(name, median_interval(cost_us.iter().copied()), COST_LIMIT_US, Unit::Us)
         };
-        let cost = request_cost::measure(&server, self.place, self.pairs, cost_check)?;
+        let cost = request_cost::measure_tracking_cost(&server, self.place, self.pairs, cost_check)?;
         let off: f64 = rounds.iter().map(|round| round.off).sum();
         let mut row = Row::new(name.replace('-', "_"));
         row.put("requests_count", rounds.iter().map(|round| round.sent).sum::<f64>());
         row.put("off_count", off);
-        put_times(&mut row, rounds.iter().map(|round| &round.window));
+        put_time_percentiles(&mut row, rounds.iter().map(|round| &round.window));
         row.put("client_p50_ns", median(rounds.iter().filter_map(|round| round.client_p50_ns)));
         row.put("round_trip_us", median(cost.untracked_us.iter().copied()));
         row.put("lanes_cost_us", median(cost.lanes_us.iter().copied()));
@@ -163,26 +166,26 @@ impl Bench {
         report.rows.push(row);
         report.checks.extend([
             Check::at_most(format!("{name}: requests more or fewer than the client sent"), off, 0.0, Unit::Count),
-            part_check(name, &rounds),
+            server_over_client_latency_check(name, &rounds),
             cost_check(&cost.requests_us),
         ]);
         Ok(())
     }
 
-    fn load_round(&self, server: &RealServer) -> Result<LoadRound> {
+    fn measure_load_round(&self, server: &RealServer) -> Result<LoadRound> {
         let mut client = Value::Null;
-        let (seen, window) = seen_during(server.pid(), self.place, || {
+        let (seen, window) = observe_requests_during(server.pid(), self.place, || {
             client = server.load(&self.lab, self.place, RATE_PER_S, self.seconds)?;
             Ok(())
         })?;
         let sent = client["requests"].as_f64().context("the client counted no requests")?;
-        let off = (server.of_load(&seen) as f64 - sent).abs();
+        let off = (server.count_load_requests(&seen) as f64 - sent).abs();
         Ok(LoadRound { sent, off, client_p50_ns: client["p50_us"].as_f64().map(|us| us * 1e3), window })
     }
 }
 
 fn near_check(design: &str, rounds: &[EchoRound]) -> Check {
-    let percent = of_all(rounds, |drawn| {
+    let percent = bootstrap_interval(rounds, |drawn| {
         let sum = |of: fn(&EchoRound) -> u64| drawn.iter().map(|round| of(round)).sum::<u64>() as f64;
         let told = sum(|round| round.told);
         (told > 0.0).then(|| sum(|round| round.near) * 100.0 / told)
@@ -191,18 +194,18 @@ fn near_check(design: &str, rounds: &[EchoRound]) -> Check {
     Check::interval_at_least(name, percent, NEAR_LIMIT_PERCENT, Unit::Percent)
 }
 
-fn part_check(name: &str, rounds: &[LoadRound]) -> Check {
+fn server_over_client_latency_check(name: &str, rounds: &[LoadRound]) -> Check {
     let part = |round: &LoadRound| Some(round.window.latency.percentile_ns(50.0)? as f64 / round.client_p50_ns?);
     let name = format!("{name}: latency in the server over the client's");
-    Check::interval_at_most(name, of_median(rounds.iter().filter_map(part)), 1.0, Unit::Ratio)
+    Check::interval_at_most(name, median_interval(rounds.iter().filter_map(part)), 1.0, Unit::Ratio)
 }
 
 /// Adds percentiles over all windows together to a row.
-fn put_times<'a>(row: &mut Row, windows: impl Iterator<Item = &'a Window>) {
+fn put_time_percentiles<'a>(row: &mut Row, windows: impl Iterator<Item = &'a Window>) {
     let (mut server, mut queueing) = (Times::default(), Times::default());
     for window in windows {
-        server.join(&window.server);
-        queueing.join(&window.queueing);
+        server.merge(&window.server);
+        queueing.merge(&window.queueing);
     }
     for (name, times) in [("server", &server), ("queueing", &queueing)] {
         for percentile in [50, 99] {

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::programs::{Lab, Service, dying_with_us};
+use crate::programs::{LabBinary, LabProcess, kill_with_parent};
 use sidelane_host::service::{Service as Tracked, Target};
 use sidelane_host::topology::Lanes;
-use sidelane_requests::truth::{Agreement, compare, read_journal};
+use sidelane_requests::truth::{Agreement, compare_with_journal, read_journal};
 use sidelane_requests::{Request, Requests, Window};
 use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
@@ -34,7 +34,11 @@ pub struct ServiceCpus {
 }
 
 /// Observes a service's requests while `load` runs. Records stay in the kernel until then: at most 40 000 requests.
-pub fn seen_during(pid: u32, place: ServiceCpus, load: impl FnOnce() -> Result<()>) -> Result<(Vec<Request>, Window)> {
+pub fn observe_requests_during(
+    pid: u32,
+    place: ServiceCpus,
+    load: impl FnOnce() -> Result<()>,
+) -> Result<(Vec<Request>, Window)> {
     let tracking = tracking(pid, place, true)?;
     let mut requests = Requests::track(&tracking, &format!("pid:{pid}"), &Target::Pid(pid).find()?.pids)?;
     tracking.tracker().attach()?;
@@ -46,37 +50,42 @@ pub fn seen_during(pid: u32, place: ServiceCpus, load: impl FnOnce() -> Result<(
 }
 
 /// Returns a tracker for the service `pid`, beside which no batch runs.
-pub fn tracking(pid: u32, place: ServiceCpus, requests: bool) -> Result<ServiceTracking> {
-    let lanes = Lanes::only_watched([place.server_cpu].into_iter().collect());
+pub fn tracking(pid: u32, place: ServiceCpus, with_requests: bool) -> Result<ServiceTracking> {
+    let lanes = Lanes::without_batch_lanes([place.server_cpu].into_iter().collect());
     let service: Tracked = Target::Pid(pid).find()?;
-    Ok(ServiceTracking::alone(&service, &lanes, LaneUse::default(), Purpose::Watch { requests })?)
+    Ok(ServiceTracking::with_own_tracker(
+        &service,
+        &lanes,
+        LaneUse::default(),
+        Purpose::Watch { requests: with_requests },
+    )?)
 }
 
 /// Runs an echo server under its client's load, and compares the observed requests with the server's record.
-pub fn echo(
-    lab: &Lab,
+pub fn compare_echo_server(
+    lab: &LabBinary,
     design: &str,
     ip: &str,
     place: ServiceCpus,
-    rate: f64,
+    rate_per_s: f64,
     seconds: f64,
 ) -> Result<(Agreement, Window)> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let journal = scratch.path().join("journal");
     let mut server = start_echo(lab, design, ip, place, &journal)?;
-    let target = SocketAddr::new(ip.parse()?, server.ready("port")? as u16);
+    let target = SocketAddr::new(ip.parse()?, server.ready_number("port")? as u16);
     let client_log = scratch.path().join("client");
-    let (seen, window) = seen_during(server.pid(), place, || {
-        let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate.to_string(), seconds.to_string());
+    let (seen, window) = observe_requests_during(server.pid(), place, || {
+        let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate_per_s.to_string(), seconds.to_string());
         let options = ["--cpu", &cpu, "--rate", &rate, "--seconds", &seconds, "--target", &target.to_string()];
         let options = ["echo-client"].into_iter().chain(options).map(AsRef::as_ref);
         lab.run(options.chain(["--log".as_ref(), client_log.as_os_str()]))
     })?;
-    server.ask("write the journal")?;
-    Ok((compare(&read_journal(&journal)?, &seen), window))
+    server.query("write the journal")?;
+    Ok((compare_with_journal(&read_journal(&journal)?, &seen), window))
 }
 
-fn start_echo(lab: &Lab, design: &str, ip: &str, place: ServiceCpus, journal: &Path) -> Result<Service> {
+fn start_echo(lab: &LabBinary, design: &str, ip: &str, place: ServiceCpus, journal: &Path) -> Result<LabProcess> {
     let cpu = place.server_cpu.to_string();
     let options = ["echo-server", "--design", design, "--ip", ip, "--cpu", &cpu, "--fifo", SERVER_PRIORITY, "--log"];
     lab.start(options.map(AsRef::as_ref).into_iter().chain([journal.as_os_str()]))
@@ -84,26 +93,26 @@ fn start_echo(lab: &Lab, design: &str, ip: &str, place: ServiceCpus, journal: &P
 
 /// Real server that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Real {
+pub enum RealServerKind {
     /// `redis-server`: one thread.
     Redis,
     /// `memcached`: one thread that accepts, and two that serve.
     Memcached,
 }
 
-impl Real {
+impl RealServerKind {
     /// Returns the name of the server's program.
     pub fn program(self) -> &'static str {
         match self {
-            Real::Redis => "redis-server",
-            Real::Memcached => "memcached",
+            RealServerKind::Redis => "redis-server",
+            RealServerKind::Memcached => "memcached",
         }
     }
 
     fn protocol(self) -> &'static str {
         match self {
-            Real::Redis => "redis",
-            Real::Memcached => "memcached",
+            RealServerKind::Redis => "redis",
+            RealServerKind::Memcached => "memcached",
         }
     }
 
@@ -116,9 +125,9 @@ impl Real {
     fn arguments(self, port: u16) -> Vec<String> {
         let port = port.to_string();
         let words: Vec<&str> = match self {
-            Real::Redis => vec!["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"],
+            RealServerKind::Redis => vec!["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"],
             // Keeps the user: a server that changes its user would not die with this process.
-            Real::Memcached => vec!["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "2", "-u", "root"],
+            RealServerKind::Memcached => vec!["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "2", "-u", "root"],
         };
         words.into_iter().map(str::to_owned).collect()
     }
@@ -126,19 +135,19 @@ impl Real {
 
 /// Running server. It is killed when this is dropped.
 pub struct RealServer {
-    kind: Real,
+    kind: RealServerKind,
     child: Child,
     address: SocketAddr,
 }
 
 impl RealServer {
     /// Starts the server on its CPU and waits until it listens.
-    pub fn start(kind: Real, place: ServiceCpus) -> Result<Self> {
+    pub fn start(kind: RealServerKind, place: ServiceCpus) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut command = Command::new("taskset");
         command.args(["-c", &place.server_cpu.to_string(), kind.program()]).args(kind.arguments(port));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = dying_with_us(command).spawn().with_context(|| format!("cannot start {}", kind.program()))?;
+        let child = kill_with_parent(command).spawn().with_context(|| format!("cannot start {}", kind.program()))?;
         let server = Self { kind, child, address: (Ipv4Addr::LOCALHOST, port).into() };
         let began = Instant::now();
         while TcpStream::connect(server.address).is_err() {
@@ -161,15 +170,15 @@ impl RealServer {
     }
 
     /// Sends the server a whole load; returns the client's measurements.
-    pub fn load(&self, lab: &Lab, place: ServiceCpus, rate: f64, seconds: f64) -> Result<Value> {
+    pub fn load(&self, lab: &LabBinary, place: ServiceCpus, rate_per_s: f64, seconds: f64) -> Result<Value> {
         let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
         let json: PathBuf = scratch.path().join("load.json");
-        let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate.to_string(), seconds.to_string());
+        let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate_per_s.to_string(), seconds.to_string());
         let target = self.address.to_string();
         let options = ["--protocol", self.kind.protocol(), "--target", &target, "--rate", &rate, "--seconds", &seconds];
         // Skips the preparation of memcached, which answers also for missing records. All its observed requests then
         // belong to the load.
-        let unprepared = ["--filled"].into_iter().filter(|_| self.kind == Real::Memcached);
+        let unprepared = ["--filled"].into_iter().filter(|_| self.kind == RealServerKind::Memcached);
         let options = ["load"].into_iter().chain(options).chain(unprepared);
         let options = options.chain(["--warmup-seconds", "0", "--cpu", &cpu, "--json"]);
         lab.run(options.map(AsRef::as_ref).chain([json.as_os_str()]))?;
@@ -186,19 +195,19 @@ impl RealServer {
     }
 
     /// Returns a new connection, and the smallest request and reply.
-    pub fn ask_on(&self) -> Result<(TcpStream, &'static [u8], &'static [u8])> {
+    pub fn open_connection(&self) -> Result<(TcpStream, &'static [u8], &'static [u8])> {
         let stream = TcpStream::connect(self.address).with_context(|| format!("cannot connect to {}", self.address))?;
         stream.set_nodelay(true)?;
         match self.kind {
-            Real::Redis => Ok((stream, b"PING\r\n", b"+PONG\r\n")),
-            Real::Memcached => Ok((stream, b"get none\r\n", b"END\r\n")),
+            RealServerKind::Redis => Ok((stream, b"PING\r\n", b"+PONG\r\n")),
+            RealServerKind::Memcached => Ok((stream, b"get none\r\n", b"END\r\n")),
         }
     }
 
     /// Returns the number of observed requests of the client's load. Requests on the first connection to Redis are
     /// excluded, since they prepared the data.
-    pub fn of_load(&self, seen: &[Request]) -> u64 {
-        let first = seen.iter().map(|request| request.connection).min().filter(|_| self.kind == Real::Redis);
+    pub fn count_load_requests(&self, seen: &[Request]) -> u64 {
+        let first = seen.iter().map(|request| request.connection).min().filter(|_| self.kind == RealServerKind::Redis);
         seen.iter().filter(|request| Some(request.connection) != first).count() as u64
     }
 }

@@ -17,16 +17,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::experiment::fixture::Fixture;
-use crate::experiment::learn::Experience;
-use crate::experiment::load::{Rhythm, Shape};
+use crate::experiment::learn::LearningOptions;
+use crate::experiment::load::{LoadPattern, Shape};
 use crate::experiment::place::ExperimentCpus;
-use crate::experiment::run::{Figures, Task};
+use crate::experiment::run::{Figures, RunSpec};
 use crate::experiment::setting::Setting;
-use crate::experiment::sibling::Carrier;
+use crate::experiment::sibling::SlowdownMechanism;
 use crate::experiment::{batch, run, search};
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{ResultFile, html};
-use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
 
 /// Options of `sidelane-lab demo`.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct DemoOptions {
     /// Share of the request lane that the load keeps busy.
     pub load: f64,
     /// Emulation of the sibling from `--sibling`, if given.
-    pub sibling: Option<Carrier>,
+    pub sibling: Option<SlowdownMechanism>,
     /// Name of the lab's batch kernel: loop, matrix, flush or zstd.
     pub batch: String,
     /// Directory for the files of the result.
@@ -63,15 +63,15 @@ pub const COLUMNS: [&str; 10] = [
 
 /// Lengths and number of the measurements.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
+struct DemoPlan {
     limit: Limit,
     run: Duration,
     warm_up: Duration,
     batch_alone: Duration,
 }
 
-impl Pace {
-    fn of(round_options: RoundOptions) -> Self {
+impl DemoPlan {
+    fn from_options(round_options: RoundOptions) -> Self {
         let limit = |first, rounds, time_s| Limit { first, rounds, time: Duration::from_secs(time_s) };
         let (run_ms, batch_alone_ms) = if round_options.quick { (1_500, 300) } else { (4_000, 500) };
         Self {
@@ -92,22 +92,32 @@ struct Run {
 
 /// Runs the demo and writes `result.json` and `index.html`.
 pub fn run(options: &DemoOptions) -> Result<ResultFile> {
-    let pace = Pace::of(options.round_options);
+    let pace = DemoPlan::from_options(options.round_options);
     eprint_fitted("sidelane: building the search index, if it is not there yet");
-    let fixture = search::fixture(ExperimentCpus::choose(options.lanes.as_deref())?, options.sibling, &options.cache)?;
-    let lanes = fixture.beside()?.lanes;
+    let fixture = search::start_search_service(
+        ExperimentCpus::choose(options.lanes.as_deref())?,
+        options.sibling,
+        &options.cache,
+    )?;
+    let lanes = fixture.placement()?.lanes;
     let mut runs = Vec::new();
     let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &fixture, pace, turn, runs);
-    let rounds = until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
-    let result = verdict::judge(options, &fixture, pace, (&runs, rounds), &lanes);
+    let rounds = run_until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
+    let result = verdict::build_result(options, &fixture, pace, (&runs, rounds), &lanes);
     write(options, &result)?;
     Ok(result)
 }
 
-fn take_round(options: &DemoOptions, fixture: &Fixture, pace: Pace, turn: Turn<'_>, runs: &mut Vec<Run>) -> Result<()> {
+fn take_round(
+    options: &DemoOptions,
+    fixture: &Fixture,
+    pace: DemoPlan,
+    turn: Turn<'_>,
+    runs: &mut Vec<Run>,
+) -> Result<()> {
     turn.bar.set_message("batch alone");
     let task = task(options, fixture, pace, turn.round)?;
-    for setting in settings::in_order_of(turn.round) {
+    for setting in settings::settings_of_round(turn.round) {
         turn.bar.set_message(setting.title);
         runs.push(Run { round: turn.round, setting, figures: run::run(task, &setting)? });
     }
@@ -118,19 +128,20 @@ fn take_round(options: &DemoOptions, fixture: &Fixture, pace: Pace, turn: Turn<'
 fn task<'fixture>(
     options: &'fixture DemoOptions,
     fixture: &'fixture Fixture,
-    pace: Pace,
+    pace: DemoPlan,
     round: u64,
-) -> Result<Task<'fixture>> {
+) -> Result<RunSpec<'fixture>> {
     let rate_per_s = fixture.rate_per_s(options.load);
-    let rhythm = Rhythm { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, shape: Shape::Steady };
-    let batch_alone_per_s = batch::alone_per_s(fixture, &options.batch, pace.batch_alone, round)?;
-    Ok(Task {
+    let rhythm =
+        LoadPattern { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, shape: Shape::Steady };
+    let batch_alone_per_s = batch::measure_batch_alone_per_s(fixture, &options.batch, pace.batch_alone, round)?;
+    Ok(RunSpec {
         fixture,
         rhythm,
         batch: &options.batch,
         batch_alone_per_s,
         draw: round == 0,
-        experience: Experience::default(),
+        experience: LearningOptions::default(),
     })
 }
 

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{DemoOptions, Pace, Run, settings};
+use super::{DemoOptions, DemoPlan, Run, settings};
 use crate::experiment::comparison::Report;
 use crate::experiment::fixture::Fixture;
 use crate::experiment::run::BesideFigures;
 use crate::experiment::setting::Setting;
-use crate::experiment::sibling::Sibling;
+use crate::experiment::sibling::EmulatedSibling;
 use crate::note::LabNote;
-use sidelane_diagnostics::note::{Note, written};
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_report::{Check, Curve, ResultFile, Row, Unit, finding};
 use sidelane_requests::at_socket::SocketTimes;
 use sidelane_requests::can_track;
-use sidelane_stats::interval::{of_all, of_median};
+use sidelane_stats::interval::{bootstrap_interval, median_interval};
 use sidelane_stats::ranks::median;
-use sidelane_tracker::accounting::reaction_figures;
+use sidelane_tracker::accounting::reaction_percentiles;
 use sidelane_tracker::histogram::Histogram;
 
 const SERVICE: &str = "search";
@@ -31,39 +31,39 @@ const SHARE_OF_IDLE_LIMIT_PERCENT: f64 = 90.0;
 const P99_OVER_ALONE_LIMIT: f64 = 1.05;
 
 /// Makes the result file from all runs, which were in `rounds` rounds.
-pub(super) fn judge(
+pub(super) fn build_result(
     options: &DemoOptions,
     fixture: &Fixture,
-    pace: Pace,
+    pace: DemoPlan,
     (runs, rounds): (&[Run], u64),
     lanes: &Lanes,
 ) -> ResultFile {
-    let settings = settings::all();
+    let settings = settings::compared_settings();
     let report = Report {
         rows: settings.iter().map(|setting| row(*setting, runs, lanes)).collect(),
         checks: checks(runs, lanes),
-        notes: written(&notes(fixture, runs, lanes)),
-        ..Report::of(describe(options, fixture, pace, runs, lanes))
+        notes: notes_as_text(&notes(fixture, runs, lanes)),
+        ..Report::with_settings(settings_json(options, fixture, pace, runs, lanes))
     };
     let mut result = report.result(lanes.kind, options.round_options, rounds);
     result.curves = settings.iter().filter_map(|setting| curve(*setting, runs)).collect();
     result.timelines = runs.iter().filter_map(|run| run.figures.beside.as_ref()?.timeline.clone()).collect();
-    result.settings.insert("finding".into(), finding::of_sharing(&result, "search").into());
+    result.settings.insert("finding".into(), finding::sharing_finding(&result, "search").into());
     result.timelines.sort_by_key(|timeline| settings.iter().position(|setting| setting.name == timeline.setting));
     result
 }
 
-fn describe(options: &DemoOptions, fixture: &Fixture, pace: Pace, runs: &[Run], lanes: &Lanes) -> Value {
+fn settings_json(options: &DemoOptions, fixture: &Fixture, pace: DemoPlan, runs: &[Run], lanes: &Lanes) -> Value {
     json!({
         "title": "Sidelane demo: full-text search beside batch work",
         "explanation": explanation(fixture, lanes),
         "lanes": fixture.place.lanes(),
-        "sibling": fixture.sibling.as_ref().map(Sibling::title),
+        "sibling": fixture.sibling.as_ref().map(EmulatedSibling::title),
         "load_percent": options.load * 100.0,
         "rate_per_s": fixture.rate_per_s(options.load),
         "mean_service_us": fixture.mean_service_us,
         "batch": options.batch,
-        "rounds_count": of(runs, Setting::ALONE).count(),
+        "rounds_count": runs_of_setting(runs, Setting::ALONE).count(),
         "rounds_limit_count": pace.limit.rounds,
         "run_s": pace.run.as_secs_f64(),
         "quick": options.round_options.quick,
@@ -90,16 +90,16 @@ fn explanation(fixture: &Fixture, lanes: &Lanes) -> Vec<String> {
             fixture.place.lanes()
         ),
     };
-    [what, pair].into_iter().chain(judged_from(fixture)).collect()
+    [what, pair].into_iter().chain(socket_latency_note(fixture)).collect()
 }
 
 /// Returns a note if the checks use latencies at the socket instead of the client's.
-fn judged_from(fixture: &Fixture) -> Option<String> {
+fn socket_latency_note(fixture: &Fixture) -> Option<String> {
     let words = "The client has no CPU of its own here and is in the way of what it measures. So p99 over alone and \
                  the curves are of the time from a request's arrival at the service's socket to its response (socket \
                  p50 and p99), which all settings, the service alone too, are watched for alike; p50, p99 and max are \
                  the client's.";
-    (fixture.place.client_on_batch_lane() && can_track().is_ok()).then(|| words.to_owned())
+    (fixture.place.is_client_on_batch_lane() && can_track().is_ok()).then(|| words.to_owned())
 }
 
 fn notes(fixture: &Fixture, runs: &[Run], lanes: &Lanes) -> BTreeSet<Note> {
@@ -108,15 +108,17 @@ fn notes(fixture: &Fixture, runs: &[Run], lanes: &Lanes) -> BTreeSet<Note> {
     if lanes.kind == PairKind::Declared {
         notes.insert(LabNote::DeclaredPair.into());
     }
-    notes.extend(fixture.sibling.as_ref().map(Sibling::note).map(Note::from));
-    if fixture.place.client_on_batch_lane() {
+    notes.extend(fixture.sibling.as_ref().map(EmulatedSibling::note).map(Note::from));
+    if fixture.place.is_client_on_batch_lane() {
         let percent = most(|run| run.figures.latencies.cpu_percent);
         notes.insert(LabNote::ClientOnBatchLane { service: SERVICE, percent }.into());
     }
-    if fixture.place.client_on_batch_lane() && of(runs, Setting::ALONE).any(|run| run.figures.at_socket.is_none()) {
+    if fixture.place.is_client_on_batch_lane()
+        && runs_of_setting(runs, Setting::ALONE).any(|run| run.figures.at_socket.is_none())
+    {
         notes.insert(LabNote::SocketsUnseen.into());
     }
-    notes.extend(beside(runs, Setting::borrow_idle()).flat_map(|figures| figures.notes.iter().cloned()));
+    notes.extend(figures_beside_batch(runs, Setting::borrow_idle()).flat_map(|figures| figures.notes.iter().cloned()));
     let lag_us = most(|run| run.figures.latencies.send_lag_p99_us);
     if lag_us > SEND_LAG_LIMIT_US {
         notes.insert(LabNote::ClientLate { service: SERVICE, lag_us }.into());
@@ -124,41 +126,44 @@ fn notes(fixture: &Fixture, runs: &[Run], lanes: &Lanes) -> BTreeSet<Note> {
     notes
 }
 
-fn of(runs: &[Run], setting: Setting) -> impl Iterator<Item = &Run> + Clone {
+fn runs_of_setting(runs: &[Run], setting: Setting) -> impl Iterator<Item = &Run> + Clone {
     runs.iter().filter(move |run| run.setting == setting)
 }
 
-fn beside(runs: &[Run], setting: Setting) -> impl Iterator<Item = &BesideFigures> + Clone {
-    of(runs, setting).filter_map(|run| run.figures.beside.as_ref())
+fn figures_beside_batch(runs: &[Run], setting: Setting) -> impl Iterator<Item = &BesideFigures> + Clone {
+    runs_of_setting(runs, setting).filter_map(|run| run.figures.beside.as_ref())
 }
 
 /// Returns the row of a setting: medians over the rounds. Ratios are computed within a round first.
 fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
     let mut row = Row::new(setting.name);
-    let latency = |figure: fn(&Run) -> f64| median(of(runs, setting).map(figure));
+    let latency = |figure: fn(&Run) -> f64| median(runs_of_setting(runs, setting).map(figure));
     row.put("p50_us", latency(|run| run.figures.latencies.p50_us));
     row.put("p99_us", latency(|run| run.figures.latencies.p99_us));
     let at_socket = |figure: fn(&SocketTimes) -> f64| {
-        median(of(runs, setting).filter_map(|run| run.figures.at_socket.as_ref()).map(figure))
+        median(runs_of_setting(runs, setting).filter_map(|run| run.figures.at_socket.as_ref()).map(figure))
     };
     row.put("socket_p50_us", at_socket(|seen| seen.p50_us));
     row.put("socket_p99_us", at_socket(|seen| seen.p99_us));
-    row.put("max_us", of(runs, setting).map(|run| run.figures.latencies.max_us).reduce(f64::max));
-    let over_alone = of_median(p99_over_alone(setting, runs));
+    row.put("max_us", runs_of_setting(runs, setting).map(|run| run.figures.latencies.max_us).reduce(f64::max));
+    let over_alone = median_interval(p99_over_alone(setting, runs));
     row.put("p99_over_alone", over_alone.map(|ratio| ratio.measured));
     row.put("p99_low_over_alone", over_alone.and_then(|ratio| ratio.low));
     row.put("p99_high_over_alone", over_alone.and_then(|ratio| ratio.high));
-    row.put("requests_count", Some(of(runs, setting).map(|run| run.figures.latencies.requests).sum::<u64>() as f64));
+    row.put(
+        "requests_count",
+        Some(runs_of_setting(runs, setting).map(|run| run.figures.latencies.requests).sum::<u64>() as f64),
+    );
     if setting == Setting::ALONE {
         return row;
     }
-    let figures = beside(runs, setting);
+    let figures = figures_beside_batch(runs, setting);
     row.put("batch_work_ratio", median(figures.clone().map(|figures| figures.batch_work_ratio)));
     let share = |figures: &BesideFigures| figures.accounting.batch_share_of_idle_percent(lanes);
     row.put("batch_share_of_idle_percent", median(figures.clone().filter_map(share)));
     row.put("overlap_percent", median(figures.clone().filter_map(|figures| figures.accounting.overlap_percent(lanes))));
     let busy =
-        |figures: &BesideFigures| figures.accounting.lc_ns(lanes) as f64 * 100.0 / figures.accounting.at_ns as f64;
+        |figures: &BesideFigures| figures.accounting.service_ns(lanes) as f64 * 100.0 / figures.accounting.at_ns as f64;
     row.put("service_busy_percent", median(figures.clone().map(busy)));
     row.put("stolen_percent", median(figures.clone().filter_map(|figures| figures.accounting.stolen_percent(lanes))));
     let gaps = figures.clone().filter_map(|figures| figures.accounting.stolen_gap_max_us(lanes));
@@ -172,10 +177,10 @@ fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
 fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigures> + Clone) {
     let (mut off, mut on) = (Histogram::default(), Histogram::default());
     for figures in figures.clone() {
-        off.add(figures.accounting.reaction_off());
-        on.add(figures.accounting.reaction_on());
+        off.add(figures.accounting.batch_off_latencies());
+        on.add(figures.accounting.batch_on_latencies());
     }
-    for (key, value) in reaction_figures(&off, &on) {
+    for (key, value) in reaction_percentiles(&off, &on) {
         row.put(key, value);
     }
     let per_s = |summons: fn(&sidelane_tracker::accounting::LaneAccounting) -> u64| {
@@ -192,20 +197,21 @@ fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigu
 
 /// Returns p99 over the p99 alone for each round in which the setting took part.
 fn p99_over_alone(setting: Setting, runs: &[Run]) -> impl Iterator<Item = f64> {
-    of(runs, setting).filter_map(|run| {
-        let alone = of(runs, Setting::ALONE).find(|alone| alone.round == run.round)?;
+    runs_of_setting(runs, setting).filter_map(|run| {
+        let alone = runs_of_setting(runs, Setting::ALONE).find(|alone| alone.round == run.round)?;
         Some(run.figures.p99_us() / alone.figures.p99_us())
     })
 }
 
 /// Checks Sidelane's promises under borrow idle. Reaction percentiles are over all rounds together.
 pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
-    let figures: Vec<&BesideFigures> = beside(runs, Setting::borrow_idle()).collect();
-    let each = |figure: &dyn Fn(&BesideFigures) -> Option<f64>| of_median(figures.iter().filter_map(|run| figure(run)));
-    let off = |percentile| of_all(&figures, |drawn| off_ns(drawn, percentile));
+    let figures: Vec<&BesideFigures> = figures_beside_batch(runs, Setting::borrow_idle()).collect();
+    let each =
+        |figure: &dyn Fn(&BesideFigures) -> Option<f64>| median_interval(figures.iter().filter_map(|run| figure(run)));
+    let off = |percentile| bootstrap_interval(&figures, |drawn| reaction_off_ns(drawn, percentile));
     let overlap = each(&|run| run.accounting.overlap_percent(lanes));
     let share = each(&|run| run.accounting.batch_share_of_idle_percent(lanes));
-    let p99 = of_median(p99_over_alone(Setting::borrow_idle(), runs));
+    let p99 = median_interval(p99_over_alone(Setting::borrow_idle(), runs));
     let most = Check::interval_at_most;
     vec![
         most("overlap, of the service's time", overlap, OVERLAP_LIMIT_PERCENT, Unit::Percent),
@@ -217,15 +223,15 @@ pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
 }
 
 /// Returns a percentile of the reactions of these runs, in nanoseconds.
-fn off_ns(runs: &[&&BesideFigures], percentile: f64) -> Option<f64> {
+fn reaction_off_ns(runs: &[&&BesideFigures], percentile: f64) -> Option<f64> {
     let mut all = Histogram::default();
-    runs.iter().for_each(|run| all.add(run.accounting.reaction_off()));
+    runs.iter().for_each(|run| all.add(run.accounting.batch_off_latencies()));
     all.percentile_ns(percentile).map(|ns| ns as f64)
 }
 
 /// Returns the curve of the setting's median round by p99: a real run, not an average of several.
 fn curve(setting: Setting, runs: &[Run]) -> Option<Curve> {
-    let mut sorted: Vec<&Run> = of(runs, setting).collect();
+    let mut sorted: Vec<&Run> = runs_of_setting(runs, setting).collect();
     sorted.sort_by(|one, other| one.figures.p99_us().total_cmp(&other.figures.p99_us()));
     let middle = sorted.get(sorted.len() / 2)?;
     Some(Curve { setting: setting.name.to_owned(), points: middle.figures.curve().to_vec() })

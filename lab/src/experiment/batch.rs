@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::fixture::Fixture;
-use super::sibling::Sibling;
+use super::sibling::EmulatedSibling;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_rollback::own_threads::keep_off_cpus;
 
 /// Returns the command line of `sidelane-lab batch` for `kernel`, which counts its units in the file `counter`.
 pub(super) fn command(fixture: &Fixture, kernel: &str, counter: &Path) -> Vec<OsString> {
     let words = [fixture.lab.path(), "batch".as_ref(), kernel.as_ref(), "--counter".as_ref(), counter.as_os_str()];
-    let sibling = fixture.sibling.iter().flat_map(Sibling::options).map(OsString::from);
+    let sibling = fixture.sibling.iter().flat_map(EmulatedSibling::options).map(OsString::from);
     words.map(OsString::from).into_iter().chain(sibling).collect()
 }
 
 /// Measures the speed of batch, in units of work per second, while it has its lane alone and the service is idle.
-pub fn alone_per_s(fixture: &Fixture, kernel: &str, length: Duration, round: u64) -> Result<f64> {
-    let counter = fixture.counter(&format!("{kernel}-alone-{round}"));
+pub fn measure_batch_alone_per_s(fixture: &Fixture, kernel: &str, length: Duration, round: u64) -> Result<f64> {
+    let counter = fixture.counter_file(&format!("{kernel}-alone-{round}"));
     let command = command(fixture, kernel, &counter);
     let mut pinned = fixture.lab.command(&command[1..]);
-    keep_off_cpus(&fixture.beside()?.lanes.request_lanes).context(
+    keep_off_cpus(&fixture.placement()?.lanes.request_lanes).context(
         "cannot keep sidelane's own threads off the request \
                                                                  lanes",
     )?;

@@ -40,20 +40,20 @@ impl Change {
 }
 
 /// Recording of the class changes of all lanes of a tracker, up to [`CHANGES`] of them, until it is dropped.
-pub(super) struct Changes {
+pub(super) struct ClassChangeRecorder {
     records: SharedMapping<Record>,
     _link: Link,
     _object: Object,
 }
 
-impl Changes {
+impl ClassChangeRecorder {
     /// Starts to record. The tracker must already be attached: its program writes the arrays that the recorder reads.
-    pub(super) fn record(tracker: &Tracker) -> Result<Self> {
+    pub(super) fn start(tracker: &Tracker) -> Result<Self> {
         let mut open = ObjectBuilder::default().open_memory(PROGRAM).context("cannot read the embedded program")?;
         for mut map in open.maps_mut() {
             let name = OF_TRACKER.into_iter().find(|name| map.name() == *name);
             if let Some(name) = name {
-                let shared = tracker.share(name).with_context(|| format!("cannot share {name}"))?;
+                let shared = tracker.share_array(name).with_context(|| format!("cannot share {name}"))?;
                 map.reuse_fd(shared.as_fd()).with_context(|| format!("cannot read {name} from a second program"))?;
             }
         }
@@ -66,7 +66,7 @@ impl Changes {
     }
 
     /// Returns the complete recorded changes, up to the first one that the kernel program is still writing.
-    pub(super) fn recorded(&self) -> impl Iterator<Item = Change> {
+    pub(super) fn read_changes(&self) -> impl Iterator<Item = Change> {
         let whole = self.records.iter().map(|record| (record.at_ns.load(Ordering::Acquire), record));
         whole.take_while(|(at_ns, _)| *at_ns != 0).map(|(at_ns, record)| Change {
             at_ns,

@@ -15,7 +15,7 @@ use sidelane_host::topology::PairKind;
 use sidelane_report::chart::{Bars, Intervals, Multiples};
 use sidelane_report::{Check, ResultFile, Row};
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
 
 /// Comparison of variants `V` by figures `F`, measured in turns `T`. A turn is the part of a round that shares started
 /// programs; most experiments have one turn per variant.
@@ -54,7 +54,7 @@ impl<V, F, T> Experiment<'_, V, F, T> {
             }
             Ok(())
         };
-        let rounds = until_decided(self.name, self.limit, &mut samples, round, self.checks)?;
+        let rounds = run_until_decided(self.name, self.limit, &mut samples, round, self.checks)?;
         Ok((samples, rounds))
     }
 }
@@ -87,37 +87,39 @@ impl<V: Copy + PartialEq, F> Samples<V, F> {
     }
 
     /// Returns the samples of one variant, one per round.
-    pub fn of(&self, variant: V) -> impl Iterator<Item = &Sample<V, F>> {
+    pub fn of_variant(&self, variant: V) -> impl Iterator<Item = &Sample<V, F>> {
         self.0.iter().filter(move |sample| sample.variant == variant)
     }
 
     /// Returns whether there is at least one sample of the variant.
     pub fn has(&self, variant: V) -> bool {
-        self.of(variant).next().is_some()
+        self.of_variant(variant).next().is_some()
     }
 
     /// Returns the median of one figure of a variant over its rounds, or `None` without any value.
     pub fn median(&self, variant: V, figure: impl Fn(&F) -> Option<f64>) -> Option<f64> {
-        median(self.of(variant).filter_map(|sample| figure(&sample.figures)))
+        median(self.of_variant(variant).filter_map(|sample| figure(&sample.figures)))
     }
 
     /// Returns the sum of one figure of a variant over its rounds.
     pub fn sum(&self, variant: V, figure: impl Fn(&F) -> f64) -> f64 {
-        self.of(variant).map(|sample| figure(&sample.figures)).sum()
+        self.of_variant(variant).map(|sample| figure(&sample.figures)).sum()
     }
 
     /// Returns the figures of these variants for each round that has all of them.
-    pub fn together<const N: usize>(&self, variants: [V; N]) -> Vec<[&F; N]> {
+    pub fn rounds_with_all<const N: usize>(&self, variants: [V; N]) -> Vec<[&F; N]> {
         let in_round = |round| {
-            let samples = variants.iter().filter_map(|variant| self.of(*variant).find(|sample| sample.round == round));
+            let samples =
+                variants.iter().filter_map(|variant| self.of_variant(*variant).find(|sample| sample.round == round));
             samples.map(|sample| &sample.figures).collect::<Vec<&F>>().try_into().ok()
         };
-        self.of(variants[0]).filter_map(|first| in_round(first.round)).collect()
+        self.of_variant(variants[0]).filter_map(|first| in_round(first.round)).collect()
     }
 
     /// Returns one comparing figure for each round that has both variants, without values that are not finite.
-    pub fn compared(&self, variant: V, other: V, figure: impl Fn(&F, &F) -> Option<f64>) -> Vec<f64> {
-        let figures = self.together([variant, other]).into_iter().filter_map(|[one, other]| figure(one, other));
+    pub fn compare_by_round(&self, variant: V, baseline: V, figure: impl Fn(&F, &F) -> Option<f64>) -> Vec<f64> {
+        let figures =
+            self.rounds_with_all([variant, baseline]).into_iter().filter_map(|[one, other]| figure(one, other));
         figures.filter(|figure| figure.is_finite()).collect()
     }
 }
@@ -143,7 +145,7 @@ pub struct Report {
 
 impl Report {
     /// Returns an empty report of a comparison with these settings; `settings` is a JSON object.
-    pub fn of(settings: Value) -> Self {
+    pub fn with_settings(settings: Value) -> Self {
         Self { settings: settings.as_object().cloned().unwrap_or_default(), ..Self::default() }
     }
 
@@ -152,7 +154,7 @@ impl Report {
     pub fn result(self, kind: PairKind, round_options: RoundOptions, rounds: u64) -> ResultFile {
         let Self { settings, rows, checks, multiples, intervals, bars, notes } = self;
         let mut result = ResultFile::new(machine::describe(kind), settings);
-        result.run = this_run::described();
+        result.run = this_run::current_run();
         (result.rows, result.checks, result.notes) = (rows, checks, notes);
         (result.multiples, result.intervals, result.bars) = (multiples, intervals, bars);
         round_options.advise(&mut result, rounds);
@@ -174,10 +176,10 @@ mod tests {
     fn figures_are_compared_within_a_round() {
         let samples = samples(&[(0, "a", 10.0), (1, "a", 20.0), (1, "b", 25.0), (0, "b", 5.0), (2, "b", 9.0)]);
         let over = |one: &f64, other: &f64| Some(one / other);
-        assert_eq!(samples.compared("b", "a", over), [1.25, 0.5]);
-        assert_eq!(samples.together(["b", "a"]), [[&25.0, &20.0], [&5.0, &10.0]]);
-        assert_eq!(samples.together(["b", "a", "b"]), [[&25.0, &20.0, &25.0], [&5.0, &10.0, &5.0]]);
-        assert!(samples.compared("b", "c", over).is_empty());
+        assert_eq!(samples.compare_by_round("b", "a", over), [1.25, 0.5]);
+        assert_eq!(samples.rounds_with_all(["b", "a"]), [[&25.0, &20.0], [&5.0, &10.0]]);
+        assert_eq!(samples.rounds_with_all(["b", "a", "b"]), [[&25.0, &20.0, &25.0], [&5.0, &10.0, &5.0]]);
+        assert!(samples.compare_by_round("b", "c", over).is_empty());
         assert_eq!((samples.median("b", |us| Some(*us)), samples.sum("a", |us| *us)), (Some(9.0), 30.0));
         assert!(samples.has("a") && !samples.has("c"));
     }
@@ -185,7 +187,7 @@ mod tests {
     #[test]
     fn figures_that_are_not_finite_are_left_out() {
         let samples = samples(&[(0, "a", 0.0), (0, "b", 1.0)]);
-        assert!(samples.compared("b", "a", |one, other| Some(one / other)).is_empty());
+        assert!(samples.compare_by_round("b", "a", |one, other| Some(one / other)).is_empty());
     }
 
     #[test]

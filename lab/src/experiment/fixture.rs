@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use super::load::Rhythm;
+use super::load::LoadPattern;
 use super::place::ExperimentCpus;
-use super::sibling::Sibling;
-use super::socket::SocketView;
-use crate::programs::Lab;
+use super::sibling::EmulatedSibling;
+use super::socket::SocketObserver;
+use crate::programs::LabBinary;
 use sidelane_host::service::Target;
 use sidelane_lanes::placement::Placement;
 use sidelane_requests::at_socket::SocketTimes;
@@ -19,7 +19,7 @@ use sidelane_requests::at_socket::SocketTimes;
 /// Service that is ready for requests. It ends when the stage is dropped.
 pub struct Fixture {
     /// Lab binary, which starts the client and the batch job.
-    pub lab: Lab,
+    pub lab: LabBinary,
     /// CPUs of the service, the batch job and the client.
     pub place: ExperimentCpus,
     /// Process id of the service.
@@ -31,9 +31,9 @@ pub struct Fixture {
     /// Mean time of a request on an idle lane, in microseconds; rates are computed from it.
     pub mean_service_us: f64,
     /// Emulation that makes the lanes slow each other; `None` if the machine itself does.
-    pub sibling: Option<Sibling>,
+    pub sibling: Option<EmulatedSibling>,
     /// View at the service's sockets; `None` if the client has a CPU of its own.
-    pub(super) sockets: Option<RefCell<SocketView>>,
+    pub(super) sockets: Option<RefCell<SocketObserver>>,
     pub(super) _service: Box<dyn Any>,
     /// Folder for temporary files, deleted with the stage.
     pub scratch: tempfile::TempDir,
@@ -41,7 +41,7 @@ pub struct Fixture {
 
 impl Fixture {
     /// Returns the service and its lanes as the target of a session.
-    pub fn beside(&self) -> Result<Placement> {
+    pub fn placement(&self) -> Result<Placement> {
         Ok(Placement::find(Target::Pid(self.pid), Some(&self.place.lanes()), false)?)
     }
 
@@ -51,12 +51,12 @@ impl Fixture {
     }
 
     /// Returns a file for the counter of one run's batch job. The file does not exist yet.
-    pub fn counter(&self, run: &str) -> PathBuf {
+    pub fn counter_file(&self, run: &str) -> PathBuf {
         self.scratch.path().join(format!("counter-{run}"))
     }
 
     /// Begins a run at the service's sockets, if they are watched.
-    pub fn begin_at_sockets(&self) -> Result<()> {
+    pub fn begin_socket_run(&self) -> Result<()> {
         self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().begin())
     }
 
@@ -66,13 +66,13 @@ impl Fixture {
     }
 
     /// Returns the latencies at the sockets for `rhythm`; `None` if they are not watched.
-    pub fn at_socket(&self, rhythm: Rhythm) -> Result<Option<SocketTimes>> {
+    pub fn end_socket_run(&self, rhythm: LoadPattern) -> Result<Option<SocketTimes>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
     }
 
     /// Returns the latencies at the sockets of the requests that did not wait for the host, and the share of the
     /// omitted requests, 0 to 1.
-    pub fn undisturbed_at_socket(&self, rhythm: Rhythm) -> Result<Option<(SocketTimes, f64)>> {
+    pub fn end_undisturbed_socket_run(&self, rhythm: LoadPattern) -> Result<Option<(SocketTimes, f64)>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end_undisturbed(rhythm))
     }
 

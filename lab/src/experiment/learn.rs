@@ -11,8 +11,8 @@ use anyhow::Result;
 use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 use sidelane_policy::borrow::{Budget, Lending, PolicyKind};
 
-use super::load::{Rhythm, RunningClient};
-use super::run::{SUPERVISE_EVERY, Task};
+use super::load::{LoadPattern, RunningClient};
+use super::run::{RunSpec, SUPERVISE_EVERY};
 use super::setting::Setting;
 use crate::note::LabNote;
 use sidelane_lanes::lending_limits::LearnedLimits;
@@ -20,7 +20,7 @@ use sidelane_lanes::session::Session;
 
 /// Knowledge of a session about the service at its start, and its time to learn more.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Experience {
+pub struct LearningOptions {
     /// Knowledge taken over from an earlier session with the same service and batch.
     pub taken_over: Option<LearnedLimits>,
     /// Longest time of load before the run starts without complete knowledge.
@@ -37,19 +37,19 @@ const PIECE: Duration = Duration::from_secs(2);
 const SEED: u64 = 1_000_000;
 
 /// Load until the limits of `session` are learned, if its policy learns any. Returns a note if they were not.
-pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) -> Result<Option<LabNote>> {
+pub(super) fn learn(task: RunSpec<'_>, setting: &Setting, session: &mut Session) -> Result<Option<LabNote>> {
     let Some(lending) = setting.beside.and_then(|limits| limits.hold).filter(is_learning) else { return Ok(None) };
-    let Experience { taken_over, learning } = task.experience;
-    taken_over.iter().for_each(|learned| session.take_over(learned));
+    let LearningOptions { taken_over, learning } = task.experience;
+    taken_over.iter().for_each(|learned| session.restore_learned(learned));
     let began = Instant::now();
     let mut piece = 0;
     while !session.learned().is_some_and(|learned| has_learned(lending.policy, &learned)) {
         if began.elapsed() + PIECE > learning {
             return Ok((!learning.is_zero()).then(|| unlearned(setting, learning, session.learned())));
         }
-        let rhythm = Rhythm { run: PIECE, warm_up: Duration::ZERO, seed: SEED + piece, ..task.rhythm };
+        let rhythm = LoadPattern { run: PIECE, warm_up: Duration::ZERO, seed: SEED + piece, ..task.rhythm };
         let load = RunningClient::start(task.fixture, rhythm)?;
-        while !load.wait(SUPERVISE_EVERY)? {
+        while !load.wait_for_exit(SUPERVISE_EVERY)? {
             session.supervise()?;
         }
         load.finish()?;
@@ -60,7 +60,7 @@ pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) ->
 
 /// Returns whether the policy learns, and has a budget to spend from which it can learn.
 fn is_learning(lending: &Lending) -> bool {
-    let learns = lending.policy.needs_contention_cost() || lending.policy.is_by_age();
+    let learns = lending.policy.needs_contention_cost() || lending.policy.limits_by_age();
     learns && lending.budget != Budget::Given(0)
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn lending(policy: PolicyKind, budget_ns: u64) -> Lending {
-        Setting::on_budget(policy, Budget::Given(budget_ns)).beside.unwrap().hold.unwrap()
+        Setting::with_budget(policy, Budget::Given(budget_ns)).beside.unwrap().hold.unwrap()
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn session_without_learned_terms_is_noted() {
-        let setting = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Given(5));
+        let setting = Setting::with_budget(PolicyKind::DynamicRefresh, Budget::Given(5));
         let note = unlearned(&setting, Duration::from_secs(30), None);
         assert_eq!(note, LabNote::LimitsUnknown { setting: "dynamic refresh", load_s: 30 });
     }

@@ -16,7 +16,7 @@ use sidelane_report::Percentile;
 
 /// Arrival pattern of the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rhythm {
+pub struct LoadPattern {
     /// Mean rate of requests per second.
     pub rate_per_s: f64,
     /// Time for which requests are measured.
@@ -82,13 +82,13 @@ pub struct Latencies {
 }
 
 /// Returns the percentage of requests that took longer than `us`, interpolated between the points of a latency curve.
-pub fn above_percent(curve: &[Percentile], us: f64) -> Option<f64> {
-    let Some(after) = curve.iter().position(|point| point.us > us) else {
+pub fn above_percent(curve: &[Percentile], limit_us: f64) -> Option<f64> {
+    let Some(after) = curve.iter().position(|point| point.us > limit_us) else {
         return curve.last().map(|_| 0.0);
     };
     let next = &curve[after];
     let Some(before) = after.checked_sub(1).map(|before| &curve[before]) else { return Some(100.0) };
-    let part = (us - before.us) / (next.us - before.us);
+    let part = (limit_us - before.us) / (next.us - before.us);
     Some(100.0 - before.percentile - part * (next.percentile - before.percentile))
 }
 
@@ -110,7 +110,7 @@ pub struct RunningClient {
 
 impl RunningClient {
     /// Starts the client process.
-    pub fn start(fixture: &Fixture, rhythm: Rhythm) -> Result<Self> {
+    pub fn start(fixture: &Fixture, rhythm: LoadPattern) -> Result<Self> {
         let json = fixture.scratch.path().join("latencies.json");
         let target = format!("127.0.0.1:{}", fixture.port);
         let mut command = fixture.lab.command(["load", "--target", &target]);
@@ -123,7 +123,7 @@ impl RunningClient {
     }
 
     /// Waits for the client's end, at most for `timeout`. Returns whether it has ended.
-    pub fn wait(&self, timeout: Duration) -> Result<bool> {
+    pub fn wait_for_exit(&self, timeout: Duration) -> Result<bool> {
         let timeout = Timespec::try_from(timeout).context("a timeout too long")?;
         let mut ended = [PollFd::new(&self.ended, PollFlags::IN)];
         Ok(rustix::io::retry_on_intr(|| poll(&mut ended, Some(&timeout)))? > 0)
@@ -138,7 +138,7 @@ impl RunningClient {
     }
 }
 
-impl Rhythm {
+impl LoadPattern {
     /// Returns the rhythm as options of `sidelane-lab load`.
     fn options(&self) -> Vec<String> {
         let mut options = vec![

@@ -26,13 +26,13 @@ pub struct ExperimentCpus {
 impl ExperimentCpus {
     /// Returns the requested lane pair. Without a request it takes the first two SMT siblings, or the first two online
     /// CPUs.
-    pub fn choose(spec: Option<&str>) -> Result<Self> {
+    pub fn choose(lanes_spec: Option<&str>) -> Result<Self> {
         let topology = Topology::read(Path::new("/sys"))?;
         let online: Vec<u32> = topology.online().iter().collect();
         if online.len() < 2 {
             bail!("two CPUs are needed, one for the service and one for batch; only CPU {online:?} is online");
         }
-        let lanes = match spec {
+        let lanes = match lanes_spec {
             Some(spec) => topology.declared_pairs(spec)?,
             None if topology.has_smt() => topology.smt_pairs(&topology.online())?,
             None => topology.declared_pairs(&format!("{}:{}", online[0], online[1]))?,
@@ -49,7 +49,7 @@ impl ExperimentCpus {
     }
 
     /// Returns whether client and batch share a lane.
-    pub fn client_on_batch_lane(self) -> bool {
+    pub fn is_client_on_batch_lane(self) -> bool {
         self.client == self.batch
     }
 
@@ -60,8 +60,8 @@ impl ExperimentCpus {
 }
 
 /// Returns a CPU on a core outside the pair if there is one, else the batch lane.
-fn choose_client(topology: &Topology, request: u32, batch: u32) -> u32 {
-    let cores = [request, batch].map(|cpu| topology.cpu(cpu).map(|cpu| cpu.core));
+fn choose_client(topology: &Topology, request_cpu: u32, batch_cpu: u32) -> u32 {
+    let cores = [request_cpu, batch_cpu].map(|cpu| topology.cpu(cpu).map(|cpu| cpu.core));
     let free = topology.cpus.iter().find(|cpu| cpu.online && !cores.contains(&Some(cpu.core)));
-    free.map_or(batch, |cpu| cpu.id)
+    free.map_or(batch_cpu, |cpu| cpu.id)
 }

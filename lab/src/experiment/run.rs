@@ -8,8 +8,8 @@ use anyhow::Result;
 
 use super::batch::{command, wait_for_work, work_done};
 use super::fixture::Fixture;
-use super::learn::{self, Experience};
-use super::load::{Latencies, Rhythm, RunningClient};
+use super::learn::{self, LearningOptions};
+use super::load::{Latencies, LoadPattern, RunningClient};
 use super::setting::{BatchMode, Setting};
 use super::timeline;
 use sidelane_diagnostics::note::Note;
@@ -27,11 +27,11 @@ pub(super) const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
 
 /// Subject of a run: the service, its load and the batch job.
 #[derive(Clone, Copy)]
-pub struct Task<'fixture> {
+pub struct RunSpec<'fixture> {
     /// Service under load.
     pub fixture: &'fixture Fixture,
     /// Rate and times of the requests.
-    pub rhythm: Rhythm,
+    pub rhythm: LoadPattern,
     /// Name of the batch kernel.
     pub batch: &'fixture str,
     /// Speed of batch alone on its lane, in units of work per second.
@@ -39,7 +39,7 @@ pub struct Task<'fixture> {
     /// Whether to record a timeline too.
     pub draw: bool,
     /// Knowledge of the session about the service, and its time to learn before the run.
-    pub experience: Experience,
+    pub experience: LearningOptions,
 }
 
 /// Figures of one run.
@@ -93,28 +93,28 @@ pub struct BesideFigures {
 }
 
 /// Runs the service under load in one setting, and returns the figures.
-pub fn run(task: Task<'_>, setting: &Setting) -> Result<Figures> {
+pub fn run(task: RunSpec<'_>, setting: &Setting) -> Result<Figures> {
     match setting.beside {
         None => run_alone(task),
         Some(mode) => run_beside(task, setting, mode),
     }
 }
 
-fn run_alone(task: Task<'_>) -> Result<Figures> {
-    task.fixture.begin_at_sockets()?;
-    let watch = Watch::start(task.fixture)?;
+fn run_alone(task: RunSpec<'_>) -> Result<Figures> {
+    task.fixture.begin_socket_run()?;
+    let watch = ServiceCpuMeter::start(task.fixture)?;
     let load = RunningClient::start(task.fixture, task.rhythm)?;
-    while !load.wait(SUPERVISE_EVERY)? {
+    while !load.wait_for_exit(SUPERVISE_EVERY)? {
         task.fixture.drain_sockets()?;
     }
     let lc_utilisation = watch.utilisation()?;
-    let at_socket = task.fixture.at_socket(task.rhythm)?;
+    let at_socket = task.fixture.end_socket_run(task.rhythm)?;
     Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: None })
 }
 
-fn run_beside(task: Task<'_>, setting: &Setting, mode: BatchMode) -> Result<Figures> {
+fn run_beside(task: RunSpec<'_>, setting: &Setting, mode: BatchMode) -> Result<Figures> {
     let fixture = task.fixture;
-    let counter = fixture.counter(&format!("{}-{}", task.batch, setting.name));
+    let counter = fixture.counter_file(&format!("{}-{}", task.batch, setting.name));
     let _ = std::fs::remove_file(&counter);
     let options = SessionOptions {
         class: mode.class,
@@ -125,8 +125,8 @@ fn run_beside(task: Task<'_>, setting: &Setting, mode: BatchMode) -> Result<Figu
         quiet: false,
         allow_realtime: false,
     };
-    let mut session = Session::start(vec![fixture.beside()?], &command(fixture, task.batch, &counter), options)?;
-    let measured = measure(task, setting, &mut session, &counter);
+    let mut session = Session::start(vec![fixture.placement()?], &command(fixture, task.batch, &counter), options)?;
+    let measured = measure_beside_batch(task, setting, &mut session, &counter);
     session.kill();
     let outcome = session.end()?;
     let mut figures = measured?;
@@ -136,15 +136,20 @@ fn run_beside(task: Task<'_>, setting: &Setting, mode: BatchMode) -> Result<Figu
     Ok(figures)
 }
 
-fn measure(task: Task<'_>, setting: &Setting, session: &mut Session, counter: &Path) -> Result<Figures> {
+fn measure_beside_batch(
+    task: RunSpec<'_>,
+    setting: &Setting,
+    session: &mut Session,
+    counter: &Path,
+) -> Result<Figures> {
     wait_for_work(counter)?;
     let unlearned = learn::learn(task, setting, session)?;
-    task.fixture.begin_at_sockets()?;
+    task.fixture.begin_socket_run()?;
     let load = RunningClient::start(task.fixture, task.rhythm)?;
-    let watch = Watch::start(task.fixture)?;
+    let watch = ServiceCpuMeter::start(task.fixture)?;
     let (before, done) = (session.memory().accounting(), work_done(counter));
-    let timeline = draw(task, setting, session)?;
-    while !load.wait(SUPERVISE_EVERY)? {
+    let timeline = record_requested_timeline(task, setting, session)?;
+    while !load.wait_for_exit(SUPERVISE_EVERY)? {
         session.supervise()?;
         task.fixture.drain_sockets()?;
     }
@@ -154,11 +159,11 @@ fn measure(task: Task<'_>, setting: &Setting, session: &mut Session, counter: &P
     let batch_work_ratio = work_per_s / task.batch_alone_per_s;
     let (learned, notes) = (session.learned(), unlearned.into_iter().map(Note::from).collect());
     let beside = BesideFigures { accounting, batch_work_ratio, timeline, learned, notes };
-    let at_socket = task.fixture.at_socket(task.rhythm)?;
+    let at_socket = task.fixture.end_socket_run(task.rhythm)?;
     Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: Some(beside) })
 }
 
-fn draw(task: Task<'_>, setting: &Setting, session: &Session) -> Result<Option<Timeline>> {
+fn record_requested_timeline(task: RunSpec<'_>, setting: &Setting, session: &Session) -> Result<Option<Timeline>> {
     if !task.draw {
         return Ok(None);
     }
@@ -168,13 +173,13 @@ fn draw(task: Task<'_>, setting: &Setting, session: &Session) -> Result<Option<T
 }
 
 /// Measurement of the CPU time that the service uses from a moment on.
-struct Watch<'fixture> {
+struct ServiceCpuMeter<'fixture> {
     fixture: &'fixture Fixture,
     began: Instant,
     cpu_ns: u64,
 }
 
-impl<'fixture> Watch<'fixture> {
+impl<'fixture> ServiceCpuMeter<'fixture> {
     fn start(fixture: &'fixture Fixture) -> Result<Self> {
         Ok(Self { fixture, began: Instant::now(), cpu_ns: fixture.service_cpu_ns()? })
     }

@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 use super::fixture::Fixture;
 use super::place::ExperimentCpus;
-use super::sibling::{Carrier, Sibling};
+use super::sibling::{EmulatedSibling, SlowdownMechanism};
 use super::slow_cpu::SlowCpu;
-use super::socket::SocketView;
-use crate::programs::Lab;
+use super::socket::SocketObserver;
+use crate::programs::LabBinary;
 
 /// Kind of queries that are sent to the service.
 struct Mix {
@@ -32,21 +32,25 @@ const KEYWORDS: Mix = Mix { name: "keywords", file: "keywords.txt", count: "400"
 
 /// Starts the search service at `place`, beside the chosen emulated sibling. Index and queries are kept in `cache`
 /// between runs.
-pub fn fixture(place: ExperimentCpus, sibling: Option<Carrier>, cache: &Path) -> Result<Fixture> {
-    let lab = Lab::find()?;
+pub fn start_search_service(
+    place: ExperimentCpus,
+    sibling: Option<SlowdownMechanism>,
+    cache: &Path,
+) -> Result<Fixture> {
+    let lab = LabBinary::find()?;
     // Chooses the sibling before the slow preparations, since the choice may be refused.
-    let sibling = Sibling::choose(sibling, place, &lab)?;
-    let library = Library::open(&lab, cache, &TERMS)?;
+    let sibling = EmulatedSibling::start_chosen(sibling, place, &lab)?;
+    let library = SearchIndex::open(&lab, cache, &TERMS)?;
     let mut words: Vec<OsString> = ["--cpu".to_owned(), place.request.to_string()].map(OsString::from).to_vec();
-    words.extend(sibling.iter().flat_map(Sibling::options).map(OsString::from));
+    words.extend(sibling.iter().flat_map(EmulatedSibling::options).map(OsString::from));
     let mean_service_us = library.mean_service_us(&lab, place.request)?;
-    let fixture = put_up(place, lab, &library, mean_service_us, &words)?;
-    let sockets = SocketView::open(place, fixture.pid)?.map(RefCell::new);
+    let fixture = start_service(place, lab, &library, mean_service_us, &words)?;
+    let sockets = SocketObserver::open(place, fixture.pid)?.map(RefCell::new);
     Ok(Fixture { sockets, sibling, ..fixture })
 }
 
 /// Placement of a search service on several cores.
-pub struct OnCores<'a> {
+pub struct MultiCorePlacement<'a> {
     /// CPUs of the service, with one thread per CPU. The threads are not pinned to them.
     pub place: ExperimentCpus,
     /// CPU of the service that is made slow; `None` if all are equally fast.
@@ -56,25 +60,25 @@ pub struct OnCores<'a> {
 }
 
 /// Starts a search service on several cores. The time of a search is proportional to its number of keywords.
-pub fn stage_on_cores(on: &OnCores<'_>, lab: Lab, cache: &Path) -> Result<Fixture> {
-    let library = Library::open(&lab, cache, &KEYWORDS)?;
-    let once_us = library.mean_service_us(&lab, on.place.request)?;
-    let repeats = (on.mean.as_secs_f64() * 1e6 / once_us).round().clamp(1.0, f64::from(u16::MAX));
+pub fn start_search_on_cores(placement: &MultiCorePlacement<'_>, lab: LabBinary, cache: &Path) -> Result<Fixture> {
+    let library = SearchIndex::open(&lab, cache, &KEYWORDS)?;
+    let once_us = library.mean_service_us(&lab, placement.place.request)?;
+    let repeats = (placement.mean.as_secs_f64() * 1e6 / once_us).round().clamp(1.0, f64::from(u16::MAX));
     let mut words: Vec<OsString> = ["--workers", "2", "--repeats"].map(OsString::from).to_vec();
     words.push(repeats.to_string().into());
-    words.extend(on.slow.into_iter().flat_map(SlowCpu::options).map(OsString::from));
-    put_up(on.place, lab, &library, once_us * repeats, &words)
+    words.extend(placement.slow.into_iter().flat_map(SlowCpu::options).map(OsString::from));
+    start_service(placement.place, lab, &library, once_us * repeats, &words)
 }
 
 /// Search index and the file of queries for it.
-struct Library {
+struct SearchIndex {
     index: PathBuf,
     queries: PathBuf,
 }
 
-impl Library {
+impl SearchIndex {
     /// Builds the index and draws the queries, unless both files exist.
-    fn open(lab: &Lab, cache: &Path, mix: &Mix) -> Result<Self> {
+    fn open(lab: &LabBinary, cache: &Path, mix: &Mix) -> Result<Self> {
         fs::create_dir_all(cache).with_context(|| format!("cannot make {}", cache.display()))?;
         let (index, queries) = (cache.join("index"), cache.join(mix.file));
         lab.run(["index".as_ref(), "--out".as_ref(), index.as_os_str()])?;
@@ -85,7 +89,7 @@ impl Library {
     }
 
     /// Measures the mean time of a search on one CPU, in microseconds.
-    fn mean_service_us(&self, lab: &Lab, cpu: u32) -> Result<f64> {
+    fn mean_service_us(&self, lab: &LabBinary, cpu: u32) -> Result<f64> {
         let (scratch, cpu) = (scratch()?, cpu.to_string());
         let json = scratch.path().join("service-times.json");
         let mut measure: Vec<&OsStr> = ["service-times", "--cpu", &cpu].map(OsStr::new).to_vec();
@@ -98,20 +102,20 @@ impl Library {
 }
 
 /// Starts the service without a sibling and without a view at the sockets. `words` are its further options.
-fn put_up(
+fn start_service(
     place: ExperimentCpus,
-    lab: Lab,
-    library: &Library,
+    lab: LabBinary,
+    library: &SearchIndex,
     mean_service_us: f64,
-    words: &[OsString],
+    options: &[OsString],
 ) -> Result<Fixture> {
-    let Library { index, queries } = library;
+    let SearchIndex { index, queries } = library;
     let first = ["serve".as_ref(), "--index".as_ref(), index.as_os_str(), "--port".as_ref(), "0".as_ref()];
-    let service = lab.start(first.into_iter().chain(words.iter().map(OsString::as_os_str)))?;
+    let service = lab.start(first.into_iter().chain(options.iter().map(OsString::as_os_str)))?;
     Ok(Fixture {
         place,
         pid: service.pid(),
-        port: service.ready("port")?,
+        port: service.ready_number("port")?,
         questions: ["--protocol".into(), "search".into(), "--queries".into(), OsString::from(queries)].to_vec(),
         mean_service_us,
         sibling: None,

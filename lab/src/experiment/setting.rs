@@ -52,7 +52,7 @@ impl Setting {
     }
 
     /// Returns the setting of a policy with its budget. For `deadline` the budget is the largest age of a request.
-    pub fn on_budget(policy: PolicyKind, budget: Budget) -> Self {
+    pub fn with_budget(policy: PolicyKind, budget: Budget) -> Self {
         let (name, title) = match policy {
             PolicyKind::BorrowIdle => return Self::borrow_idle(),
             PolicyKind::FixedBudget => ("fixed_budget", "fixed budget"),
@@ -67,7 +67,7 @@ impl Setting {
     }
 
     /// Returns whether a policy lends the lanes, instead of the kernel alone scheduling batch.
-    pub fn is_lent(&self) -> bool {
+    pub fn has_lending_policy(&self) -> bool {
         self.beside.is_some_and(|mode| mode.hold.is_some())
     }
 
@@ -78,8 +78,8 @@ impl Setting {
 
     /// Returns whether the setting is compared beside every batch kernel. The service alone and the rules printed in
     /// the paper are compared once.
-    pub fn compares_everywhere(&self) -> bool {
-        self.beside.is_some_and(|mode| !mode.hold.is_some_and(|lending| lending.policy.is_printed()))
+    pub fn runs_with_every_batch(&self) -> bool {
+        self.beside.is_some_and(|mode| !mode.hold.is_some_and(|lending| lending.policy.is_paper_rule()))
     }
 
     fn lent(name: &'static str, title: &'static str, lending: Lending) -> Self {

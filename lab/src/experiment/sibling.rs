@@ -10,7 +10,7 @@ use tempfile::TempPath;
 
 use super::place::ExperimentCpus;
 use crate::note::LabNote;
-use crate::programs::{Lab, Service};
+use crate::programs::{LabBinary, LabProcess};
 use sidelane_host::topology::PairKind;
 
 /// Default slowdown factors of the emulated sibling. In Elfen's Fig. 4 requests lose 40 % and more to a busy lane.
@@ -18,7 +18,7 @@ const SLOWDOWN: Slowdown = Slowdown { service: 1.67, batch: 1.4, nap: 1.0 };
 
 /// Mechanism that makes programs as slow as beside a sibling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Carrier {
+pub enum SlowdownMechanism {
     /// None: the lanes are as the machine has them
     None,
     /// The lab's programs themselves, and a steal emulator for others
@@ -50,52 +50,60 @@ impl Slowdown {
     }
 
     /// Returns the factors in the form that `sidelane-lab sibling` reads.
-    pub fn words(self) -> String {
+    pub fn to_option(self) -> String {
         format!("service:batch={},batch:service={},service:nap={}", self.service, self.batch, self.nap)
     }
 }
 
 /// Emulation that makes two CPUs behave as the lanes of one core until it is dropped.
-pub struct Sibling {
+pub struct EmulatedSibling {
     /// Library that makes a program outside the lab emulate its own loss; it is loaded by `LD_PRELOAD`.
     preload: Option<TempPath>,
-    service: Service,
-    carrier: Carrier,
+    service: LabProcess,
+    carrier: SlowdownMechanism,
     at: String,
     slowdown: Slowdown,
 }
 
-impl Sibling {
+impl EmulatedSibling {
     /// Starts the chosen emulation for `place`. Without a choice it emulates only lanes that share no core.
-    pub fn choose(choice: Option<Carrier>, place: ExperimentCpus, lab: &Lab) -> Result<Option<Self>> {
+    pub fn start_chosen(
+        choice: Option<SlowdownMechanism>,
+        place: ExperimentCpus,
+        lab: &LabBinary,
+    ) -> Result<Option<Self>> {
         let carrier = match (choice, place.kind) {
-            (Some(Carrier::None), _) | (None, PairKind::Smt) => return Ok(None),
+            (Some(SlowdownMechanism::None), _) | (None, PairKind::Smt) => return Ok(None),
             (Some(_), PairKind::Smt) => bail!(
                 "CPUs {} are real lanes of one core: what they do to each other is real, and is not emulated; leave \
                  --sibling out",
                 place.lanes()
             ),
-            (chosen, PairKind::Declared) => chosen.unwrap_or(Carrier::BuiltIn),
+            (chosen, PairKind::Declared) => chosen.unwrap_or(SlowdownMechanism::BuiltIn),
         };
         let mut sibling = Self::start(place, lab, carrier)?;
         sibling.begin(SLOWDOWN)?;
         Ok(Some(sibling))
     }
 
-    /// Starts an emulation that slows no lane until [`Sibling::begin`].
-    pub fn start(place: ExperimentCpus, lab: &Lab, carrier: Carrier) -> Result<Self> {
+    /// Starts an emulation that slows no lane until [`EmulatedSibling::begin`].
+    pub fn start(place: ExperimentCpus, lab: &LabBinary, carrier: SlowdownMechanism) -> Result<Self> {
         let service = lab.start(["sibling", "--lanes", &place.lanes()]).context("cannot start the emulated sibling")?;
-        Ok(Self { preload: None, at: place_of(&service)?, service, carrier, slowdown: SLOWDOWN })
+        Ok(Self { preload: None, at: emulator_address(&service)?, service, carrier, slowdown: SLOWDOWN })
     }
 
-    /// Starts an emulation as [`Sibling::choose`] does, with page faults in place of stalls: threads make them while
-    /// they emulate their loss. With [`Carrier::BuiltIn`] the programs that get [`Sibling::variables`] do this too.
-    pub fn choose_with_stand_in(choice: Option<Carrier>, place: ExperimentCpus, lab: &Lab) -> Result<Option<Self>> {
-        let Some(plain) = Self::choose(choice, place, lab)? else { return Ok(None) };
+    /// Starts an emulation as [`EmulatedSibling::start_chosen`] does, with page faults in place of stalls: threads make them while
+    /// they emulate their loss. With [`SlowdownMechanism::BuiltIn`] the programs that get [`EmulatedSibling::variables`] do this too.
+    pub fn start_chosen_with_stand_in(
+        choice: Option<SlowdownMechanism>,
+        place: ExperimentCpus,
+        lab: &LabBinary,
+    ) -> Result<Option<Self>> {
+        let Some(plain) = Self::start_chosen(choice, place, lab)? else { return Ok(None) };
         let carrier = plain.carrier;
         drop(plain);
         let mut words = ["sibling", "--lanes", &place.lanes(), "--stand-in"].map(OsString::from).to_vec();
-        let preload = (carrier == Carrier::BuiltIn).then(library).transpose()?;
+        let preload = (carrier == SlowdownMechanism::BuiltIn).then(create_preload_file).transpose()?;
         if let Some(file) = &preload {
             // Leaves only batch to the thief, since services emulate their loss themselves. A steal emulator on their lane would
             // also take the losses of other threads that ran there briefly. That is 0.5 ms and more at a time, while
@@ -103,7 +111,7 @@ impl Sibling {
             words.extend(["--preload".into(), file.into(), "--steal".into(), "batch".into()]);
         }
         let service = lab.start(words).context("cannot start the emulated sibling")?;
-        let mut sibling = Self { preload, at: place_of(&service)?, service, carrier, slowdown: SLOWDOWN };
+        let mut sibling = Self { preload, at: emulator_address(&service)?, service, carrier, slowdown: SLOWDOWN };
         sibling.begin(SLOWDOWN)?;
         Ok(Some(sibling))
     }
@@ -117,24 +125,24 @@ impl Sibling {
     /// Makes the CPUs slow each other by the factors of `slowdown` from now on.
     pub fn begin(&mut self, slowdown: Slowdown) -> Result<()> {
         self.slowdown = slowdown;
-        self.tell(&format!("on {}", slowdown.words()), "on")
+        self.send_command(&format!("on {}", slowdown.to_option()), "on")
     }
 
     /// Ends the slowdown: the CPUs are independent again.
     pub fn end(&mut self) -> Result<()> {
-        self.tell("off", "off")
+        self.send_command("off", "off")
     }
 
-    fn tell(&mut self, what: &str, wanted: &str) -> Result<()> {
-        let answer = self.service.ask(what).context("the emulated sibling has ended")?;
-        ensure!(answer == wanted, "the emulated sibling was told `{what}`, and said `{answer}`");
+    fn send_command(&mut self, what: &str, expected: &str) -> Result<()> {
+        let answer = self.service.query(what).context("the emulated sibling has ended")?;
+        ensure!(answer == expected, "the emulated sibling was told `{what}`, and said `{answer}`");
         Ok(())
     }
 
     /// Returns the emulator's counts so far, as `sidelane-lab sibling` reports them: of the request lane, then of the
     /// batch lane.
     pub fn report(&mut self) -> Result<[LaneReport; 2]> {
-        let answer = self.service.ask("report").context("the emulated sibling has ended")?;
+        let answer = self.service.query("report").context("the emulated sibling has ended")?;
         serde_json::from_str(&answer).with_context(|| format!("the emulated sibling reported `{answer}`"))
     }
 
@@ -145,14 +153,14 @@ impl Sibling {
 
     /// Returns whether programs emulate their loss themselves.
     pub fn is_built_in(&self) -> bool {
-        self.carrier == Carrier::BuiltIn
+        self.carrier == SlowdownMechanism::BuiltIn
     }
 
     /// Returns the options for a lab program that can emulate its own loss.
     pub(super) fn options(&self) -> Vec<String> {
         match self.carrier {
-            Carrier::BuiltIn => vec!["--sibling".to_owned(), self.at.clone()],
-            Carrier::None | Carrier::Steal => Vec::new(),
+            SlowdownMechanism::BuiltIn => vec!["--sibling".to_owned(), self.at.clone()],
+            SlowdownMechanism::None | SlowdownMechanism::Steal => Vec::new(),
         }
     }
 
@@ -171,9 +179,11 @@ impl Sibling {
         let service_loss = self.slowdown.service_loss_percent().round() as u64;
         let batch_loss = self.slowdown.batch_loss_percent().round() as u64;
         match self.carrier {
-            Carrier::Steal => LabNote::EmulatedSiblingBySteal { service_loss, batch_loss },
+            SlowdownMechanism::Steal => LabNote::EmulatedSiblingBySteal { service_loss, batch_loss },
             _ if self.preload.is_some() => LabNote::EmulatedSiblingInside { service_loss, batch_loss },
-            Carrier::None | Carrier::BuiltIn => LabNote::EmulatedSibling { service_loss, batch_loss },
+            SlowdownMechanism::None | SlowdownMechanism::BuiltIn => {
+                LabNote::EmulatedSibling { service_loss, batch_loss }
+            }
         }
     }
 
@@ -191,28 +201,28 @@ impl Sibling {
 }
 
 /// Makes an empty temporary file for the library to preload.
-fn library() -> Result<TempPath> {
+fn create_preload_file() -> Result<TempPath> {
     Ok(tempfile::NamedTempFile::new().context("cannot make a file for a library")?.into_temp_path())
 }
 
-fn place_of(service: &Service) -> Result<String> {
-    Ok(format!("{}:{}", service.ready("pid")?, service.ready("fd")?))
+fn emulator_address(service: &LabProcess) -> Result<String> {
+    Ok(format!("{}:{}", service.ready_number("pid")?, service.ready_number("fd")?))
 }
 
 /// Description of an emulated sibling, for a result after the emulation's end.
 #[derive(Clone, Debug)]
-pub struct Emulated {
-    /// Short name, from [`Sibling::title`].
+pub struct SiblingDescription {
+    /// Short name, from [`EmulatedSibling::title`].
     pub title: String,
-    /// Text on the real and the emulated parts, from [`Sibling::explanation`].
+    /// Text on the real and the emulated parts, from [`EmulatedSibling::explanation`].
     pub explanation: String,
-    /// Note for the results, from [`Sibling::note`].
+    /// Note for the results, from [`EmulatedSibling::note`].
     pub note: LabNote,
 }
 
-impl Emulated {
+impl SiblingDescription {
     /// Describes the sibling on `lanes`; `None` without a sibling.
-    pub fn of(sibling: Option<&Sibling>, lanes: &str) -> Option<Self> {
+    pub fn from_sibling(sibling: Option<&EmulatedSibling>, lanes: &str) -> Option<Self> {
         let sibling = sibling?;
         Some(Self { title: sibling.title(), explanation: sibling.explanation(lanes), note: sibling.note() })
     }
@@ -246,18 +256,19 @@ mod tests {
     #[test]
     fn slowdown_is_shown_as_an_option_and_as_a_loss() {
         let slowdown = Slowdown { service: 1.6, batch: 1.25, nap: 1.0 };
-        assert_eq!(slowdown.words(), "service:batch=1.6,batch:service=1.25,service:nap=1");
+        assert_eq!(slowdown.to_option(), "service:batch=1.6,batch:service=1.25,service:nap=1");
         assert_eq!((slowdown.service_loss_percent().round(), slowdown.batch_loss_percent().round()), (38.0, 20.0));
         assert_eq!(SLOWDOWN.service_loss_percent().round(), 40.0);
     }
 
     #[test]
     fn real_siblings_are_not_emulated() {
-        let lab = Lab::at("/nonexistent".into());
+        let lab = LabBinary::with_path("/nonexistent".into());
         let place = ExperimentCpus { request: 0, batch: 1, client: 1, kind: PairKind::Smt };
-        assert!(Sibling::choose(None, place, &lab).unwrap().is_none());
-        assert!(Sibling::choose(Some(Carrier::None), place, &lab).unwrap().is_none());
-        let refused = Sibling::choose(Some(Carrier::Steal), place, &lab).err().unwrap().to_string();
+        assert!(EmulatedSibling::start_chosen(None, place, &lab).unwrap().is_none());
+        assert!(EmulatedSibling::start_chosen(Some(SlowdownMechanism::None), place, &lab).unwrap().is_none());
+        let refused =
+            EmulatedSibling::start_chosen(Some(SlowdownMechanism::Steal), place, &lab).err().unwrap().to_string();
         assert!(refused.contains("real lanes"), "{refused}");
     }
 }

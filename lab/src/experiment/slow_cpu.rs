@@ -3,14 +3,14 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::sibling::Carrier;
+use super::sibling::SlowdownMechanism;
 use crate::note::LabNote;
-use crate::programs::{Lab, Service};
+use crate::programs::{LabBinary, LabProcess};
 
 /// Emulation that makes a CPU slow until it is dropped.
 pub struct SlowCpu {
-    service: Service,
-    carrier: Carrier,
+    service: LabProcess,
+    carrier: SlowdownMechanism,
     at: String,
     cpu: u32,
     speed: f64,
@@ -18,33 +18,33 @@ pub struct SlowCpu {
 
 impl SlowCpu {
     /// Makes `cpu` run at `speed`, a fraction of its full speed. Starts nothing if the CPU is slow by itself
-    /// ([`Carrier::None`]).
-    pub fn start(lab: &Lab, cpu: u32, speed: f64, carrier: Carrier) -> Result<Option<Self>> {
+    /// ([`SlowdownMechanism::None`]).
+    pub fn start(lab: &LabBinary, cpu: u32, speed: f64, carrier: SlowdownMechanism) -> Result<Option<Self>> {
         let (cpu_word, speed_word) = (cpu.to_string(), speed.to_string());
         let mut words = vec!["slow-cpu", "--cpu", &cpu_word, "--speed", &speed_word];
         match carrier {
-            Carrier::None => return Ok(None),
+            SlowdownMechanism::None => return Ok(None),
             // Needs no thief: the measured programs emulate their loss themselves, and the speed of other programs is
             // not measured.
-            Carrier::BuiltIn => words.push("--no-steal"),
-            Carrier::Steal => {}
+            SlowdownMechanism::BuiltIn => words.push("--no-steal"),
+            SlowdownMechanism::Steal => {}
         }
         let service = lab.start(words).context("cannot make a CPU slow")?;
-        let at = format!("{}:{}", service.ready("pid")?, service.ready("fd")?);
+        let at = format!("{}:{}", service.ready_number("pid")?, service.ready_number("fd")?);
         Ok(Some(Self { service, carrier, at, cpu, speed }))
     }
 
     /// Returns the options for a lab program that can emulate its own loss.
     pub(super) fn options(&self) -> Vec<String> {
         match self.carrier {
-            Carrier::BuiltIn => vec!["--sibling".to_owned(), self.at.clone()],
-            Carrier::None | Carrier::Steal => Vec::new(),
+            SlowdownMechanism::BuiltIn => vec!["--sibling".to_owned(), self.at.clone()],
+            SlowdownMechanism::None | SlowdownMechanism::Steal => Vec::new(),
         }
     }
 
     /// Ends the slowdown: the CPU runs at full speed again.
     pub fn end(&mut self) -> Result<()> {
-        let answer = self.service.ask("off").context("the slow CPU's emulation has ended")?;
+        let answer = self.service.query("off").context("the slow CPU's emulation has ended")?;
         ensure!(answer == "off", "the slow CPU's emulation was told `off`, and said `{answer}`");
         Ok(())
     }
@@ -52,7 +52,7 @@ impl SlowCpu {
     /// Returns the measured speed of the slowed programs so far, as a fraction of full speed; `None` if no program
     /// worked.
     pub fn speed(&mut self) -> Result<Option<f64>> {
-        let answer = self.service.ask("report").context("the slow CPU's emulation has ended")?;
+        let answer = self.service.query("report").context("the slow CPU's emulation has ended")?;
         let report: Value =
             serde_json::from_str(&answer).with_context(|| format!("the slow CPU's emulation reported `{answer}`"))?;
         Ok(report["speed"].as_f64())
@@ -62,8 +62,8 @@ impl SlowCpu {
     pub fn note(&self) -> LabNote {
         let (cpu, loss) = (self.cpu, (100.0 * (1.0 - self.speed)).round() as u64);
         match self.carrier {
-            Carrier::Steal => LabNote::EmulatedLittleCoreBySteal { cpu, loss },
-            Carrier::None | Carrier::BuiltIn => LabNote::EmulatedLittleCore { cpu, loss },
+            SlowdownMechanism::Steal => LabNote::EmulatedLittleCoreBySteal { cpu, loss },
+            SlowdownMechanism::None | SlowdownMechanism::BuiltIn => LabNote::EmulatedLittleCore { cpu, loss },
         }
     }
 }

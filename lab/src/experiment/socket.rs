@@ -7,7 +7,7 @@
 
 use anyhow::{Context, Result};
 
-use super::load::Rhythm;
+use super::load::LoadPattern;
 use super::place::ExperimentCpus;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Service;
@@ -18,7 +18,7 @@ use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// View at the sockets of one service.
-pub(super) struct SocketView {
+pub(super) struct SocketObserver {
     /// Tracker, attached until it is dropped.
     tracking: ServiceTracking,
     requests: Requests,
@@ -27,12 +27,12 @@ pub(super) struct SocketView {
     /// Arrival time and latency of each request of this run.
     seen: Vec<(u64, u64)>,
     request_lane: u32,
-    host: HostWatch,
+    host: StolenTimeDetector,
 }
 
 /// Detector of stolen time: it finds the intervals in which the host took the lane away.
 #[derive(Default)]
-struct HostWatch {
+struct StolenTimeDetector {
     looked_ns: u64,
     taken_ns: u64,
     /// Intervals with more than [`TAKEN_MOST_NS`] of stolen time: beginning and end.
@@ -43,30 +43,30 @@ struct HostWatch {
 /// longer.
 const TAKEN_MOST_NS: u64 = 100_000;
 
-impl HostWatch {
-    fn look(&mut self, now_ns: u64, taken_ns: u64) {
-        if self.looked_ns > 0 && taken_ns.saturating_sub(self.taken_ns) > TAKEN_MOST_NS {
+impl StolenTimeDetector {
+    fn sample(&mut self, now_ns: u64, stolen_ns: u64) {
+        if self.looked_ns > 0 && stolen_ns.saturating_sub(self.taken_ns) > TAKEN_MOST_NS {
             self.disturbed.push((self.looked_ns, now_ns));
         }
-        (self.looked_ns, self.taken_ns) = (now_ns, taken_ns);
+        (self.looked_ns, self.taken_ns) = (now_ns, stolen_ns);
     }
 
     /// Returns whether a request with this arrival and latency may have waited for the host.
-    fn disturbed(&self, arrived_ns: u64, latency_ns: u64) -> bool {
+    fn was_disturbed(&self, arrived_ns: u64, latency_ns: u64) -> bool {
         self.disturbed.iter().any(|(from_ns, to_ns)| arrived_ns < *to_ns && arrived_ns + latency_ns > *from_ns)
     }
 }
 
-impl SocketView {
+impl SocketObserver {
     /// Watches the process `pid` if the client has no CPU of its own and the kernel can track requests.
     pub(super) fn open(place: ExperimentCpus, pid: u32) -> Result<Option<Self>> {
-        if !place.client_on_batch_lane() || can_track().is_err() {
+        if !place.is_client_on_batch_lane() || can_track().is_err() {
             return Ok(None);
         }
-        let lanes = Lanes::only_watched([place.request].into_iter().collect());
+        let lanes = Lanes::without_batch_lanes([place.request].into_iter().collect());
         let service = Service::of_process(pid);
         let purpose = Purpose::Watch { requests: true };
-        let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), purpose)?;
+        let tracking = ServiceTracking::with_own_tracker(&service, &lanes, LaneUse::default(), purpose)?;
         let requests = Requests::track(&tracking, "of the experiment", &service.pids)?;
         tracking.tracker().attach().context("cannot watch the service's sockets")?;
         Ok(Some(Self {
@@ -75,7 +75,7 @@ impl SocketView {
             began_ns: 0,
             seen: Vec::new(),
             request_lane: place.request,
-            host: HostWatch::default(),
+            host: StolenTimeDetector::default(),
         }))
     }
 
@@ -84,32 +84,32 @@ impl SocketView {
         self.requests.finish(|_| ())?;
         self.seen.clear();
         self.began_ns = now_ns();
-        self.host = HostWatch::default();
-        self.look_at_host();
+        self.host = StolenTimeDetector::default();
+        self.sample_stolen_time();
         Ok(())
     }
 
     /// Reads the finished requests. It must be called several times a second.
     pub(super) fn drain(&mut self) -> Result<()> {
-        self.look_at_host();
+        self.sample_stolen_time();
         let seen = &mut self.seen;
         Ok(self.requests.drain(|request| seen.push((request.arrived_ns, request.latency_ns())))?)
     }
 
-    fn look_at_host(&mut self) {
+    fn sample_stolen_time(&mut self) {
         let accounting = self.tracking.tracker().memory().accounting();
-        self.host.look(now_ns(), accounting.lane(self.request_lane).stolen_ns);
+        self.host.sample(now_ns(), accounting.lane(self.request_lane).stolen_ns);
     }
 
-    /// Ends a run as [`SocketView::end`] does, without requests that waited for the host. Also returns the share of the
+    /// Ends a run as [`SocketObserver::end`] does, without requests that waited for the host. Also returns the share of the
     /// omitted requests, 0 to 1; it does not depend on the policy.
-    pub(super) fn end_undisturbed(&mut self, rhythm: Rhythm) -> Result<Option<(SocketTimes, f64)>> {
-        self.look_at_host();
+    pub(super) fn end_undisturbed(&mut self, rhythm: LoadPattern) -> Result<Option<(SocketTimes, f64)>> {
+        self.sample_stolen_time();
         let Some(all) = self.end(rhythm)? else { return Ok(None) };
         let first_ns = self.seen.iter().map(|(arrived_ns, _)| *arrived_ns).min().unwrap_or(0);
         let host = &self.host;
-        self.seen.retain(|(arrived_ns, latency_ns)| !host.disturbed(*arrived_ns, *latency_ns));
-        let left = SocketTimes::of(&self.seen, first_ns + rhythm.warm_up.as_nanos() as u64);
+        self.seen.retain(|(arrived_ns, latency_ns)| !host.was_disturbed(*arrived_ns, *latency_ns));
+        let left = SocketTimes::from_latencies(&self.seen, first_ns + rhythm.warm_up.as_nanos() as u64);
         Ok(left.map(|left| {
             let left_out = 1.0 - left.requests as f64 / all.requests as f64;
             (left, left_out)
@@ -117,18 +117,18 @@ impl SocketView {
     }
 
     /// Ends a run, and returns the latencies of the requests of `rhythm` without its warm-up.
-    pub(super) fn end(&mut self, rhythm: Rhythm) -> Result<Option<SocketTimes>> {
+    pub(super) fn end(&mut self, rhythm: LoadPattern) -> Result<Option<SocketTimes>> {
         let seen = &mut self.seen;
         self.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
         seen.retain(|(arrived_ns, _)| *arrived_ns >= self.began_ns);
-        Ok(of_requests(seen, rhythm.warm_up.as_nanos() as u64))
+        Ok(times_after_warm_up(seen, rhythm.warm_up.as_nanos() as u64))
     }
 }
 
 /// Returns the figures after the warm-up, which begins with the first arrival, some microseconds after the client's
 /// start.
-fn of_requests(seen: &[(u64, u64)], warm_up_ns: u64) -> Option<SocketTimes> {
-    SocketTimes::of(seen, seen.iter().map(|(arrived_ns, _)| *arrived_ns).min()? + warm_up_ns)
+fn times_after_warm_up(seen: &[(u64, u64)], warm_up_ns: u64) -> Option<SocketTimes> {
+    SocketTimes::from_latencies(seen, seen.iter().map(|(arrived_ns, _)| *arrived_ns).min()? + warm_up_ns)
 }
 
 #[cfg(test)]
@@ -139,13 +139,13 @@ mod tests {
 
     #[test]
     fn requests_during_stolen_time_are_disturbed() {
-        let mut host = HostWatch::default();
+        let mut host = StolenTimeDetector::default();
         for (now_ns, taken_ns) in [(1_000, 700_000), (2_000, 700_000), (3_000, 900_000), (4_000, 950_000)] {
-            host.look(now_ns, taken_ns);
+            host.sample(now_ns, taken_ns);
         }
         assert_eq!(host.disturbed, [(2_000, 3_000)], "the first look only finds what was taken before");
         let disturbed =
-            [(1_500, 400), (1_500, 600), (2_999, 1), (3_000, 50)].map(|(at, took)| host.disturbed(at, took));
+            [(1_500, 400), (1_500, 600), (2_999, 1), (3_000, 50)].map(|(at, took)| host.was_disturbed(at, took));
         assert_eq!(disturbed, [false, true, true, false]);
     }
 
@@ -153,12 +153,12 @@ mod tests {
     fn the_warm_up_is_left_out_and_ranks_are_counted_from_below() {
         // One request per millisecond; the latency of a request is its number in microseconds.
         let seen: Vec<(u64, u64)> = (0..300_u64).map(|number| (7 + number * 1_000_000, number * 1_000)).collect();
-        let figures = of_requests(&seen, 100_000_000).unwrap();
+        let figures = times_after_warm_up(&seen, 100_000_000).unwrap();
         assert_eq!((figures.requests, figures.p50_us, figures.p99_us), (200, 199.0, 297.0));
         assert_eq!(figures.curve[0], Percentile { percentile: 0.0, us: 100.0 });
         let last = figures.curve.last().unwrap();
         assert!(last.percentile > 99.0 && last.percentile < 100.0 && last.us == 298.0, "{last:?}");
-        assert_eq!(of_requests(&[], 0), None);
-        assert_eq!(of_requests(&seen[..50], 100_000_000), None, "nothing after the warm-up");
+        assert_eq!(times_after_warm_up(&[], 0), None);
+        assert_eq!(times_after_warm_up(&seen[..50], 100_000_000), None, "nothing after the warm-up");
     }
 }

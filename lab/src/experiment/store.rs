@@ -13,11 +13,11 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use super::fixture::{Fixture, cpu_ns};
-use super::load::{Rhythm, RunningClient, Shape};
+use super::load::{LoadPattern, RunningClient, Shape};
 use super::place::ExperimentCpus;
-use super::sibling::Sibling;
-use super::socket::SocketView;
-use crate::programs::{Lab, Service, dying_with_us};
+use super::sibling::EmulatedSibling;
+use super::socket::SocketObserver;
+use crate::programs::{LabBinary, LabProcess, kill_with_parent};
 use sidelane_host::priority::with_this_thread_on;
 
 /// Request rate of the first trial, low enough for any machine.
@@ -56,20 +56,20 @@ impl Store {
     }
 
     /// Checks that the store can be started, so that an experiment fails at its beginning rather than at its end.
-    pub fn ensure_installed(self, lab: &Lab) -> Result<()> {
+    pub fn ensure_installed(self, lab: &LabBinary) -> Result<()> {
         match self {
             Store::Redis => ensure_runs("redis-server"),
             Store::Memcached => ensure_runs("memcached"),
             Store::RocksDb | Store::WiredTiger => {
                 let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
-                self.serve(lab, scratch.path(), None, None).map(drop)
+                self.start_engine(lab, scratch.path(), None, None).map(drop)
             }
         }
     }
 
     /// Makes the server on this port do all deferred work for its writes: an engine flushes memory to its files. Redis
     /// and memcached keep all data in memory, so they have none.
-    pub fn settle(self, port: u32) -> Result<()> {
+    pub fn flush_writes(self, port: u32) -> Result<()> {
         if matches!(self, Store::Redis | Store::Memcached) {
             return Ok(());
         }
@@ -92,10 +92,16 @@ impl Store {
     }
 
     /// Starts the engine behind the lab's server.
-    fn serve(self, lab: &Lab, dir: &Path, cpu: Option<u32>, sibling: Option<&Sibling>) -> Result<Service> {
+    fn start_engine(
+        self,
+        lab: &LabBinary,
+        dir: &Path,
+        cpu: Option<u32>,
+        sibling: Option<&EmulatedSibling>,
+    ) -> Result<LabProcess> {
         let words = ["kv", self.name(), "--port", "0", "--dir"].map(OsString::from);
         let cpu = cpu.map(|cpu| ["--cpu".into(), cpu.to_string().into()]);
-        let sibling = sibling.into_iter().flat_map(Sibling::options).map(OsString::from);
+        let sibling = sibling.into_iter().flat_map(EmulatedSibling::options).map(OsString::from);
         let words = words.into_iter().chain([dir.join(self.name()).into()]);
         lab.start(words.chain(cpu.into_iter().flatten()).chain(sibling))
             .with_context(|| format!("cannot start {}", self.name()))
@@ -118,16 +124,16 @@ impl Mix {
 
 /// Starts a store at `place`, fills it, and measures roughly the time of a request. Lab programs emulate the sibling's
 /// loss themselves, if there is a sibling: the stage's own, or `others` from another stage.
-pub fn fixture(
+pub fn start_store(
     place: ExperimentCpus,
-    lab: Lab,
-    sibling: Option<Sibling>,
-    others: Option<&Sibling>,
+    lab: LabBinary,
+    sibling: Option<EmulatedSibling>,
+    shared_sibling: Option<&EmulatedSibling>,
     store: Store,
     mix: Mix,
 ) -> Result<Fixture> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
-    let server = Server::start(store, &lab, place.request, scratch.path(), sibling.as_ref().or(others))?;
+    let server = Server::start(store, &lab, place.request, scratch.path(), sibling.as_ref().or(shared_sibling))?;
     let records = mix.records.to_string();
     let questions = ["--protocol", store.protocol(), "--mix", mix.name, "--records", &records].map(OsString::from);
     let mut fixture = Fixture {
@@ -145,20 +151,20 @@ pub fn fixture(
     // Fills the store and measures a first request time in one trial.
     fixture.mean_service_us = mean_service_us(&fixture, TRIAL_PER_S)?;
     fixture.questions.push("--filled".into());
-    fixture.sockets = SocketView::open(place, fixture.pid)?.map(RefCell::new);
+    fixture.sockets = SocketObserver::open(place, fixture.pid)?.map(RefCell::new);
     Ok(fixture)
 }
 
-/// Prepares a [`fixture`], and measures the time per request at half load. Alone a request takes longer, since a loaded
+/// Prepares a [`start_store`], and measures the time per request at half load. Alone a request takes longer, since a loaded
 /// server reads several requests at a time.
-pub fn measured_stage(
+pub fn start_measured_store(
     place: ExperimentCpus,
-    lab: Lab,
-    sibling: Option<Sibling>,
+    lab: LabBinary,
+    sibling: Option<EmulatedSibling>,
     store: Store,
     mix: Mix,
 ) -> Result<Fixture> {
-    let mut fixture = fixture(place, lab, sibling, None, store, mix)?;
+    let mut fixture = start_store(place, lab, sibling, None, store, mix)?;
     let watched = fixture.sockets.take();
     fixture.mean_service_us = mean_service_us(&fixture, fixture.rate_per_s(TRIAL_LOAD))?;
     fixture.sockets = watched;
@@ -167,7 +173,7 @@ pub fn measured_stage(
 
 /// Returns the server's CPU time per request of a trial, in microseconds.
 fn mean_service_us(fixture: &Fixture, rate_per_s: f64) -> Result<f64> {
-    let rhythm = Rhythm { rate_per_s, run: TRIAL, warm_up: Duration::ZERO, seed: 1, shape: Shape::Steady };
+    let rhythm = LoadPattern { rate_per_s, run: TRIAL, warm_up: Duration::ZERO, seed: 1, shape: Shape::Steady };
     let before_ns = fixture.service_cpu_ns()?;
     let seen = RunningClient::start(fixture, rhythm)?.finish()?;
     Ok((fixture.service_cpu_ns()? - before_ns) as f64 / 1e3 / seen.requests.max(1) as f64)
@@ -185,11 +191,11 @@ fn ensure_runs(server: &str) -> Result<()> {
 /// Server process that ends with this process.
 enum Server {
     Program { child: Child, port: u16 },
-    Lab(Service),
+    Lab(LabProcess),
 }
 
 impl Server {
-    fn start(store: Store, lab: &Lab, cpu: u32, dir: &Path, sibling: Option<&Sibling>) -> Result<Self> {
+    fn start(store: Store, lab: &LabBinary, cpu: u32, dir: &Path, sibling: Option<&EmulatedSibling>) -> Result<Self> {
         let port = free_port()?;
         let text = port.to_string();
         let words: &[&str] = match store {
@@ -200,9 +206,11 @@ impl Server {
             Store::Memcached => {
                 &["memcached", "-l", "127.0.0.1", "-p", &text, "-U", "0", "-t", "1", "-m", "1024", "-u", "root"]
             }
-            Store::RocksDb | Store::WiredTiger => return store.serve(lab, dir, Some(cpu), sibling).map(Server::Lab),
+            Store::RocksDb | Store::WiredTiger => {
+                return store.start_engine(lab, dir, Some(cpu), sibling).map(Server::Lab);
+            }
         };
-        let server = Server::Program { child: start(words, cpu, sibling)?, port };
+        let server = Server::Program { child: spawn_server(words, cpu, sibling)?, port };
         server.wait_until_ready(words[0], port)?;
         Ok(server)
     }
@@ -217,7 +225,7 @@ impl Server {
     fn port(&self) -> Result<u32> {
         match self {
             Server::Program { port, .. } => Ok(u32::from(*port)),
-            Server::Lab(service) => service.ready("port"),
+            Server::Lab(service) => service.ready_number("port"),
         }
     }
 
@@ -241,12 +249,12 @@ impl Drop for Server {
     }
 }
 
-fn start(words: &[&str], cpu: u32, sibling: Option<&Sibling>) -> Result<Child> {
-    let mut command = Command::new(words[0]);
-    command.envs(sibling.into_iter().flat_map(Sibling::variables));
-    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let spawned = with_this_thread_on(&[cpu], || dying_with_us(command).spawn())?;
-    spawned.with_context(|| format!("cannot start {0}: `apt-get install {0}`", words[0]))
+fn spawn_server(command_line: &[&str], cpu: u32, sibling: Option<&EmulatedSibling>) -> Result<Child> {
+    let mut command = Command::new(command_line[0]);
+    command.envs(sibling.into_iter().flat_map(EmulatedSibling::variables));
+    command.args(&command_line[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let spawned = with_this_thread_on(&[cpu], || kill_with_parent(command).spawn())?;
+    spawned.with_context(|| format!("cannot start {0}: `apt-get install {0}`", command_line[0]))
 }
 
 fn free_port() -> Result<u16> {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::Result;
 use sidelane_formats::LaneClass;
 
-use super::changes::{Change, Changes};
+use super::changes::{Change, ClassChangeRecorder};
 use sidelane_host::clock::now_ns;
 use sidelane_lanes::session::Session;
 use sidelane_report::{Class, LaneTrack, Role, Span, Timeline};
 
 /// Start time of a lane class in nanoseconds, and the class.
-type Began = (u64, Class);
+type ClassStart = (u64, Class);
 
 /// Records the session's first batch lane and its request lanes for exactly `length`, so that timelines of all settings
 /// have equal length.
@@ -20,26 +20,28 @@ pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Resu
     let memory = session.memory();
     let batch = &session.lanes().batch[0];
     let lanes = batch.request_lanes.iter().map(|cpu| (cpu, Role::Request)).chain([(batch.cpu, Role::Batch)]);
-    let recorded = Changes::record(session.tracker())?;
+    let recorded = ClassChangeRecorder::start(session.tracker())?;
     let found: Vec<(u32, Role, Class)> = lanes
-        .map(|(cpu, role)| (cpu, role, memory.word(cpu).class().map_or(Class::Other, |class| of_lane(class as u32))))
+        .map(|(cpu, role)| {
+            (cpu, role, memory.word(cpu).class().map_or(Class::Other, |class| chart_class(class as u32)))
+        })
         .collect();
     let began_ns = now_ns();
     thread::sleep(length);
-    let seen: Vec<Change> = recorded.recorded().collect();
+    let seen: Vec<Change> = recorded.read_changes().collect();
     // Drops changes after `length`, since the sleep takes longer than asked.
     let within = began_ns..began_ns + length.as_nanos() as u64;
     let ended_ns = within.end;
     let track = |(cpu, role, first)| {
         let of_cpu = seen.iter().filter(|change| change.cpu == cpu && within.contains(&change.at_ns));
-        let mut changes: Vec<Began> = vec![(began_ns, first)];
-        changes.extend(of_cpu.map(|change| (change.at_ns, of_lane(change.class))));
+        let mut changes: Vec<ClassStart> = vec![(began_ns, first)];
+        changes.extend(of_cpu.map(|change| (change.at_ns, chart_class(change.class))));
         LaneTrack { cpu, role, spans: spans(&changes, began_ns, ended_ns) }
     };
     Ok(Timeline { setting: setting.to_owned(), lanes: found.into_iter().map(track).collect() })
 }
 
-fn of_lane(class: u32) -> Class {
+fn chart_class(class: u32) -> Class {
     match LaneClass::try_from(class) {
         Ok(LaneClass::Idle) => Class::Idle,
         Ok(LaneClass::Lc) => Class::Lc,
@@ -51,8 +53,8 @@ fn of_lane(class: u32) -> Class {
 }
 
 /// Returns spans without gaps from changes in order of time; neighbouring spans of one class are joined.
-fn spans(changes: &[Began], began_ns: u64, ended_ns: u64) -> Vec<Span> {
-    let mut joined: Vec<Began> = Vec::new();
+fn spans(changes: &[ClassStart], began_ns: u64, ended_ns: u64) -> Vec<Span> {
+    let mut joined: Vec<ClassStart> = Vec::new();
     for change in changes {
         if joined.last().is_none_or(|last| last.1 != change.1) {
             joined.push(*change);
@@ -60,7 +62,7 @@ fn spans(changes: &[Began], began_ns: u64, ended_ns: u64) -> Vec<Span> {
     }
     let ends = joined.iter().skip(1).map(|change| change.0).chain([ended_ns]);
     let both = joined.iter().zip(ends);
-    both.map(|((from, class), to)| Span::of_ns(from - began_ns, to.max(*from) - began_ns, *class)).collect()
+    both.map(|((from, class), to)| Span::from_ns(from - began_ns, to.max(*from) - began_ns, *class)).collect()
 }
 
 #[cfg(test)]

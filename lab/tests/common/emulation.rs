@@ -83,11 +83,11 @@ pub struct Worker {
 
 impl Worker {
     /// Starts the batch job, and waits for its first unit of work.
-    pub fn start(folder: &Path, cpu: &str, more: &[&str]) -> Self {
+    pub fn start(folder: &Path, cpu: &str, options: &[&str]) -> Self {
         let counter = folder.join(cpu);
         let mut command = Command::new("taskset");
         command.args(["-c", cpu, env!("CARGO_BIN_EXE_sidelane-lab"), "batch", "loop", "--counter"]);
-        let worker = Self { child: command.arg(&counter).args(more).spawn().unwrap(), counter };
+        let worker = Self { child: command.arg(&counter).args(options).spawn().unwrap(), counter };
         worker.wait_for_units(1);
         worker
     }
@@ -99,8 +99,8 @@ impl Worker {
     }
 
     /// Waits until `more` further units are done.
-    pub fn wait_for_units(&self, more: u64) {
-        let wanted = self.units() + more;
+    pub fn wait_for_units(&self, further_units: u64) {
+        let wanted = self.units() + further_units;
         while self.units() < wanted {
             thread::sleep(Duration::from_millis(1));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use sidelane_host::cgroup::{Hierarchy, processes};
+use sidelane_host::cgroup::{Hierarchy, processes_in_tree};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::cpuset::cpus_in_effect;
 use sidelane_host::freezer::Freezer;
@@ -66,10 +66,10 @@ pub struct FoundGroups {
 impl FoundGroups {
     /// Finds the cgroups of a container in all hierarchies. The container must not contain a process of a service, nor
     /// Sidelane.
-    pub(super) fn of(container: &Container, services: &BTreeSet<u32>) -> Result<Self, AdoptError> {
+    pub(super) fn find(container: &Container, services: &BTreeSet<u32>) -> Result<Self, AdoptError> {
         let adoptee = Adoptee::find(&Target::Cgroup(container.id.path.clone()), services)?;
         let Members::Group(dir) = adoptee.members else { unreachable!("a group was asked for") };
-        let root_of = |dir: &Path| root_above(dir, &container.id.path, &container.tree);
+        let root_of = |dir: &Path| tree_root_dir(dir, &container.id.path, &container.tree);
         let cpuset = adoptee.lists.map(|dir| (root_of(&dir), dir));
         Ok(Self { dir, cpuset, freezer: adoptee.freezable, path: container.id.path.clone() })
     }
@@ -77,30 +77,30 @@ impl FoundGroups {
     /// Returns whether a container runtime may still be putting the container into its cgroups, one after the other.
     /// Its path then has cgroups in other hierarchies that could pause or confine it, and its processes are not in them
     /// yet.
-    pub(super) fn is_in_the_making(&self, container: &Container) -> bool {
-        let able = Hierarchy::all().into_iter().filter(Hierarchy::can_hold);
+    pub(super) fn may_be_incomplete(&self, container: &Container) -> bool {
+        let able = Hierarchy::all().into_iter().filter(Hierarchy::can_freeze_or_confine);
         let dirs = able.map(|hierarchy| container.dir(&hierarchy));
-        let lacks_freezer = |dir: &PathBuf| self.freezer.is_none() && Freezer::of(dir).is_some();
+        let lacks_freezer = |dir: &PathBuf| self.freezer.is_none() && Freezer::find_in_group(dir).is_some();
         let lacks_list = |dir: &PathBuf| self.cpuset.is_none() && dir.join("cpuset.cpus").exists();
         dirs.filter(|dir| dir.is_dir()).any(|dir| lacks_freezer(&dir) || lacks_list(&dir))
     }
 }
 
 /// Returns the directory of the tree `tree`, in the hierarchy in which the container `path` has the directory `dir`.
-fn root_above(dir: &Path, path: &str, tree: &str) -> PathBuf {
+fn tree_root_dir(container_dir: &Path, container_path: &str, tree_path: &str) -> PathBuf {
     let depth = |path: &str| path.split('/').filter(|part| !part.is_empty()).count();
-    let levels = depth(path).saturating_sub(depth(tree));
-    dir.ancestors().nth(levels).unwrap_or(dir).to_owned()
+    let levels = depth(container_path).saturating_sub(depth(tree_path));
+    container_dir.ancestors().nth(levels).unwrap_or(container_dir).to_owned()
 }
 
 fn with_freezer(dir: PathBuf) -> Option<(PathBuf, Freezer)> {
-    let freezer = Freezer::of(&dir)?;
+    let freezer = Freezer::find_in_group(&dir)?;
     Some((dir, freezer))
 }
 
 /// Returns the processes of a cgroup, whose threads can be pinned.
 pub(super) fn members(dir: &Path) -> ThreadOwner {
-    let pids = processes(dir).into_iter().filter(|pid| is_alive(*pid)).collect();
+    let pids = processes_in_tree(dir).into_iter().filter(|pid| is_alive(*pid)).collect();
     ThreadOwner { pids, group: Some(dir.to_owned()) }
 }
 
@@ -123,7 +123,7 @@ impl ContainerHandle {
     }
 
     /// Returns the CPUs that the container's cgroup has in effect; `None` if the cgroup has no list of CPUs.
-    pub(super) fn in_effect(&self) -> Option<CpuSet> {
+    pub(super) fn effective_cpus(&self) -> Option<CpuSet> {
         match &self.means {
             Means::Cpuset { dir, .. } => cpus_in_effect(dir),
             Means::Threads(_) => None,
@@ -136,17 +136,17 @@ impl ContainerHandle {
         if let Some((_, freezer)) = self.freezer.as_ref().filter(|_| self.is_refused) {
             self.is_refused = !freezer.is_frozen().is_ok_and(|frozen| frozen || freezer.set(false).is_ok());
         }
-        let has_one = |hierarchy: &Hierarchy| Freezer::of(&hierarchy.dir(&self.path)).is_some();
+        let has_one = |hierarchy: &Hierarchy| Freezer::find_in_group(&hierarchy.dir(&self.path)).is_some();
         if self.freezer.is_some() || !hierarchies.iter().any(has_one) {
             return Ok(());
         }
         let found = Adoptee::find(&Target::Cgroup(self.path.clone()), &BTreeSet::new());
         self.freezer = found.ok().and_then(|adoptee| adoptee.freezable).and_then(with_freezer);
-        guardian.map_or(Ok(()), |guardian| self.tell_of_freezer(guardian))
+        guardian.map_or(Ok(()), |guardian| self.register_freeze_permission(guardian))
     }
 
     /// Returns whether the container's path belongs to another cgroup now, which was made later.
-    pub(super) fn is_another(&self) -> bool {
+    pub(super) fn is_cgroup_replaced(&self) -> bool {
         inode(&self.dir).is_some_and(|now| self.inode != Some(now))
     }
 
@@ -170,7 +170,7 @@ impl ContainerHandle {
             self.dir.display()
         );
         self.paused = paused;
-        let settled = self.settle(guardian).map(drop);
+        let settled = self.apply_pause_state(guardian).map(drop);
         if paused && settled.is_err() {
             (self.paused, self.is_refused) = (false, true);
         }
@@ -179,13 +179,13 @@ impl ContainerHandle {
 
     /// Returns whether a pause has taken effect: a task in a long system call runs on for a while after its cgroup was
     /// frozen.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_pause_effective(&self) -> bool {
         let freezer = self.freezer.as_ref().filter(|_| self.paused);
-        freezer.is_none_or(|(dir, freezer)| freezer.has_taken_effect() || !dir.exists())
+        freezer.is_none_or(|(dir, freezer)| freezer.are_all_tasks_stopped() || !dir.exists())
     }
 
     /// Freezes or thaws the container as decided, unless that was done. Returns whether anything was changed.
-    pub(super) fn settle(&mut self, guardian: &mut Guardian) -> Result<bool> {
+    pub(super) fn apply_pause_state(&mut self, guardian: &mut Guardian) -> Result<bool> {
         let Some((dir, freezer)) = self.freezer.clone() else { return Ok(false) };
         let done = match (self.paused, self.frozen) {
             (false, None) => return Ok(false),
@@ -201,7 +201,7 @@ impl ContainerHandle {
     }
 
     fn freeze(&mut self, dir: &Path, freezer: &Freezer, guardian: &mut Guardian) -> Result<()> {
-        self.is_ours_to_thaw(dir, guardian)?;
+        self.register_thaw(dir, guardian)?;
         Ok(freezer.set(true)?)
     }
 
@@ -210,7 +210,7 @@ impl ContainerHandle {
         Ok(guardian.withdraw(self.frozen.take())?)
     }
 
-    fn is_ours_to_thaw(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
+    fn register_thaw(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         if self.frozen.is_none() {
             self.frozen = guardian.add([Undo::Freezer { dir: dir.to_owned(), frozen: false }])?.pop();
         }
@@ -218,7 +218,7 @@ impl ContainerHandle {
     }
 
     /// Tells the guardian to freeze the container while the agent is stopped, because no lanes are held then.
-    pub(super) fn tell_of_freezer(&mut self, guardian: &mut Guardian) -> Result<()> {
+    pub(super) fn register_freeze_permission(&mut self, guardian: &mut Guardian) -> Result<()> {
         if let (Some((dir, _)), None) = (&self.freezer, self.may_freeze) {
             self.may_freeze = guardian.add([Undo::MayFreeze { dir: dir.to_owned() }])?.pop();
         }
@@ -227,24 +227,28 @@ impl ContainerHandle {
 
     /// Notes that the guardian has frozen the container, if one of the guardian's entries `by` is about the container.
     /// The agent has to thaw the container then.
-    pub(super) fn note_frozen(&mut self, by: &BTreeSet<ChangeId>, guardian: &mut Guardian) -> Result<()> {
-        let is_it = self.may_freeze.into_iter().chain(self.frozen).any(|change_id| by.contains(&change_id));
+    pub(super) fn note_guardian_freeze(
+        &mut self,
+        frozen_ids: &BTreeSet<ChangeId>,
+        guardian: &mut Guardian,
+    ) -> Result<()> {
+        let is_it = self.may_freeze.into_iter().chain(self.frozen).any(|change_id| frozen_ids.contains(&change_id));
         match self.freezer.clone().filter(|_| is_it) {
             // A guardian that has ended does not thaw the container, so the agent does.
-            Some((dir, freezer)) => self.is_ours_to_thaw(&dir, guardian).or_else(|_| Ok(freezer.set(self.paused)?)),
+            Some((dir, freezer)) => self.register_thaw(&dir, guardian).or_else(|_| Ok(freezer.set(self.paused)?)),
             None => Ok(()),
         }
     }
 
     /// Checks whether another process has changed the container's settings, and restores them. Returns the number of
     /// restored settings.
-    pub(super) fn check(&mut self, guardian: &mut Guardian) -> Result<usize> {
+    pub(super) fn restore_changed_settings(&mut self, guardian: &mut Guardian) -> Result<usize> {
         let strays = match &mut self.means {
             // A frozen container runs on no CPU.
-            Means::Threads(threads) if !self.paused => threads.keep(|| members(&self.dir), guardian)?,
+            Means::Threads(threads) if !self.paused => threads.reconfine_strays(|| members(&self.dir), guardian)?,
             _ => 0,
         };
-        Ok(strays + usize::from(self.settle(guardian)?))
+        Ok(strays + usize::from(self.apply_pause_state(guardian)?))
     }
 
     /// Returns the ids of the guardian's entries about this container only.
@@ -263,7 +267,7 @@ mod tests {
 
     #[test]
     fn root_of_the_tree_is_found_by_the_length_of_its_path() {
-        let root = |tree| root_above(Path::new("/sys/fs/cgroup/cpuset/batch/a/b"), "/batch/a/b", tree);
+        let root = |tree| tree_root_dir(Path::new("/sys/fs/cgroup/cpuset/batch/a/b"), "/batch/a/b", tree);
         assert_eq!(root("/batch"), Path::new("/sys/fs/cgroup/cpuset/batch"));
         assert_eq!(root("/batch/a/b"), Path::new("/sys/fs/cgroup/cpuset/batch/a/b"));
     }

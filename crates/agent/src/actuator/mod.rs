@@ -22,10 +22,10 @@ use sidelane_policy::cpus::CpuAction;
 use super::discover::{Birthplace, Container};
 pub use container::FoundGroups;
 use container::{ContainerHandle, Means, members};
-use pinned::chosen_in;
+use pinned::affinity_undos_in;
 use sidelane_lanes::adopt::AdoptError;
 use sidelane_rollback::claim::{ClaimError, Claimant, ThreadClaims};
-use sidelane_rollback::cpu_mask::set;
+use sidelane_rollback::cpu_mask::to_cpu_set;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::threads::{ThreadOwner, Threads};
 use tree::HeldTree;
@@ -76,24 +76,24 @@ struct Placed {
 }
 
 /// Returns `whose` without the processes that another Sidelane process has claimed.
-fn ours(whose: ThreadOwner, claims: &ThreadClaims) -> ThreadOwner {
-    ThreadOwner { pids: whose.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..whose }
+fn retain_claimed(owner: ThreadOwner, claims: &ThreadClaims) -> ThreadOwner {
+    ThreadOwner { pids: owner.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..owner }
 }
 
 /// Returns the tree with this uppermost cgroup, and begins to manage it if necessary.
-fn tree_at<'a>(
+fn get_or_read_tree<'a>(
     trees: &'a mut BTreeMap<PathBuf, HeldTree>,
     root: &Path,
     guardian: &mut Guardian,
 ) -> Result<&'a mut HeldTree> {
-    if let Some(other) = trees.get(root).filter(|tree| !tree.is_it(root)) {
+    if let Some(other) = trees.get(root).filter(|tree| !tree.is_same_tree(root)) {
         let change_ids = other.change_ids();
         trees.remove(root);
         guardian.withdraw(change_ids)?;
     }
     match trees.entry(root.to_owned()) {
         Entry::Occupied(entry) => Ok(entry.into_mut()),
-        Entry::Vacant(entry) => Ok(entry.insert(HeldTree::take(root, guardian)?)),
+        Entry::Vacant(entry) => Ok(entry.insert(HeldTree::read(root, guardian)?)),
     }
 }
 
@@ -107,7 +107,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn failed(&mut self, action: CpuAction, error: Error) {
+    fn add_failure(&mut self, action: CpuAction, error: Error) {
         self.not_so.push(action);
         self.errors.push((action, error));
     }
@@ -131,21 +131,21 @@ impl Actuator {
 
     /// Finds the cgroups of a container whose construction is complete. After a long wait an incomplete container is
     /// taken as it is.
-    pub fn find(
+    pub fn find_groups(
         &mut self,
         container: &Container,
         services: &BTreeSet<u32>,
         has_waited: bool,
     ) -> Result<FoundGroups, TakeError> {
-        let found = FoundGroups::of(container, services).map_err(TakeError::from);
+        let found = FoundGroups::find(container, services).map_err(TakeError::from);
         if let Err(TakeError::Refused(_)) = &found {
             self.leave_alone(container)?;
         }
         let found = found?;
-        if !has_waited && found.is_in_the_making(container) {
+        if !has_waited && found.may_be_incomplete(container) {
             return Err(TakeError::Incomplete);
         }
-        if found.cpuset.is_none() && self.is_unmounted(&container.tree) {
+        if found.cpuset.is_none() && self.is_tree_unmounted(&container.tree) {
             return Err(TakeError::Incomplete);
         }
         Ok(found)
@@ -153,24 +153,24 @@ impl Actuator {
 
     /// Begins to manage a container. Its CPUs stay as they are until the policy decides. Returns the CPUs that it may
     /// be given.
-    pub fn take(&mut self, place: usize, found: FoundGroups) -> Result<CpuSet, TakeError> {
+    pub fn manage_container(&mut self, slot: usize, found: FoundGroups) -> Result<CpuSet, TakeError> {
         let (means, allowed) = match found.cpuset.clone() {
             Some((root, dir)) => {
-                let allowed = self.admit(&root, &dir)?;
+                let allowed = self.add_container_to_tree(&root, &dir)?;
                 (Means::Cpuset { root, dir }, allowed)
             }
             None => {
-                let threads = Threads::note(&members(&found.dir), &mut self.guardian)?;
-                let allowed = threads.allowed().clone();
+                let threads = Threads::record(&members(&found.dir), &mut self.guardian)?;
+                let allowed = threads.all_original_cpus().clone();
                 (Means::Threads(Box::new(threads)), allowed)
             }
         };
         let mut handle = ContainerHandle::new(found, means, allowed.clone());
         self.note_pinned(&mut handle)?;
         if self.lanes_are_held {
-            handle.tell_of_freezer(&mut self.guardian)?;
+            handle.register_freeze_permission(&mut self.guardian)?;
         }
-        self.containers.insert(place, handle);
+        self.containers.insert(slot, handle);
         Ok(allowed)
     }
 
@@ -186,30 +186,30 @@ impl Actuator {
 
     /// Returns whether the agent manages the lists of this tree while their hierarchy is not mounted. The CPUs of the
     /// tree's threads come from that hierarchy.
-    fn is_unmounted(&self, top: &str) -> bool {
+    fn is_tree_unmounted(&self, tree_path: &str) -> bool {
         let mounts: Vec<PathBuf> = Hierarchy::all().into_iter().map(|found| found.mount).collect();
-        let held = self.trees.keys().filter(|root| root.ends_with(top.trim_start_matches('/')));
+        let held = self.trees.keys().filter(|root| root.ends_with(tree_path.trim_start_matches('/')));
         held.into_iter().any(|root| !mounts.iter().any(|mount| root.starts_with(mount)))
     }
 
-    fn admit(&mut self, root: &Path, dir: &Path) -> Result<CpuSet> {
+    fn add_container_to_tree(&mut self, root: &Path, dir: &Path) -> Result<CpuSet> {
         let Self { trees, guardian, .. } = self;
-        tree_at(trees, root, guardian)?.admit(dir, guardian)
+        get_or_read_tree(trees, root, guardian)?.add_container(dir, guardian)
     }
 
     /// Begins to manage a container that contains the containers in the slots `parts`. It continues with their
     /// settings, and they are released. Returns the CPUs that it may be given.
-    pub fn take_over(
+    pub fn manage_enclosing_container(
         &mut self,
-        place: usize,
+        slot: usize,
         container: &Container,
-        parts: &[usize],
+        part_slots: &[usize],
         services: &BTreeSet<u32>,
     ) -> Result<CpuSet, TakeError> {
-        let found = self.find(container, services, true)?;
-        let allowed = self.take(place, found)?;
-        let parts: Vec<ContainerHandle> = parts.iter().filter_map(|part| self.containers.remove(part)).collect();
-        let Some(whole) = self.containers.get_mut(&place) else { return Ok(allowed) };
+        let found = self.find_groups(container, services, true)?;
+        let allowed = self.manage_container(slot, found)?;
+        let parts: Vec<ContainerHandle> = part_slots.iter().filter_map(|part| self.containers.remove(part)).collect();
+        let Some(whole) = self.containers.get_mut(&slot) else { return Ok(allowed) };
         let guardian = &mut self.guardian;
         // The whole container is frozen before any part of it is thawed.
         if !parts.is_empty() && parts.iter().all(|part| part.paused) && whole.can_pause() {
@@ -225,7 +225,7 @@ impl Actuator {
                 }
                 (Means::Threads(threads), Means::Threads(others)) => threads.merge(others, guardian)?,
                 (_, Means::Cpuset { root, dir }) => {
-                    self.trees.get_mut(root).map_or(Ok(()), |tree| tree.let_go(dir, guardian))?;
+                    self.trees.get_mut(root).map_or(Ok(()), |tree| tree.release_container(dir, guardian))?;
                 }
                 (_, Means::Threads(threads)) => guardian.undo_these(&threads.change_ids()).map_err(Error::from)?,
             }
@@ -239,11 +239,11 @@ impl Actuator {
     /// Confines cgroups in which new batch starts, and cgroups there that are no container, to the CPUs `cpus`, if any.
     /// This ends when a container in them gets its own CPUs. Returns the cgroups that could not be confined, with the
     /// reason.
-    pub fn keep_births(&mut self, places: &[Birthplace], cpus: Option<&CpuSet>) -> Vec<(String, String)> {
+    pub fn confine_new_batch(&mut self, birthplaces: &[Birthplace], cpus: Option<&CpuSet>) -> Vec<(String, String)> {
         let (mut roots, mut failed) = (BTreeSet::new(), Vec::new());
-        for place in places {
-            match place.lists() {
-                Some(root) => match self.keep_birthplace(&root, place, cpus) {
+        for place in birthplaces {
+            match place.cpuset_dir() {
+                Some(root) => match self.confine_birthplace(&root, place, cpus) {
                     Ok(()) => drop(roots.insert(root)),
                     Err(error) => failed.push((place.path.clone(), format!("{error:#}"))),
                 },
@@ -256,22 +256,22 @@ impl Actuator {
         let left = std::mem::replace(&mut self.birthplaces, roots);
         for root in left.difference(&self.birthplaces.clone()) {
             let done = self.trees.get_mut(root).map_or(Ok(()), |tree| {
-                tree.keep_births(BTreeSet::new(), None);
+                tree.confine_new_batch(BTreeSet::new(), None);
                 tree.carry_out().map(drop).map_err(Error::from)
             });
-            let done = done.and(self.drop_tree(root));
+            let done = done.and(self.release_unused_tree(root));
             failed.extend(done.err().map(|error| (root.display().to_string(), format!("{error:#}"))));
         }
         failed
     }
 
-    fn keep_birthplace(&mut self, root: &Path, place: &Birthplace, cpus: Option<&CpuSet>) -> Result<()> {
+    fn confine_birthplace(&mut self, root: &Path, place: &Birthplace, cpus: Option<&CpuSet>) -> Result<()> {
         let Self { trees, guardian, birthplaces, .. } = self;
         let is_new = !birthplaces.contains(root);
-        let tree = tree_at(trees, root, guardian)?;
+        let tree = get_or_read_tree(trees, root, guardian)?;
         let spared = place.spared.iter().filter_map(|path| place.dir_of(root, path)).collect();
-        if tree.keep_births(spared, cpus.cloned()) || is_new {
-            tree.check(guardian)?;
+        if tree.confine_new_batch(spared, cpus.cloned()) || is_new {
+            tree.restore_changed_lists(guardian)?;
         }
         Ok(())
     }
@@ -280,9 +280,9 @@ impl Actuator {
     /// They are restored after the lists of their cgroups, because a thread has no CPU that its cgroup does not have.
     fn note_pinned(&mut self, handle: &mut ContainerHandle) -> Result<()> {
         let Means::Cpuset { root, .. } = &handle.means else { return Ok(()) };
-        handle.pinned = self.guardian.add(chosen_in(&handle.dir))?;
+        handle.pinned = self.guardian.add(affinity_undos_in(&handle.dir))?;
         let tree = self.trees.get_mut(root).filter(|_| !handle.pinned.is_empty());
-        tree.map_or(Ok(()), |tree| tree.is_undone_first(&mut self.guardian))
+        tree.map_or(Ok(()), |tree| tree.move_undo_first(&mut self.guardian))
     }
 
     /// Carries out all actions in order. `find` returns the threads of a service.
@@ -290,44 +290,46 @@ impl Actuator {
         let (mut outcome, mut touched) = (Outcome::default(), BTreeMap::new());
         for action in actions {
             if !matches!(action, CpuAction::Confine { .. }) {
-                self.flush(&mut touched, &mut outcome);
+                self.write_touched_trees(&mut touched, &mut outcome);
             }
             let done = match action {
-                CpuAction::Confine { container, cpus } => self.confine(container, &set(&cpus), action, &mut touched),
+                CpuAction::Confine { container, cpus } => {
+                    self.confine(container, &to_cpu_set(&cpus), action, &mut touched)
+                }
                 CpuAction::Pause { container } => self.pause(container),
-                CpuAction::Place { service, cpus } => self.place(service, &set(&cpus), find),
+                CpuAction::Place { service, cpus } => self.place_service(service, &to_cpu_set(&cpus), find),
             };
             if let Err(error) = done {
-                outcome.failed(action, error);
+                outcome.add_failure(action, error);
             }
         }
-        self.flush(&mut touched, &mut outcome);
+        self.write_touched_trees(&mut touched, &mut outcome);
         outcome
     }
 
     fn confine(
         &mut self,
-        place: usize,
+        slot: usize,
         cpus: &CpuSet,
-        why: CpuAction,
+        action: CpuAction,
         touched: &mut BTreeMap<PathBuf, Vec<CpuAction>>,
     ) -> Result<()> {
-        let Some(handle) = self.containers.get_mut(&place) else { return Ok(()) };
+        let Some(handle) = self.containers.get_mut(&slot) else { return Ok(()) };
         match &mut handle.means {
             Means::Cpuset { root, dir } => {
                 let mut tree = self.trees.get_mut(root);
-                tree.iter_mut().for_each(|tree| tree.tell(dir, cpus.clone()));
+                tree.iter_mut().for_each(|tree| tree.set_target(dir, cpus.clone()));
                 if handle.paused {
                     // The container must not run on its old CPUs even for a moment.
                     tree.map_or(Ok(0), HeldTree::carry_out)?;
-                    let has = handle.in_effect().unwrap_or_default();
+                    let has = handle.effective_cpus().unwrap_or_default();
                     ensure!(
                         has.is_subset(cpus),
                         "cannot resume it on CPUs {cpus}: its group has CPUs {has}; it stays \
                                                   paused"
                     );
                 } else if tree.is_some() {
-                    touched.entry(root.clone()).or_default().push(why);
+                    touched.entry(root.clone()).or_default().push(action);
                 }
             }
             Means::Threads(threads) => threads.confine(|| members(&handle.dir), cpus, &mut self.guardian)?,
@@ -337,30 +339,30 @@ impl Actuator {
 
     /// Writes the lists of the trees in which containers were given CPUs. Version 2 accepts any list. A cgroup that has
     /// none of these CPUs gets the CPUs of the cgroup above. So the result is read back.
-    fn flush(&mut self, touched: &mut BTreeMap<PathBuf, Vec<CpuAction>>, outcome: &mut Outcome) {
+    fn write_touched_trees(&mut self, touched: &mut BTreeMap<PathBuf, Vec<CpuAction>>, outcome: &mut Outcome) {
         for (root, actions) in std::mem::take(touched) {
             let done = self.trees.get_mut(&root).map_or(Ok(0), HeldTree::carry_out);
             if let Some((error, action)) = done.err().zip(actions.first()) {
                 outcome.errors.push((*action, error.into()));
             }
-            outcome.not_so.extend(actions.into_iter().filter(|action| !self.is_so(*action)));
+            outcome.not_so.extend(actions.into_iter().filter(|action| !self.is_in_effect(*action)));
         }
     }
 
     /// Returns whether a confined container has only the CPUs of the action, as far as its cgroup reports.
-    fn is_so(&self, action: CpuAction) -> bool {
+    fn is_in_effect(&self, action: CpuAction) -> bool {
         let CpuAction::Confine { container, cpus } = action else { return true };
-        self.in_effect(container).is_none_or(|has| has.is_subset(&set(&cpus)))
+        self.effective_cpus(container).is_none_or(|has| has.is_subset(&to_cpu_set(&cpus)))
     }
 
     /// Returns the CPUs that a container has in effect; `None` if its cgroup has no list of CPUs.
-    pub fn in_effect(&self, place: usize) -> Option<CpuSet> {
-        self.containers.get(&place)?.in_effect()
+    pub fn effective_cpus(&self, slot: usize) -> Option<CpuSet> {
+        self.containers.get(&slot)?.effective_cpus()
     }
 
     /// Returns the containers that may be given other CPUs than last reported, because a cgroup above has changed. Each
     /// is its slot and the new CPUs. Each change is returned once.
-    pub fn have_other_bounds(&mut self) -> Vec<(usize, CpuSet)> {
+    pub fn take_changed_allowed_cpus(&mut self) -> Vec<(usize, CpuSet)> {
         let mut told = Vec::new();
         for (place, handle) in &mut self.containers {
             let Means::Cpuset { root, dir } = &handle.means else { continue };
@@ -374,55 +376,55 @@ impl Actuator {
         told
     }
 
-    fn pause(&mut self, place: usize) -> Result<()> {
-        let Some(handle) = self.containers.get_mut(&place) else { return Ok(()) };
+    fn pause(&mut self, slot: usize) -> Result<()> {
+        let Some(handle) = self.containers.get_mut(&slot) else { return Ok(()) };
         handle.pause(true, &mut self.guardian)
     }
 
-    fn place(&mut self, place: usize, cpus: &CpuSet, find: FindService<'_>) -> Result<()> {
+    fn place_service(&mut self, place: usize, cpus: &CpuSet, find: FindService<'_>) -> Result<()> {
         let Some(whose) = find(place) else { return Ok(()) };
         self.claim_all(place, &whose, cpus)?;
         let Self { services, guardian, claims, .. } = self;
         let placed = match services.entry(place) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let threads = Threads::note(&whose, guardian)?;
+                let threads = Threads::record(&whose, guardian)?;
                 entry.insert(Placed { threads, pids: whose.pids.clone() })
             }
         };
         placed.pids = whose.pids.clone();
-        let now = || ours(find(place).unwrap_or_else(|| whose.clone()), claims);
+        let now = || retain_claimed(find(place).unwrap_or_else(|| whose.clone()), claims);
         let moved = placed.threads.confine(now, cpus, guardian);
         moved.with_context(|| format!("cannot place the service on CPUs {cpus}"))
     }
 
     /// Claims the processes of a service that is placed for the first time: all of them, or none.
-    fn claim_all(&mut self, place: usize, whose: &ThreadOwner, cpus: &CpuSet) -> Result<()> {
-        if self.services.contains_key(&place) {
+    fn claim_all(&mut self, slot: usize, owner: &ThreadOwner, cpus: &CpuSet) -> Result<()> {
+        if self.services.contains_key(&slot) {
             return Ok(());
         }
-        for pid in &whose.pids {
+        for pid in &owner.pids {
             if let Some(refused) = self.claims.add(*pid, &mut self.guardian)? {
-                self.awaited.insert(place, cpus.clone());
+                self.awaited.insert(slot, cpus.clone());
                 self.give_up_claims()?;
                 return Err(refused.into());
             }
         }
-        self.awaited.remove(&place);
+        self.awaited.remove(&slot);
         Ok(())
     }
 
     /// Gives up the claims of processes that belong to no placed service.
     fn give_up_claims(&mut self) -> Result<()> {
         let pids: Vec<u32> = self.services.values().flat_map(|placed| placed.pids.iter().copied()).collect();
-        self.claims.keep(&pids, &mut self.guardian)
+        self.claims.retain(&pids, &mut self.guardian)
     }
 
     /// Places services whose threads other processes have released since. Returns the slots of these services.
     pub fn place_awaited(&mut self, find: FindService<'_>) -> Result<Vec<usize>> {
         let mut placed = Vec::new();
         for (place, cpus) in self.awaited.clone() {
-            match self.place(place, &cpus, find) {
+            match self.place_service(place, &cpus, find) {
                 Ok(()) if self.is_placed(place) => placed.push(place),
                 Err(error) if !error.is::<ClaimError>() => return Err(error),
                 _ => {}
@@ -432,12 +434,12 @@ impl Actuator {
     }
 
     /// Returns whether the service is placed. Then no other process moves its threads.
-    pub fn is_placed(&self, place: usize) -> bool {
-        self.services.contains_key(&place)
+    pub fn is_placed(&self, slot: usize) -> bool {
+        self.services.contains_key(&slot)
     }
 
     /// Places new processes of placed services, and updates the list of processes of each.
-    pub fn follow_placed(&mut self, find: FindService<'_>) -> Result<()> {
+    pub fn place_new_processes(&mut self, find: FindService<'_>) -> Result<()> {
         let (mut changed, mut refused) = (false, None);
         for (place, placed) in &mut self.services {
             let Some(whose) = find(*place).filter(|whose| whose.pids != placed.pids) else { continue };
@@ -446,12 +448,12 @@ impl Actuator {
             for pid in &whose.pids {
                 refused = self.claims.add(*pid, &mut self.guardian)?.or(refused);
             }
-            let whose = ours(whose, &self.claims);
-            placed.threads.keep(|| whose.clone(), &mut self.guardian).context(
+            let whose = retain_claimed(whose, &self.claims);
+            placed.threads.reconfine_strays(|| whose.clone(), &mut self.guardian).context(
                 "cannot place new processes of the \
                                                                                service",
             )?;
-            placed.threads.follow(&whose, &mut self.guardian)?;
+            placed.threads.set_owner(&whose, &mut self.guardian)?;
         }
         if changed {
             self.give_up_claims()?;
@@ -466,69 +468,69 @@ impl Actuator {
 
     /// Returns whether a new guardian is needed: it has ended, or does not hold the locks of some claims yet.
     pub fn need_a_guardian(&mut self) -> bool {
-        self.claims.are_new() || !self.guardian.is_alive()
+        self.claims.has_new_claims() || !self.guardian.is_alive()
     }
 
     /// Thaws containers that may run, if the guardian has frozen them while the agent was stopped. Returns whether the
     /// guardian had frozen any.
-    pub fn go_on(&mut self) -> Result<bool> {
-        let frozen = self.guardian.take_frozen();
+    pub fn thaw_after_stop(&mut self) -> Result<bool> {
+        let frozen = self.guardian.take_frozen_changes();
         if frozen.is_empty() {
             return Ok(false);
         }
         let Self { containers, guardian, .. } = self;
-        containers.values_mut().try_for_each(|handle| handle.note_frozen(&frozen, guardian))?;
-        guardian.heard()?;
-        containers.values_mut().try_for_each(|handle| handle.settle(guardian).map(drop))?;
+        containers.values_mut().try_for_each(|handle| handle.note_guardian_freeze(&frozen, guardian))?;
+        guardian.confirm_frozen()?;
+        containers.values_mut().try_for_each(|handle| handle.apply_pause_state(guardian).map(drop))?;
         Ok(true)
     }
 
     /// Returns whether the container can be paused.
-    pub fn can_pause(&self, place: usize) -> bool {
-        self.containers.get(&place).is_some_and(ContainerHandle::can_pause)
+    pub fn can_pause(&self, slot: usize) -> bool {
+        self.containers.get(&slot).is_some_and(ContainerHandle::can_pause)
     }
 
     /// Returns whether the pause of all paused containers has taken effect.
-    pub fn stand_still(&self) -> bool {
-        self.containers.values().all(ContainerHandle::is_settled)
+    pub fn are_pauses_effective(&self) -> bool {
+        self.containers.values().all(ContainerHandle::is_pause_effective)
     }
 
     /// Returns whether the container is paused.
-    pub fn is_paused(&self, place: usize) -> bool {
-        self.containers.get(&place).is_some_and(|handle| handle.paused)
+    pub fn is_paused(&self, slot: usize) -> bool {
+        self.containers.get(&slot).is_some_and(|handle| handle.paused)
     }
 
     /// Returns whether a process of the container lives. For a container that is ending, it is unknown whether it can
     /// be paused.
-    pub fn lives(&self, place: usize) -> bool {
-        self.containers.get(&place).is_some_and(|handle| !members(&handle.dir).pids.is_empty())
+    pub fn has_live_process(&self, slot: usize) -> bool {
+        self.containers.get(&slot).is_some_and(|handle| !members(&handle.dir).pids.is_empty())
     }
 
     /// Returns whether the container's cgroup has a list of CPUs. Otherwise its threads are moved one by one.
-    pub fn has_list(&self, place: usize) -> bool {
-        self.containers.get(&place).is_some_and(|handle| matches!(handle.means, Means::Cpuset { .. }))
+    pub fn has_cpuset(&self, slot: usize) -> bool {
+        self.containers.get(&slot).is_some_and(|handle| matches!(handle.means, Means::Cpuset { .. }))
     }
 
     /// Checks all settings, and restores those that another process has changed or that failed before. Returns the
     /// number of restored settings, and the errors.
-    pub fn check(&mut self) -> (usize, Vec<Error>) {
+    pub fn restore_changed_settings(&mut self) -> (usize, Vec<Error>) {
         let Self { trees, containers, guardian, lanes_are_held, .. } = self;
-        let held = trees.values_mut().filter(|tree| !tree.is_idle());
-        let mut outcomes: Vec<Result<usize>> = held.map(|tree| tree.check(guardian)).collect();
+        let held = trees.values_mut().filter(|tree| !tree.has_original_settings());
+        let mut outcomes: Vec<Result<usize>> = held.map(|tree| tree.restore_changed_lists(guardian)).collect();
         let hierarchies =
             if containers.values().all(ContainerHandle::can_pause) { Vec::new() } else { Hierarchy::all() };
         for handle in containers.values_mut().filter(|handle| !handle.can_pause()) {
             outcomes.push(handle.find_freezer(&hierarchies, lanes_are_held.then_some(&mut *guardian)).map(|()| 0));
         }
-        outcomes.extend(containers.values_mut().map(|handle| handle.check(guardian)));
+        outcomes.extend(containers.values_mut().map(|handle| handle.restore_changed_settings(guardian)));
         let (done, failed): (Vec<Result<usize>>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
         (done.into_iter().flatten().sum(), failed.into_iter().filter_map(Result::err).collect())
     }
 
     /// Restores a container's settings as they were found, as far as the container still exists.
-    pub fn let_go(&mut self, place: usize) -> Result<()> {
-        let Some(mut handle) = self.containers.remove(&place) else { return Ok(()) };
-        let is_another = handle.is_another();
+    pub fn release_container(&mut self, slot: usize) -> Result<()> {
+        let Some(mut handle) = self.containers.remove(&slot) else { return Ok(()) };
+        let is_another = handle.is_cgroup_replaced();
         if is_another {
             self.guardian.withdraw(handle.take_freezer())?;
         }
@@ -538,16 +540,16 @@ impl Actuator {
         if let Means::Cpuset { root, dir } = &handle.means {
             let let_go = self.trees.get_mut(root).map_or(Ok(()), |tree| match is_another {
                 true => tree.forget(dir, &mut self.guardian),
-                false => tree.let_go(dir, &mut self.guardian),
+                false => tree.release_container(dir, &mut self.guardian),
             });
-            self.drop_tree(root)?;
+            self.release_unused_tree(root)?;
             let_go?;
         }
         goes_on.and(Ok(self.guardian.undo_these(&change_ids)?))
     }
 
     /// Restores a tree that no longer has any container.
-    fn drop_tree(&mut self, root: &PathBuf) -> Result<()> {
+    fn release_unused_tree(&mut self, root: &PathBuf) -> Result<()> {
         let is_used = self
             .containers
             .values()
@@ -565,20 +567,20 @@ impl Actuator {
     }
 
     /// Gives a placed service its original CPUs back.
-    pub fn let_service_go(&mut self, place: usize) -> Result<()> {
-        self.awaited.remove(&place);
-        let Some(placed) = self.services.remove(&place) else { return Ok(()) };
+    pub fn release_service(&mut self, slot: usize) -> Result<()> {
+        self.awaited.remove(&slot);
+        let Some(placed) = self.services.remove(&slot) else { return Ok(()) };
         let undone = self.guardian.undo_these(&placed.threads.change_ids());
         self.give_up_claims().and(Ok(undone?))
     }
 
     /// Undoes all changes. The guardian stays, with the claims.
-    pub fn give_all_back(&mut self) -> Result<()> {
+    pub fn undo_all_changes(&mut self) -> Result<()> {
         self.guardian.undo_all().context("cannot undo all changes to the machine")
     }
 
     /// Ends the guardian. It undoes the changes that are still on its list.
-    pub fn finish(self) -> Result<()> {
+    pub fn dismiss_guardian(self) -> Result<()> {
         self.guardian.dismiss().context("cannot undo all changes to the machine")
     }
 }

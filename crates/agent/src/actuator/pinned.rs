@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use sidelane_host::affinity::{Affinity, Cpusets};
-use sidelane_host::cgroup::processes;
+use sidelane_host::cgroup::processes_in_tree;
 
 use sidelane_diagnostics::machine::kernel_release;
 use sidelane_rollback::Undo;
@@ -25,16 +25,16 @@ fn forgets_affinity(release: &str) -> bool {
 }
 
 /// Returns the undo entries for threads in a cgroup and below that have chosen an affinity, if this kernel forgets it.
-pub fn chosen_in(dir: &Path) -> Vec<Undo> {
-    let whose = || ThreadOwner { pids: processes(dir), group: Some(dir.to_owned()) };
-    if forgets_affinity(&kernel_release()) { pinned(&whose()) } else { Vec::new() }
+pub fn affinity_undos_in(dir: &Path) -> Vec<Undo> {
+    let whose = || ThreadOwner { pids: processes_in_tree(dir), group: Some(dir.to_owned()) };
+    if forgets_affinity(&kernel_release()) { affinity_undos(&whose()) } else { Vec::new() }
 }
 
 /// Returns the undo entries for those of the threads that have other CPUs than their cgroup.
-fn pinned(whose: &ThreadOwner) -> Vec<Undo> {
+fn affinity_undos(owner: &ThreadOwner) -> Vec<Undo> {
     let cpusets = Cpusets::find();
-    let threads = whose.threads().into_iter();
-    let found = threads.filter_map(|thread| Some((thread, Affinity::of(&thread, &cpusets)?)));
+    let threads = owner.threads().into_iter();
+    let found = threads.filter_map(|thread| Some((thread, Affinity::of_thread(&thread, &cpusets)?)));
     let chosen = found.filter(|(_, affinity)| !affinity.follows_group);
     chosen.map(|(thread, affinity)| Undo::Forgotten { thread, affinity }).collect()
 }
@@ -47,7 +47,7 @@ mod tests {
     use sidelane_host::procfs::{own_cpus, thread_cpus};
 
     use super::*;
-    use sidelane_rollback::guardian::stand_in::one_that_listens;
+    use sidelane_rollback::guardian::stand_in::reading_guardian;
 
     #[test]
     fn kernels_before_6_2_forget_the_affinity() {
@@ -71,9 +71,9 @@ mod tests {
         let [forgot, chose_anew, free] = [0, 1, 2].map(|child: usize| children[child].id());
         [forgot, chose_anew].iter().for_each(|pid| pin_thread(*pid, &all[..1]).unwrap());
         let whose = ThreadOwner { pids: vec![forgot, chose_anew, free], group: None };
-        let noted = pinned(&whose);
+        let noted = affinity_undos(&whose);
         assert_eq!(noted.len(), 2, "{noted:?}");
-        let mut guardian = one_that_listens();
+        let mut guardian = reading_guardian();
         let change_ids = guardian.add(noted).unwrap();
         pin_thread(forgot, &all).unwrap();
         pin_thread(chose_anew, &all[1..2]).unwrap();

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::cpuset::{CpusetError, Found, Tree, cpus_in_effect};
+use sidelane_host::cpuset::{CpuListSnapshot, CpusetError, Tree, cpus_in_effect};
 
-use super::pinned::chosen_in;
+use super::pinned::affinity_undos_in;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{ChangeId, Undo};
 
@@ -27,7 +27,7 @@ pub struct HeldTree {
     tree: Tree,
     /// Inode number of the uppermost cgroup, by which the tree is recognised.
     inode: Option<u64>,
-    found: Found,
+    found: CpuListSnapshot,
     /// Id of the guardian's entry that restores the tree.
     change_id: ChangeId,
     /// Ids of the guardian's entries for the affinity of threads, which the kernel forgets when the lists of their
@@ -60,11 +60,11 @@ struct TreeGroup {
 }
 
 impl TreeGroup {
-    fn has_had(&self, list: &str) -> bool {
+    fn was_given_list(&self, list: &str) -> bool {
         self.lists.contains(list) || list.parse::<CpuSet>().is_ok_and(|cpus| cpus == self.given)
     }
 
-    fn is_own(&self, list: &str) -> bool {
+    fn is_original_list(&self, list: &str) -> bool {
         list.parse::<CpuSet>().is_ok_and(|cpus| cpus == self.own)
     }
 }
@@ -76,11 +76,11 @@ pub(super) fn inode(dir: &Path) -> Option<u64> {
 
 impl HeldTree {
     /// Reads the original settings of a tree, and changes nothing yet.
-    pub fn take(root: &Path, guardian: &mut Guardian) -> Result<Self> {
+    pub fn read(root: &Path, guardian: &mut Guardian) -> Result<Self> {
         let tree = Tree::read(root);
-        let found = tree.found();
+        let found = tree.snapshot();
         // The affinity of threads is undone after the lists, because a thread has no CPU that its cgroup does not have.
-        let pinned = guardian.add(chosen_in(root))?;
+        let pinned = guardian.add(affinity_undos_in(root))?;
         let change_id = guardian.add([Undo::Cpusets(found.clone())])?[0];
         let (told, got, spared, left_alone, groups) = Default::default();
         let (inode, born_on) = (inode(root), None);
@@ -90,28 +90,28 @@ impl HeldTree {
     }
 
     /// Returns whether `root` is still this tree, or is not visible. Otherwise another tree has the same path.
-    pub fn is_it(&self, root: &Path) -> bool {
+    pub fn is_same_tree(&self, root: &Path) -> bool {
         inode(root).is_none_or(|inode| Some(inode) == self.inode)
     }
 
     /// Adds a container to the tree. Returns the CPUs that it may be given.
-    pub fn admit(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<CpuSet> {
+    pub fn add_container(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<CpuSet> {
         self.left_alone.remove(dir);
-        self.look_again(guardian)?;
-        Ok(self.own(dir).cloned().unwrap_or_else(|| self.found.cpus(dir)))
+        self.reread_groups(guardian)?;
+        Ok(self.original_cpus(dir).cloned().unwrap_or_else(|| self.found.cpus(dir)))
     }
 
     /// Leaves a container unchanged until it is added to the tree.
     pub fn leave_alone(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
-        if self.left_alone.insert(dir.to_owned()) { self.check(guardian).map(drop) } else { Ok(()) }
+        if self.left_alone.insert(dir.to_owned()) { self.restore_changed_lists(guardian).map(drop) } else { Ok(()) }
     }
 
     /// Reads all cgroups again, and notes the lists of new cgroups.
     ///
     /// A cgroup made after the cgroups above it were narrowed starts with their narrowed lists. Unless it has a list of
     /// its own, its target is the original list of the cgroups above.
-    fn look_again(&mut self, guardian: &mut Guardian) -> Result<()> {
-        self.tree.look_again();
+    fn reread_groups(&mut self, guardian: &mut Guardian) -> Result<()> {
+        self.tree.reread();
         if !self.found.root.exists() {
             return Ok(());
         }
@@ -130,28 +130,28 @@ impl HeldTree {
     /// its owner has chosen the list since.
     fn has_own_list(&self, dir: &Path, list: &str) -> bool {
         let mut above = dir.ancestors().skip(1).filter_map(|above| self.groups.get(above));
-        let is_inherited = above.any(|above| above.has_had(list));
+        let is_inherited = above.any(|above| above.was_given_list(list));
         match self.groups.get(dir) {
             None => !self.found.lists.contains_key(dir) && (list.is_empty() || !is_inherited),
             Some(_) if list.is_empty() || self.told.contains_key(dir) || dir == self.found.root => false,
-            Some(kept) => !is_inherited && !kept.has_had(list) && !kept.is_own(list),
+            Some(kept) => !is_inherited && !kept.was_given_list(list) && !kept.is_original_list(list),
         }
     }
 
     fn note_groups(&mut self) {
-        let bound = self.own(&self.found.root).cloned();
-        self.note_own();
-        if self.own(&self.found.root) != bound.as_ref() {
+        let bound = self.original_cpus(&self.found.root).cloned();
+        self.update_original_cpus();
+        if self.original_cpus(&self.found.root) != bound.as_ref() {
             self.got.clear();
         }
     }
 
-    fn note_own(&mut self) {
+    fn update_original_cpus(&mut self) {
         let mut before = std::mem::take(&mut self.groups);
         for (dir, _) in self.tree.groups() {
             let above = dir.parent().and_then(|above| Some(&self.groups.get(above)?.own));
             let own = match (self.found.lists.get(&dir).and_then(|list| list.parse::<CpuSet>().ok()), above) {
-                (Some(list), Some(above)) if !list.is_empty() => list.within(above),
+                (Some(list), Some(above)) if !list.is_empty() => list.intersection_or_bound(above),
                 (_, Some(above)) => above.clone(),
                 _ => self.found.cpus(&dir),
             };
@@ -161,14 +161,14 @@ impl HeldTree {
     }
 
     /// Sets the target of the container, which [`HeldTree::carry_out`] writes.
-    pub fn tell(&mut self, dir: &Path, cpus: CpuSet) {
+    pub fn set_target(&mut self, dir: &Path, cpus: CpuSet) {
         self.told.insert(dir.to_owned(), cpus);
-        self.try_again(dir);
+        self.mark_for_rewrite(dir);
     }
 
     /// Makes the lists of this cgroup and the uppermost one be written again: they may now get CPUs that they could not
     /// have before.
-    fn try_again(&mut self, dir: &Path) {
+    fn mark_for_rewrite(&mut self, dir: &Path) {
         self.got.remove(dir);
         self.got.remove(&self.found.root);
     }
@@ -177,11 +177,11 @@ impl HeldTree {
     /// them.
     pub fn allowed(&mut self, dir: &Path) -> CpuSet {
         self.note_groups();
-        self.own(dir).cloned().unwrap_or_else(|| self.found.cpus(dir))
+        self.original_cpus(dir).cloned().unwrap_or_else(|| self.found.cpus(dir))
     }
 
     /// Makes the guardian restore the lists before all its present entries.
-    pub fn is_undone_first(&mut self, guardian: &mut Guardian) -> Result<()> {
+    pub fn move_undo_first(&mut self, guardian: &mut Guardian) -> Result<()> {
         let before = self.change_id;
         self.change_id = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
         guardian.withdraw([before]).context("cannot register an undo with the guardian")
@@ -189,8 +189,8 @@ impl HeldTree {
 
     /// Merges a container into another container above it, which gets the CPUs of both.
     pub fn merge(&mut self, part: &Path, whole: &Path) {
-        self.try_again(part);
-        self.try_again(whole);
+        self.mark_for_rewrite(part);
+        self.mark_for_rewrite(whole);
         if let Some(cpus) = self.told.remove(part) {
             let all = self.told.get(whole).map_or_else(|| cpus.clone(), |told| told.union(&cpus));
             self.told.insert(whole.to_owned(), all);
@@ -199,7 +199,7 @@ impl HeldTree {
 
     /// Sets the cgroups that are no batch, and the CPUs of new batch while no container has been given its own CPUs.
     /// [`HeldTree::carry_out`] applies them. Returns whether anything has changed.
-    pub fn keep_births(&mut self, spared: BTreeSet<PathBuf>, cpus: Option<CpuSet>) -> bool {
+    pub fn confine_new_batch(&mut self, spared: BTreeSet<PathBuf>, cpus: Option<CpuSet>) -> bool {
         let is_other = self.spared != spared || self.born_on != cpus;
         (self.spared, self.born_on) = (spared, cpus);
         if is_other {
@@ -231,19 +231,23 @@ impl HeldTree {
     /// Returns the target of each cgroup. Containers have the target that was set. Spared cgroups, and all below them,
     /// have their original CPUs. Every other cgroup has its original CPUs within the CPUs of batch.
     fn targets(&self) -> HashMap<PathBuf, CpuSet> {
-        let batch = self.of_batch();
+        let batch = self.batch_cpus();
         let (mut targets, mut free): (HashMap<PathBuf, CpuSet>, BTreeSet<PathBuf>) = Default::default();
         for (dir, _) in self.tree.groups() {
-            let Some(own) = self.own(&dir) else { continue };
+            let Some(own) = self.original_cpus(&dir) else { continue };
             let above = dir.parent().and_then(|above| targets.get(above));
-            let is_free = self.spares(&dir) || dir.parent().is_some_and(|above| free.contains(above));
+            let is_free = self.is_spared(&dir) || dir.parent().is_some_and(|above| free.contains(above));
             let target = match (self.told.get(&dir), above) {
                 _ if is_free => own.clone(),
                 (Some(cpus), _) => self.got.get(&dir).unwrap_or(cpus).clone(),
                 (None, None) if self.got.contains_key(&dir) => self.got[&dir].clone(),
-                (None, None) => self.spared_below(&dir).fold(own.within(&batch), |sum, cpus| sum.union(cpus)),
-                (None, Some(above)) if self.spared_below(&dir).next().is_some() => own.within(above),
-                (None, Some(above)) => own.within(&batch.within(above)),
+                (None, None) => {
+                    self.spared_cpus_below(&dir).fold(own.intersection_or_bound(&batch), |sum, cpus| sum.union(cpus))
+                }
+                (None, Some(above)) if self.spared_cpus_below(&dir).next().is_some() => {
+                    own.intersection_or_bound(above)
+                }
+                (None, Some(above)) => own.intersection_or_bound(&batch.intersection_or_bound(above)),
             };
             if is_free {
                 free.insert(dir.clone());
@@ -255,37 +259,39 @@ impl HeldTree {
         targets
     }
 
-    fn own(&self, dir: &Path) -> Option<&CpuSet> {
+    fn original_cpus(&self, dir: &Path) -> Option<&CpuSet> {
         self.groups.get(dir).map(|kept| &kept.own)
     }
 
-    fn spares(&self, dir: &Path) -> bool {
+    fn is_spared(&self, dir: &Path) -> bool {
         self.spared.contains(dir) || self.left_alone.contains(dir)
     }
 
     /// Returns the original CPUs of the spared cgroups below the cgroup `dir`.
-    fn spared_below(&self, dir: &Path) -> impl Iterator<Item = &CpuSet> {
+    fn spared_cpus_below(&self, dir: &Path) -> impl Iterator<Item = &CpuSet> {
         let spared = self.spared.iter().chain(&self.left_alone).filter(move |spared| spared.starts_with(dir));
-        spared.filter_map(|spared| self.own(spared))
+        spared.filter_map(|spared| self.original_cpus(spared))
     }
 
     /// Returns the CPUs that batch has in this tree.
-    fn of_batch(&self) -> CpuSet {
+    fn batch_cpus(&self) -> CpuSet {
         let there = self.told.iter().filter(|(dir, _)| self.groups.contains_key(*dir));
         let told =
             there.map(|(dir, cpus)| self.got.get(dir).unwrap_or(cpus).clone()).reduce(|sum, cpus| sum.union(&cpus));
-        told.or_else(|| self.born_on.clone()).or_else(|| self.own(&self.found.root).cloned()).unwrap_or_default()
+        told.or_else(|| self.born_on.clone())
+            .or_else(|| self.original_cpus(&self.found.root).cloned())
+            .unwrap_or_default()
     }
 
     /// Checks all cgroups, and restores changed lists. Returns the number of writes.
-    pub fn check(&mut self, guardian: &mut Guardian) -> Result<usize> {
-        self.look_again(guardian)?;
+    pub fn restore_changed_lists(&mut self, guardian: &mut Guardian) -> Result<usize> {
+        self.reread_groups(guardian)?;
         Ok(self.carry_out()?)
     }
 
     /// Releases a container. If it still exists, it stays within the CPUs of the tree.
-    pub fn let_go(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
-        self.try_again(dir);
+    pub fn release_container(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
+        self.mark_for_rewrite(dir);
         let was_told = self.told.remove(dir).is_some();
         let done = if was_told && dir.exists() { self.carry_out() } else { Ok(0) };
         if !dir.exists() && self.found.root.exists() {
@@ -297,7 +303,7 @@ impl HeldTree {
     /// Forgets a cgroup that does not exist any more. A cgroup made again under the same path is another cgroup.
     pub fn forget(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         self.told.remove(dir);
-        self.try_again(dir);
+        self.mark_for_rewrite(dir);
         if self.found.lists.remove(dir).is_some() { self.tell_guardian(guardian) } else { Ok(()) }
     }
 
@@ -307,7 +313,7 @@ impl HeldTree {
     }
 
     /// Returns whether all cgroups of the tree have their original settings.
-    pub fn is_idle(&self) -> bool {
+    pub fn has_original_settings(&self) -> bool {
         self.told.is_empty() && self.born_on.is_none()
     }
 
@@ -320,9 +326,9 @@ impl HeldTree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sidelane_rollback::guardian::stand_in::one_that_listens;
+    use sidelane_rollback::guardian::stand_in::reading_guardian;
 
-    fn set(list: &str) -> CpuSet {
+    fn parse_cpus(list: &str) -> CpuSet {
         list.parse().unwrap()
     }
 
@@ -330,9 +336,9 @@ mod tests {
     struct Groups(tempfile::TempDir);
 
     impl Groups {
-        fn of(groups: &[(&str, &str)]) -> Self {
+        fn with_groups(groups: &[(&str, &str)]) -> Self {
             let all = Self(tempfile::tempdir().unwrap());
-            groups.iter().for_each(|(name, list)| all.put(name, list));
+            groups.iter().for_each(|(name, list)| all.write_list(name, list));
             all
         }
 
@@ -340,60 +346,65 @@ mod tests {
             self.0.path().join(name)
         }
 
-        fn put(&self, name: &str, list: &str) {
+        fn write_list(&self, name: &str, list: &str) {
             fs::create_dir_all(self.dir(name)).unwrap();
             fs::write(self.dir(name).join("cpuset.cpus"), format!("{list}\n")).unwrap();
         }
 
-        fn lists<const N: usize>(&self, names: [&str; N]) -> [String; N] {
+        fn read_lists<const N: usize>(&self, names: [&str; N]) -> [String; N] {
             names.map(|name| fs::read_to_string(self.dir(name).join("cpuset.cpus")).unwrap().trim().to_owned())
         }
     }
 
     #[test]
     fn groups_below_a_container_follow_its_cpus() {
-        let groups = Groups::of(&[("b", "0-3"), ("b/a", "0-3"), ("b/a/x", "0-3"), ("b/a/y", "2-3")]);
-        let mut guardian = one_that_listens();
-        let mut tree = HeldTree::take(&groups.dir("b"), &mut guardian).unwrap();
+        let groups = Groups::with_groups(&[("b", "0-3"), ("b/a", "0-3"), ("b/a/x", "0-3"), ("b/a/y", "2-3")]);
+        let mut guardian = reading_guardian();
+        let mut tree = HeldTree::read(&groups.dir("b"), &mut guardian).unwrap();
         let told = |tree: &mut HeldTree, cpus| {
-            tree.tell(&groups.dir("b/a"), set(cpus));
+            tree.set_target(&groups.dir("b/a"), parse_cpus(cpus));
             tree.carry_out().unwrap();
-            groups.lists(["b", "b/a", "b/a/x", "b/a/y"])
+            groups.read_lists(["b", "b/a", "b/a/x", "b/a/y"])
         };
         assert_eq!(told(&mut tree, "2"), ["2"; 4]);
         // Some cgroups are made later: one with the present list of its container, and one with a list chosen by its
         // owner.
-        groups.put("b/a/later", "2");
-        groups.put("b/a/chosen", "3");
-        tree.check(&mut guardian).unwrap();
+        groups.write_list("b/a/later", "2");
+        groups.write_list("b/a/chosen", "3");
+        tree.restore_changed_lists(&mut guardian).unwrap();
         assert_eq!(told(&mut tree, "0-3"), ["0-3", "0-3", "0-3", "2-3"]);
-        assert_eq!(groups.lists(["b/a/later", "b/a/chosen"]), ["0-3", "3"]);
+        assert_eq!(groups.read_lists(["b/a/later", "b/a/chosen"]), ["0-3", "3"]);
     }
 
     #[test]
     fn groups_without_a_container_stay_within_the_tree() {
-        let groups =
-            Groups::of(&[("b", "0-3"), ("b/a", "0-3"), ("b/c", "0-3"), ("b/deep/d", "0-3"), ("b/deep", "0-3")]);
-        let mut guardian = one_that_listens();
-        let mut tree = HeldTree::take(&groups.dir("b"), &mut guardian).unwrap();
-        assert!(tree.is_idle() && tree.keep_births(BTreeSet::new(), Some(set("1-3"))));
+        let groups = Groups::with_groups(&[
+            ("b", "0-3"),
+            ("b/a", "0-3"),
+            ("b/c", "0-3"),
+            ("b/deep/d", "0-3"),
+            ("b/deep", "0-3"),
+        ]);
+        let mut guardian = reading_guardian();
+        let mut tree = HeldTree::read(&groups.dir("b"), &mut guardian).unwrap();
+        assert!(tree.has_original_settings() && tree.confine_new_batch(BTreeSet::new(), Some(parse_cpus("1-3"))));
         let lists = |tree: &mut HeldTree, guardian: &mut Guardian| {
-            tree.check(guardian).unwrap();
-            groups.lists(["b", "b/a", "b/c", "b/deep", "b/deep/d"])
+            tree.restore_changed_lists(guardian).unwrap();
+            groups.read_lists(["b", "b/a", "b/c", "b/deep", "b/deep/d"])
         };
         assert_eq!(lists(&mut tree, &mut guardian), ["1-3"; 5], "no container has CPUs of its own");
-        tree.tell(&groups.dir("b/a"), set("1"));
-        tree.tell(&groups.dir("b/c"), set("3"));
+        tree.set_target(&groups.dir("b/a"), parse_cpus("1"));
+        tree.set_target(&groups.dir("b/c"), parse_cpus("3"));
         assert_eq!(lists(&mut tree, &mut guardian), ["1,3", "1", "3", "1,3", "1,3"]);
-        tree.let_go(&groups.dir("b/a"), &mut guardian).unwrap();
+        tree.release_container(&groups.dir("b/a"), &mut guardian).unwrap();
         assert_eq!(lists(&mut tree, &mut guardian), ["3"; 5], "what was let go of is batch still");
-        tree.keep_births([groups.dir("b/deep/d")].into(), Some(set("1-3")));
+        tree.confine_new_batch([groups.dir("b/deep/d")].into(), Some(parse_cpus("1-3")));
         assert_eq!(lists(&mut tree, &mut guardian), ["0-3", "3", "3", "0-3", "0-3"], "one is spared");
-        tree.keep_births(BTreeSet::new(), Some(set("1-3")));
+        tree.confine_new_batch(BTreeSet::new(), Some(parse_cpus("1-3")));
         tree.leave_alone(&groups.dir("b/a"), &mut guardian).unwrap();
         assert_eq!(lists(&mut tree, &mut guardian), ["0-3", "0-3", "3", "3", "3"], "one is left alone");
-        tree.admit(&groups.dir("b/a"), &mut guardian).unwrap();
-        tree.tell(&groups.dir("b/a"), set("1-2"));
+        tree.add_container(&groups.dir("b/a"), &mut guardian).unwrap();
+        tree.set_target(&groups.dir("b/a"), parse_cpus("1-2"));
         tree.merge(&groups.dir("b/a"), &groups.dir("b"));
         tree.merge(&groups.dir("b/c"), &groups.dir("b"));
         assert_eq!(lists(&mut tree, &mut guardian), ["1-3"; 5], "all are one container");
@@ -401,45 +412,49 @@ mod tests {
 
     /// Makes a cgroup `above` with CPUs in effect, and `above/tree/one` below it. As on version 2, any list can be
     /// written; the test sets the CPUs in effect, as the kernel does.
-    fn groups(above: &str) -> tempfile::TempDir {
+    fn make_cgroup_v2_tree(effective_cpus: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for group in ["", "tree", "tree/one"] {
             fs::create_dir_all(dir.path().join(group)).unwrap();
             fs::write(dir.path().join(group).join("cpuset.cpus"), "0-7\n").unwrap();
-            in_effect(&dir, group, above);
+            write_effective_cpus(&dir, group, effective_cpus);
         }
         dir
     }
 
-    fn in_effect(dir: &tempfile::TempDir, group: &str, cpus: &str) {
+    fn write_effective_cpus(dir: &tempfile::TempDir, group: &str, cpus: &str) {
         fs::write(dir.path().join(group).join("cpuset.cpus.effective"), format!("{cpus}\n")).unwrap();
     }
 
     #[test]
     fn a_list_that_has_no_effect_is_not_written_again() {
-        let (dir, mut guardian) = (groups("0-7"), one_that_listens());
+        let (dir, mut guardian) = (make_cgroup_v2_tree("0-7"), reading_guardian());
         let one = dir.path().join("tree/one");
-        let mut tree = HeldTree::take(&dir.path().join("tree"), &mut guardian).unwrap();
-        assert_eq!(tree.admit(&one, &mut guardian).unwrap(), set("0-7"));
-        ["", "tree", "tree/one"].iter().for_each(|group| in_effect(&dir, group, "0-3"));
-        assert_eq!(tree.allowed(&one), set("0-3"), "the group above was narrowed");
-        tree.tell(&one, set("4-5"));
+        let mut tree = HeldTree::read(&dir.path().join("tree"), &mut guardian).unwrap();
+        assert_eq!(tree.add_container(&one, &mut guardian).unwrap(), parse_cpus("0-7"));
+        ["", "tree", "tree/one"].iter().for_each(|group| write_effective_cpus(&dir, group, "0-3"));
+        assert_eq!(tree.allowed(&one), parse_cpus("0-3"), "the group above was narrowed");
+        tree.set_target(&one, parse_cpus("4-5"));
         assert!(tree.carry_out().unwrap() > 0);
-        assert_eq!(tree.check(&mut guardian).unwrap(), 0, "it has what the group above has, and keeps that");
-        tree.tell(&one, set("4-5"));
-        assert!(tree.check(&mut guardian).unwrap() > 0, "told anew it is tried again");
-        assert_eq!(tree.check(&mut guardian).unwrap(), 0);
-        in_effect(&dir, "", "0-5");
-        assert!(tree.check(&mut guardian).unwrap() > 0, "the group above has other CPUs");
+        assert_eq!(
+            tree.restore_changed_lists(&mut guardian).unwrap(),
+            0,
+            "it has what the group above has, and keeps that"
+        );
+        tree.set_target(&one, parse_cpus("4-5"));
+        assert!(tree.restore_changed_lists(&mut guardian).unwrap() > 0, "told anew it is tried again");
+        assert_eq!(tree.restore_changed_lists(&mut guardian).unwrap(), 0);
+        write_effective_cpus(&dir, "", "0-5");
+        assert!(tree.restore_changed_lists(&mut guardian).unwrap() > 0, "the group above has other CPUs");
     }
 
     #[test]
     fn lists_are_undone_before_threads_that_were_noted_later() {
-        let (dir, mut guardian) = (groups("0-7"), one_that_listens());
-        let mut tree = HeldTree::take(&dir.path().join("tree"), &mut guardian).unwrap();
+        let (dir, mut guardian) = (make_cgroup_v2_tree("0-7"), reading_guardian());
+        let mut tree = HeldTree::read(&dir.path().join("tree"), &mut guardian).unwrap();
         let known = Undo::Claim { file: dir.path().join("nothing"), inode: None };
         let later = guardian.add([known]).unwrap();
-        tree.is_undone_first(&mut guardian).unwrap();
+        tree.move_undo_first(&mut guardian).unwrap();
         let order: Vec<ChangeId> = guardian.list().iter().map(|(change_id, _)| change_id).collect();
         assert_eq!(order, [later[0], tree.change_id], "the last is undone first");
     }

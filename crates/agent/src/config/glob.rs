@@ -45,9 +45,9 @@ pub enum Fit {
 
 impl Glob {
     /// Parses a pattern of paths that need not begin with a slash, such as NAMESPACE/POD.
-    pub fn relative(text: &str) -> Result<Self, GlobError> {
+    pub fn parse_relative(text: &str) -> Result<Self, GlobError> {
         let parts: Vec<String> = text.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        if let Some(part) = parts.iter().find(|part| is_no_part(part)) {
+        if let Some(part) = parts.iter().find(|part| is_invalid_part(part)) {
             return Err(GlobError::Part(part.clone()));
         }
         match parts.iter().all(|part| part == ANY_PARTS) {
@@ -57,9 +57,9 @@ impl Glob {
     }
 
     /// Returns the pattern with the parts `below` appended.
-    pub fn join(&self, below: &str) -> Self {
-        let parts = self.parts.iter().cloned().chain(below.split('/').map(str::to_owned)).collect();
-        Self { text: format!("{}/{below}", self.text.trim_end_matches('/')), parts }
+    pub fn join(&self, suffix: &str) -> Self {
+        let parts = self.parts.iter().cloned().chain(suffix.split('/').map(str::to_owned)).collect();
+        Self { text: format!("{}/{suffix}", self.text.trim_end_matches('/')), parts }
     }
 
     /// Returns the last part of the pattern.
@@ -73,71 +73,73 @@ impl Glob {
     }
 
     /// Returns the relation of `path` to the pattern.
-    pub fn fit(&self, path: &str) -> Fit {
+    pub fn match_path(&self, path: &str) -> Fit {
         let path: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        fit(&self.parts, &path)
+        match_parts(&self.parts, &path)
     }
 
     /// Returns whether some path may match one pattern, and match the other pattern or lie below a match of it.
-    pub fn meets(&self, other: &Self) -> bool {
-        parts_meet(&self.parts, &other.parts)
+    pub fn overlaps(&self, other: &Self) -> bool {
+        parts_overlap(&self.parts, &other.parts)
     }
 }
 
 /// Returns whether no path of the kernel can have this part.
-fn is_no_part(part: &str) -> bool {
+fn is_invalid_part(part: &str) -> bool {
     part == "." || part == ".." || (part.contains(ANY_PARTS) && part != ANY_PARTS)
 }
 
-fn fit(parts: &[String], path: &[&str]) -> Fit {
+fn match_parts(parts: &[String], path: &[&str]) -> Fit {
     match (parts.split_first(), path.split_first()) {
         (None, None) => Fit::Matches,
         (None, Some(_)) => Fit::No,
-        (Some((part, rest)), None) => match part == ANY_PARTS && fit(rest, path) == Fit::Matches {
+        (Some((part, rest)), None) => match part == ANY_PARTS && match_parts(rest, path) == Fit::Matches {
             true => Fit::Matches,
             false => Fit::Leads,
         },
-        (Some((part, rest)), Some((_, below))) if part == ANY_PARTS => fit(rest, path).max(fit(parts, below)),
-        (Some((part, rest)), Some((name, below))) => match is_named(part.as_bytes(), name.as_bytes()) {
-            true => fit(rest, below),
+        (Some((part, rest)), Some((_, below))) if part == ANY_PARTS => {
+            match_parts(rest, path).max(match_parts(parts, below))
+        }
+        (Some((part, rest)), Some((name, below))) => match matches_name(part.as_bytes(), name.as_bytes()) {
+            true => match_parts(rest, below),
             false => Fit::No,
         },
     }
 }
 
 /// Returns whether a pattern's part matches the part `name` of a path.
-fn is_named(part: &[u8], name: &[u8]) -> bool {
+fn matches_name(part: &[u8], name: &[u8]) -> bool {
     match (part.split_first(), name.split_first()) {
         (None, None) => true,
-        (Some((b'*', rest)), _) if is_named(rest, name) => true,
-        (Some((b'*', _)), Some((_, name))) => is_named(part, name),
-        (Some((wanted, rest)), Some((found, name))) => (*wanted == b'?' || wanted == found) && is_named(rest, name),
+        (Some((b'*', rest)), _) if matches_name(rest, name) => true,
+        (Some((b'*', _)), Some((_, name))) => matches_name(part, name),
+        (Some((wanted, rest)), Some((found, name))) => (*wanted == b'?' || wanted == found) && matches_name(rest, name),
         _ => false,
     }
 }
 
-fn parts_meet(one: &[String], other: &[String]) -> bool {
-    match (one.split_first(), other.split_first()) {
+fn parts_overlap(left: &[String], right: &[String]) -> bool {
+    match (left.split_first(), right.split_first()) {
         // The rest of the longer pattern lies below a match of the shorter one.
         (None, _) | (_, None) => true,
         (Some((part, rest)), Some((_, below))) if part == ANY_PARTS => {
-            parts_meet(rest, other) || parts_meet(one, below)
+            parts_overlap(rest, right) || parts_overlap(left, below)
         }
-        (_, Some((part, _))) if part == ANY_PARTS => parts_meet(other, one),
+        (_, Some((part, _))) if part == ANY_PARTS => parts_overlap(right, left),
         (Some((part, rest)), Some((second, below))) => {
-            names_meet(part.as_bytes(), second.as_bytes()) && parts_meet(rest, below)
+            part_patterns_overlap(part.as_bytes(), second.as_bytes()) && parts_overlap(rest, below)
         }
     }
 }
 
 /// Returns whether some name matches both parts of patterns.
-fn names_meet(one: &[u8], other: &[u8]) -> bool {
-    match (one.split_first(), other.split_first()) {
+fn part_patterns_overlap(left: &[u8], right: &[u8]) -> bool {
+    match (left.split_first(), right.split_first()) {
         (None, None) => true,
-        (Some((b'*', rest)), _) if names_meet(rest, other) => true,
-        (Some((b'*', _)), Some((_, other))) => names_meet(one, other),
-        (_, Some((b'*', _))) => names_meet(other, one),
-        (Some((a, one)), Some((b, other))) => (a == b || *a == b'?' || *b == b'?') && names_meet(one, other),
+        (Some((b'*', rest)), _) if part_patterns_overlap(rest, right) => true,
+        (Some((b'*', _)), Some((_, other))) => part_patterns_overlap(left, other),
+        (_, Some((b'*', _))) => part_patterns_overlap(right, left),
+        (Some((a, one)), Some((b, other))) => (a == b || *a == b'?' || *b == b'?') && part_patterns_overlap(one, other),
         _ => false,
     }
 }
@@ -146,7 +148,7 @@ impl FromStr for Glob {
     type Err = GlobError;
 
     fn from_str(text: &str) -> Result<Self, GlobError> {
-        if text.starts_with('/') { Self::relative(text) } else { Err(GlobError::Relative) }
+        if text.starts_with('/') { Self::parse_relative(text) } else { Err(GlobError::Relative) }
     }
 }
 
@@ -182,7 +184,7 @@ mod tests {
             ("/**/redis", "/a/b", Fit::Leads),
             ("/a/**", "/a", Fit::Matches),
         ] {
-            assert_eq!(glob(pattern).fit(path), fits, "{pattern} {path}");
+            assert_eq!(glob(pattern).match_path(path), fits, "{pattern} {path}");
         }
     }
 
@@ -199,7 +201,11 @@ mod tests {
             ("/a/b", "/a/c", false),
             ("/a/?", "/a/bb", false),
         ] {
-            assert_eq!([glob(one).meets(&glob(other)), glob(other).meets(&glob(one))], [meets; 2], "{one} {other}");
+            assert_eq!(
+                [glob(one).overlaps(&glob(other)), glob(other).overlaps(&glob(one))],
+                [meets; 2],
+                "{one} {other}"
+            );
         }
     }
 
@@ -230,18 +236,18 @@ mod tests {
         ) {
             let whole = format!("/{}", path.join("/"));
             let above = format!("/{}", path[..cut.min(path.len())].join("/"));
-            if one.fit(&whole) == Fit::Matches && other.fit(&above) == Fit::Matches {
-                prop_assert!(one.meets(&other) && other.meets(&one), "{one} {other} {whole} {above}");
+            if one.match_path(&whole) == Fit::Matches && other.match_path(&above) == Fit::Matches {
+                prop_assert!(one.overlaps(&other) && other.overlaps(&one), "{one} {other} {whole} {above}");
             }
         }
 
         /// All paths above a match lead to it.
         #[test]
         fn parents_of_a_match_lead_to_it(one in patterns(), path in paths()) {
-            if one.fit(&format!("/{}", path.join("/"))) == Fit::Matches {
+            if one.match_path(&format!("/{}", path.join("/"))) == Fit::Matches {
                 for cut in 0..path.len() {
                     let above = format!("/{}", path[..cut].join("/"));
-                    prop_assert_ne!(one.fit(&above), Fit::No);
+                    prop_assert_ne!(one.match_path(&above), Fit::No);
                 }
             }
         }
@@ -253,10 +259,10 @@ mod tests {
             let text = String::from_utf8_lossy(bytes);
             let mut lines = text.lines();
             let (Some(pattern), Some(path)) = (lines.next(), lines.next()) else { return };
-            let Ok(pattern) = Glob::relative(pattern) else { return };
-            let fits = pattern.fit(path);
-            if let Ok(other) = Glob::relative(path).as_ref() {
-                assert!(!other.is_path() || fits != Fit::Matches || pattern.meets(other), "{pattern:?} {path}");
+            let Ok(pattern) = Glob::parse_relative(pattern) else { return };
+            let fits = pattern.match_path(path);
+            if let Ok(other) = Glob::parse_relative(path).as_ref() {
+                assert!(!other.is_path() || fits != Fit::Matches || pattern.overlaps(other), "{pattern:?} {path}");
             }
         });
     }

@@ -36,7 +36,7 @@ impl Class {
 
 impl Kubernetes {
     /// Returns the uppermost cgroups that pods can lie in.
-    pub fn groups(&self) -> Vec<Glob> {
+    pub fn top_groups(&self) -> Vec<Glob> {
         match &self.cgroup {
             Some(glob) => vec![glob.clone()],
             None => USUAL.iter().map(|path| path.parse().expect("it is a path")).collect(),
@@ -45,18 +45,18 @@ impl Kubernetes {
 
     /// Returns the cgroups of pods, with their class.
     pub fn pods(&self) -> Vec<(Class, Glob)> {
-        let groups = self.groups();
+        let groups = self.top_groups();
         groups.iter().flat_map(|group| Class::ALL.map(|class| (class, pods_of(group, class)))).collect()
     }
 
     /// Returns the cgroups in which the kubelet makes BestEffort pods.
     pub fn groups_of_batch(&self) -> Vec<Glob> {
-        self.groups().iter().map(|group| group_of(group, Class::BestEffort)).collect()
+        self.top_groups().iter().map(|group| class_group(group, Class::BestEffort)).collect()
     }
 }
 
 /// Returns the cgroup in which pods of the class lie.
-fn group_of(group: &Glob, class: Class) -> Glob {
+fn class_group(group: &Glob, class: Class) -> Glob {
     match (group.last().strip_suffix(".slice"), class.name()) {
         (_, None) => group.clone(),
         (None, Some(class)) => group.join(class),
@@ -65,7 +65,7 @@ fn group_of(group: &Glob, class: Class) -> Glob {
 }
 
 fn pods_of(group: &Glob, class: Class) -> Glob {
-    let of_class = group_of(group, class);
+    let of_class = class_group(group, class);
     match of_class.last().strip_suffix(".slice") {
         None => of_class.join("pod*"),
         Some(name) => of_class.join(&format!("{name}-pod*.slice")),
@@ -79,7 +79,7 @@ mod tests {
 
     fn class_of(path: &str) -> Option<Class> {
         let usual = Kubernetes { cgroup: None, exclude: Vec::new(), settings: Default::default() };
-        usual.pods().into_iter().find(|(_, glob)| glob.fit(path) == Fit::Matches).map(|(class, _)| class)
+        usual.pods().into_iter().find(|(_, glob)| glob.match_path(path) == Fit::Matches).map(|(class, _)| class)
     }
 
     #[test]

@@ -3,58 +3,62 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind, Unfit};
+use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, LendingMismatch, Objective, PolicyKind};
 
 use super::LaneGate;
-use super::policy::{Times, time};
+use super::policy::{ReadTime, quote_time};
 use sidelane_lanes::gate::{Gate, GateChoice};
 use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_toml::{Reader, percent_of};
 
 /// Reads the table `[lanes]`, if the file has it.
-pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {
+pub(super) fn read_lanes(reader: Reader) -> Option<LaneGate> {
     if !reader.is_there() {
         return None;
     }
-    let gate = gate(&reader);
+    let gate = read_gate(&reader);
     let policies = PolicyKind::ALL.map(|kind| (kind.name(), kind));
     let policy = reader.choice("policy", &policies);
-    let budget = reader.time("budget", Duration::from_nanos(1));
-    let min_idle = reader.time("min_idle", Duration::ZERO);
+    let budget = reader.read_time("budget", Duration::from_nanos(1));
+    let min_idle = reader.read_time("min_idle", Duration::ZERO);
     let default = Duration::from_nanos(BorrowConfig::default().min_idle_ns);
     let lanes = LaneGate {
-        gate: reader.setting("gate", gate, GateChoice::Auto, |gate| format!("\"{}\"", name_of(*gate))),
-        policy: reader.setting("policy", policy.map(Some), None, |policy| {
+        gate: reader.record_setting("gate", gate, GateChoice::Auto, |gate| format!("\"{}\"", name_of(*gate))),
+        policy: reader.record_setting("policy", policy.map(Some), None, |policy| {
             policy
                 .map_or("deadline with an slo, dynamic-refresh with a budget, else borrow-idle".to_owned(), |policy| {
                     format!("\"{policy}\"")
                 })
         }),
-        budget: reader.setting("budget", budget.map(Some), None, |budget| {
-            budget.map_or("what each service's slo leaves".to_owned(), |budget| time(&budget))
+        budget: reader.record_setting("budget", budget.map(Some), None, |budget| {
+            budget.map_or("what each service's slo leaves".to_owned(), |budget| quote_time(&budget))
         }),
-        min_idle: reader.setting("min_idle", min_idle, default, time),
-        max_slowdown: max_slowdown(&reader),
+        min_idle: reader.record_setting("min_idle", min_idle, default, quote_time),
+        max_slowdown: read_max_slowdown(&reader),
     };
     if lanes.budget.is_some() && lanes.policy == Some(PolicyKind::BorrowIdle) {
         let advice = "leave it out, or choose another policy, such as deadline";
-        reader.wrong("budget", "is given, but borrow-idle never runs batch beside a request", advice);
+        reader.record_problem("budget", "is given, but borrow-idle never runs batch beside a request", advice);
     }
-    if reader.has("max_slowdown") && !lanes.may_be_bounded() {
+    if reader.has("max_slowdown") && !lanes.can_bound_slowdown() {
         let problem = "is given, but only gate \"holder\" with policy \"borrow-idle\" has such a bound";
-        reader.wrong("max_slowdown", problem, "leave it out, or write gate = \"holder\" and policy = \"borrow-idle\"");
+        reader.record_problem(
+            "max_slowdown",
+            problem,
+            "leave it out, or write gate = \"holder\" and policy = \"borrow-idle\"",
+        );
     }
-    reader.finish();
+    reader.record_unknown_keys();
     Some(lanes)
 }
 
-fn max_slowdown(reader: &Reader) -> MaxSlowdown {
+fn read_max_slowdown(reader: &Reader) -> MaxSlowdown {
     const KEY: &str = "max_slowdown";
-    let bound = reader.parsed(KEY, parse_bound, "write a percentage with its sign, as in \"5%\", or \"none\"");
-    reader.setting(KEY, bound, MaxSlowdown::default(), |bound| format!("\"{bound}\""))
+    let bound = reader.parsed(KEY, parse_max_slowdown, "write a percentage with its sign, as in \"5%\", or \"none\"");
+    reader.record_setting(KEY, bound, MaxSlowdown::default(), |bound| format!("\"{bound}\""))
 }
 
-fn parse_bound(text: &str) -> Result<MaxSlowdown, &'static str> {
+fn parse_max_slowdown(text: &str) -> Result<MaxSlowdown, &'static str> {
     if text == "none" {
         return Ok(MaxSlowdown::Any);
     }
@@ -62,14 +66,14 @@ fn parse_bound(text: &str) -> Result<MaxSlowdown, &'static str> {
     percent.map(|percent| MaxSlowdown::Bound(percent / 100.0)).ok_or("is not a percentage from 0 to 100")
 }
 
-fn gate(reader: &Reader) -> Option<GateChoice> {
+fn read_gate(reader: &Reader) -> Option<GateChoice> {
     let names: Vec<(String, GateChoice)> =
         GateChoice::value_variants().iter().map(|choice| (name_of(*choice), *choice)).collect();
     let names: Vec<(&str, GateChoice)> = names.iter().map(|(name, choice)| (name.as_str(), *choice)).collect();
     let choice = reader.choice("gate", &names)?;
     if Gate::choose_for_adopted(choice).is_err() {
         let advice = "write holder, freezer or sched-idle";
-        reader.wrong(
+        reader.record_problem(
             "gate",
             format!("is \"{}\", which works only for commands that Sidelane starts", name_of(choice)),
             advice,
@@ -85,16 +89,16 @@ fn name_of(choice: GateChoice) -> String {
 impl LaneGate {
     /// Returns whether the slowdown of requests by batch can be bounded: batch never runs beside a request, and a
     /// holder keeps it off.
-    pub fn may_be_bounded(&self) -> bool {
+    pub fn can_bound_slowdown(&self) -> bool {
         let by_holder = matches!(self.gate, GateChoice::Auto | GateChoice::Holder);
         by_holder && self.budget.is_none() && !self.policy.is_some_and(PolicyKind::needs_requests)
     }
 
     /// Returns the bound of the slowdown of requests that batch never runs beside, as 0.05 for 5 %; `None` without a
     /// bound.
-    pub fn bound(&self) -> Option<f64> {
+    pub fn slowdown_bound(&self) -> Option<f64> {
         match self.max_slowdown {
-            MaxSlowdown::Bound(bound) if self.may_be_bounded() => Some(bound),
+            MaxSlowdown::Bound(bound) if self.can_bound_slowdown() => Some(bound),
             _ => None,
         }
     }
@@ -103,7 +107,7 @@ impl LaneGate {
     ///
     /// # Errors
     /// When the policy needs a budget, and neither the budget nor the objective is set.
-    pub fn lending(&self, slo: Option<Objective>) -> Result<Lending, Unfit> {
+    pub fn lending(&self, slo: Option<Objective>) -> Result<Lending, LendingMismatch> {
         let spends = self.policy.is_none_or(PolicyKind::needs_requests);
         let budget = match (self.budget, slo) {
             (Some(budget), _) => Budget::Given(budget.as_nanos() as u64),

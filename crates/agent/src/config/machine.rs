@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::events::{Formula, FormulaError, Processor, Row, row_of};
+use sidelane_host::events::{Formula, FormulaError, Processor, ProcessorEvents, events_of_processor};
 use sidelane_host::topology::{ReadError, Topology};
 use sidelane_policy::cpus::CoreTopology;
 use sidelane_policy::holmes::HolmesConfig;
@@ -13,8 +13,8 @@ use thiserror::Error;
 use super::{BigCores, Config, Kind, Metric, MetricSource, Reserved};
 use crate::note::AgentNote;
 use sidelane_diagnostics::machine::has_pmu;
-use sidelane_hurry::Sizes;
-use sidelane_rollback::cpu_mask::{mask, set};
+use sidelane_hurry::CoreSizes;
+use sidelane_rollback::cpu_mask::{to_cpu_mask, to_cpu_set};
 
 /// Interference threshold if interference is a rise in latency: requests that take 20 % longer.
 pub const LATENCY_THRESHOLD: f64 = 0.2;
@@ -66,13 +66,13 @@ pub struct CounterSupport {
     /// Whether this process can use hardware counters.
     pub are_there: bool,
     /// Known events of the processor; `None` if the processor is unknown.
-    pub row: Option<&'static Row>,
+    pub row: Option<&'static ProcessorEvents>,
 }
 
 impl CounterSupport {
     /// Returns the hardware counters of this machine.
-    pub fn here() -> Self {
-        Self { are_there: has_pmu(), row: Processor::find().and_then(|processor| row_of(&processor)) }
+    pub fn detect() -> Self {
+        Self { are_there: has_pmu(), row: Processor::find().and_then(|processor| events_of_processor(&processor)) }
     }
 }
 
@@ -101,7 +101,7 @@ pub struct MachineConfig {
     /// Interference at which batch leaves a core.
     pub interference_threshold: f64,
     /// Big and little cores, if threads are to be moved to big ones and the machine has any.
-    pub sizes: Option<Sizes>,
+    pub sizes: Option<CoreSizes>,
     /// Notes on differences from the paper, and on missing features.
     pub notes: Vec<AgentNote>,
 }
@@ -112,13 +112,16 @@ impl Config {
     ///
     /// # Errors
     /// When the machine's CPUs cannot be read. The inner error is all reasons why the configuration does not fit.
-    pub fn here(&self, running: Option<&ActiveSource>) -> Result<Result<MachineConfig, Vec<Unfit>>, ReadError> {
+    pub fn apply_to_this_machine(
+        &self,
+        running_source: Option<&ActiveSource>,
+    ) -> Result<Result<MachineConfig, Vec<Unfit>>, ReadError> {
         let topology = Topology::read(Path::new("/sys"))?;
-        let on = self.on(&topology, CounterSupport::here(), running);
+        let on = self.apply_to_machine(&topology, CounterSupport::detect(), running_source);
         let sizes = || self.hurry.as_ref().map(|hurry| hurry.sizes_here(self.lanes_of_cores(&topology)));
         let missing: Vec<Unfit> = self.missing_directories().collect();
         Ok(match (on, missing.is_empty()) {
-            (Ok(here), true) => Ok(here.with(sizes())),
+            (Ok(here), true) => Ok(here.with_core_sizes(sizes())),
             (on, _) => Err(on.err().into_iter().flatten().chain(missing).collect()),
         })
     }
@@ -135,7 +138,7 @@ impl Config {
     ///
     /// # Errors
     /// All reasons why the configuration does not fit the machine.
-    pub fn on(
+    pub fn apply_to_machine(
         &self,
         topology: &Topology,
         counters: CounterSupport,
@@ -144,7 +147,7 @@ impl Config {
         let online = topology.online();
         let cores = self.cores(topology);
         let reserved = self.reserved(&cores, &online);
-        let mut unfit = self.unfit(&online, &reserved);
+        let mut unfit = self.machine_mismatches(&online, &reserved);
         match running.map_or_else(|| self.metric.choose_source(counters), |told| Ok(told.clone())) {
             Ok(told) if unfit.is_empty() => {
                 let interference_threshold = self.interference_threshold(&told);
@@ -160,7 +163,7 @@ impl Config {
 
     /// Returns the machine's cores. Cores named in the file replace cores that they share CPUs with.
     fn cores(&self, topology: &Topology) -> CoreTopology {
-        CoreTopology::of(self.lanes_of_cores(topology).iter().map(mask).filter(|core| !core.is_empty()))
+        CoreTopology::of(self.lanes_of_cores(topology).iter().map(to_cpu_mask).filter(|core| !core.is_empty()))
     }
 
     fn lanes_of_cores(&self, topology: &Topology) -> Vec<CpuSet> {
@@ -172,18 +175,20 @@ impl Config {
         match &self.policy.kind {
             Kind::Holmes(holmes) => match &holmes.reserved {
                 Reserved::Cpus(cpus) => cpus.clone(),
-                Reserved::Count(share) => set(&cores.spread(share.of(online.len()), &mask(online))),
+                Reserved::Count(share) => {
+                    to_cpu_set(&cores.spread(share.cpu_count(online.len()), &to_cpu_mask(online)))
+                }
             },
             Kind::PerfIso { .. } | Kind::Unmanaged => CpuSet::default(),
         }
     }
 
-    fn interference_threshold(&self, told: &ActiveSource) -> f64 {
+    fn interference_threshold(&self, source: &ActiveSource) -> f64 {
         let given = match &self.policy.kind {
             Kind::Holmes(holmes) => holmes.interference_threshold,
             Kind::PerfIso { .. } | Kind::Unmanaged => None,
         };
-        given.unwrap_or(match told {
+        given.unwrap_or(match source {
             ActiveSource::Latency => LATENCY_THRESHOLD,
             ActiveSource::Counters(_) | ActiveSource::Replay(_) => HolmesConfig::default().threshold,
         })
@@ -191,10 +196,10 @@ impl Config {
 
     /// Returns notes if the interference metric, or its threshold, differs from the paper without a request in the
     /// file.
-    fn notes(&self, told: &ActiveSource, counters: CounterSupport) -> Vec<AgentNote> {
+    fn notes(&self, source: &ActiveSource, counters: CounterSupport) -> Vec<AgentNote> {
         let Kind::Holmes(holmes) = &self.policy.kind else { return Vec::new() };
         let threshold = || HolmesConfig::default().threshold.to_string();
-        let note = match (told, &self.metric.formula, counters.row) {
+        let note = match (source, &self.metric.formula, counters.row) {
             (ActiveSource::Latency, ..) if self.metric.source == MetricSource::Auto => {
                 Some(AgentNote::LatencyForCounters)
             }
@@ -210,7 +215,7 @@ impl Config {
         note.into_iter().collect()
     }
 
-    fn unfit(&self, online: &CpuSet, reserved: &CpuSet) -> Vec<Unfit> {
+    fn machine_mismatches(&self, online: &CpuSet, reserved: &CpuSet) -> Vec<Unfit> {
         let siblings = self.policy.siblings.iter().fold(CpuSet::default(), |all, core| all.union(core));
         let services = self.services.iter().filter_map(|rule| rule.settings.cpus.clone());
         let services = services.fold(CpuSet::default(), |all, cpus| all.union(&cpus));
@@ -238,7 +243,7 @@ impl Config {
 
 impl MachineConfig {
     /// Adds the big and little cores, or the note that there are none.
-    fn with(mut self, sizes: Option<Result<Sizes, AgentNote>>) -> Self {
+    fn with_core_sizes(mut self, sizes: Option<Result<CoreSizes, AgentNote>>) -> Self {
         match sizes.transpose() {
             Ok(sizes) => self.sizes = sizes,
             Err(note) => self.notes.push(note),
@@ -250,7 +255,7 @@ impl MachineConfig {
 impl Metric {
     /// Returns the source of interference on a machine with these counters.
     fn choose_source(&self, counters: CounterSupport) -> Result<ActiveSource, Unfit> {
-        match (&self.source, self.counted(counters)) {
+        match (&self.source, self.countable_formula(counters)) {
             (MetricSource::Replay(file), _) => Ok(ActiveSource::Replay(file.clone())),
             (MetricSource::Latency, _) => Ok(ActiveSource::Latency),
             (_, Ok(Some(formula))) => Ok(ActiveSource::Counters(formula)),
@@ -262,11 +267,11 @@ impl Metric {
     }
 
     /// Returns the formula whose events this machine can count. The kernel's own events can be counted on all machines.
-    fn counted(&self, counters: CounterSupport) -> Result<Option<Formula>, Unfit> {
+    fn countable_formula(&self, counters: CounterSupport) -> Result<Option<Formula>, Unfit> {
         let Some(text) = &self.formula else {
-            return Ok(counters.row.filter(|_| counters.are_there).map(Row::default_formula));
+            return Ok(counters.row.filter(|_| counters.are_there).map(ProcessorEvents::default_formula));
         };
-        let of_row = |name: &str| counters.row.and_then(|row| row.named(name));
+        let of_row = |name: &str| counters.row.and_then(|row| row.find_event(name));
         let formula = Formula::parse_with(text, of_row).map_err(Unfit::Formula)?;
         if formula.needs_processor() && !counters.are_there { Err(Unfit::NoCounters) } else { Ok(Some(formula)) }
     }
@@ -280,7 +285,7 @@ mod tests {
     use super::*;
 
     /// Makes a machine with CPUs 0 to 7, of which N and N + 4 share a core.
-    fn machine() -> Topology {
+    fn machine_with_eight_cpus() -> Topology {
         let cpu = |id: u32| Cpu {
             id,
             online: true,
@@ -295,22 +300,22 @@ mod tests {
 
     const SKYLAKE: Processor = Processor { vendor: Vendor::Intel, family: 6, model: 0x55 };
 
-    fn with(policy: &str, counters: CounterSupport) -> Result<MachineConfig, Vec<Unfit>> {
+    fn apply_policy_with(policy: &str, counters: CounterSupport) -> Result<MachineConfig, Vec<Unfit>> {
         let text = format!("kubernetes = true\n[policy]\n{policy}\n");
-        Config::parse("a.toml", &text).expect(&text).on(&machine(), counters, None)
+        Config::parse("a.toml", &text).expect(&text).apply_to_machine(&machine_with_eight_cpus(), counters, None)
     }
 
-    fn on(policy: &str) -> Result<MachineConfig, Vec<Unfit>> {
-        with(policy, CounterSupport::default())
+    fn apply_policy(policy: &str) -> Result<MachineConfig, Vec<Unfit>> {
+        apply_policy_with(policy, CounterSupport::default())
     }
 
-    fn counting(policy: &str) -> Result<MachineConfig, Vec<Unfit>> {
-        with(policy, CounterSupport { are_there: true, row: row_of(&SKYLAKE) })
+    fn apply_with_hardware_counters(policy: &str) -> Result<MachineConfig, Vec<Unfit>> {
+        apply_policy_with(policy, CounterSupport { are_there: true, row: events_of_processor(&SKYLAKE) })
     }
 
     #[test]
     fn reserved_cpus_are_spread_over_cores_first() {
-        let reserved = |policy: &str| on(policy).unwrap().reserved.to_string();
+        let reserved = |policy: &str| apply_policy(policy).unwrap().reserved.to_string();
         assert_eq!(reserved(""), "0");
         assert_eq!(reserved("reserved = 3"), "0-2");
         assert_eq!(reserved("reserved = 6"), "0-5");
@@ -326,7 +331,13 @@ mod tests {
             let service = "[[service]]\nname = \"a\"\nport = 80\nslo = \"p99=5ms\"";
             let text = format!("kubernetes = true\n{service}\n[policy]\n{policy}\n[hurry]\nsiblings = true");
             let config = Config::parse("a.toml", &text).expect(&text);
-            config.hurry.as_ref().unwrap().sizes_here(config.lanes_of_cores(&machine())).unwrap().to_string()
+            config
+                .hurry
+                .as_ref()
+                .unwrap()
+                .sizes_here(config.lanes_of_cores(&machine_with_eight_cpus()))
+                .unwrap()
+                .to_string()
         };
         let big = "a lane is big while its siblings are idle";
         assert_eq!(lanes(""), format!("lanes of the cores {{0,4}} {{1,5}} {{2,6}} {{3,7}}; {big}"));
@@ -335,7 +346,8 @@ mod tests {
 
     #[test]
     fn all_settings_that_do_not_fit_the_machine_are_reported() {
-        let unfit = on("reserved = \"0-9\"\nsiblings = [\"0,12\"]\n[metric]\nsource = \"counters\"").unwrap_err();
+        let unfit =
+            apply_policy("reserved = \"0-9\"\nsiblings = [\"0,12\"]\n[metric]\nsource = \"counters\"").unwrap_err();
         assert_eq!(
             unfit.iter().map(ToString::to_string).collect::<Vec<_>>(),
             [
@@ -349,10 +361,10 @@ mod tests {
 
     #[test]
     fn default_threshold_is_that_of_the_metric() {
-        assert_eq!(on("").unwrap().interference_threshold, LATENCY_THRESHOLD);
-        assert_eq!(on("[metric]\nsource = \"replay\"\nreplay = \"a\"").unwrap().interference_threshold, 40.0);
-        assert_eq!(on("interference_threshold = 7").unwrap().interference_threshold, 7.0);
-        assert_eq!(counting("").unwrap().interference_threshold, 40.0);
+        assert_eq!(apply_policy("").unwrap().interference_threshold, LATENCY_THRESHOLD);
+        assert_eq!(apply_policy("[metric]\nsource = \"replay\"\nreplay = \"a\"").unwrap().interference_threshold, 40.0);
+        assert_eq!(apply_policy("interference_threshold = 7").unwrap().interference_threshold, 7.0);
+        assert_eq!(apply_with_hardware_counters("").unwrap().interference_threshold, 40.0);
     }
 
     #[test]
@@ -360,11 +372,11 @@ mod tests {
         let none = CounterSupport::default();
         let of = |text: &str, running: &ActiveSource| {
             let config = Config::parse("a.toml", &format!("kubernetes = true\n{text}")).expect(text);
-            let here = config.on(&machine(), none, Some(running)).expect("the file fits");
+            let here = config.apply_to_machine(&machine_with_eight_cpus(), none, Some(running)).expect("the file fits");
             assert_eq!(here.source, *running);
             here.interference_threshold
         };
-        let counters = ActiveSource::Counters(row_of(&SKYLAKE).unwrap().default_formula());
+        let counters = ActiveSource::Counters(events_of_processor(&SKYLAKE).unwrap().default_formula());
         assert_eq!(of("", &counters), 40.0, "the counters have been taken by others since");
         assert_eq!(of("[metric]\nsource = \"counters\"", &ActiveSource::Latency), LATENCY_THRESHOLD);
         assert_eq!(of("[policy]\ninterference_threshold = 7", &ActiveSource::Latency), 7.0);
@@ -372,38 +384,44 @@ mod tests {
 
     #[test]
     fn a_threshold_that_is_not_the_metrics_own_is_noted() {
-        let zen = row_of(&Processor { vendor: Vendor::Amd, family: 0x19, model: 0x21 }).expect("Zen 3 is in the table");
-        let near = |policy: &str| with(policy, CounterSupport { are_there: true, row: Some(zen) }).unwrap().notes;
+        let zen = events_of_processor(&Processor { vendor: Vendor::Amd, family: 0x19, model: 0x21 })
+            .expect("Zen 3 is in the table");
+        let near =
+            |policy: &str| apply_policy_with(policy, CounterSupport { are_there: true, row: Some(zen) }).unwrap().notes;
         let note = AgentNote::ThresholdOfNearestEvents { threshold: "40".to_owned(), processors: "Zen 3" };
         assert_eq!(near(""), [note]);
         assert_eq!(near("interference_threshold = 7"), []);
         assert_eq!(near("kind = \"perfiso\""), []);
-        assert_eq!(counting("").unwrap().notes, [], "the paper's own events");
+        assert_eq!(apply_with_hardware_counters("").unwrap().notes, [], "the paper's own events");
         let formula = "page-faults / context-switches".to_owned();
         let given = format!("[metric]\nformula = \"{formula}\"");
         assert_eq!(
-            counting(&given).unwrap().notes,
+            apply_with_hardware_counters(&given).unwrap().notes,
             [AgentNote::ThresholdOfGivenEvents { threshold: "40".to_owned(), formula }]
         );
-        assert_eq!(counting(&format!("interference_threshold = 7\n{given}")).unwrap().notes, []);
-        assert_eq!(on("").unwrap().notes, [AgentNote::LatencyForCounters]);
-        assert_eq!(on("[metric]\nsource = \"latency\"").unwrap().notes, [], "it was asked for");
+        assert_eq!(apply_with_hardware_counters(&format!("interference_threshold = 7\n{given}")).unwrap().notes, []);
+        assert_eq!(apply_policy("").unwrap().notes, [AgentNote::LatencyForCounters]);
+        assert_eq!(apply_policy("[metric]\nsource = \"latency\"").unwrap().notes, [], "it was asked for");
     }
 
     #[test]
     fn metric_source_follows_counters_and_an_explicit_choice() {
-        let formula = row_of(&SKYLAKE).unwrap().default_formula();
-        assert_eq!(counting("").unwrap().source, ActiveSource::Counters(formula));
-        assert_eq!(counting("[metric]\nsource = \"latency\"").unwrap().source, ActiveSource::Latency);
-        assert_eq!(on("").unwrap().source, ActiveSource::Latency);
+        let formula = events_of_processor(&SKYLAKE).unwrap().default_formula();
+        assert_eq!(apply_with_hardware_counters("").unwrap().source, ActiveSource::Counters(formula));
+        assert_eq!(
+            apply_with_hardware_counters("[metric]\nsource = \"latency\"").unwrap().source,
+            ActiveSource::Latency
+        );
+        assert_eq!(apply_policy("").unwrap().source, ActiveSource::Latency);
         let kernels = "[metric]\nformula = \"page-faults / context-switches\"";
-        assert!(matches!(on(kernels).unwrap().source, ActiveSource::Counters(_)));
+        assert!(matches!(apply_policy(kernels).unwrap().source, ActiveSource::Counters(_)));
         let processors = "[metric]\nformula = \"r140014a3 / r81d0\"";
-        assert!(matches!(counting(processors).unwrap().source, ActiveSource::Counters(_)));
-        assert_eq!(on(processors).unwrap_err(), [Unfit::NoCounters]);
-        let unknown = with("[metric]\nsource = \"counters\"", CounterSupport { are_there: true, row: None });
+        assert!(matches!(apply_with_hardware_counters(processors).unwrap().source, ActiveSource::Counters(_)));
+        assert_eq!(apply_policy(processors).unwrap_err(), [Unfit::NoCounters]);
+        let unknown =
+            apply_policy_with("[metric]\nsource = \"counters\"", CounterSupport { are_there: true, row: None });
         assert_eq!(unknown.unwrap_err(), [Unfit::NoRow]);
-        let wrong = counting("[metric]\nformula = \"STALLS / LOADS\"").unwrap_err();
+        let wrong = apply_with_hardware_counters("[metric]\nformula = \"STALLS / LOADS\"").unwrap_err();
         assert!(wrong[0].to_string().starts_with("metric.formula cannot be used here: `STALLS` is not an event"));
     }
 }

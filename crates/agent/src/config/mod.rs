@@ -194,10 +194,10 @@ pub enum Share {
 
 impl Share {
     /// Returns the number of CPUs on a machine with `cpus` CPUs.
-    pub fn of(self, cpus: usize) -> usize {
+    pub fn cpu_count(self, total_cpus: usize) -> usize {
         match self {
             Self::Cpus(count) => count as usize,
-            Self::OneIn(part) => cpus.div_ceil(part as usize).max(1),
+            Self::OneIn(part) => total_cpus.div_ceil(part as usize).max(1),
         }
     }
 }

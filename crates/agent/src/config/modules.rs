@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use sidelane_host::cores::{Cores, CoresError, Source};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_hurry::{Sizes, tuned};
+use sidelane_hurry::{CoreSizes, policy_config};
 use sidelane_policy::hurryup::{self, Learning};
 use sidelane_toml::{Problem, Reader};
 use sidelane_trace::flight::{KEEP, RECORDINGS};
 
 use super::overlap::Lines;
-use super::policy::{Times, quoted, time};
+use super::policy::{ReadTime, quote_time, quoted};
 use super::roles::parse_cpus;
 use super::{BigCores, Config, HurryRule, ServiceRule, TraceRule};
 use crate::note::AgentNote;
@@ -30,16 +30,16 @@ const LOG: &str = "write the directory for logs of moves, as in \"/var/tmp\"";
 const SAMPLING_LEAST: Duration = Duration::from_millis(1);
 
 /// Reads the key `services`: names of services, or `None` for each service with an objective.
-fn services(reader: &Reader) -> Option<Vec<String>> {
+fn read_services(reader: &Reader) -> Option<Vec<String>> {
     let names = reader.list("services", SERVICES).map(Some);
-    reader.setting("services", names, None, |names| match names {
+    reader.record_setting("services", names, None, |names| match names {
         Some(names) => format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")),
         None => "each service with an slo".to_owned(),
     })
 }
 
 /// Returns whether the service of this rule is one of `services`.
-fn are_named(services: Option<&[String]>, rule: &ServiceRule) -> bool {
+fn applies_to_service(services: Option<&[String]>, rule: &ServiceRule) -> bool {
     match services {
         Some(names) => names.contains(&rule.name),
         None => rule.settings.slo.is_some(),
@@ -67,7 +67,7 @@ impl Table<'_> {
             advice: advice.to_owned(),
         };
         let Some(names) = self.services else {
-            let is_any = config.services.iter().any(|rule| are_named(None, rule));
+            let is_any = config.services.iter().any(|rule| applies_to_service(None, rule));
             let (why, advice) = self.without_services;
             return if is_any { Vec::new() } else { vec![problem(why.to_owned(), advice)] };
         };
@@ -77,55 +77,56 @@ impl Table<'_> {
 }
 
 /// Returns the services to which a table applies, each with its line.
-fn lined<'a>(
+fn services_with_lines<'a>(
     services: Option<&'a [String]>,
     config: &'a Config,
     lines: &'a Lines,
 ) -> impl Iterator<Item = (&'a ServiceRule, Option<usize>)> {
     let all = config.services.iter().zip(&lines.services).map(|(rule, line)| (rule, *line));
-    all.filter(move |(rule, _)| are_named(services, rule))
+    all.filter(move |(rule, _)| applies_to_service(services, rule))
 }
 
 /// Reads the table `[trace]`, if the file has it; `None` if it is wrong.
-pub(super) fn trace(reader: Reader) -> Option<TraceRule> {
+pub(super) fn read_trace(reader: Reader) -> Option<TraceRule> {
     if !reader.is_there() {
         return None;
     }
-    let dir = reader.wanted_text("dir", DIR).ok().map(PathBuf::from);
+    let dir = reader.required_text("dir", DIR).ok().map(PathBuf::from);
     let recordings = reader.whole("recordings", 1..=RECORDINGS_MAX);
     let light = reader.flag("light");
-    let services = services(&reader);
-    let dir = dir.map(|dir| reader.setting("dir", Some(dir), PathBuf::new(), |dir| quoted(&dir.display().to_string())));
-    let keep = reader.setting("keep", keep(&reader), KEEP, time);
-    let recordings = reader.setting("recordings", recordings, RECORDINGS, u32::to_string);
-    let light = reader.setting("light", light, false, bool::to_string);
-    reader.finish();
+    let services = read_services(&reader);
+    let dir = dir
+        .map(|dir| reader.record_setting("dir", Some(dir), PathBuf::new(), |dir| quoted(&dir.display().to_string())));
+    let keep = reader.record_setting("keep", read_keep(&reader), KEEP, quote_time);
+    let recordings = reader.record_setting("recordings", recordings, RECORDINGS, u32::to_string);
+    let light = reader.record_setting("light", light, false, bool::to_string);
+    reader.record_unknown_keys();
     Some(TraceRule { services, dir: dir?, keep, recordings, light })
 }
 
-fn keep(reader: &Reader) -> Option<Duration> {
-    let keep = reader.time("keep", KEEP_LEAST)?;
+fn read_keep(reader: &Reader) -> Option<Duration> {
+    let keep = reader.read_time("keep", KEEP_LEAST)?;
     if keep > KEEP_MOST {
-        let problem = format!("is {}, but each second takes 3.2 MB of memory for each service", time(&keep));
-        reader.wrong("keep", problem, format!("write {KEEP_MOST:?} or less"));
+        let problem = format!("is {}, but each second takes 3.2 MB of memory for each service", quote_time(&keep));
+        reader.record_problem("keep", problem, format!("write {KEEP_MOST:?} or less"));
     }
     Some(keep)
 }
 
 impl TraceRule {
     /// Returns whether the service of this rule has a flight recorder.
-    pub fn names(&self, rule: &ServiceRule) -> bool {
-        are_named(self.services.as_deref(), rule)
+    pub fn includes_service(&self, rule: &ServiceRule) -> bool {
+        applies_to_service(self.services.as_deref(), rule)
     }
 }
 
 /// Returns problems for services that are to be recorded but do not exist or have no objective.
-pub(super) fn unrecorded(config: &Config, lines: &Lines) -> Vec<Problem> {
+pub(super) fn trace_service_problems(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(trace) = &config.trace else { return Vec::new() };
     let services = trace.services.as_deref();
     let without_services = ("is missing, and no [[service]] has an slo, so nothing would be recorded", SLO);
     let table = Table { key: "trace.services", services, line: lines.trace, without_services };
-    let owe_nothing = lined(services, config, lines).filter(|(rule, _)| rule.settings.slo.is_none());
+    let owe_nothing = services_with_lines(services, config, lines).filter(|(rule, _)| rule.settings.slo.is_none());
     let nothing = owe_nothing.map(|(rule, line)| Problem {
         line,
         key: "service.slo".to_owned(),
@@ -136,41 +137,41 @@ pub(super) fn unrecorded(config: &Config, lines: &Lines) -> Vec<Problem> {
 }
 
 /// Reads the table `[hurry]`, if the file has it; `None` if it is wrong.
-pub(super) fn hurry(reader: Reader) -> Option<HurryRule> {
+pub(super) fn read_hurry(reader: Reader) -> Option<HurryRule> {
     if !reader.is_there() {
         return None;
     }
-    let (services, cores) = (services(&reader), cores(&reader));
-    let (threshold, percentile) = threshold(&reader);
-    let sampling = reader.time("sampling", SAMPLING_LEAST).map(Some);
-    let sampling = reader.setting("sampling", sampling, None, |sampling| {
-        sampling.map_or("whenever a request is due".to_owned(), |every| time(&every))
+    let (services, cores) = (read_services(&reader), read_big_cores(&reader));
+    let (threshold, percentile) = read_threshold(&reader);
+    let sampling = reader.read_time("sampling", SAMPLING_LEAST).map(Some);
+    let sampling = reader.record_setting("sampling", sampling, None, |sampling| {
+        sampling.map_or("whenever a request is due".to_owned(), |every| quote_time(&every))
     });
     let log = reader.text("log", LOG).map(|dir| Some(PathBuf::from(dir)));
-    let log = reader.setting("log", log, None, |dir| {
+    let log = reader.record_setting("log", log, None, |dir| {
         dir.as_ref().map_or("nowhere".to_owned(), |dir| quoted(&dir.display().to_string()))
     });
-    reader.finish();
+    reader.record_unknown_keys();
     Some(HurryRule { services, cores, threshold, percentile, sampling, log })
 }
 
-fn cores(reader: &Reader) -> BigCores {
-    let siblings = reader.setting("siblings", reader.flag("siblings"), false, bool::to_string);
+fn read_big_cores(reader: &Reader) -> BigCores {
+    let siblings = reader.record_setting("siblings", reader.flag("siblings"), false, bool::to_string);
     if let (true, Some(key)) = (siblings, ["big", "little"].into_iter().find(|key| reader.has(key))) {
         let advice = "write one of them: with siblings all cores are alike";
-        reader.wrong("siblings", format!("is true, but `{key}` is given, too"), advice);
+        reader.record_problem("siblings", format!("is true, but `{key}` is given, too"), advice);
     }
-    match given(reader) {
+    match read_given_cores(reader) {
         Some((big, little)) => BigCores::Given(big, little),
         None if siblings => BigCores::Siblings,
         None => BigCores::Found,
     }
 }
 
-fn given(reader: &Reader) -> Option<(CpuSet, CpuSet)> {
+fn read_given_cores(reader: &Reader) -> Option<(CpuSet, CpuSet)> {
     for (given, missing) in [("big", "little"), ("little", "big")] {
         if reader.has(given) && !reader.has(missing) {
-            reader.wrong(
+            reader.record_problem(
                 missing,
                 format!("is missing, but `{given}` is given"),
                 "write both, or neither to use what the kernel reports",
@@ -179,13 +180,13 @@ fn given(reader: &Reader) -> Option<(CpuSet, CpuSet)> {
     }
     let [big, little] = ["big", "little"].map(|key| {
         let cpus = reader.parsed(key, parse_cpus, CPUS);
-        reader.setting(key, cpus.map(Some), None, |cpus| {
+        reader.record_setting(key, cpus.map(Some), None, |cpus| {
             cpus.as_ref().map_or("from the kernel".to_owned(), |cpus| quoted(&cpus.to_string()))
         })
     });
     let (big, little) = big.zip(little)?;
     if let Some(twice) = big.intersection(&little).first() {
-        reader.wrong(
+        reader.record_problem(
             "little",
             format!("names CPU {twice}, which is in `big` already"),
             "write each CPU in one of them",
@@ -194,45 +195,45 @@ fn given(reader: &Reader) -> Option<(CpuSet, CpuSet)> {
     Some((big, little))
 }
 
-fn threshold(reader: &Reader) -> (Option<Duration>, f64) {
-    let threshold = reader.time("threshold", Duration::ZERO).map(Some);
-    let threshold = reader.setting("threshold", threshold, None, |threshold| {
-        threshold.map_or("learnt".to_owned(), |threshold| time(&threshold))
+fn read_threshold(reader: &Reader) -> (Option<Duration>, f64) {
+    let threshold = reader.read_time("threshold", Duration::ZERO).map(Some);
+    let threshold = reader.record_setting("threshold", threshold, None, |threshold| {
+        threshold.map_or("learnt".to_owned(), |threshold| quote_time(&threshold))
     });
     let percentile = reader.positive("percentile", PERCENTILE);
     if let Some(above) = percentile.filter(|percentile| *percentile >= 100.0) {
-        reader.wrong("percentile", format!("is {above}"), PERCENTILE);
+        reader.record_problem("percentile", format!("is {above}"), PERCENTILE);
     }
     if reader.has("threshold") && reader.has("percentile") {
         let advice = "write one of them: percentile is for a learnt threshold";
-        reader.wrong("percentile", "is given, but `threshold` is given, too", advice);
+        reader.record_problem("percentile", "is given, but `threshold` is given, too", advice);
     }
     let usual = f64::from(Learning::default().percentile_e2) / 100.0;
-    (threshold, reader.setting("percentile", percentile, usual, f64::to_string))
+    (threshold, reader.record_setting("percentile", percentile, usual, f64::to_string))
 }
 
 impl HurryRule {
     /// Returns whether threads of the service of this rule are moved.
-    pub fn names(&self, rule: &ServiceRule) -> bool {
-        are_named(self.services.as_deref(), rule)
+    pub fn includes_service(&self, rule: &ServiceRule) -> bool {
+        applies_to_service(self.services.as_deref(), rule)
     }
 
     /// Returns the settings of the policy, for little cores of this speed in thousandths.
-    pub fn mapping(&self, little_speed_milli: Option<u32>) -> hurryup::Config {
-        tuned(self.percentile, self.sampling, self.threshold, little_speed_milli)
+    pub fn policy_config(&self, little_speed_milli: Option<u32>) -> hurryup::Config {
+        policy_config(self.percentile, self.sampling, self.threshold, little_speed_milli)
     }
 
     /// Returns the big and little cores of this machine, whose cores have these lanes.
     ///
     /// # Errors
     /// A note, if the machine has no big and little cores.
-    pub fn sizes_here(&self, lanes: Vec<CpuSet>) -> Result<Sizes, AgentNote> {
+    pub fn sizes_here(&self, lanes: Vec<CpuSet>) -> Result<CoreSizes, AgentNote> {
         let found = match self.cores.clone() {
             BigCores::Given(big, little) => Ok(Cores { big, little, little_speed_milli: None, source: Source::Given }),
             BigCores::Found => Cores::find(Path::new("/sys")),
-            BigCores::Siblings => return Sizes::of_siblings(lanes).map_err(|_| AgentNote::NoSiblings),
+            BigCores::Siblings => return CoreSizes::from_siblings(lanes).map_err(|_| AgentNote::NoSiblings),
         };
-        found.map(Sizes::Cores).map_err(|error| AgentNote::NoBigCores {
+        found.map(CoreSizes::Cores).map_err(|error| AgentNote::NoBigCores {
             why: match error {
                 CoresError::AllEqual(equal) => format!("all cores are equal ({})", equal.looked_at),
                 other => other.to_string(),
@@ -242,12 +243,12 @@ impl HurryRule {
 }
 
 /// Returns problems for services whose threads are to be moved but that do not exist or have another owner.
-pub(super) fn unmoved(config: &Config, lines: &Lines) -> Vec<Problem> {
+pub(super) fn hurry_service_problems(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(hurry) = &config.hurry else { return Vec::new() };
     let services = hurry.services.as_deref();
     let without_services = ("is missing, and no [[service]] has an slo, so no service would be mapped", SERVICES);
     let table = Table { key: "hurry.services", services, line: lines.hurry, without_services };
-    let placed = lined(services, config, lines).filter(|(rule, _)| rule.settings.may_be_placed);
+    let placed = services_with_lines(services, config, lines).filter(|(rule, _)| rule.settings.may_be_placed);
     let placed = placed.map(|(rule, line)| Problem {
         line,
         key: "service.may_be_placed".to_owned(),

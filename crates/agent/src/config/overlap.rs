@@ -23,11 +23,11 @@ pub(super) struct Lines {
 struct Claim {
     key: &'static str,
     value: String,
-    what: What,
+    resource: ClaimedResource,
     line: Option<usize>,
 }
 
-enum What {
+enum ClaimedResource {
     Name(String),
     Groups(Glob),
     Unit(String),
@@ -43,49 +43,60 @@ enum What {
 pub(super) fn contradictions(config: &Config, lines: &Lines) -> Vec<Problem> {
     let claims = claims(config, lines);
     let contradicts = |number: usize, claim: &Claim| {
-        let earlier = claims[..number].iter().find(|earlier| claim.what.contradicts(&earlier.what))?;
+        let earlier = claims[..number].iter().find(|earlier| claim.resource.contradicts(&earlier.resource))?;
         Some(claim.problem(earlier))
     };
     claims.iter().enumerate().filter_map(|(number, claim)| contradicts(number, claim)).collect()
 }
 
 fn claims(config: &Config, lines: &Lines) -> Vec<Claim> {
-    let services = config.services.iter().zip(&lines.services).flat_map(|(rule, line)| of_service(rule, *line));
-    let batch = config.batch.iter().zip(&lines.batch).map(|(tree, line)| of_batch(tree, *line));
-    let kubernetes = config.kubernetes.iter().flat_map(|kubernetes| of_kubernetes(kubernetes, lines.kubernetes));
-    let mut claims: Vec<Claim> = services.chain(batch).chain(kubernetes).chain(listening(config, lines)).collect();
+    let services = config.services.iter().zip(&lines.services).flat_map(|(rule, line)| service_claims(rule, *line));
+    let batch = config.batch.iter().zip(&lines.batch).map(|(tree, line)| batch_claim(tree, *line));
+    let kubernetes = config.kubernetes.iter().flat_map(|kubernetes| kubernetes_claims(kubernetes, lines.kubernetes));
+    let mut claims: Vec<Claim> =
+        services.chain(batch).chain(kubernetes).chain(listen_address_claims(config, lines)).collect();
     claims.sort_by_key(|claim| claim.line);
     claims
 }
 
-fn of_service(rule: &ServiceRule, line: Option<usize>) -> [Claim; 2] {
+fn service_claims(rule: &ServiceRule, line: Option<usize>) -> [Claim; 2] {
     let quoted = |text: &dyn std::fmt::Display| format!("\"{text}\"");
     let (key, value, what) = match &rule.matches {
-        Match::Cgroup(glob) => ("service.cgroup", quoted(glob), What::Groups(glob.clone())),
-        Match::Unit(unit) => ("service.unit", quoted(unit), What::Unit(unit.clone())),
-        Match::Pod(glob) => ("service.pod", quoted(glob), What::Pods(glob.to_string())),
-        Match::Port(port) => ("service.port", port.to_string(), What::Port(*port)),
-        Match::Comm(comm) => ("service.comm", quoted(comm), What::Comm(comm.chars().take(15).collect())),
+        Match::Cgroup(glob) => ("service.cgroup", quoted(glob), ClaimedResource::Groups(glob.clone())),
+        Match::Unit(unit) => ("service.unit", quoted(unit), ClaimedResource::Unit(unit.clone())),
+        Match::Pod(glob) => ("service.pod", quoted(glob), ClaimedResource::Pods(glob.to_string())),
+        Match::Port(port) => ("service.port", port.to_string(), ClaimedResource::Port(*port)),
+        Match::Comm(comm) => ("service.comm", quoted(comm), ClaimedResource::Comm(comm.chars().take(15).collect())),
     };
-    let name = Claim { key: "service.name", value: quoted(&rule.name), what: What::Name(rule.name.clone()), line };
-    [name, Claim { key, value, what, line }]
+    let name = Claim {
+        key: "service.name",
+        value: quoted(&rule.name),
+        resource: ClaimedResource::Name(rule.name.clone()),
+        line,
+    };
+    [name, Claim { key, value, resource: what, line }]
 }
 
-fn of_batch(tree: &BatchTree, line: Option<usize>) -> Claim {
+fn batch_claim(tree: &BatchTree, line: Option<usize>) -> Claim {
     let value = format!("\"{}\"", tree.cgroup);
-    Claim { key: "batch.cgroup", value, what: What::Groups(tree.cgroup.clone()), line }
+    Claim { key: "batch.cgroup", value, resource: ClaimedResource::Groups(tree.cgroup.clone()), line }
 }
 
-fn of_kubernetes(kubernetes: &Kubernetes, line: Option<usize>) -> Vec<Claim> {
-    let claim = |glob: Glob| Claim { key: "kubernetes", value: glob.to_string(), what: What::Groups(glob), line };
-    kubernetes.groups().into_iter().map(claim).collect()
+fn kubernetes_claims(kubernetes: &Kubernetes, line: Option<usize>) -> Vec<Claim> {
+    let claim = |glob: Glob| Claim {
+        key: "kubernetes",
+        value: glob.to_string(),
+        resource: ClaimedResource::Groups(glob),
+        line,
+    };
+    kubernetes.top_groups().into_iter().map(claim).collect()
 }
 
 /// Returns the addresses at which the agent listens.
-fn listening(config: &Config, lines: &Lines) -> impl Iterator<Item = Claim> {
+fn listen_address_claims(config: &Config, lines: &Lines) -> impl Iterator<Item = Claim> {
     let claim = |key, address: SocketAddr, line| {
         let value = format!("\"{address}\"");
-        Claim { key, value, what: What::Address(address), line }
+        Claim { key, value, resource: ClaimedResource::Address(address), line }
     };
     let proxies = config.proxies.iter().zip(&lines.proxies);
     let proxies = proxies.map(move |(proxy, line)| claim("proxy.listen", proxy.listen, *line));
@@ -98,15 +109,18 @@ fn share_a_port(one: &SocketAddr, other: &SocketAddr) -> bool {
     port != 0 && port == other.port() && (any || one.ip() == other.ip())
 }
 
-impl What {
+impl ClaimedResource {
     fn contradicts(&self, other: &Self) -> bool {
         match (self, other) {
-            (What::Groups(one), What::Groups(other)) => one.meets(other),
-            (What::Groups(glob), What::Unit(unit)) | (What::Unit(unit), What::Groups(glob)) => glob.last() == unit,
-            (What::Name(one), What::Name(other)) | (What::Pods(one), What::Pods(other)) => one == other,
-            (What::Unit(one), What::Unit(other)) | (What::Comm(one), What::Comm(other)) => one == other,
-            (What::Port(one), What::Port(other)) => one == other,
-            (What::Address(one), What::Address(other)) => share_a_port(one, other),
+            (ClaimedResource::Groups(one), ClaimedResource::Groups(other)) => one.overlaps(other),
+            (ClaimedResource::Groups(glob), ClaimedResource::Unit(unit))
+            | (ClaimedResource::Unit(unit), ClaimedResource::Groups(glob)) => glob.last() == unit,
+            (ClaimedResource::Name(one), ClaimedResource::Name(other))
+            | (ClaimedResource::Pods(one), ClaimedResource::Pods(other)) => one == other,
+            (ClaimedResource::Unit(one), ClaimedResource::Unit(other))
+            | (ClaimedResource::Comm(one), ClaimedResource::Comm(other)) => one == other,
+            (ClaimedResource::Port(one), ClaimedResource::Port(other)) => one == other,
+            (ClaimedResource::Address(one), ClaimedResource::Address(other)) => share_a_port(one, other),
             _ => false,
         }
     }
@@ -115,15 +129,15 @@ impl What {
 impl Claim {
     fn problem(&self, earlier: &Claim) -> Problem {
         let place = earlier.line.map_or_else(String::new, |line| format!(" of line {line}"));
-        let (problem, advice) = match &self.what {
-            What::Groups(_) | What::Unit(_) => (
+        let (problem, advice) = match &self.resource {
+            ClaimedResource::Groups(_) | ClaimedResource::Unit(_) => (
                 format!(
                     "is {}, which may match the same groups as `{}`{place}, {}",
                     self.value, earlier.key, earlier.value
                 ),
                 "write patterns that cannot match the same group: a group has one role",
             ),
-            What::Address(_) => (
+            ClaimedResource::Address(_) => (
                 format!("is {}, which clashes with `{}`{place}, {}", self.value, earlier.key, earlier.value),
                 "write another address or port for one of the two",
             ),

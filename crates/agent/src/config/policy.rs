@@ -9,7 +9,7 @@ use sidelane_host::perf::Event;
 use sidelane_host::units::parse_time;
 use sidelane_policy::holmes::HolmesConfig;
 use sidelane_policy::perfiso::PerfIsoConfig;
-use sidelane_toml::{Reader, shown};
+use sidelane_toml::{Reader, value_as_text};
 use sidelane_tracker::interference::Windows;
 use toml::de::DeValue;
 
@@ -43,83 +43,83 @@ const OF_ONE: [(&str, &[Name]); 6] = [
 ];
 
 /// Reads the table `[policy]`.
-pub(super) fn policy(reader: Reader) -> PolicyConfig {
+pub(super) fn read_policy(reader: Reader) -> PolicyConfig {
     let name = reader.choice("kind", &NAMES);
-    let name = reader.setting("kind", name, Name::Holmes, |name| quoted(name_of(*name)));
+    let name = reader.record_setting("kind", name, Name::Holmes, |name| quoted(name_of(*name)));
     for (key, of) in OF_ONE.iter().filter(|(key, of)| reader.has(key) && !of.contains(&name)) {
         let whose = of.iter().map(|name| format!("`{}`", name_of(*name))).collect::<Vec<_>>().join(" and ");
-        reader.wrong(key, format!("is for {whose}, but kind is `{}`", name_of(name)), "leave it out");
+        reader.record_problem(key, format!("is for {whose}, but kind is `{}`", name_of(name)), "leave it out");
     }
     let kind = match name {
-        Name::Holmes => Kind::Holmes(holmes(&reader)),
-        Name::PerfIso => Kind::PerfIso { idle: share(&reader, "idle", IDLE) },
+        Name::Holmes => Kind::Holmes(read_holmes(&reader)),
+        Name::PerfIso => Kind::PerfIso { idle: read_share(&reader, "idle", IDLE) },
         Name::Unmanaged => Kind::Unmanaged,
     };
     let floor = match name {
-        Name::Holmes => floor(&reader, HolmesConfig::default().floor),
-        Name::PerfIso => floor(&reader, PerfIsoConfig::default().floor),
+        Name::Holmes => read_floor(&reader, HolmesConfig::default().floor),
+        Name::PerfIso => read_floor(&reader, PerfIsoConfig::default().floor),
         Name::Unmanaged => 0,
     };
-    let siblings = siblings(&reader);
-    reader.finish();
+    let siblings = read_siblings(&reader);
+    reader.record_unknown_keys();
     PolicyConfig { kind, floor, siblings }
 }
 
-fn name_of(wanted: Name) -> &'static str {
-    NAMES.iter().find(|(_, name)| *name == wanted).map_or("", |(text, _)| text)
+fn name_of(kind: Name) -> &'static str {
+    NAMES.iter().find(|(_, name)| *name == kind).map_or("", |(text, _)| text)
 }
 
-fn holmes(reader: &Reader) -> Holmes {
+fn read_holmes(reader: &Reader) -> Holmes {
     let e =
         reader.positive("interference_threshold", "write the interference at which batch leaves a sibling, as in 40");
-    let s = reader.time("calm_time", Duration::from_micros(1));
+    let s = reader.read_time("calm_time", Duration::from_micros(1));
     let t = reader.percent("reserved_busy", 1.0..=99.0, "80%").map(|percent| percent / 100.0);
     let default = HolmesConfig::default();
     Holmes {
-        interference_threshold: reader.setting("interference_threshold", e.map(Some), None, |e| {
+        interference_threshold: reader.record_setting("interference_threshold", e.map(Some), None, |e| {
             e.map_or("the metric's".to_owned(), |e| e.to_string())
         }),
-        calm_time: reader.setting("calm_time", s, Duration::from_nanos(default.calm_ns), time),
+        calm_time: reader.record_setting("calm_time", s, Duration::from_nanos(default.calm_ns), quote_time),
         reserved_busy: reader
-            .setting("reserved_busy", t, default.busy_most, |share| quoted(&format!("{}%", share * 100.0))),
-        reserved: reserved(reader),
+            .record_setting("reserved_busy", t, default.busy_most, |share| quoted(&format!("{}%", share * 100.0))),
+        reserved: read_reserved(reader),
     }
 }
 
-fn floor(reader: &Reader, default: usize) -> u32 {
-    reader.setting("floor", reader.whole("floor", 0..=CPUS_MAX), default as u32, u32::to_string)
+fn read_floor(reader: &Reader, default: usize) -> u32 {
+    reader.record_setting("floor", reader.whole("floor", 0..=CPUS_MAX), default as u32, u32::to_string)
 }
 
-fn reserved(reader: &Reader) -> Reserved {
+fn read_reserved(reader: &Reader) -> Reserved {
     const KEY: &str = "reserved";
-    let count = reader.maybe_whole(KEY).is_some();
+    let count = reader.whole_number_if_any(KEY).is_some();
     if count || !reader.has(KEY) {
-        return Reserved::Count(share(reader, KEY, RESERVED));
+        return Reserved::Count(read_share(reader, KEY, RESERVED));
     }
     let cpus = match reader.is_list(KEY) {
-        true => cpus_of_list(reader),
+        true => read_reserved_list(reader),
         false => reader.parsed(KEY, parse_cpus, RESERVED_ADVICE),
     };
-    Reserved::Cpus(reader.setting(KEY, cpus, CpuSet::default(), |cpus| quoted(&cpus.to_string())))
+    Reserved::Cpus(reader.record_setting(KEY, cpus, CpuSet::default(), |cpus| quoted(&cpus.to_string())))
 }
 
-fn cpus_of_list(reader: &Reader) -> Option<CpuSet> {
+fn read_reserved_list(reader: &Reader) -> Option<CpuSet> {
     let list = reader.list("reserved", RESERVED_ADVICE)?.join(",");
-    parse_cpus(&list).map_err(|why| reader.wrong("reserved", why, RESERVED_ADVICE)).ok()
+    parse_cpus(&list).map_err(|why| reader.record_problem("reserved", why, RESERVED_ADVICE)).ok()
 }
 
 /// Reads a key whose value is a number of CPUs, or uses the default.
-fn share(reader: &Reader, key: &'static str, default: Share) -> Share {
+fn read_share(reader: &Reader, key: &'static str, default: Share) -> Share {
     let count = reader.whole(key, 1..=CPUS_MAX).map(Share::Cpus);
-    reader.setting(key, count, default, Share::to_string)
+    reader.record_setting(key, count, default, Share::to_string)
 }
 
-fn siblings(reader: &Reader) -> Vec<CpuSet> {
+fn read_siblings(reader: &Reader) -> Vec<CpuSet> {
     const ADVICE: &str = "write a list of cores, each with the numbers of its CPUs, as in [\"0,1\", \"2,3\"]";
     let mut cores: Vec<CpuSet> = Vec::new();
     for text in reader.list("siblings", ADVICE).unwrap_or_default() {
         let wrong = |why: String| {
-            reader.wrong("siblings", format!("has \"{text}\", which {why}"), ADVICE);
+            reader.record_problem("siblings", format!("has \"{text}\", which {why}"), ADVICE);
         };
         match parse_cpus(&text) {
             Err(why) => wrong(why),
@@ -134,30 +134,30 @@ fn siblings(reader: &Reader) -> Vec<CpuSet> {
 }
 
 /// Reads the table `[intervals]`.
-pub(super) fn intervals(reader: Reader) -> Intervals {
+pub(super) fn read_intervals(reader: Reader) -> Intervals {
     const LOOK: Duration = Duration::from_millis(10);
     const PROCESSES: Duration = Duration::from_secs(1);
     const SHORTEST_LOOK: Duration = Duration::from_millis(1);
     const SHORTEST_POLL: Duration = Duration::from_micros(10);
     let usual_tick = Windows::default().tick;
-    let look = reader.time("look", SHORTEST_LOOK);
-    let processes = reader.time("processes", SHORTEST_LOOK);
-    let poll = reader.time("poll", SHORTEST_POLL);
-    let tick = reader.time("tick", SHORTEST_POLL);
+    let look = reader.read_time("look", SHORTEST_LOOK);
+    let processes = reader.read_time("processes", SHORTEST_LOOK);
+    let poll = reader.read_time("poll", SHORTEST_POLL);
+    let tick = reader.read_time("tick", SHORTEST_POLL);
     let intervals = Intervals {
-        look: reader.setting("look", look, LOOK, time),
-        processes: reader.setting("processes", processes, PROCESSES, time),
-        poll: reader.setting("poll", poll.map(Some), None, |poll| {
-            poll.map_or("none; the kernel program wakes the agent".to_owned(), |poll| time(&poll))
+        look: reader.record_setting("look", look, LOOK, quote_time),
+        processes: reader.record_setting("processes", processes, PROCESSES, quote_time),
+        poll: reader.record_setting("poll", poll.map(Some), None, |poll| {
+            poll.map_or("none; the kernel program wakes the agent".to_owned(), |poll| quote_time(&poll))
         }),
-        tick: reader.setting("tick", tick, usual_tick, time),
+        tick: reader.record_setting("tick", tick, usual_tick, quote_time),
     };
-    reader.finish();
+    reader.record_unknown_keys();
     intervals
 }
 
 /// Reads the table `[metric]`.
-pub(super) fn metric(reader: Reader) -> Metric {
+pub(super) fn read_metric(reader: Reader) -> Metric {
     type Make = fn() -> MetricSource;
     const SOURCES: [(&str, Make); 4] = [
         ("auto", || MetricSource::Auto),
@@ -167,14 +167,14 @@ pub(super) fn metric(reader: Reader) -> Metric {
     ];
     let chosen = reader.choice("source", &SOURCES).map(|source| source());
     let file = reader.text("replay", "write the path of the recorded counters");
-    let mut source = reader.setting("source", chosen, MetricSource::Auto, |source| quoted(source.name()));
+    let mut source = reader.record_setting("source", chosen, MetricSource::Auto, |source| quoted(source.name()));
     match (&mut source, file) {
         (MetricSource::Replay(path), Some(file)) => *path = file.into(),
         (MetricSource::Replay(_), None) => {
-            reader.missing("replay", "write the path of the recorded counters");
+            reader.record_missing("replay", "write the path of the recorded counters");
         }
         (_, Some(_)) => {
-            reader.wrong(
+            reader.record_problem(
                 "replay",
                 "is given, but source is not \"replay\"",
                 "write source = \"replay\", or leave it \
@@ -185,10 +185,10 @@ pub(super) fn metric(reader: Reader) -> Metric {
     }
     let formula =
         reader.parsed("formula", parse_formula, "write at most four events, as in \"r140014a3 / (r81d0 + r82d0)\"");
-    let formula = reader.setting("formula", formula.map(Some), None, |formula| {
+    let formula = reader.record_setting("formula", formula.map(Some), None, |formula| {
         formula.as_ref().map_or("the processor's own".to_owned(), |formula| quoted(formula))
     });
-    reader.finish();
+    reader.record_unknown_keys();
     Metric { source, formula }
 }
 
@@ -207,13 +207,13 @@ fn parse_formula(text: &str) -> Result<String, &'static str> {
 }
 
 /// Reading of times, whose values have a unit in the file.
-pub(super) trait Times {
+pub(super) trait ReadTime {
     /// Reads the key `key` as a time of at least `min`.
-    fn time(&self, key: &str, min: Duration) -> Option<Duration>;
+    fn read_time(&self, key: &str, min: Duration) -> Option<Duration>;
 }
 
-impl Times for Reader<'_, '_> {
-    fn time(&self, key: &str, min: Duration) -> Option<Duration> {
+impl ReadTime for Reader<'_, '_> {
+    fn read_time(&self, key: &str, min: Duration) -> Option<Duration> {
         const ADVICE: &str = "write a number and its unit, one of ns, us, ms, s, as in \"8us\" or \"1.5s\"";
         let value = self.value(key)?.get_ref();
         let time = value.as_str().and_then(|text| parse_time(text).ok());
@@ -223,13 +223,13 @@ impl Times for Reader<'_, '_> {
             (_, Some(time)) if time < min => ("", format!("write {min:?} or more")),
             (_, Some(time)) => return Some(time),
         };
-        self.wrong(key, format!("is {}{why}", shown(value)), advice);
+        self.record_problem(key, format!("is {}{why}", value_as_text(value)), advice);
         None
     }
 }
 
 /// Returns a time in the form in which the file has it.
-pub(super) fn time(time: &Duration) -> String {
+pub(super) fn quote_time(time: &Duration) -> String {
     quoted(&format!("{time:?}").replace('µ', "u"))
 }
 

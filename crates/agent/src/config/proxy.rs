@@ -8,7 +8,7 @@ use std::time::Duration;
 use sidelane_proxy::access::Format;
 use sidelane_proxy::config::Limits;
 
-use super::policy::{Times, quoted, time};
+use super::policy::{ReadTime, quote_time, quoted};
 use sidelane_proxy::run::STDOUT;
 use sidelane_proxy::run::options::{
     FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, WatchedHazards, parse_listen, parse_server,
@@ -26,15 +26,15 @@ const NUMBER_MAX: u32 = 1_000_000_000;
 const SHORTEST: Duration = Duration::from_micros(1);
 
 /// Reads a table `[[proxy]]`; `None` if it is wrong.
-pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
+pub(super) fn read_proxy(reader: Reader) -> Option<ProxyOptions> {
     const NO_ADDRESS: &str = "is not an address with a port";
     let listen = reader.parsed("listen", |text| parse_listen(text).map_err(|_| NO_ADDRESS), LISTEN);
     let server = |reader: &Reader, key| reader.parsed(key, |text| parse_server(text).map_err(|_| NO_ADDRESS), SERVER);
     let (active, backup) = (server(&reader, "active"), server(&reader, "backup"));
-    let listen = reader.required("listen", listen, LISTEN).ok();
-    let active = reader.required("active", active, SERVER).ok();
+    let listen = reader.require("listen", listen, LISTEN).ok();
+    let active = reader.require("active", active, SERVER).ok();
     let reader = match listen {
-        Some(listen) => reader.one_of(listen),
+        Some(listen) => reader.with_entry_name(listen),
         None => reader,
     };
     let is_whole = listen.is_some() && active.is_some();
@@ -43,25 +43,30 @@ pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
         Some(backup) => in_quotes(backup),
         None => "none: hazards are only counted".to_owned(),
     };
-    let active = reader.setting("active", active, nowhere, in_quotes);
-    let backup = reader.setting("backup", backup.map(Some), None, in_words);
-    let proxy = options(&reader, ProxyOptions { backup, ..ProxyOptions::new(listen.unwrap_or(nowhere), active) });
-    if let Some(twice) = proxy.twice().filter(|_| is_whole) {
+    let active = reader.record_setting("active", active, nowhere, in_quotes);
+    let backup = reader.record_setting("backup", backup.map(Some), None, in_words);
+    let proxy = read_options(&reader, ProxyOptions { backup, ..ProxyOptions::new(listen.unwrap_or(nowhere), active) });
+    if let Some(twice) = proxy.duplicate_address().filter(|_| is_whole) {
         let problem = format!("is \"{}\", the same as `proxy.{}`", twice.address, twice.first);
-        reader.wrong(twice.second, problem, "write a different address for each");
+        reader.record_problem(twice.second, problem, "write a different address for each");
     }
-    if proxy.traces_in_vain() {
-        reader.wrong("trace", "is true, but protocol is \"redis\"", "leave it out: only HTTP requests can be traced");
+    if proxy.is_trace_unusable() {
+        reader.record_problem(
+            "trace",
+            "is true, but protocol is \"redis\"",
+            "leave it out: only HTTP requests can be traced",
+        );
     }
-    reader.finish();
+    reader.record_unknown_keys();
     is_whole.then_some(proxy)
 }
 
 /// Reads all keys of a `[[proxy]]` that have a default.
-fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
+fn read_options(reader: &Reader, defaults: ProxyOptions) -> ProxyOptions {
     let word = |text: &str| quoted(text);
     let protocol = reader.choice("protocol", &PROTOCOLS);
-    let protocol = reader.setting("protocol", protocol, usual.protocol, |protocol| word(name_of(protocol, &PROTOCOLS)));
+    let protocol =
+        reader.record_setting("protocol", protocol, defaults.protocol, |protocol| word(name_of(protocol, &PROTOCOLS)));
     let hazards =
         reader.parsed("hazard", |text| text.parse::<WatchedHazards>().map_err(|_| "is not a list of hazards"), HAZARDS);
     let hedge = reader.parsed(
@@ -81,73 +86,76 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
     let warm_up = reader.whole("warm_up", 0..=NUMBER_MAX);
     ProxyOptions {
         protocol,
-        hazards: reader.setting("hazard", hazards, usual.hazards, in_quotes),
-        hedge: reader.setting("hedge", hedge, usual.hedge, in_quotes),
-        repeat: repeat(reader),
-        unsafe_stay: reader.setting("once_to", once_to, usual.unsafe_stay, |stay| word(name_of(stay, &ONCE_TO))),
-        forwarded: reader.setting("forwarded", forwarded, usual.forwarded, |how| word(name_of(how, &FORWARDED))),
-        budget_percent: reader.setting("budget", budget, usual.budget_percent, |percent| word(&format!("{percent}%"))),
-        burst: reader.setting("burst", burst, usual.burst, u64::to_string),
-        warm_up: reader.setting("warm_up", warm_up, usual.warm_up, u32::to_string),
-        outlier_detection: reader.setting(
+        hazards: reader.record_setting("hazard", hazards, defaults.hazards, in_quotes),
+        hedge: reader.record_setting("hedge", hedge, defaults.hedge, in_quotes),
+        repeat: read_repeat(reader),
+        unsafe_stay: reader
+            .record_setting("once_to", once_to, defaults.unsafe_stay, |stay| word(name_of(stay, &ONCE_TO))),
+        forwarded: reader
+            .record_setting("forwarded", forwarded, defaults.forwarded, |how| word(name_of(how, &FORWARDED))),
+        budget_percent: reader
+            .record_setting("budget", budget, defaults.budget_percent, |percent| word(&format!("{percent}%"))),
+        burst: reader.record_setting("burst", burst, defaults.burst, u64::to_string),
+        warm_up: reader.record_setting("warm_up", warm_up, defaults.warm_up, u32::to_string),
+        outlier_detection: reader.record_setting(
             "outlier_detection",
             reader.flag("outlier_detection"),
-            usual.outlier_detection,
+            defaults.outlier_detection,
             bool::to_string,
         ),
-        poll: reader.setting("poll", reader.time("poll", SHORTEST), usual.poll, time),
-        trace: reader.setting("trace", reader.flag("trace"), usual.trace, bool::to_string),
-        access_log: access_log(reader),
-        log_format: log_format(reader),
-        limits: limits(reader, usual.limits),
-        ..usual
+        poll: reader.record_setting("poll", reader.read_time("poll", SHORTEST), defaults.poll, quote_time),
+        trace: reader.record_setting("trace", reader.flag("trace"), defaults.trace, bool::to_string),
+        access_log: read_access_log(reader),
+        log_format: read_log_format(reader),
+        limits: read_limits(reader, defaults.limits),
+        ..defaults
     }
 }
 
-fn access_log(reader: &Reader) -> Option<PathBuf> {
+fn read_access_log(reader: &Reader) -> Option<PathBuf> {
     let file = |text: &str| match text {
         "" | STDOUT => Err("is not a path of a file"),
         _ => Ok(Some(PathBuf::from(text))),
     };
-    reader.setting("access_log", reader.parsed("access_log", file, ACCESS_LOG), None, |file| {
+    reader.record_setting("access_log", reader.parsed("access_log", file, ACCESS_LOG), None, |file| {
         file.as_ref().map_or("none".to_owned(), |file| quoted(&file.display().to_string()))
     })
 }
 
-fn log_format(reader: &Reader) -> Format {
+fn read_log_format(reader: &Reader) -> Format {
     if reader.has("log_format") && !reader.has("access_log") {
-        reader.wrong("log_format", "is given without `access_log`", "write access_log, too");
+        reader.record_problem("log_format", "is given without `access_log`", "write access_log, too");
     }
     let format = reader.choice("log_format", &LOG_FORMATS);
-    reader.setting("log_format", format, Format::default(), |format| quoted(name_of(format, &LOG_FORMATS)))
+    reader.record_setting("log_format", format, Format::default(), |format| quoted(name_of(format, &LOG_FORMATS)))
 }
 
-fn repeat(reader: &Reader) -> Vec<String> {
+fn read_repeat(reader: &Reader) -> Vec<String> {
     let names = reader.list("repeat", REPEAT);
-    reader.setting("repeat", names, Vec::new(), |names| match names.is_empty() {
+    reader.record_setting("repeat", names, Vec::new(), |names| match names.is_empty() {
         true => "GET, HEAD and OPTIONS, or commands that only read".to_owned(),
         false => format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")),
     })
 }
 
-fn limits(reader: &Reader, usual: Limits) -> Limits {
-    let read = |key| reader.time(key, SHORTEST);
+fn read_limits(reader: &Reader, defaults: Limits) -> Limits {
+    let read = |key| reader.read_time(key, SHORTEST);
     let clients = reader.whole("clients", 1..=NUMBER_MAX as usize);
     Limits {
-        head_time: reader.setting("head_time", read("head_time"), usual.head_time, time),
-        idle_time: reader.setting("idle_time", read("idle_time"), usual.idle_time, time),
-        answer_time: reader.setting("answer_time", read("answer_time"), usual.answer_time, time),
-        abort_on_close: reader.setting(
+        head_time: reader.record_setting("head_time", read("head_time"), defaults.head_time, quote_time),
+        idle_time: reader.record_setting("idle_time", read("idle_time"), defaults.idle_time, quote_time),
+        answer_time: reader.record_setting("answer_time", read("answer_time"), defaults.answer_time, quote_time),
+        abort_on_close: reader.record_setting(
             "abort_on_close",
             reader.flag("abort_on_close"),
-            usual.abort_on_close,
+            defaults.abort_on_close,
             bool::to_string,
         ),
-        drain: reader.setting("drain", reader.time("drain", Duration::ZERO), usual.drain, time),
-        clients: reader.setting("clients", clients.map(Some), usual.clients, |clients| {
+        drain: reader.record_setting("drain", reader.read_time("drain", Duration::ZERO), defaults.drain, quote_time),
+        clients: reader.record_setting("clients", clients.map(Some), defaults.clients, |clients| {
             clients.map_or("as many as open files allow".to_owned(), |clients| clients.to_string())
         }),
-        ..usual
+        ..defaults
     }
 }
 

@@ -51,7 +51,7 @@ impl Config {
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
         let root = sidelane_toml::parse(file, text, "see https://toml.io, or `sidelane agent example`")?;
         let document = Document::new(text, root.get_ref(), Vec::new());
-        let config = whole(document.top());
+        let config = read_config(document.top());
         let problems = document.problems.take();
         if problems.is_empty() { Ok(config) } else { Err(Problems::new(file, problems)) }
     }
@@ -59,7 +59,7 @@ impl Config {
 
 impl Config {
     /// Returns a line of text on a valid file: its numbers of services, batch trees and other parts.
-    pub fn in_words(&self) -> String {
+    pub fn summary(&self) -> String {
         let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let pods = if self.kubernetes.is_some() { ", pods" } else { "" };
         let (services, trees) = (some(self.services.len(), "service"), some(self.batch.len(), "tree"));
@@ -75,7 +75,7 @@ impl Config {
     }
 }
 
-fn whole(top: Reader) -> Config {
+fn read_config(top: Reader) -> Config {
     let (services, batch) = (top.tables("service"), top.tables("batch"));
     let (metrics, traced, hurried) = (top.table("metrics"), top.table("trace"), top.table("hurry"));
     let mut lines = Lines {
@@ -85,84 +85,85 @@ fn whole(top: Reader) -> Config {
         hurry: hurried.line("services"),
         ..Lines::default()
     };
-    let rules = services.into_iter().filter_map(|reader| lined(reader, &mut lines.services, roles::service));
+    let rules =
+        services.into_iter().filter_map(|reader| read_with_line(reader, &mut lines.services, roles::read_service));
     let services = rules.collect();
-    let trees = batch.into_iter().filter_map(|reader| lined(reader, &mut lines.batch, roles::batch));
+    let trees = batch.into_iter().filter_map(|reader| read_with_line(reader, &mut lines.batch, roles::read_batch_tree));
     let batch = trees.collect();
     let proxies = top.tables("proxy").into_iter();
-    let proxies = proxies.filter_map(|reader| lined(reader, &mut lines.proxies, proxy::proxy)).collect();
+    let proxies = proxies.filter_map(|reader| read_with_line(reader, &mut lines.proxies, proxy::read_proxy)).collect();
     let config = Config {
         services,
         batch,
-        kubernetes: roles::kubernetes(&top),
-        policy: policy::policy(top.table("policy")),
-        intervals: policy::intervals(top.table("intervals")),
-        metric: policy::metric(top.table("metric")),
-        lanes: lanes::lanes(top.table("lanes")),
+        kubernetes: roles::read_kubernetes(&top),
+        policy: policy::read_policy(top.table("policy")),
+        intervals: policy::read_intervals(top.table("intervals")),
+        metric: policy::read_metric(top.table("metric")),
+        lanes: lanes::read_lanes(top.table("lanes")),
         proxies,
-        trace: modules::trace(traced),
-        hurry: modules::hurry(hurried),
-        metrics: listen(metrics),
-        audit: audit(top.table("audit")),
+        trace: modules::read_trace(traced),
+        hurry: modules::read_hurry(hurried),
+        metrics: read_listen_address(metrics),
+        audit: read_audit_path(top.table("audit")),
         settings: top.document().settings.take(),
     };
-    together(&top, &config, &lines);
-    top.finish();
+    check_across_tables(&top, &config, &lines);
+    top.record_unknown_keys();
     config
 }
 
 /// Adds a rule with its line, if it is valid.
-fn lined<'d, 't, T>(
+fn read_with_line<'d, 't, T>(
     reader: Reader<'d, 't>,
     lines: &mut Vec<Option<usize>>,
     read: impl Fn(Reader<'d, 't>) -> Option<T>,
 ) -> Option<T> {
-    let line = reader.own_line();
+    let line = reader.table_line();
     let rule = read(reader)?;
     lines.push(line);
     Some(rule)
 }
 
-fn listen(reader: Reader) -> Option<SocketAddr> {
+fn read_listen_address(reader: Reader) -> Option<SocketAddr> {
     const ADVICE: &str = "write an address and a port, as in \"127.0.0.1:9099\"";
     if !reader.is_there() {
         return None;
     }
     let parse = |text: &str| text.parse::<SocketAddr>().map_err(|_| "is not an address with a port");
-    let address = reader.required("listen", reader.parsed("listen", parse, ADVICE), ADVICE).ok();
-    reader.finish();
+    let address = reader.require("listen", reader.parsed("listen", parse, ADVICE), ADVICE).ok();
+    reader.record_unknown_keys();
     address
 }
 
-fn audit(reader: Reader) -> Option<PathBuf> {
+fn read_audit_path(reader: Reader) -> Option<PathBuf> {
     if !reader.is_there() {
         return None;
     }
     let file =
-        reader.wanted_text("file", "write the path of the audit log, as in \"/var/log/sidelane-audit.jsonl\"").ok();
-    reader.finish();
+        reader.required_text("file", "write the path of the audit log, as in \"/var/log/sidelane-audit.jsonl\"").ok();
+    reader.record_unknown_keys();
     file.map(PathBuf::from)
 }
 
 /// Checks contradictions that no table shows alone.
-fn together(top: &Reader, config: &Config, lines: &Lines) {
+fn check_across_tables(top: &Reader, config: &Config, lines: &Lines) {
     let has_any = |keys: [&'static str; 2]| keys.into_iter().any(|key| top.has(key));
     if !has_any(["service", "kubernetes"]) {
-        top.missing("service", "name a service in [[service]], or write kubernetes = true");
+        top.record_missing("service", "name a service in [[service]], or write kubernetes = true");
     }
     if !has_any(["batch", "kubernetes"]) {
-        top.missing("batch", "name a tree of cgroups in [[batch]], or write kubernetes = true");
+        top.record_missing("batch", "name a tree of cgroups in [[batch]], or write kubernetes = true");
     }
     let mut problems = contradictions(config, lines);
-    problems.extend(podless(config, lines));
-    problems.extend(unspent(config, lines));
-    problems.extend(modules::unrecorded(config, lines));
-    problems.extend(modules::unmoved(config, lines));
+    problems.extend(missing_kubernetes_problems(config, lines));
+    problems.extend(missing_budget_problems(config, lines));
+    problems.extend(modules::trace_service_problems(config, lines));
+    problems.extend(modules::hurry_service_problems(config, lines));
     top.document().problems.borrow_mut().extend(problems);
 }
 
 /// Returns problems for services that are pods, if the file has no table `kubernetes`.
-fn podless(config: &Config, lines: &Lines) -> Vec<Problem> {
+fn missing_kubernetes_problems(config: &Config, lines: &Lines) -> Vec<Problem> {
     let services = config.services.iter().zip(&lines.services).filter(|_| config.kubernetes.is_none());
     let pods = services.filter(|(rule, _)| matches!(rule.matches, Match::Pod(_)));
     let problem = |line: Option<usize>| Problem {
@@ -175,7 +176,7 @@ fn podless(config: &Config, lines: &Lines) -> Vec<Problem> {
 }
 
 /// Returns problems for services that have neither budget nor objective, although the policy of lanes needs one.
-fn unspent(config: &Config, lines: &Lines) -> Vec<Problem> {
+fn missing_budget_problems(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(lanes) = config.lanes.as_ref().filter(|lanes| lanes.budget.is_none()) else { return Vec::new() };
     let services =
         config.services.iter().zip(&lines.services).map(|(rule, line)| (&rule.settings, "service.slo", *line));

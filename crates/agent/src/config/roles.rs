@@ -17,40 +17,40 @@ const PRIORITY_MAX: i32 = 1_000;
 const CPUS_MAX: u32 = 512;
 
 /// Reads a table `[[service]]`; `None` if it is wrong.
-pub(super) fn service(reader: Reader) -> Option<ServiceRule> {
-    let name = reader.wanted_text("name", "write a name for it, as in \"redis\"").ok().map(str::to_owned);
-    let matches = found_by(&reader);
-    let settings = settings(&reader);
-    reader.finish();
+pub(super) fn read_service(reader: Reader) -> Option<ServiceRule> {
+    let name = reader.required_text("name", "write a name for it, as in \"redis\"").ok().map(str::to_owned);
+    let matches = read_match(&reader);
+    let settings = read_settings(&reader);
+    reader.record_unknown_keys();
     Some(ServiceRule { name: name?, matches: matches?, settings })
 }
 
-fn found_by(reader: &Reader) -> Option<Match> {
+fn read_match(reader: &Reader) -> Option<Match> {
     const WAYS: [&str; 5] = ["cgroup", "unit", "pod", "port", "comm"];
     let given: Vec<&'static str> = WAYS.into_iter().filter(|key| reader.has(key)).collect();
     match given[..] {
         [] => {
-            reader.missing("cgroup", ONE_OF);
+            reader.record_missing("cgroup", ONE_OF);
             None
         }
-        [way] => found_by_one(reader, way),
+        [way] => read_match_key(reader, way),
         [first, second, ..] => {
-            reader.wrong(second, format!("is given, but `{first}` is given, too"), ONE_OF);
+            reader.record_problem(second, format!("is given, but `{first}` is given, too"), ONE_OF);
             None
         }
     }
 }
 
-fn found_by_one(reader: &Reader, way: &'static str) -> Option<Match> {
-    match way {
-        "cgroup" => reader.parsed(way, str::parse, GROUP).map(Match::Cgroup),
+fn read_match_key(reader: &Reader, key: &'static str) -> Option<Match> {
+    match key {
+        "cgroup" => reader.parsed(key, str::parse, GROUP).map(Match::Cgroup),
         "unit" => {
-            reader.parsed(way, parse_unit, "write a unit's name, as in \"redis-server.service\"").map(Match::Unit)
+            reader.parsed(key, parse_unit, "write a unit's name, as in \"redis-server.service\"").map(Match::Unit)
         }
-        "pod" => reader.parsed(way, parse_pod, POD).map(Match::Pod),
-        "port" => reader.whole(way, 1..=u16::MAX).map(Match::Port),
+        "pod" => reader.parsed(key, parse_pod, POD).map(Match::Pod),
+        "port" => reader.whole(key, 1..=u16::MAX).map(Match::Port),
         _ => {
-            let comm = reader.text(way, "write the name of a program as in `ps -e -o comm`");
+            let comm = reader.text(key, "write the name of a program as in `ps -e -o comm`");
             comm.map(|comm| Match::Comm(comm.to_owned()))
         }
     }
@@ -66,11 +66,11 @@ fn parse_unit(text: &str) -> Result<String, &'static str> {
 }
 
 fn parse_pod(text: &str) -> Result<Glob, GlobError> {
-    let glob = Glob::relative(text)?;
+    let glob = Glob::parse_relative(text)?;
     if text.split('/').count() == 2 { Ok(glob) } else { Err(GlobError::Part(text.to_owned())) }
 }
 
-fn settings(reader: &Reader) -> ServiceSettings {
+fn read_settings(reader: &Reader) -> ServiceSettings {
     ServiceSettings {
         slo: reader.parsed(
             "slo",
@@ -104,16 +104,16 @@ pub(super) fn parse_cpus(text: &str) -> Result<CpuSet, String> {
 }
 
 /// Reads a table `[[batch]]`; `None` if it is wrong.
-pub(super) fn batch(reader: Reader) -> Option<BatchTree> {
-    let cgroup = reader.required("cgroup", reader.parsed("cgroup", str::parse, GROUP), GROUP).ok();
+pub(super) fn read_batch_tree(reader: Reader) -> Option<BatchTree> {
+    let cgroup = reader.require("cgroup", reader.parsed("cgroup", str::parse, GROUP), GROUP).ok();
     let priority = reader.whole("priority", -PRIORITY_MAX..=PRIORITY_MAX).unwrap_or(0);
     let cpus = reader.whole("cpus", 1..=CPUS_MAX);
-    reader.finish();
+    reader.record_unknown_keys();
     Some(BatchTree { cgroup: cgroup?, priority, cpus })
 }
 
 /// Reads `kubernetes = true`, or the table `kubernetes`.
-pub(super) fn kubernetes(top: &Reader) -> Option<Kubernetes> {
+pub(super) fn read_kubernetes(top: &Reader) -> Option<Kubernetes> {
     const KEY: &str = "kubernetes";
     if !top.is_table(KEY) {
         let plain = Kubernetes { cgroup: None, exclude: Vec::new(), settings: ServiceSettings::default() };
@@ -125,21 +125,21 @@ pub(super) fn kubernetes(top: &Reader) -> Option<Kubernetes> {
     let exclude = exclude.iter().filter_map(|text| match parse_pod(text) {
         Ok(glob) => Some(glob),
         Err(why) => {
-            reader.wrong("exclude", format!("has \"{text}\", which {why}"), POD);
+            reader.record_problem("exclude", format!("has \"{text}\", which {why}"), POD);
             None
         }
     });
     let exclude = exclude.collect();
-    let settings = ServiceSettings { cpus: None, ..settings_of_pods(&reader) };
-    reader.finish();
+    let settings = ServiceSettings { cpus: None, ..read_pod_settings(&reader) };
+    reader.record_unknown_keys();
     Some(Kubernetes { cgroup, exclude, settings })
 }
 
 /// Reads the settings of pods. A file cannot name the CPUs of pods.
-fn settings_of_pods(reader: &Reader) -> ServiceSettings {
-    let settings = settings(reader);
+fn read_pod_settings(reader: &Reader) -> ServiceSettings {
+    let settings = read_settings(reader);
     if settings.cpus.is_some() {
-        reader.wrong(
+        reader.record_problem(
             "cpus",
             "is given, but `pod` may match several services",
             "leave it out: a pod has the CPUs of \

@@ -8,28 +8,28 @@ use sidelane_report::terminal::print;
 
 use super::Agent;
 use crate::choice::goes_by_interference;
-use crate::log::{CpuLine, LoggedObservation, in_words, name_of, sentence};
+use crate::log::{CpuLine, LoggedObservation, describe_action, name_of, sentence};
 use crate::note::AgentNote;
 use crate::tracked::ContainerAssignment;
 use sidelane_diagnostics::audit::AuditLog;
 use sidelane_diagnostics::note::Note;
 use sidelane_rollback::claim::ClaimError;
-use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::cpu_mask::to_cpu_mask;
 
 impl Agent {
     /// Carries out the policy's last actions, and logs them. Returns whether any action failed.
-    pub(super) fn apply(&mut self, now_ns: Nanos) -> Result<bool> {
+    pub(super) fn apply_decision(&mut self, now_ns: Nanos) -> Result<bool> {
         if self.actions.iter().next().is_none() {
             return Ok(false);
         }
         self.stats.why = self.policy.why();
-        self.stats.seen = LoggedObservation::of(&self.seen, self.threshold());
+        self.stats.seen = LoggedObservation::from_observation(&self.seen, self.interference_threshold());
         let (mut any_failed, mut not_so) = (false, Vec::new());
         if let Some(actuator) = &mut self.actuator {
-            let outcome = actuator.carry_out(self.actions.iter(), &|place| self.tracked.whose(place));
+            let outcome = actuator.carry_out(self.actions.iter(), &|place| self.tracked.thread_owner(place));
             any_failed = !outcome.errors.is_empty() || !outcome.not_so.is_empty();
             not_so = outcome.not_so;
-            outcome.errors.into_iter().for_each(|(action, error)| self.could_not(action, error));
+            outcome.errors.into_iter().for_each(|(action, error)| self.note_failed_action(action, error));
         }
         let is_about_it = self.stats.why == CpuReason::Interference && !any_failed;
         if let Some(onset_ns) = self.stats.onset_ns.filter(|_| is_about_it) {
@@ -37,46 +37,46 @@ impl Agent {
         }
         let is_so = |action: &CpuAction| matches!(action, CpuAction::Place { .. }) || !not_so.contains(action);
         for action in self.actions.iter().filter(is_so).collect::<Vec<_>>() {
-            self.keep(action);
-            self.tell(action, now_ns)?;
+            self.record_assignment(action);
+            self.log_action(action, now_ns)?;
         }
-        self.log.iter().for_each(AuditLog::drain);
+        self.log.iter().for_each(AuditLog::request_write);
         if !not_so.is_empty() {
-            not_so.iter().for_each(|action| self.keep_what_is(*action));
-            self.have_other_bounds();
+            not_so.iter().for_each(|action| self.record_current_cpus(*action));
+            self.update_allowed_cpus();
             self.report_pausable();
         }
         Ok(any_failed)
     }
 
     /// Records that a container keeps its present CPUs, because it did not get the CPUs that were decided.
-    fn keep_what_is(&mut self, action: CpuAction) {
+    fn record_current_cpus(&mut self, action: CpuAction) {
         let CpuAction::Confine { container, .. } = action else { return };
         let actuator = self.actuator.as_ref().filter(|actuator| !actuator.is_paused(container));
-        let has = actuator.and_then(|actuator| actuator.in_effect(container));
+        let has = actuator.and_then(|actuator| actuator.effective_cpus(container));
         if let Some((has, contained)) = has.zip(self.tracked.containers.get_mut(container)) {
-            contained.given = ContainerAssignment::Cpus(mask(&has));
+            contained.given = ContainerAssignment::Cpus(to_cpu_mask(&has));
         }
     }
 
     /// Tells the policy which containers may be given other CPUs than it knows, because a cgroup above has changed. The
     /// policy decides again at once.
-    pub(super) fn have_other_bounds(&mut self) {
+    pub(super) fn update_allowed_cpus(&mut self) {
         let Some(actuator) = &mut self.actuator else { return };
-        for (place, allowed) in actuator.have_other_bounds() {
-            let has = self.actuator.as_ref().and_then(|actuator| actuator.in_effect(place));
+        for (place, allowed) in actuator.take_changed_allowed_cpus() {
+            let has = self.actuator.as_ref().and_then(|actuator| actuator.effective_cpus(place));
             let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
             let (before, name) = (contained.allowed, contained.container.name.clone());
-            contained.allowed = mask(&allowed);
+            contained.allowed = to_cpu_mask(&allowed);
             if let (ContainerAssignment::Cpus(_), Some(has)) = (contained.given, has) {
-                contained.given = ContainerAssignment::Cpus(mask(&has));
+                contained.given = ContainerAssignment::Cpus(to_cpu_mask(&has));
             }
             self.times.look_ns = 0;
-            let online = mask(&self.online);
-            let is_narrower = !before.and(&online).is_subset(&mask(&allowed));
+            let online = to_cpu_mask(&self.online);
+            let is_narrower = !before.and(&online).is_subset(&to_cpu_mask(&allowed));
             let is_of_bounds =
                 |note: &AgentNote| matches!(note, AgentNote::BoundsNarrowed { container, .. } if *container == name);
-            self.stats.notes.retain(|note, _| !note.is(is_of_bounds));
+            self.stats.notes.retain(|note, _| !note.matches(is_of_bounds));
             if is_narrower {
                 self.note_about(
                     &name,
@@ -103,7 +103,7 @@ impl Agent {
             match can_pause {
                 true => drop(self.stats.notes.remove(&note)),
                 // For a container that is ending, it is unknown whether it can be paused.
-                false if self.actuator.as_ref().is_some_and(|actuator| actuator.lives(place)) => {
+                false if self.actuator.as_ref().is_some_and(|actuator| actuator.has_live_process(place)) => {
                     self.note_about(&name, note)
                 }
                 false => {}
@@ -112,13 +112,13 @@ impl Agent {
     }
 
     /// Notes a failed action. A service whose threads another process moves is placed later.
-    fn could_not(&mut self, action: CpuAction, error: Error) {
+    fn note_failed_action(&mut self, action: CpuAction, error: Error) {
         let name = name_of(action, &self.tracked);
         match (action, error.downcast_ref::<ClaimError>()) {
             (CpuAction::Place { .. }, Some(why)) => {
                 self.note(AgentNote::NotPlaced { service: name.to_string(), why: why.to_string() })
             }
-            _ => self.failed_with(&name, error.context(format!("cannot {}", sentence(action, &name)))),
+            _ => self.note_error_about(&name, error.context(format!("cannot {}", sentence(action, &name)))),
         }
     }
 
@@ -132,12 +132,12 @@ impl Agent {
     }
 
     /// Returns the interference threshold; `None` if the policy does not use interference.
-    pub(super) fn threshold(&self) -> Option<f64> {
+    pub(super) fn interference_threshold(&self) -> Option<f64> {
         goes_by_interference(&self.config.policy).then_some(self.here.interference_threshold)
     }
 
     /// Records the decided settings of a container or service.
-    fn keep(&mut self, action: CpuAction) {
+    fn record_assignment(&mut self, action: CpuAction) {
         let contained = |agent: &mut Self, place, given| {
             if let Some(contained) = agent.tracked.containers.get_mut(place) {
                 contained.given = given;
@@ -154,10 +154,10 @@ impl Agent {
         }
     }
 
-    fn tell(&mut self, action: CpuAction, now_ns: Nanos) -> Result<()> {
+    fn log_action(&mut self, action: CpuAction, now_ns: Nanos) -> Result<()> {
         let (why, seen) = (self.stats.why, self.stats.seen);
         let name = name_of(action, &self.tracked);
-        *self.stats.decisions.entry((in_words(action).1, why)).or_default() += 1;
+        *self.stats.decisions.entry((describe_action(action).1, why)).or_default() += 1;
         if self.actuator.is_none() {
             print(&format!("would {}: {why}\n", sentence(action, &name)))?;
         }

@@ -10,14 +10,14 @@ use sidelane_diagnostics::note::Note;
 
 /// Cgroups in which new batch starts, and its CPUs there.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Births {
+pub(super) struct NewBatchConfinement {
     pub(super) places: Vec<Birthplace>,
     pub(super) cpus: Option<CpuSet>,
 }
 
-impl Births {
+impl NewBatchConfinement {
     /// Returns whether containers in this tree start on the CPUs that batch may have.
-    pub(super) fn are_confined(&self, tree: &str, unconfined: &[String]) -> bool {
+    pub(super) fn is_tree_confined(&self, tree: &str, unconfined: &[String]) -> bool {
         let is_it = |place: &&Birthplace| place.path == tree && place.spared.is_empty();
         self.cpus.is_some()
             && self.places.iter().any(|place| is_it(&place))

@@ -4,9 +4,9 @@ use sidelane_host::cgroup::Group;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::thread::Thread;
-use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::cpu_mask::to_cpu_mask;
 
-use super::births::Births;
+use super::births::NewBatchConfinement;
 use super::waiting::Waiting;
 use super::{Agent, MAKING_NS};
 use crate::actuator::TakeError;
@@ -14,19 +14,19 @@ use crate::choice::moves_containers;
 use crate::config::Kind;
 use crate::discover::{Birthplace, Container, ContainerId};
 use crate::note::AgentNote;
-use crate::owners::{Owner, Thing};
+use crate::owners::{Owner, Resource};
 use crate::tracked::ContainerAssignment;
 
 impl Agent {
     /// Takes in containers that came, and releases those that went. Containers below a new container become part of it,
     /// and are not released.
-    pub(super) fn follow_containers(&mut self, came: Vec<Container>, mut gone: Vec<ContainerId>) {
+    pub(super) fn update_containers(&mut self, came: Vec<Container>, mut gone: Vec<ContainerId>) {
         let now_ns = now_ns();
         for container in came {
             let is_part = |id: &mut ContainerId| id.is_below(&container.id);
             let parts: Vec<ContainerId> = gone.extract_if(.., is_part).collect();
             if !self.merge(&container, &parts) {
-                self.waiting.push(Waiting::since(container, now_ns));
+                self.waiting.push(Waiting::due_now(container, now_ns));
             }
         }
         gone.iter().for_each(|id| self.container_went(id));
@@ -34,28 +34,28 @@ impl Agent {
 
     fn container_went(&mut self, id: &ContainerId) {
         self.stop_waiting_for(id);
-        if let Some(place) = self.tracked.place_of_container(id) {
+        if let Some(place) = self.tracked.slot_of_container(id) {
             self.drop_container(place);
         }
     }
 
     fn stop_waiting_for(&mut self, id: &ContainerId) {
-        for waiting in self.waiting.extract_if(.., |waiting| waiting.what.id == *id).collect::<Vec<_>>() {
-            self.forget_about(&waiting.what.name);
+        for waiting in self.waiting.extract_if(.., |waiting| waiting.item.id == *id).collect::<Vec<_>>() {
+            self.forget_about(&waiting.item.name);
         }
     }
 
     /// Manages a container in place of its parts. Returns whether any part was managed.
     fn merge(&mut self, container: &Container, parts: &[ContainerId]) -> bool {
         parts.iter().for_each(|id| self.stop_waiting_for(id));
-        let places: Vec<usize> = parts.iter().filter_map(|id| self.tracked.place_of_container(id)).collect();
+        let places: Vec<usize> = parts.iter().filter_map(|id| self.tracked.slot_of_container(id)).collect();
         if places.is_empty() {
             return false;
         }
         let merged = self.take_over(container, &places);
         let is_merged = merged.is_ok();
         if let Err(error) = merged {
-            self.failed_with(&container.name, anyhow::Error::from(error));
+            self.note_error_about(&container.name, anyhow::Error::from(error));
         }
         for place in places {
             // The actuator does not hold anything in the slots of the parts any more.
@@ -64,30 +64,30 @@ impl Agent {
         is_merged
     }
 
-    fn take_over(&mut self, container: &Container, parts: &[usize]) -> Result<(), TakeError> {
-        let given = self.given_to_all(parts);
-        self.owners.take(Thing::Group(container.id.path.clone()), Owner::Policy).map_err(anyhow::Error::from)?;
+    fn take_over(&mut self, container: &Container, part_slots: &[usize]) -> Result<(), TakeError> {
+        let given = self.merged_assignment(part_slots);
+        self.owners.assign(Resource::Group(container.id.path.clone()), Owner::Policy).map_err(anyhow::Error::from)?;
         let place = self.tracked.add_container(container.clone())?;
         let services = self.tracked.pids_of_grouped_services();
         let allowed = match &mut self.actuator {
-            Some(actuator) => actuator.take_over(place, container, parts, &services),
+            Some(actuator) => actuator.manage_enclosing_container(place, container, part_slots, &services),
             None => Ok(self.usable.clone()),
         };
         let allowed = allowed.inspect_err(|_| {
-            let _ = self.actuator.as_mut().map(|actuator| actuator.let_go(place));
+            let _ = self.actuator.as_mut().map(|actuator| actuator.release_container(place));
             self.tracked.remove_container(place);
-            self.owners.free(&Thing::Group(container.id.path.clone()));
+            self.owners.free(&Resource::Group(container.id.path.clone()));
         })?;
         if let Some(contained) = self.tracked.containers.get_mut(place) {
-            (contained.allowed, contained.given) = (mask(&allowed), given);
+            (contained.allowed, contained.given) = (to_cpu_mask(&allowed), given);
         }
-        self.has_taken(place, container, &allowed);
+        self.record_managed_container(place, container, &allowed);
         Ok(())
     }
 
     /// Returns the union of the settings of these containers.
-    fn given_to_all(&self, places: &[usize]) -> ContainerAssignment {
-        let given = places.iter().filter_map(|place| Some(self.tracked.containers.get(*place)?.given));
+    fn merged_assignment(&self, slots: &[usize]) -> ContainerAssignment {
+        let given = slots.iter().filter_map(|place| Some(self.tracked.containers.get(*place)?.given));
         let cpus = given.filter_map(|given| match given {
             ContainerAssignment::Cpus(cpus) => Some(cpus),
             ContainerAssignment::AsFound | ContainerAssignment::Paused => None,
@@ -96,23 +96,25 @@ impl Agent {
     }
 
     /// Records that a container is managed now.
-    pub(super) fn has_taken(&mut self, place: usize, container: &Container, allowed: &CpuSet) {
+    pub(super) fn record_managed_container(&mut self, slot: usize, container: &Container, allowed: &CpuSet) {
         // Batch may have to leave CPUs, so the policy decides at once.
         self.times.look_ns = 0;
         let name = &container.name;
-        self.helper.note_held(&container.id);
+        self.helper.note_managed(&container.id);
         self.forget_about(name);
-        self.note_gap(container);
-        self.note_means(place, name);
+        self.record_unconfined_time(container);
+        self.note_means(slot, name);
         self.log_note("came", &format!("container {name} was added; it may have CPUs {allowed}"));
     }
 
     /// Measures for how long a container that came while the agent ran was not confined.
-    fn note_gap(&mut self, container: &Container) {
-        if !moves_containers(&self.config.policy) || self.births.are_confined(&container.tree, &self.gaps.unconfined) {
+    fn record_unconfined_time(&mut self, container: &Container) {
+        if !moves_containers(&self.config.policy)
+            || self.births.is_tree_confined(&container.tree, &self.gaps.unconfined)
+        {
             return;
         }
-        let processes = processes_in(&container.id).into_iter().filter_map(Thread::of);
+        let processes = processes_in(&container.id).into_iter().filter_map(Thread::with_tid);
         let Some(age_ns) = processes.map(|process| process.age_ns()).max() else { return };
         if age_ns < now_ns().saturating_sub(self.times.began_ns) {
             self.gaps.times.record(age_ns);
@@ -122,7 +124,7 @@ impl Agent {
 
     /// Notes a container that has processes, but could not be managed for a long time.
     pub(super) fn note_incomplete(&mut self, waiting: &Waiting<Container>) {
-        let container = &waiting.what;
+        let container = &waiting.item;
         let is_late = now_ns().saturating_sub(waiting.since_ns) > MAKING_NS;
         if is_late && !self.is_noted(&container.name) && !processes_in(&container.id).is_empty() {
             self.note_about(&container.name, AgentNote::Incomplete { container: container.name.clone() });
@@ -130,11 +132,11 @@ impl Agent {
     }
 
     /// Makes new batch start on CPUs that batch may have, if its cgroups have lists of CPUs.
-    pub(super) fn keep_births(&mut self) {
-        let births = Births { places: self.birthplaces.clone(), cpus: self.cpus_of_births() };
+    pub(super) fn confine_new_batch(&mut self) {
+        let births = NewBatchConfinement { places: self.birthplaces.clone(), cpus: self.new_batch_cpus() };
         let Some(actuator) = self.actuator.as_mut().filter(|_| births != self.births) else { return };
-        let failed = actuator.keep_births(&births.places, births.cpus.as_ref());
-        self.stats.notes.retain(|note, _| !note.is(|note| matches!(note, AgentNote::NotBornConfined { .. })));
+        let failed = actuator.confine_new_batch(&births.places, births.cpus.as_ref());
+        self.stats.notes.retain(|note, _| !note.matches(|note| matches!(note, AgentNote::NotBornConfined { .. })));
         self.gaps.unconfined = failed.iter().map(|(group, _)| group.clone()).collect();
         if births.cpus.is_some() {
             let notes = failed.into_iter().map(|(group, why)| AgentNote::NotBornConfined { group, why });
@@ -150,7 +152,7 @@ impl Agent {
 
     /// Returns the CPUs that batch may ever have; `None` unless the policy keeps batch off the other CPUs from the
     /// start.
-    fn cpus_of_births(&self) -> Option<CpuSet> {
+    fn new_batch_cpus(&self) -> Option<CpuSet> {
         let is_holmes = matches!(self.config.policy.kind, Kind::Holmes(_));
         let cpus = self.usable.difference(&self.here.reserved);
         (is_holmes && !cpus.is_empty()).then_some(cpus)
@@ -159,5 +161,5 @@ impl Agent {
 
 /// Returns the present processes of a container.
 fn processes_in(id: &ContainerId) -> Vec<u32> {
-    Group::find(&id.path).map(|group| group.processes()).unwrap_or_default()
+    Group::find_with_processes(&id.path).map(|group| group.processes()).unwrap_or_default()
 }

@@ -70,7 +70,7 @@ fn listen_for_root(path: &Path) -> io::Result<UnixListener> {
 
 impl Endpoints {
     /// Makes endpoints without sockets, for a run that leaves nothing on the machine.
-    pub(super) fn none() -> Self {
+    pub(super) fn without_sockets() -> Self {
         Self { status: None, metrics: None }
     }
 
@@ -85,7 +85,7 @@ impl Endpoints {
 
     /// Returns the undo entry that removes the socket if the agent is killed. Until then its guardian holds the agent's
     /// claim.
-    pub(super) fn undo() -> Undo {
+    pub(super) fn undo_entry() -> Undo {
         Undo::Claim { file: SOCKET.into(), inode: None }
     }
 
@@ -134,7 +134,7 @@ impl Endpoints {
     /// Answers the requests that wait for the metrics.
     pub(super) fn tell_metrics(&self, metrics: impl FnOnce() -> Exposition) {
         if let Some(listener) = &self.metrics {
-            listener.tell(metrics);
+            listener.answer_requests(metrics);
         }
     }
 
@@ -153,7 +153,7 @@ fn send(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
     // The kernel counts the memory of the bytes, up to twice their number, and returns twice the size that was set.
     let limit = sockopt::socket_send_buffer_size(&stream)? / 4;
     stream.set_nonblocking(true)?;
-    stream.write_all(&snapshot.clone().within(limit))
+    stream.write_all(&snapshot.clone().to_json_within(limit))
 }
 
 fn timespec(ns: Nanos) -> Timespec {

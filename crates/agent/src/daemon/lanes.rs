@@ -12,7 +12,7 @@ use super::Agent;
 use crate::discover::FoundService;
 use crate::lanes::lanes_of;
 use crate::note::AgentNote;
-use crate::owners::{Owner, Thing};
+use crate::owners::{Owner, Resource};
 use crate::tracked::AgentService;
 use sidelane_diagnostics::note::Note;
 use sidelane_lanes::kept_lanes::KeptLanes;
@@ -39,7 +39,7 @@ impl Agent {
                 None
             }
             (_, Err(error)) => {
-                self.failed(error.context(format!("cannot lend lanes beside {}", found.name)));
+                self.note_error(error.context(format!("cannot lend lanes beside {}", found.name)));
                 None
             }
         }
@@ -56,28 +56,28 @@ impl Agent {
             }
         }
         for (place, found) in moved {
-            self.stats.notes.retain(|note, _| !is_of(note, &found.name));
+            self.stats.notes.retain(|note, _| !is_no_lane_note(note, &found.name));
             let Some((lanes, lending)) = self.lanes_beside(&found) else { continue };
             match self.tracked.lend(place, &lanes, lending) {
-                Ok(()) => self.keep_lanes(place, lanes, lending),
-                Err(error) => self.failed(error),
+                Ok(()) => self.start_keepers(place, lanes, lending),
+                Err(error) => self.note_error(error),
             }
         }
     }
 
     /// Begins to keep the lanes beside a new service.
-    pub(super) fn keep_lanes(&mut self, place: usize, lanes: Lanes, lending: Lending) {
+    pub(super) fn start_keepers(&mut self, slot: usize, lanes: Lanes, lending: Lending) {
         let Some(gates) = &self.gates else { return };
         let tracker = Rc::clone(self.tracked.tracker());
-        match gates.keep(&lanes, lending, &tracker) {
+        match gates.start_keepers(&lanes, lending, &tracker) {
             Ok(kept) => {
                 self.pass_lanes_on(&kept.cpus(), &Owner::Policy, &Owner::Lanes);
                 self.log_note("keep", &format!("the gate keeps batch lanes {}", kept.cpus()));
-                if let Some(served) = self.tracked.services.get_mut(place) {
+                if let Some(served) = self.tracked.services.get_mut(slot) {
                     served.tracked.kept = Some(kept);
                 }
             }
-            Err(error) => self.failed(error),
+            Err(error) => self.note_error(error),
         }
     }
 
@@ -98,19 +98,19 @@ impl Agent {
 
     /// Supervises the kept lanes, apart from the keepers' decisions for each lane.
     pub(super) fn look_after_lanes(&mut self) {
-        let forsaken: CpuSet = self.tracked.kept().flat_map(KeptLanes::forsaken).collect();
+        let forsaken: CpuSet = self.tracked.kept().flat_map(KeptLanes::displaced_lanes).collect();
         let gone = self.kept_cpus().difference(&self.usable).union(&forsaken);
         self.drop_lanes(&gone);
         if self.gates.is_some() {
             self.find_lanes_again();
         }
-        for lane in self.tracked.kept().flat_map(KeptLanes::put_right).collect::<Vec<_>>() {
+        for lane in self.tracked.kept().flat_map(KeptLanes::restore_keeper_classes).collect::<Vec<_>>() {
             self.note(LaneNote::KeeperLowered { lane });
         }
         for (_, served) in self.tracked.services.iter_mut() {
             let tracking = &served.tracked.tracking;
             if let Some(kept) = &mut served.tracked.kept {
-                kept.receive_visitors(|| tracking.processes().into_iter().collect());
+                kept.rehold_visited_lanes(|| tracking.processes().into_iter().collect());
                 kept.limits.update();
             }
         }
@@ -130,7 +130,7 @@ impl Agent {
         let services = self.tracked.services.iter_mut().filter_map(|(_, served)| served.tracked.kept.as_mut());
         let drop_them = || services.for_each(|lanes| lanes.retain(&kept));
         match &self.gates {
-            Some(gates) => gates.evictions().forsaking(&dropped, drop_them),
+            Some(gates) => gates.evictions().run_without_keepers(&dropped, drop_them),
             None => drop_them(),
         }
         self.pass_lanes_on(&dropped, &Owner::Lanes, &Owner::Policy);
@@ -139,18 +139,18 @@ impl Agent {
 
     fn pass_lanes_on(&mut self, cpus: &CpuSet, from: &Owner, to: &Owner) {
         let kept = if *to == Owner::Lanes { self.kept_cpus().union(cpus) } else { self.kept_cpus() };
-        if let Some(Err(error)) = self.lent.as_ref().map(|lent| lent.keep_off(&kept)) {
-            self.failed(Error::from(error).context("cannot keep the agent's alarm thread off the lanes"));
+        if let Some(Err(error)) = self.lent.as_ref().map(|lent| lent.pin_off_lanes(&kept)) {
+            self.note_error(Error::from(error).context("cannot keep the agent's alarm thread off the lanes"));
         }
         for cpu in cpus {
-            if let Err(owned) = self.owners.pass_on(&Thing::Cpu(cpu), from, to.clone()) {
-                self.failed(owned);
+            if let Err(owned) = self.owners.pass_on(&Resource::Cpu(cpu), from, to.clone()) {
+                self.note_error(owned);
             }
         }
     }
 }
 
 /// Returns whether the note reports that the service `name` has no lane.
-fn is_of(note: &Note, name: &str) -> bool {
-    note.is(|note| matches!(note, AgentNote::NoLaneBeside { service, .. } if service == name))
+fn is_no_lane_note(note: &Note, name: &str) -> bool {
+    note.matches(|note| matches!(note, AgentNote::NoLaneBeside { service, .. } if service == name))
 }

@@ -15,12 +15,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::eventfd::EventFd;
-use sidelane_host::priority::{pin_thread, put_first};
+use sidelane_host::priority::{pin_thread, set_highest_ordinary_priority};
 use sidelane_host::run_times::affinity;
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::watchdog::Watchdog;
-use sidelane_rollback::own_threads::{Fixed, this_tid};
+use sidelane_rollback::own_threads::{SelfPlacedThread, this_tid};
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::{LaneMemory, Tracker};
 
@@ -52,7 +52,7 @@ impl LentLanes {
             let alarmed = Arc::clone(&alarmed);
             move || {
                 let _ = tell.send(this_tid());
-                Listener { alarms, memory, alarmed, agent }.listen();
+                Listener { alarms, memory, alarmed, agent }.run_alarm_loop();
             }
         };
         thread::Builder::new().name("sidelane-alarm".into()).spawn(body)?;
@@ -62,13 +62,13 @@ impl LentLanes {
     }
 
     /// Keeps the thread that waits for alarms off these lanes, if there are other CPUs.
-    pub(super) fn keep_off(&self, lanes: &CpuSet) -> io::Result<()> {
+    pub(super) fn pin_off_lanes(&self, lanes: &CpuSet) -> io::Result<()> {
         let others: Vec<u32> = online_cpus()?.difference(lanes).iter().collect();
         if others.is_empty() { Ok(()) } else { pin_thread(self.listener, &others) }
     }
 
     /// Returns the event that is notified at an alarm.
-    pub(super) fn alarmed(&self) -> &EventFd {
+    pub(super) fn alarm_event(&self) -> &EventFd {
         &self.alarmed
     }
 }
@@ -82,23 +82,23 @@ struct Listener {
 }
 
 impl Listener {
-    fn listen(self) {
-        let _fixed = Fixed::this_thread();
+    fn run_alarm_loop(self) {
+        let _fixed = SelfPlacedThread::this_thread();
         // Without the privilege for a real-time class, an alarm is answered some milliseconds later.
-        let _ = put_first(0);
+        let _ = set_highest_ordinary_priority(0);
         loop {
             let waited = poll(&mut [PollFd::from_borrowed_fd(self.alarms.fd(), PollFlags::IN)], None);
             if waited.is_err_and(|error| error != Errno::INTR) {
                 thread::sleep(PAUSE);
             }
             let _ = self.alarms.take();
-            self.make_way();
+            self.move_agent_off_lanes();
             self.alarmed.notify();
         }
     }
 
     /// Moves the agent's thread off the lanes. The agent's next check of its CPUs moves it back.
-    fn make_way(&self) {
+    fn move_agent_off_lanes(&self) {
         let Ok(online) = online_cpus() else { return };
         let is_lane = |cpu: &u32| self.memory.hold(*cpu).holder_pid.load(Ordering::Acquire) != 0;
         let (lanes, others): (Vec<u32>, Vec<u32>) = online.iter().partition(is_lane);

@@ -10,7 +10,7 @@ use crate::self_usage::resident_bytes;
 use crate::tracked::{AgentService, ContainerAssignment};
 use sidelane_lanes::holder::KeeperCounts;
 use sidelane_lanes::kept_lanes::KeptLanes;
-use sidelane_metrics::{Exposition, Family, Kind, latency};
+use sidelane_metrics::{Exposition, Family, Kind, latency_histogram};
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -31,23 +31,23 @@ fn label(name: &'static str, value: impl ToString) -> Labels {
 
 impl Agent {
     pub(super) fn exposition(&self) -> Exposition {
-        let mut all = self.of_services();
-        all.extend(self.of_cpus());
-        all.extend(self.of_lanes());
-        all.extend(self.of_batch());
+        let mut all = self.service_metrics();
+        all.extend(self.cpu_metrics());
+        all.extend(self.lane_metrics());
+        all.extend(self.batch_metrics());
         all.extend(self.proxies.families());
         all.extend(self.flights.families());
         all.extend(self.hurries.families());
-        all.extend(self.of_itself());
+        all.extend(self.agent_metrics());
         Exposition(all)
     }
 
-    fn each_service<'a, T>(&'a self, value: impl Fn(&'a AgentService) -> T) -> impl Iterator<Item = (Labels, T)> {
+    fn values_by_service<'a, T>(&'a self, value: impl Fn(&'a AgentService) -> T) -> impl Iterator<Item = (Labels, T)> {
         self.tracked.services.iter().map(move |(_, served)| (label("service", &served.found.name), value(served)))
     }
 
     /// Returns a metric of each service beside lanes that are kept.
-    fn each_kept<'a>(
+    fn values_by_kept_lanes<'a>(
         &'a self,
         value: impl Fn(&'a AgentService, &'a KeptLanes) -> Option<f64>,
     ) -> impl Iterator<Item = (Labels, Option<f64>)> {
@@ -55,17 +55,17 @@ impl Agent {
         kept.map(move |(served, kept)| (label("service", &served.found.name), value(served, kept)))
     }
 
-    fn is_broken(&self, served: &AgentService) -> bool {
+    fn is_promise_broken(&self, served: &AgentService) -> bool {
         self.promises.broken(&served.found.name).is_some()
     }
 
-    fn of_services(&self) -> Vec<Family> {
+    fn service_metrics(&self) -> Vec<Family> {
         let span = self.slow.span();
-        let known = |served: &&AgentService| served.without_figures().is_none();
-        let latencies = self
-            .each_service(|served| served)
-            .filter(|(_, served)| known(served))
-            .map(|(labels, served)| (labels, latency(&served.figures.all.latency, served.figures.all.latency_sum_ns)));
+        let known = |served: &&AgentService| served.why_no_figures().is_none();
+        let latencies =
+            self.values_by_service(|served| served).filter(|(_, served)| known(served)).map(|(labels, served)| {
+                (labels, latency_histogram(&served.figures.all.latency, served.figures.all.latency_sum_ns))
+            });
         let help = "Time from the arrival of a request to its finish";
         let latencies =
             Family { name: "service_latency", unit: SECONDS, help, kind: Kind::Histogram, values: latencies.collect() };
@@ -97,12 +97,18 @@ impl Agent {
         let uses = |served: &AgentService| Some(span.ran_ns(served.tracked.tracking.identity()) as f64 / length_ns);
         vec![
             latencies,
-            Family::of(attainment, self.each_service(attained)),
-            Family::of(interference, self.each_service(disturbed)),
-            Family::of(used, self.each_service(uses)),
-            Family::of(slowdown, self.slowdowns().into_iter()),
-            Family::of(overlap, self.each_kept(|_, kept| kept.overlap.recent().share_ppm().map(share))),
-            Family::of(broken, self.each_kept(|served, _| Some(f64::from(u8::from(self.is_broken(served)))))),
+            Family::from_numbers(attainment, self.values_by_service(attained)),
+            Family::from_numbers(interference, self.values_by_service(disturbed)),
+            Family::from_numbers(used, self.values_by_service(uses)),
+            Family::from_numbers(slowdown, self.slowdowns().into_iter()),
+            Family::from_numbers(
+                overlap,
+                self.values_by_kept_lanes(|_, kept| kept.overlap.recent().share_ppm().map(share)),
+            ),
+            Family::from_numbers(
+                broken,
+                self.values_by_kept_lanes(|served, _| Some(f64::from(u8::from(self.is_promise_broken(served))))),
+            ),
         ]
     }
 
@@ -121,9 +127,9 @@ impl Agent {
         each.collect()
     }
 
-    fn of_cpus(&self) -> Vec<Family> {
+    fn cpu_metrics(&self) -> Vec<Family> {
         let total = |value: fn(&sidelane_tracker::shares::Shares) -> Nanos| {
-            let known = self.usable.iter().filter_map(move |cpu| Some((cpu, self.slow.total(cpu as usize)?)));
+            let known = self.usable.iter().filter_map(move |cpu| Some((cpu, self.slow.total_shares(cpu as usize)?)));
             known.map(move |(cpu, shares)| (label("cpu", cpu), Some(seconds(value(shares)))))
         };
         let busy = ("cpu_busy", SECONDS, Kind::Counter, "Time in which the CPU ran anything");
@@ -132,15 +138,15 @@ impl Agent {
         let interference = ("cpu_interference", None, Kind::Gauge, "Interference with the thread that runs on the CPU");
         let values = self.usable.iter().map(|cpu| (label("cpu", cpu), self.interference.read(cpu)));
         vec![
-            Family::of(busy, total(|shares| shares.all_ns() - shares.idle_ns)),
-            Family::of(service, total(|shares| shares.services_ns())),
-            Family::of(batch, total(|shares| shares.batch_ns())),
-            Family::of(interference, values),
+            Family::from_numbers(busy, total(|shares| shares.all_ns() - shares.idle_ns)),
+            Family::from_numbers(service, total(|shares| shares.services_ns())),
+            Family::from_numbers(batch, total(|shares| shares.batch_ns())),
+            Family::from_numbers(interference, values),
         ]
     }
 
     /// Returns the metrics of batch lanes that the gate keeps, by CPU.
-    fn of_lanes(&self) -> Vec<Family> {
+    fn lane_metrics(&self) -> Vec<Family> {
         let keepers: Vec<(u32, KeeperCounts)> =
             self.tracked.kept().flat_map(KeptLanes::keepers).map(|keeper| (keeper.cpu(), keeper.counts())).collect();
         if keepers.is_empty() {
@@ -177,17 +183,17 @@ impl Agent {
         let holds = ("lane_holds", None, Kind::Counter, "Times that the batch lane was taken from batch");
         let evictions = ("lane_evictions", None, Kind::Counter, "Holds that ended with batch moved away");
         vec![
-            Family::of(held, each(&|_, keeper| seconds(keeper.napped_ns))),
-            Family::of(batch, each(&|cpu, _| seconds(accounting.lane(cpu).batch_ns))),
-            Family::of(lent, each(&|cpu, _| seconds(accounting.lane(cpu).lent_overlap_ns))),
-            Family::of(overlap, each(&|cpu, _| seconds(accounting.lane(cpu).overlap_ns))),
-            Family::of(kernel, works),
-            Family::of(holds, each(&|_, keeper| keeper.holds as f64)),
-            Family::of(evictions, each(&|_, keeper| keeper.evictions as f64)),
+            Family::from_numbers(held, each(&|_, keeper| seconds(keeper.napped_ns))),
+            Family::from_numbers(batch, each(&|cpu, _| seconds(accounting.lane(cpu).batch_ns))),
+            Family::from_numbers(lent, each(&|cpu, _| seconds(accounting.lane(cpu).lent_overlap_ns))),
+            Family::from_numbers(overlap, each(&|cpu, _| seconds(accounting.lane(cpu).overlap_ns))),
+            Family::from_numbers(kernel, works),
+            Family::from_numbers(holds, each(&|_, keeper| keeper.holds as f64)),
+            Family::from_numbers(evictions, each(&|_, keeper| keeper.evictions as f64)),
         ]
     }
 
-    fn of_batch(&self) -> Vec<Family> {
+    fn batch_metrics(&self) -> Vec<Family> {
         let states =
             [ContainerAssignment::AsFound, ContainerAssignment::Cpus(CpuMask::EMPTY), ContainerAssignment::Paused].map(
                 |state| {
@@ -202,17 +208,17 @@ impl Agent {
             unit: SECONDS,
             help: "Time from the first process of a new container until the agent confined it",
             kind: Kind::Histogram,
-            values: vec![(Labels::new(), latency(&self.gaps.times, self.gaps.sum_ns))],
+            values: vec![(Labels::new(), latency_histogram(&self.gaps.times, self.gaps.sum_ns))],
         };
         let containers = ("containers", None, Kind::Gauge, "Containers of batch, by state");
         let decisions = ("decisions", None, Kind::Counter, "Actions of the policy, by action and reason");
         let counted = self.stats.decisions.iter().map(|((action, why), count)| {
             (vec![("action", (*action).to_owned()), ("reason", why.name().to_owned())], Some(*count as f64))
         });
-        vec![gaps, Family::of(containers, states.into_iter()), Family::of(decisions, counted)]
+        vec![gaps, Family::from_numbers(containers, states.into_iter()), Family::from_numbers(decisions, counted)]
     }
 
-    fn of_itself(&self) -> Vec<Family> {
+    fn agent_metrics(&self) -> Vec<Family> {
         let one = |value: Option<f64>| std::iter::once((Labels::new(), value));
         let cpu =
             ("agent_cpu", SECONDS, Kind::Counter, "CPU time of the agent with its proxies, recorders and mappers");
@@ -228,7 +234,7 @@ impl Agent {
             unit: SECONDS,
             help: "Time from an onset of interference until batch was off the core",
             kind: Kind::Histogram,
-            values: vec![(Labels::new(), latency(&self.stats.reaction, self.stats.reaction_sum_ns))],
+            values: vec![(Labels::new(), latency_histogram(&self.stats.reaction, self.stats.reaction_sum_ns))],
         };
         let lost = ("audit_lines_lost", None, Kind::Counter, "Lines of the audit log that were not written");
         let lost_lines = self.log.as_ref().map(|log| log.state().lost_lines as f64);
@@ -243,12 +249,12 @@ impl Agent {
         let repaired = ("agent_repairs", None, Kind::Counter, "Changes by other programs that the agent undid");
         vec![
             reaction,
-            Family::of(cpu, one(Some(seconds(self.usage.cpu_ns())))),
-            Family::of(memory, one(resident_bytes().map(|bytes| bytes as f64))),
-            Family::of(repaired, one(Some(self.stats.repaired as f64))),
-            Family::of(lost, one(lost_lines)),
-            Family::of(notes, one(Some(self.stats.notes.len() as f64))),
-            Family::of(left_out, one(Some(self.left_out().len() as f64))),
+            Family::from_numbers(cpu, one(Some(seconds(self.usage.cpu_ns())))),
+            Family::from_numbers(memory, one(resident_bytes().map(|bytes| bytes as f64))),
+            Family::from_numbers(repaired, one(Some(self.stats.repaired as f64))),
+            Family::from_numbers(lost, one(lost_lines)),
+            Family::from_numbers(notes, one(Some(self.stats.notes.len() as f64))),
+            Family::from_numbers(left_out, one(Some(self.services_without_slot().len() as f64))),
         ]
     }
 }

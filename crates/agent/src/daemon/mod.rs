@@ -58,7 +58,7 @@ use super::observation::{Sampler, fill};
 use super::owners::Owners;
 use super::self_usage::SelfUsage;
 use super::tracked::Tracked;
-use births::{Births, Gaps, Lacking};
+use births::{Gaps, Lacking, NewBatchConfinement};
 use endpoints::{Endpoints, EventFds, WakeEvents};
 use lent::LentLanes;
 use promise::Promises;
@@ -70,7 +70,7 @@ use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::slowdown::SlowdownKeeper;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::claim::Claim;
-use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::cpu_mask::to_cpu_mask;
 use sidelane_rollback::{ChangeId, own_threads};
 use waiting::{SLOW_LOOK_NS, Waiting};
 
@@ -120,7 +120,7 @@ pub struct Agent {
     /// Services that could not be managed.
     left_alone: Vec<Waiting<FoundService>>,
     /// Cgroups in which new batch starts.
-    births: Births,
+    births: NewBatchConfinement,
     gaps: Gaps,
     policy: AnyPolicy,
     interference: InterferenceSource,
@@ -177,7 +177,7 @@ struct Times {
 
 impl Times {
     /// Makes times at which all steps are due at once.
-    fn since(now_ns: Nanos) -> Self {
+    fn all_due_at(now_ns: Nanos) -> Self {
         let (began_ns, look_ns, slow_ns, requests_ns) = (now_ns, now_ns, now_ns, now_ns);
         Self { began_ns, look_ns, slow_ns, waiting_ns: Nanos::MAX, requests_ns, batch_ns: None, is_active: false }
     }
@@ -240,26 +240,26 @@ impl Agent {
                 return Ok(());
             }
             if woken.crossing {
-                self.react()?;
+                self.react_to_interference()?;
             }
             if woken.alarm || now_ns() >= self.watch_due_ns() {
-                self.watch_lanes(now_ns());
+                self.check_lane_stays(now_ns());
             }
-            self.answer(woken);
+            self.answer_clients(woken);
             if woken.found {
                 self.take_reports()?;
             }
             let now_ns = now_ns();
             if now_ns >= self.slowdown_due_ns() {
-                self.keep_slowdown(now_ns);
+                self.advance_slowdown(now_ns);
             }
             if now_ns >= self.times.slow_ns {
-                self.look_around(now_ns)?;
+                self.run_slow_check(now_ns)?;
             } else if now_ns >= self.times.waiting_ns {
-                self.take_waiting();
+                self.retry_waiting();
             }
             if woken.lanes || now_ns >= self.look_due_ns() {
-                self.look()?;
+                self.check_machine()?;
             }
         }
     }
@@ -270,7 +270,7 @@ impl Agent {
         let eventfds = EventFds {
             lanes: self.gates.as_ref().map(|gates| gates.evictions().eventfd()),
             crossing: self.interference.eventfd(),
-            alarm: self.lent.as_ref().map(|lent| lent.alarmed().as_fd()),
+            alarm: self.lent.as_ref().map(|lent| lent.alarm_event().as_fd()),
             found: self.helper.eventfd(),
         };
         self.endpoints.wait(signals, eventfds, due_ns.saturating_sub(now_ns()))
@@ -290,19 +290,23 @@ impl Agent {
     }
 
     /// Reacts to interference that has crossed its threshold.
-    fn react(&mut self) -> Result<()> {
-        self.stats.onset_ns = self.interference.answer();
-        self.look()
+    fn react_to_interference(&mut self) -> Result<()> {
+        self.stats.onset_ns = self.interference.acknowledge_event();
+        self.check_machine()
     }
 
     /// Reacts to interference and to keepers' requests, if there are any. Called between the steps of longer work.
     fn handle_urgent(&mut self) -> Result<()> {
         self.begin_turn();
-        if self.interference.has_rung() {
-            return self.react();
+        if self.interference.has_event() {
+            return self.react_to_interference();
         }
         // A keeper that asks does not hold its lane any more, and batch is still there.
-        if self.gates.as_ref().is_some_and(|gates| gates.evictions().is_asked()) { self.look() } else { Ok(()) }
+        if self.gates.as_ref().is_some_and(|gates| gates.evictions().has_request()) {
+            self.check_machine()
+        } else {
+            Ok(())
+        }
     }
 
     /// Begins a turn of this thread on its CPU. Each step between two reactions has its own time limit.
@@ -314,26 +318,27 @@ impl Agent {
     }
 
     /// Checks the machine, asks the policy, and carries out its decision.
-    fn look(&mut self) -> Result<()> {
+    fn check_machine(&mut self) -> Result<()> {
         let now_ns = now_ns();
-        self.interference.follow(now_ns);
+        self.interference.take_due_values(now_ns);
         let (memory, withheld) = (self.tracked.tracker().memory(), self.withheld());
-        let span = self.sampler.look(&memory, now_ns);
+        let span = self.sampler.sample(&memory, now_ns);
         let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
         self.times.note_batch(now_ns, has_batch, !self.tracked.services.is_empty());
-        let asked = self.gates.as_ref().map(|gates| gates.evictions().asked());
+        let asked = self.gates.as_ref().map(|gates| gates.evictions().take_requests());
         // For the policy a lane without batch is not one of batch's CPUs, and its siblings belong to the service.
         let evicted = asked.as_ref().map_or_else(CpuSet::default, |asked| asked.lanes.union(&withheld));
-        let (usable, closed) = (self.usable.difference(&evicted), self.here.cores.whole(&mask(&evicted)));
+        let (usable, closed) =
+            (self.usable.difference(&evicted), self.here.cores.with_siblings(&to_cpu_mask(&evicted)));
         fill(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.interference.peak(cpu));
         self.actions.clear();
         self.policy.observe(now_ns, &self.seen, &mut self.actions);
-        self.tracked.services.were_seen();
-        self.tracked.containers.were_seen();
+        self.tracked.services.free_left_slots();
+        self.tracked.containers.free_left_slots();
         self.times.look_ns = now_ns + self.look_every_ns();
-        let failed = self.apply(now_ns)?;
+        let failed = self.apply_decision(now_ns)?;
         self.stats.onset_ns = None;
-        self.watch_beside_batch();
+        self.update_watched_cpus();
         self.answer_keepers(asked, failed, now_ns);
         Ok(())
     }
@@ -341,17 +346,17 @@ impl Agent {
     /// Answers keepers that wait for an eviction. A keeper leaves its lane only when batch has left it. Batch that
     /// could not be moved or paused is still there. A task whose freeze has not taken effect may still run. Until it
     /// has, the keeper holds the lane except for moments, and the reaction continues.
-    fn answer_keepers(&mut self, asked: Option<EvictionRequests>, failed: bool, now_ns: Nanos) {
+    fn answer_keepers(&mut self, requests: Option<EvictionRequests>, failed: bool, now_ns: Nanos) {
         let evictions = self.gates.as_ref().map(LaneGates::evictions);
-        let is_asked = evictions.is_some_and(Evictions::is_asked);
+        let is_asked = evictions.is_some_and(Evictions::has_request);
         if !is_asked && !evictions.is_some_and(Evictions::is_leaving) && self.stats.reacting_since_ns.is_none() {
             return;
         }
-        let leaving = !self.actuator.as_ref().is_none_or(Actuator::stand_still);
-        match (evictions, asked) {
+        let leaving = !self.actuator.as_ref().is_none_or(Actuator::are_pauses_effective);
+        match (evictions, requests) {
             (Some(evictions), Some(asked)) if is_asked => {
-                let is_there = !self.tracked.batch_cpus().and(&mask(&asked.lanes)).is_empty();
-                evictions.has_acted(&asked, failed || is_there, leaving);
+                let is_there = !self.tracked.batch_cpus().and(&to_cpu_mask(&asked.lanes)).is_empty();
+                evictions.complete_requests(&asked, failed || is_there, leaving);
             }
             (evictions, _) => evictions.iter().for_each(|evictions| evictions.note_leaving(leaving)),
         }
@@ -363,8 +368,8 @@ impl Agent {
 
     /// Sets the CPUs with ticks and wakeups. A tick costs the service time, and a wakeup costs the agent time, so there are
     /// none on cores without batch.
-    fn watch_beside_batch(&mut self) {
-        let beside = Some(self.here.cores.whole(&self.tracked.batch_cpus()));
+    fn update_watched_cpus(&mut self) {
+        let beside = Some(self.here.cores.with_siblings(&self.tracked.batch_cpus()));
         if let Some(cpus) = beside.filter(|_| beside != self.beside_batch) {
             self.interference.watch_closely(
                 &self.here.online,
@@ -390,9 +395,9 @@ impl Agent {
     }
 
     /// Answers clients of the status socket and of metrics.
-    fn answer(&mut self, woken: WakeEvents) {
+    fn answer_clients(&mut self, woken: WakeEvents) {
         if woken.status || woken.metrics {
-            self.look_at_modules();
+            self.report_module_events();
         }
         if woken.status {
             let snapshot = self.snapshot();
@@ -409,27 +414,27 @@ impl Agent {
         // Batch that gets a real-time class back may keep one CPU busy. So the lanes' holders end before that, and this
         // thread moves to another CPU.
         self.tracked.services.iter_mut().for_each(|(_, served)| served.tracked.kept = None);
-        own_threads::direct(&self.usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
-        self.follow_placed();
-        let given_back = self.actuator.as_mut().map_or(Ok(()), Actuator::give_all_back);
-        let finished = given_back.and(self.close_doors()).and(self.end_modules(signals));
+        own_threads::place_threads_on(&self.usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
+        self.place_new_processes();
+        let given_back = self.actuator.as_mut().map_or(Ok(()), Actuator::undo_all_changes);
+        let finished = given_back.and(self.close_endpoints()).and(self.end_modules(signals));
         self.tracked.tracker().detach();
         if let Some(log) = &mut self.log {
-            log.note(now_ns(), "end", "a POSIX signal ended the agent; all changes are undone");
+            log.record_action(now_ns(), "end", "a POSIX signal ended the agent; all changes are undone");
             let state = log.end();
             LogNote::of_audit(log.path(), &state).for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
         }
         // The claims are released last: an agent that starts now finds only the guardian, which has nothing left to
         // undo.
         drop((self.owners, self.claim));
-        finished.and(self.actuator.map_or(Ok(()), Actuator::finish))
+        finished.and(self.actuator.map_or(Ok(()), Actuator::dismiss_guardian))
     }
 
     /// Closes the endpoints while the claim is held: afterwards they may belong to another agent.
-    fn close_doors(&mut self) -> Result<()> {
+    fn close_endpoints(&mut self) -> Result<()> {
         self.endpoints.close();
         let Some(actuator) = &mut self.actuator else { return Ok(()) };
-        let endpoints = actuator.guardian().list().iter().filter(|(_, undo)| **undo == Endpoints::undo());
+        let endpoints = actuator.guardian().list().iter().filter(|(_, undo)| **undo == Endpoints::undo_entry());
         let endpoints: Vec<ChangeId> = endpoints.map(|(change_id, _)| change_id).collect();
         Ok(actuator.guardian().withdraw(endpoints)?)
     }
@@ -445,7 +450,7 @@ mod tests {
 
     #[test]
     fn batch_counts_as_active_for_some_looks_without_running() {
-        let mut times = Times::since(1_000);
+        let mut times = Times::all_due_at(1_000);
         let mut active = |later_ns, has_batch, has_services| {
             times.note_batch(1_000 + later_ns, has_batch, has_services);
             times.is_active

@@ -10,20 +10,20 @@ use sidelane_report::terminal::eprint_fitted;
 
 impl Agent {
     /// Runs exactly the proxies that the file names.
-    pub(super) fn follow_proxies(&mut self) -> Result<()> {
-        let told = self.proxies.follow(&self.config.proxies)?;
+    pub(super) fn update_proxies(&mut self) -> Result<()> {
+        let told = self.proxies.update_running(&self.config.proxies)?;
         let is_left = |note: &ProxyNote| {
             let (ProxyNote::HazardsUnwatched { server, .. } | ProxyNote::HazardUnseen { server, .. }) = note;
-            !self.proxies.ask(server)
+            !self.proxies.uses_server(server)
         };
-        self.stats.notes.retain(|note, _| !note.is(is_left));
+        self.stats.notes.retain(|note, _| !note.matches(is_left));
         told.notes.into_iter().for_each(|note| self.note(note));
-        told.changes.iter().for_each(|change| self.say("proxy", change));
+        told.changes.iter().for_each(|change| self.print_and_log("proxy", change));
         Ok(())
     }
 
     /// Runs flight recorders and mappers of threads for exactly those services that exist and that the file names.
-    pub(super) fn follow_services(&mut self) {
+    pub(super) fn update_service_modules(&mut self) {
         if self.actuator.is_none() {
             return;
         }
@@ -31,19 +31,19 @@ impl Agent {
         let found = || tracked.services.iter().map(|(_, served)| &served.found);
         let recorded = found().filter_map(|found| flight_of(found, config)).collect();
         let mapped = found().filter_map(|found| hurry_of(found, config, here)).collect();
-        let followed = [self.flights.follow(recorded), self.hurries.follow(mapped)];
-        followed.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
+        let followed = [self.flights.update_running(recorded), self.hurries.update_running(mapped)];
+        followed.into_iter().filter_map(Result::err).for_each(|error| self.note_error(error));
     }
 
     /// Reads the events of modules, and notes them.
-    pub(super) fn look_at_modules(&mut self) {
-        let ended = self.proxies.look();
-        ended.into_iter().for_each(|ended| self.say_of_proxy(ended));
-        let flights = self.flights.look().into_iter().map(|news| ("trace", news));
-        let hurries = self.hurries.look().into_iter().map(|news| ("hurry", news));
+    pub(super) fn report_module_events(&mut self) {
+        let ended = self.proxies.take_events();
+        ended.into_iter().for_each(|ended| self.report_proxy_event(ended));
+        let flights = self.flights.take_events().into_iter().map(|news| ("trace", news));
+        let hurries = self.hurries.take_events().into_iter().map(|news| ("hurry", news));
         for (action, (service, news)) in flights.chain(hurries).collect::<Vec<_>>() {
             match news {
-                ModuleEvent::Said(what) => self.say(action, &format!("{service}: {what}")),
+                ModuleEvent::Said(what) => self.print_and_log(action, &format!("{service}: {what}")),
                 ModuleEvent::Noted(note) => self.note(note),
             }
         }
@@ -52,22 +52,22 @@ impl Agent {
     /// Ends all modules, and waits until all files are written and threads have their CPUs back.
     pub(super) fn end_modules(&mut self, signals: &PosixSignals) -> Result<()> {
         let ended = self.proxies.end(signals);
-        ended.into_iter().for_each(|ended| self.say_of_proxy(ended));
+        ended.into_iter().for_each(|ended| self.report_proxy_event(ended));
         let ended = [self.hurries.end(), self.flights.end()];
         let ended = ended.into_iter().collect();
-        self.look_at_modules();
+        self.report_module_events();
         ended
     }
 
-    fn say_of_proxy(&mut self, ended: Result<String>) {
-        match ended {
-            Ok(what) => self.say("proxy", &what),
-            Err(error) => self.failed(error),
+    fn report_proxy_event(&mut self, event: Result<String>) {
+        match event {
+            Ok(what) => self.print_and_log("proxy", &what),
+            Err(error) => self.note_error(error),
         }
     }
 
-    fn say(&mut self, action: &str, what: &str) {
-        eprint_fitted(&format!("sidelane: {what}"));
-        self.log_note(action, what);
+    fn print_and_log(&mut self, action: &str, text: &str) {
+        eprint_fitted(&format!("sidelane: {text}"));
+        self.log_note(action, text);
     }
 }

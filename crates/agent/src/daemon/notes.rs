@@ -23,7 +23,7 @@ impl Agent {
     /// Adds a note, and prints it if it is new.
     pub(super) fn note(&mut self, note: impl Into<Note>) {
         let note = note.into();
-        self.promises.noted(&note, now_ns());
+        self.promises.record_note(&note, now_ns());
         let notes = &mut self.stats.notes;
         let is_kept = notes.contains_key(&note) || notes.len() < NOTES_MAX;
         let what = note.to_string();
@@ -36,12 +36,12 @@ impl Agent {
     }
 
     /// Notes an error after which the agent goes on.
-    pub(super) fn failed(&mut self, error: impl Into<Error>) {
+    pub(super) fn note_error(&mut self, error: impl Into<Error>) {
         self.note(AgentNote::Failed { what: format!("{:#}", error.into()) });
     }
 
     /// Notes an error about a service or container. [`Agent::forget_about`] removes the note.
-    pub(super) fn failed_with(&mut self, name: &str, error: impl Into<Error>) {
+    pub(super) fn note_error_about(&mut self, name: &str, error: impl Into<Error>) {
         self.note_about(name, AgentNote::Failed { what: format!("{:#}", error.into()) });
     }
 
@@ -64,8 +64,8 @@ impl Agent {
     }
 
     /// Notes things that the file names and the machine lacks, once the lack has lasted for a moment, until it ends.
-    pub(super) fn tell_lacks(&mut self, now_ns: Nanos) {
-        let now: BTreeSet<DiscoveryProblem> = self.lacks.iter().map(DiscoveryProblem::constant).collect();
+    pub(super) fn note_discovery_problems(&mut self, now_ns: Nanos) {
+        let now: BTreeSet<DiscoveryProblem> = self.lacks.iter().map(DiscoveryProblem::without_figures).collect();
         let over: Vec<DiscoveryProblem> = self.stats.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
         for note in over.iter().filter_map(|lack| self.stats.lacks.remove(lack)?.noted).collect::<Vec<_>>() {
             self.log_note("over", &note.to_string());
@@ -73,7 +73,7 @@ impl Agent {
         }
         for lack in self.lacks.clone() {
             let lacking = Lacking { since_ns: now_ns, noted: None };
-            let lacking = self.stats.lacks.entry(lack.constant()).or_insert(lacking);
+            let lacking = self.stats.lacks.entry(lack.without_figures()).or_insert(lacking);
             if lacking.noted.is_none() && now_ns.saturating_sub(lacking.since_ns) >= MAKING_NS {
                 let note = Note::from(AgentNote::Lacking { what: lack.to_string() });
                 lacking.noted = Some(note.clone());
@@ -83,23 +83,23 @@ impl Agent {
     }
 
     /// Returns the services for which there is no slot.
-    pub(super) fn left_out(&self) -> Vec<&str> {
+    pub(super) fn services_without_slot(&self) -> Vec<&str> {
         let is_full = !self.tracked.services.has_room();
-        let names = self.left_alone.iter().filter(|_| is_full).map(|waiting| waiting.what.name.as_str());
+        let names = self.left_alone.iter().filter(|_| is_full).map(|waiting| waiting.item.name.as_str());
         let mut names: Vec<&str> = names.collect();
         names.sort_unstable();
         names
     }
 
     /// Notes which services have no slot, while there are any.
-    pub(super) fn note_left_out(&mut self) {
-        let names = self.left_out();
+    pub(super) fn note_services_without_slot(&mut self) {
+        let names = self.services_without_slot();
         let (count, shown) = (names.len(), names.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", "));
         let more = count.saturating_sub(NAMES_MAX);
         let services = if more == 0 { shown } else { format!("{shown} and {more} more") };
         let note =
             (count > 0).then_some(AgentNote::ServicesLeftOut { count, most: MAX_SERVICES, services }).map(Note::from);
-        let is_such = |other: &Note| other.is(|other| matches!(other, AgentNote::ServicesLeftOut { .. }));
+        let is_such = |other: &Note| other.matches(|other| matches!(other, AgentNote::ServicesLeftOut { .. }));
         self.stats.notes.retain(|other, _| !is_such(other) || Some(other) == note.as_ref());
         if let Some(note) = note.filter(|note| !self.stats.notes.contains_key(note)) {
             self.note(note);

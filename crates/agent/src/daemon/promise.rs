@@ -10,7 +10,7 @@ use crate::tracked::AgentService;
 use sidelane_diagnostics::note::Note;
 use sidelane_lanes::gate::Gate;
 use sidelane_lanes::note::LaneNote;
-use sidelane_lanes::promise::{Circumstances, Promise};
+use sidelane_lanes::promise::{Circumstances, OverlapPromise};
 
 /// Interval of judgements of the overlap promise.
 const JUDGE_NS: Nanos = 1_000_000_000;
@@ -26,33 +26,33 @@ pub(super) struct Promises {
     /// Time at which the agent last continued after it had been stopped.
     stopped_ns: Option<Nanos>,
     /// Broken promises, by service.
-    broken: BTreeMap<String, Promise>,
+    broken: BTreeMap<String, OverlapPromise>,
 }
 
 impl Promises {
     /// Takes in a note, which may explain later overlap.
-    pub(super) fn noted(&mut self, note: &Note, now_ns: Nanos) {
-        if LaneNote::explaining([note]).is_some() {
+    pub(super) fn record_note(&mut self, note: &Note, now_ns: Nanos) {
+        if LaneNote::best_overlap_explanation([note]).is_some() {
             self.explaining.insert(note.clone(), now_ns);
         }
     }
 
     /// Notes that the agent was stopped until now.
-    pub(super) fn was_stopped(&mut self, now_ns: Nanos) {
+    pub(super) fn record_stop(&mut self, now_ns: Nanos) {
         self.stopped_ns = Some(now_ns);
     }
 
     /// Returns the broken promise to a service.
-    pub(super) fn broken(&self, service: &str) -> Option<&Promise> {
+    pub(super) fn broken(&self, service: &str) -> Option<&OverlapPromise> {
         self.broken.get(service)
     }
 
     /// Returns the promises to these services that were broken or kept again since the last call.
-    fn judge(&mut self, judged: Vec<Promise>) -> Vec<(Promise, bool)> {
+    fn update_broken_promises(&mut self, judged: Vec<OverlapPromise>) -> Vec<(OverlapPromise, bool)> {
         let before = std::mem::take(&mut self.broken);
-        let changed = |promise: &Promise| promise.is_broken() != before.contains_key(&promise.service);
+        let changed = |promise: &OverlapPromise| promise.is_broken() != before.contains_key(&promise.service);
         let news = judged.iter().filter(|promise| changed(promise)).map(|one| (one.clone(), one.is_broken())).collect();
-        let broken = judged.into_iter().filter(Promise::is_broken);
+        let broken = judged.into_iter().filter(OverlapPromise::is_broken);
         self.broken = broken.map(|promise| (promise.service.clone(), promise)).collect();
         news
     }
@@ -63,7 +63,7 @@ impl Promises {
         Circumstances {
             gate: gate.clone(),
             was_stopped: self.stopped_ns.as_ref().is_some_and(is_recent),
-            note: LaneNote::explaining(self.explaining.keys()).cloned(),
+            note: LaneNote::best_overlap_explanation(self.explaining.keys()).cloned(),
         }
     }
 }
@@ -78,12 +78,12 @@ impl Agent {
         for (_, served) in self.tracked.services.iter_mut() {
             if let Some(kept) = &mut served.tracked.kept {
                 let counted = memory.overlap(&kept.beside, &kept.cpus());
-                kept.overlap.note(now_ns, counted);
+                kept.overlap.record_counters(now_ns, counted);
             }
         }
         let services = self.tracked.services.iter();
         let judged = services.filter_map(|(_, served)| promise_to(served, circumstances.clone())).collect();
-        for (promise, is_broken) in self.promises.judge(judged) {
+        for (promise, is_broken) in self.promises.update_broken_promises(judged) {
             let what = match is_broken {
                 true => promise.to_string(),
                 false => format!("promise kept again: overlap beside {} is within its bound", promise.service),
@@ -95,9 +95,9 @@ impl Agent {
 }
 
 /// Returns the promise to a service, judged by the overlap of the last minute.
-fn promise_to(served: &AgentService, circumstances: Circumstances) -> Option<Promise> {
+fn promise_to(served: &AgentService, circumstances: Circumstances) -> Option<OverlapPromise> {
     let overlap = served.tracked.kept.as_ref()?.overlap.recent();
-    Some(Promise::new(served.found.name.clone(), overlap, None, circumstances))
+    Some(OverlapPromise::new(served.found.name.clone(), overlap, None, circumstances))
 }
 
 #[cfg(test)]
@@ -108,16 +108,16 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn promise(overlap_ns: u64) -> Promise {
+    fn promise(overlap_ns: u64) -> OverlapPromise {
         let overlap = Overlap { service_ns: 10 * S, overlap_ns, turns: 100 };
-        Promise::new("redis".into(), overlap, None, Circumstances::default())
+        OverlapPromise::new("redis".into(), overlap, None, Circumstances::default())
     }
 
     #[test]
     fn broken_and_restored_promise_are_reported() {
         let mut promises = Promises::default();
         let mut news = |overlap_ns| {
-            let news = promises.judge(vec![promise(overlap_ns)]);
+            let news = promises.update_broken_promises(vec![promise(overlap_ns)]);
             news.into_iter().map(|(_, is_broken)| is_broken).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -129,16 +129,16 @@ mod tests {
     #[test]
     fn a_service_that_is_gone_has_no_broken_promise() {
         let mut promises = Promises::default();
-        promises.judge(vec![promise(5 * S)]);
+        promises.update_broken_promises(vec![promise(5 * S)]);
         assert!(promises.broken("redis").is_some());
-        assert!(promises.judge(vec![]).is_empty() && promises.broken("redis").is_none());
+        assert!(promises.update_broken_promises(vec![]).is_empty() && promises.broken("redis").is_none());
     }
 
     #[test]
     fn a_note_explains_the_overlap_of_its_minute_alone() {
         let mut promises = Promises::default();
-        promises.noted(&LaneNote::GuardianEnded.into(), S);
-        promises.noted(&LaneNote::Leaks { times: 3 }.into(), S);
+        promises.record_note(&LaneNote::GuardianEnded.into(), S);
+        promises.record_note(&LaneNote::Leaks { times: 3 }.into(), S);
         let mut note = |at_s| promises.circumstances(&Gate::Holder, at_s * S).note;
         assert_eq!((note(60), note(61)), (Some(LaneNote::Leaks { times: 3 }.into()), None));
     }

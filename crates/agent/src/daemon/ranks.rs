@@ -15,7 +15,7 @@ use super::Agent;
 use crate::tracked::TrackedContainer;
 use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::watchdog::{Outranking, outranking};
-use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::cpu_mask::to_cpu_mask;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{ChangeId, Undo};
 
@@ -42,16 +42,16 @@ pub(super) struct Demoted {
 
 impl Demoted {
     /// Puts these threads into the ordinary class. Returns their names.
-    fn put_down(&mut self, outranking: &[Outranking], guardian: &mut Guardian) -> Result<Vec<String>> {
+    fn demote_threads(&mut self, outranking: &[Outranking], guardian: &mut Guardian) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for &Outranking { pid, tid, class } in outranking {
-            let Some(thread) = Thread::of(tid) else { continue };
+            let Some(thread) = Thread::with_tid(tid) else { continue };
             if !self.threads.contains_key(&thread) {
                 let change_id = guardian.add([Undo::Class { thread, class }])?.pop();
                 self.threads.extend(change_id.map(|change_id| (thread, change_id)));
             }
-            match ThreadClass::ORDINARY.give(tid) {
-                Err(error) if thread.is_there() => {
+            match ThreadClass::ORDINARY.apply_to_thread(tid) {
+                Err(error) if thread.is_alive() => {
                     return Err(error).with_context(|| {
                         format!(
                             "cannot demote the real-time thread {tid} of batch to \
@@ -67,8 +67,8 @@ impl Demoted {
     }
 
     /// Restores the class of threads that belong to no container on a lent lane any more.
-    fn give_back(&mut self, batch: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
-        let batch: BTreeSet<u32> = batch.iter().flat_map(|pid| threads(*pid)).collect();
+    fn restore_classes(&mut self, batch_pids: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
+        let batch: BTreeSet<u32> = batch_pids.iter().flat_map(|pid| threads(*pid)).collect();
         let gone: Vec<Thread> = self.threads.keys().filter(|thread| !batch.contains(&thread.tid)).copied().collect();
         let change_ids: Vec<ChangeId> = gone.iter().filter_map(|thread| self.threads.remove(thread)).collect();
         guardian.undo_these(&change_ids).context("cannot restore the scheduling class of batch threads")
@@ -78,31 +78,31 @@ impl Demoted {
 impl Agent {
     /// Demotes threads of batch that outrank the holders of lanes. A periodic check is needed, because a thread that is
     /// alone on its lane raises no alarm.
-    pub(super) fn look_at_ranks(&mut self, now_ns: Nanos) {
+    pub(super) fn check_outranking_batch(&mut self, now_ns: Nanos) {
         if now_ns >= self.demoted.due_ns {
             self.demoted.due_ns = now_ns + LOOK_EVERY_NS;
-            self.watch_lanes(now_ns);
-            self.give_ranks_back();
+            self.check_lane_stays(now_ns);
+            self.restore_thread_classes();
         }
     }
 
     /// Restores the class of threads that are on no lent lane any more.
-    fn give_ranks_back(&mut self) {
+    fn restore_thread_classes(&mut self) {
         if self.demoted.threads.is_empty() {
             return;
         }
         let (_, batch) = self.batch_on_lanes();
         let Some(actuator) = &mut self.actuator else { return };
-        if let Err(error) = self.demoted.give_back(&batch, actuator.guardian()) {
-            self.failed(error);
+        if let Err(error) = self.demoted.restore_classes(&batch, actuator.guardian()) {
+            self.note_error(error);
         }
     }
 
     /// Demotes threads of batch on lent lanes that outrank a holder.
-    pub(super) fn put_down_ranks(&mut self, outranking: &[Outranking]) {
+    pub(super) fn demote_outranking_threads(&mut self, outranking: &[Outranking]) {
         let Some(actuator) = &mut self.actuator else { return };
-        let put_down = self.demoted.put_down(outranking, actuator.guardian());
-        for thread in put_down.map_err(|error| self.failed(error)).unwrap_or_default() {
+        let put_down = self.demoted.demote_threads(outranking, actuator.guardian());
+        for thread in put_down.map_err(|error| self.note_error(error)).unwrap_or_default() {
             self.note_rank(LaneNote::BatchRaised { thread });
         }
     }
@@ -110,7 +110,7 @@ impl Agent {
     /// Notes a thread that outranks a holder, unless the limit of names is reached.
     pub(super) fn note_rank(&mut self, note: LaneNote) {
         let is_alike = |known: &LaneNote| discriminant(known) == discriminant(&note);
-        if self.stats.notes.keys().filter(|known| known.is(is_alike)).count() < NAMES_MAX {
+        if self.stats.notes.keys().filter(|known| known.matches(is_alike)).count() < NAMES_MAX {
             self.note(note);
         }
     }
@@ -118,7 +118,7 @@ impl Agent {
     /// Returns the processes of containers on lent lanes, and the processes of all containers; none while no lane is
     /// lent.
     fn batch_on_lanes(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
-        let lent = mask(&self.kept_cpus());
+        let lent = to_cpu_mask(&self.kept_cpus());
         let processes = |contained: &TrackedContainer| contained.group().map(Group::processes).unwrap_or_default();
         let (mut on_lanes, mut batch) = (BTreeSet::new(), BTreeSet::new());
         for (_, contained) in self.tracked.containers.iter().filter(|_| !lent.is_empty()) {

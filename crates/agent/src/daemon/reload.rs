@@ -6,7 +6,7 @@ use anyhow::{Error, Result};
 use sidelane_host::clock::now_ns;
 
 use super::Agent;
-use super::start::{asks_for_requests, fit};
+use super::start::{asks_for_requests, fit_to_machine};
 use crate::choice::{choose, goes_by_interference, moves_containers, places_services};
 use crate::config::{ActiveSource, Config, MachineConfig};
 use crate::helper::{MachineScan, Reloaded, Report};
@@ -24,15 +24,15 @@ impl Agent {
         // A log may be rotated by rename, so another file may have the log's name now.
         self.log.iter().for_each(AuditLog::open_again);
         self.proxies.open_logs_again();
-        let (config, here, kept) = match self.read_again() {
+        let (config, here, kept) = match self.reread_config() {
             Ok(read) => read,
             Err(error) => {
-                return self.failed(error.context("cannot reload the file; the agent goes on with the old one"));
+                return self.note_error(error.context("cannot reload the file; the agent goes on with the old one"));
             }
         };
         let is_over =
             |note: &AgentNote| matches!(note, AgentNote::ReadAtTheStart { .. } | AgentNote::RequestsAtTheStart);
-        self.stats.notes.retain(|note, _| !note.is(is_over));
+        self.stats.notes.retain(|note, _| !note.matches(is_over));
         if !kept.is_empty() {
             self.note(AgentNote::ReadAtTheStart { tables: kept.join(", ") });
         }
@@ -43,24 +43,24 @@ impl Agent {
         let other_cores = here.cores != self.here.cores;
         self.beside_batch = None;
         let before = std::mem::replace(&mut self.here, here).notes;
-        self.stats.notes.retain(|note, _| !note.is(|note: &AgentNote| before.contains(note)));
+        self.stats.notes.retain(|note, _| !note.matches(|note: &AgentNote| before.contains(note)));
         self.here.notes.clone().into_iter().for_each(|note| self.note(note));
         self.config = config;
         if other_policy {
             self.begin_policy();
         }
         if other_cores {
-            self.have_cores();
+            self.apply_new_cores();
         }
         if self.actuator.is_some()
-            && let Err(error) = self.follow_proxies()
+            && let Err(error) = self.update_proxies()
         {
-            self.failed(error.context("cannot apply the [[proxy]] tables; all proxies go on as before"));
+            self.note_error(error.context("cannot apply the [[proxy]] tables; all proxies go on as before"));
         }
-        if let Err(error) = self.find_again() {
-            self.failed(error);
+        if let Err(error) = self.rediscover_machine() {
+            self.note_error(error);
         }
-        self.leave_services_alone();
+        self.restore_unplaced_services();
         self.log_note("reload", "the file was read again");
         let now_ns = now_ns();
         (self.times.slow_ns, self.times.look_ns) = (now_ns, now_ns);
@@ -68,10 +68,10 @@ impl Agent {
 
     /// Reads the file, and starts the policy and modules that it asks for. Returns the configuration that is in effect
     /// now, its application to this machine, and the tables of the file that are not in effect.
-    fn read_again(&mut self) -> Result<(Config, MachineConfig, Vec<&'static str>)> {
+    fn reread_config(&mut self) -> Result<(Config, MachineConfig, Vec<&'static str>)> {
         let mut config = Config::load(&self.options.config)?;
-        let kept = self.keep_tables(&mut config);
-        let here = fit(&config, self.running_told())?;
+        let kept = self.keep_start_only_tables(&mut config);
+        let here = fit_to_machine(&config, self.running_source())?;
         if goes_by_interference(&config.policy) && matches!(self.interference, InterferenceSource::None) {
             self.interference = InterferenceSource::start_late(&here, self.tracked.tracker())?;
         }
@@ -80,24 +80,25 @@ impl Agent {
 
     /// Replaces tables that are only read at the start by the running ones. Returns the names of the tables that
     /// differ.
-    fn keep_tables(&self, config: &mut Config) -> Vec<&'static str> {
+    fn keep_start_only_tables(&self, config: &mut Config) -> Vec<&'static str> {
         let running = &self.config;
         // A policy that does not use interference has not read this table.
-        let metric = self.running_told().and_then(|_| keep("[metric]", &running.metric, &mut config.metric));
-        let lanes = keep("[lanes]", &running.lanes, &mut config.lanes);
-        let metrics = keep("[metrics]", &running.metrics, &mut config.metrics);
-        let audit = keep("[audit]", &running.audit, &mut config.audit);
+        let metric =
+            self.running_source().and_then(|_| keep_running_table("[metric]", &running.metric, &mut config.metric));
+        let lanes = keep_running_table("[lanes]", &running.lanes, &mut config.lanes);
+        let metrics = keep_running_table("[metrics]", &running.metrics, &mut config.metrics);
+        let audit = keep_running_table("[audit]", &running.audit, &mut config.audit);
         [metric, lanes, metrics, audit].into_iter().flatten().collect()
     }
 
     /// Returns the source of interference; `None` if interference is not measured.
-    pub(super) fn running_told(&self) -> Option<&ActiveSource> {
+    pub(super) fn running_source(&self) -> Option<&ActiveSource> {
         (!matches!(self.interference, InterferenceSource::None)).then_some(&self.here.source)
     }
 
     /// Takes over new cores: a rise in latency is measured by cores, and lanes are found by them.
-    pub(super) fn have_cores(&mut self) {
-        self.interference.has_cores(&self.here.cores);
+    pub(super) fn apply_new_cores(&mut self) {
+        self.interference.set_cores(&self.here.cores);
         self.drop_lanes(&self.kept_cpus());
         self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
     }
@@ -106,31 +107,32 @@ impl Agent {
     pub(super) fn begin_policy(&mut self) {
         self.policy = choose(&self.config.policy, &self.here);
         if !moves_containers(&self.config.policy) {
-            self.leave_containers_alone();
+            self.restore_containers();
         }
     }
 
     /// Restores all containers that the policy has confined or paused. The next check is due at once.
-    fn leave_containers_alone(&mut self) {
+    fn restore_containers(&mut self) {
         self.times.look_ns = now_ns();
         let places: Vec<usize> = self.tracked.containers.iter().map(|(place, _)| place).collect();
-        let given_back =
-            places.iter().map(|place| self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.let_go(*place)));
+        let given_back = places
+            .iter()
+            .map(|place| self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.release_container(*place)));
         let given_back: Vec<Result<()>> = given_back.collect();
-        given_back.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
+        given_back.into_iter().filter_map(Result::err).for_each(|error| self.note_error(error));
         for place in places {
             let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
             contained.given = ContainerAssignment::AsFound;
             let container = contained.container.clone();
-            let taken = self.find(&container, true).and_then(|found| self.take(place, found));
+            let taken = self.find_groups(&container, true).and_then(|found| self.manage_container(place, found));
             if let Err(error) = taken {
-                self.failed(Error::from(error).context(format!("cannot manage {}", container.name)));
+                self.note_error(Error::from(error).context(format!("cannot manage {}", container.name)));
             }
         }
     }
 
     /// Restores the CPUs of services that the file, or its policy, does not place any more.
-    fn leave_services_alone(&mut self) {
+    fn restore_unplaced_services(&mut self) {
         let may = places_services(&self.config.policy);
         let placed = self.tracked.services.iter_mut().filter(|(_, served)| served.placed.is_some());
         let mut left = Vec::new();
@@ -139,14 +141,14 @@ impl Agent {
             left.push(place);
         }
         for place in left {
-            if let Some(Err(error)) = self.actuator.as_mut().map(|actuator| actuator.let_service_go(place)) {
-                self.failed(error);
+            if let Some(Err(error)) = self.actuator.as_mut().map(|actuator| actuator.release_service(place)) {
+                self.note_error(error);
             }
         }
     }
 
     /// Keeps services and containers that the new file still names, with their decided settings.
-    fn find_again(&mut self) -> Result<()> {
+    fn rediscover_machine(&mut self) -> Result<()> {
         self.helper.reload(&self.config);
         loop {
             match self.helper.next_report(HEED_EVERY)? {
@@ -166,7 +168,7 @@ impl Agent {
         let Reloaded { looked, services, containers } = reloaded;
         let MachineScan { changes, lacks, birthplaces } = looked;
         (self.lacks, self.birthplaces) = (lacks, birthplaces);
-        self.follow(changes);
+        self.apply_changes(changes);
         let asked = self.wants_requests();
         self.tracked.ask_for_requests(asked);
         for (_, served) in self.tracked.services.iter_mut() {
@@ -177,7 +179,7 @@ impl Agent {
         self.set_lending();
         self.apply_slowdown();
         for waiting in &mut self.left_alone {
-            waiting.what = services.get(&waiting.what.id).cloned().unwrap_or_else(|| waiting.what.clone());
+            waiting.item = services.get(&waiting.item.id).cloned().unwrap_or_else(|| waiting.item.clone());
         }
         for (_, contained) in self.tracked.containers.iter_mut() {
             if let Some(container) = containers.get(&contained.container.id) {
@@ -187,14 +189,14 @@ impl Agent {
         self.flights.forget_ended();
         self.hurries.forget_ended();
         let is_over = |note: &AgentNote| matches!(note, AgentNote::NotRecorded { .. } | AgentNote::NotMapped { .. });
-        self.stats.notes.retain(|note, _| !note.is(is_over));
-        self.follow_services();
+        self.stats.notes.retain(|note, _| !note.matches(is_over));
+        self.update_service_modules();
         self.times.requests_ns = 0;
     }
 }
 
 /// Replaces the file's table by the running one if they differ, and returns the table's name then.
-fn keep<T: PartialEq + Clone>(table: &'static str, running: &T, file: &mut T) -> Option<&'static str> {
+fn keep_running_table<T: PartialEq + Clone>(table: &'static str, running: &T, file: &mut T) -> Option<&'static str> {
     (*file != *running).then(|| file.clone_from(running))?;
     Some(table)
 }

@@ -11,33 +11,33 @@ use crate::tracked::{AgentService, Tracked};
 use sidelane_diagnostics::note::Note;
 use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::note::LaneNote;
-use sidelane_lanes::slowdown::{Change, SlowdownKeeper, SlowdownOutcome};
-use sidelane_rollback::cpu_mask::mask;
+use sidelane_lanes::slowdown::{IdleThresholdChange, SlowdownKeeper, SlowdownOutcome};
+use sidelane_rollback::cpu_mask::to_cpu_mask;
 
 impl Agent {
     /// Returns when a window of the comparison ends. Without batch, or without services beside lanes that are kept,
     /// there is no comparison.
     pub(super) fn slowdown_due_ns(&self) -> Nanos {
         let compares =
-            |slowdown: &&SlowdownKeeper| !slowdown.is_empty() && (self.times.is_active || slowdown.sees_requests());
-        self.slowdown.as_ref().filter(compares).map_or(Nanos::MAX, SlowdownKeeper::due)
+            |slowdown: &&SlowdownKeeper| !slowdown.is_empty() && (self.times.is_active || slowdown.needs_requests());
+        self.slowdown.as_ref().filter(compares).map_or(Nanos::MAX, SlowdownKeeper::next_step_at)
     }
 
     /// Continues with the next window, and applies the results of the windows before.
-    pub(super) fn keep_slowdown(&mut self, now_ns: Nanos) {
+    pub(super) fn advance_slowdown(&mut self, now_ns: Nanos) {
         self.fetch_requests();
         let Some(slowdown) = &mut self.slowdown else { return };
-        let Some(changes) = slowdown.go_on(now_ns) else { return };
+        let Some(changes) = slowdown.advance_windows(now_ns) else { return };
         self.apply_slowdown();
         changes.iter().for_each(|change| self.tell_idle_threshold(change));
     }
 
     /// Chooses the services to measure: those whose CPUs have kept lanes beside them that are lent only in idle
     /// moments.
-    pub(super) fn find_measured(&mut self, now_ns: Nanos) {
+    pub(super) fn choose_measured_services(&mut self, now_ns: Nanos) {
         let Some(slowdown) = &mut self.slowdown else { return };
         let (mut measured, mut unseen) = (BTreeSet::new(), Vec::new());
-        let beside = |served: &&AgentService| bounded(&self.tracked).any(|kept| is_on(served, kept));
+        let beside = |served: &&AgentService| idle_only_lanes(&self.tracked).any(|kept| may_run_beside(served, kept));
         for served in self.tracked.services.iter().map(|(_, served)| served).filter(beside) {
             match &served.tracked.requests.why_not {
                 _ if served.tracked.requests.is_looked_for => {}
@@ -48,7 +48,7 @@ impl Agent {
                 }
             }
         }
-        slowdown.measure(&measured, now_ns);
+        slowdown.set_measured_services(&measured, now_ns);
         self.apply_slowdown();
         unseen.retain(|note| !self.stats.notes.contains_key(note));
         unseen.into_iter().for_each(|note| self.note(note));
@@ -58,12 +58,12 @@ impl Agent {
     pub(super) fn apply_slowdown(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         for (_, served) in self.tracked.services.iter() {
-            served.see_requests(slowdown.sees_requests() && slowdown.measures(served.found.id.0));
+            served.see_requests(slowdown.needs_requests() && slowdown.is_measured(served.found.id.0));
         }
-        for kept in bounded(&self.tracked) {
-            let beside = self.tracked.services.iter().filter(|(_, served)| is_on(served, kept));
+        for kept in idle_only_lanes(&self.tracked) {
+            let beside = self.tracked.services.iter().filter(|(_, served)| may_run_beside(served, kept));
             let threshold =
-                beside.map(|(_, served)| slowdown.idle_threshold(served.found.id.0)).reduce(IdleThreshold::and);
+                beside.map(|(_, served)| slowdown.idle_threshold(served.found.id.0)).reduce(IdleThreshold::stricter_of);
             threshold.into_iter().for_each(|threshold| kept.set_idle_threshold(threshold));
         }
     }
@@ -74,22 +74,22 @@ impl Agent {
     }
 
     /// Replaces earlier notes on the idle threshold of the service.
-    fn tell_idle_threshold(&mut self, change: &Change) {
+    fn tell_idle_threshold(&mut self, change: &IdleThresholdChange) {
         let served = self.tracked.services.iter().find(|(_, served)| served.found.id.0 == change.service);
         let Some(service) = served.map(|(_, served)| served.found.name.clone()) else { return };
-        self.stats.notes.retain(|note, _| !note.is(|note: &LaneNote| note.is_of_idle_threshold(&service)));
-        if let Some(note) = LaneNote::of_idle_threshold(service, change.threshold, change.verdict) {
+        self.stats.notes.retain(|note, _| !note.matches(|note: &LaneNote| note.is_about_idle_threshold(&service)));
+        if let Some(note) = LaneNote::from_idle_threshold(service, change.threshold, change.verdict) {
             self.note(note);
         }
     }
 }
 
 /// Returns the kept lanes that batch has only in the idle moments of services.
-fn bounded(tracked: &Tracked) -> impl Iterator<Item = &KeptLanes> {
+fn idle_only_lanes(tracked: &Tracked) -> impl Iterator<Item = &KeptLanes> {
     tracked.kept().filter(|kept| !kept.limits.policy().needs_requests())
 }
 
 /// Returns whether the service may run on the CPUs beside these lanes.
-fn is_on(served: &AgentService, kept: &KeptLanes) -> bool {
-    !served.placed.unwrap_or(served.allowed).and(&mask(&kept.beside)).is_empty()
+fn may_run_beside(served: &AgentService, kept: &KeptLanes) -> bool {
+    !served.placed.unwrap_or(served.allowed).and(&to_cpu_mask(&kept.beside)).is_empty()
 }

@@ -7,7 +7,7 @@ use sidelane_policy::borrow::slowdown::PERCENTILES;
 
 use super::Agent;
 use crate::config::Kind;
-use crate::owners::{Owner, Thing};
+use crate::owners::{Owner, Resource};
 use crate::self_usage::resident_bytes;
 use crate::status::{
     AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, OverlapStatus, RequestStatus, ServiceStatus,
@@ -18,7 +18,7 @@ use sidelane_diagnostics::audit::AuditLog;
 use sidelane_lanes::promise::percent_of_bound;
 use sidelane_lanes::slowdown::SlowdownOutcome;
 use sidelane_requests::objective;
-use sidelane_rollback::cpu_mask::set;
+use sidelane_rollback::cpu_mask::to_cpu_set;
 
 impl Agent {
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -31,7 +31,7 @@ impl Agent {
         let notes = self.stats.notes.iter().map(|(note, times)| NoteStatus { note: note.to_string(), times: *times });
         Snapshot {
             agent: self.own_status(),
-            cpus: self.usable.iter().chain(self.others()).map(|cpu| self.cpu_status(cpu)).collect(),
+            cpus: self.usable.iter().chain(self.cpus_claimed_elsewhere()).map(|cpu| self.cpu_status(cpu)).collect(),
             services: self.tracked.services.iter().map(|(place, served)| self.service_status(place, served)).collect(),
             containers: self.tracked.containers.iter().map(|(_, contained)| container_status(contained)).collect(),
             proxies: self.proxies.status(),
@@ -57,13 +57,13 @@ impl Agent {
             uptime_s: (now_ns() - self.times.began_ns) as f64 / 1e9,
             policy: policy.to_owned(),
             metric: self.interference.text(),
-            threshold: self.threshold(),
+            threshold: self.interference_threshold(),
             why: self.stats.why.to_string(),
             repaired: self.stats.repaired,
             reactions_count: self.stats.reaction.count(),
             reaction_p50_ns: self.stats.reaction.percentile_ns(50.0),
             reaction_p99_ns: self.stats.reaction.percentile_ns(99.0),
-            cpu_percent: self.usage.recent().map(|share| share * 100.0),
+            cpu_percent: self.usage.recent_cpu_share().map(|share| share * 100.0),
             cpu_s: self.usage.cpu_ns() as f64 / 1e9,
             resident_bytes: resident_bytes(),
             audit_lost_lines: audit.as_ref().map(|audit| audit.lost_lines),
@@ -72,9 +72,9 @@ impl Agent {
     }
 
     /// Returns the CPUs that another Sidelane process has claimed.
-    fn others(&self) -> impl Iterator<Item = u32> {
+    fn cpus_claimed_elsewhere(&self) -> impl Iterator<Item = u32> {
         self.owners.iter().filter_map(|(thing, owner)| match (thing, owner) {
-            (Thing::Cpu(cpu), Owner::Run(_)) => Some(*cpu),
+            (Resource::Cpu(cpu), Owner::Run(_)) => Some(*cpu),
             _ => None,
         })
     }
@@ -82,11 +82,11 @@ impl Agent {
     fn cpu_status(&self, cpu: u32) -> CpuStatus {
         let span = self.slow.span();
         let percent = |part_ns: u64| span.share(part_ns) * 100.0;
-        let shares = span.of(cpu as usize).copied().unwrap_or_default();
+        let shares = span.shares_on(cpu as usize).copied().unwrap_or_default();
         let may_run = |contained: &TrackedContainer| contained.cpus().contains(cpu as usize);
         CpuStatus {
             cpu,
-            owner: self.owners.of(&Thing::Cpu(cpu)).map_or_else(|| "none".to_owned(), ToString::to_string),
+            owner: self.owners.owner_of(&Resource::Cpu(cpu)).map_or_else(|| "none".to_owned(), ToString::to_string),
             containers_count: self.tracked.containers.iter().filter(|(_, contained)| may_run(contained)).count(),
             reserved: self.here.reserved.contains(cpu),
             busy_percent: percent(shares.all_ns() - shares.idle_ns),
@@ -96,8 +96,8 @@ impl Agent {
         }
     }
 
-    fn service_status(&self, place: usize, served: &AgentService) -> ServiceStatus {
-        let is_placed = self.actuator.as_ref().is_none_or(|actuator| actuator.is_placed(place));
+    fn service_status(&self, slot: usize, served: &AgentService) -> ServiceStatus {
+        let is_placed = self.actuator.as_ref().is_none_or(|actuator| actuator.is_placed(slot));
         let (span, identity) = (self.slow.span(), served.tracked.tracking.identity());
         let ran_on = span.ran_on(identity);
         let values = ran_on.iter().filter_map(|cpu| self.interference.read(cpu as u32));
@@ -109,8 +109,8 @@ impl Agent {
             placed: served.placed.filter(|_| is_placed).map(|cpus| cpus.to_string()),
             used_percent: if span.length_ns == 0 { 0.0 } else { ran_ns as f64 * 100.0 / span.length_ns as f64 },
             interference: values.reduce(f64::max),
-            requests: served.without_figures().is_none().then(|| request_status(served)),
-            requests_missing: served.without_figures().map(str::to_owned),
+            requests: served.why_no_figures().is_none().then(|| request_status(served)),
+            requests_missing: served.why_no_figures().map(str::to_owned),
             slowdown: self.slowdown_of(served).map(slowdown_status),
             overlap: served.tracked.kept.as_ref().map(|kept| OverlapStatus {
                 percent: kept.overlap.recent().share_ppm().map(|ppm| f64::from(ppm) / 1e4),
@@ -140,7 +140,7 @@ fn request_status(served: &AgentService) -> RequestStatus {
         count: all.count(),
         latency_p50_ns: all.latency.percentile_ns(50.0),
         latency_p99_ns: all.latency.percentile_ns(99.0),
-        slo: objective.map(objective::written),
+        slo: objective.map(objective::format_objective),
         in_time_percent: objective.and(all.attainment()).map(|share| share * 100.0),
         lost: served.figures.lost,
     }
@@ -151,7 +151,7 @@ fn container_status(contained: &TrackedContainer) -> ContainerStatus {
     ContainerStatus {
         name: container.name.clone(),
         state: contained.given.text().to_owned(),
-        cpus: set(&contained.cpus()).to_string(),
+        cpus: to_cpu_set(&contained.cpus()).to_string(),
         allowed: contained.allowed.to_string(),
         wanted: container.cpu_demand.cpus,
         wanted_from: container.cpu_demand.from.to_string(),

@@ -15,7 +15,7 @@ use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 use sidelane_tracker::tracker::{LaneLending, Purpose, Tracker};
 
-use super::births::{Births, Gaps};
+use super::births::{Gaps, NewBatchConfinement};
 use super::lent::LentLanes;
 use super::{Agent, AgentOptions, DecisionStats, Demoted, Times};
 use crate::actuator::Actuator;
@@ -30,45 +30,45 @@ use crate::log::CpuAudit;
 use crate::modules::{Flights, Hurries, Proxies};
 use crate::note::AgentNote;
 use crate::observation::Sampler;
-use crate::owners::{Owners, be_the_agent};
+use crate::owners::{Owners, claim_agent_role};
 use crate::self_usage::SelfUsage;
 use crate::tracked::Tracked;
 use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use sidelane_lanes::log::LaneAudit;
 use sidelane_lanes::note::LaneNote;
-use sidelane_lanes::placement::settle;
+use sidelane_lanes::placement::wait_for_lane_switches;
 use sidelane_requests::can_track;
 use sidelane_rollback::claim::Claim;
-use sidelane_rollback::cpu_mask::mask;
+use sidelane_rollback::cpu_mask::to_cpu_mask;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::own_threads;
 
 impl Agent {
     /// Finds out what the machine has, and claims its CPUs. No setting is changed yet.
     pub(super) fn start(config: Config, options: AgentOptions) -> Result<Self> {
-        let here = fit(&config, None)?;
-        let claim = if options.dry_run { None } else { Some(be_the_agent()?) };
+        let here = fit_to_machine(&config, None)?;
+        let claim = if options.dry_run { None } else { Some(claim_agent_role()?) };
         let online = online_cpus().context("cannot read which CPUs are online")?;
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         // This thread leaves the CPUs of services first, because loading the kernel program takes some hundred
         // milliseconds.
         let serving = serving_cpus(&config);
-        own_threads::direct(&online, &serving, &CpuMask::EMPTY);
+        own_threads::place_threads_on(&online, &serving, &CpuMask::EMPTY);
         // The kernel program is loaded before any claim, because its errors name the missing privileges.
         let (tracker, interference) = attach(&config, &here)?;
-        settle(&tracker.memory(), &online)?;
+        wait_for_lane_switches(&tracker.memory(), &online)?;
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
         let mut owners = Owners::default();
-        let (actuator, endpoints, usable) = charge(&mut owners, &online, claim.as_ref(), (&config, &tracker))?;
+        let (actuator, endpoints, usable) = claim_machine(&mut owners, &online, claim.as_ref(), (&config, &tracker))?;
         let policy = choose(&config.policy, &here);
         let mut tracked = Tracked::new(tracker);
         tracked.ask_for_requests(wants_requests(&config, interference.needs_requests()));
         let gates = config.lanes.as_ref().filter(|_| actuator.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
         let lent = gates.as_ref().map(|_| watch_lanes(&tracked)).transpose()?;
-        let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
-        own_threads::direct(&usable, &serving, &CpuMask::EMPTY);
-        let (turns, not_urgent) = come_first();
+        let slowdown = gates.as_ref().and_then(LaneGates::new_slowdown_keeper);
+        own_threads::place_threads_on(&usable, &serving, &CpuMask::EMPTY);
+        let (turns, not_urgent) = raise_priority();
         let mut agent = Self {
             turns,
             helper: Helper::start(&config)?,
@@ -77,7 +77,7 @@ impl Agent {
             guarded: usable.clone(),
             tried_again: Vec::new(),
             tracked,
-            times: Times::since(now_ns()),
+            times: Times::all_due_at(now_ns()),
             pen,
             options,
             config,
@@ -99,7 +99,7 @@ impl Agent {
             hurries: Hurries::default(),
             waiting: Vec::new(),
             left_alone: Vec::new(),
-            births: Births::default(),
+            births: NewBatchConfinement::default(),
             gaps: Gaps::default(),
             sampler: Sampler::default(),
             slow: Sampler::default(),
@@ -112,7 +112,7 @@ impl Agent {
             usage: SelfUsage::new(),
         };
         agent.say_at_the_start(not_urgent);
-        agent.actuator.is_some().then(|| agent.follow_proxies()).transpose()?;
+        agent.actuator.is_some().then(|| agent.update_proxies()).transpose()?;
         Ok(agent)
     }
 
@@ -144,14 +144,14 @@ fn attach(config: &Config, here: &MachineConfig) -> Result<(Rc<Tracker>, Interfe
 /// Returns the CPUs on which the present services may run. The CPUs on which they do run are read later.
 fn serving_cpus(config: &Config) -> CpuMask {
     let mut finder = Finder::new(config);
-    finder.look(now_ns());
+    finder.scan(now_ns());
     let pids = finder.services().flat_map(|found| found.service.pids.iter().copied()).collect();
-    mask(&affinity_of_all(&pids))
+    to_cpu_mask(&affinity_of_all(&pids))
 }
 
 /// Gives the calling thread priority over batch and napping holders. Returns the limit of its CPU time, or a note on
 /// why that failed.
-fn come_first() -> (Option<TurnLimit>, Option<LaneNote>) {
+fn raise_priority() -> (Option<TurnLimit>, Option<LaneNote>) {
     match TurnLimit::for_this_thread(HOLDER_PRIORITY + 1) {
         Ok(turns) => (Some(turns), None),
         Err(error) => (None, Some(LaneNote::NotUrgent { error: error.to_string() })),
@@ -160,8 +160,8 @@ fn come_first() -> (Option<TurnLimit>, Option<LaneNote>) {
 
 /// Applies the configuration to this machine. `running` is the source of interference that the agent uses already, if
 /// any.
-pub(super) fn fit(config: &Config, running: Option<&ActiveSource>) -> Result<MachineConfig> {
-    let fits = config.here(running)?;
+pub(super) fn fit_to_machine(config: &Config, running_source: Option<&ActiveSource>) -> Result<MachineConfig> {
+    let fits = config.apply_to_this_machine(running_source)?;
     fits.map_err(|unfit| {
         let all: Vec<String> = unfit.iter().map(ToString::to_string).collect();
         anyhow!("the file does not fit this machine: {}", all.join("; "))
@@ -185,16 +185,16 @@ fn wants_requests(config: &Config, by_latency: bool) -> bool {
 
 /// Returns the purpose of the tracker. Requests are tracked only if they are needed, because tracking costs a service 2
 /// µs for each. To measure batch's cost a few requests suffice, and the agent works without it.
-fn purpose(config: &Config, told: Option<&ActiveSource>) -> Result<Purpose> {
-    let wanted = wants_requests(config, told == Some(&ActiveSource::Latency));
-    let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.bound().is_some());
+fn purpose(config: &Config, source: Option<&ActiveSource>) -> Result<Purpose> {
+    let wanted = wants_requests(config, source == Some(&ActiveSource::Latency));
+    let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.slowdown_bound().is_some());
     if wanted {
         can_track()?;
     }
     let requests = wanted || (bounded && can_track().is_ok());
     let turns = |lanes: &LaneGate| lanes.policy.is_none_or(PolicyKind::needs_requests);
     let lent = config.lanes.as_ref().map(|lanes| LaneLending { turns: turns(lanes), ..LaneLending::default() });
-    let interference = matches!(told, Some(ActiveSource::Counters(_)));
+    let interference = matches!(source, Some(ActiveSource::Counters(_)));
     Ok(Purpose::Share { requests, interference, lent })
 }
 
@@ -211,38 +211,38 @@ struct Log {
 fn open_log(path: &Path) -> Result<Log> {
     let file = AuditFile::append(path.to_owned());
     let file = file.with_context(|| format!("cannot write the audit log {}", path.display()))?;
-    let ((pen, lines), (lane_pen, lane_lines)) = (Audit::ring(), Audit::ring());
+    let ((pen, lines), (lane_pen, lane_lines)) = (Audit::channel(), Audit::channel());
     let log = AuditLog::start(file, AuditLevel::All, vec![lines, lane_lines]);
     let log = log.context("cannot start the thread of the audit log")?;
-    log.note(now_ns(), "start", "the agent has started");
+    log.record_action(now_ns(), "start", "the agent has started");
     Ok(Log { log: Some(log), pen, lane_pen })
 }
 
 /// Takes over CPUs and starts the guardian; `None` in a dry run, which claims nothing.
-fn charge(
+fn claim_machine(
     owners: &mut Owners,
     online: &CpuSet,
     claim: Option<&Claim>,
-    of: (&Config, &Tracker),
+    context: (&Config, &Tracker),
 ) -> Result<(Option<Actuator>, Endpoints, CpuSet)> {
-    let Some(claim) = claim else { return Ok((None, Endpoints::none(), online.clone())) };
-    let (actuator, endpoints) = take_charge(owners, online, claim, of)?;
+    let Some(claim) = claim else { return Ok((None, Endpoints::without_sockets(), online.clone())) };
+    let (actuator, endpoints) = claim_and_start_guardian(owners, online, claim, context)?;
     Ok((Some(actuator), endpoints, owners.cpus()))
 }
 
 /// Claims the CPUs, and starts the guardian, which holds the claims, too.
-fn take_charge(
+fn claim_and_start_guardian(
     owners: &mut Owners,
     online: &CpuSet,
     claim: &Claim,
     (config, tracker): (&Config, &Tracker),
 ) -> Result<(Actuator, Endpoints)> {
     let claims = owners.claim(online)?;
-    let mut locks = owners.share().context("cannot pass the claims on to the guardian")?;
+    let mut locks = owners.duplicate_claim_fds().context("cannot pass the claims on to the guardian")?;
     locks.push(claim.share()?);
     let halt_events = config.lanes.as_ref().map(|_| tracker.halt_events()).transpose()?;
     let mut guardian = Guardian::start(&locks, halt_events).context("cannot start the guardian process")?;
-    guardian.add([claim.undo(), Endpoints::undo()].into_iter().chain(claims))?;
+    guardian.add([claim.undo(), Endpoints::undo_entry()].into_iter().chain(claims))?;
     claim.announce()?;
     owners.announce()?;
     let endpoints = Endpoints::open(config.metrics)?;

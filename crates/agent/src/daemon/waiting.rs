@@ -12,15 +12,15 @@ const REFUSED_NS: [Nanos; 2] = [1_000_000_000, 60_000_000_000];
 /// A service or container that is not managed yet.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting<T> {
-    pub(super) what: T,
+    pub(super) item: T,
     pub(super) since_ns: Nanos,
     pub(super) due_ns: Nanos,
 }
 
 impl<T> Waiting<T> {
     /// Makes an entry whose first attempt is due at once.
-    pub(super) fn since(what: T, now_ns: Nanos) -> Self {
-        Self { what, since_ns: now_ns, due_ns: now_ns }
+    pub(super) fn due_now(item: T, now_ns: Nanos) -> Self {
+        Self { item, since_ns: now_ns, due_ns: now_ns }
     }
 
     pub(super) fn is_due(&self, now_ns: Nanos) -> bool {
@@ -28,17 +28,17 @@ impl<T> Waiting<T> {
     }
 
     /// Sets the next attempt for a container that is still being made.
-    pub(super) fn is_incomplete(&mut self, now_ns: Nanos) {
+    pub(super) fn schedule_after_incomplete(&mut self, now_ns: Nanos) {
         self.due_ns = now_ns + (now_ns - self.since_ns).clamp(LOOK_NS, SLOW_LOOK_NS);
     }
 
     /// Sets the next attempt after a constant time, because all slots are taken.
-    pub(super) fn has_no_place(&mut self, now_ns: Nanos) {
+    pub(super) fn schedule_after_full(&mut self, now_ns: Nanos) {
         self.due_ns = now_ns + REFUSED_NS[0];
     }
 
     /// Sets the next attempt after a failure whose reason may pass.
-    pub(super) fn was_refused(&mut self, now_ns: Nanos) {
+    pub(super) fn schedule_after_refusal(&mut self, now_ns: Nanos) {
         let [least, most] = REFUSED_NS;
         self.due_ns = now_ns + (now_ns - self.since_ns).clamp(least, most);
     }
@@ -52,22 +52,22 @@ mod tests {
 
     #[test]
     fn refused_entry_is_retried_with_doubling_delays() {
-        let mut waiting = Waiting::since((), 0);
+        let mut waiting = Waiting::due_now((), 0);
         assert!(waiting.is_due(0));
         let mut tried = Vec::new();
         for _ in 0..9 {
             tried.push(waiting.due_ns / SECOND_NS);
-            waiting.was_refused(waiting.due_ns);
+            waiting.schedule_after_refusal(waiting.due_ns);
         }
         assert_eq!(tried, [0, 1, 2, 4, 8, 16, 32, 64, 124]);
     }
 
     #[test]
     fn incomplete_entry_is_looked_at_soon() {
-        let mut waiting = Waiting::since((), 0);
-        waiting.is_incomplete(0);
+        let mut waiting = Waiting::due_now((), 0);
+        waiting.schedule_after_incomplete(0);
         assert_eq!(waiting.due_ns, LOOK_NS);
-        waiting.is_incomplete(SECOND_NS);
+        waiting.schedule_after_incomplete(SECOND_NS);
         assert_eq!(waiting.due_ns, SECOND_NS + SLOW_LOOK_NS);
     }
 }

@@ -17,23 +17,23 @@ use sidelane_lanes::watchdog::{Outranking, Stay, longest_stay, situation};
 
 impl Agent {
     /// Checks the lanes after an alarm or a step. Batch that stays on a lane is removed by the next stronger means.
-    pub(super) fn watch_lanes(&mut self, now_ns: Nanos) {
+    pub(super) fn check_lane_stays(&mut self, now_ns: Nanos) {
         let Some(lent) = &self.lent else { return };
-        lent.alarmed().clear();
+        lent.alarm_event().clear();
         let memory = self.tracked.tracker().memory();
         let lanes = self.tracked.kept().flat_map(|kept| &kept.lanes);
         let longest = longest_stay(&memory, lanes);
         let OutrankingBatch { demotable, deadline } = self.outranking_batch();
         let situation = situation(&demotable, longest);
         let Some(lent) = &mut self.lent else { return };
-        let step = lent.watchdog.look(now_ns, situation);
-        lent.due_ns = lent.watchdog.next_look(now_ns, situation).unwrap_or(Nanos::MAX);
-        self.keep_from_deadline(deadline, now_ns);
+        let step = lent.watchdog.observe(now_ns, situation);
+        lent.due_ns = lent.watchdog.next_look_at(now_ns, situation).unwrap_or(Nanos::MAX);
+        self.stop_lending_beside_deadline(deadline, now_ns);
         self.take_step(step, longest, &demotable, now_ns);
     }
 
     /// Lends no lane while a thread of batch is in SCHED_DEADLINE.
-    fn keep_from_deadline(&mut self, deadline: Option<(u32, u32)>, now_ns: Nanos) {
+    fn stop_lending_beside_deadline(&mut self, deadline: Option<(u32, u32)>, now_ns: Nanos) {
         let Some(lent) = self.lent.as_mut().filter(|lent| lent.beside_deadline != deadline.is_some()) else { return };
         lent.beside_deadline = deadline.is_some();
         self.times.look_ns = now_ns;
@@ -61,18 +61,18 @@ impl Agent {
         let stays = longest.map(named);
         match step {
             Step::Wait => {}
-            Step::Demote => self.put_down_ranks(outranking),
+            Step::Demote => self.demote_outranking_threads(outranking),
             Step::PutBack => {
                 if let Some((thread, lane)) = stays {
                     self.note(LaneNote::BatchStayed { thread, lane });
                 }
-                self.check();
+                self.restore_changed_settings();
                 self.times.look_ns = now_ns;
             }
             Step::Stop => {
                 let raised = || outranking.iter().find_map(|thread| command_name(thread.tid));
                 let thread = stays.map(|(thread, _)| thread).or_else(raised).unwrap_or_default();
-                self.put_down_ranks(outranking);
+                self.demote_outranking_threads(outranking);
                 self.withhold(self.kept_cpus(), now_ns);
                 self.note(LaneNote::LanesWithheld { thread });
             }

@@ -18,14 +18,14 @@ use crate::config::Fit;
 
 impl Finder {
     /// Compares the containers with those of the last scan. Returns whether the content of all cgroups is known.
-    pub(super) fn settle_containers(&mut self, changes: &mut Changes) -> bool {
+    pub(super) fn update_containers(&mut self, changes: &mut Changes) -> bool {
         let there = self.containers_now();
         self.note_inhabited(&there);
         let gone: Vec<ContainerId> = self.containers.keys().filter(|id| !there.contains_key(id)).cloned().collect();
         self.left_out.retain(|id| there.contains_key(id));
         let mut all_settled = true;
         for (id, member) in there.into_iter().filter(|(id, _)| !self.left_out.contains(id)).collect::<Vec<_>>() {
-            all_settled &= self.settle_container(id, &member, changes);
+            all_settled &= self.update_container(id, &member, changes);
         }
         for id in gone {
             self.containers.remove(&id);
@@ -40,7 +40,7 @@ impl Finder {
         let (mut there, mut above): (BTreeMap<ContainerId, Member>, Option<PathBuf>) = Default::default();
         (self.mixed, self.hollow) = Default::default();
         self.batch_tops.clear();
-        for (member, is_leaf) in self.groups.of_trees().collect::<Vec<_>>() {
+        for (member, is_leaf) in self.groups.tree_members().collect::<Vec<_>>() {
             if member.path == member.top && self.is_batch(&member) {
                 self.batch_tops.insert(member.top.clone());
             }
@@ -48,7 +48,7 @@ impl Finder {
             if is_part || !self.batch_tops.contains(&member.top) {
                 continue;
             }
-            let id = ContainerId::of(&member);
+            let id = ContainerId::from_member(&member);
             let own = if is_leaf { 0 } else { self.groups.own_processes(&member.path) };
             if own > 0 {
                 self.mixed.insert(member.path.clone(), own);
@@ -64,9 +64,9 @@ impl Finder {
     }
 
     /// Notes which containers have processes. They stay containers when these processes move to cgroups below.
-    fn note_inhabited(&mut self, there: &BTreeMap<ContainerId, Member>) {
-        self.inhabited.retain(|id| there.contains_key(id));
-        let unknown = there.iter().filter(|(id, _)| !self.inhabited.contains(id));
+    fn note_inhabited(&mut self, current: &BTreeMap<ContainerId, Member>) {
+        self.inhabited.retain(|id| current.contains_key(id));
+        let unknown = current.iter().filter(|(id, _)| !self.inhabited.contains(id));
         let inhabited = unknown.filter(|(_, member)| !self.groups.processes(&member.path).is_empty());
         let inhabited: Vec<ContainerId> = inhabited.map(|(id, _)| id.clone()).collect();
         self.inhabited.extend(inhabited);
@@ -74,7 +74,7 @@ impl Finder {
 
     /// Returns whether processes have moved without a report of the kernel. A cgroup that only led to containers may
     /// have processes of its own now; or a container has lost its own processes beside cgroups below it.
-    pub(super) fn has_other_processes(&self) -> bool {
+    pub(super) fn have_processes_moved(&self) -> bool {
         self.hollow.iter().any(|path| self.groups.own_processes(path) > 0)
             || self.mixed.keys().any(|path| self.groups.own_processes(path) == 0)
     }
@@ -103,10 +103,10 @@ impl Finder {
             inode,
             spared,
         };
-        let trees = self.groups.trees().map(|tree| place(tree, Vec::new()));
+        let trees = self.groups.tree_roots().map(|tree| place(tree, Vec::new()));
         let globs = self.config.kubernetes.as_ref().map_or_else(Vec::new, |kubernetes| kubernetes.groups_of_batch());
-        let is_it = |path: &Path| globs.iter().any(|glob| glob.fit(&path.to_string_lossy()) == Fit::Matches);
-        let of_pods = self.groups.leading(is_it).map(|(path, inode)| place((path, inode), self.spared_in(path)));
+        let is_it = |path: &Path| globs.iter().any(|glob| glob.match_path(&path.to_string_lossy()) == Fit::Matches);
+        let of_pods = self.groups.leading_groups(is_it).map(|(path, inode)| place((path, inode), self.spared_in(path)));
         trees.chain(of_pods).collect()
     }
 
@@ -115,11 +115,11 @@ impl Finder {
     fn spared_in(&self, group: &Path) -> Vec<String> {
         let pods = self.groups.services().filter(|pod| pod.path.parent() == Some(group));
         let others = pods.filter(|pod| !self.batch_tops.contains(&pod.path));
-        let spared = others.filter(|pod| self.pods.has(&pod.path) || !self.groups.processes(&pod.path).is_empty());
+        let spared = others.filter(|pod| self.pods.has_name(&pod.path) || !self.groups.processes(&pod.path).is_empty());
         spared.map(|pod| pod.path.to_string_lossy().into_owned()).collect()
     }
 
-    fn settle_container(&mut self, id: ContainerId, member: &Member, changes: &mut Changes) -> bool {
+    fn update_container(&mut self, id: ContainerId, member: &Member, changes: &mut Changes) -> bool {
         let is_new = !self.containers.contains_key(&id);
         match self.content(member, is_new) {
             Content::Starting => return false,
@@ -140,7 +140,8 @@ impl Finder {
     fn content(&self, member: &Member, is_new: bool) -> Content {
         let is_top = member.path == member.top;
         let is_pod = matches!(member.role, Role::Pod(_));
-        let is_there = |id: &ContainerId| self.groups.of_trees().any(|(other, _)| ContainerId::of(&other) == *id);
+        let is_there =
+            |id: &ContainerId| self.groups.tree_members().any(|(other, _)| ContainerId::from_member(&other) == *id);
         let is_below = |id: &ContainerId| Path::new(&id.path).starts_with(&member.path);
         let has_parts = || self.containers.keys().any(|id| is_below(id) && is_there(id));
         if !is_new || (!is_top && !is_pod) || has_parts() {
@@ -168,7 +169,7 @@ impl Finder {
         let priority = rule.map_or(0, |rule| rule.priority);
         let cpu_demand = said.unwrap_or_else(|| cpu_demand(&self.hierarchies, &id.path));
         let name = match member.role {
-            Role::Pod(_) => format!("{}:{}", self.pods.shown(&member.top), container_name(Path::new(&id.path))),
+            Role::Pod(_) => format!("{}:{}", self.pods.display_name(&member.top), container_name(Path::new(&id.path))),
             _ => id.path.clone(),
         };
         let top = member.top.to_string_lossy().into_owned();

@@ -22,46 +22,48 @@ const KUBELETS: &str = "kubepods";
 
 /// Returns the number of CPUs that the container at `path` wants, if the file does not name it.
 pub(super) fn cpu_demand(hierarchies: &[Hierarchy], path: &str) -> CpuDemand {
-    demand_of(hierarchies, path, online())
+    demand_of(hierarchies, path, online_cpu_count())
 }
 
 /// Returns the number of CPUs of the machine, at least one.
-fn online() -> u64 {
+fn online_cpu_count() -> u64 {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     text.parse::<CpuSet>().map_or(1, |cpus| cpus.len().max(1) as u64)
 }
 
-fn demand_of(hierarchies: &[Hierarchy], path: &str, online: u64) -> CpuDemand {
+fn demand_of(hierarchies: &[Hierarchy], path: &str, online_cpus: u64) -> CpuDemand {
     let dirs = |controls: &dyn Fn(&Hierarchy) -> bool| -> Vec<PathBuf> {
         hierarchies.iter().filter(|hierarchy| controls(hierarchy)).map(|hierarchy| hierarchy.dir(path)).collect()
     };
-    let (unified, cpu) = (dirs(&Hierarchy::is_v2), dirs(&|hierarchy| hierarchy.controls("cpu")));
+    let (unified, cpu) = (dirs(&Hierarchy::is_v2), dirs(&|hierarchy| hierarchy.has_controller("cpu")));
     let is_pods = path.contains(KUBELETS);
     let limit = unified.iter().find_map(|dir| limit_v2(dir)).or_else(|| cpu.iter().find_map(|dir| limit_v1(dir)));
     let shares = unified.iter().find_map(|dir| shares_v2(dir, is_pods));
     let shares = shares.or_else(|| cpu.iter().find_map(|dir| shares_v1(dir, is_pods)));
-    let cpusets = dirs(&|hierarchy| hierarchy.is_v2() || hierarchy.controls("cpuset"));
+    let cpusets = dirs(&|hierarchy| hierarchy.is_v2() || hierarchy.has_controller("cpuset"));
     let (cpus, from) = match (limit, shares) {
         (Some(cpus), _) => (cpus, CpuDemandSource::Limit),
         (None, Some(shares)) => (shares.div_ceil(SHARES_A_CPU), CpuDemandSource::Request),
-        (None, None) => (cpusets.iter().find_map(|dir| allowed(dir)).unwrap_or(online), CpuDemandSource::Unspecified),
+        (None, None) => {
+            (cpusets.iter().find_map(|dir| allowed_cpu_count(dir)).unwrap_or(online_cpus), CpuDemandSource::Unspecified)
+        }
     };
-    CpuDemand { cpus: cpus.clamp(1, online) as u32, from }
+    CpuDemand { cpus: cpus.clamp(1, online_cpus) as u32, from }
 }
 
 /// Returns the limit in CPUs from `QUOTA PERIOD`; `None` for `max PERIOD`.
 fn limit_v2(dir: &Path) -> Option<u64> {
     let text = fs::read_to_string(dir.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
-    cpus_of(quota.parse().ok()?, period.parse().ok()?)
+    quota_cpus(quota.parse().ok()?, period.parse().ok()?)
 }
 
 fn limit_v1(dir: &Path) -> Option<u64> {
     // Without a limit the quota is -1, which does not parse as a number here.
-    cpus_of(number(&dir.join("cpu.cfs_quota_us"))?, number(&dir.join("cpu.cfs_period_us"))?)
+    quota_cpus(number(&dir.join("cpu.cfs_quota_us"))?, number(&dir.join("cpu.cfs_period_us"))?)
 }
 
-fn cpus_of(quota_us: u64, period_us: u64) -> Option<u64> {
+fn quota_cpus(quota_us: u64, period_us: u64) -> Option<u64> {
     (period_us > 0).then(|| quota_us.div_ceil(period_us))
 }
 
@@ -82,11 +84,11 @@ fn shares_of(weight: u64) -> u64 {
     let whole = |formula: fn(u64) -> u64| {
         (1..=SHARES_MAX / SHARES_A_CPU).map(|cpus| cpus * SHARES_A_CPU).find(|shares| formula(*shares) == weight)
     };
-    whole(quadratic).or_else(|| whole(linear)).unwrap_or_else(|| {
+    whole(quadratic_weight).or_else(|| whole(linear_weight)).unwrap_or_else(|| {
         let (mut least, mut most) = (NO_SHARES, SHARES_MAX);
         while least < most {
             let middle = least.midpoint(most);
-            if quadratic(middle) < weight { least = middle + 1 } else { most = middle }
+            if quadratic_weight(middle) < weight { least = middle + 1 } else { most = middle }
         }
         least
     })
@@ -94,12 +96,12 @@ fn shares_of(weight: u64) -> u64 {
 
 /// Returns the weight of shares by the older formula: that of runc before 1.3.2 and crun before 1.23, and of a kubelet
 /// for its own cgroups.
-fn linear(shares: u64) -> u64 {
+fn linear_weight(shares: u64) -> u64 {
     1 + (shares - NO_SHARES) * 9_999 / 262_142
 }
 
 /// Returns the weight of shares by the newer formula: a parabola in the logarithm through both ends and both defaults.
-fn quadratic(shares: u64) -> u64 {
+fn quadratic_weight(shares: u64) -> u64 {
     if shares <= NO_SHARES {
         return 1;
     }
@@ -108,7 +110,7 @@ fn quadratic(shares: u64) -> u64 {
 }
 
 /// Returns the number of CPUs that the cgroup may run on.
-fn allowed(dir: &Path) -> Option<u64> {
+fn allowed_cpu_count(dir: &Path) -> Option<u64> {
     let lists = ["cpuset.cpus.effective", "cpuset.effective_cpus"].into_iter();
     let mut texts = lists.filter_map(|file| fs::read_to_string(dir.join(file)).ok());
     let cpus = texts.find_map(|text| text.parse::<CpuSet>().ok())?;
@@ -123,11 +125,11 @@ fn number(file: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn wants(controllers: &[&str], files: &[(&str, &str)]) -> (u32, CpuDemandSource) {
-        wants_at("/job", controllers, files)
+    fn demand_with(controllers: &[&str], files: &[(&str, &str)]) -> (u32, CpuDemandSource) {
+        demand_at("/job", controllers, files)
     }
 
-    fn wants_at(path: &str, controllers: &[&str], files: &[(&str, &str)]) -> (u32, CpuDemandSource) {
+    fn demand_at(path: &str, controllers: &[&str], files: &[(&str, &str)]) -> (u32, CpuDemandSource) {
         let dir = tempfile::tempdir().unwrap();
         let group = dir.path().join(&path[1..]);
         fs::create_dir_all(&group).unwrap();
@@ -141,17 +143,20 @@ mod tests {
     #[test]
     fn a_limit_counts_before_a_request() {
         let two = [("cpu.max", "150000 100000\n"), ("cpu.weight", "39\n")];
-        assert_eq!(wants(&[], &two), (2, CpuDemandSource::Limit));
+        assert_eq!(demand_with(&[], &two), (2, CpuDemandSource::Limit));
         let half = [("cpu.cfs_quota_us", "50000\n"), ("cpu.cfs_period_us", "100000\n"), ("cpu.shares", "4096\n")];
-        assert_eq!(wants(&["cpu"], &half), (1, CpuDemandSource::Limit));
+        assert_eq!(demand_with(&["cpu"], &half), (1, CpuDemandSource::Limit));
     }
 
     #[test]
     fn a_request_is_a_share_of_1024_a_cpu() {
         let three = [("cpu.cfs_quota_us", "-1\n"), ("cpu.cfs_period_us", "100000\n"), ("cpu.shares", "3072\n")];
-        assert_eq!(wants(&["cpu"], &three), (3, CpuDemandSource::Request));
+        assert_eq!(demand_with(&["cpu"], &three), (3, CpuDemandSource::Request));
         // The weight is the one that a kubelet writes for 2 CPUs.
-        assert_eq!(wants(&[], &[("cpu.max", "max 100000\n"), ("cpu.weight", "79\n")]), (2, CpuDemandSource::Request));
+        assert_eq!(
+            demand_with(&[], &[("cpu.max", "max 100000\n"), ("cpu.weight", "79\n")]),
+            (2, CpuDemandSource::Request)
+        );
     }
 
     #[test]
@@ -162,13 +167,13 @@ mod tests {
         let others = [(170, 2), (59, 1), (17, 1)];
         for (weight, cpus) in linear.into_iter().chain(quadratic).chain(others) {
             let file = ("cpu.weight", format!("{weight}\n"));
-            assert_eq!(wants(&[], &[(file.0, &file.1)]), (cpus, CpuDemandSource::Request), "{weight}");
+            assert_eq!(demand_with(&[], &[(file.0, &file.1)]), (cpus, CpuDemandSource::Request), "{weight}");
         }
         assert_eq!(
-            (super::quadratic(1_024), super::quadratic(2_000), super::quadratic(SHARES_MAX)),
+            (super::quadratic_weight(1_024), super::quadratic_weight(2_000), super::quadratic_weight(SHARES_MAX)),
             (100, 170, 10_000)
         );
-        assert_eq!((super::linear(2), super::linear(SHARES_MAX)), (1, 10_000));
+        assert_eq!((super::linear_weight(2), super::linear_weight(SHARES_MAX)), (1, 10_000));
     }
 
     #[test]
@@ -176,18 +181,18 @@ mod tests {
         let slice = "/kubepods.slice/kubepods-podf1.slice/cri-containerd-a.scope";
         let weight = [("cpu.max", "max 100000\n"), ("cpu.weight", "100\n")];
         for path in [slice, "/kubelet/kubepods/podf1/a"] {
-            assert_eq!(wants_at(path, &[], &weight), (1, CpuDemandSource::Request));
-            assert_eq!(wants_at(path, &["cpu"], &[("cpu.shares", "1024\n")]), (1, CpuDemandSource::Request));
-            assert_eq!(wants_at(path, &[], &[("cpu.weight", "1\n")]), (16, CpuDemandSource::Unspecified));
+            assert_eq!(demand_at(path, &[], &weight), (1, CpuDemandSource::Request));
+            assert_eq!(demand_at(path, &["cpu"], &[("cpu.shares", "1024\n")]), (1, CpuDemandSource::Request));
+            assert_eq!(demand_at(path, &[], &[("cpu.weight", "1\n")]), (16, CpuDemandSource::Unspecified));
         }
-        assert_eq!(wants(&[], &weight), (16, CpuDemandSource::Unspecified));
+        assert_eq!(demand_with(&[], &weight), (16, CpuDemandSource::Unspecified));
     }
 
     #[test]
     fn container_without_a_request_wants_all_allowed_cpus() {
         let nothing = [("cpu.max", "max 100000\n"), ("cpu.weight", "1\n"), ("cpuset.cpus.effective", "0-3,8\n")];
-        assert_eq!(wants(&[], &nothing), (5, CpuDemandSource::Unspecified));
-        assert_eq!(wants(&["cpu"], &[("cpu.shares", "1024\n")]), (16, CpuDemandSource::Unspecified));
-        assert_eq!(wants(&[], &[]), (16, CpuDemandSource::Unspecified));
+        assert_eq!(demand_with(&[], &nothing), (5, CpuDemandSource::Unspecified));
+        assert_eq!(demand_with(&["cpu"], &[("cpu.shares", "1024\n")]), (16, CpuDemandSource::Unspecified));
+        assert_eq!(demand_with(&[], &[]), (16, CpuDemandSource::Unspecified));
     }
 }

@@ -49,7 +49,7 @@ pub struct GroupId {
 }
 
 impl GroupId {
-    pub(super) fn of(member: &Member) -> Self {
+    pub(super) fn from_member(member: &Member) -> Self {
         Self { path: member.path.to_string_lossy().into_owned(), inode: member.inode }
     }
 
@@ -100,7 +100,7 @@ pub struct Birthplace {
 
 impl Birthplace {
     /// Returns the path of the cgroup in the hierarchy in which it has a writable list of CPUs.
-    pub fn lists(&self) -> Option<PathBuf> {
+    pub fn cpuset_dir(&self) -> Option<PathBuf> {
         let is_partition = |dir: &Path| {
             fs::read_to_string(dir.join("cpuset.cpus.partition")).is_ok_and(|kind| kind.trim() != "member")
         };

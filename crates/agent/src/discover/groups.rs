@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use sidelane_host::cgroup::{Group, Hierarchy, own_processes, processes};
+use sidelane_host::cgroup::{Group, Hierarchy, processes_in_group, processes_in_tree};
 
 use super::roles::{Role, Roles};
 use super::watch::{DirChanges, Watch};
@@ -59,7 +59,7 @@ struct GroupInHierarchy {
 impl Groups {
     /// Reads all cgroups with a role in these hierarchies.
     pub(super) fn read(hierarchies: &[Hierarchy], roles: Roles) -> Self {
-        let hierarchies = looked_at(hierarchies);
+        let hierarchies = watched_hierarchies(hierarchies);
         let watch = Watch::new();
         let mut groups = Self { hierarchies, roles, watch, nodes: BTreeMap::new(), watched: HashMap::new() };
         for number in 0..groups.hierarchies.len() {
@@ -76,23 +76,23 @@ impl Groups {
     }
 
     /// Returns whether each scan has to read everything, because the kernel cannot watch more directories.
-    pub(super) fn is_blind(&self) -> bool {
-        self.watch.is_blind()
+    pub(super) fn needs_full_scan(&self) -> bool {
+        self.watch.needs_full_scan()
     }
 
     /// Takes in changes of cgroups, and returns whether there were any. `None` if a hierarchy is gone.
-    pub(super) fn follow(&mut self) -> Option<bool> {
+    pub(super) fn apply_changes(&mut self) -> Option<bool> {
         let dirs = match self.watch.changes() {
             DirChanges::Unmounted => return None,
             DirChanges::In(dirs) => dirs.iter().filter_map(|dir| self.watched.get(dir).cloned()).collect(),
-            DirChanges::Anywhere => self.open_dirs(),
+            DirChanges::Anywhere => self.open_groups(),
         };
         let refreshed = dirs.into_iter().map(|(hierarchy, path)| self.refresh(hierarchy, &path));
         Some(refreshed.fold(false, |changed, one| changed | one))
     }
 
-    fn open_dirs(&self) -> Vec<(usize, PathBuf)> {
-        let open = self.nodes.iter().filter(|(_, node)| node.role.is_open());
+    fn open_groups(&self) -> Vec<(usize, PathBuf)> {
+        let open = self.nodes.iter().filter(|(_, node)| node.role.can_contain_roles());
         open.flat_map(|(path, node)| node.places.iter().map(|place| (place.hierarchy, path.clone()))).collect()
     }
 
@@ -114,26 +114,28 @@ impl Groups {
 
     /// Returns the known cgroups directly below the cgroup `path`, with their inodes.
     fn known_children(&self, hierarchy: usize, path: &Path) -> BTreeMap<PathBuf, u64> {
-        let children = self.below(path).filter(|(below, _)| below.parent() == Some(path));
-        children.filter_map(|(below, node)| Some((below.file_name()?.into(), node.place(hierarchy)?.inode))).collect()
+        let children = self.groups_below(path).filter(|(below, _)| below.parent() == Some(path));
+        children
+            .filter_map(|(below, node)| Some((below.file_name()?.into(), node.in_hierarchy(hierarchy)?.inode)))
+            .collect()
     }
 
     /// Adds a cgroup and all cgroups below it, if it has a role or leads to a cgroup with one.
-    fn add(&mut self, hierarchy: usize, path: &Path, inode: u64, above: Role) -> bool {
+    fn add(&mut self, hierarchy: usize, path: &Path, inode: u64, parent_role: Role) -> bool {
         let is_root = path == Path::new(ROOT);
-        let role = if is_root { Role::Leads } else { self.roles.role(&path.to_string_lossy(), above) };
+        let role = if is_root { Role::Leads } else { self.roles.role(&path.to_string_lossy(), parent_role) };
         if role == Role::None {
             return false;
         }
         // The cgroup is watched before it is read. A cgroup made in between is then both read and reported.
-        let watched = if role.is_open() { self.watch.add(&self.dir(hierarchy, path)) } else { None };
+        let watched = if role.can_contain_roles() { self.watch.add(&self.dir(hierarchy, path)) } else { None };
         if let Some(watched) = watched {
             self.watched.insert(watched, (hierarchy, path.to_owned()));
         }
         let place = GroupInHierarchy { hierarchy, inode, watched };
         let node = self.nodes.entry(path.to_owned());
-        node.or_insert_with(|| Node { role, places: Vec::new(), home: place }).put(place);
-        if role.is_open() {
+        node.or_insert_with(|| Node { role, places: Vec::new(), home: place }).insert_place(place);
+        if role.can_contain_roles() {
             self.refresh(hierarchy, path);
         }
         true
@@ -141,11 +143,11 @@ impl Groups {
 
     /// Removes a cgroup and all cgroups below it from this hierarchy.
     fn remove(&mut self, hierarchy: usize, path: &Path) {
-        let below = self.below(path).map(|(below, _)| below.clone());
+        let below = self.groups_below(path).map(|(below, _)| below.clone());
         let all: Vec<PathBuf> = below.chain([path.to_owned()]).collect();
         for path in all {
             let Some(node) = self.nodes.get_mut(&path) else { continue };
-            let removed = node.place(hierarchy);
+            let removed = node.in_hierarchy(hierarchy);
             node.places.retain(|place| place.hierarchy != hierarchy);
             if node.places.is_empty() {
                 self.nodes.remove(&path);
@@ -158,7 +160,7 @@ impl Groups {
     }
 
     /// Returns the cgroups below the cgroup `path`, in the order of their paths.
-    fn below<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a PathBuf, &'a Node)> {
+    fn groups_below<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a PathBuf, &'a Node)> {
         let after = (Bound::Excluded(path.to_owned()), Bound::Unbounded);
         self.nodes.range(after).take_while(move |(below, _)| below.starts_with(path))
     }
@@ -182,48 +184,48 @@ impl Groups {
     }
 
     /// Returns the cgroups of all trees, upper ones first, each with whether it is a leaf.
-    pub(super) fn of_trees(&self) -> impl Iterator<Item = (Member, bool)> {
-        let of_trees = self.nodes.iter().filter(|(_, node)| node.role.is_of_tree());
+    pub(super) fn tree_members(&self) -> impl Iterator<Item = (Member, bool)> {
+        let of_trees = self.nodes.iter().filter(|(_, node)| node.role.is_in_tree());
         of_trees.filter_map(|(path, node)| {
-            let (top, role) = self.top(path)?;
-            let is_leaf = self.below(path).next().is_none();
+            let (top, role) = self.tree_root_of(path)?;
+            let is_leaf = self.groups_below(path).next().is_none();
             Some((Member { path: path.clone(), inode: node.home.inode, role, top }, is_leaf))
         })
     }
 
     /// Returns the cgroups that lead to others and for which `is_it` is true, with their inodes.
-    pub(super) fn leading(&self, is_it: impl Fn(&Path) -> bool) -> impl Iterator<Item = (&PathBuf, u64)> {
+    pub(super) fn leading_groups(&self, is_wanted: impl Fn(&Path) -> bool) -> impl Iterator<Item = (&PathBuf, u64)> {
         let leading = self.nodes.iter().filter(|(_, node)| node.role == Role::Leads);
-        leading.filter(move |(path, _)| is_it(path)).map(|(path, node)| (path, node.home.inode))
+        leading.filter(move |(path, _)| is_wanted(path)).map(|(path, node)| (path, node.home.inode))
     }
 
     /// Returns the uppermost cgroups of all trees, with their inodes.
-    pub(super) fn trees(&self) -> impl Iterator<Item = (&PathBuf, u64)> {
+    pub(super) fn tree_roots(&self) -> impl Iterator<Item = (&PathBuf, u64)> {
         let trees = self.nodes.iter().filter(|(_, node)| matches!(node.role, Role::Tree(_)));
         trees.map(|(path, node)| (path, node.home.inode))
     }
 
     /// Returns the uppermost cgroup of the tree that a cgroup is in, with its role.
-    pub(super) fn top(&self, path: &Path) -> Option<(PathBuf, Role)> {
+    pub(super) fn tree_root_of(&self, path: &Path) -> Option<(PathBuf, Role)> {
         path.ancestors().find_map(|above| {
             let role = self.nodes.get(above)?.role;
-            (role.is_of_tree() && role != Role::InTree).then(|| (above.to_owned(), role))
+            (role.is_in_tree() && role != Role::InTree).then(|| (above.to_owned(), role))
         })
     }
 
     /// Returns the lowest cgroup of a tree that a process is in, in any hierarchy, with the uppermost cgroup of that
     /// tree.
     pub(super) fn tree_of_process(&self, pid: u32) -> Option<(PathBuf, PathBuf)> {
-        let is_of_tree = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role.is_of_tree());
+        let is_of_tree = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role.is_in_tree());
         let mut found =
             self.paths_of(pid).filter_map(|path| path.ancestors().find(|path| is_of_tree(path)).map(Path::to_owned));
         let path = found.next()?;
-        let (top, _) = self.top(&path)?;
+        let (top, _) = self.tree_root_of(&path)?;
         Some((path, top))
     }
 
     /// Returns the lowest cgroup with a role that a process is in.
-    pub(super) fn of_process(&self, pid: u32) -> Option<PathBuf> {
+    pub(super) fn group_of_process(&self, pid: u32) -> Option<PathBuf> {
         let is_something = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role != Role::Leads);
         let mut found =
             self.paths_of(pid).filter_map(|path| path.ancestors().find(|path| is_something(path)).map(Path::to_owned));
@@ -240,19 +242,19 @@ impl Groups {
 
     /// Returns the processes in a cgroup and below it, from the first hierarchy in which it has any.
     pub(super) fn processes(&self, path: &Path) -> Vec<u32> {
-        let found = self.dirs(path).map(|(_, dir)| processes(&dir)).find(|pids| !pids.is_empty());
+        let found = self.dirs(path).map(|(_, dir)| processes_in_tree(&dir)).find(|pids| !pids.is_empty());
         found.unwrap_or_default()
     }
 
     /// Returns the kernel's numbers of a cgroup: its hierarchy and its inode.
     pub(super) fn group(&self, path: &Path) -> Option<Group> {
-        let (hierarchy, dir) = self.dirs(path).find(|(_, dir)| !processes(dir).is_empty())?;
+        let (hierarchy, dir) = self.dirs(path).find(|(_, dir)| !processes_in_tree(dir).is_empty())?;
         Some(Group { id: fs::metadata(&dir).ok()?.ino(), hierarchy: hierarchy.number()?, dir })
     }
 
     /// Returns the number of processes in a cgroup itself, in the hierarchy in which it has the most.
     pub(super) fn own_processes(&self, path: &Path) -> usize {
-        self.dirs(path).map(|(_, dir)| own_processes(&dir).len()).max().unwrap_or(0)
+        self.dirs(path).map(|(_, dir)| processes_in_group(&dir).len()).max().unwrap_or(0)
     }
 
     fn dirs<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a Hierarchy, PathBuf)> {
@@ -262,12 +264,12 @@ impl Groups {
 }
 
 impl Node {
-    fn place(&self, hierarchy: usize) -> Option<GroupInHierarchy> {
+    fn in_hierarchy(&self, hierarchy: usize) -> Option<GroupInHierarchy> {
         self.places.iter().find(|place| place.hierarchy == hierarchy).copied()
     }
 
-    fn put(&mut self, place: GroupInHierarchy) {
-        if place.hierarchy == self.home.hierarchy || self.place(self.home.hierarchy).is_none() {
+    fn insert_place(&mut self, place: GroupInHierarchy) {
+        if place.hierarchy == self.home.hierarchy || self.in_hierarchy(self.home.hierarchy).is_none() {
             self.home = place;
         }
         self.places.push(place);
@@ -276,8 +278,8 @@ impl Node {
 }
 
 /// Returns version 2, and those hierarchies of version 1 by which batch gets its CPUs or is recognised.
-fn looked_at(hierarchies: &[Hierarchy]) -> Vec<Hierarchy> {
-    let with = |controller: &&str| hierarchies.iter().find(|hierarchy| hierarchy.controls(controller));
+fn watched_hierarchies(hierarchies: &[Hierarchy]) -> Vec<Hierarchy> {
+    let with = |controller: &&str| hierarchies.iter().find(|hierarchy| hierarchy.has_controller(controller));
     let first = LOOKED_AT.iter().take(1).filter_map(with);
     let unified = hierarchies.iter().find(|hierarchy| hierarchy.is_v2());
     let rest = LOOKED_AT.iter().skip(1).filter_map(with);

@@ -1,6 +1,6 @@
 //! Discovery: from the agent's file to the services with their processes, and batch's containers, on this machine.
 //!
-//! [`Finder::look`] is cheap while nothing changes: the kernel reports which directories to read again (`watch.rs`),
+//! [`Finder::scan`] is cheap while nothing changes: the kernel reports which directories to read again (`watch.rs`),
 //! and
 //! processes are searched at a separate interval. A thing that the file names and the machine lacks is a
 //! [`DiscoveryProblem`].
@@ -97,17 +97,17 @@ pub struct Finder {
 impl Finder {
     /// Makes a finder that has not scanned the machine yet.
     pub fn new(config: &Config) -> Self {
-        Self::on(config, Machine::default())
+        Self::for_machine(config, Machine::default())
     }
 
     /// Makes a finder for a machine whose state is in other directories.
-    pub fn on(config: &Config, machine: Machine) -> Self {
+    pub fn for_machine(config: &Config, machine: Machine) -> Self {
         let hierarchies = machine.hierarchies();
         Self {
-            groups: Groups::read(&hierarchies, Roles::of(config)),
+            groups: Groups::read(&hierarchies, Roles::from_config(config)),
             hierarchies,
             pods: Pods::new(machine.pod_logs.clone()),
-            searches: Search::all_of(config, &[]),
+            searches: Search::from_config(config, &[]),
             listing: Listing::default(),
             config: config.clone(),
             machine,
@@ -129,7 +129,7 @@ impl Finder {
     /// Continues with another file. A service that both files name is not reported again; its new settings come with
     /// the next scan.
     pub fn reload(&mut self, config: &Config) {
-        self.searches = Search::all_of(config, &self.searches);
+        self.searches = Search::from_config(config, &self.searches);
         // The first round of searches reads all processes.
         self.listing = Listing::default();
         self.config = config.clone();
@@ -140,10 +140,10 @@ impl Finder {
     }
 
     /// Scans the machine, and returns the changes since the last scan. `now` is a time of [`sidelane_host::clock`].
-    pub fn look(&mut self, now: Nanos) -> Changes {
+    pub fn scan(&mut self, now: Nanos) -> Changes {
         let mut changes = Changes::default();
         let searches = now >= self.search_at;
-        match self.groups.follow() {
+        match self.groups.apply_changes() {
             Some(false) => {}
             Some(true) => self.settle_at = 0,
             None => self.read_again(),
@@ -151,11 +151,11 @@ impl Finder {
         if searches && self.machine.hierarchies() != self.hierarchies {
             self.read_again();
         }
-        if searches && (self.has_other_processes() || self.has_nameless_pods()) {
+        if searches && (self.have_processes_moved() || self.has_nameless_pods()) {
             self.settle_at = 0;
         }
         if now >= self.settle_at {
-            let all_settled = self.settle_services(&mut changes) & self.settle_containers(&mut changes);
+            let all_settled = self.update_services(&mut changes) & self.update_containers(&mut changes);
             self.settle_at = if all_settled { Nanos::MAX } else { now.saturating_add(SETTLE_AGAIN_NS) };
         }
         if searches {
@@ -167,7 +167,7 @@ impl Finder {
 
     fn read_again(&mut self) {
         self.hierarchies = self.machine.hierarchies();
-        self.groups = Groups::read(&self.hierarchies, Roles::of(&self.config));
+        self.groups = Groups::read(&self.hierarchies, Roles::from_config(&self.config));
         self.settle_at = 0;
     }
 
@@ -198,7 +198,7 @@ impl Finder {
     }
 
     /// Notes that a container is managed: it has processes, and stays a container when they move to cgroups below.
-    pub fn note_held(&mut self, id: &ContainerId) {
+    pub fn note_managed(&mut self, id: &ContainerId) {
         if self.containers.contains_key(id) {
             self.inhabited.insert(id.clone());
         }
@@ -223,19 +223,20 @@ impl Finder {
 // Problems of discovery.
 impl Finder {
     /// Returns all problems of discovery that the user has to know.
-    pub fn lacks(&self) -> Vec<DiscoveryProblem> {
+    pub fn problems(&self) -> Vec<DiscoveryProblem> {
         let mut lacks = self.missing_services();
-        let has_group =
-            |glob: &Glob| self.groups.trees().any(|(path, _)| glob.fit(&path.to_string_lossy()) == Fit::Matches);
+        let has_group = |glob: &Glob| {
+            self.groups.tree_roots().any(|(path, _)| glob.match_path(&path.to_string_lossy()) == Fit::Matches)
+        };
         let trees = self.config.batch.iter().filter(|tree| !has_group(&tree.cgroup));
         lacks.extend(trees.map(|tree| DiscoveryProblem::Tree { cgroup: tree.cgroup.to_string() }));
-        lacks.extend(self.lacks_of_pods());
+        lacks.extend(self.pod_problem());
         lacks.extend(self.impostors());
         let mixed = self.mixed.iter();
         lacks.extend(
             mixed.map(|(path, count)| DiscoveryProblem::Mixed { group: path.display().to_string(), count: *count }),
         );
-        lacks.extend(self.groups.is_blind().then_some(DiscoveryProblem::Blind));
+        lacks.extend(self.groups.needs_full_scan().then_some(DiscoveryProblem::Blind));
         lacks
     }
 
@@ -244,15 +245,15 @@ impl Finder {
         let rules = self.config.services.iter().enumerate().filter(|(number, _)| !found.contains(number));
         let lack = |(number, rule): (usize, &ServiceRule)| match self.taken.get(&number) {
             Some(other) => DiscoveryProblem::Taken { service: rule.name.clone(), other: other.clone() },
-            None => DiscoveryProblem::Service { name: rule.name.clone(), how: how(&rule.matches) },
+            None => DiscoveryProblem::Service { name: rule.name.clone(), how: match_text(&rule.matches) },
         };
         rules.map(lack).collect()
     }
 
-    fn lacks_of_pods(&self) -> Option<DiscoveryProblem> {
+    fn pod_problem(&self) -> Option<DiscoveryProblem> {
         self.config.kubernetes.as_ref()?;
         let pods = || self.groups.services().filter(|member| matches!(member.role, Role::Pod(_)));
-        let nameless = pods().filter(|pod| !self.pods.has(&pod.path)).count();
+        let nameless = pods().filter(|pod| !self.pods.has_name(&pod.path)).count();
         match (pods().next(), nameless) {
             (None, _) => Some(DiscoveryProblem::Pods),
             (Some(_), 0) => None,
@@ -261,7 +262,7 @@ impl Finder {
     }
 
     fn has_nameless_pods(&self) -> bool {
-        self.groups.services().any(|pod| pod.role == Role::Pod(Class::BestEffort) && !self.pods.has(&pod.path))
+        self.groups.services().any(|pod| pod.role == Role::Pod(Class::BestEffort) && !self.pods.has_name(&pod.path))
     }
 
     /// Returns a problem for each process of batch that also matches a service.
@@ -272,14 +273,14 @@ impl Finder {
                 container: group.display().to_string(),
                 pid: process.tid,
                 service: rule.name.clone(),
-                how: how(&rule.matches),
+                how: match_text(&rule.matches),
             })
         })
     }
 }
 
 /// Returns a text on how a service is looked for.
-fn how(matches: &Match) -> String {
+fn match_text(matches: &Match) -> String {
     match matches {
         Match::Cgroup(glob) => format!("cgroup {glob}"),
         Match::Unit(unit) => format!("unit {unit}"),

@@ -43,7 +43,7 @@ impl Pods {
     }
 
     /// Returns whether the name of the pod with this cgroup was known when it was last read.
-    pub(super) fn has(&self, group: &Path) -> bool {
+    pub(super) fn has_name(&self, group: &Path) -> bool {
         uid_of(group).is_some_and(|uid| self.names.contains_key(&uid))
     }
 
@@ -53,7 +53,7 @@ impl Pods {
     }
 
     /// Returns the name of the pod with this cgroup, for users.
-    pub(super) fn shown(&mut self, group: &Path) -> String {
+    pub(super) fn display_name(&mut self, group: &Path) -> String {
         let uid = uid_of(group).unwrap_or_default();
         self.name(group).map_or_else(|| format!("pod {uid}"), str::to_owned)
     }

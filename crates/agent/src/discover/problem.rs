@@ -58,7 +58,7 @@ pub enum DiscoveryProblem {
 
 impl DiscoveryProblem {
     /// Returns the problem without figures that change while it lasts.
-    pub fn constant(&self) -> Self {
+    pub fn without_figures(&self) -> Self {
         match self.clone() {
             Self::Mixed { group, .. } => Self::Mixed { group, count: 0 },
             Self::PodNames { logs, .. } => Self::PodNames { count: 0, logs },

@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use sidelane_host::ports::listening_here;
+use sidelane_host::ports::listening_ports_here;
 use sidelane_host::procfs::{all_pids, command_name};
-use sidelane_host::service::{Service, Target, holders};
+use sidelane_host::service::{Service, Target, processes_holding_sockets};
 use sidelane_host::thread::Thread;
 
 use super::found::ServiceId;
@@ -71,7 +71,7 @@ pub(super) struct Listing {
 
 impl Search {
     /// Makes the searches of a file. A search that existed before keeps its results.
-    pub(super) fn all_of(config: &Config, before: &[Self]) -> Vec<Self> {
+    pub(super) fn from_config(config: &Config, before: &[Self]) -> Vec<Self> {
         let targets = config.services.iter().enumerate().filter_map(|(rule, service)| match &service.matches {
             Match::Port(port) => Some((rule, Target::Port(*port))),
             Match::Comm(comm) => Some((rule, Target::Comm(comm.clone()))),
@@ -87,10 +87,12 @@ impl Search {
     }
 
     /// Searches for the service.
-    pub(super) fn look(&mut self, listing: &Listing, batch_of: BatchOf<'_>) -> Found {
-        self.impostors.retain(|process, _| process.is_there() && batch_of(process.tid).is_some());
+    pub(super) fn run(&mut self, listing: &Listing, batch_of: BatchOf<'_>) -> Found {
+        self.impostors.retain(|process, _| process.is_alive() && batch_of(process.tid).is_some());
         match &self.target {
-            Target::Port(port) => self.by_sockets(listing.listening.get(port).cloned().unwrap_or_default(), batch_of),
+            Target::Port(port) => {
+                self.search_by_sockets(listing.listening.get(port).cloned().unwrap_or_default(), batch_of)
+            }
             Target::Comm(comm) => {
                 let kept: String = comm.chars().take(COMM_LEN).collect();
                 let pids = listing.named.get(&kept).map_or(&[][..], Vec::as_slice);
@@ -99,7 +101,7 @@ impl Search {
                     self.known.retain(|process| batch_of(process.tid).is_none());
                 }
                 let pids = self.without_batch(pids.iter().copied(), batch_of);
-                self.by_name(pids.into_iter().filter_map(Thread::of).collect(), batch_of)
+                self.search_by_name(pids.into_iter().filter_map(Thread::with_tid).collect(), batch_of)
             }
             _ => Found::Same,
         }
@@ -110,7 +112,7 @@ impl Search {
         let (mut rest, mut impostors) = (BTreeSet::new(), Vec::new());
         for pid in pids {
             match batch_of(pid) {
-                Some(group) => impostors.extend(Thread::of(pid).map(|process| (process, group))),
+                Some(group) => impostors.extend(Thread::with_tid(pid).map(|process| (process, group))),
                 None => drop(rest.insert(pid)),
             }
         }
@@ -123,25 +125,25 @@ impl Search {
         self.impostors.iter()
     }
 
-    fn by_sockets(&mut self, sockets: BTreeSet<String>, batch_of: BatchOf<'_>) -> Found {
+    fn search_by_sockets(&mut self, sockets: BTreeSet<String>, batch_of: BatchOf<'_>) -> Found {
         let was_found = !self.known.is_empty();
         if sockets == self.sockets && !was_found && !self.impostors.is_empty() {
             return Found::Same;
         }
-        if sockets == self.sockets && (was_found == self.is_there()) && (was_found || sockets.is_empty()) {
+        if sockets == self.sockets && (was_found == self.has_live_process()) && (was_found || sockets.is_empty()) {
             return Found::Same;
         }
         self.sockets = sockets;
         self.find(batch_of)
     }
 
-    fn by_name(&mut self, now: BTreeSet<Thread>, batch_of: BatchOf<'_>) -> Found {
+    fn search_by_name(&mut self, now: BTreeSet<Thread>, batch_of: BatchOf<'_>) -> Found {
         let fresh: BTreeSet<Thread> = now.difference(&self.known).copied().collect();
-        match (self.is_there(), fresh.is_empty()) {
+        match (self.has_live_process(), fresh.is_empty()) {
             (true, true) => Found::Same,
             (true, false) => {
                 let pids = fresh.iter().map(|thread| thread.tid).collect();
-                self.known.retain(Thread::is_there);
+                self.known.retain(Thread::is_alive);
                 self.known.extend(fresh);
                 Found::Grew(Service { pids, ..Service::default() })
             }
@@ -156,7 +158,7 @@ impl Search {
         let mut service = self.target.find().unwrap_or_default();
         // Descendants of the service's processes need not match.
         let fits: BTreeSet<u32> = match &self.target {
-            Target::Port(_) => holders(&self.sockets),
+            Target::Port(_) => processes_holding_sockets(&self.sockets),
             _ => BTreeSet::new(),
         };
         self.without_batch(fits.intersection(&service.pids).copied(), batch_of);
@@ -164,12 +166,12 @@ impl Search {
         if service.pids.is_empty() {
             return if before.is_empty() { Found::Same } else { Found::Gone };
         }
-        self.known = service.pids.iter().filter_map(|pid| Thread::of(*pid)).collect();
+        self.known = service.pids.iter().filter_map(|pid| Thread::with_tid(*pid)).collect();
         if before.intersection(&self.known).next().is_some() { Found::Grew(service) } else { Found::Came(service) }
     }
 
-    fn is_there(&self) -> bool {
-        self.known.iter().any(Thread::is_there)
+    fn has_live_process(&self) -> bool {
+        self.known.iter().any(Thread::is_alive)
     }
 
     /// Forgets the service that was found, so that it is found again.
@@ -189,7 +191,7 @@ impl Listing {
             self.read_names();
         }
         if wants(|target| matches!(target, Target::Port(_))) {
-            for (inode, port) in listening_here() {
+            for (inode, port) in listening_ports_here() {
                 self.listening.entry(port).or_default().insert(inode);
             }
         }
@@ -217,14 +219,14 @@ mod tests {
 
     use super::*;
 
-    fn search(how: &str) -> Search {
-        let file = format!("[[service]]\nname = \"a\"\n{how}\n[[batch]]\ncgroup = \"/batch\"\n");
-        Search::all_of(&Config::parse("a.toml", &file).unwrap(), &[]).remove(0)
+    fn search(match_line: &str) -> Search {
+        let file = format!("[[service]]\nname = \"a\"\n{match_line}\n[[batch]]\ncgroup = \"/batch\"\n");
+        Search::from_config(&Config::parse("a.toml", &file).unwrap(), &[]).remove(0)
     }
 
     fn look(search: &mut Search, listing: &mut Listing, batch_of: BatchOf<'_>) -> Found {
         listing.read(std::slice::from_ref(search));
-        search.look(listing, batch_of)
+        search.run(listing, batch_of)
     }
 
     #[test]

@@ -21,12 +21,12 @@ pub(super) enum Role {
 
 impl Role {
     /// Returns whether the cgroups below a cgroup of this role can have a role.
-    pub(super) fn is_open(self) -> bool {
-        self == Self::Leads || self.is_of_tree()
+    pub(super) fn can_contain_roles(self) -> bool {
+        self == Self::Leads || self.is_in_tree()
     }
 
     /// Returns whether a cgroup of this role is the top of a tree, or lies in one.
-    pub(super) fn is_of_tree(self) -> bool {
+    pub(super) fn is_in_tree(self) -> bool {
         matches!(self, Self::Tree(_) | Self::InTree | Self::Pod(Class::BestEffort))
     }
 }
@@ -43,7 +43,7 @@ pub(super) struct Roles {
 }
 
 impl Roles {
-    pub(super) fn of(config: &Config) -> Self {
+    pub(super) fn from_config(config: &Config) -> Self {
         let services = config.services.iter().enumerate().filter_map(|(number, rule)| {
             let role = Role::Service(number);
             match &rule.matches {
@@ -60,13 +60,13 @@ impl Roles {
     }
 
     /// Returns the role of the cgroup of this path. The cgroup above it has the role `above`.
-    pub(super) fn role(&self, path: &str, above: Role) -> Role {
-        match above {
+    pub(super) fn role(&self, path: &str, parent_role: Role) -> Role {
+        match parent_role {
             Role::Leads => {}
-            above if above.is_of_tree() => return Role::InTree,
+            above if above.is_in_tree() => return Role::InTree,
             _ => return Role::None,
         }
-        let fits = self.patterns.iter().map(|(pattern, role)| (pattern.fit(path), *role));
+        let fits = self.patterns.iter().map(|(pattern, role)| (pattern.match_path(path), *role));
         match fits.max_by_key(|(fit, _)| *fit) {
             Some((Fit::Matches, role)) => role,
             Some((Fit::Leads, _)) => Role::Leads,
@@ -76,9 +76,9 @@ impl Roles {
 }
 
 impl Pattern {
-    fn fit(&self, path: &str) -> Fit {
+    fn match_path(&self, path: &str) -> Fit {
         match self {
-            Self::Glob(glob) => glob.fit(path),
+            Self::Glob(glob) => glob.match_path(path),
             Self::Unit(unit) => {
                 let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
                 let is_slice = |part: &str| part.is_empty() || part.ends_with(".slice");
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn roles(text: &str) -> Roles {
-        Roles::of(&Config::parse("a.toml", text).expect("it can be read"))
+        Roles::from_config(&Config::parse("a.toml", text).expect("it can be read"))
     }
 
     #[test]

@@ -22,11 +22,11 @@ struct Known {
 // Services that are cgroups.
 impl Finder {
     /// Compares the cgroups that are services with those of the last scan. Returns whether all of them have processes.
-    pub(super) fn settle_services(&mut self, changes: &mut Changes) -> bool {
+    pub(super) fn update_services(&mut self, changes: &mut Changes) -> bool {
         let members: Vec<Member> = self.groups.services().collect();
         let (mut there, mut newcomers) = (BTreeSet::new(), Vec::new());
         for member in members {
-            let Some(known) = self.known(&member) else { continue };
+            let Some(known) = self.identify_service(&member) else { continue };
             match self.found_at(&member) {
                 Some(id) => {
                     there.insert(id);
@@ -37,38 +37,38 @@ impl Finder {
         }
         // Services that are gone are removed before new ones are added, because their names are free again.
         self.dismiss_others(&there, changes);
-        newcomers.into_iter().fold(true, |all, (member, known)| all & self.welcome(&member, known, changes))
+        newcomers.into_iter().fold(true, |all, (member, known)| all & self.add_group_service(&member, known, changes))
     }
 
     /// Removes services whose cgroups do not exist any more.
-    fn dismiss_others(&mut self, there: &BTreeSet<ServiceId>, changes: &mut Changes) {
+    fn dismiss_others(&mut self, present: &BTreeSet<ServiceId>, changes: &mut Changes) {
         let of_groups = self.services.iter().filter(|(_, service)| service.group.is_some());
-        let gone: Vec<ServiceId> = of_groups.map(|(id, _)| *id).filter(|id| !there.contains(id)).collect();
-        gone.into_iter().for_each(|id| self.dismiss(id, changes));
+        let gone: Vec<ServiceId> = of_groups.map(|(id, _)| *id).filter(|id| !present.contains(id)).collect();
+        gone.into_iter().for_each(|id| self.remove_service(id, changes));
     }
 
     /// Returns the name and settings of a cgroup's service; `None` if the cgroup is no service.
-    fn known(&mut self, member: &Member) -> Option<Known> {
+    fn identify_service(&mut self, member: &Member) -> Option<Known> {
         match member.role {
-            Role::Service(rule) => Some(self.by_rule(rule, &member.path.to_string_lossy())),
-            Role::Pod(class) => self.pod(&member.path, class),
+            Role::Service(rule) => Some(self.service_by_rule(rule, &member.path.to_string_lossy())),
+            Role::Pod(class) => self.identify_pod(&member.path, class),
             _ => None,
         }
     }
 
     /// Returns whether a pod is a service, by a rule or by its class.
     pub(super) fn is_service_pod(&mut self, path: &Path, class: Class) -> bool {
-        self.pod(path, class).is_some()
+        self.identify_pod(path, class).is_some()
     }
 
-    fn pod(&mut self, path: &Path, class: Class) -> Option<Known> {
+    fn identify_pod(&mut self, path: &Path, class: Class) -> Option<Known> {
         if self.is_excluded(path) {
             return None;
         }
-        let name = self.pods.shown(path);
-        let is_named = |matches: &Match| matches!(matches, Match::Pod(glob) if glob.fit(&name) == Fit::Matches);
+        let name = self.pods.display_name(path);
+        let is_named = |matches: &Match| matches!(matches, Match::Pod(glob) if glob.match_path(&name) == Fit::Matches);
         if let Some(rule) = self.config.services.iter().position(|rule| is_named(&rule.matches)) {
-            return Some(self.by_rule(rule, &name));
+            return Some(self.service_by_rule(rule, &name));
         }
         let kubernetes = self.config.kubernetes.as_ref().filter(|_| class != Class::BestEffort)?;
         Some(Known { name, settings: kubernetes.settings.clone(), rule: None })
@@ -78,21 +78,21 @@ impl Finder {
     pub(super) fn is_excluded(&mut self, path: &Path) -> bool {
         let Some(name) = self.pods.name(path) else { return false };
         let exclude = self.config.kubernetes.iter().flat_map(|kubernetes| &kubernetes.exclude);
-        exclude.into_iter().any(|glob| glob.fit(name) == Fit::Matches)
+        exclude.into_iter().any(|glob| glob.match_path(name) == Fit::Matches)
     }
 
     /// Returns the name and settings of a service by a `[[service]]`. If the rule has a pattern, the name contains the
     /// last part of the path.
-    fn by_rule(&self, number: usize, path: &str) -> Known {
-        let rule = &self.config.services[number];
+    fn service_by_rule(&self, rule_index: usize, path: &str) -> Known {
+        let rule = &self.config.services[rule_index];
         let is_pattern = matches!(&rule.matches, Match::Cgroup(glob) | Match::Pod(glob) if !glob.is_path());
         let last = path.rsplit('/').next().unwrap_or(path);
         let name = if is_pattern { format!("{}:{last}", rule.name) } else { rule.name.clone() };
-        Known { name, settings: rule.settings.clone(), rule: Some(number) }
+        Known { name, settings: rule.settings.clone(), rule: Some(rule_index) }
     }
 
     fn found_at(&self, member: &Member) -> Option<ServiceId> {
-        let at = |service: &&FoundService| service.group == Some(GroupId::of(member));
+        let at = |service: &&FoundService| service.group == Some(GroupId::from_member(member));
         self.services.values().find(at).map(|service| service.id)
     }
 
@@ -105,14 +105,14 @@ impl Finder {
     }
 
     /// Adds a cgroup as a service, if it has processes. Returns whether it has.
-    fn welcome(&mut self, member: &Member, known: Known, changes: &mut Changes) -> bool {
+    fn add_group_service(&mut self, member: &Member, known: Known, changes: &mut Changes) -> bool {
         let pids: BTreeSet<u32> = self.groups.processes(&member.path).into_iter().collect();
         if pids.is_empty() {
             return false;
         }
         self.take_from_searches(&pids, &known.name, changes);
         let service = Service { pids, group: self.groups.group(&member.path), ..Service::default() };
-        self.take_in(known, service, Some(GroupId::of(member)), changes);
+        self.add_service(known, service, Some(GroupId::from_member(member)), changes);
         true
     }
 
@@ -121,7 +121,7 @@ impl Finder {
         for number in 0..self.searches.len() {
             let found = self.searches[number].id.and_then(|id| self.services.get(&id));
             if found.is_some_and(|found| !found.service.pids.is_disjoint(pids)) {
-                self.forget(number, changes);
+                self.forget_search_service(number, changes);
                 self.taken.insert(self.searches[number].rule, name.to_owned());
             }
         }
@@ -138,43 +138,43 @@ impl Finder {
         self.listing.read(&self.searches);
         for number in 0..self.searches.len() {
             let mut search = self.searches[number].clone();
-            let found = search.look(&self.listing, &|pid| self.batch_of(pid));
+            let found = search.run(&self.listing, &|pid| self.batch_of(pid));
             self.searches[number] = search;
-            self.searched(number, found, changes);
+            self.apply_search_result(number, found, changes);
         }
     }
 
-    fn searched(&mut self, number: usize, found: Found, changes: &mut Changes) {
-        let id = self.searches[number].id;
+    fn apply_search_result(&mut self, search_index: usize, found: Found, changes: &mut Changes) {
+        let id = self.searches[search_index].id;
         match (found, id) {
             (Found::Same, _) => {}
-            (Found::Grew(service), Some(id)) => self.grow(id, service, changes),
+            (Found::Grew(service), Some(id)) => self.add_processes(id, service, changes),
             (Found::Came(service) | Found::Grew(service), _) => {
-                self.forget(number, changes);
-                self.settle(number, service, changes);
+                self.forget_search_service(search_index, changes);
+                self.add_search_result(search_index, service, changes);
             }
-            (Found::Gone, _) => self.forget(number, changes),
+            (Found::Gone, _) => self.forget_search_service(search_index, changes),
         }
-        self.rename(number);
+        self.rename(search_index);
     }
 
     /// Adds the result of a search as a service, unless another service has its processes.
-    fn settle(&mut self, number: usize, service: Service, changes: &mut Changes) {
-        let rule = self.searches[number].rule;
-        if let Some(other) = self.taken_by(&service) {
+    fn add_search_result(&mut self, search_index: usize, service: Service, changes: &mut Changes) {
+        let rule = self.searches[search_index].rule;
+        if let Some(other) = self.service_sharing_processes(&service) {
             self.taken.insert(rule, other);
             // The search has to find this service again when the other service ends.
-            self.searches[number].forget();
+            self.searches[search_index].forget();
             return;
         }
         self.taken.remove(&rule);
-        let known = self.by_rule(rule, "");
-        self.searches[number].id = Some(self.take_in(known, service, None, changes));
+        let known = self.service_by_rule(rule, "");
+        self.searches[search_index].id = Some(self.add_service(known, service, None, changes));
     }
 
     /// Returns the name of the service that has one of these processes.
-    fn taken_by(&self, service: &Service) -> Option<String> {
-        let groups: Vec<PathBuf> = service.pids.iter().filter_map(|pid| self.groups.of_process(*pid)).collect();
+    fn service_sharing_processes(&self, service: &Service) -> Option<String> {
+        let groups: Vec<PathBuf> = service.pids.iter().filter_map(|pid| self.groups.group_of_process(*pid)).collect();
         let has = |other: &&FoundService| match &other.group {
             Some(group) => groups.iter().any(|path| path.starts_with(&group.path)),
             None => !other.service.pids.is_disjoint(&service.pids),
@@ -182,30 +182,36 @@ impl Finder {
         self.services.values().find(has).map(|other| other.name.clone())
     }
 
-    fn grow(&mut self, id: ServiceId, service: Service, changes: &mut Changes) {
+    fn add_processes(&mut self, id: ServiceId, service: Service, changes: &mut Changes) {
         let Some(found) = self.services.get_mut(&id) else { return };
         found.service.pids.extend(&service.pids);
         found.service.pids.retain(|pid| sidelane_host::procfs::is_alive(*pid));
         changes.services_grew.push(found.clone());
     }
 
-    fn forget(&mut self, number: usize, changes: &mut Changes) {
-        if let Some(id) = self.searches[number].id.take() {
-            self.dismiss(id, changes);
+    fn forget_search_service(&mut self, search_index: usize, changes: &mut Changes) {
+        if let Some(id) = self.searches[search_index].id.take() {
+            self.remove_service(id, changes);
         }
     }
 
     /// Renames the service of a search by the present file.
-    fn rename(&mut self, number: usize) {
-        let Some(id) = self.searches[number].id else { return };
-        let known = self.by_rule(self.searches[number].rule, "");
+    fn rename(&mut self, search_index: usize) {
+        let Some(id) = self.searches[search_index].id else { return };
+        let known = self.service_by_rule(self.searches[search_index].rule, "");
         self.bring_up_to_date(id, known);
     }
 }
 
 // Services that are cgroups or processes.
 impl Finder {
-    fn take_in(&mut self, known: Known, service: Service, group: Option<GroupId>, changes: &mut Changes) -> ServiceId {
+    fn add_service(
+        &mut self,
+        known: Known,
+        service: Service,
+        group: Option<GroupId>,
+        changes: &mut Changes,
+    ) -> ServiceId {
         let id = self.new_id();
         let name = self.unused(known.name, group.as_ref());
         let found = FoundService { id, name, settings: known.settings, rule: known.rule, service, group };
@@ -223,7 +229,7 @@ impl Finder {
         }
     }
 
-    fn dismiss(&mut self, id: ServiceId, changes: &mut Changes) {
+    fn remove_service(&mut self, id: ServiceId, changes: &mut Changes) {
         self.services.remove(&id);
         changes.services_gone.push(id);
     }

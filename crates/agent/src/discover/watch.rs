@@ -37,7 +37,7 @@ impl Watch {
     }
 
     /// Returns whether each scan has to read everything, because a directory could not be watched.
-    pub(super) fn is_blind(&self) -> bool {
+    pub(super) fn needs_full_scan(&self) -> bool {
         self.is_blind
     }
 
@@ -55,9 +55,9 @@ impl Watch {
     }
 
     /// Ends the watch with this number. A removed directory stays watched until this call.
-    pub(super) fn remove(&self, watched: i32) {
+    pub(super) fn remove(&self, watch_id: i32) {
         if let Some(queue) = &self.queue {
-            let _ = inotify::remove_watch(queue, watched);
+            let _ = inotify::remove_watch(queue, watch_id);
         }
     }
 
@@ -71,20 +71,20 @@ impl Watch {
         let mut buffer = [MaybeUninit::uninit(); BUFFER_LEN];
         let mut reader = Reader::new(queue, &mut buffer);
         while let Ok(event) = reader.next() {
-            changes = changes.and(event.wd(), event.events());
+            changes = changes.with_event(event.wd(), event.events());
         }
         changes
     }
 }
 
 impl DirChanges {
-    fn and(self, watched: i32, events: ReadFlags) -> Self {
+    fn with_event(self, watch_id: i32, events: ReadFlags) -> Self {
         match self {
             _ if events.contains(ReadFlags::UNMOUNT) => Self::Unmounted,
             Self::Unmounted => self,
             _ if events.contains(ReadFlags::QUEUE_OVERFLOW) => Self::Anywhere,
-            Self::In(mut dirs) if !dirs.contains(&watched) => {
-                dirs.push(watched);
+            Self::In(mut dirs) if !dirs.contains(&watch_id) => {
+                dirs.push(watch_id);
                 Self::In(dirs)
             }
             changes => changes,
@@ -114,6 +114,6 @@ mod tests {
         watch.changes();
         assert_eq!(watch.changes(), DirChanges::In(Vec::new()));
         assert_eq!(watch.add(&dir.path().join("gone")), None);
-        assert!(!watch.is_blind());
+        assert!(!watch.needs_full_scan());
     }
 }

@@ -62,7 +62,7 @@ impl Evictions {
     }
 
     /// Returns the lanes that batch has to leave now.
-    pub fn asked(&self) -> EvictionRequests {
+    pub fn take_requests(&self) -> EvictionRequests {
         self.changed.clear();
         let state = self.state();
         EvictionRequests { lanes: state.evicted.iter().copied().collect(), number: state.asked }
@@ -70,9 +70,9 @@ impl Evictions {
 
     /// Notes that the agent has acted on the requests `asked`, and wakes the keepers. `leaving`: see
     /// [`Evictions::note_leaving`].
-    pub fn has_acted(&self, asked: &EvictionRequests, failed: bool, leaving: bool) {
+    pub fn complete_requests(&self, requests: &EvictionRequests, failed: bool, leaving: bool) {
         let mut state = self.state();
-        (state.done, state.failed, state.leaving) = (asked.number, failed, leaving);
+        (state.done, state.failed, state.leaving) = (requests.number, failed, leaving);
         self.acted.notify_all();
     }
 
@@ -88,14 +88,14 @@ impl Evictions {
     }
 
     /// Returns whether a keeper waits for an answer.
-    pub fn is_asked(&self) -> bool {
+    pub fn has_request(&self) -> bool {
         let state = self.state();
         state.asked > state.done
     }
 
     /// Calls `work`, during which the keepers of these lanes end. The agent does not act for them during this call, so
     /// they do not wait.
-    pub fn forsaking<T>(&self, lanes: &CpuSet, work: impl FnOnce() -> T) -> T {
+    pub fn run_without_keepers<T>(&self, lanes: &CpuSet, work: impl FnOnce() -> T) -> T {
         self.state().forsaken = lanes.iter().collect();
         self.acted.notify_all();
         let done = work();
@@ -113,7 +113,7 @@ impl Evictions {
         self.state.lock().expect("no keeper panics")
     }
 
-    fn ask(&self, state: &mut State) -> u64 {
+    fn add_request(&self, state: &mut State) -> u64 {
         state.asked += 1;
         self.changed.notify();
         state.asked
@@ -124,32 +124,32 @@ impl Evictor for Evictions {
     fn evict(&self, cpu: u32) -> io::Result<()> {
         let mut state = self.state();
         state.evicted.insert(cpu);
-        let number = self.ask(&mut state);
+        let number = self.add_request(&mut state);
         let waits = |state: &mut State| state.done < number && !state.closed && !state.forsaken.contains(&cpu);
         let (mut state, _) = self.acted.wait_timeout_while(state, ANSWER_TIMEOUT, waits).expect("no keeper panics");
         if state.done >= number && !state.failed {
             return Ok(());
         }
         state.evicted.remove(&cpu);
-        self.ask(&mut state);
+        self.add_request(&mut state);
         Err(io::Error::other("cannot move batch away from its lane"))
     }
 
     fn restore(&self, cpu: u32) -> io::Result<()> {
         let mut state = self.state();
         if state.evicted.remove(&cpu) {
-            self.ask(&mut state);
+            self.add_request(&mut state);
         }
         Ok(())
     }
 
-    fn has_left(&self, cpu: u32) -> bool {
+    fn has_batch_left(&self, cpu: u32) -> bool {
         let waits = |state: &mut State| state.leaving && !state.closed && !state.forsaken.contains(&cpu);
         let waited = self.acted.wait_timeout_while(self.state(), FREEZE_TIMEOUT, waits);
         !waited.expect("no keeper panics").0.leaving
     }
 
-    fn is_leaving(&self, _cpu: u32) -> bool {
+    fn is_batch_leaving(&self, _cpu: u32) -> bool {
         Evictions::is_leaving(self)
     }
 }
@@ -172,19 +172,19 @@ mod tests {
             })
         };
         let asked = loop {
-            let asked = evictions.asked();
+            let asked = evictions.take_requests();
             if asked.lanes.contains(3) {
                 break asked;
             }
             thread::yield_now();
         };
-        evictions.has_acted(&asked, false, true);
+        evictions.complete_requests(&asked, false, true);
         assert!(keeper.join().unwrap().is_ok());
-        assert!(!evictions.has_left(3), "a task is in a long system call");
+        assert!(!evictions.has_batch_left(3), "a task is in a long system call");
         evictions.note_leaving(false);
-        assert!(evictions.has_left(3));
+        assert!(evictions.has_batch_left(3));
         evictions.restore(3).unwrap();
-        assert!(evictions.asked().lanes.is_empty());
+        assert!(evictions.take_requests().lanes.is_empty());
     }
 
     #[test]
@@ -194,13 +194,13 @@ mod tests {
             let evictions = Arc::clone(&evictions);
             move || evictions.evict(3)
         });
-        while !evictions.is_asked() {
+        while !evictions.has_request() {
             thread::yield_now();
         }
         let began = Instant::now();
-        evictions.forsaking(&"3".parse().unwrap(), || assert!(keeper.join().unwrap().is_err()));
+        evictions.run_without_keepers(&"3".parse().unwrap(), || assert!(keeper.join().unwrap().is_err()));
         assert!(began.elapsed() < ANSWER_TIMEOUT, "no thread waited for an answer");
-        assert!(evictions.asked().lanes.is_empty());
+        assert!(evictions.take_requests().lanes.is_empty());
     }
 
     #[test]
@@ -208,6 +208,6 @@ mod tests {
         let evictions = Evictions::new().unwrap();
         evictions.close();
         assert!(evictions.evict(3).is_err());
-        assert!(evictions.asked().lanes.is_empty());
+        assert!(evictions.take_requests().lanes.is_empty());
     }
 }

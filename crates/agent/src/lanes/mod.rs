@@ -12,14 +12,14 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::{BatchLane, Lanes, PairKind};
 use sidelane_policy::borrow::{Lending, Objective};
 use sidelane_policy::cpus::CoreTopology;
-use sidelane_rollback::cpu_mask::{mask, set};
+use sidelane_rollback::cpu_mask::{to_cpu_mask, to_cpu_set};
 use sidelane_tracker::tracker::Tracker;
 
 pub use evictions::{EvictionRequests, Evictions};
 
 use super::config::LaneGate;
 use sidelane_lanes::gate::{Gate, keepers};
-use sidelane_lanes::holder::{Evictor, Means};
+use sidelane_lanes::holder::{Evictor, KeeperResources};
 use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::lending_limits::{LendingError, LendingLimitsKeeper};
 use sidelane_lanes::log::LaneAudit;
@@ -35,12 +35,12 @@ pub struct LaneGates {
 
 impl LaneGates {
     /// Makes the gate that the file asks for. `pen` writes the decisions of keepers into the agent's own log.
-    pub fn new(config: &LaneGate, pen: LaneAudit) -> Result<Self> {
+    pub fn new(config: &LaneGate, audit: LaneAudit) -> Result<Self> {
         Ok(Self {
             gate: Gate::choose_for_adopted(config.gate)?,
             config: config.clone(),
             evictions: Arc::new(Evictions::new().context("cannot make an eventfd for the lanes' keepers")?),
-            pen,
+            pen: audit,
         })
     }
 
@@ -61,20 +61,20 @@ impl LaneGates {
     }
 
     /// Makes the measurement of the slowdown of requests by batch; `None` if the slowdown is not bounded.
-    pub fn slowdown(&self) -> Option<SlowdownKeeper> {
-        let bound = self.config.bound().filter(|_| self.gate == Gate::Holder)?;
+    pub fn new_slowdown_keeper(&self) -> Option<SlowdownKeeper> {
+        let bound = self.config.slowdown_bound().filter(|_| self.gate == Gate::Holder)?;
         Some(SlowdownKeeper::new(bound, self.config.min_idle.as_nanos() as u64, now_ns()))
     }
 
     /// Starts a keeper on each of the lanes. The caller tracks the service with these lanes.
-    pub fn keep(&self, lanes: &Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
+    pub fn start_keepers(&self, lanes: &Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
         let memory = tracker.memory();
         let limits = LendingLimitsKeeper::new(lending, lanes, Arc::clone(&memory));
         let evictor: Arc<dyn Evictor> = Arc::clone(&self.evictions) as _;
-        let means = Means { memory, evictor, audit: self.pen.clone() };
+        let means = KeeperResources { memory, evictor, audit: self.pen.clone() };
         let keepers = match self.gate {
             Gate::SchedIdle => Vec::new(),
-            _ => keepers::hold(lanes, tracker, lending, &means)?,
+            _ => keepers::start_holders(lanes, tracker, lending, &means)?,
         };
         Ok(KeptLanes::new(keepers, lanes, limits, &means.memory))
     }
@@ -83,14 +83,20 @@ impl LaneGates {
 /// Returns the lanes beside a service that may run on `own`: CPUs of its cores that are `usable` for batch. No service
 /// may run on them, neither this service nor one that may run on `others`, since a hold would delay it. `None` if there
 /// are none.
-pub fn lanes_of(cores: &CoreTopology, own: &CpuSet, others: &CpuSet, usable: &CpuSet) -> Option<Lanes> {
-    let spare = usable.difference(own).difference(others);
+pub fn lanes_of(
+    cores: &CoreTopology,
+    service_cpus: &CpuSet,
+    other_service_cpus: &CpuSet,
+    usable: &CpuSet,
+) -> Option<Lanes> {
+    let spare = usable.difference(service_cpus).difference(other_service_cpus);
     let lane = |cpu| {
-        let requests = set(&cores.whole(&mask(&[cpu].into_iter().collect()))).intersection(own);
+        let requests =
+            to_cpu_set(&cores.with_siblings(&to_cpu_mask(&[cpu].into_iter().collect()))).intersection(service_cpus);
         (!requests.is_empty()).then_some(BatchLane { cpu, request_lanes: requests })
     };
     let batch: Vec<BatchLane> = spare.iter().filter_map(lane).collect();
-    let lanes = Lanes { batch, request_lanes: own.clone(), needs_pin: false, kind: PairKind::Declared };
+    let lanes = Lanes { batch, request_lanes: service_cpus.clone(), needs_pin: false, kind: PairKind::Declared };
     (!lanes.batch.is_empty()).then_some(lanes)
 }
 
@@ -105,7 +111,7 @@ mod tests {
     }
 
     fn cores<const N: usize>(lists: [&str; N]) -> CoreTopology {
-        CoreTopology::of(lists.map(|list| mask(&cpus(list))))
+        CoreTopology::of(lists.map(|list| to_cpu_mask(&cpus(list))))
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Flights {
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub fn follow(&mut self, wanted: Vec<FlightOptions>) -> Result<()> {
+    pub fn update_running(&mut self, wanted: Vec<FlightOptions>) -> Result<()> {
         self.running.retain(|_, flight| wanted.contains(flight.recorder.options()));
         for options in wanted {
             if self.running.contains_key(&options.service) {
@@ -61,9 +61,9 @@ impl Flights {
     }
 
     /// Returns the events of the recorders since the last call, each with the name of its service.
-    pub fn look(&mut self) -> Vec<(String, ModuleEvent)> {
+    pub fn take_events(&mut self) -> Vec<(String, ModuleEvent)> {
         let news = self.running.iter_mut().flat_map(|(service, flight)| {
-            flight.look(service).into_iter().map(|news| (service.clone(), news)).collect::<Vec<_>>()
+            flight.take_events(service).into_iter().map(|news| (service.clone(), news)).collect::<Vec<_>>()
         });
         news.collect()
     }
@@ -86,7 +86,7 @@ impl Flights {
             .running
             .iter()
             .map(|(service, flight)| (vec![("service", service.clone())], Some(f64::from(flight.recordings))));
-        vec![Family::of(
+        vec![Family::from_numbers(
             ("trace_recordings", None, Kind::Counter, "Recordings written since the recorder began"),
             recordings,
         )]
@@ -94,7 +94,7 @@ impl Flights {
 }
 
 impl Flight {
-    fn look(&mut self, service: &str) -> Vec<ModuleEvent> {
+    fn take_events(&mut self, service: &str) -> Vec<ModuleEvent> {
         let events: Vec<Event> = self.recorder.events().collect();
         events.iter().for_each(|event| self.note(event));
         let as_news = |event: &Event| match event {
@@ -143,7 +143,7 @@ impl Flight {
 /// Returns the options of this service's flight recorder; `None` if the file asks for none.
 pub fn flight_of(found: &FoundService, config: &Config) -> Option<FlightOptions> {
     let trace = config.trace.as_ref()?;
-    let rule = config.services.get(found.rule?).filter(|rule| trace.names(rule))?;
+    let rule = config.services.get(found.rule?).filter(|rule| trace.includes_service(rule))?;
     Some(FlightOptions {
         service: found.name.clone(),
         target: target_of(found, rule)?,
@@ -179,17 +179,17 @@ mod tests {
             recordings: 1,
         };
         let mut flights = Flights::default();
-        flights.follow(vec![options.clone()]).unwrap();
-        let mut news = flights.look();
+        flights.update_running(vec![options.clone()]).unwrap();
+        let mut news = flights.take_events();
         while news.is_empty() {
             yield_now();
-            news = flights.look();
+            news = flights.take_events();
         }
         let why = "cannot write recordings: there is no directory /nonexistent; make it, or name another".to_owned();
         let lost = ModuleEvent::Noted(AgentNote::NotRecorded { service: "a".to_owned(), why: why.clone() }.into());
         assert_eq!(news, [("a".to_owned(), lost)]);
-        flights.follow(vec![options]).unwrap();
-        assert_eq!(flights.look(), [], "it is not tried again");
+        flights.update_running(vec![options]).unwrap();
+        assert_eq!(flights.take_events(), [], "it is not tried again");
         let status = flights.status();
         assert_eq!((status[0].state.as_str(), status[0].why.as_ref()), ("ended", Some(&why)));
         flights.forget_ended();

@@ -13,7 +13,7 @@ use crate::note::AgentNote;
 use crate::status::HurryStatus;
 use sidelane_hurry::{Figures, RunningHurry, Settings, SourceOption, Summary};
 use sidelane_metrics::{Family, Kind};
-use sidelane_trace::flight::as_a_part_of_a_path;
+use sidelane_trace::flight::to_file_name_part;
 
 /// Service whose threads are to be mapped. A restarted service is another target, because its processes are others.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,26 +49,26 @@ impl Hurries {
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub fn follow(&mut self, wanted: Vec<HurryTarget>) -> Result<()> {
-        self.let_go(|id, hurry| !wanted.iter().any(|wanted| wanted.id == *id && hurry.is(wanted)));
+    pub fn update_running(&mut self, wanted: Vec<HurryTarget>) -> Result<()> {
+        self.end_matching(|id, hurry| !wanted.iter().any(|wanted| wanted.id == *id && hurry.matches_target(wanted)));
         for HurryTarget { id, service, settings } in wanted {
             // A thread may have one mapper only, so the successor begins at a later call.
             let had = self.ending.iter().any(|ending| ending.id == id || ending.service == service);
             if had || self.running.contains_key(&id) {
                 continue;
             }
-            let mapper = RunningHurry::start_when_seen(settings)?;
+            let mapper = RunningHurry::start_when_observable(settings)?;
             self.running.insert(id, Hurry { id, service, mapper, figures: None, why_ended: None });
         }
         Ok(())
     }
 
-    fn let_go(&mut self, goes: impl Fn(&ServiceId, &Hurry) -> bool) {
+    fn end_matching(&mut self, should_end: impl Fn(&ServiceId, &Hurry) -> bool) {
         let all = std::mem::take(&mut self.running).into_iter();
-        let (gone, running): (BTreeMap<_, _>, _) = all.partition(|(id, hurry)| goes(id, hurry));
+        let (gone, running): (BTreeMap<_, _>, _) = all.partition(|(id, hurry)| should_end(id, hurry));
         self.running = running;
         let gone = gone.into_values().filter(|hurry| hurry.why_ended.is_none());
-        self.ending.extend(gone.inspect(|hurry| hurry.mapper.ask_to_end()));
+        self.ending.extend(gone.inspect(|hurry| hurry.mapper.request_stop()));
     }
 
     /// Forgets mappers that could not go on, so that they are started again.
@@ -77,16 +77,16 @@ impl Hurries {
     }
 
     /// Returns the events of the mappers since the last call, each with the name of its service.
-    pub fn look(&mut self) -> Vec<(String, ModuleEvent)> {
+    pub fn take_events(&mut self) -> Vec<(String, ModuleEvent)> {
         let mut news = std::mem::take(&mut self.last_words);
         let ended = self.ending.extract_if(.., |hurry| hurry.mapper.has_ended());
         for Hurry { service, mapper, .. } in ended {
-            match mapper.end() {
+            match mapper.stop() {
                 Ok(summary) => news.extend(last_words(&service, summary)),
                 Err(error) => news.push(not_mapped(&service, format!("{error:#}"))),
             }
         }
-        news.extend(self.running.values_mut().flat_map(Hurry::look));
+        news.extend(self.running.values_mut().flat_map(Hurry::take_events));
         news
     }
 
@@ -96,10 +96,10 @@ impl Hurries {
     /// # Errors
     /// If a mapper could not give threads their CPUs back.
     pub fn end(&mut self) -> Result<()> {
-        self.let_go(|_, _| true);
+        self.end_matching(|_, _| true);
         let mut outcome = Ok(());
         for Hurry { service, mapper, .. } in self.ending.drain(..) {
-            match mapper.end() {
+            match mapper.stop() {
                 Ok(summary) => self.last_words.extend(last_words(&service, summary)),
                 Err(error) => {
                     outcome = outcome.and(Err(error.context(format!(
@@ -129,20 +129,20 @@ impl Hurries {
         let help = "Time on a little core after which a request is long";
         let threshold = ("hurry_threshold", Some(Unit::Seconds), Kind::Gauge, help);
         vec![
-            Family::of(moved, each(|figures| figures.moved as f64)),
-            Family::of(refused, each(|figures| figures.refused as f64)),
-            Family::of(threads, each(|figures| figures.threads as f64)),
-            Family::of(threshold, each(|figures| figures.threshold_ns as f64 / 1e9)),
+            Family::from_numbers(moved, each(|figures| figures.moved as f64)),
+            Family::from_numbers(refused, each(|figures| figures.refused as f64)),
+            Family::from_numbers(threads, each(|figures| figures.threads as f64)),
+            Family::from_numbers(threshold, each(|figures| figures.threshold_ns as f64 / 1e9)),
         ]
     }
 }
 
 impl Hurry {
-    fn is(&self, wanted: &HurryTarget) -> bool {
+    fn matches_target(&self, wanted: &HurryTarget) -> bool {
         self.service == wanted.service && *self.mapper.settings() == wanted.settings
     }
 
-    fn look(&mut self) -> Vec<(String, ModuleEvent)> {
+    fn take_events(&mut self) -> Vec<(String, ModuleEvent)> {
         let mut news = Vec::new();
         if let Some(figures) = self.mapper.figures()
             && self.figures.replace(figures).is_none()
@@ -178,7 +178,7 @@ impl Hurry {
             refused: figures.map(|figures| figures.refused),
             threshold_ns: figures.map(|figures| figures.threshold_ns),
             threshold_from: if is_learnt { "learnt" } else { "given" }.to_owned(),
-            own_percent: figures.and_then(Figures::own_percent),
+            own_percent: figures.and_then(Figures::own_cpu_percent),
         }
     }
 }
@@ -198,14 +198,14 @@ fn last_words(service: &str, summary: Summary) -> Vec<(String, ModuleEvent)> {
 }
 
 /// Returns the target of this service's mapper; `None` if the file asks for none or there are no big cores.
-pub fn hurry_of(found: &FoundService, config: &Config, here: &MachineConfig) -> Option<HurryTarget> {
+pub fn hurry_of(found: &FoundService, config: &Config, machine: &MachineConfig) -> Option<HurryTarget> {
     let hurry = config.hurry.as_ref()?;
-    let sizes = here.sizes.clone()?;
-    let rule = config.services.get(found.rule?).filter(|rule| hurry.names(rule))?;
-    let file = format!("sidelane-hurry-{}.jsonl", as_a_part_of_a_path(&found.name));
+    let sizes = machine.sizes.clone()?;
+    let rule = config.services.get(found.rule?).filter(|rule| hurry.includes_service(rule))?;
+    let file = format!("sidelane-hurry-{}.jsonl", to_file_name_part(&found.name));
     let settings = Settings {
         service: target_of(found, rule)?,
-        config: hurry.mapping(sizes.little_speed_milli()),
+        config: hurry.policy_config(sizes.little_speed_milli()),
         sizes,
         source: SourceOption::Found,
         log: hurry.log.as_ref().map(|dir| dir.join(file)),
@@ -223,14 +223,14 @@ mod tests {
     use sidelane_policy::hurryup;
 
     use super::*;
-    use sidelane_hurry::Sizes;
+    use sidelane_hurry::CoreSizes;
 
     /// Returns a mapper for this process, which cannot write its log.
-    fn wanted() -> HurryTarget {
+    fn target_without_log() -> HurryTarget {
         let [big, little] = ["0", "1"].map(|cpus| cpus.parse().unwrap());
         let settings = Settings {
             service: Target::Pid(std::process::id()),
-            sizes: Sizes::Cores(Cores { big, little, little_speed_milli: None, source: Source::Given }),
+            sizes: CoreSizes::Cores(Cores { big, little, little_speed_milli: None, source: Source::Given }),
             config: hurryup::Config::default(),
             source: SourceOption::Found,
             log: Some("/nonexistent/moves".into()),
@@ -238,9 +238,9 @@ mod tests {
         HurryTarget { id: ServiceId(1), service: "a".to_owned(), settings }
     }
 
-    fn news_of(hurries: &mut Hurries) -> Vec<(String, ModuleEvent)> {
+    fn wait_for_events(hurries: &mut Hurries) -> Vec<(String, ModuleEvent)> {
         loop {
-            let news = hurries.look();
+            let news = hurries.take_events();
             if !news.is_empty() {
                 return news;
             }
@@ -252,11 +252,11 @@ mod tests {
     fn mapper_that_cannot_map_is_reported_once_and_shown() {
         let _listens = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut hurries = Hurries::default();
-        hurries.follow(vec![wanted()]).unwrap();
+        hurries.update_running(vec![target_without_log()]).unwrap();
         let why = "cannot write the log /nonexistent/moves: No such file or directory (os error 2)".to_owned();
-        assert_eq!(news_of(&mut hurries), [not_mapped("a", why.clone())]);
-        hurries.follow(vec![wanted()]).unwrap();
-        assert_eq!(hurries.look(), [], "it is not tried again");
+        assert_eq!(wait_for_events(&mut hurries), [not_mapped("a", why.clone())]);
+        hurries.update_running(vec![target_without_log()]).unwrap();
+        assert_eq!(hurries.take_events(), [], "it is not tried again");
         let status = hurries.status();
         assert_eq!((status[0].state.as_str(), status[0].why.as_ref()), ("ended", Some(&why)));
         assert_eq!(status[0].moved, None, "nothing was counted");
@@ -267,12 +267,12 @@ mod tests {
     #[test]
     fn slowly_ending_mapper_delays_no_other_service() {
         let mut hurries = Hurries::default();
-        let mut first = wanted();
+        let mut first = target_without_log();
         first.settings.service = Target::Comm("no such service".to_owned());
         let other = HurryTarget { id: ServiceId(2), service: "b".to_owned(), ..first.clone() };
-        hurries.follow(vec![first]).unwrap();
+        hurries.update_running(vec![first]).unwrap();
         // The caller has not yet seen whether the first mapper has ended.
-        hurries.follow(vec![other]).unwrap();
+        hurries.update_running(vec![other]).unwrap();
         assert_eq!(hurries.status()[0].service, "b");
         hurries.end().unwrap();
     }
@@ -280,19 +280,19 @@ mod tests {
     #[test]
     fn changed_mapper_begins_when_the_previous_one_has_ended() {
         let mut hurries = Hurries::default();
-        let mut first = wanted();
+        let mut first = target_without_log();
         // A mapper for a process that does not exist waits.
         first.settings.service = Target::Comm("no such service".to_owned());
         let changed = HurryTarget { service: "b".to_owned(), ..first.clone() };
-        hurries.follow(vec![first]).unwrap();
-        hurries.follow(vec![changed.clone()]).unwrap();
+        hurries.update_running(vec![first]).unwrap();
+        hurries.update_running(vec![changed.clone()]).unwrap();
         assert_eq!(hurries.status(), [], "the first one has not been seen to end");
         while hurries.status().is_empty() {
-            assert_eq!(hurries.look(), [], "one that had not begun has nothing to say");
-            hurries.follow(vec![changed.clone()]).unwrap();
+            assert_eq!(hurries.take_events(), [], "one that had not begun has nothing to say");
+            hurries.update_running(vec![changed.clone()]).unwrap();
             yield_now();
         }
         assert_eq!(hurries.status()[0].service, "b");
-        assert_eq!((hurries.end().ok(), hurries.look()), (Some(()), vec![]));
+        assert_eq!((hurries.end().ok(), hurries.take_events()), (Some(()), vec![]));
     }
 }

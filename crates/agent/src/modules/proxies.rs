@@ -14,7 +14,7 @@ use sidelane_metrics::Family;
 use sidelane_proxy::note::ProxyNote;
 use sidelane_proxy::run::options::ProxyOptions;
 use sidelane_proxy::run::{
-    ProxyMetrics, ReadyProxy, RunningProxy, drain, families, in_flight_in_words, out_of_service,
+    ProxyMetrics, ReadyProxy, RunningProxy, describe_out_of_service, drain, families, in_flight_in_words,
 };
 
 /// All proxies of the agent.
@@ -47,10 +47,10 @@ impl Proxies {
     ///
     /// # Errors
     /// If a proxy cannot be started. Then all proxies are as they were before.
-    pub fn follow(&mut self, wanted: &[ProxyOptions]) -> Result<ProxyReport> {
+    pub fn update_running(&mut self, wanted: &[ProxyOptions]) -> Result<ProxyReport> {
         let is_new = |options: &&ProxyOptions| !self.running.iter().any(|proxy| proxy.options() == *options);
         let ready: Vec<ReadyProxy> =
-            wanted.iter().filter(is_new).map(|options| self.ready(options)).collect::<Result<_>>()?;
+            wanted.iter().filter(is_new).map(|options| self.prepare_proxy(options)).collect::<Result<_>>()?;
         let notes = ready.iter().flat_map(|ready| ready.notes().to_vec()).collect();
         let start = || ready.into_iter().map(ReadyProxy::start).collect::<Result<Vec<_>>>();
         let started = with_this_thread_on(&self.cpus, start).context("cannot choose CPUs for the proxies")??;
@@ -66,14 +66,14 @@ impl Proxies {
     }
 
     /// Returns whether one of the proxies uses this server.
-    pub fn ask(&self, server: &str) -> bool {
+    pub fn uses_server(&self, server: &str) -> bool {
         let servers = self.running.iter().flat_map(|proxy| [Some(proxy.options().active), proxy.options().backup]);
         servers.flatten().any(|address| address.to_string() == server)
     }
 
     /// Prepares a proxy. A changed proxy takes over the listening socket of its predecessor, so that no client is
     /// refused.
-    fn ready(&self, options: &ProxyOptions) -> Result<ReadyProxy> {
+    fn prepare_proxy(&self, options: &ProxyOptions) -> Result<ReadyProxy> {
         let before = self.running.iter().find(|proxy| proxy.options().listen == options.listen);
         let ready = match before {
             Some(before) => before.successor(options.clone()),
@@ -84,7 +84,7 @@ impl Proxies {
 
     /// Reads the state of all proxies. Returns texts on their servers and on proxies that have ended, which are
     /// removed. An error is the reason why a proxy could not go on.
-    pub fn look(&mut self) -> Vec<Result<String>> {
+    pub fn take_events(&mut self) -> Vec<Result<String>> {
         let all = self.running.iter_mut().chain(&mut self.draining);
         let news: Vec<_> = all.flat_map(events).map(Ok).collect();
         let failed = self.running.extract_if(.., |proxy| proxy.has_ended());
@@ -112,14 +112,14 @@ impl Proxies {
     /// Opens the files of access logs again, for rotated logs.
     pub fn open_logs_again(&self) {
         for proxy in self.running.iter().chain(&self.draining) {
-            proxy.open_log_again();
+            proxy.reopen_log();
         }
     }
 
     /// Returns the metrics of all proxies, as of the last call of `look`.
     pub fn families(&self) -> Vec<Family> {
         let states: Vec<_> =
-            self.one_for_each_address().filter_map(|proxy| Some((proxy, self.state_of_all_at(proxy)?))).collect();
+            self.one_for_each_address().filter_map(|proxy| Some((proxy, self.combined_state(proxy)?))).collect();
         let counted = states.iter().map(|(proxy, state)| {
             let (address, options) = (proxy.address(), proxy.options());
             let draining = self.draining.iter().filter(|draining| draining.address() == address).count();
@@ -129,7 +129,7 @@ impl Proxies {
     }
 
     /// Returns the state of a proxy, with the remaining requests and the counts of its predecessors at this address.
-    fn state_of_all_at(&self, proxy: &RunningProxy) -> Option<State> {
+    fn combined_state(&self, proxy: &RunningProxy) -> Option<State> {
         let address = proxy.address();
         let mut state = proxy.state()?.clone();
         let others = self.draining.iter().filter(|other| other.address() == address && !ptr::eq(*other, proxy));
@@ -186,7 +186,7 @@ fn end(proxy: RunningProxy) -> Result<(State, String)> {
 
 fn events(proxy: &mut RunningProxy) -> Vec<String> {
     let address = proxy.address();
-    proxy.look().into_iter().map(|news| format!("the proxy at {address}: {news}")).collect()
+    proxy.refresh_state().into_iter().map(|news| format!("the proxy at {address}: {news}")).collect()
 }
 
 fn status(proxy: &RunningProxy) -> ProxyStatus {
@@ -203,7 +203,7 @@ fn status(proxy: &RunningProxy) -> ProxyStatus {
             .collect(),
         why: known.map(|state| state.why.clone()),
         draining: false,
-        out_of_service: known.iter().flat_map(|state| &state.by_server).filter_map(out_of_service).collect(),
+        out_of_service: known.iter().flat_map(|state| &state.by_server).filter_map(describe_out_of_service).collect(),
         clients: known.map_or(0, |state| state.clients),
         in_flight: known.map_or(0, |state| state.in_flight),
         requests: counts.requests,

@@ -15,7 +15,7 @@ use sidelane_host::topology::Topology;
 use super::config::{ActiveSource, Config, Kind, MachineConfig, Setting};
 use super::discover::{Container, Finder, FoundService};
 use crate::note::AgentNote;
-use sidelane_requests::objective::written;
+use sidelane_requests::objective::format_objective;
 
 /// Result of `sidelane agent show`.
 #[derive(Clone, Debug, Serialize)]
@@ -107,28 +107,31 @@ impl Shown {
     ///
     /// # Errors
     /// When the machine's CPUs cannot be read.
-    pub fn now(file: &Path, config: &Config) -> Result<Self> {
+    pub fn from_machine(file: &Path, config: &Config) -> Result<Self> {
         let mut finder = Finder::new(config);
-        finder.look(now_ns());
-        Self::of(file, config, &finder)
+        finder.scan(now_ns());
+        Self::from_finder(file, config, &finder)
     }
 
     /// Applies a file to this machine, with the services and containers that `finder` found.
     ///
     /// # Errors
     /// When the machine's CPUs cannot be read.
-    pub fn of(file: &Path, config: &Config, finder: &Finder) -> Result<Self> {
-        let here = config.here(None)?;
+    pub fn from_finder(file: &Path, config: &Config, finder: &Finder) -> Result<Self> {
+        let here = config.apply_to_this_machine(None)?;
         let unfit = here.as_ref().err().map_or_else(Vec::new, |unfit| unfit.iter().map(ToString::to_string).collect());
         let notes = here.as_ref().map_or(&[][..], |here| &here.notes).iter().map(AgentNote::to_string);
-        let missing = finder.lacks().iter().map(ToString::to_string).chain(notes).collect();
+        let missing = finder.problems().iter().map(ToString::to_string).chain(notes).collect();
         Ok(Self {
             file: file.display().to_string(),
             machine: Topology::read(Path::new("/sys"))?.describe(),
-            services: finder.services().map(ServiceShown::of).collect(),
-            containers: finder.containers().map(|container| ContainerShown::of(container, finder)).collect(),
-            cpus: here.ok().map(|here| CpusShown::of(config, &here)),
-            settings: config.settings.iter().map(SettingShown::of).collect(),
+            services: finder.services().map(ServiceShown::from_service).collect(),
+            containers: finder
+                .containers()
+                .map(|container| ContainerShown::from_container(container, finder))
+                .collect(),
+            cpus: here.ok().map(|here| CpusShown::from_config(config, &here)),
+            settings: config.settings.iter().map(SettingShown::from_setting).collect(),
             missing,
             unfit,
         })
@@ -141,20 +144,20 @@ impl Shown {
 }
 
 impl ServiceShown {
-    fn of(found: &FoundService) -> Self {
+    fn from_service(found: &FoundService) -> Self {
         Self {
             name: found.name.clone(),
             group: found.group.as_ref().map(|group| group.path.clone()),
             pids: found.service.pids.iter().copied().collect(),
             cpus: found.settings.cpus.clone().unwrap_or_else(|| allowed_cpus(&found.service.pids)),
-            slo: found.settings.slo.map(written),
+            slo: found.settings.slo.map(format_objective),
             may_be_placed: found.settings.may_be_placed,
         }
     }
 }
 
 impl ContainerShown {
-    fn of(container: &Container, finder: &Finder) -> Self {
+    fn from_container(container: &Container, finder: &Finder) -> Self {
         let pids: BTreeSet<u32> = finder.processes(&container.id).into_iter().collect();
         Self {
             name: container.name.clone(),
@@ -169,25 +172,25 @@ impl ContainerShown {
 }
 
 impl CpusShown {
-    fn of(config: &Config, here: &MachineConfig) -> Self {
-        let interference = match &here.source {
+    fn from_config(config: &Config, machine: &MachineConfig) -> Self {
+        let interference = match &machine.source {
             ActiveSource::Counters(formula) => formula.to_string(),
             ActiveSource::Replay(file) => format!("counters that were recorded in {}", file.display()),
             ActiveSource::Latency => "request times of the services".to_owned(),
         };
         let is_holmes = matches!(config.policy.kind, Kind::Holmes(_));
         Self {
-            reserved: here.reserved.clone(),
-            batch: here.online.difference(&here.reserved),
+            reserved: machine.reserved.clone(),
+            batch: machine.online.difference(&machine.reserved),
             interference,
-            interference_threshold: is_holmes.then_some(here.interference_threshold),
-            mapped_to: here.sizes.as_ref().map(ToString::to_string),
+            interference_threshold: is_holmes.then_some(machine.interference_threshold),
+            mapped_to: machine.sizes.as_ref().map(ToString::to_string),
         }
     }
 }
 
 impl SettingShown {
-    fn of(setting: &Setting) -> Self {
+    fn from_setting(setting: &Setting) -> Self {
         let from = setting.line.map_or_else(|| "default".to_owned(), |line| format!("line {line}"));
         Self { key: setting.key.clone(), value: setting.value.clone(), from }
     }

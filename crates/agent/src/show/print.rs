@@ -1,7 +1,7 @@
 //! Prints the result of `sidelane agent show` on a terminal.
 
 use sidelane_host::cpulist::CpuSet;
-use sidelane_report::grid::{Ink, fitted, fold, length, widest};
+use sidelane_report::grid::{Ink, fit_to_width, fold, length, widest};
 
 use super::{ContainerShown, CpusShown, ServiceShown, Shown};
 
@@ -15,16 +15,16 @@ impl Shown {
         let ink = Ink { color };
         let settings = self.settings.iter().map(|set| vec![set.key.clone(), set.value.clone(), set.from.clone()]);
         let sections = [
-            ("Services", table(&SERVICE, self.services.iter().map(service).collect(), width, ink)),
-            ("Containers", table(&CONTAINER, self.containers.iter().map(container).collect(), width, ink)),
-            ("CPUs", self.cpus.as_ref().map_or_else(String::new, |cpus| table(&[], cpus_of(cpus), width, ink))),
+            ("Services", table(&SERVICE, self.services.iter().map(service_row).collect(), width, ink)),
+            ("Containers", table(&CONTAINER, self.containers.iter().map(container_row).collect(), width, ink)),
+            ("CPUs", self.cpus.as_ref().map_or_else(String::new, |cpus| table(&[], cpu_rows(cpus), width, ink))),
             ("Settings", table(&SETTING, settings.collect(), width, ink)),
             ("Missing here", sentences(&self.missing, width)),
             ("The agent would not start here", sentences(&self.unfit, width)),
         ];
         let there = sections.into_iter().filter(|(_, text)| !text.is_empty());
         let text: String = there.map(|(title, text)| format!("\n{}\n{text}", ink.bold(title))).collect();
-        fitted(&format!("{} on {}", self.file, self.machine), width) + &text
+        fit_to_width(&format!("{} on {}", self.file, self.machine), width) + &text
     }
 }
 
@@ -32,7 +32,7 @@ const SERVICE: [&str; 5] = ["name", "processes", "CPUs", "slo", "may be placed"]
 const CONTAINER: [&str; 5] = ["name", "priority", "wants", "CPUs", "processes"];
 const SETTING: [&str; 3] = ["key", "value", "from"];
 
-fn service(service: &ServiceShown) -> Vec<String> {
+fn service_row(service: &ServiceShown) -> Vec<String> {
     let slo = service.slo.clone().unwrap_or_else(|| "none".to_owned());
     let placed = if service.may_be_placed { "yes" } else { "no" };
     vec![service.name.clone(), pids(&service.pids), cpus_text(&service.cpus), slo, placed.to_owned()]
@@ -44,7 +44,7 @@ fn pids(pids: &[u32]) -> String {
     if rest == 0 { first.join(" ") } else { format!("{} and {rest} more", first.join(" ")) }
 }
 
-fn container(container: &ContainerShown) -> Vec<String> {
+fn container_row(container: &ContainerShown) -> Vec<String> {
     let wants = format!("{} ({})", container.wants_cpus, container.wants_by);
     let (priority, processes) = (container.priority.to_string(), container.processes.to_string());
     vec![container.name.clone(), priority, wants, cpus_text(&container.cpus), processes]
@@ -54,7 +54,7 @@ fn cpus_text(cpus: &CpuSet) -> String {
     if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }
 }
 
-fn cpus_of(cpus: &CpusShown) -> Vec<Vec<String>> {
+fn cpu_rows(cpus: &CpusShown) -> Vec<Vec<String>> {
     let mut rows = vec![("never batch", cpus_text(&cpus.reserved)), ("batch", cpus_text(&cpus.batch))];
     if let Some(threshold) = cpus.interference_threshold {
         rows.push(("batch leaves a sibling at", format!("{threshold}, measured by {}", cpus.interference)));
@@ -76,7 +76,9 @@ fn table(titles: &[&str], mut rows: Vec<Vec<String>>, width: usize, ink: Ink) ->
     let widths: Vec<usize> = (0..columns).map(|column| widest(rows.iter().map(|row| row[column].as_str()))).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell}{}", " ".repeat(width - length(cell))));
-        fitted(format!("{MARGIN}{}", cells.collect::<Vec<_>>().join("  ")).trim_end(), width).trim_end().to_owned()
+        fit_to_width(format!("{MARGIN}{}", cells.collect::<Vec<_>>().join("  ")).trim_end(), width)
+            .trim_end()
+            .to_owned()
     };
     let shown = |(number, row)| match has_titles && number == 0 {
         true => ink.dim(&line(row)) + "\n",

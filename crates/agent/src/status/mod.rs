@@ -56,10 +56,10 @@ fn is_none_left_out(count: &usize) -> bool {
 impl Snapshot {
     /// Returns the snapshot as JSON of at most `limit` bytes. If it is longer, half of its longest list is left out,
     /// and counted, until it fits. Among lists of one length, notes are shortened first, and services last.
-    pub fn within(mut self, limit: usize) -> Vec<u8> {
+    pub fn to_json_within(mut self, max_bytes: usize) -> Vec<u8> {
         loop {
             let text = serde_json::to_vec(&self).unwrap_or_default();
-            if text.len() <= limit || !self.leave_out_half() {
+            if text.len() <= max_bytes || !self.leave_out_half() {
                 return text;
             }
         }
@@ -387,7 +387,7 @@ pub struct StatusOptions {
 
 /// Prints the status of the running agent.
 pub fn run(options: StatusOptions) -> Result<u8> {
-    let snapshot = ask()?;
+    let snapshot = request_snapshot()?;
     match options.json {
         true => print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?,
         false => print_fitted(&snapshot.to_string())?,
@@ -395,7 +395,7 @@ pub fn run(options: StatusOptions) -> Result<u8> {
     Ok(0)
 }
 
-fn ask() -> Result<Snapshot> {
+fn request_snapshot() -> Result<Snapshot> {
     let mut stream = match UnixStream::connect(SOCKET) {
         Ok(stream) => stream,
         Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind()) => {
@@ -422,7 +422,7 @@ mod tests {
         let notes: Vec<NoteStatus> = (0..10_000).map(note).collect();
         let all = Snapshot { notes, containers: (0..256).map(container).collect(), ..Default::default() };
         for limit in [10_000, 100_000, 1_000_000] {
-            let text = all.clone().within(limit);
+            let text = all.clone().to_json_within(limit);
             let told: Snapshot = serde_json::from_slice(&text).expect("it is whole");
             assert!(text.len() <= limit, "{} of {limit} bytes", text.len());
             assert_eq!(told.notes.len() + told.notes_left_out, 10_000);
@@ -430,6 +430,6 @@ mod tests {
             assert!(told.to_string().contains("left out"), "{told}");
         }
         let small = Snapshot { notes: vec![note(1)], ..Default::default() };
-        assert_eq!(serde_json::from_slice::<Snapshot>(&small.clone().within(100_000)).unwrap(), small);
+        assert_eq!(serde_json::from_slice::<Snapshot>(&small.clone().to_json_within(100_000)).unwrap(), small);
     }
 }

@@ -6,7 +6,7 @@ use super::{
     ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, OverlapStatus, ProxyStatus, ServiceStatus,
     SlowdownStatus, SlowerStatus, Snapshot,
 };
-use sidelane_hurry::threshold_words;
+use sidelane_hurry::format_threshold;
 use sidelane_report::Unit;
 
 impl fmt::Display for Snapshot {
@@ -164,7 +164,7 @@ fn write_hurry(f: &mut fmt::Formatter<'_>, hurry: &HurryStatus) -> fmt::Result {
         write!(f, "; {threads} thread(s), {moved} of {requests} request(s) moved{refused}")?;
     }
     if let Some(threshold_ns) = hurry.threshold_ns {
-        write!(f, "; threshold {} ({threshold_from})", threshold_words(threshold_ns))?;
+        write!(f, "; threshold {} ({threshold_from})", format_threshold(threshold_ns))?;
     }
     let cost = hurry.own_percent.map_or_else(String::new, |percent| format!("; {percent:.2} % of a CPU"));
     writeln!(f, "{cost}")

@@ -29,31 +29,31 @@ impl Field {
 }
 
 /// Reason why a field has no number.
-pub(super) enum Wrong {
+pub(super) enum NumberError {
     Missing,
     NotANumber { text: String, why: &'static str },
 }
 
-impl Wrong {
+impl NumberError {
     pub(super) fn why(&self) -> &'static str {
         match self {
-            Wrong::Missing => "the file does not have the field any more",
-            Wrong::NotANumber { why, .. } => why,
+            NumberError::Missing => "the file does not have the field any more",
+            NumberError::NotANumber { why, .. } => why,
         }
     }
 }
 
 /// Returns the byte range of the field's number in `content`.
-pub(super) fn place(content: &[u8], field: &Field) -> Option<Range<usize>> {
+pub(super) fn find_field(content: &[u8], field: &Field) -> Option<Range<usize>> {
     match field {
-        Field::First => words(content, 0).find(|word| parse(&content[word.clone()]).is_ok()),
-        Field::Index(index) => nth(content, *index),
-        Field::Key(key) => behind(content, key.as_bytes()),
+        Field::First => word_ranges(content, 0).find(|word| parse(&content[word.clone()]).is_ok()),
+        Field::Index(index) => word_at(content, *index),
+        Field::Key(key) => value_after_key(content, key.as_bytes()),
     }
 }
 
 /// Returns the byte ranges of the words from byte `start` on.
-fn words(content: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
+fn word_ranges(content: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
     let mut at = start;
     std::iter::from_fn(move || {
         let start = at + content[at..].iter().position(|byte| !byte.is_ascii_whitespace())?;
@@ -65,20 +65,20 @@ fn words(content: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
 
 /// Returns the word with an index. The second word of a process's `stat` is its name in parentheses, which may contain
 /// any characters.
-fn nth(content: &[u8], index: usize) -> Option<Range<usize>> {
-    let first = words(content, 0).next()?;
+fn word_at(content: &[u8], index: usize) -> Option<Range<usize>> {
+    let first = word_ranges(content, 0).next()?;
     let is_stat = parse(&content[first.clone()]).is_ok() && content[first.end..].starts_with(b" (");
     let name_end = is_stat.then(|| content.iter().rposition(|byte| *byte == b')')).flatten();
     match (name_end, index) {
-        (Some(_), 1) | (None, _) => words(content, 0).nth(index - 1),
+        (Some(_), 1) | (None, _) => word_ranges(content, 0).nth(index - 1),
         (Some(end), 2) => Some(first.end + 1..end + 1),
-        (Some(end), _) => words(content, end + 1).nth(index - 3),
+        (Some(end), _) => word_ranges(content, end + 1).nth(index - 3),
     }
 }
 
 /// Returns the word after `key`, or the part after `key=` in the same word.
-fn behind(content: &[u8], key: &[u8]) -> Option<Range<usize>> {
-    let mut words = words(content, 0);
+fn value_after_key(content: &[u8], key: &[u8]) -> Option<Range<usize>> {
+    let mut words = word_ranges(content, 0);
     while let Some(word) = words.next() {
         match content[word.clone()].strip_prefix(key) {
             Some(b"" | b":") => return words.next(),
@@ -90,7 +90,7 @@ fn behind(content: &[u8], key: &[u8]) -> Option<Range<usize>> {
 }
 
 /// Parses the number in a word. A unit after the number is a word of its own, so it is ignored.
-pub(super) fn parse(word: &[u8]) -> Result<u64, Wrong> {
+pub(super) fn parse(word: &[u8]) -> Result<u64, NumberError> {
     let mut value = Some(0_u64);
     for byte in word {
         value = match byte {
@@ -101,20 +101,20 @@ pub(super) fn parse(word: &[u8]) -> Result<u64, Wrong> {
     value.filter(|_| !word.is_empty()).ok_or_else(|| no_number(word))
 }
 
-fn no_number(word: &[u8]) -> Wrong {
+fn no_number(word: &[u8]) -> NumberError {
     let why = match word {
         [b'-', b'0'..=b'9', ..] => "a negative number; only numbers from 0 on can be observed",
         [b'0'..=b'9', ..] if word.contains(&b'.') => "not a whole number",
         [b'0'..=b'9', ..] => "not a number below 2^64 in decimal digits",
         _ => "no number",
     };
-    Wrong::NotANumber { text: word.escape_ascii().to_string(), why }
+    NumberError::NotANumber { text: word.escape_ascii().to_string(), why }
 }
 
 /// Returns the names of the file's fields, for an error.
-pub(super) fn fields(content: &[u8]) -> String {
+pub(super) fn field_names(content: &[u8]) -> String {
     let is_number = |word: &Range<usize>| parse(&content[word.clone()]).is_ok();
-    let all: Vec<Range<usize>> = words(content, 0).collect();
+    let all: Vec<Range<usize>> = word_ranges(content, 0).collect();
     let mut names: Vec<String> = Vec::new();
     for pair in all.windows(2) {
         let name = content[pair[0].clone()].escape_ascii().to_string();
@@ -148,11 +148,11 @@ mod tests {
             content in proptest::collection::vec(any::<u8>(), 0..200), index in 1_usize..9, key in "[a-z:=]{0,3}"
         ) {
             for field in [Field::First, Field::Index(index), Field::Key(key)] {
-                if let Some(place) = place(&content, &field) {
+                if let Some(place) = find_field(&content, &field) {
                     let _ = parse(&content[place]);
                 }
             }
-            let _ = fields(&content);
+            let _ = field_names(&content);
         }
     }
 
@@ -162,9 +162,9 @@ mod tests {
             ["1", "2", "3", "22", "VmRSS", "total", "nr_throttled:", "(a)"].map(|name| Field::parse(Some(name)));
         sidelane_testing::fuzz("proc-file", |content| {
             for field in [Field::parse(None)].iter().chain(&fields_asked) {
-                let _ = place(content, field).map(|place| parse(&content[place]));
+                let _ = find_field(content, field).map(|place| parse(&content[place]));
             }
-            let _ = fields(content);
+            let _ = field_names(content);
         });
     }
 }

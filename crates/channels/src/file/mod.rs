@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::file::field::{Field, Wrong, fields, parse, place};
+use crate::file::field::{Field, NumberError, field_names, find_field, parse};
 use crate::signal::Signal;
-use crate::{Call, Channel, ChannelEnd, Kind, Reader};
+use crate::{Channel, ChannelEnd, Kind, Reader, SyscallReader};
 
 /// Limit of the bytes read of a file, which no useful file of a machine exceeds.
 const BYTES_MAX: usize = 256 << 10;
@@ -36,13 +36,13 @@ pub enum FileError {
 
 /// Returns the channel of the signal `file:PATH[#FIELD]`.
 pub fn channel(signal: &Signal, path: &Path, field: Option<&str>) -> Result<Channel, FileError> {
-    let kind = signal.kind.map_or(Kind::Tag, Kind::of_channel);
-    let reader = Reader::Call(Box::new(Number::open(path, field)?));
+    let kind = signal.kind.map_or(Kind::Tag, Kind::channel_kind);
+    let reader = Reader::Call(Box::new(FileNumber::open(path, field)?));
     Ok(Channel { name: signal.name.clone(), kind, reader, meaning: None, notes: vec![] })
 }
 
 /// Number in a file, read anew for each sample.
-pub struct Number {
+pub struct FileNumber {
     file: File,
     field: Field,
     content: Vec<u8>,
@@ -50,7 +50,7 @@ pub struct Number {
     length: usize,
 }
 
-impl Number {
+impl FileNumber {
     /// Opens the file, and reads it once to check that the number exists.
     pub fn open(path: &Path, field: Option<&str>) -> Result<Self, FileError> {
         let failed = |source| FileError::Open { path: path.to_owned(), source };
@@ -61,12 +61,12 @@ impl Number {
         let file = File::open(path).map_err(failed)?;
         let mut number = Self { file, field: Field::parse(field), content: vec![0; BYTES_MAX], length: 0 };
         let value = number.value().map_err(failed)?;
-        value.map_err(|wrong| described(wrong, path, field, &number.content[..number.length]))?;
+        value.map_err(|wrong| to_file_error(wrong, path, field, &number.content[..number.length]))?;
         Ok(number)
     }
 
     /// Reads the file from its start, as far as the field requires.
-    fn value(&mut self) -> io::Result<Result<u64, Wrong>> {
+    fn value(&mut self) -> io::Result<Result<u64, NumberError>> {
         self.length = 0;
         loop {
             let read = self.file.read_at(&mut self.content[self.length..], self.length as u64)?;
@@ -74,16 +74,16 @@ impl Number {
             let content = &self.content[..self.length];
             let is_all = read == 0 || self.length == self.content.len();
             // The kernel returns one page at a time. A number that ends before the last byte is complete.
-            match place(content, &self.field) {
+            match find_field(content, &self.field) {
                 Some(place) if is_all || place.end < self.length => return Ok(parse(&content[place])),
-                None if is_all => return Ok(Err(Wrong::Missing)),
+                None if is_all => return Ok(Err(NumberError::Missing)),
                 _ => {}
             }
         }
     }
 }
 
-impl Call for Number {
+impl SyscallReader for FileNumber {
     fn read(&mut self) -> Result<u64, ChannelEnd> {
         let value = self.value().map_err(|error| match error.raw_os_error() {
             // Errors of /proc for a process that has ended, and of a removed cgroup.
@@ -94,11 +94,11 @@ impl Call for Number {
     }
 }
 
-fn described(error: Wrong, path: &Path, field: Option<&str>, content: &[u8]) -> FileError {
+fn to_file_error(error: NumberError, path: &Path, field: Option<&str>, content: &[u8]) -> FileError {
     let (path, field) = (path.to_owned(), field.map_or_else(|| "its first word".into(), str::to_owned));
     match error {
-        Wrong::Missing => FileError::NoField { path, field, have: fields(content) },
-        Wrong::NotANumber { text, why } => FileError::NotANumber { path, field, text, why },
+        NumberError::Missing => FileError::NoField { path, field, have: field_names(content) },
+        NumberError::NotANumber { text, why } => FileError::NotANumber { path, field, text, why },
     }
 }
 
@@ -121,55 +121,59 @@ mod tests {
         file
     }
 
-    fn read(content: &str, field: Option<&str>) -> Result<u64, String> {
+    fn read_field(content: &str, field: Option<&str>) -> Result<u64, String> {
         let file = file(content);
-        let mut number = Number::open(file.path(), field).map_err(|error| error.to_string())?;
+        let mut number = FileNumber::open(file.path(), field).map_err(|error| error.to_string())?;
         Ok(number.read().unwrap())
     }
 
     #[test]
     fn a_field_is_named_by_the_word_before_it() {
-        assert_eq!(read(CPU_STAT, Some("nr_throttled")), Ok(2));
-        assert_eq!(read(STATUS, Some("VmRSS")), Ok(1234));
-        assert_eq!(read(STATUS, Some("VmRSS:")), Ok(1234));
-        assert_eq!(read(PRESSURE, Some("total")), Ok(777));
-        assert_eq!(read("cpu  10 20\ncpu0 1 2\n", Some("cpu0")), Ok(1));
+        assert_eq!(read_field(CPU_STAT, Some("nr_throttled")), Ok(2));
+        assert_eq!(read_field(STATUS, Some("VmRSS")), Ok(1234));
+        assert_eq!(read_field(STATUS, Some("VmRSS:")), Ok(1234));
+        assert_eq!(read_field(PRESSURE, Some("total")), Ok(777));
+        assert_eq!(read_field("cpu  10 20\ncpu0 1 2\n", Some("cpu0")), Ok(1));
     }
 
     #[test]
     fn first_number_is_read_without_a_field() {
-        assert_eq!(read("4096\n", None), Ok(4096));
-        assert_eq!(read(CPU_STAT, None), Ok(500));
+        assert_eq!(read_field("4096\n", None), Ok(4096));
+        assert_eq!(read_field(CPU_STAT, None), Ok(500));
     }
 
     #[test]
     fn fields_of_a_process_are_counted_as_in_its_manual() {
-        assert_eq!(read(STAT, Some("1")), Ok(17));
-        assert_eq!(read(STAT, Some("4")), Ok(1));
-        assert_eq!(read(STAT, Some("10")), Ok(99));
-        assert!(read(STAT, Some("2")).unwrap_err().contains("it is (a) b (c)), no number"));
-        assert!(read(STAT, Some("8")).unwrap_err().contains("it is -1, a negative number"));
+        assert_eq!(read_field(STAT, Some("1")), Ok(17));
+        assert_eq!(read_field(STAT, Some("4")), Ok(1));
+        assert_eq!(read_field(STAT, Some("10")), Ok(99));
+        assert!(read_field(STAT, Some("2")).unwrap_err().contains("it is (a) b (c)), no number"));
+        assert!(read_field(STAT, Some("8")).unwrap_err().contains("it is -1, a negative number"));
     }
 
     #[test]
     fn missing_field_error_lists_the_existing_fields() {
-        let error = read(CPU_STAT, Some("usage")).unwrap_err();
+        let error = read_field(CPU_STAT, Some("usage")).unwrap_err();
         assert!(
             error.contains("has no field usage; name one that it has: usage_usec, user_usec, nr_throttled"),
             "{error}"
         );
-        assert!(read(PRESSURE, Some("totals")).unwrap_err().contains("that it has: total"));
-        assert!(read("1 2 3", Some("4")).unwrap_err().contains("the words 1 to 3"));
-        assert!(read("", None).unwrap_err().contains("that it has: nothing"));
-        assert!(read(PRESSURE, Some("avg10")).unwrap_err().contains("0.12, not a whole number"));
-        assert!(Number::open(Path::new("/no/such"), None).err().unwrap().to_string().contains("cannot read /no/such"));
-        assert!(Number::open(Path::new("/dev/zero"), None).err().unwrap().to_string().contains("not a regular file"));
+        assert!(read_field(PRESSURE, Some("totals")).unwrap_err().contains("that it has: total"));
+        assert!(read_field("1 2 3", Some("4")).unwrap_err().contains("the words 1 to 3"));
+        assert!(read_field("", None).unwrap_err().contains("that it has: nothing"));
+        assert!(read_field(PRESSURE, Some("avg10")).unwrap_err().contains("0.12, not a whole number"));
+        assert!(
+            FileNumber::open(Path::new("/no/such"), None).err().unwrap().to_string().contains("cannot read /no/such")
+        );
+        assert!(
+            FileNumber::open(Path::new("/dev/zero"), None).err().unwrap().to_string().contains("not a regular file")
+        );
     }
 
     #[test]
     fn each_read_sees_the_file_as_it_is() {
         let file = file("count 1\n");
-        let mut number = Number::open(file.path(), Some("count")).unwrap();
+        let mut number = FileNumber::open(file.path(), Some("count")).unwrap();
         assert_eq!(number.read().unwrap(), 1);
         std::fs::write(file.path(), "count 22").unwrap();
         assert_eq!(number.read().unwrap(), 22);
@@ -181,7 +185,7 @@ mod tests {
 
     #[test]
     fn own_cpu_time_is_found_in_proc() {
-        let mut faults = Number::open(Path::new("/proc/self/stat"), Some("10")).unwrap();
+        let mut faults = FileNumber::open(Path::new("/proc/self/stat"), Some("10")).unwrap();
         let before = faults.read().unwrap();
         let touched = vec![1_u8; 4 << 20];
         assert!(faults.read().unwrap() > before, "{}", touched.len());
@@ -190,7 +194,7 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_are_read_as_written(value in any::<u64>()) {
-            prop_assert_eq!(read(&format!("before\nkey: {value} kB\n"), Some("key")), Ok(value));
+            prop_assert_eq!(read_field(&format!("before\nkey: {value} kB\n"), Some("key")), Ok(value));
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn counters_region(pid: u32, regions: &[Region]) -> Result<&Region, J
 }
 
 /// Returns an error unless the file belongs to the JVM's user. Any user can put files into /tmp.
-pub(super) fn check(pid: u32, file: &File) -> Result<(), JvmError> {
+pub(super) fn check_owner(pid: u32, file: &File) -> Result<(), JvmError> {
     let failed = |source| JvmError::Open { pid, source };
     let found = file.metadata().map_err(failed)?;
     let user = user(pid).map_err(failed)?;
@@ -70,7 +70,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("counters");
         fs::write(&path, "counters").unwrap();
-        let checked = || check(std::process::id(), &File::open(&path).unwrap());
+        let checked = || check_owner(std::process::id(), &File::open(&path).unwrap());
         assert!(checked().is_ok());
         chown(&path, Some(NOBODY), None).unwrap();
         let refused = checked().unwrap_err();

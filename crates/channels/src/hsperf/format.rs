@@ -105,16 +105,16 @@ pub enum FormatError {
 
 /// Returns all counters in `bytes`. A JVM adds counters while it runs; a counter that is just being added is left out.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, FormatError> {
-    check(bytes)?;
-    let (first, count) = (number(bytes, ENTRY_OFFSET), number(bytes, NUM_ENTRIES));
+    check_header(bytes)?;
+    let (first, count) = (read_number(bytes, ENTRY_OFFSET), read_number(bytes, NUM_ENTRIES));
     let (Some(mut offset), Some(count)) = (first, count) else { return Err(FormatError::Magic) };
     // Only the part that the JVM has allocated is parsed, if its length `used` is plausible.
-    let used = number(bytes, USED).map_or(bytes.len(), |used| used.min(bytes.len()));
+    let used = read_number(bytes, USED).map_or(bytes.len(), |used| used.min(bytes.len()));
     let bytes = &bytes[..used];
     let mut entries = Vec::new();
     for number in 0..count {
         let rest = bytes.get(offset..).unwrap_or_default();
-        let Some(length) = self::number(rest, ENTRY_LENGTH).filter(|length| *length > 0) else { break };
+        let Some(length) = self::read_number(rest, ENTRY_LENGTH).filter(|length| *length > 0) else { break };
         let wrong = |what| FormatError::Entry { number, offset, what };
         let entry = rest.get(..length).ok_or(wrong("it extends past the end of the file"))?;
         entries.push(parse_entry(entry, offset).map_err(wrong)?);
@@ -123,7 +123,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, FormatError> {
     Ok(entries)
 }
 
-fn check(bytes: &[u8]) -> Result<(), FormatError> {
+fn check_header(bytes: &[u8]) -> Result<(), FormatError> {
     match bytes.get(..NUM_ENTRIES + 4) {
         Some(head) if head[..4] != MAGIC => Err(FormatError::Magic),
         None => Err(FormatError::Magic),
@@ -137,9 +137,12 @@ fn check(bytes: &[u8]) -> Result<(), FormatError> {
 /// Parses an entry that begins at byte `start` of the file.
 fn parse_entry(entry: &[u8], start: usize) -> Result<Entry, &'static str> {
     let head = entry.get(..ENTRY_HEAD_BYTES).ok_or("it is shorter than its own head")?;
-    let name = number(head, NAME_OFFSET).and_then(|at| entry.get(at..)).and_then(text_in).ok_or("its name")?;
-    let data_offset = number(head, DATA_OFFSET).filter(|at| *at < entry.len()).ok_or("its value")?;
-    let vector_length = number(head, VECTOR_LENGTH).ok_or("its length")?;
+    let name = read_number(head, NAME_OFFSET)
+        .and_then(|at| entry.get(at..))
+        .and_then(zero_terminated_text)
+        .ok_or("its name")?;
+    let data_offset = read_number(head, DATA_OFFSET).filter(|at| *at < entry.len()).ok_or("its value")?;
+    let vector_length = read_number(head, VECTOR_LENGTH).ok_or("its length")?;
     let room = entry.len() - data_offset;
     let data = match (head[DATA_TYPE], vector_length) {
         (b'J', 0) if room < LONG_BYTES => return Err("its value"),
@@ -155,13 +158,13 @@ fn parse_entry(entry: &[u8], start: usize) -> Result<Entry, &'static str> {
 }
 
 /// Returns the text at the start of `bytes` up to its zero byte; `None` without a zero byte.
-pub(super) fn text_in(bytes: &[u8]) -> Option<String> {
+pub(super) fn zero_terminated_text(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == 0)?;
     Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<usize> {
-    let bytes = bytes.get(at..at + 4)?.try_into().expect("four bytes");
+fn read_number(bytes: &[u8], offset: usize) -> Option<usize> {
+    let bytes = bytes.get(offset..offset + 4)?.try_into().expect("four bytes");
     usize::try_from(i32::from_ne_bytes(bytes)).ok()
 }
 
@@ -190,7 +193,7 @@ pub mod test_file {
     use super::*;
 
     /// Returns the bytes of a file as HotSpot writes it: each value follows its name, with the least padding.
-    pub(super) fn file(entries: &[(&str, u8, &[u8], u8)]) -> Vec<u8> {
+    pub(super) fn counter_file(entries: &[(&str, u8, &[u8], u8)]) -> Vec<u8> {
         let mut bytes = vec![0xca, 0xfe, 0xc0, 0xc0, NATIVE_ORDER, VERSION, 0, 1];
         bytes.extend([0; 16]);
         bytes.extend(32_i32.to_ne_bytes());
@@ -216,13 +219,13 @@ pub mod test_file {
     }
 
     /// Returns the bytes of a counter file with these counters.
-    pub fn file_of_numbers(numbers: &[(String, u64)]) -> Vec<u8> {
+    pub fn counter_file_of_numbers(numbers: &[(String, u64)]) -> Vec<u8> {
         let values: Vec<[u8; 8]> = numbers.iter().map(|(_, number)| number.to_ne_bytes()).collect();
         let mut entries = Vec::new();
         for ((name, _), value) in numbers.iter().zip(&values) {
             entries.push((name.as_str(), b'J', &value[..], 2));
         }
-        file(&entries)
+        counter_file(&entries)
     }
 
     /// Returns the offset of a counter's value in the bytes of a counter file.
@@ -236,11 +239,14 @@ pub mod test_file {
 mod tests {
     use proptest::prelude::*;
 
-    use super::test_file::file;
+    use super::test_file::counter_file;
     use super::*;
 
     fn sample() -> Vec<u8> {
-        file(&[("sun.rt.safepoints", b'J', &7_u64.to_ne_bytes(), 2), ("sun.gc.cause", b'B', b"No GC\0\0\0\0\0\0", 3)])
+        counter_file(&[
+            ("sun.rt.safepoints", b'J', &7_u64.to_ne_bytes(), 2),
+            ("sun.gc.cause", b'B', b"No GC\0\0\0\0\0\0", 3),
+        ])
     }
 
     #[test]
@@ -252,7 +258,7 @@ mod tests {
         assert_eq!((safepoints.units, safepoints.variability), (Units::Events, Variability::Monotonic));
         assert_eq!(bytes[safepoints.offset..][..8], 7_u64.to_ne_bytes());
         assert_eq!((cause.name.as_str(), cause.data), ("sun.gc.cause", Data::Text(11)));
-        assert_eq!(text_in(&bytes[cause.offset..]).unwrap(), "No GC");
+        assert_eq!(zero_terminated_text(&bytes[cause.offset..]).unwrap(), "No GC");
     }
 
     #[test]
@@ -319,7 +325,7 @@ mod tests {
                 };
                 assert!(entry.offset + length <= bytes.len(), "{entry:?}");
                 assert!(entry.data != Data::Long || entry.offset % LONG_BYTES == 0, "{entry:?}");
-                let _ = text_in(&bytes[entry.offset..]);
+                let _ = zero_terminated_text(&bytes[entry.offset..]);
             }
         });
     }

@@ -16,14 +16,14 @@ use std::sync::Arc;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::hsperf::find::{check, counters_region};
-use crate::hsperf::format::{Data, Entry, text_in};
-use crate::hsperf::texts::Part;
+use crate::hsperf::find::{check_owner, counters_region};
+use crate::hsperf::format::{Data, Entry, zero_terminated_text};
+use crate::hsperf::texts::TextPart;
 use crate::mapping::Mapping;
 use crate::maps::regions;
 use crate::signal::Signal;
 use crate::symbols::{closest, did_you_mean, permission_hint};
-use crate::{Channel, Kind, Meaning, Reader, Width, Word, most_telling, several};
+use crate::{Channel, Kind, Meaning, Reader, Width, Word, add_pid_to_name, most_informative};
 
 pub use crate::hsperf::format::{FormatError, Units, Variability};
 
@@ -113,12 +113,12 @@ pub fn channels(signal: &Signal, name: Option<&str>, pids: &BTreeSet<u32>) -> Re
     if jvms.is_empty() {
         let errors = errors.into_iter().filter_map(Result::err).collect();
         let is_no_jvm = |error: &JvmError| matches!(error, JvmError::NoJvm { .. });
-        return Err(most_telling(errors, is_no_jvm).unwrap_or(JvmError::NoTarget));
+        return Err(most_informative(errors, is_no_jvm).unwrap_or(JvmError::NoTarget));
     }
     let mut channels = Vec::new();
     for jvm in &jvms {
         let mut own = jvm.channels(signal, name)?;
-        own.iter_mut().filter(|_| jvms.len() > 1).for_each(|channel| several(channel, jvm.pid));
+        own.iter_mut().filter(|_| jvms.len() > 1).for_each(|channel| add_pid_to_name(channel, jvm.pid));
         channels.append(&mut own);
     }
     Ok(channels)
@@ -141,7 +141,7 @@ impl Jvm {
         })?;
         let region = counters_region(pid, &regions)?;
         let file = region.open(pid).map_err(failed)?;
-        check(pid, &file)?;
+        check_owner(pid, &file)?;
         Self::of_file(pid, &file)
     }
 
@@ -160,7 +160,7 @@ impl Jvm {
     }
 
     /// Returns the word of a counter that is a number; `None` if this JVM does not have it.
-    pub fn number(&self, name: &str) -> Option<Word> {
+    pub fn numeric_counter(&self, name: &str) -> Option<Word> {
         let entry = self.entry(name).filter(|entry| matches!(entry.data, Data::Long))?;
         Some(self.word(entry.offset, Width::U64))
     }
@@ -175,7 +175,7 @@ impl Jvm {
     }
 
     fn channels(&self, signal: &Signal, name: Option<&str>) -> Result<Vec<Channel>, JvmError> {
-        let said = signal.kind.map(Kind::of_channel);
+        let said = signal.kind.map(Kind::channel_kind);
         match name {
             Some(name) => {
                 let entry = self.entry(name).ok_or_else(|| self.no_such_counter(name))?;
@@ -188,15 +188,15 @@ impl Jvm {
         }
     }
 
-    fn channel(&self, entry: &Entry, name: String, said: Option<Kind>) -> Result<Channel, JvmError> {
+    fn channel(&self, entry: &Entry, name: String, requested_kind: Option<Kind>) -> Result<Channel, JvmError> {
         match entry.data {
             Data::Long => {
                 let reader = Reader::Word(self.word(entry.offset, Width::U64));
-                let kind = said.unwrap_or_else(|| kind(entry.variability));
+                let kind = requested_kind.unwrap_or_else(|| kind(entry.variability));
                 Ok(Channel { name, kind, reader, meaning: None, notes: vec![] })
             }
-            Data::Text(length) => self.text_channel(entry, length, name, said),
-            Data::Other => Err(self.not_a(entry, said, "neither a number nor a text")),
+            Data::Text(length) => self.text_channel(entry, length, name, requested_kind),
+            Data::Other => Err(self.wrong_kind_error(entry, requested_kind, "neither a number nor a text")),
         }
     }
 
@@ -205,19 +205,20 @@ impl Jvm {
         entry: &Entry,
         length: usize,
         name: String,
-        said: Option<Kind>,
+        requested_kind: Option<Kind>,
     ) -> Result<Channel, JvmError> {
-        if said == Some(Kind::Counter) {
-            return Err(self.not_a(entry, said, "a text"));
+        if requested_kind == Some(Kind::Counter) {
+            return Err(self.wrong_kind_error(entry, requested_kind, "a text"));
         }
-        let part = Part::of(entry.offset, length).ok_or_else(|| self.not_a(entry, said, "an empty text"))?;
+        let part = TextPart::widest(entry.offset, length)
+            .ok_or_else(|| self.wrong_kind_error(entry, requested_kind, "an empty text"))?;
         let reader = Reader::Word(self.word(entry.offset + part.skip, part.width));
-        Ok(Channel { name, kind: Kind::Tag, reader, meaning: Some(self.meaning(entry, part)), notes: vec![] })
+        Ok(Channel { name, kind: Kind::Tag, reader, meaning: Some(self.text_meaning(entry, part)), notes: vec![] })
     }
 
     /// Returns a function that names the values of a text's readable part. It knows the texts that HotSpot can store
     /// there, and the current text.
-    fn meaning(&self, entry: &Entry, part: Part) -> Meaning {
+    fn text_meaning(&self, entry: &Entry, part: TextPart) -> Meaning {
         let is_cause = matches!(entry.name.as_str(), CAUSE | LAST_CAUSE);
         let causes = texts::causes(self.has_zgc()).filter(|_| is_cause);
         let mut known: Vec<String> = causes.map(str::to_owned).collect();
@@ -225,7 +226,7 @@ impl Jvm {
         if !known.contains(&now) {
             known.push(now);
         }
-        Arc::new(move |value| Some(part.meaning(value, &known)))
+        Arc::new(move |value| Some(part.matching_texts(value, &known)))
     }
 
     fn has_zgc(&self) -> bool {
@@ -242,13 +243,13 @@ impl Jvm {
         let Data::Text(length) = entry.data else { return String::new() };
         let mut bytes = self.mapping.as_bytes()[entry.offset..entry.offset + length].to_vec();
         bytes.push(0);
-        text_in(&bytes).expect("it ends with a zero")
+        zero_terminated_text(&bytes).expect("it ends with a zero")
     }
 
     fn word(&self, offset: usize, width: Width) -> Word {
-        let place = self.mapping.place(offset).expect("the parser checked that values are within the file");
+        let place = self.mapping.address_at(offset).expect("the parser checked that values are within the file");
         // SAFETY: the place is within the mapping, which the word keeps. It is aligned, since the parser refuses
-        // unaligned numbers and `Part::of` chooses aligned parts. HotSpot deletes the file at its end and never shrinks
+        // unaligned numbers and `TextPart::widest` chooses aligned parts. HotSpot deletes the file at its end and never shrinks
         // it; if another process shrinks it, `Mapping` keeps it readable.
         unsafe { Word::new(place, width, self.mapping.clone()) }
     }
@@ -258,8 +259,13 @@ impl Jvm {
         JvmError::NoSuchCounter { pid: self.pid, name: name.to_owned(), close: closest(name, names) }
     }
 
-    fn not_a(&self, entry: &Entry, said: Option<Kind>, is: &'static str) -> JvmError {
-        JvmError::Kind { pid: self.pid, name: entry.name.clone(), is, wanted: said.unwrap_or(Kind::Tag) }
+    fn wrong_kind_error(&self, entry: &Entry, requested_kind: Option<Kind>, actual: &'static str) -> JvmError {
+        JvmError::Kind {
+            pid: self.pid,
+            name: entry.name.clone(),
+            is: actual,
+            wanted: requested_kind.unwrap_or(Kind::Tag),
+        }
     }
 }
 

@@ -49,17 +49,17 @@ pub(super) fn causes(has_zgc: bool) -> impl Iterator<Item = &'static str> {
 
 /// Part of a text that one load reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct TextPart {
     /// Number of letters of the text before this part.
     pub(super) skip: usize,
     /// Number of letters in this part.
     pub(super) width: Width,
 }
 
-impl Part {
+impl TextPart {
     /// Returns the first among the widest readable parts of a text of `length` bytes at `offset`; `None` for an empty
     /// text.
-    pub(super) fn of(offset: usize, length: usize) -> Option<Self> {
+    pub(super) fn widest(offset: usize, length: usize) -> Option<Self> {
         let part = |width: Width| {
             let skip = offset.next_multiple_of(width.bytes()) - offset;
             (skip + width.bytes() <= length).then_some(Self { skip, width })
@@ -68,7 +68,7 @@ impl Part {
     }
 
     /// Returns the value that a load reads if the text is `text`, filled with zeros as HotSpot does.
-    pub(super) fn value(self, text: &str) -> u64 {
+    pub(super) fn load_value(self, text: &str) -> u64 {
         let mut letters = [0; 8];
         let part = text.as_bytes().iter().skip(self.skip).take(self.width.bytes());
         letters.iter_mut().zip(part).for_each(|(letter, byte)| *letter = *byte);
@@ -76,13 +76,13 @@ impl Part {
     }
 
     /// Returns the text, or the texts, that have `value` in this part.
-    pub(super) fn meaning(self, value: u64, known: &[String]) -> String {
-        let fits: Vec<&str> = known.iter().filter(|text| self.value(text) == value).map(String::as_str).collect();
-        if fits.is_empty() { self.letters(value) } else { fits.join(" or ") }
+    pub(super) fn matching_texts(self, value: u64, known: &[String]) -> String {
+        let fits: Vec<&str> = known.iter().filter(|text| self.load_value(text) == value).map(String::as_str).collect();
+        if fits.is_empty() { self.escaped_letters(value) } else { fits.join(" or ") }
     }
 
     /// Returns the letters read from an unknown text.
-    fn letters(self, value: u64) -> String {
+    fn escaped_letters(self, value: u64) -> String {
         let bytes = value.to_ne_bytes();
         let bytes = &bytes[..self.width.bytes()];
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     /// Part of `sun.gc.cause` that one load reads in a file of HotSpot.
-    const CAUSE: Part = Part { skip: 7, width: Width::U64 };
+    const CAUSE: TextPart = TextPart { skip: 7, width: Width::U64 };
 
     fn known(has_zgc: bool) -> Vec<String> {
         causes(has_zgc).map(str::to_owned).collect()
@@ -105,16 +105,16 @@ mod tests {
 
     #[test]
     fn the_part_is_aligned_and_within_the_text() {
-        assert_eq!(Part::of(33, 81), Some(CAUSE));
-        assert_eq!(Part::of(40, 8), Some(Part { skip: 0, width: Width::U64 }));
-        assert_eq!(Part::of(33, 8), Some(Part { skip: 3, width: Width::U32 }));
-        assert_eq!(Part::of(33, 1), Some(Part { skip: 0, width: Width::U8 }));
-        assert_eq!(Part::of(33, 0), None);
+        assert_eq!(TextPart::widest(33, 81), Some(CAUSE));
+        assert_eq!(TextPart::widest(40, 8), Some(TextPart { skip: 0, width: Width::U64 }));
+        assert_eq!(TextPart::widest(33, 8), Some(TextPart { skip: 3, width: Width::U32 }));
+        assert_eq!(TextPart::widest(33, 1), Some(TextPart { skip: 0, width: Width::U8 }));
+        assert_eq!(TextPart::widest(33, 0), None);
     }
 
     #[test]
     fn no_collection_and_each_cause_of_g1_are_told_apart() {
-        let meaning = |text| CAUSE.meaning(CAUSE.value(text), &known(false));
+        let meaning = |text| CAUSE.matching_texts(CAUSE.load_value(text), &known(false));
         for cause in ["No GC", "System.gc()", "G1 Evacuation Pause", "G1 Humongous Allocation", "Allocation Failure"] {
             assert_eq!(meaning(cause), cause);
         }
@@ -122,12 +122,12 @@ mod tests {
 
     #[test]
     fn ambiguous_value_names_all_its_meanings() {
-        assert_eq!(CAUSE.meaning(0, &known(true)), "No GC or Timer or Warmup");
+        assert_eq!(CAUSE.matching_texts(0, &known(true)), "No GC or Timer or Warmup");
     }
 
     #[test]
     fn an_unknown_text_is_shown_as_far_as_it_was_read() {
-        assert_eq!(CAUSE.meaning(CAUSE.value("Ancient Reasons"), &known(false)), "… Reasons…");
-        assert_eq!(CAUSE.meaning(CAUSE.value("Ancient\tX"), &known(false)), "…\\tX");
+        assert_eq!(CAUSE.matching_texts(CAUSE.load_value("Ancient Reasons"), &known(false)), "… Reasons…");
+        assert_eq!(CAUSE.matching_texts(CAUSE.load_value("Ancient\tX"), &known(false)), "…\\tX");
     }
 }

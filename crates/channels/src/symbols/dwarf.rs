@@ -9,8 +9,8 @@ use gimli::{
 use object::{Object as _, ObjectSection as _};
 use thiserror::Error;
 
-use crate::symbols::names::{did_you_mean, is_meant, readable};
-use crate::symbols::types::{Step, Type, follow, steps};
+use crate::symbols::names::{demangle, did_you_mean, is_qualified_match};
+use crate::symbols::types::{Step, Type, resolve_reference, steps};
 
 pub(super) type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
 pub(super) type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
@@ -60,18 +60,18 @@ impl From<gimli::Error> for FieldError {
 }
 
 /// Returns the places that `name` may mean: a variable, or fields of variables. Empty without such a variable.
-pub(super) fn find(elf: &object::File<'_>, name: &str) -> Result<Vec<VariableLocation>, FieldError> {
+pub(super) fn find_variables(elf: &object::File<'_>, name: &str) -> Result<Vec<VariableLocation>, FieldError> {
     let sections = load(elf)?;
     let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
     let dwarf = sections.borrow(|section| EndianSlice::new(section, endian));
     let mut best = Best { variables: vec![], rest_len: usize::MAX };
-    let heads = heads(name);
+    let heads = variable_prefixes(name);
     let mut units = dwarf.units();
     while let Some(header) = units.next()? {
-        look_in(&dwarf, Rc::new(dwarf.unit(header)?), &heads, &mut best)?;
+        search_unit(&dwarf, Rc::new(dwarf.unit(header)?), &heads, &mut best)?;
     }
     let rest = &name[name.len() - best.rest_len.min(name.len())..];
-    best.variables.into_iter().map(|variable| variable.part(&dwarf, rest)).collect()
+    best.variables.into_iter().map(|variable| variable.locate_field(&dwarf, rest)).collect()
 }
 
 /// Loads the sections of debug information that are needed. Others, such as locations, calls and macros, are large and
@@ -112,7 +112,7 @@ fn uncompressed<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, 
 
 /// Returns the prefixes of a name that may be the variable, before a path of fields. Names in Go, and of compiler-made
 /// copies, contain dots themselves.
-fn heads(name: &str) -> Vec<&str> {
+fn variable_prefixes(name: &str) -> Vec<&str> {
     let splits = name.char_indices().filter(|(_, letter)| matches!(letter, '.' | '[')).map(|(at, _)| at);
     let heads = splits.chain([name.len()]).map(|at| &name[..at]);
     heads.filter(|head| !head.is_empty()).collect()
@@ -130,23 +130,28 @@ struct Variable<'a> {
     of: Option<Type<'a>>,
 }
 
-fn look_in<'a>(dwarf: &Dwarf<'a>, unit: Rc<Unit<'a>>, heads: &[&str], best: &mut Best<'a>) -> Result<(), FieldError> {
-    let whole = heads.last().map_or(0, |head| head.len());
+fn search_unit<'a>(
+    dwarf: &Dwarf<'a>,
+    unit: Rc<Unit<'a>>,
+    prefixes: &[&str],
+    best: &mut Best<'a>,
+) -> Result<(), FieldError> {
+    let whole = prefixes.last().map_or(0, |head| head.len());
     let mut entries = unit.entries();
     while let Some(entry) = entries.next_dfs()? {
         if entry.tag() != dw::DW_TAG_variable {
             continue;
         }
         let Some(address) = address(dwarf, &unit, entry)? else { continue };
-        let described = described(dwarf, &unit, entry)?;
-        let Some(head) = called(dwarf, &unit, entry, described.as_ref(), heads) else { continue };
+        let described = find_declaration(dwarf, &unit, entry)?;
+        let Some(head) = matching_prefix(dwarf, &unit, entry, described.as_ref(), prefixes) else { continue };
         let rest_len = whole - head.len();
         if rest_len < best.rest_len {
             *best = Best { variables: vec![], rest_len };
         }
         if rest_len == best.rest_len {
-            let of = match (Type::of(dwarf, &unit, entry)?, described) {
-                (None, Some((unit, entry))) => Type::of(dwarf, &unit, &entry)?,
+            let of = match (Type::from_entry(dwarf, &unit, entry)?, described) {
+                (None, Some((unit, entry))) => Type::from_entry(dwarf, &unit, &entry)?,
                 (found, _) => found,
             };
             best.variables.push(Variable { name: head.to_owned(), address, of });
@@ -155,35 +160,35 @@ fn look_in<'a>(dwarf: &Dwarf<'a>, unit: Rc<Unit<'a>>, heads: &[&str], best: &mut
     Ok(())
 }
 
-type Described<'a> = (Rc<Unit<'a>>, Entry<'a>);
+type Declaration<'a> = (Rc<Unit<'a>>, Entry<'a>);
 
 /// Returns the entry that declares the variable of `entry`, if it is another entry. A static class member is declared
 /// in the class and defined elsewhere. Link-time optimisation leaves only the address here.
-fn described<'a>(
+fn find_declaration<'a>(
     dwarf: &Dwarf<'a>,
     unit: &Rc<Unit<'a>>,
     entry: &Entry<'a>,
-) -> Result<Option<Described<'a>>, FieldError> {
+) -> Result<Option<Declaration<'a>>, FieldError> {
     let [declared, origin] = [dw::DW_AT_specification, dw::DW_AT_abstract_origin].map(|other| entry.attr_value(other));
     let Some(value) = declared.or(origin) else { return Ok(None) };
-    let Some((unit, at)) = follow(dwarf, unit, &value)? else { return Ok(None) };
+    let Some((unit, at)) = resolve_reference(dwarf, unit, &value)? else { return Ok(None) };
     let entry = unit.entry(at)?;
     Ok(Some((unit, entry)))
 }
 
 /// Returns the longest of `heads` that is a name of the entry.
-fn called<'h>(
+fn matching_prefix<'h>(
     dwarf: &Dwarf<'_>,
     unit: &Unit<'_>,
     entry: &Entry<'_>,
-    described: Option<&Described<'_>>,
-    heads: &[&'h str],
+    declaration: Option<&Declaration<'_>>,
+    prefixes: &[&'h str],
 ) -> Option<&'h str> {
     let mut names = names_of(dwarf, unit, entry);
-    if let Some((unit, entry)) = described {
+    if let Some((unit, entry)) = declaration {
         names.extend(names_of(dwarf, unit, entry));
     }
-    heads.iter().rev().find(|head| names.iter().any(|name| is_meant(name, head))).copied()
+    prefixes.iter().rev().find(|head| names.iter().any(|name| is_qualified_match(name, head))).copied()
 }
 
 /// Returns the entry's name in the source, and its name with namespaces.
@@ -191,7 +196,7 @@ fn names_of(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String
     let attributes = [dw::DW_AT_name, dw::DW_AT_linkage_name].into_iter();
     let values = attributes.filter_map(|attribute| entry.attr_value(attribute));
     let texts = values.filter_map(|value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy()));
-    texts.map(|text| readable(&text).into_owned()).collect()
+    texts.map(|text| demangle(&text).into_owned()).collect()
 }
 
 /// Returns the address of a variable that is always in the same place; `None` for others.
@@ -210,11 +215,11 @@ fn address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Opti
 
 impl<'a> Variable<'a> {
     /// Returns the place of the field to which `path` leads, such as `.queues[2].length`.
-    fn part(self, dwarf: &Dwarf<'a>, path: &str) -> Result<VariableLocation, FieldError> {
+    fn locate_field(self, dwarf: &Dwarf<'a>, path: &str) -> Result<VariableLocation, FieldError> {
         let (mut name, mut address, mut of) = (self.name, self.address, self.of);
         for step in steps(path) {
             let known = of.ok_or_else(|| FieldError::Elsewhere { of: name.clone() })?.resolved(dwarf, &name)?;
-            let (offset, part) = known.step(dwarf, &name, step)?;
+            let (offset, part) = known.follow_step(dwarf, &name, step)?;
             address = address.wrapping_add(offset);
             name = match step {
                 Step::Field(field) => format!("{name}.{field}"),
@@ -254,7 +259,7 @@ mod tests {
 
     fn bytes_of(program: &[u8], name: &str) -> Result<Vec<Option<u64>>, FieldError> {
         let elf = ElfFile64::parse(program).map_err(|error| FieldError::Format(error.to_string()))?;
-        Ok(find(&object::File::Elf64(elf), name)?.into_iter().map(|found| found.bytes).collect())
+        Ok(find_variables(&object::File::Elf64(elf), name)?.into_iter().map(|found| found.bytes).collect())
     }
 
     #[test]

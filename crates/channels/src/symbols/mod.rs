@@ -11,7 +11,7 @@ use std::io;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 use thiserror::Error;
 
-use crate::symbols::names::{is_meant, readable};
+use crate::symbols::names::{demangle, is_qualified_match};
 use crate::symbols::objects::Object;
 
 pub use crate::symbols::dwarf::FieldError;
@@ -109,10 +109,10 @@ pub fn find(pid: u32, name: &str) -> Result<Variable, SymbolError> {
     if name.contains("->") {
         return Err(SymbolError::Pointer { name: name.to_owned() });
     }
-    let objects = open(pid)?;
+    let objects = open_objects(pid)?;
     let search = Search { pid, name };
-    for look in [Search::exact, Search::in_namespaces, Search::debug] {
-        if let Some(variable) = search.in_each(&objects, look)? {
+    for look in [Search::exact, Search::in_namespaces, Search::find_in_debug_info] {
+        if let Some(variable) = search.find_first(&objects, look)? {
             return Ok(variable);
         }
     }
@@ -121,7 +121,7 @@ pub fn find(pid: u32, name: &str) -> Result<Variable, SymbolError> {
 
 /// Returns the variables in the symbol tables of a process's executable, without constants.
 pub fn variables(pid: u32) -> Result<Vec<Variable>, SymbolError> {
-    let objects = open(pid)?;
+    let objects = open_objects(pid)?;
     let Some(executable) = objects.first() else { return Ok(vec![]) };
     let elf = executable.elf();
     let is_written = |address| {
@@ -130,15 +130,15 @@ pub fn variables(pid: u32) -> Result<Vec<Variable>, SymbolError> {
     };
     let is_variable =
         |symbol: &Symbol| symbol.kind == SymbolKind::Data && symbol.bytes > 0 && is_written(symbol.address);
-    let symbols = symbols(executable).into_iter().filter(is_variable);
+    let symbols = all_symbols(executable).into_iter().filter(is_variable);
     let mut variables: Vec<Variable> = symbols.map(|symbol| symbol.variable(executable)).collect();
     variables.sort_by(|a, b| (&a.name, a.address).cmp(&(&b.name, b.address)));
     variables.dedup();
     Ok(variables)
 }
 
-fn open(pid: u32) -> Result<Vec<Object>, SymbolError> {
-    objects::objects(pid).map_err(|source| match source.raw_os_error() {
+fn open_objects(pid: u32) -> Result<Vec<Object>, SymbolError> {
+    objects::process_objects(pid).map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ESRCH) => SymbolError::NoProcess { pid },
         _ => SymbolError::Map { pid, source },
     })
@@ -155,7 +155,7 @@ struct Symbol {
 impl Symbol {
     fn variable(&self, object: &Object) -> Variable {
         Variable {
-            name: readable(&self.name).into_owned(),
+            name: demangle(&self.name).into_owned(),
             address: self.address.wrapping_add(object.bias),
             bytes: Some(self.bytes).filter(|bytes| *bytes > 0),
             object: object.name(),
@@ -164,7 +164,7 @@ impl Symbol {
 }
 
 /// Returns all symbols of the file, of its debug file, and of its export table.
-fn symbols(object: &Object) -> Vec<Symbol> {
+fn all_symbols(object: &Object) -> Vec<Symbol> {
     let (elf, debug) = (object.elf(), object.debug_elf());
     let code: Vec<_> = elf.segments().filter(|segment| segment.permissions().executable()).collect();
     let is_code = |address| code.iter().any(|part| holds(part, address));
@@ -195,13 +195,13 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Returns the first match among the objects.
-    fn in_each(
+    fn find_first(
         &self,
         objects: &[Object],
-        look: fn(&Self, &Object) -> Result<Vec<Variable>, SymbolError>,
+        search: fn(&Self, &Object) -> Result<Vec<Variable>, SymbolError>,
     ) -> Result<Option<Variable>, SymbolError> {
         for object in objects {
-            let mut found = look(self, object)?;
+            let mut found = search(self, object)?;
             found.sort_by_key(|variable| variable.address);
             found.dedup_by_key(|variable| variable.address);
             match found.len() {
@@ -214,25 +214,25 @@ impl Search<'_> {
     }
 
     fn exact(&self, object: &Object) -> Result<Vec<Variable>, SymbolError> {
-        self.symbols_that(object, |name| name == self.name)
+        self.find_symbols(object, |name| name == self.name)
     }
 
     fn in_namespaces(&self, object: &Object) -> Result<Vec<Variable>, SymbolError> {
-        self.symbols_that(object, |name| is_meant(&readable(name), self.name))
+        self.find_symbols(object, |name| is_qualified_match(&demangle(name), self.name))
     }
 
-    fn symbols_that(&self, object: &Object, fits: impl Fn(&str) -> bool) -> Result<Vec<Variable>, SymbolError> {
+    fn find_symbols(&self, object: &Object, is_match: impl Fn(&str) -> bool) -> Result<Vec<Variable>, SymbolError> {
         let is_place = |symbol: &Symbol| matches!(symbol.kind, SymbolKind::Data | SymbolKind::Unknown);
-        let found = symbols(object).into_iter().filter(|symbol| is_place(symbol) && fits(&symbol.name));
+        let found = all_symbols(object).into_iter().filter(|symbol| is_place(symbol) && is_match(&symbol.name));
         Ok(found.map(|symbol| symbol.variable(object)).collect())
     }
 
-    fn debug(&self, object: &Object) -> Result<Vec<Variable>, SymbolError> {
+    fn find_in_debug_info(&self, object: &Object) -> Result<Vec<Variable>, SymbolError> {
         let field = |source| SymbolError::Field { name: self.name.to_owned(), object: object.name(), source };
         let files = [Some(object.elf()), object.debug_elf()];
         let mut all = Vec::new();
         for file in files.iter().flatten() {
-            match dwarf::find(file, self.name) {
+            match dwarf::find_variables(file, self.name) {
                 Ok(found) => all.extend(found),
                 // A library that cannot be parsed must not hide the variables of other libraries.
                 Err(FieldError::Format(_)) if !object.is_executable => {}
@@ -256,13 +256,15 @@ impl Search<'_> {
         let name = self.name.to_owned();
         let mut names = Vec::new();
         for object in objects {
-            for symbol in symbols(object) {
-                let readable = readable(&symbol.name).into_owned();
+            for symbol in all_symbols(object) {
+                let readable = demangle(&symbol.name).into_owned();
                 let object = object.name();
                 match symbol.kind {
-                    SymbolKind::Tls if is_meant(&readable, &name) => return SymbolError::ThreadLocal { name, object },
+                    SymbolKind::Tls if is_qualified_match(&readable, &name) => {
+                        return SymbolError::ThreadLocal { name, object };
+                    }
                     SymbolKind::Text if symbol.name == name => return SymbolError::Function { name, object },
-                    SymbolKind::Data if is_part_of(&name, &readable) => {
+                    SymbolKind::Data if is_field_of(&name, &readable) => {
                         return SymbolError::NoDebug { variable: readable, object };
                     }
                     SymbolKind::Data => names.push(readable),
@@ -277,7 +279,7 @@ impl Search<'_> {
 }
 
 /// Returns whether `name` is a field of `variable`.
-fn is_part_of(name: &str, variable: &str) -> bool {
+fn is_field_of(name: &str, variable: &str) -> bool {
     name.strip_prefix(variable).is_some_and(|path| path.starts_with(['.', '[']))
 }
 

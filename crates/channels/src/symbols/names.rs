@@ -13,15 +13,15 @@ const OFFERS: usize = 3;
 const NAME_MAX: usize = 1 << 16;
 
 /// Returns a linker's name as it is written in the source.
-pub(super) fn readable(name: &str) -> Cow<'_, str> {
+pub(super) fn demangle(name: &str) -> Cow<'_, str> {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}").into();
     }
-    let demangled = name.starts_with("_Z").then(|| of_cpp(name)).flatten();
+    let demangled = name.starts_with("_Z").then(|| demangle_cpp(name)).flatten();
     demangled.map_or(name.into(), Cow::from)
 }
 
-fn of_cpp(name: &str) -> Option<String> {
+fn demangle_cpp(name: &str) -> Option<String> {
     let mut written = Bounded(String::new());
     Symbol::new(name).ok()?.structured_demangle(&mut written, &DemangleOptions::new()).ok()?;
     Some(written.0)
@@ -41,8 +41,8 @@ impl fmt::Write for Bounded {
 }
 
 /// Returns whether `full` is `wanted`, or `wanted` in some namespace, package or crate.
-pub(super) fn is_meant(full: &str, wanted: &str) -> bool {
-    let Some(before) = full.strip_suffix(wanted) else { return false };
+pub(super) fn is_qualified_match(full_name: &str, wanted: &str) -> bool {
+    let Some(before) = full_name.strip_suffix(wanted) else { return false };
     before.is_empty() || ["::", ".", "/"].iter().any(|separator| before.ends_with(separator))
 }
 
@@ -51,7 +51,7 @@ pub fn closest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<St
     let limit = (wanted.len() / 3).max(2);
     let near = |name: &'a str| {
         let part = wanted.len() >= 4 && name.contains(wanted);
-        let steps = if part { limit.min(name.len() - wanted.len()) } else { distance(wanted, name, limit)? };
+        let steps = if part { limit.min(name.len() - wanted.len()) } else { edit_distance(wanted, name, limit)? };
         Some((steps, name))
     };
     let mut found: Vec<(usize, &str)> = names.filter_map(near).collect();
@@ -66,7 +66,7 @@ pub fn did_you_mean(names: &[String]) -> String {
 }
 
 /// Returns the number of letters to insert, delete or replace (Levenshtein); `None` if it is more than `limit`.
-fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
+fn edit_distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit {
         return None;
     }
@@ -94,23 +94,25 @@ mod tests {
 
     #[test]
     fn names_are_read_as_in_the_source() {
-        assert_eq!(readable("counter"), "counter");
-        assert_eq!(readable("_ZL7counter"), "counter");
-        assert_eq!(readable("_ZN2ns7counterE"), "ns::counter");
-        assert_eq!(readable("_ZN4demo7COUNTER17h0123456789abcdefE"), "demo::COUNTER");
-        assert_eq!(readable("_Znonsense"), "_Znonsense");
+        assert_eq!(demangle("counter"), "counter");
+        assert_eq!(demangle("_ZL7counter"), "counter");
+        assert_eq!(demangle("_ZN2ns7counterE"), "ns::counter");
+        assert_eq!(demangle("_ZN4demo7COUNTER17h0123456789abcdefE"), "demo::COUNTER");
+        assert_eq!(demangle("_Znonsense"), "_Znonsense");
         // The name is P<int, int>, then 60 times P of twice the last type: 2^60 characters.
         let numbered = ["S0_".to_owned()].into_iter().chain((1..60).map(|number| format!("S{}_", in_base_36(number))));
         let doubling: String = numbered.map(|part| format!("S_I{part}{part}E")).collect();
         let name = format!("_Z1f1PIiiE{doubling}");
-        assert_eq!(readable(&name), name);
+        assert_eq!(demangle(&name), name);
     }
 
     #[test]
     fn a_name_is_meant_in_any_namespace_and_in_whole_words() {
-        assert!(is_meant("ns::counter", "counter") && is_meant("a::ns::counter", "ns::counter"));
-        assert!(is_meant("runtime.gcphase", "gcphase") && is_meant("example.com/app.hits", "app.hits"));
-        assert!(!is_meant("my_counter", "counter") && !is_meant("counter", "ns::counter"));
+        assert!(is_qualified_match("ns::counter", "counter") && is_qualified_match("a::ns::counter", "ns::counter"));
+        assert!(
+            is_qualified_match("runtime.gcphase", "gcphase") && is_qualified_match("example.com/app.hits", "app.hits")
+        );
+        assert!(!is_qualified_match("my_counter", "counter") && !is_qualified_match("counter", "ns::counter"));
     }
 
     #[test]
@@ -125,17 +127,17 @@ mod tests {
 
     #[test]
     fn distances_are_levenshtein_s() {
-        assert_eq!(distance("kitten", "sitting", 9), Some(3));
-        assert_eq!(distance("", "abc", 9), Some(3));
-        assert_eq!(distance("kitten", "sitting", 2), None);
+        assert_eq!(edit_distance("kitten", "sitting", 9), Some(3));
+        assert_eq!(edit_distance("", "abc", 9), Some(3));
+        assert_eq!(edit_distance("kitten", "sitting", 2), None);
     }
 
     #[test]
     fn fuzzed_names_of_linkers_are_read() {
         sidelane_testing::fuzz("linker-names", |bytes| {
             let name = String::from_utf8_lossy(bytes);
-            let shown = readable(&name);
-            assert!(is_meant(&shown, &shown));
+            let shown = demangle(&name);
+            assert!(is_qualified_match(&shown, &shown));
             closest("ns::counter", [&*shown, &*name].into_iter());
         });
     }

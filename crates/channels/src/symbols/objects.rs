@@ -30,7 +30,7 @@ pub(super) struct Object {
 }
 
 /// Returns the executable and the libraries of a process, the executable first.
-pub(super) fn objects(pid: u32) -> io::Result<Vec<Object>> {
+pub(super) fn process_objects(pid: u32) -> io::Result<Vec<Object>> {
     let regions = regions(pid)?;
     let executable = fs::metadata(format!("/proc/{pid}/exe"))?.ino();
     let mut files: Vec<&Region> = Vec::new();
@@ -58,7 +58,7 @@ impl Object {
     fn open(pid: u32, region: &Region, regions: &[Region], is_executable: bool) -> io::Result<Option<Self>> {
         let image = Mapping::whole(&region.open(pid)?)?;
         let own: Vec<&Region> = regions.iter().filter(|other| other.file == region.file).collect();
-        let bias = parse(&image).and_then(|elf| bias(&elf, &own));
+        let bias = parse(&image).and_then(|elf| load_bias(&elf, &own));
         let path = region.path.clone();
         Ok(bias.map(|bias| Self { path, bias, is_executable, pid, image, debug: OnceCell::new() }))
     }
@@ -83,14 +83,15 @@ impl Object {
         let elf = self.elf();
         let id = elf.build_id().ok()??;
         let root = PathBuf::from(format!("/proc/{}/root", self.pid));
-        let candidates = [root.as_path(), Path::new("/")].into_iter().flat_map(|root| self.candidates(&elf, id, root));
+        let candidates =
+            [root.as_path(), Path::new("/")].into_iter().flat_map(|root| self.debug_file_paths(&elf, id, root));
         candidates
             .filter_map(|path| Mapping::whole(&File::open(path).ok()?).ok())
             .find(|debug| parse(debug).is_some_and(|debug| debug.build_id().is_ok_and(|found| found == Some(id))))
     }
 
     /// Returns possible paths of the debug information: by build id, and by the name in the file (GDB manual, 18.3).
-    fn candidates(&self, elf: &object::File<'_>, id: &[u8], root: &Path) -> Vec<PathBuf> {
+    fn debug_file_paths(&self, elf: &object::File<'_>, id: &[u8], root: &Path) -> Vec<PathBuf> {
         let debug = root.join(DEBUG_DIR);
         let mut paths = Vec::new();
         if let Some((first, rest)) = id.split_first() {
@@ -120,7 +121,7 @@ fn parse(mapping: &Mapping) -> Option<object::File<'_>> {
 
 /// Returns the address in the process that corresponds to address 0 of the file. The loader keeps the distances between
 /// segments.
-fn bias(elf: &object::File<'_>, regions: &[&Region]) -> Option<u64> {
+fn load_bias(elf: &object::File<'_>, regions: &[&Region]) -> Option<u64> {
     let page_start = |address: u64| address & !(rustix::param::page_size() as u64 - 1);
     let first = elf.segments().min_by_key(|segment| segment.address())?;
     let (offset, address) = (page_start(first.file_range().0), page_start(first.address()));

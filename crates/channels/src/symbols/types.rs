@@ -52,9 +52,13 @@ type Part<'a> = (u64, Option<Type<'a>>);
 
 impl<'a> Type<'a> {
     /// Returns the type of the object that `entry` describes.
-    pub(super) fn of(dwarf: &Dwarf<'a>, unit: &Rc<Unit<'a>>, entry: &Entry<'a>) -> Result<Option<Self>, FieldError> {
+    pub(super) fn from_entry(
+        dwarf: &Dwarf<'a>,
+        unit: &Rc<Unit<'a>>,
+        entry: &Entry<'a>,
+    ) -> Result<Option<Self>, FieldError> {
         let Some(value) = entry.attr_value(dw::DW_AT_type) else { return Ok(None) };
-        Ok(follow(dwarf, unit, &value)?.map(|(unit, at)| Self { unit, at }))
+        Ok(resolve_reference(dwarf, unit, &value)?.map(|(unit, at)| Self { unit, at }))
     }
 
     /// Returns the type without aliases, `const` and similar. `name` is the variable's name, for errors.
@@ -67,10 +71,12 @@ impl<'a> Type<'a> {
                 | dw::DW_TAG_const_type
                 | dw::DW_TAG_volatile_type
                 | dw::DW_TAG_restrict_type
-                | dw::DW_TAG_atomic_type => self = Type::of(dwarf, &self.unit, &entry)?.ok_or_else(elsewhere)?,
+                | dw::DW_TAG_atomic_type => {
+                    self = Type::from_entry(dwarf, &self.unit, &entry)?.ok_or_else(elsewhere)?
+                }
                 _ => match entry.attr_value(dw::DW_AT_signature) {
                     Some(signature) => {
-                        let (unit, at) = follow(dwarf, &self.unit, &signature)?.ok_or_else(elsewhere)?;
+                        let (unit, at) = resolve_reference(dwarf, &self.unit, &signature)?.ok_or_else(elsewhere)?;
                         self = Self { unit, at };
                     }
                     None if entry.has_attr(dw::DW_AT_declaration) => return Err(elsewhere()),
@@ -82,7 +88,7 @@ impl<'a> Type<'a> {
     }
 
     /// Returns the part to which one step of a path leads; `name` is the path so far.
-    pub(super) fn step(&self, dwarf: &Dwarf<'a>, name: &str, step: Step<'_>) -> Result<Part<'a>, FieldError> {
+    pub(super) fn follow_step(&self, dwarf: &Dwarf<'a>, name: &str, step: Step<'_>) -> Result<Part<'a>, FieldError> {
         let of = name.to_owned();
         let tag = self.entry()?.tag();
         match (step, tag) {
@@ -96,8 +102,10 @@ impl<'a> Type<'a> {
                 found.ok_or_else(|| FieldError::NoField { of, field: field.to_owned(), close: close() })
             }
             (Step::Index(index), dw::DW_TAG_array_type) => self.element(dwarf, of, index),
-            (Step::Field(field), _) => Err(FieldError::NoParts { of, is: what(tag), field: field.to_owned() }),
-            (Step::Index(index), _) => Err(FieldError::NoParts { of, is: what(tag), field: format!("[{index}]") }),
+            (Step::Field(field), _) => Err(FieldError::NoParts { of, is: describe_tag(tag), field: field.to_owned() }),
+            (Step::Index(index), _) => {
+                Err(FieldError::NoParts { of, is: describe_tag(tag), field: format!("[{index}]") })
+            }
         }
     }
 
@@ -108,9 +116,9 @@ impl<'a> Type<'a> {
         dwarf: &Dwarf<'a>,
         field: &str,
         names: &mut Vec<String>,
-        left: &mut usize,
+        searches_left: &mut usize,
     ) -> Result<Option<Part<'a>>, FieldError> {
-        *left = left.checked_sub(1).ok_or_else(|| FieldError::Elsewhere { of: field.to_owned() })?;
+        *searches_left = searches_left.checked_sub(1).ok_or_else(|| FieldError::Elsewhere { of: field.to_owned() })?;
         let mut tree = self.unit.entries_tree(Some(self.at))?;
         let mut children = tree.root()?.children();
         while let Some(child) = children.next()? {
@@ -123,13 +131,15 @@ impl<'a> Type<'a> {
             match name.map(|name| name.to_string_lossy().into_owned()) {
                 Some(name) if entry.tag() == dw::DW_TAG_member => {
                     if name == field {
-                        return Ok(Some((self.offset(entry, field)?, Type::of(dwarf, &self.unit, entry)?)));
+                        return Ok(Some((self.offset(entry, field)?, Type::from_entry(dwarf, &self.unit, entry)?)));
                     }
                     names.push(name);
                 }
                 _ => {
-                    let Some(part) = Type::of(dwarf, &self.unit, entry)? else { continue };
-                    if let Some((offset, of)) = part.resolved(dwarf, field)?.field(dwarf, field, names, left)? {
+                    let Some(part) = Type::from_entry(dwarf, &self.unit, entry)? else { continue };
+                    if let Some((offset, of)) =
+                        part.resolved(dwarf, field)?.field(dwarf, field, names, searches_left)?
+                    {
                         return Ok(Some((self.offset(entry, field)?.wrapping_add(offset), of)));
                     }
                 }
@@ -155,16 +165,16 @@ impl<'a> Type<'a> {
         offset.ok_or_else(|| FieldError::Elsewhere { of: field.to_owned() })
     }
 
-    fn element(&self, dwarf: &Dwarf<'a>, of: String, index: u64) -> Result<Part<'a>, FieldError> {
+    fn element(&self, dwarf: &Dwarf<'a>, path: String, index: u64) -> Result<Part<'a>, FieldError> {
         let lengths = self.lengths()?;
         match lengths[..] {
-            [Some(length)] if index >= length => return Err(FieldError::Index { of, length }),
+            [Some(length)] if index >= length => return Err(FieldError::Index { of: path, length }),
             [_] => {}
-            _ => return Err(FieldError::Dimensions { of }),
+            _ => return Err(FieldError::Dimensions { of: path }),
         }
-        let element = Type::of(dwarf, &self.unit, &self.entry()?)?;
-        let bytes = element.clone().and_then(|element| element.resolved(dwarf, &of).ok()?.bytes(dwarf));
-        let bytes = bytes.ok_or(FieldError::Elsewhere { of })?;
+        let element = Type::from_entry(dwarf, &self.unit, &self.entry()?)?;
+        let bytes = element.clone().and_then(|element| element.resolved(dwarf, &path).ok()?.bytes(dwarf));
+        let bytes = bytes.ok_or(FieldError::Elsewhere { of: path })?;
         Ok((index.saturating_mul(bytes), element))
     }
 
@@ -186,10 +196,10 @@ impl<'a> Type<'a> {
 
     /// Returns the length of the type in bytes, if it is fixed.
     pub(super) fn bytes(&self, dwarf: &Dwarf<'a>) -> Option<u64> {
-        self.bytes_within(dwarf, DEPTH_MAX)
+        self.bytes_to_depth(dwarf, DEPTH_MAX)
     }
 
-    fn bytes_within(&self, dwarf: &Dwarf<'a>, depth: usize) -> Option<u64> {
+    fn bytes_to_depth(&self, dwarf: &Dwarf<'a>, depth: usize) -> Option<u64> {
         let depth = depth.checked_sub(1)?;
         let entry = self.entry().ok()?;
         let said = entry.attr_value(dw::DW_AT_byte_size).and_then(|value| value.udata_value());
@@ -197,8 +207,8 @@ impl<'a> Type<'a> {
             _ if said.is_some() => said,
             dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type => Some(self.unit.encoding().address_size.into()),
             dw::DW_TAG_array_type => {
-                let element = Type::of(dwarf, &self.unit, &entry).ok()??.resolved(dwarf, "").ok()?;
-                let element = element.bytes_within(dwarf, depth)?;
+                let element = Type::from_entry(dwarf, &self.unit, &entry).ok()??.resolved(dwarf, "").ok()?;
+                let element = element.bytes_to_depth(dwarf, depth)?;
                 self.lengths().ok()?.into_iter().try_fold(element, |bytes, length| bytes.checked_mul(length?))
             }
             _ => None,
@@ -210,7 +220,7 @@ impl<'a> Type<'a> {
     }
 }
 
-fn what(tag: gimli::DwTag) -> &'static str {
+fn describe_tag(tag: gimli::DwTag) -> &'static str {
     match tag {
         dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type => "a pointer",
         dw::DW_TAG_array_type => "an array",
@@ -221,23 +231,26 @@ fn what(tag: gimli::DwTag) -> &'static str {
 }
 
 /// Returns the entry that an attribute refers to, in its unit or in another unit of the file.
-pub(super) fn follow<'a>(
+pub(super) fn resolve_reference<'a>(
     dwarf: &Dwarf<'a>,
     unit: &Rc<Unit<'a>>,
     value: &AttributeValue<Reader<'a>>,
 ) -> Result<Option<(Rc<Unit<'a>>, UnitOffset)>, FieldError> {
     match value {
         AttributeValue::UnitRef(at) => Ok(Some((unit.clone(), *at))),
-        AttributeValue::DebugInfoRef(at) => in_unit_of(dwarf, *at),
-        AttributeValue::DebugTypesRef(signature) => in_type_unit(dwarf, *signature),
+        AttributeValue::DebugInfoRef(at) => find_unit_entry(dwarf, *at),
+        AttributeValue::DebugTypesRef(signature) => find_type_unit_entry(dwarf, *signature),
         _ => Ok(None),
     }
 }
 
-fn in_unit_of<'a>(dwarf: &Dwarf<'a>, at: DebugInfoOffset) -> Result<Option<(Rc<Unit<'a>>, UnitOffset)>, FieldError> {
+fn find_unit_entry<'a>(
+    dwarf: &Dwarf<'a>,
+    offset: DebugInfoOffset,
+) -> Result<Option<(Rc<Unit<'a>>, UnitOffset)>, FieldError> {
     let mut units = dwarf.units();
     while let Some(header) = units.next()? {
-        if let Some(at) = at.to_unit_offset(&header) {
+        if let Some(at) = offset.to_unit_offset(&header) {
             return Ok(Some((Rc::new(dwarf.unit(header)?), at)));
         }
     }
@@ -245,7 +258,7 @@ fn in_unit_of<'a>(dwarf: &Dwarf<'a>, at: DebugInfoOffset) -> Result<Option<(Rc<U
 }
 
 /// Returns a type in a type unit, to which compilers move types that several units share.
-fn in_type_unit<'a>(
+fn find_type_unit_entry<'a>(
     dwarf: &Dwarf<'a>,
     signature: DebugTypeSignature,
 ) -> Result<Option<(Rc<Unit<'a>>, UnitOffset)>, FieldError> {
@@ -268,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(path: &str) -> Vec<String> {
+    fn format_steps(path: &str) -> Vec<String> {
         let show = |step: &Step| match step {
             Step::Field(field) => format!(".{field}"),
             Step::Index(index) => format!("[{index}]"),
@@ -278,15 +291,15 @@ mod tests {
 
     #[test]
     fn a_path_is_read_step_by_step() {
-        assert_eq!(shown(".queues[2].length"), [".queues", "[2]", ".length"]);
-        assert_eq!(shown("[1][2]"), ["[1]", "[2]"]);
-        assert!(shown("").is_empty());
+        assert_eq!(format_steps(".queues[2].length"), [".queues", "[2]", ".length"]);
+        assert_eq!(format_steps("[1][2]"), ["[1]", "[2]"]);
+        assert!(format_steps("").is_empty());
     }
 
     #[test]
     fn malformed_path_becomes_an_unknown_field() {
-        assert_eq!(shown("[x].a"), [".[x].a"]);
-        assert_eq!(shown(".a..b["), [".a", "..b["]);
+        assert_eq!(format_steps("[x].a"), [".[x].a"]);
+        assert_eq!(format_steps(".a..b["), [".a", "..b["]);
     }
 
     /// Each of these types has two unnamed members of the next type: 2^40 parts.
@@ -317,7 +330,7 @@ mod tests {
         };
         let dwarf = Dwarf::load(|id| Ok::<_, gimli::Error>(Reader::new(section(id), RunTimeEndian::Little))).unwrap();
         let unit = Rc::new(dwarf.unit(dwarf.units().next().unwrap().unwrap()).unwrap());
-        let found = Type { unit, at: UnitOffset(FIRST as usize) }.step(&dwarf, "deep", Step::Field("x"));
+        let found = Type { unit, at: UnitOffset(FIRST as usize) }.follow_step(&dwarf, "deep", Step::Field("x"));
         assert!(matches!(found, Err(FieldError::Elsewhere { .. })), "{:?}", found.err());
     }
 }

@@ -20,7 +20,7 @@ impl AuditFile {
     /// Fails if the path itself is wrong: no directory, no permission. A full or failing disk is no error here: the
     /// file is opened later.
     pub fn create(path: PathBuf) -> io::Result<Self> {
-        Self::begin(path, OpenOptions::new().write(true).create(true).truncate(true))
+        Self::open_with(path, OpenOptions::new().write(true).create(true).truncate(true))
     }
 
     /// Opens the file at `path` to append to it, or creates it.
@@ -28,17 +28,17 @@ impl AuditFile {
     /// # Errors
     /// Fails like [`AuditFile::create`].
     pub fn append(path: PathBuf) -> io::Result<Self> {
-        Self::begin(path, OpenOptions::new().append(true).create(true))
+        Self::open_with(path, OpenOptions::new().append(true).create(true))
     }
 
-    fn begin(path: PathBuf, options: &OpenOptions) -> io::Result<Self> {
+    fn open_with(path: PathBuf, options: &OpenOptions) -> io::Result<Self> {
         let (file, error) = match options.open(&path) {
             Ok(file) => (Some(file), None),
-            Err(error) if may_pass(&error) => (None, Some(error)),
+            Err(error) if is_transient(&error) => (None, Some(error)),
             Err(error) => return Err(error),
         };
-        let mut lines = WholeLines::to(file);
-        lines.go_on_behind(&path);
+        let mut lines = WholeLines::with_output(file);
+        lines.continue_file(&path);
         Ok(Self { path, lines, error })
     }
 
@@ -50,24 +50,24 @@ impl AuditFile {
     /// Opens the file that is at the path now, for example after a rename of the old file.
     pub(super) fn open_again(&mut self) -> io::Result<()> {
         let opened = OpenOptions::new().append(true).create(true).open(&self.path);
-        let known = self.lines.out.as_ref().and_then(identity);
+        let known = self.lines.out.as_ref().and_then(device_and_inode);
         self.error = None;
         match opened {
-            Ok(file) if known.is_some() && identity(&file) == known => Ok(()),
+            Ok(file) if known.is_some() && device_and_inode(&file) == known => Ok(()),
             Ok(file) => {
-                self.lines.go_on_in(Some(file));
-                self.lines.go_on_behind(&self.path);
+                self.lines.switch_output(Some(file));
+                self.lines.continue_file(&self.path);
                 Ok(())
             }
             Err(error) => {
-                self.lines.go_on_in(None);
+                self.lines.switch_output(None);
                 Err(error)
             }
         }
     }
 
     /// Makes sure that lines reach a file that has a name: a removed file is created again.
-    pub(super) fn must_be_there(&mut self) -> io::Result<()> {
+    pub(super) fn ensure_file_exists(&mut self) -> io::Result<()> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
@@ -81,7 +81,7 @@ impl AuditFile {
 }
 
 /// Returns whether the error comes from the disk or the machine, and may pass; other errors are about the path.
-fn may_pass(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     !matches!(
         error.raw_os_error(),
         None | Some(
@@ -97,7 +97,7 @@ fn may_pass(error: &io::Error) -> bool {
     )
 }
 
-fn identity(file: &File) -> Option<(u64, u64)> {
+fn device_and_inode(file: &File) -> Option<(u64, u64)> {
     file.metadata().ok().map(|file| (file.dev(), file.ino()))
 }
 
@@ -129,37 +129,37 @@ pub struct WholeLines<W> {
 
 impl<W: Write> WholeLines<W> {
     /// Creates a writer of lines to `out`.
-    pub fn to(out: Option<W>) -> Self {
+    pub fn with_output(out: Option<W>) -> Self {
         Self { out, rest: Vec::new(), is_torn: false, untold: 0, lost: 0 }
     }
 
     /// Returns the number of all lost lines.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_lines(&self) -> u64 {
         self.lost
     }
 
     /// Counts `lines` as lost.
-    pub fn lose(&mut self, lines: u64) {
+    pub fn count_lost(&mut self, lines: u64) {
         self.untold += lines;
         self.lost += lines;
     }
 
     /// Changes the output to `out`. A line that was begun in the old output is lost.
-    pub fn go_on_in(&mut self, out: Option<W>) {
+    pub fn switch_output(&mut self, out: Option<W>) {
         self.out = out;
         if !std::mem::take(&mut self.rest).is_empty() {
-            self.lose(1);
+            self.count_lost(1);
         }
     }
 
     /// Makes the writer continue the file at `path`. If an earlier writer could not finish the last line there, that
     /// line is ended.
-    pub fn go_on_behind(&mut self, path: &Path) {
+    pub fn continue_file(&mut self, path: &Path) {
         self.is_torn = ends_within_a_line(path);
     }
 
     /// Finishes an incomplete line, and reports lost lines with the line that `tell` makes of their number.
-    pub fn catch_up(&mut self, tell: impl FnOnce(u64) -> Vec<u8>) -> io::Result<()> {
+    pub fn write_pending(&mut self, lost_lines_notice: impl FnOnce(u64) -> Vec<u8>) -> io::Result<()> {
         if std::mem::take(&mut self.is_torn) {
             self.rest.insert(0, b'\n');
         }
@@ -170,7 +170,7 @@ impl<W: Write> WholeLines<W> {
         if self.untold == 0 {
             return Ok(());
         }
-        let line = tell(self.untold);
+        let line = lost_lines_notice(self.untold);
         let (written, result) = self.write(&line);
         if written > 0 {
             self.untold = 0;
@@ -180,14 +180,14 @@ impl<W: Write> WholeLines<W> {
     }
 
     /// Writes whole lines. A line of which nothing could be written is counted as lost.
-    pub fn put(&mut self, text: &[u8]) -> io::Result<()> {
+    pub fn write_lines(&mut self, text: &[u8]) -> io::Result<()> {
         let (written, result) = self.write(text);
         let is_within = written > 0 && text[written - 1] != b'\n';
         let rest = &text[written..];
         let end =
             if is_within { rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1) } else { 0 };
         self.rest = rest[..end].to_vec();
-        self.lose(rest[end..].iter().filter(|byte| **byte == b'\n').count() as u64);
+        self.count_lost(rest[end..].iter().filter(|byte| **byte == b'\n').count() as u64);
         result
     }
 
@@ -240,21 +240,21 @@ mod tests {
         /// With any room at each write, lines are whole, in order, and written or counted.
         #[test]
         fn each_line_is_whole_or_counted_as_lost(rooms in prop::collection::vec(0..40_usize, 1..60)) {
-            let mut lines = WholeLines::to(Some(Disk::default()));
+            let mut lines = WholeLines::with_output(Some(Disk::default()));
             for (number, room) in rooms.iter().enumerate() {
                 lines.out.as_mut().unwrap().room = *room;
                 let text = format!("line {number}\nalso {number}\n");
-                match lines.catch_up(|lost| format!("lost {lost}\n").into_bytes()) {
-                    Ok(()) => drop(lines.put(text.as_bytes())),
-                    Err(_) => lines.lose(2),
+                match lines.write_pending(|lost| format!("lost {lost}\n").into_bytes()) {
+                    Ok(()) => drop(lines.write_lines(text.as_bytes())),
+                    Err(_) => lines.count_lost(2),
                 }
             }
             lines.out.as_mut().unwrap().room = usize::MAX;
-            lines.catch_up(|lost| format!("lost {lost}\n").into_bytes()).unwrap();
+            lines.write_pending(|lost| format!("lost {lost}\n").into_bytes()).unwrap();
             let text = String::from_utf8(lines.out.as_ref().unwrap().text.clone()).unwrap();
             let told: u64 = text.lines().filter_map(|line| line.strip_prefix("lost ")?.parse::<u64>().ok()).sum();
             let written = text.lines().filter(|line| !line.starts_with("lost ")).count() as u64;
-            prop_assert_eq!((told, told + written), (lines.lost(), 2 * rooms.len() as u64));
+            prop_assert_eq!((told, told + written), (lines.lost_lines(), 2 * rooms.len() as u64));
             let whole = |line: &str| matches!(line.split_once(' '), Some(("line" | "also" | "lost", number)) if number.parse::<u64>().is_ok());
             prop_assert!(text.ends_with('\n') && text.lines().all(whole), "{}", text);
         }
@@ -262,12 +262,12 @@ mod tests {
 
     #[test]
     fn line_begun_in_a_removed_file_is_lost() {
-        let mut lines = WholeLines::to(Some(Disk { room: 3, ..Disk::default() }));
-        assert!(lines.put(b"line 1\nline 2\n").is_err());
-        assert_eq!((lines.lost(), lines.rest.as_slice()), (1, &b"e 1\n"[..]));
-        lines.go_on_in(Some(Disk { room: 100, ..Disk::default() }));
-        lines.catch_up(|lost| format!("lost {lost}\n").into_bytes()).unwrap();
-        assert_eq!((lines.lost(), lines.out.unwrap().text.as_slice()), (2, &b"lost 2\n"[..]));
+        let mut lines = WholeLines::with_output(Some(Disk { room: 3, ..Disk::default() }));
+        assert!(lines.write_lines(b"line 1\nline 2\n").is_err());
+        assert_eq!((lines.lost_lines(), lines.rest.as_slice()), (1, &b"e 1\n"[..]));
+        lines.switch_output(Some(Disk { room: 100, ..Disk::default() }));
+        lines.write_pending(|lost| format!("lost {lost}\n").into_bytes()).unwrap();
+        assert_eq!((lines.lost_lines(), lines.out.unwrap().text.as_slice()), (2, &b"lost 2\n"[..]));
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
             assert!(AuditFile::append(wrong.clone()).is_err() && AuditFile::create(wrong).is_err());
         }
         for errno in [libc::ENOSPC, libc::EDQUOT, libc::EIO, libc::EROFS, libc::ENFILE, libc::ESTALE] {
-            assert!(may_pass(&io::Error::from_raw_os_error(errno)), "{errno}");
+            assert!(is_transient(&io::Error::from_raw_os_error(errno)), "{errno}");
         }
     }
 
@@ -287,12 +287,12 @@ mod tests {
         let path = dir.path().join("logs/log");
         std::fs::create_dir(path.parent().unwrap()).unwrap();
         let mut file = AuditFile::append(path.clone()).unwrap();
-        file.must_be_there().unwrap();
+        file.ensure_file_exists().unwrap();
         std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
-        assert!(file.must_be_there().is_err() && file.must_be_there().is_err());
+        assert!(file.ensure_file_exists().is_err() && file.ensure_file_exists().is_err());
         std::fs::create_dir(path.parent().unwrap()).unwrap();
-        file.must_be_there().unwrap();
-        file.lines().put(b"again\n").unwrap();
+        file.ensure_file_exists().unwrap();
+        file.lines().write_lines(b"again\n").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"again\n");
     }
 
@@ -302,8 +302,8 @@ mod tests {
         let path = dir.path().join("log");
         std::fs::write(&path, "torn").unwrap();
         let mut file = AuditFile::append(path.clone()).unwrap();
-        file.lines().catch_up(|_| unreachable!("nothing is lost")).unwrap();
-        file.lines().put(b"whole\n").unwrap();
+        file.lines().write_pending(|_| unreachable!("nothing is lost")).unwrap();
+        file.lines().write_lines(b"whole\n").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"torn\nwhole\n");
     }
 }

@@ -31,17 +31,17 @@ pub trait Line: Send + 'static {
 
 /// Returns the fields of a policy's decision: its object (a word for its kind, and its number), the action, the reason,
 /// and the observation.
-pub fn decision(
+pub fn decision_fields(
     (kind, number): (&str, u32),
     action: &str,
-    why: impl Display,
-    seen: Map<String, Value>,
+    reason: impl Display,
+    observed: Map<String, Value>,
 ) -> Map<String, Value> {
     let mut fields = Map::new();
     fields.insert(kind.to_owned(), json!(number));
     fields.insert("action".to_owned(), json!(action));
-    fields.insert("why".to_owned(), json!(why.to_string()));
-    fields.insert("seen".to_owned(), Value::Object(seen));
+    fields.insert("why".to_owned(), json!(reason.to_string()));
+    fields.insert("seen".to_owned(), Value::Object(observed));
     fields
 }
 
@@ -71,10 +71,10 @@ impl<L> Default for Audit<L> {
 
 impl<L: Line> Audit<L> {
     /// Creates a sender, and the receiver that a log reads.
-    pub fn ring() -> (Self, Lines) {
+    pub fn channel() -> (Self, AuditReceiver) {
         let (ring, lines) = sync_channel(RING_ENTRIES);
         let lost = Arc::new(AtomicU64::new(0));
-        (Self { ring: Some((ring, Arc::clone(&lost))) }, Lines(Box::new(Noted { lines, lost })))
+        (Self { ring: Some((ring, Arc::clone(&lost))) }, AuditReceiver(Box::new(EntryQueue { lines, lost })))
     }
 
     /// Sends an entry. It never waits: without room the entry is counted as lost.
@@ -87,30 +87,30 @@ impl<L: Line> Audit<L> {
 }
 
 /// Receiver of the entries of one kind of decider.
-pub struct Lines(Box<dyn Source>);
+pub struct AuditReceiver(Box<dyn Source>);
 
-impl Lines {
+impl AuditReceiver {
     /// Takes the entries of this level. Returns how many found no room since the last call.
-    fn take(&mut self, level: AuditLevel, into: &mut Vec<(u64, Map<String, Value>)>) -> u64 {
-        self.0.take(level, into)
+    fn take_entries(&mut self, level: AuditLevel, entries: &mut Vec<(u64, Map<String, Value>)>) -> u64 {
+        self.0.take_entries(level, entries)
     }
 }
 
 trait Source: Send {
-    fn take(&mut self, level: AuditLevel, into: &mut Vec<(u64, Map<String, Value>)>) -> u64;
+    fn take_entries(&mut self, level: AuditLevel, entries: &mut Vec<(u64, Map<String, Value>)>) -> u64;
 }
 
-struct Noted<L> {
+struct EntryQueue<L> {
     lines: Receiver<(u64, L)>,
     lost: Arc<AtomicU64>,
 }
 
-impl<L: Line> Source for Noted<L> {
-    fn take(&mut self, level: AuditLevel, into: &mut Vec<(u64, Map<String, Value>)>) -> u64 {
+impl<L: Line> Source for EntryQueue<L> {
+    fn take_entries(&mut self, level: AuditLevel, entries: &mut Vec<(u64, Map<String, Value>)>) -> u64 {
         // At most as many entries are taken as the ring contains: deciders may write while it is read.
         let taken = self.lines.try_iter().take(RING_ENTRIES);
         let wanted = taken.filter(|(_, line)| level == AuditLevel::All || line.is_event());
-        into.extend(wanted.map(|(at_ns, line)| (at_ns, line.fields())));
+        entries.extend(wanted.map(|(at_ns, line)| (at_ns, line.fields())));
         self.lost.swap(0, Ordering::Relaxed)
     }
 }
@@ -132,21 +132,21 @@ mod tests {
 
         fn fields(&self) -> Map<String, Value> {
             let seen = Map::from_iter([("tables_count".to_owned(), json!(self.tables))]);
-            super::decision(("kitchen", 1), "call", "there are guests", seen)
+            super::decision_fields(("kitchen", 1), "call", "there are guests", seen)
         }
     }
 
-    fn decision(tables: u32) -> Called {
+    fn called_event(tables: u32) -> Called {
         Called { tables, is_event: true }
     }
 
     /// Returns the lines of a log after `write` has written to it and the log has ended.
-    fn written(level: AuditLevel, write: impl FnOnce(&AuditLog, &Audit<Called>)) -> Vec<Value> {
-        let (pen, ring) = Audit::ring();
-        written_from(ring, level, |log| write(log, &pen))
+    fn logged_lines(level: AuditLevel, write: impl FnOnce(&AuditLog, &Audit<Called>)) -> Vec<Value> {
+        let (pen, ring) = Audit::channel();
+        logged_lines_from(ring, level, |log| write(log, &pen))
     }
 
-    fn written_from(ring: Lines, level: AuditLevel, write: impl FnOnce(&AuditLog)) -> Vec<Value> {
+    fn logged_lines_from(ring: AuditReceiver, level: AuditLevel, write: impl FnOnce(&AuditLog)) -> Vec<Value> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut log = AuditLog::start(AuditFile::create(path.clone()).unwrap(), level, vec![ring]).unwrap();
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn each_actuation_is_a_line_with_its_reason_and_what_was_seen() {
-        let lines = written(AuditLevel::All, |_, pen| {
-            pen.record(7, decision(3));
-            pen.record(9, decision(4));
+        let lines = logged_lines(AuditLevel::All, |_, pen| {
+            pen.record(7, called_event(3));
+            pen.record(9, called_event(4));
         });
         let line = |line: &Value, at_ns, tables| {
             json!({ "at": line["at"], "at_ns": at_ns, "kitchen": 1, "action": "call", "why": "there are guests",
@@ -172,10 +172,10 @@ mod tests {
 
     #[test]
     fn log_of_events_leaves_out_other_entries() {
-        let lines = written(AuditLevel::Events, |log, pen| {
-            pen.record(7, Called { is_event: false, ..decision(3) });
-            pen.record(9, decision(4));
-            log.note(11, "note", "the kitchen closes");
+        let lines = logged_lines(AuditLevel::Events, |log, pen| {
+            pen.record(7, Called { is_event: false, ..called_event(3) });
+            pen.record(9, called_event(4));
+            log.record_action(11, "note", "the kitchen closes");
         });
         let told: Vec<(&str, u64)> =
             lines.iter().map(|line| (line["action"].as_str().unwrap(), line["at_ns"].as_u64().unwrap())).collect();
@@ -185,9 +185,9 @@ mod tests {
     #[test]
     fn entries_beyond_the_ring_are_counted_as_lost() {
         // The writer starts when the ring is full.
-        let (pen, ring) = Audit::ring();
-        (0..RING_ENTRIES as u64 + 3).for_each(|at_ns| pen.record(at_ns, decision(0)));
-        let lines = written_from(ring, AuditLevel::All, |_| ());
+        let (pen, ring) = Audit::channel();
+        (0..RING_ENTRIES as u64 + 3).for_each(|at_ns| pen.record(at_ns, called_event(0)));
+        let lines = logged_lines_from(ring, AuditLevel::All, |_| ());
         let lost: Vec<u64> = lines.iter().filter_map(|line| line["lost_entries_count"].as_u64()).collect();
         assert_eq!((lines.len(), lost), (RING_ENTRIES + 1, vec![3]));
     }
@@ -195,13 +195,13 @@ mod tests {
     /// The disk is full from the start; no writer waits for it or ends because of it.
     #[test]
     fn a_full_disk_loses_lines_and_counts_each() {
-        let (pen, lines) = Audit::ring();
+        let (pen, lines) = Audit::channel();
         let file = AuditFile::create("/dev/full".into()).unwrap();
         let mut log = AuditLog::start(file, AuditLevel::All, vec![lines]).unwrap();
         for at_ns in 0..5 {
-            pen.record(at_ns, decision(0));
+            pen.record(at_ns, called_event(0));
         }
-        log.note(7, "note", "the kitchen is full");
+        log.record_action(7, "note", "the kitchen is full");
         let state = log.end();
         assert_eq!(state.lost_lines, 6);
         assert!(state.error.is_some_and(|error| error.contains("No space left")));
@@ -212,13 +212,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
         let mut log = AuditLog::start(AuditFile::append(path.clone()).unwrap(), AuditLevel::All, vec![]).unwrap();
-        log.note(1, "note", "before");
+        log.record_action(1, "note", "before");
         while !std::fs::read_to_string(&path).unwrap().ends_with('\n') {
             std::thread::yield_now();
         }
         std::fs::rename(&path, &old).unwrap();
         log.open_again();
-        log.note(2, "note", "after");
+        log.record_action(2, "note", "after");
         assert_eq!(log.end(), AuditState::default());
         let text = |path| std::fs::read_to_string(path).unwrap();
         assert!(text(&old).contains("before") && !text(&old).contains("after"));
@@ -232,17 +232,17 @@ mod tests {
         let path = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         let _reader = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-        let (pen, lines) = Audit::ring();
+        let (pen, lines) = Audit::channel();
         let mut log = AuditLog::start(AuditFile::append(path).unwrap(), AuditLevel::All, vec![lines]).unwrap();
         for at_ns in 0..4 * RING_ENTRIES as u64 {
-            pen.record(at_ns, decision(0));
-            log.drain();
+            pen.record(at_ns, called_event(0));
+            log.request_write();
         }
         assert!(log.end().error.is_some());
     }
 
     #[test]
     fn a_pen_without_a_log_writes_nothing() {
-        Audit::default().record(0, decision(0));
+        Audit::default().record(0, called_event(0));
     }
 }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Map, Value, json};
 use sidelane_host::clock::now_ns;
-use sidelane_host::wall_clock::utc;
+use sidelane_host::wall_clock::format_utc;
 
 use super::file::AuditFile;
-use super::{Audit, AuditLevel, Line, Lines};
+use super::{Audit, AuditLevel, AuditReceiver, Line};
 
 /// Interval of attempts to write after a failure.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
@@ -71,8 +71,8 @@ impl AuditLog {
     ///
     /// # Errors
     /// Fails if no thread can be started.
-    pub fn start(file: AuditFile, level: AuditLevel, mut lines: Vec<Lines>) -> io::Result<Self> {
-        let (remarks, ring) = Audit::ring();
+    pub fn start(file: AuditFile, level: AuditLevel, mut lines: Vec<AuditReceiver>) -> io::Result<Self> {
+        let (remarks, ring) = Audit::channel();
         lines.push(ring);
         let path = file.path().display().to_string();
         let shared = Arc::new(Shared::default());
@@ -95,20 +95,20 @@ impl AuditLog {
     }
 
     /// Makes the thread write the entries since the last call. It does not wait.
-    pub fn drain(&self) {
+    pub fn request_write(&self) {
         self.thread.unpark();
     }
 
     /// Records an action of the agent itself.
-    pub fn note(&self, at_ns: u64, action: &str, why: &str) {
-        self.remarks.record(at_ns, Remark { action: action.to_owned(), why: why.to_owned() });
-        self.drain();
+    pub fn record_action(&self, at_ns: u64, action: &str, reason: &str) {
+        self.remarks.record(at_ns, Remark { action: action.to_owned(), why: reason.to_owned() });
+        self.request_write();
     }
 
     /// Opens the file again, since another file may have its name.
     pub fn open_again(&self) {
         self.shared.opens_again.store(true, Ordering::Release);
-        self.drain();
+        self.request_write();
     }
 
     /// Returns the present state of the log.
@@ -119,7 +119,7 @@ impl AuditLog {
     /// Writes the remaining lines, and waits up to two seconds for that.
     pub fn end(&mut self) -> AuditState {
         self.shared.ends.store(true, Ordering::Release);
-        self.drain();
+        self.request_write();
         if self.end.recv_timeout(END_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             self.shared.state().error = Some(format!("the file took no data for {END_TIMEOUT:?}"));
         }
@@ -139,7 +139,7 @@ impl Drop for AuditLog {
 struct Writer {
     file: AuditFile,
     level: AuditLevel,
-    lines: Vec<Lines>,
+    lines: Vec<AuditReceiver>,
     /// Wall-clock time at which [`now_ns`] was 0.
     zero: SystemTime,
     shared: Arc<Shared>,
@@ -154,7 +154,7 @@ impl Writer {
             // `ends` is read before the rings, so that they contain all entries from before the end.
             let ends = self.shared.ends.load(Ordering::Acquire);
             let opens_again = self.shared.opens_again.swap(false, Ordering::AcqRel);
-            self.drain(ends, opens_again);
+            self.write_new_entries(ends, opens_again);
             if ends {
                 return;
             }
@@ -167,27 +167,28 @@ impl Writer {
 
     /// Writes the entries since the last call. A disk that failed is tried again when the next attempt is due, at the
     /// end, and when the file is opened again.
-    fn drain(&mut self, ends: bool, opens_again: bool) {
-        let (text, lines) = self.take();
-        let is_due = self.tries_again.is_none_or(|at| Instant::now() >= at) || ends || opens_again;
+    fn write_new_entries(&mut self, is_last: bool, reopens: bool) {
+        let (text, lines) = self.take_lines();
+        let is_due = self.tries_again.is_none_or(|at| Instant::now() >= at) || is_last || reopens;
         if !is_due {
-            self.file.lines().lose(lines);
-        } else if lines > 0 || opens_again || self.tries_again.is_some() {
-            self.write(&text, lines, opens_again);
+            self.file.lines().count_lost(lines);
+        } else if lines > 0 || reopens || self.tries_again.is_some() {
+            self.write(&text, lines, reopens);
         }
-        self.shared.state().lost_lines = self.file.lines().lost();
+        self.shared.state().lost_lines = self.file.lines().lost_lines();
     }
 
     fn write(&mut self, text: &[u8], lines: u64, opens_again: bool) {
         let opened = if opens_again { self.file.open_again() } else { Ok(()) };
         let was = self.shared.state().error.clone();
         let zero = self.zero;
-        let tell = |lost| as_line(zero, now_ns(), told_of_lost(lost, was.as_deref()));
-        let ready = opened.and_then(|()| self.file.must_be_there()).and_then(|()| self.file.lines().catch_up(tell));
+        let tell = |lost| as_line(zero, now_ns(), lost_lines_fields(lost, was.as_deref()));
+        let ready =
+            opened.and_then(|()| self.file.ensure_file_exists()).and_then(|()| self.file.lines().write_pending(tell));
         let written = match ready {
-            Ok(()) => self.file.lines().put(text),
+            Ok(()) => self.file.lines().write_lines(text),
             Err(error) => {
-                self.file.lines().lose(lines);
+                self.file.lines().count_lost(lines);
                 Err(error)
             }
         };
@@ -196,10 +197,10 @@ impl Writer {
     }
 
     /// Takes the entries from all rings. Returns their lines in the order of time, and the number of lines.
-    fn take(&mut self) -> (Vec<u8>, u64) {
+    fn take_lines(&mut self) -> (Vec<u8>, u64) {
         let mut all = Vec::new();
         for lines in &mut self.lines {
-            self.file.lines().lose(lines.take(self.level, &mut all));
+            self.file.lines().count_lost(lines.take_entries(self.level, &mut all));
         }
         all.sort_by_key(|(at_ns, _)| *at_ns);
         let count = all.len() as u64;
@@ -208,7 +209,7 @@ impl Writer {
     }
 }
 
-fn told_of_lost(lost: u64, error: Option<&str>) -> Map<String, Value> {
+fn lost_lines_fields(lost: u64, error: Option<&str>) -> Map<String, Value> {
     let why = error.map_or_else(|| "the disk was too slow".to_owned(), |error| format!("the file failed: {error}"));
     let why = format!("{lost} lines before this one are missing: {why}");
     let fields = [("action", json!("lost")), ("why", json!(why)), ("lost_entries_count", json!(lost))];
@@ -216,8 +217,8 @@ fn told_of_lost(lost: u64, error: Option<&str>) -> Map<String, Value> {
 }
 
 /// Formats a line, with its time on both clocks.
-fn as_line(zero: SystemTime, at_ns: u64, fields: Map<String, Value>) -> Vec<u8> {
-    let at = utc(zero + Duration::from_nanos(at_ns));
+fn as_line(monotonic_zero: SystemTime, at_ns: u64, fields: Map<String, Value>) -> Vec<u8> {
+    let at = format_utc(monotonic_zero + Duration::from_nanos(at_ns));
     let mut line = Map::from_iter([("at".to_owned(), json!(at)), ("at_ns".to_owned(), json!(at_ns))]);
     line.extend(fields);
     format!("{}\n", Value::Object(line)).into_bytes()

@@ -92,7 +92,7 @@ pub fn analyse(samples: &[Sample]) -> Analysis {
     let beside = samples.iter().filter(|sample| !sample.alone).map(|sample| sample.latency_ns);
     let (alone_ns, beside_ns) = (median(alone), beside.reduce(f64::max));
     let correlations: Vec<Option<f64>> =
-        (0..candidates).map(|candidate| correlation(&points(samples, candidate))).collect();
+        (0..candidates).map(|candidate| correlation(&value_latency_points(samples, candidate))).collect();
     let conclusion = conclude(samples, &correlations, alone_ns, beside_ns);
     Analysis { correlations, alone_ns, beside_ns, conclusion }
 }
@@ -116,14 +116,14 @@ fn conclude(
     // The first of equal ones is chosen: candidates come best first.
     let best = counted.reduce(|best, next| if next.1 > best.1 { next } else { best });
     let (candidate, correlation) = best.ok_or(Inconclusive::NotCounted)?;
-    let points = points(samples, candidate);
+    let points = value_latency_points(samples, candidate);
     match (points.len() < SAMPLES_MIN, correlation < CORRELATION_MIN) {
         (true, _) => Err(Inconclusive::TooFew(points.len())),
         (_, true) => Err(Inconclusive::PoorFit { best: correlation }),
         _ => {
             let alone = samples.iter().filter(|sample| sample.alone);
             let highest_alone = alone.filter_map(|sample| sample.values[candidate]).reduce(f64::max);
-            let threshold = value_at(&points, DISTURBED * alone_ns);
+            let threshold = x_on_fitted_line(&points, DISTURBED * alone_ns);
             let threshold = threshold.max(highest_alone.map_or(0.0, |highest| highest * ABOVE_ALONE));
             Ok(Conclusion { candidate, correlation, threshold })
         }
@@ -131,7 +131,7 @@ fn conclude(
 }
 
 /// Returns pairs of a candidate's value and the latency in the same step.
-fn points(samples: &[Sample], candidate: usize) -> Vec<(f64, f64)> {
+fn value_latency_points(samples: &[Sample], candidate: usize) -> Vec<(f64, f64)> {
     let point = |sample: &Sample| Some((sample.values.get(candidate).copied().flatten()?, sample.latency_ns));
     samples.iter().filter_map(point).collect()
 }
@@ -145,7 +145,7 @@ struct Moments {
 }
 
 impl Moments {
-    fn of(points: &[(f64, f64)]) -> Self {
+    fn from_points(points: &[(f64, f64)]) -> Self {
         let count = points.len().max(1) as f64;
         let mean = (
             points.iter().map(|point| point.0).sum::<f64>() / count,
@@ -158,13 +158,13 @@ impl Moments {
 
 /// Returns Pearson's correlation; `None` for fewer than two points, or if one coordinate never changes.
 fn correlation(points: &[(f64, f64)]) -> Option<f64> {
-    let Moments { xx, xy, yy, .. } = Moments::of(points);
+    let Moments { xx, xy, yy, .. } = Moments::from_points(points);
     (xx > 0.0 && yy > 0.0).then(|| xy / (xx * yy).sqrt())
 }
 
 /// Returns the x at which the least-squares line through the points reaches `y`.
-fn value_at(points: &[(f64, f64)], y: f64) -> f64 {
-    let Moments { mean, xx, xy, .. } = Moments::of(points);
+fn x_on_fitted_line(points: &[(f64, f64)], y: f64) -> f64 {
+    let Moments { mean, xx, xy, .. } = Moments::from_points(points);
     mean.0 + (y - mean.1) * xx / xy
 }
 
@@ -180,7 +180,7 @@ mod tests {
 
     /// Returns samples like those of the paper's machine: the first event counts stalls for the latency, the second one
     /// something else.
-    fn paper() -> Vec<Sample> {
+    fn samples_like_paper() -> Vec<Sample> {
         let other = [1.0, 7.0, 2.0, 5.0, 3.0, 6.0, 4.0, 1.5];
         let step = |at: usize| {
             let latency_ns = if at < 4 { 1400.0 } else { 1400.0 + 225.0 * (at - 3) as f64 };
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn event_that_correlates_with_latency_is_chosen() {
-        let analysis = analyse(&paper());
+        let analysis = analyse(&samples_like_paper());
         let conclusion = analysis.conclusion.unwrap();
         assert_eq!(conclusion.candidate, 0);
         assert!((conclusion.correlation - 1.0).abs() < 1e-9);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn threshold_is_above_the_values_without_batch() {
-        let mut samples = paper();
+        let mut samples = samples_like_paper();
         samples[0].values[0] = Some(46.0);
         let conclusion = analyse(&samples).conclusion.unwrap();
         assert!((conclusion.threshold - 46.0 * ABOVE_ALONE).abs() < 1e-9, "{conclusion:?}");
@@ -223,27 +223,27 @@ mod tests {
     #[test]
     fn samples_without_a_fit_are_refused() {
         let refused = |samples: &[Sample]| analyse(samples).conclusion.unwrap_err();
-        let mut poor = paper();
+        let mut poor = samples_like_paper();
         poor.iter_mut().for_each(|sample| sample.values = sample.values.split_off(1));
         assert!(matches!(refused(&poor), Inconclusive::PoorFit { best } if best < 0.5));
 
-        let mut uncounted = paper();
+        let mut uncounted = samples_like_paper();
         uncounted.iter_mut().for_each(|sample| sample.values.fill(None));
         assert_eq!(refused(&uncounted), Inconclusive::NotCounted);
         uncounted.iter_mut().for_each(|sample| sample.values.clear());
         assert_eq!(refused(&uncounted), Inconclusive::NotCounted);
 
-        let mut calm = paper();
+        let mut calm = samples_like_paper();
         calm.iter_mut().for_each(|sample| sample.latency_ns = 1400.0);
         assert_eq!(refused(&calm), Inconclusive::Undisturbed { inflation: 1.0 });
-        assert_eq!(refused(&paper()[2..6]), Inconclusive::TooFew(4));
-        assert_eq!(refused(&paper()[..4]), Inconclusive::TooFew(4));
+        assert_eq!(refused(&samples_like_paper()[2..6]), Inconclusive::TooFew(4));
+        assert_eq!(refused(&samples_like_paper()[..4]), Inconclusive::TooFew(4));
         assert_eq!(refused(&[]), Inconclusive::TooFew(0));
     }
 
     #[test]
     fn an_event_that_was_counted_too_rarely_concludes_nothing() {
-        let mut samples = paper();
+        let mut samples = samples_like_paper();
         samples[..4].iter_mut().for_each(|sample| sample.values[0] = None);
         assert_eq!(analyse(&samples).conclusion, Err(Inconclusive::TooFew(4)));
     }

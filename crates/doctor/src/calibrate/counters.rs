@@ -13,13 +13,13 @@ pub struct Counters(Vec<Vec<OwnedFd>>);
 impl Counters {
     /// Opens the counters on a CPU, for all threads that run there.
     pub fn open(candidates: &[Formula], cpu: u32) -> io::Result<Self> {
-        let group = |formula: &Formula| perf::open_together(formula.events(), cpu).map_err(|(_, error)| error);
+        let group = |formula: &Formula| perf::open_counter_group(formula.events(), cpu).map_err(|(_, error)| error);
         candidates.iter().map(group).collect::<io::Result<_>>().map(Self)
     }
 
     /// Returns the present counts, by candidate and event.
     pub fn read(&self) -> io::Result<Vec<Vec<u64>>> {
-        let group = |counters: &Vec<OwnedFd>| counters.iter().map(perf::read).collect::<io::Result<Vec<u64>>>();
+        let group = |counters: &Vec<OwnedFd>| counters.iter().map(perf::read_counter).collect::<io::Result<Vec<u64>>>();
         self.0.iter().map(group).collect()
     }
 }

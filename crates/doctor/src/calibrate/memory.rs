@@ -29,7 +29,7 @@ const SECOND_NS: f64 = 1e9;
 
 /// Result of the requests of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer {
+pub struct RequestStats {
     /// Mean latency of the requests, without the slowest hundredth.
     pub mean_ns: f64,
     /// Number of requests per second.
@@ -39,7 +39,7 @@ pub struct Answer {
 /// Thread that sends requests on demand. It ends when this value is dropped.
 pub struct MemoryThread {
     steps: Sender<(Option<f64>, Duration)>,
-    answers: Receiver<Answer>,
+    answers: Receiver<RequestStats>,
 }
 
 impl MemoryThread {
@@ -51,7 +51,7 @@ impl MemoryThread {
         let (steps, asked) = channel::<(Option<f64>, Duration)>();
         let ((answer, answers), (ready, is_ready)) = (channel(), channel());
         let work = move || {
-            let area = match Area::ready(cpu, area_mb) {
+            let area = match Area::map_on_cpu(cpu, area_mb) {
                 Ok(area) => area,
                 Err(error) => return drop(ready.send(Err(error))),
             };
@@ -59,7 +59,7 @@ impl MemoryThread {
             let mut rng = Rng::with_seed(u64::from(cpu));
             for (rate, length) in asked {
                 let gap_ns = rate.map_or(0, |rate| (SECOND_NS / rate) as u64);
-                if answer.send(area.ask(gap_ns, length.as_nanos() as u64, &mut rng)).is_err() {
+                if answer.send(area.run_requests(gap_ns, length.as_nanos() as u64, &mut rng)).is_err() {
                     return;
                 }
             }
@@ -73,7 +73,7 @@ impl MemoryThread {
     ///
     /// # Errors
     /// Fails if the thread has ended.
-    pub fn begin(&self, rate: Option<f64>, length: Duration) -> Result<()> {
+    pub fn begin_step(&self, rate: Option<f64>, length: Duration) -> Result<()> {
         self.steps.send((rate, length)).context("the measuring thread has ended")
     }
 
@@ -81,7 +81,7 @@ impl MemoryThread {
     ///
     /// # Errors
     /// Fails if the thread has ended.
-    pub fn end(&self) -> Result<Answer> {
+    pub fn finish_step(&self) -> Result<RequestStats> {
         self.answers.recv().context("the measuring thread has ended")
     }
 }
@@ -93,7 +93,7 @@ struct Area {
 
 impl Area {
     /// Maps the area on `cpu`, and pins the calling thread there.
-    fn ready(cpu: u32, area_mb: usize) -> Result<Self> {
+    fn map_on_cpu(cpu: u32, area_mb: usize) -> Result<Self> {
         pin_this_thread(&[cpu]).with_context(|| {
             format!("cannot run on CPU {cpu}; check that it is online and in this process's cpuset")
         })?;
@@ -108,7 +108,7 @@ impl Area {
     }
 
     /// Sends requests for `duration_ns`, one each `gap_ns`; with 0 there is no gap.
-    fn ask(&self, gap_ns: u64, duration_ns: u64, rng: &mut Rng) -> Answer {
+    fn run_requests(&self, gap_ns: u64, duration_ns: u64, rng: &mut Rng) -> RequestStats {
         let began_ns = now_ns();
         let (mut next_ns, mut took_ns) = (began_ns, Vec::new());
         while next_ns < began_ns + duration_ns {
@@ -122,7 +122,7 @@ impl Area {
             // A late request is not made up for: the rate is at most the wanted one.
             next_ns = (next_ns + gap_ns).max(end_ns);
         }
-        Answer::of(took_ns, now_ns() - began_ns)
+        RequestStats::from_latencies(took_ns, now_ns() - began_ns)
     }
 
     fn read_block(&self, block: usize) {
@@ -132,12 +132,12 @@ impl Area {
     }
 }
 
-impl Answer {
-    fn of(mut took_ns: Vec<u64>, elapsed_ns: u64) -> Self {
-        took_ns.sort_unstable();
-        let kept = &took_ns[..took_ns.len() - took_ns.len() / 100];
+impl RequestStats {
+    fn from_latencies(mut latencies_ns: Vec<u64>, elapsed_ns: u64) -> Self {
+        latencies_ns.sort_unstable();
+        let kept = &latencies_ns[..latencies_ns.len() - latencies_ns.len() / 100];
         let mean_ns = kept.iter().sum::<u64>() as f64 / kept.len().max(1) as f64;
-        Self { mean_ns, per_s: took_ns.len() as f64 * SECOND_NS / elapsed_ns as f64 }
+        Self { mean_ns, per_s: latencies_ns.len() as f64 * SECOND_NS / elapsed_ns as f64 }
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     fn the_slowest_hundredth_is_not_in_the_mean() {
         let mut took_ns = vec![10; 99];
         took_ns.push(1_000_000);
-        assert_eq!(Answer::of(took_ns, 1_000_000_000), Answer { mean_ns: 10.0, per_s: 100.0 });
-        assert_eq!(Answer::of(Vec::new(), 1_000_000_000), Answer { mean_ns: 0.0, per_s: 0.0 });
+        assert_eq!(RequestStats::from_latencies(took_ns, 1_000_000_000), RequestStats { mean_ns: 10.0, per_s: 100.0 });
+        assert_eq!(RequestStats::from_latencies(Vec::new(), 1_000_000_000), RequestStats { mean_ns: 0.0, per_s: 0.0 });
     }
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Map;
-use sidelane_host::events::{Formula, Processor, Row as Events, row_of};
+use sidelane_host::events::{Formula, Processor, ProcessorEvents as Events, events_of_processor};
 use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::{PairKind, Topology};
 use sidelane_report::{ResultFile, Row};
@@ -24,7 +24,7 @@ use analysis::{Analysis, analyse};
 use counters::Counters;
 use note::CalibrationNote;
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::{Note, written};
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use steps::{Bench, CalibrationPlan, Step};
 
 /// Options of `sidelane calibrate`.
@@ -47,19 +47,19 @@ pub struct Calibration {
 }
 
 /// Measures, and analyses the measurements. It calls `tell` with the name of each finished step.
-pub fn run(options: &CalibrateOptions, mut tell: impl FnMut(&str)) -> Result<Calibration> {
+pub fn run(options: &CalibrateOptions, mut on_step: impl FnMut(&str)) -> Result<Calibration> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
     let pair = pair.context(
         "cannot calibrate: this process may use one CPU only; allow it a second one, best a \
                              sibling of the first (taskset, cpuset)",
     )?;
-    let row = Processor::find().and_then(|processor| row_of(&processor));
+    let row = Processor::find().and_then(|processor| events_of_processor(&processor));
     let (candidates, mut notes) = candidates(options, row)?;
-    let counters = count(&candidates, &pair, &mut notes);
+    let counters = open_counters(&candidates, &pair, &mut notes);
     let effort = if options.quick { CalibrationPlan::QUICK } else { CalibrationPlan::FULL };
     let mut bench = Bench::start(&pair, &candidates, counters, effort)?;
-    let steps = bench.measure(|step| tell(&step.name))?;
+    let steps = bench.measure(|step| on_step(&step.name))?;
     let samples: Vec<_> = steps.iter().map(|step| step.sample.clone()).collect();
     let analysis = analyse(&samples);
     if pair.kind == PairKind::Declared {
@@ -72,8 +72,11 @@ pub fn run(options: &CalibrateOptions, mut tell: impl FnMut(&str)) -> Result<Cal
 }
 
 /// Returns the formulas to choose from, and notes about them.
-fn candidates(options: &CalibrateOptions, row: Option<&Events>) -> Result<(Vec<Formula>, Vec<CalibrationNote>)> {
-    let named = |name: &str| row.and_then(|row| row.named(name));
+fn candidates(
+    options: &CalibrateOptions,
+    processor_events: Option<&Events>,
+) -> Result<(Vec<Formula>, Vec<CalibrationNote>)> {
+    let named = |name: &str| processor_events.and_then(|row| row.find_event(name));
     if !options.events.is_empty() {
         let given: Result<Vec<Formula>, _> =
             options.events.iter().map(|text| Formula::parse_with(text, named)).collect();
@@ -83,13 +86,13 @@ fn candidates(options: &CalibrateOptions, row: Option<&Events>) -> Result<(Vec<F
         let notes = notes.collect();
         return Ok((given, notes));
     }
-    let Some(row) = row else { return Ok((Vec::new(), vec![CalibrationNote::ProcessorUnknown])) };
+    let Some(row) = processor_events else { return Ok((Vec::new(), vec![CalibrationNote::ProcessorUnknown])) };
     let source = CalibrationNote::EventsFrom { processors: row.processors, source: row.source };
     Ok((row.candidates.iter().map(|candidate| row.formula(candidate)).collect(), vec![source]))
 }
 
 /// Opens the counters; `None` if there are no candidates or they cannot be counted.
-fn count(candidates: &[Formula], pair: &TestPair, notes: &mut Vec<CalibrationNote>) -> Option<Counters> {
+fn open_counters(candidates: &[Formula], pair: &TestPair, notes: &mut Vec<CalibrationNote>) -> Option<Counters> {
     if candidates.is_empty() {
         return None;
     }
@@ -107,7 +110,7 @@ fn result(
 ) -> ResultFile {
     let mut settings = Map::new();
     settings.insert("title".to_owned(), "counters that show interference".into());
-    settings.insert("finding".to_owned(), finding(candidates, analysis).into());
+    settings.insert("finding".to_owned(), describe_analysis(candidates, analysis).into());
     if let Ok(conclusion) = analysis.conclusion {
         settings.insert("formula".to_owned(), candidates[conclusion.candidate].to_string().into());
         settings.insert("interference_threshold".to_owned(), conclusion.threshold.into());
@@ -121,7 +124,7 @@ fn result(
     }));
     let mut notes: Vec<Note> = notes.into_iter().map(Note::from).collect();
     notes.sort();
-    result.notes = written(&notes);
+    result.notes = notes_as_text(&notes);
     result
 }
 
@@ -130,19 +133,19 @@ fn step_row(candidates: &[Formula], step: &Step) -> Row {
     row.put("latency_us", step.sample.latency_ns / 1e3);
     row.put("own_per_s", step.own_per_s).put("other_per_s", step.other_per_s);
     for (formula, value) in candidates.iter().zip(&step.sample.values) {
-        row.put(&key(formula), *value);
+        row.put(&result_key(formula), *value);
     }
     row
 }
 
 /// Returns the key of a candidate's value in results: the name of its first event.
-fn key(formula: &Formula) -> String {
+fn result_key(formula: &Formula) -> String {
     let name = formula.names()[0].to_ascii_lowercase();
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     format!("{name}_ratio")
 }
 
-fn finding(candidates: &[Formula], analysis: &Analysis) -> String {
+fn describe_analysis(candidates: &[Formula], analysis: &Analysis) -> String {
     let seen = match (analysis.alone_ns, analysis.beside_ns) {
         (Some(alone), Some(beside)) => {
             format!(

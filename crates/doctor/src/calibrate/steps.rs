@@ -73,10 +73,10 @@ impl<'a> Bench<'a> {
 
     /// Runs all steps. First one thread runs alone at each rate. Then two threads run, and one runs through the rates
     /// while the other is as fast as it can: first the second thread, then the measured one.
-    pub fn measure(&mut self, mut tell: impl FnMut(&Step)) -> Result<Vec<Step>> {
+    pub fn measure(&mut self, mut on_step: impl FnMut(&Step)) -> Result<Vec<Step>> {
         let mut steps = Vec::new();
         let mut add = |step: Step| {
-            tell(&step);
+            on_step(&step);
             steps.push(step);
         };
         let fastest = self.step("one thread, as fast as possible", None, None)?;
@@ -96,27 +96,32 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs one step. A rate of `None` is the highest possible rate; without `other` the second thread does not run.
-    fn step(&mut self, name: &str, own: Option<f64>, other: Option<Option<f64>>) -> Result<Step> {
-        if let Some(rate) = other {
-            self.other.begin(rate, self.effort.step + 2 * MARGIN)?;
+    fn step(&mut self, name: &str, own_rate: Option<f64>, other_rate: Option<Option<f64>>) -> Result<Step> {
+        if let Some(rate) = other_rate {
+            self.other.begin_step(rate, self.effort.step + 2 * MARGIN)?;
             thread::sleep(MARGIN);
         }
         let before = self.counters.as_ref().map(Counters::read).transpose()?;
-        self.own.begin(own, self.effort.step)?;
-        let answer = self.own.end()?;
+        self.own.begin_step(own_rate, self.effort.step)?;
+        let answer = self.own.finish_step()?;
         let after = self.counters.as_ref().map(Counters::read).transpose()?;
-        let other_per_s = if other.is_some() { self.other.end()?.per_s } else { 0.0 };
+        let other_per_s = if other_rate.is_some() { self.other.finish_step()?.per_s } else { 0.0 };
         let values = before.zip(after).map(|(before, after)| values(self.candidates, &before, &after));
-        let sample = Sample { alone: other.is_none(), latency_ns: answer.mean_ns, values: values.unwrap_or_default() };
+        let sample =
+            Sample { alone: other_rate.is_none(), latency_ns: answer.mean_ns, values: values.unwrap_or_default() };
         Ok(Step { name: name.to_owned(), own_per_s: answer.per_s, other_per_s, sample })
     }
 }
 
 /// Returns rates below the highest one: multiples of the paper's step, or fractions of the highest rate if that is low.
-fn rates(highest: f64, steps_max: usize) -> Vec<f64> {
-    let step = STEP_PER_S * (highest / STEP_PER_S / steps_max as f64).ceil();
-    let step = if highest < STEP_PER_S * steps_max as f64 / 2.0 { (highest / steps_max as f64).floor() } else { step };
-    (1..steps_max).map(|at| step * at as f64).filter(|rate| *rate >= 1.0 && *rate < highest).collect()
+fn rates(highest_per_s: f64, steps_max: usize) -> Vec<f64> {
+    let step = STEP_PER_S * (highest_per_s / STEP_PER_S / steps_max as f64).ceil();
+    let step = if highest_per_s < STEP_PER_S * steps_max as f64 / 2.0 {
+        (highest_per_s / steps_max as f64).floor()
+    } else {
+        step
+    };
+    (1..steps_max).map(|at| step * at as f64).filter(|rate| *rate >= 1.0 && *rate < highest_per_s).collect()
 }
 
 /// Returns the size of the largest cache of the first CPU, in megabytes.

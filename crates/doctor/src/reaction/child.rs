@@ -24,7 +24,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Memory shared by a child and its parent.
 #[repr(C, align(64))]
-pub struct Board {
+pub struct ChildMemory {
     /// Latest time at which the child is known to have run on its CPU.
     pub stamp_ns: AtomicU64,
     /// Latest time at which the child returned to its CPU.
@@ -37,9 +37,9 @@ pub struct Board {
     rest: [AtomicU64; 3],
 }
 
-const _: () = assert!(size_of::<Board>() == 64);
+const _: () = assert!(size_of::<ChildMemory>() == 64);
 // SAFETY: atomic integers that fill the struct.
-unsafe impl Shared for Board {}
+unsafe impl Shared for ChildMemory {}
 
 /// Scheduling class of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +55,19 @@ pub enum Class {
 /// Running child process.
 pub struct Child {
     pid: Pid,
-    board: SharedMapping<Board>,
+    board: SharedMapping<ChildMemory>,
 }
 
 impl Child {
     /// Starts a child on `cpu` that runs `body` with no file but `keep` open, and waits until it is ready. `body` must
     /// neither allocate nor take a lock.
-    pub fn start(cpu: u32, class: Class, keep: Option<BorrowedFd<'_>>, body: impl FnOnce(&Board)) -> io::Result<Self> {
-        let (memory, _) = SharedMapping::<Board>::in_memory(c"sidelane-board", 1)?;
+    pub fn start(
+        cpu: u32,
+        class: Class,
+        kept_fd: Option<BorrowedFd<'_>>,
+        body: impl FnOnce(&ChildMemory),
+    ) -> io::Result<Self> {
+        let (memory, _) = SharedMapping::<ChildMemory>::in_memory(c"sidelane-board", 1)?;
         let board = &memory[0];
         let parent = getpid();
         // SAFETY: the child calls nothing that allocates or locks, and never returns from here.
@@ -70,8 +75,8 @@ impl Child {
         if forked == 0 {
             let _end = EndProcess;
             let dies_with_us = set_parent_process_death_signal(Some(Signal::KILL)).is_ok() && getppid() == Some(parent);
-            let closed = close_all_but(keep);
-            if dies_with_us && closed.and_then(|()| take_place(cpu, class)).is_ok() {
+            let closed = close_files_except(kept_fd);
+            if dies_with_us && closed.and_then(|()| set_cpu_and_class(cpu, class)).is_ok() {
                 board.ready.store(1, Ordering::Release);
                 body(board);
             }
@@ -88,7 +93,7 @@ impl Child {
     }
 
     /// Returns the memory that the child shares with its parent.
-    pub fn board(&self) -> &Board {
+    pub fn shared_memory(&self) -> &ChildMemory {
         &self.board[0]
     }
 
@@ -98,9 +103,9 @@ impl Child {
     }
 
     /// Sleeps until the condition `wanted` holds for the board.
-    pub fn wait_until(&self, timeout: Duration, wanted: impl Fn(&Board) -> bool) -> io::Result<()> {
+    pub fn wait_until(&self, timeout: Duration, wanted: impl Fn(&ChildMemory) -> bool) -> io::Result<()> {
         let deadline = Instant::now() + timeout;
-        while !wanted(self.board()) {
+        while !wanted(self.shared_memory()) {
             if self.has_ended() {
                 return Err(io::Error::other("a measuring process cannot run on its CPU"));
             }
@@ -137,9 +142,9 @@ impl Drop for EndProcess {
     }
 }
 
-fn close_all_but(keep: Option<BorrowedFd<'_>>) -> io::Result<()> {
+fn close_files_except(kept_fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     const FIRST: u32 = libc::STDERR_FILENO as u32 + 1;
-    let Some(keep) = keep.map(|fd| fd.as_raw_fd() as u32) else { return close_range(FIRST, u32::MAX) };
+    let Some(keep) = kept_fd.map(|fd| fd.as_raw_fd() as u32) else { return close_range(FIRST, u32::MAX) };
     close_range(FIRST, keep.saturating_sub(1))?;
     close_range(keep.max(libc::STDERR_FILENO as u32) + 1, u32::MAX)
 }
@@ -156,7 +161,7 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
     }
 }
 
-fn take_place(cpu: u32, class: Class) -> io::Result<()> {
+fn set_cpu_and_class(cpu: u32, class: Class) -> io::Result<()> {
     pin_this_thread(&[cpu])?;
     match class {
         Class::Ordinary => Ok(()),
@@ -181,7 +186,7 @@ mod tests {
         });
         let child = child.unwrap();
         child.wait_until(READY_TIMEOUT, |board| board.stamp_ns.load(Ordering::Acquire) > 0).unwrap();
-        assert_eq!(child.board().stamp_ns.load(Ordering::Acquire), u64::from(cpu) + 1);
+        assert_eq!(child.shared_memory().stamp_ns.load(Ordering::Acquire), u64::from(cpu) + 1);
         let pid = child.pid();
         drop(child);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());

@@ -22,15 +22,15 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
-use crate::reaction::child::{Board, Child, Class};
-use crate::reaction::latency::{Figures, ReactionPlan, Spread};
+use crate::reaction::child::{Child, ChildMemory, Class};
+use crate::reaction::latency::{Figures, LatencyPercentiles, ReactionPlan};
 use crate::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Service;
 use sidelane_lanes::gate::Gate;
 use sidelane_lanes::holder::{Evictor, Holder};
 use sidelane_lanes::log::LaneAudit;
-use sidelane_lanes::placement::settle;
+use sidelane_lanes::placement::wait_for_lane_switches;
 use sidelane_rollback::own_threads::keep_off_cpus;
 use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::scheduler::Scheduler;
@@ -65,14 +65,18 @@ impl Evictor for NeverEvicts {
 }
 
 /// Measures `gate` on `pair`. Returns `None` if no reaction was counted.
-pub fn measure(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &ReactionPlan) -> Result<Option<Figures>> {
-    let (off, on) = reactions(gate, pair, woken_by, effort)?;
+pub fn measure_gate(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &ReactionPlan) -> Result<Option<Figures>> {
+    let (off, on) = reaction_histograms(gate, pair, woken_by, effort)?;
     let samples = off.count();
-    Ok(Spread::of_histogram(&off).zip(Spread::of_histogram(&on)).map(|(off, on)| Figures { off, on, samples }))
+    Ok(LatencyPercentiles::from_histogram(&off).zip(LatencyPercentiles::from_histogram(&on)).map(|(off, on)| Figures {
+        off,
+        on,
+        samples,
+    }))
 }
 
 /// Returns the kernel program's histograms of the times until batch was off, and until it was back.
-pub fn reactions(
+pub fn reaction_histograms(
     gate: Gate,
     pair: &TestPair,
     woken_by: WokenBy,
@@ -82,23 +86,23 @@ pub fn reactions(
     keep_off_cpus(&lanes.request_lanes).context("cannot keep a thread off the request lane")?;
     let door = eventfd(0, EventfdFlags::CLOEXEC)?;
     let keep = Some(door.as_fd());
-    let service = Child::start(pair.request, Class::Ordinary, keep, |board| serve(board, woken_by, &door))?;
-    let batch = Child::start(pair.batch, batch_class(&gate), keep, |board| work(board, woken_by, &door))?;
+    let service = Child::start(pair.request, Class::Ordinary, keep, |board| run_service(board, woken_by, &door))?;
+    let batch = Child::start(pair.batch, batch_class(&gate), keep, |board| run_batch(board, woken_by, &door))?;
     let extension = (gate == Gate::SchedExt).then_some(Extension::Scheduler);
     let purpose = Purpose::Lend { requests: false, lent: LaneLending { extension, ..LaneLending::default() } };
     let served = Service::of_process(service.pid());
-    let tracking = ServiceTracking::alone(&served, &lanes, LaneUse::default(), purpose)?;
+    let tracking = ServiceTracking::with_own_tracker(&served, &lanes, LaneUse::default(), purpose)?;
     let tracker = tracking.tracker();
     let job = BatchTracking::start(tracker, None)?;
-    job.take_in(batch.pid());
+    job.add_process(batch.pid());
     tracker.attach()?;
     let memory = tracker.memory();
-    settle(&memory, &lanes.request_lanes)?;
+    wait_for_lane_switches(&memory, &lanes.request_lanes)?;
     let _kept = LaneHolder::start(&gate, pair, tracker)?;
     let before = memory.accounting();
     run_bursts(&service, &batch, effort)?;
     let accounting = memory.accounting().since(&before);
-    Ok((accounting.reaction_off().clone(), accounting.reaction_on().clone()))
+    Ok((accounting.batch_off_latencies().clone(), accounting.batch_on_latencies().clone()))
 }
 
 /// Thread or scheduler that keeps the lane as long as this value lives.
@@ -134,8 +138,8 @@ fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {
 }
 
 fn run_bursts(service: &Child, batch: &Child, effort: &ReactionPlan) -> Result<()> {
-    [batch, service].iter().for_each(|child| child.board().on.store(1, Ordering::Release));
-    let enough = |board: &Board| board.turns.load(Ordering::Relaxed) >= effort.rounds as u64;
+    [batch, service].iter().for_each(|child| child.shared_memory().on.store(1, Ordering::Release));
+    let enough = |board: &ChildMemory| board.turns.load(Ordering::Relaxed) >= effort.rounds as u64;
     match service.wait_until(effort.gate_time, enough) {
         // A slow machine reaches the time limit with fewer rounds.
         Err(error) if error.kind() != io::ErrorKind::TimedOut => Err(error.into()),
@@ -144,11 +148,11 @@ fn run_bursts(service: &Child, batch: &Child, effort: &ReactionPlan) -> Result<(
 }
 
 /// Runs the service's program: never returns.
-fn serve(board: &Board, woken_by: WokenBy, door: &OwnedFd) {
+fn run_service(board: &ChildMemory, woken_by: WokenBy, wakeup_fd: &OwnedFd) {
     loop {
         match woken_by {
             WokenBy::OwnCpu => thread::sleep(Duration::from_nanos(IDLE_NS)),
-            WokenBy::BatchLane => drop(rustix::io::read(door, &mut [0; 8])),
+            WokenBy::BatchLane => drop(rustix::io::read(wakeup_fd, &mut [0; 8])),
         }
         let began_ns = now_ns();
         while now_ns() - began_ns < BUSY_NS {}
@@ -157,13 +161,13 @@ fn serve(board: &Board, woken_by: WokenBy, door: &OwnedFd) {
 }
 
 /// Runs batch's program: never returns.
-fn work(board: &Board, woken_by: WokenBy, door: &OwnedFd) {
+fn run_batch(board: &ChildMemory, woken_by: WokenBy, wakeup_fd: &OwnedFd) {
     let mut rang_ns = now_ns();
     loop {
         let now_ns = now_ns();
         let due = woken_by == WokenBy::BatchLane && now_ns - rang_ns > BUSY_NS + IDLE_NS;
         if due && board.on.load(Ordering::Relaxed) == 1 {
-            let _ = rustix::io::write(door, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(wakeup_fd, &1_u64.to_ne_bytes());
             rang_ns = now_ns;
         }
     }

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::thread::{Timespec, nanosleep, set_current_timer_slack};
-use sidelane_host::check::Check;
+use sidelane_host::check::GateCheck;
 use sidelane_host::clock::now_ns;
 use sidelane_policy::borrow::Lending;
 
-use super::child::{Board, Child, Class};
-use crate::reaction::latency::{Figures, ReactionPlan, Spread};
+use super::child::{Child, ChildMemory, Class};
+use crate::reaction::latency::{Figures, LatencyPercentiles, ReactionPlan};
 use crate::reaction::pair::TestPair;
 use sidelane_host::service::Target;
 use sidelane_lanes::gate::{Gate, GateChoice};
@@ -31,25 +31,30 @@ const IDLE_NS: i64 = 600_000;
 const TURNS_A_CHECK: u32 = 100;
 
 /// Measures the gate on `pair`. Returns `None` if no reaction was counted.
-pub fn measure(pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Figures>> {
-    let (off, on) = reactions(pair, effort)?;
+pub fn measure_gate(pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Figures>> {
+    let (off, on) = reaction_histograms(pair, effort)?;
     let samples = off.count();
-    Ok(Spread::of_histogram(&off).zip(Spread::of_histogram(&on)).map(|(off, on)| Figures { off, on, samples }))
+    Ok(LatencyPercentiles::from_histogram(&off).zip(LatencyPercentiles::from_histogram(&on)).map(|(off, on)| Figures {
+        off,
+        on,
+        samples,
+    }))
 }
 
 /// Returns the histograms of two times: from the service's wakeup to a nap, and from its end to the nap's end.
-pub fn reactions(pair: &TestPair, effort: &ReactionPlan) -> Result<(Histogram, Histogram)> {
+pub fn reaction_histograms(pair: &TestPair, effort: &ReactionPlan) -> Result<(Histogram, Histogram)> {
     let own = std::env::current_exe().context("cannot find the path of this program")?;
     let command = [own.into_os_string(), VERB.into()];
     let gate = Gate::choose(GateChoice::Instrumented, &command)?;
     let lanes = format!("{}:{}", pair.request, pair.batch);
-    let accounting = beside_pulses(&lanes, pair.request, &command, gate, Duration::ZERO, effort.gate_time)?;
-    Ok((accounting.reaction_off().clone(), accounting.reaction_on().clone()))
+    let accounting =
+        run_beside_pulsing_service(&lanes, pair.request, &command, gate, Duration::ZERO, effort.gate_time)?;
+    Ok((accounting.batch_off_latencies().clone(), accounting.batch_on_latencies().clone()))
 }
 
 /// Runs `command` beside a service that pulses on `request`, and returns the counts of a time span of `length`, after
 /// `start`. `lanes` is the pair, as in `--lanes`.
-pub fn beside_pulses(
+pub fn run_beside_pulsing_service(
     lanes: &str,
     request: u32,
     command: &[OsString],
@@ -57,7 +62,7 @@ pub fn beside_pulses(
     start: Duration,
     length: Duration,
 ) -> Result<Accounting> {
-    let service = Child::start(request, Class::Ordinary, None, pulse).context(
+    let service = Child::start(request, Class::Ordinary, None, run_pulsing_service).context(
         "cannot start the service that is \
                                                                                measured",
     )?;
@@ -82,7 +87,7 @@ pub fn beside_pulses(
 }
 
 /// Runs a service without clients: it is busy and idle at known times.
-fn pulse(_: &Board) {
+fn run_pulsing_service(_: &ChildMemory) {
     // The default timer slack of 50 µs is as long as the measured times.
     let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
     let idle = Timespec { tv_sec: 0, tv_nsec: IDLE_NS };
@@ -96,12 +101,12 @@ fn pulse(_: &Board) {
 }
 
 /// Runs batch that checks its lane, until it is killed.
-pub fn check_for_ever() -> ! {
-    let check = Check::join();
+pub fn check_lane_forever() -> ! {
+    let check = GateCheck::join_gate();
     loop {
         for turn in 0..TURNS_A_CHECK {
             std::hint::black_box(turn);
         }
-        check.look();
+        check.nap_if_service_needs_core();
     }
 }

@@ -26,22 +26,22 @@ impl ReactionPlan {
 
 /// Two percentiles of one latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct LatencyPercentiles {
     /// Median of the latency.
     pub p50_ns: u64,
     /// 99th percentile of the latency.
     pub p99_ns: u64,
 }
 
-impl Spread {
+impl LatencyPercentiles {
     /// Computes the percentiles of single measurements; `None` without any.
-    pub fn of(mut latencies_ns: Vec<u64>) -> Option<Self> {
+    pub fn from_latencies(mut latencies_ns: Vec<u64>) -> Option<Self> {
         latencies_ns.sort_unstable();
         Some(Self { p50_ns: percentile(&latencies_ns, 50.0)?, p99_ns: percentile(&latencies_ns, 99.0)? })
     }
 
     /// Computes the percentiles of the kernel program's counts; `None` without any.
-    pub fn of_histogram(histogram: &Histogram) -> Option<Self> {
+    pub fn from_histogram(histogram: &Histogram) -> Option<Self> {
         Some(Self { p50_ns: histogram.percentile_ns(50.0)?, p99_ns: histogram.percentile_ns(99.0)? })
     }
 }
@@ -50,9 +50,9 @@ impl Spread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// Time from the service's start to batch's last instruction.
-    pub off: Spread,
+    pub off: LatencyPercentiles,
     /// Time from the service's stop to batch's next instruction.
-    pub on: Spread,
+    pub on: LatencyPercentiles,
     /// Number of times that batch stopped.
     pub samples: u64,
 }
@@ -74,16 +74,19 @@ mod tests {
 
     #[test]
     fn percentiles_are_measurements_that_were_made() {
-        assert_eq!(Spread::of(Vec::new()), None);
-        assert_eq!(Spread::of(vec![7]), Some(Spread { p50_ns: 7, p99_ns: 7 }));
+        assert_eq!(LatencyPercentiles::from_latencies(Vec::new()), None);
+        assert_eq!(LatencyPercentiles::from_latencies(vec![7]), Some(LatencyPercentiles { p50_ns: 7, p99_ns: 7 }));
         let hundred = (1..=100).rev().collect();
-        assert_eq!(Spread::of(hundred), Some(Spread { p50_ns: 50, p99_ns: 99 }));
-        assert_eq!(Spread::of(vec![3, 1, 2]), Some(Spread { p50_ns: 2, p99_ns: 3 }));
+        assert_eq!(LatencyPercentiles::from_latencies(hundred), Some(LatencyPercentiles { p50_ns: 50, p99_ns: 99 }));
+        assert_eq!(
+            LatencyPercentiles::from_latencies(vec![3, 1, 2]),
+            Some(LatencyPercentiles { p50_ns: 2, p99_ns: 3 })
+        );
     }
 
     #[test]
     fn a_row_has_a_figure_for_each_direction() {
-        let spread = |p50_ns| Spread { p50_ns, p99_ns: 2 * p50_ns };
+        let spread = |p50_ns| LatencyPercentiles { p50_ns, p99_ns: 2 * p50_ns };
         let row = Figures { off: spread(4_000), on: spread(9_000), samples: 300 }.to_row("affinity");
         assert_eq!(row.setting(), "affinity");
         assert_eq!((row.get("off_p99_ns"), row.get("on_p50_ns")), (Some(8_000.0), Some(9_000.0)));

@@ -20,23 +20,24 @@ impl TestPair {
     pub fn choose(topology: &Topology, allowed: &CpuSet, spec: Option<&str>) -> Result<Option<Self>, LaneError> {
         if let Some(spec) = spec {
             let lanes = topology.declared_pairs(spec)?;
-            return Ok(lanes.batch.first().and_then(|lane| Self::of(lane, lanes.kind)));
+            return Ok(lanes.batch.first().and_then(|lane| Self::from_lane(lane, lanes.kind)));
         }
-        Ok(Self::siblings(topology, allowed).or_else(|| Self::any(&topology.online().intersection(allowed))))
+        Ok(Self::first_siblings(topology, allowed)
+            .or_else(|| Self::first_two_cpus(&topology.online().intersection(allowed))))
     }
 
-    fn siblings(topology: &Topology, allowed: &CpuSet) -> Option<Self> {
+    fn first_siblings(topology: &Topology, allowed: &CpuSet) -> Option<Self> {
         let lanes = topology.smt_pairs(allowed).ok()?;
         let lane = lanes.batch.iter().find(|lane| allowed.contains(lane.cpu))?;
-        Self::of(lane, lanes.kind)
+        Self::from_lane(lane, lanes.kind)
     }
 
-    fn any(usable: &CpuSet) -> Option<Self> {
+    fn first_two_cpus(usable: &CpuSet) -> Option<Self> {
         let mut usable = usable.iter();
         Some(Self { request: usable.next()?, batch: usable.next()?, kind: PairKind::Declared })
     }
 
-    fn of(lane: &BatchLane, kind: PairKind) -> Option<Self> {
+    fn from_lane(lane: &BatchLane, kind: PairKind) -> Option<Self> {
         Some(Self { request: lane.request_lanes.first()?, batch: lane.cpu, kind })
     }
 
@@ -48,7 +49,7 @@ impl TestPair {
     }
 
     /// Returns the CPU to which batch can be moved: off the pair if there is any other CPU.
-    pub fn elsewhere(&self, allowed: &CpuSet) -> u32 {
+    pub fn cpu_off_pair(&self, allowed: &CpuSet) -> u32 {
         allowed.iter().find(|cpu| ![self.request, self.batch].contains(cpu)).unwrap_or(self.request)
     }
 }
@@ -59,7 +60,7 @@ mod tests {
     use sidelane_host::topology::{CoreId, Cpu, CpuKind};
 
     /// Returns a topology in which `siblings[i]` are the lanes of CPU i's core.
-    fn machine(siblings: &[&str]) -> Topology {
+    fn topology_with_siblings(siblings: &[&str]) -> Topology {
         let cpu = |(id, siblings): (usize, &&str)| {
             let siblings: CpuSet = siblings.parse().unwrap();
             let core = CoreId(siblings.first().unwrap());
@@ -69,32 +70,32 @@ mod tests {
         Topology { cpus: siblings.iter().enumerate().map(cpu).collect(), smt_switched_off: false }
     }
 
-    fn chosen(siblings: &[&str], allowed: &str, spec: Option<&str>) -> Option<(u32, u32, PairKind)> {
-        let pair = TestPair::choose(&machine(siblings), &allowed.parse().unwrap(), spec).unwrap();
+    fn chosen_pair(siblings: &[&str], allowed: &str, spec: Option<&str>) -> Option<(u32, u32, PairKind)> {
+        let pair = TestPair::choose(&topology_with_siblings(siblings), &allowed.parse().unwrap(), spec).unwrap();
         pair.map(|pair| (pair.request, pair.batch, pair.kind))
     }
 
     #[test]
     fn siblings_come_before_any_two_cpus() {
         let two_cores = ["0,2", "1,3", "0,2", "1,3"];
-        assert_eq!(chosen(&two_cores, "0-3", None), Some((0, 2, PairKind::Smt)));
-        assert_eq!(chosen(&two_cores, "0-1", None), Some((0, 1, PairKind::Declared)));
-        assert_eq!(chosen(&two_cores, "0-3", Some("3:1")), Some((3, 1, PairKind::Smt)));
-        assert_eq!(chosen(&two_cores, "0-3", Some("3:2")), Some((3, 2, PairKind::Declared)));
-        assert_eq!(chosen(&["0", "1"], "0-1", None), Some((0, 1, PairKind::Declared)));
-        assert_eq!(chosen(&["0"], "0", None), None);
+        assert_eq!(chosen_pair(&two_cores, "0-3", None), Some((0, 2, PairKind::Smt)));
+        assert_eq!(chosen_pair(&two_cores, "0-1", None), Some((0, 1, PairKind::Declared)));
+        assert_eq!(chosen_pair(&two_cores, "0-3", Some("3:1")), Some((3, 1, PairKind::Smt)));
+        assert_eq!(chosen_pair(&two_cores, "0-3", Some("3:2")), Some((3, 2, PairKind::Declared)));
+        assert_eq!(chosen_pair(&["0", "1"], "0-1", None), Some((0, 1, PairKind::Declared)));
+        assert_eq!(chosen_pair(&["0"], "0", None), None);
     }
 
     #[test]
     fn a_declaration_that_cannot_be_is_an_error() {
         let allowed = "0-1".parse().unwrap();
-        assert!(TestPair::choose(&machine(&["0", "1"]), &allowed, Some("0:7")).is_err());
+        assert!(TestPair::choose(&topology_with_siblings(&["0", "1"]), &allowed, Some("0:7")).is_err());
     }
 
     #[test]
     fn batch_moves_to_the_request_lane_only_if_no_other_is_left() {
         let pair = TestPair { request: 0, batch: 1, kind: PairKind::Declared };
-        assert_eq!(pair.elsewhere(&"0-3".parse().unwrap()), 2);
-        assert_eq!(pair.elsewhere(&"0-1".parse().unwrap()), 0);
+        assert_eq!(pair.cpu_off_pair(&"0-3".parse().unwrap()), 2);
+        assert_eq!(pair.cpu_off_pair(&"0-1".parse().unwrap()), 0);
     }
 }

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::reaction::child::{Board, Child, Class};
-use crate::reaction::latency::{Figures, ReactionPlan, Spread};
+use crate::reaction::child::{Child, ChildMemory, Class};
+use crate::reaction::latency::{Figures, LatencyPercentiles, ReactionPlan};
 use crate::reaction::pair::TestPair;
-use sidelane_host::cgroup::Leaf;
+use sidelane_host::cgroup::BatchGroup;
 use sidelane_host::clock::now_ns;
 use sidelane_host::priority::{pin_this_thread, pin_thread};
 
@@ -37,7 +37,7 @@ const ABSENCE_NS: u64 = SILENCE_NS / 2;
 const TIMEOUT_NS: u64 = 100_000_000;
 
 /// Mechanism that stops one process and resumes it.
-pub enum Switch {
+pub enum StopMethod {
     /// The process is moved to another CPU.
     Affinity {
         /// CPU to which the process is moved.
@@ -46,7 +46,7 @@ pub enum Switch {
     /// The cgroup of the process is frozen.
     Freezer {
         /// Cgroup of the process.
-        leaf: Leaf,
+        leaf: BatchGroup,
         /// Control file of the freezer.
         file: &'static str,
         /// Values that are written to freeze, and to thaw.
@@ -60,83 +60,85 @@ pub enum Switch {
 pub struct Victim<'switch> {
     child: Child,
     lane: u32,
-    switch: &'switch Switch,
+    switch: &'switch StopMethod,
 }
 
 /// Measures `switch` on a fresh victim, from a thread of this process on the request lane. Returns `None` without a
 /// successful round.
-pub fn measure(switch: &Switch, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Option<Figures>> {
-    let (off_ns, on_ns): (Vec<u64>, Vec<u64>) = rounds(switch, pair, effort)?.into_iter().unzip();
+pub fn measure_stop_method(method: &StopMethod, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Option<Figures>> {
+    let (off_ns, on_ns): (Vec<u64>, Vec<u64>) = measure_rounds(method, pair, effort)?.into_iter().unzip();
     let samples = off_ns.len() as u64;
-    Ok(Spread::of(off_ns).zip(Spread::of(on_ns)).map(|(off, on)| Figures { off, on, samples }))
+    Ok(LatencyPercentiles::from_latencies(off_ns)
+        .zip(LatencyPercentiles::from_latencies(on_ns))
+        .map(|(off, on)| Figures { off, on, samples }))
 }
 
 /// Measures `switch`, and returns for each round the nanoseconds until the victim was off, and until it was back.
-pub fn rounds(switch: &Switch, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Vec<(u64, u64)>> {
+pub fn measure_rounds(method: &StopMethod, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Vec<(u64, u64)>> {
     pin_this_thread(&[pair.request])?;
-    let victim = Victim::start(pair.batch, switch)?;
+    let victim = Victim::start(pair.batch, method)?;
     let deadline = Instant::now() + effort.gate_time;
     let mut rounds = Vec::new();
     while rounds.len() < effort.rounds && Instant::now() < deadline {
-        rounds.extend(victim.round()?);
+        rounds.extend(victim.measure_round()?);
     }
     Ok(rounds)
 }
 
 impl<'switch> Victim<'switch> {
-    fn start(lane: u32, switch: &'switch Switch) -> io::Result<Self> {
-        let child = Child::start(lane, Class::Ordinary, None, |board| stamp_on(board, lane))?;
-        if let Switch::Freezer { leaf, .. } = switch {
-            leaf.admit(child.pid())?;
+    fn start(lane: u32, method: &'switch StopMethod) -> io::Result<Self> {
+        let child = Child::start(lane, Class::Ordinary, None, |board| stamp_while_on(board, lane))?;
+        if let StopMethod::Freezer { leaf, .. } = method {
+            leaf.move_process_in(child.pid())?;
         }
-        Ok(Self { child, lane, switch })
+        Ok(Self { child, lane, switch: method })
     }
 
     /// Runs one busy burst of the service. Returns how long it took until the victim was off, and until it was back
     /// afterwards. `None` if the victim did not run when the burst began, or never went off.
-    fn round(&self) -> io::Result<Option<(u64, u64)>> {
+    fn measure_round(&self) -> io::Result<Option<(u64, u64)>> {
         thread::sleep(IDLE);
         let began_ns = now_ns();
         self.stop()?;
-        let off_ns = self.last_stamp_ns(began_ns);
+        let off_ns = self.wait_for_last_stamp_ns(began_ns);
         let ended_ns = now_ns();
         self.resume()?;
-        let on_ns = self.return_ns(ended_ns);
+        let on_ns = self.wait_for_return_ns(ended_ns);
         let was_on = off_ns.filter(|off_ns| *off_ns > began_ns);
         Ok(was_on.zip(on_ns).map(|(off_ns, on_ns)| (off_ns - began_ns, on_ns - ended_ns)))
     }
 
     fn stop(&self) -> io::Result<()> {
         match self.switch {
-            Switch::Affinity { elsewhere } => pin_thread(self.child.pid(), &[*elsewhere]),
-            Switch::Freezer { leaf, file, values } => leaf.write(file, values[0]),
-            Switch::Signal => self.child.signal(Signal::STOP),
+            StopMethod::Affinity { elsewhere } => pin_thread(self.child.pid(), &[*elsewhere]),
+            StopMethod::Freezer { leaf, file, values } => leaf.write(file, values[0]),
+            StopMethod::Signal => self.child.signal(Signal::STOP),
         }
     }
 
     fn resume(&self) -> io::Result<()> {
         match self.switch {
-            Switch::Affinity { .. } => pin_thread(self.child.pid(), &[self.lane]),
-            Switch::Freezer { leaf, file, values } => leaf.write(file, values[1]),
-            Switch::Signal => self.child.signal(Signal::CONT),
+            StopMethod::Affinity { .. } => pin_thread(self.child.pid(), &[self.lane]),
+            StopMethod::Freezer { leaf, file, values } => leaf.write(file, values[1]),
+            StopMethod::Signal => self.child.signal(Signal::CONT),
         }
     }
 
     /// Stays busy, as the service would, until the victim is silent. Returns the victim's last time.
-    fn last_stamp_ns(&self, began_ns: u64) -> Option<u64> {
-        spin_until(began_ns, |now_ns| {
+    fn wait_for_last_stamp_ns(&self, began_ns: u64) -> Option<u64> {
+        spin_until_some(began_ns, |now_ns| {
             let stamp_ns = self.stamp_ns();
             (now_ns.saturating_sub(stamp_ns.max(began_ns)) > SILENCE_NS).then_some(stamp_ns)
         })
     }
 
-    fn return_ns(&self, ended_ns: u64) -> Option<u64> {
-        let returned_ns = || self.child.board().returned_ns.load(Ordering::Acquire);
-        spin_until(ended_ns, |_| Some(returned_ns()).filter(|returned_ns| *returned_ns > ended_ns))
+    fn wait_for_return_ns(&self, ended_ns: u64) -> Option<u64> {
+        let returned_ns = || self.child.shared_memory().returned_ns.load(Ordering::Acquire);
+        spin_until_some(ended_ns, |_| Some(returned_ns()).filter(|returned_ns| *returned_ns > ended_ns))
     }
 
     fn stamp_ns(&self) -> u64 {
-        self.child.board().stamp_ns.load(Ordering::Acquire)
+        self.child.shared_memory().stamp_ns.load(Ordering::Acquire)
     }
 }
 
@@ -147,10 +149,10 @@ impl Drop for Victim<'_> {
     }
 }
 
-fn spin_until<T>(since_ns: u64, mut done: impl FnMut(u64) -> Option<T>) -> Option<T> {
+fn spin_until_some<T>(since_ns: u64, mut attempt: impl FnMut(u64) -> Option<T>) -> Option<T> {
     loop {
         let now_ns = now_ns();
-        let answer = done(now_ns);
+        let answer = attempt(now_ns);
         if answer.is_some() || now_ns - since_ns > TIMEOUT_NS {
             return answer;
         }
@@ -158,7 +160,7 @@ fn spin_until<T>(since_ns: u64, mut done: impl FnMut(u64) -> Option<T>) -> Optio
 }
 
 /// Runs the victim's own program: never returns.
-fn stamp_on(board: &Board, lane: u32) {
+fn stamp_while_on(board: &ChildMemory, lane: u32) {
     let mut last_ns = 0;
     loop {
         let now_ns = now_ns();

@@ -14,19 +14,19 @@ type SpeedSource = fn(&CpuSpeeds) -> Result<Parts, String>;
 /// their speeds. Clocks leave out how much work a core does in a cycle. Rankings are comparisons, made for other
 /// purposes.
 const PLACES: [SpeedSource; 4] = [
-    |told| by_numbers(told, Measure::Capacity, &told.capacities),
-    by_lists,
-    |told| by_numbers(told, Measure::Clock, &told.clocks_khz),
-    |told| by_numbers(told, Measure::Ranking, &told.rankings),
+    |told| divide_by_speeds(told, Measure::Capacity, &told.capacities),
+    divide_by_pmu_lists,
+    |told| divide_by_speeds(told, Measure::Clock, &told.clocks_khz),
+    |told| divide_by_speeds(told, Measure::Ranking, &told.rankings),
 ];
 
 /// Tries one source after the other, and returns the first division into big and little cores.
-pub fn found(told: &CpuSpeeds) -> Result<Cores, AllEqual> {
+pub fn find_cores(cpu_speeds: &CpuSpeeds) -> Result<Cores, AllEqual> {
     let mut looked_at = Vec::new();
     for place in PLACES {
-        match place(told) {
+        match place(cpu_speeds) {
             Ok((big, little, source)) => {
-                let little_speed_milli = little_speed_milli(told, &big, &little);
+                let little_speed_milli = little_speed_milli(cpu_speeds, &big, &little);
                 return Ok(Cores { big, little, little_speed_milli, source });
             }
             Err(what) => looked_at.push(what),
@@ -37,24 +37,24 @@ pub fn found(told: &CpuSpeeds) -> Result<Cores, AllEqual> {
 
 /// Divides CPUs into big and little ones by one number for each CPU, such as its highest frequency. A CPU without a
 /// number could be of either kind, so there is then no division.
-fn by_numbers(told: &CpuSpeeds, measure: Measure, speeds: &Speeds) -> Result<Parts, String> {
+fn divide_by_speeds(cpu_speeds: &CpuSpeeds, measure: Measure, speeds: &Speeds) -> Result<Parts, String> {
     let known: CpuSet = speeds.keys().copied().collect();
-    let missing = told.online.difference(&known);
+    let missing = cpu_speeds.online.difference(&known);
     let (Some(low), Some(high)) = (speeds.values().min().copied(), speeds.values().max().copied()) else {
         return Err(format!("no {measure}"));
     };
     if !missing.is_empty() {
         return Err(format!("no {measure} of CPUs {missing}"));
     }
-    match step::parted(speeds) {
+    match step::split_at_widest_step(speeds) {
         Some((big, little)) => Ok((big, little, Source::Measured { measure, low, high })),
         None if low == high => Err(format!("{measure} {low} everywhere")),
         None => Err(format!("{measure} {low} to {high} in small steps")),
     }
 }
 
-fn by_lists(told: &CpuSpeeds) -> Result<Parts, String> {
-    let (big, little) = &told.listed;
+fn divide_by_pmu_lists(cpu_speeds: &CpuSpeeds) -> Result<Parts, String> {
+    let (big, little) = &cpu_speeds.listed;
     match (big.is_empty(), little.is_empty()) {
         (false, false) => Ok((big.clone(), little.clone(), Source::Lists)),
         (false, true) => Err("PMU cpu_core without cpu_atom".to_owned()),
@@ -65,14 +65,16 @@ fn by_lists(told: &CpuSpeeds) -> Result<Parts, String> {
 
 /// Returns the speed of little CPUs in thousandths of that of big ones: by capacities, else by clocks. A result
 /// counts only if it is below 1000.
-fn little_speed_milli(told: &CpuSpeeds, big: &CpuSet, little: &CpuSet) -> Option<u32> {
-    let shares = [&told.capacities, &told.clocks_khz].map(|speeds| share_milli(speeds, little, big));
+fn little_speed_milli(cpu_speeds: &CpuSpeeds, big: &CpuSet, little: &CpuSet) -> Option<u32> {
+    let shares =
+        [&cpu_speeds.capacities, &cpu_speeds.clocks_khz].map(|speeds| relative_speed_milli(speeds, little, big));
     shares.into_iter().flatten().find(|milli| *milli < 1000)
 }
 
 /// Returns the mean speed of `some` CPUs in thousandths of that of `others`; `None` if the speed of any is unknown.
-fn share_milli(speeds: &Speeds, some: &CpuSet, others: &CpuSet) -> Option<u32> {
+fn relative_speed_milli(speeds: &Speeds, compared_cpus: &CpuSet, reference_cpus: &CpuSet) -> Option<u32> {
     let sum = |cpus: &CpuSet| cpus.iter().map(|cpu| speeds.get(&cpu).copied().map(u64::from)).sum::<Option<u64>>();
-    let share = sum(some)? * others.len() as u64 * 1000 / (sum(others)? * some.len() as u64);
+    let share =
+        sum(compared_cpus)? * reference_cpus.len() as u64 * 1000 / (sum(reference_cpus)? * compared_cpus.len() as u64);
     u32::try_from(share).ok()
 }

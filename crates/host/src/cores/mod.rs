@@ -111,12 +111,12 @@ impl Cores {
     pub fn find(sys_root: &Path) -> Result<Self, CoresError> {
         let sys = Sysfs::new(sys_root);
         let (_, online) = sys.present_and_online()?;
-        Ok(Self::among(&sys, &online)??)
+        Ok(Self::find_among(&sys, &online)??)
     }
 
     /// Finds the big and little cores among the CPUs `online`.
-    pub(crate) fn among(sys: &Sysfs<'_>, online: &CpuSet) -> Result<Result<Self, AllEqual>, ReadError> {
-        Ok(found::found(&speeds::read(sys, online)?))
+    pub(crate) fn find_among(sys: &Sysfs<'_>, online: &CpuSet) -> Result<Result<Self, AllEqual>, ReadError> {
+        Ok(found::find_cores(&speeds::read(sys, online)?))
     }
 
     /// Makes a division from the lists of CPUs that a user gives.
@@ -124,9 +124,9 @@ impl Cores {
     /// # Errors
     ///
     /// If a list is empty or has CPUs that are not online, or a CPU is in both lists.
-    pub fn given(big: &CpuSet, little: &CpuSet, online: &CpuSet) -> Result<Self, CoresError> {
-        check_given("--big", big, online)?;
-        check_given("--little", little, online)?;
+    pub fn from_user_lists(big: &CpuSet, little: &CpuSet, online: &CpuSet) -> Result<Self, CoresError> {
+        check_user_list("--big", big, online)?;
+        check_user_list("--little", little, online)?;
         let cpus = big.intersection(little);
         if !cpus.is_empty() {
             return Err(CoresError::Overlap { cpus });
@@ -135,7 +135,7 @@ impl Cores {
     }
 }
 
-fn check_given(option: &'static str, cpus: &CpuSet, online: &CpuSet) -> Result<(), CoresError> {
+fn check_user_list(option: &'static str, cpus: &CpuSet, online: &CpuSet) -> Result<(), CoresError> {
     let offline = cpus.difference(online);
     if cpus.is_empty() {
         Err(CoresError::Empty { option })

@@ -45,7 +45,7 @@ pub struct CpuSpeeds {
 }
 
 pub fn read(sys: &Sysfs<'_>, online: &CpuSet) -> Result<CpuSpeeds, ReadError> {
-    let listed = |lists| Ok::<_, ReadError>(sys.lists(lists)?.intersection(online));
+    let listed = |lists| Ok::<_, ReadError>(sys.read_cpu_lists(lists)?.intersection(online));
     Ok(CpuSpeeds {
         online: online.clone(),
         capacities: speeds(sys, online, "cpu_capacity")?,

@@ -20,7 +20,7 @@ use crate::cpulist::CpuSet;
 const WIDE_PERCENT: u64 = 80;
 
 /// Returns the CPUs above and those below the widest step; `None` if no step is wide.
-pub fn parted(speeds: &Speeds) -> Option<(CpuSet, CpuSet)> {
+pub fn split_at_widest_step(speeds: &Speeds) -> Option<(CpuSet, CpuSet)> {
     let mut sizes: Vec<u64> = speeds.values().map(|speed| u64::from(*speed)).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -46,36 +46,36 @@ mod tests {
         (0..).zip(speeds.iter().copied()).collect()
     }
 
-    fn parts(list: &[u32]) -> Option<(String, String)> {
-        parted(&speeds(list)).map(|(big, little)| (big.to_string(), little.to_string()))
+    fn split_as_text(list: &[u32]) -> Option<(String, String)> {
+        split_at_widest_step(&speeds(list)).map(|(big, little)| (big.to_string(), little.to_string()))
     }
 
-    fn sets(big: &str, little: &str) -> Option<(String, String)> {
+    fn expected_split(big: &str, little: &str) -> Option<(String, String)> {
         Some((big.to_owned(), little.to_owned()))
     }
 
     #[test]
     fn two_sizes_are_parted_where_they_differ_by_a_fifth() {
-        assert_eq!(parts(&[446, 1024, 1024, 446]), sets("1-2", "0,3"));
-        assert_eq!(parts(&[800, 1000]), sets("1", "0"));
-        assert_eq!(parts(&[801, 1000]), None);
-        assert_eq!(parts(&[1024, 1024]), None);
-        assert_eq!(parts(&[1024]), None);
-        assert_eq!(parts(&[]), None);
+        assert_eq!(split_as_text(&[446, 1024, 1024, 446]), expected_split("1-2", "0,3"));
+        assert_eq!(split_as_text(&[800, 1000]), expected_split("1", "0"));
+        assert_eq!(split_as_text(&[801, 1000]), None);
+        assert_eq!(split_as_text(&[1024, 1024]), None);
+        assert_eq!(split_as_text(&[1024]), None);
+        assert_eq!(split_as_text(&[]), None);
     }
 
     #[test]
     fn cpus_above_the_widest_step_of_speed_are_big() {
-        assert_eq!(parts(&[280, 280, 780, 1024]), sets("2-3", "0-1"));
-        assert_eq!(parts(&[400, 400, 500, 1024]), sets("3", "0-2"));
+        assert_eq!(split_as_text(&[280, 280, 780, 1024]), expected_split("2-3", "0-1"));
+        assert_eq!(split_as_text(&[400, 400, 500, 1024]), expected_split("3", "0-2"));
         // Among equal steps the lowest one divides: the slowest CPUs make the tail.
-        assert_eq!(parts(&[250, 500, 1000]), sets("1-2", "0"));
+        assert_eq!(split_as_text(&[250, 500, 1000]), expected_split("1-2", "0"));
     }
 
     #[test]
     fn many_small_steps_of_speed_give_no_partition() {
         let row: Vec<u32> = (33..=47).collect();
-        assert_eq!(parts(&row), None);
+        assert_eq!(split_as_text(&row), None);
     }
 
     proptest! {
@@ -84,7 +84,7 @@ mod tests {
             list in proptest::collection::vec(1u32..5_000_000, 0..40),
         ) {
             let speeds = speeds(&list);
-            if let Some((big, little)) = parted(&speeds) {
+            if let Some((big, little)) = split_at_widest_step(&speeds) {
                 prop_assert_eq!(big.len() + little.len(), speeds.len());
                 let slowest_big = big.iter().map(|cpu| u64::from(speeds[&cpu])).min().expect("a big CPU");
                 let fastest_little = little.iter().map(|cpu| u64::from(speeds[&cpu])).max().expect("a little CPU");
@@ -98,7 +98,7 @@ mod tests {
             times in 2u32..1000,
         ) {
             let scaled: Vec<u32> = list.iter().map(|speed| speed * times).collect();
-            prop_assert_eq!(parts(&list), parts(&scaled));
+            prop_assert_eq!(split_as_text(&list), split_as_text(&scaled));
         }
     }
 }

@@ -1,22 +1,22 @@
 //! Tests of the division into big and little cores, on the machines in `tests/fixtures/topology`.
 
 use super::*;
-use crate::fixture::{machine, set, tree};
+use crate::fixture::{cpu_set, create_file_tree, create_machine_sysfs};
 
-fn found(name: &str) -> Cores {
-    Cores::find(machine(name).path()).expect(name)
+fn cores_of_fixture(name: &str) -> Cores {
+    Cores::find(create_machine_sysfs(name).path()).expect(name)
 }
 
 /// Returns the list of sources in the error of a machine whose cores are equal.
-fn equal(sys: &Path) -> String {
-    match Cores::find(sys).expect_err("equal cores") {
+fn equal_cores_error(sys_root: &Path) -> String {
+    match Cores::find(sys_root).expect_err("equal cores") {
         CoresError::AllEqual(equal) => equal.looked_at,
         error => panic!("{error}"),
     }
 }
 
-fn given(big: &str, little: &str) -> Result<Cores, String> {
-    Cores::given(&set(big), &set(little), &set("0-5")).map_err(|error| error.to_string())
+fn cores_from_lists(big: &str, little: &str) -> Result<Cores, String> {
+    Cores::from_user_lists(&cpu_set(big), &cpu_set(little), &cpu_set("0-5")).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -29,13 +29,13 @@ fn each_machine_is_told_in_a_line() {
         ("hybrid_intel", "big CPUs 0-15, little CPUs 16-23 with 76.0 % of their speed (PMUs cpu_core and cpu_atom)"),
     ];
     for (name, line) in lines {
-        assert_eq!(found(name).to_string(), line, "{name}");
+        assert_eq!(cores_of_fixture(name).to_string(), line, "{name}");
     }
 }
 
 #[test]
 fn equal_cores_error_lists_the_sources_read() {
-    let graviton = machine("graviton");
+    let graviton = create_machine_sysfs("graviton");
     assert_eq!(
         Cores::find(graviton.path()).expect_err("equal cores").to_string(),
         "cannot find big and little cores: all cores are equal (cpu_capacity 1024 everywhere; no PMUs cpu_core and \
@@ -43,7 +43,7 @@ fn equal_cores_error_lists_the_sources_read() {
          --little CPUS"
     );
     assert_eq!(
-        equal(machine("preferred_cores").path()),
+        equal_cores_error(create_machine_sysfs("preferred_cores").path()),
         "no cpu_capacity; no PMUs cpu_core and cpu_atom; cpuinfo_max_freq 5100000 everywhere; \
          acpi_cppc/highest_perf 33 to 47 in small steps"
     );
@@ -51,7 +51,7 @@ fn equal_cores_error_lists_the_sources_read() {
 
 #[test]
 fn clocks_and_rankings_are_used_without_capacities() {
-    let clocks = tree(
+    let clocks = create_file_tree(
         "devices/system/cpu/online: 0-3
          devices/system/cpu/cpu{0-3}/cpu_capacity: 1024
          devices/system/cpu/cpu{0-1}/cpufreq/cpuinfo_max_freq: 4900000
@@ -62,7 +62,7 @@ fn clocks_and_rankings_are_used_without_capacities() {
         clocks.to_string(),
         "big CPUs 0-1, little CPUs 2-3 with 71.4 % of their speed (cpuinfo_max_freq: 3500000 to 4900000)"
     );
-    let rankings = tree(
+    let rankings = create_file_tree(
         "devices/system/cpu/online: 0-2
          devices/system/cpu/cpu{0-1}/acpi_cppc/highest_perf: 65
          devices/system/cpu/cpu2/acpi_cppc/highest_perf: 39",
@@ -74,15 +74,15 @@ fn clocks_and_rankings_are_used_without_capacities() {
 
 #[test]
 fn an_offline_cpu_is_neither_big_nor_little() {
-    let one_off = tree(
+    let one_off = create_file_tree(
         "devices/system/cpu/present: 0-3
          devices/system/cpu/online: 0,2-3
          devices/system/cpu/cpu{0-1}/cpu_capacity: 1024
          devices/system/cpu/cpu{2-3}/cpu_capacity: 446",
     );
     let cores = Cores::find(one_off.path()).expect("two sizes");
-    assert_eq!((cores.big, cores.little), (set("0"), set("2-3")));
-    let all_little_off = tree(
+    assert_eq!((cores.big, cores.little), (cpu_set("0"), cpu_set("2-3")));
+    let all_little_off = create_file_tree(
         "devices/system/cpu/present: 0-3
          devices/system/cpu/online: 0-1
          devices/cpu_core/cpus: 0-1
@@ -90,30 +90,30 @@ fn an_offline_cpu_is_neither_big_nor_little() {
          devices/system/cpu/cpu{0-1}/cpu_capacity: 1024
          devices/system/cpu/cpu{2-3}/cpu_capacity: 446",
     );
-    assert!(equal(all_little_off.path()).contains("PMU cpu_core without cpu_atom"));
+    assert!(equal_cores_error(all_little_off.path()).contains("PMU cpu_core without cpu_atom"));
 }
 
 #[test]
 fn missing_capacity_of_one_cpu_gives_no_partition() {
-    let missing = tree(
+    let missing = create_file_tree(
         "devices/system/cpu/online: 0-2
          devices/system/cpu/cpu0/cpu_capacity: 1024
          devices/system/cpu/cpu1/cpu_capacity: 446
          devices/system/cpu/cpu{0-2}/cpufreq/cpuinfo_max_freq: 0",
     );
     assert_eq!(
-        equal(missing.path()),
+        equal_cores_error(missing.path()),
         "no cpu_capacity of CPUs 2; no PMUs cpu_core and cpu_atom; no cpuinfo_max_freq; no acpi_cppc/highest_perf"
     );
 }
 
 #[test]
 fn given_lists_are_taken_as_they_are() {
-    let cores = given("0,1", "2-5").expect("two lists");
-    assert_eq!((&cores.big, &cores.little, cores.little_speed_milli), (&set("0-1"), &set("2-5"), None));
+    let cores = cores_from_lists("0,1", "2-5").expect("two lists");
+    assert_eq!((&cores.big, &cores.little, cores.little_speed_milli), (&cpu_set("0-1"), &cpu_set("2-5"), None));
     assert_eq!(cores.to_string(), "big CPUs 0-1, little CPUs 2-5 (given)");
     // A CPU may be in neither list.
-    assert!(given("1", "0").is_ok());
+    assert!(cores_from_lists("1", "0").is_ok());
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn given_lists_that_cannot_be_are_refused() {
         ),
     ];
     for (big, little, start) in refusals {
-        let error = given(big, little).expect_err(start);
+        let error = cores_from_lists(big, little).expect_err(start);
         assert!(error.starts_with(start), "{error}");
     }
 }

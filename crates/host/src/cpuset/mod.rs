@@ -7,4 +7,4 @@
 pub mod plan;
 mod tree;
 
-pub use tree::{CpusetError, Found, Tree, cpus_in_effect, give_back};
+pub use tree::{CpuListSnapshot, CpusetError, Tree, cpus_in_effect, restore_cpu_lists};

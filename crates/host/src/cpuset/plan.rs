@@ -44,14 +44,14 @@ mod tests {
 
     use super::*;
 
-    fn set(list: &str) -> CpuSet {
+    fn cpu_set(list: &str) -> CpuSet {
         list.parse().unwrap()
     }
 
     #[test]
     fn a_container_and_the_group_above_it_move_to_other_cpus() {
-        let node = |parent, now, target| Node { parent, now: set(now), target: set(target) };
-        let step = |node, cpus| Step { node, cpus: set(cpus) };
+        let node = |parent, now, target| Node { parent, now: cpu_set(now), target: cpu_set(target) };
+        let step = |node, cpus| Step { node, cpus: cpu_set(cpus) };
         let tree = [node(None, "0", "1"), node(Some(0), "0", "1")];
         assert_eq!(plan(&tree), [step(0, "0-1"), step(1, "0-1"), step(1, "1"), step(0, "1")]);
         let narrower = [node(None, "0-3", "0-1"), node(Some(0), "0-3", "1"), node(Some(0), "0", "0")];
@@ -62,16 +62,17 @@ mod tests {
 
     /// Whether version 1 of cgroups accepts a write: the CPUs are within the group above, include the groups below,
     /// and are not empty.
-    fn allows(nodes: &[Node], has: &[CpuSet], step: &Step) -> bool {
-        let above = nodes[step.node].parent.is_none_or(|parent| step.cpus.is_subset(&has[parent]));
+    fn kernel_allows(nodes: &[Node], current_cpus: &[CpuSet], step: &Step) -> bool {
+        let above = nodes[step.node].parent.is_none_or(|parent| step.cpus.is_subset(&current_cpus[parent]));
         let is_child = |(_, node): &(usize, &Node)| node.parent == Some(step.node);
-        let below = nodes.iter().enumerate().filter(is_child).all(|(child, _)| has[child].is_subset(&step.cpus));
+        let below =
+            nodes.iter().enumerate().filter(is_child).all(|(child, _)| current_cpus[child].is_subset(&step.cpus));
         above && below && !step.cpus.is_empty()
     }
 
     /// Returns some of the CPUs in `above`, at least one.
-    fn some_of(above: &CpuSet, choice: u16) -> CpuSet {
-        let some: CpuSet = above.iter().filter(|cpu| choice >> (cpu % 16) & 1 == 1).collect();
+    fn nonempty_subset(above: &CpuSet, choice_bits: u16) -> CpuSet {
+        let some: CpuSet = above.iter().filter(|cpu| choice_bits >> (cpu % 16) & 1 == 1).collect();
         if some.is_empty() { above.iter().take(1).collect() } else { some }
     }
 
@@ -82,10 +83,10 @@ mod tests {
             let mut nodes: Vec<Node> = Vec::new();
             for (above, now, target) in groups {
                 let parent = (!nodes.is_empty()).then(|| above.index(nodes.len()));
-                let all = set("0-11");
+                let all = cpu_set("0-11");
                 let (now_above, target_above) =
                     parent.map_or((&all, &all), |parent| (&nodes[parent].now, &nodes[parent].target));
-                let (now, target) = (some_of(now_above, now), some_of(target_above, target));
+                let (now, target) = (nonempty_subset(now_above, now), nonempty_subset(target_above, target));
                 nodes.push(Node { parent, now, target });
             }
             nodes
@@ -97,7 +98,7 @@ mod tests {
         fn kernel_allows_each_step_and_the_last_reaches_the_target(nodes in trees()) {
             let mut has: Vec<CpuSet> = nodes.iter().map(|node| node.now.clone()).collect();
             for step in plan(&nodes) {
-                prop_assert!(allows(&nodes, &has, &step), "{step:?} on {has:?}");
+                prop_assert!(kernel_allows(&nodes, &has, &step), "{step:?} on {has:?}");
                 has[step.node] = step.cpus;
             }
             let targets: Vec<CpuSet> = nodes.iter().map(|node| node.target.clone()).collect();

@@ -33,7 +33,7 @@ pub struct CpusetError {
 
 /// CPU lists of a tree of groups, as they were read. Groups of version 2 may have an empty list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct CpuListSnapshot {
     /// Directory of the uppermost group.
     pub root: PathBuf,
     /// CPU list of each group, by directory.
@@ -60,24 +60,24 @@ impl Tree {
     /// Reads a group and all groups below it. Groups that vanish during the read, or that have no CPUs yet, are left out.
     pub fn read(root: &Path) -> Self {
         let mut tree = Self { root: root.to_owned(), groups: Vec::new() };
-        tree.add(root, None);
+        tree.read_subtree(root, None);
         tree
     }
 
-    fn add(&mut self, dir: &Path, parent: Option<usize>) {
+    fn read_subtree(&mut self, dir: &Path, parent: Option<usize>) {
         let Some(group) = Group::read(dir, parent) else { return };
         let place = self.groups.len();
         self.groups.push(group);
         let children = fs::read_dir(dir).into_iter().flatten().flatten();
         for child in children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            self.add(&child.path(), Some(place));
+            self.read_subtree(&child.path(), Some(place));
         }
     }
 
     /// Returns the CPU lists of all groups, as they were read.
-    pub fn found(&self) -> Found {
+    pub fn snapshot(&self) -> CpuListSnapshot {
         let lists = self.groups.iter().map(|group| (group.dir.clone(), group.list.clone()));
-        Found { root: self.root.clone(), lists: lists.collect() }
+        CpuListSnapshot { root: self.root.clone(), lists: lists.collect() }
     }
 
     /// Returns all groups with their CPU lists as they were read, parents before their children.
@@ -100,32 +100,36 @@ impl Tree {
     ///
     /// # Errors
     /// If the kernel refuses a write in all 10 tries. Groups that have vanished are no error.
-    pub fn confine(&mut self, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Result<usize, CpusetError> {
+    pub fn confine(&mut self, wanted_cpus: &dyn Fn(&Path) -> Option<CpuSet>) -> Result<usize, CpusetError> {
         let (mut writes, mut refused) = (0, None);
         for _ in 0..LOOKS_MAX {
-            refused = self.carry_out(told, &mut writes).err();
+            refused = self.write_planned_steps(wanted_cpus, &mut writes).err();
             if refused.is_none() {
                 break;
             }
             // Another process may have changed the tree since it was read.
-            self.look_again();
+            self.reread();
         }
         refused.map_or(Ok(writes), Err)
     }
 
     /// Reads all groups again.
-    pub fn look_again(&mut self) {
+    pub fn reread(&mut self) {
         *self = Self::read(&self.root);
     }
 
-    fn carry_out(&mut self, told: &dyn Fn(&Path) -> Option<CpuSet>, writes: &mut usize) -> Result<(), CpusetError> {
+    fn write_planned_steps(
+        &mut self,
+        wanted_cpus: &dyn Fn(&Path) -> Option<CpuSet>,
+        write_count: &mut usize,
+    ) -> Result<(), CpusetError> {
         let mut refused = None;
-        for step in plan(&self.nodes(self.targets(told))) {
+        for step in plan(&self.nodes(self.targets(wanted_cpus))) {
             let group = &mut self.groups[step.node];
-            match write(&group.dir, &step.cpus.to_string()) {
+            match write_cpu_list(&group.dir, &step.cpus.to_string()) {
                 Ok(()) => {
                     group.cpus = step.cpus;
-                    *writes += 1;
+                    *write_count += 1;
                 }
                 Err(_) if !group.dir.exists() => {}
                 // Groups that do not depend on this one are changed all the same.
@@ -139,11 +143,12 @@ impl Tree {
 
     /// Returns the target CPUs of each group. A group below one that `told` names stays within that group's CPUs. An
     /// unnamed group with groups below it gets the union of their CPUs. Any other group keeps its CPUs.
-    fn targets(&self, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Vec<CpuSet> {
+    fn targets(&self, wanted_cpus: &dyn Fn(&Path) -> Option<CpuSet>) -> Vec<CpuSet> {
         let mut targets: Vec<Option<CpuSet>> = Vec::new();
         for group in &self.groups {
             let above = || group.parent.and_then(|parent| targets[parent].clone());
-            let target = told(&group.dir).or_else(|| above().map(|above| group.cpus.within(&above)));
+            let target =
+                wanted_cpus(&group.dir).or_else(|| above().map(|above| group.cpus.intersection_or_bound(&above)));
             targets.push(target);
         }
         let mut below = vec![CpuSet::default(); self.groups.len()];
@@ -176,8 +181,8 @@ impl Group {
 
     /// Restores the CPU list that the group had when it was read. The kernel refuses an empty list for a group of
     /// version 2 with processes below it. Such a group keeps a list of all CPUs that it had.
-    fn give_list(&self, list: &str) -> io::Result<()> {
-        write(&self.dir, list).or_else(|error| match error.kind() {
+    fn restore_list(&self, list: &str) -> io::Result<()> {
+        write_cpu_list(&self.dir, list).or_else(|error| match error.kind() {
             io::ErrorKind::StorageFull if list.is_empty() => Ok(()),
             kind if self.dir.exists() => {
                 Err(io::Error::new(kind, format!("cannot give {} its CPUs `{list}` back: {error}", self.dir.display())))
@@ -187,16 +192,16 @@ impl Group {
     }
 }
 
-impl Found {
+impl CpuListSnapshot {
     /// Returns the CPUs that a group could use when the tree was read. A group created later gets the CPUs of its
     /// parent.
     pub fn cpus(&self, dir: &Path) -> CpuSet {
         let known = dir.ancestors().take_while(|above| above.starts_with(&self.root));
         let lists = known.filter_map(|above| self.lists.get(above)?.parse().ok());
         lists
-            .chain(above(&self.root))
+            .chain(cpus_above(&self.root))
             .filter(|cpus: &CpuSet| !cpus.is_empty())
-            .reduce(|own, above| own.within(&above))
+            .reduce(|own, above| own.intersection_or_bound(&above))
             .unwrap_or_default()
     }
 
@@ -207,7 +212,7 @@ impl Found {
 }
 
 /// Returns the CPUs of the group above the uppermost one. Version 2 shows no list for the root group of a hierarchy.
-fn above(root: &Path) -> Option<CpuSet> {
+fn cpus_above(root: &Path) -> Option<CpuSet> {
     let above = root.parent()?;
     cpus_in_effect(above).or_else(|| fs::read_to_string(above.join(LIST)).ok()?.parse().ok())
 }
@@ -223,20 +228,23 @@ pub fn cpus_in_effect(dir: &Path) -> Option<CpuSet> {
 ///
 /// # Errors
 /// If a list cannot be restored. All lists that can be restored are.
-pub fn give_back(found: &Found, online: &CpuSet) -> io::Result<()> {
-    let told = |dir: &Path| Some(found.cpus(dir).intersection(online)).filter(|cpus| !cpus.is_empty());
-    let outcome = Tree::read(&found.root).confine(&told).map(drop).map_err(io::Error::other);
+pub fn restore_cpu_lists(snapshot: &CpuListSnapshot, online: &CpuSet) -> io::Result<()> {
+    let told = |dir: &Path| Some(snapshot.cpus(dir).intersection(online)).filter(|cpus| !cpus.is_empty());
+    let outcome = Tree::read(&snapshot.root).confine(&told).map(drop).map_err(io::Error::other);
     // In version 2 a list may be empty, or name CPUs that its group does not have.
-    let now = Tree::read(&found.root);
-    let lists =
-        now.groups.iter().filter(|group| group.is_v2()).filter_map(|group| Some((group, found.lists.get(&group.dir)?)));
+    let now = Tree::read(&snapshot.root);
+    let lists = now
+        .groups
+        .iter()
+        .filter(|group| group.is_v2())
+        .filter_map(|group| Some((group, snapshot.lists.get(&group.dir)?)));
     let differ = lists.filter(|(group, list)| group.list != **list);
-    let written = differ.map(|(group, list)| group.give_list(list));
+    let written = differ.map(|(group, list)| group.restore_list(list));
     written.fold(outcome, io::Result::and)
 }
 
 /// Writes the CPU list of a group. The kernel accepts an empty list only as an empty line.
-fn write(dir: &Path, list: &str) -> io::Result<()> {
+fn write_cpu_list(dir: &Path, list: &str) -> io::Result<()> {
     fs::write(dir.join(LIST), format!("{list}\n"))
 }
 
@@ -244,12 +252,12 @@ fn write(dir: &Path, list: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn set(list: &str) -> CpuSet {
+    fn cpu_set(list: &str) -> CpuSet {
         list.parse().unwrap()
     }
 
     /// Creates groups as plain files, which accept every write.
-    fn tree(groups: &[(&str, &str)]) -> tempfile::TempDir {
+    fn create_groups(groups: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (name, list) in groups {
             fs::create_dir_all(dir.path().join(name)).unwrap();
@@ -259,56 +267,56 @@ mod tests {
     }
 
     fn lists(root: &Path) -> Vec<String> {
-        Tree::read(root).found().lists.into_values().collect()
+        Tree::read(root).snapshot().lists.into_values().collect()
     }
 
     #[test]
     fn parents_follow_and_children_stay_within() {
-        let dir = tree(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("b", "0-3"), ("c", "0")]);
-        let told = |group: &Path| group.ends_with("a").then(|| set("1-2"));
+        let dir = create_groups(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("b", "0-3"), ("c", "0")]);
+        let told = |group: &Path| group.ends_with("a").then(|| cpu_set("1-2"));
         assert_eq!(Tree::read(dir.path()).confine(&told).unwrap(), 3);
         assert_eq!(lists(dir.path()), ["0-3", "1-2", "1-2", "0-3", "0"]);
-        let told = |group: &Path| ["a", "b"].iter().any(|name| group.ends_with(name)).then(|| set("1"));
+        let told = |group: &Path| ["a", "b"].iter().any(|name| group.ends_with(name)).then(|| cpu_set("1"));
         Tree::read(dir.path()).confine(&told).unwrap();
         assert_eq!(lists(dir.path()), ["0-1", "1", "1", "1", "0"]);
     }
 
     #[test]
     fn lists_are_restored_and_new_groups_get_their_parents_list() {
-        let dir = tree(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("gone", "2")]);
-        let before = Tree::read(dir.path()).found();
-        Tree::read(dir.path()).confine(&|group| group.ends_with("a").then(|| set("0"))).unwrap();
+        let dir = create_groups(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("gone", "2")]);
+        let before = Tree::read(dir.path()).snapshot();
+        Tree::read(dir.path()).confine(&|group| group.ends_with("a").then(|| cpu_set("0"))).unwrap();
         fs::remove_dir_all(dir.path().join("gone")).unwrap();
         fs::create_dir_all(dir.path().join("new")).unwrap();
         fs::write(dir.path().join("new").join(LIST), "0\n").unwrap();
-        give_back(&before, &set("0-3")).unwrap();
+        restore_cpu_lists(&before, &cpu_set("0-3")).unwrap();
         assert_eq!(lists(dir.path()), ["0-3", "0-3", "3", "0-3"]);
     }
 
     /// Imitates version 2, in which the root group of a hierarchy shows only its CPUs in effect.
     #[test]
     fn a_group_without_a_list_has_what_is_above_it() {
-        let dir = tree(&[("batch", ""), ("batch/a", ""), ("batch/b", "1")]);
+        let dir = create_groups(&[("batch", ""), ("batch/a", ""), ("batch/b", "1")]);
         for group in ["", "batch", "batch/a", "batch/b"] {
             fs::write(dir.path().join(group).join(EFFECTIVE[0]), "0-3\n").unwrap();
         }
-        let found = Tree::read(&dir.path().join("batch")).found();
+        let found = Tree::read(&dir.path().join("batch")).snapshot();
         let cpus = ["", "a", "b"].map(|group| found.cpus(&dir.path().join("batch").join(group)).to_string());
         assert_eq!(cpus, ["0-3", "0-3", "1"]);
     }
 
     #[test]
     fn a_cpu_that_went_offline_is_not_given_back() {
-        let dir = tree(&[("", "0-3"), ("a", "2-3")]);
-        let before = Tree::read(dir.path()).found();
-        Tree::read(dir.path()).confine(&|group| group.ends_with("a").then(|| set("2"))).unwrap();
-        give_back(&before, &set("0-2")).unwrap();
+        let dir = create_groups(&[("", "0-3"), ("a", "2-3")]);
+        let before = Tree::read(dir.path()).snapshot();
+        Tree::read(dir.path()).confine(&|group| group.ends_with("a").then(|| cpu_set("2"))).unwrap();
+        restore_cpu_lists(&before, &cpu_set("0-2")).unwrap();
         assert_eq!(lists(dir.path()), ["0-2", "2"]);
     }
 
     #[test]
     fn a_group_that_vanished_is_no_error() {
-        let dir = tree(&[]);
-        assert_eq!(Tree::read(&dir.path().join("gone")).confine(&|_| Some(set("0"))).unwrap(), 0);
+        let dir = create_groups(&[]);
+        assert_eq!(Tree::read(&dir.path().join("gone")).confine(&|_| Some(cpu_set("0"))).unwrap(), 0);
     }
 }

@@ -26,13 +26,13 @@ const CHIPS: [Chip; 3] = [
     Chip { name: "amd_energy", takes: |label| label.starts_with("Esocket") },
 ];
 
-pub fn meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError> {
+pub fn open_hwmon_meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError> {
     let (mut meters, mut others) = (Vec::new(), Vec::new());
     for folder in sorted(sys.names(DIR)?) {
-        let inputs = inputs(sys, &folder)?;
+        let inputs = meter_files(sys, &folder)?;
         let name = sys.text(&format!("{DIR}/{folder}/name"))?.unwrap_or_default();
         match CHIPS.iter().find(|chip| chip.name == name) {
-            Some(chip) => meters.extend(open(sys, chip, &folder, &inputs)?),
+            Some(chip) => meters.extend(open_chip_meters(sys, chip, &folder, &inputs)?),
             None if !inputs.is_empty() => others.push(name),
             None => {}
         }
@@ -45,14 +45,14 @@ pub fn meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError> 
 }
 
 /// Returns the files of energy meters in `folder`.
-fn inputs(sys: &Sysfs<'_>, folder: &str) -> Result<Vec<String>, ReadError> {
+fn meter_files(sys: &Sysfs<'_>, folder: &str) -> Result<Vec<String>, ReadError> {
     let mut files = sorted(sys.names(&format!("{DIR}/{folder}"))?);
     files.retain(|file| file.starts_with("energy") && file.ends_with("_input"));
     Ok(files)
 }
 
 /// Opens the meters of a chip that belong to the sum.
-fn open(sys: &Sysfs<'_>, chip: &Chip, folder: &str, inputs: &[String]) -> Result<Vec<Meter>, ReadError> {
+fn open_chip_meters(sys: &Sysfs<'_>, chip: &Chip, folder: &str, inputs: &[String]) -> Result<Vec<Meter>, ReadError> {
     let mut meters = Vec::new();
     for input in inputs {
         let label = sys.text(&format!("{DIR}/{folder}/{}", input.replace("_input", "_label")))?;

@@ -47,7 +47,8 @@ pub enum EnergyError {
 type MeterSource = fn(&Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError>;
 
 /// Sources of energy meters, in order of preference.
-const PLACES: [(&str, MeterSource); 2] = [("powercap", powercap::meters), ("hwmon", hwmon::meters)];
+const PLACES: [(&str, MeterSource); 2] =
+    [("powercap", powercap::open_powercap_meters), ("hwmon", hwmon::open_hwmon_meters)];
 
 impl Energy {
     /// Opens the meters of the machine under `sys_root`, normally `/sys`, and starts to count.

@@ -9,7 +9,7 @@ use crate::sysfs::{ReadError, Sysfs};
 
 const DIR: &str = "class/powercap";
 
-pub fn meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError> {
+pub fn open_powercap_meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError> {
     let zones = zones(sys)?;
     let mut meters = Vec::new();
     for (zone, name) in &zones {

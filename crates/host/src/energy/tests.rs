@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::fixture::{tree, write};
+use crate::fixture::{create_file_tree, write};
 
 /// Files of a server with two sockets. Zones and names follow the kernel's Documentation/power/powercap/powercap.rst.
 /// Notebooks also have `psys` and the copy under `intel-rapl-mmio`. Ranges are those of a Core i7-4770S.
@@ -38,13 +38,13 @@ const JUNO: &str = "
     class/hwmon/hwmon0/energy4_input: 2142136";
 
 /// Returns the error of a machine with the files `text`, which has no usable meter.
-fn refused(text: &str) -> String {
-    Energy::open(tree(text).path()).expect_err("no meter").to_string()
+fn open_error(file_tree: &str) -> String {
+    Energy::open(create_file_tree(file_tree).path()).expect_err("no meter").to_string()
 }
 
 #[test]
 fn energy_of_packages_is_added_up_once() {
-    let sys = tree(TWO_SOCKETS);
+    let sys = create_file_tree(TWO_SOCKETS);
     let mut energy = Energy::open(sys.path()).expect("packages");
     assert_eq!(energy.to_string(), "powercap: package-0, package-1");
     assert_eq!(energy.joules().expect("joules"), 0.0);
@@ -62,7 +62,7 @@ fn energy_of_packages_is_added_up_once() {
 
 #[test]
 fn a_board_counts_without_its_graphics() {
-    let sys = tree(JUNO);
+    let sys = create_file_tree(JUNO);
     let mut energy = Energy::open(sys.path()).expect("meters");
     assert_eq!(energy.to_string(), "hwmon: BOARD_ENERGY_SYS, BOARD_ENERGY_BIG, BOARD_ENERGY_LITTLE");
     for (input, uj) in [(1, "28697142"), (2, "4456123"), (3, "878037"), (4, "9000000")] {
@@ -74,7 +74,7 @@ fn a_board_counts_without_its_graphics() {
 #[test]
 fn missing_energy_meter_error_lists_the_sources_read() {
     let start = "energy is not measured (no package in powercap; no energy meter in hwmon); use a machine";
-    assert!(refused("").starts_with(start), "{}", refused(""));
+    assert!(open_error("").starts_with(start), "{}", open_error(""));
     let others = "
         class/powercap/intel-rapl:0/name: psys
         class/powercap/intel-rapl:0/energy_uj: 1
@@ -83,12 +83,12 @@ fn missing_energy_meter_error_lists_the_sources_read() {
         class/hwmon/hwmon1/name: i915
         class/hwmon/hwmon1/energy1_input: 1";
     let what = "(no package in powercap; no energy meter in hwmon that is known to measure CPUs (i915))";
-    assert!(refused(others).contains(what), "{}", refused(others));
+    assert!(open_error(others).contains(what), "{}", open_error(others));
 }
 
 #[test]
 fn unreadable_package_is_an_error_and_not_left_out() {
-    let sys = tree(TWO_SOCKETS);
+    let sys = create_file_tree(TWO_SOCKETS);
     fs::remove_file(sys.path().join("class/powercap/intel-rapl:1/energy_uj")).expect("a file");
     let error = anyhow::Error::from(Energy::open(sys.path()).expect_err("a part"));
     let error = format!("{error:#}");
@@ -101,7 +101,7 @@ fn unreadable_package_is_an_error_and_not_left_out() {
 
 #[test]
 fn a_meter_that_vanishes_leaves_no_sum() {
-    let sys = tree(TWO_SOCKETS);
+    let sys = create_file_tree(TWO_SOCKETS);
     let mut energy = Energy::open(sys.path()).expect("packages");
     // A test cannot make an open file vanish. An empty file fails like a driver that has gone.
     let file = sys.path().join("class/powercap/intel-rapl:1/energy_uj");
@@ -116,7 +116,7 @@ fn a_meter_that_vanishes_leaves_no_sum() {
 
 #[test]
 fn a_meter_that_is_set_back_leaves_no_sum() {
-    let sys = tree(JUNO);
+    let sys = create_file_tree(JUNO);
     let mut energy = Energy::open(sys.path()).expect("meters");
     write(&sys.path().join("class/hwmon/hwmon0/energy2_input"), "5");
     let error = energy.joules().expect_err("it went back").to_string();

@@ -41,7 +41,7 @@ pub enum FormulaError {
     #[error(
         "`{name}` is not an event that is known here; write one of {}, an event of this processor, or rHEX for the \
          processor's own number (`perf list --details`)",
-        known()
+        known_event_names()
     )]
     Event {
         /// Name of the unknown event.
@@ -57,7 +57,7 @@ pub enum FormulaError {
     },
 }
 
-fn known() -> String {
+fn known_event_names() -> String {
     Event::names().collect::<Vec<_>>().join(", ")
 }
 
@@ -68,18 +68,18 @@ impl Formula {
     }
 
     /// Parses a formula that may also name the events of `others`, which have precedence over those of perf.
-    pub fn parse_with(text: &str, others: impl Fn(&str) -> Option<Event>) -> Result<Self, FormulaError> {
+    pub fn parse_with(text: &str, other_events: impl Fn(&str) -> Option<Event>) -> Result<Self, FormulaError> {
         let form = || FormulaError::Form { text: text.to_owned() };
         let (above, below) = text.split_once('/').ok_or_else(form)?;
-        let (above, below) = (sum(above).ok_or_else(form)?, sum(below).ok_or_else(form)?);
+        let (above, below) = (parse_sum(above).ok_or_else(form)?, parse_sum(below).ok_or_else(form)?);
         let mut new = Self { names: Vec::new(), events: Vec::new(), numerator: Vec::new(), denominator: Vec::new() };
-        let known = |name: &str| others(name).or_else(|| Event::named(name));
+        let known = |name: &str| other_events(name).or_else(|| Event::named(name));
         for name in above {
-            let place = new.place(name, &known)?;
+            let place = new.add_event(name, &known)?;
             new.numerator.push(place);
         }
         for name in below {
-            let place = new.place(name, &known)?;
+            let place = new.add_event(name, &known)?;
             new.denominator.push(place);
         }
         match new.events.len() {
@@ -89,8 +89,8 @@ impl Formula {
     }
 
     /// Returns the index of an event, and adds the event unless it is there already.
-    fn place(&mut self, name: &str, known: &impl Fn(&str) -> Option<Event>) -> Result<usize, FormulaError> {
-        let event = known(name).ok_or_else(|| FormulaError::Event { name: name.to_owned() })?;
+    fn add_event(&mut self, name: &str, find_event: &impl Fn(&str) -> Option<Event>) -> Result<usize, FormulaError> {
+        let event = find_event(name).ok_or_else(|| FormulaError::Event { name: name.to_owned() })?;
         if let Some(place) = self.events.iter().position(|other| *other == event) {
             return Ok(place);
         }
@@ -110,12 +110,12 @@ impl Formula {
     }
 
     /// Returns the events in the numerator of the formula: a bit for each event, by its index in `events`.
-    pub fn numerator(&self) -> u32 {
+    pub fn numerator_bits(&self) -> u32 {
         bits(&self.numerator)
     }
 
     /// Returns the events below the line: a bit each, by index in `events`.
-    pub fn denominator(&self) -> u32 {
+    pub fn denominator_bits(&self) -> u32 {
         bits(&self.denominator)
     }
 
@@ -133,7 +133,7 @@ impl Formula {
 }
 
 /// Parses a sum into its names; `None` if the text has another form, or a name twice.
-fn sum(text: &str) -> Option<Vec<&str>> {
+fn parse_sum(text: &str) -> Option<Vec<&str>> {
     let text = text.trim();
     let names = match text.strip_prefix('(') {
         Some(rest) => rest.strip_suffix(')')?.split('+').map(str::trim).collect(),
@@ -145,8 +145,8 @@ fn sum(text: &str) -> Option<Vec<&str>> {
     (names.iter().all(is_name) && names.iter().enumerate().all(is_first)).then_some(names)
 }
 
-fn bits(places: &[usize]) -> u32 {
-    places.iter().fold(0, |bits, place| bits | 1 << place)
+fn bits(indices: &[usize]) -> u32 {
+    indices.iter().fold(0, |bits, place| bits | 1 << place)
 }
 
 impl FromStr for Formula {
@@ -178,7 +178,7 @@ mod tests {
         let formula = Formula::parse("r140014a3 / (r81d0 + r82d0)").unwrap();
         let raw = |name| Event::named(name).unwrap();
         assert_eq!(formula.events(), [raw("r140014a3"), raw("r81d0"), raw("r82d0")]);
-        assert_eq!((formula.numerator(), formula.denominator()), (0b001, 0b110));
+        assert_eq!((formula.numerator_bits(), formula.denominator_bits()), (0b001, 0b110));
         assert_eq!(formula.value(&[4_000, 60, 40]), Some(40.0));
         assert_eq!(formula.value(&[4_000, 0, 0]), None);
         assert_eq!(formula.to_string(), "r140014a3 / (r81d0 + r82d0)");
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn an_event_may_be_on_both_sides() {
         let formula = Formula::parse("page-faults/(task-clock+page-faults)").unwrap();
-        assert_eq!((formula.numerator(), formula.denominator()), (0b01, 0b11));
+        assert_eq!((formula.numerator_bits(), formula.denominator_bits()), (0b01, 0b11));
         assert_eq!(formula.value(&[1, 3]), Some(0.25));
         assert!(!formula.needs_processor());
     }

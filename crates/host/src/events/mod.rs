@@ -10,4 +10,4 @@ mod table;
 
 pub use formula::{EVENTS_MAX, Formula, FormulaError};
 pub use processor::{Processor, Vendor};
-pub use table::{Candidate, Row, row_of};
+pub use table::{Candidate, ProcessorEvents, events_of_processor};

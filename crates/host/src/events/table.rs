@@ -24,13 +24,13 @@ pub struct Candidate {
     pub config: u64,
 }
 
-const fn event(name: &'static str, config: u64) -> Candidate {
+const fn candidate_event(name: &'static str, config: u64) -> Candidate {
     Candidate { name, config }
 }
 
 /// Table row: the events of some processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct ProcessorEvents {
     /// Names of the processors, separated by commas.
     pub processors: &'static str,
     vendor: Vendor,
@@ -51,42 +51,43 @@ pub struct Row {
 
 /// Stall events of Skylake to Ice Lake: Table 1 of the Holmes paper, best first.
 const STALLS_MEM_ANY: &[Candidate] = &[
-    event("CYCLE_ACTIVITY.STALLS_MEM_ANY", 0x1400_14a3),
-    event("CYCLE_ACTIVITY.CYCLES_MEM_ANY", 0x1000_10a3),
-    event("CYCLE_ACTIVITY.STALLS_L3_MISS", 0x0600_06a3),
-    event("CYCLE_ACTIVITY.CYCLES_L3_MISS", 0x0200_02a3),
+    candidate_event("CYCLE_ACTIVITY.STALLS_MEM_ANY", 0x1400_14a3),
+    candidate_event("CYCLE_ACTIVITY.CYCLES_MEM_ANY", 0x1000_10a3),
+    candidate_event("CYCLE_ACTIVITY.STALLS_L3_MISS", 0x0600_06a3),
+    candidate_event("CYCLE_ACTIVITY.CYCLES_L3_MISS", 0x0200_02a3),
 ];
 /// Stall events from Golden Cove on. The first one has another name and number than on Skylake, and the same
 /// description.
 const BOUND_ON_LOADS: &[Candidate] = &[
-    event("EXE_ACTIVITY.BOUND_ON_LOADS", 0x0500_21a6),
-    event("CYCLE_ACTIVITY.CYCLES_MEM_ANY", 0x1000_10a3),
-    event("MEMORY_ACTIVITY.STALLS_L3_MISS", 0x0900_0947),
+    candidate_event("EXE_ACTIVITY.BOUND_ON_LOADS", 0x0500_21a6),
+    candidate_event("CYCLE_ACTIVITY.CYCLES_MEM_ANY", 0x1000_10a3),
+    candidate_event("MEMORY_ACTIVITY.STALLS_L3_MISS", 0x0900_0947),
 ];
 const MEM_INST_RETIRED: &[Candidate] =
-    &[event("MEM_INST_RETIRED.ALL_LOADS", 0x81d0), event("MEM_INST_RETIRED.ALL_STORES", 0x82d0)];
+    &[candidate_event("MEM_INST_RETIRED.ALL_LOADS", 0x81d0), candidate_event("MEM_INST_RETIRED.ALL_STORES", 0x82d0)];
 
 /// Stall events of Zen 2 and 3, which count no stalls on outstanding loads. The nearest are cycles without dispatch
 /// because a queue is full.
 const QUEUES_FULL: &[Candidate] = &[
-    event("de_dis_dispatch_token_stalls1.load_queue_rsrc_stall", 0x02ae),
-    event("de_dis_dispatch_token_stalls1.store_queue_rsrc_stall", 0x04ae),
+    candidate_event("de_dis_dispatch_token_stalls1.load_queue_rsrc_stall", 0x02ae),
+    candidate_event("de_dis_dispatch_token_stalls1.store_queue_rsrc_stall", 0x04ae),
 ];
 /// Stall events of Zen 4 and 5: cycles without retirement because the oldest operation is a load that waits for its
 /// data.
 const LOAD_NOT_COMPLETE: &[Candidate] =
-    &[event("ex_no_retire.load_not_complete", 0xa2d6), event("ex_no_retire.not_complete", 0x02d6)];
+    &[candidate_event("ex_no_retire.load_not_complete", 0xa2d6), candidate_event("ex_no_retire.not_complete", 0x02d6)];
 /// Dispatched loads, stores and operations that are both. AMD counts no retired ones.
-const LS_DISPATCH: &[Candidate] = &[event("ls_dispatch.all", 0x0729)];
+const LS_DISPATCH: &[Candidate] = &[candidate_event("ls_dispatch.all", 0x0729)];
 
 /// Stalls in the back end of an Arm core because a load waits. Older cores count only all stalls in the back end.
-const STALL_BACKEND_MEM: &[Candidate] = &[event("STALL_BACKEND_MEM", 0x4005), event("STALL_BACKEND", 0x24)];
-const STALL_BACKEND: &[Candidate] = &[event("STALL_BACKEND", 0x24)];
+const STALL_BACKEND_MEM: &[Candidate] =
+    &[candidate_event("STALL_BACKEND_MEM", 0x4005), candidate_event("STALL_BACKEND", 0x24)];
+const STALL_BACKEND: &[Candidate] = &[candidate_event("STALL_BACKEND", 0x24)];
 /// Speculatively executed loads and stores: Neoverse does not count retired ones.
-const LD_ST_SPEC: &[Candidate] = &[event("LD_SPEC", 0x70), event("ST_SPEC", 0x71)];
-const MEM_ACCESS: &[Candidate] = &[event("MEM_ACCESS", 0x13)];
+const LD_ST_SPEC: &[Candidate] = &[candidate_event("LD_SPEC", 0x70), candidate_event("ST_SPEC", 0x71)];
+const MEM_ACCESS: &[Candidate] = &[candidate_event("MEM_ACCESS", 0x13)];
 
-const INTEL: Row = Row {
+const INTEL: ProcessorEvents = ProcessorEvents {
     processors: "",
     vendor: Vendor::Intel,
     family: 6,
@@ -97,30 +98,31 @@ const INTEL: Row = Row {
     source: "",
     pmu: None,
 };
-const AMD: Row = Row { vendor: Vendor::Amd, activity: LS_DISPATCH, exact: false, ..INTEL };
-const ARM: Row = Row { vendor: Vendor::Arm, family: 0, activity: LD_ST_SPEC, exact: false, ..INTEL };
+const AMD: ProcessorEvents = ProcessorEvents { vendor: Vendor::Amd, activity: LS_DISPATCH, exact: false, ..INTEL };
+const ARM: ProcessorEvents =
+    ProcessorEvents { vendor: Vendor::Arm, family: 0, activity: LD_ST_SPEC, exact: false, ..INTEL };
 
-const ROWS: [Row; 10] = [
-    Row {
+const ROWS: [ProcessorEvents; 10] = [
+    ProcessorEvents {
         processors: "Skylake, Kaby Lake, Coffee Lake, Comet Lake, Cascade Lake",
         models: &[(0x4e, 0x4e), (0x55, 0x55), (0x5e, 0x5e), (0x8e, 0x8e), (0x9e, 0x9e), (0xa5, 0xa6)],
         source: "Holmes, Table 1; perf: x86/skylakex/pipeline.json, cache.json",
         ..INTEL
     },
-    Row {
+    ProcessorEvents {
         processors: "Ice Lake, Tiger Lake, Rocket Lake",
         models: &[(0x6a, 0x6a), (0x6c, 0x6c), (0x7d, 0x7e), (0x8c, 0x8d), (0xa7, 0xa7)],
         source: "perf: x86/icelakex/pipeline.json, cache.json",
         ..INTEL
     },
-    Row {
+    ProcessorEvents {
         processors: "Sapphire Rapids, Emerald Rapids, Granite Rapids",
         models: &[(0x8f, 0x8f), (0xcf, 0xcf), (0xad, 0xae)],
         candidates: BOUND_ON_LOADS,
         source: "perf: x86/sapphirerapids and x86/graniterapids, pipeline.json, cache.json",
         ..INTEL
     },
-    Row {
+    ProcessorEvents {
         processors: "P-cores of Alder Lake, Raptor Lake, Meteor Lake",
         models: &[(0x97, 0x97), (0x9a, 0x9a), (0xb7, 0xb7), (0xba, 0xba), (0xbf, 0xbf), (0xaa, 0xaa), (0xac, 0xac)],
         candidates: BOUND_ON_LOADS,
@@ -128,7 +130,7 @@ const ROWS: [Row; 10] = [
         pmu: Some("cpu_core"),
         ..INTEL
     },
-    Row {
+    ProcessorEvents {
         processors: "Zen 2",
         family: 0x17,
         models: &[(0x30, 0xff)],
@@ -136,7 +138,7 @@ const ROWS: [Row; 10] = [
         source: "nearest: perf: x86/amdzen2, PMCx0AE and PMCx029 of AMD's processor programming reference",
         ..AMD
     },
-    Row {
+    ProcessorEvents {
         processors: "Zen 3",
         family: 0x19,
         models: &[(0x00, 0x0f), (0x20, 0x5f)],
@@ -144,7 +146,7 @@ const ROWS: [Row; 10] = [
         source: "nearest: perf: x86/amdzen3, PMCx0AE and PMCx029 of AMD's processor programming reference",
         ..AMD
     },
-    Row {
+    ProcessorEvents {
         processors: "Zen 4",
         family: 0x19,
         models: &[(0x10, 0x1f), (0x60, 0xaf)],
@@ -152,7 +154,7 @@ const ROWS: [Row; 10] = [
         source: "nearest: perf: x86/amdzen4, PMCx0D6 and PMCx029 of AMD's processor programming reference",
         ..AMD
     },
-    Row {
+    ProcessorEvents {
         processors: "Zen 5",
         family: 0x1a,
         models: &[(0x00, 0xff)],
@@ -160,14 +162,14 @@ const ROWS: [Row; 10] = [
         source: "nearest: perf: x86/amdzen5, PMCx0D6 and PMCx029 of AMD's processor programming reference",
         ..AMD
     },
-    Row {
+    ProcessorEvents {
         processors: "Neoverse N2, N3, V1, V2, V3",
         models: &[(0xd40, 0xd40), (0xd49, 0xd49), (0xd4f, 0xd4f), (0xd83, 0xd84), (0xd8e, 0xd8e)],
         candidates: STALL_BACKEND_MEM,
         source: "nearest: perf: arm64/common-and-microarch.json; these cores have no siblings",
         ..ARM
     },
-    Row {
+    ProcessorEvents {
         processors: "Neoverse N1, E1",
         models: &[(0xd0c, 0xd0c), (0xd4a, 0xd4a)],
         candidates: STALL_BACKEND,
@@ -178,18 +180,18 @@ const ROWS: [Row; 10] = [
 ];
 
 /// Returns the row of a processor; `None` if it is not in the table.
-pub fn row_of(processor: &Processor) -> Option<&'static Row> {
-    ROWS.iter().find(|row| row.is_of(processor))
+pub fn events_of_processor(processor: &Processor) -> Option<&'static ProcessorEvents> {
+    ROWS.iter().find(|row| row.is_for_processor(processor))
 }
 
-impl Row {
-    fn is_of(&self, processor: &Processor) -> bool {
+impl ProcessorEvents {
+    fn is_for_processor(&self, processor: &Processor) -> bool {
         let same = (self.vendor, self.family) == (processor.vendor, processor.family);
         same && self.models.iter().any(|(first, last)| (*first..=*last).contains(&processor.model))
     }
 
     /// Returns the event that has this name in the row, in upper or lower case.
-    pub fn named(&self, name: &str) -> Option<Event> {
+    pub fn find_event(&self, name: &str) -> Option<Event> {
         let mut all = self.candidates.iter().chain(self.activity);
         all.find(|event| event.name.eq_ignore_ascii_case(name)).map(|event| self.event(event))
     }
@@ -198,7 +200,7 @@ impl Row {
     pub fn formula(&self, candidate: &Candidate) -> Formula {
         let activity: Vec<&str> = self.activity.iter().map(|event| event.name).collect();
         let text = format!("{} / ({})", candidate.name, activity.join(" + "));
-        Formula::parse_with(&text, |name| self.named(name)).expect("rows are formulas: a test reads each")
+        Formula::parse_with(&text, |name| self.find_event(name)).expect("rows are formulas: a test reads each")
     }
 
     /// Returns the formula of the first candidate event.
@@ -222,23 +224,24 @@ fn pmu_kind(pmu: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn row(vendor: Vendor, family: u32, model: u32) -> Option<&'static Row> {
-        row_of(&Processor { vendor, family, model })
+    fn events_of_model(vendor: Vendor, family: u32, model: u32) -> Option<&'static ProcessorEvents> {
+        events_of_processor(&Processor { vendor, family, model })
     }
 
     #[test]
     fn the_papers_processor_has_the_papers_events() {
-        let skylake = row(Vendor::Intel, 6, 0x55).unwrap();
+        let skylake = events_of_model(Vendor::Intel, 6, 0x55).unwrap();
         let raw = |name| Event::named(name).unwrap();
         assert_eq!(skylake.default_formula().events(), [raw("r140014a3"), raw("r81d0"), raw("r82d0")]);
         assert!(skylake.exact);
-        assert_eq!(skylake.named("cycle_activity.stalls_mem_any"), Event::named("r140014a3"));
+        assert_eq!(skylake.find_event("cycle_activity.stalls_mem_any"), Event::named("r140014a3"));
     }
 
     #[test]
     fn each_processor_has_its_row() {
-        let name =
-            |vendor, family, model| row(vendor, family, model).map(|row| row.processors.split(',').next().unwrap());
+        let name = |vendor, family, model| {
+            events_of_model(vendor, family, model).map(|row| row.processors.split(',').next().unwrap())
+        };
         assert_eq!(name(Vendor::Intel, 6, 0x6a), Some("Ice Lake"));
         assert_eq!(name(Vendor::Intel, 6, 0xcf), Some("Sapphire Rapids"));
         assert_eq!(name(Vendor::Intel, 6, 0xad), Some("Sapphire Rapids"));
@@ -260,7 +263,7 @@ mod tests {
             row.candidates.iter().for_each(|candidate| drop(row.formula(candidate)));
             for model in row.models.iter().flat_map(|(first, last)| *first..=*last) {
                 let processor = Processor { vendor: row.vendor, family: row.family, model };
-                assert_eq!(ROWS.iter().filter(|row| row.is_of(&processor)).count(), 1, "{processor}");
+                assert_eq!(ROWS.iter().filter(|row| row.is_for_processor(&processor)).count(), 1, "{processor}");
             }
         }
     }

@@ -119,7 +119,7 @@ impl Topology {
         parts.extend(self.describe_sockets());
         parts.extend(self.describe_missing_smt().map(str::to_owned));
         // A colon introduces groups of cores; without groups, a comma follows.
-        let colon = if self.cores_are_plain() { "," } else { ":" };
+        let colon = if self.has_only_uniform_single_lane_cores() { "," } else { ":" };
         format!("{}{colon} {}", self.describe_count(), parts.join(", "))
     }
 
@@ -133,12 +133,12 @@ impl Topology {
     }
 
     /// Whether every core has one lane and no particular kind, so that cores and CPUs are the same.
-    fn cores_are_plain(&self) -> bool {
+    fn has_only_uniform_single_lane_cores(&self) -> bool {
         !self.has_smt() && self.cores().all(|core| core.kind == CpuKind::Uniform)
     }
 
     fn describe_count(&self) -> String {
-        let total = count(self.cpus.len(), "CPU");
+        let total = count_with_noun(self.cpus.len(), "CPU");
         match self.cpus.len() - self.online().len() {
             0 => total,
             offline => format!("{total} ({offline} offline)"),
@@ -147,7 +147,7 @@ impl Topology {
 
     /// Returns one phrase for each group of equal cores, the fastest and widest first.
     fn describe_cores(&self) -> Vec<String> {
-        if self.cores_are_plain() {
+        if self.has_only_uniform_single_lane_cores() {
             return Vec::new();
         }
         let mut groups: BTreeMap<(CpuKind, Reverse<usize>), usize> = BTreeMap::new();
@@ -162,9 +162,9 @@ impl Topology {
     fn describe_sockets(&self) -> Vec<String> {
         let sockets: BTreeSet<u32> = self.online_cpus().map(|cpu| cpu.package).collect();
         let nodes: BTreeSet<u32> = self.online_cpus().map(|cpu| cpu.numa_node).collect();
-        let mut parts = vec![count(sockets.len(), "socket")];
+        let mut parts = vec![count_with_noun(sockets.len(), "socket")];
         if nodes.len() > 1 {
-            parts.push(count(nodes.len(), "NUMA node"));
+            parts.push(count_with_noun(nodes.len(), "NUMA node"));
         }
         parts
     }
@@ -185,12 +185,12 @@ fn describe_group(kind: CpuKind, lanes: usize, cores: usize) -> String {
         CpuKind::Uniform => "core",
     };
     match lanes {
-        1 => count(cores, noun),
-        _ => format!("{} with {lanes} lanes", count(cores, noun)),
+        1 => count_with_noun(cores, noun),
+        _ => format!("{} with {lanes} lanes", count_with_noun(cores, noun)),
     }
 }
 
-fn count(number: usize, noun: &str) -> String {
+fn count_with_noun(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }

@@ -32,7 +32,7 @@ pub struct Lanes {
 impl Lanes {
     /// Returns request lanes without a batch lane: the service is only watched.
     #[must_use]
-    pub fn only_watched(request_lanes: CpuSet) -> Self {
+    pub fn without_batch_lanes(request_lanes: CpuSet) -> Self {
         Self { batch: Vec::new(), request_lanes, needs_pin: false, kind: PairKind::Declared }
     }
 
@@ -193,7 +193,7 @@ impl Topology {
         if self.smt_switched_off {
             format!("{SWITCH_SMT_ON}, or {declare}")
         } else if self.has_smt() {
-            format!("allow the service on some of CPUs {}, or {declare}", self.on_shared_cores())
+            format!("allow the service on some of CPUs {}, or {declare}", self.lanes_of_shared_cores())
         } else if !offline.is_empty() {
             format!("switch CPUs {offline} on if they are sibling lanes, or {declare}")
         } else {
@@ -202,7 +202,7 @@ impl Topology {
     }
 
     /// Returns the lanes of all cores with more than one lane.
-    fn on_shared_cores(&self) -> CpuSet {
+    fn lanes_of_shared_cores(&self) -> CpuSet {
         let shared = self.online_cpus().filter(|cpu| cpu.siblings.len() > 1);
         shared.map(|cpu| cpu.id).collect()
     }

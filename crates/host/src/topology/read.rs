@@ -11,7 +11,7 @@ use crate::topology::{CoreId, Cpu, CpuKind, Topology};
 pub fn topology(sys: &Sysfs<'_>) -> Result<Topology, ReadError> {
     let (present, online) = sys.present_and_online()?;
     let nodes = numa_nodes(sys)?;
-    let cores = Cores::among(sys, &online)?.ok();
+    let cores = Cores::find_among(sys, &online)?.ok();
     let mut cpus = Vec::with_capacity(present.len());
     for id in &present {
         let siblings = siblings(sys, id, &online)?;

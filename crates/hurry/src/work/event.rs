@@ -4,7 +4,7 @@ use sidelane_policy::cpus::CpuMask;
 
 /// Event of a thread. Times are in CLOCK_MONOTONIC nanoseconds, and never in the future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum ThreadEvent {
     /// The thread works on a request.
     Working {
         /// Id of the thread.
@@ -26,7 +26,7 @@ pub enum Work {
         at_ns: u64,
     },
     /// The connection ended before the request was answered.
-    Cut {
+    Aborted {
         /// Id of the thread that received the request.
         tid: u32,
         /// Time at which the thread started the request.
@@ -35,7 +35,7 @@ pub enum Work {
         at_ns: u64,
     },
     /// Line of the paper's pipe. The first line of a request is its begin, the second its end.
-    Line {
+    StatsLine {
         /// Id of the thread.
         tid: u32,
         /// Number of the request.

@@ -11,11 +11,11 @@ use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
 use sidelane_host::ports::listeners;
-use sidelane_host::procfs::offspring;
+use sidelane_host::procfs::living_with_descendants;
 use sidelane_host::service::Service;
 
 use self::emitted::Emissions;
-pub use self::event::{LostWork, WakeupCpus, Work};
+pub use self::event::{LostWork, ThreadEvent, WakeupCpus};
 use self::pipe::StatsPipe;
 use self::sockets::Sockets;
 use super::settings::{Settings, SourceOption};
@@ -52,14 +52,14 @@ impl WorkSource {
         }
         match Emitters::find(&service.pids) {
             Some(emitters) => Ok(Self::Emitted(Emissions::new(emitters))),
-            None => Ok(Self::Sockets(Box::new(Sockets::watch(&settings.service, service)?))),
+            None => Ok(Self::Sockets(Box::new(Sockets::attach_to_service(&settings.service, service)?))),
         }
     }
 
     /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the eventfd readable.
-    pub fn arm(&self, at: &WakeupCpus) {
+    pub fn arm(&self, cpus: &WakeupCpus) {
         if let Self::Sockets(sockets) = self {
-            sockets.arm(at);
+            sockets.arm(cpus);
         }
     }
 
@@ -72,7 +72,7 @@ impl WorkSource {
     }
 
     /// Returns whether a source exists. A service that has just started may not listen yet.
-    pub fn is_there(settings: &Settings, service: &Service) -> bool {
+    pub fn exists_for(settings: &Settings, service: &Service) -> bool {
         let pids = &service.pids;
         matches!(settings.source, SourceOption::Pipe(_))
             || Emitters::find(pids).is_some()
@@ -80,31 +80,31 @@ impl WorkSource {
     }
 
     /// Calls `tell` for every event since the last call of this function.
-    pub fn read(&mut self, tell: &mut dyn FnMut(Work)) -> Result<()> {
+    pub fn read(&mut self, on_event: &mut dyn FnMut(ThreadEvent)) -> Result<()> {
         match self {
-            Self::Sockets(sockets) => sockets.read(tell)?,
-            Self::Emitted(emissions) => emissions.read(tell),
-            Self::Pipe(pipe) => pipe.read(tell)?,
+            Self::Sockets(sockets) => sockets.read(on_event)?,
+            Self::Emitted(emissions) => emissions.read(on_event),
+            Self::Pipe(pipe) => pipe.read(on_event)?,
         }
         Ok(())
     }
 
     /// Updates the set of processes that the service consists of.
-    pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
+    pub fn set_processes(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
         match self {
-            Self::Sockets(sockets) => sockets.look_again(pids)?,
-            Self::Emitted(emissions) => emissions.look_again(pids),
-            Self::Pipe(pipe) => pipe.look_again(pids),
+            Self::Sockets(sockets) => sockets.set_processes(pids)?,
+            Self::Emitted(emissions) => emissions.set_processes(pids),
+            Self::Pipe(pipe) => pipe.set_processes(pids),
         }
         Ok(())
     }
 
     /// Returns the processes in `known` and their descendants. Only the kernel program also knows descendants whose
     /// parents have ended.
-    pub fn processes(&self, known: &BTreeSet<u32>) -> BTreeSet<u32> {
+    pub fn processes_with_descendants(&self, known: &BTreeSet<u32>) -> BTreeSet<u32> {
         match self {
             Self::Sockets(sockets) => sockets.processes(),
-            Self::Emitted(_) | Self::Pipe(_) => offspring(known),
+            Self::Emitted(_) | Self::Pipe(_) => living_with_descendants(known),
         }
     }
 

@@ -17,10 +17,10 @@ use anyhow::{Context, Result};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use sidelane_formats::{StatsClock, StatsLines};
 use sidelane_host::clock::now_ns;
-use sidelane_host::procfs::{has_numbers_of_its_own, threads_by_own_number};
+use sidelane_host::procfs::{is_in_other_pid_namespace, threads_by_namespace_tid};
 
 use super::super::settings::HurryError;
-use super::event::{LostWork, Work};
+use super::event::{LostWork, ThreadEvent};
 
 /// Maximum number of bytes that one poll reads: the default capacity of a pipe.
 const READ_MAX: usize = 1 << 16;
@@ -33,7 +33,7 @@ pub struct StatsPipe {
     file: File,
     lines: StatsLines,
     clock: StatsClock,
-    threads: OwnNumbers,
+    threads: NamespaceTids,
     /// Path of the pipe if this process created it; it is removed at the end.
     made: Option<PathBuf>,
     /// Whether data was read since the last writer opened the pipe.
@@ -56,17 +56,17 @@ impl StatsPipe {
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
         let file = file.with_context(|| format!("cannot read the pipe {}", path.display()))?;
         let (lines, clock) = (StatsLines::new(), StatsClock::new(now_ns()));
-        Ok(Self { file, lines, clock, threads: OwnNumbers::of(pids), made, has_writer: false })
+        Ok(Self { file, lines, clock, threads: NamespaceTids::from_processes(pids), made, has_writer: false })
     }
 
     /// Calls `tell` for every line since the last call of this function.
-    pub fn read(&mut self, tell: &mut dyn FnMut(Work)) -> Result<()> {
+    pub fn read(&mut self, on_event: &mut dyn FnMut(ThreadEvent)) -> Result<()> {
         let (mut bytes, mut left) = ([0; 4096], READ_MAX);
         let is_closed = loop {
             match self.file.read(&mut bytes) {
                 Ok(0) => break true,
                 Ok(count) => {
-                    self.take(&bytes[..count], tell);
+                    self.parse_bytes(&bytes[..count], on_event);
                     left = left.saturating_sub(count);
                     if left == 0 {
                         return Ok(());
@@ -77,36 +77,36 @@ impl StatsPipe {
                 Err(error) => return Err(error).context("cannot read the pipe of statistics"),
             }
         };
-        self.emptied(is_closed);
+        self.record_empty(is_closed);
         Ok(())
     }
 
-    fn take(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Work)) {
+    fn parse_bytes(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(ThreadEvent)) {
         self.has_writer = true;
-        let (now_ns, wall_ms) = (now_ns(), wall_ms());
+        let (now_ns, wall_ms) = (now_ns(), wall_clock_ms());
         let (clock, threads) = (&mut self.clock, &mut self.threads);
-        self.lines.take(bytes, |line| {
+        self.lines.add_bytes(bytes, |line| {
             let at_ns = clock.time_ns(&line, now_ns, wall_ms);
-            tell(Work::Line { tid: threads.here(line.thread), request: line.request, at_ns });
+            on_event(ThreadEvent::StatsLine { tid: threads.local_tid(line.thread), request: line.request, at_ns });
         });
     }
 
     /// Records that the pipe is empty. If no writer is left, discards a line without an end.
-    fn emptied(&mut self, is_closed: bool) {
-        self.clock.emptied(now_ns());
+    fn record_empty(&mut self, is_closed: bool) {
+        self.clock.record_emptied(now_ns());
         if is_closed && std::mem::take(&mut self.has_writer) {
-            self.lines.closed();
+            self.lines.drop_incomplete_line();
         }
     }
 
     /// Updates the set of processes that the service consists of.
-    pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
-        self.threads = OwnNumbers::of(pids);
+    pub fn set_processes(&mut self, pids: &BTreeSet<u32>) {
+        self.threads = NamespaceTids::from_processes(pids);
     }
 
     /// Returns the counts of lost lines since the start.
     pub fn lost(&self) -> LostWork {
-        LostWork { malformed: self.lines.malformed(), clock_steps: self.clock.steps(), ..LostWork::default() }
+        LostWork { malformed: self.lines.malformed(), clock_steps: self.clock.clock_steps(), ..LostWork::default() }
     }
 }
 
@@ -120,38 +120,38 @@ impl Drop for StatsPipe {
 }
 
 /// Translation of thread ids of the service's own namespace to those of this one.
-struct OwnNumbers {
+struct NamespaceTids {
     /// Processes in another namespace.
     pids: Vec<u32>,
     known: BTreeMap<u32, u32>,
 }
 
-impl OwnNumbers {
-    fn of(pids: &BTreeSet<u32>) -> Self {
-        let pids: Vec<u32> = pids.iter().copied().filter(|pid| has_numbers_of_its_own(*pid)).collect();
-        let known = pids.iter().flat_map(|pid| threads_by_own_number(*pid)).collect();
+impl NamespaceTids {
+    fn from_processes(pids: &BTreeSet<u32>) -> Self {
+        let pids: Vec<u32> = pids.iter().copied().filter(|pid| is_in_other_pid_namespace(*pid)).collect();
+        let known = pids.iter().flat_map(|pid| threads_by_namespace_tid(*pid)).collect();
         Self { pids, known }
     }
 
     /// Returns the thread's id in this namespace; 0, which is no thread, if it has none here.
-    fn here(&mut self, own: u32) -> u32 {
-        match self.known.get(&own) {
-            _ if self.pids.is_empty() => own,
+    fn local_tid(&mut self, namespace_tid: u32) -> u32 {
+        match self.known.get(&namespace_tid) {
+            _ if self.pids.is_empty() => namespace_tid,
             Some(thread) => *thread,
-            None if self.known.len() < NUMBERS_MAX => self.learn(own),
+            None if self.known.len() < NUMBERS_MAX => self.look_up_tid(namespace_tid),
             None => 0,
         }
     }
 
     /// Looks up an unknown id, which may belong to a new thread.
-    fn learn(&mut self, own: u32) -> u32 {
-        let found = self.pids.iter().find_map(|pid| threads_by_own_number(*pid).get(&own).copied());
-        *self.known.entry(own).or_insert(found.unwrap_or(0))
+    fn look_up_tid(&mut self, namespace_tid: u32) -> u32 {
+        let found = self.pids.iter().find_map(|pid| threads_by_namespace_tid(*pid).get(&namespace_tid).copied());
+        *self.known.entry(namespace_tid).or_insert(found.unwrap_or(0))
     }
 }
 
 /// Returns the wall-clock time in milliseconds since 1970.
-fn wall_ms() -> u64 {
+fn wall_clock_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }
 
@@ -185,9 +185,9 @@ mod tests {
 
     #[test]
     fn thread_numbers_of_a_pid_namespace_are_translated() {
-        let mut outside = OwnNumbers::of(&BTreeSet::from([std::process::id()]));
-        assert_eq!(outside.here(7), 7);
-        let mut inside = OwnNumbers { pids: vec![std::process::id()], known: BTreeMap::from([(7, 4711)]) };
-        assert_eq!([inside.here(7), inside.here(u32::MAX)], [4711, 0]);
+        let mut outside = NamespaceTids::from_processes(&BTreeSet::from([std::process::id()]));
+        assert_eq!(outside.local_tid(7), 7);
+        let mut inside = NamespaceTids { pids: vec![std::process::id()], known: BTreeMap::from([(7, 4711)]) };
+        assert_eq!([inside.local_tid(7), inside.local_tid(u32::MAX)], [4711, 0]);
     }
 }

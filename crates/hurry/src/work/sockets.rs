@@ -18,7 +18,7 @@ use sidelane_tracker::threads::{ThreadWords, WorkingThread};
 use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-use super::event::{LostWork, WakeupCpus, Work};
+use super::event::{LostWork, ThreadEvent, WakeupCpus};
 use sidelane_requests::{Request, RequestError, Requests, can_track};
 
 /// End of a request.
@@ -34,7 +34,7 @@ struct RequestEnd {
 impl RequestEnd {
     /// Converts a finished request. If the client closed before a thread started the request, the end is set after the
     /// start.
-    fn of(request: &Request) -> Self {
+    fn from_request(request: &Request) -> Self {
         let (since_ns, is_cut) = (request.started_ns, request.ending.is_some());
         let at_ns = if is_cut { request.finished_ns.max(since_ns + 1) } else { request.finished_ns };
         Self { at_ns, since_ns, tid: request.tid, is_cut }
@@ -58,21 +58,21 @@ pub struct Sockets {
 
 impl Sockets {
     /// Loads the kernel program for the service, and attaches it.
-    pub fn watch(target: &Target, service: &Service) -> Result<Self> {
+    pub fn attach_to_service(target: &Target, service: &Service) -> Result<Self> {
         can_track()?;
-        let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
-        let tracking = ServiceTracking::alone(service, &lanes, LaneUse::default(), Purpose::Threads)?;
+        let lanes = Lanes::without_batch_lanes(allowed_cpus(&service.pids));
+        let tracking = ServiceTracking::with_own_tracker(service, &lanes, LaneUse::default(), Purpose::Threads)?;
         let requests = Requests::track(&tracking, &target.to_string(), &service.pids)?;
         let words = ThreadWords::map(&tracking)?;
         tracking.tracker().attach()?;
-        tracking.take_in(&service.pids);
+        tracking.add_processes(&service.pids);
         let (working, served, answered) = Default::default();
         Ok(Self { words, requests, tracking, working, served, answered, wordless: 0 })
     }
 
     /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the eventfd readable.
-    pub fn arm(&self, at: &WakeupCpus) {
-        self.words.arm(at.begins.iter(), at.ends.iter());
+    pub fn arm(&self, cpus: &WakeupCpus) {
+        self.words.arm(cpus.begins.iter(), cpus.ends.iter());
     }
 
     /// Returns the file descriptor that becomes readable at a wakeup.
@@ -81,31 +81,31 @@ impl Sockets {
     }
 
     /// Calls `tell` for every request that was answered since the last call, and for every present one.
-    pub fn read(&mut self, tell: &mut dyn FnMut(Work)) -> Result<(), RequestError> {
-        self.tracking.tracker().watch_switches()?;
+    pub fn read(&mut self, on_event: &mut dyn FnMut(ThreadEvent)) -> Result<(), RequestError> {
+        self.tracking.tracker().attach_switch_program()?;
         self.working.clear();
         self.working.extend(self.words.iter());
         self.served.clear();
         let served = &mut self.served;
-        self.requests.fetch_answered(|request| served.push(RequestEnd::of(request)))?;
+        self.requests.fetch_answered(|request| served.push(RequestEnd::from_request(request)))?;
         self.served.sort_unstable_by_key(|served| served.at_ns);
         for RequestEnd { at_ns, since_ns, tid, is_cut } in self.served.iter().copied().filter(|served| served.tid != 0)
         {
             self.answered.insert(tid, at_ns);
-            tell(match is_cut {
-                true => Work::Cut { tid, since_ns, at_ns },
-                false => Work::Served { tid, request: None, since_ns, at_ns },
+            on_event(match is_cut {
+                true => ThreadEvent::Aborted { tid, since_ns, at_ns },
+                false => ThreadEvent::Served { tid, request: None, since_ns, at_ns },
             });
         }
         let working = self.working.iter().filter_map(|thread| Some((thread.tid, thread.request?)));
-        working.filter(|(tid, request)| self.works(*tid, request.since_ns)).for_each(|(tid, request)| {
-            tell(Work::Working { tid, request: request.number, since_ns: request.since_ns });
+        working.filter(|(tid, request)| self.is_working(*tid, request.since_ns)).for_each(|(tid, request)| {
+            on_event(ThreadEvent::Working { tid, request: request.number, since_ns: request.since_ns });
         });
         Ok(())
     }
 
     /// Returns whether a thread really works on the request that its word shows.
-    fn works(&self, tid: u32, since_ns: u64) -> bool {
+    fn is_working(&self, tid: u32, since_ns: u64) -> bool {
         match self.answered.get(&tid) {
             Some(answered_ns) => *answered_ns <= since_ns,
             None => state(&format!("/proc/{tid}/stat")) == Some('R'),
@@ -118,19 +118,19 @@ impl Sockets {
     }
 
     /// Updates the set of processes that the service consists of.
-    pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
+    pub fn set_processes(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
         let with_words: BTreeSet<u32> = self.words.iter().map(|thread| thread.tid).collect();
         let all = std::mem::take(&mut self.answered).into_iter();
         let (with, without): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(tid, _)| with_words.contains(tid));
         self.answered = with;
         self.wordless = without.keys().filter(|tid| is_alive(**tid)).count() as u64;
-        self.tracking.take_in(pids);
-        self.requests.look_again(pids)
+        self.tracking.add_processes(pids);
+        self.requests.update_processes(pids)
     }
 
     /// Returns the counts of lost events since the start.
     pub fn lost(&self) -> LostWork {
-        LostWork { records: self.requests.counted().dropped, wordless: self.wordless, ..LostWork::default() }
+        LostWork { records: self.requests.counts_in_window().dropped, wordless: self.wordless, ..LostWork::default() }
     }
 }
 
@@ -144,9 +144,9 @@ mod tests {
     fn a_request_without_a_client_ends_after_it_began() {
         let cut =
             Request { started_ns: 90, finished_ns: 50, tid: 7, ending: Some(Ending::Abandoned), ..Request::default() };
-        let served = RequestEnd::of(&cut);
+        let served = RequestEnd::from_request(&cut);
         assert!(served.is_cut && served.at_ns > served.since_ns, "its client closed before a thread took it up");
-        let answered = RequestEnd::of(&Request { ending: None, finished_ns: 120, ..cut });
+        let answered = RequestEnd::from_request(&Request { ending: None, finished_ns: 120, ..cut });
         assert_eq!((answered.is_cut, answered.at_ns, answered.since_ns), (false, 120, 90));
     }
 }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use sidelane_host::affinity::{Affinity, Cpusets};
-use sidelane_host::cgroup::{Hierarchy, Leaf, memberships, processes};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy, processes_in_tree, read_memberships};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::ThreadClass;
-use sidelane_host::procfs::{family, is_alive, is_kernels};
+use sidelane_host::procfs::{is_alive, is_kernel_thread, with_descendants};
 use sidelane_host::service::{ServiceError, Target};
 use sidelane_host::thread::Thread;
 
@@ -60,10 +60,10 @@ pub enum Members {
 
 impl Members {
     /// Returns the processes of the batch now.
-    pub fn now(&self) -> BTreeSet<u32> {
+    pub fn current_pids(&self) -> BTreeSet<u32> {
         let found: BTreeSet<u32> = match self {
-            Members::Group(dir) => processes(dir).into_iter().collect(),
-            Members::Family(root) if root.is_there() => family(&BTreeSet::from([root.tid])),
+            Members::Group(dir) => processes_in_tree(dir).into_iter().collect(),
+            Members::Family(root) if root.is_alive() => with_descendants(&BTreeSet::from([root.tid])),
             Members::Family(_) => BTreeSet::new(),
         };
         found.into_iter().filter(|pid| is_alive(*pid)).collect()
@@ -82,45 +82,45 @@ pub struct Adoptee {
     /// Cgroup of the batch that can be frozen, if the user named the batch by its cgroup.
     pub freezable: Option<PathBuf>,
     /// Cgroup of the batch whose list of CPUs can be changed alone, if the user named the batch by its cgroup.
-    pub cpuset: Option<Leaf>,
+    pub cpuset: Option<BatchGroup>,
     /// Cgroup of the batch with a list of CPUs, even if the lists of cgroups below must be changed with it.
     pub lists: Option<PathBuf>,
 }
 
 /// Cgroup of the batch in one hierarchy.
-struct Named {
+struct BatchCgroup {
     dir: PathBuf,
     hierarchy: Hierarchy,
 }
 
-impl Named {
+impl BatchCgroup {
     fn pids(&self) -> BTreeSet<u32> {
-        Members::Group(self.dir.clone()).now()
+        Members::Group(self.dir.clone()).current_pids()
     }
 
     /// Returns whether these processes are in this cgroup. Processes that are ending cannot be read, and count as
     /// members. Processes created in between are in the cgroup of their parent.
-    fn holds(&self, pids: &BTreeSet<u32>, groups: &mut Groups) -> bool {
+    fn contains_all(&self, pids: &BTreeSet<u32>, memberships_by_pid: &mut MembershipsByPid) -> bool {
         let mut is_here = |pid: &u32| {
-            let memberships = groups.entry(*pid).or_insert_with(|| memberships(*pid));
-            let dir = memberships.as_ref().and_then(|memberships| self.hierarchy.dir_among(memberships));
+            let memberships = memberships_by_pid.entry(*pid).or_insert_with(|| read_memberships(*pid));
+            let dir = memberships.as_ref().and_then(|memberships| self.hierarchy.dir_from_memberships(memberships));
             dir.is_none_or(|dir| dir.starts_with(&self.dir))
         };
         pids.iter().all(&mut is_here)
     }
 
     /// Returns whether batch can be confined or frozen by this cgroup.
-    fn is_of_use(&self) -> bool {
-        Freezer::of(&self.dir).is_some() || has_list(&self.dir)
+    fn can_confine_or_freeze(&self) -> bool {
+        Freezer::find_in_group(&self.dir).is_some() || has_writable_cpu_list(&self.dir)
     }
 }
 
 /// Group memberships of each process, as text of the kernel; `None` if they cannot be read.
-type Groups = BTreeMap<u32, Option<String>>;
+type MembershipsByPid = BTreeMap<u32, Option<String>>;
 
 impl Adoptee {
     /// Parses the name of a batch.
-    pub fn parse(text: &str) -> Result<Target, AdoptError> {
+    pub fn parse_target(text: &str) -> Result<Target, AdoptError> {
         match text.parse() {
             Ok(target @ (Target::Pid(_) | Target::Cgroup(_))) => Ok(target),
             Ok(_) | Err(ServiceError::Syntax(_) | ServiceError::NotFound { .. } | ServiceError::StandIn { .. }) => {
@@ -131,26 +131,27 @@ impl Adoptee {
 
     /// Finds the present processes and cgroups of the batch `target`. `service` are the processes of the service beside
     /// it.
-    pub fn find(target: &Target, service: &BTreeSet<u32>) -> Result<Self, AdoptError> {
+    pub fn find(target: &Target, service_pids: &BTreeSet<u32>) -> Result<Self, AdoptError> {
         let adoptee = match target {
-            Target::Pid(pid) => Self::tree(target, *pid)?,
-            Target::Cgroup(path) => Self::group(target, path)?,
+            Target::Pid(pid) => Self::from_process_tree(target, *pid)?,
+            Target::Cgroup(path) => Self::from_cgroup(target, path)?,
             Target::Port(_) | Target::Comm(_) => return Err(AdoptError::Syntax(target.to_string())),
         };
-        adoptee.check(service)?;
+        adoptee.check_members(service_pids)?;
         Ok(adoptee)
     }
 
-    fn tree(target: &Target, pid: u32) -> Result<Self, AdoptError> {
-        let root = Thread::of(pid).filter(|_| is_alive(pid)).ok_or(AdoptError::NoProcess(pid))?;
+    fn from_process_tree(target: &Target, pid: u32) -> Result<Self, AdoptError> {
+        let root = Thread::with_tid(pid).filter(|_| is_alive(pid)).ok_or(AdoptError::NoProcess(pid))?;
         let members = Members::Family(root);
         Ok(Self { target: target.clone(), members, root, freezable: None, cpuset: None, lists: None })
     }
 
-    fn group(target: &Target, path: &str) -> Result<Self, AdoptError> {
-        let all = Hierarchy::all().into_iter().map(|hierarchy| Named { dir: hierarchy.dir(path), hierarchy });
+    fn from_cgroup(target: &Target, path: &str) -> Result<Self, AdoptError> {
+        let all = Hierarchy::all().into_iter().map(|hierarchy| BatchCgroup { dir: hierarchy.dir(path), hierarchy });
         // Hierarchies that can freeze or confine batch come first. Usually the others are not read then.
-        let (able, others): (Vec<Named>, Vec<Named>) = all.partition(|group| group.hierarchy.can_hold());
+        let (able, others): (Vec<BatchCgroup>, Vec<BatchCgroup>) =
+            all.partition(|group| group.hierarchy.can_freeze_or_confine());
         let named = able.iter().chain(&others);
         let first = named.clone().map(|group| (group, group.pids())).find(|(_, pids)| !pids.is_empty());
         let exists = || named.clone().any(|group| group.dir.is_dir());
@@ -158,35 +159,42 @@ impl Adoptee {
             true => AdoptError::Empty(path.to_owned()),
             false => AdoptError::NoGroup(path.to_owned()),
         })?;
-        let (dir, mut groups) = (&first.dir, Groups::new());
+        let (dir, mut groups) = (&first.dir, MembershipsByPid::new());
         // A cgroup of the same name in another hierarchy belongs to the batch too, if it has the same processes.
-        let mut is_same = |other: &Named| {
+        let mut is_same = |other: &BatchCgroup| {
             let others = other.pids();
-            !others.is_empty() && first.holds(&others, &mut groups) && other.holds(&pids, &mut groups)
+            !others.is_empty() && first.contains_all(&others, &mut groups) && other.contains_all(&pids, &mut groups)
         };
-        let of_use = able.iter().filter(|group| group.is_of_use());
+        let of_use = able.iter().filter(|group| group.can_confine_or_freeze());
         let same: Vec<&PathBuf> = of_use.filter(|group| is_same(group)).map(|group| &group.dir).collect();
-        let oldest = pids.iter().filter_map(|pid| Thread::of(*pid)).min_by_key(|process| process.started);
+        let oldest = pids.iter().filter_map(|pid| Thread::with_tid(*pid)).min_by_key(|process| process.started);
         Ok(Self {
             target: target.clone(),
             members: Members::Group(dir.clone()),
             root: oldest.ok_or_else(|| AdoptError::Empty(path.to_owned()))?,
             // The freezer of version 2 is several times as fast as that of version 1.
-            freezable: same.iter().filter_map(|dir| Freezer::of(dir)).max_by_key(Freezer::is_v2).map(Freezer::into_dir),
-            cpuset: same.iter().find(|dir| can_confine(dir)).map(|dir| Leaf { dir: dir.to_path_buf() }),
-            lists: same.iter().find(|dir| has_list(dir)).map(|dir| dir.to_path_buf()),
+            freezable: same
+                .iter()
+                .filter_map(|dir| Freezer::find_in_group(dir))
+                .max_by_key(Freezer::is_v2)
+                .map(Freezer::into_dir),
+            cpuset: same
+                .iter()
+                .find(|dir| has_independent_cpu_list(dir))
+                .map(|dir| BatchGroup { dir: dir.to_path_buf() }),
+            lists: same.iter().find(|dir| has_writable_cpu_list(dir)).map(|dir| dir.to_path_buf()),
         })
     }
 
-    fn check(&self, service: &BTreeSet<u32>) -> Result<(), AdoptError> {
-        let pids = self.members.now();
-        if let Some(pid) = pids.intersection(service).next() {
+    fn check_members(&self, service_pids: &BTreeSet<u32>) -> Result<(), AdoptError> {
+        let pids = self.members.current_pids();
+        if let Some(pid) = pids.intersection(service_pids).next() {
             return Err(AdoptError::HoldsService { batch: self.target.clone(), pid: *pid });
         }
         if pids.contains(&std::process::id()) {
             return Err(AdoptError::HoldsSidelane(self.target.clone()));
         }
-        if let Some(pid) = pids.iter().find(|pid| is_kernels(**pid)) {
+        if let Some(pid) = pids.iter().find(|pid| is_kernel_thread(**pid)) {
             return Err(AdoptError::Kernel(*pid));
         }
         Ok(())
@@ -194,21 +202,24 @@ impl Adoptee {
 
     /// Returns the affinity and the class of the batch's oldest process, for processes that are created during the
     /// adoption.
-    pub fn of_root(&self) -> Option<(Affinity, ThreadClass)> {
-        Some((Affinity::of(&self.root, &Cpusets::find())?, ThreadClass::of(self.root.tid)?.of_children()))
+    pub fn root_affinity_and_class(&self) -> Option<(Affinity, ThreadClass)> {
+        Some((
+            Affinity::of_thread(&self.root, &Cpusets::find())?,
+            ThreadClass::of_thread(self.root.tid)?.inherited_class(),
+        ))
     }
 }
 
 /// Returns whether the list of CPUs of the cgroup `dir` can be changed alone. A version 1 cgroup cannot have fewer CPUs
 /// than the cgroups below it.
-fn can_confine(dir: &Path) -> bool {
+fn has_independent_cpu_list(dir: &Path) -> bool {
     let is_v2 = dir.join("cgroup.controllers").exists();
     let has_groups = || fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| entry.path().is_dir());
-    has_list(dir) && (is_v2 || !has_groups())
+    has_writable_cpu_list(dir) && (is_v2 || !has_groups())
 }
 
 /// Returns whether the cgroup `dir` has a list of CPUs that can be written. The CPUs of a partition are exclusive.
-fn has_list(dir: &Path) -> bool {
+fn has_writable_cpu_list(dir: &Path) -> bool {
     let says = |file: &str| fs::read_to_string(dir.join(file)).ok();
     let partition = says("cpuset.cpus.partition").is_some_and(|kind| kind.trim() != "member");
     says("cpuset.cpus").is_some() && !partition
@@ -218,24 +229,24 @@ fn has_list(dir: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn refusal(target: Target) -> String {
+    fn adopt_error_text(target: Target) -> String {
         Adoptee::find(&target, &BTreeSet::new()).unwrap_err().to_string()
     }
 
     #[test]
     fn only_trees_and_groups_can_be_adopted() {
         for text in ["pid:7", "cgroup:/batch.slice/job"] {
-            assert_eq!(Adoptee::parse(text).unwrap().to_string(), text);
+            assert_eq!(Adoptee::parse_target(text).unwrap().to_string(), text);
         }
         for text in ["port:80", "comm:make", "make", "pid:0", ""] {
-            assert!(Adoptee::parse(text).unwrap_err().to_string().contains("cgroup:/PATH"), "{text}");
+            assert!(Adoptee::parse_target(text).unwrap_err().to_string().contains("cgroup:/PATH"), "{text}");
         }
     }
 
     #[test]
     fn sidelane_does_not_adopt_itself() {
-        assert!(refusal(Target::Pid(std::process::id())).contains("sidelane itself"));
-        assert!(refusal(Target::Pid(std::os::unix::process::parent_id())).contains("sidelane itself"));
+        assert!(adopt_error_text(Target::Pid(std::process::id())).contains("sidelane itself"));
+        assert!(adopt_error_text(Target::Pid(std::os::unix::process::parent_id())).contains("sidelane itself"));
     }
 
     #[test]
@@ -247,9 +258,11 @@ mod tests {
 
     #[test]
     fn missing_process_or_group_is_named() {
-        assert!(refusal(Target::Pid(u32::MAX)).contains("cannot adopt process 4294967295: no such process runs"));
         assert!(
-            refusal(Target::Cgroup("/no/such/group".into()))
+            adopt_error_text(Target::Pid(u32::MAX)).contains("cannot adopt process 4294967295: no such process runs")
+        );
+        assert!(
+            adopt_error_text(Target::Cgroup("/no/such/group".into()))
                 .contains("cannot adopt cgroup /no/such/group: no such cgroup")
         );
     }

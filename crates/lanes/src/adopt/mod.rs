@@ -20,12 +20,12 @@ pub use find::{AdoptError, Adoptee, Members};
 
 use super::confinement::BatchConfinement;
 use sidelane_host::affinity::{Affinity, Cpusets};
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::cpuset::Tree;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{ThreadClass, pin_thread};
-use sidelane_host::procfs::{command_name, is_alive, is_kept_in_place, thread_name, threads};
+use sidelane_host::procfs::{command_name, has_fixed_affinity, is_alive, thread_name, threads};
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_rollback::groups::Fate;
 use sidelane_rollback::guardian::Guardian;
@@ -37,12 +37,12 @@ use sidelane_tracker::tracking::BatchTracking;
 /// limit was never reached.
 const ROUNDS_MAX: usize = 1000;
 
-pub struct Adopted {
+pub struct AdoptedBatch {
     adoptee: Adoptee,
     /// Cgroup that Sidelane made for the batch's processes, if the batch has no cgroup that can be frozen.
     leaf: Option<LeafGroup>,
     /// Cgroup of the batch whose list of CPUs is used; `None`: the CPUs of each thread are changed.
-    cpuset: Option<Leaf>,
+    cpuset: Option<BatchGroup>,
     /// Undo entry for processes that are created during the adoption.
     newcomers: Newcomers,
     newcomers_change_id: ChangeId,
@@ -53,7 +53,7 @@ pub struct Adopted {
 
 /// Cgroup that Sidelane made, with its hierarchy.
 struct LeafGroup {
-    leaf: Leaf,
+    leaf: BatchGroup,
     hierarchy: Hierarchy,
 }
 
@@ -75,10 +75,10 @@ impl fmt::Display for Counts {
     }
 }
 
-impl Adopted {
+impl AdoptedBatch {
     /// Makes the cgroup that is needed, and tells the guardian of all changes to come. Does not change the batch yet.
     pub fn prepare(adoptee: Adoptee, lanes: &CpuSet, name: &str, guardian: &mut Guardian) -> Result<Self> {
-        let (affinity, class) = adoptee.of_root().context("cannot adopt the batch: it ended before")?;
+        let (affinity, class) = adoptee.root_affinity_and_class().context("cannot adopt the batch: it ended before")?;
         let leaf = if adoptee.freezable.is_some() { None } else { make_leaf(&adoptee, name, guardian)? };
         let (groups, families) = match &adoptee.members {
             Members::Group(dir) => (vec![dir.clone()], vec![]),
@@ -101,16 +101,16 @@ impl Adopted {
         let (noted, counts) = (BTreeMap::new(), Counts::default());
         let mut adopted = Self { adoptee, leaf, cpuset, newcomers, newcomers_change_id, noted, counts };
         if let Some(dir) = &adopted.adoptee.freezable {
-            guardian.add([Undo::Freezer { dir: dir.clone(), frozen: adopted.found_frozen() }])?;
+            guardian.add([Undo::Freezer { dir: dir.clone(), frozen: adopted.was_found_frozen() }])?;
         }
-        for pid in adopted.adoptee.members.now() {
-            adopted.note(pid, guardian)?;
+        for pid in adopted.adoptee.members.current_pids() {
+            adopted.register_undo(pid, guardian)?;
         }
         guardian.replace(newcomers_change_id, Undo::Newcomers(adopted.newcomers.clone()))?;
         // Added after the entries of the threads, and so undone before them: threads can get back only CPUs that their
         // cgroup has.
         if let Some(leaf) = &adopted.cpuset {
-            let found = Tree::read(&leaf.dir).found();
+            let found = Tree::read(&leaf.dir).snapshot();
             ensure!(!found.lists.is_empty(), "cannot read the CPUs of the adopted group {}", leaf.dir.display());
             guardian.add([Undo::Cpusets(found)])?;
         }
@@ -119,32 +119,39 @@ impl Adopted {
 
     /// Returns the confinement of the adopted batch to the batch lanes `lanes`.
     pub fn confinement(&self, lanes: CpuSet, job: &BatchTracking) -> BatchConfinement {
-        let own: Vec<Leaf> = self.leaf.iter().map(|own| own.leaf.clone()).collect();
+        let own: Vec<BatchGroup> = self.leaf.iter().map(|own| own.leaf.clone()).collect();
         let freezable = self.adoptee.freezable.as_ref().or(own.first().map(|leaf| &leaf.dir));
-        let freezer = freezable.and_then(|dir| Freezer::of(dir));
-        BatchConfinement::around(lanes, job.member_list(), freezer, self.found_frozen(), self.cpuset.clone(), own)
+        let freezer = freezable.and_then(|dir| Freezer::find_in_group(dir));
+        BatchConfinement::for_adopted_batch(
+            lanes,
+            job.member_list(),
+            freezer,
+            self.was_found_frozen(),
+            self.cpuset.clone(),
+            own,
+        )
     }
 
-    fn found_frozen(&self) -> bool {
-        let freezer = self.adoptee.freezable.as_ref().and_then(|dir| Freezer::of(dir));
+    fn was_found_frozen(&self) -> bool {
+        let freezer = self.adoptee.freezable.as_ref().and_then(|dir| Freezer::find_in_group(dir));
         freezer.is_some_and(|freezer| freezer.is_frozen().unwrap_or(false))
     }
 
     /// Moves every process of the batch to the batch lanes.
-    pub fn take_all(
+    pub fn move_all_to_lanes(
         &mut self,
         confinement: &BatchConfinement,
         job: &BatchTracking,
         guardian: &mut Guardian,
     ) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
-            let new = self.strangers(job);
+            let new = self.unclaimed_members(job);
             if new.is_empty() {
-                confinement.settle_again().context("cannot confine the adopted group to the batch lanes")?;
-                return self.must_be_confined();
+                confinement.reapply_state().context("cannot confine the adopted group to the batch lanes")?;
+                return self.check_confined_to_lanes();
             }
             for pid in new {
-                self.take(pid, confinement, job, guardian)?;
+                self.move_to_lanes(pid, confinement, job, guardian)?;
                 self.counts.processes += 1;
             }
         }
@@ -156,7 +163,7 @@ impl Adopted {
 
     /// Returns an error if the cgroup does not have its CPUs. A version 2 cgroup accepts CPUs that the cgroups above do
     /// not have.
-    fn must_be_confined(&self) -> Result<()> {
+    fn check_confined_to_lanes(&self) -> Result<()> {
         let effective = self.cpuset.as_ref().and_then(|leaf| leaf.read("cpuset.cpus.effective").ok());
         let cpus: CpuSet = effective.and_then(|cpus| cpus.parse().ok()).unwrap_or_default();
         let lanes = &self.newcomers.confined;
@@ -170,14 +177,14 @@ impl Adopted {
     }
 
     /// Returns members of the batch that belong to no service and no job yet.
-    fn strangers(&self, job: &BatchTracking) -> BTreeSet<u32> {
-        let is_nobodys = |pid: &u32| job.is_free(*pid);
-        self.adoptee.members.now().into_iter().filter(is_nobodys).collect()
+    fn unclaimed_members(&self, job: &BatchTracking) -> BTreeSet<u32> {
+        let is_nobodys = |pid: &u32| job.is_untracked(*pid);
+        self.adoptee.members.current_pids().into_iter().filter(is_nobodys).collect()
     }
 
     /// Adds undo entries for the present settings of a process, unless it has some.
-    fn note(&mut self, pid: u32, guardian: &mut Guardian) -> Result<()> {
-        let Some(process) = Thread::of(pid) else { return Ok(()) };
+    fn register_undo(&mut self, pid: u32, guardian: &mut Guardian) -> Result<()> {
+        let Some(process) = Thread::with_tid(pid) else { return Ok(()) };
         if self.noted.get(&pid).is_some_and(|(noted, _)| *noted == process) {
             return Ok(());
         }
@@ -188,8 +195,8 @@ impl Adopted {
             changes.push(Undo::Member { process, group: own.leaf.dir.clone(), from });
         }
         for thread in Thread::all_of(pid) {
-            let class = ThreadClass::of(thread.tid).map(|class| Undo::Class { thread, class });
-            let affinity = Affinity::of(&thread, &cpusets).map(|affinity| Undo::Affinity { thread, affinity });
+            let class = ThreadClass::of_thread(thread.tid).map(|class| Undo::Class { thread, class });
+            let affinity = Affinity::of_thread(&thread, &cpusets).map(|affinity| Undo::Affinity { thread, affinity });
             changes.extend(class.into_iter().chain(affinity));
         }
         let change_ids = guardian.add(changes)?;
@@ -200,29 +207,29 @@ impl Adopted {
             .context("cannot register an undo with the guardian")
     }
 
-    fn take(
+    fn move_to_lanes(
         &mut self,
         pid: u32,
         confinement: &BatchConfinement,
         job: &BatchTracking,
         guardian: &mut Guardian,
     ) -> Result<()> {
-        self.note(pid, guardian)?;
-        job.take_in(pid);
+        self.register_undo(pid, guardian)?;
+        job.add_process(pid);
         let own = self.leaf.as_ref().map(|own| &own.leaf);
         let by_affinity = self.cpuset.is_none();
-        let changed = confinement.undisturbed(|lanes| {
-            own.map_or(Ok(()), |leaf| leaf.admit(pid))?;
-            change_threads(pid, by_affinity.then_some(lanes))
+        let changed = confinement.with_locked_lanes(|lanes| {
+            own.map_or(Ok(()), |leaf| leaf.move_process_in(pid))?;
+            demote_and_pin_threads(pid, by_affinity.then_some(lanes))
         });
         match changed {
-            Err(error) if is_alive(pid) => Err(error).with_context(|| refusal(pid, &self.newcomers.confined)),
+            Err(error) if is_alive(pid) => Err(error).with_context(|| move_error_text(pid, &self.newcomers.confined)),
             _ => Ok(()),
         }
     }
 
     /// Takes in processes that joined the batch, and gives back those that left. Returns the names of those that left.
-    pub fn look(
+    pub fn update_members(
         &mut self,
         confinement: &BatchConfinement,
         job: &BatchTracking,
@@ -233,30 +240,30 @@ impl Adopted {
             // The job's processes are read before the batch's members. A child of a member, created between both reads,
             // is then a member.
             let ours = job.processes();
-            let members = self.adoptee.members.now();
+            let members = self.adoptee.members.current_pids();
             for pid in ours.into_iter().filter(|pid| !members.contains(pid)) {
                 let name = command_name(pid).unwrap_or_default();
                 if self.give_back(pid, confinement, job, guardian)? {
                     left.push(format!("{name:?} ({pid})"));
                 }
             }
-            for pid in self.strangers(job) {
-                self.take(pid, confinement, job, guardian)?;
+            for pid in self.unclaimed_members(job) {
+                self.move_to_lanes(pid, confinement, job, guardian)?;
                 self.counts.joined += 1;
             }
         }
-        self.note_families(job, guardian)?;
+        self.register_descendants_undo(job, guardian)?;
         self.forget_ended(guardian)?;
         Ok(left)
     }
 
     /// Adds an undo entry for descendants of batch that has no cgroup of its own. Only the kernel program knows
     /// descendants whose parents have ended.
-    pub fn note_families(&mut self, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
+    pub fn register_descendants_undo(&mut self, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
         if !self.newcomers.groups.is_empty() {
             return Ok(());
         }
-        let families: Vec<Thread> = job.processes().into_iter().filter_map(Thread::of).collect();
+        let families: Vec<Thread> = job.processes().into_iter().filter_map(Thread::with_tid).collect();
         if families == self.newcomers.families {
             return Ok(());
         }
@@ -273,19 +280,19 @@ impl Adopted {
         job: &BatchTracking,
         guardian: &mut Guardian,
     ) -> Result<bool> {
-        if !is_alive(pid) || self.adoptee.members.now().contains(&pid) {
+        if !is_alive(pid) || self.adoptee.members.current_pids().contains(&pid) {
             return Ok(false);
         }
         let (_, change_ids) = self.noted.remove(&pid).unzip();
-        let known = guardian.list().known();
-        let given = confinement.undisturbed(|_| {
-            job.release(pid);
+        let known = guardian.list().known_threads();
+        let given = confinement.with_locked_lanes(|_| {
+            job.remove_process(pid);
             let born = Thread::all_of(pid).filter(|thread| !known.contains(thread));
-            born.for_each(|thread| self.newcomers.give(&thread));
+            born.for_each(|thread| self.newcomers.restore_thread(&thread));
             if let Some(above) =
                 self.leaf.as_ref().filter(|_| change_ids.is_none()).and_then(|own| own.leaf.dir.parent())
             {
-                Leaf { dir: above.to_owned() }.admit(pid)?;
+                BatchGroup { dir: above.to_owned() }.move_process_in(pid)?;
             }
             guardian.undo_these(&change_ids.unwrap_or_default())
         });
@@ -305,11 +312,11 @@ impl Adopted {
     /// Returns whether all processes of the batch have ended.
     pub fn has_ended(&self, job: &BatchTracking) -> bool {
         // The members are checked second, because the members of a process tree take longer to find.
-        job.processes().is_empty() && self.adoptee.members.now().is_empty()
+        job.processes().is_empty() && self.adoptee.members.current_pids().is_empty()
     }
 
     /// Returns the name that the user gave to the batch, with the counts of its processes.
-    pub fn in_words(&self) -> String {
+    pub fn description(&self) -> String {
         format!("{}, {}", self.adoptee.target, self.counts)
     }
 
@@ -320,8 +327,8 @@ impl Adopted {
 }
 
 /// Returns the text of an error for a process that cannot be put on these CPUs, with what to do.
-fn refusal(pid: u32, lanes: &CpuSet) -> String {
-    let kept = threads(pid).into_iter().find(|tid| is_kept_in_place(*tid));
+fn move_error_text(pid: u32, lanes: &CpuSet) -> String {
+    let kept = threads(pid).into_iter().find(|tid| has_fixed_affinity(*tid));
     let why = kept.map_or(
         "a group above it may not have these CPUs; give that group these CPUs, or choose other lanes \
                            with --lanes"
@@ -337,12 +344,12 @@ fn refusal(pid: u32, lanes: &CpuSet) -> String {
 }
 
 /// Puts every thread of a process into SCHED_IDLE and on these CPUs, until a round finds no new thread.
-fn change_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
+fn demote_and_pin_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
     let cpus: Option<Vec<u32>> = lanes.map(|lanes| lanes.iter().collect());
     change_all(
         || Thread::all_of(pid).collect(),
         |thread| {
-            ThreadClass::IDLE.give(thread.tid)?;
+            ThreadClass::IDLE.apply_to_thread(thread.tid)?;
             cpus.as_ref().map_or(Ok(()), |cpus| pin_thread(thread.tid, cpus))
         },
     )
@@ -350,19 +357,19 @@ fn change_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
 
 /// Makes a cgroup below the cgroup of the batch's oldest process, so that the batch keeps all of its limits.
 fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<Option<LeafGroup>> {
-    for hierarchy in with_freezers() {
+    for hierarchy in freezer_hierarchies() {
         let Some(above) = hierarchy.dir_of(adoptee.root.tid) else { continue };
         let dir: PathBuf = above.join(name);
         guardian.add([Undo::Group { dir: dir.clone(), fate: Fate::MovedTo(above) }])?;
-        if std::fs::create_dir(&dir).is_ok() && Freezer::of(&dir).is_some() {
-            return Ok(Some(LeafGroup { leaf: Leaf { dir }, hierarchy }));
+        if std::fs::create_dir(&dir).is_ok() && Freezer::find_in_group(&dir).is_some() {
+            return Ok(Some(LeafGroup { leaf: BatchGroup { dir }, hierarchy }));
         }
     }
     Ok(None)
 }
 
 /// Returns hierarchies whose cgroups can be frozen, version 2 first.
-fn with_freezers() -> Vec<Hierarchy> {
+fn freezer_hierarchies() -> Vec<Hierarchy> {
     let (v2, v1): (Vec<_>, Vec<_>) = Hierarchy::all().into_iter().partition(Hierarchy::is_v2);
-    v2.into_iter().chain(v1.into_iter().filter(|hierarchy| hierarchy.controls("freezer"))).collect()
+    v2.into_iter().chain(v1.into_iter().filter(|hierarchy| hierarchy.has_controller("freezer"))).collect()
 }

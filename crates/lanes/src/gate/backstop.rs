@@ -39,21 +39,21 @@ impl Backstop {
     }
 
     /// Returns how long the holder may sleep, if the policy lets it sleep for `policy_ns`.
-    pub fn sleep_ns(&mut self, policy_ns: Option<u64>) -> Option<u64> {
+    pub fn max_sleep_ns(&mut self, policy_sleep_ns: Option<u64>) -> Option<u64> {
         if !self.memory.self_checking() {
-            return policy_ns;
+            return policy_sleep_ns;
         }
-        self.leaked_ns = self.memory.leaked_ns(self.cpu);
+        self.leaked_ns = self.memory.unpermitted_overlap_ns(self.cpu);
         match self.watching {
             // A self-checking thread asks the policy itself, so only the check is due.
             true => Some(LOOK_EVERY_NS),
-            false => Some(policy_ns.map_or(PEEK_EVERY_NS, |ns| ns.min(PEEK_EVERY_NS))),
+            false => Some(policy_sleep_ns.map_or(PEEK_EVERY_NS, |ns| ns.min(PEEK_EVERY_NS))),
         }
     }
 
     /// Returns whether the holder may go on sleeping, after it woke by itself and preempted the thread on the lane. It
     /// may if nothing else is due and self-checking batch kept its promise.
-    pub fn sleeps_on(&mut self, policy_is_due: bool) -> bool {
+    pub fn may_keep_sleeping(&mut self, policy_is_due: bool) -> bool {
         if !self.memory.self_checking() {
             return false;
         }
@@ -61,17 +61,17 @@ impl Backstop {
         let hold = memory.hold(self.cpu);
         let waits = hold.batch_waits.load(Ordering::Acquire) != 0;
         let tid = hold.waiting_pid.load(Ordering::Acquire);
-        self.watching = waits && memory.promises().given_by(tid);
+        self.watching = waits && memory.promises().has_promised(tid);
         if !self.watching {
             return !policy_is_due;
         }
         let naps = memory.gate(self.cpu).nap_tid.load(Ordering::Acquire) == tid;
-        let leak_ns = memory.leaked_ns(self.cpu).saturating_sub(self.leaked_ns);
+        let leak_ns = memory.unpermitted_overlap_ns(self.cpu).saturating_sub(self.leaked_ns);
         if naps || leak_ns <= LEAK_MAX_NS {
             return true;
         }
         self.watching = false;
-        if memory.promises().take_back(tid) {
+        if memory.promises().remove(tid) {
             self.broken += 1;
         }
         hist_record(&memory.gate(self.cpu).off_hist, leak_ns);
@@ -79,7 +79,7 @@ impl Backstop {
     }
 
     /// Returns the number of promises that batch has broken.
-    pub fn broken(&self) -> u64 {
+    pub fn broken_promises(&self) -> u64 {
         self.broken
     }
 }

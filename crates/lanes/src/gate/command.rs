@@ -14,18 +14,18 @@ const ELF: &[u8] = b"\x7fELF";
 const SIZE_MAX: u64 = 1 << 26;
 
 /// Returns whether `program`, as a shell would find it, is a program for this machine that checks its lane itself.
-pub(super) fn checks(program: &OsStr) -> bool {
-    let file = find(program).filter(|path| fs::metadata(path).is_ok_and(|found| found.len() <= SIZE_MAX));
+pub(super) fn is_self_checking(program: &OsStr) -> bool {
+    let file = find_executable(program).filter(|path| fs::metadata(path).is_ok_and(|found| found.len() <= SIZE_MAX));
     let bytes = file.and_then(|path| fs::read(path).ok()).unwrap_or_default();
     // A program without a loader cannot load a library.
-    bytes.starts_with(ELF) && holds(&bytes, LOADER) && CALLED.iter().any(|name| holds(&bytes, name))
+    bytes.starts_with(ELF) && contains_bytes(&bytes, LOADER) && CALLED.iter().any(|name| contains_bytes(&bytes, name))
 }
 
-fn holds(bytes: &[u8], what: &[u8]) -> bool {
-    bytes.windows(what.len()).any(|window| window == what)
+fn contains_bytes(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
 }
 
-fn find(program: &OsStr) -> Option<PathBuf> {
+fn find_executable(program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {
         return Some(Path::new(program).to_owned());
     }
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn ordinary_programs_scripts_and_nothing_do_not_check() {
         for program in ["sh", "/etc/passwd", "/no/such/program", "", "/"] {
-            assert!(!checks(OsStr::new(program)), "{program}");
+            assert!(!is_self_checking(OsStr::new(program)), "{program}");
         }
     }
 }

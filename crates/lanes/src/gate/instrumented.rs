@@ -23,27 +23,27 @@ const PRELOAD: &str = "LD_PRELOAD";
 
 /// Descriptors by which a batch command maps the shared memory.
 #[derive(Debug)]
-pub struct Pass {
+pub struct GateDescriptors {
     fds: Vec<OwnedFd>,
     service: Number,
     library: PathBuf,
 }
 
-impl Pass {
+impl GateDescriptors {
     /// Makes descriptors for the arrays of the tracker. The value must live until the command was started.
     pub fn make(tracking: &ServiceTracking, library: &Path) -> io::Result<Self> {
-        let fds = ARRAYS.iter().map(|array| tracking.tracker().share(array)).collect::<io::Result<_>>()?;
+        let fds = ARRAYS.iter().map(|array| tracking.tracker().share_array(array)).collect::<io::Result<_>>()?;
         Ok(Self { fds, service: tracking.number(), library: library.to_owned() })
     }
 
     /// Names the descriptors and the library in the environment of `command`.
-    pub fn announce(&self, command: &mut Command) {
+    pub fn add_to_environment(&self, command: &mut Command) {
         let fds = self.fds.iter().map(|fd| format!(":{}", fd.as_raw_fd())).collect::<String>();
         command.env(GATE_ENV, format!("{GATE_VERSION}{fds}:{}", self.service)).env(LIBRARY, &self.library);
     }
 
     /// Keeps the descriptors open through an exec. Called between fork and exec; async-signal-safe.
-    pub fn open(fds: &[i32]) -> io::Result<()> {
+    pub fn keep_open_on_exec(fds: &[i32]) -> io::Result<()> {
         fds.iter().try_for_each(|fd| {
             // SAFETY: the descriptors belong to a pass that lives until the fork is done.
             let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) };
@@ -52,19 +52,19 @@ impl Pass {
     }
 
     /// Returns the numbers of the descriptors.
-    pub fn numbers(&self) -> Vec<i32> {
+    pub fn fd_numbers(&self) -> Vec<i32> {
         self.fds.iter().map(AsRawFd::as_raw_fd).collect()
     }
 }
 
 /// Removes the descriptors and the library from the environment of `command`.
-pub fn keep_out(command: &mut Command) {
+pub fn remove_from_environment(command: &mut Command) {
     command.env_remove(GATE_ENV);
 }
 
 /// Preloads the library before the libraries that the user preloads. Called in the process that becomes the command,
 /// because the loader removes LD_PRELOAD from an agent with file capabilities.
-pub fn preload(command: &mut Command) {
+pub fn preload_library(command: &mut Command) {
     let (Some(_), Some(library)) = (env::var_os(GATE_ENV), env::var_os(LIBRARY)) else { return };
     let mut list: OsString = library;
     if let Some(users) = env::var_os(PRELOAD).filter(|users| !users.is_empty()) {

@@ -23,33 +23,33 @@ impl LaneKeeper {
     }
 
     /// Returns whether threads of the service came to the batch lane and were not acknowledged as gone.
-    pub fn visited(&self) -> bool {
+    pub fn has_service_visitors(&self) -> bool {
         match self {
-            Self::Holder(holder) => holder.visited(),
-            Self::SchedExt(keeper) => keeper.visited(),
+            Self::Holder(holder) => holder.has_service_visitors(),
+            Self::SchedExt(keeper) => keeper.has_service_visitors(),
         }
     }
 
     /// Acknowledges that the service cannot run on the batch lane any more.
-    pub fn visitors_gone(&self) {
+    pub fn acknowledge_visitors_gone(&self) {
         match self {
-            Self::Holder(holder) => holder.visitors_gone(),
-            Self::SchedExt(keeper) => keeper.visitors_gone(),
+            Self::Holder(holder) => holder.acknowledge_visitors_gone(),
+            Self::SchedExt(keeper) => keeper.acknowledge_visitors_gone(),
         }
     }
 
     /// Restores the class of the keeper's thread if another process has changed it. Returns whether one had.
-    pub fn put_right(&self) -> bool {
+    pub fn restore_thread_class(&self) -> bool {
         match self {
-            Self::Holder(holder) => holder.put_right(),
+            Self::Holder(holder) => holder.restore_thread_class(),
             Self::SchedExt(_) => false,
         }
     }
 
     /// Returns why batch may not run on the lane; `None` if it may, or if batch's scheduler decides.
-    pub fn kept_by(&self) -> Option<LaneReason> {
+    pub fn block_reason(&self) -> Option<LaneReason> {
         match self {
-            Self::Holder(holder) => holder.kept_by(),
+            Self::Holder(holder) => holder.block_reason(),
             Self::SchedExt(_) => None,
         }
     }
@@ -88,10 +88,10 @@ impl LaneKeeper {
 
     /// Returns why no holder could replace the keeper after the end of batch's scheduler; `None` if none had to, or one
     /// did.
-    pub fn forsaken(&self) -> Option<&std::io::Error> {
+    pub fn takeover_error(&self) -> Option<&std::io::Error> {
         match self {
             Self::Holder(_) => None,
-            Self::SchedExt(keeper) => keeper.forsaken(),
+            Self::SchedExt(keeper) => keeper.takeover_error(),
         }
     }
 }

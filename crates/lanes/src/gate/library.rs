@@ -28,7 +28,7 @@ pub enum LibraryError {
 
 /// Finds the library for self-checking programs.
 pub(super) fn find() -> Result<PathBuf, LibraryError> {
-    let places = places();
+    let places = candidate_paths();
     let found = places.iter().find(|path| path.is_file());
     let Some(found) = found else {
         let looked = places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
@@ -42,7 +42,7 @@ pub(super) fn find() -> Result<PathBuf, LibraryError> {
     }
 }
 
-fn places() -> Vec<PathBuf> {
+fn candidate_paths() -> Vec<PathBuf> {
     if let Some(path) = env::var_os(OVERRIDE) {
         return vec![path.into()];
     }

@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use thiserror::Error;
 
 use super::batch::BatchClass;
-pub use instrumented::Pass;
+pub use instrumented::GateDescriptors;
 pub use keeper::LaneKeeper;
 pub use library::LibraryError;
 use sched_ext::Unavailable;
@@ -103,7 +103,7 @@ impl Gate {
             GateChoice::Auto => Ok(Self::automatic(command)),
             GateChoice::Holder => Ok(Self::Holder),
             GateChoice::Instrumented => Ok(Self::Instrumented { library: library::find()? }),
-            GateChoice::SchedExt => sched_ext::available().map(|()| Self::SchedExt).map_err(GateError::SchedExt),
+            GateChoice::SchedExt => sched_ext::check_available().map(|()| Self::SchedExt).map_err(GateError::SchedExt),
             GateChoice::CoreSched => CoreCookie::supported().map(|()| Self::CoreSched).map_err(GateError::CoreSched),
             GateChoice::Freezer => Ok(Self::Freezer),
             GateChoice::SchedIdle => Ok(Self::SchedIdle),
@@ -124,7 +124,7 @@ impl Gate {
     }
 
     fn automatic(command: &[OsString]) -> Self {
-        let checks = command.first().is_some_and(|program| command::checks(program));
+        let checks = command.first().is_some_and(|program| command::is_self_checking(program));
         match library::find().ok().filter(|_| checks) {
             Some(library) => Self::Instrumented { library },
             None => Self::Holder,

@@ -31,14 +31,14 @@ use crate::note::LaneNote;
 use crate::placement::Placement;
 use crate::slowdown::{SlowdownKeeper, SlowdownOutcome};
 use crate::watchdog::LaneWatch;
-use rank::Rank;
+use rank::BatchRank;
 use service::{PendingService, SessionService};
 use sidelane_diagnostics::audit::AuditLog;
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::clock::now_ns;
 use sidelane_host::posix_signals::stop_this_process;
-use sidelane_host::procfs::{is_stuck, thread_name};
+use sidelane_host::procfs::{has_uninterruptible_thread, thread_name};
 use sidelane_host::service::Target;
 use sidelane_host::topology::Lanes;
 use sidelane_report::terminal::eprint_fitted;
@@ -51,7 +51,9 @@ use sidelane_tracker::accounting::Accounting;
 use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::tracker::{LaneMemory, Tracker};
 use sidelane_tracker::tracking::BatchTracking;
-use start::{BatchRequest, SessionParts, Started, Work, adopt_batch, start_batch, start_guardian, undo};
+use start::{
+    BatchRequest, RunningBatch, SessionParts, Started, adopt_batch, start_batch, start_guardian, undo_all_changes,
+};
 pub use start::{Ending, SessionOptions};
 
 /// Time in which killed batch is gone, unless it is stuck.
@@ -97,7 +99,7 @@ pub struct ServiceOutcome {
 }
 
 impl ServiceOutcome {
-    fn of((index, service): (usize, &SessionService), slowdown: Option<&SlowdownKeeper>) -> Self {
+    fn from_service((index, service): (usize, &SessionService), slowdown: Option<&SlowdownKeeper>) -> Self {
         let source = service.tracked.requests.source.as_ref();
         let limits = service.tracked.kept.as_ref().map(|kept| &kept.limits);
         Self {
@@ -105,7 +107,7 @@ impl ServiceOutcome {
             slowdown: slowdown.filter(|_| source.is_some()).and_then(|slowdown| slowdown.outcome(index as u64)),
             target: service.placement.target.clone(),
             lanes: service.placement.lanes.clone(),
-            limits: limits.map(|limits| limits.present()),
+            limits: limits.map(|limits| limits.present_limits()),
             requests: source.map(RequestSource::name),
         }
     }
@@ -132,7 +134,7 @@ pub struct Session {
     confinement: Arc<BatchConfinement>,
     scheduler: Option<Scheduler>,
     watch: Option<LaneWatch>,
-    work: Work,
+    work: RunningBatch,
     guardian: Guardian,
     claims: Vec<Claim>,
     log: Option<AuditLog>,
@@ -142,8 +144,8 @@ pub struct Session {
     strays_seen: u64,
     was_stopped: bool,
     service_looked_at: Instant,
-    rank: Rank,
-    /// Notes that were not yet fetched by [`Session::take_news`].
+    rank: BatchRank,
+    /// Notes that were not yet fetched by [`Session::take_notes`].
     news: Vec<Note>,
     blocked: Blocked,
 }
@@ -159,16 +161,16 @@ struct Blocked {
 impl Session {
     /// Starts `command` beside at least one service.
     pub fn start(services: Vec<Placement>, command: &[OsString], options: SessionOptions) -> Result<Self> {
-        Self::begin(services, BatchRequest::Command(command), options)
+        Self::start_session(services, BatchRequest::Command(command), options)
     }
 
     /// Adopts batch beside at least one service.
     pub fn adopt(services: Vec<Placement>, adoptee: Adoptee, options: SessionOptions) -> Result<Self> {
-        Self::begin(services, BatchRequest::Adoptee(adoptee), options)
+        Self::start_session(services, BatchRequest::Adoptee(adoptee), options)
     }
 
-    fn begin(services: Vec<Placement>, wanted: BatchRequest<'_>, options: SessionOptions) -> Result<Self> {
-        let lanes = Placement::together(&services)?;
+    fn start_session(services: Vec<Placement>, batch: BatchRequest<'_>, options: SessionOptions) -> Result<Self> {
+        let lanes = Placement::combined_lanes(&services)?;
         let gate = options.gate.clone();
         ensure!(services.len() == 1 || !gate.is_instrumented(), INSTRUMENTED_BESIDE_ONE);
         let pending: Vec<_> = services.into_iter().map(|placement| PendingService::new(placement, &options)).collect();
@@ -178,31 +180,30 @@ impl Session {
         let job = BatchTracking::start(&tracker, None)?;
         keep_off_cpus(&lanes.request_lanes).context("cannot keep sidelane's own threads off the request lanes")?;
         // The claims are taken just before the start of the guardian, which is to hold them too.
-        let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
-        let pinned = services
-            .iter()
-            .flat_map(SessionService::to_be_pinned)
-            .map(|pid| Claim::to_move_threads(pid, Claimant::Run));
-        let claims = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).chain(requests).chain(pinned);
+        let requests = lanes.request_lanes.iter().map(Claim::take_request_lane);
+        let pinned =
+            services.iter().flat_map(SessionService::pids_to_pin).map(|pid| Claim::take_threads(pid, Claimant::Run));
+        let claims = lanes.batch.iter().map(|lane| Claim::take_batch_lane(lane.cpu)).chain(requests).chain(pinned);
         let claims: Vec<Claim> = claims.collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims, &tracker)?;
         guardian.add(claims.iter().map(Claim::undo))?;
         claims.iter().try_for_each(Claim::announce)?;
-        let slowdown = Self::measure_slowdown(&services, &options);
-        let rank = Rank::of(&options, matches!(wanted, BatchRequest::Command(_)));
+        let slowdown = Self::make_slowdown_keeper(&services, &options);
+        let rank = BatchRank::from_options(&options, matches!(batch, BatchRequest::Command(_)));
         let stage = SessionParts { services: &mut services, lanes: &lanes, tracker: &tracker, job: &job };
-        let started = match wanted {
+        let started = match batch {
             BatchRequest::Command(command) => start_batch(stage, &mut guardian, command, options),
             BatchRequest::Adoptee(adoptee) => adopt_batch(stage, &mut guardian, adoptee, options),
         };
         let Started { confinement, kept, scheduler, watch, work, log } = match started {
             Ok(started) => started,
-            Err(error) => return Err(undo(guardian, error)),
+            Err(error) => return Err(undo_all_changes(guardian, error)),
         };
         services.iter_mut().zip(kept).for_each(|(service, kept)| service.tracked.kept = Some(kept));
-        let (began, strays_seen) = (tracker.memory().accounting(), tracker.memory().batch_strays());
-        let beside = (!guardian.is_apart()).then_some(LaneNote::GuardianInGroup);
-        let notes = confinement.missing().into_iter().chain(beside).chain(rank.notes()).map(Note::from).collect();
+        let (began, strays_seen) = (tracker.memory().accounting(), tracker.memory().batch_switches_outside_lanes());
+        let beside = (!guardian.survives_group_kill()).then_some(LaneNote::GuardianInGroup);
+        let notes =
+            confinement.missing_mechanisms().into_iter().chain(beside).chain(rank.notes()).map(Note::from).collect();
         Ok(Self {
             services,
             lanes,
@@ -229,19 +230,19 @@ impl Session {
     }
 
     /// Makes the measurement of the slowdown; `None` if no request can be seen or no bound is set.
-    fn measure_slowdown(services: &[SessionService], options: &SessionOptions) -> Option<SlowdownKeeper> {
+    fn make_slowdown_keeper(services: &[SessionService], options: &SessionOptions) -> Option<SlowdownKeeper> {
         let min_idle_ns = options.hold?.config.min_idle_ns;
         let bound = options
             .max_slowdown
             .filter(|_| services.iter().any(|service| service.tracked.requests.source.is_some()))?;
         let now = now_ns();
         let mut keeper = SlowdownKeeper::new(bound, min_idle_ns, now);
-        keeper.measure(&(0..services.len() as u64).collect(), now);
+        keeper.set_measured_services(&(0..services.len() as u64).collect(), now);
         Some(keeper)
     }
 
     /// Returns the notes since the last call.
-    pub fn take_news(&mut self) -> Vec<Note> {
+    pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.news)
     }
 
@@ -256,7 +257,7 @@ impl Session {
     }
 
     /// Returns for how long batch has not been allowed to run on any of its lanes, and why; `None` if it is allowed.
-    pub fn blocked(&self) -> Option<(Duration, LaneReason)> {
+    pub fn blocked_time_and_reason(&self) -> Option<(Duration, LaneReason)> {
         Some((self.blocked.since.elapsed(), self.blocked.why?))
     }
 
@@ -286,13 +287,13 @@ impl Session {
     }
 
     /// Continues from the knowledge of another session of the same service and batch command.
-    pub fn take_over(&mut self, learned: &LearnedLimits) {
-        self.services[0].tracked.kept.iter_mut().for_each(|kept| kept.limits.take_over(learned));
+    pub fn restore_learned(&mut self, learned: &LearnedLimits) {
+        self.services[0].tracked.kept.iter_mut().for_each(|kept| kept.limits.restore_learned(learned));
     }
 
     /// Returns whether batch was adopted.
     pub fn is_adopted(&self) -> bool {
-        matches!(self.work, Work::Adopted(_))
+        matches!(self.work, RunningBatch::Adopted(_))
     }
 
     /// Sends a POSIX signal to a batch command. Adopted batch gets none.
@@ -321,7 +322,7 @@ impl Session {
     }
 
     /// Handles Ctrl-Z: stops batch first, then this process, until the shell continues it.
-    pub fn stop_with_batch(&self) {
+    pub fn stop_batch_then_self(&self) {
         self.pause(true);
         stop_this_process();
         self.signal(libc::SIGCONT);
@@ -330,18 +331,18 @@ impl Session {
 
     /// Undoes all changes, batch first. Works at any time.
     pub fn end(mut self) -> Result<Outcome> {
-        self.tell_findings();
+        self.log_watchdog_findings();
         // The end of the watchdog thaws batch that it has stopped, so that batch ends or is given back as usual.
         self.watch = None;
         if !self.is_adopted() {
             self.end_command()?;
         }
         self.confinement.retire();
-        if let Work::Adopted(adopted) = &mut self.work {
-            adopted.note_families(&self.job, &mut self.guardian)?;
+        if let RunningBatch::Adopted(adopted) = &mut self.work {
+            adopted.register_descendants_undo(&self.job, &mut self.guardian)?;
         }
         for service in &mut self.services {
-            service.follow_pinned(&service.tracked.processes(), &mut self.guardian)?;
+            service.update_pinned(&service.tracked.processes(), &mut self.guardian)?;
         }
         // Adopted batch goes on after this line, but its later work does not count.
         let at_end = self.is_adopted().then(|| self.memory().accounting());
@@ -351,25 +352,26 @@ impl Session {
         }
         let holders = self.keepers().map(LaneKeeper::counts).fold(KeeperCounts::default(), |sum, one| sum + one);
         let mut accounting = at_end.unwrap_or_else(|| self.tracker.memory().accounting()).since(&self.began);
-        self.keepers().for_each(|keeper| accounting.charge(keeper.cpu(), keeper.counts().late_ns));
-        let of_service = |service| ServiceOutcome::of(service, self.slowdown.as_ref());
+        self.keepers().for_each(|keeper| accounting.count_lent_as_overlap(keeper.cpu(), keeper.counts().late_ns));
+        let of_service = |service| ServiceOutcome::from_service(service, self.slowdown.as_ref());
         let services = self.services.iter().enumerate().map(of_service).collect();
-        self.note_unused(&accounting);
-        let (ending, why) = self.work.finish()?;
-        let of_ending = self.rank.of_ending(&ending);
-        self.services.iter_mut().filter_map(|service| service.tracked.kept.as_mut()).for_each(KeptLanes::let_go);
+        self.note_unused_lanes(&accounting);
+        let (ending, why) = self.work.into_ending()?;
+        let of_ending = self.rank.core_dump_note(&ending);
+        self.services.iter_mut().filter_map(|service| service.tracked.kept.as_mut()).for_each(KeptLanes::release_all);
         self.tracker.detach();
         if let Some(log) = &mut self.log {
-            log.note(now_ns(), "end", &why);
+            log.record_action(now_ns(), "end", &why);
             let state = log.end();
-            self.notes.retain(|note| !note.is(LogNote::is_of_audit));
+            self.notes.retain(|note| !note.matches(LogNote::is_of_audit));
             self.notes.extend(LogNote::of_audit(log.path(), &state).map(Note::from));
         }
         drop(self.claims);
         self.guardian.dismiss().context("cannot dismiss the guardian")?;
         let of_services = self.services.iter_mut().flat_map(SessionService::notes).collect::<BTreeSet<_>>();
         let notes = self.notes.into_iter().chain(of_ending.map(Note::from)).chain(of_services);
-        let notes = notes.chain(leak_notes(&accounting, holders).map(Note::from)).chain(own_threads::notes()).collect();
+        let notes =
+            notes.chain(leak_notes(&accounting, holders).map(Note::from)).chain(own_threads::overhead_note()).collect();
         Ok(Outcome { ending, accounting, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })
     }
 
@@ -377,7 +379,7 @@ impl Session {
         let leftovers = self.confinement.processes().len();
         if self.has_ended() {
             if leftovers > 0 {
-                self.note(LaneNote::LeftoversEnded { processes: leftovers });
+                self.add_note(LaneNote::LeftoversEnded { processes: leftovers });
             }
             let families = self.guardian.list().iter().filter(|(_, undo)| matches!(undo, Undo::Family { .. }));
             let families: Vec<ChangeId> = families.map(|(change_id, _)| change_id).collect();
@@ -386,13 +388,14 @@ impl Session {
         // Without cgroups the guardian knows of the batch command alone, not of its descendants.
         self.confinement.kill();
         self.end_scheduler();
-        self.say_what_is_stuck();
+        self.note_unkillable_processes();
         Ok(())
     }
 
     /// Notes at once which process does not die, because its cgroups cannot be removed before it is gone.
-    fn say_what_is_stuck(&self) {
-        let (began, stuck) = (Instant::now(), || self.confinement.processes().into_iter().find(|pid| is_stuck(*pid)));
+    fn note_unkillable_processes(&self) {
+        let (began, stuck) =
+            (Instant::now(), || self.confinement.processes().into_iter().find(|pid| has_uninterruptible_thread(*pid)));
         while let Some(pid) = stuck() {
             if began.elapsed() >= DIES_WITHIN {
                 let name = thread_name(pid, pid);
@@ -406,17 +409,17 @@ impl Session {
     }
 
     /// Notes that batch has been kept off its lanes for the time `after`.
-    pub fn note_blocked(&mut self, after: Duration, why: LaneReason) {
+    pub fn note_blocked(&mut self, blocked_for: Duration, why: LaneReason) {
         if why != LaneReason::ServiceOnBatchLane && why != LaneReason::KeptOff {
-            self.note(LaneNote::Blocked { seconds: after.as_secs(), why: why.to_string() });
+            self.add_note(LaneNote::Blocked { seconds: blocked_for.as_secs(), why: why.to_string() });
         }
     }
 
     /// Adds a note, unless the session has the same note already.
-    fn note(&mut self, what: impl Into<Note>) {
-        let what = what.into();
+    fn add_note(&mut self, note: impl Into<Note>) {
+        let what = note.into();
         if let Some(log) = self.log.as_ref().filter(|_| !self.notes.contains(&what)) {
-            log.note(now_ns(), "note", &what.to_string());
+            log.record_action(now_ns(), "note", &what.to_string());
         }
         if self.notes.insert(what.clone()) {
             self.news.push(what);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::Session;
-use super::start::{Ending, SessionOptions, Work};
+use super::start::{Ending, RunningBatch, SessionOptions};
 use crate::batch::BatchClass;
 use crate::gate::LaneKeeper;
 use crate::note::LaneNote;
@@ -36,7 +36,7 @@ const DUMPING: [i32; 10] = [
 ];
 
 /// Facts about batch's rank below the holder.
-pub(super) struct Rank {
+pub(super) struct BatchRank {
     began: Instant,
     /// Class in which batch is kept; `None` if batch may choose its class.
     class: Option<BatchClass>,
@@ -48,23 +48,23 @@ pub(super) struct Rank {
     use_seen: bool,
 }
 
-impl Rank {
-    pub(super) fn of(options: &SessionOptions, is_command: bool) -> Self {
+impl BatchRank {
+    pub(super) fn from_options(options: &SessionOptions, is_command: bool) -> Self {
         let class = options.keeps_class().then_some(options.class);
-        let withholds_dumps = is_command && class.is_some() && rights::dumps_go_to_a_program();
+        let withholds_dumps = is_command && class.is_some() && rights::is_core_dump_piped();
         let is_allowed = options.allow_realtime;
         Self { began: Instant::now(), class, is_command, is_allowed, withholds_dumps, use_seen: false }
     }
 
     /// Returns the notes for the start of the session.
     pub(super) fn notes(&self) -> Vec<LaneNote> {
-        let keeps_rights = self.is_command && self.class.is_some() && !rights::can_give_up();
+        let keeps_rights = self.is_command && self.class.is_some() && !rights::can_drop_priority_rights();
         let notes = [(self.is_allowed, LaneNote::RealtimeAllowed), (keeps_rights, LaneNote::RightsStay)];
         notes.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note).collect()
     }
 
     /// Returns a note on how the command ended, if its core dump was withheld.
-    pub(super) fn of_ending(&self, ending: &Ending) -> Option<LaneNote> {
+    pub(super) fn core_dump_note(&self, ending: &Ending) -> Option<LaneNote> {
         use std::os::unix::process::ExitStatusExt;
         let Ending::Command(status) = ending else { return None };
         let signal = status.signal().filter(|signal| self.withholds_dumps && DUMPING.contains(signal))?;
@@ -73,67 +73,71 @@ impl Rank {
 }
 
 /// Returns the CPU time of a command that left idle lanes unused, in milliseconds; `None` if it used them.
-fn unused(accounting: &Accounting, lanes: &Lanes) -> Option<u64> {
-    let (batch_ns, busy_ns) = (accounting.batch_ns(lanes), accounting.lc_ns(lanes));
-    left_unused(batch_ns, (accounting.at_ns * lanes.request_lanes.len() as u64).saturating_sub(busy_ns))
+fn cpu_ms_if_lanes_unused(accounting: &Accounting, lanes: &Lanes) -> Option<u64> {
+    let (batch_ns, busy_ns) = (accounting.batch_ns(lanes), accounting.service_ns(lanes));
+    batch_ms_if_idle_unused(batch_ns, (accounting.at_ns * lanes.request_lanes.len() as u64).saturating_sub(busy_ns))
 }
 
-fn left_unused(batch_ns: u64, idle_ns: u64) -> Option<u64> {
+fn batch_ms_if_idle_unused(batch_ns: u64, idle_ns: u64) -> Option<u64> {
     let is_unused = idle_ns >= UNUSED_IDLE_MIN_NS && batch_ns.saturating_mul(UNUSED_SHARE) < idle_ns;
     is_unused.then_some(batch_ns / 1_000_000)
 }
 
 impl Session {
     /// Restores threads that have left batch's class, CPUs or cgroup.
-    pub(super) fn look_at_rank(&mut self) {
-        if self.confinement.fetch_back() > 0 {
-            self.note(LaneNote::BatchLeftGroup);
+    pub(super) fn restore_escaped_threads(&mut self) {
+        if self.confinement.return_escaped_processes() > 0 {
+            self.add_note(LaneNote::BatchLeftGroup);
         }
         let class = match self.rank.class {
             // After the kernel has ended batch's scheduler, batch is kept in SCHED_IDLE.
             Some(BatchClass::Ext) if self.scheduler.is_none() => Some(BatchClass::Idle),
             class => class,
         };
-        for lane in self.keepers().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu).collect::<Vec<_>>() {
-            self.note(LaneNote::KeeperLowered { lane });
+        for lane in
+            self.keepers().filter(|keeper| keeper.restore_thread_class()).map(LaneKeeper::cpu).collect::<Vec<_>>()
+        {
+            self.add_note(LaneNote::KeeperLowered { lane });
         }
-        if self.watch.as_ref().is_some_and(LaneWatch::put_right) {
-            self.note(LaneNote::WatchdogLowered);
+        if self.watch.as_ref().is_some_and(LaneWatch::restore_thread_class) {
+            self.add_note(LaneNote::WatchdogLowered);
         }
-        let right = self.confinement.put_right(class);
+        let right = self.confinement.restore_settings(class);
         if let Some(thread) = right.class {
-            self.note_named(LaneNote::BatchRaised { thread });
+            self.add_limited_note(LaneNote::BatchRaised { thread });
         }
         if let Some(what) = right.cpus {
-            self.note_named(LaneNote::BatchWidened { what });
+            self.add_limited_note(LaneNote::BatchWidened { what });
         }
         if let Some(thread) = right.kept {
-            self.note_named(LaneNote::BatchKept { thread });
+            self.add_limited_note(LaneNote::BatchKept { thread });
         }
         if !self.rank.use_seen && self.rank.began.elapsed() >= UNUSED_LOOK_AFTER {
             self.rank.use_seen = true;
             let accounting = self.accounting();
-            self.note_unused(&accounting);
+            self.note_unused_lanes(&accounting);
         }
     }
 
     /// Notes a command that only waits, perhaps while a daemon works for it, unless it was kept off its lanes.
-    pub(super) fn note_unused(&mut self, accounting: &Accounting) {
+    pub(super) fn note_unused_lanes(&mut self, accounting: &Accounting) {
         let is_kept_off_or_told = |note: &LaneNote| {
             use LaneNote::{Blocked, CommandUsedNoCpu, KeptOff, SlowsDown};
             matches!(note, Blocked { .. } | KeptOff { .. } | SlowsDown { .. } | CommandUsedNoCpu { .. })
         };
-        if !matches!(self.work, Work::Command(_)) || self.notes.iter().any(|note| note.is(is_kept_off_or_told)) {
+        if !matches!(self.work, RunningBatch::Command(_))
+            || self.notes.iter().any(|note| note.matches(is_kept_off_or_told))
+        {
             return;
         }
-        if let Some(cpu_ms) = unused(accounting, &self.lanes) {
+        if let Some(cpu_ms) = cpu_ms_if_lanes_unused(accounting, &self.lanes) {
             let seconds = self.rank.began.elapsed().as_secs();
-            self.note(LaneNote::CommandUsedNoCpu { seconds, cpu_ms });
+            self.add_note(LaneNote::CommandUsedNoCpu { seconds, cpu_ms });
         }
     }
 
     /// Adds a note with a name that batch chose, up to a limit.
-    pub(super) fn note_named(&mut self, note: LaneNote) {
+    pub(super) fn add_limited_note(&mut self, note: LaneNote) {
         let named = |note: &LaneNote| {
             matches!(
                 note,
@@ -147,8 +151,8 @@ impl Session {
                     | LaneNote::BatchNotStopped { .. }
             )
         };
-        if self.notes.iter().filter(|note| note.is(named)).count() < NAMES_MAX {
-            self.note(note);
+        if self.notes.iter().filter(|note| note.matches(named)).count() < NAMES_MAX {
+            self.add_note(note);
         }
     }
 }
@@ -160,10 +164,10 @@ mod tests {
     #[test]
     fn a_command_is_unused_below_a_hundredth_of_the_idle_time() {
         const S: u64 = 1_000_000_000;
-        assert_eq!(left_unused(0, S), Some(0));
-        assert_eq!(left_unused(50_000_000, 60 * S), Some(50));
+        assert_eq!(batch_ms_if_idle_unused(0, S), Some(0));
+        assert_eq!(batch_ms_if_idle_unused(50_000_000, 60 * S), Some(50));
         // A hundredth of the idle time, or idle time of less than a second, gives no note.
-        assert_eq!(left_unused(S, 100 * S), None);
-        assert_eq!(left_unused(0, S - 1), None);
+        assert_eq!(batch_ms_if_idle_unused(S, 100 * S), None);
+        assert_eq!(batch_ms_if_idle_unused(0, S - 1), None);
     }
 }

@@ -12,11 +12,11 @@ use super::start::SessionOptions;
 use crate::lending_limits::FinalLendingLimits;
 use crate::note::LaneNote;
 use crate::placement::Placement;
-use crate::service::{ServiceRequests, TrackedService, emitted};
+use crate::service::{ServiceRequests, TrackedService, emitted_request_source};
 use sidelane_diagnostics::note::Note;
 use sidelane_requests::RequestNote;
 use sidelane_requests::emitted::Emitters;
-use sidelane_requests::{RequestSource, Requests, can_track, unseen};
+use sidelane_requests::{RequestSource, Requests, can_track, unobserved_socket_note};
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::threads::{ThreadOwner, Threads};
 use sidelane_tracker::counters::EventPair;
@@ -55,7 +55,7 @@ impl PendingService {
         let counting = lending.filter(|lending| lending.policy.needs_contention_cost());
         let lane_use = LaneUse {
             lends_to_waited: lending.is_some_and(|lending| !lending.policy.spares_waited()),
-            ..counting.map_or_else(LaneUse::default, |_| LaneUse::counting(EventPair::HARDWARE, &placement.lanes))
+            ..counting.map_or_else(LaneUse::default, |_| LaneUse::with_counters(EventPair::HARDWARE, &placement.lanes))
         };
         Self { placement, emitters, lane_use, requests }
     }
@@ -64,21 +64,25 @@ impl PendingService {
         self.requests != RequestPurpose::No && self.emitters.is_none()
     }
 
-    fn emits_for_the_policy(&self) -> bool {
+    fn has_emitters_for_policy(&self) -> bool {
         self.requests == RequestPurpose::ForThePolicy && self.emitters.is_some()
     }
 
     /// Loads one tracker for all services of a session.
-    pub(super) fn load_tracker(services: &[Self], options: &SessionOptions, scheduler: bool) -> Result<Rc<Tracker>> {
+    pub(super) fn load_tracker(
+        services: &[Self],
+        options: &SessionOptions,
+        with_scheduler: bool,
+    ) -> Result<Rc<Tracker>> {
         let any = |needs: &dyn Fn(&Self) -> bool| services.iter().any(needs);
         let can_track = can_track();
         let requests = any(&Self::is_seen_at_sockets) && can_track.is_ok();
         let lent = LaneLending {
-            turns: any(&Self::emits_for_the_policy),
+            turns: any(&Self::has_emitters_for_policy),
             counters: any(&|service| matches!(service.lane_use.counters, Some(Ok(_)))),
             self_checking: options.gate.is_instrumented(),
-            single_places: services.iter().all(|service| service.placement.has_one_place_a_thread()),
-            extension: scheduler.then_some(Extension::Scheduler),
+            single_places: services.iter().all(|service| service.placement.has_one_cpu_per_thread()),
+            extension: with_scheduler.then_some(Extension::Scheduler),
         };
         let groups = any(&|service| service.placement.service.group.is_some());
         if any(&|service| service.is_seen_at_sockets() && service.requests == RequestPurpose::ForThePolicy) {
@@ -94,9 +98,10 @@ impl PendingService {
         let name = placement.target.to_string();
         let requests = match (emitters, requests) {
             (_, RequestPurpose::No) => ServiceRequests::default(),
-            (Some(emitters), _) => {
-                ServiceRequests { source: Some(emitted(emitters, &tracking)), ..ServiceRequests::default() }
-            }
+            (Some(emitters), _) => ServiceRequests {
+                source: Some(emitted_request_source(emitters, &tracking)),
+                ..ServiceRequests::default()
+            },
             (None, wanted) => {
                 let track = || Requests::track(&tracking, &name, &placement.service.pids);
                 let found = can_track().and_then(|()| track()).map(RequestSource::Sockets);
@@ -117,12 +122,12 @@ pub(super) struct SessionService {
     pub(super) tracked: TrackedService,
     pub(super) placement: Placement,
     /// Confinement of the service to its request lanes, if the user asked for it.
-    pinned: Option<Pinned>,
+    pinned: Option<PinnedService>,
 }
 
 impl SessionService {
     /// Returns the processes whose threads will be confined.
-    pub(super) fn to_be_pinned(&self) -> Vec<u32> {
+    pub(super) fn pids_to_pin(&self) -> Vec<u32> {
         if self.placement.pin_service { self.tracked.tracking.processes() } else { Vec::new() }
     }
 
@@ -131,24 +136,25 @@ impl SessionService {
         if self.placement.pin_service {
             let group = self.placement.service.group.as_ref().map(|group| group.dir.clone());
             let whose = ThreadOwner { pids: self.tracked.tracking.processes(), group };
-            self.pinned = Some(Pinned::begin(whose, self.placement.lanes.request_lanes.clone(), guardian)?);
+            self.pinned =
+                Some(PinnedService::confine_service(whose, self.placement.lanes.request_lanes.clone(), guardian)?);
         }
         Ok(())
     }
 
     /// Takes in the present processes of the service, so that new ones get their settings back too. A service that was
     /// restarted is confined anew.
-    pub(super) fn follow_pinned(&mut self, pids: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
+    pub(super) fn update_pinned(&mut self, pids: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
         match &mut self.pinned {
-            Some(pinned) if pinned.shares(pids) => pinned.follow(pids, guardian),
+            Some(pinned) if pinned.has_any_of(pids) => pinned.update_processes(pids, guardian),
             Some(_) if !pids.is_empty() => self.pin(guardian),
             _ => Ok(()),
         }
     }
 
     /// Confines the service again after its threads were moved, if the user asked for it.
-    pub(super) fn pin_again(&mut self, guardian: &mut Guardian) -> Result<()> {
-        self.pinned.as_mut().map_or(Ok(()), |pinned| pinned.confine_again(guardian))
+    pub(super) fn repin_moved_threads(&mut self, guardian: &mut Guardian) -> Result<()> {
+        self.pinned.as_mut().map_or(Ok(()), |pinned| pinned.confine_moved_threads(guardian))
     }
 
     /// Returns notes on the service's requests: lost requests, requests that were not distinguished, and reasons why
@@ -157,7 +163,7 @@ impl SessionService {
         let TrackedService { kept, name, tracking, requests } = &mut self.tracked;
         let why = requests.why_not.as_ref();
         let unseen = why.map(|why| LaneNote::CostUnknown { service: name.clone(), why: why.clone() });
-        let limits = kept.as_ref().map(|kept| kept.limits.present());
+        let limits = kept.as_ref().map(|kept| kept.limits.present_limits());
         let contention_cost = limits.as_ref().and_then(|limits| contention_cost_note(tracking, limits));
         let window = requests.source.as_mut().map(RequestSource::take_window).unwrap_or_default();
         let events = window.counts.dropped;
@@ -167,15 +173,15 @@ impl SessionService {
         let lends_by_requests = limits.is_some_and(|limits| limits.lending.policy.needs_requests());
         let source = requests.source.as_ref().filter(|_| window.count() > 0).map(RequestSource::name);
         let vague = window.notes().chain(source.and_then(|source| source.note())).filter(|_| lends_by_requests);
-        let vague = vague.chain(self.elsewhere()).map(Note::from);
+        let vague = vague.chain(self.other_endpoint_note()).map(Note::from);
         lost.into_iter().chain(contention_cost).chain(unseen).map(Note::from).chain(vague).collect()
     }
 
     /// Returns another place where the service may take requests, if its sockets are observed.
-    fn elsewhere(&self) -> Option<RequestNote> {
+    fn other_endpoint_note(&self) -> Option<RequestNote> {
         let TrackedService { name, tracking, requests, .. } = &self.tracked;
         let at_sockets = matches!(requests.source, Some(RequestSource::Sockets(_)));
-        at_sockets.then(|| unseen(name, &self.tracked.processes(), tracking.port())).flatten()
+        at_sockets.then(|| unobserved_socket_note(name, &self.tracked.processes(), tracking.port())).flatten()
     }
 }
 
@@ -183,7 +189,7 @@ fn contention_cost_note(tracking: &ServiceTracking, limits: &FinalLendingLimits)
     if limits.source != ContentionCostSource::ServerTimes {
         return None;
     }
-    Some(match tracking.counts()? {
+    Some(match tracking.counter_status()? {
         Err(lack) => LaneNote::ContentionCostWithoutCounters { cpu: lack.cpu, error: lack.source.to_string() },
         Ok(()) => LaneNote::ContentionCostCountedTooRarely,
     })
@@ -191,39 +197,39 @@ fn contention_cost_note(tracking: &ServiceTracking, limits: &FinalLendingLimits)
 
 /// Threads of a service on its request lanes, with the CPUs that each gets back. A thread created by one of them
 /// inherits its affinity, and gets back the CPUs that its parent had.
-struct Pinned {
+struct PinnedService {
     threads: Threads,
     whose: ThreadOwner,
     cpus: CpuSet,
 }
 
-impl Pinned {
+impl PinnedService {
     /// Confines the service, after telling the guardian.
-    fn begin(whose: ThreadOwner, cpus: CpuSet, guardian: &mut Guardian) -> Result<Self> {
-        let mut threads = Threads::note(&whose, guardian)?;
-        let confined = threads.confine(|| whose.clone(), &cpus, guardian);
+    fn confine_service(owner: ThreadOwner, cpus: CpuSet, guardian: &mut Guardian) -> Result<Self> {
+        let mut threads = Threads::record(&owner, guardian)?;
+        let confined = threads.confine(|| owner.clone(), &cpus, guardian);
         confined.with_context(|| format!("cannot confine the service to CPUs {cpus}"))?;
-        Ok(Self { threads, whose, cpus })
+        Ok(Self { threads, whose: owner, cpus })
     }
 
     /// Returns whether any of these processes belonged to the service at the last check.
-    fn shares(&self, pids: &BTreeSet<u32>) -> bool {
+    fn has_any_of(&self, pids: &BTreeSet<u32>) -> bool {
         self.whose.pids.iter().any(|pid| pids.contains(pid))
     }
 
     /// Takes in the present processes of the service, which are descendants of confined ones.
-    fn follow(&mut self, pids: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
+    fn update_processes(&mut self, pids: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
         if pids.iter().eq(&self.whose.pids) {
             return Ok(());
         }
         self.whose.pids = pids.iter().copied().collect();
-        self.threads.follow(&self.whose, guardian)
+        self.threads.set_owner(&self.whose, guardian)
     }
 
     /// Confines threads that their owner has moved since. At the end they get back the CPUs that the owner gave them
     /// last.
-    fn confine_again(&mut self, guardian: &mut Guardian) -> Result<()> {
-        let kept = self.threads.keep(|| self.whose.clone(), guardian).map(drop);
+    fn confine_moved_threads(&mut self, guardian: &mut Guardian) -> Result<()> {
+        let kept = self.threads.reconfine_strays(|| self.whose.clone(), guardian).map(drop);
         kept.with_context(|| format!("cannot confine the service to CPUs {}", self.cpus))
     }
 }

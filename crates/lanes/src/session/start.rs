@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
-use super::super::adopt::{Adopted, Adoptee};
+use super::super::adopt::{AdoptedBatch, Adoptee};
 use super::super::batch::{Batch, BatchClass, StartBarrier};
 use super::super::confinement::BatchConfinement;
-use super::super::gate::{Gate, Pass, keepers};
-use super::super::placement::settle;
+use super::super::gate::{Gate, GateDescriptors, keepers};
+use super::super::placement::wait_for_lane_switches;
 use super::service::SessionService;
 use crate::kept_lanes::KeptLanes;
 use crate::lending_limits::LendingLimitsKeeper;
@@ -25,7 +25,7 @@ use sidelane_host::thread::Thread;
 use sidelane_host::topology::Lanes;
 use sidelane_policy::borrow::Lending;
 use sidelane_rollback::Undo;
-use sidelane_rollback::change::own_groups;
+use sidelane_rollback::change::undos_of_own_groups;
 use sidelane_rollback::claim::Claim;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_tracker::scheduler::Scheduler;
@@ -66,30 +66,30 @@ pub(super) enum BatchRequest<'command> {
 }
 
 /// Batch that uses the lanes.
-pub(super) enum Work {
+pub(super) enum RunningBatch {
     Command(Batch),
-    Adopted(Box<Adopted>),
+    Adopted(Box<AdoptedBatch>),
 }
 
-impl Work {
+impl RunningBatch {
     pub(super) fn has_ended(&self, job: &BatchTracking) -> bool {
         match self {
-            Work::Command(batch) => batch.has_ended(),
-            Work::Adopted(adopted) => adopted.has_ended(job),
+            RunningBatch::Command(batch) => batch.has_ended(),
+            RunningBatch::Adopted(adopted) => adopted.has_ended(job),
         }
     }
 
     /// Sends a POSIX signal to a batch command. Adopted batch gets none.
     pub(super) fn signal(&self, signal: i32) {
-        if let Work::Command(batch) = self {
+        if let RunningBatch::Command(batch) = self {
             batch.signal(signal);
         }
     }
 
     /// Returns how the batch ended, with the text for the log.
-    pub(super) fn finish(self) -> Result<(Ending, String)> {
+    pub(super) fn into_ending(self) -> Result<(Ending, String)> {
         match self {
-            Work::Command(batch) => {
+            RunningBatch::Command(batch) => {
                 let status = batch.reap().context("cannot read the exit status of the batch command")?;
                 let why = format!(
                     "the batch command has ended: {status}; its groups are removed, and affinities are \
@@ -97,9 +97,9 @@ impl Work {
                 );
                 Ok((Ending::Command(status), why))
             }
-            Work::Adopted(adopted) => {
-                let why = format!("{} was given back as it was found", adopted.in_words());
-                Ok((Ending::GivenBack(adopted.in_words()), why))
+            RunningBatch::Adopted(adopted) => {
+                let why = format!("{} was given back as it was found", adopted.description());
+                Ok((Ending::GivenBack(adopted.description()), why))
             }
         }
     }
@@ -121,7 +121,7 @@ pub(super) struct Started {
     pub(super) kept: Vec<KeptLanes>,
     pub(super) scheduler: Option<Scheduler>,
     pub(super) watch: Option<LaneWatch>,
-    pub(super) work: Work,
+    pub(super) work: RunningBatch,
     pub(super) log: Log,
 }
 
@@ -141,21 +141,23 @@ impl SessionParts<'_> {
     }
 
     /// Begins tracking, and takes in processes that were created since the services were found.
-    fn attach(&self) -> Result<()> {
+    fn start_tracking(&self) -> Result<()> {
         self.tracker.attach()?;
-        self.services.iter().for_each(|service| service.tracked.tracking.take_in(&service.placement.service.pids));
-        Ok(settle(&self.tracker.memory(), &self.lanes.request_lanes)?)
+        self.services
+            .iter()
+            .for_each(|service| service.tracked.tracking.add_processes(&service.placement.service.pids));
+        Ok(wait_for_lane_switches(&self.tracker.memory(), &self.lanes.request_lanes)?)
     }
 }
 
 /// Starts a guardian that holds these claims too. The tracker notifies it when this process stops.
 pub(super) fn start_guardian(claims: &[Claim], tracker: &Tracker) -> Result<Guardian> {
     let halt_events = tracker.halt_events()?;
-    Guardian::start(&locks(claims)?, Some(halt_events)).context("cannot start the guardian process")
+    Guardian::start(&duplicate_claim_locks(claims)?, Some(halt_events)).context("cannot start the guardian process")
 }
 
 /// Returns duplicates of the descriptors that hold these claims.
-pub(super) fn locks(claims: &[Claim]) -> Result<Vec<OwnedFd>> {
+pub(super) fn duplicate_claim_locks(claims: &[Claim]) -> Result<Vec<OwnedFd>> {
     Ok(claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>()?)
 }
 
@@ -166,7 +168,7 @@ fn group_name() -> String {
 
 fn make_confinement(stage: &SessionParts<'_>, guardian: &mut Guardian) -> Result<Arc<BatchConfinement>> {
     let name = group_name();
-    guardian.add(own_groups(&name))?;
+    guardian.add(undos_of_own_groups(&name))?;
     Ok(Arc::new(BatchConfinement::make(&name, stage.lanes.batch_cpus(), stage.job.member_list())))
 }
 
@@ -178,22 +180,23 @@ pub(super) fn start_batch(
 ) -> Result<Started> {
     stage.pin_services(guardian)?;
     let confinement = make_confinement(&stage, guardian)?;
-    let pass = make_pass(&stage.services[0].tracked.tracking, &options.gate)?;
+    let pass = make_gate_descriptors(&stage.services[0].tracked.tracking, &options.gate)?;
     let barrier = StartBarrier::start(command, options.class, options.quiet, !options.keeps_class(), pass.as_ref())
         .context("cannot start the batch command")?;
-    let process = Thread::of(barrier.pid()).context("the batch command ended before it ran")?;
+    let process = Thread::with_tid(barrier.pid()).context("the batch command ended before it ran")?;
     guardian.add([Undo::Family { process }])?;
     confinement.admit(barrier.pid()).context("cannot confine the batch command to its lanes")?;
     // The barrier takes its class itself, but may not have done so when the session first checks.
-    options.class.put_back(barrier.pid());
+    options.class.restore_thread_class(barrier.pid());
     if options.gate == Gate::CoreSched {
-        CoreCookie::give(barrier.pid()).context("cannot give the batch command a core-scheduling cookie")?;
+        CoreCookie::create_for_process(barrier.pid())
+            .context("cannot give the batch command a core-scheduling cookie")?;
     }
-    stage.job.take_in(barrier.pid());
-    stage.attach()?;
+    stage.job.add_process(barrier.pid());
+    stage.start_tracking()?;
     let what = format!("process {} was started", barrier.pid());
     let (kept, log) = keep_lanes(stage, &confinement, options, &what)?;
-    let work = Work::Command(barrier.open().context("cannot release the batch command")?);
+    let work = RunningBatch::Command(barrier.open().context("cannot release the batch command")?);
     let HeldLanes { kept, scheduler, watch } = kept;
     Ok(Started { confinement, kept, scheduler, watch, work, log })
 }
@@ -206,20 +209,20 @@ pub(super) fn adopt_batch(
     options: SessionOptions,
 ) -> Result<Started> {
     stage.pin_services(guardian)?;
-    stage.attach()?;
+    stage.start_tracking()?;
     let (lanes, job) = (stage.lanes.batch_cpus(), stage.job);
-    let mut adopted = Adopted::prepare(adoptee, &lanes, &group_name(), guardian)?;
+    let mut adopted = AdoptedBatch::prepare(adoptee, &lanes, &group_name(), guardian)?;
     let confinement = Arc::new(adopted.confinement(lanes, job));
     let what = format!("{} was adopted", adopted.name());
     let (kept, log) = keep_lanes(stage, &confinement, options, &what)?;
-    let taken = adopted.take_all(&confinement, job, guardian);
+    let taken = adopted.move_all_to_lanes(&confinement, job, guardian);
     if taken.is_err() {
         // The keepers still run for a moment, and must not change batch any more.
         confinement.retire();
     }
     taken?;
     let HeldLanes { kept, scheduler, watch } = kept;
-    Ok(Started { confinement, kept, scheduler, watch, work: Work::Adopted(Box::new(adopted)), log })
+    Ok(Started { confinement, kept, scheduler, watch, work: RunningBatch::Adopted(Box::new(adopted)), log })
 }
 
 /// Lanes of a session, with their keepers.
@@ -233,9 +236,9 @@ fn keep_lanes(
     stage: SessionParts<'_>,
     confinement: &Arc<BatchConfinement>,
     options: SessionOptions,
-    what: &str,
+    batch_name: &str,
 ) -> Result<(HeldLanes, Log)> {
-    let (log, pen) = options.audit.map(|audit| open_log(audit, &stage, what)).transpose()?.unzip();
+    let (log, pen) = options.audit.map(|audit| open_log(audit, &stage, batch_name)).transpose()?.unzip();
     let pen = pen.unwrap_or_default();
     let Some(lending) = options.hold else {
         return Ok((HeldLanes { kept: Vec::new(), scheduler: None, watch: None }, log));
@@ -245,7 +248,7 @@ fn keep_lanes(
     let limits: Vec<LendingLimitsKeeper> =
         lanes().map(|lanes| LendingLimitsKeeper::new(lending, lanes, Arc::clone(&memory))).collect();
     let (mut keepers, scheduler) =
-        keepers::start(&options.gate, stage.lanes, stage.tracker, confinement, lending, &pen)?;
+        keepers::start_keepers(&options.gate, stage.lanes, stage.tracker, confinement, lending, &pen)?;
     // Without keepers batch is not evicted from any lane, so no watchdog is needed.
     let watched = !keepers.is_empty();
     let watch = || {
@@ -263,9 +266,9 @@ const NO_WATCHDOG: &str = "cannot start the watchdog of the batch lanes";
 
 type Log = Option<AuditLog>;
 
-fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
+fn make_gate_descriptors(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<GateDescriptors>> {
     let Gate::Instrumented { library } = gate else { return Ok(None) };
-    let pass = Pass::make(tracking, library);
+    let pass = GateDescriptors::make(tracking, library);
     pass.map(Some).context("cannot pass the lane words to the batch command")
 }
 
@@ -273,23 +276,23 @@ fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
 fn open_log(
     (file, level): (AuditFile, AuditLevel),
     stage: &SessionParts<'_>,
-    what: &str,
+    batch_name: &str,
 ) -> Result<(AuditLog, LaneAudit)> {
-    let (pen, lines) = Audit::ring();
+    let (pen, lines) = Audit::channel();
     let log = AuditLog::start(file, level, vec![lines]).context("cannot start the thread of the audit log")?;
-    let note = |what, why: &str| log.note(now_ns(), what, why);
+    let note = |what, why: &str| log.record_action(now_ns(), what, why);
     for placement in stage.services.iter().map(|service| &service.placement) {
         let (requests, batch) = (&placement.lanes.request_lanes, placement.lanes.batch_cpus());
         if placement.pin_service {
             let why = format!("--pin-service: {} is confined to CPUs {requests} until the end", placement.target);
             note("pin", &why);
         }
-        note("start", &format!("{what} to borrow lanes {batch} beside {} on {requests}", placement.target));
+        note("start", &format!("{batch_name} to borrow lanes {batch} beside {} on {requests}", placement.target));
     }
     Ok((log, pen))
 }
 
-pub(super) fn undo(guardian: Guardian, error: anyhow::Error) -> anyhow::Error {
+pub(super) fn undo_all_changes(guardian: Guardian, error: anyhow::Error) -> anyhow::Error {
     match guardian.finish() {
         Ok(()) => error,
         Err(undoing) => error.context(format!("cannot undo all changes to the machine either ({undoing})")),

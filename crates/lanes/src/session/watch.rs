@@ -10,12 +10,12 @@ use sidelane_policy::borrow::headroom::ObjectiveStatus;
 use super::super::gate::LaneKeeper;
 use super::super::placement::Placement;
 use super::service::SessionService;
-use super::start::{Work, locks};
+use super::start::{RunningBatch, duplicate_claim_locks};
 use super::{Blocked, Session};
 use crate::kept_lanes::KeptLanes;
 use crate::note::LaneNote;
 use crate::service::TrackedService;
-use crate::slowdown::{Change, SlowdownKeeper};
+use crate::slowdown::{IdleThresholdChange, SlowdownKeeper};
 use crate::watchdog::LaneWatch;
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_host::clock::now_ns;
@@ -32,37 +32,37 @@ const VISITED_LOOK_EVERY: Duration = Duration::from_millis(200);
 impl Session {
     /// Supervises everything that is not decided for each lane; called a few times a second.
     pub fn supervise(&mut self) -> Result<()> {
-        self.look_at_log();
+        self.drain_audit_log();
         self.update_limits()?;
-        self.keep_slowdown();
-        self.look_at_blocked();
-        self.look_after_scheduler()?;
-        self.must_keep(self.keepers().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
+        self.update_slowdown();
+        self.update_blocked();
+        self.check_scheduler()?;
+        self.fail_if_lane_lost(self.keepers().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
         self.put_strays_back();
-        self.tell_findings();
-        self.look_after_guardian()?;
-        let is_visited = self.keepers().any(LaneKeeper::visited);
+        self.log_watchdog_findings();
+        self.check_guardian()?;
+        let is_visited = self.keepers().any(LaneKeeper::has_service_visitors);
         if self.service_looked_at.elapsed() >= if is_visited { VISITED_LOOK_EVERY } else { SERVICE_LOOK_EVERY } {
             self.service_looked_at = Instant::now();
             let online = online_cpus().context("cannot read which CPUs are online")?;
-            self.must_keep(self.lanes.batch_cpus().difference(&online).iter().next())?;
-            self.look_after_services()?;
-            if let Work::Adopted(adopted) = &mut self.work {
-                let left = adopted.look(&self.confinement, &self.job, &mut self.guardian)?;
-                left.into_iter().for_each(|process| self.note_named(LaneNote::LeftAdopted { process }));
+            self.fail_if_lane_lost(self.lanes.batch_cpus().difference(&online).iter().next())?;
+            self.check_services()?;
+            if let RunningBatch::Adopted(adopted) = &mut self.work {
+                let left = adopted.update_members(&self.confinement, &self.job, &mut self.guardian)?;
+                left.into_iter().for_each(|process| self.add_limited_note(LaneNote::LeftAdopted { process }));
             }
             // Done after processes that have left adopted batch were released.
-            self.look_at_rank();
+            self.restore_escaped_threads();
         }
         Ok(())
     }
 
     /// Writes the audit log. An error of the log never ends a run.
-    fn look_at_log(&mut self) {
+    fn drain_audit_log(&mut self) {
         let Some(log) = &self.log else { return };
-        log.drain();
+        log.request_write();
         if let Some(note) = LogNote::of_failing_audit(log.path(), &log.state()) {
-            self.note(note);
+            self.add_note(note);
         }
     }
 
@@ -74,15 +74,15 @@ impl Session {
                 continue;
             }
             tracked.fetch_requests(|request| {
-                slowdown.iter_mut().for_each(|slowdown| slowdown.finished(index as u64, request));
+                slowdown.iter_mut().for_each(|slowdown| slowdown.record_request(index as u64, request));
             })?;
             let Some(limits) = tracked.kept.as_mut().map(|kept| &mut kept.limits) else { continue };
             let (budget, standing) = (limits.budget(), limits.update());
             let Budget::Slo(slo) = budget else { continue };
-            let slo = objective::written(slo);
+            let slo = objective::format_objective(slo);
             match standing {
-                Some(ObjectiveStatus::MissedAlone) => self.note(LaneNote::MissedAlone { slo }),
-                Some(ObjectiveStatus::Late) => self.note(LaneNote::Late { slo }),
+                Some(ObjectiveStatus::MissedAlone) => self.add_note(LaneNote::MissedAlone { slo }),
+                Some(ObjectiveStatus::Late) => self.add_note(LaneNote::Late { slo }),
                 _ => {}
             }
         }
@@ -90,19 +90,19 @@ impl Session {
     }
 
     /// Returns when the next call of [`Session::supervise`] is due, at the latest.
-    pub fn due(&self) -> Duration {
-        let due_ns = self.slowdown.as_ref().map(|slowdown| slowdown.due().saturating_sub(now_ns()));
+    pub fn time_to_next_supervise(&self) -> Duration {
+        let due_ns = self.slowdown.as_ref().map(|slowdown| slowdown.next_step_at().saturating_sub(now_ns()));
         due_ns.map_or(SUPERVISE_EVERY, |due_ns| SUPERVISE_EVERY.min(Duration::from_nanos(due_ns)))
     }
 
     /// Continues with the windows of the slowdown measurement: starts or stops observing requests, and keeps batch off
     /// or not.
-    fn keep_slowdown(&mut self) {
+    fn update_slowdown(&mut self) {
         let Some(slowdown) = &mut self.slowdown else { return };
-        let Some(changes) = slowdown.go_on(now_ns()) else { return };
+        let Some(changes) = slowdown.advance_windows(now_ns()) else { return };
         self.set_idle_thresholds();
         for change in changes {
-            self.tell_idle_threshold(&change);
+            self.note_idle_threshold(&change);
         }
     }
 
@@ -111,7 +111,7 @@ impl Session {
         let Some(slowdown) = &self.slowdown else { return };
         let seen = self.services.iter().map(|service| &service.tracked).enumerate();
         for (index, tracked) in seen.filter(|(_, tracked)| tracked.requests.source.is_some()) {
-            tracked.requests.look(slowdown.sees_requests());
+            tracked.requests.set_observing(slowdown.needs_requests());
             tracked.kept.iter().for_each(|kept| kept.set_idle_threshold(slowdown.idle_threshold(index as u64)));
         }
     }
@@ -122,16 +122,16 @@ impl Session {
     }
 
     /// Continues from the measurements of another session of the same service and batch command.
-    pub fn go_on_from(&mut self, earlier: &SlowdownKeeper) {
+    pub fn resume_measurements_from(&mut self, earlier: &SlowdownKeeper) {
         if let Some(slowdown) = &mut self.slowdown {
-            slowdown.go_on_from(earlier);
+            slowdown.resume_from(earlier);
             self.set_idle_thresholds();
         }
     }
 
     /// Updates whether batch is blocked: every keeper keeps it off, and it does not run on its lanes.
-    fn look_at_blocked(&mut self) {
-        let keepers = self.keepers().map(LaneKeeper::kept_by);
+    fn update_blocked(&mut self) {
+        let keepers = self.keepers().map(LaneKeeper::block_reason);
         let why = keepers.reduce(|one, other| one.and(other)).flatten();
         // The accounting is large, so it is not read while batch may run.
         let batch_ns = if why.is_some() { self.accounting().batch_ns(&self.lanes) } else { 0 };
@@ -141,17 +141,17 @@ impl Session {
     }
 
     /// Replaces earlier notes on the idle threshold of the service.
-    fn tell_idle_threshold(&mut self, change: &Change) {
+    fn note_idle_threshold(&mut self, change: &IdleThresholdChange) {
         let service = self.services[change.service as usize].tracked.name.clone();
-        self.notes.retain(|note| !note.is(|note: &LaneNote| note.is_of_idle_threshold(&service)));
-        if let Some(note) = LaneNote::of_idle_threshold(service, change.threshold, change.verdict) {
-            self.note(note);
+        self.notes.retain(|note| !note.matches(|note: &LaneNote| note.is_about_idle_threshold(&service)));
+        if let Some(note) = LaneNote::from_idle_threshold(service, change.threshold, change.verdict) {
+            self.add_note(note);
         }
     }
 
     /// Notes once that the kernel has ended batch's scheduler, and restores the class of threads that have left it.
-    fn look_after_scheduler(&mut self) -> Result<()> {
-        if let Some(error) = self.keepers().find_map(LaneKeeper::forsaken) {
+    fn check_scheduler(&mut self) -> Result<()> {
+        if let Some(error) = self.keepers().find_map(LaneKeeper::takeover_error) {
             bail!(
                 "the run has ended: the kernel ended batch's scheduler, and its lanes cannot be held ({error}); use \
                    --gate holder"
@@ -159,17 +159,17 @@ impl Session {
         }
         let Some(scheduler) = &self.scheduler else { return Ok(()) };
         if let Some(why) = scheduler.ejection() {
-            self.note(LaneNote::SchedulerPutOut { why: why.to_string() });
+            self.add_note(LaneNote::SchedulerPutOut { why: why.to_string() });
             self.scheduler = None;
-        } else if scheduler.has_outsiders() && self.confinement.make_ext() {
-            self.note(LaneNote::LeftSchedulerClass);
+        } else if scheduler.has_batch_in_other_classes() && self.confinement.move_to_sched_ext() {
+            self.add_note(LaneNote::LeftSchedulerClass);
         }
         Ok(())
     }
 
     /// Returns an error if the lane `gone` has no keeper, because batch must not run there.
-    fn must_keep(&self, gone: Option<u32>) -> Result<()> {
-        let Some(cpu) = gone else { return Ok(()) };
+    fn fail_if_lane_lost(&self, lost_cpu: Option<u32>) -> Result<()> {
+        let Some(cpu) = lost_cpu else { return Ok(()) };
         bail!(
             "the run has ended: batch lane {cpu} went offline, or its holder was moved to another CPU; choose other \
              lanes with --lanes"
@@ -177,63 +177,65 @@ impl Session {
     }
 
     /// Logs the steps of the watchdog, and makes notes of them.
-    pub(super) fn tell_findings(&mut self) {
+    pub(super) fn log_watchdog_findings(&mut self) {
         let findings = self.watch.as_ref().map(LaneWatch::take_findings).unwrap_or_default();
         for finding in findings {
             if let Some(log) = &mut self.log {
-                log.note(finding.at_ns, finding.name(), &finding.to_string());
+                log.record_action(finding.at_ns, finding.name(), &finding.to_string());
             }
             if let Some(note) = finding.note() {
-                self.note_named(note);
+                self.add_limited_note(note);
             }
         }
     }
 
     fn put_strays_back(&mut self) {
-        let strays = self.memory().batch_strays();
+        let strays = self.memory().batch_switches_outside_lanes();
         if strays > self.strays_seen {
             self.strays_seen = strays;
-            self.confinement.put_back();
+            self.confinement.pin_to_usable_lanes();
         }
     }
 
-    fn look_after_guardian(&mut self) -> Result<()> {
+    fn check_guardian(&mut self) -> Result<()> {
         let alive = self.guardian.is_alive();
         if !alive {
-            self.guardian.restart(&locks(&self.claims)?).context("cannot replace the guardian process")?;
+            self.guardian
+                .restart(&duplicate_claim_locks(&self.claims)?)
+                .context("cannot replace the guardian process")?;
             // Noted after the start of the new guardian, which has the whole list of changes.
-            self.note(LaneNote::GuardianEnded);
+            self.add_note(LaneNote::GuardianEnded);
         }
-        if !self.guardian.take_frozen().is_empty() {
+        if !self.guardian.take_frozen_changes().is_empty() {
             self.was_stopped = true;
-            self.confinement.settle_again().context("cannot resume batch after sidelane was stopped")?;
-            self.guardian.heard().context("cannot tell the guardian that batch was resumed")?;
+            self.confinement.reapply_state().context("cannot resume batch after sidelane was stopped")?;
+            self.guardian.confirm_frozen().context("cannot tell the guardian that batch was resumed")?;
         }
         Ok(())
     }
 
     /// Finds services that were restarted, and lets lanes be held again that a service had visited.
-    fn look_after_services(&mut self) -> Result<()> {
+    fn check_services(&mut self) -> Result<()> {
         for index in 0..self.services.len() {
-            let pids = self.look_after_service(index)?;
-            self.services[index].follow_pinned(&pids, &mut self.guardian)?;
-            if self.services[index].tracked.kept.as_ref().is_some_and(KeptLanes::visited) {
-                self.receive_visitors(index, pids)?;
+            let pids = self.check_service(index)?;
+            self.services[index].update_pinned(&pids, &mut self.guardian)?;
+            if self.services[index].tracked.kept.as_ref().is_some_and(KeptLanes::has_service_visitors) {
+                self.handle_service_visit(index, pids)?;
             }
         }
         Ok(())
     }
 
-    fn look_after_service(&mut self, index: usize) -> Result<BTreeSet<u32>> {
+    fn check_service(&mut self, index: usize) -> Result<BTreeSet<u32>> {
         let SessionService { placement, tracked: TrackedService { tracking, requests, .. }, .. } =
             &mut self.services[index];
         let mut pids: BTreeSet<u32> = tracking.processes().into_iter().collect();
         let had_gone = pids.is_empty();
         let mut has_new = false;
-        if had_gone || placement.target.may_grow() {
+        if had_gone || placement.target.can_gain_processes() {
             let found = placement.target.find().map(|service| service.pids).unwrap_or_default();
-            let new: BTreeSet<u32> = found.into_iter().filter(|pid| tracking.is_free(*pid)).collect();
-            tracking.take_in(&new);
+            let new: BTreeSet<u32> = found.into_iter().filter(|pid| tracking.is_untracked(*pid)).collect();
+            tracking.add_processes(&new);
             pids.extend(&new);
             has_new = !new.is_empty();
         }
@@ -244,20 +246,20 @@ impl Session {
         // A process may emit its first request at any time.
         let looks_again = has_new || requests.are_emitted();
         if let Some(source) = requests.source.as_mut().filter(|_| looks_again) {
-            source.look_again(&pids)?;
+            source.update_processes(&pids)?;
         }
-        note.into_iter().for_each(|note| self.note(note));
+        note.into_iter().for_each(|note| self.add_note(note));
         Ok(pids)
     }
 
-    fn receive_visitors(&mut self, index: usize, pids: BTreeSet<u32>) -> Result<()> {
+    fn handle_service_visit(&mut self, index: usize, pids: BTreeSet<u32>) -> Result<()> {
         let Placement { target, lanes, .. } = &self.services[index].placement;
         let (target, requests) = (target.clone(), lanes.request_lanes.to_string());
-        self.note(LaneNote::ServiceVisited { target, requests });
+        self.add_note(LaneNote::ServiceVisited { target, requests });
         let service = &mut self.services[index];
         service.placement.service.pids = pids.clone();
-        service.pin_again(&mut self.guardian)?;
-        service.tracked.kept.iter().for_each(|kept| kept.receive_visitors(|| pids.clone()));
+        service.repin_moved_threads(&mut self.guardian)?;
+        service.tracked.kept.iter().for_each(|kept| kept.rehold_visited_lanes(|| pids.clone()));
         Ok(())
     }
 }

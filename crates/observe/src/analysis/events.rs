@@ -43,27 +43,27 @@ pub struct Events {
 impl Events {
     /// Adds the next reading of the counter. Returns the number of events since the last reading; 0 after a gap.
     #[inline(always)]
-    pub fn record(&mut self, at: u64, value: u64, looked: bool) -> u64 {
+    pub fn record(&mut self, at_cycles: u64, value: u64, was_observed: bool) -> u64 {
         self.readings += 1;
-        let now = Reading { at, value };
+        let now = Reading { at: at_cycles, value };
         match self.last.replace(now) {
-            Some(before) if before.value != value => self.change(before, now, looked),
+            Some(before) if before.value != value => self.record_change(before, now, was_observed),
             Some(_) => 0,
-            None => self.begin(now),
+            None => self.record_first(now),
         }
     }
 
     #[cold]
-    fn begin(&mut self, now: Reading) -> u64 {
+    fn record_first(&mut self, now: Reading) -> u64 {
         self.first = Some(now);
         0
     }
 
-    fn change(&mut self, before: Reading, now: Reading, looked: bool) -> u64 {
+    fn record_change(&mut self, before: Reading, now: Reading, was_observed: bool) -> u64 {
         // A counter that fell was reset, so its count up to the reset is unknown.
         let grown = now.value.saturating_sub(before.value);
         self.count += grown;
-        if !looked || grown == 0 {
+        if !was_observed || grown == 0 {
             self.unseen += grown;
             (self.last_change, self.is_broken) = (None, true);
             return 0;
@@ -110,7 +110,7 @@ impl Events {
     }
 
     /// Returns the time from the first to the last reading, in cycles.
-    pub fn cycles(&self) -> u64 {
+    pub fn observed_cycles(&self) -> u64 {
         self.first.zip(self.last).map_or(0, |(first, last)| last.at.wrapping_sub(first.at))
     }
 }
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    fn of(readings: &[(u64, u64)]) -> Events {
+    fn events_from_readings(readings: &[(u64, u64)]) -> Events {
         let mut events = Events::default();
         for (at, value) in readings {
             events.record(*at, *value, true);
@@ -131,18 +131,18 @@ mod tests {
 
     #[test]
     fn changes_have_distances_and_growth_is_counted() {
-        let events = of(&[(100, 7), (200, 8), (300, 8), (400, 8), (500, 10)]);
-        assert_eq!((events.count, events.changes, events.unseen, events.cycles()), (3, 2, 0, 400));
+        let events = events_from_readings(&[(100, 7), (200, 8), (300, 8), (400, 8), (500, 10)]);
+        assert_eq!((events.count, events.changes, events.unseen, events.observed_cycles()), (3, 2, 0, 400));
         assert_eq!((events.apart.count(), events.apart.mean()), (1, Some(300.0)));
     }
 
     #[test]
     fn only_a_pause_with_missed_events_breaks_a_distance() {
-        let mut quiet = of(&[(100, 7), (200, 8)]);
+        let mut quiet = events_from_readings(&[(100, 7), (200, 8)]);
         assert_eq!(quiet.record(900, 8, false), 0);
         assert_eq!(quiet.record(1_000, 9, true), 1);
         assert_eq!(quiet.apart.mean(), Some(800.0));
-        let mut missed = of(&[(100, 7), (200, 8)]);
+        let mut missed = events_from_readings(&[(100, 7), (200, 8)]);
         assert_eq!(
             missed.record(900, 12, false),
             0,
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_is_set_back_loses_no_sense() {
-        let events = of(&[(100, 7), (200, 8), (300, 2), (400, 3)]);
+        let events = events_from_readings(&[(100, 7), (200, 8), (300, 2), (400, 3)]);
         assert_eq!((events.count, events.changes, events.apart.count()), (2, 2, 0));
     }
 
@@ -186,7 +186,7 @@ mod tests {
                 if number < cut { &mut first } else { &mut second }.record(at, value, true);
             }
             first.append(&second);
-            prop_assert_eq!((first.count, first.cycles()), (whole.count, whole.cycles()));
+            prop_assert_eq!((first.count, first.observed_cycles()), (whole.count, whole.observed_cycles()));
             prop_assert_eq!(first.changes + u64::from(first.unseen > 0), whole.changes);
             prop_assert!(first.apart.count() <= whole.apart.count());
             if first.unseen == 0 {

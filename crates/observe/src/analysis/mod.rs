@@ -9,7 +9,7 @@ pub mod series;
 pub mod spread;
 pub mod tags;
 
-use super::dte::{Dte, cpc};
+use super::dte::{DoubleTimeErrorFilter, cycles_per_cycle};
 use super::sample::{Layout, SIGNALS_MAX, Sample};
 use events::Events;
 use grid::{GRID, grid_bucket};
@@ -41,7 +41,7 @@ pub enum Operand {
 
 impl Operand {
     #[inline(always)]
-    fn grown(self, before: &Sample, now: &Sample) -> u64 {
+    fn growth_between(self, before: &Sample, now: &Sample) -> u64 {
         match self {
             Operand::Counter(number) => now.values[number].wrapping_sub(before.values[number]),
             Operand::Cycles => now.start.wrapping_sub(before.start),
@@ -58,7 +58,7 @@ pub struct Recipe {
     /// Rates to compute.
     pub rates: Vec<Rate>,
     /// Filter that finds the samples with valid rates.
-    pub dte: Dte,
+    pub dte: DoubleTimeErrorFilter,
     /// Whether to use only samples during which a thread of the target ran.
     pub only_target: bool,
     /// Index of the tag for the running thread. Samples of this tag are used even if no thread of the target ran.
@@ -155,15 +155,15 @@ impl Analysis {
     #[inline(always)]
     pub fn record(&mut self, sample: &Sample) {
         self.samples += 1;
-        self.looked_cycles += self.since_last(sample);
+        self.looked_cycles += self.cycles_since_last(sample);
         self.note_events(sample);
         if self.recipe.only_target && sample.thread == 0 {
-            return self.of_somebody_else(sample);
+            return self.record_other_thread(sample);
         }
         self.attributed += 1;
         match self.before {
-            Some(before) if before.thread == sample.thread => self.period(&before, sample),
-            _ => self.first_of_a_turn(sample),
+            Some(before) if before.thread == sample.thread => self.record_period(&before, sample),
+            _ => self.record_turn_start(sample),
         }
         self.before = Some(*sample);
         self.last_start = sample.start;
@@ -185,7 +185,7 @@ impl Analysis {
     /// table.
     #[inline(always)]
     fn count_tag(&mut self, tag: usize, sample: &Sample, cycles: u64) -> usize {
-        let place = self.tags[tag].count(sample.tag(self.recipe.layout, tag), 1, cycles);
+        let place = self.tags[tag].add_samples(sample.tag(self.recipe.layout, tag), 1, cycles);
         if self.grown.1 {
             for counter in 0..self.recipe.layout.counters {
                 self.tags[tag].add_events(place, counter, self.grown.0[counter]);
@@ -194,35 +194,35 @@ impl Analysis {
         place
     }
 
-    fn of_somebody_else(&mut self, sample: &Sample) {
+    fn record_other_thread(&mut self, sample: &Sample) {
         if let Some(tag) = self.recipe.lane_tag {
-            self.count_tag(tag, sample, self.since_last(sample));
+            self.count_tag(tag, sample, self.cycles_since_last(sample));
         }
         self.last_start = sample.start;
         self.before = None;
     }
 
-    fn since_last(&self, sample: &Sample) -> u64 {
+    fn cycles_since_last(&self, sample: &Sample) -> u64 {
         if self.last_start == 0 { 0 } else { sample.start.wrapping_sub(self.last_start) }
     }
 
     /// Takes in the first sample of a thread's turn. Tags are valid in every sample; rates need a period of two
     /// samples.
-    fn first_of_a_turn(&mut self, sample: &Sample) {
+    fn record_turn_start(&mut self, sample: &Sample) {
         for tag in 0..self.recipe.layout.tags {
-            let cycles = if self.recipe.lane_tag == Some(tag) { self.since_last(sample) } else { 0 };
+            let cycles = if self.recipe.lane_tag == Some(tag) { self.cycles_since_last(sample) } else { 0 };
             self.count_tag(tag, sample, cycles);
         }
     }
 
     #[inline(always)]
-    fn period(&mut self, before: &Sample, now: &Sample) {
+    fn record_period(&mut self, before: &Sample, now: &Sample) {
         let cycles = now.start.wrapping_sub(before.start);
         self.periods.record(cycles as f64);
-        let keeps = self.recipe.layout.counters > 0 && self.recipe.dte.keeps(before, now);
+        let keeps = self.recipe.layout.counters > 0 && self.recipe.dte.is_period_valid(before, now);
         if self.recipe.layout.counters > 0 {
-            self.cpc.record(cpc(before, now));
-            self.rate_samples(before, now, keeps);
+            self.cpc.record(cycles_per_cycle(before, now));
+            self.record_rates(before, now, keeps);
         }
         for tag in 0..self.recipe.layout.tags {
             let value = now.tag(self.recipe.layout, tag);
@@ -230,20 +230,25 @@ impl Analysis {
             self.tag_series[tag].record(now.start, value as f64);
             if keeps {
                 for (number, rate) in self.recipe.rates.iter().enumerate() {
-                    self.tags[tag].add_rate(place, number, rate.count.grown(before, now), rate.per.grown(before, now));
+                    self.tags[tag].add_rate(
+                        place,
+                        number,
+                        rate.count.growth_between(before, now),
+                        rate.per.growth_between(before, now),
+                    );
                 }
             }
         }
     }
 
     #[inline(always)]
-    fn rate_samples(&mut self, before: &Sample, now: &Sample, keeps: bool) {
+    fn record_rates(&mut self, before: &Sample, now: &Sample, is_kept: bool) {
         let mut cell = [0; 2];
         for (number, (rate, samples)) in self.recipe.rates.iter().zip(&mut self.rates).enumerate() {
-            let (count, per) = (rate.count.grown(before, now), rate.per.grown(before, now));
+            let (count, per) = (rate.count.growth_between(before, now), rate.per.growth_between(before, now));
             let value = count as f64 / per.max(1) as f64;
             samples.raw.record(value);
-            if keeps {
+            if is_kept {
                 samples.kept.record(value);
                 samples.sum.add(count, per);
                 samples.series.record(now.start, value);
@@ -252,8 +257,8 @@ impl Analysis {
                 }
             }
         }
-        if keeps {
-            self.keep(now.start);
+        if is_kept {
+            self.count_kept_sample(now.start);
             if let Some(count) = self.grid.get_mut(cell[1] * GRID + cell[0]) {
                 *count = count.saturating_add(1);
             }
@@ -263,32 +268,32 @@ impl Analysis {
     }
 
     #[inline(always)]
-    fn keep(&mut self, at: u64) {
+    fn count_kept_sample(&mut self, at_cycles: u64) {
         self.kept += 1;
         if self.last_kept != 0 {
-            self.gaps.record(at.wrapping_sub(self.last_kept) as f64);
+            self.gaps.record(at_cycles.wrapping_sub(self.last_kept) as f64);
         }
-        self.last_kept = at;
+        self.last_kept = at_cycles;
     }
 
     /// Adds a run of `reads` reads that gave the same value. Used if the observation has only one tag, and no periods.
     #[inline(always)]
-    pub fn run(&mut self, value: u64, reads: u64) {
-        self.tags[0].count(value, reads, 0);
+    pub fn record_run(&mut self, value: u64, reads: u64) {
+        self.tags[0].add_samples(value, reads, 0);
     }
 
     /// Adds the time of a block of `reads` reads, from `began` to `end` in cycles. The last read gave `value`.
     #[inline(always)]
-    pub fn block(&mut self, reads: u64, began: u64, end: u64, value: u64) {
+    pub fn record_block(&mut self, reads: u64, start_cycles: u64, end_cycles: u64, last_value: u64) {
         self.samples += reads;
-        self.looked_cycles += end.wrapping_sub(began);
+        self.looked_cycles += end_cycles.wrapping_sub(start_cycles);
         self.attributed += reads;
-        self.periods.record_times(end.wrapping_sub(began) as f64 / reads as f64, reads);
-        self.tag_series[0].record(end, value as f64);
+        self.periods.record_times(end_cycles.wrapping_sub(start_cycles) as f64 / reads as f64, reads);
+        self.tag_series[0].record(end_cycles, last_value as f64);
     }
 
     /// Clears the last sample, so that the next sample does not continue it.
-    pub fn interrupt(&mut self) {
+    pub fn mark_gap(&mut self) {
         self.before = None;
         self.last_start = 0;
         self.last_kept = 0;
@@ -330,7 +335,7 @@ impl Analysis {
         self.grid.fill(0);
         [&mut self.periods, &mut self.gaps, &mut self.cpc].into_iter().for_each(Spread::clear);
         (self.samples, self.attributed, self.kept, self.discarded, self.looked_cycles) = (0, 0, 0, 0, 0);
-        self.interrupt();
+        self.mark_gap();
     }
 
     /// Returns the samples of the rate with this name; `None` if there is no such rate.

@@ -70,27 +70,27 @@ impl Series {
     /// Adds the signal's value at time `at` in cycles, which must not be earlier than the first
     /// one.
     #[inline(always)]
-    pub fn record(&mut self, at: u64, value: f64) {
-        let bin = self.bin(at);
+    pub fn record(&mut self, at_cycles: u64, value: f64) {
+        let bin = self.bin_index_for(at_cycles);
         self.bins[bin].record(value);
     }
 
     #[inline(always)]
-    fn bin(&mut self, at: u64) -> usize {
+    fn bin_index_for(&mut self, at_cycles: u64) -> usize {
         if self.used == 0 {
-            self.origin = at;
+            self.origin = at_cycles;
         }
-        let mut bin = self.place(at);
+        let mut bin = self.unbounded_bin_index(at_cycles);
         while bin >= BINS_MAX {
             self.widen();
-            bin = self.place(at);
+            bin = self.unbounded_bin_index(at_cycles);
         }
         self.used = self.used.max(bin + 1);
         bin
     }
 
-    fn place(&self, at: u64) -> usize {
-        (at.saturating_sub(self.origin) >> self.shift) as usize
+    fn unbounded_bin_index(&self, at_cycles: u64) -> usize {
+        (at_cycles.saturating_sub(self.origin) >> self.shift) as usize
     }
 
     fn widen(&mut self) {
@@ -107,7 +107,7 @@ impl Series {
     /// Adds a later series of the same signal.
     pub fn append(&mut self, later: &Series) {
         for (at, bin) in later.bins().filter(|(_, bin)| bin.samples > 0) {
-            let place = self.bin(at);
+            let place = self.bin_index_for(at);
             self.bins[place].join(bin);
         }
     }

@@ -83,14 +83,14 @@ impl Spread {
             below += count;
             below >= wanted
         })?;
-        Some(middle(found).clamp(self.min, self.max))
+        Some(bucket_middle(found).clamp(self.min, self.max))
     }
 
     /// Returns the buckets that are not empty, ascending: the middle and the count of each.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let zero = (self.zero > 0).then_some((0.0, self.zero));
         let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        zero.into_iter().chain(filled.map(|(bucket, count)| (middle(bucket), *count))).collect()
+        zero.into_iter().chain(filled.map(|(bucket, count)| (bucket_middle(bucket), *count))).collect()
     }
 
     /// Adds the numbers of another distribution.
@@ -116,7 +116,7 @@ fn bucket(value: f64) -> Option<usize> {
     (place >= 0 && value > 0.0).then(|| (place as usize).min(BUCKETS - 1))
 }
 
-fn middle(bucket: usize) -> f64 {
+fn bucket_middle(bucket: usize) -> f64 {
     let exponent = (bucket >> FINE_BITS) as i32 + EXPONENT_MIN;
     let within = (bucket & ((1 << FINE_BITS) - 1)) as f64 + 0.5;
     (1.0 + within / f64::from(1 << FINE_BITS)) * f64::from(exponent).exp2()
@@ -151,7 +151,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_number_lies_in_its_bucket(value in 1e-9_f64..1e9) {
-            let middle = middle(bucket(value).unwrap());
+            let middle = bucket_middle(bucket(value).unwrap());
             prop_assert!((middle / value - 1.0).abs() <= 1.0 / 512.0 + 1e-12, "{} {}", value, middle);
         }
     }

@@ -94,18 +94,18 @@ impl TagTable {
     /// Counts `samples` consecutive samples with `value`, whose periods last `cycles` together. Returns the place of
     /// the value.
     #[inline(always)]
-    pub fn count(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
+    pub fn add_samples(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
         if self.last != NO_PLACE && self.seen[self.last].value == value {
             let seen = &mut self.seen[self.last];
             seen.samples += samples;
             seen.cycles += cycles;
             return self.last;
         }
-        self.turn_to(value, samples, cycles)
+        self.begin_turn(value, samples, cycles)
     }
 
-    fn turn_to(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
-        self.last = self.place(value);
+    fn begin_turn(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
+        self.last = self.find_place(value);
         self.ends = Some((self.ends.map_or(value, |ends| ends.0), value));
         let seen = match self.last {
             NO_PLACE => &mut self.others,
@@ -131,7 +131,7 @@ impl TagTable {
     }
 
     /// Returns the place of the value in the table. A place without counts is free.
-    fn place(&self, value: u64) -> PlaceOfValue {
+    fn find_place(&self, value: u64) -> PlaceOfValue {
         let start = (value.wrapping_mul(SPREAD) >> (64 - VALUES_MAX.trailing_zeros())) as usize;
         for probe in 0..PROBES_MAX {
             let place = (start + probe) % VALUES_MAX;
@@ -147,17 +147,17 @@ impl TagTable {
     pub fn merge(&mut self, other: &TagTable) {
         let goes_on = self.ends.zip(other.ends).filter(|(own, others)| own.1 == others.0).map(|(own, _)| own.1);
         for (from, seen) in other.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0) {
-            let place = self.place(seen.value);
+            let place = self.find_place(seen.value);
             let into = if place == NO_PLACE { &mut self.others } else { &mut self.seen[place] };
-            *into = sum(seen, into);
+            *into = add_counts(seen, into);
             self.merge_rates(place, other.rates_at(from));
             self.merge_events(place, other.events_at(from));
         }
-        self.others = sum(&other.others, &self.others);
+        self.others = add_counts(&other.others, &self.others);
         self.merge_rates(NO_PLACE, other.rates_at(NO_PLACE));
         self.merge_events(NO_PLACE, other.events_at(NO_PLACE));
         self.last = NO_PLACE;
-        goes_on.into_iter().for_each(|value| self.join_turns(value));
+        goes_on.into_iter().for_each(|value| self.merge_split_turn(value));
         self.ends = match (self.ends, other.ends) {
             (Some((first, _)), Some((_, last))) => Some((first, last)),
             (own, others) => own.or(others),
@@ -165,8 +165,8 @@ impl TagTable {
     }
 
     /// Removes one turn of a value that is the last of one table and the first of the next: both parts are one turn.
-    fn join_turns(&mut self, value: u64) {
-        let seen = match self.place(value) {
+    fn merge_split_turn(&mut self, value: u64) {
+        let seen = match self.find_place(value) {
             NO_PLACE => &mut self.others,
             place => &mut self.seen[place],
         };
@@ -202,7 +202,7 @@ impl TagTable {
     }
 
     /// Returns all values with the sums of their rates, the most frequent value first.
-    pub fn hottest(&self) -> Vec<(ValueCounts, &[RateSum])> {
+    pub fn values_by_frequency(&self) -> Vec<(ValueCounts, &[RateSum])> {
         let seen = self.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0);
         let mut all: Vec<_> = seen.map(|(place, seen)| (*seen, self.rates_at(place))).collect();
         all.sort_by_key(|(seen, _)| (std::cmp::Reverse(seen.samples), seen.value));
@@ -210,7 +210,7 @@ impl TagTable {
     }
 
     /// Returns the values at which `counter` had events, each with the number of these events.
-    pub fn events_of(&self, counter: usize) -> Vec<(ValueCounts, u64)> {
+    pub fn values_with_events(&self, counter: usize) -> Vec<(ValueCounts, u64)> {
         let seen = self.seen.iter().chain([&self.others]).enumerate();
         let all = seen.map(|(place, seen)| (*seen, self.events_at(place)[counter]));
         all.filter(|(_, events)| *events > 0).collect()
@@ -218,7 +218,7 @@ impl TagTable {
 
     /// Returns a function for the share of time of a value, 0 to 1. Without measured periods, samples are counted
     /// instead of cycles.
-    pub fn share(&self) -> impl Fn(&ValueCounts) -> f64 + use<> {
+    pub fn time_share_function(&self) -> impl Fn(&ValueCounts) -> f64 + use<> {
         let all = self.seen.iter().chain([&self.others]);
         let (samples, cycles) =
             all.fold((0, 0), |(samples, cycles), seen| (samples + seen.samples, cycles + seen.cycles));
@@ -228,7 +228,7 @@ impl TagTable {
     }
 
     /// Returns the counts of all values that did not fit into the table.
-    pub fn others(&self) -> ValueCounts {
+    pub fn counts_without_place(&self) -> ValueCounts {
         self.others
     }
 
@@ -239,12 +239,12 @@ impl TagTable {
     }
 }
 
-fn sum(a: &ValueCounts, into: &ValueCounts) -> ValueCounts {
+fn add_counts(left: &ValueCounts, right: &ValueCounts) -> ValueCounts {
     ValueCounts {
-        value: a.value,
-        samples: a.samples + into.samples,
-        cycles: a.cycles + into.cycles,
-        turns: a.turns + into.turns,
+        value: left.value,
+        samples: left.samples + right.samples,
+        cycles: left.cycles + right.cycles,
+        turns: left.turns + right.turns,
     }
 }
 
@@ -260,15 +260,15 @@ mod tests {
     fn counts_are_found_by_tag_value() {
         let mut table = TagTable::new(1, 1);
         for (value, count) in [(7, 10), (7, 30), (9, 5), (7, 20)] {
-            let place = table.count(value, 1, 100);
+            let place = table.add_samples(value, 1, 100);
             table.add_rate(place, 0, count, 100);
         }
-        let hottest = table.hottest();
+        let hottest = table.values_by_frequency();
         assert_eq!(hottest[0].0, ValueCounts { value: 7, samples: 3, cycles: 300, turns: 2 });
         assert_eq!(hottest[0].1[0].mean(), Some(0.2));
         assert_eq!(hottest[1].0, ValueCounts { value: 9, samples: 1, cycles: 100, turns: 1 });
         assert_eq!(table.turns(), 3);
-        assert_eq!(table.share()(&hottest[0].0), 0.75);
+        assert_eq!(table.time_share_function()(&hottest[0].0), 0.75);
     }
 
     #[test]
@@ -276,12 +276,12 @@ mod tests {
         let mut table = TagTable::new(1, 1);
         let values = VALUES_MAX as u64 + 1_000;
         for value in 0..values {
-            let place = table.count(value, 2, 1);
+            let place = table.add_samples(value, 2, 1);
             table.add_rate(place, 0, 1, 1);
         }
-        let placed: u64 = table.hottest().iter().map(|(seen, _)| seen.samples).sum();
-        assert!(table.others().samples >= 2_000, "{:?}", table.others());
-        assert_eq!(placed + table.others().samples, 2 * values);
+        let placed: u64 = table.values_by_frequency().iter().map(|(seen, _)| seen.samples).sum();
+        assert!(table.counts_without_place().samples >= 2_000, "{:?}", table.counts_without_place());
+        assert_eq!(placed + table.counts_without_place().samples, 2 * values);
         assert_eq!(table.turns(), values);
     }
 
@@ -296,19 +296,19 @@ mod tests {
             for (number, value) in values.iter().enumerate() {
                 let half = if number < cut { &mut first } else { &mut second };
                 for table in [&mut whole, half] {
-                    let place = table.count(*value, 1, 3);
+                    let place = table.add_samples(*value, 1, 3);
                     table.add_rate(place, 0, *value, 3);
                 }
                 *model.entry(*value).or_insert(0) += 1;
             }
             first.merge(&second);
             let samples = |table: &TagTable| -> BTreeMap<u64, u64> {
-                table.hottest().iter().map(|(seen, _)| (seen.value, seen.samples)).collect()
+                table.values_by_frequency().iter().map(|(seen, _)| (seen.value, seen.samples)).collect()
             };
             prop_assert_eq!(samples(&first), model.clone());
             prop_assert_eq!(samples(&whole), model);
             prop_assert_eq!(first.turns(), whole.turns());
-            let rates = |table: &TagTable| table.hottest().iter().map(|(_, rates)| rates[0]).collect::<Vec<_>>();
+            let rates = |table: &TagTable| table.values_by_frequency().iter().map(|(_, rates)| rates[0]).collect::<Vec<_>>();
             prop_assert_eq!(rates(&first), rates(&whole));
         }
     }

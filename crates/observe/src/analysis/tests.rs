@@ -7,7 +7,13 @@ use super::*;
 fn analysis(only_target: bool) -> Analysis {
     let rate = Rate { name: "done".into(), count: Operand::Counter(0), per: Operand::Cycles };
     let layout = Layout { counters: 1, tags: 2 };
-    Analysis::new(Recipe { layout, rates: vec![rate], dte: Dte::new(0.01), only_target, lane_tag: Some(1) })
+    Analysis::new(Recipe {
+        layout,
+        rates: vec![rate],
+        dte: DoubleTimeErrorFilter::new(0.01),
+        only_target,
+        lane_tag: Some(1),
+    })
 }
 
 fn sample(start: u64, thread: u64, count: u64, phase: u64) -> Sample {
@@ -16,8 +22,8 @@ fn sample(start: u64, thread: u64, count: u64, phase: u64) -> Sample {
     sample
 }
 
-fn samples_of(table: &TagTable, value: u64) -> u64 {
-    table.hottest().iter().find(|(seen, _)| seen.value == value).map_or(0, |(seen, _)| seen.samples)
+fn sample_count_of_value(table: &TagTable, value: u64) -> u64 {
+    table.values_by_frequency().iter().find(|(seen, _)| seen.value == value).map_or(0, |(seen, _)| seen.samples)
 }
 
 #[test]
@@ -27,7 +33,8 @@ fn a_period_belongs_to_the_tag_at_its_end() {
         analysis.record(&sample(start, 7, count, phase));
     }
     assert_eq!((analysis.samples, analysis.kept, analysis.discarded), (3, 2, 0));
-    let rates: Vec<_> = analysis.tags[0].hottest().iter().map(|(seen, rates)| (seen.value, rates[0].mean())).collect();
+    let rates: Vec<_> =
+        analysis.tags[0].values_by_frequency().iter().map(|(seen, rates)| (seen.value, rates[0].mean())).collect();
     assert_eq!(rates, [(1, Some(0.01)), (2, Some(0.03))]);
     assert_eq!(analysis.rates[0].sum.mean(), Some(0.02));
 }
@@ -40,7 +47,7 @@ fn a_skewed_sample_counts_for_tags_and_not_for_rates() {
     assert_eq!((analysis.kept, analysis.discarded), (0, 1));
     assert_eq!(analysis.rates[0].raw.count(), 1);
     assert_eq!(analysis.rates[0].kept.count(), 0);
-    assert_eq!(samples_of(&analysis.tags[0], 1), 2);
+    assert_eq!(sample_count_of_value(&analysis.tags[0], 1), 2);
 }
 
 #[test]
@@ -48,7 +55,7 @@ fn no_period_spans_a_switch_of_threads_or_a_pause() {
     let mut analysis = analysis(false);
     analysis.record(&sample(1_000, 7, 0, 1));
     analysis.record(&sample(2_000, 8, 10, 1));
-    analysis.interrupt();
+    analysis.mark_gap();
     analysis.record(&sample(9_000, 8, 90, 1));
     assert_eq!((analysis.samples, analysis.kept + analysis.discarded), (3, 0));
 }
@@ -60,10 +67,10 @@ fn foreign_samples_keep_only_their_thread() {
         analysis.record(&sample(start, thread, start, 1));
     }
     assert_eq!((analysis.samples, analysis.attributed, analysis.kept), (5, 3, 1));
-    assert_eq!(samples_of(&analysis.tags[0], 1), 3);
-    assert_eq!(samples_of(&analysis.tags[1], 0), 2);
-    let hottest = analysis.tags[1].hottest();
-    let share = analysis.tags[1].share();
+    assert_eq!(sample_count_of_value(&analysis.tags[0], 1), 3);
+    assert_eq!(sample_count_of_value(&analysis.tags[1], 0), 2);
+    let hottest = analysis.tags[1].values_by_frequency();
+    let share = analysis.tags[1].time_share_function();
     let shares: Vec<_> = hottest.iter().map(|(seen, _)| (seen.value, share(seen))).collect();
     assert_eq!(shares, [(7, 0.5), (0, 0.5)]);
 }
@@ -72,8 +79,13 @@ fn foreign_samples_keep_only_their_thread() {
 fn two_rates_meet_in_a_grid() {
     let layout = Layout { counters: 2, tags: 0 };
     let rate = |number| Rate { name: String::new(), count: Operand::Counter(number), per: Operand::Cycles };
-    let recipe =
-        Recipe { layout, rates: vec![rate(0), rate(1)], dte: Dte::new(0.01), only_target: false, lane_tag: None };
+    let recipe = Recipe {
+        layout,
+        rates: vec![rate(0), rate(1)],
+        dte: DoubleTimeErrorFilter::new(0.01),
+        only_target: false,
+        lane_tag: None,
+    };
     let mut analysis = Analysis::new(recipe);
     for turn in 0..5 {
         let mut sample = Sample { start: 1024 * turn + 1, end: 1024 * turn + 31, ..Sample::default() };

@@ -4,8 +4,8 @@ use crate::cost::{EVENTS_MIN, Slowdown};
 use sidelane_report::Unit;
 
 /// Returns a sentence with the slowdown and its confidence interval, or with the reason why it is unknown.
-pub(super) fn sentence(slowdown: Option<&Slowdown>) -> String {
-    match slowdown.map(measured) {
+pub(super) fn cost_sentence(slowdown: Option<&Slowdown>) -> String {
+    match slowdown.map(describe_slowdown) {
         Some(Ok(cost)) => format!("Observing slowed the target down by {cost}."),
         Some(Err(why)) => format!("The cost of observing is not known: {why}."),
         None => "The cost of observing is not known: no counter shows the target's progress; name one with --progress."
@@ -13,7 +13,7 @@ pub(super) fn sentence(slowdown: Option<&Slowdown>) -> String {
     }
 }
 
-fn measured(slowdown: &Slowdown) -> Result<String, String> {
+fn describe_slowdown(slowdown: &Slowdown) -> Result<String, String> {
     let Slowdown { counter, percent, low_percent, high_percent, pairs, events_a_pair } = slowdown;
     let events = Unit::Count.human(events_a_pair.round());
     let Some(percent) = percent else {

@@ -1,7 +1,7 @@
 //! Input of a finding's sentences, and the texts that several kinds of sentences share.
 
 use crate::analysis::Analysis;
-use crate::observed::Names;
+use crate::observed::SignalNames;
 use sidelane_channels::lane::{LANE, REQUEST};
 use sidelane_host::tsc::Clock;
 use sidelane_report::Unit;
@@ -9,13 +9,13 @@ use sidelane_report::Unit;
 /// Input of a finding's sentences: the observation with its names and clock.
 pub(super) struct Evidence<'a> {
     pub(super) analysis: &'a Analysis,
-    pub(super) names: &'a Names,
+    pub(super) names: &'a SignalNames,
     pub(super) clock: Clock,
 }
 
 impl Evidence<'_> {
     /// Returns the text for a duration of this number of cycles.
-    pub(super) fn time(&self, cycles: f64) -> String {
+    pub(super) fn format_duration(&self, cycles: f64) -> String {
         Unit::Ns.human(cycles / self.clock.cycles_per_ns)
     }
 
@@ -25,19 +25,19 @@ impl Evidence<'_> {
     }
 
     /// Returns the name of the counter with this index.
-    pub(super) fn counter(&self, number: usize) -> &str {
-        &self.names.signals[number]
+    pub(super) fn counter_name(&self, index: usize) -> &str {
+        &self.names.signals[index]
     }
 
     /// Returns whether a counter and a tag change at the same moment, so that comparing them is not informative. A
     /// request that ends is counted, no longer runs, and often its thread leaves the lane.
     pub(super) fn change_together(&self, counter: usize, tag: usize) -> bool {
         let is_of_the_request = self.names.tag(tag).starts_with(REQUEST) || self.names.tag(tag) == LANE;
-        self.counter(counter).starts_with(REQUEST) && is_of_the_request
+        self.counter_name(counter).starts_with(REQUEST) && is_of_the_request
     }
 
     /// Returns the text on the time that a tag's shares refer to: the target's time on the lane, or all time.
-    pub(super) fn of_the_time(&self, tag: usize) -> &'static str {
+    pub(super) fn share_reference_text(&self, tag: usize) -> &'static str {
         let recipe = self.analysis.recipe();
         if recipe.only_target && recipe.lane_tag != Some(tag) { "of its time on the lane" } else { "of the time" }
     }

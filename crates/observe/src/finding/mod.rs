@@ -28,18 +28,18 @@ pub struct Finding {
 }
 
 /// Returns the most notable facts of the observation `observed`.
-pub fn finding(observed: &Observed) -> Finding {
+pub fn derive_finding(observed: &Observed) -> Finding {
     let seen = Evidence { analysis: &observed.analysis, names: &observed.names, clock: observed.clock };
-    let kinds = [shares::sentences(&seen), rates::sentences(&seen), events::sentences(&seen)];
+    let kinds = [shares::share_sentences(&seen), rates::rate_sentences(&seen), events::event_sentences(&seen)];
     Finding {
-        sentences: taking_turns(kinds),
-        cost: cost::sentence(observed.slowdown.as_ref()),
-        left_out: left_out::sentence(&seen),
+        sentences: interleave_sentences(kinds),
+        cost: cost::cost_sentence(observed.slowdown.as_ref()),
+        left_out: left_out::constant_signals_sentence(&seen),
     }
 }
 
 /// Returns the first sentence of each kind, then the second of each kind, and so on.
-fn taking_turns<const KINDS: usize>(kinds: [Vec<String>; KINDS]) -> Vec<String> {
+fn interleave_sentences<const KINDS: usize>(kinds: [Vec<String>; KINDS]) -> Vec<String> {
     let longest = kinds.iter().map(Vec::len).max().unwrap_or(0);
     (0..longest).flat_map(|place| kinds.iter().filter_map(move |kind| kind.get(place).cloned())).collect()
 }

@@ -20,23 +20,23 @@ struct RateDuringValue {
 }
 
 impl RateDuringValue {
-    fn of(value: &Value, sum: &RateSum, share: f64) -> Option<Self> {
+    fn from_sum(value: &Value, sum: &RateSum, share: f64) -> Option<Self> {
         Some(Self { value: value.value, share, mean: sum.mean()?, per: sum.per })
     }
 
     /// Returns the number of events to expect during this value if the rate were `mean`.
-    fn expected(&self, mean: f64) -> f64 {
-        self.per as f64 * mean
+    fn expected_events(&self, mean_rate: f64) -> f64 {
+        self.per as f64 * mean_rate
     }
 }
 
 /// Returns a sentence for each tag and rate that differs between the tag's values. The greatest difference over the
 /// longest time comes first.
-pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
-    let rates = seen.analysis.recipe().rates.iter().enumerate().filter(|(_, rate)| can_tell(seen, rate));
+pub(super) fn rate_sentences(seen: &Evidence<'_>) -> Vec<String> {
+    let rates = seen.analysis.recipe().rates.iter().enumerate().filter(|(_, rate)| is_rate_comparable(seen, rate));
     let pairs = rates.flat_map(|(number, rate)| {
-        let tags = (0..seen.analysis.tags.len()).filter(|tag| !is_of_the_tag(seen, rate, *tag));
-        tags.filter_map(move |tag| of_tag(seen, (number, rate), tag))
+        let tags = (0..seen.analysis.tags.len()).filter(|tag| !changes_with_tag(seen, rate, *tag));
+        tags.filter_map(move |tag| compare_rate_over_tag(seen, (number, rate), tag))
     });
     let mut told: Vec<(f64, String)> = pairs.collect();
     told.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -45,7 +45,7 @@ pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
 
 /// Returns whether the rate is compared. Cycles per cycle describe only the observer. A counter that seldom changes is
 /// reported as events.
-fn can_tell(seen: &Evidence<'_>, rate: &Rate) -> bool {
+fn is_rate_comparable(seen: &Evidence<'_>, rate: &Rate) -> bool {
     match (rate.count, rate.per) {
         (Operand::Counter(counter), Operand::Cycles) => !seen.analysis.events[counter].is_seldom(),
         (Operand::Counter(_), _) => true,
@@ -53,29 +53,30 @@ fn can_tell(seen: &Evidence<'_>, rate: &Rate) -> bool {
     }
 }
 
-fn is_of_the_tag(seen: &Evidence<'_>, rate: &Rate, tag: usize) -> bool {
+fn changes_with_tag(seen: &Evidence<'_>, rate: &Rate, tag: usize) -> bool {
     matches!(rate.count, Operand::Counter(counter) if seen.change_together(counter, tag))
 }
 
-fn of_tag(seen: &Evidence<'_>, (number, rate): (usize, &Rate), tag: usize) -> Option<(f64, String)> {
+fn compare_rate_over_tag(seen: &Evidence<'_>, (number, rate): (usize, &Rate), tag: usize) -> Option<(f64, String)> {
     let table = &seen.analysis.tags[tag];
-    let share_of = table.share();
-    let hottest = table.hottest();
-    let values = hottest.iter().filter_map(|(value, sums)| RateDuringValue::of(value, &sums[number], share_of(value)));
+    let share_of = table.time_share_function();
+    let hottest = table.values_by_frequency();
+    let values =
+        hottest.iter().filter_map(|(value, sums)| RateDuringValue::from_sum(value, &sums[number], share_of(value)));
     let mut values: Vec<RateDuringValue> = values.filter(|value| value.share >= SHARE_MIN).collect();
     values.sort_by(|one, other| other.mean.total_cmp(&one.mean));
     let (fast, slow) = (values.first()?, values.last()?);
     // With fewer events, expected or counted, the difference may be chance.
-    let enough = fast.expected(fast.mean).min(slow.expected(fast.mean)) >= EVENTS_MIN as f64;
+    let enough = fast.expected_events(fast.mean).min(slow.expected_events(fast.mean)) >= EVENTS_MIN as f64;
     let quotient = fast.mean / slow.mean;
     // A quotient by zero is shown as a rate of zero.
     (enough && quotient >= QUOTIENT_MIN).then(|| {
         let weight = fast.share.min(slow.share) * quotient.min(100.0).ln();
-        (weight, sentence(seen, rate, tag, (fast, slow)))
+        (weight, rate_sentence(seen, rate, tag, (fast, slow)))
     })
 }
 
-fn sentence(
+fn rate_sentence(
     seen: &Evidence<'_>,
     rate: &Rate,
     tag: usize,
@@ -97,7 +98,7 @@ fn sentence(
         seen.names.tag(tag),
         seen.names.value(tag, fast.value),
         percent(fast.share),
-        seen.of_the_time(tag),
+        seen.share_reference_text(tag),
         words(slow.mean),
         seen.names.value(tag, slow.value),
         percent(slow.share)

@@ -3,8 +3,8 @@
 use super::*;
 use crate::analysis::{Analysis, Operand, Rate, Recipe};
 use crate::cost::Slowdown;
-use crate::dte::Dte;
-use crate::observed::{Names, sample};
+use crate::dte::DoubleTimeErrorFilter;
+use crate::observed::{SignalNames, sample};
 use crate::sample::{Layout, Sample};
 
 /// Distance of samples in cycles: half a microsecond.
@@ -13,10 +13,11 @@ const PAUSES: [&str; 2] = ["No GC", "G1 Evacuation Pause"];
 
 /// Makes an observation of a counter of pauses, a tag for the cause of the pause, and a constant tag. Every 100 samples
 /// a pause of 20 samples begins, and is counted in its third sample.
-fn paused() -> Observed {
+fn observation_with_pauses() -> Observed {
     let rate = Rate { name: "pauses".into(), count: Operand::Counter(0), per: Operand::Cycles };
     let layout = Layout { counters: 1, tags: 2 };
-    let recipe = Recipe { layout, rates: vec![rate], dte: Dte::new(0.01), only_target: false, lane_tag: None };
+    let recipe =
+        Recipe { layout, rates: vec![rate], dte: DoubleTimeErrorFilter::new(0.01), only_target: false, lane_tag: None };
     let mut analysis = Analysis::new(recipe);
     for number in 0..=20_000_u64 {
         let (round, place) = (number / 100, number % 100);
@@ -28,12 +29,12 @@ fn paused() -> Observed {
     }
     let names = ["pauses", "cause", "threads"].map(str::to_owned).to_vec();
     let causes: Vec<_> = (0..).zip(PAUSES).map(|(value, name)| (0, value, name.to_owned())).collect();
-    Observed { analysis, names: Names::of_log(names, 1, &causes), ..sample::observation() }
+    Observed { analysis, names: SignalNames::of_log(names, 1, &causes), ..sample::observation() }
 }
 
 #[test]
 fn pause_is_described_by_share_number_and_length() {
-    let found = finding(&paused());
+    let found = derive_finding(&observation_with_pauses());
     assert_eq!(
         found.sentences[0],
         "cause is No GC for 80.0 % of the time, G1 Evacuation Pause for 20.0 % (20,000 a second, 10.0 µs each)."
@@ -42,7 +43,7 @@ fn pause_is_described_by_share_number_and_length() {
 
 #[test]
 fn a_counter_that_seldom_changes_is_events_beside_a_value() {
-    let found = finding(&paused());
+    let found = derive_finding(&observation_with_pauses());
     let wanted = "pauses: 20,000 events a second, with a median distance of 50.0 µs (50.0 µs to 50.0 µs); 100 % of \
                   them while cause is G1 Evacuation Pause, 20.0 % of the time.";
     assert_eq!(found.sentences[1..], [wanted]);
@@ -51,7 +52,7 @@ fn a_counter_that_seldom_changes_is_events_beside_a_value() {
 
 #[test]
 fn different_rates_are_described_with_both_values() {
-    let found = finding(&sample::observation());
+    let found = derive_finding(&sample::observation());
     let wanted = "hits: 100,000,000 /s while phase is 1 (50.0 % of the time), 4,000,000 /s while it is 2 (50.0 %), 25.0 \
                   times as many.";
     assert_eq!(found.sentences[1], wanted);
@@ -63,12 +64,16 @@ fn few_events_give_no_difference() {
     let mut few = sample::observation();
     few.analysis.clear();
     sample::samples().take(2_010).for_each(|sample| few.analysis.record(&sample));
-    assert!(finding(&few).sentences.iter().all(|sentence| !sentence.starts_with("hits")), "{:?}", finding(&few));
+    assert!(
+        derive_finding(&few).sentences.iter().all(|sentence| !sentence.starts_with("hits")),
+        "{:?}",
+        derive_finding(&few)
+    );
 }
 
 #[test]
 fn cost_has_an_interval_or_is_unknown() {
-    let cost = |slowdown: Option<Slowdown>| finding(&Observed { slowdown, ..sample::observation() }).cost;
+    let cost = |slowdown: Option<Slowdown>| derive_finding(&Observed { slowdown, ..sample::observation() }).cost;
     let known = Slowdown {
         counter: "done".into(),
         percent: Some(2.1),

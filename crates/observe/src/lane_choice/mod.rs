@@ -82,13 +82,13 @@ pub fn choose(
     };
     check(lane_requirements.observer, "--observer-cpu")?;
     check(lane_requirements.observed, "--cpu")?;
-    let observed = observed(lane_requirements, allowed, target)?;
+    let observed = choose_observed_lane(lane_requirements, allowed, target)?;
     if observed.is_some() && observed == lane_requirements.observer {
         return Err(LaneChoiceError::SameLane(observed.unwrap_or_default()));
     }
     let observer = match lane_requirements.observer {
         Some(cpu) => cpu,
-        None => best_observer(lane_requirements, topology, allowed, observed, target)
+        None => choose_observer_lane(lane_requirements, topology, allowed, observed, target)
             .ok_or(LaneChoiceError::NoLane(allowed.clone()))?,
     };
     let same_core = observed.is_some_and(|observed| siblings(topology, observed).contains(observer));
@@ -97,7 +97,7 @@ pub fn choose(
 
 /// Returns the observed lane. A command that is started here can be put on any lane; a running target must be confined
 /// to one.
-fn observed(
+fn choose_observed_lane(
     lane_requirements: &LaneRequirements,
     allowed: &CpuSet,
     target: Option<&CpuSet>,
@@ -112,7 +112,7 @@ fn observed(
 }
 
 /// Returns the observer's lane: outside the target's lanes if possible, then on the core that suits the signals.
-fn best_observer(
+fn choose_observer_lane(
     lane_requirements: &LaneRequirements,
     topology: &Topology,
     allowed: &CpuSet,

@@ -19,22 +19,22 @@ fn machine(siblings: &[&str]) -> Topology {
         core: CoreId(id as u32),
         package: 0,
         numa_node: 0,
-        siblings: set(siblings),
+        siblings: cpu_set(siblings),
         kind: CpuKind::Uniform,
     };
     Topology { cpus: siblings.iter().enumerate().map(cpu).collect(), smt_switched_off: false }
 }
 
-fn set(cpus: &str) -> CpuSet {
+fn cpu_set(cpus: &str) -> CpuSet {
     cpus.parse().unwrap()
 }
 
-fn chosen(
+fn choose_for_target(
     lane_requirements: LaneRequirements,
     topology: &Topology,
     target: Option<&str>,
 ) -> Result<(Option<u32>, u32, bool), LaneChoiceError> {
-    let target = target.map(set);
+    let target = target.map(cpu_set);
     let places = choose(&lane_requirements, topology, &topology.online(), target.as_ref())?;
     Ok((places.observed, places.observer, places.same_core))
 }
@@ -42,17 +42,17 @@ fn chosen(
 #[test]
 fn memory_is_read_from_another_core_and_counters_from_the_same() {
     let lane_requirements = LaneRequirements::default();
-    assert_eq!(chosen(lane_requirements.clone(), &smt(), Some("0")), Ok((Some(0), 3, false)));
+    assert_eq!(choose_for_target(lane_requirements.clone(), &smt(), Some("0")), Ok((Some(0), 3, false)));
     let counters = LaneRequirements { same_core: true, needs_lane: true, ..lane_requirements };
-    assert_eq!(chosen(counters.clone(), &smt(), Some("0")), Ok((Some(0), 1, true)));
-    assert_eq!(chosen(counters, &two_cpus(), Some("0")), Ok((Some(0), 1, false)), "there is no sibling");
+    assert_eq!(choose_for_target(counters.clone(), &smt(), Some("0")), Ok((Some(0), 1, true)));
+    assert_eq!(choose_for_target(counters, &two_cpus(), Some("0")), Ok((Some(0), 1, false)), "there is no sibling");
 }
 
 #[test]
 fn observer_runs_beside_the_cpus_of_the_target() {
-    assert_eq!(chosen(LaneRequirements::default(), &smt(), Some("2-3")), Ok((None, 1, false)));
+    assert_eq!(choose_for_target(LaneRequirements::default(), &smt(), Some("2-3")), Ok((None, 1, false)));
     assert_eq!(
-        chosen(LaneRequirements::default(), &smt(), Some("0-3")),
+        choose_for_target(LaneRequirements::default(), &smt(), Some("0-3")),
         Ok((None, 3, false)),
         "there is no such place"
     );
@@ -61,17 +61,22 @@ fn observer_runs_beside_the_cpus_of_the_target() {
 #[test]
 fn a_command_gets_a_lane_that_the_observer_does_not_have() {
     let lane_requirements = LaneRequirements { observer: Some(0), ..LaneRequirements::default() };
-    assert_eq!(chosen(lane_requirements, &two_cpus(), None), Ok((Some(1), 0, false)));
+    assert_eq!(choose_for_target(lane_requirements, &two_cpus(), None), Ok((Some(1), 0, false)));
 }
 
 #[test]
 fn placement_errors_name_the_cpus() {
     let lane = LaneRequirements { needs_lane: true, ..LaneRequirements::default() };
-    assert_eq!(chosen(lane, &smt(), Some("0-3")), Err(LaneChoiceError::WhichLane(set("0-3"))));
+    assert_eq!(choose_for_target(lane, &smt(), Some("0-3")), Err(LaneChoiceError::WhichLane(cpu_set("0-3"))));
     let same = LaneRequirements { observed: Some(1), observer: Some(1), ..LaneRequirements::default() };
-    assert_eq!(chosen(same, &smt(), None), Err(LaneChoiceError::SameLane(1)));
+    assert_eq!(choose_for_target(same, &smt(), None), Err(LaneChoiceError::SameLane(1)));
     let far = LaneRequirements { observer: Some(9), ..LaneRequirements::default() };
-    assert!(chosen(far, &smt(), None).unwrap_err().to_string().contains("cannot use CPU 9 (--observer-cpu)"));
+    assert!(
+        choose_for_target(far, &smt(), None).unwrap_err().to_string().contains("cannot use CPU 9 (--observer-cpu)")
+    );
     let one = machine(&["0"]);
-    assert_eq!(chosen(LaneRequirements::default(), &one, Some("0")), Err(LaneChoiceError::NoLane(set("0"))));
+    assert_eq!(
+        choose_for_target(LaneRequirements::default(), &one, Some("0")),
+        Err(LaneChoiceError::NoLane(cpu_set("0")))
+    );
 }

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::list::{Group, Listed};
-use sidelane_channels::Call;
-use sidelane_channels::file::Number;
+use crate::list::{ListedSignal, SignalGroup};
+use sidelane_channels::SyscallReader;
+use sidelane_channels::file::FileNumber;
 use sidelane_channels::hsperf::Value;
 use sidelane_host::cgroup::Hierarchy;
 
 /// A known number: its file, its field, its unit, and its meaning.
-type Known = (&'static str, Option<&'static str>, Option<&'static str>, &'static str);
+type KnownFile = (&'static str, Option<&'static str>, Option<&'static str>, &'static str);
 
-const OF_PROCESS: [Known; 11] = [
+const OF_PROCESS: [KnownFile; 11] = [
     ("stat", Some("14"), Some("clock ticks"), "time in the program"),
     ("stat", Some("15"), Some("clock ticks"), "time in the kernel"),
     ("stat", Some("10"), None, "page faults without reading a disk"),
@@ -25,7 +25,7 @@ const OF_PROCESS: [Known; 11] = [
     ("io", Some("write_bytes"), Some("bytes"), "written to disks"),
 ];
 
-const OF_GROUP_V2: [Known; 7] = [
+const OF_GROUP_V2: [KnownFile; 7] = [
     ("cpu.stat", Some("usage_usec"), Some("µs"), "CPU time of the group"),
     ("cpu.stat", Some("nr_throttled"), None, "times the group was throttled"),
     ("cpu.stat", Some("throttled_usec"), Some("µs"), "how long it was throttled"),
@@ -35,7 +35,7 @@ const OF_GROUP_V2: [Known; 7] = [
     ("memory.current", None, Some("bytes"), "memory of the group"),
 ];
 
-const OF_GROUP_V1: [Known; 4] = [
+const OF_GROUP_V1: [KnownFile; 4] = [
     ("cpuacct.usage", None, Some("ns"), "CPU time of the group"),
     ("cpu.stat", Some("nr_throttled"), None, "times the group was throttled"),
     ("cpu.stat", Some("throttled_time"), Some("ns"), "how long it was throttled"),
@@ -43,13 +43,13 @@ const OF_GROUP_V1: [Known; 4] = [
 ];
 
 /// Returns the numbers that can be read in this process's files, with their current values.
-pub(super) fn group(pid: u32) -> Group {
-    let own = OF_PROCESS.iter().filter_map(|known| listed(&PathBuf::from(format!("/proc/{pid}")), known));
-    let mut signals: Vec<Listed> = own.collect();
+pub(super) fn file_signals(pid: u32) -> SignalGroup {
+    let own = OF_PROCESS.iter().filter_map(|known| read_known_file(&PathBuf::from(format!("/proc/{pid}")), known));
+    let mut signals: Vec<ListedSignal> = own.collect();
     for hierarchy in Hierarchy::all() {
-        let files: &[Known] = if hierarchy.is_v2() { &OF_GROUP_V2 } else { &OF_GROUP_V1 };
+        let files: &[KnownFile] = if hierarchy.is_v2() { &OF_GROUP_V2 } else { &OF_GROUP_V1 };
         let Some(dir) = hierarchy.dir_of(pid) else { continue };
-        signals.extend(files.iter().filter_map(|known| listed(&dir, known)));
+        signals.extend(files.iter().filter_map(|known| read_known_file(&dir, known)));
     }
     // The `cpu` and `cpuacct` names of one v1 hierarchy have the same files, so each directory is read once.
     let mut seen = Vec::new();
@@ -61,13 +61,13 @@ pub(super) fn group(pid: u32) -> Group {
     });
     let notes =
         if signals.is_empty() { vec![format!("no file of process {pid} can be read; run as root")] } else { vec![] };
-    Group { title: "Files", signals, notes }
+    SignalGroup { title: "Files", signals, notes }
 }
 
-fn listed(dir: &Path, (file, field, unit, about): &Known) -> Option<Listed> {
+fn read_known_file(dir: &Path, (file, field, unit, about): &KnownFile) -> Option<ListedSignal> {
     let path = dir.join(file);
-    let value = Number::open(&path, *field).ok()?.read().ok()?;
+    let value = FileNumber::open(&path, *field).ok()?.read().ok()?;
     let field = field.map(|field| format!("#{field}")).unwrap_or_default();
     let signal = format!("counter:file:{}{field}", path.display());
-    Some(Listed { signal, value: Some(Value::Number(value)), unit: *unit, about: (*about).to_owned() })
+    Some(ListedSignal { signal, value: Some(Value::Number(value)), unit: *unit, about: (*about).to_owned() })
 }

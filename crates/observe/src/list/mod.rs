@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use sidelane_channels::app::{EmittedName, EmittedSignals};
 use sidelane_channels::hsperf::{Jvm, Units, Value, Variability};
-use sidelane_channels::memory::Memory;
+use sidelane_channels::memory::MemoryWord;
 use sidelane_channels::signal::MemoryLocation;
 use sidelane_channels::symbols::Variable;
-use sidelane_channels::{Call, Width, hsperf, symbols};
+use sidelane_channels::{SyscallReader, Width, hsperf, symbols};
 use sidelane_diagnostics::machine::has_pmu;
 use sidelane_host::procfs::command_name;
 
@@ -29,22 +29,22 @@ pub struct Listing {
     /// Name of the process's program.
     pub program: String,
     /// Signals of the process, by their source.
-    pub groups: Vec<Group>,
+    pub groups: Vec<SignalGroup>,
 }
 
 /// Signals of one source, such as the JVM's counters.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Group {
+pub struct SignalGroup {
     /// Title of the group for users.
     pub title: &'static str,
     /// Signals of the group.
-    pub signals: Vec<Listed>,
+    pub signals: Vec<ListedSignal>,
     /// Notes for users: missing signals with the reason, and how to list more.
     pub notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Listed {
+pub struct ListedSignal {
     /// Signal, as the user has to write it.
     pub signal: String,
     /// Value of the signal now; `None` if it is not a single number or text.
@@ -55,7 +55,7 @@ pub struct Listed {
     pub about: String,
 }
 
-impl Listed {
+impl ListedSignal {
     fn new(signal: impl Into<String>, about: impl Into<String>) -> Self {
         Self { signal: signal.into(), value: None, unit: None, about: about.into() }
     }
@@ -64,19 +64,23 @@ impl Listed {
 /// Returns the signals of a process. `filter` selects the JVM's counters and the variables whose name contains it.
 pub fn list(pid: u32, filter: Option<&str>) -> Listing {
     let program = command_name(pid).unwrap_or_default();
-    let groups = vec![lanes(), emitted(pid), jvm(pid, filter), variables(pid, filter), counters(), files::group(pid)];
+    let groups =
+        vec![lanes(), emitted(pid), jvm(pid, filter), variables(pid, filter), counters(), files::file_signals(pid)];
     Listing { pid, program, groups }
 }
 
-fn lanes() -> Group {
-    let mut group = Group { title: "Lane and request", ..Group::default() };
-    group.signals.push(Listed::new("lane", "which thread runs on the observed lane"));
+fn lanes() -> SignalGroup {
+    let mut group = SignalGroup { title: "Lane and request", ..SignalGroup::default() };
+    group.signals.push(ListedSignal::new("lane", "which thread runs on the observed lane"));
+    group.signals.push(ListedSignal::new(
+        "request",
+        "whether the observed lane works on a request, how many wait, how many are done",
+    ));
     group
         .signals
-        .push(Listed::new("request", "whether the observed lane works on a request, how many wait, how many are done"));
-    group.signals.push(Listed::new("cpc", "cycles per cycle: 1; its distance from 1 is the error of the samples"));
+        .push(ListedSignal::new("cpc", "cycles per cycle: 1; its distance from 1 is the error of the samples"));
     if has_pmu() {
-        group.signals.push(Listed::new("ipc", "instructions per cycle"));
+        group.signals.push(ListedSignal::new("ipc", "instructions per cycle"));
     } else {
         group.notes.push(NO_PMU.replace("{}", "ipc"));
     }
@@ -85,24 +89,24 @@ fn lanes() -> Group {
 
 const NO_PMU: &str = "{} cannot be read: this machine has no hardware counters (PMU), as many virtual machines";
 
-fn emitted(pid: u32) -> Group {
+fn emitted(pid: u32) -> SignalGroup {
     let signals = app_signals(pid);
     let none = "the program emits none; it can do so with runtime/c/sidelane_signal.h";
     let notes = if signals.is_empty() { vec![none.to_owned()] } else { vec![] };
-    Group { title: "Emitted by the program", signals, notes }
+    SignalGroup { title: "Emitted by the program", signals, notes }
 }
 
 /// Returns the signals that the program emits itself.
-fn app_signals(pid: u32) -> Vec<Listed> {
+fn app_signals(pid: u32) -> Vec<ListedSignal> {
     let listed = |name: EmittedName| {
         let about = if name.tid == 0 { "of the process".to_owned() } else { format!("of thread {}", name.tid) };
-        Listed::new(format!("{}:{}", name.kind, name.name), about)
+        ListedSignal::new(format!("{}:{}", name.kind, name.name), about)
     };
     EmittedSignals::find(pid).iter().flat_map(EmittedSignals::names).map(listed).collect()
 }
 
-fn jvm(pid: u32, filter: Option<&str>) -> Group {
-    let mut group = Group { title: "JVM", ..Group::default() };
+fn jvm(pid: u32, filter: Option<&str>) -> SignalGroup {
+    let mut group = SignalGroup { title: "JVM", ..SignalGroup::default() };
     let jvm = match Jvm::open(pid) {
         Ok(jvm) => jvm,
         Err(error) => {
@@ -117,13 +121,13 @@ fn jvm(pid: u32, filter: Option<&str>) -> Group {
         None => counter.variability != Variability::Constant,
     });
     counters.sort_by_key(|counter| usual(&counter.name));
-    let listed = |counter: hsperf::Counter| Listed {
+    let listed = |counter: hsperf::Counter| ListedSignal {
         signal: format!("jvm:{}", counter.name),
         about: counter.kind().to_string(),
         unit: unit(counter.units),
         value: Some(counter.value),
     };
-    group.shorten(counters.into_iter().map(listed).collect(), filter);
+    group.add_up_to_limit(counters.into_iter().map(listed).collect(), filter);
     group
 }
 
@@ -137,8 +141,8 @@ fn unit(units: Units) -> Option<&'static str> {
     }
 }
 
-fn variables(pid: u32, filter: Option<&str>) -> Group {
-    let mut group = Group { title: "Variables of the executable", ..Group::default() };
+fn variables(pid: u32, filter: Option<&str>) -> SignalGroup {
+    let mut group = SignalGroup { title: "Variables of the executable", ..SignalGroup::default() };
     let mut all = match symbols::variables(pid) {
         Ok(all) => all,
         Err(error) => {
@@ -154,48 +158,48 @@ fn variables(pid: u32, filter: Option<&str>) -> Group {
     let is_own = |name: &str| !name.starts_with('_') && !name.starts_with("go:");
     all.retain(|variable| filter.map_or(is_own(&variable.name), |filter| variable.name.contains(filter)));
     let (words, mut longer): (Vec<Variable>, Vec<Variable>) =
-        all.into_iter().partition(|variable| Width::of(variable.bytes).is_some());
+        all.into_iter().partition(|variable| Width::from_bytes(variable.bytes).is_some());
     longer.sort_by_key(|variable| std::cmp::Reverse(variable.bytes));
     let structures = longer.into_iter().take(filter.map_or(STRUCTURES, |_| SHOWN_FILTERED));
     // Words are sorted by name, so variables of one name are neighbours.
     let same = |index: usize, other: usize| words.get(other).is_some_and(|other| other.name == words[index].name);
     let has_twin = |index: usize| same(index, index + 1) || same(index, index.wrapping_sub(1));
-    let listed = words.iter().enumerate().filter_map(|(index, variable)| word(pid, variable, has_twin(index)));
-    let mut listed: Vec<Listed> = listed.collect();
+    let listed = words.iter().enumerate().filter_map(|(index, variable)| word_signal(pid, variable, has_twin(index)));
+    let mut listed: Vec<ListedSignal> = listed.collect();
     listed.sort_by_key(looks_like_pointer);
-    group.shorten(listed, filter);
-    group.signals.extend(structures.map(|variable| structure(&variable)));
+    group.add_up_to_limit(listed, filter);
+    group.signals.extend(structures.map(|variable| structure_signal(&variable)));
     group
 }
 
 /// Returns whether the signal's value is probably a pointer. Other numbers are more informative, so they are listed
 /// first.
-fn looks_like_pointer(listed: &Listed) -> bool {
+fn looks_like_pointer(listed: &ListedSignal) -> bool {
     const POINTERS: u64 = 1 << 40;
     matches!(listed.value, Some(Value::Number(value)) if value >= POINTERS)
 }
 
 /// Returns the signal for a variable. A variable that shares its name with another one is written by its address.
-fn word(pid: u32, variable: &Variable, has_twin: bool) -> Option<Listed> {
-    let (name, width) = (&variable.name, Width::of(variable.bytes)?);
+fn word_signal(pid: u32, variable: &Variable, is_name_shared: bool) -> Option<ListedSignal> {
+    let (name, width) = (&variable.name, Width::from_bytes(variable.bytes)?);
     let place = MemoryLocation::Address(variable.address);
-    let value = Memory::open(pid, &place, Some(width)).ok().and_then(|mut memory| memory.read().ok());
-    let (signal, about) = if has_twin {
+    let value = MemoryWord::open(pid, &place, Some(width)).ok().and_then(|mut memory| memory.read().ok());
+    let (signal, about) = if is_name_shared {
         (format!("tag:mem:{pid}:{place}/{width}"), format!("one of the variables {name}"))
     } else {
         (format!("tag:mem:{name}"), format!("{} bytes", width.bytes()))
     };
-    Some(Listed { value: value.map(Value::Number), ..Listed::new(signal, about) })
+    Some(ListedSignal { value: value.map(Value::Number), ..ListedSignal::new(signal, about) })
 }
 
-fn structure(variable: &Variable) -> Listed {
+fn structure_signal(variable: &Variable) -> ListedSignal {
     let about = format!("{} bytes; name a field or a width", variable.bytes.unwrap_or(0));
-    Listed::new(format!("tag:mem:{}.FIELD", variable.name), about)
+    ListedSignal::new(format!("tag:mem:{}.FIELD", variable.name), about)
 }
 
-impl Group {
+impl SignalGroup {
     /// Adds the first signals up to the limit, and a note with the number of the others.
-    fn shorten(&mut self, mut signals: Vec<Listed>, filter: Option<&str>) {
+    fn add_up_to_limit(&mut self, mut signals: Vec<ListedSignal>, filter: Option<&str>) {
         let shown = filter.map_or(SHOWN, |_| SHOWN_FILTERED);
         if signals.len() > shown {
             self.notes.push(format!("{} more; choose some with --filter", signals.len() - shown));
@@ -208,7 +212,7 @@ impl Group {
     }
 }
 
-fn counters() -> Group {
+fn counters() -> SignalGroup {
     const SOFTWARE: [(&str, &str); 4] = [
         ("context-switches", "switches on the observed lane"),
         ("cpu-migrations", "threads that came to the observed lane"),
@@ -216,8 +220,8 @@ fn counters() -> Group {
         ("task-clock", "nanoseconds that the observed lane was not idle"),
     ];
     const HARDWARE: [&str; 4] = ["cycles", "instructions", "cache-misses", "branch-misses"];
-    let listed = |(event, about): (&str, &str)| Listed::new(format!("perf:{event}"), about);
-    let mut group = Group { title: "Counters of the kernel and the processor", ..Group::default() };
+    let listed = |(event, about): (&str, &str)| ListedSignal::new(format!("perf:{event}"), about);
+    let mut group = SignalGroup { title: "Counters of the kernel and the processor", ..SignalGroup::default() };
     group.signals.extend(SOFTWARE.map(listed));
     if has_pmu() {
         group.signals.extend(HARDWARE.map(|event| listed((event, "a hardware counter of the observed lane"))));

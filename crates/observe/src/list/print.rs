@@ -1,8 +1,8 @@
 //! Prints a listing on a terminal.
 
-use crate::list::{Group, Listed, Listing};
+use crate::list::{ListedSignal, Listing, SignalGroup};
 use sidelane_channels::hsperf::Value;
-use sidelane_report::grid::{Ink, fitted, length, widest, wrap};
+use sidelane_report::grid::{Ink, fit_to_width, length, widest, wrap};
 
 /// Limit of the width of the name column. A longer name moves the rest of its own line to the right.
 const NAME_WIDTH_MAX: usize = 48;
@@ -19,7 +19,7 @@ impl Listing {
     }
 }
 
-fn render(group: &Group, width: usize, ink: Ink) -> String {
+fn render(group: &SignalGroup, width: usize, ink: Ink) -> String {
     let name_width = widest(group.signals.iter().map(|listed| listed.signal.as_str())).min(NAME_WIDTH_MAX);
     let values: Vec<String> = group.signals.iter().map(value).collect();
     let value_width = widest(values.iter().map(String::as_str));
@@ -30,7 +30,7 @@ fn render(group: &Group, width: usize, ink: Ink) -> String {
         let begin = format!("{:MARGIN$}{name:name_width$}{gap}{value:>value_width$}  ", "");
         let fits = length(&begin) + length(&listed.about) <= width;
         let about = if fits { ink.dim(&listed.about) } else { listed.about.to_string() };
-        text += &fitted(format!("{begin}{about}").trim_end(), if fits { usize::MAX } else { width });
+        text += &fit_to_width(format!("{begin}{about}").trim_end(), if fits { usize::MAX } else { width });
     }
     for note in &group.notes {
         for line in wrap(note, width.saturating_sub(MARGIN).max(20)) {
@@ -40,7 +40,7 @@ fn render(group: &Group, width: usize, ink: Ink) -> String {
     text
 }
 
-fn value(listed: &Listed) -> String {
+fn value(listed: &ListedSignal) -> String {
     let value = match &listed.value {
         None => return String::new(),
         Some(Value::Number(number)) => number.to_string(),
@@ -58,10 +58,14 @@ mod tests {
 
     #[test]
     fn names_values_and_notes_stand_in_columns() {
-        let number = Listed { value: Some(Value::Number(7)), unit: Some("events"), ..Listed::new("jvm:a", "counter") };
-        let text = Listed { value: Some(Value::Text("No GC".into())), ..Listed::new("jvm:longer", "tag") };
+        let number = ListedSignal {
+            value: Some(Value::Number(7)),
+            unit: Some("events"),
+            ..ListedSignal::new("jvm:a", "counter")
+        };
+        let text = ListedSignal { value: Some(Value::Text("No GC".into())), ..ListedSignal::new("jvm:longer", "tag") };
         let notes = vec!["nothing else is there".into()];
-        let group = Group { title: "JVM", signals: vec![number, text], notes };
+        let group = SignalGroup { title: "JVM", signals: vec![number, text], notes };
         let listing = Listing { pid: 7, program: "java".into(), groups: vec![group] };
         let expected = "Signals of process 7 (java)\n\nJVM\n  jvm:a       7 events  counter\n  jvm:longer     No GC  \
                         tag\n  nothing else is there\n";

@@ -10,4 +10,4 @@ mod write;
 
 pub use file::{LogFoot, LogHead, LoggedSignal};
 pub use read::LogReader;
-pub use write::{LogFeed, LogWriter, Logged, start};
+pub use write::{LogFeed, LogOutcome, LogWriter, start};

@@ -49,7 +49,7 @@ impl<R: Read> LogReader<R> {
     }
 
     /// Returns the number of samples that the writer has left out, up to the last chunk read.
-    pub fn left_out(&self) -> u64 {
+    pub fn left_out_samples(&self) -> u64 {
         self.left_out
     }
 
@@ -169,15 +169,15 @@ mod tests {
         (0..count).map(sample).collect()
     }
 
-    fn written(count: u64) -> Vec<u8> {
+    fn log_bytes_with_samples(sample_count: u64) -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let (mut feed, writer) = write::start(&path, &head()).unwrap();
         let mut write = |sample: &Sample| feed.write(sample, Layout { counters: 1, tags: 1 });
-        samples(count).iter().for_each(&mut write);
+        samples(sample_count).iter().for_each(&mut write);
         feed.end();
         drop(feed);
-        assert_eq!(writer.join(&foot()), write::Logged { samples: count, ..Default::default() });
+        assert_eq!(writer.join(&foot()), write::LogOutcome { samples: sample_count, ..Default::default() });
         std::fs::read(&path).unwrap()
     }
 
@@ -192,12 +192,12 @@ mod tests {
     #[test]
     fn log_is_read_across_several_chunks() {
         let count = 250_000;
-        assert_eq!(read(&written(count)), (samples(count), None));
+        assert_eq!(read(&log_bytes_with_samples(count)), (samples(count), None));
     }
 
     #[test]
     fn the_foot_is_read_after_the_samples_and_may_be_missing() {
-        let whole = written(3);
+        let whole = log_bytes_with_samples(3);
         let mut reader = LogReader::new(whole.as_slice()).unwrap();
         reader.read_all(|_, _| ());
         assert_eq!(*reader.foot(), foot());
@@ -213,7 +213,7 @@ mod tests {
         let (mut feed, writer) = write::start(&path, &head()).unwrap();
         for (number, sample) in samples(4).iter().enumerate() {
             if number == 2 {
-                feed.interrupt();
+                feed.mark_gap();
             }
             feed.write(sample, Layout { counters: 1, tags: 1 });
         }
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn truncated_log_is_read_up_to_the_cut() {
-        let whole = written(100);
+        let whole = log_bytes_with_samples(100);
         let (read, problem) = read(&whole[..whole.len() - foot_bytes() - 21]);
         assert_eq!(read, samples(99), "a sample that is not whole is left out");
         assert_eq!(problem, Some(LogNote::LogCutOff));
@@ -244,7 +244,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_fail(garbage in prop::collection::vec(any::<u8>(), 0..300)) {
-            let mut bytes = written(1);
+            let mut bytes = log_bytes_with_samples(1);
             let head = bytes.len() - 40 - CHUNK_HEAD_BYTES - foot_bytes();
             bytes.truncate(head);
             bytes.extend(&garbage);

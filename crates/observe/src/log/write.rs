@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::super::handover::{Handover, Takeover, handover};
+use super::super::handover::{BufferReceiver, BufferSender, buffer_channel};
 use super::super::sample::{Layout, Sample};
 use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, FOOT_MAGIC, LogFoot, LogHead, MAGIC};
 use crate::note::ObserveNote;
@@ -33,7 +33,7 @@ pub struct Chunk {
 
 /// Observer's side of a log.
 pub struct LogFeed {
-    handover: Handover<Chunk>,
+    handover: BufferSender<Chunk>,
     chunk: Box<Chunk>,
     left_out: u64,
     paused: bool,
@@ -43,20 +43,20 @@ impl LogFeed {
     /// Adds a sample to the log, or counts it as left out.
     #[inline(always)]
     pub fn write(&mut self, sample: &Sample, layout: Layout) {
-        let words = FIXED_WORDS + layout.signals();
+        let words = FIXED_WORDS + layout.signal_count();
         let full = self.chunk.words.len() + words > CHUNK_WORDS;
         if (full || self.paused) && !self.next_chunk() {
             self.left_out += 1;
             return;
         }
         self.chunk.words.extend_from_slice(&[sample.start, sample.end, sample.thread]);
-        self.chunk.words.extend_from_slice(&sample.values[..layout.signals()]);
+        self.chunk.words.extend_from_slice(&sample.values[..layout.signal_count()]);
         self.chunk.samples += 1;
     }
 
     #[cold]
     fn next_chunk(&mut self) -> bool {
-        if !self.handover.offer(&mut self.chunk) {
+        if !self.handover.try_exchange(&mut self.chunk) {
             return false;
         }
         self.chunk.left_out = std::mem::take(&mut self.left_out);
@@ -65,7 +65,7 @@ impl LogFeed {
     }
 
     /// Marks a gap: the observer has paused, so the next sample does not continue the last one.
-    pub fn interrupt(&mut self) {
+    pub fn mark_gap(&mut self) {
         self.paused = true;
     }
 
@@ -81,7 +81,7 @@ impl LogFeed {
 
 /// State of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Logged {
+pub struct LogOutcome {
     /// Number of samples in the file.
     pub samples: u64,
     /// Number of samples left out because the disk was too slow or full.
@@ -92,7 +92,7 @@ pub struct Logged {
 
 /// Handle of the thread that writes the log.
 pub struct LogWriter {
-    thread: JoinHandle<Logged>,
+    thread: JoinHandle<LogOutcome>,
     file: File,
     path: PathBuf,
 }
@@ -101,9 +101,9 @@ pub struct LogWriter {
 pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
     let mut file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
     write_head(&mut file, &MAGIC, head).with_context(|| format!("cannot write the log {}", path.display()))?;
-    let (give, mut take) = handover(CHUNKS);
+    let (give, mut take) = buffer_channel(CHUNKS);
     let chunk = || Box::new(Chunk { words: Vec::with_capacity(CHUNK_WORDS), samples: 0, left_out: 0, paused: false });
-    (1..CHUNKS).for_each(|_| take.ask(chunk()));
+    (1..CHUNKS).for_each(|_| take.give_empty(chunk()));
     let (path, samples) = (path.to_owned(), (file.try_clone()?, path.to_owned()));
     let write = move || write_all(samples.0, &samples.1, take);
     let thread = thread::Builder::new().name("sidelane-log".into()).spawn(write)?;
@@ -112,26 +112,27 @@ pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
 
 impl LogWriter {
     /// Waits until all samples are written, and writes `foot` after them. The observer must have ended.
-    pub fn join(mut self, foot: &LogFoot) -> Logged {
-        let lost = Logged { problem: Some(ObserveNote::LogWriterDied.into()), ..Logged::default() };
+    pub fn join(mut self, foot: &LogFoot) -> LogOutcome {
+        let lost = LogOutcome { problem: Some(ObserveNote::LogWriterDied.into()), ..LogOutcome::default() };
         let mut logged = self.thread.join().unwrap_or(lost);
         if logged.problem.is_none() {
-            logged.problem = write_foot(&mut self.file, foot).err().map(|error| ends_early(&self.path, &error));
+            logged.problem =
+                write_foot(&mut self.file, foot).err().map(|error| log_ends_early_note(&self.path, &error));
         }
         logged
     }
 }
 
-fn write_all(mut file: File, path: &Path, mut take: Takeover<Chunk>) -> Logged {
-    let mut logged = Logged::default();
+fn write_all(mut file: File, path: &Path, mut take: BufferReceiver<Chunk>) -> LogOutcome {
+    let mut logged = LogOutcome::default();
     loop {
         // Read before the last check of the queue, so that the check sees all chunks handed over before the end.
-        let ended = take.ended();
-        while let Some(mut chunk) = take.take() {
+        let ended = take.has_ended();
+        while let Some(mut chunk) = take.take_filled() {
             write_or_leave_out(&mut file, path, &chunk, &mut logged);
             chunk.words.clear();
             (chunk.samples, chunk.left_out, chunk.paused) = (0, 0, false);
-            take.ask(chunk);
+            take.give_empty(chunk);
         }
         if ended {
             return logged;
@@ -140,7 +141,7 @@ fn write_all(mut file: File, path: &Path, mut take: Takeover<Chunk>) -> Logged {
     }
 }
 
-fn write_or_leave_out(file: &mut File, path: &Path, chunk: &Chunk, logged: &mut Logged) {
+fn write_or_leave_out(file: &mut File, path: &Path, chunk: &Chunk, logged: &mut LogOutcome) {
     logged.left_out += chunk.left_out;
     let written = if logged.problem.is_none() { write_chunk(file, chunk) } else { Ok(false) };
     match written {
@@ -148,12 +149,12 @@ fn write_or_leave_out(file: &mut File, path: &Path, chunk: &Chunk, logged: &mut 
         Ok(false) => logged.left_out += u64::from(chunk.samples),
         Err(error) => {
             logged.left_out += u64::from(chunk.samples);
-            logged.problem = Some(ends_early(path, &error));
+            logged.problem = Some(log_ends_early_note(path, &error));
         }
     }
 }
 
-fn ends_early(path: &Path, error: &io::Error) -> Note {
+fn log_ends_early_note(path: &Path, error: &io::Error) -> Note {
     ObserveNote::LogEndsEarly { log: path.display().to_string(), error: error.to_string() }.into()
 }
 
@@ -164,7 +165,7 @@ fn write_chunk(file: &mut File, chunk: &Chunk) -> io::Result<bool> {
     }
     let bytes: Vec<u8> = chunk.words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let head = chunk_head(CHUNK_MAGIC, chunk, bytes.len());
-    set_space_aside(file, (head.len() + bytes.len()) as u64)?;
+    allocate_disk_space(file, (head.len() + bytes.len()) as u64)?;
     file.write_all(&head)?;
     file.write_all(&bytes)?;
     Ok(true)
@@ -187,7 +188,7 @@ fn chunk_head(magic: u32, chunk: &Chunk, bytes: usize) -> Vec<u8> {
     head
 }
 
-fn set_space_aside(file: &mut File, bytes: u64) -> io::Result<()> {
+fn allocate_disk_space(file: &mut File, bytes: u64) -> io::Result<()> {
     let at = io::Seek::stream_position(file)?;
     match fallocate(&*file, FallocateFlags::KEEP_SIZE, at, bytes) {
         // Pipes, devices and some file systems cannot allocate space. On these a short write ends the log.

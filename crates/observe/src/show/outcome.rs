@@ -6,12 +6,12 @@ use crate::analysis::events::Events;
 use crate::analysis::tags::{RateSum, ValueCounts};
 use crate::analysis::{Rate, RateSamples};
 use crate::cost::Slowdown;
-use crate::finding::{Finding, finding};
+use crate::finding::{Finding, derive_finding};
 use crate::note::ObserveNote;
 use crate::observed::Observed;
 use crate::show::view::{RateUnit, histograms, rate_unit};
 use sidelane_diagnostics::machine;
-use sidelane_diagnostics::note::{Note, written};
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_host::topology::PairKind;
 use sidelane_report::{ResultFile, Row};
 
@@ -28,7 +28,7 @@ impl Observed {
         result.rows.extend(self.rate_rows());
         result.rows.extend(self.event_rows());
         result.rows.extend((0..self.analysis.tags.len()).flat_map(|tag| self.tag_rows(tag)));
-        result.notes = written(&self.all_notes());
+        result.notes = notes_as_text(&self.all_notes());
         self.draw(&mut result);
         result
     }
@@ -42,7 +42,7 @@ impl Observed {
         let lane = |cpu: Option<u32>| cpu.map_or(Value::Null, Value::from);
         let settings = json!({
             "title": format!("Sidelane observe: {}", self.target),
-            "finding": sentences(finding(self)),
+            "finding": sentences(derive_finding(self)),
             "explanation": [
                 "An observer thread on a lane of its own read the signals below continuously. Cycles are those of the \
                  time stamp counter. Rates are of samples whose two clock readings agree (double-time error \
@@ -95,7 +95,7 @@ impl Observed {
         let mut row = Row::new(format!("rate of {}", rate.name));
         let unit = suffix(rate);
         let mut put = |name: &str, value: Option<f64>| {
-            row.put(&format!("{name}_{unit}"), value.map(|value| self.scaled(rate, value)));
+            row.put(&format!("{name}_{unit}"), value.map(|value| self.in_display_unit(rate, value)));
         };
         put("mean", samples.sum.mean());
         put("min", samples.kept.min());
@@ -116,7 +116,7 @@ impl Observed {
 
     fn event_row(&self, counter: &str, events: &Events) -> Row {
         let ns = |cycles: Option<f64>| cycles.map(|cycles| cycles / self.clock.cycles_per_ns);
-        let seconds = self.clock.ns(events.cycles()) / 1e9;
+        let seconds = self.clock.cycles_to_ns(events.observed_cycles()) / 1e9;
         let mut row = Row::new(format!("events of {counter}"));
         row.put("events_count", events.count as f64);
         row.put("events_per_s", (seconds > 0.0).then(|| events.count as f64 / seconds));
@@ -132,14 +132,14 @@ impl Observed {
     /// Returns a row for each value of a tag, the most frequent first.
     pub(super) fn tag_rows(&self, tag: usize) -> Vec<Row> {
         let table = &self.analysis.tags[tag];
-        let share_of = table.share();
+        let share_of = table.time_share_function();
         let row = |(seen, rates): &(ValueCounts, &[RateSum])| {
             self.tag_row(tag, &self.names.value(tag, seen.value), seen, rates, share_of(seen))
         };
-        let others = table.others();
+        let others = table.counts_without_place();
         let no_room =
             (others.samples > 0).then(|| self.tag_row(tag, "(no room in the table)", &others, &[], share_of(&others)));
-        table.hottest().iter().take(ROWS_A_TAG).map(row).chain(no_room).collect()
+        table.values_by_frequency().iter().take(ROWS_A_TAG).map(row).chain(no_room).collect()
     }
 
     fn tag_row(&self, tag: usize, value: &str, seen: &ValueCounts, rates: &[RateSum], share: f64) -> Row {
@@ -148,13 +148,13 @@ impl Observed {
         row.put("reads_count", seen.samples as f64);
         row.put("turns_count", seen.turns as f64);
         for (rate, sum) in self.analysis.recipe().rates.iter().zip(rates) {
-            row.put(&key_of_rate(rate), sum.mean().map(|mean| self.scaled(rate, mean)));
+            row.put(&key_of_rate(rate), sum.mean().map(|mean| self.in_display_unit(rate, mean)));
         }
         row
     }
 
     /// Returns the rate in its display unit: per second if its denominator is time.
-    pub(super) fn scaled(&self, rate: &Rate, value: f64) -> f64 {
+    pub(super) fn in_display_unit(&self, rate: &Rate, value: f64) -> f64 {
         match rate_unit(rate) {
             RateUnit::PerSecond => value * self.clock.cycles_per_ns * 1e9,
             RateUnit::Quotient => value,

@@ -21,10 +21,10 @@ const DIGITS: i32 = 6;
 impl Observed {
     /// Adds all pictures to `result`.
     pub(super) fn draw(&self, result: &mut ResultFile) {
-        result.series = self.over_time().into_iter().collect();
+        result.series = self.signals_over_time().into_iter().collect();
         result.bars = (0..self.analysis.tags.len()).map(|tag| self.hot_values(tag)).collect();
         result.heatmaps = self.rate_by_rate().into_iter().collect();
-        result.multiples = self.spreads().into_iter().collect();
+        result.multiples = self.rate_distributions().into_iter().collect();
     }
 
     /// Returns the start of the earliest bin, in cycles.
@@ -34,7 +34,7 @@ impl Observed {
         all.filter_map(|series| series.bins().next()).map(|(at, _)| at).min().unwrap_or(self.clock.zero_cycles)
     }
 
-    fn over_time(&self) -> Option<Series> {
+    fn signals_over_time(&self) -> Option<Series> {
         let tags = self.analysis.tag_series.iter().enumerate().map(|(tag, bins)| self.tag_over_time(tag, bins));
         let rates = self.analysis.recipe().rates.iter().zip(&self.analysis.rates);
         let rates = rates.map(|(rate, samples)| self.rate_over_time(rate, samples));
@@ -49,9 +49,14 @@ impl Observed {
         })
     }
 
-    fn signal(&self, name: &str, series: &Bins, seen: impl FnOnce(&[Bin]) -> SignalValues) -> SignalSeries {
+    fn build_signal_series(
+        &self,
+        name: &str,
+        series: &Bins,
+        values_of_bins: impl FnOnce(&[Bin]) -> SignalValues,
+    ) -> SignalSeries {
         let (length, bins) = series.even_bins();
-        let us = |cycles: u64| digits(self.clock.ns(cycles) / 1e3, 12);
+        let us = |cycles: u64| round_to_digits(self.clock.cycles_to_ns(cycles) / 1e3, 12);
         let from = bins.first().map_or(0, |(at, _)| at - self.begin_cycles());
         let bins: Vec<Bin> = bins.into_iter().map(|(_, bin)| bin).collect();
         SignalSeries {
@@ -59,16 +64,17 @@ impl Observed {
             from_us: us(from),
             bin_us: us(length),
             samples: bins.iter().map(|bin| bin.samples).collect(),
-            values: seen(&bins),
+            values: values_of_bins(&bins),
         }
     }
 
     fn rate_over_time(&self, rate: &Rate, samples: &RateSamples) -> SignalSeries {
         let told = |bins: &[Bin], value: fn(&Bin) -> f64| {
-            let of = |bin: &Bin| (bin.samples > 0).then(|| digits(self.scaled(rate, value(bin)), DIGITS));
+            let of =
+                |bin: &Bin| (bin.samples > 0).then(|| round_to_digits(self.in_display_unit(rate, value(bin)), DIGITS));
             bins.iter().map(of).collect()
         };
-        self.signal(&rate.name, &samples.series, |bins| SignalValues::Rate {
+        self.build_signal_series(&rate.name, &samples.series, |bins| SignalValues::Rate {
             unit: unit(rate),
             mean: told(bins, |bin| bin.mean().unwrap_or(0.0)),
             min: told(bins, |bin| bin.min),
@@ -78,11 +84,11 @@ impl Observed {
 
     /// Returns the picture of a tag over time. Values with bars come first, so that they have the colours of the bars.
     fn tag_over_time(&self, tag: usize, series: &Bins) -> SignalSeries {
-        let values = self.values_by_number(tag);
-        self.signal(self.names.tag(tag), series, |bins| {
+        let values = self.values_by_float_bits(tag);
+        self.build_signal_series(self.names.tag(tag), series, |bins| {
             let in_bins: Vec<Option<u64>> =
                 bins.iter().map(|bin| values.get(&bin.last.to_bits()).copied().filter(|_| bin.samples > 0)).collect();
-            let hottest = self.analysis.tags[tag].hottest().into_iter().map(|(seen, _)| seen.value);
+            let hottest = self.analysis.tags[tag].values_by_frequency().into_iter().map(|(seen, _)| seen.value);
             let mut places = HashMap::new();
             let mut names = Vec::new();
             for value in hottest.take(BARS_MAX).chain(in_bins.iter().copied().flatten()) {
@@ -97,25 +103,30 @@ impl Observed {
     }
 
     /// Returns the values of a tag by the bits of their floating-point form, in which a series stores them.
-    pub(super) fn values_by_number(&self, tag: usize) -> HashMap<u64, u64> {
+    pub(super) fn values_by_float_bits(&self, tag: usize) -> HashMap<u64, u64> {
         let table = &self.analysis.tags[tag];
         let value = |value: u64| ((value as f64).to_bits(), value);
         // Values outside the table are converted back from floating point if they are small enough, else left out.
         let bins =
             self.analysis.tag_series[tag].bins().filter(|(_, bin)| bin.last < 2f64.powi(f64::MANTISSA_DIGITS as i32));
-        let seen = table.hottest().into_iter().map(|(seen, _)| seen.value);
+        let seen = table.values_by_frequency().into_iter().map(|(seen, _)| seen.value);
         bins.map(|(_, bin)| bin.last as u64).chain(seen).map(value).collect()
     }
 
     fn hot_values(&self, tag: usize) -> Bars {
         let table = &self.analysis.tags[tag];
         let rates = &self.analysis.recipe().rates;
-        let share_of = table.share();
-        let hottest = table.hottest();
+        let share_of = table.time_share_function();
+        let hottest = table.values_by_frequency();
         let row = |(seen, sums): &(SeenValue, &[RateSum])| BarRow {
             name: self.names.value(tag, seen.value),
-            values: std::iter::once(Some(digits(100.0 * share_of(seen), DIGITS)))
-                .chain(rates.iter().zip(*sums).map(|(rate, sum)| Some(digits(self.scaled(rate, sum.mean()?), DIGITS))))
+            values: std::iter::once(Some(round_to_digits(100.0 * share_of(seen), DIGITS)))
+                .chain(
+                    rates
+                        .iter()
+                        .zip(*sums)
+                        .map(|(rate, sum)| Some(round_to_digits(self.in_display_unit(rate, sum.mean()?), DIGITS))),
+                )
                 .collect(),
         };
         let of_rate = |rate: &Rate| Quantity { name: rate.name.clone(), unit: unit(rate) };
@@ -140,7 +151,7 @@ impl Observed {
     fn rate_by_rate(&self) -> Option<Heatmap> {
         let [first, second, ..] = self.analysis.recipe().rates.as_slice() else { return None };
         let side = |rate: &Rate, bucket: usize| {
-            let of = |bucket: usize| digits(self.scaled(rate, grid_rate(bucket)), DIGITS);
+            let of = |bucket: usize| round_to_digits(self.in_display_unit(rate, grid_rate(bucket)), DIGITS);
             (of(bucket), of(bucket + 1))
         };
         let seen = self.analysis.grid.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -161,11 +172,11 @@ impl Observed {
         })
     }
 
-    fn spreads(&self) -> Option<Multiples> {
+    fn rate_distributions(&self) -> Option<Multiples> {
         let panel = |(rate, samples): (&Rate, &RateSamples)| {
             let points = (1..100).filter_map(|percent| {
                 let value = samples.kept.percentile(f64::from(percent))?;
-                Some((f64::from(percent), self.scaled(rate, value)))
+                Some((f64::from(percent), self.in_display_unit(rate, value)))
             });
             Panel {
                 title: rate.name.clone(),
@@ -196,7 +207,7 @@ fn unit(rate: &Rate) -> Unit {
 }
 
 /// Returns `value` rounded to `digits` digits.
-fn digits(value: f64, digits: i32) -> f64 {
+fn round_to_digits(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
@@ -255,8 +266,8 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_first_digits() {
-        assert_eq!(digits(123_456_789.0, 6), 123_457_000.0);
-        assert_eq!(digits(0.001_234_567_89, 6), 0.001_234_57);
-        assert_eq!((digits(0.0, 6), digits(-2.5, 6)), (0.0, -2.5));
+        assert_eq!(round_to_digits(123_456_789.0, 6), 123_457_000.0);
+        assert_eq!(round_to_digits(0.001_234_567_89, 6), 0.001_234_57);
+        assert_eq!((round_to_digits(0.0, 6), round_to_digits(-2.5, 6)), (0.0, -2.5));
     }
 }

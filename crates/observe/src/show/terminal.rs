@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::analysis::{Operand, Rate};
-use crate::finding::{Finding, finding};
+use crate::finding::{Finding, derive_finding};
 use crate::observed::Observed;
 use crate::show::outcome::key_of_rate;
 use sidelane_report::{Detail, ResultFile, Row, fold};
@@ -20,14 +20,14 @@ const SHARE_MIN_PERCENT: f64 = 0.5;
 
 impl Observed {
     /// Returns `result`, the result of this observation, in the form for a terminal of `width` columns.
-    pub fn shown(&self, result: &ResultFile, width: usize, detail: Detail) -> ResultFile {
-        let (mut told, rest) = finding_lines(finding(self), width);
+    pub fn fit_to_terminal(&self, result: &ResultFile, width: usize, detail: Detail) -> ResultFile {
+        let (mut told, rest) = finding_lines(derive_finding(self), width);
         let mut shown = result.clone();
         match detail {
             Detail::Quiet => shown.rows.clear(),
             Detail::Usual => {
                 let left_out;
-                (shown.rows, left_out) = self.telling_rows();
+                (shown.rows, left_out) = self.informative_rows();
                 told.extend(left_out);
             }
             Detail::All => told.extend(rest),
@@ -37,11 +37,11 @@ impl Observed {
     }
 
     /// Returns the rows that are informative, and a text on what was left out.
-    fn telling_rows(&self) -> (Vec<Row>, Option<String>) {
+    fn informative_rows(&self) -> (Vec<Row>, Option<String>) {
         let analysis = &self.analysis;
-        let mut rows = vec![self.own_row().only(|key| OWN_KEYS.contains(&key))];
+        let mut rows = vec![self.own_row().filter_keys(|key| OWN_KEYS.contains(&key))];
         let rates = analysis.recipe().rates.iter().zip(self.rate_rows());
-        rows.extend(rates.filter(|(rate, _)| self.is_rate(rate)).map(|(_, row)| row));
+        rows.extend(rates.filter(|(rate, _)| self.is_rate_informative(rate)).map(|(_, row)| row));
         let events = analysis.events.iter().zip(self.event_rows());
         rows.extend(events.filter(|(events, _)| events.is_seldom() && events.count > 0).map(|(_, row)| row));
         let mut rare = 0;
@@ -53,18 +53,18 @@ impl Observed {
             rare += if all.len() > 1 { all.len() - told.len() } else { 0 };
             values.extend(told);
         }
-        rows.extend(without_empty_columns(values, &self.keys_of_events()));
-        (rows, left_out(rare))
+        rows.extend(without_empty_columns(values, &self.uninformative_rate_keys()));
+        (rows, left_out_text(rare))
     }
 
     /// Returns the keys of tag rows whose rates are not informative, because the counter seldom changes.
-    fn keys_of_events(&self) -> BTreeSet<String> {
+    fn uninformative_rate_keys(&self) -> BTreeSet<String> {
         let rates = self.analysis.recipe().rates.iter();
-        rates.filter(|rate| !self.is_rate(rate)).map(key_of_rate).collect()
+        rates.filter(|rate| !self.is_rate_informative(rate)).map(key_of_rate).collect()
     }
 
     /// Returns whether a rate is informative: its counter changes often.
-    fn is_rate(&self, rate: &Rate) -> bool {
+    fn is_rate_informative(&self, rate: &Rate) -> bool {
         match (rate.count, rate.per) {
             (Operand::Counter(counter), Operand::Cycles) => !self.analysis.events[counter].is_seldom(),
             _ => true,
@@ -93,7 +93,7 @@ fn share(row: &Row) -> f64 {
     row.get("share_percent").unwrap_or(0.0)
 }
 
-fn left_out(rare: usize) -> Option<String> {
+fn left_out_text(rare: usize) -> Option<String> {
     (rare > 0)
         .then(|| format!("Not shown without -v: {rare} rare values of tags, rates of single samples, histograms."))
 }
@@ -103,5 +103,5 @@ fn without_empty_columns(rows: Vec<Row>, left_out: &BTreeSet<String>) -> Vec<Row
     let tells = |row: &Row, key: &str| !left_out.contains(key) && row.get(key).is_some_and(|value| value != 0.0);
     let filled: BTreeSet<String> =
         rows.iter().flat_map(|row| row.keys().filter(|key| tells(row, key)).map(str::to_owned)).collect();
-    rows.iter().map(|row| row.only(|key| filled.contains(key))).collect()
+    rows.iter().map(|row| row.filter_keys(|key| filled.contains(key))).collect()
 }

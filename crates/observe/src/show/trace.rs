@@ -14,11 +14,11 @@ impl Observed {
     /// Returns the trace for Perfetto.
     pub fn to_trace(&self) -> TraceBuilder {
         let title = format!("sidelane observe: {}", self.target);
-        let mut trace = TraceBuilder::new(&title, self.clock.at_ns(self.begin_cycles()));
+        let mut trace = TraceBuilder::new(&title, self.clock.cycles_to_monotonic_ns(self.begin_cycles()));
         self.trace_rates(&mut trace);
         self.trace_counters(&mut trace);
         for tag in 0..self.analysis.tags.len() {
-            let track = trace.slices(self.names.tag(tag));
+            let track = trace.add_slice_track(self.names.tag(tag));
             self.trace_tag(&mut trace, track, tag);
         }
         trace
@@ -30,15 +30,17 @@ impl Observed {
                 RateUnit::PerSecond => "a second",
                 RateUnit::Quotient => "ratio",
             };
-            let track = trace.counter(&format!("{} ({words})", rate.name));
-            self.trace_bins(trace, track, &samples.series, |bin| bin.mean().map(|mean| self.scaled(rate, mean)));
+            let track = trace.add_counter(&format!("{} ({words})", rate.name));
+            self.trace_bins(trace, track, &samples.series, |bin| {
+                bin.mean().map(|mean| self.in_display_unit(rate, mean))
+            });
         }
     }
 
     /// Adds the counters, which are only known for a log.
     fn trace_counters(&self, trace: &mut TraceBuilder) {
         for (number, counter) in self.turns.iter().flat_map(|turns| &turns.counters).enumerate() {
-            let track = trace.counter(&format!("{} (count)", self.names.signal(number)));
+            let track = trace.add_counter(&format!("{} (count)", self.names.signal(number)));
             self.trace_bins(trace, track, counter, |bin| (bin.samples > 0).then_some(bin.last));
         }
     }
@@ -46,7 +48,7 @@ impl Observed {
     fn trace_bins(&self, trace: &mut TraceBuilder, track: Track, series: &Series, value: impl Fn(&Bin) -> Option<f64>) {
         for (at, bin) in series.bins() {
             if let Some(value) = value(bin) {
-                trace.value(track, self.clock.at_ns(at), value);
+                trace.set_value(track, self.clock.cycles_to_monotonic_ns(at), value);
             }
         }
     }
@@ -61,8 +63,8 @@ impl Observed {
             }
         };
         for turn in turns {
-            let times = (self.clock.at_ns(turn.from), self.clock.at_ns(turn.to));
-            trace.slice(track, times, &self.names.value(tag, turn.value));
+            let times = (self.clock.cycles_to_monotonic_ns(turn.from), self.clock.cycles_to_monotonic_ns(turn.to));
+            trace.add_slice(track, times, &self.names.value(tag, turn.value));
         }
     }
 
@@ -70,7 +72,7 @@ impl Observed {
     /// a turn.
     fn turns_in_bins(&self, tag: usize) -> Vec<Turn> {
         let (length, bins) = self.analysis.tag_series[tag].even_bins();
-        let values = self.values_by_number(tag);
+        let values = self.values_by_float_bits(tag);
         let mut turns: Vec<Turn> = Vec::new();
         for (from, bin) in bins.iter().filter(|(_, bin)| bin.samples > 0) {
             let Some(value) = values.get(&bin.last.to_bits()).copied() else { continue };
@@ -111,7 +113,10 @@ mod tests {
         let slices = slices(&read["phase"]);
         assert!(slices.len() > 2 && slices.iter().all(|(name, ns)| (name == "1" || name == "2") && *ns > 0));
         let first = read["phase"][0].0;
-        assert!(first.abs_diff(seen.clock.at_ns(seen.begin_cycles())) < 10_000, "of the monotonic clock: {first}");
+        assert!(
+            first.abs_diff(seen.clock.cycles_to_monotonic_ns(seen.begin_cycles())) < 10_000,
+            "of the monotonic clock: {first}"
+        );
     }
 
     #[test]
@@ -119,7 +124,7 @@ mod tests {
         let mut seen = sample::observation();
         let mut turns = Turns::new(seen.analysis.recipe().layout);
         sample::samples().for_each(|sample| turns.record(&sample));
-        seen.turns = turns.whole().ok();
+        seen.turns = turns.finish().ok();
         let read = tracks(&seen.to_trace());
         let slices = slices(&read["phase"]);
         assert_eq!(slices.len() as u64, sample::SAMPLES / sample::SAMPLES_A_PHASE);

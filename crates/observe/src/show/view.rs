@@ -6,7 +6,7 @@ use std::io::stderr;
 use crate::analysis::spread::Spread;
 use crate::analysis::tags::TagTable;
 use crate::analysis::{Analysis, Operand, Rate};
-use crate::observed::Names;
+use crate::observed::SignalNames;
 use sidelane_host::tsc::Clock;
 use sidelane_report::terminal;
 
@@ -21,14 +21,14 @@ const NAME_WIDTH: usize = 32;
 const FIXED_WIDTH: usize = 2 + 1 + 6 + 2 + 2;
 
 /// Returns the histograms of `analysis` as lines of at most `width` columns.
-pub fn histograms(analysis: &Analysis, names: &Names, clock: &Clock, width: usize) -> String {
-    let columns = Columns::of(width);
+pub fn histograms(analysis: &Analysis, names: &SignalNames, clock: &Clock, width: usize) -> String {
+    let columns = Columns::for_width(width);
     let mut text = String::new();
     for (number, table) in analysis.tags.iter().enumerate() {
-        tag(&mut text, number, table, names, columns);
+        write_tag_histogram(&mut text, number, table, names, columns);
     }
     for (rate, samples) in analysis.recipe().rates.iter().zip(&analysis.rates) {
-        spread(&mut text, rate, &samples.kept, clock, columns);
+        write_rate_histogram(&mut text, rate, &samples.kept, clock, columns);
     }
     text
 }
@@ -42,7 +42,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(width: usize) -> Self {
+    fn for_width(width: usize) -> Self {
         let free = width.saturating_sub(FIXED_WIDTH);
         let name = (free / 2).min(NAME_WIDTH);
         Self { all: width, name, bar: (free - name).min(BAR_WIDTH) }
@@ -52,30 +52,30 @@ impl Columns {
         let _ = writeln!(text, "{}", shortened(words, self.all));
     }
 
-    fn line(self, text: &mut String, name: &str, share: f64, of_most: f64) {
+    fn write_bar_line(self, text: &mut String, name: &str, share: f64, share_of_longest: f64) {
         let (width, percent) = (self.name, 100.0 * share);
-        let _ = writeln!(text, "  {name:width$} {percent:6.2} %  {}", bar(of_most, self.bar));
+        let _ = writeln!(text, "  {name:width$} {percent:6.2} %  {}", bar(share_of_longest, self.bar));
     }
 }
 
-fn tag(text: &mut String, number: usize, table: &TagTable, names: &Names, columns: Columns) {
-    let hottest = table.hottest();
-    let share_of = table.share();
-    let seen = format!("{} ({} values, {} changes seen)", names.tag(number), hottest.len(), table.turns());
+fn write_tag_histogram(text: &mut String, tag_index: usize, table: &TagTable, names: &SignalNames, columns: Columns) {
+    let hottest = table.values_by_frequency();
+    let share_of = table.time_share_function();
+    let seen = format!("{} ({} values, {} changes seen)", names.tag(tag_index), hottest.len(), table.turns());
     columns.heading(text, &seen);
     let most = hottest.iter().map(|(seen, _)| share_of(seen)).fold(f64::MIN_POSITIVE, f64::max);
     for (seen, _) in hottest.iter().take(VALUES_SHOWN) {
-        let name = shortened(&names.value(number, seen.value), columns.name);
-        columns.line(text, &name, share_of(seen), share_of(seen) / most);
+        let name = shortened(&names.value(tag_index, seen.value), columns.name);
+        columns.write_bar_line(text, &name, share_of(seen), share_of(seen) / most);
     }
-    let rest =
-        hottest.iter().skip(VALUES_SHOWN).map(|(seen, _)| share_of(seen)).sum::<f64>() + share_of(&table.others());
+    let rest = hottest.iter().skip(VALUES_SHOWN).map(|(seen, _)| share_of(seen)).sum::<f64>()
+        + share_of(&table.counts_without_place());
     if rest > 0.0 {
-        columns.line(text, "(others)", rest, rest / most);
+        columns.write_bar_line(text, "(others)", rest, rest / most);
     }
 }
 
-fn spread(text: &mut String, rate: &Rate, kept: &Spread, clock: &Clock, columns: Columns) {
+fn write_rate_histogram(text: &mut String, rate: &Rate, kept: &Spread, clock: &Clock, columns: Columns) {
     columns.heading(text, &format!("{} ({} samples kept)", rate.name, kept.count()));
     let (Some(low), Some(high)) = (kept.percentile(0.5), kept.percentile(99.5)) else { return };
     // A signal with a constant value has one bar.
@@ -91,7 +91,7 @@ fn spread(text: &mut String, rate: &Rate, kept: &Spread, clock: &Clock, columns:
     for (number, count) in bars.iter().take(shown).enumerate() {
         let from = rate_in_words(rate, low + step * number as f64, clock);
         let name = format!("{from:>width$}");
-        columns.line(text, &name, *count as f64 / all as f64, *count as f64 / most as f64);
+        columns.write_bar_line(text, &name, *count as f64 / all as f64, *count as f64 / most as f64);
     }
 }
 
@@ -148,7 +148,7 @@ impl Live {
     }
 
     /// Draws the analysis so far.
-    pub fn show(&mut self, analysis: &Analysis, names: &Names, clock: &Clock) {
+    pub fn show(&mut self, analysis: &Analysis, names: &SignalNames, clock: &Clock) {
         if !self.on {
             return;
         }

@@ -112,7 +112,7 @@ impl DecayingSum {
         self.squares = self.squares * FADE + sample * sample;
     }
 
-    fn suffices(&self) -> bool {
+    fn has_enough_samples(&self) -> bool {
         self.weight >= SAMPLES_MIN
     }
 
@@ -161,7 +161,7 @@ impl ContentionCostMeter {
     /// Returns the contention cost known so far, on the safe side.
     pub fn contention_cost(&self) -> ContentionCost {
         self.estimate()
-            .map_or(ContentionCost::FULL, |estimate| ContentionCost::from_ppm((estimate.surely() * 1e6) as u32))
+            .map_or(ContentionCost::FULL, |estimate| ContentionCost::from_ppm((estimate.upper_bound() * 1e6) as u32))
     }
 
     /// Returns the present estimate with its error; `None` if there are too few samples.
@@ -175,9 +175,9 @@ impl ContentionCostMeter {
 
     /// Returns the source of [`ContentionCostMeter::contention_cost`].
     pub fn source(&self) -> ContentionCostSource {
-        if self.alone.ipc.suffices() && self.beside.ipc.suffices() {
+        if self.alone.ipc.has_enough_samples() && self.beside.ipc.has_enough_samples() {
             ContentionCostSource::Counters
-        } else if self.alone.server_ns.suffices() && self.beside.server_ns.suffices() {
+        } else if self.alone.server_ns.has_enough_samples() && self.beside.server_ns.has_enough_samples() {
             ContentionCostSource::ServerTimes
         } else {
             ContentionCostSource::Nothing
@@ -186,12 +186,12 @@ impl ContentionCostMeter {
 
     fn by_counters(&self) -> ContentionCostEstimate {
         let (reference, beside) = (&self.alone.ipc, &self.beside.ipc);
-        ContentionCostEstimate::of(reference.mean() - beside.mean(), reference, beside, reference.mean())
+        ContentionCostEstimate::from_loss(reference.mean() - beside.mean(), reference, beside, reference.mean())
     }
 
     fn by_server_times(&self) -> ContentionCostEstimate {
         let (alone, beside) = (&self.alone.server_ns, &self.beside.server_ns);
-        ContentionCostEstimate::of(beside.mean() - alone.mean(), alone, beside, self.beside.co_run_ns.mean())
+        ContentionCostEstimate::from_loss(beside.mean() - alone.mean(), alone, beside, self.beside.co_run_ns.mean())
     }
 }
 
@@ -206,7 +206,7 @@ pub struct ContentionCostEstimate {
 
 impl ContentionCostEstimate {
     /// Creates an estimate from `loss`, the difference of the means of `one` and `other`, as a fraction of `whole`.
-    fn of(loss: f64, one: &DecayingSum, other: &DecayingSum, whole: f64) -> Self {
+    fn from_loss(loss: f64, one: &DecayingSum, other: &DecayingSum, whole: f64) -> Self {
         let error = square_root(one.error_squared() + other.error_squared());
         Self { mean: loss / whole, error: error / whole }
     }
@@ -216,7 +216,7 @@ impl ContentionCostEstimate {
         2.0 * self.error
     }
 
-    fn surely(&self) -> f64 {
+    fn upper_bound(&self) -> f64 {
         self.mean.max(0.0) + self.margin()
     }
 }
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     /// Returns the next number of a fixed pseudorandom sequence, in 0..1.
-    fn noise(seed: &mut u64) -> f64 {
+    fn next_random(seed: &mut u64) -> f64 {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*seed >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -248,7 +248,7 @@ mod tests {
     fn measure(contention_cost: f64, budget_ns: f64, count: usize) -> ContentionCost {
         let (mut meter, mut seed) = (ContentionCostMeter::default(), 7);
         for index in 0..count {
-            let work_ns = 100_000.0 + 1_800_000.0 * noise(&mut seed);
+            let work_ns = 100_000.0 + 1_800_000.0 * next_random(&mut seed);
             let co_run_ns = if index % 8 == 0 { 0.0 } else { budget_ns.min(work_ns / (1.0 - contention_cost)) };
             let server_ns = (work_ns + contention_cost * co_run_ns) as Nanos;
             meter.add(&FinishedRequest { server_ns, co_run_ns: co_run_ns as Nanos, waited: false, counters: None });
@@ -308,8 +308,8 @@ mod tests {
     fn short_references_are_references() {
         let (mut meter, mut seed) = (ContentionCostMeter::default(), 3);
         for index in 0..40_000_u64 {
-            let work_ns = if index % 2 == 0 { 30_000.0 } else { 4_000_000.0 } * (0.5 + noise(&mut seed));
-            let (alone, reaction_ns) = (index / 2 % 8 == 0, 10_000.0 * noise(&mut seed));
+            let work_ns = if index % 2 == 0 { 30_000.0 } else { 4_000_000.0 } * (0.5 + next_random(&mut seed));
+            let (alone, reaction_ns) = (index / 2 % 8 == 0, 10_000.0 * next_random(&mut seed));
             let co_run_ns = if alone { reaction_ns.min(work_ns / 4.0) } else { work_ns / 0.6 };
             let server_ns = (work_ns + 0.4 * co_run_ns) as Nanos;
             meter.add(&FinishedRequest { server_ns, co_run_ns: co_run_ns as Nanos, waited: false, counters: None });

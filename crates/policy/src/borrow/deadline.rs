@@ -83,7 +83,7 @@ fn too_old_at(seen: &LaneObservation, requests: &Requests) -> Nanos {
 }
 
 impl Rule for Deadline {
-    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
+    fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref().filter(|_| seen.request_busy)?;
         let until = too_old_at(seen, requests);
         if now >= until {
@@ -95,67 +95,70 @@ impl Rule for Deadline {
         }
     }
 
-    fn lends(&self, seen: &LaneObservation) -> bool {
+    fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
         seen.requests.is_some() && seen.limits.budget_ns > 0
     }
 
-    fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
+    fn refusal_reason(&self, seen: &LaneObservation) -> Option<LaneReason> {
         seen.requests.map(|_| LaneReason::RequestTooOld)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors::{Look, follow, idle, request};
+    use super::super::vectors::{TimedBuilder, busy_lane, idle_lane, rule_answers};
     use super::*;
 
     extern crate std;
 
     /// Runs the rule over `looks` with an age limit of 50, and a queue that counts for nothing.
-    fn play(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
-        follow(&mut Deadline, 50, 0, looks)
+    fn deadline_answers(looks: &[TimedBuilder]) -> std::vec::Vec<Option<Nanos>> {
+        rule_answers(&mut Deadline, 50, 0, looks)
     }
 
     #[test]
     fn a_request_is_co_run_with_until_it_is_too_old() {
-        let looks = [(5, idle(0)), (100, request(1, 100)), (149, request(1, 100)), (150, request(1, 100))];
-        assert_eq!(play(&looks), [None, Some(150), Some(150), None]);
+        let looks = [(5, idle_lane(0)), (100, busy_lane(1, 100)), (149, busy_lane(1, 100)), (150, busy_lane(1, 100))];
+        assert_eq!(deadline_answers(&looks), [None, Some(150), Some(150), None]);
     }
 
     /// A request that arrived at 10 and started at 40 has 20 of its age limit of 50 left.
     #[test]
     fn age_counts_from_arrival_of_the_request() {
-        let second = request(2, 10).started(40).arrived(20).waited();
-        assert_eq!(play(&[(10, request(1, 10)), (40, second), (70, second)]), [Some(60), Some(70), None]);
+        let second = busy_lane(2, 10).with_start(40).with_arrival(20).with_waiting();
+        assert_eq!(deadline_answers(&[(10, busy_lane(1, 10)), (40, second), (70, second)]), [Some(60), Some(70), None]);
     }
 
     /// The first request is too old and the next one is not: batch returns in the middle of a busy period.
     #[test]
     fn a_younger_request_is_lent_beside_again() {
-        let second = request(2, 0).started(90).arrived(70).waited();
-        assert_eq!(play(&[(49, request(1, 0)), (60, request(1, 0)), (90, second)]), [Some(50), None, Some(120)]);
+        let second = busy_lane(2, 0).with_start(90).with_arrival(70).with_waiting();
+        assert_eq!(
+            deadline_answers(&[(49, busy_lane(1, 0)), (60, busy_lane(1, 0)), (90, second)]),
+            [Some(50), None, Some(120)]
+        );
     }
 
     #[test]
     fn each_request_that_waits_brings_the_limit_closer() {
         const MS: Nanos = 1_000_000;
         let seen = |queue_len| {
-            let mut seen = request(1, 0).queued(queue_len).seen(50 * MS, 0);
+            let mut seen = busy_lane(1, 0).with_queue_len(queue_len).build(50 * MS, 0);
             seen.limits.queued_ns = 12 * MS;
             seen
         };
         // The rule looks again after a quarter of 12 ms, since the queue may grow.
-        assert_eq!(Deadline.check(MS, &seen(0)), Some(4 * MS));
-        assert_eq!(Deadline.check(24 * MS, &seen(2)), Some(26 * MS));
-        assert_eq!(Deadline.check(26 * MS, &seen(2)), None);
-        assert_eq!(Deadline.check(MS, &seen(5)), None);
+        assert_eq!(Deadline.co_run_until(MS, &seen(0)), Some(4 * MS));
+        assert_eq!(Deadline.co_run_until(24 * MS, &seen(2)), Some(26 * MS));
+        assert_eq!(Deadline.co_run_until(26 * MS, &seen(2)), None);
+        assert_eq!(Deadline.co_run_until(MS, &seen(5)), None);
     }
 
     #[test]
     fn lane_without_request_has_age_of_its_busy_period() {
-        let mut seen = request(1, 30).seen(50, 0);
+        let mut seen = busy_lane(1, 30).build(50, 0);
         seen.requests = Some(Requests::default());
-        assert_eq!((Deadline.check(79, &seen), Deadline.check(80, &seen)), (Some(80), None));
+        assert_eq!((Deadline.co_run_until(79, &seen), Deadline.co_run_until(80, &seen)), (Some(80), None));
     }
 
     #[test]
@@ -171,11 +174,11 @@ mod tests {
 
     #[test]
     fn deadline_without_requests_or_age_never_co_runs() {
-        let mut seen = request(1, 10).seen(50, 0);
-        assert!(Deadline.lends(&seen));
+        let mut seen = busy_lane(1, 10).build(50, 0);
+        assert!(Deadline.may_lend_ahead(&seen));
         seen.requests = None;
-        assert_eq!((Deadline.check(20, &seen), Deadline.lends(&seen)), (None, false));
-        let seen = request(1, 10).seen(0, 0);
-        assert_eq!((Deadline.check(10, &seen), Deadline.lends(&seen)), (None, false));
+        assert_eq!((Deadline.co_run_until(20, &seen), Deadline.may_lend_ahead(&seen)), (None, false));
+        let seen = busy_lane(1, 10).build(0, 0);
+        assert_eq!((Deadline.co_run_until(10, &seen), Deadline.may_lend_ahead(&seen)), (None, false));
     }
 }

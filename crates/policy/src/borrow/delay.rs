@@ -19,7 +19,7 @@ pub struct DelayBound {
 impl DelayBound {
     /// Adds a finished request, beside which batch ran for `co_run_ns`. A request that did not wait begins a new busy
     /// period. Returns the largest delay of the request compared with a run without batch, in nanoseconds.
-    pub fn finished(&mut self, waited: bool, co_run_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
+    pub fn add_finished_request(&mut self, waited: bool, co_run_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
         let before_ns = if waited { self.co_run_ns } else { 0 };
         self.co_run_ns = before_ns.saturating_add(co_run_ns);
         (u128::from(self.co_run_ns) * u128::from(contention_cost.ppm()) / 1_000_000) as Nanos
@@ -33,8 +33,8 @@ mod tests {
     #[test]
     fn a_request_that_waited_pays_for_those_before_it() {
         let (mut bound, half) = (DelayBound::default(), ContentionCost::from_ppm(500_000));
-        let paid =
-            [(false, 40), (true, 20), (true, 0), (false, 10)].map(|(waited, ns)| bound.finished(waited, ns, half));
+        let paid = [(false, 40), (true, 20), (true, 0), (false, 10)]
+            .map(|(waited, ns)| bound.add_finished_request(waited, ns, half));
         assert_eq!(paid, [20, 30, 30, 5]);
     }
 }

@@ -49,61 +49,64 @@ fn real_budget_ns(budget_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
 }
 
 impl DynamicRefresh {
-    fn is_reference(&self, contention_cost: ContentionCost) -> bool {
+    fn is_reference_period(&self, contention_cost: ContentionCost) -> bool {
         let every = if contention_cost == ContentionCost::FULL { REFERENCE_EVERY_UNKNOWN } else { REFERENCE_EVERY };
         self.periods % every == every - 1
     }
 }
 
 impl Rule for DynamicRefresh {
-    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
+    fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         let fixed = &mut self.refresh.printed.fixed;
-        fixed.notice_period(seen, requests);
-        if fixed.begins(seen) {
-            if self.is_reference(seen.limits.contention_cost) {
+        fixed.update_period(seen, requests);
+        if fixed.is_new_period_start(seen) {
+            if self.is_reference_period(seen.limits.contention_cost) {
                 self.refresh.printed.fixed.stop();
             }
             self.periods = self.periods.wrapping_add(1);
         }
-        self.refresh.check_with(now, seen, real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost))
+        self.refresh.co_run_until_with(now, seen, real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost))
     }
 
-    fn lends(&self, seen: &LaneObservation) -> bool {
-        self.refresh.lends(seen) && !self.is_reference(seen.limits.contention_cost)
+    fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
+        self.refresh.may_lend_ahead(seen) && !self.is_reference_period(seen.limits.contention_cost)
     }
 
-    fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
-        self.refresh.refuses(seen)
+    fn refusal_reason(&self, seen: &LaneObservation) -> Option<LaneReason> {
+        self.refresh.refusal_reason(seen)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors::{Look, Scene, follow, idle, request};
+    use super::super::vectors::{LaneObservationBuilder, TimedBuilder, busy_lane, idle_lane, rule_answers};
     use super::*;
 
     extern crate std;
 
-    fn play(contention_cost_ppm: u32, looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
-        follow(&mut DynamicRefresh::default(), 50, contention_cost_ppm, looks)
+    fn dynamic_refresh_answers(contention_cost_ppm: u32, looks: &[TimedBuilder]) -> std::vec::Vec<Option<Nanos>> {
+        rule_answers(&mut DynamicRefresh::default(), 50, contention_cost_ppm, looks)
     }
 
     /// Fig. 9(d), lines 7 to 10: at 80 % of its speed a request may be co-run with for 5 budgets.
     #[test]
     fn a_budget_is_stretched_by_what_it_really_costs() {
-        let looks = [(0, idle(0)), (10, request(1, 10)), (259, request(1, 10)), (260, request(1, 10))];
-        assert_eq!(play(200_000, &looks), [None, Some(260), Some(260), None]);
+        let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (259, busy_lane(1, 10)), (260, busy_lane(1, 10))];
+        assert_eq!(dynamic_refresh_answers(200_000, &looks), [None, Some(260), Some(260), None]);
     }
 
     #[test]
     fn request_without_progress_beside_batch_gets_plain_budget() {
-        assert_eq!(play(1_000_000, &[(0, idle(0)), (10, request(1, 10))]), [None, Some(60)]);
+        assert_eq!(dynamic_refresh_answers(1_000_000, &[(0, idle_lane(0)), (10, busy_lane(1, 10))]), [None, Some(60)]);
     }
 
     #[test]
     fn no_harm_is_no_licence() {
-        assert_eq!(play(0, &[(0, idle(0)), (10, request(1, 10))]), [None, Some(10 + 50 * STRETCH_MAX)]);
+        assert_eq!(
+            dynamic_refresh_answers(0, &[(0, idle_lane(0)), (10, busy_lane(1, 10))]),
+            [None, Some(10 + 50 * STRETCH_MAX)]
+        );
     }
 
     #[test]
@@ -113,10 +116,10 @@ mod tests {
         for period in 0..u64::from(10 * REFERENCE_EVERY) {
             let at = period * 1000;
             let lent = {
-                follow(&mut rule, 50, 500_000, &[(at, idle(at))]);
-                rule.lends(&idle(at).seen(50, 500_000))
+                rule_answers(&mut rule, 50, 500_000, &[(at, idle_lane(at))]);
+                rule.may_lend_ahead(&idle_lane(at).build(50, 500_000))
             };
-            let verdict = follow(&mut rule, 50, 500_000, &[(at + 10, request(period + 1, at + 10))]);
+            let verdict = rule_answers(&mut rule, 50, 500_000, &[(at + 10, busy_lane(period + 1, at + 10))]);
             assert_eq!(lent, verdict[0].is_some());
             alone += u32::from(!lent);
         }
@@ -125,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_request_that_waited_is_refused_by_name() {
-        let refuses = |scene: Scene| DynamicRefresh::default().refuses(&scene.seen(50, 0));
-        assert_eq!(refuses(request(1, 10)), None);
-        assert_eq!(refuses(request(1, 10).waited()), Some(LaneReason::RequestWaited));
+        let refuses = |scene: LaneObservationBuilder| DynamicRefresh::default().refusal_reason(&scene.build(50, 0));
+        assert_eq!(refuses(busy_lane(1, 10)), None);
+        assert_eq!(refuses(busy_lane(1, 10).with_waiting()), Some(LaneReason::RequestWaited));
     }
 }

@@ -45,7 +45,7 @@ pub struct ElfenFixed {
 
 impl ElfenFixed {
     /// Begins a new period if the lane was idle with an empty queue (lines 8 and 9 of Fig. 9(b)).
-    pub(super) fn notice_period(&mut self, seen: &LaneObservation, requests: &Requests) {
+    pub(super) fn update_period(&mut self, seen: &LaneObservation, requests: &Requests) {
         let queue_is_empty = !seen.request_busy && requests.queue_len == 0;
         let idle_was_missed = seen.request_busy && seen.request_since > self.period_since;
         if queue_is_empty || idle_was_missed {
@@ -78,19 +78,19 @@ impl ElfenFixed {
     }
 
     /// Returns whether the first request of a new period runs.
-    pub(super) fn begins(&self, seen: &LaneObservation) -> bool {
+    pub(super) fn is_new_period_start(&self, seen: &LaneObservation) -> bool {
         seen.request_busy && self.status == LaneStatus::NewPeriod
     }
 }
 
 impl Rule for ElfenFixed {
-    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
+    fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
-        self.notice_period(seen, requests);
+        self.update_period(seen, requests);
         seen.request_busy.then(|| self.slow_path(now, seen, seen.limits.budget_ns))?
     }
 
-    fn lends(&self, seen: &LaneObservation) -> bool {
+    fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
         self.status != LaneStatus::Normal && seen.limits.budget_ns > 0
     }
 }
@@ -124,9 +124,9 @@ impl ElfenRefresh {
         }
     }
 
-    fn check_with(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
+    fn co_run_until_with(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
-        self.fixed.notice_period(seen, requests);
+        self.fixed.update_period(seen, requests);
         if !seen.request_busy {
             return None;
         }
@@ -136,12 +136,12 @@ impl ElfenRefresh {
 }
 
 impl Rule for ElfenRefresh {
-    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
-        self.check_with(now, seen, seen.limits.budget_ns)
+    fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
+        self.co_run_until_with(now, seen, seen.limits.budget_ns)
     }
 
-    fn lends(&self, seen: &LaneObservation) -> bool {
-        self.fixed.lends(seen)
+    fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
+        self.fixed.may_lend_ahead(seen)
     }
 }
 
@@ -162,88 +162,100 @@ fn real_budget_ns(budget_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
 }
 
 impl Rule for ElfenDynamic {
-    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
+    fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
-        self.refresh.fixed.notice_period(seen, requests);
-        if self.profiled < PROFILE_PERIODS && self.refresh.fixed.begins(seen) {
+        self.refresh.fixed.update_period(seen, requests);
+        if self.profiled < PROFILE_PERIODS && self.refresh.fixed.is_new_period_start(seen) {
             self.refresh.fixed.stop();
             self.profiled += 1;
         }
-        self.refresh.check_with(now, seen, real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost))
+        self.refresh.co_run_until_with(now, seen, real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost))
     }
 
-    fn lends(&self, seen: &LaneObservation) -> bool {
-        self.profiled == PROFILE_PERIODS && self.refresh.lends(seen)
+    fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
+        self.profiled == PROFILE_PERIODS && self.refresh.may_lend_ahead(seen)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors::{Look, follow, idle, request};
+    use super::super::vectors::{TimedBuilder, busy_lane, idle_lane, rule_answers};
     use super::*;
 
     extern crate std;
 
     const BUDGET_NS: Nanos = 50;
 
-    fn fixed(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
-        follow(&mut ElfenFixed::default(), BUDGET_NS, 0, looks)
+    fn elfen_fixed_answers(looks: &[TimedBuilder]) -> std::vec::Vec<Option<Nanos>> {
+        rule_answers(&mut ElfenFixed::default(), BUDGET_NS, 0, looks)
     }
 
-    fn refresh(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
-        follow(&mut ElfenRefresh::default(), BUDGET_NS, 0, looks)
+    fn elfen_refresh_answers(looks: &[TimedBuilder]) -> std::vec::Vec<Option<Nanos>> {
+        rule_answers(&mut ElfenRefresh::default(), BUDGET_NS, 0, looks)
     }
 
     /// Fig. 9(b), lines 8, 18 to 25: the lane is idle, a request starts, and batch co-runs until the budget is spent.
     #[test]
     fn batch_stays_for_one_budget_from_the_start_of_the_busy_period() {
-        let looks = [(5, idle(0)), (100, request(1, 100)), (149, request(1, 100)), (150, request(1, 100))];
-        assert_eq!(fixed(&looks), [None, Some(150), Some(150), None]);
+        let looks = [(5, idle_lane(0)), (100, busy_lane(1, 100)), (149, busy_lane(1, 100)), (150, busy_lane(1, 100))];
+        assert_eq!(elfen_fixed_answers(&looks), [None, Some(150), Some(150), None]);
     }
 
     /// Line 22 of Fig. 9(b) does not depend on the request: the second one waited and still shares its core for the
     /// rest.
     #[test]
     fn a_request_that_waited_pays_too() {
-        let second = request(2, 10).started(30).waited();
-        let looks = [(0, idle(0)), (10, request(1, 10)), (30, second), (60, second)];
-        assert_eq!(fixed(&looks), [None, Some(60), Some(60), None]);
+        let second = busy_lane(2, 10).with_start(30).with_waiting();
+        let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (30, second), (60, second)];
+        assert_eq!(elfen_fixed_answers(&looks), [None, Some(60), Some(60), None]);
     }
 
     /// Line 8 of Fig. 9(b): an idle lane with a queued request begins no new period; the old one continues.
     #[test]
     fn no_new_period_while_requests_are_queued() {
-        let looks = [(0, idle(0)), (10, request(1, 10)), (40, idle(40).queued(1)), (41, request(2, 41).waited())];
+        let looks = [
+            (0, idle_lane(0)),
+            (10, busy_lane(1, 10)),
+            (40, idle_lane(40).with_queue_len(1)),
+            (41, busy_lane(2, 41).with_waiting()),
+        ];
         let mut rule = ElfenFixed::default();
-        follow(&mut rule, BUDGET_NS, 0, &looks[..3]);
+        rule_answers(&mut rule, BUDGET_NS, 0, &looks[..3]);
         assert_eq!(rule.status, LaneStatus::CoRunning);
-        let spent = [(0, idle(0)), (60, request(1, 0)), (75, idle(70).queued(1)), (76, idle(70).queued(1))];
+        let spent = [
+            (0, idle_lane(0)),
+            (60, busy_lane(1, 0)),
+            (75, idle_lane(70).with_queue_len(1)),
+            (76, idle_lane(70).with_queue_len(1)),
+        ];
         let mut rule = ElfenFixed::default();
-        follow(&mut rule, BUDGET_NS, 0, &spent);
+        rule_answers(&mut rule, BUDGET_NS, 0, &spent);
         assert_eq!(rule.status, LaneStatus::Normal);
     }
 
     /// Fig. 9(c), lines 13 to 16: a new request refreshes the budget even if it has waited.
     #[test]
     fn new_request_with_empty_queue_refreshes_budget() {
-        let second = request(2, 10).started(40).waited();
-        let looks = [(0, idle(0)), (10, request(1, 10)), (45, second), (89, second), (90, second)];
-        assert_eq!(refresh(&looks), [None, Some(60), Some(90), Some(90), None]);
+        let second = busy_lane(2, 10).with_start(40).with_waiting();
+        let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (45, second), (89, second), (90, second)];
+        assert_eq!(elfen_refresh_answers(&looks), [None, Some(60), Some(90), Some(90), None]);
     }
 
     /// Line 14 of Fig. 9(c): the budget is not refreshed while a request waits in the queue.
     #[test]
     fn a_queue_keeps_the_old_budget_for_as_long_as_it_lasts() {
-        let second = request(2, 10).started(40);
-        let looks = [(0, idle(0)), (10, request(1, 10)), (45, second.queued(1)), (50, second), (99, second)];
-        assert_eq!(refresh(&looks), [None, Some(60), Some(60), Some(95), None]);
+        let second = busy_lane(2, 10).with_start(40);
+        let looks =
+            [(0, idle_lane(0)), (10, busy_lane(1, 10)), (45, second.with_queue_len(1)), (50, second), (99, second)];
+        assert_eq!(elfen_refresh_answers(&looks), [None, Some(60), Some(60), Some(95), None]);
     }
 
     /// Line 12 of Fig. 9(c) applies to CO_RUNNING only: a spent budget is not refreshed.
     #[test]
     fn a_spent_budget_is_not_refreshed() {
-        let looks = [(0, idle(0)), (10, request(1, 10)), (60, request(1, 10)), (65, request(2, 10).started(62))];
-        assert_eq!(refresh(&looks), [None, Some(60), None, None]);
+        let looks =
+            [(0, idle_lane(0)), (10, busy_lane(1, 10)), (60, busy_lane(1, 10)), (65, busy_lane(2, 10).with_start(62))];
+        assert_eq!(elfen_refresh_answers(&looks), [None, Some(60), None, None]);
     }
 
     /// Fig. 9(d), lines 7 to 10: after the profile, a request at 80 % of its speed alone stretches a budget fivefold.
@@ -252,12 +264,12 @@ mod tests {
         let mut rule = ElfenDynamic::default();
         for period in 0..u64::from(PROFILE_PERIODS) {
             let at = period * 1000;
-            let looks = [(at, idle(at)), (at + 10, request(period + 1, at + 10))];
-            assert_eq!(follow(&mut rule, BUDGET_NS, 200_000, &looks), [None, None]);
+            let looks = [(at, idle_lane(at)), (at + 10, busy_lane(period + 1, at + 10))];
+            assert_eq!(rule_answers(&mut rule, BUDGET_NS, 200_000, &looks), [None, None]);
         }
         let at = 1_000_000;
-        let looks = [(at, idle(at)), (at + 10, request(99, at + 10)), (at + 260, request(99, at + 10))];
-        assert_eq!(follow(&mut rule, BUDGET_NS, 200_000, &looks), [None, Some(at + 260), None]);
+        let looks = [(at, idle_lane(at)), (at + 10, busy_lane(99, at + 10)), (at + 260, busy_lane(99, at + 10))];
+        assert_eq!(rule_answers(&mut rule, BUDGET_NS, 200_000, &looks), [None, Some(at + 260), None]);
     }
 
     #[test]
@@ -269,10 +281,10 @@ mod tests {
 
     #[test]
     fn without_requests_they_never_co_run() {
-        let mut seen = request(1, 10).seen(BUDGET_NS, 0);
+        let mut seen = busy_lane(1, 10).build(BUDGET_NS, 0);
         seen.requests = None;
-        assert_eq!(ElfenFixed::default().check(20, &seen), None);
-        assert_eq!(ElfenRefresh::default().check(20, &seen), None);
-        assert_eq!(ElfenDynamic::default().check(20, &seen), None);
+        assert_eq!(ElfenFixed::default().co_run_until(20, &seen), None);
+        assert_eq!(ElfenRefresh::default().co_run_until(20, &seen), None);
+        assert_eq!(ElfenDynamic::default().co_run_until(20, &seen), None);
     }
 }

@@ -31,42 +31,42 @@ pub struct FixedBudget {
 }
 
 impl Rule for FixedBudget {
-    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
+    fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
-        self.printed.notice_period(seen, requests);
+        self.printed.update_period(seen, requests);
         if !seen.request_busy {
             return None;
         }
-        if requests.waited() {
+        if requests.has_waited_request() {
             self.printed.stop();
         }
         self.printed.slow_path(now, seen, seen.limits.budget_ns)
     }
 
-    fn lends(&self, seen: &LaneObservation) -> bool {
-        self.printed.lends(seen)
+    fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
+        self.printed.may_lend_ahead(seen)
     }
 
-    fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
-        spares_waited(seen)
+    fn refusal_reason(&self, seen: &LaneObservation) -> Option<LaneReason> {
+        waited_request_reason(seen)
     }
 }
 
 /// Returns why batch does not run beside the present request: `RequestWaited` if that request waited, else `None`.
-pub(super) fn spares_waited(seen: &LaneObservation) -> Option<LaneReason> {
-    seen.requests.is_some_and(|requests| requests.waited()).then_some(LaneReason::RequestWaited)
+pub(super) fn waited_request_reason(seen: &LaneObservation) -> Option<LaneReason> {
+    seen.requests.is_some_and(|requests| requests.has_waited_request()).then_some(LaneReason::RequestWaited)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::elfen::LaneStatus;
-    use super::super::vectors::{Look, follow, idle, request};
+    use super::super::vectors::{TimedBuilder, busy_lane, idle_lane, rule_answers};
     use super::*;
 
     const BUDGET_NS: Nanos = 50;
 
-    fn play(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
-        follow(&mut FixedBudget::default(), BUDGET_NS, 0, looks)
+    fn fixed_budget_answers(looks: &[TimedBuilder]) -> std::vec::Vec<Option<Nanos>> {
+        rule_answers(&mut FixedBudget::default(), BUDGET_NS, 0, looks)
     }
 
     extern crate std;
@@ -74,54 +74,68 @@ mod tests {
     /// Fig. 9(b), lines 8, 18 to 21: the lane is idle, a request starts, and batch co-runs until its budget is spent.
     #[test]
     fn a_request_after_an_idle_moment_is_co_run_with_for_its_budget() {
-        let looks = [(5, idle(0)), (100, request(1, 100)), (149, request(1, 100)), (150, request(1, 100))];
-        assert_eq!(play(&looks), [None, Some(150), Some(150), None]);
+        let looks = [(5, idle_lane(0)), (100, busy_lane(1, 100)), (149, busy_lane(1, 100)), (150, busy_lane(1, 100))];
+        assert_eq!(fixed_budget_answers(&looks), [None, Some(150), Some(150), None]);
     }
 
     /// Lines 24, 25, 15 of Fig. 9(b): a spent budget is not renewed before the lane was idle.
     #[test]
     fn a_spent_budget_comes_back_with_the_next_idle_moment_only() {
-        let looks =
-            [(0, idle(0)), (60, request(1, 0)), (70, request(2, 0).started(65)), (90, idle(80)), (95, request(3, 95))];
-        assert_eq!(play(&looks), [None, None, None, None, Some(145)]);
+        let looks = [
+            (0, idle_lane(0)),
+            (60, busy_lane(1, 0)),
+            (70, busy_lane(2, 0).with_start(65)),
+            (90, idle_lane(80)),
+            (95, busy_lane(3, 95)),
+        ];
+        assert_eq!(fixed_budget_answers(&looks), [None, None, None, None, Some(145)]);
     }
 
     /// Line 8 of Fig. 9(b): an idle lane whose queue is not empty begins no new period.
     #[test]
     fn no_new_period_while_requests_are_queued() {
-        let looks = [(0, idle(0)), (60, request(1, 0)), (75, idle(70).queued(1)), (76, idle(70).queued(1))];
-        assert_eq!(play(&looks)[2..], [None, None]);
+        let looks = [
+            (0, idle_lane(0)),
+            (60, busy_lane(1, 0)),
+            (75, idle_lane(70).with_queue_len(1)),
+            (76, idle_lane(70).with_queue_len(1)),
+        ];
+        assert_eq!(fixed_budget_answers(&looks)[2..], [None, None]);
         let mut rule = FixedBudget::default();
-        follow(&mut rule, BUDGET_NS, 0, &looks);
+        rule_answers(&mut rule, BUDGET_NS, 0, &looks);
         assert_eq!(rule.printed.status, LaneStatus::Normal);
     }
 
     /// The budget belongs to the busy period: a second request in it that did not wait gets the rest.
     #[test]
     fn two_requests_in_a_row_share_one_budget() {
-        let looks =
-            [(0, idle(0)), (10, request(1, 10)), (30, request(2, 10).started(30)), (60, request(2, 10).started(30))];
-        assert_eq!(play(&looks), [None, Some(60), Some(60), None]);
+        let looks = [
+            (0, idle_lane(0)),
+            (10, busy_lane(1, 10)),
+            (30, busy_lane(2, 10).with_start(30)),
+            (60, busy_lane(2, 10).with_start(30)),
+        ];
+        assert_eq!(fixed_budget_answers(&looks), [None, Some(60), Some(60), None]);
     }
 
     #[test]
     fn a_request_that_waited_ends_the_co_running() {
-        let looks = [(0, idle(0)), (10, request(1, 10)), (30, request(2, 10).started(30).waited())];
-        assert_eq!(play(&looks), [None, Some(60), None]);
+        let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (30, busy_lane(2, 10).with_start(30).with_waiting())];
+        assert_eq!(fixed_budget_answers(&looks), [None, Some(60), None]);
     }
 
     #[test]
     fn a_late_look_costs_no_extra_budget_and_misses_no_period() {
         // No look saw the idle moment between the two periods.
-        let looks = [(0, idle(0)), (40, request(1, 10)), (200, request(9, 180))];
-        assert_eq!(play(&looks), [None, Some(60), Some(230)]);
+        let looks = [(0, idle_lane(0)), (40, busy_lane(1, 10)), (200, busy_lane(9, 180))];
+        assert_eq!(fixed_budget_answers(&looks), [None, Some(60), Some(230)]);
     }
 
     #[test]
     fn fixed_budget_without_requests_never_co_runs() {
         let mut rule = FixedBudget::default();
-        let mut seen = request(1, 10).seen(BUDGET_NS, 0);
+        let mut seen = busy_lane(1, 10).build(BUDGET_NS, 0);
         seen.requests = None;
-        assert_eq!(rule.check(20, &seen), None);
+        assert_eq!(rule.co_run_until(20, &seen), None);
     }
 }

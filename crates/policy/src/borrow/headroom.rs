@@ -70,8 +70,8 @@ pub struct Headroom {
 impl Headroom {
     /// Creates a controller for requests that may take `limit_ns` at the objective's percentile. Its result is a budget
     /// or, if `age` is set, an age limit for [`super::Deadline`].
-    pub fn of(limit_ns: Nanos, age: bool) -> Self {
-        let most_ns = if age { limit_ns.saturating_mul(AGE_MOST) } else { limit_ns / 100 * TARGET_PERCENT };
+    pub fn with_limit(limit_ns: Nanos, is_age: bool) -> Self {
+        let most_ns = if is_age { limit_ns.saturating_mul(AGE_MOST) } else { limit_ns / 100 * TARGET_PERCENT };
         Self { limit_ns, most_ns, budget_ns: 0, penalty: 0, missed: 0, standing: ObjectiveStatus::Unknown }
     }
 
@@ -85,17 +85,17 @@ impl Headroom {
     }
 
     /// Returns the new budget, computed from the last second's latencies.
-    pub fn look(&mut self, seen: &LastSecond) -> Nanos {
+    pub fn next_budget_ns(&mut self, last_second: &LastSecond) -> Nanos {
         self.penalty = self.penalty.saturating_sub(1);
-        if seen.requests < REQUESTS_MIN {
+        if last_second.requests < REQUESTS_MIN {
             // Without data a budget is neither known to be safe nor known to be unsafe, so it stays.
             self.standing = ObjectiveStatus::Unknown;
-        } else if seen.latency_ns > self.limit_ns {
+        } else if last_second.latency_ns > self.limit_ns {
             self.shrink_to_nothing();
         } else {
             self.missed = 0;
             self.standing = ObjectiveStatus::Met;
-            self.move_towards_target(seen.latency_ns);
+            self.move_towards_target(last_second.latency_ns);
         }
         self.budget_ns
     }
@@ -135,10 +135,10 @@ mod tests {
     /// The paper's example: requests take 53 ms alone of 100 ms, and each budget adds fully to the percentile.
     #[test]
     fn budget_settles_at_the_room_below_the_objective() {
-        let mut headroom = Headroom::of(LIMIT_NS, false);
+        let mut headroom = Headroom::with_limit(LIMIT_NS, false);
         for _ in 0..100 {
             let with_batch_ns = 53_000_000 + headroom.budget_ns;
-            headroom.look(&second(with_batch_ns));
+            headroom.next_budget_ns(&second(with_batch_ns));
         }
         assert!((35_000_000..=37_000_000).contains(&headroom.budget_ns), "{}", headroom.budget_ns);
         assert_eq!(headroom.status(), ObjectiveStatus::Met);
@@ -146,52 +146,52 @@ mod tests {
 
     #[test]
     fn a_missed_objective_ends_co_running_at_once_and_for_a_second() {
-        let mut headroom = Headroom::of(LIMIT_NS, false);
+        let mut headroom = Headroom::with_limit(LIMIT_NS, false);
         for _ in 0..50 {
-            headroom.look(&second(10_000_000));
+            headroom.next_budget_ns(&second(10_000_000));
         }
         assert!(headroom.budget_ns > 20_000_000);
-        assert_eq!(headroom.look(&second(LIMIT_NS + 1)), 0);
+        assert_eq!(headroom.next_budget_ns(&second(LIMIT_NS + 1)), 0);
         assert_eq!(headroom.status(), ObjectiveStatus::Late);
         for _ in 0..9 {
-            assert_eq!(headroom.look(&second(10_000_000)), 0);
+            assert_eq!(headroom.next_budget_ns(&second(10_000_000)), 0);
         }
-        assert!(headroom.look(&second(10_000_000)) > 0);
+        assert!(headroom.next_budget_ns(&second(10_000_000)) > 0);
     }
 
     #[test]
     fn budget_halves_above_the_target() {
-        let mut headroom = Headroom { budget_ns: 40_000_000, ..Headroom::of(LIMIT_NS, false) };
-        assert_eq!(headroom.look(&second(95_000_000)), 20_000_000);
+        let mut headroom = Headroom { budget_ns: 40_000_000, ..Headroom::with_limit(LIMIT_NS, false) };
+        assert_eq!(headroom.next_budget_ns(&second(95_000_000)), 20_000_000);
     }
 
     #[test]
     fn budget_below_the_minimum_is_zero() {
-        let mut headroom = Headroom { budget_ns: 199_000, ..Headroom::of(LIMIT_NS, false) };
-        assert_eq!(headroom.look(&second(95_000_000)), 0);
+        let mut headroom = Headroom { budget_ns: 199_000, ..Headroom::with_limit(LIMIT_NS, false) };
+        assert_eq!(headroom.next_budget_ns(&second(95_000_000)), 0);
     }
 
     /// An age limit may exceed the objective, since only the latencies count.
     #[test]
     fn an_age_grows_as_long_as_requests_are_in_time() {
-        let mut headroom = Headroom::of(LIMIT_NS, true);
-        (0..100).for_each(|_| _ = headroom.look(&second(50_000_000)));
+        let mut headroom = Headroom::with_limit(LIMIT_NS, true);
+        (0..100).for_each(|_| _ = headroom.next_budget_ns(&second(50_000_000)));
         assert_eq!(headroom.budget_ns, 2 * LIMIT_NS);
     }
 
     #[test]
     fn objective_missed_without_batch_is_reported() {
-        let mut headroom = Headroom::of(LIMIT_NS, false);
-        (0..=MISSED_LOOKS).for_each(|_| assert_eq!(headroom.look(&second(150_000_000)), 0));
+        let mut headroom = Headroom::with_limit(LIMIT_NS, false);
+        (0..=MISSED_LOOKS).for_each(|_| assert_eq!(headroom.next_budget_ns(&second(150_000_000)), 0));
         assert_eq!(headroom.status(), ObjectiveStatus::MissedAlone);
-        headroom.look(&second(50_000_000));
+        headroom.next_budget_ns(&second(50_000_000));
         assert_eq!(headroom.status(), ObjectiveStatus::Met);
     }
 
     #[test]
     fn look_without_requests_changes_nothing() {
-        let mut headroom = Headroom { budget_ns: 7, ..Headroom::of(LIMIT_NS, false) };
-        assert_eq!(headroom.look(&LastSecond { requests: 3, latency_ns: 0 }), 7);
+        let mut headroom = Headroom { budget_ns: 7, ..Headroom::with_limit(LIMIT_NS, false) };
+        assert_eq!(headroom.next_budget_ns(&LastSecond { requests: 3, latency_ns: 0 }), 7);
         assert_eq!(headroom.status(), ObjectiveStatus::Unknown);
     }
 
@@ -199,10 +199,10 @@ mod tests {
         /// One look halves the budget at least, or adds at most an eighth of the room.
         #[test]
         fn budget_shrinks_fast_and_grows_slowly(latencies in prop::collection::vec(0_u64..2 * LIMIT_NS, 1..100)) {
-            let mut headroom = Headroom::of(LIMIT_NS, false);
+            let mut headroom = Headroom::with_limit(LIMIT_NS, false);
             for latency_ns in latencies {
                 let before_ns = headroom.budget_ns;
-                let after_ns = headroom.look(&second(latency_ns));
+                let after_ns = headroom.next_budget_ns(&second(latency_ns));
                 prop_assert!(latency_ns <= LIMIT_NS || after_ns == 0);
                 prop_assert!(latency_ns <= headroom.target_ns() || after_ns <= before_ns / 2);
                 prop_assert!(after_ns <= before_ns + headroom.target_ns() / GROWTH);

@@ -15,11 +15,11 @@ use crate::borrow::observation::LaneObservation;
 pub struct Idle;
 
 impl Rule for Idle {
-    fn check(&mut self, _now: Nanos, _seen: &LaneObservation) -> Option<Nanos> {
+    fn co_run_until(&mut self, _now: Nanos, _seen: &LaneObservation) -> Option<Nanos> {
         None
     }
 
-    fn lends(&self, _seen: &LaneObservation) -> bool {
+    fn may_lend_ahead(&self, _seen: &LaneObservation) -> bool {
         false
     }
 }

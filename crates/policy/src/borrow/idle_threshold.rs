@@ -33,7 +33,7 @@ pub enum IdleThreshold {
 
 impl IdleThreshold {
     /// Returns the stricter one of two thresholds.
-    pub fn and(self, other: Self) -> Self {
+    pub fn stricter_of(self, other: Self) -> Self {
         match (self, other) {
             (Self::AfterIdle(one_ns), Self::AfterIdle(other_ns)) => Self::AfterIdle(one_ns.max(other_ns)),
             _ => Self::Never,
@@ -69,25 +69,25 @@ impl IdleThresholdFinder {
     /// Processes the verdict at `now` on the slowdown since the last change. Returns whether [`present`] has changed.
     ///
     /// [`present`]: Self::present
-    pub fn judged(&mut self, now: Nanos, verdict: Verdict) -> bool {
+    pub fn apply_verdict(&mut self, now: Nanos, verdict: Verdict) -> bool {
         let steps_back = now.saturating_sub(self.since) >= EASE_AFTER_NS << self.doublings;
         match verdict {
             Verdict::Beyond { .. } if self.level < LEVELS => {
                 if self.eased {
                     self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
                 }
-                self.enter(self.level + 1, now, false);
+                self.set_level(self.level + 1, now, false);
                 true
             }
             _ if self.level > 0 && steps_back => {
-                self.enter(self.level - 1, now, true);
+                self.set_level(self.level - 1, now, true);
                 true
             }
             _ => false,
         }
     }
 
-    fn enter(&mut self, level: u32, now: Nanos, eased: bool) {
+    fn set_level(&mut self, level: u32, now: Nanos, eased: bool) {
         (self.level, self.since, self.eased) = (level, now, eased);
     }
 }
@@ -104,7 +104,7 @@ mod tests {
     fn longer_idle_threshold_of_two_services_applies() {
         let [short, long] = [8_000, 32_000].map(IdleThreshold::AfterIdle);
         assert_eq!(
-            [short.and(long), long.and(short), short.and(IdleThreshold::Never)],
+            [short.stricter_of(long), long.stricter_of(short), short.stricter_of(IdleThreshold::Never)],
             [long, long, IdleThreshold::Never]
         );
     }
@@ -114,16 +114,19 @@ mod tests {
         let mut finder = IdleThresholdFinder::new(8_000);
         for us in [8, 32, 128, 512, 2_048, 8_192] {
             assert_eq!(finder.present(), IdleThreshold::AfterIdle(us * 1_000));
-            assert!(finder.judged(0, BEYOND));
+            assert!(finder.apply_verdict(0, BEYOND));
         }
         assert_eq!(finder.present(), IdleThreshold::Never);
-        assert!(!finder.judged(0, BEYOND), "there is no further step");
+        assert!(!finder.apply_verdict(0, BEYOND), "there is no further step");
     }
 
     #[test]
     fn threshold_stays_if_verdict_is_within_or_undecided() {
         let mut finder = IdleThresholdFinder::new(8_000);
-        assert!(!finder.judged(3_600 * SECOND, Verdict::Within) && !finder.judged(7_200 * SECOND, Verdict::Undecided));
+        assert!(
+            !finder.apply_verdict(3_600 * SECOND, Verdict::Within)
+                && !finder.apply_verdict(7_200 * SECOND, Verdict::Undecided)
+        );
         assert_eq!(finder.present(), IdleThreshold::AfterIdle(8_000));
     }
 
@@ -131,13 +134,13 @@ mod tests {
     fn a_step_is_taken_back_after_a_minute_and_then_later_and_later() {
         let mut finder = IdleThresholdFinder::new(8_000);
         let mut now = 0;
-        assert!(finder.judged(now, BEYOND));
+        assert!(finder.apply_verdict(now, BEYOND));
         for minutes in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
-            assert!(!finder.judged(now + 60 * minutes * SECOND - 1, Verdict::Within), "{minutes}");
+            assert!(!finder.apply_verdict(now + 60 * minutes * SECOND - 1, Verdict::Within), "{minutes}");
             now += 60 * minutes * SECOND;
-            assert!(finder.judged(now, Verdict::Undecided), "{minutes}");
+            assert!(finder.apply_verdict(now, Verdict::Undecided), "{minutes}");
             assert_eq!(finder.present(), IdleThreshold::AfterIdle(8_000));
-            assert!(finder.judged(now, BEYOND));
+            assert!(finder.apply_verdict(now, BEYOND));
             assert_eq!(finder.present(), IdleThreshold::AfterIdle(32_000));
         }
     }

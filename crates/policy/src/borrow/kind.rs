@@ -97,16 +97,16 @@ impl PolicyKind {
     /// Returns whether a request that had to wait never shares its core with batch. Under the other policies a lent
     /// lane stays lent when such a request starts.
     pub fn spares_waited(self) -> bool {
-        !self.is_by_age() && !self.is_printed()
+        !self.limits_by_age() && !self.is_paper_rule()
     }
 
     /// Returns whether the policy is a rule of the paper as printed, for comparison.
-    pub fn is_printed(self) -> bool {
+    pub fn is_paper_rule(self) -> bool {
         matches!(self, Self::ElfenFixed | Self::ElfenRefresh | Self::ElfenDynamic)
     }
 
     /// Returns whether the limit of batch is an age, and no budget.
-    pub fn is_by_age(self) -> bool {
+    pub fn limits_by_age(self) -> bool {
         self == Self::Deadline
     }
 
@@ -157,21 +157,21 @@ macro_rules! any_rule {
         }
 
         impl Rule for AnyRule {
-            fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
+            fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
                 match self {
-                    $(Self::$kind(rule) => rule.check(now, seen),)*
+                    $(Self::$kind(rule) => rule.co_run_until(now, seen),)*
                 }
             }
 
-            fn lends(&self, seen: &LaneObservation) -> bool {
+            fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
                 match self {
-                    $(Self::$kind(rule) => rule.lends(seen),)*
+                    $(Self::$kind(rule) => rule.may_lend_ahead(seen),)*
                 }
             }
 
-            fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
+            fn refusal_reason(&self, seen: &LaneObservation) -> Option<LaneReason> {
                 match self {
-                    $(Self::$kind(rule) => rule.refuses(seen),)*
+                    $(Self::$kind(rule) => rule.refusal_reason(seen),)*
                 }
             }
         }

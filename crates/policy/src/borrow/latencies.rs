@@ -54,7 +54,7 @@ impl Latencies {
         self.requests += other.requests;
     }
 
-    pub(super) fn take_off(&mut self, other: &Self) {
+    pub(super) fn subtract(&mut self, other: &Self) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, less)| *count -= less);
         self.requests -= other.requests;
     }
@@ -69,18 +69,19 @@ impl Latencies {
 
     /// Returns the confidence interval of a percentile of the service, of which these requests are a sample. Its ends
     /// are the latencies at two ranks, `deviations` of the binomial distribution away. `None` with too few requests.
-    pub fn percentile_between_ns(&self, percentile: f64, deviations: f64) -> Option<(f64, f64)> {
+    pub fn percentile_interval_ns(&self, percentile: f64, deviations: f64) -> Option<(f64, f64)> {
         let part = percentile / 100.0;
         let exact = self.requests as f64 * part;
         let margin = deviations * square_root(exact * (1.0 - part));
         let low = (exact - margin) as u64;
         let high = (exact + margin) as u64 + 2;
-        (exact >= margin && low >= 1 && high <= self.requests).then(|| (self.at_rank_ns(low), self.at_rank_ns(high)))
+        (exact >= margin && low >= 1 && high <= self.requests)
+            .then(|| (self.latency_at_rank_ns(low), self.latency_at_rank_ns(high)))
     }
 
     /// Returns the latency of the request of this rank, counted from 1. It is interpolated between the edges of its
     /// bucket.
-    fn at_rank_ns(&self, rank: u64) -> f64 {
+    fn latency_at_rank_ns(&self, rank: u64) -> f64 {
         let Some((at, before)) = self.bucket_of_rank(rank) else { return 0.0 };
         let place = ((rank - before) as f64 - 0.5) / f64::from(self.counts[at]);
         let [from_ns, to_ns] = [at, at + 1].map(|bucket| histogram::first_of(bucket, SUB_BITS));
@@ -124,7 +125,7 @@ mod tests {
     }
 
     /// Returns a histogram of the latencies 1 to `count` µs, each once.
-    fn steps(count: u64) -> Latencies {
+    fn latencies_one_to(count: u64) -> Latencies {
         let mut latencies = Latencies::EMPTY;
         (1..=count).for_each(|us| latencies.record(us * 1_000));
         latencies
@@ -132,9 +133,9 @@ mod tests {
 
     #[test]
     fn ranks_are_read_within_their_buckets() {
-        let latencies = steps(1_000);
+        let latencies = latencies_one_to(1_000);
         for rank in [1, 10, 500, 990, 1_000] {
-            let (read, wanted) = (latencies.at_rank_ns(rank), rank as f64 * 1_000.0);
+            let (read, wanted) = (latencies.latency_at_rank_ns(rank), rank as f64 * 1_000.0);
             assert!((read - wanted).abs() <= 0.02 * wanted + 500.0, "rank {rank}: {read}");
         }
     }
@@ -142,16 +143,16 @@ mod tests {
     #[test]
     fn a_percentile_is_known_better_with_more_requests() {
         // The median of 1000 requests is between the ranks 500 - 2 x 15.8 and 500 + 2 x 15.8.
-        let (low, high) = steps(1_000).percentile_between_ns(50.0, 2.0).unwrap();
+        let (low, high) = latencies_one_to(1_000).percentile_interval_ns(50.0, 2.0).unwrap();
         assert!((460_000.0..475_000.0).contains(&low) && (525_000.0..545_000.0).contains(&high), "{low} to {high}");
-        let many = steps(100_000).percentile_between_ns(50.0, 2.0).unwrap();
+        let many = latencies_one_to(100_000).percentile_interval_ns(50.0, 2.0).unwrap();
         assert!((many.1 - many.0) / 50e6 < 0.02, "{many:?}");
     }
 
     #[test]
     fn percentile_of_too_few_requests_is_none() {
-        assert_eq!(Latencies::EMPTY.percentile_between_ns(50.0, 2.0), None);
-        assert_eq!(steps(100).percentile_between_ns(99.0, 2.0), None);
-        assert!(steps(100).percentile_between_ns(50.0, 2.0).is_some());
+        assert_eq!(Latencies::EMPTY.percentile_interval_ns(50.0, 2.0), None);
+        assert_eq!(latencies_one_to(100).percentile_interval_ns(99.0, 2.0), None);
+        assert!(latencies_one_to(100).percentile_interval_ns(50.0, 2.0).is_some());
     }
 }

@@ -39,7 +39,7 @@ pub struct Lending {
 
 /// Error for a policy and a budget that do not fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum LendingMismatch {
     /// A budget was given for a policy that uses none.
     BudgetWithoutUse,
     /// No budget was given for a policy that needs one.
@@ -53,7 +53,7 @@ impl Lending {
     /// # Errors
     ///
     /// Fails if the policy and the budget do not fit together.
-    pub fn new(policy: Option<PolicyKind>, budget: Budget, config: BorrowConfig) -> Result<Self, Unfit> {
+    pub fn new(policy: Option<PolicyKind>, budget: Budget, config: BorrowConfig) -> Result<Self, LendingMismatch> {
         let policy = policy.unwrap_or(match budget {
             Budget::None => PolicyKind::BorrowIdle,
             // A given time is a budget, unless the user chooses the policy by age.
@@ -61,8 +61,8 @@ impl Lending {
             Budget::Slo(_) => PolicyKind::Deadline,
         });
         match (policy.needs_requests(), budget) {
-            (false, Budget::Given(_) | Budget::Slo(_)) => Err(Unfit::BudgetWithoutUse),
-            (true, Budget::None) => Err(Unfit::NoBudget(policy)),
+            (false, Budget::Given(_) | Budget::Slo(_)) => Err(LendingMismatch::BudgetWithoutUse),
+            (true, Budget::None) => Err(LendingMismatch::NoBudget(policy)),
             _ => Ok(Self { policy, config, budget }),
         }
     }
@@ -79,25 +79,28 @@ mod tests {
 
     const SLO: Budget = Budget::Slo(Objective { percentile: 99.0, limit_ns: 100_000_000 });
 
-    fn chosen(policy: Option<PolicyKind>, budget: Budget) -> Result<PolicyKind, Unfit> {
+    fn policy_for_budget(policy: Option<PolicyKind>, budget: Budget) -> Result<PolicyKind, LendingMismatch> {
         Lending::new(policy, budget, BorrowConfig::default()).map(|lending| lending.policy)
     }
 
     #[test]
     fn default_policy_follows_from_the_kind_of_budget() {
-        assert_eq!(chosen(None, Budget::None), Ok(PolicyKind::BorrowIdle));
-        assert_eq!(chosen(None, Budget::Given(1)), Ok(PolicyKind::DynamicRefresh));
-        assert_eq!(chosen(None, SLO), Ok(PolicyKind::Deadline));
+        assert_eq!(policy_for_budget(None, Budget::None), Ok(PolicyKind::BorrowIdle));
+        assert_eq!(policy_for_budget(None, Budget::Given(1)), Ok(PolicyKind::DynamicRefresh));
+        assert_eq!(policy_for_budget(None, SLO), Ok(PolicyKind::Deadline));
     }
 
     #[test]
     fn a_policy_has_a_budget_exactly_if_it_spends_one() {
         for kind in PolicyKind::ALL {
             let spends = kind.needs_requests();
-            let none = if spends { Err(Unfit::NoBudget(kind)) } else { Ok(kind) };
-            let some = if spends { Ok(kind) } else { Err(Unfit::BudgetWithoutUse) };
-            assert_eq!(chosen(Some(kind), Budget::None), none);
-            assert_eq!([chosen(Some(kind), Budget::Given(1)), chosen(Some(kind), SLO)], [some; 2]);
+            let none = if spends { Err(LendingMismatch::NoBudget(kind)) } else { Ok(kind) };
+            let some = if spends { Ok(kind) } else { Err(LendingMismatch::BudgetWithoutUse) };
+            assert_eq!(policy_for_budget(Some(kind), Budget::None), none);
+            assert_eq!(
+                [policy_for_budget(Some(kind), Budget::Given(1)), policy_for_budget(Some(kind), SLO)],
+                [some; 2]
+            );
         }
     }
 

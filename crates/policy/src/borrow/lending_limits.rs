@@ -23,7 +23,7 @@ pub struct LendingLimitsMeter<W> {
     limits: LendingLimits,
     contention_cost: ContentionCostMeter,
     queued: QueuedCost,
-    aim: Option<Aim<W>>,
+    aim: Option<ObjectiveControl<W>>,
 }
 
 /// Knowledge from past requests. Another meter for the same service and batch continues with it.
@@ -43,7 +43,7 @@ impl LearnedCosts {
 
 /// Data from which a budget is computed that is not given.
 #[derive(Clone, Debug)]
-struct Aim<W> {
+struct ObjectiveControl<W> {
     objective: Objective,
     headroom: Headroom,
     window: W,
@@ -51,11 +51,15 @@ struct Aim<W> {
 
 impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
     /// Creates a meter that knows only the budget, if that is given; for an objective it begins with none. `by_age`:
-    /// the result is an age, see [`super::PolicyKind::is_by_age`]. A `window` is made only for an objective.
+    /// the result is an age, see [`super::PolicyKind::limits_by_age`]. A `window` is made only for an objective.
     pub fn new(budget: Budget, by_age: bool, queued: QueuedCost, window: impl FnOnce() -> W) -> Self {
         let budget_ns = if let Budget::Given(ns) = budget { ns } else { 0 };
         let aim = if let Budget::Slo(objective) = budget {
-            Some(Aim { objective, headroom: Headroom::of(objective.limit_ns, by_age), window: window() })
+            Some(ObjectiveControl {
+                objective,
+                headroom: Headroom::with_limit(objective.limit_ns, by_age),
+                window: window(),
+            })
         } else {
             None
         };
@@ -68,13 +72,13 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
     }
 
     /// Takes in a request that has finished.
-    pub fn finished(&mut self, latency_ns: Nanos, request: &FinishedRequest) {
+    pub fn record_request(&mut self, latency_ns: Nanos, request: &FinishedRequest) {
         self.contention_cost.add(request);
-        self.finished_unseen(latency_ns, request.server_ns);
+        self.record_unobserved_request(latency_ns, request.server_ns);
     }
 
     /// Takes in a finished request of which it is unknown what ran beside it: it does not count for contention cost.
-    pub fn finished_unseen(&mut self, latency_ns: Nanos, server_ns: Nanos) {
+    pub fn record_unobserved_request(&mut self, latency_ns: Nanos, server_ns: Nanos) {
         self.queued.add(server_ns);
         if let Some(aim) = &mut self.aim {
             aim.window.record(latency_ns);
@@ -86,8 +90,8 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
         self.limits.contention_cost = self.contention_cost.contention_cost();
         self.limits.queued_ns = self.queued.queued_ns();
         if let Some(aim) = &mut self.aim {
-            self.limits.budget_ns = aim.headroom.look(&aim.window.last_second(aim.objective.percentile));
-            aim.window.next_look();
+            self.limits.budget_ns = aim.headroom.next_budget_ns(&aim.window.last_second(aim.objective.percentile));
+            aim.window.begin_next_look();
         }
         self.limits
     }
@@ -102,7 +106,7 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
     }
 
     /// Continues with the knowledge of another meter. A computed budget changes at the next look.
-    pub fn take_over(&mut self, learned: &LearnedCosts) {
+    pub fn restore_learned(&mut self, learned: &LearnedCosts) {
         (self.contention_cost, self.queued) = (learned.contention_cost, learned.queued);
         if let Some((aim, headroom)) = self.aim.as_mut().zip(learned.headroom) {
             aim.headroom = headroom;
@@ -112,7 +116,7 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
     }
 
     /// Returns the present limits.
-    pub fn present(&self) -> LendingLimits {
+    pub fn present_limits(&self) -> LendingLimits {
         self.limits
     }
 
@@ -146,23 +150,23 @@ mod tests {
     }
 
     /// Takes in requests with server times of 1 ms alone and 1.2 ms beside batch, and a latency of `latency_ns`.
-    fn serve(meter: &mut LendingLimitsMeter<Box<LatencyWindow>>, requests: u64, latency_ns: Nanos) {
+    fn record_requests(meter: &mut LendingLimitsMeter<Box<LatencyWindow>>, requests: u64, latency_ns: Nanos) {
         for number in 0..requests {
             let (server_ns, co_run_ns) = if number % 2 == 0 { (MS, 0) } else { (1_200_000, 1_200_000) };
-            meter.finished(latency_ns, &FinishedRequest { server_ns, co_run_ns, waited: false, counters: None });
+            meter.record_request(latency_ns, &FinishedRequest { server_ns, co_run_ns, waited: false, counters: None });
         }
     }
 
     #[test]
     fn given_budget_stays_and_harm_is_learned() {
         let mut meter = meter(Budget::Given(5 * MS));
-        assert_eq!(meter.present(), LendingLimits { budget_ns: 5 * MS, ..LendingLimits::default() });
-        serve(&mut meter, 1_000, 40 * MS);
-        assert_eq!(meter.present().contention_cost, ContentionCost::FULL, "nothing was computed");
+        assert_eq!(meter.present_limits(), LendingLimits { budget_ns: 5 * MS, ..LendingLimits::default() });
+        record_requests(&mut meter, 1_000, 40 * MS);
+        assert_eq!(meter.present_limits().contention_cost, ContentionCost::FULL, "nothing was computed");
         let limits = meter.recompute();
         assert_eq!(
             (limits, limits.budget_ns, limits.contention_cost),
-            (meter.present(), 5 * MS, meter.contention_cost())
+            (meter.present_limits(), 5 * MS, meter.contention_cost())
         );
         assert!((160_000..200_000).contains(&limits.contention_cost.ppm()), "{:?}", limits.contention_cost);
         assert!((2 * MS..3 * MS).contains(&limits.queued_ns), "{}", limits.queued_ns);
@@ -177,12 +181,12 @@ mod tests {
         let mut meter = meter(Budget::Slo(Objective { percentile: 99.0, limit_ns: 100 * MS }));
         assert_eq!(meter.recompute().budget_ns, 0);
         for _ in 0..20 {
-            serve(&mut meter, 10, 40 * MS);
+            record_requests(&mut meter, 10, 40 * MS);
             meter.recompute();
         }
-        assert!(meter.present().budget_ns > 50 * MS, "{:?}", meter.present());
+        assert!(meter.present_limits().budget_ns > 50 * MS, "{:?}", meter.present_limits());
         assert_eq!(meter.objective_status(), ObjectiveStatus::Met);
-        serve(&mut meter, 10, 101 * MS);
+        record_requests(&mut meter, 10, 101 * MS);
         assert_eq!(meter.recompute().budget_ns, 0);
         assert_eq!(meter.objective_status(), ObjectiveStatus::Late);
     }
@@ -190,7 +194,7 @@ mod tests {
     #[test]
     fn unseen_requests_give_service_time_but_no_harm() {
         let mut meter = meter(Budget::Given(MS));
-        (0..1_000).for_each(|_| meter.finished_unseen(2 * MS, MS));
+        (0..1_000).for_each(|_| meter.record_unobserved_request(2 * MS, MS));
         let limits = meter.recompute();
         assert_eq!((limits.contention_cost, limits.queued_ns), (ContentionCost::FULL, 2 * MS));
     }

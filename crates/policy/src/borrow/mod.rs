@@ -49,7 +49,7 @@ pub use idle::Idle;
 pub use kind::{AnyRule, PolicyKind, UnknownPolicy};
 pub use lane::{Borrow, BorrowConfig, Rule};
 pub use latencies::Latencies;
-pub use lending::{Budget, Lending, Objective, Unfit};
+pub use lending::{Budget, Lending, LendingMismatch, Objective};
 pub use lending_limits::{LearnedCosts, LendingLimitsMeter};
 pub use observation::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 pub use refresh::RefreshBudget;

@@ -29,7 +29,7 @@ pub struct Requests {
 
 impl Requests {
     /// Returns whether the running request had to wait.
-    pub fn waited(&self) -> bool {
+    pub fn has_waited_request(&self) -> bool {
         self.running.is_some_and(|running| running.waited)
     }
 }

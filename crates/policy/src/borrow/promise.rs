@@ -130,7 +130,7 @@ impl RecentOverlap {
 
     /// Adds the values of the counters at `now`. Counters restart when lanes change: if a counter has decreased, the
     /// values are a new start.
-    pub fn note(&mut self, now: Nanos, counted: Overlap) {
+    pub fn record_counters(&mut self, now: Nanos, counted: Overlap) {
         let restarted = counted.service_ns < self.counted.service_ns || counted.turns < self.counted.turns;
         let added = if restarted { Overlap::default() } else { counted.since(&self.counted) };
         self.counted = counted;
@@ -225,23 +225,23 @@ mod tests {
     #[test]
     fn overlap_is_forgotten_after_a_minute() {
         let mut recent = RecentOverlap::new(0, overlap(5 * S, 4 * S));
-        recent.note(3 * S, overlap(7 * S, 5 * S));
+        recent.record_counters(3 * S, overlap(7 * S, 5 * S));
         assert_eq!(recent.recent(), Overlap { service_ns: 2 * S, overlap_ns: S, turns: 0 });
-        recent.note(59 * S, overlap(8 * S, 5 * S));
+        recent.record_counters(59 * S, overlap(8 * S, 5 * S));
         assert_eq!((recent.recent().service_ns, recent.recent().overlap_ns), (3 * S, S));
-        recent.note(60 * S, overlap(9 * S, 5 * S));
+        recent.record_counters(60 * S, overlap(9 * S, 5 * S));
         assert_eq!((recent.recent().service_ns, recent.recent().overlap_ns), (2 * S, 0), "the first span is over");
-        recent.note(109 * S, overlap(9 * S, 5 * S));
+        recent.record_counters(109 * S, overlap(9 * S, 5 * S));
         assert_eq!(recent.recent().service_ns, 2 * S, "the spans from 50 s on");
-        recent.note(500 * S, overlap(9 * S, 5 * S));
+        recent.record_counters(500 * S, overlap(9 * S, 5 * S));
         assert_eq!(recent.recent(), Overlap::default());
     }
 
     #[test]
     fn restarted_counters_count_from_their_new_value() {
         let mut recent = RecentOverlap::new(0, overlap(5 * S, 4 * S));
-        recent.note(S, overlap(0, 0));
-        recent.note(2 * S, overlap(S, 100 * MS));
+        recent.record_counters(S, overlap(0, 0));
+        recent.record_counters(2 * S, overlap(S, 100 * MS));
         assert_eq!((recent.recent().service_ns, recent.recent().overlap_ns), (S, 100 * MS));
     }
 }

@@ -26,7 +26,7 @@ struct Request {
 
 /// Simulated result of one request.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fate {
+struct RequestResult {
     latency: Nanos,
     waited: bool,
     co_ran: Nanos,
@@ -52,8 +52,8 @@ impl Keeper {
     }
 
     /// Observes the lane if the keeper is awake or has a reason to wake up.
-    fn tick(&mut self, now: Nanos, seen: &LaneObservation, starts: bool) {
-        let waited = seen.requests.is_some_and(|requests| requests.waited());
+    fn observe_if_awake(&mut self, now: Nanos, seen: &LaneObservation, starts: bool) {
+        let waited = seen.requests.is_some_and(|requests| requests.has_waited_request());
         let summoned = starts && self.state.needs_keeper(|| true, || waited && self.spares_waited, || false);
         let due = self.policy.next_wakeup().is_some_and(|at| now >= at);
         if self.state.lets_batch_run() && !summoned && !due {
@@ -64,8 +64,8 @@ impl Keeper {
 }
 
 /// Serves `requests` in their order of arrival, and returns their results.
-fn serve(requests: &[Request], mut keeper: Option<Keeper>, limits: LendingLimits) -> Vec<Fate> {
-    let mut fates = std::vec![Fate::default(); requests.len()];
+fn serve(requests: &[Request], mut keeper: Option<Keeper>, limits: LendingLimits) -> Vec<RequestResult> {
+    let mut fates = std::vec![RequestResult::default(); requests.len()];
     let (mut queue, mut coming) = (VecDeque::new(), requests.iter().enumerate().peekable());
     let mut running: Option<(usize, u64)> = None;
     let (mut last_finish, mut since, mut started, mut busy, mut served) = (0, 0, 0, false, 0);
@@ -102,7 +102,7 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, limits: LendingLimits
             limits,
         };
         if let Some(keeper) = &mut keeper {
-            keeper.tick(now, &seen, starts);
+            keeper.observe_if_awake(now, &seen, starts);
         }
         let Some((index, left)) = &mut running else { continue };
         let beside = keeper.as_ref().is_some_and(|keeper| keeper.state.lets_batch_run());
@@ -141,7 +141,7 @@ fn kinds() -> impl Strategy<Value = PolicyKind> {
 }
 
 /// Returns the kinds of policy that guarantee at most one budget of delay per request.
-fn sparing() -> impl Strategy<Value = PolicyKind> {
+fn sparing_policy_strategy() -> impl Strategy<Value = PolicyKind> {
     kinds().prop_filter("spares requests that waited", |kind| kind.spares_waited())
 }
 
@@ -153,7 +153,7 @@ proptest! {
     /// Under these policies, batch delays no request by more than one budget, plus one tick for rounding.
     #[test]
     fn no_request_pays_more_than_one_budget(
-        requests in requests(), kind in sparing(), budget_ns in 0_u64..60,
+        requests in requests(), kind in sparing_policy_strategy(), budget_ns in 0_u64..60,
         contention_cost_ppm in 100_000_u32..=1_000_000,
     ) {
         // The fixed and the refreshed budget are a time beside batch, at any contention cost.
@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_that_waited_never_pays(requests in requests(), kind in sparing(), budget_ns in 0_u64..60) {
+    fn a_request_that_waited_never_pays(requests in requests(), kind in sparing_policy_strategy(), budget_ns in 0_u64..60) {
         let limits = limits(budget_ns, ContentionCost::FULL);
         for fate in serve(&requests, Some(Keeper::new(kind)), limits) {
             prop_assert!(!fate.waited || fate.co_ran == 0, "{kind}: {fate:?}");

@@ -10,7 +10,7 @@
 //! request that waited gets no budget (see [`super::fixed`]). The request before it may have been slowed by a whole
 //! budget, and it would pay for both.
 
-use super::fixed::spares_waited;
+use super::fixed::waited_request_reason;
 use crate::Nanos;
 use crate::borrow::elfen::ElfenRefresh;
 use crate::borrow::lane::Rule;
@@ -25,14 +25,14 @@ pub struct RefreshBudget {
 
 impl RefreshBudget {
     /// Runs the whole check, with a budget that may differ from that of the limits.
-    pub(super) fn check_with(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
+    pub(super) fn co_run_until_with(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         let printed = &mut self.printed;
-        printed.fixed.notice_period(seen, requests);
+        printed.fixed.update_period(seen, requests);
         if !seen.request_busy {
             return None;
         }
-        if requests.waited() {
+        if requests.has_waited_request() {
             printed.fixed.stop();
         }
         printed.refresh(now, requests);
@@ -44,70 +44,76 @@ impl RefreshBudget {
 }
 
 impl Rule for RefreshBudget {
-    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
-        self.check_with(now, seen, seen.limits.budget_ns)
+    fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
+        self.co_run_until_with(now, seen, seen.limits.budget_ns)
     }
 
-    fn lends(&self, seen: &LaneObservation) -> bool {
-        self.printed.lends(seen)
+    fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
+        self.printed.may_lend_ahead(seen)
     }
 
-    fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
-        spares_waited(seen)
+    fn refusal_reason(&self, seen: &LaneObservation) -> Option<LaneReason> {
+        waited_request_reason(seen)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors::{Look, follow, idle, request};
+    use super::super::vectors::{TimedBuilder, busy_lane, idle_lane, rule_answers};
     use super::*;
 
     extern crate std;
 
-    fn play(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
-        follow(&mut RefreshBudget::default(), 50, 0, looks)
+    fn refresh_budget_answers(looks: &[TimedBuilder]) -> std::vec::Vec<Option<Nanos>> {
+        rule_answers(&mut RefreshBudget::default(), 50, 0, looks)
     }
 
     /// Lines 13 to 16 of Fig. 9(c): the request changed and the queue is empty.
     #[test]
     fn new_request_with_empty_queue_gets_its_own_budget() {
-        let looks =
-            [(0, idle(0)), (10, request(1, 10)), (45, request(2, 10).started(40)), (89, request(2, 10).started(40))];
-        assert_eq!(play(&looks), [None, Some(60), Some(90), Some(90)]);
+        let looks = [
+            (0, idle_lane(0)),
+            (10, busy_lane(1, 10)),
+            (45, busy_lane(2, 10).with_start(40)),
+            (89, busy_lane(2, 10).with_start(40)),
+        ];
+        assert_eq!(refresh_budget_answers(&looks), [None, Some(60), Some(90), Some(90)]);
     }
 
     /// Line 14 of Fig. 9(c): a request with another one behind it shares the budget of the one before.
     #[test]
     fn a_queue_keeps_the_old_budget() {
-        let looks = [(0, idle(0)), (10, request(1, 10)), (45, request(2, 10).started(40).queued(1))];
-        assert_eq!(play(&looks), [None, Some(60), Some(60)]);
+        let looks =
+            [(0, idle_lane(0)), (10, busy_lane(1, 10)), (45, busy_lane(2, 10).with_start(40).with_queue_len(1))];
+        assert_eq!(refresh_budget_answers(&looks), [None, Some(60), Some(60)]);
     }
 
     /// Line 12 of Fig. 9(c) applies to CO_RUNNING only: a spent budget is not refreshed.
     #[test]
     fn a_spent_budget_is_not_refreshed() {
-        let looks = [(0, idle(0)), (10, request(1, 10)), (60, request(1, 10)), (65, request(2, 10).started(62))];
-        assert_eq!(play(&looks), [None, Some(60), None, None]);
+        let looks =
+            [(0, idle_lane(0)), (10, busy_lane(1, 10)), (60, busy_lane(1, 10)), (65, busy_lane(2, 10).with_start(62))];
+        assert_eq!(refresh_budget_answers(&looks), [None, Some(60), None, None]);
     }
 
     #[test]
     fn the_same_request_is_refreshed_once() {
-        let looks = [(0, idle(0)), (10, request(1, 10)), (20, request(1, 10)), (60, request(1, 10))];
-        assert_eq!(play(&looks), [None, Some(60), Some(60), None]);
+        let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (20, busy_lane(1, 10)), (60, busy_lane(1, 10))];
+        assert_eq!(refresh_budget_answers(&looks), [None, Some(60), Some(60), None]);
     }
 
     #[test]
     fn a_request_that_waited_gets_none() {
-        let looks = [(0, idle(0)), (10, request(1, 10)), (45, request(2, 10).started(40).waited())];
-        assert_eq!(play(&looks), [None, Some(60), None]);
+        let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (45, busy_lane(2, 10).with_start(40).with_waiting())];
+        assert_eq!(refresh_budget_answers(&looks), [None, Some(60), None]);
     }
 
     #[test]
     fn nothing_is_lent_ahead_without_a_budget() {
         let mut rule = RefreshBudget::default();
-        let lends = |rule: &RefreshBudget, budget_ns| rule.lends(&idle(0).seen(budget_ns, 0));
+        let lends = |rule: &RefreshBudget, budget_ns| rule.may_lend_ahead(&idle_lane(0).build(budget_ns, 0));
         assert!(!lends(&rule, 50), "no idle moment was observed");
-        rule.check(0, &idle(0).seen(50, 0));
+        rule.co_run_until(0, &idle_lane(0).build(50, 0));
         assert_eq!([50, 0].map(|budget_ns| lends(&rule, budget_ns)), [true, false]);
     }
 }

@@ -39,12 +39,12 @@ pub enum Side {
 
 /// Latencies of requests beside batch and without batch.
 #[derive(Clone, Debug)]
-struct Sides {
+struct LatenciesBySide {
     beside: Latencies,
     apart: Latencies,
 }
 
-impl Sides {
+impl LatenciesBySide {
     const EMPTY: Self = Self { beside: Latencies::EMPTY, apart: Latencies::EMPTY };
 
     fn merge(&mut self, other: &Self) {
@@ -56,8 +56,8 @@ impl Sides {
         if self.beside.requests().min(self.apart.requests()) < REQUESTS_MIN {
             return None;
         }
-        let beside = self.beside.percentile_between_ns(percentile, deviations)?;
-        let apart = self.apart.percentile_between_ns(percentile, deviations)?;
+        let beside = self.beside.percentile_interval_ns(percentile, deviations)?;
+        let apart = self.apart.percentile_interval_ns(percentile, deviations)?;
         let of = |value: f64, by: f64| value / by.max(1.0);
         let middle = of(self.beside.percentile_ns(percentile) as f64, self.apart.percentile_ns(percentile) as f64);
         let (low, high) = (of(beside.0, apart.1), of(beside.1, apart.0));
@@ -103,7 +103,7 @@ pub enum Verdict {
 /// Collected latencies with and without batch, which can be compared.
 #[derive(Clone, Debug)]
 pub struct Slowdown {
-    halves: [Sides; 2],
+    halves: [LatenciesBySide; 2],
     /// Number of requests of each side, without regard to their present weight.
     seen: [u64; 2],
 }
@@ -117,7 +117,7 @@ impl Default for Slowdown {
 impl Slowdown {
     /// Creates a comparison without requests.
     pub const fn new() -> Self {
-        Self { halves: [Sides::EMPTY, Sides::EMPTY], seen: [0, 0] }
+        Self { halves: [LatenciesBySide::EMPTY, LatenciesBySide::EMPTY], seen: [0, 0] }
     }
 
     /// Adds the latency of a finished request that arrived in the pair of windows with the number `pair`.
@@ -150,8 +150,8 @@ impl Slowdown {
 
     /// Returns a percentile of the latencies on a side; `None` without requests.
     pub fn percentile_ns(&self, side: Side, percentile: f64) -> Option<Nanos> {
-        let mut all = self.halves[0].of(side).clone();
-        all.merge(self.halves[1].of(side));
+        let mut all = self.halves[0].latencies_of(side).clone();
+        all.merge(self.halves[1].latencies_of(side));
         (all.requests() > 0).then(|| all.percentile_ns(percentile))
     }
 
@@ -178,8 +178,8 @@ impl Slowdown {
     }
 }
 
-impl Sides {
-    fn of(&self, side: Side) -> &Latencies {
+impl LatenciesBySide {
+    fn latencies_of(&self, side: Side) -> &Latencies {
         match side {
             Side::Beside => &self.beside,
             Side::Apart => &self.apart,
@@ -197,13 +197,13 @@ mod tests {
 
     /// Returns a comparison with `requests` on each side of ten pairs. Requests take about 100 µs alone, and `beside`
     /// of the pair times as long beside batch.
-    fn measured(requests: u64, beside: impl Fn(u64) -> f64) -> Box<Slowdown> {
+    fn slowdown_with_requests(requests: u64, beside_latency: impl Fn(u64) -> f64) -> Box<Slowdown> {
         let mut slowdown = Box::new(Slowdown::new());
         for pair in 0..10 {
             for number in 0..requests {
                 let apart_ns = 90_000 + 20_000 * number / requests;
                 slowdown.record(pair, Side::Apart, apart_ns);
-                slowdown.record(pair, Side::Beside, (apart_ns as f64 * beside(pair)) as u64);
+                slowdown.record(pair, Side::Beside, (apart_ns as f64 * beside_latency(pair)) as u64);
             }
         }
         slowdown
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn ratio_of_one_is_within_the_bound() {
-        let slowdown = measured(1_000, |_| 1.0);
+        let slowdown = slowdown_with_requests(1_000, |_| 1.0);
         assert_eq!(slowdown.verdict(BOUND), Verdict::Within);
         let ratio = slowdown.ratio(50.0).unwrap();
         assert!(ratio.low <= 1.0 && 1.0 <= ratio.high && ratio.high - ratio.low < 0.05, "{ratio:?}");
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_slowdown_is_found_with_its_size() {
-        let slowdown = measured(100, |_| 1.5);
+        let slowdown = slowdown_with_requests(100, |_| 1.5);
         let Verdict::Beyond { percentile, ratio } = slowdown.verdict(BOUND) else {
             panic!("{:?}", slowdown.ratio(50.0))
         };
@@ -251,15 +251,15 @@ mod tests {
     #[test]
     fn noise_in_one_pair_of_windows_is_undecided() {
         // One pair of ten is twice as long: a tenth of the requests, which reaches the p99 of only one half.
-        let slowdown = measured(200, |pair| if pair == 4 { 2.0 } else { 1.0 });
+        let slowdown = slowdown_with_requests(200, |pair| if pair == 4 { 2.0 } else { 1.0 });
         assert_eq!(slowdown.verdict(BOUND), Verdict::Undecided);
     }
 
     #[test]
     fn few_requests_decide_nothing() {
-        assert_eq!(measured(2, |_| 3.0).verdict(BOUND), Verdict::Undecided);
+        assert_eq!(slowdown_with_requests(2, |_| 3.0).verdict(BOUND), Verdict::Undecided);
         assert_eq!(Slowdown::new().percentile_ns(Side::Apart, 50.0), None);
-        let mut some = measured(100, |_| 3.0);
+        let mut some = slowdown_with_requests(100, |_| 3.0);
         some.clear();
         assert_eq!((some.verdict(BOUND), some.requests(Side::Beside)), (Verdict::Undecided, 0));
     }

@@ -60,7 +60,7 @@ impl LaneState {
     /// Returns whether a keeper that is not on its lane may sleep, because batch's scheduler has its orders. The
     /// scheduler refuses a released lane to batch while the service is busy, without the keeper. It calls the keeper of
     /// a held lane when the service stops, so that keeper may sleep only while the service is `busy`.
-    pub fn may_be_left_to_orders(self, busy: impl FnOnce() -> bool, must_be_spared: impl FnOnce() -> bool) -> bool {
+    pub fn can_be_left_to_scheduler(self, busy: impl FnOnce() -> bool, must_be_spared: impl FnOnce() -> bool) -> bool {
         match self {
             Self::Released | Self::Evicted => true,
             Self::Lent => !must_be_spared(),
@@ -71,9 +71,9 @@ impl LaneState {
     /// Returns whether the next request may change the right state without a summons, so that a sleeping keeper has to
     /// look by its timer. On a lent lane that is a request to be spared, if the kernel program does not see requests
     /// start (`unheard`). On a held lane it is a request beside which batch may run.
-    pub fn misses_requests(self, spares_waited: bool, unheard: bool) -> bool {
+    pub fn needs_polling(self, spares_waited: bool, without_summons: bool) -> bool {
         match self {
-            Self::Lent => spares_waited && unheard,
+            Self::Lent => spares_waited && without_summons,
             Self::Held => !spares_waited,
             Self::Released | Self::Evicted => false,
         }
@@ -176,7 +176,7 @@ impl WakeState {
     /// Creates the watched state: whether the service is busy, and facts about the running request. If requests that
     /// waited are spared ([`super::PolicyKind::spares_waited`]), the fact is whether one of them runs. If they are not
     /// spared, each next request may allow batch again, so the fact is the number of the running request.
-    pub fn of(busy: bool, requests: Option<&Requests>, spares_waited: bool) -> Self {
+    pub fn from_requests(busy: bool, requests: Option<&Requests>, spares_waited: bool) -> Self {
         let running = requests.and_then(|requests| requests.running);
         Self {
             busy,
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn orders_keep_a_released_lane_but_do_not_tell_of_requests() {
-        let may = |state: LaneState, busy, spared| state.may_be_left_to_orders(|| busy, || spared);
+        let may = |state: LaneState, busy, spared| state.can_be_left_to_scheduler(|| busy, || spared);
         assert!(may(LaneState::Released, true, true) && may(LaneState::Evicted, true, true));
         assert!(may(LaneState::Lent, true, false) && !may(LaneState::Lent, true, true));
         assert!(may(LaneState::Held, true, true) && !may(LaneState::Held, false, false));
@@ -243,7 +243,7 @@ mod tests {
     fn states_that_miss_requests_are_listed() {
         let misses = ALL.map(|state| {
             [(true, true), (true, false), (false, true), (false, false)]
-                .map(|(spares, unheard)| state.misses_requests(spares, unheard))
+                .map(|(spares, unheard)| state.needs_polling(spares, unheard))
         });
         let (never, lent, held) = ([false; 4], [true, false, false, false], [false, false, true, true]);
         assert_eq!(misses, [never, lent, held, never]);
@@ -261,11 +261,11 @@ mod tests {
             let running = Some(RunningRequest { number, arrived: 0, started: 0, waited });
             Requests { queue_len: 0, running }
         };
-        let watched = |requests: Requests, spares| WakeState::of(true, Some(&requests), spares);
+        let watched = |requests: Requests, spares| WakeState::from_requests(true, Some(&requests), spares);
         assert_eq!(watched(run(1, false), true), watched(run(2, false), true));
         assert_ne!(watched(run(1, false), true), watched(run(2, true), true));
         assert_ne!(watched(run(1, false), false), watched(run(2, false), false));
-        assert_ne!(WakeState::of(false, None, true), WakeState::of(true, None, true));
-        assert_ne!(watched(run(1, false), false), WakeState::of(true, Some(&Requests::default()), false));
+        assert_ne!(WakeState::from_requests(false, None, true), WakeState::from_requests(true, None, true));
+        assert_ne!(watched(run(1, false), false), WakeState::from_requests(true, Some(&Requests::default()), false));
     }
 }

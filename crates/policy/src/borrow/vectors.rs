@@ -10,7 +10,7 @@ use crate::borrow::observation::{ContentionCost, LaneObservation, LendingLimits,
 
 /// State of the request lane at one look.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct LaneObservationBuilder {
     busy: bool,
     since: Nanos,
     queue_len: u32,
@@ -18,16 +18,16 @@ pub(crate) struct Scene {
 }
 
 /// Time of a look, and the state of the lane then.
-pub(crate) type Look = (Nanos, Scene);
+pub(crate) type TimedBuilder = (Nanos, LaneObservationBuilder);
 
 /// Returns a request lane that has been idle since `since`.
-pub(crate) fn idle(since: Nanos) -> Scene {
-    Scene { busy: false, since, queue_len: 0, running: None }
+pub(crate) fn idle_lane(since: Nanos) -> LaneObservationBuilder {
+    LaneObservationBuilder { busy: false, since, queue_len: 0, running: None }
 }
 
 /// Returns a request lane that has been busy since `since`, when request `number` arrived and started.
-pub(crate) fn request(number: u64, since: Nanos) -> Scene {
-    Scene {
+pub(crate) fn busy_lane(number: u64, since: Nanos) -> LaneObservationBuilder {
+    LaneObservationBuilder {
         busy: true,
         since,
         queue_len: 0,
@@ -35,28 +35,28 @@ pub(crate) fn request(number: u64, since: Nanos) -> Scene {
     }
 }
 
-impl Scene {
-    pub(crate) fn started(mut self, started: Nanos) -> Self {
+impl LaneObservationBuilder {
+    pub(crate) fn with_start(mut self, started: Nanos) -> Self {
         self.running = self.running.map(|running| RunningRequest { started, ..running });
         self
     }
 
-    pub(crate) fn arrived(mut self, arrived: Nanos) -> Self {
+    pub(crate) fn with_arrival(mut self, arrived: Nanos) -> Self {
         self.running = self.running.map(|running| RunningRequest { arrived, ..running });
         self
     }
 
-    pub(crate) fn waited(mut self) -> Self {
+    pub(crate) fn with_waiting(mut self) -> Self {
         self.running = self.running.map(|running| RunningRequest { waited: true, ..running });
         self
     }
 
-    pub(crate) fn queued(mut self, queue_len: u32) -> Self {
+    pub(crate) fn with_queue_len(mut self, queue_len: u32) -> Self {
         self.queue_len = queue_len;
         self
     }
 
-    pub(crate) fn seen(self, budget_ns: Nanos, contention_cost_ppm: u32) -> LaneObservation {
+    pub(crate) fn build(self, budget_ns: Nanos, contention_cost_ppm: u32) -> LaneObservation {
         LaneObservation {
             request_busy: self.busy,
             request_since: self.since,
@@ -72,11 +72,11 @@ impl Scene {
 }
 
 /// Returns the answers of `rule` to all looks.
-pub(crate) fn follow(
+pub(crate) fn rule_answers(
     rule: &mut impl Rule,
     budget_ns: Nanos,
     contention_cost_ppm: u32,
-    looks: &[Look],
+    looks: &[TimedBuilder],
 ) -> Vec<Option<Nanos>> {
-    looks.iter().map(|(now, scene)| rule.check(*now, &scene.seen(budget_ns, contention_cost_ppm))).collect()
+    looks.iter().map(|(now, scene)| rule.co_run_until(*now, &scene.build(budget_ns, contention_cost_ppm))).collect()
 }

@@ -61,18 +61,18 @@ pub struct Watchdog {
 
 impl Watchdog {
     /// Returns the step that follows from an observation at `now`.
-    pub fn look(&mut self, now: Nanos, seen: Situation) -> Step {
+    pub fn observe(&mut self, now: Nanos, situation: Situation) -> Step {
         if now.saturating_sub(self.last_step) >= FORGIVEN_AFTER_NS && self.stopped_until.is_none() {
             *self = Self::default();
         }
-        let step = self.next(now, seen);
+        let step = self.next_step(now, situation);
         if step != Step::Wait {
             self.last_step = now;
         }
         step
     }
 
-    fn next(&mut self, now: Nanos, seen: Situation) -> Step {
+    fn next_step(&mut self, now: Nanos, seen: Situation) -> Step {
         let stays = seen.stayed_ns.is_some_and(|stayed| stayed >= STAY_MAX_NS);
         if let Some(until) = self.stopped_until {
             return match () {
@@ -111,10 +111,10 @@ impl Watchdog {
     }
 
     /// Returns the time of the next look without an alarm; `None`: only after an alarm.
-    pub fn next_look(&self, now: Nanos, seen: Situation) -> Option<Nanos> {
+    pub fn next_look_at(&self, now: Nanos, situation: Situation) -> Option<Nanos> {
         match self.stopped_until {
             Some(until) => Some((now + FIRST_STOP_NS / 4).min(until.max(now + STAY_MAX_NS))),
-            None => (seen != Situation::default() || self.put_back).then(|| now + STAY_MAX_NS),
+            None => (situation != Situation::default() || self.put_back).then(|| now + STAY_MAX_NS),
         }
     }
 
@@ -137,45 +137,55 @@ mod tests {
     const NOTHING: Situation = Situation { outranks: false, stayed_ns: None };
     const OUTRANKS: Situation = Situation { outranks: true, stayed_ns: None };
 
-    fn stays(ms: u64) -> Situation {
+    fn situation_after_stay(ms: u64) -> Situation {
         Situation { outranks: false, stayed_ns: Some(ms * MS) }
     }
 
-    fn steps(looks: &[(u64, Situation)]) -> Vec<Step> {
+    fn run_watchdog(looks: &[(u64, Situation)]) -> Vec<Step> {
         let mut dog = Watchdog::default();
-        looks.iter().map(|(at_ms, seen)| dog.look(at_ms * MS, *seen)).collect()
+        looks.iter().map(|(at_ms, seen)| dog.observe(at_ms * MS, *seen)).collect()
     }
 
     #[test]
     fn means_get_stronger_in_order() {
         use Step::*;
-        let looks = [(1, stays(1)), (2, stays(2)), (4, stays(4)), (6, NOTHING), (103, NOTHING), (104, NOTHING)];
-        assert_eq!(steps(&looks), [Wait, PutBack, Stop, Wait, Wait, GoOn]);
+        let looks = [
+            (1, situation_after_stay(1)),
+            (2, situation_after_stay(2)),
+            (4, situation_after_stay(4)),
+            (6, NOTHING),
+            (103, NOTHING),
+            (104, NOTHING),
+        ];
+        assert_eq!(run_watchdog(&looks), [Wait, PutBack, Stop, Wait, Wait, GoOn]);
         // Batch had left after it was put back, so the next violation begins with the first step.
-        let looks = [(2, stays(2)), (4, NOTHING), (6, stays(2))];
-        assert_eq!(steps(&looks), [PutBack, Wait, PutBack]);
+        let looks = [(2, situation_after_stay(2)), (4, NOTHING), (6, situation_after_stay(2))];
+        assert_eq!(run_watchdog(&looks), [PutBack, Wait, PutBack]);
         // Batch that stays after a stop is stopped again.
-        assert_eq!(steps(&[(2, stays(2)), (4, stays(4)), (6, stays(6))]), [PutBack, Stop, Stop]);
+        assert_eq!(
+            run_watchdog(&[(2, situation_after_stay(2)), (4, situation_after_stay(4)), (6, situation_after_stay(6))]),
+            [PutBack, Stop, Stop]
+        );
     }
 
     #[test]
     fn a_thread_that_promotes_itself_again_is_stopped() {
         use Step::*;
         let looks = [(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (3, OUTRANKS), (4, NOTHING), (103, NOTHING)];
-        assert_eq!(steps(&looks), [Demote, Demote, Demote, Stop, Wait, GoOn]);
+        assert_eq!(run_watchdog(&looks), [Demote, Demote, Demote, Stop, Wait, GoOn]);
         // The next stop is twice as long.
         let looks = [(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (3, OUTRANKS), (103, NOTHING)];
         let again = [(104, OUTRANKS), (204, NOTHING), (304, NOTHING)];
-        assert_eq!(steps(&[&looks[..], &again].concat())[5..], [Stop, Wait, GoOn]);
+        assert_eq!(run_watchdog(&[&looks[..], &again].concat())[5..], [Stop, Wait, GoOn]);
     }
 
     #[test]
     fn old_offences_are_forgiven() {
         let later = FORGIVEN_AFTER_NS / MS + 3;
         let looks = [(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (later, OUTRANKS)];
-        assert_eq!(steps(&looks), [Step::Demote; 4]);
+        assert_eq!(run_watchdog(&looks), [Step::Demote; 4]);
         let soon = later - 10;
-        assert_eq!(steps(&[(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (soon, OUTRANKS)])[3], Step::Stop);
+        assert_eq!(run_watchdog(&[(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (soon, OUTRANKS)])[3], Step::Stop);
     }
 
     proptest! {
@@ -188,7 +198,7 @@ mod tests {
             for (outranks, stayed) in seen {
                 let situation = Situation { outranks, stayed_ns: (stayed > 3).then_some(stayed * MS) };
                 let was_stopped = dog.is_stopped();
-                let step = dog.look(now, situation);
+                let step = dog.observe(now, situation);
                 prop_assert_eq!(step == Step::GoOn, was_stopped && !dog.is_stopped());
                 if !was_stopped && dog.is_stopped() {
                     prop_assert_eq!(step, Step::Stop);
@@ -199,7 +209,7 @@ mod tests {
                     prop_assert!(took >= lasted);
                     lasted = took.min(LONGEST_STOP_NS);
                 }
-                let next = dog.next_look(now, situation);
+                let next = dog.next_look_at(now, situation);
                 prop_assert!(next.is_none_or(|next| next > now));
                 prop_assert!(next.is_some() || !dog.is_stopped());
                 // The next look comes when it is due.

@@ -32,7 +32,7 @@ struct ListedRequest {
 
 /// Number of requests that finished in one look.
 #[derive(Clone, Copy, Debug)]
-struct Size {
+struct LookSize {
     look: u64,
     requests: u64,
 }
@@ -50,7 +50,7 @@ pub struct LatencyWindow {
     listed: [ListedRequest; LISTED_MAX],
     listed_len: usize,
     /// Size of the oldest look, if it is not in the list.
-    crowd: Option<Size>,
+    crowd: Option<LookSize>,
 }
 
 impl Default for LatencyWindow {
@@ -81,13 +81,13 @@ impl LatencyWindow {
 
     /// Returns the latency that `percentile` of 100 requests do not exceed, over the looks that count now.
     pub fn last_second(&mut self, percentile: f64) -> LastSecond {
-        self.forget_old();
+        self.subtract_expired_looks();
         LastSecond { requests: self.sum.requests, latency_ns: self.sum.percentile_ns(percentile) }
     }
 
     /// Begins the next look, which collects requests that finish after this call.
-    pub fn next_look(&mut self) {
-        self.forget_old();
+    pub fn begin_next_look(&mut self) {
+        self.subtract_expired_looks();
         self.present += 1;
         let place = self.present as usize % LOOKS_MIN;
         let requests = self.latest[place].requests;
@@ -96,17 +96,17 @@ impl LatencyWindow {
             // If the newer looks have enough requests together, no older look is left.
             let look = self.present - LOOKS_MIN as u64;
             match newer {
-                REQUESTS_WANTED.. => self.sum.take_off(&self.latest[place]),
-                _ if newer + requests >= REQUESTS_WANTED => self.crowd = Some(Size { look, requests }),
-                _ => self.list(look, place),
+                REQUESTS_WANTED.. => self.sum.subtract(&self.latest[place]),
+                _ if newer + requests >= REQUESTS_WANTED => self.crowd = Some(LookSize { look, requests }),
+                _ => self.list_requests_of(look, place),
             }
             self.latest[place].clear();
         }
     }
 
     /// Adds the requests of one of the latest looks to the list.
-    fn list(&mut self, look: u64, place: usize) {
-        for (bucket, count) in self.latest[place].counts.iter().enumerate() {
+    fn list_requests_of(&mut self, look: u64, slot: usize) {
+        for (bucket, count) in self.latest[slot].counts.iter().enumerate() {
             for _ in 0..*count {
                 self.listed[self.listed_len] = ListedRequest { look, bucket: bucket as u16 };
                 self.listed_len += 1;
@@ -115,30 +115,30 @@ impl LatencyWindow {
     }
 
     /// Subtracts the older looks that no longer count.
-    fn forget_old(&mut self) {
+    fn subtract_expired_looks(&mut self) {
         while let Some(oldest) = self.oldest() {
             let enough_without = self.sum.requests - oldest.requests >= REQUESTS_WANTED;
             if !enough_without && oldest.look + LOOKS_MAX > self.present {
                 return;
             }
             match self.crowd.take() {
-                Some(_) => self.sum_up(),
-                None => self.take_off_listed(oldest.requests as usize),
+                Some(_) => self.recompute_sum(),
+                None => self.subtract_listed(oldest.requests as usize),
             }
         }
     }
 
     /// Returns the oldest look that is older than the last second.
-    fn oldest(&self) -> Option<Size> {
+    fn oldest(&self) -> Option<LookSize> {
         self.crowd.or_else(|| {
             let listed = &self.listed[..self.listed_len];
             let look = listed.first()?.look;
             let requests = listed.iter().take_while(|request| request.look == look).count() as u64;
-            Some(Size { look, requests })
+            Some(LookSize { look, requests })
         })
     }
 
-    fn take_off_listed(&mut self, count: usize) {
+    fn subtract_listed(&mut self, count: usize) {
         for request in &self.listed[..count] {
             self.sum.counts[usize::from(request.bucket)] -= 1;
         }
@@ -148,7 +148,7 @@ impl LatencyWindow {
     }
 
     /// Computes the sum again from the looks that count.
-    fn sum_up(&mut self) {
+    fn recompute_sum(&mut self) {
         self.sum.clear();
         self.latest.iter().for_each(|look| self.sum.merge(look));
         self.listed[..self.listed_len].iter().for_each(|request| self.sum.add(usize::from(request.bucket)));
@@ -187,7 +187,7 @@ mod tests {
             let seen = window.last_second(99.0);
             assert_eq!(seen.requests, (5 * (look + 1)).min(100));
             assert!(seen.latency_ns.abs_diff(1_000 * (look + 1)) * 50 <= 1_000 * (look + 1));
-            window.next_look();
+            window.begin_next_look();
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
         for look in 0..30_u64 {
             (0..1_000).for_each(|_| window.record(1_000));
             assert_eq!(window.last_second(99.0).requests, 1_000 * (look + 1).min(10));
-            window.next_look();
+            window.begin_next_look();
         }
     }
 
@@ -208,7 +208,7 @@ mod tests {
             (0..5_000).for_each(|_| window.record(1_000_000));
             let counts = (0..200).take_while(|_| {
                 let crowd_counts = window.last_second(50.0).requests >= 5_000;
-                window.next_look();
+                window.begin_next_look();
                 (0..each_look).for_each(|_| window.record(1_000));
                 crowd_counts
             });
@@ -217,7 +217,7 @@ mod tests {
     }
 
     /// Returns the expected result, computed from its definition over all looks.
-    fn by_the_book(looks: &[Vec<Nanos>], percentile: f64) -> LastSecond {
+    fn expected_last_second(looks: &[Vec<Nanos>], percentile: f64) -> LastSecond {
         let mut seen: Vec<usize> = Vec::new();
         for (age, look) in looks.iter().rev().take(LOOKS_MAX as usize).enumerate() {
             if age >= LOOKS_MIN && seen.len() as u64 >= REQUESTS_WANTED {
@@ -248,9 +248,9 @@ mod tests {
                 look.iter().for_each(|ns| window.record(*ns));
                 // A look whose percentile is not read also counts.
                 if number % 7 != 3 {
-                    prop_assert_eq!(window.last_second(percentile), by_the_book(&looks[..=number], percentile));
+                    prop_assert_eq!(window.last_second(percentile), expected_last_second(&looks[..=number], percentile));
                 }
-                window.next_look();
+                window.begin_next_look();
             }
         }
     }

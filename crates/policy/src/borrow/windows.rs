@@ -35,7 +35,7 @@ pub enum Phase {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Pair {
+struct WindowPair {
     number: u64,
     /// Time at the beginning of each window in which requests do not count.
     beginning_ns: Nanos,
@@ -44,7 +44,7 @@ struct Pair {
     until: Nanos,
 }
 
-impl Pair {
+impl WindowPair {
     fn side_of(&self, arrived: Nanos) -> Option<Side> {
         let counts = |from: Nanos, until: Nanos| (from.saturating_add(self.beginning_ns)..until).contains(&arrived);
         if counts(self.beside_from, self.apart_from) {
@@ -61,7 +61,7 @@ pub struct Windows {
     since: Nanos,
     length_ns: Nanos,
     soon_until: Nanos,
-    pairs: [Pair; PAIRS_KEPT],
+    pairs: [WindowPair; PAIRS_KEPT],
     number: u64,
 }
 
@@ -73,7 +73,7 @@ impl Windows {
             since: now,
             length_ns: LENGTH_MIN_NS,
             soon_until: now.saturating_add(AT_FIRST_NS),
-            pairs: [Pair::default(); PAIRS_KEPT],
+            pairs: [WindowPair::default(); PAIRS_KEPT],
             number: 0,
         }
     }
@@ -84,22 +84,22 @@ impl Windows {
     }
 
     /// Makes pairs follow each other closely again, since something has changed.
-    pub fn look_closely(&mut self, now: Nanos) {
+    pub fn make_pairs_frequent(&mut self, now: Nanos) {
         self.soon_until = now.saturating_add(AT_FIRST_NS);
     }
 
     /// Continues after another session: pairs follow each other closely for as long as they would have in that session.
-    pub fn go_on_from(&mut self, earlier: &Self) {
+    pub fn resume_from(&mut self, earlier: &Self) {
         self.soon_until = earlier.soon_until;
     }
 
     /// Fits the length of windows to requests of this latency.
-    pub fn fit(&mut self, latency_ns: Nanos) {
+    pub fn fit_window_length(&mut self, latency_ns: Nanos) {
         self.length_ns = latency_ns.saturating_mul(REQUESTS_A_WINDOW).clamp(LENGTH_MIN_NS, LENGTH_MAX_NS);
     }
 
     /// Returns the time at which the present phase ends.
-    pub fn due(&self) -> Nanos {
+    pub fn phase_ends_at(&self) -> Nanos {
         let windows = match self.phase {
             Phase::Seen(_) => 1,
             Phase::Rest if self.since < self.soon_until => REST_AT_FIRST,
@@ -109,8 +109,8 @@ impl Windows {
     }
 
     /// Enters the next phase, if the present one is over. Returns whether it was over.
-    pub fn step(&mut self, now: Nanos) -> bool {
-        if now < self.due() {
+    pub fn advance_if_due(&mut self, now: Nanos) -> bool {
+        if now < self.phase_ends_at() {
             return false;
         }
         let place = self.number as usize % PAIRS_KEPT;
@@ -118,7 +118,7 @@ impl Windows {
             Phase::Rest => {
                 let (number, beginning_ns) = (self.number, self.length_ns / BEGINNING);
                 self.pairs[place] =
-                    Pair { number, beginning_ns, beside_from: now, apart_from: Nanos::MAX, until: Nanos::MAX };
+                    WindowPair { number, beginning_ns, beside_from: now, apart_from: Nanos::MAX, until: Nanos::MAX };
                 Phase::Seen(Side::Beside)
             }
             Phase::Seen(Side::Beside) => {
@@ -136,7 +136,7 @@ impl Windows {
     }
 
     /// Discards the present pair, since the service had no requests to compare: batch may stay.
-    pub fn skip(&mut self, now: Nanos) {
+    pub fn skip_pair(&mut self, now: Nanos) {
         self.pairs[self.number as usize % PAIRS_KEPT].until = 0;
         self.number += 1;
         (self.phase, self.since) = (Phase::Rest, now);
@@ -158,8 +158,8 @@ mod tests {
     /// Returns the next phases in their order, each with its length in milliseconds.
     fn phases<const COUNT: usize>(windows: &mut Windows) -> [(Phase, u64); COUNT] {
         core::array::from_fn(|_| {
-            let (phase, began, due) = (windows.phase(), windows.since, windows.due());
-            assert!(!windows.step(due - 1) && windows.step(due));
+            let (phase, began, due) = (windows.phase(), windows.since, windows.phase_ends_at());
+            assert!(!windows.advance_if_due(due - 1) && windows.advance_if_due(due));
             (phase, (due - began) / MS)
         })
     }
@@ -174,8 +174,8 @@ mod tests {
         windows.phase = Rest;
         assert_eq!(phases(&mut windows), [(Rest, 900), (Seen(Side::Beside), 30), (Seen(Side::Apart), 30), (Rest, 900)]);
         let now = windows.since;
-        windows.look_closely(now);
-        windows.fit(10 * MS);
+        windows.make_pairs_frequent(now);
+        windows.fit_window_length(10 * MS);
         windows.phase = Rest;
         assert_eq!(phases(&mut windows), [(Rest, 800), (Seen(Side::Beside), 200)]);
     }
@@ -184,8 +184,11 @@ mod tests {
     fn skipped_pair_continues_with_a_rest_and_is_not_counted() {
         let mut windows = Windows::new(0);
         let _: [_; 1] = phases(&mut windows);
-        windows.skip(150 * MS);
-        assert_eq!((windows.phase(), windows.due(), windows.pair_of(140 * MS)), (Phase::Rest, 270 * MS, None));
+        windows.skip_pair(150 * MS);
+        assert_eq!(
+            (windows.phase(), windows.phase_ends_at(), windows.pair_of(140 * MS)),
+            (Phase::Rest, 270 * MS, None)
+        );
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Default for Assignment {
 
 /// Changes among the containers since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Turnover {
+pub(crate) struct ContainerChanges {
     pub(crate) came: bool,
     pub(crate) ended: bool,
     pub(crate) changed: bool,
@@ -47,8 +47,8 @@ pub(crate) struct Turnover {
 
 impl Assignment {
     /// Updates the containers from an observation. Returns what has changed.
-    pub(crate) fn note(&mut self, seen: &MachineObservation) -> Turnover {
-        let mut turnover = Turnover::default();
+    pub(crate) fn update_containers(&mut self, seen: &MachineObservation) -> ContainerChanges {
+        let mut turnover = ContainerChanges::default();
         for (mine, seen) in self.containers.iter_mut().zip(&seen.containers) {
             match (mine.as_mut(), seen) {
                 (Some(mine), Some(seen)) => {
@@ -70,15 +70,15 @@ impl Assignment {
     }
 
     /// Removes from all containers the CPUs that they may not use.
-    pub(crate) fn deallocate(&mut self, batch_cpus: &BatchCpus) {
+    pub(crate) fn restrict_to(&mut self, batch_cpus: &BatchCpus) {
         for container in self.containers.iter_mut().flatten() {
             container.cpus = container.cpus.and(&batch_cpus.all).and(&container.seen.allowed);
         }
     }
 
     /// Returns the CPUs of the container in this slot; `None` if the slot is empty.
-    pub(crate) fn cpus(&self, place: usize) -> Option<CpuMask> {
-        self.containers[place].map(|container| container.cpus)
+    pub(crate) fn cpus(&self, slot: usize) -> Option<CpuMask> {
+        self.containers[slot].map(|container| container.cpus)
     }
 
     /// Returns the CPUs that any container has.
@@ -87,7 +87,7 @@ impl Assignment {
     }
 
     /// Returns the slots of all containers in the order in which they choose: highest priority first, then fewest CPUs.
-    pub(crate) fn order(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn slots_by_priority(&self) -> impl Iterator<Item = usize> + use<> {
         let (mut places, mut count) = ([0_u16; MAX_CONTAINERS], 0);
         for (place, _) in self.containers.iter().enumerate().filter(|(_, container)| container.is_some()) {
             places[count] = place as u16;
@@ -103,8 +103,8 @@ impl Assignment {
 
     /// Begins the turn of the container in this slot. At the first container of a priority, the CPUs of all containers
     /// of that priority are counted.
-    pub(crate) fn turn(&self, place: usize, pass: &mut Pass) {
-        let priority = self.containers[place].map(|own| own.seen.priority);
+    pub(crate) fn begin_turn(&self, slot: usize, pass: &mut AllocationPass) {
+        let priority = self.containers[slot].map(|own| own.seen.priority);
         if pass.priority == priority {
             return;
         }
@@ -115,20 +115,20 @@ impl Assignment {
     }
 
     /// Gives the container in this slot CPUs until it has as many as it asks for.
-    pub(crate) fn allocate(&mut self, place: usize, pass: &mut Pass, cores: &CoreTopology) {
-        let Some(own) = &mut self.containers[place] else { return };
+    pub(crate) fn allocate(&mut self, slot: usize, pass: &mut AllocationPass, cores: &CoreTopology) {
+        let Some(own) = &mut self.containers[slot] else { return };
         let wanted = own.seen.wanted.max(1) as usize;
-        let shared = own.leave_to_others(pass);
+        let shared = own.give_up_shared_cpus(pass);
         while own.cpus.len() < wanted
-            && let Some(cpu) = pass.best(&own.may_have(pass).without(&pass.higher))
+            && let Some(cpu) = pass.best_cpu(&own.assignable_cpus(pass).without(&pass.higher))
         {
-            own.accept(cpu, pass, cores);
+            own.take_offered_cpu(cpu, pass, cores);
         }
         if own.cpus.is_empty() {
-            own.share(&shared, pass, cores);
+            own.take_shared_cpu(&shared, pass, cores);
         }
         while own.cpus.len() > wanted
-            && let Some(cpu) = pass.worst(&own.cpus)
+            && let Some(cpu) = pass.worst_cpu(&own.cpus)
         {
             own.remove(cpu, pass);
         }
@@ -136,26 +136,26 @@ impl Assignment {
     }
 
     /// Moves the container in this slot to better CPUs, one by one.
-    pub(crate) fn reallocate(&mut self, place: usize, pass: &mut Pass, cores: &CoreTopology) {
-        let Some(own) = &mut self.containers[place] else { return };
-        while let Some(to) = pass.best(&own.may_have(pass).without(&pass.higher))
-            && let Some(from) = pass.worst(&own.cpus)
+    pub(crate) fn reallocate(&mut self, slot: usize, pass: &mut AllocationPass, cores: &CoreTopology) {
+        let Some(own) = &mut self.containers[slot] else { return };
+        while let Some(to) = pass.best_cpu(&own.assignable_cpus(pass).without(&pass.higher))
+            && let Some(from) = pass.worst_cpu(&own.cpus)
             && pass.cost(to, false) < pass.cost(from, true)
         {
             own.remove(from, pass);
-            own.accept(to, pass, cores);
+            own.take_offered_cpu(to, pass, cores);
         }
     }
 }
 
 impl Container {
     /// Returns the CPUs that the container does not have and may be given now.
-    fn may_have(&self, pass: &Pass) -> CpuMask {
-        pass.batch_cpus.open(self.is_new).and(&self.seen.allowed).without(&self.cpus)
+    fn assignable_cpus(&self, pass: &AllocationPass) -> CpuMask {
+        pass.batch_cpus.assignable_to(self.is_new).and(&self.seen.allowed).without(&self.cpus)
     }
 
     /// Gives up the CPUs that the container shares with containers of a higher priority, and returns them.
-    fn leave_to_others(&mut self, pass: &mut Pass) -> CpuMask {
+    fn give_up_shared_cpus(&mut self, pass: &mut AllocationPass) -> CpuMask {
         let shared = self.cpus.and(&pass.higher);
         shared.iter().for_each(|cpu| self.remove(cpu, pass));
         shared
@@ -163,26 +163,26 @@ impl Container {
 
     /// Takes one CPU shared with a container of a higher priority, preferably one of `had`, which the container had
     /// before.
-    fn share(&mut self, had: &CpuMask, pass: &mut Pass, cores: &CoreTopology) {
-        if let Some(cpu) = pass.best(had) {
+    fn take_shared_cpu(&mut self, previous_cpus: &CpuMask, pass: &mut AllocationPass, cores: &CoreTopology) {
+        if let Some(cpu) = pass.best_cpu(previous_cpus) {
             self.add(cpu, pass);
-        } else if let Some(cpu) = pass.best(&self.may_have(pass)) {
-            self.accept(cpu, pass, cores);
+        } else if let Some(cpu) = pass.best_cpu(&self.assignable_cpus(pass)) {
+            self.take_offered_cpu(cpu, pass, cores);
         }
     }
 
     /// Takes a CPU, and records that it is no longer offered.
-    fn accept(&mut self, cpu: usize, pass: &mut Pass, cores: &CoreTopology) {
+    fn take_offered_cpu(&mut self, cpu: usize, pass: &mut AllocationPass, cores: &CoreTopology) {
         self.add(cpu, pass);
-        pass.batch_cpus.taken(cpu, cores);
+        pass.batch_cpus.record_taken(cpu, cores);
     }
 
-    fn add(&mut self, cpu: usize, pass: &mut Pass) {
+    fn add(&mut self, cpu: usize, pass: &mut AllocationPass) {
         self.cpus.insert(cpu);
         pass.count[cpu] += 1;
     }
 
-    fn remove(&mut self, cpu: usize, pass: &mut Pass) {
+    fn remove(&mut self, cpu: usize, pass: &mut AllocationPass) {
         self.cpus.remove(cpu);
         pass.count[cpu] -= 1;
     }
@@ -190,7 +190,7 @@ impl Container {
 
 /// Pass over all containers, from the highest priority to the lowest, in which each chooses its CPUs.
 #[derive(Clone, Debug)]
-pub(crate) struct Pass {
+pub(crate) struct AllocationPass {
     batch_cpus: BatchCpus,
     /// Priority of the container that chooses now.
     priority: Option<i32>,
@@ -200,7 +200,7 @@ pub(crate) struct Pass {
     higher: CpuMask,
 }
 
-impl Pass {
+impl AllocationPass {
     pub(crate) fn new(batch_cpus: BatchCpus) -> Self {
         Self { batch_cpus, priority: None, count: [0; MAX_CPUS], higher: CpuMask::EMPTY }
     }
@@ -210,11 +210,11 @@ impl Pass {
         (self.count[cpu] - u16::from(has_it), self.batch_cpus.rank(cpu))
     }
 
-    fn best(&self, of: &CpuMask) -> Option<usize> {
-        of.iter().min_by_key(|cpu| self.cost(*cpu, false))
+    fn best_cpu(&self, candidates: &CpuMask) -> Option<usize> {
+        candidates.iter().min_by_key(|cpu| self.cost(*cpu, false))
     }
 
-    fn worst(&self, of: &CpuMask) -> Option<usize> {
-        of.iter().max_by_key(|cpu| self.cost(*cpu, false))
+    fn worst_cpu(&self, candidates: &CpuMask) -> Option<usize> {
+        candidates.iter().max_by_key(|cpu| self.cost(*cpu, false))
     }
 }

@@ -14,9 +14,9 @@ pub(crate) struct Average {
 impl Average {
     /// Adds the share of the last `for_ns`. Returns the mean if that completes a window of `window_ns`; the next window
     /// begins then.
-    pub(crate) fn add(&mut self, share: f64, for_ns: Nanos, window_ns: Nanos) -> Option<f64> {
-        self.covered_ns += for_ns;
-        self.sum += share * for_ns as f64;
+    pub(crate) fn add(&mut self, share: f64, elapsed_ns: Nanos, window_ns: Nanos) -> Option<f64> {
+        self.covered_ns += elapsed_ns;
+        self.sum += share * elapsed_ns as f64;
         let complete = self.covered_ns >= window_ns && self.covered_ns > 0;
         complete.then(|| core::mem::take(self)).map(|window| window.sum / window.covered_ns as f64)
     }

@@ -20,21 +20,21 @@ pub(crate) struct BatchCpus {
 
 impl BatchCpus {
     /// Sorts the CPUs in `all`; the CPUs in `hosts` host services.
-    pub(crate) fn of(all: CpuMask, hosts: &CpuMask, cores: &CoreTopology) -> Self {
-        let beside = all.and(&cores.whole(hosts));
+    pub(crate) fn from_cpus(all: CpuMask, hosts: &CpuMask, cores: &CoreTopology) -> Self {
+        let beside = all.and(&cores.with_siblings(hosts));
         Self { all, beside, hosting: all.and(hosts), offered: beside }
     }
 
     /// Returns the CPUs that a container may be given now: all of them for a new container, otherwise only those that
     /// are offered.
-    pub(crate) fn open(&self, is_new: bool) -> CpuMask {
+    pub(crate) fn assignable_to(&self, is_new: bool) -> CpuMask {
         if is_new { self.all } else { self.all.without(&self.beside).or(&self.offered) }
     }
 
     /// Records that a container was given this CPU.
-    pub(crate) fn taken(&mut self, cpu: usize, cores: &CoreTopology) {
+    pub(crate) fn record_taken(&mut self, cpu: usize, cores: &CoreTopology) {
         if self.offered.contains(cpu) {
-            self.offered = self.offered.without(&cores.whole(&CpuMask::from_iter([cpu])));
+            self.offered = self.offered.without(&cores.with_siblings(&CpuMask::from_iter([cpu])));
         }
     }
 

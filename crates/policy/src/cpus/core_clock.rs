@@ -36,22 +36,22 @@ impl CoreClocks {
     }
 
     /// Returns the cores from which batch stays away.
-    pub(crate) fn taken(&self) -> CpuMask {
+    pub(crate) fn avoided_cores(&self) -> CpuMask {
         self.taken
     }
 
     /// Records interference on the core. Returns whether batch has to leave the core.
-    pub(crate) fn onset(&mut self, core: usize, now: Nanos) -> bool {
+    pub(crate) fn record_interference(&mut self, core: usize, now: Nanos) -> bool {
         let has_to_leave = !self.taken.contains(core);
-        self.clocks[core].onset(now, self.calm_ns);
+        self.clocks[core].record_interference(now, self.calm_ns);
         self.taken.insert(core);
         has_to_leave
     }
 
     /// Records that a core without batch has no interference; for the last `for_ns` services had the share `serving` of
     /// it. Returns whether batch may return.
-    pub(crate) fn calm(&mut self, core: usize, now: Nanos, serving: f64, for_ns: Nanos) -> bool {
-        let is_over = self.clocks[core].calm(now, self.calm_ns, serving, for_ns);
+    pub(crate) fn record_calm(&mut self, core: usize, now: Nanos, serving_share: f64, elapsed_ns: Nanos) -> bool {
+        let is_over = self.clocks[core].record_calm(now, self.calm_ns, serving_share, elapsed_ns);
         if is_over {
             self.taken.remove(core);
         }
@@ -59,14 +59,14 @@ impl CoreClocks {
     }
 
     /// Lets batch return to all cores except `cores`.
-    pub(crate) fn forget_all_but(&mut self, cores: &CpuMask) {
+    pub(crate) fn retain_cores(&mut self, cores: &CpuMask) {
         self.taken.without(cores).iter().for_each(|core| self.clocks[core] = CoreClock::default());
         self.taken = self.taken.and(cores);
     }
 
     /// Returns when batch may return to the first core if all cores stay calm.
-    pub(crate) fn until(&self) -> Option<Nanos> {
-        self.taken.iter().map(|core| self.clocks[core].until(self.calm_ns)).min()
+    pub(crate) fn first_return_at(&self) -> Option<Nanos> {
+        self.taken.iter().map(|core| self.clocks[core].return_at(self.calm_ns)).min()
     }
 }
 
@@ -83,7 +83,7 @@ struct CoreClock {
 }
 
 impl CoreClock {
-    fn onset(&mut self, now: Nanos, calm_ns: Nanos) {
+    fn record_interference(&mut self, now: Nanos, calm_ns: Nanos) {
         self.wait = match self.back_since.take() {
             Some(since) if now - since <= SOON * self.wait_ns(calm_ns) => (2 * self.wait).min(WAIT_MAX),
             Some(_) => 1,
@@ -93,16 +93,16 @@ impl CoreClock {
         self.traffic = Average::default();
     }
 
-    fn calm(&mut self, now: Nanos, calm_ns: Nanos, serving: f64, for_ns: Nanos) -> bool {
-        let no_traffic = self.traffic.add(serving, for_ns, calm_ns).is_some_and(|mean| mean < TRAFFIC_LEAST);
-        let is_over = no_traffic || now >= self.until(calm_ns);
+    fn record_calm(&mut self, now: Nanos, calm_ns: Nanos, serving_share: f64, elapsed_ns: Nanos) -> bool {
+        let no_traffic = self.traffic.add(serving_share, elapsed_ns, calm_ns).is_some_and(|mean| mean < TRAFFIC_LEAST);
+        let is_over = no_traffic || now >= self.return_at(calm_ns);
         if is_over {
             self.back_since = Some(now);
         }
         is_over
     }
 
-    fn until(&self, calm_ns: Nanos) -> Nanos {
+    fn return_at(&self, calm_ns: Nanos) -> Nanos {
         self.calm_since.saturating_add(self.wait_ns(calm_ns))
     }
 
@@ -120,21 +120,21 @@ mod tests {
     const CORE: usize = 3;
 
     /// Looks every 10 ns after one onset, with a working service, until batch is back. Returns the time it took.
-    fn back_after(clocks: &mut CoreClocks, onset: Nanos) -> Nanos {
-        clocks.onset(CORE, onset);
+    fn time_until_return(clocks: &mut CoreClocks, onset: Nanos) -> Nanos {
+        clocks.record_interference(CORE, onset);
         let mut observation_state = (1..).map(|look| onset + 10 * look);
-        observation_state.find(|now| clocks.calm(CORE, *now, 0.5, 10)).expect("it comes back") - onset
+        observation_state.find(|now| clocks.record_calm(CORE, *now, 0.5, 10)).expect("it comes back") - onset
     }
 
     #[test]
     fn batch_comes_back_after_the_calm_time() {
         let mut clocks = CoreClocks::new(S);
-        assert!(clocks.onset(CORE, 1_000));
-        assert!(!clocks.onset(CORE, 1_050), "it has left already");
-        assert_eq!(clocks.until(), Some(1_150));
-        assert!(!clocks.calm(CORE, 1_149, 0.5, 99));
-        assert!(clocks.calm(CORE, 1_150, 0.5, 1));
-        assert_eq!((clocks.taken(), clocks.until()), (CpuMask::EMPTY, None));
+        assert!(clocks.record_interference(CORE, 1_000));
+        assert!(!clocks.record_interference(CORE, 1_050), "it has left already");
+        assert_eq!(clocks.first_return_at(), Some(1_150));
+        assert!(!clocks.record_calm(CORE, 1_149, 0.5, 99));
+        assert!(clocks.record_calm(CORE, 1_150, 0.5, 1));
+        assert_eq!((clocks.avoided_cores(), clocks.first_return_at()), (CpuMask::EMPTY, None));
     }
 
     #[test]
@@ -143,22 +143,22 @@ mod tests {
         let mut now = 0;
         let mut waits = std::vec::Vec::new();
         for _ in 0..8 {
-            let wait = back_after(&mut clocks, now);
+            let wait = time_until_return(&mut clocks, now);
             now += wait + 50;
             waits.push(wait / S);
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 32, 32]);
-        assert_eq!(back_after(&mut clocks, now + 2 * 32 * S), S, "it was calm for long enough beside batch");
+        assert_eq!(time_until_return(&mut clocks, now + 2 * 32 * S), S, "it was calm for long enough beside batch");
     }
 
     #[test]
     fn traffic_end_is_awaited_for_the_calm_time_at_most() {
         let mut clocks = CoreClocks::new(S);
-        let wait = back_after(&mut clocks, 0);
-        clocks.onset(CORE, wait + 10);
+        let wait = time_until_return(&mut clocks, 0);
+        clocks.record_interference(CORE, wait + 10);
         let end = wait + 10 + S;
-        assert_eq!(clocks.until(), Some(end + S));
-        assert!(clocks.calm(CORE, end, 0.01, S), "only the service's own clock ran");
+        assert_eq!(clocks.first_return_at(), Some(end + S));
+        assert!(clocks.record_calm(CORE, end, 0.01, S), "only the service's own clock ran");
     }
 
     extern crate std;

@@ -39,13 +39,13 @@ impl CoreTopology {
     }
 
     /// Returns the numbers of the cores that contain any of these CPUs.
-    pub fn numbers(&self, cpus: &CpuMask) -> CpuMask {
+    pub fn cores_of(&self, cpus: &CpuMask) -> CpuMask {
         cpus.iter().map(|cpu| self.core(cpu)).collect()
     }
 
     /// Returns the CPUs of the cores with these numbers.
-    pub fn cpus(&self, numbers: &CpuMask) -> CpuMask {
-        numbers.iter().flat_map(|core| self.cpus_of(core)).collect()
+    pub fn cpus_of_cores(&self, cores: &CpuMask) -> CpuMask {
+        cores.iter().flat_map(|core| self.cpus_of(core)).collect()
     }
 
     /// Returns the CPUs of the core with this number.
@@ -55,8 +55,8 @@ impl CoreTopology {
     }
 
     /// Returns these CPUs and their siblings.
-    pub fn whole(&self, cpus: &CpuMask) -> CpuMask {
-        self.cpus(&self.numbers(cpus))
+    pub fn with_siblings(&self, cpus: &CpuMask) -> CpuMask {
+        self.cpus_of_cores(&self.cores_of(cpus))
     }
 
     /// Returns `count` CPUs of `among`, on different cores if possible, since services on siblings disturb each other.
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn siblings_are_the_other_cpus_of_a_core() {
-        assert_eq!(machine().whole(&mask(&[3])), mask(&[1, 3]));
-        assert_eq!(machine().whole(&mask(&[2, 6])), mask(&[0, 2, 4, 5, 6, 7]));
-        assert_eq!(machine().whole(&mask(&[8])), mask(&[8]));
+        assert_eq!(machine().with_siblings(&mask(&[3])), mask(&[1, 3]));
+        assert_eq!(machine().with_siblings(&mask(&[2, 6])), mask(&[0, 2, 4, 5, 6, 7]));
+        assert_eq!(machine().with_siblings(&mask(&[8])), mask(&[8]));
     }
 
     #[test]

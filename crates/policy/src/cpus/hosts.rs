@@ -8,13 +8,13 @@ use super::observation::{MAX_SERVICES, MachineObservation};
 /// CPUs of each service. A CPU still hosts a service for a while after the service last ran there, so that containers
 /// are not moved in each pause between two requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Hosts {
+pub(crate) struct HostingCpus {
     /// CPUs of each service, by its slot.
     of: [Option<CpuMask>; MAX_SERVICES],
     ran_at: [Nanos; MAX_CPUS],
 }
 
-impl Default for Hosts {
+impl Default for HostingCpus {
     fn default() -> Self {
         Self { of: [None; MAX_SERVICES], ran_at: [0; MAX_CPUS] }
     }
@@ -22,17 +22,17 @@ impl Default for Hosts {
 
 /// Services that came or ended at one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Changes {
+pub(crate) struct ServiceChanges {
     /// Whether a service came.
     pub(crate) came: bool,
     /// Whether a service ended.
     pub(crate) ended: bool,
 }
 
-impl Hosts {
+impl HostingCpus {
     /// Adds the CPUs on which services ran since the last look, and removes a CPU after `for_ns` without a service.
-    pub(crate) fn note(&mut self, now: Nanos, seen: &MachineObservation, for_ns: Nanos) -> Changes {
-        let mut changes = Changes::default();
+    pub(crate) fn update(&mut self, now: Nanos, seen: &MachineObservation, keep_ns: Nanos) -> ServiceChanges {
+        let mut changes = ServiceChanges::default();
         for (service, hosts) in seen.services.iter().zip(&mut self.of) {
             match service {
                 Some(service) => {
@@ -46,12 +46,12 @@ impl Hosts {
                 }
             }
         }
-        self.forget(now, for_ns);
+        self.remove_old_cpus(now, keep_ns);
         changes
     }
 
-    fn forget(&mut self, now: Nanos, for_ns: Nanos) {
-        let is_old = |cpu: &usize| now - self.ran_at[*cpu] > for_ns;
+    fn remove_old_cpus(&mut self, now: Nanos, keep_ns: Nanos) {
+        let is_old = |cpu: &usize| now - self.ran_at[*cpu] > keep_ns;
         let old: CpuMask = self.cpus().iter().filter(is_old).collect();
         self.of.iter_mut().flatten().for_each(|hosts| *hosts = hosts.without(&old));
     }
@@ -62,7 +62,7 @@ impl Hosts {
     }
 
     /// Returns whether there is a service.
-    pub(crate) fn any(&self) -> bool {
+    pub(crate) fn has_service(&self) -> bool {
         self.of.iter().any(Option::is_some)
     }
 }

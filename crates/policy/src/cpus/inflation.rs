@@ -37,16 +37,16 @@ pub struct BatchShares {
 impl BatchShares {
     /// Computes the shares around a service on a machine with these cores. The service ran on the CPUs `ran_on`, on
     /// each for `ran_ns`; `batch` is the share of batch on a CPU.
-    pub fn of(
+    pub fn around_service(
         cores: &CoreTopology,
         ran_on: &CpuMask,
         ran_ns: impl Fn(usize) -> Nanos,
         batch: impl Fn(usize) -> f64,
     ) -> Self {
-        let mut own = Weighted::default();
-        let mut siblings = Weighted::default();
+        let mut own = WeightedMean::default();
+        let mut siblings = WeightedMean::default();
         for cpu in ran_on.iter() {
-            let others = cores.whole(&CpuMask::from_iter([cpu])).without(&CpuMask::from_iter([cpu]));
+            let others = cores.with_siblings(&CpuMask::from_iter([cpu])).without(&CpuMask::from_iter([cpu]));
             let weight = ran_ns(cpu) as f64;
             own.add(weight, batch(cpu));
             if !others.is_empty() {
@@ -59,12 +59,12 @@ impl BatchShares {
 
 /// Weighted mean of a value.
 #[derive(Clone, Copy, Debug, Default)]
-struct Weighted {
+struct WeightedMean {
     weights: f64,
     sum: f64,
 }
 
-impl Weighted {
+impl WeightedMean {
     fn add(&mut self, weight: f64, value: f64) {
         self.weights += weight;
         self.sum += weight * value;
@@ -118,43 +118,43 @@ pub struct Inflation {
 
 impl Inflation {
     /// Adds the requests of a look, in which batch had these shares.
-    pub fn note(&mut self, served: ServerTimes, batch: BatchShares) {
+    pub fn record_requests(&mut self, server_times: ServerTimes, batch: BatchShares) {
         let silence = match batch.siblings {
             Some(share) if share.max(batch.own) <= ALONE_MOST => {
-                self.note_alone(served);
+                self.record_alone(server_times);
                 None
             }
             Some(share) if share >= BESIDE_LEAST => {
-                self.note_beside(served);
+                self.record_beside_batch(server_times);
                 self.alone.mean_ns().is_none().then_some(Inconclusive::NoBaseline)
             }
             Some(_) => Some(Inconclusive::Between),
             None => Some(Inconclusive::NoSiblings),
         };
         let before = self.silent.map_or(0, |(_, count)| count);
-        self.silent = silence.map(|silence| (silence, before + served.count));
+        self.silent = silence.map(|silence| (silence, before + server_times.count));
     }
 
     /// Returns the reason if many requests have given no result.
-    pub fn silence(&self) -> Option<Inconclusive> {
+    pub fn inconclusive_reason(&self) -> Option<Inconclusive> {
         self.silent.filter(|(_, count)| *count >= SILENT_MOST).map(|(silence, _)| silence)
     }
 
-    fn note_alone(&mut self, served: ServerTimes) {
-        self.alone.add(served);
+    fn record_alone(&mut self, server_times: ServerTimes) {
+        self.alone.add(server_times);
         if self.alone.count > REMEMBERED {
             self.alone = ServerTimes { count: self.alone.count / 2, sum_ns: self.alone.sum_ns / 2 };
         }
-        self.rest();
+        self.reset();
     }
 
     /// Resets the measurement: the service did not run, or ran alone, so nothing disturbs it now.
-    pub fn rest(&mut self) {
+    pub fn reset(&mut self) {
         (self.beside, self.value) = (ServerTimes::default(), None);
     }
 
-    fn note_beside(&mut self, served: ServerTimes) {
-        self.beside.add(served);
+    fn record_beside_batch(&mut self, server_times: ServerTimes) {
+        self.beside.add(server_times);
         let both = self.beside.mean_ns().zip(self.alone.mean_ns());
         if let Some((beside_ns, alone_ns)) = both {
             self.value = Some((beside_ns / alone_ns - 1.0).max(0.0));
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     /// Returns shares of batch with `share` of the siblings' time and none of the service's own CPUs.
-    fn beside(share: f64) -> BatchShares {
+    fn shares_on_siblings(share: f64) -> BatchShares {
         BatchShares { siblings: Some(share), own: 0.0 }
     }
 
@@ -183,41 +183,41 @@ mod tests {
     #[test]
     fn half_as_long_again_is_half() {
         let mut inflation = Inflation::default();
-        inflation.note(ALONE, beside(0.0));
-        inflation.note(ServerTimes { count: 30, sum_ns: 45_000 }, beside(1.0));
+        inflation.record_requests(ALONE, shares_on_siblings(0.0));
+        inflation.record_requests(ServerTimes { count: 30, sum_ns: 45_000 }, shares_on_siblings(1.0));
         assert_eq!(inflation.value(), Some(0.5));
-        inflation.note(ServerTimes { count: 60, sum_ns: 60_000 }, beside(0.9));
+        inflation.record_requests(ServerTimes { count: 60, sum_ns: 60_000 }, shares_on_siblings(0.9));
         assert_eq!(inflation.value(), Some(0.0));
     }
 
     #[test]
     fn few_requests_say_nothing_until_they_are_enough_together() {
         let mut inflation = Inflation::default();
-        inflation.note(ALONE, beside(0.0));
-        inflation.note(ServerTimes { count: 20, sum_ns: 40_000 }, beside(1.0));
+        inflation.record_requests(ALONE, shares_on_siblings(0.0));
+        inflation.record_requests(ServerTimes { count: 20, sum_ns: 40_000 }, shares_on_siblings(1.0));
         assert_eq!(inflation.value(), None);
-        inflation.note(ServerTimes { count: 10, sum_ns: 20_000 }, beside(1.0));
+        inflation.record_requests(ServerTimes { count: 10, sum_ns: 20_000 }, shares_on_siblings(1.0));
         assert_eq!(inflation.value(), Some(1.0));
     }
 
     #[test]
     fn inflation_needs_a_baseline_without_batch() {
         let mut inflation = Inflation::default();
-        inflation.note(ServerTimes { count: 40, sum_ns: 80_000 }, beside(1.0));
+        inflation.record_requests(ServerTimes { count: 40, sum_ns: 80_000 }, shares_on_siblings(1.0));
         assert_eq!(inflation.value(), None, "nothing to compare with");
-        inflation.note(ALONE, beside(0.01));
-        inflation.note(ServerTimes { count: 40, sum_ns: 80_000 }, beside(1.0));
+        inflation.record_requests(ALONE, shares_on_siblings(0.01));
+        inflation.record_requests(ServerTimes { count: 40, sum_ns: 80_000 }, shares_on_siblings(1.0));
         assert_eq!(inflation.value(), Some(1.0));
-        inflation.note(ServerTimes::default(), beside(0.0));
+        inflation.record_requests(ServerTimes::default(), shares_on_siblings(0.0));
         assert_eq!(inflation.value(), None);
     }
 
     #[test]
     fn partial_overlap_changes_neither_mean() {
         let mut inflation = Inflation::default();
-        inflation.note(ALONE, beside(0.0));
+        inflation.record_requests(ALONE, shares_on_siblings(0.0));
         let before = inflation;
-        inflation.note(ServerTimes { count: 100, sum_ns: 1_000_000 }, beside(0.3));
+        inflation.record_requests(ServerTimes { count: 100, sum_ns: 1_000_000 }, shares_on_siblings(0.3));
         assert_eq!((inflation.alone, inflation.beside, inflation.value), (before.alone, before.beside, before.value));
     }
 
@@ -225,12 +225,12 @@ mod tests {
     fn shares(ran_ns: [Nanos; 3], batch: [f64; 3]) -> BatchShares {
         let cores = CoreTopology::of([[0, 1].into_iter().collect(), [2].into_iter().collect()]);
         let ran_on = (0..3).filter(|cpu| ran_ns[*cpu] > 0).collect();
-        BatchShares::of(&cores, &ran_on, |cpu| ran_ns[cpu], |cpu| batch[cpu])
+        BatchShares::around_service(&cores, &ran_on, |cpu| ran_ns[cpu], |cpu| batch[cpu])
     }
 
     #[test]
     fn the_other_lane_counts_though_the_service_ran_there_too() {
-        assert_eq!(shares([10, 0, 0], [0.0, 0.9, 0.0]), beside(0.9));
+        assert_eq!(shares([10, 0, 0], [0.0, 0.9, 0.0]), shares_on_siblings(0.9));
         assert_eq!(shares([10, 10, 0], [0.5, 0.75, 0.0]), BatchShares { siblings: Some(0.625), own: 0.625 });
         assert_eq!(shares([3, 1, 0], [0.0, 1.0, 0.0]), BatchShares { siblings: Some(0.75), own: 0.25 });
         assert_eq!(shares([0, 0, 10], [0.0, 0.9, 0.4]), BatchShares { siblings: None, own: 0.4 });
@@ -240,12 +240,12 @@ mod tests {
     #[test]
     fn a_service_on_both_lanes_is_not_alone_while_batch_is_there() {
         let mut inflation = Inflation::default();
-        inflation.note(ALONE, shares([10, 10, 0], [0.9, 0.9, 0.0]));
-        inflation.note(ServerTimes { count: 40, sum_ns: 80_000 }, beside(1.0));
+        inflation.record_requests(ALONE, shares([10, 10, 0], [0.9, 0.9, 0.0]));
+        inflation.record_requests(ServerTimes { count: 40, sum_ns: 80_000 }, shares_on_siblings(1.0));
         assert_eq!(inflation.value(), None, "nothing was alone");
-        inflation.note(ALONE, BatchShares { siblings: Some(0.0), own: 0.9 });
-        inflation.note(ALONE, BatchShares { siblings: None, own: 0.0 });
-        inflation.note(ServerTimes { count: 40, sum_ns: 80_000 }, beside(1.0));
+        inflation.record_requests(ALONE, BatchShares { siblings: Some(0.0), own: 0.9 });
+        inflation.record_requests(ALONE, BatchShares { siblings: None, own: 0.0 });
+        inflation.record_requests(ServerTimes { count: 40, sum_ns: 80_000 }, shares_on_siblings(1.0));
         assert_eq!(inflation.value(), None, "batch on its own CPUs, and a look that says nothing, are no baseline");
     }
 
@@ -254,14 +254,14 @@ mod tests {
         let some = ServerTimes { count: SILENT_MOST / 2, sum_ns: 1_000_000 };
         let after = |batch: [BatchShares; 2]| {
             let mut inflation = Inflation::default();
-            batch.iter().for_each(|batch| inflation.note(some, *batch));
-            inflation.silence()
+            batch.iter().for_each(|batch| inflation.record_requests(some, *batch));
+            inflation.inconclusive_reason()
         };
         let none = BatchShares { siblings: None, own: 0.0 };
-        assert_eq!(after([beside(1.0), beside(1.0)]), Some(Inconclusive::NoBaseline));
-        assert_eq!(after([beside(1.0), beside(0.3)]), Some(Inconclusive::Between));
+        assert_eq!(after([shares_on_siblings(1.0), shares_on_siblings(1.0)]), Some(Inconclusive::NoBaseline));
+        assert_eq!(after([shares_on_siblings(1.0), shares_on_siblings(0.3)]), Some(Inconclusive::Between));
         assert_eq!(after([none, none]), Some(Inconclusive::NoSiblings));
-        assert_eq!(after([beside(0.3), beside(0.0)]), None, "it was alone");
-        assert_eq!(after([beside(0.0), beside(1.0)]), None, "there is a baseline");
+        assert_eq!(after([shares_on_siblings(0.3), shares_on_siblings(0.0)]), None, "it was alone");
+        assert_eq!(after([shares_on_siblings(0.0), shares_on_siblings(1.0)]), None, "there is a baseline");
     }
 }

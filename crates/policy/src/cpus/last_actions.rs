@@ -22,13 +22,13 @@ impl LastActions {
     /// Appends the actions that give the containers and services these CPUs, by slot. First come actions that take CPUs
     /// from containers. Then come the services, so that they find their CPUs empty, and last the actions that only
     /// give. Containers that are gone get no action.
-    pub(crate) fn change(
+    pub(crate) fn append_changes(
         &mut self,
         containers: impl Fn(usize) -> Option<CpuMask>,
         services: impl Fn(usize) -> Option<CpuMask>,
         out: &mut CpuActions,
     ) {
-        self.change_containers(&containers, out, Change::Takes);
+        self.append_container_changes(&containers, out, CpuChange::Takes);
         for (service, told) in self.services.iter_mut().enumerate() {
             let cpus = services(service);
             if let Some(cpus) = cpus.filter(|_| *told != cpus) {
@@ -36,13 +36,18 @@ impl LastActions {
             }
             *told = cpus;
         }
-        self.change_containers(&containers, out, Change::Gives);
+        self.append_container_changes(&containers, out, CpuChange::Gives);
     }
 
-    fn change_containers(&mut self, to: &impl Fn(usize) -> Option<CpuMask>, out: &mut CpuActions, which: Change) {
+    fn append_container_changes(
+        &mut self,
+        new_cpus: &impl Fn(usize) -> Option<CpuMask>,
+        out: &mut CpuActions,
+        which: CpuChange,
+    ) {
         for (container, told) in self.containers.iter_mut().enumerate() {
-            let cpus = to(container);
-            if *told == cpus || Change::of(told.as_ref(), cpus.as_ref()) != which {
+            let cpus = new_cpus(container);
+            if *told == cpus || CpuChange::between(told.as_ref(), cpus.as_ref()) != which {
                 continue;
             }
             *told = cpus;
@@ -56,14 +61,14 @@ impl LastActions {
 
 /// Effect of a change on a container: it loses CPUs, or it only gains some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum CpuChange {
     Takes,
     Gives,
 }
 
-impl Change {
+impl CpuChange {
     /// Compares two sets of CPUs. A container without a previous set may run anywhere, so its first one takes CPUs.
-    fn of(before: Option<&CpuMask>, after: Option<&CpuMask>) -> Self {
+    fn between(before: Option<&CpuMask>, after: Option<&CpuMask>) -> Self {
         let only_gives = before.zip(after).is_some_and(|(before, after)| before.is_subset(after));
         if only_gives { Self::Gives } else { Self::Takes }
     }

@@ -27,12 +27,12 @@ pub use observation::{
     ContainerObservation, CpuObservation, MAX_CONTAINERS, MAX_SERVICES, MachineObservation, ServiceObservation,
 };
 
-pub(crate) use assignment::{Assignment, Pass, Turnover};
+pub(crate) use assignment::{AllocationPass, Assignment, ContainerChanges};
 pub(crate) use average::Average;
 pub(crate) use batch_cpus::BatchCpus;
 pub(crate) use core_clock::CoreClocks;
-pub(crate) use hosts::Hosts;
+pub(crate) use hosts::HostingCpus;
 pub(crate) use last_actions::LastActions;
 pub(crate) use observation_state::{ObservationStart, ObservationState};
-pub(crate) use refuge::or_refuge;
+pub(crate) use refuge::cpus_or_refuge;
 pub(crate) use reserve::{Reserve, Usage};

@@ -20,20 +20,20 @@ pub(crate) struct ObservationStart {
     /// Time since the last look, which the present look covers.
     pub(crate) for_ns: Nanos,
     /// Whether CPUs have come or gone since the last look, or it is the first look.
-    pub(crate) other_cpus: bool,
+    pub(crate) cpus_changed: bool,
 }
 
 impl ObservationState {
     /// Begins a look, with no decision yet.
-    pub(crate) fn begin(&mut self, now: Nanos, seen: &MachineObservation) -> ObservationStart {
+    pub(crate) fn begin_observation(&mut self, now: Nanos, seen: &MachineObservation) -> ObservationStart {
         let for_ns = now - self.last.replace(now).unwrap_or(now);
         self.why = CpuReason::Steady;
         let before = core::mem::replace(&mut self.online, seen.online());
         let other_cpus = before != self.online;
         if other_cpus && !before.is_empty() {
-            self.because(CpuReason::CpusChanged);
+            self.add_reason(CpuReason::CpusChanged);
         }
-        ObservationStart { for_ns, other_cpus }
+        ObservationStart { for_ns, cpus_changed: other_cpus }
     }
 
     /// Returns the CPUs that could run threads at the last look.
@@ -42,7 +42,7 @@ impl ObservationState {
     }
 
     /// Adds a reason for the decision. The one that is first in the list of reasons is kept.
-    pub(crate) fn because(&mut self, reason: CpuReason) {
+    pub(crate) fn add_reason(&mut self, reason: CpuReason) {
         self.why = self.why.min(reason);
     }
 
@@ -52,7 +52,7 @@ impl ObservationState {
     }
 
     /// Returns when the window ends that began at the last look.
-    pub(crate) fn after(&self, window_ns: Nanos) -> Option<Nanos> {
+    pub(crate) fn window_end_at(&self, window_ns: Nanos) -> Option<Nanos> {
         self.last.map(|last| last + window_ns.max(1))
     }
 }
@@ -64,18 +64,24 @@ mod tests {
     #[test]
     fn a_look_is_about_the_time_since_the_last_one() {
         let (mut observation_state, mut seen) = (ObservationState::default(), MachineObservation::default());
-        assert_eq!((observation_state.why(), observation_state.after(10)), (CpuReason::Start, None));
+        assert_eq!((observation_state.why(), observation_state.window_end_at(10)), (CpuReason::Start, None));
         seen.cpus[3].online = true;
-        assert_eq!(observation_state.begin(100, &seen), ObservationStart { for_ns: 0, other_cpus: true });
+        assert_eq!(observation_state.begin_observation(100, &seen), ObservationStart { for_ns: 0, cpus_changed: true });
         assert_eq!(
-            (observation_state.why(), observation_state.after(10)),
+            (observation_state.why(), observation_state.window_end_at(10)),
             (CpuReason::Steady, Some(110)),
             "the first CPUs have not changed"
         );
-        assert_eq!(observation_state.begin(130, &seen), ObservationStart { for_ns: 30, other_cpus: false });
+        assert_eq!(
+            observation_state.begin_observation(130, &seen),
+            ObservationStart { for_ns: 30, cpus_changed: false }
+        );
         seen.cpus[3].online = false;
-        assert_eq!(observation_state.begin(150, &seen), ObservationStart { for_ns: 20, other_cpus: true });
-        observation_state.because(CpuReason::Exited);
+        assert_eq!(
+            observation_state.begin_observation(150, &seen),
+            ObservationStart { for_ns: 20, cpus_changed: true }
+        );
+        observation_state.add_reason(CpuReason::Exited);
         assert_eq!(observation_state.why(), CpuReason::CpusChanged, "the first of the list");
     }
 }

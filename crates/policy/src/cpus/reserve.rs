@@ -44,40 +44,40 @@ impl Reserve {
     }
 
     /// Returns the reserved CPUs that were added because of load.
-    pub(crate) fn added(&self) -> CpuMask {
+    pub(crate) fn added_cpus(&self) -> CpuMask {
         self.added
     }
 
     /// Reserves one more CPU.
     pub(crate) fn add(&mut self, cpu: usize) {
         self.added.insert(cpu);
-        self.start_again();
+        self.reset_load();
     }
 
     /// Gives up a CPU that was added because of load.
     pub(crate) fn remove(&mut self, cpu: usize) {
         self.added.remove(cpu);
-        self.start_again();
+        self.reset_load();
     }
 
     /// Gives up all added CPUs except `cpus`.
-    pub(crate) fn keep(&mut self, cpus: &CpuMask) {
+    pub(crate) fn retain_added(&mut self, cpus: &CpuMask) {
         self.added = self.added.and(cpus);
     }
 
     /// Resets the measured load, which does not apply to the future.
-    pub(crate) fn start_again(&mut self) {
+    pub(crate) fn reset_load(&mut self) {
         self.usage = Average::default();
         self.roomy_since = None;
     }
 
     /// Adds the load of the CPUs during the last `for_ns`. Returns a result once in a window of `window_ns`.
     /// `busy_most` is the permitted share of busy time.
-    pub(crate) fn used(
+    pub(crate) fn record_load(
         &mut self,
         now: Nanos,
         seen: &MachineObservation,
-        for_ns: Nanos,
+        elapsed_ns: Nanos,
         window_ns: Nanos,
         busy_most: f64,
     ) -> Option<Usage> {
@@ -86,7 +86,7 @@ impl Reserve {
         let (count, busy) = usable.fold((0_u32, 0.0), |(count, busy), cpu| (count + 1, busy + seen.cpus[cpu].busy));
         // Without an online CPU the services cannot run at all, so the load is full.
         let share = if count == 0 { 1.0 } else { busy / f64::from(count) };
-        let usage = self.usage.add(share, for_ns, window_ns)?;
+        let usage = self.usage.add(share, elapsed_ns, window_ns)?;
         let is_roomy = count > 1 && usage * f64::from(count) <= ROOMY * busy_most * f64::from(count - 1);
         self.roomy_since = is_roomy.then(|| self.roomy_since.unwrap_or(now));
         Some(match self.roomy_since {

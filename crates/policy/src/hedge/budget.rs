@@ -40,7 +40,7 @@ impl HedgeBudget {
     }
 
     /// Adds a part of a hedge, for a request that was answered.
-    pub fn success(&mut self) {
+    pub fn record_success(&mut self) {
         let limit = self.config.burst.saturating_mul(ONE_MILLI);
         self.left_milli = self.left_milli.saturating_add(self.config.per_success_milli).min(limit);
     }
@@ -61,7 +61,7 @@ impl HedgeBudget {
     }
 
     /// Returns the number of whole hedges that are left.
-    pub fn left(&self) -> u64 {
+    pub fn hedges_left(&self) -> u64 {
         self.left_milli / ONE_MILLI
     }
 }
@@ -74,9 +74,9 @@ mod tests {
     fn ten_successes_pay_for_a_hedge_at_a_tenth() {
         let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli: 100, burst: 2 });
         assert_eq!([budget.take(), budget.take(), budget.take()], [true, true, false]);
-        (0..9).for_each(|_| budget.success());
+        (0..9).for_each(|_| budget.record_success());
         assert!(!budget.take());
-        budget.success();
+        budget.record_success();
         assert!(budget.take() && !budget.take());
     }
 
@@ -92,14 +92,14 @@ mod tests {
     fn no_more_is_saved_up_than_the_limit() {
         let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli: 100, burst: 2 });
         budget.give_back();
-        (0..1000).for_each(|_| budget.success());
-        assert_eq!(budget.left(), 2);
+        (0..1000).for_each(|_| budget.record_success());
+        assert_eq!(budget.hedges_left(), 2);
     }
 
     #[test]
     fn a_budget_of_nothing_allows_nothing() {
         let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli: 0, burst: 0 });
-        budget.success();
+        budget.record_success();
         assert!(!budget.take());
     }
 }

@@ -52,7 +52,7 @@ impl Condition {
     /// Sets the hazards that the watchers report. A passing hazard that has just begun is a pause until `pause_until`.
     /// Returns whether the server has just come back.
     pub(super) fn set_watched(&mut self, watched: Hazards, pause_until: Nanos) -> bool {
-        let has_passing = |hazards: Hazards| hazards.iter().any(Hazard::passes);
+        let has_passing = |hazards: Hazards| hazards.iter().any(Hazard::is_passing);
         match (has_passing(self.hazards), has_passing(watched)) {
             (false, true) => self.pause_until = Some(pause_until),
             (_, false) => self.pause_until = None,
@@ -64,21 +64,21 @@ impl Condition {
     }
 
     /// Records that a connection failed; `probe_at` is the time of the next probe.
-    pub(super) fn unreachable(&mut self, probe_at: Nanos) {
+    pub(super) fn mark_unreachable(&mut self, probe_at: Nanos) {
         self.hazards = self.hazards.with(Hazard::Unreachable, true);
         self.probe_at.get_or_insert(probe_at);
     }
 
     /// Records that a connection was made. Returns whether the server has just come back.
-    pub(super) fn reached(&mut self) -> bool {
+    pub(super) fn mark_reached(&mut self) -> bool {
         self.hazards = self.hazards.with(Hazard::Unreachable, false);
         self.probe_at.take().is_some()
     }
 
     pub(super) fn rank(&self) -> Rank {
         match () {
-            () if self.hazards.iter().any(|hazard| !hazard.passes()) => Rank::Away,
-            () if self.outlier.is_out() => Rank::Failing,
+            () if self.hazards.iter().any(|hazard| !hazard.is_passing()) => Rank::Away,
+            () if self.outlier.is_ejected() => Rank::Failing,
             () if self.pause_until.is_some() => Rank::Paused,
             () if !self.hazards.is_empty() => Rank::Slow,
             () if self.warm_until.is_some() => Rank::Cold,
@@ -88,9 +88,9 @@ impl Condition {
 
     /// Returns the hazard that is reported as the reason of a swap: one that makes the server away, or a failing one,
     /// or the last.
-    pub(super) fn worst(&self) -> Option<Hazard> {
+    pub(super) fn worst_hazard(&self) -> Option<Hazard> {
         let worst = self.hazards.iter().last();
-        let is_out = self.outlier.is_out() && worst.is_none_or(Hazard::passes);
+        let is_out = self.outlier.is_ejected() && worst.is_none_or(Hazard::is_passing);
         if is_out { Some(Hazard::Failing) } else { worst }
     }
 }

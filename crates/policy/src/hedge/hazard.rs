@@ -41,7 +41,7 @@ impl Hazard {
     }
 
     /// Returns whether the server continues after the hazard as before: it is slow or failing, and not away.
-    pub fn passes(self) -> bool {
+    pub fn is_passing(self) -> bool {
         !matches!(self, Self::Restart | Self::Unreachable)
     }
 

@@ -86,7 +86,7 @@ struct Window {
 }
 
 impl Window {
-    fn note(&mut self, now: Nanos, has_failed: bool) {
+    fn record_result(&mut self, now: Nanos, has_failed: bool) {
         let second = (now / SECOND_NS).max(self.latest);
         let passed = (second - self.latest).min(WINDOW as u64);
         for later in 1..=passed {
@@ -99,7 +99,7 @@ impl Window {
     }
 
     /// Returns the number of all requests in the window, and of those that failed.
-    fn sums(&self) -> (u32, u32) {
+    fn total_and_failed(&self) -> (u32, u32) {
         let add = |a: (u32, u32), b: &(u32, u32)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
         self.seconds.iter().fold((0, 0), add)
     }
@@ -122,18 +122,18 @@ pub(super) struct Outlier {
 
 impl Outlier {
     /// Adds the result of a request. Returns a reason to eject the server, if there is one.
-    pub(super) fn note(&mut self, now: Nanos, attempt: Attempt) -> Option<Fault> {
-        if self.is_out() || attempt.sent_ns < self.counts_from {
+    pub(super) fn record_attempt(&mut self, now: Nanos, attempt: Attempt) -> Option<Fault> {
+        if self.is_ejected() || attempt.sent_ns < self.counts_from {
             return None;
         }
-        self.window.note(now, attempt.has_failed);
+        self.window.record_result(now, attempt.has_failed);
         if !attempt.has_failed {
             self.in_a_row = 0;
             self.trial = self.trial.saturating_sub(1);
             return None;
         }
         self.in_a_row = self.in_a_row.saturating_add(1);
-        let (of, failed) = self.window.sums();
+        let (of, failed) = self.window.total_and_failed();
         match () {
             () if self.trial > 0 => Some(Fault::Again),
             () if self.in_a_row >= IN_A_ROW => Some(Fault::InARow(self.in_a_row)),
@@ -155,14 +155,14 @@ impl Outlier {
     pub(super) fn return_if_due(&mut self, now: Nanos) -> bool {
         let is_due = self.ejection.is_some_and(|ejection| now >= ejection.until_ns);
         if is_due {
-            self.renew(now);
+            self.clear_results(now);
             self.trial = TRIAL;
         }
         is_due
     }
 
     /// Removes all results and their effects, except the number of ejections.
-    pub(super) fn renew(&mut self, now: Nanos) {
+    pub(super) fn clear_results(&mut self, now: Nanos) {
         if self.ejection.take().is_some() {
             self.in_service_since = now;
         }
@@ -174,10 +174,10 @@ impl Outlier {
 
     /// Returns whether the server has returned and each failure ejects it again.
     pub(super) fn is_on_trial(&self) -> bool {
-        self.trial > 0 && !self.is_out()
+        self.trial > 0 && !self.is_ejected()
     }
 
-    pub(super) fn is_out(&self) -> bool {
+    pub(super) fn is_ejected(&self) -> bool {
         self.ejection.is_some()
     }
 
@@ -197,12 +197,12 @@ mod tests {
         Attempt { sent_ns, has_failed: true }
     }
 
-    fn well(sent_ns: Nanos) -> Attempt {
+    fn successful_attempt(sent_ns: Nanos) -> Attempt {
         Attempt { sent_ns, has_failed: false }
     }
 
     /// Ejects the server, advances the time to its return, and returns how long it was out.
-    fn out_for(outlier: &mut Outlier, now: &mut Nanos) -> Nanos {
+    fn ejection_length(outlier: &mut Outlier, now: &mut Nanos) -> Nanos {
         outlier.eject(*now, Fault::Again, OUT_NS);
         let out = outlier.ejection().expect("just ejected").until_ns - *now;
         *now += out;
@@ -213,16 +213,16 @@ mod tests {
     #[test]
     fn five_failures_in_a_row_are_a_fault_unless_interrupted() {
         let mut outlier = Outlier::default();
-        (0..4).for_each(|at| assert_eq!(outlier.note(at, failed(at)), None));
-        assert_eq!(outlier.note(4, well(4)), None);
-        (5..9).for_each(|at| assert_eq!(outlier.note(at, failed(at)), None));
-        assert_eq!(outlier.note(9, failed(9)), Some(Fault::InARow(5)));
+        (0..4).for_each(|at| assert_eq!(outlier.record_attempt(at, failed(at)), None));
+        assert_eq!(outlier.record_attempt(4, successful_attempt(4)), None);
+        (5..9).for_each(|at| assert_eq!(outlier.record_attempt(at, failed(at)), None));
+        assert_eq!(outlier.record_attempt(9, failed(9)), Some(Fault::InARow(5)));
     }
 
     #[test]
     fn half_of_the_requests_within_ten_seconds_are_a_reason() {
         let mut outlier = Outlier::default();
-        let mut note = |at: Nanos, has_failed| outlier.note(at, Attempt { sent_ns: at, has_failed });
+        let mut note = |at: Nanos, has_failed| outlier.record_attempt(at, Attempt { sent_ns: at, has_failed });
         // A share is not judged below 20 requests: ten failures of nineteen requests are ignored.
         for turn in 0..19 {
             assert_eq!(note(turn, turn % 2 == 0), None);
@@ -240,24 +240,24 @@ mod tests {
     #[test]
     fn a_window_forgets_second_by_second() {
         let mut window = Window::default();
-        (0..30).for_each(|second| window.note(second * SECOND_NS, second % 2 == 0));
-        assert_eq!(window.sums(), (10, 5));
-        window.note(34 * SECOND_NS, true);
-        assert_eq!(window.sums(), (6, 3), "those of seconds 25 to 29, and 34");
-        window.note(100 * SECOND_NS, false);
-        assert_eq!(window.sums(), (1, 0));
+        (0..30).for_each(|second| window.record_result(second * SECOND_NS, second % 2 == 0));
+        assert_eq!(window.total_and_failed(), (10, 5));
+        window.record_result(34 * SECOND_NS, true);
+        assert_eq!(window.total_and_failed(), (6, 3), "those of seconds 25 to 29, and 34");
+        window.record_result(100 * SECOND_NS, false);
+        assert_eq!(window.total_and_failed(), (1, 0));
     }
 
     #[test]
     fn ejections_grow_and_minutes_in_service_shorten_the_next() {
         let (mut outlier, mut now) = (Outlier::default(), 1_000);
         for seconds in [30, 60, 90, 120, 150, 180, 210, 240, 270, 300, 300, 300] {
-            assert_eq!(out_for(&mut outlier, &mut now) / SECOND_NS, seconds);
+            assert_eq!(ejection_length(&mut outlier, &mut now) / SECOND_NS, seconds);
         }
         now += 3 * MINUTE_NS;
-        assert_eq!(out_for(&mut outlier, &mut now) / SECOND_NS, 240, "ten, less three, and one");
+        assert_eq!(ejection_length(&mut outlier, &mut now) / SECOND_NS, 240, "ten, less three, and one");
         now += 100 * MINUTE_NS;
-        assert_eq!(out_for(&mut outlier, &mut now) / SECOND_NS, 30);
+        assert_eq!(ejection_length(&mut outlier, &mut now) / SECOND_NS, 30);
     }
 
     #[test]
@@ -265,10 +265,11 @@ mod tests {
         let mut outlier = Outlier::default();
         outlier.eject(0, Fault::InARow(5), OUT_NS);
         assert!(!outlier.return_if_due(OUT_NS - 1) && outlier.return_if_due(OUT_NS));
-        assert_eq!(outlier.note(OUT_NS + 1, failed(OUT_NS - 1)), None, "it was sent before the return");
-        (0..u64::from(TRIAL) - 1).for_each(|at| assert_eq!(outlier.note(OUT_NS + at, well(OUT_NS + at)), None));
-        assert_eq!(outlier.note(OUT_NS + 9, failed(OUT_NS + 9)), Some(Fault::Again));
-        assert_eq!(outlier.note(OUT_NS + 9, well(OUT_NS + 9)), None);
-        assert_eq!(outlier.note(OUT_NS + 10, failed(OUT_NS + 10)), None, "the trial is over");
+        assert_eq!(outlier.record_attempt(OUT_NS + 1, failed(OUT_NS - 1)), None, "it was sent before the return");
+        (0..u64::from(TRIAL) - 1)
+            .for_each(|at| assert_eq!(outlier.record_attempt(OUT_NS + at, successful_attempt(OUT_NS + at)), None));
+        assert_eq!(outlier.record_attempt(OUT_NS + 9, failed(OUT_NS + 9)), Some(Fault::Again));
+        assert_eq!(outlier.record_attempt(OUT_NS + 9, successful_attempt(OUT_NS + 9)), None);
+        assert_eq!(outlier.record_attempt(OUT_NS + 10, failed(OUT_NS + 10)), None, "the trial is over");
     }
 }

@@ -184,16 +184,16 @@ impl Roles {
     }
 
     /// Returns whether the server exists, and is not known to be unreachable.
-    pub fn can_ask(&self, server: Server) -> bool {
-        self.is_there(server) && self.rank(server) != Rank::Away
+    pub fn can_send_to(&self, server: Server) -> bool {
+        self.is_configured(server) && self.rank(server) != Rank::Away
     }
 
     /// Returns whether the server exists, and may answer better than another one.
-    pub fn may_help(&self, server: Server) -> bool {
-        self.is_there(server) && self.rank(server) < Rank::Failing
+    pub fn can_hedge_to(&self, server: Server) -> bool {
+        self.is_configured(server) && self.rank(server) < Rank::Failing
     }
 
-    fn is_there(&self, server: Server) -> bool {
+    fn is_configured(&self, server: Server) -> bool {
         server == Server::First || self.config.has_backup
     }
 
@@ -212,7 +212,7 @@ impl Roles {
     }
 
     /// Updates the state of a server by an event.
-    fn note(&mut self, now: Nanos, seen: &HedgeEvent, out: &mut HedgeActions) {
+    fn update_conditions(&mut self, now: Nanos, seen: &HedgeEvent, out: &mut HedgeActions) {
         let counts = self.config.mode == Mode::Hazard;
         match *seen {
             HedgeEvent::Watched(server, hazards) if counts => {
@@ -221,7 +221,7 @@ impl Roles {
                 let is_back = condition.set_watched(hazards, pause_until);
                 if is_back {
                     // The process that failed has ended, so its results no longer count.
-                    condition.outlier.renew(now);
+                    condition.outlier.clear_results(now);
                 }
                 self.warm_up(now, server, is_back, out);
             }
@@ -229,12 +229,12 @@ impl Roles {
                 // A server that cannot be reached counts as one failure until it is reached, however many connects
                 // fail.
                 if self.conditions[server.index()].probe_at.is_none() {
-                    self.tried(now, server, Attempt { sent_ns: now, has_failed: true });
+                    self.record_attempt(now, server, Attempt { sent_ns: now, has_failed: true });
                 }
-                self.conditions[server.index()].unreachable(now + self.config.probe_ns);
+                self.conditions[server.index()].mark_unreachable(now + self.config.probe_ns);
             }
             HedgeEvent::Reached(server) => {
-                let is_back = self.conditions[server.index()].reached();
+                let is_back = self.conditions[server.index()].mark_reached();
                 self.warm_up(now, server, is_back, out);
             }
             HedgeEvent::Warmed(server) => self.conditions[server.index()].warm_until = None,
@@ -246,13 +246,13 @@ impl Roles {
                     self.eject(now, server, Fault::Again);
                 }
             }
-            HedgeEvent::Tried(server, attempt) => self.tried(now, server, attempt),
+            HedgeEvent::Tried(server, attempt) => self.record_attempt(now, server, attempt),
             HedgeEvent::Watched(..) | HedgeEvent::Nothing => {}
         }
     }
 
-    fn tried(&mut self, now: Nanos, server: Server, attempt: Attempt) {
-        if let Some(fault) = self.conditions[server.index()].outlier.note(now, attempt) {
+    fn record_attempt(&mut self, now: Nanos, server: Server, attempt: Attempt) {
+        if let Some(fault) = self.conditions[server.index()].outlier.record_attempt(now, attempt) {
             self.eject(now, server, fault);
         }
     }
@@ -278,7 +278,7 @@ impl Roles {
     }
 
     /// Handles the passing of time: the end of a warm-up or of a pause, and probes of servers that are away.
-    fn pass(&mut self, now: Nanos, out: &mut HedgeActions) {
+    fn advance_time(&mut self, now: Nanos, out: &mut HedgeActions) {
         for server in Server::BOTH {
             let condition = &mut self.conditions[server.index()];
             condition.warm_until = condition.warm_until.filter(|until| now < *until);
@@ -293,14 +293,14 @@ impl Roles {
     }
 
     /// Swaps the roles, or returns to the former server, and resends requests, if the ranks have changed.
-    fn judge(&mut self, out: &mut HedgeActions) {
+    fn swap_if_better(&mut self, out: &mut HedgeActions) {
         let ranks = Server::BOTH.map(|server| self.rank(server));
         if ranks == self.ranks || !self.config.has_backup {
             return;
         }
         self.ranks = ranks;
         let (active, backup) = (self.active, self.active.other());
-        let hazard = self.conditions[active.index()].worst();
+        let hazard = self.conditions[active.index()].worst_hazard();
         if ranks[backup.index()].is_better_than(ranks[active.index()]) {
             // A server that is only cold has no hazard now; the hazard that it had was its restart.
             self.swap(backup, hazard.unwrap_or(Hazard::Restart), out);
@@ -318,7 +318,7 @@ impl Roles {
     /// Makes `to` the active server. Requests do not return later to a server that was away, or to one that replaced
     /// its peer.
     fn swap(&mut self, to: Server, because: Hazard, out: &mut HedgeActions) {
-        self.left_for = Some(because).filter(|hazard| hazard.passes() && self.left_for.is_none());
+        self.left_for = Some(because).filter(|hazard| hazard.is_passing() && self.left_for.is_none());
         self.active = to;
         self.why = HedgeReason::Swapped(because);
         out.push(HedgeAction::Swap { to, because });
@@ -327,7 +327,8 @@ impl Roles {
     fn resend(&self, out: &mut HedgeActions) {
         let from = self.active.other();
         let is_worse = self.rank(self.active).is_better_than(self.rank(from));
-        let hazard = self.conditions[from.index()].worst().filter(|_| is_worse && self.config.mode == Mode::Hazard);
+        let hazard =
+            self.conditions[from.index()].worst_hazard().filter(|_| is_worse && self.config.mode == Mode::Hazard);
         out.extend(hazard.map(|because| HedgeAction::Resend { from, because }));
     }
 }
@@ -338,9 +339,9 @@ impl Policy for Roles {
     type Reason = HedgeReason;
 
     fn observe(&mut self, now: Nanos, seen: &HedgeEvent, out: &mut HedgeActions) {
-        self.note(now, seen, out);
-        self.pass(now, out);
-        self.judge(out);
+        self.update_conditions(now, seen, out);
+        self.advance_time(now, out);
+        self.swap_if_better(out);
     }
 
     fn next_wakeup(&self) -> Option<Nanos> {

@@ -112,7 +112,7 @@ impl Default for Learning {
 
 impl Learning {
     /// Returns the settings for this percentile, in hundredths, and this speed of little cores, if it is known.
-    pub fn of(percentile_e2: u32, little_speed_milli: Option<u32>) -> Self {
+    pub fn with_percentile(percentile_e2: u32, little_speed_milli: Option<u32>) -> Self {
         let usual = Self::default();
         let little_speed_milli = little_speed_milli.unwrap_or(usual.little_speed_milli);
         Self { percentile_e2, little_speed_milli, ..usual }
@@ -161,6 +161,6 @@ mod tests {
     #[test]
     fn little_cores_of_unknown_speed_are_as_slow_as_junos() {
         let of = |speed| Learning { percentile_e2: 9500, little_speed_milli: speed, ..Learning::default() };
-        assert_eq!([Some(250), None].map(|speed| Learning::of(9500, speed)), [of(250), of(310)]);
+        assert_eq!([Some(250), None].map(|speed| Learning::with_percentile(9500, speed)), [of(250), of(310)]);
     }
 }

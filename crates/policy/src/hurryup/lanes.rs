@@ -5,10 +5,10 @@ use super::event::BigLittleCores;
 use crate::cpus::{self, CpuMask};
 
 /// Returns which of these lanes are big and which are little, while requests are under way on the lanes `working`.
-pub fn sizes_of_lanes(lanes: &CpuMask, siblings: &cpus::CoreTopology, working: &CpuMask) -> BigLittleCores {
+pub fn classify_lanes(lanes: &CpuMask, siblings: &cpus::CoreTopology, working_lanes: &CpuMask) -> BigLittleCores {
     let is_alone = |lane: &usize| {
         let mut others = siblings.cpus_of(siblings.core(*lane)).filter(|other| other != lane);
-        !others.any(|other| working.contains(other))
+        !others.any(|other| working_lanes.contains(other))
     };
     let big: CpuMask = lanes.iter().filter(is_alone).collect();
     BigLittleCores { big, little: lanes.without(&big) }
@@ -26,7 +26,7 @@ mod tests {
     fn a_lane_is_big_while_its_siblings_are_idle() {
         let siblings = cpus::CoreTopology::of([mask(&[0, 4]), mask(&[1, 5])]);
         let lanes = mask(&[0, 1, 4, 5]);
-        let sizes = |working: &[usize]| sizes_of_lanes(&lanes, &siblings, &mask(working));
+        let sizes = |working: &[usize]| classify_lanes(&lanes, &siblings, &mask(working));
         assert_eq!(sizes(&[]), BigLittleCores { big: lanes, little: CpuMask::EMPTY });
         assert_eq!(sizes(&[0]), BigLittleCores { big: mask(&[0, 1, 5]), little: mask(&[4]) });
         assert_eq!(sizes(&[0, 4]), BigLittleCores { big: mask(&[1, 5]), little: mask(&[0, 4]) });

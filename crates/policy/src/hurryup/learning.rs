@@ -11,7 +11,7 @@
 //! highest is taken. It moves the fewest requests, and uses big cores, which take more power, the least.
 
 use super::config::Learning;
-use super::threshold_replay::{Layout, ThresholdReplay};
+use super::threshold_replay::{CoreLayout, ThresholdReplay};
 use crate::Nanos;
 
 /// Number of requests in a set for learning.
@@ -45,10 +45,10 @@ pub(super) struct Learner {
 }
 
 impl Learner {
-    pub(super) fn new(how: Learning) -> Self {
+    pub(super) fn new(config: Learning) -> Self {
         Self {
-            how,
-            threshold_ns: how.first_ns,
+            how: config,
+            threshold_ns: config.first_ns,
             batch: [ServedRequest::default(); SERVED_MAX],
             len: 0,
             candidates: [0; QUANTILES.len()],
@@ -65,25 +65,25 @@ impl Learner {
 
     /// Returns the work that a thread did in `passed_ns`, as time on a big core. The thread was on little cores for
     /// `on_little_milli` thousandths of that time.
-    pub(super) fn work_ns(&self, passed_ns: Nanos, on_little_milli: u64) -> Nanos {
+    pub(super) fn work_ns(&self, elapsed_ns: Nanos, on_little_milli: u64) -> Nanos {
         let speed_milli = 1000 - on_little_milli * (1000 - u64::from(self.how.little_speed_milli.min(1000))) / 1000;
-        passed_ns.saturating_mul(speed_milli) / 1000
+        elapsed_ns.saturating_mul(speed_milli) / 1000
     }
 
     /// Adds a request that was served.
-    pub(super) fn served(&mut self, served: ServedRequest, layout: Layout) {
+    pub(super) fn add_served_request(&mut self, served: ServedRequest, layout: CoreLayout) {
         if self.len == SERVED_MAX {
-            return self.rehearse(layout);
+            return self.simulate_candidate(layout);
         }
         self.batch[self.len] = served;
         self.len += 1;
         if self.len == SERVED_MAX {
-            self.propose();
+            self.choose_candidates();
         }
     }
 
     /// Chooses the thresholds to simulate (the candidates) when the set of finished requests is full.
-    fn propose(&mut self) {
+    fn choose_candidates(&mut self) {
         self.batch.sort_unstable_by_key(|served| served.work_ns);
         let little_ns = |served: ServedRequest| served.work_ns * 1000 / Nanos::from(self.how.little_speed_milli.max(1));
         self.candidates = QUANTILES.map(|percent| match percent {
@@ -95,17 +95,17 @@ impl Learner {
     }
 
     /// Simulates the next candidate. After the last one it sets the threshold, and begins a new set.
-    fn rehearse(&mut self, layout: Layout) {
+    fn simulate_candidate(&mut self, layout: CoreLayout) {
         let replay = ThresholdReplay::new(&self.batch, self.how, layout);
-        self.percentiles_ns[self.replayed] = replay.percentile(self.candidates[self.replayed]);
+        self.percentiles_ns[self.replayed] = replay.percentile_time_ns(self.candidates[self.replayed]);
         self.replayed += 1;
         if self.replayed == QUANTILES.len() {
-            self.conclude();
+            self.set_best_threshold();
             self.len = 0;
         }
     }
 
-    fn conclude(&mut self) {
+    fn set_best_threshold(&mut self) {
         let best_ns = self.percentiles_ns.into_iter().min().unwrap_or(0).max(1);
         for (score, percentile_ns) in self.scores_milli.iter_mut().zip(self.percentiles_ns) {
             let now = percentile_ns.saturating_mul(1000) / best_ns;
@@ -122,10 +122,10 @@ impl Learner {
 mod tests {
     use super::*;
 
-    fn taught(requests: impl Iterator<Item = (Nanos, Nanos)>, (big, little): (usize, usize)) -> Nanos {
+    fn learned_threshold_ns(requests: impl Iterator<Item = (Nanos, Nanos)>, (big, little): (usize, usize)) -> Nanos {
         let how = Learning { first_ns: 7, percentile_e2: 9000, little_speed_milli: 250, move_ns: 1000 };
-        let (mut learner, layout) = (Learner::new(how), Layout { big, little, preplace: false });
-        requests.for_each(|(since, work_ns)| learner.served(ServedRequest { since, work_ns }, layout));
+        let (mut learner, layout) = (Learner::new(how), CoreLayout { big, little, preplace: false });
+        requests.for_each(|(since, work_ns)| learner.add_served_request(ServedRequest { since, work_ns }, layout));
         learner.threshold_ns()
     }
 
@@ -136,18 +136,18 @@ mod tests {
 
     #[test]
     fn until_a_batch_is_judged_the_threshold_is_the_first_one() {
-        assert_eq!(taught(mixed(SERVED_MAX as u64 + QUANTILES.len() as u64 - 1, 1_000_000), (2, 4)), 7);
+        assert_eq!(learned_threshold_ns(mixed(SERVED_MAX as u64 + QUANTILES.len() as u64 - 1, 1_000_000), (2, 4)), 7);
     }
 
     #[test]
     fn spare_big_cores_lower_the_learned_threshold() {
-        let learnt = taught(mixed(5000, 100_000_000), (2, 4));
+        let learnt = learned_threshold_ns(mixed(5000, 100_000_000), (2, 4));
         assert!(learnt <= 4_000_000, "{learnt}: short requests take 4 ms on little cores, long ones 200 ms");
     }
 
     #[test]
     fn without_big_cores_the_highest_threshold_is_learned() {
-        assert_eq!(taught(mixed(5000, 100_000_000), (0, 6)), 200_000_000);
+        assert_eq!(learned_threshold_ns(mixed(5000, 100_000_000), (0, 6)), 200_000_000);
     }
 
     #[test]
@@ -155,10 +155,10 @@ mod tests {
         let mut learner = Learner::new(Learning::default());
         learner.percentiles_ns = [30; QUANTILES.len()];
         learner.percentiles_ns[3] = 20;
-        learner.conclude();
+        learner.set_best_threshold();
         assert_eq!([2, 3].map(|candidate| learner.scores_milli[candidate]), [1500, 1000]);
         learner.percentiles_ns[2] = 20;
-        learner.conclude();
+        learner.set_best_threshold();
         assert_eq!([2, 3].map(|candidate| learner.scores_milli[candidate]), [(7 * 1500 + 1000) / 8, 1000]);
     }
 

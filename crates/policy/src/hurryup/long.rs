@@ -1,7 +1,7 @@
 //! Threads with long requests on little cores: lines 11 to 17 of Algorithm 1.
 
 use super::event::{BigLittleCores, Thread};
-use super::table::Table;
+use super::table::ThreadRequestTable;
 use super::thread_placement::{MAX_THREADS, ThreadPlacement};
 use crate::Nanos;
 
@@ -24,7 +24,7 @@ impl ThreadsOnLittle {
     pub(super) fn find(
         now: Nanos,
         threshold_ns: Nanos,
-        table: &Table,
+        table: &ThreadRequestTable,
         placement: &ThreadPlacement,
         cores: &BigLittleCores,
     ) -> Self {
@@ -33,8 +33,10 @@ impl ThreadsOnLittle {
         // Lines 12 to 14 of Algorithm 1.
         for entry in table.iter().filter(|entry| now.saturating_sub(entry.since) > threshold_ns) {
             // Lines 15 and 16 of Algorithm 1.
-            let little =
-                placement.of(entry.thread).and_then(|placed| placed.cpu).filter(|cpu| cores.little.contains(*cpu));
+            let little = placement
+                .placed_thread(entry.thread)
+                .and_then(|placed| placed.cpu)
+                .filter(|cpu| cores.little.contains(*cpu));
             if let Some(little) = little {
                 found.list[found.len] = LongRequest { thread: entry.thread, since: entry.since, little };
                 found.len += 1;

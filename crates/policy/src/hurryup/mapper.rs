@@ -6,11 +6,11 @@ use super::event::{BigLittleCores, HurryEvent, Request, Thread};
 use super::learning::{Learner, ServedRequest};
 use super::long::ThreadsOnLittle;
 use super::oversubscription;
-use super::preplace::{self, Turn, Turns};
+use super::preplace::{self, TurnCounts, TurnRule};
 use super::swap::{Outcome, Round};
-use super::table::{LostRequests, Table};
+use super::table::{LostRequests, ThreadRequestTable};
 use super::thread_placement::ThreadPlacement;
-use super::threshold_replay::Layout;
+use super::threshold_replay::CoreLayout;
 use crate::cpus::CpuMask;
 use crate::{Nanos, Policy};
 
@@ -19,10 +19,10 @@ use crate::{Nanos, Policy};
 pub struct HurryUp {
     config: Config,
     cores: BigLittleCores,
-    table: Table,
+    table: ThreadRequestTable,
     placement: ThreadPlacement,
     learner: Learner,
-    turns: Turns,
+    turns: TurnCounts,
     /// Whether there are more threads than cores.
     is_oversubscribed: bool,
     /// Start of the present sampling interval, `StartSamplingTime` of Algorithm 1; `None` before the first look.
@@ -43,10 +43,10 @@ impl HurryUp {
         Self {
             config,
             cores: BigLittleCores::default(),
-            table: Table::new(),
+            table: ThreadRequestTable::new(),
             placement: ThreadPlacement::new(),
             learner: Learner::new(learning),
-            turns: Turns::default(),
+            turns: TurnCounts::default(),
             is_oversubscribed: false,
             started: None,
             wakeup: None,
@@ -63,12 +63,12 @@ impl HurryUp {
 
     /// Returns the core of a thread; `None` if it is not bound.
     pub fn core_of(&self, thread: Thread) -> Option<usize> {
-        self.placement.of(thread)?.cpu
+        self.placement.placed_thread(thread)?.cpu
     }
 
     /// Returns whether a thread may run on a CPU according to this policy.
     pub fn may_use(&self, thread: Thread, cpu: usize) -> bool {
-        self.placement.of(thread).is_none_or(|placed| match placed.cpu {
+        self.placement.placed_thread(thread).is_none_or(|placed| match placed.cpu {
             Some(core) => core == cpu,
             None => !placed.on_big || self.cores.big.contains(cpu),
         })
@@ -86,12 +86,12 @@ impl HurryUp {
     }
 
     /// Returns the start of a request that is under way.
-    pub fn since(&self, request: Request) -> Option<Nanos> {
+    pub fn request_start(&self, request: Request) -> Option<Nanos> {
         self.table.iter().find(|entry| entry.request == request).map(|entry| entry.since)
     }
 
     /// Returns the cores with threads that work on requests.
-    pub fn working(&self) -> CpuMask {
+    pub fn working_cores(&self) -> CpuMask {
         self.table.iter().filter_map(|entry| self.core_of(entry.thread)).collect()
     }
 
@@ -102,21 +102,21 @@ impl HurryUp {
 
     /// Returns whether the policy moves this thread.
     pub fn has(&self, thread: Thread) -> bool {
-        self.placement.of(thread).is_some()
+        self.placement.placed_thread(thread).is_some()
     }
 
     /// Returns the number of requests under way.
-    pub fn under_way(&self) -> usize {
+    pub fn requests_under_way(&self) -> usize {
         self.table.iter().count()
     }
 
     /// Returns the number of requests that moved to big cores, without refused moves.
-    pub fn moved(&self) -> u64 {
+    pub fn moved_count(&self) -> u64 {
         self.moved
     }
 
     /// Returns the number of times that a thread was sent to a big core before it took a request.
-    pub fn preplaced(&self) -> u64 {
+    pub fn preplaced_count(&self) -> u64 {
         self.preplaced
     }
 
@@ -125,52 +125,52 @@ impl HurryUp {
         self.table.lost()
     }
 
-    fn learns(&self) -> bool {
+    fn is_learning(&self) -> bool {
         matches!(self.config.threshold, Threshold::Learnt(_)) && self.config.mapping == Mapping::HurryUp
     }
 
     /// Records an event at `now`, which may be in the past, without a decision (line 4 of Algorithm 1). A caller that
     /// reads several events at once uses it; the next observation decides which requests are long.
-    pub fn book(&mut self, now: Nanos, seen: &HurryEvent, out: &mut HurryActions) {
+    pub fn record_event(&mut self, now: Nanos, seen: &HurryEvent, out: &mut HurryActions) {
         match *seen {
-            HurryEvent::Cores(cores) => self.use_cores(now, cores, out),
-            HurryEvent::Joined { thread, allowed } => self.joined(now, thread, allowed, out),
+            HurryEvent::Cores(cores) => self.set_cores(now, cores, out),
+            HurryEvent::Joined { thread, allowed } => self.add_thread(now, thread, allowed, out),
             HurryEvent::Left { thread } => {
-                self.table.forget(thread);
-                self.placement.leave(thread);
+                self.table.drop_request_of(thread);
+                self.placement.remove_thread(thread);
             }
-            HurryEvent::Began { thread, request, since } => self.began(now, thread, request, since),
-            HurryEvent::Ended { request } => self.ended(now, request),
+            HurryEvent::Began { thread, request, since } => self.begin_request(now, thread, request, since),
+            HurryEvent::Ended { request } => self.end_request(now, request),
             // Lines 5 to 8 of Algorithm 1.
-            HurryEvent::Noted { request, .. } if self.table.contains(request) => self.ended(now, request),
-            HurryEvent::Noted { thread, request, at } => self.began(now, thread, request, at),
-            HurryEvent::Refused { thread, cpu } => self.refused(thread, cpu),
+            HurryEvent::Noted { request, .. } if self.table.contains(request) => self.end_request(now, request),
+            HurryEvent::Noted { thread, request, at } => self.begin_request(now, thread, request, at),
+            HurryEvent::Refused { thread, cpu } => self.undo_refused_move(thread, cpu),
             HurryEvent::Reconsider => {
                 self.why = HurryReason::Spread;
-                self.settle(now);
-                self.look_at_crowd(now, out);
-                self.placement.reconsider(|action| out.push(action));
+                self.account_work(now);
+                self.update_oversubscription(now, out);
+                self.placement.retry_refused_cores(|action| out.push(action));
             }
             HurryEvent::Nothing => {}
         }
     }
 
     /// Adds a thread. Work of a former thread with this number is over; the new one may be at work already.
-    fn joined(&mut self, now: Nanos, thread: Thread, allowed: CpuMask, out: &mut HurryActions) {
+    fn add_thread(&mut self, now: Nanos, thread: Thread, allowed: CpuMask, out: &mut HurryActions) {
         self.why = HurryReason::Spread;
-        if self.placement.of(thread).is_some() {
-            self.table.forget(thread);
+        if self.placement.placed_thread(thread).is_some() {
+            self.table.drop_request_of(thread);
         }
-        out.extend(self.placement.join(thread, allowed));
+        out.extend(self.placement.add_thread(thread, allowed));
         if !self.is_oversubscribed {
-            self.look_at_crowd(now, out);
+            self.update_oversubscription(now, out);
         }
     }
 
     /// Binds threads, or lets the kernel place them, if the number of threads has crossed the number of cores.
-    fn look_at_crowd(&mut self, now: Nanos, out: &mut HurryActions) {
+    fn update_oversubscription(&mut self, now: Nanos, out: &mut HurryActions) {
         if self.is_oversubscribed != self.has_more_threads_than_cores() {
-            self.use_cores(now, self.cores, out);
+            self.set_cores(now, self.cores, out);
         }
     }
 
@@ -180,14 +180,14 @@ impl HurryUp {
         floats && cores > 0 && self.placement.len() > cores
     }
 
-    fn refused(&mut self, thread: Thread, cpu: usize) {
-        let placed = self.placement.of_mut(thread);
+    fn undo_refused_move(&mut self, thread: Thread, cpu: usize) {
+        let placed = self.placement.placed_thread_mut(thread);
         let was_on_big = placed.is_some_and(|placed| core::mem::take(&mut placed.on_big));
-        self.moved -= u64::from(self.placement.refused(thread, cpu) || was_on_big);
+        self.moved -= u64::from(self.placement.undo_refused_move(thread, cpu) || was_on_big);
     }
 
-    fn use_cores(&mut self, now: Nanos, cores: BigLittleCores, out: &mut HurryActions) {
-        self.settle(now);
+    fn set_cores(&mut self, now: Nanos, cores: BigLittleCores, out: &mut HurryActions) {
+        self.account_work(now);
         self.why = HurryReason::Spread;
         self.cores = cores;
         self.is_oversubscribed = self.has_more_threads_than_cores();
@@ -198,44 +198,46 @@ impl HurryUp {
             Mapping::AllLittle => cores.little,
             Mapping::Kernel => CpuMask::EMPTY,
         };
-        self.placement.use_only(usable, |action| out.push(action));
+        self.placement.set_usable_cores(usable, |action| out.push(action));
     }
 
-    fn began(&mut self, now: Nanos, thread: Thread, request: Request, since: Nanos) {
-        self.turns.begins(thread, since.min(now), &self.placement);
-        self.table.begin(now, thread, request, since);
-        if let Some(placed) = self.placement.of_mut(thread) {
+    fn begin_request(&mut self, now: Nanos, thread: Thread, request: Request, since: Nanos) {
+        self.turns.record_begin(thread, since.min(now), &self.placement);
+        self.table.begin_request(now, thread, request, since);
+        if let Some(placed) = self.placement.placed_thread_mut(thread) {
             (placed.moved, placed.idle_since) = (None, None);
         }
     }
 
-    fn ended(&mut self, now: Nanos, request: Request) {
-        if self.learns() {
-            self.settle(now);
+    fn end_request(&mut self, now: Nanos, request: Request) {
+        if self.is_learning() {
+            self.account_work(now);
         }
-        let Some(entry) = self.table.end(request) else { return };
-        if let Some(placed) = self.placement.of_mut(entry.thread) {
+        let Some(entry) = self.table.remove_request(request) else { return };
+        if let Some(placed) = self.placement.placed_thread_mut(entry.thread) {
             placed.idle_since = Some(now);
         }
-        if self.learns() {
+        if self.is_learning() {
             let served = ServedRequest { since: entry.since, work_ns: entry.work_ns };
-            let preplace = self.config.options.preplace && self.turns.next().is_some();
-            self.learner
-                .served(served, Layout { big: self.cores.big.len(), little: self.cores.little.len(), preplace });
+            let preplace = self.config.options.preplace && self.turns.predicted_rule().is_some();
+            self.learner.add_served_request(
+                served,
+                CoreLayout { big: self.cores.big.len(), little: self.cores.little.len(), preplace },
+            );
         }
     }
 
     /// Returns the rule of turns, if threads are sent to big cores before they take requests.
-    fn next_turn(&self) -> Option<Turn> {
-        self.turns.next().filter(|_| {
-            self.config.options.preplace && !self.is_oversubscribed && preplace::is_for(self.threshold_ns())
+    fn next_turn(&self) -> Option<TurnRule> {
+        self.turns.predicted_rule().filter(|_| {
+            self.config.options.preplace && !self.is_oversubscribed && preplace::should_preplace(self.threshold_ns())
         })
     }
 
-    fn preplace_next(&mut self, out: &mut HurryActions) {
+    fn preplace_threads(&mut self, out: &mut HurryActions) {
         let Some(turn) = self.next_turn() else { return };
-        let free = self.cores.big.without(&self.working());
-        let sent = turn.place(free, &mut self.placement, |action| out.push(action));
+        let free = self.cores.big.without(&self.working_cores());
+        let sent = turn.preplace_threads(free, &mut self.placement, |action| out.push(action));
         self.preplaced += sent;
         if sent > 0 && self.why == HurryReason::NoneLong {
             self.why = HurryReason::Preplaced;
@@ -244,12 +246,12 @@ impl HurryUp {
 
     /// Returns whether threads are sent to big cores before they take requests. The end of a request on a big core is
     /// then a reason to look.
-    pub fn preplaces(&self) -> bool {
+    pub fn is_preplacing(&self) -> bool {
         self.next_turn().is_some()
     }
 
     /// Adds the work of all requests up to now, since one of them is about to change its core or to end.
-    fn settle(&mut self, now: Nanos) {
+    fn account_work(&mut self, now: Nanos) {
         let (little, all) = (self.cores.little.len(), self.cores.big.len() + self.cores.little.len());
         for placed in self.placement.iter() {
             // A thread that may run anywhere counts as on little cores for their share of the time.
@@ -258,7 +260,7 @@ impl HurryUp {
                 None if placed.on_big || all == 0 => 0,
                 None => 1000 * little as u64 / all as u64,
             };
-            if let Some(entry) = self.table.of(placed.thread) {
+            if let Some(entry) = self.table.request_of(placed.thread) {
                 entry.work_ns += self.learner.work_ns(now.saturating_sub(entry.settled), on_little_milli);
                 entry.settled = entry.settled.max(now);
             }
@@ -266,7 +268,7 @@ impl HurryUp {
     }
 
     /// Returns whether it is time to look (lines 9 and 10 of Algorithm 1).
-    fn is_time(&mut self, now: Nanos) -> bool {
+    fn is_scan_due(&mut self, now: Nanos) -> bool {
         let started = *self.started.get_or_insert(now);
         match self.config.scan_times {
             ScanTimes::Events => true,
@@ -285,14 +287,14 @@ impl HurryUp {
             Outcome { moved: 1.., .. } => HurryReason::Moved,
             Outcome { .. } => HurryReason::NoneLong,
         };
-        self.preplace_next(out);
+        self.preplace_threads(out);
         outcome
     }
 
     fn exchange_round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
         let long = ThreadsOnLittle::find(now, self.threshold_ns(), &self.table, &self.placement, &self.cores);
-        if long.iter().next().is_some() && self.learns() {
-            self.settle(now);
+        if long.iter().next().is_some() && self.is_learning() {
+            self.account_work(now);
         }
         let round = Round { now, table: &self.table, cores: &self.cores, options: self.config.options };
         round.run(&long, &mut self.placement, |action| out.push(action))
@@ -302,18 +304,23 @@ impl HurryUp {
         if self.config.options.one_by_one {
             return Outcome::default();
         }
-        if self.learns() {
-            self.settle(now);
+        if self.is_learning() {
+            self.account_work(now);
         }
         let threshold_ns = self.threshold_ns();
-        oversubscription::hurry(now, threshold_ns, &self.table, &mut self.placement, &self.cores, |action| {
-            out.push(action)
-        })
+        oversubscription::restrict_long_to_big(
+            now,
+            threshold_ns,
+            &self.table,
+            &mut self.placement,
+            &self.cores,
+            |action| out.push(action),
+        )
     }
 
     /// Returns the time at which the next request is due to move, after a look with this outcome.
     fn next_event(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
-        let may_move = |thread: Thread| match self.placement.of(thread) {
+        let may_move = |thread: Thread| match self.placement.placed_thread(thread) {
             Some(placed) if self.is_oversubscribed => !placed.on_big && !self.config.options.one_by_one,
             Some(placed) => placed.cpu.is_some_and(|cpu| self.cores.little.contains(cpu)),
             None => false,
@@ -323,12 +330,12 @@ impl HurryUp {
         due.chain(outcome.rested).filter(|at| *at > now).min()
     }
 
-    fn next(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
+    fn next_wakeup_at(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
         match self.config.scan_times {
             _ if self.config.mapping != Mapping::HurryUp => None,
             ScanTimes::Events => self.next_event(now, outcome),
             // Without requests the policy waits for the first one, as the paper's read of its pipe does.
-            ScanTimes::Sampling(_) if self.under_way() == 0 => None,
+            ScanTimes::Sampling(_) if self.requests_under_way() == 0 => None,
             ScanTimes::Sampling(every_ns) => Some(self.started?.saturating_add(every_ns).max(now + 1)),
         }
     }
@@ -340,10 +347,10 @@ impl Policy for HurryUp {
     type Reason = HurryReason;
 
     fn observe(&mut self, now: Nanos, seen: &HurryEvent, out: &mut HurryActions) {
-        self.book(now, seen, out);
+        self.record_event(now, seen, out);
         let moves = self.config.mapping == Mapping::HurryUp;
-        let outcome = if moves && self.is_time(now) { self.round(now, out) } else { Outcome::default() };
-        self.wakeup = self.next(now, outcome);
+        let outcome = if moves && self.is_scan_due(now) { self.round(now, out) } else { Outcome::default() };
+        self.wakeup = self.next_wakeup_at(now, outcome);
         if !moves {
             self.why = HurryReason::Fixed;
         }

@@ -40,7 +40,7 @@ mod threshold_replay;
 pub use action::{HurryAction, HurryActions, HurryReason};
 pub use config::{Config, Learning, Mapping, Options, ScanTimes, Threshold};
 pub use event::{BigLittleCores, HurryEvent, Request, Thread};
-pub use lanes::sizes_of_lanes;
+pub use lanes::classify_lanes;
 pub use mapper::HurryUp;
 pub use table::{LostRequests, MAX_REQUESTS};
 pub use thread_placement::MAX_THREADS;

@@ -19,30 +19,31 @@
 use super::action::HurryAction;
 use super::event::{BigLittleCores, Thread};
 use super::swap::Outcome;
-use super::table::Table;
+use super::table::ThreadRequestTable;
 use super::thread_placement::ThreadPlacement;
 use crate::Nanos;
 
 /// Releases threads whose requests are no longer long, and restricts the threads with the oldest long requests to big
 /// cores.
-pub(super) fn hurry(
+pub(super) fn restrict_long_to_big(
     now: Nanos,
     threshold_ns: Nanos,
-    table: &Table,
+    table: &ThreadRequestTable,
     placement: &mut ThreadPlacement,
     cores: &BigLittleCores,
-    mut tell: impl FnMut(HurryAction),
+    mut emit: impl FnMut(HurryAction),
 ) -> Outcome {
     let long = || table.iter().filter(|entry| now.saturating_sub(entry.since) > threshold_ns);
     for placed in placement.iter_mut().filter(|placed| placed.on_big) {
         if !long().any(|entry| entry.thread == placed.thread) {
             placed.on_big = false;
-            tell(HurryAction::Restore { thread: placed.thread });
+            emit(HurryAction::Restore { thread: placed.thread });
         }
     }
     let waiting = |placement: &ThreadPlacement| -> Option<(Thread, usize)> {
-        let may_go =
-            |thread| placement.of(thread).is_some_and(|placed| !placed.on_big && placed.may_be_on_any(&cores.big));
+        let may_go = |thread| {
+            placement.placed_thread(thread).is_some_and(|placed| !placed.on_big && placed.may_be_on_any(&cores.big))
+        };
         let all = || long().filter(|entry| may_go(entry.thread));
         Some((all().min_by_key(|entry| (entry.since, entry.thread))?.thread, all().count()))
     };
@@ -50,11 +51,11 @@ pub(super) fn hurry(
     let mut outcome = Outcome::default();
     while outcome.moved < open
         && let Some((thread, _)) = waiting(placement)
-        && let Some(placed) = placement.of_mut(thread)
+        && let Some(placed) = placement.placed_thread_mut(thread)
     {
         placed.on_big = true;
         outcome.moved += 1;
-        tell(HurryAction::Hurry { thread });
+        emit(HurryAction::Hurry { thread });
     }
     outcome.left = waiting(placement).map_or(0, |(_, count)| count);
     outcome

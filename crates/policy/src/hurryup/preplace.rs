@@ -23,29 +23,29 @@ const BEGINS_MAX: u32 = 64;
 const BEGINS_MIN: u32 = 16;
 
 /// Returns whether threads are sent ahead with this threshold.
-pub(super) fn is_for(threshold_ns: Nanos) -> bool {
+pub(super) fn should_preplace(threshold_ns: Nanos) -> bool {
     threshold_ns == 0
 }
 
 /// Rule for which idle thread takes the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum TurnRule {
     IdleLongest,
     IdleShortest,
 }
 
 /// Counts of which idle thread took the last requests, for requests at which several threads were idle.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct TurnCounts {
     begins: u32,
     longest: u32,
     shortest: u32,
 }
 
-impl Turns {
+impl TurnCounts {
     /// Records that a thread takes a request. The thread counts as idle until its seat changes.
-    pub(super) fn begins(&mut self, thread: Thread, since: Nanos, placement: &ThreadPlacement) {
-        let Some(own) = placement.of(thread).and_then(|placed| placed.idle_since) else { return };
+    pub(super) fn record_begin(&mut self, thread: Thread, since: Nanos, placement: &ThreadPlacement) {
+        let Some(own) = placement.placed_thread(thread).and_then(|placed| placed.idle_since) else { return };
         let others = placement.iter().filter(|placed| placed.thread != thread).filter_map(|placed| placed.idle_since);
         let (mut count, mut longer, mut shorter) = (0, 0, 0);
         for other in others.filter(|other| *other < since) {
@@ -65,16 +65,16 @@ impl Turns {
     }
 
     /// Returns the rule that predicts at least three of four requests; `None` if neither does.
-    pub(super) fn next(&self) -> Option<Turn> {
+    pub(super) fn predicted_rule(&self) -> Option<TurnRule> {
         let is_right = |count: u32| self.begins >= BEGINS_MIN && 4 * count >= 3 * self.begins;
-        let turns = [(self.longest, Turn::IdleLongest), (self.shortest, Turn::IdleShortest)];
+        let turns = [(self.longest, TurnRule::IdleLongest), (self.shortest, TurnRule::IdleShortest)];
         turns.into_iter().filter(|(count, _)| is_right(*count)).max_by_key(|(count, _)| *count).map(|(_, turn)| turn)
     }
 }
 
-impl Turn {
+impl TurnRule {
     /// Returns the thread whose turn follows the thread `last`.
-    fn after(self, last: Option<&PlacedThread>, placement: &ThreadPlacement) -> Option<PlacedThread> {
+    fn thread_after(self, last: Option<&PlacedThread>, placement: &ThreadPlacement) -> Option<PlacedThread> {
         let key = |placed: &PlacedThread| Some((placed.idle_since?, placed.thread));
         let last = last.and_then(key);
         let idle = placement.iter().filter_map(|placed| Some((key(placed)?, *placed)));
@@ -90,42 +90,43 @@ impl Turn {
     }
 
     /// Returns the thread on a core whose turn comes last. Threads that have not served a request yet have no turn.
-    fn last_on(self, cpu: usize, placement: &ThreadPlacement) -> Option<Thread> {
+    fn last_thread_on(self, cpu: usize, placement: &ThreadPlacement) -> Option<Thread> {
         let key = |placed: &&PlacedThread| match (self, placed.idle_since) {
             (_, None) => (2, 0),
             (Self::IdleLongest, Some(since)) => (1, since),
             (Self::IdleShortest, Some(since)) => (1, Nanos::MAX - since),
         };
-        placement.on(cpu).max_by_key(key).map(|placed| placed.thread)
+        placement.threads_on(cpu).max_by_key(key).map(|placed| placed.thread)
     }
 
     /// Places the threads with the next turns on the idle big cores `free`. Returns the number of threads that moved.
-    pub(super) fn place(
+    pub(super) fn preplace_threads(
         self,
-        mut free: CpuMask,
+        mut free_cores: CpuMask,
         placement: &mut ThreadPlacement,
-        mut tell: impl FnMut(HurryAction),
+        mut emit: impl FnMut(HurryAction),
     ) -> u64 {
         let (mut last, mut sent) = (None, 0);
-        while !free.is_empty()
-            && let Some(next) = self.after(last.as_ref(), placement)
+        while !free_cores.is_empty()
+            && let Some(next) = self.thread_after(last.as_ref(), placement)
         {
             last = Some(next);
             let Some(from) = next.cpu else { continue };
-            if free.contains(from) {
-                free.remove(from);
+            if free_cores.contains(from) {
+                free_cores.remove(from);
                 continue;
             }
-            let may_go = |leaver: Thread| placement.of(leaver).is_none_or(|leaver| leaver.may_be_on(from));
-            let allowed = free.iter().filter(|big| next.may_be_on(*big));
-            let place =
-                allowed.map(|big| (big, self.last_on(big, placement))).find(|(_, leaver)| leaver.is_none_or(may_go));
+            let may_go = |leaver: Thread| placement.placed_thread(leaver).is_none_or(|leaver| leaver.may_be_on(from));
+            let allowed = free_cores.iter().filter(|big| next.may_be_on(*big));
+            let place = allowed
+                .map(|big| (big, self.last_thread_on(big, placement)))
+                .find(|(_, leaver)| leaver.is_none_or(may_go));
             let Some((big, leaver)) = place else { continue };
-            free.remove(big);
+            free_cores.remove(big);
             sent += 1;
-            tell(placement.come(next.thread, big, leaver, None));
+            emit(placement.send_to_big_core(next.thread, big, leaver, None));
             if let Some(leaver) = leaver {
-                tell(placement.map(leaver, from, None));
+                emit(placement.move_to_core(leaver, from, None));
             }
         }
         sent

@@ -10,7 +10,7 @@ use super::action::HurryAction;
 use super::config::Options;
 use super::event::{BigLittleCores, Thread};
 use super::long::{LongRequest, ThreadsOnLittle};
-use super::table::Table;
+use super::table::ThreadRequestTable;
 use super::thread_placement::{PlacedThread, ThreadPlacement};
 use crate::Nanos;
 use crate::cpus::CpuMask;
@@ -18,7 +18,7 @@ use crate::cpus::CpuMask;
 /// Input of one round of exchanges.
 pub(super) struct Round<'r> {
     pub(super) now: Nanos,
-    pub(super) table: &'r Table,
+    pub(super) table: &'r ThreadRequestTable,
     pub(super) cores: &'r BigLittleCores,
     pub(super) options: Options,
 }
@@ -50,21 +50,21 @@ impl Round<'_> {
         &self,
         long: &ThreadsOnLittle,
         placement: &mut ThreadPlacement,
-        mut tell: impl FnMut(HurryAction),
+        mut emit: impl FnMut(HurryAction),
     ) -> Outcome {
         let (mut open, mut outcome) = (self.cores.big, Outcome::default());
         for long in long.iter() {
-            let Some((big, leaver)) = self.choose(long, &open, placement) else {
+            let Some((big, leaver)) = self.choose_big_core(long, &open, placement) else {
                 outcome.left += 1;
-                outcome.rested = outcome.rested.into_iter().chain(self.rested(long, placement)).min();
+                outcome.rested = outcome.rested.into_iter().chain(self.rest_ends_at(long, placement)).min();
                 continue;
             };
             open.remove(big);
             outcome.moved += 1;
             // Lines 25 and 26 of Algorithm 1.
-            tell(placement.come(long.thread, big, leaver.map(|leaver| leaver.thread), Some(self.now)));
+            emit(placement.send_to_big_core(long.thread, big, leaver.map(|leaver| leaver.thread), Some(self.now)));
             if let Some(leaver) = leaver {
-                tell(placement.map(leaver.thread, long.little, leaver.since.map(|_| self.now)));
+                emit(placement.move_to_core(leaver.thread, long.little, leaver.since.map(|_| self.now)));
             }
             if self.options.one_by_one {
                 break;
@@ -74,17 +74,18 @@ impl Round<'_> {
     }
 
     /// Returns the big core for a long request, and the thread that leaves it (lines 21 and 22 of Algorithm 1).
-    fn choose(
+    fn choose_big_core(
         &self,
         long: LongRequest,
-        open: &CpuMask,
+        open_cores: &CpuMask,
         placement: &ThreadPlacement,
     ) -> Option<(usize, Option<Leaver>)> {
-        let placed = placement.of(long.thread).filter(|placed| !placed.rests(self.now, self.options.rest_ns))?;
-        let cores = open.iter().filter(|big| placed.may_be_on(*big));
+        let placed =
+            placement.placed_thread(long.thread).filter(|placed| !placed.is_resting(self.now, self.options.rest_ns))?;
+        let cores = open_cores.iter().filter(|big| placed.may_be_on(*big));
         let possible = cores.filter_map(|big| {
             let leaver = self.leaver(big, placement);
-            self.may(long, leaver, placement).then(|| (self.rank(big, leaver, placement), big, leaver))
+            self.can_exchange(long, leaver, placement).then(|| (self.rank(big, leaver, placement), big, leaver))
         });
         possible.min_by_key(|(rank, ..)| *rank).map(|(_, big, leaver)| (big, leaver))
     }
@@ -92,48 +93,49 @@ impl Round<'_> {
     /// Returns the thread that leaves a big core (`GetRunningThread`). If several work on requests, it is the one whose
     /// request began last; if none does, the first thread.
     fn leaver(&self, big: usize, placement: &ThreadPlacement) -> Option<Leaver> {
-        let all = placement.on(big).map(|placed| Leaver { thread: placed.thread, since: self.since(placed) });
+        let all =
+            placement.threads_on(big).map(|placed| Leaver { thread: placed.thread, since: self.request_start(placed) });
         all.min_by_key(|leaver| Reverse(leaver.since))
     }
 
-    fn since(&self, placed: &PlacedThread) -> Option<Nanos> {
+    fn request_start(&self, placed: &PlacedThread) -> Option<Nanos> {
         self.table.iter().find(|entry| entry.thread == placed.thread).map(|entry| entry.since)
     }
 
     /// Returns whether the thread on a big core may be sent to the little one now.
-    fn may(&self, long: LongRequest, leaver: Option<Leaver>, placement: &ThreadPlacement) -> bool {
-        self.may_rested(long, leaver, placement)
-            && self.leaver_rested(leaver, placement).is_none_or(|at| at <= self.now)
+    fn can_exchange(&self, long: LongRequest, leaver: Option<Leaver>, placement: &ThreadPlacement) -> bool {
+        self.can_exchange_after_rest(long, leaver, placement)
+            && self.leaver_rest_ends_at(leaver, placement).is_none_or(|at| at <= self.now)
     }
 
     /// Returns whether the thread on a big core may be sent to the little one after its rest time.
-    fn may_rested(&self, long: LongRequest, leaver: Option<Leaver>, placement: &ThreadPlacement) -> bool {
+    fn can_exchange_after_rest(&self, long: LongRequest, leaver: Option<Leaver>, placement: &ThreadPlacement) -> bool {
         let Some(leaver) = leaver else { return true };
-        let Some(placed) = placement.of(leaver.thread) else { return true };
+        let Some(placed) = placement.placed_thread(leaver.thread) else { return true };
         let is_shorter = leaver.since.is_none_or(|since| since > long.since);
         placed.may_be_on(long.little) && (is_shorter || !self.options.spare_longer)
     }
 
     /// Returns the end of the rest time of the request on a big core; `None` for a thread between requests, which needs
     /// no rest.
-    fn leaver_rested(&self, leaver: Option<Leaver>, placement: &ThreadPlacement) -> Option<Nanos> {
+    fn leaver_rest_ends_at(&self, leaver: Option<Leaver>, placement: &ThreadPlacement) -> Option<Nanos> {
         let leaver = leaver.filter(|leaver| leaver.since.is_some())?;
-        placement.of(leaver.thread)?.rested_at(self.options.rest_ns)
+        placement.placed_thread(leaver.thread)?.rest_ends_at(self.options.rest_ns)
     }
 
     /// Returns when a long request that stays may move, if it only waits for a rest time: its own, or that of another
     /// request.
-    fn rested(&self, long: LongRequest, placement: &ThreadPlacement) -> Option<Nanos> {
-        let placed = placement.of(long.thread)?;
+    fn rest_ends_at(&self, long: LongRequest, placement: &ThreadPlacement) -> Option<Nanos> {
+        let placed = placement.placed_thread(long.thread)?;
         let cores = self.cores.big.iter().filter(|big| placed.may_be_on(*big)).map(|big| self.leaver(big, placement));
-        let possible = cores.filter(|leaver| self.may_rested(long, *leaver, placement));
-        let others = possible.map(|leaver| self.leaver_rested(leaver, placement).unwrap_or(0));
-        let own = placed.rested_at(self.options.rest_ns).unwrap_or(0);
+        let possible = cores.filter(|leaver| self.can_exchange_after_rest(long, *leaver, placement));
+        let others = possible.map(|leaver| self.leaver_rest_ends_at(leaver, placement).unwrap_or(0));
+        let own = placed.rest_ends_at(self.options.rest_ns).unwrap_or(0);
         others.min().map(|other| other.max(own)).filter(|at| *at > self.now)
     }
 
     fn rank(&self, big: usize, leaver: Option<Leaver>, placement: &ThreadPlacement) -> Rank {
-        let working = placement.on(big).filter(|placed| self.since(placed).is_some()).count();
+        let working = placement.threads_on(big).filter(|placed| self.request_start(placed).is_some()).count();
         let kind = match leaver {
             None if self.options.empty_first => 0,
             _ if working == 0 && self.options.between_first => 1,

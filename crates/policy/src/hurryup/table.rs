@@ -36,13 +36,13 @@ pub struct LostRequests {
 
 /// Table of requests under way (line 1 of Algorithm 1).
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(super) struct ThreadRequestTable {
     entries: [Entry; MAX_REQUESTS],
     len: usize,
     lost: LostRequests,
 }
 
-impl Table {
+impl ThreadRequestTable {
     pub(super) fn new() -> Self {
         Self { entries: [Entry::default(); MAX_REQUESTS], len: 0, lost: LostRequests::default() }
     }
@@ -57,7 +57,7 @@ impl Table {
     }
 
     /// Returns the request that a thread works on.
-    pub(super) fn of(&mut self, thread: Thread) -> Option<&mut Entry> {
+    pub(super) fn request_of(&mut self, thread: Thread) -> Option<&mut Entry> {
         self.entries[..self.len].iter_mut().find(|entry| entry.thread == thread)
     }
 
@@ -66,42 +66,42 @@ impl Table {
     }
 
     /// Adds a request (line 8 of Algorithm 1).
-    pub(super) fn begin(&mut self, now: Nanos, thread: Thread, request: Request, since: Nanos) {
-        self.forget(thread);
-        self.end(request);
+    pub(super) fn begin_request(&mut self, now: Nanos, thread: Thread, request: Request, since: Nanos) {
+        self.drop_request_of(thread);
+        self.remove_request(request);
         if self.len == MAX_REQUESTS {
-            self.drop_first();
+            self.drop_oldest();
         }
         self.entries[self.len] = Entry { request, thread, since: since.min(now), work_ns: 0, settled: now };
         self.len += 1;
     }
 
     /// Removes a request (line 6 of Algorithm 1).
-    pub(super) fn end(&mut self, request: Request) -> Option<Entry> {
+    pub(super) fn remove_request(&mut self, request: Request) -> Option<Entry> {
         let at = self.iter().position(|entry| entry.request == request)?;
-        Some(self.take(at))
+        Some(self.remove_at(at))
     }
 
     /// Removes the request of a thread, if its end was not reported, and counts it.
-    pub(super) fn forget(&mut self, thread: Thread) {
+    pub(super) fn drop_request_of(&mut self, thread: Thread) {
         let at = self.iter().position(|entry| entry.thread == thread);
         if let Some(at) = at {
-            self.take(at);
+            self.remove_at(at);
             self.lost.unended += 1;
         }
     }
 
-    fn drop_first(&mut self) {
+    fn drop_oldest(&mut self) {
         let first = self.iter().enumerate().min_by_key(|(_, entry)| entry.since);
         if let Some(at) = first.map(|(at, _)| at) {
-            self.take(at);
+            self.remove_at(at);
             self.lost.dropped += 1;
         }
     }
 
-    fn take(&mut self, at: usize) -> Entry {
+    fn remove_at(&mut self, index: usize) -> Entry {
         self.len -= 1;
-        self.entries.swap(at, self.len);
+        self.entries.swap(index, self.len);
         self.entries[self.len]
     }
 }
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn full_table_drops_and_counts_the_oldest_request() {
-        let mut table = Table::new();
+        let mut table = ThreadRequestTable::new();
         for number in 0..=MAX_REQUESTS as u32 {
-            table.begin(1000, number, u64::from(number), 1000 - u64::from(number == 7));
+            table.begin_request(1000, number, u64::from(number), 1000 - u64::from(number == 7));
         }
         assert_eq!(table.lost(), LostRequests { dropped: 1, unended: 0 });
         assert!(!table.contains(7) && table.contains(0) && table.iter().count() == MAX_REQUESTS);
@@ -122,17 +122,17 @@ mod tests {
 
     #[test]
     fn new_request_of_a_thread_ends_its_previous_one() {
-        let mut table = Table::new();
-        table.begin(10, 1, 100, 5);
-        table.begin(20, 1, 101, 20);
-        assert_eq!((table.end(100), table.lost().unended), (None, 1));
-        assert_eq!(table.end(101).map(|entry| entry.since), Some(20));
+        let mut table = ThreadRequestTable::new();
+        table.begin_request(10, 1, 100, 5);
+        table.begin_request(20, 1, 101, 20);
+        assert_eq!((table.remove_request(100), table.lost().unended), (None, 1));
+        assert_eq!(table.remove_request(101).map(|entry| entry.since), Some(20));
     }
 
     #[test]
     fn a_begin_in_the_future_is_now() {
-        let mut table = Table::new();
-        table.begin(10, 1, 100, 99);
-        assert_eq!(table.of(1).map(|entry| entry.since), Some(10));
+        let mut table = ThreadRequestTable::new();
+        table.begin_request(10, 1, 100, 99);
+        assert_eq!(table.request_of(1).map(|entry| entry.since), Some(10));
     }
 }

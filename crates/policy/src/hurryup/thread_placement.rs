@@ -36,12 +36,12 @@ pub(super) struct PlacedThread {
 
 impl PlacedThread {
     /// Returns whether the thread's request has just moved.
-    pub(super) fn rests(&self, now: Nanos, rest_ns: Nanos) -> bool {
-        self.rested_at(rest_ns).is_some_and(|at| now < at)
+    pub(super) fn is_resting(&self, now: Nanos, rest_ns: Nanos) -> bool {
+        self.rest_ends_at(rest_ns).is_some_and(|at| now < at)
     }
 
     /// Returns the end of the rest time after the last move of the thread's request.
-    pub(super) fn rested_at(&self, rest_ns: Nanos) -> Option<Nanos> {
+    pub(super) fn rest_ends_at(&self, rest_ns: Nanos) -> Option<Nanos> {
         Some(self.moved?.saturating_add(rest_ns))
     }
 
@@ -55,12 +55,12 @@ impl PlacedThread {
         self.allowed.contains(cpu) && !self.refused.contains(cpu)
     }
 
-    fn go(&mut self, cpu: Option<usize>) {
+    fn set_core(&mut self, cpu: Option<usize>) {
         (self.before, self.cpu, self.came, self.on_big) = (self.cpu, cpu, None, false);
     }
 
     /// Returns the thread to its former core, if it was sent to `cpu`.
-    fn stay(&mut self, cpu: usize) {
+    fn undo_move(&mut self, cpu: usize) {
         if self.cpu == Some(cpu) {
             self.cpu = self.before.filter(|before| *before != cpu);
             (self.came, self.moved) = (None, None);
@@ -86,7 +86,7 @@ impl ThreadPlacement {
         self.list[..self.len].iter()
     }
 
-    pub(super) fn of(&self, thread: Thread) -> Option<&PlacedThread> {
+    pub(super) fn placed_thread(&self, thread: Thread) -> Option<&PlacedThread> {
         self.iter().find(|placed| placed.thread == thread)
     }
 
@@ -94,24 +94,24 @@ impl ThreadPlacement {
         self.list[..self.len].iter_mut()
     }
 
-    pub(super) fn of_mut(&mut self, thread: Thread) -> Option<&mut PlacedThread> {
+    pub(super) fn placed_thread_mut(&mut self, thread: Thread) -> Option<&mut PlacedThread> {
         self.iter_mut().find(|placed| placed.thread == thread)
     }
 
     /// Returns the seats of the threads on a core.
-    pub(super) fn on(&self, cpu: usize) -> impl Iterator<Item = &PlacedThread> {
+    pub(super) fn threads_on(&self, cpu: usize) -> impl Iterator<Item = &PlacedThread> {
         self.iter().filter(move |placed| placed.cpu == Some(cpu))
     }
 
     /// Adds a thread of the pool. If there are [`MAX_THREADS`] threads already, it is not moved.
-    pub(super) fn join(&mut self, thread: Thread, allowed: CpuMask) -> Option<HurryAction> {
-        self.leave(thread);
+    pub(super) fn add_thread(&mut self, thread: Thread, allowed: CpuMask) -> Option<HurryAction> {
+        self.remove_thread(thread);
         *self.list.get_mut(self.len)? = PlacedThread { thread, allowed, ..PlacedThread::default() };
         self.len += 1;
-        self.settle(self.len - 1)
+        self.assign_core(self.len - 1)
     }
 
-    pub(super) fn leave(&mut self, thread: Thread) {
+    pub(super) fn remove_thread(&mut self, thread: Thread) {
         let at = self.iter().position(|placed| placed.thread == thread);
         if let Some(at) = at {
             self.len -= 1;
@@ -126,33 +126,33 @@ impl ThreadPlacement {
 
     /// Sets the cores that threads may be bound to. Threads on other cores move to one of these. New cores are tried
     /// again, for all threads to which they were refused.
-    pub(super) fn use_only(&mut self, usable: CpuMask, tell: impl FnMut(HurryAction)) {
+    pub(super) fn set_usable_cores(&mut self, usable: CpuMask, emit: impl FnMut(HurryAction)) {
         let new = usable.without(&self.usable);
         self.usable = usable;
-        self.forgive(|refused| refused.without(&new), tell);
+        self.retain_refused(|refused| refused.without(&new), emit);
     }
 
     /// Tries all cores again, for all threads to which they were refused.
-    pub(super) fn reconsider(&mut self, tell: impl FnMut(HurryAction)) {
-        self.forgive(|_| CpuMask::EMPTY, tell);
+    pub(super) fn retry_refused_cores(&mut self, emit: impl FnMut(HurryAction)) {
+        self.retain_refused(|_| CpuMask::EMPTY, emit);
     }
 
-    fn forgive(&mut self, still: impl Fn(&CpuMask) -> CpuMask, mut tell: impl FnMut(HurryAction)) {
+    fn retain_refused(&mut self, still_refused: impl Fn(&CpuMask) -> CpuMask, mut emit: impl FnMut(HurryAction)) {
         let usable = self.usable;
-        self.iter_mut().for_each(|placed| placed.refused = still(&placed.refused));
+        self.iter_mut().for_each(|placed| placed.refused = still_refused(&placed.refused));
         for at in 0..self.len {
             if self.list[at].cpu.is_none_or(|cpu| !usable.contains(cpu)) {
-                self.settle(at).into_iter().for_each(&mut tell);
+                self.assign_core(at).into_iter().for_each(&mut emit);
             }
         }
     }
 
     /// Gives a thread without a usable core the core with the fewest threads.
-    fn settle(&mut self, at: usize) -> Option<HurryAction> {
-        let placed = self.list[at];
+    fn assign_core(&mut self, index: usize) -> Option<HurryAction> {
+        let placed = self.list[index];
         let open = placed.allowed.without(&placed.refused).and(&self.usable);
-        let cpu = open.iter().min_by_key(|cpu| self.on(*cpu).count());
-        self.list[at].go(cpu);
+        let cpu = open.iter().min_by_key(|cpu| self.threads_on(*cpu).count());
+        self.list[index].set_core(cpu);
         match cpu {
             Some(cpu) => Some(HurryAction::Map { thread: placed.thread, cpu }),
             None => (placed.cpu.is_some() || placed.on_big).then_some(HurryAction::Restore { thread: placed.thread }),
@@ -160,41 +160,42 @@ impl ThreadPlacement {
     }
 
     /// Sends a thread to a big core; `leaver`, if there is one, is about to leave the core.
-    pub(super) fn come(
+    pub(super) fn send_to_big_core(
         &mut self,
         thread: Thread,
         big: usize,
         leaver: Option<Thread>,
-        request_moves: Option<Nanos>,
+        request_moved_at: Option<Nanos>,
     ) -> HurryAction {
-        let action = self.map(thread, big, request_moves);
-        if let Some(placed) = self.of_mut(thread) {
+        let action = self.move_to_core(thread, big, request_moved_at);
+        if let Some(placed) = self.placed_thread_mut(thread) {
             placed.came = Some(leaver);
         }
         action
     }
 
     /// Moves a thread to a core, with its request if it has one.
-    pub(super) fn map(&mut self, thread: Thread, cpu: usize, request_moves: Option<Nanos>) -> HurryAction {
-        if let Some(placed) = self.of_mut(thread) {
-            placed.go(Some(cpu));
-            placed.moved = request_moves;
+    pub(super) fn move_to_core(&mut self, thread: Thread, cpu: usize, request_moved_at: Option<Nanos>) -> HurryAction {
+        if let Some(placed) = self.placed_thread_mut(thread) {
+            placed.set_core(Some(cpu));
+            placed.moved = request_moved_at;
         }
         HurryAction::Map { thread, cpu }
     }
 
     /// Handles a refused move: the thread stays on its old core, and is not sent to `cpu` again. The thread that was to
     /// leave that core stays, too. Returns whether a request was to move.
-    pub(super) fn refused(&mut self, thread: Thread, cpu: usize) -> bool {
-        let Some(placed) = self.of_mut(thread) else { return false };
+    pub(super) fn undo_refused_move(&mut self, thread: Thread, cpu: usize) -> bool {
+        let Some(placed) = self.placed_thread_mut(thread) else { return false };
         placed.refused.insert(cpu);
         let came = placed.came.filter(|_| placed.cpu == Some(cpu));
         let with_request = came.is_some() && placed.moved.is_some();
-        placed.stay(cpu);
-        if let Some(leaver) = came.flatten().and_then(|leaver| self.of_mut(leaver)).filter(|it| it.before == Some(cpu))
+        placed.undo_move(cpu);
+        if let Some(leaver) =
+            came.flatten().and_then(|leaver| self.placed_thread_mut(leaver)).filter(|it| it.before == Some(cpu))
             && let Some(little) = leaver.cpu
         {
-            leaver.stay(little);
+            leaver.undo_move(little);
         }
         with_request
     }
@@ -212,9 +213,9 @@ mod tests {
 
     fn placement() -> ThreadPlacement {
         let mut placement = ThreadPlacement::new();
-        placement.use_only(mask(&[0, 1, 2]), |_| unreachable!("no thread is there"));
+        placement.set_usable_cores(mask(&[0, 1, 2]), |_| unreachable!("no thread is there"));
         for thread in 0..4 {
-            placement.join(thread, mask(&[0, 1, 2, 3]));
+            placement.add_thread(thread, mask(&[0, 1, 2, 3]));
         }
         placement
     }
@@ -224,7 +225,7 @@ mod tests {
         assert!(placement().iter().map(|placed| placed.cpu).eq([Some(0), Some(1), Some(2), Some(0)]));
         let mut placement = placement();
         assert_eq!(
-            placement.join(9, mask(&[0])),
+            placement.add_thread(9, mask(&[0])),
             Some(HurryAction::Map { thread: 9, cpu: 0 }),
             "it may not use another one"
         );
@@ -233,8 +234,8 @@ mod tests {
     #[test]
     fn threads_of_an_offline_core_are_remapped_or_restored() {
         let (mut placement, mut told) = (placement(), std::vec::Vec::new());
-        placement.join(9, mask(&[0]));
-        placement.use_only(mask(&[1, 2]), |action| told.push(action));
+        placement.add_thread(9, mask(&[0]));
+        placement.set_usable_cores(mask(&[1, 2]), |action| told.push(action));
         assert_eq!(
             told,
             [
@@ -244,39 +245,39 @@ mod tests {
             ]
         );
         told.clear();
-        placement.use_only(mask(&[0, 1, 2]), |action| told.push(action));
+        placement.set_usable_cores(mask(&[0, 1, 2]), |action| told.push(action));
         assert_eq!(told, [HurryAction::Map { thread: 9, cpu: 0 }]);
     }
 
     #[test]
     fn refused_move_keeps_the_seat_and_bars_that_core() {
         let mut placement = placement();
-        placement.map(1, 2, None);
-        assert!(!placement.refused(1, 2), "no request was long");
-        let placed = *placement.of(1).unwrap();
+        placement.move_to_core(1, 2, None);
+        assert!(!placement.undo_refused_move(1, 2), "no request was long");
+        let placed = *placement.placed_thread(1).unwrap();
         assert_eq!((placed.cpu, [1, 2, 3].map(|cpu| placed.may_be_on(cpu))), (Some(1), [true, false, true]));
-        placement.use_only(mask(&[0, 1]), |_| ());
-        placement.use_only(mask(&[0, 1, 2]), |_| ());
-        assert!(placement.of(1).unwrap().may_be_on(2), "the core was away, and is back");
+        placement.set_usable_cores(mask(&[0, 1]), |_| ());
+        placement.set_usable_cores(mask(&[0, 1, 2]), |_| ());
+        assert!(placement.placed_thread(1).unwrap().may_be_on(2), "the core was away, and is back");
     }
 
     #[test]
     fn a_thread_that_was_refused_all_its_cores_is_tried_again_later() {
         let (mut placement, mut told) = (placement(), std::vec::Vec::new());
-        placement.join(9, mask(&[2]));
-        placement.refused(9, 2);
-        assert_eq!(placement.of(9).map(|placed| placed.cpu), Some(None));
-        placement.reconsider(|action| told.push(action));
+        placement.add_thread(9, mask(&[2]));
+        placement.undo_refused_move(9, 2);
+        assert_eq!(placement.placed_thread(9).map(|placed| placed.cpu), Some(None));
+        placement.retry_refused_cores(|action| told.push(action));
         assert_eq!(told, [HurryAction::Map { thread: 9, cpu: 2 }]);
     }
 
     #[test]
     fn refused_exchange_leaves_both_threads_in_place() {
         let mut placement = placement();
-        placement.map(0, 0, Some(5));
-        placement.come(1, 0, Some(0), Some(7));
-        placement.map(0, 1, Some(7));
-        assert!(placement.refused(1, 0));
-        assert_eq!([0, 1].map(|thread| placement.of(thread).unwrap().cpu), [Some(0), Some(1)]);
+        placement.move_to_core(0, 0, Some(5));
+        placement.send_to_big_core(1, 0, Some(0), Some(7));
+        placement.move_to_core(0, 1, Some(7));
+        assert!(placement.undo_refused_move(1, 0));
+        assert_eq!([0, 1].map(|thread| placement.placed_thread(thread).unwrap().cpu), [Some(0), Some(1)]);
     }
 }

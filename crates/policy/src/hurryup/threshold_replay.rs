@@ -22,7 +22,7 @@ struct Job {
 
 /// Number of big and little cores of the machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct CoreLayout {
     pub(super) big: usize,
     pub(super) little: usize,
     /// Whether threads are sent ahead. Then requests start on big cores, if one of them is idle, with a threshold for
@@ -51,14 +51,18 @@ pub(super) struct ThresholdReplay<'r> {
 
 impl<'r> ThresholdReplay<'r> {
     /// Creates the simulation in its state before the first request.
-    pub(super) fn new(served: &'r [ServedRequest], how: Learning, Layout { big, little, preplace }: Layout) -> Self {
+    pub(super) fn new(
+        served: &'r [ServedRequest],
+        config: Learning,
+        CoreLayout { big, little, preplace }: CoreLayout,
+    ) -> Self {
         let (big, count) = match big + little {
             all if all > CORES_MAX => ((big * CORES_MAX / all).max(1), CORES_MAX),
             all => (big, all),
         };
         Self {
             coming: served,
-            how,
+            how: config,
             threshold_ns: 0,
             cores: [None; CORES_MAX],
             count,
@@ -73,13 +77,13 @@ impl<'r> ThresholdReplay<'r> {
     }
 
     /// Returns the percentile of the requests' times with this threshold.
-    pub(super) fn percentile(mut self, threshold_ns: Nanos) -> Nanos {
+    pub(super) fn percentile_time_ns(mut self, threshold_ns: Nanos) -> Nanos {
         self.threshold_ns = threshold_ns;
-        while let Some(at) = self.next() {
-            self.pass(at);
-            self.finish();
-            self.start();
-            self.moves();
+        while let Some(at) = self.next_event_at() {
+            self.advance_to(at);
+            self.finish_jobs();
+            self.start_requests();
+            self.move_long_jobs();
         }
         let times = &mut self.times_ns[..self.done];
         let rank = times.len() * self.how.percentile_e2 as usize / 10_000;
@@ -97,7 +101,7 @@ impl<'r> ThresholdReplay<'r> {
     }
 
     /// Returns the time of the next event: a request is done, comes, or exceeds the threshold.
-    fn next(&self) -> Option<Nanos> {
+    fn next_event_at(&self) -> Option<Nanos> {
         let ends = self.jobs().map(|(core, job)| self.now + (job.left_ns * 1000).div_ceil(self.speed_milli(core)));
         let long = self.jobs().filter(|(core, _)| *core >= self.big).map(|(_, job)| job.since + self.threshold_ns);
         let has_room = self.jobs().count() < self.count;
@@ -105,7 +109,7 @@ impl<'r> ThresholdReplay<'r> {
         ends.chain(long.filter(|at| *at > self.now)).chain(comes).min()
     }
 
-    fn pass(&mut self, to: Nanos) {
+    fn advance_to(&mut self, to: Nanos) {
         let passed_ns = to - self.now;
         self.now = to;
         for core in 0..self.count {
@@ -116,7 +120,7 @@ impl<'r> ThresholdReplay<'r> {
         }
     }
 
-    fn finish(&mut self) {
+    fn finish_jobs(&mut self) {
         for core in &mut self.cores[..self.count] {
             if let Some(job) = core.take_if(|job| job.left_ns == 0) {
                 self.times_ns[self.done] = self.now - job.since;
@@ -126,7 +130,7 @@ impl<'r> ThresholdReplay<'r> {
     }
 
     /// Starts the requests that have come, each on an idle core.
-    fn start(&mut self) {
+    fn start_requests(&mut self) {
         while let Some((first, rest)) = self.coming.split_first().filter(|(first, _)| first.since <= self.now)
             && let Some(core) = self.idle_core()
         {
@@ -139,7 +143,7 @@ impl<'r> ThresholdReplay<'r> {
     /// Returns an idle core, drawn by a linear congruential generator of Knuth, or a big one if threads are placed
     /// ahead.
     fn idle_core(&mut self) -> Option<usize> {
-        let waits_on_big = self.preplace && preplace::is_for(self.threshold_ns);
+        let waits_on_big = self.preplace && preplace::should_preplace(self.threshold_ns);
         if let Some(big) = (0..self.big).find(|core| waits_on_big && self.cores[*core].is_none()) {
             return Some(big);
         }
@@ -150,9 +154,9 @@ impl<'r> ThresholdReplay<'r> {
     }
 
     /// Moves long requests to big cores, the longest first.
-    fn moves(&mut self) {
-        while let Some((little, long)) = self.longest()
-            && let Some(big) = self.big_core(long.since)
+    fn move_long_jobs(&mut self) {
+        while let Some((little, long)) = self.longest_little_job()
+            && let Some(big) = self.big_core_for(long.since)
         {
             self.cores.swap(little, big);
             for core in [little, big] {
@@ -161,13 +165,13 @@ impl<'r> ThresholdReplay<'r> {
         }
     }
 
-    fn longest(&self) -> Option<(usize, Job)> {
+    fn longest_little_job(&self) -> Option<(usize, Job)> {
         let is_long = |job: &Job| self.now - job.since >= self.threshold_ns;
         self.jobs().filter(|(core, job)| *core >= self.big && is_long(job)).min_by_key(|(_, job)| job.since)
     }
 
     /// Returns an empty big core, else the big core of the request that began last, if it began after `since`.
-    fn big_core(&self, since: Nanos) -> Option<usize> {
+    fn big_core_for(&self, since: Nanos) -> Option<usize> {
         let began = |core: &usize| self.cores[*core].map_or(Nanos::MAX, |job| job.since);
         (0..self.big).max_by_key(began).filter(|core| began(core) > since)
     }
@@ -179,36 +183,36 @@ mod tests {
 
     const HOW: Learning = Learning { first_ns: 0, percentile_e2: 9999, little_speed_milli: 500, move_ns: 0 };
 
-    fn longest(served: &[(Nanos, Nanos)], (big, little): (usize, usize), threshold_ns: Nanos) -> Nanos {
+    fn longest_time_ns(served: &[(Nanos, Nanos)], (big, little): (usize, usize), threshold_ns: Nanos) -> Nanos {
         let mut all = [ServedRequest::default(); 8];
         all.iter_mut()
             .zip(served)
             .for_each(|(to, (since, work_ns))| *to = ServedRequest { since: *since, work_ns: *work_ns });
-        ThresholdReplay::new(&all[..served.len()], HOW, Layout { big, little, preplace: false })
-            .percentile(threshold_ns)
+        ThresholdReplay::new(&all[..served.len()], HOW, CoreLayout { big, little, preplace: false })
+            .percentile_time_ns(threshold_ns)
     }
 
     #[test]
     fn request_on_little_core_moves_at_the_threshold() {
         // With only little or only big cores there is no move, so the request takes its time there.
-        assert_eq!(longest(&[(0, 100)], (0, 1), 1000), 200);
-        assert_eq!(longest(&[(0, 100)], (1, 0), 1000), 100);
+        assert_eq!(longest_time_ns(&[(0, 100)], (0, 1), 1000), 200);
+        assert_eq!(longest_time_ns(&[(0, 100)], (1, 0), 1000), 100);
         // Two requests come at once. After 40 the request on the little core has done 20 of 100; its neighbour ends at 30.
-        assert!([130, 100 + 20].contains(&longest(&[(0, 30), (0, 100)], (1, 1), 40)));
+        assert!([130, 100 + 20].contains(&longest_time_ns(&[(0, 30), (0, 100)], (1, 1), 40)));
     }
 
     #[test]
     fn a_machine_that_has_been_up_for_years_is_as_good_as_a_new_one() {
         const YEARS_NS: Nanos = 10 * 365 * 24 * 3600 * 1_000_000_000;
-        assert_eq!(longest(&[(YEARS_NS, 100), (YEARS_NS + 10, 60)], (1, 0), 0), 150);
+        assert_eq!(longest_time_ns(&[(YEARS_NS, 100), (YEARS_NS + 10, 60)], (1, 0), 0), 150);
     }
 
     #[test]
     fn a_longer_one_keeps_its_big_core_and_others_wait_for_a_core() {
         // Alone on the little core, the first request moves at once. The second one finds the big core taken by a
         // longer request, and is long, too.
-        assert_eq!(longest(&[(0, 100), (10, 60)], (1, 1), 0), 105);
-        assert_eq!(longest(&[(0, 100), (10, 60)], (1, 0), 0), 150, "it waits for the only core");
+        assert_eq!(longest_time_ns(&[(0, 100), (10, 60)], (1, 1), 0), 105);
+        assert_eq!(longest_time_ns(&[(0, 100), (10, 60)], (1, 0), 0), 150, "it waits for the only core");
     }
 
     #[test]
@@ -216,9 +220,10 @@ mod tests {
         // One after the other on a big core, the requests take 10, 20, 30 and 40.
         let served =
             [(0, 30), (100, 10), (200, 40), (300, 20)].map(|(since, work_ns)| ServedRequest { since, work_ns });
-        let layout = || Layout { big: 1, little: 0, preplace: false };
-        let percentile =
-            |percentile_e2| ThresholdReplay::new(&served, Learning { percentile_e2, ..HOW }, layout()).percentile(1000);
+        let layout = || CoreLayout { big: 1, little: 0, preplace: false };
+        let percentile = |percentile_e2| {
+            ThresholdReplay::new(&served, Learning { percentile_e2, ..HOW }, layout()).percentile_time_ns(1000)
+        };
         assert_eq!([0, 2500, 5000, 7499, 7500, 10_000].map(percentile), [10, 20, 30, 30, 40, 40]);
     }
 }

@@ -82,24 +82,24 @@ pub fn history() -> impl Strategy<Value = History> {
 
 impl History {
     pub fn reserved(&self) -> CpuMask {
-        bits(self.reserved, self.machine.cpus())
+        bits_to_mask(self.reserved, self.machine.cpus())
     }
 
     fn events(&self) -> impl Iterator<Item = Event> + '_ {
-        self.words.iter().map(|word| event(*word, self.machine.cpus()))
+        self.words.iter().map(|word| decode_event(*word, self.machine.cpus()))
     }
 
     /// Calls `look` at each look of the history and at its end, with the scene and the time since the last look.
     /// Returns the scene at the end.
-    pub fn play(&self, mut look: impl FnMut(&mut Scene, Nanos)) -> Scene {
-        let mut scene = Scene::of(self.machine.cpus());
+    pub fn replay(&self, mut on_look: impl FnMut(&mut Scene, Nanos)) -> Scene {
+        let mut scene = Scene::with_cpus(self.machine.cpus());
         let mut ended = (CpuMask::EMPTY, CpuMask::EMPTY);
         for event in self.events().chain([Event::Look(MS)]) {
             if let Event::Look(later_ns) = event {
-                look(&mut scene, later_ns);
+                on_look(&mut scene, later_ns);
                 ended = Default::default();
             } else {
-                happen(event, &mut scene.seen, &mut ended);
+                apply_event(event, &mut scene.seen, &mut ended);
             }
         }
         scene
@@ -108,17 +108,19 @@ impl History {
 
 /// Applies an event to the observation. `ended` are the slots of services and containers that must stay empty until the
 /// next look.
-fn happen(event: Event, seen: &mut MachineObservation, ended: &mut (CpuMask, CpuMask)) {
+fn apply_event(event: Event, seen: &mut MachineObservation, ended_slots: &mut (CpuMask, CpuMask)) {
     match event {
-        Event::Service(place, service) if !ended.0.contains(place) => seen.services[place] = Some(service),
-        Event::Container(place, container) if !ended.1.contains(place) => seen.containers[place] = Some(container),
+        Event::Service(place, service) if !ended_slots.0.contains(place) => seen.services[place] = Some(service),
+        Event::Container(place, container) if !ended_slots.1.contains(place) => {
+            seen.containers[place] = Some(container)
+        }
         Event::ServiceEnds(place) => {
             seen.services[place] = None;
-            ended.0.insert(place);
+            ended_slots.0.insert(place);
         }
         Event::ContainerEnds(place) => {
             seen.containers[place] = None;
-            ended.1.insert(place);
+            ended_slots.1.insert(place);
         }
         Event::Online(cpu, online) => seen.cpus[cpu].online = online,
         Event::Busy(cpu, busy, serving) => (seen.cpus[cpu].busy, seen.cpus[cpu].serving) = (busy, serving),
@@ -128,14 +130,14 @@ fn happen(event: Event, seen: &mut MachineObservation, ended: &mut (CpuMask, Cpu
 }
 
 /// Returns the event that a word encodes.
-fn event(word: u64, cpus: usize) -> Event {
+fn decode_event(word: u64, cpu_count: usize) -> Event {
     let (kind, mut word) = (word % 32, word / 32);
     let mut next = |below: u64| {
         let digit = word % below;
         word /= below;
         digit
     };
-    let cpu = next(u64::from(CPUS_MAX)) as usize % cpus;
+    let cpu = next(u64::from(CPUS_MAX)) as usize % cpu_count;
     match kind {
         0..=8 => Event::Look(match next(5) {
             0 => 1 + next(1000),
@@ -143,14 +145,24 @@ fn event(word: u64, cpus: usize) -> Event {
             _ => 1 + next(20 * MS),
         }),
         9..=12 => Event::Service(next(SERVICES) as usize, {
-            let (allowed, ran_on) = (set(&mut next), set(&mut next));
+            let (allowed, ran_on) = (random_cpu_bits(&mut next), random_cpu_bits(&mut next));
             let may_be_placed = next(2) == 1;
-            ServiceObservation { allowed: bits(allowed, cpus), ran_on: bits(ran_on & allowed, cpus), may_be_placed }
+            ServiceObservation {
+                allowed: bits_to_mask(allowed, cpu_count),
+                ran_on: bits_to_mask(ran_on & allowed, cpu_count),
+                may_be_placed,
+            }
         }),
         13 => Event::ServiceEnds(next(SERVICES) as usize),
         14..=18 => Event::Container(next(CONTAINERS) as usize, {
-            let (allowed, wanted, priority) = (set(&mut next), next(8) as u32, next(3) as i32);
-            ContainerObservation { allowed: bits(allowed, cpus), as_found: true, can_pause: true, wanted, priority }
+            let (allowed, wanted, priority) = (random_cpu_bits(&mut next), next(8) as u32, next(3) as i32);
+            ContainerObservation {
+                allowed: bits_to_mask(allowed, cpu_count),
+                as_found: true,
+                can_pause: true,
+                wanted,
+                priority,
+            }
         }),
         19 => Event::ContainerEnds(next(CONTAINERS) as usize),
         20 => Event::Online(cpu, next(2) == 1),
@@ -163,7 +175,7 @@ fn event(word: u64, cpus: usize) -> Event {
 }
 
 /// Returns a set of CPUs as bits: all, a single one, or a random set.
-fn set(next: &mut impl FnMut(u64) -> u64) -> u32 {
+fn random_cpu_bits(next: &mut impl FnMut(u64) -> u64) -> u32 {
     let some = next(1 << CPUS_MAX) as u32;
     match next(4) {
         0 => u32::MAX,
@@ -172,6 +184,6 @@ fn set(next: &mut impl FnMut(u64) -> u64) -> u32 {
     }
 }
 
-fn bits(set: u32, cpus: usize) -> CpuMask {
-    (0..cpus).filter(|cpu| set >> cpu & 1 == 1).collect()
+fn bits_to_mask(set: u32, cpu_count: usize) -> CpuMask {
+    (0..cpu_count).filter(|cpu| set >> cpu & 1 == 1).collect()
 }

@@ -5,7 +5,7 @@ use sidelane_policy::Policy;
 use sidelane_policy::cpus::{CoreTopology, CpuAction, CpuReason};
 use sidelane_policy::holmes::{Holmes, HolmesConfig};
 
-use crate::scene::{MS, Scene, Told, confine, four_cores, mask, pause, place};
+use crate::scene::{MS, MachineState, Scene, confine, four_cores, mask, pause, place};
 
 /// Returns the configuration of the tests: E is 40 and T 0.8 as in the paper; S is 100 ms.
 fn config() -> HolmesConfig {
@@ -18,18 +18,18 @@ fn holmes() -> Holmes {
 
 /// Returns a machine with a service on CPU 0, and container 0 on all CPUs that are not beside a service.
 fn with_a_service_and_a_large_container() -> (Holmes, Scene) {
-    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
-    scene.service(0, &[0]);
-    scene.container(0, 6);
-    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2, 3, 5, 6, 7]), place(0, &[0])]);
+    let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
+    scene.add_service(0, &[0]);
+    scene.add_container(0, 6);
+    assert_eq!(scene.observe_after(&mut holmes, 0), [confine(0, &[1, 2, 3, 5, 6, 7]), place(0, &[0])]);
     (holmes, scene)
 }
 
 /// Returns the machine of `with_a_service_and_a_large_container`, with container 1 on the sibling of CPU 0.
 fn with_a_container_on_the_sibling() -> (Holmes, Scene) {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
-    scene.container(1, 1);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
+    scene.add_container(1, 1);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[4])]);
     (holmes, scene)
 }
 
@@ -37,49 +37,49 @@ fn with_a_container_on_the_sibling() -> (Holmes, Scene) {
 
 #[test]
 fn service_gets_reserved_cpus_and_container_the_others() {
-    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
-    scene.service(0, &[5]);
-    assert_eq!(scene.look(&mut holmes, 0), [place(0, &[0])]);
+    let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
+    scene.add_service(0, &[5]);
+    assert_eq!(scene.observe_after(&mut holmes, 0), [place(0, &[0])]);
     assert_eq!(holmes.why(), CpuReason::Launched);
-    scene.service(0, &[0]);
-    scene.container(0, 2);
-    assert_eq!(scene.look(&mut holmes, 200 * MS), [confine(0, &[1, 2])]);
-    assert_eq!(scene.look(&mut holmes, MS), []);
+    scene.add_service(0, &[0]);
+    scene.add_container(0, 2);
+    assert_eq!(scene.observe_after(&mut holmes, 200 * MS), [confine(0, &[1, 2])]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), []);
     assert_eq!(holmes.why(), CpuReason::Steady);
 }
 
 #[test]
 fn service_is_not_placed_without_permission_of_its_owner() {
-    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
-    scene.service(0, &[2]);
+    let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
+    scene.add_service(0, &[2]);
     scene.seen.services[0].as_mut().unwrap().may_be_placed = false;
-    assert_eq!(scene.look(&mut holmes, 0), []);
+    assert_eq!(scene.observe_after(&mut holmes, 0), []);
     let service = scene.seen.services[0].as_mut().unwrap();
     (service.may_be_placed, service.allowed) = (true, mask(&[2, 6]));
-    assert_eq!(scene.look(&mut holmes, MS), [], "no reserved CPU is among those that it may run on");
+    assert_eq!(scene.observe_after(&mut holmes, MS), [], "no reserved CPU is among those that it may run on");
 }
 
 /// Case of §4.3: a new container gets non-sibling CPUs first, then others with a VPI below E.
 #[test]
 fn launched_container_gets_siblings_last_and_at_low_vpi() {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
-    scene.interference(0, 39.9);
-    scene.container(1, 1);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
+    scene.set_interference(0, 39.9);
+    scene.add_container(1, 1);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[4])]);
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
-    scene.interference(0, 40.0);
-    scene.container(1, 1);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])], "it shares a CPU with the other one");
+    scene.set_interference(0, 40.0);
+    scene.add_container(1, 1);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[1])], "it shares a CPU with the other one");
 }
 
 /// Returns a machine with a service that its owner keeps on CPU 1, and container 0 on all CPUs that are not beside a
 /// service.
 fn with_a_service_elsewhere() -> (Holmes, Scene) {
-    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
-    scene.service(0, &[1]);
+    let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
+    scene.add_service(0, &[1]);
     scene.seen.services[0].as_mut().unwrap().may_be_placed = false;
-    scene.container(0, 4);
-    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[2, 3, 6, 7])]);
+    scene.add_container(0, 4);
+    assert_eq!(scene.observe_after(&mut holmes, 0), [confine(0, &[2, 3, 6, 7])]);
     (holmes, scene)
 }
 
@@ -88,10 +88,10 @@ fn with_a_service_elsewhere() -> (Holmes, Scene) {
 fn cpu_of_a_service_is_given_last_until_idle_for_s() {
     for (away_ms, cpus) in [(0, [4, 5]), (100, [4, 5]), (101, [1, 5])] {
         let (mut holmes, mut scene) = with_a_service_elsewhere();
-        scene.look(&mut holmes, MS);
+        scene.observe_after(&mut holmes, MS);
         scene.seen.services[0].as_mut().unwrap().ran_on = mask(&[]);
-        scene.container(1, 2);
-        assert_eq!(scene.look(&mut holmes, away_ms * MS), [confine(1, &cpus)], "{away_ms} ms");
+        scene.add_container(1, 2);
+        assert_eq!(scene.observe_after(&mut holmes, away_ms * MS), [confine(1, &cpus)], "{away_ms} ms");
     }
 }
 
@@ -99,28 +99,28 @@ fn cpu_of_a_service_is_given_last_until_idle_for_s() {
 #[test]
 fn a_container_that_runs_gets_one_cpu_of_a_services_core_a_look() {
     let (mut holmes, mut scene) = with_a_service_elsewhere();
-    scene.container(0, 7);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[2, 3, 4, 5, 6, 7])]);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[1, 2, 3, 4, 5, 6, 7])]);
+    scene.add_container(0, 7);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(0, &[2, 3, 4, 5, 6, 7])]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(0, &[1, 2, 3, 4, 5, 6, 7])]);
 }
 
 /// Batch always keeps four CPUs, and they change only if they must.
 #[test]
 fn a_cpu_that_is_kept_for_the_floor_stays_the_same() {
     let mut holmes = Holmes::new(HolmesConfig { floor: 4, ..config() }, four_cores());
-    let mut scene = Scene::of(8);
+    let mut scene = Scene::with_cpus(8);
     for (service, cpu) in [1, 2, 3].into_iter().enumerate() {
-        scene.service(service, &[cpu]);
+        scene.add_service(service, &[cpu]);
         scene.seen.services[service].as_mut().unwrap().may_be_placed = false;
     }
-    scene.interference(2, 50.0);
-    scene.interference(3, 50.0);
-    scene.look(&mut holmes, 0);
-    assert_eq!(holmes.batch(), mask(&[1, 2, 4, 5]), "2 is kept");
-    scene.interference(3, 0.0);
-    scene.interference(1, 50.0);
-    scene.look(&mut holmes, 100 * MS);
-    assert_eq!(holmes.batch(), mask(&[2, 3, 4, 7]), "and 1 is not, though it comes first");
+    scene.set_interference(2, 50.0);
+    scene.set_interference(3, 50.0);
+    scene.observe_after(&mut holmes, 0);
+    assert_eq!(holmes.allowed_batch_cpus(), mask(&[1, 2, 4, 5]), "2 is kept");
+    scene.set_interference(3, 0.0);
+    scene.set_interference(1, 50.0);
+    scene.observe_after(&mut holmes, 100 * MS);
+    assert_eq!(holmes.allowed_batch_cpus(), mask(&[2, 3, 4, 7]), "and 1 is not, though it comes first");
 }
 
 // Section for Algorithm 2: process running.
@@ -130,15 +130,15 @@ fn a_cpu_that_is_kept_for_the_floor_stays_the_same() {
 fn batch_leaves_disturbed_sibling_for_another_free_cpu() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.seen.containers[0].as_mut().unwrap().wanted = 5;
-    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[1, 2, 3, 5, 6])]);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[7])]);
-    scene.container(1, 2);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4, 7])]);
-    scene.interference(0, 40.0);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1, 7])]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(0, &[1, 2, 3, 5, 6])]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[7])]);
+    scene.add_container(1, 2);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[4, 7])]);
+    scene.set_interference(0, 40.0);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[1, 7])]);
     assert_eq!(holmes.why(), CpuReason::Interference);
     assert_eq!(
-        (holmes.reserved(), holmes.taken(), holmes.batch()),
+        (holmes.reserved(), holmes.cpus_withheld_from_batch(), holmes.allowed_batch_cpus()),
         (mask(&[0]), mask(&[4]), mask(&[1, 2, 3, 5, 6, 7]))
     );
 }
@@ -147,48 +147,48 @@ fn batch_leaves_disturbed_sibling_for_another_free_cpu() {
 #[test]
 fn batch_is_back_on_the_sibling_when_it_was_calm_for_s() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
-    scene.interference(0, 50.0);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])]);
-    assert_eq!(scene.look(&mut holmes, 30 * MS), [], "it is still disturbed");
-    scene.interference(0, 39.0);
-    assert_eq!(scene.look(&mut holmes, 99 * MS), []);
+    scene.set_interference(0, 50.0);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[1])]);
+    assert_eq!(scene.observe_after(&mut holmes, 30 * MS), [], "it is still disturbed");
+    scene.set_interference(0, 39.0);
+    assert_eq!(scene.observe_after(&mut holmes, 99 * MS), []);
     assert_eq!(holmes.next_wakeup(), Some(scene.now + MS));
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[4])]);
     assert_eq!(holmes.why(), CpuReason::Calm);
 }
 
 /// Line 13 of Algorithm 2: containers return one at a time, by priority first, then by fewest CPUs.
 #[test]
 fn siblings_come_back_to_one_container_after_the_other() {
-    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
-    scene.service(0, &[0]);
-    scene.interference(0, 50.0);
-    scene.container(0, 8);
-    scene.container(1, 8);
+    let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
+    scene.add_service(0, &[0]);
+    scene.set_interference(0, 50.0);
+    scene.add_container(0, 8);
+    scene.add_container(1, 8);
     let without_the_sibling = [1, 2, 3, 5, 6, 7];
     let launched = [confine(0, &without_the_sibling), confine(1, &without_the_sibling), place(0, &[0])];
-    assert_eq!(scene.look(&mut holmes, 0), launched);
-    scene.interference(0, 0.0);
+    assert_eq!(scene.observe_after(&mut holmes, 0), launched);
+    scene.set_interference(0, 0.0);
     let all = [1, 2, 3, 4, 5, 6, 7];
-    assert_eq!(scene.look(&mut holmes, 100 * MS), [confine(0, &all)]);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &all)]);
-    assert_eq!(scene.look(&mut holmes, MS), []);
+    assert_eq!(scene.observe_after(&mut holmes, 100 * MS), [confine(0, &all)]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &all)]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), []);
 }
 
 /// Lines 17 to 20 of Algorithm 2: one reserved CPU is busy for more than 80 % over 10 ms.
 #[test]
 fn a_busy_reserve_gets_a_cpu_that_is_no_sibling_of_a_service() {
-    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
-    scene.service(0, &[0]);
-    scene.container(0, 2);
-    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2]), place(0, &[0])]);
+    let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
+    scene.add_service(0, &[0]);
+    scene.add_container(0, 2);
+    assert_eq!(scene.observe_after(&mut holmes, 0), [confine(0, &[1, 2]), place(0, &[0])]);
     scene.seen.cpus[0].busy = 0.81;
-    assert_eq!(scene.look(&mut holmes, 9 * MS), [], "the window is not over");
-    assert_eq!(scene.look(&mut holmes, MS), [place(0, &[0, 3])], "batch is not on that core");
+    assert_eq!(scene.observe_after(&mut holmes, 9 * MS), [], "the window is not over");
+    assert_eq!(scene.observe_after(&mut holmes, MS), [place(0, &[0, 3])], "batch is not on that core");
     assert_eq!(holmes.why(), CpuReason::ReservedBusy);
-    assert_eq!((holmes.reserved(), holmes.taken()), (mask(&[0, 3]), mask(&[7])));
+    assert_eq!((holmes.reserved(), holmes.cpus_withheld_from_batch()), (mask(&[0, 3]), mask(&[7])));
     scene.seen.cpus[3].busy = 0.79;
-    assert_eq!(scene.look(&mut holmes, 10 * MS), [], "80 % of two CPUs is not exceeded");
+    assert_eq!(scene.observe_after(&mut holmes, 10 * MS), [], "80 % of two CPUs is not exceeded");
 }
 
 /// Line 18 of Algorithm 2, "deprive": batch loses the sibling of the new reserved CPU, too.
@@ -196,9 +196,9 @@ fn a_busy_reserve_gets_a_cpu_that_is_no_sibling_of_a_service() {
 fn batch_on_every_core_loses_one_to_a_busy_reserve() {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
     scene.seen.cpus[0].busy = 1.0;
-    let actions = scene.look(&mut holmes, 10 * MS);
+    let actions = scene.observe_after(&mut holmes, 10 * MS);
     assert_eq!(actions, [confine(0, &[2, 3, 4, 6, 7]), place(0, &[0, 1])], "it gets the sibling of 0, which is calm");
-    assert_eq!(holmes.taken(), mask(&[5]));
+    assert_eq!(holmes.cpus_withheld_from_batch(), mask(&[5]));
 }
 
 /// Case of §4.3, "but VPI is less than E": the reserve does not grow while batch disturbs it.
@@ -206,10 +206,10 @@ fn batch_on_every_core_loses_one_to_a_busy_reserve() {
 fn a_reserve_that_batch_keeps_busy_does_not_grow() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.seen.cpus[0].busy = 0.9;
-    scene.interference(0, 50.0);
-    assert_eq!(scene.look(&mut holmes, 10 * MS), [confine(1, &[1])]);
+    scene.set_interference(0, 50.0);
+    assert_eq!(scene.observe_after(&mut holmes, 10 * MS), [confine(1, &[1])]);
     scene.seen.cpus[0].busy = 0.7;
-    assert_eq!(scene.look(&mut holmes, 10 * MS), []);
+    assert_eq!(scene.observe_after(&mut holmes, 10 * MS), []);
     assert_eq!(holmes.reserved(), mask(&[0]));
 }
 
@@ -217,13 +217,13 @@ fn a_reserve_that_batch_keeps_busy_does_not_grow() {
 fn a_reserve_that_is_idle_for_long_gives_its_cpu_back() {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
     scene.seen.cpus[0].busy = 1.0;
-    scene.look(&mut holmes, 10 * MS);
+    scene.observe_after(&mut holmes, 10 * MS);
     scene.seen.cpus[0].busy = 0.3;
     scene.seen.cpus[1].busy = 0.3;
-    scene.service(0, &[0, 1]);
+    scene.add_service(0, &[0, 1]);
     let mut waited = 0;
     while holmes.reserved() == mask(&[0, 1]) {
-        scene.look(&mut holmes, 10 * MS);
+        scene.observe_after(&mut holmes, 10 * MS);
         waited += 10;
     }
     assert_eq!(waited, 1010, "ten calm times after the first window in which one would have done");
@@ -236,10 +236,10 @@ fn a_reserve_that_is_idle_for_long_gives_its_cpu_back() {
 #[test]
 fn when_the_service_ends_its_siblings_are_free() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
-    scene.interference(0, 50.0);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])]);
+    scene.set_interference(0, 50.0);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[1])]);
     scene.seen.services[0] = None;
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[4])]);
     assert_eq!(holmes.why(), CpuReason::Exited);
 }
 
@@ -249,30 +249,30 @@ fn when_the_service_ends_its_siblings_are_free() {
 fn when_traffic_is_over_the_siblings_are_free() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     for vpi in [50.0, 0.0, 50.0] {
-        scene.interference(0, vpi);
-        scene.look(&mut holmes, 100 * MS);
+        scene.set_interference(0, vpi);
+        scene.observe_after(&mut holmes, 100 * MS);
     }
-    scene.interference(0, 0.0);
-    assert_eq!(scene.look(&mut holmes, 100 * MS), [], "it has to be calm for twice as long");
+    scene.set_interference(0, 0.0);
+    assert_eq!(scene.observe_after(&mut holmes, 100 * MS), [], "it has to be calm for twice as long");
     scene.seen.cpus[0].serving = 0.01;
-    assert_eq!(scene.look(&mut holmes, 99 * MS), []);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
+    assert_eq!(scene.observe_after(&mut holmes, 99 * MS), []);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[4])]);
 }
 
 /// The time without traffic restarts at each onset of interference.
 #[test]
 fn idle_time_before_an_onset_is_no_end_of_traffic() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
-    scene.interference(0, 50.0);
-    scene.look(&mut holmes, MS);
-    scene.interference(0, 0.0);
+    scene.set_interference(0, 50.0);
+    scene.observe_after(&mut holmes, MS);
+    scene.set_interference(0, 0.0);
     scene.seen.cpus[0].serving = 0.0;
-    assert_eq!(scene.look(&mut holmes, 90 * MS), []);
+    assert_eq!(scene.observe_after(&mut holmes, 90 * MS), []);
     scene.seen.cpus[0].interference = Some(50.0);
-    assert_eq!(scene.look(&mut holmes, MS), []);
+    assert_eq!(scene.observe_after(&mut holmes, MS), []);
     scene.seen.cpus[0].interference = None;
-    assert_eq!(scene.look(&mut holmes, 20 * MS), [], "only 20 ms are without traffic");
-    assert_eq!(scene.look(&mut holmes, 80 * MS), [confine(1, &[4])]);
+    assert_eq!(scene.observe_after(&mut holmes, 20 * MS), [], "only 20 ms are without traffic");
+    assert_eq!(scene.observe_after(&mut holmes, 80 * MS), [confine(1, &[4])]);
 }
 
 /// The wait of S doubles for interference within two waits after batch's return. It is S again after a longer calm.
@@ -280,11 +280,11 @@ fn idle_time_before_an_onset_is_no_end_of_traffic() {
 fn wait_is_reset_after_long_calm_beside_batch() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     let mut wait_after = |calm_ms: u64| {
-        scene.look(&mut holmes, calm_ms * MS);
-        scene.interference(0, 50.0);
-        assert_eq!(scene.look(&mut holmes, 0), [confine(1, &[1])]);
-        scene.interference(0, 0.0);
-        (1..).find(|_| !scene.look(&mut holmes, 10 * MS).is_empty()).unwrap() * 10
+        scene.observe_after(&mut holmes, calm_ms * MS);
+        scene.set_interference(0, 50.0);
+        assert_eq!(scene.observe_after(&mut holmes, 0), [confine(1, &[1])]);
+        scene.set_interference(0, 0.0);
+        (1..).find(|_| !scene.observe_after(&mut holmes, 10 * MS).is_empty()).unwrap() * 10
     };
     assert_eq!([wait_after(1), wait_after(200), wait_after(410)], [100, 200, 100]);
 }
@@ -294,7 +294,7 @@ fn wait_is_reset_after_long_calm_beside_batch() {
 fn container_on_sibling_moves_to_cpus_of_an_ended_one() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.seen.containers[0] = None;
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[1])]);
     assert_eq!(holmes.why(), CpuReason::Exited);
 }
 
@@ -302,16 +302,16 @@ fn container_on_sibling_moves_to_cpus_of_an_ended_one() {
 #[test]
 fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
     let cores = CoreTopology::of([mask(&[0, 1]), mask(&[2, 3])]);
-    let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::of(4));
-    scene.service(0, &[0]);
-    (0..2).for_each(|container| scene.container(container, 4));
+    let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::with_cpus(4));
+    scene.add_service(0, &[0]);
+    (0..2).for_each(|container| scene.add_container(container, 4));
     let (all, away) = ([1, 2, 3], [2, 3]);
-    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &all), confine(1, &all), place(0, &[0])]);
-    scene.interference(0, 50.0);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &away), confine(1, &away)]);
+    assert_eq!(scene.observe_after(&mut holmes, 0), [confine(0, &all), confine(1, &all), place(0, &[0])]);
+    scene.set_interference(0, 50.0);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(0, &away), confine(1, &away)]);
     scene.seen.cpus[0].interference = None;
-    assert_eq!(scene.look(&mut holmes, 100 * MS), [confine(0, &all)]);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &all)]);
+    assert_eq!(scene.observe_after(&mut holmes, 100 * MS), [confine(0, &all)]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &all)]);
 }
 
 // Section for decisions that the paper leaves open.
@@ -320,12 +320,12 @@ fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
 #[test]
 fn batch_that_always_disturbs_returns_after_doubling_waits() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
-    let (mut told, mut onsets) = (Told::default(), Vec::new());
+    let (mut told, mut onsets) = (MachineState::default(), Vec::new());
     told.carry_out(&[confine(1, &[4])]);
     for _ in 0..1000 {
         let disturbs = told.used().contains(4);
-        scene.interference(0, if disturbs { 60.0 } else { 20.0 });
-        let actions = scene.look(&mut holmes, 10 * MS);
+        scene.set_interference(0, if disturbs { 60.0 } else { 20.0 });
+        let actions = scene.observe_after(&mut holmes, 10 * MS);
         onsets.extend((disturbs && !actions.is_empty()).then_some(scene.now / (100 * MS)));
         told.carry_out(&actions);
     }
@@ -334,23 +334,23 @@ fn batch_that_always_disturbs_returns_after_doubling_waits() {
 
 #[test]
 fn without_smt_there_are_no_siblings_to_be_taken() {
-    let (mut holmes, mut scene) = (Holmes::new(config(), CoreTopology::default()), Scene::of(4));
-    scene.service(0, &[0]);
-    scene.container(0, 4);
-    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2, 3]), place(0, &[0])]);
-    scene.interference(0, 100.0);
-    assert_eq!(scene.look(&mut holmes, MS), []);
+    let (mut holmes, mut scene) = (Holmes::new(config(), CoreTopology::default()), Scene::with_cpus(4));
+    scene.add_service(0, &[0]);
+    scene.add_container(0, 4);
+    assert_eq!(scene.observe_after(&mut holmes, 0), [confine(0, &[1, 2, 3]), place(0, &[0])]);
+    scene.set_interference(0, 100.0);
+    assert_eq!(scene.observe_after(&mut holmes, MS), []);
 }
 
 #[test]
 fn all_threads_of_a_core_of_four_leave() {
     let cores = CoreTopology::of([mask(&[0, 1, 2, 3]), mask(&[4, 5, 6, 7])]);
-    let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::of(8));
-    scene.service(0, &[0]);
-    scene.container(0, 8);
-    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2, 3, 4, 5, 6, 7]), place(0, &[0])]);
-    scene.interference(0, 100.0);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[4, 5, 6, 7])]);
+    let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::with_cpus(8));
+    scene.add_service(0, &[0]);
+    scene.add_container(0, 8);
+    assert_eq!(scene.observe_after(&mut holmes, 0), [confine(0, &[1, 2, 3, 4, 5, 6, 7]), place(0, &[0])]);
+    scene.set_interference(0, 100.0);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(0, &[4, 5, 6, 7])]);
 }
 
 /// On two CPUs of one core batch is paused, or keeps its CPU if there is a floor.
@@ -358,47 +358,47 @@ fn all_threads_of_a_core_of_four_leave() {
 fn batch_without_a_cpu_is_paused_unless_there_is_a_floor() {
     for (floor, actions) in [(0, vec![pause(0)]), (1, vec![])] {
         let cores = CoreTopology::of([mask(&[0, 1])]);
-        let (mut holmes, mut scene) = (Holmes::new(HolmesConfig { floor, ..config() }, cores), Scene::of(2));
-        scene.service(0, &[0]);
-        scene.container(0, 1);
-        assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1]), place(0, &[0])]);
-        scene.interference(0, 100.0);
-        assert_eq!(scene.look(&mut holmes, MS), actions);
+        let (mut holmes, mut scene) = (Holmes::new(HolmesConfig { floor, ..config() }, cores), Scene::with_cpus(2));
+        scene.add_service(0, &[0]);
+        scene.add_container(0, 1);
+        assert_eq!(scene.observe_after(&mut holmes, 0), [confine(0, &[1]), place(0, &[0])]);
+        scene.set_interference(0, 100.0);
+        assert_eq!(scene.observe_after(&mut holmes, MS), actions);
         scene.seen.cpus[0].interference = None;
-        let back: Vec<CpuAction> = (0..100).flat_map(|_| scene.look(&mut holmes, MS)).collect();
+        let back: Vec<CpuAction> = (0..100).flat_map(|_| scene.observe_after(&mut holmes, MS)).collect();
         assert_eq!(back, if floor == 0 { vec![confine(0, &[1])] } else { vec![] });
     }
 }
 
 #[test]
 fn a_container_moves_from_a_cpu_that_goes_offline() {
-    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
-    scene.container(0, 1);
-    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1])]);
+    let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
+    scene.add_container(0, 1);
+    assert_eq!(scene.observe_after(&mut holmes, 0), [confine(0, &[1])]);
     scene.seen.cpus[1].online = false;
-    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[2])]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(0, &[2])]);
     assert_eq!(holmes.why(), CpuReason::CpusChanged);
 }
 
 /// Batch has the CPUs 1 to 7. A container that asks for more than these gets all, and one of a lower priority the rest.
 #[test]
 fn low_priority_container_shares_cpus_only_if_it_had_none() {
-    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
-    scene.container(0, 3);
-    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2, 3])]);
-    scene.container(1, 5);
+    let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
+    scene.add_container(0, 3);
+    assert_eq!(scene.observe_after(&mut holmes, 0), [confine(0, &[1, 2, 3])]);
+    scene.add_container(1, 5);
     scene.seen.containers[1].as_mut().unwrap().priority = 1;
-    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[6, 7]), confine(1, &[1, 2, 3, 4, 5])]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(0, &[6, 7]), confine(1, &[1, 2, 3, 4, 5])]);
     scene.seen.containers[1].as_mut().unwrap().wanted = 8;
-    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[6]), confine(1, &[1, 2, 3, 4, 5, 6, 7])]);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(0, &[6]), confine(1, &[1, 2, 3, 4, 5, 6, 7])]);
 }
 
 #[test]
 fn more_containers_than_cpus_share_them_evenly() {
-    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
-    (0..14).for_each(|container| scene.container(container, 1));
-    let mut told = Told::default();
-    told.carry_out(&scene.look(&mut holmes, 0));
+    let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
+    (0..14).for_each(|container| scene.add_container(container, 1));
+    let mut told = MachineState::default();
+    told.carry_out(&scene.observe_after(&mut holmes, 0));
     for cpu in 1..8 {
         let count = told.containers.iter().flatten().filter(|cpus| cpus.contains(cpu)).count();
         assert_eq!(count, 2, "CPU {cpu}");
@@ -409,14 +409,14 @@ fn more_containers_than_cpus_share_them_evenly() {
 fn unpausable_container_runs_where_it_disturbs_least() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.seen.containers[1].as_mut().unwrap().allowed = mask(&[0, 4]);
-    scene.cannot_pause(1);
-    scene.interference(0, 50.0);
-    assert_eq!(scene.look(&mut holmes, MS), [], "the disturbed sibling is not as bad as the reserved CPU");
+    scene.make_unpausable(1);
+    scene.set_interference(0, 50.0);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [], "the disturbed sibling is not as bad as the reserved CPU");
     scene.seen.containers[1].as_mut().unwrap().allowed = mask(&[0]);
-    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[0])], "it may use nothing else");
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[0])], "it may use nothing else");
     scene.seen.containers[1].as_mut().unwrap().can_pause = true;
-    assert_eq!(scene.look(&mut holmes, MS), [pause(1)], "a freezer has appeared");
-    scene.cannot_pause(1);
+    assert_eq!(scene.observe_after(&mut holmes, MS), [pause(1)], "a freezer has appeared");
+    scene.make_unpausable(1);
     scene.seen.containers[1].as_mut().unwrap().allowed = mask(&[]);
-    assert_eq!(scene.look(&mut holmes, MS), [], "there is no CPU that it may use");
+    assert_eq!(scene.observe_after(&mut holmes, MS), [], "there is no CPU that it may use");
 }

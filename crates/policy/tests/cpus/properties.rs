@@ -9,7 +9,7 @@ use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
 use sidelane_policy::{Nanos, Policy};
 
 use crate::histories::{History, history};
-use crate::scene::{MS, Scene, Told};
+use crate::scene::{MS, MachineState, Scene};
 
 const THRESHOLD: f64 = 40.0;
 const S: Nanos = 100 * MS;
@@ -30,7 +30,7 @@ fn perfiso(history: &History) -> PerfIso {
 }
 
 /// Checks that the policy may ask for these actions, and that their order is right.
-fn actions_are_sound(told: &Told, actions: &[CpuAction], seen: &MachineObservation) -> TestCaseResult {
+fn actions_are_sound(told: &MachineState, actions: &[CpuAction], seen: &MachineObservation) -> TestCaseResult {
     let online = seen.online();
     let mut stage = 0;
     for action in actions {
@@ -59,7 +59,7 @@ fn actions_are_sound(told: &Told, actions: &[CpuAction], seen: &MachineObservati
 }
 
 /// Checks that each container has an online CPU that its owner permits, or is paused.
-fn containers_have_a_cpu_or_are_paused(told: &Told, seen: &MachineObservation) -> TestCaseResult {
+fn containers_have_a_cpu_or_are_paused(told: &MachineState, seen: &MachineObservation) -> TestCaseResult {
     for (told, of) in told.containers.iter().zip(&seen.containers) {
         prop_assert_eq!(told.is_some(), of.is_some(), "each was told something");
         if let (Some(cpus), Some(of)) = (told, of) {
@@ -69,7 +69,7 @@ fn containers_have_a_cpu_or_are_paused(told: &Told, seen: &MachineObservation) -
     Ok(())
 }
 
-fn odd_containers_have_a_cpu(told: &Told, seen: &MachineObservation) -> TestCaseResult {
+fn odd_containers_have_a_cpu(told: &MachineState, seen: &MachineObservation) -> TestCaseResult {
     for (told, of) in told.containers.iter().zip(&seen.containers).skip(1).step_by(2) {
         if let (Some(cpus), Some(of)) = (told, of) {
             prop_assert_eq!(cpus.is_empty(), of.allowed.and(&seen.online()).is_empty(), "{:?} of {:?}", cpus, of);
@@ -86,7 +86,13 @@ struct Onsets {
 }
 
 impl Onsets {
-    fn note(&mut self, siblings: &[CpuMask], seen: &MachineObservation, before: &MachineObservation, now: Nanos) {
+    fn record_onsets(
+        &mut self,
+        siblings: &[CpuMask],
+        seen: &MachineObservation,
+        before: &MachineObservation,
+        now: Nanos,
+    ) {
         self.at.resize(siblings.len(), None);
         self.now.resize(siblings.len(), false);
         let ended = seen.services.iter().zip(&before.services).any(|(now, before)| now.is_none() && before.is_some());
@@ -107,10 +113,10 @@ proptest! {
 
     #[test]
     fn holmes_asks_for_nothing_that_cannot_be(history in history()) {
-        let (mut holmes, mut told, mut result) = (holmes(&history), Told::default(), Ok(()));
-        history.play(|scene, later_ns| {
-            told.forget(&scene.seen);
-            let actions = scene.look(&mut holmes, later_ns);
+        let (mut holmes, mut told, mut result) = (holmes(&history), MachineState::default(), Ok(()));
+        history.replay(|scene, later_ns| {
+            told.remove_ended(&scene.seen);
+            let actions = scene.observe_after(&mut holmes, later_ns);
             let sound = actions_are_sound(&told, &actions, &scene.seen);
             told.carry_out(&actions);
             let now = scene.now;
@@ -125,10 +131,10 @@ proptest! {
     /// No CPU has two roles, reserved CPUs are never batch's, and the floor is kept.
     #[test]
     fn holmes_gives_each_cpu_one_role(history in history()) {
-        let (mut holmes, mut told, mut result) = (holmes(&history), Told::default(), Ok(()));
-        history.play(|scene, later_ns| {
-            told.forget(&scene.seen);
-            told.carry_out(&scene.look(&mut holmes, later_ns));
+        let (mut holmes, mut told, mut result) = (holmes(&history), MachineState::default(), Ok(()));
+        history.replay(|scene, later_ns| {
+            told.remove_ended(&scene.seen);
+            told.carry_out(&scene.observe_after(&mut holmes, later_ns));
             let after = roles_are_apart(&holmes, &told, &scene.seen, &history);
             result = core::mem::replace(&mut result, Ok(())).and(after);
         });
@@ -139,19 +145,19 @@ proptest! {
     #[test]
     fn none_is_paused_that_cannot_be(history in history()) {
         let (mut holmes, mut perfiso, mut result) = (holmes(&history), perfiso(&history), Ok(()));
-        let mut told = [Told::default(), Told::default()];
-        history.play(|scene, later_ns| {
+        let mut told = [MachineState::default(), MachineState::default()];
+        history.replay(|scene, later_ns| {
             let odd = |scene: &mut Scene| scene.seen.containers.iter_mut().skip(1).step_by(2).flatten().for_each(
                 |container| container.can_pause = false,
             );
             odd(scene);
             let now = scene.now;
             for (place, told) in told.iter_mut().enumerate() {
-                told.forget(&scene.seen);
+                told.remove_ended(&scene.seen);
                 scene.now = now;
                 let actions = match place {
-                    0 => scene.look(&mut holmes, later_ns),
-                    _ => scene.look(&mut perfiso, later_ns),
+                    0 => scene.observe_after(&mut holmes, later_ns),
+                    _ => scene.observe_after(&mut perfiso, later_ns),
                 };
                 let sound = actions_are_sound(told, &actions, &scene.seen);
                 told.carry_out(&actions);
@@ -167,13 +173,13 @@ proptest! {
     fn batch_leaves_a_disturbed_core_at_once_and_comes_back_after_s(mut history in history()) {
         history.floor = 0;
         let siblings = history.machine.siblings();
-        let (mut holmes, mut told, mut result) = (holmes(&history), Told::default(), Ok(()));
+        let (mut holmes, mut told, mut result) = (holmes(&history), MachineState::default(), Ok(()));
         let (mut onsets, mut before) = (Onsets::default(), Box::<MachineObservation>::default());
-        history.play(|scene, later_ns| {
-            told.forget(&scene.seen);
+        history.replay(|scene, later_ns| {
+            told.remove_ended(&scene.seen);
             let had = told.clone();
-            told.carry_out(&scene.look(&mut holmes, later_ns));
-            onsets.note(&siblings, &scene.seen, &before, scene.now);
+            told.carry_out(&scene.observe_after(&mut holmes, later_ns));
+            onsets.record_onsets(&siblings, &scene.seen, &before, scene.now);
             before.clone_from(&scene.seen);
             let after = no_batch_where_services_are_disturbed(&siblings, &onsets, &had, &told, scene.now);
             result = core::mem::replace(&mut result, Ok(())).and(after);
@@ -184,18 +190,18 @@ proptest! {
     /// With constant input there are no more actions after a while, and all containers have their fair share.
     #[test]
     fn holmes_settles(history in history()) {
-        let (mut holmes, mut told) = (holmes(&history), Told::default());
-        let mut scene = history.play(|scene, later_ns| {
-            told.forget(&scene.seen);
-            told.carry_out(&scene.look(&mut holmes, later_ns));
+        let (mut holmes, mut told) = (holmes(&history), MachineState::default());
+        let mut scene = history.replay(|scene, later_ns| {
+            told.remove_ended(&scene.seen);
+            told.carry_out(&scene.observe_after(&mut holmes, later_ns));
         });
         // The longest wait is 32 S, and an added reserved CPU is given up in 11 S.
         let added = holmes.reserved().without(&history.reserved()).len();
         for _ in 0..60 + 11 * added {
-            told.carry_out(&scene.look(&mut holmes, S));
+            told.carry_out(&scene.observe_after(&mut holmes, S));
         }
         for _ in 0..40 {
-            prop_assert_eq!(scene.look(&mut holmes, S), []);
+            prop_assert_eq!(scene.observe_after(&mut holmes, S), []);
         }
         shares_are_fair(&holmes, &told, &scene)?;
     }
@@ -203,29 +209,29 @@ proptest! {
     /// When the last service is gone, batch has all CPUs except those reserved by the configuration, at once.
     #[test]
     fn without_services_batch_has_all_but_the_reserved_cpus(history in history()) {
-        let (mut holmes, mut told) = (holmes(&history), Told::default());
-        let mut scene = history.play(|scene, later_ns| {
-            told.forget(&scene.seen);
-            told.carry_out(&scene.look(&mut holmes, later_ns));
+        let (mut holmes, mut told) = (holmes(&history), MachineState::default());
+        let mut scene = history.replay(|scene, later_ns| {
+            told.remove_ended(&scene.seen);
+            told.carry_out(&scene.observe_after(&mut holmes, later_ns));
         });
         scene.seen.services.fill(None);
         for _ in 0..100 {
-            told.carry_out(&scene.look(&mut holmes, MS));
+            told.carry_out(&scene.observe_after(&mut holmes, MS));
         }
         let free = scene.seen.online().without(&history.reserved());
-        prop_assert_eq!(holmes.batch(), free);
+        prop_assert_eq!(holmes.allowed_batch_cpus(), free);
         shares_are_fair(&holmes, &told, &scene)?;
     }
 
     #[test]
     fn perfiso_asks_for_nothing_that_cannot_be_and_settles(history in history()) {
-        let (mut perfiso, mut told, mut result) = (perfiso(&history), Told::default(), Ok(()));
-        let mut scene = history.play(|scene, later_ns| {
-            told.forget(&scene.seen);
-            let actions = scene.look(&mut perfiso, later_ns);
+        let (mut perfiso, mut told, mut result) = (perfiso(&history), MachineState::default(), Ok(()));
+        let mut scene = history.replay(|scene, later_ns| {
+            told.remove_ended(&scene.seen);
+            let actions = scene.observe_after(&mut perfiso, later_ns);
             let sound = actions_are_sound(&told, &actions, &scene.seen);
             told.carry_out(&actions);
-            let batch = perfiso.batch();
+            let batch = perfiso.allowed_batch_cpus();
             let all: CpuMask = scene.seen.containers.iter().flatten().fold(batch, |all, of| all.without(&of.allowed));
             let group = told.used() == batch.without(&all) && batch.len() >= history.floor.min(scene.seen.online().len());
             result = core::mem::replace(&mut result, Ok(()))
@@ -234,15 +240,20 @@ proptest! {
                 .and(if group { Ok(()) } else { Err(TestCaseError::fail("one group, not below the floor")) });
         });
         result?;
-        (0..25).for_each(|_| drop(scene.look(&mut perfiso, MS)));
+        (0..25).for_each(|_| drop(scene.observe_after(&mut perfiso, MS)));
         for _ in 0..40 {
-            prop_assert_eq!(scene.look(&mut perfiso, MS), []);
+            prop_assert_eq!(scene.observe_after(&mut perfiso, MS), []);
         }
     }
 }
 
-fn roles_are_apart(holmes: &Holmes, told: &Told, seen: &MachineObservation, history: &History) -> TestCaseResult {
-    let (reserved, taken, batch) = (holmes.reserved(), holmes.taken(), holmes.batch());
+fn roles_are_apart(
+    holmes: &Holmes,
+    told: &MachineState,
+    seen: &MachineObservation,
+    history: &History,
+) -> TestCaseResult {
+    let (reserved, taken, batch) = (holmes.reserved(), holmes.cpus_withheld_from_batch(), holmes.allowed_batch_cpus());
     let online = seen.online();
     prop_assert!(history.reserved().is_subset(&reserved));
     prop_assert!(reserved.and(&taken).is_empty() && reserved.and(&batch).is_empty() && taken.and(&batch).is_empty());
@@ -257,8 +268,8 @@ fn roles_are_apart(holmes: &Holmes, told: &Told, seen: &MachineObservation, hist
 fn no_batch_where_services_are_disturbed(
     siblings: &[CpuMask],
     onsets: &Onsets,
-    had: &Told,
-    told: &Told,
+    had: &MachineState,
+    told: &MachineState,
     now: Nanos,
 ) -> TestCaseResult {
     for (core, cpus) in siblings.iter().enumerate() {
@@ -271,7 +282,7 @@ fn no_batch_where_services_are_disturbed(
 }
 
 /// Checks that each container has what it asks for if there is enough, and that no better CPU is open to it.
-fn shares_are_fair(holmes: &Holmes, told: &Told, scene: &Scene) -> TestCaseResult {
+fn shares_are_fair(holmes: &Holmes, told: &MachineState, scene: &Scene) -> TestCaseResult {
     for place in 0..MAX_CONTAINERS {
         let (Some(of), Some(own)) = (scene.seen.containers[place], told.containers[place]) else { continue };
         let others = |least: i32| {
@@ -282,7 +293,7 @@ fn shares_are_fair(holmes: &Holmes, told: &Told, scene: &Scene) -> TestCaseResul
             })
         };
         let higher = others(of.priority + 1).fold(CpuMask::EMPTY, |all, (_, cpus)| all.or(&cpus));
-        let may_have = of.allowed.and(&holmes.batch());
+        let may_have = of.allowed.and(&holmes.allowed_batch_cpus());
         let undisputed = may_have.without(&higher);
         let count = |cpu: usize| others(of.priority).filter(|(_, cpus)| cpus.contains(cpu)).count();
         let wanted = of.wanted.max(1) as usize;

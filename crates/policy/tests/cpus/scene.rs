@@ -25,42 +25,42 @@ pub struct Scene {
 
 impl Scene {
     /// Creates a machine with `cpus` CPUs, all idle.
-    pub fn of(cpus: usize) -> Self {
+    pub fn with_cpus(cpu_count: usize) -> Self {
         let mut seen = Box::<MachineObservation>::default();
-        seen.cpus[..cpus].fill(CpuObservation { online: true, ..CpuObservation::default() });
+        seen.cpus[..cpu_count].fill(CpuObservation { online: true, ..CpuObservation::default() });
         Self { now: 0, seen }
     }
 
     /// Adds a service to this slot that ran on the CPUs `ran_on`, may run on all CPUs, and may be placed.
-    pub fn service(&mut self, place: usize, ran_on: &[usize]) {
+    pub fn add_service(&mut self, slot: usize, ran_on: &[usize]) {
         let allowed = self.seen.online();
-        self.seen.services[place] = Some(ServiceObservation { allowed, ran_on: mask(ran_on), may_be_placed: true });
+        self.seen.services[slot] = Some(ServiceObservation { allowed, ran_on: mask(ran_on), may_be_placed: true });
     }
 
     /// Adds a container to this slot that asks for `wanted` CPUs and may use all CPUs.
-    pub fn container(&mut self, place: usize, wanted: u32) {
+    pub fn add_container(&mut self, slot: usize, wanted: u32) {
         let allowed = self.seen.online();
         let container = ContainerObservation { allowed, as_found: true, can_pause: true, wanted, priority: 0 };
-        self.seen.containers[place] = Some(container);
+        self.seen.containers[slot] = Some(container);
     }
 
     /// Makes the container in this slot impossible to pause.
-    pub fn cannot_pause(&mut self, place: usize) {
-        self.seen.containers[place].as_mut().expect("the container is there").can_pause = false;
+    pub fn make_unpausable(&mut self, slot: usize) {
+        self.seen.containers[slot].as_mut().expect("the container is there").can_pause = false;
     }
 
-    pub fn interference(&mut self, cpu: usize, value: f64) {
+    pub fn set_interference(&mut self, cpu: usize, value: f64) {
         self.seen.cpus[cpu].interference = Some(value);
         self.seen.cpus[cpu].serving = 0.5;
     }
 
     /// Returns the actions of the policy at a look `later_ns` after the last one.
-    pub fn look(
+    pub fn observe_after(
         &mut self,
         policy: &mut impl Policy<Observation = MachineObservation, Actions = CpuActions>,
-        later_ns: Nanos,
+        elapsed_ns: Nanos,
     ) -> Vec<CpuAction> {
-        self.now += later_ns;
+        self.now += elapsed_ns;
         let mut out = CpuActions::default();
         policy.observe(self.now, &self.seen, &mut out);
         out.iter().collect()
@@ -69,18 +69,18 @@ impl Scene {
 
 /// State of a machine on which the actions were carried out.
 #[derive(Clone)]
-pub struct Told {
+pub struct MachineState {
     /// CPUs of each container, by slot; an empty set means that the container is paused.
     pub containers: [Option<CpuMask>; MAX_CONTAINERS],
 }
 
-impl Default for Told {
+impl Default for MachineState {
     fn default() -> Self {
         Self { containers: [None; MAX_CONTAINERS] }
     }
 }
 
-impl Told {
+impl MachineState {
     pub fn carry_out(&mut self, actions: &[CpuAction]) {
         for action in actions {
             match *action {
@@ -92,7 +92,7 @@ impl Told {
     }
 
     /// Removes the containers that have ended.
-    pub fn forget(&mut self, seen: &MachineObservation) {
+    pub fn remove_ended(&mut self, seen: &MachineObservation) {
         self.containers
             .iter_mut()
             .zip(&seen.containers)

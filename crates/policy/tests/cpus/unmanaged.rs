@@ -8,15 +8,15 @@ use crate::scene::{MS, Scene, confine, mask, pause};
 
 /// Starts a container that may run everywhere, and one that may run only on CPU 4.
 fn started() -> (Unmanaged, Scene) {
-    let (mut unmanaged, mut scene) = (Unmanaged::default(), Scene::of(8));
-    (0..2).for_each(|place| scene.container(place, 1));
-    allow(&mut scene, 1, &[4], true);
-    assert_eq!(scene.look(&mut unmanaged, 0), []);
+    let (mut unmanaged, mut scene) = (Unmanaged::default(), Scene::with_cpus(8));
+    (0..2).for_each(|place| scene.add_container(place, 1));
+    set_allowed_cpus(&mut scene, 1, &[4], true);
+    assert_eq!(scene.observe_after(&mut unmanaged, 0), []);
     (unmanaged, scene)
 }
 
-fn allow(scene: &mut Scene, place: usize, cpus: &[usize], as_found: bool) {
-    let container = scene.seen.containers[place].as_mut().unwrap();
+fn set_allowed_cpus(scene: &mut Scene, slot: usize, cpus: &[usize], as_found: bool) {
+    let container = scene.seen.containers[slot].as_mut().unwrap();
     (container.allowed, container.as_found) = (mask(cpus), as_found);
 }
 
@@ -24,30 +24,30 @@ fn allow(scene: &mut Scene, place: usize, cpus: &[usize], as_found: bool) {
 fn batch_is_left_alone_while_it_may_have_its_lanes() {
     let (mut unmanaged, mut scene) = started();
     scene.seen.cpus.iter_mut().for_each(|cpu| cpu.busy = 1.0);
-    scene.interference(0, 100.0);
-    assert_eq!(scene.look(&mut unmanaged, MS), []);
+    scene.set_interference(0, 100.0);
+    assert_eq!(scene.observe_after(&mut unmanaged, MS), []);
     assert_eq!((unmanaged.why(), unmanaged.next_wakeup()), (CpuReason::Steady, None));
 }
 
 #[test]
 fn batch_has_its_other_cpus_or_is_paused_until_it_may_come_back() {
     let (mut unmanaged, mut scene) = started();
-    allow(&mut scene, 0, &[1, 2, 3, 5, 6, 7], false);
-    allow(&mut scene, 1, &[], false);
-    assert_eq!(scene.look(&mut unmanaged, MS), [confine(0, &[1, 2, 3, 5, 6, 7]), pause(1)]);
+    set_allowed_cpus(&mut scene, 0, &[1, 2, 3, 5, 6, 7], false);
+    set_allowed_cpus(&mut scene, 1, &[], false);
+    assert_eq!(scene.observe_after(&mut unmanaged, MS), [confine(0, &[1, 2, 3, 5, 6, 7]), pause(1)]);
     assert_eq!(unmanaged.why(), CpuReason::Launched);
-    assert_eq!(scene.look(&mut unmanaged, MS), []);
-    allow(&mut scene, 0, &[0, 1, 2, 3, 4, 5, 6, 7], true);
-    allow(&mut scene, 1, &[4], true);
-    assert_eq!(scene.look(&mut unmanaged, MS), [confine(0, &[0, 1, 2, 3, 4, 5, 6, 7]), confine(1, &[4])]);
+    assert_eq!(scene.observe_after(&mut unmanaged, MS), []);
+    set_allowed_cpus(&mut scene, 0, &[0, 1, 2, 3, 4, 5, 6, 7], true);
+    set_allowed_cpus(&mut scene, 1, &[4], true);
+    assert_eq!(scene.observe_after(&mut unmanaged, MS), [confine(0, &[0, 1, 2, 3, 4, 5, 6, 7]), confine(1, &[4])]);
 }
 
 #[test]
 fn container_that_comes_later_keeps_off_the_lane_too() {
     let (mut unmanaged, mut scene) = started();
-    scene.container(3, 1);
-    allow(&mut scene, 3, &[2], false);
-    assert_eq!(scene.look(&mut unmanaged, MS), [confine(3, &[2])]);
+    scene.add_container(3, 1);
+    set_allowed_cpus(&mut scene, 3, &[2], false);
+    assert_eq!(scene.observe_after(&mut unmanaged, MS), [confine(3, &[2])]);
 }
 
 /// The kernel itself moves threads off a CPU that goes offline.
@@ -55,11 +55,11 @@ fn container_that_comes_later_keeps_off_the_lane_too() {
 fn offline_cpus_matter_only_to_confined_containers() {
     let (mut unmanaged, mut scene) = started();
     scene.seen.cpus[4].online = false;
-    assert_eq!(scene.look(&mut unmanaged, MS), []);
-    allow(&mut scene, 0, &[0, 1, 2, 4, 5, 6], false);
-    assert_eq!(scene.look(&mut unmanaged, MS), [confine(0, &[0, 1, 2, 5, 6])]);
+    assert_eq!(scene.observe_after(&mut unmanaged, MS), []);
+    set_allowed_cpus(&mut scene, 0, &[0, 1, 2, 4, 5, 6], false);
+    assert_eq!(scene.observe_after(&mut unmanaged, MS), [confine(0, &[0, 1, 2, 5, 6])]);
     assert_eq!(unmanaged.why(), CpuReason::Launched);
     scene.seen.cpus[4].online = true;
-    assert_eq!(scene.look(&mut unmanaged, MS), [confine(0, &[0, 1, 2, 4, 5, 6])]);
+    assert_eq!(scene.observe_after(&mut unmanaged, MS), [confine(0, &[0, 1, 2, 4, 5, 6])]);
     assert_eq!(unmanaged.why(), CpuReason::CpusChanged);
 }

@@ -18,7 +18,7 @@ fn tried(server: Server, sent_ns: u64, has_failed: bool) -> HedgeEvent {
 }
 
 /// Passes an event to the policy, and returns its actions.
-fn tell(roles: &mut Roles, now: u64, seen: HedgeEvent) -> Vec<HedgeAction> {
+fn observe_event(roles: &mut Roles, now: u64, seen: HedgeEvent) -> Vec<HedgeAction> {
     let mut out = HedgeActions::default();
     roles.observe(now, &seen, &mut out);
     out.iter().collect()
@@ -26,11 +26,11 @@ fn tell(roles: &mut Roles, now: u64, seen: HedgeEvent) -> Vec<HedgeAction> {
 
 /// Makes the server fail as many requests as an ejection takes. Returns the actions of the last one; the others have
 /// none.
-fn fail(roles: &mut Roles, now: u64, server: Server) -> Vec<HedgeAction> {
+fn fail_until_ejected(roles: &mut Roles, now: u64, server: Server) -> Vec<HedgeAction> {
     for _ in 1..IN_A_ROW {
-        assert_eq!(tell(roles, now, tried(server, now, true)), []);
+        assert_eq!(observe_event(roles, now, tried(server, now, true)), []);
     }
-    tell(roles, now, tried(server, now, true))
+    observe_event(roles, now, tried(server, now, true))
 }
 
 fn swap(to: Server) -> HedgeAction {
@@ -44,17 +44,20 @@ fn resend(from: Server) -> HedgeAction {
 #[test]
 fn failing_server_is_ejected_warmed_up_and_returned() {
     let mut roles = Roles::new(RolesConfig::default());
-    assert_eq!(fail(&mut roles, SECOND, First), [swap(Second), resend(First)]);
+    assert_eq!(fail_until_ejected(&mut roles, SECOND, First), [swap(Second), resend(First)]);
     let ejection = roles.ejection(First).unwrap();
     assert_eq!((ejection.until_ns, ejection.fault), (31 * SECOND, Fault::InARow(5)));
-    assert_eq!((roles.next_wakeup(), roles.may_help(First), roles.can_ask(First)), (Some(31 * SECOND), false, true));
-    assert_eq!(tell(&mut roles, 2 * SECOND, tried(First, SECOND, true)), [], "it is out already");
-    assert_eq!(tell(&mut roles, 31 * SECOND, HedgeEvent::Nothing), [HedgeAction::WarmUp(First)]);
-    assert_eq!(tell(&mut roles, 32 * SECOND, HedgeEvent::Warmed(First)), [HedgeAction::Return { to: First }]);
+    assert_eq!(
+        (roles.next_wakeup(), roles.can_hedge_to(First), roles.can_send_to(First)),
+        (Some(31 * SECOND), false, true)
+    );
+    assert_eq!(observe_event(&mut roles, 2 * SECOND, tried(First, SECOND, true)), [], "it is out already");
+    assert_eq!(observe_event(&mut roles, 31 * SECOND, HedgeEvent::Nothing), [HedgeAction::WarmUp(First)]);
+    assert_eq!(observe_event(&mut roles, 32 * SECOND, HedgeEvent::Warmed(First)), [HedgeAction::Return { to: First }]);
     assert_eq!((roles.active(), roles.why()), (First, HedgeReason::Returned(FAILING)));
     // During the trial one failure ejects the server, but not the failure of a request sent before.
-    assert_eq!(tell(&mut roles, 33 * SECOND, tried(First, SECOND, true)), []);
-    assert_eq!(tell(&mut roles, 33 * SECOND, tried(First, 32 * SECOND, true)), [swap(Second), resend(First)]);
+    assert_eq!(observe_event(&mut roles, 33 * SECOND, tried(First, SECOND, true)), []);
+    assert_eq!(observe_event(&mut roles, 33 * SECOND, tried(First, 32 * SECOND, true)), [swap(Second), resend(First)]);
     let ejection = roles.ejection(First).unwrap();
     assert_eq!((ejection.until_ns - ejection.since_ns, ejection.fault), (60 * SECOND, Fault::Again));
 }
@@ -62,10 +65,10 @@ fn failing_server_is_ejected_warmed_up_and_returned() {
 #[test]
 fn failed_warm_up_request_ejects_the_server_again() {
     let mut roles = Roles::new(RolesConfig::default());
-    fail(&mut roles, 0, First);
-    assert_eq!(tell(&mut roles, 30 * SECOND, HedgeEvent::Nothing), [HedgeAction::WarmUp(First)]);
+    fail_until_ejected(&mut roles, 0, First);
+    assert_eq!(observe_event(&mut roles, 30 * SECOND, HedgeEvent::Nothing), [HedgeAction::WarmUp(First)]);
     assert!(roles.is_warming_up(First));
-    assert_eq!(tell(&mut roles, 30 * SECOND + 1, HedgeEvent::StillCold(First)), [resend(First)]);
+    assert_eq!(observe_event(&mut roles, 30 * SECOND + 1, HedgeEvent::StillCold(First)), [resend(First)]);
     assert!(!roles.is_warming_up(First));
     assert_eq!(roles.ejection(First).unwrap().until_ns, 90 * SECOND + 1);
 }
@@ -73,32 +76,35 @@ fn failed_warm_up_request_ejects_the_server_again() {
 #[test]
 fn the_last_good_server_stays() {
     let mut roles = Roles::new(RolesConfig::default());
-    fail(&mut roles, 0, First);
-    assert_eq!(fail(&mut roles, 1, Second), []);
+    fail_until_ejected(&mut roles, 0, First);
+    assert_eq!(fail_until_ejected(&mut roles, 1, Second), []);
     assert_eq!((roles.ejection(Second), roles.active()), (None, Second));
     // A server that cannot be reached is no good server either; a failing one may still answer.
     assert_eq!(
-        tell(&mut roles, 2, HedgeEvent::Unreachable(Second)),
+        observe_event(&mut roles, 2, HedgeEvent::Unreachable(Second)),
         [
             HedgeAction::Swap { to: First, because: Hazard::Unreachable },
             HedgeAction::Resend { from: Second, because: Hazard::Unreachable }
         ]
     );
     let mut alone = Roles::new(RolesConfig { has_backup: false, ..RolesConfig::default() });
-    assert_eq!((fail(&mut alone, 0, First), alone.ejection(First)), (vec![], None));
+    assert_eq!((fail_until_ejected(&mut alone, 0, First), alone.ejection(First)), (vec![], None));
     let mut off = Roles::new(RolesConfig { out_ns: 0, ..RolesConfig::default() });
-    assert_eq!((fail(&mut off, 0, First), off.ejection(First)), (vec![], None));
+    assert_eq!((fail_until_ejected(&mut off, 0, First), off.ejection(First)), (vec![], None));
 }
 
 #[test]
 fn restart_ends_an_ejection() {
     let mut roles = Roles::new(RolesConfig::default());
-    fail(&mut roles, 0, First);
-    tell(&mut roles, SECOND, HedgeEvent::Watched(First, [Hazard::Restart].into_iter().collect()));
+    fail_until_ejected(&mut roles, 0, First);
+    observe_event(&mut roles, SECOND, HedgeEvent::Watched(First, [Hazard::Restart].into_iter().collect()));
     assert!(roles.ejection(First).is_some(), "not before it is there again");
-    assert_eq!(tell(&mut roles, 2 * SECOND, HedgeEvent::Watched(First, Hazards::NONE)), [HedgeAction::WarmUp(First)]);
+    assert_eq!(
+        observe_event(&mut roles, 2 * SECOND, HedgeEvent::Watched(First, Hazards::NONE)),
+        [HedgeAction::WarmUp(First)]
+    );
     assert_eq!(roles.ejection(First), None);
-    assert_eq!(tell(&mut roles, 3 * SECOND, HedgeEvent::StillCold(First)), [], "it loads what it needs");
+    assert_eq!(observe_event(&mut roles, 3 * SECOND, HedgeEvent::StillCold(First)), [], "it loads what it needs");
 }
 
 #[test]
@@ -106,8 +112,8 @@ fn a_server_that_comes_and_goes_fails_once_each_time() {
     let mut roles = Roles::new(RolesConfig::default());
     for turn in 0..u64::from(IN_A_ROW) {
         assert_eq!(roles.ejection(First), None);
-        (0..10).for_each(|_| drop(tell(&mut roles, turn, HedgeEvent::Unreachable(First))));
-        tell(&mut roles, turn, HedgeEvent::Reached(First));
+        (0..10).for_each(|_| drop(observe_event(&mut roles, turn, HedgeEvent::Unreachable(First))));
+        observe_event(&mut roles, turn, HedgeEvent::Reached(First));
     }
     assert!(roles.ejection(First).is_some());
 }
@@ -115,7 +121,7 @@ fn a_server_that_comes_and_goes_fails_once_each_time() {
 #[test]
 fn under_a_timer_a_failing_server_is_left_too() {
     let mut roles = Roles::new(RolesConfig { mode: Mode::Timer { after_ns: 5 }, ..RolesConfig::default() });
-    assert_eq!(fail(&mut roles, 0, First), [swap(Second)]);
+    assert_eq!(fail_until_ejected(&mut roles, 0, First), [swap(Second)]);
 }
 
 fn server() -> impl Strategy<Value = Server> {
@@ -123,7 +129,7 @@ fn server() -> impl Strategy<Value = Server> {
 }
 
 /// Generates events, each with the time since which its request was sent.
-fn seen() -> impl Strategy<Value = (HedgeEvent, u64)> {
+fn event_strategy() -> impl Strategy<Value = (HedgeEvent, u64)> {
     let ago = prop_oneof![Just(0_u64), 0..60 * SECOND];
     prop_oneof![
         8 => (server(), any::<bool>(), ago.clone()).prop_map(|(server, failed, ago)| (tried(server, 0, failed), ago)),
@@ -138,9 +144,9 @@ fn seen() -> impl Strategy<Value = (HedgeEvent, u64)> {
     ]
 }
 
-fn at(now: u64, seen: HedgeEvent, ago: u64) -> HedgeEvent {
+fn with_send_time(now: u64, seen: HedgeEvent, ago_ns: u64) -> HedgeEvent {
     match seen {
-        HedgeEvent::Tried(server, attempt) => tried(server, now.saturating_sub(ago), attempt.has_failed),
+        HedgeEvent::Tried(server, attempt) => tried(server, now.saturating_sub(ago_ns), attempt.has_failed),
         seen => seen,
     }
 }
@@ -150,12 +156,12 @@ proptest! {
 
     #[test]
     fn one_server_at_most_is_out_and_for_30_to_300_s(
-        history in proptest::collection::vec((0..5 * SECOND, seen()), 0..200),
+        history in proptest::collection::vec((0..5 * SECOND, event_strategy()), 0..200),
     ) {
         let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
         for (after, (seen, ago)) in history {
             now += after;
-            tell(&mut roles, now, at(now, seen, ago));
+            observe_event(&mut roles, now, with_send_time(now, seen, ago));
             let out: Vec<_> = Server::BOTH.into_iter().filter_map(|server| roles.ejection(server)).collect();
             prop_assert!(out.len() <= 1, "{roles:?}");
             for ejection in out {
@@ -174,9 +180,9 @@ proptest! {
         for (failures, more, after) in runs {
             now += after;
             // Successes come first, so that no part of the history has more failures than successes.
-            (0..=failures + more).for_each(|_| drop(tell(&mut roles, now, tried(First, now, false))));
+            (0..=failures + more).for_each(|_| drop(observe_event(&mut roles, now, tried(First, now, false))));
             for _ in 0..failures {
-                prop_assert_eq!(tell(&mut roles, now, tried(First, now, true)), vec![]);
+                prop_assert_eq!(observe_event(&mut roles, now, tried(First, now, true)), vec![]);
             }
         }
         prop_assert_eq!((roles.active(), roles.ejection(First)), (First, None));
@@ -189,7 +195,7 @@ proptest! {
         let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
         for (after, server, is_well) in history {
             now += after;
-            tell(&mut roles, now, tried(server, now, is_well > 0));
+            observe_event(&mut roles, now, tried(server, now, is_well > 0));
             prop_assert!(roles.ejection(roles.active()).is_none(), "{roles:?}");
         }
     }

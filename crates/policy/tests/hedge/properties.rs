@@ -11,7 +11,7 @@ fn server() -> impl Strategy<Value = Server> {
     prop_oneof![Just(Server::First), Just(Server::Second)]
 }
 
-fn seen() -> impl Strategy<Value = HedgeEvent> {
+fn event_strategy() -> impl Strategy<Value = HedgeEvent> {
     prop_oneof![
         (server(), 0_u32..32).prop_map(|(server, bits)| HedgeEvent::Watched(server, Hazards::from_bits(bits))),
         (server(), Just(0_u32)).prop_map(|(server, bits)| HedgeEvent::Watched(server, Hazards::from_bits(bits))),
@@ -24,7 +24,7 @@ fn seen() -> impl Strategy<Value = HedgeEvent> {
 }
 
 fn history() -> impl Strategy<Value = Vec<(u64, HedgeEvent)>> {
-    proptest::collection::vec((1_u64..200, seen()), 0..60)
+    proptest::collection::vec((1_u64..200, event_strategy()), 0..60)
 }
 
 /// Time for which a pause of a server is tolerated.
@@ -37,7 +37,7 @@ fn config(has_backup: bool) -> RolesConfig {
 
 /// Knowledge about both servers: the last report of the watchers, and whether each can be reached.
 #[derive(Default)]
-struct Known {
+struct KnownState {
     hazards: [Hazards; 2],
     unreachable: [bool; 2],
     /// Start of each server's present passing hazard; `None` without one.
@@ -45,13 +45,13 @@ struct Known {
     warm_at: [u64; 2],
 }
 
-impl Known {
-    fn note(&mut self, now: u64, seen: HedgeEvent, out: &HedgeActions) {
+impl KnownState {
+    fn update(&mut self, now: u64, seen: HedgeEvent, out: &HedgeActions) {
         match seen {
             HedgeEvent::Watched(server, hazards) => {
                 self.hazards[server.index()] = hazards;
                 let since = &mut self.passing_since[server.index()];
-                *since = hazards.iter().any(Hazard::passes).then(|| since.unwrap_or(now));
+                *since = hazards.iter().any(Hazard::is_passing).then(|| since.unwrap_or(now));
             }
             HedgeEvent::Unreachable(server) => self.unreachable[server.index()] = true,
             HedgeEvent::Reached(server) => self.unreachable[server.index()] = false,
@@ -70,13 +70,13 @@ impl Known {
 
     /// Returns whether the hazard of the active server is tolerated. A cold backup gets no requests while the active
     /// server only pauses.
-    fn is_borne(&self, now: u64, active: Server) -> bool {
+    fn is_hazard_tolerated(&self, now: u64, active: Server) -> bool {
         let is_young = self.passing_since[active.index()].is_some_and(|since| now < since + PAUSE_NS);
-        let is_here = !self.unreachable[active.index()] && self.hazards[active.index()].iter().all(Hazard::passes);
+        let is_here = !self.unreachable[active.index()] && self.hazards[active.index()].iter().all(Hazard::is_passing);
         is_young && is_here && now < self.warm_at[active.other().index()]
     }
 
-    fn is_well(&self, server: Server) -> bool {
+    fn is_healthy(&self, server: Server) -> bool {
         self.hazards[server.index()].is_empty() && !self.unreachable[server.index()]
     }
 }
@@ -86,14 +86,14 @@ proptest! {
 
     #[test]
     fn active_server_has_no_lasting_hazard_if_backup_has_none(history in history()) {
-        let (mut roles, mut known, mut now) = (Roles::new(config(true)), Known::default(), 0);
+        let (mut roles, mut known, mut now) = (Roles::new(config(true)), KnownState::default(), 0);
         for (after, seen) in history {
             now += after;
             let mut out = HedgeActions::default();
             roles.observe(now, &seen, &mut out);
-            known.note(now, seen, &out);
+            known.update(now, seen, &out);
             let (active, backup) = (roles.active(), roles.active().other());
-            let is_right = known.is_well(active) || !known.is_well(backup) || known.is_borne(now, active);
+            let is_right = known.is_healthy(active) || !known.is_healthy(backup) || known.is_hazard_tolerated(now, active);
             prop_assert!(is_right, "{roles:?}");
         }
     }
@@ -101,12 +101,12 @@ proptest! {
     #[test]
     fn swaps_alternate_and_only_those_of_the_backup_are_sent_again(history in history()) {
         let (mut roles, mut active, mut now) = (Roles::new(config(true)), Server::First, 0);
-        let mut known = Known::default();
+        let mut known = KnownState::default();
         for (after, seen) in history {
             now += after;
             let mut out = HedgeActions::default();
             roles.observe(now, &seen, &mut out);
-            known.note(now, seen, &out);
+            known.update(now, seen, &out);
             for action in out.iter() {
                 match action {
                     HedgeAction::Swap { to, .. } => {
@@ -114,7 +114,7 @@ proptest! {
                         active = to;
                     }
                     HedgeAction::Return { to } => {
-                        prop_assert!(to == active.other() && known.is_well(to));
+                        prop_assert!(to == active.other() && known.is_healthy(to));
                         active = to;
                     }
                     HedgeAction::Resend { from, .. } => prop_assert_eq!(from, active.other()),
@@ -148,7 +148,7 @@ proptest! {
         let (mut successes, mut hedges) = (0, 0);
         for is_success in history {
             if is_success {
-                budget.success();
+                budget.record_success();
                 successes += 1;
             } else if budget.take() {
                 hedges += 1;

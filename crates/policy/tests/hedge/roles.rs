@@ -8,7 +8,7 @@ use sidelane_policy::hedge::{
 use Server::{First, Second};
 
 /// Passes events to the policy, each with its time, and checks its actions.
-fn play<const N: usize>(config: RolesConfig, steps: [(u64, HedgeEvent, &[HedgeAction]); N]) -> Roles {
+fn run_steps<const N: usize>(config: RolesConfig, steps: [(u64, HedgeEvent, &[HedgeAction]); N]) -> Roles {
     let mut roles = Roles::new(config);
     for (now, seen, wanted) in steps {
         let mut out = HedgeActions::default();
@@ -18,11 +18,11 @@ fn play<const N: usize>(config: RolesConfig, steps: [(u64, HedgeEvent, &[HedgeAc
     roles
 }
 
-fn on(server: Server, hazard: Hazard) -> HedgeEvent {
+fn hazard_event(server: Server, hazard: Hazard) -> HedgeEvent {
     HedgeEvent::Watched(server, [hazard].into_iter().collect())
 }
 
-fn off(server: Server) -> HedgeEvent {
+fn no_hazard_event(server: Server) -> HedgeEvent {
     HedgeEvent::Watched(server, Hazards::NONE)
 }
 
@@ -34,7 +34,7 @@ fn resend(from: Server, because: Hazard) -> HedgeAction {
     HedgeAction::Resend { from, because }
 }
 
-fn back(to: Server) -> HedgeAction {
+fn return_action(to: Server) -> HedgeAction {
     HedgeAction::Return { to }
 }
 
@@ -45,13 +45,13 @@ fn config() -> RolesConfig {
 #[test]
 fn gc_swaps_and_resends_and_requests_return_after_it() {
     let gc = Hazard::JvmGc;
-    let roles = play(
+    let roles = run_steps(
         config(),
         [
-            (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
-            (11, on(First, gc), &[]),
-            (20, off(First), &[back(First)]),
-            (30, on(Second, gc), &[resend(Second, gc)]),
+            (10, hazard_event(First, gc), &[swap(Second, gc), resend(First, gc)]),
+            (11, hazard_event(First, gc), &[]),
+            (20, no_hazard_event(First), &[return_action(First)]),
+            (30, hazard_event(Second, gc), &[resend(Second, gc)]),
         ],
     );
     assert_eq!((roles.active(), roles.why()), (First, HedgeReason::Returned(gc)));
@@ -60,13 +60,13 @@ fn gc_swaps_and_resends_and_requests_return_after_it() {
 #[test]
 fn backup_with_a_hazard_of_its_own_is_not_returned_to() {
     let (gc, stopped) = (Hazard::JvmGc, Hazard::Stopped);
-    play(
+    run_steps(
         config(),
         [
-            (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
-            (20, on(Second, stopped), &[]),
-            (30, off(First), &[swap(First, stopped), resend(Second, stopped)]),
-            (40, off(Second), &[]),
+            (10, hazard_event(First, gc), &[swap(Second, gc), resend(First, gc)]),
+            (20, hazard_event(Second, stopped), &[]),
+            (30, no_hazard_event(First), &[swap(First, stopped), resend(Second, stopped)]),
+            (40, no_hazard_event(Second), &[]),
         ],
     );
 }
@@ -74,13 +74,13 @@ fn backup_with_a_hazard_of_its_own_is_not_returned_to() {
 #[test]
 fn requests_return_to_a_server_only_when_it_is_warm() {
     let (gc, restart) = (Hazard::JvmGc, Hazard::Restart);
-    play(
+    run_steps(
         config(),
         [
-            (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
-            (20, on(First, restart), &[resend(First, restart)]),
-            (30, off(First), &[HedgeAction::WarmUp(First)]),
-            (40, HedgeEvent::Warmed(First), &[back(First)]),
+            (10, hazard_event(First, gc), &[swap(Second, gc), resend(First, gc)]),
+            (20, hazard_event(First, restart), &[resend(First, restart)]),
+            (30, no_hazard_event(First), &[HedgeAction::WarmUp(First)]),
+            (40, HedgeEvent::Warmed(First), &[return_action(First)]),
         ],
     );
 }
@@ -88,19 +88,19 @@ fn requests_return_to_a_server_only_when_it_is_warm() {
 #[test]
 fn restarted_server_counts_as_cold_until_warmed_up() {
     let (gc, restart) = (Hazard::JvmGc, Hazard::Restart);
-    play(
+    run_steps(
         config(),
         [
-            (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
-            (50, off(First), &[HedgeAction::WarmUp(First)]),
+            (10, hazard_event(First, restart), &[swap(Second, restart), resend(First, restart)]),
+            (50, no_hazard_event(First), &[HedgeAction::WarmUp(First)]),
             // A cold server is better than a slow one, but no better than one that pauses, and worse than one that is
             // well.
-            (60, on(Second, gc), &[]),
+            (60, hazard_event(Second, gc), &[]),
             (89, HedgeEvent::Nothing, &[]),
             (90, HedgeEvent::Nothing, &[swap(First, gc), resend(Second, gc)]),
-            (100, off(Second), &[swap(Second, restart)]),
+            (100, no_hazard_event(Second), &[swap(Second, restart)]),
             (110, HedgeEvent::Warmed(First), &[]),
-            (120, on(Second, gc), &[swap(First, gc), resend(Second, gc)]),
+            (120, hazard_event(Second, gc), &[swap(First, gc), resend(Second, gc)]),
         ],
     );
 }
@@ -108,36 +108,36 @@ fn restarted_server_counts_as_cold_until_warmed_up() {
 #[test]
 fn a_pause_is_over_before_a_cold_server_is_asked() {
     let (gc, restart) = (Hazard::JvmGc, Hazard::Restart);
-    let mut roles = play(
+    let mut roles = run_steps(
         config(),
         [
-            (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
-            (50, off(First), &[HedgeAction::WarmUp(First)]),
-            (60, on(Second, gc), &[]),
+            (10, hazard_event(First, restart), &[swap(Second, restart), resend(First, restart)]),
+            (50, no_hazard_event(First), &[HedgeAction::WarmUp(First)]),
+            (60, hazard_event(Second, gc), &[]),
         ],
     );
     assert_eq!((roles.why(), roles.next_wakeup()), (HedgeReason::NoBetter(gc), Some(90)));
     let mut out = HedgeActions::default();
-    roles.observe(80, &off(Second), &mut out);
+    roles.observe(80, &no_hazard_event(Second), &mut out);
     assert_eq!((out.iter().count(), roles.active(), roles.next_wakeup()), (0, Second, Some(1050)));
     // The policy does not wait for a server that cannot be reached.
-    roles.observe(100, &on(Second, gc), &mut out);
-    roles.observe(101, &on(Second, restart), &mut out);
+    roles.observe(100, &hazard_event(Second, gc), &mut out);
+    roles.observe(101, &hazard_event(Second, restart), &mut out);
     assert!(out.iter().eq([swap(First, restart), resend(Second, restart)]));
 }
 
 #[test]
 fn server_that_pauses_later_is_no_better() {
     let gc = Hazard::JvmGc;
-    play(
+    run_steps(
         config(),
         [
-            (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
-            (35, on(Second, gc), &[]),
+            (10, hazard_event(First, gc), &[swap(Second, gc), resend(First, gc)]),
+            (35, hazard_event(Second, gc), &[]),
             (40, HedgeEvent::Nothing, &[]),
             (65, HedgeEvent::Nothing, &[]),
-            (70, off(Second), &[resend(First, gc)]),
-            (80, off(First), &[back(First)]),
+            (70, no_hazard_event(Second), &[resend(First, gc)]),
+            (80, no_hazard_event(First), &[return_action(First)]),
         ],
     );
 }
@@ -145,12 +145,12 @@ fn server_that_pauses_later_is_no_better() {
 #[test]
 fn swap_waits_until_the_backup_is_better() {
     let (gc, stopped) = (Hazard::JvmGc, Hazard::Stopped);
-    let roles = play(
+    let roles = run_steps(
         config(),
         [
-            (10, on(Second, stopped), &[resend(Second, stopped)]),
-            (20, on(First, gc), &[]),
-            (30, off(Second), &[swap(Second, gc), resend(First, gc)]),
+            (10, hazard_event(Second, stopped), &[resend(Second, stopped)]),
+            (20, hazard_event(First, gc), &[]),
+            (30, no_hazard_event(Second), &[swap(Second, gc), resend(First, gc)]),
         ],
     );
     assert_eq!(roles.active(), Second);
@@ -159,7 +159,7 @@ fn swap_waits_until_the_backup_is_better() {
 #[test]
 fn a_server_that_cannot_be_reached_is_looked_for_until_it_can() {
     let away = Hazard::Unreachable;
-    let mut roles = play(
+    let mut roles = run_steps(
         config(),
         [
             (10, HedgeEvent::Unreachable(First), &[swap(Second, away), resend(First, away)]),
@@ -180,12 +180,12 @@ fn a_server_that_cannot_be_reached_is_looked_for_until_it_can() {
 #[test]
 fn single_server_is_only_observed() {
     let alone = RolesConfig { has_backup: false, ..config() };
-    play(
+    run_steps(
         alone,
         [
-            (10, on(First, Hazard::JvmGc), &[]),
-            (20, on(First, Hazard::Restart), &[]),
-            (30, off(First), &[]),
+            (10, hazard_event(First, Hazard::JvmGc), &[]),
+            (20, hazard_event(First, Hazard::Restart), &[]),
+            (30, no_hazard_event(First), &[]),
             (40, HedgeEvent::Unreachable(First), &[]),
         ],
     );
@@ -195,14 +195,17 @@ fn single_server_is_only_observed() {
 fn under_a_timer_only_a_server_that_cannot_be_reached_is_left() {
     let timer = RolesConfig { mode: Mode::Timer { after_ns: 5 }, ..config() };
     let away = Hazard::Unreachable;
-    play(timer, [(10, on(First, Hazard::JvmGc), &[]), (20, HedgeEvent::Unreachable(First), &[swap(Second, away)])]);
+    run_steps(
+        timer,
+        [(10, hazard_event(First, Hazard::JvmGc), &[]), (20, HedgeEvent::Unreachable(First), &[swap(Second, away)])],
+    );
 }
 
 #[test]
 fn only_a_server_that_is_there_is_asked() {
     for has_backup in [false, true] {
         let roles = Roles::new(RolesConfig { has_backup, ..config() });
-        let asked = [First, Second].map(|server| (roles.can_ask(server), roles.may_help(server)));
+        let asked = [First, Second].map(|server| (roles.can_send_to(server), roles.can_hedge_to(server)));
         assert_eq!(asked, [(true, true), (has_backup, has_backup)]);
     }
 }
@@ -210,11 +213,11 @@ fn only_a_server_that_is_there_is_asked() {
 #[test]
 fn a_server_that_is_still_cold_is_warmed_up_for_longer() {
     let restart = Hazard::Restart;
-    let roles = play(
+    let roles = run_steps(
         config(),
         [
-            (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
-            (50, off(First), &[HedgeAction::WarmUp(First)]),
+            (10, hazard_event(First, restart), &[swap(Second, restart), resend(First, restart)]),
+            (50, no_hazard_event(First), &[HedgeAction::WarmUp(First)]),
             (1049, HedgeEvent::StillCold(First), &[]),
             (2048, HedgeEvent::Nothing, &[]),
         ],

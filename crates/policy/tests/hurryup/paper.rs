@@ -17,7 +17,7 @@ const CORES: [usize; 6] = [0, 1, 2, 3, 4, 5];
 pub const STREAM: [(Thread, Request, Nanos); 6] =
     [(75, 0x75, 27539), (77, 0x77, 27953), (78, 0x78, 27954), (79, 0x79, 28003), (80, 0x80, 28014), (77, 0x77, 28023)];
 
-pub fn juno() -> BigLittleCores {
+pub fn juno_cores() -> BigLittleCores {
     BigLittleCores { big: CORES[..2].iter().copied().collect(), little: CORES[2..].iter().copied().collect() }
 }
 
@@ -26,7 +26,7 @@ pub fn map(thread: Thread, cpu: usize) -> HurryAction {
 }
 
 /// Passes an event at a time in milliseconds to the policy, and returns its actions.
-pub fn tell(hurryup: &mut HurryUp, at_ms: Nanos, seen: HurryEvent) -> Vec<HurryAction> {
+pub fn observe_at(hurryup: &mut HurryUp, at_ms: Nanos, seen: HurryEvent) -> Vec<HurryAction> {
     let mut out = HurryActions::default();
     hurryup.observe(at_ms * MS, &seen, &mut out);
     out.iter().collect()
@@ -35,10 +35,10 @@ pub fn tell(hurryup: &mut HurryUp, at_ms: Nanos, seen: HurryEvent) -> Vec<HurryA
 /// Creates a pool of the paper's threads on the paper's cores.
 pub fn pool(config: Config) -> HurryUp {
     let mut hurryup = HurryUp::new(config);
-    assert_eq!(tell(&mut hurryup, 27_500, HurryEvent::Cores(juno())), []);
+    assert_eq!(observe_at(&mut hurryup, 27_500, HurryEvent::Cores(juno_cores())), []);
     for (thread, cpu) in [75, 77, 78, 79, 80].into_iter().zip(CORES) {
         let allowed = CORES.into_iter().collect();
-        assert_eq!(tell(&mut hurryup, 27_500, HurryEvent::Joined { thread, allowed }), [map(thread, cpu)]);
+        assert_eq!(observe_at(&mut hurryup, 27_500, HurryEvent::Joined { thread, allowed }), [map(thread, cpu)]);
     }
     hurryup
 }
@@ -56,20 +56,20 @@ fn printed(sampling_ms: Nanos) -> Config {
 fn the_example_leaves_four_requests_in_progress() {
     let mut hurryup = pool(printed(1_000_000));
     for (line, under_way) in STREAM.into_iter().zip([1, 2, 3, 4, 5, 4]) {
-        assert_eq!(tell(&mut hurryup, line.2, noted(line)), []);
-        assert_eq!(hurryup.under_way(), under_way, "{line:?}");
+        assert_eq!(observe_at(&mut hurryup, line.2, noted(line)), []);
+        assert_eq!(hurryup.requests_under_way(), under_way, "{line:?}");
     }
 }
 
 #[test]
 fn first_look_moves_the_two_longest_on_little_cores() {
     let mut hurryup = pool(printed(600));
-    STREAM.into_iter().for_each(|line| assert_eq!(tell(&mut hurryup, line.2, noted(line)), []));
+    STREAM.into_iter().for_each(|line| assert_eq!(observe_at(&mut hurryup, line.2, noted(line)), []));
     // The window is over 600 ms after its start. Thread 75 has the oldest request, but is on a big core. Thread 78 has
     // worked for 146 ms, 79 for 97, 80 for 86. The first two take the big cores: 0 from 75, which is in the middle of
     // its request, and 1 from 77, which is idle.
-    assert_eq!(tell(&mut hurryup, 28_099, HurryEvent::Nothing), []);
-    let moved = tell(&mut hurryup, 28_100, HurryEvent::Nothing);
+    assert_eq!(observe_at(&mut hurryup, 28_099, HurryEvent::Nothing), []);
+    let moved = observe_at(&mut hurryup, 28_100, HurryEvent::Nothing);
     assert_eq!(moved, [map(78, 0), map(75, 2), map(79, 1), map(77, 3)]);
     assert_eq!(hurryup.why(), HurryReason::NoBigCore, "80 is left");
     assert_eq!(hurryup.next_wakeup(), Some(28_700 * MS), "line 27: a new window");
@@ -78,20 +78,20 @@ fn first_look_moves_the_two_longest_on_little_cores() {
 #[test]
 fn as_printed_long_requests_change_places_again_and_again() {
     let mut hurryup = pool(printed(600));
-    STREAM.into_iter().for_each(|line| assert_eq!(tell(&mut hurryup, line.2, noted(line)), []));
-    tell(&mut hurryup, 28_100, HurryEvent::Nothing);
+    STREAM.into_iter().for_each(|line| assert_eq!(observe_at(&mut hurryup, line.2, noted(line)), []));
+    observe_at(&mut hurryup, 28_100, HurryEvent::Nothing);
     // Thread 75, with the longest request of all, returns to a big core, and displaces 78, which has the next longest.
-    assert_eq!(tell(&mut hurryup, 28_700, HurryEvent::Nothing), [map(75, 0), map(78, 2), map(80, 1), map(79, 4)]);
+    assert_eq!(observe_at(&mut hurryup, 28_700, HurryEvent::Nothing), [map(75, 0), map(78, 2), map(80, 1), map(79, 4)]);
 }
 
 #[test]
 fn longest_keeps_its_core_and_idle_threads_leave_first() {
     let options = Options { rest_ns: 0, ..Options::default() };
     let mut hurryup = pool(Config { options, ..printed(600) });
-    STREAM.into_iter().for_each(|line| assert_eq!(tell(&mut hurryup, line.2, noted(line)), []));
-    assert_eq!(tell(&mut hurryup, 28_100, HurryEvent::Nothing), [map(78, 1), map(77, 2)]);
+    STREAM.into_iter().for_each(|line| assert_eq!(observe_at(&mut hurryup, line.2, noted(line)), []));
+    assert_eq!(observe_at(&mut hurryup, 28_100, HurryEvent::Nothing), [map(78, 1), map(77, 2)]);
     assert_eq!(hurryup.why(), HurryReason::NoBigCore, "79 and 80 are shorter than 75 and 78");
-    assert_eq!(tell(&mut hurryup, 28_700, HurryEvent::Nothing), []);
+    assert_eq!(observe_at(&mut hurryup, 28_700, HurryEvent::Nothing), []);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn with_events_a_due_request_moves_if_a_big_core_is_free() {
             hurryup.observe(at, &HurryEvent::Nothing, &mut out);
             told.extend(out.iter().map(|action| (at / MS, action)));
         }
-        told.extend(tell(&mut hurryup, line.2, noted(line)).into_iter().map(|action| (line.2, action)));
+        told.extend(observe_at(&mut hurryup, line.2, noted(line)).into_iter().map(|action| (line.2, action)));
     }
     // Thread 78 is due at 28004. Then 77, which began 1 ms before it, is on core 1 and 75 on core 0: both have longer
     // requests. At 28023 thread 77 is done.

@@ -46,16 +46,16 @@ impl Service {
             busy: Vec::new(),
             core: BTreeMap::new(),
         };
-        service.tell(HurryEvent::Cores(cores));
+        service.observe_event(HurryEvent::Cores(cores));
         for thread in 0..all.len() as Thread {
-            service.tell(HurryEvent::Joined { thread, allowed: mask(&all) });
+            service.observe_event(HurryEvent::Joined { thread, allowed: mask(&all) });
             service.idle.insert(thread, u64::from(thread) + 2);
         }
         service
     }
 
     /// Passes an event to the policy, carries out its actions, and returns them.
-    fn tell(&mut self, seen: HurryEvent) -> Vec<HurryAction> {
+    fn observe_event(&mut self, seen: HurryEvent) -> Vec<HurryAction> {
         let mut out = HurryActions::default();
         self.now += 10;
         self.hurryup.observe(self.now, &seen, &mut out);
@@ -72,18 +72,18 @@ impl Service {
         assert!(self.idle.remove(&thread).is_some());
         self.busy.push(thread);
         let since = self.now + 10;
-        self.tell(HurryEvent::Began { thread, request: thread.into(), since })
+        self.observe_event(HurryEvent::Began { thread, request: thread.into(), since })
     }
 
     fn end(&mut self, thread: Thread) -> Vec<HurryAction> {
         self.busy.retain(|other| *other != thread);
-        let told = self.tell(HurryEvent::Ended { request: thread.into() });
+        let told = self.observe_event(HurryEvent::Ended { request: thread.into() });
         self.idle.insert(thread, self.now);
         told
     }
 
     /// Returns the idle threads, the longest idle first.
-    fn line(&self) -> Vec<Thread> {
+    fn idle_threads(&self) -> Vec<Thread> {
         let mut line: Vec<(u64, Thread)> = self.idle.iter().map(|(thread, since)| (*since, *thread)).collect();
         line.sort_unstable();
         line.into_iter().map(|(_, thread)| thread).collect()
@@ -92,7 +92,7 @@ impl Service {
     /// Serves requests one after the other; `choose` picks the idle thread that takes each.
     fn serve(&mut self, count: usize, choose: impl Fn(usize, &[Thread]) -> Thread) {
         for number in 0..count {
-            let thread = choose(number, &self.line());
+            let thread = choose(number, &self.idle_threads());
             self.begin(thread);
             self.end(thread);
         }
@@ -107,26 +107,26 @@ impl Service {
 fn next_thread_in_line_waits_on_the_big_core() {
     let mut service = Service::new(config(), 1, 1);
     service.serve(18, |_, line| line[0]);
-    let next = service.line()[0];
+    let next = service.idle_threads()[0];
     assert!(service.is_on_big(next));
     assert_eq!(service.begin(next), [], "it is there");
     // The second thread waits on the little core, since the thread on the big one works. When the big core is free, the
     // second thread moves there.
-    let other = service.line()[0];
+    let other = service.idle_threads()[0];
     assert_eq!(service.end(next), [map(other, 0), map(next, 1)]);
     assert_eq!(service.hurryup.why(), HurryReason::Preplaced);
-    assert!(service.hurryup.preplaces());
+    assert!(service.hurryup.is_preplacing());
 }
 
 #[test]
 fn lifo_queue_keeps_the_last_thread_on_the_big_core() {
     let mut service = Service::new(config(), 1, 3);
-    let all: Vec<Thread> = service.line();
+    let all: Vec<Thread> = service.idle_threads();
     // Each thread serves one request.
     all.into_iter().for_each(|thread| service.serve(1, |_, _| thread));
     service.serve(60, |_, line| line[line.len() - 1]);
-    let last = *service.line().last().unwrap();
-    assert!(service.is_on_big(last) && service.hurryup.preplaces());
+    let last = *service.idle_threads().last().unwrap();
+    assert!(service.is_on_big(last) && service.hurryup.is_preplacing());
     assert_eq!((service.begin(last), service.end(last)), (vec![], vec![]));
 }
 
@@ -138,7 +138,7 @@ fn unpredictable_order_places_no_thread_ahead() {
         let mut service = Service::new(config(), 1, 3);
         service.serve(4, |_, line| line[0]);
         service.serve(80, choose);
-        assert!(!service.hurryup.preplaces());
+        assert!(!service.hurryup.is_preplacing());
         assert_ne!(service.hurryup.why(), HurryReason::Preplaced);
     }
 }
@@ -151,7 +151,7 @@ fn given_threshold_places_no_thread_ahead() {
     ] {
         let mut service = Service::new(config, 1, 1);
         service.serve(40, |_, line| line[0]);
-        assert!(!service.hurryup.preplaces());
+        assert!(!service.hurryup.is_preplacing());
     }
 }
 
@@ -159,13 +159,17 @@ fn given_threshold_places_no_thread_ahead() {
 fn refused_placement_ahead_does_not_change_the_move_count() {
     let mut service = Service::new(config(), 1, 1);
     service.serve(18, |_, line| line[0]);
-    let (next, other) = (service.line()[0], service.line()[1]);
+    let (next, other) = (service.idle_threads()[0], service.idle_threads()[1]);
     service.begin(next);
-    let moved = service.hurryup.moved();
+    let moved = service.hurryup.moved_count();
     assert_eq!(service.end(next), [map(other, 0), map(next, 1)]);
-    service.hurryup.book(service.now, &HurryEvent::Refused { thread: other, cpu: 0 }, &mut HurryActions::default());
+    service.hurryup.record_event(
+        service.now,
+        &HurryEvent::Refused { thread: other, cpu: 0 },
+        &mut HurryActions::default(),
+    );
     assert_eq!([other, next].map(|thread| service.hurryup.core_of(thread)), [Some(1), Some(0)]);
-    assert_eq!(service.hurryup.moved(), moved);
+    assert_eq!(service.hurryup.moved_count(), moved);
 }
 
 proptest! {
@@ -179,7 +183,7 @@ proptest! {
     ) {
         let mut service = Service::new(config(), big, little);
         for (begins, luck, which) in history {
-            let (before, line) = (service.core.clone(), service.line());
+            let (before, line) = (service.core.clone(), service.idle_threads());
             let told = match begins {
                 true if line.is_empty() => continue,
                 true => service.begin(if luck == 0 { line[which % line.len()] } else { line[0] }),
@@ -198,9 +202,9 @@ proptest! {
             cores.sort_unstable();
             prop_assert!(cores.iter().copied().eq(0..big + little), "each core has its thread");
             // No big core is idle while a thread whose turn comes first waits on a little one.
-            if service.hurryup.preplaces() {
+            if service.hurryup.is_preplacing() {
                 let free = (0..big).filter(|core| !service.busy.iter().any(|thread| service.core[thread] == *core));
-                let next: Vec<Thread> = service.line().into_iter().take(free.count()).collect();
+                let next: Vec<Thread> = service.idle_threads().into_iter().take(free.count()).collect();
                 let served = |thread: &Thread| service.idle[thread] > 20 + u64::from(*thread);
                 prop_assert!(next.iter().filter(|thread| served(thread)).all(|thread| service.is_on_big(*thread)));
             }

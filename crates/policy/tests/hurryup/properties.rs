@@ -112,7 +112,7 @@ impl World {
     }
 
     /// Updates the model by an event. Returns the event as the policy gets it, or `None` if it cannot happen.
-    fn note(&mut self, now: u64, event: Event) -> Option<HurryEvent> {
+    fn apply_event(&mut self, now: u64, event: Event) -> Option<HurryEvent> {
         Some(match event {
             Event::Cores(bits) => {
                 let before = self.online();
@@ -170,16 +170,16 @@ impl World {
         })
     }
 
-    fn begin(&mut self, now: u64, thread: Thread, request: Request, ago: u64) -> HurryEvent {
+    fn begin(&mut self, now: u64, thread: Thread, request: Request, ago_ns: u64) -> HurryEvent {
         self.works.retain(|_, (other, _)| *other != request);
-        let since = now.saturating_sub(ago);
+        let since = now.saturating_sub(ago_ns);
         self.works.insert(thread, (request, since));
         HurryEvent::Began { thread, request, since }
     }
 
     /// Returns the number of actions that give threads a first core, or another one after theirs went offline. These
     /// actions come before the round.
-    fn places(&self, hurryup: &HurryUp, seen: &HurryEvent) -> usize {
+    fn expected_placements(&self, hurryup: &HurryUp, seen: &HurryEvent) -> usize {
         let online = self.online();
         match seen {
             HurryEvent::Joined { thread, .. } => usize::from(!self.usable(*thread).is_empty()),
@@ -264,8 +264,8 @@ proptest! {
         };
         for (after, event) in history {
             now += after;
-            let Some(seen) = world.note(now, event) else { continue };
-            let places = world.places(&hurryup, &seen);
+            let Some(seen) = world.apply_event(now, event) else { continue };
+            let places = world.expected_placements(&hurryup, &seen);
             out.clear();
             hurryup.observe(now, &seen, &mut out);
             let told: Vec<HurryAction> = out.iter().collect();

@@ -6,8 +6,8 @@ use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Hazard, Server};
 
 use super::text::Text;
-use crate::http::Number;
-use crate::request_table::{End, Record, Why};
+use crate::http::RequestNumber;
+use crate::request_table::{Record, RequestEnd, SendReason};
 
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,15 +58,15 @@ impl RequestOutcome {
     }
 }
 
-impl From<End> for RequestOutcome {
-    fn from(end: End) -> Self {
+impl From<RequestEnd> for RequestOutcome {
+    fn from(end: RequestEnd) -> Self {
         match end {
-            End::Answered => Self::Answered,
-            End::ClientLeft => Self::Abandoned,
-            End::Cut => Self::Cut,
-            End::Failed(408 | 504) => Self::TimedOut,
-            End::Failed(400..=499 | 501) => Self::Refused,
-            End::Failed(_) => Self::Failed,
+            RequestEnd::Answered => Self::Answered,
+            RequestEnd::ClientLeft => Self::Abandoned,
+            RequestEnd::Cut => Self::Cut,
+            RequestEnd::Failed(408 | 504) => Self::TimedOut,
+            RequestEnd::Failed(400..=499 | 501) => Self::Refused,
+            RequestEnd::Failed(_) => Self::Failed,
         }
     }
 }
@@ -102,12 +102,12 @@ pub enum Winner {
 
 impl Dispatch {
     /// Determines the servers to which the recorded request was sent.
-    pub fn of(record: &Record) -> Self {
+    pub fn from_record(record: &Record) -> Self {
         let why = |server: Server| record.copies[server.index()].why;
         match record.hedged_to().and_then(why) {
-            Some(Why::Hazard(hazard)) => Self::Hazard(hazard),
-            Some(Why::Timer) => Self::Timer,
-            _ if Server::BOTH.into_iter().any(|server| why(server) == Some(Why::Lost)) => Self::Again,
+            Some(SendReason::Hazard(hazard)) => Self::Hazard(hazard),
+            Some(SendReason::Timer) => Self::Timer,
+            _ if Server::BOTH.into_iter().any(|server| why(server) == Some(SendReason::Lost)) => Self::Again,
             _ => Self::Once,
         }
     }
@@ -137,11 +137,11 @@ impl Winner {
     const ALL: [Self; 4] = [Self::None, Self::First, Self::Hedge, Self::Again];
 
     /// Determines which copy of the recorded request gave the answer.
-    pub fn of(record: &Record) -> Self {
+    pub fn from_record(record: &Record) -> Self {
         match record.answered {
             None => Self::None,
             Some((by, _)) if record.hedged_to() == Some(by) => Self::Hedge,
-            Some((by, _)) if record.copies[by.index()].why == Some(Why::Lost) => Self::Again,
+            Some((by, _)) if record.copies[by.index()].why == Some(SendReason::Lost) => Self::Again,
             Some(_) => Self::First,
         }
     }
@@ -206,7 +206,7 @@ pub struct Entry<'a> {
     /// Size of the answer's body in bytes, as written to the client.
     pub body_bytes: u64,
     /// Number with which the client can later ask for details of the request.
-    pub number: Option<Number>,
+    pub number: Option<RequestNumber>,
     /// Description of the request, by protocol.
     pub asked: ClientRequest<'a>,
 }
@@ -229,7 +229,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Encodes all fields except the texts.
-    pub(super) fn head(&self) -> [u64; HEAD] {
+    pub(super) fn encode_head(&self) -> [u64; HEAD] {
         let (is_v4, address) = match self.client.ip() {
             IpAddr::V4(address) => (true, u128::from(u32::from(address))),
             IpAddr::V6(address) => (false, address.to_bits()),
@@ -266,7 +266,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Decodes an entry from its head and `texts`, which may have padding at the end.
-    pub(super) fn read(head: &[u64; HEAD], texts: &'a [u8]) -> Self {
+    pub(super) fn decode(head: &[u64; HEAD], texts: &'a [u8]) -> Self {
         let [
             small,
             lengths,
@@ -318,7 +318,7 @@ impl<'a> Entry<'a> {
             received_bytes: received,
             sent_bytes: sent,
             body_bytes: body,
-            number: has(HAS_NUMBER).then_some(Number { id, mark }),
+            number: has(HAS_NUMBER).then_some(RequestNumber { id, mark }),
             asked,
         }
     }

@@ -21,7 +21,7 @@ pub enum Format {
 
 /// Data for all log lines that the single entries do not contain.
 #[derive(Clone, Copy, Debug)]
-pub struct Context {
+pub struct LineFormatter {
     /// Format of the log.
     pub format: Format,
     /// Addresses of the two servers.
@@ -30,9 +30,9 @@ pub struct Context {
     pub epoch_ns: Nanos,
 }
 
-impl Context {
+impl LineFormatter {
     /// Appends the line of an entry to `out`, including the line end.
-    pub fn write(&self, entry: &Entry<'_>, out: &mut Vec<u8>) {
+    pub fn write_line(&self, entry: &Entry<'_>, out: &mut Vec<u8>) {
         match self.format {
             Format::Text => self.write_text(entry, out),
             Format::Json => self.write_json(entry, out),
@@ -42,7 +42,7 @@ impl Context {
 
     fn write_text(&self, entry: &Entry<'_>, out: &mut Vec<u8>) {
         let time = Moment(self.epoch_ns + entry.arrived_ns);
-        print(out, format_args!("{} - - [", entry.client.ip()));
+        append_formatted(out, format_args!("{} - - [", entry.client.ip()));
         time.write_common(out);
         out.extend_from_slice(b"] ");
         let (mut referer, mut agent) = (Text::default(), Text::default());
@@ -54,11 +54,11 @@ impl Context {
             ClientRequest::Redis { name, keys } => {
                 out.push(b'"');
                 escape_text(name, out);
-                keys.into_iter().for_each(|keys| print(out, format_args!(" keys={keys}")));
+                keys.into_iter().for_each(|keys| append_formatted(out, format_args!(" keys={keys}")));
                 out.push(b'"');
             }
         }
-        print(out, format_args!(" {} {} ", OrDash(entry.status), entry.body_bytes));
+        append_formatted(out, format_args!(" {} {} ", OrDash(entry.status), entry.body_bytes));
         for text in [referer, agent] {
             if text.bytes.is_empty() {
                 out.extend_from_slice(b"\"-\"")
@@ -68,10 +68,10 @@ impl Context {
             out.push(b' ');
         }
         let (first, server) = (OrDash(entry.first_byte_ns.map(Seconds)), OrDash(self.server(entry)));
-        print(out, format_args!("time={} first_byte={first} server={server}", Seconds(entry.duration_ns)));
-        print(out, format_args!(" end={} sent={} won=", entry.outcome.name(), entry.sent));
-        print(out, format_args!("{}", OrDash(entry.winner.name())));
-        print(out, format_args!(" in={} out={} id=", entry.received_bytes, entry.sent_bytes));
+        append_formatted(out, format_args!("time={} first_byte={first} server={server}", Seconds(entry.duration_ns)));
+        append_formatted(out, format_args!(" end={} sent={} won=", entry.outcome.name(), entry.sent));
+        append_formatted(out, format_args!("{}", OrDash(entry.winner.name())));
+        append_formatted(out, format_args!(" in={} out={} id=", entry.received_bytes, entry.sent_bytes));
         match entry.number {
             Some(number) => number.write(out),
             None => out.push(b'-'),
@@ -81,7 +81,7 @@ impl Context {
     fn write_json(&self, entry: &Entry<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"time\":\"");
         Moment(self.epoch_ns + entry.arrived_ns).write_rfc3339(out);
-        print(out, format_args!("\",\"client\":\"{}\"", entry.client));
+        append_formatted(out, format_args!("\",\"client\":\"{}\"", entry.client));
         match entry.asked {
             ClientRequest::Http { line, referer, agent } => {
                 for (name, text) in [("request", line), ("referer", referer), ("user_agent", agent)] {
@@ -90,21 +90,24 @@ impl Context {
             }
             ClientRequest::Redis { name, keys } => {
                 write_json_text("command", Text { bytes: name, omitted: 0 }, out);
-                keys.into_iter().for_each(|keys| print(out, format_args!(",\"keys\":{keys}")));
+                keys.into_iter().for_each(|keys| append_formatted(out, format_args!(",\"keys\":{keys}")));
             }
         }
-        entry.status.into_iter().for_each(|status| print(out, format_args!(",\"status\":{status}")));
-        print(out, format_args!(",\"duration_seconds\":{}", Seconds(entry.duration_ns)));
+        entry.status.into_iter().for_each(|status| append_formatted(out, format_args!(",\"status\":{status}")));
+        append_formatted(out, format_args!(",\"duration_seconds\":{}", Seconds(entry.duration_ns)));
         if let Some(first_byte_ns) = entry.first_byte_ns {
-            print(out, format_args!(",\"first_byte_seconds\":{}", Seconds(first_byte_ns)));
+            append_formatted(out, format_args!(",\"first_byte_seconds\":{}", Seconds(first_byte_ns)));
         }
         if let Some(server) = self.server(entry) {
-            print(out, format_args!(",\"server\":\"{server}\""));
+            append_formatted(out, format_args!(",\"server\":\"{server}\""));
         }
-        print(out, format_args!(",\"end\":\"{}\",\"sent\":\"{}\"", entry.outcome.name(), entry.sent));
-        entry.winner.name().into_iter().for_each(|winner| print(out, format_args!(",\"won\":\"{winner}\"")));
+        append_formatted(out, format_args!(",\"end\":\"{}\",\"sent\":\"{}\"", entry.outcome.name(), entry.sent));
+        entry.winner.name().into_iter().for_each(|winner| append_formatted(out, format_args!(",\"won\":\"{winner}\"")));
         let (received, sent, body) = (entry.received_bytes, entry.sent_bytes, entry.body_bytes);
-        print(out, format_args!(",\"received_bytes\":{received},\"sent_bytes\":{sent},\"body_bytes\":{body}"));
+        append_formatted(
+            out,
+            format_args!(",\"received_bytes\":{received},\"sent_bytes\":{sent},\"body_bytes\":{body}"),
+        );
         if let Some(number) = entry.number {
             out.extend_from_slice(b",\"id\":\"");
             number.write(out);
@@ -130,7 +133,7 @@ impl Display for Dispatch {
     }
 }
 
-fn print(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
+fn append_formatted(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     // Ignore the result: writing to memory cannot fail.
     let _ = out.write_fmt(text);
 }
@@ -150,7 +153,7 @@ fn quote(text: Text<'_>, out: &mut Vec<u8>) {
     out.push(b'"');
     escape_text(text.bytes, out);
     if text.omitted > 0 {
-        print(out, format_args!("...(+{} bytes)", text.omitted));
+        append_formatted(out, format_args!("...(+{} bytes)", text.omitted));
     }
     out.push(b'"');
 }
@@ -159,7 +162,7 @@ fn quote(text: Text<'_>, out: &mut Vec<u8>) {
 fn escape_text(bytes: &[u8], out: &mut Vec<u8>) {
     for byte in bytes {
         match byte {
-            b'"' | b'\\' | 0..b' ' | 0x7f.. => print(out, format_args!("\\x{byte:02X}")),
+            b'"' | b'\\' | 0..b' ' | 0x7f.. => append_formatted(out, format_args!("\\x{byte:02X}")),
             _ => out.push(*byte),
         }
     }
@@ -170,11 +173,11 @@ fn write_json_text(name: &str, text: Text<'_>, out: &mut Vec<u8>) {
     if text.bytes.is_empty() {
         return;
     }
-    print(out, format_args!(",\"{name}\":\""));
+    append_formatted(out, format_args!(",\"{name}\":\""));
     escape_json(text.bytes, out);
     out.push(b'"');
     if text.omitted > 0 {
-        print(out, format_args!(",\"{name}_omitted_bytes\":{}", text.omitted));
+        append_formatted(out, format_args!(",\"{name}_omitted_bytes\":{}", text.omitted));
     }
 }
 
@@ -185,9 +188,9 @@ fn escape_json(bytes: &[u8], out: &mut Vec<u8>) {
             match letter {
                 '"' | '\\' => out.extend_from_slice(&[b'\\', letter as u8]),
                 // Escape U+2028 and U+2029, because some readers treat them as line ends.
-                '\u{2028}' | '\u{2029}' => print(out, format_args!("\\u{:04x}", u32::from(letter))),
-                _ if letter.is_control() => print(out, format_args!("\\u{:04x}", u32::from(letter))),
-                _ => print(out, format_args!("{letter}")),
+                '\u{2028}' | '\u{2029}' => append_formatted(out, format_args!("\\u{:04x}", u32::from(letter))),
+                _ if letter.is_control() => append_formatted(out, format_args!("\\u{:04x}", u32::from(letter))),
+                _ => append_formatted(out, format_args!("{letter}")),
             }
         }
         if !chunk.invalid().is_empty() {
@@ -213,20 +216,23 @@ const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Au
 impl Moment {
     /// Writes the time in the format `2026-03-01T14:02:11.123Z`.
     fn write_rfc3339(&self, out: &mut Vec<u8>) {
-        let ((year, month, day), (hour, minute, second)) = (self.date(), self.clock());
+        let ((year, month, day), (hour, minute, second)) = (self.date(), self.time_of_day());
         let millis = self.0 / 1_000_000 % 1000;
-        print(out, format_args!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z"));
+        append_formatted(
+            out,
+            format_args!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z"),
+        );
     }
 
     /// Writes the time in the format `01/Mar/2026:14:02:11 +0000`.
     fn write_common(&self, out: &mut Vec<u8>) {
-        let ((year, month, day), (hour, minute, second)) = (self.date(), self.clock());
+        let ((year, month, day), (hour, minute, second)) = (self.date(), self.time_of_day());
         let month = MONTHS[month as usize - 1];
-        print(out, format_args!("{day:02}/{month}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000"));
+        append_formatted(out, format_args!("{day:02}/{month}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000"));
     }
 
     /// Returns hour, minute and second.
-    fn clock(&self) -> (u64, u64, u64) {
+    fn time_of_day(&self) -> (u64, u64, u64) {
         let second = self.0 / 1_000_000_000 % 86_400;
         (second / 3600, second / 60 % 60, second % 60)
     }
@@ -253,7 +259,7 @@ mod tests {
     use super::super::entry::{RequestOutcome, Winner};
     use super::super::text::{FIELD_MAX, REQUEST_MAX};
     use super::*;
-    use crate::http::Number;
+    use crate::http::RequestNumber;
 
     const EPOCH_NS: Nanos = 1_772_373_731_042_000_000;
 
@@ -275,25 +281,25 @@ mod tests {
             received_bytes: 78,
             sent_bytes: 310,
             body_bytes: 123,
-            number: Some(Number { id: 17, mark: 0xfe }),
+            number: Some(RequestNumber { id: 17, mark: 0xfe }),
             asked: ClientRequest::Http { line: text(line), referer: text(b""), agent: text(agent) },
         }
     }
 
-    fn written(entry: &Entry<'_>, format: Format) -> String {
+    fn format_line(entry: &Entry<'_>, format: Format) -> String {
         let servers = ["127.0.0.1:9001", "[::1]:9002"].map(|server| server.parse().unwrap());
         let mut out = Vec::new();
-        Context { format, servers, epoch_ns: EPOCH_NS }.write(entry, &mut out);
+        LineFormatter { format, servers, epoch_ns: EPOCH_NS }.write_line(entry, &mut out);
         String::from_utf8(out).unwrap()
     }
 
-    fn read(line: &str) -> Value {
+    fn parse_json_line(line: &str) -> Value {
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
     #[test]
     fn text_line_is_combined_log_format_plus_own_fields() {
-        let line = written(&entry(b"GET /a?b HTTP/1.1", b"curl/8"), Format::Text);
+        let line = format_line(&entry(b"GET /a?b HTTP/1.1", b"curl/8"), Format::Text);
         assert_eq!(
             line,
             "192.0.2.1 - - [01/Mar/2026:14:02:11 +0000] \"GET /a?b HTTP/1.1\" 200 123 \"-\" \"curl/8\" time=2.000042 \
@@ -310,14 +316,14 @@ mod tests {
             number: None,
             ..entry(b"", b"")
         };
-        let line = written(&refused, Format::Text);
+        let line = format_line(&refused, Format::Text);
         assert!(line.contains("] \"\" - 123 \"-\" \"-\" time=2.000042 first_byte=- server=- end=refused"), "{line}");
         assert!(line.ends_with(" sent=never won=- in=78 out=310 id=-\n"), "{line}");
     }
 
     #[test]
     fn a_line_of_json_is_one_object() {
-        let value = read(&written(&entry(b"GET /a?b HTTP/1.1", "caf\u{e9}".as_bytes()), Format::Json));
+        let value = parse_json_line(&format_line(&entry(b"GET /a?b HTTP/1.1", "caf\u{e9}".as_bytes()), Format::Json));
         let wanted = json!({
             "time": "2026-03-01T14:02:11.042Z", "client": "192.0.2.1:4711", "request": "GET /a?b HTTP/1.1",
             "user_agent": "caf\u{e9}", "status": 200, "duration_seconds": 2.000042, "first_byte_seconds": 0.000001,
@@ -330,12 +336,12 @@ mod tests {
     #[test]
     fn line_of_a_redis_command_has_its_name_and_number_of_keys() {
         let command = Entry { asked: ClientRequest::Redis { name: b"MGET", keys: Some(3) }, ..entry(b"", b"") };
-        assert!(written(&command, Format::Text).contains("] \"MGET keys=3\" 200 "));
-        let value = read(&written(&command, Format::Json));
+        assert!(format_line(&command, Format::Text).contains("] \"MGET keys=3\" 200 "));
+        let value = parse_json_line(&format_line(&command, Format::Json));
         assert_eq!((&value["command"], &value["keys"]), (&json!("MGET"), &json!(3)));
         let unknown = Entry { asked: ClientRequest::Redis { name: b"FT.SEARCH", keys: None }, ..entry(b"", b"") };
-        assert!(written(&unknown, Format::Text).contains("] \"FT.SEARCH\" 200 "));
-        assert_eq!(read(&written(&unknown, Format::Json)).get("keys"), None);
+        assert!(format_line(&unknown, Format::Text).contains("] \"FT.SEARCH\" 200 "));
+        assert_eq!(parse_json_line(&format_line(&unknown, Format::Json)).get("keys"), None);
     }
 
     #[test]
@@ -344,8 +350,8 @@ mod tests {
         let asked = ClientRequest::Http { line: Text::cut(&long, REQUEST_MAX), referer: text(b""), agent: text(b"") };
         let entry = Entry { asked, ..entry(b"", b"") };
         let omitted = long.len() - REQUEST_MAX;
-        assert!(written(&entry, Format::Text).contains(&format!("aaa...(+{omitted} bytes)\" 200")));
-        let value = read(&written(&entry, Format::Json));
+        assert!(format_line(&entry, Format::Text).contains(&format!("aaa...(+{omitted} bytes)\" 200")));
+        let value = parse_json_line(&format_line(&entry, Format::Json));
         assert_eq!(value["request_omitted_bytes"], json!(omitted));
         assert_eq!(value["request"].as_str().map(str::len), Some(REQUEST_MAX));
     }
@@ -353,14 +359,14 @@ mod tests {
     #[test]
     fn text_of_a_client_is_escaped_in_log_lines() {
         let entry = entry(b"GET /\n1.1.1.1 \"GET\" \\ \x1b[2J\xff\0", b"\r\n\xe2\x80\xa8\xc2\x85");
-        let line = written(&entry, Format::Text);
+        let line = format_line(&entry, Format::Text);
         let wanted =
             r#""GET /\x0A1.1.1.1 \x22GET\x22 \x5C \x1B[2J\xFF\x00" 200 123 "-" "\x0D\x0A\xE2\x80\xA8\xC2\x85""#;
         assert!(line.contains(wanted), "{line}");
-        let line = written(&entry, Format::Json);
+        let line = format_line(&entry, Format::Json);
         assert!(line.is_ascii());
-        assert_eq!(read(&line)["request"], "GET /\n1.1.1.1 \"GET\" \\ \u{1b}[2J\u{fffd}\0");
-        assert_eq!(read(&line)["user_agent"], "\r\n\u{2028}\u{85}");
+        assert_eq!(parse_json_line(&line)["request"], "GET /\n1.1.1.1 \"GET\" \\ \u{1b}[2J\u{fffd}\0");
+        assert_eq!(parse_json_line(&line)["user_agent"], "\r\n\u{2028}\u{85}");
     }
 
     proptest! {
@@ -377,7 +383,7 @@ mod tests {
             };
             let entry = Entry { asked, ..entry(b"", b"") };
             for format in [Format::Text, Format::Json] {
-                let line = written(&entry, format);
+                let line = format_line(&entry, format);
                 let (last, others) = line.as_bytes().split_last().unwrap();
                 prop_assert_eq!(*last, b'\n');
                 prop_assert!(!std::str::from_utf8(others).unwrap().chars().any(char::is_control));

@@ -43,8 +43,8 @@ impl Ring {
         }
     }
 
-    fn word(&self, at: u64) -> &AtomicU64 {
-        &self.words[at as usize % self.words.len()]
+    fn word(&self, position: u64) -> &AtomicU64 {
+        &self.words[position as usize % self.words.len()]
     }
 }
 
@@ -68,8 +68,8 @@ pub struct Receiver {
 }
 
 /// Creates a ring of `bytes` bytes for entries between two threads.
-pub fn channel(bytes: usize) -> (Sender, Receiver) {
-    let words = (0..bytes.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
+pub fn channel(capacity_bytes: usize) -> (Sender, Receiver) {
+    let words = (0..capacity_bytes.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
     let (written, read, lost) = Default::default();
     let (has_ended, is_asleep) = (AtomicBool::new(false), AtomicBool::new(false));
     let ring = Arc::new(Ring { words, written, read, lost, has_ended, receiver: OnceLock::new(), is_asleep });
@@ -91,7 +91,7 @@ impl Sender {
         }
         let mut at = self.written;
         let texts = self.texts.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
-        for word in entry.head().into_iter().chain(texts) {
+        for word in entry.encode_head().into_iter().chain(texts) {
             self.ring.word(at).store(word, Ordering::Relaxed);
             at += 1;
         }
@@ -109,7 +109,7 @@ impl Sender {
     }
 
     /// Returns the number of entries lost since the start.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_entries(&self) -> u64 {
         self.ring.lost.load(Ordering::Relaxed)
     }
 }
@@ -137,7 +137,7 @@ impl Waker {
 
 impl Receiver {
     /// Returns whether the sender is gone. Entries may still be in the ring.
-    pub fn has_ended(&self) -> bool {
+    pub fn is_sender_gone(&self) -> bool {
         self.ring.has_ended.load(Ordering::Acquire)
     }
 
@@ -148,7 +148,7 @@ impl Receiver {
 
     /// Sleeps until an entry comes, the sender is gone, a waker wakes it, or the time `at_most` is over. Only one
     /// thread may call it. It may also return without a reason.
-    pub fn sleep(&self, at_most: Option<Duration>) {
+    pub fn wait_for_entry(&self, timeout: Option<Duration>) {
         if self.ring.receiver.set(thread::current()).is_ok() {
             // The sender could not wake this thread before it was registered, so check the ring first.
             fence(Ordering::SeqCst);
@@ -156,8 +156,8 @@ impl Receiver {
         }
         self.ring.is_asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if self.read == self.ring.written.load(Ordering::Acquire) && !self.has_ended() {
-            at_most.map_or_else(thread::park, thread::park_timeout);
+        if self.read == self.ring.written.load(Ordering::Acquire) && !self.is_sender_gone() {
+            timeout.map_or_else(thread::park, thread::park_timeout);
         }
         self.ring.is_asleep.store(false, Ordering::Relaxed);
     }
@@ -175,16 +175,16 @@ impl Receiver {
         self.texts.extend((start..end).flat_map(|at| word(at).to_le_bytes()));
         self.ring.read.store(end, Ordering::Release);
         self.read = end;
-        Some(take(Entry::read(&head, &self.texts)))
+        Some(take(Entry::decode(&head, &self.texts)))
     }
 
     /// Counts lines that could not be written as lost.
-    pub fn lose(&self, lines: u64) {
+    pub fn add_lost_lines(&self, lines: u64) {
         self.ring.lost.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Returns the number of entries lost since the start.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_entries(&self) -> u64 {
         self.ring.lost.load(Ordering::Relaxed)
     }
 }
@@ -196,7 +196,7 @@ mod tests {
     use super::super::entry::{ClientRequest, Dispatch, RequestOutcome, Winner};
     use super::super::text::{FIELD_MAX, REQUEST_MAX, Text};
     use super::*;
-    use crate::http::Number;
+    use crate::http::RequestNumber;
 
     fn entry(number: u64, line: &[u8]) -> Entry<'_> {
         let odd = number % 2 == 1;
@@ -214,7 +214,7 @@ mod tests {
             received_bytes: 5,
             sent_bytes: 6,
             body_bytes: u64::MAX,
-            number: odd.then_some(Number { id: number, mark: 8 }),
+            number: odd.then_some(RequestNumber { id: number, mark: 8 }),
             asked: match odd {
                 true => ClientRequest::Http { line: text(line), referer: text(b"r"), agent: text(b"") },
                 false => ClientRequest::Redis { name: line, keys: Some(9) },
@@ -229,16 +229,16 @@ mod tests {
         let (mut sender, mut receiver) = channel(4096);
         let sending = std::thread::spawn(move || {
             for number in 0..COUNT {
-                let before = sender.lost();
+                let before = sender.lost_entries();
                 sender.send(&entry(number, &line(number)));
-                if sender.lost() > before {
+                if sender.lost_entries() > before {
                     std::thread::yield_now();
                 }
             }
         });
         let (mut came, mut next) = (0, 0);
         loop {
-            let is_last = receiver.has_ended();
+            let is_last = receiver.is_sender_gone();
             while let Some(number) = receiver.receive(|got| {
                 assert_eq!(got, entry(got.arrived_ns, &line(got.arrived_ns)));
                 got.arrived_ns
@@ -251,7 +251,7 @@ mod tests {
             }
         }
         sending.join().unwrap();
-        assert_eq!(came + receiver.lost(), COUNT);
+        assert_eq!(came + receiver.lost_entries(), COUNT);
         assert!(came > 0);
     }
 
@@ -262,8 +262,8 @@ mod tests {
         let (told, came) = std::sync::mpsc::channel();
         let receiving = std::thread::spawn(move || {
             // If a wakeup is lost, this test does not end.
-            while !receiver.has_ended() {
-                receiver.sleep(None);
+            while !receiver.is_sender_gone() {
+                receiver.wait_for_entry(None);
                 while let Some(number) = receiver.receive(|entry| entry.arrived_ns) {
                     told.send(number).unwrap();
                 }
@@ -281,9 +281,9 @@ mod tests {
     fn entry_without_room_is_counted_and_earlier_ones_stay() {
         let (mut sender, mut receiver) = channel(1024);
         (0..100).for_each(|number| sender.send(&entry(number, b"GET / HTTP/1.1")));
-        let kept = 100 - sender.lost();
+        let kept = 100 - sender.lost_entries();
         drop(sender);
-        assert!(receiver.has_ended() && kept > 0);
+        assert!(receiver.is_sender_gone() && kept > 0);
         for number in 0..kept {
             assert_eq!(receiver.receive(|entry| entry.arrived_ns), Some(number));
         }

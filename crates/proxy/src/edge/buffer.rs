@@ -35,7 +35,7 @@ impl Buffer {
     pub(super) fn consume(&mut self, count: usize) {
         self.start += count;
         if self.is_empty() {
-            self.give_back();
+            self.release_memory();
         }
     }
 
@@ -56,7 +56,7 @@ impl Buffer {
         self.make_room();
         let result = stream.try_read_buf(&mut self.bytes);
         if self.is_empty() {
-            self.give_back();
+            self.release_memory();
         }
         result
     }
@@ -72,7 +72,7 @@ impl Buffer {
         }
     }
 
-    fn give_back(&mut self) {
+    fn release_memory(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         self.start = 0;
         bytes.clear();
@@ -90,7 +90,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         // While the thread ends, the pool may be destroyed already.
         if SPARE.try_with(|_| ()).is_ok() {
-            self.give_back();
+            self.release_memory();
         }
     }
 }

@@ -13,8 +13,8 @@ pub(super) struct ClientMemory {
 }
 
 impl ClientMemory {
-    pub(super) fn new(max: usize) -> Self {
-        Self { max, bytes: Cell::new(0), waiting: RefCell::default() }
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { max: max_bytes, bytes: Cell::new(0), waiting: RefCell::default() }
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -22,15 +22,15 @@ impl ClientMemory {
     }
 
     /// Updates the total after the bytes of one client changed.
-    pub(super) fn change(&self, from: usize, to: usize) {
-        self.bytes.set(self.bytes.get() - from + to);
+    pub(super) fn update_client_bytes(&self, old_bytes: usize, new_bytes: usize) {
+        self.bytes.set(self.bytes.get() - old_bytes + new_bytes);
         if self.has_room() && !self.waiting.borrow().is_empty() {
             self.waiting.take().into_iter().for_each(Waker::wake);
         }
     }
 
     /// Registers the current task to be woken when memory is free.
-    pub(super) fn wait(&self, cx: &Context<'_>) {
+    pub(super) fn register_waiter(&self, cx: &Context<'_>) {
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
             waiting.push(cx.waker().clone());

@@ -28,7 +28,7 @@ struct Waiter {
 
 /// Meaning of a failed connect for the state of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failed {
+pub(super) enum ConnectFailure {
     /// The server cannot be reached.
     Unreachable,
     /// The server did not answer one connect.
@@ -49,14 +49,14 @@ pub(super) struct ConnectQueue {
 
 impl ConnectQueue {
     /// Adds a request to the queue. The receiver gets a connection, or `None` if the request gets no connection.
-    pub(super) fn join(&mut self) -> Receiver<Option<ServerConnection>> {
+    pub(super) fn enqueue(&mut self) -> Receiver<Option<ServerConnection>> {
         let (taker, receiver) = channel();
         self.waiters.push_back(Waiter { since: Instant::now(), taker });
         receiver
     }
 
     /// Returns whether the caller shall begin another connect, and counts it.
-    pub(super) fn begins_connect(&mut self) -> bool {
+    pub(super) fn try_begin_connect(&mut self) -> bool {
         while self.waiters.front().is_some_and(|waiter| waiter.taker.is_closed()) {
             self.waiters.pop_front();
         }
@@ -66,15 +66,15 @@ impl ConnectQueue {
     }
 
     /// Records the failure of a connect that began at `began`, and returns its meaning.
-    pub(super) fn failed(&mut self, began: Instant, error: &io::Error) -> Failed {
-        if is_certain(error) {
-            return Failed::Unreachable;
+    pub(super) fn record_failure(&mut self, began: Instant, error: &io::Error) -> ConnectFailure {
+        if is_unreachable_error(error) {
+            return ConnectFailure::Unreachable;
         }
         if self.alive_at.is_some_and(|at| at >= began) {
-            return Failed::Busy;
+            return ConnectFailure::Busy;
         }
         self.failures += 1;
-        if self.failures < FAILURES_MAX { Failed::Silent } else { Failed::Unreachable }
+        if self.failures < FAILURES_MAX { ConnectFailure::Silent } else { ConnectFailure::Unreachable }
     }
 
     pub(super) fn end_connect(&mut self) {
@@ -82,15 +82,15 @@ impl ConnectQueue {
     }
 
     /// Records that the server is alive.
-    pub(super) fn is_alive(&mut self) {
+    pub(super) fn record_alive(&mut self) {
         self.alive_at = Some(Instant::now());
         self.failures = 0;
     }
 
     /// Gives the connection to the first waiting request. Returns it if no request waits. Closes it if the server has
     /// closed it.
-    pub(super) fn give(&mut self, mut connection: ServerConnection) -> Option<ServerConnection> {
-        if !self.waiters.is_empty() && !connection.is_fit(Duration::MAX) {
+    pub(super) fn give_to_first_waiter(&mut self, mut connection: ServerConnection) -> Option<ServerConnection> {
+        if !self.waiters.is_empty() && !connection.is_reusable(Duration::MAX) {
             return None;
         }
         while let Some(waiter) = self.waiters.pop_front() {
@@ -104,8 +104,8 @@ impl ConnectQueue {
     }
 
     /// Turns away all requests that have waited for at least this time: they get no connection.
-    pub(super) fn turn_away(&mut self, waited: Duration) {
-        while self.waiters.front().is_some_and(|waiter| waiter.since.elapsed() >= waited) {
+    pub(super) fn reject_waiters(&mut self, min_wait: Duration) {
+        while self.waiters.front().is_some_and(|waiter| waiter.since.elapsed() >= min_wait) {
             let waiter = self.waiters.pop_front();
             // Ignore the result: a request that has ended needs no answer.
             waiter.map(|waiter| waiter.taker.send(None).is_ok());
@@ -113,14 +113,14 @@ impl ConnectQueue {
     }
 
     /// Turns away the first waiting request: it gets no connection.
-    pub(super) fn turn_first_away(&mut self) {
+    pub(super) fn reject_first_waiter(&mut self) {
         let waiter = self.waiters.pop_front();
         waiter.map(|waiter| waiter.taker.send(None).is_ok());
     }
 }
 
 /// Returns whether the error proves that no server is at the address.
-fn is_certain(error: &io::Error) -> bool {
+fn is_unreachable_error(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     let is_said = matches!(code, Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN));
     is_said || error.kind() == io::ErrorKind::ConnectionRefused
@@ -130,43 +130,46 @@ fn is_certain(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    fn late() -> io::Error {
+    fn timeout_error() -> io::Error {
         io::ErrorKind::TimedOut.into()
     }
 
     #[test]
     fn server_is_unreachable_if_refused_or_silent_twice() {
         let mut line = ConnectQueue::default();
-        assert_eq!(line.failed(Instant::now(), &io::ErrorKind::ConnectionRefused.into()), Failed::Unreachable);
+        assert_eq!(
+            line.record_failure(Instant::now(), &io::ErrorKind::ConnectionRefused.into()),
+            ConnectFailure::Unreachable
+        );
         let host = io::Error::from_raw_os_error(Errno::HOSTUNREACH.raw_os_error());
-        assert_eq!(line.failed(Instant::now(), &host), Failed::Unreachable);
-        assert_eq!(line.failed(Instant::now(), &late()), Failed::Silent);
-        assert_eq!(line.failed(Instant::now(), &late()), Failed::Unreachable);
+        assert_eq!(line.record_failure(Instant::now(), &host), ConnectFailure::Unreachable);
+        assert_eq!(line.record_failure(Instant::now(), &timeout_error()), ConnectFailure::Silent);
+        assert_eq!(line.record_failure(Instant::now(), &timeout_error()), ConnectFailure::Unreachable);
         let began = Instant::now();
-        line.is_alive();
+        line.record_alive();
         for _ in 0..10 {
-            assert_eq!(line.failed(began, &late()), Failed::Busy, "it has been reached since");
+            assert_eq!(line.record_failure(began, &timeout_error()), ConnectFailure::Busy, "it has been reached since");
         }
     }
 
     #[test]
     fn connects_are_bounded_and_gone_clients_need_none() {
         let mut line = ConnectQueue::default();
-        let gone: Vec<_> = (0..2 * CONNECTS_MAX).map(|_| line.join()).collect();
-        assert_eq!((0..100).filter(|_| line.begins_connect()).count(), CONNECTS_MAX);
+        let gone: Vec<_> = (0..2 * CONNECTS_MAX).map(|_| line.enqueue()).collect();
+        assert_eq!((0..100).filter(|_| line.try_begin_connect()).count(), CONNECTS_MAX);
         drop(gone);
         (0..CONNECTS_MAX).for_each(|_| line.end_connect());
-        let _waits = line.join();
-        assert_eq!((0..100).filter(|_| line.begins_connect()).count(), 1);
+        let _waits = line.enqueue();
+        assert_eq!((0..100).filter(|_| line.try_begin_connect()).count(), 1);
     }
 
     #[test]
     fn request_that_waited_too_long_is_turned_away() {
         let mut line = ConnectQueue::default();
-        let mut first = line.join();
-        line.turn_away(Duration::from_secs(60));
+        let mut first = line.enqueue();
+        line.reject_waiters(Duration::from_secs(60));
         assert!(first.try_recv().is_err());
-        line.turn_away(Duration::ZERO);
+        line.reject_waiters(Duration::ZERO);
         assert!(matches!(first.try_recv(), Ok(None)));
     }
 }

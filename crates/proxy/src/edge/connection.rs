@@ -38,14 +38,14 @@ pub(super) struct ServerConnection {
 
 impl ServerConnection {
     /// Establishes a connection within the given time.
-    pub(super) async fn open(to: SocketAddr, within: Duration) -> io::Result<Self> {
-        let stream = timeout(within, TcpStream::connect(to)).await.map_err(|_| io::ErrorKind::TimedOut)??;
-        Self::of(stream)
+    pub(super) async fn open(address: SocketAddr, time_limit: Duration) -> io::Result<Self> {
+        let stream = timeout(time_limit, TcpStream::connect(address)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        Self::from_stream(stream)
     }
 
     /// Wraps a new connection, and refuses one that leads to itself. If no server listens on a port, the kernel may
     /// choose that port for our end. While such a connection exists, no server can use the port.
-    fn of(stream: TcpStream) -> io::Result<Self> {
+    fn from_stream(stream: TcpStream) -> io::Result<Self> {
         let own = stream.local_addr()?;
         if own == stream.peer_addr()? {
             // Close with a reset, so that the port is free at once.
@@ -67,9 +67,9 @@ impl ServerConnection {
     /// idle connection before the request, which says nothing about a new one. An end in order acknowledges all that had
     /// come before it. So a server whose end acknowledges nothing of the request cannot have read any of it, and does not
     /// get it later. Guarded by `end_shows_whether_the_server_may_have_read_the_request`.
-    pub(super) fn loss(&self, sent: usize, is_in_order: bool) -> Option<Loss> {
-        let is_unread =
-            sent == 0 || (is_in_order && self.input.is_empty() && unacknowledged(&self.stream) >= Some(sent));
+    pub(super) fn classify_loss(&self, sent_bytes: usize, is_orderly_close: bool) -> Option<Loss> {
+        let is_unread = sent_bytes == 0
+            || (is_orderly_close && self.input.is_empty() && unacknowledged_bytes(&self.stream) >= Some(sent_bytes));
         if is_unread {
             // Make the kernel drop unsent bytes of the request.
             let _ = set_socket_linger(&self.stream, Some(Duration::ZERO));
@@ -82,14 +82,14 @@ impl ServerConnection {
     }
 
     /// Marks the connection as idle from this moment.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn mark_idle(&mut self) {
         self.idle_since = Instant::now();
         self.is_reused = true;
     }
 
     /// Returns whether the connection is young enough, open, and has no unread data. It asks the kernel, because the
     /// event loop may not have seen an end yet.
-    pub(super) fn is_fit(&self, age_max: Duration) -> bool {
+    pub(super) fn is_reusable(&self, age_max: Duration) -> bool {
         let is_young = self.idle_since.elapsed() < self.kept.min(age_max);
         let is_silent = || recv(&self.stream, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         self.input.is_empty() && is_young && is_silent().is_err_and(|error| error == Errno::AGAIN)
@@ -104,12 +104,12 @@ impl Pool {
     /// Takes the connection that was used last, if it has been idle for less than `age_max`.
     pub(super) fn take(&mut self, age_max: Duration) -> Option<ServerConnection> {
         while let Some(connection) = self.0.last() {
-            if connection.idle_since.elapsed() >= age_max && connection.is_fit(Duration::MAX) {
+            if connection.idle_since.elapsed() >= age_max && connection.is_reusable(Duration::MAX) {
                 // Leave an older connection to requests that may be sent twice.
                 return None;
             }
             let connection = self.0.pop()?;
-            if connection.is_fit(age_max) {
+            if connection.is_reusable(age_max) {
                 return Some(connection);
             }
         }
@@ -118,15 +118,15 @@ impl Pool {
 
     /// Adds an idle connection to the pool, or closes it if the pool is full.
     pub(super) fn put(&mut self, mut connection: ServerConnection) {
-        connection.rest();
+        connection.mark_idle();
         if self.0.len() < IDLE_MAX {
             self.0.push(connection);
         }
     }
 
     /// Closes connections that are too old, or that the server has closed.
-    pub(super) fn sweep(&mut self) {
-        self.0.retain(|connection| connection.is_fit(Duration::MAX));
+    pub(super) fn close_stale(&mut self) {
+        self.0.retain(|connection| connection.is_reusable(Duration::MAX));
     }
 }
 
@@ -134,24 +134,24 @@ impl Pool {
 const SIOCOUTQ: Opcode = 0x5411;
 
 /// Returns the number of written bytes that the peer's kernel has not acknowledged.
-pub(super) fn unacknowledged(stream: &TcpStream) -> Option<usize> {
+pub(super) fn unacknowledged_bytes(stream: &TcpStream) -> Option<usize> {
     // SAFETY: SIOCOUTQ writes one int.
     let bytes = unsafe { ioctl(stream, Getter::<SIOCOUTQ, c_int>::new()) };
     bytes.ok().and_then(|bytes| usize::try_from(bytes).ok())
 }
 
-fn code(error: &io::Error) -> Option<Errno> {
+fn errno(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
 /// Returns whether this machine lacks open files or memory.
 pub(super) fn is_out_of_files(error: &io::Error) -> bool {
-    matches!(code(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+    matches!(errno(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
 /// Returns whether a connect failed because this machine lacks files, memory or ports. The server is then not at fault.
 pub(super) fn is_local_error(error: &io::Error) -> bool {
-    is_out_of_files(error) || matches!(code(error), Some(Errno::ADDRNOTAVAIL | Errno::AGAIN))
+    is_out_of_files(error) || matches!(errno(error), Some(Errno::ADDRNOTAVAIL | Errno::AGAIN))
 }
 
 #[cfg(test)]
@@ -163,18 +163,18 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     /// Creates a connection that was used once, and returns it with the server's end.
-    async fn used() -> (ServerConnection, std::net::TcpStream) {
+    async fn used_connection() -> (ServerConnection, std::net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connection =
             ServerConnection::open(listener.local_addr().unwrap(), Duration::from_secs(10)).await.unwrap();
         let mut server = listener.accept().unwrap().0;
         connection.stream.write_all(b"first").await.unwrap();
         server.read_exact(&mut [0; 5]).unwrap();
-        connection.rest();
+        connection.mark_idle();
         (connection, server)
     }
 
-    async fn end(connection: &mut ServerConnection) -> io::Result<usize> {
+    async fn read_available(connection: &mut ServerConnection) -> io::Result<usize> {
         connection.stream.readable().await?;
         connection.input.fill(&connection.stream)
     }
@@ -184,22 +184,22 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             for (is_reused, unread) in [(true, None), (false, Some(Loss::Unread))] {
-                let (mut connection, server) = used().await;
+                let (mut connection, server) = used_connection().await;
                 connection.is_reused = is_reused;
                 drop(server);
                 connection.stream.write_all(b"request").await.unwrap();
-                assert_eq!(end(&mut connection).await.unwrap(), 0);
-                assert_eq!(connection.loss(8, true), Some(Loss::Sent), "what was sent before had come");
-                assert_eq!(connection.loss(7, false), Some(Loss::Sent), "a reset acknowledges nothing");
-                assert_eq!((connection.loss(7, true), connection.loss(0, false)), (unread, unread));
+                assert_eq!(read_available(&mut connection).await.unwrap(), 0);
+                assert_eq!(connection.classify_loss(8, true), Some(Loss::Sent), "what was sent before had come");
+                assert_eq!(connection.classify_loss(7, false), Some(Loss::Sent), "a reset acknowledges nothing");
+                assert_eq!((connection.classify_loss(7, true), connection.classify_loss(0, false)), (unread, unread));
 
-                let (mut connection, mut server) = used().await;
+                let (mut connection, mut server) = used_connection().await;
                 connection.is_reused = is_reused;
                 connection.stream.write_all(b"request").await.unwrap();
                 server.read_exact(&mut [0; 7]).unwrap();
                 drop(server);
-                assert_eq!(end(&mut connection).await.unwrap(), 0);
-                assert_eq!(connection.loss(7, true), Some(Loss::Sent), "it may have carried the request out");
+                assert_eq!(read_available(&mut connection).await.unwrap(), 0);
+                assert_eq!(connection.classify_loss(7, true), Some(Loss::Sent), "it may have carried the request out");
             }
         });
     }
@@ -214,7 +214,7 @@ mod tests {
         connect(&own, &address).unwrap();
         own.set_nonblocking(true).unwrap();
         runtime.block_on(async {
-            let connection = ServerConnection::of(TcpStream::from_std(own).unwrap());
+            let connection = ServerConnection::from_stream(TcpStream::from_std(own).unwrap());
             assert_eq!(connection.err().map(|error| error.kind()), Some(io::ErrorKind::ConnectionRefused));
         });
         TcpListener::bind(address).expect("a server gets its port");
@@ -224,19 +224,23 @@ mod tests {
     fn a_connection_is_used_again_if_young_open_and_silent() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let (mut connection, mut server) = used().await;
+            let (mut connection, mut server) = used_connection().await;
             connection.kept = Duration::MAX;
-            assert_eq!((connection.is_fit(Duration::MAX), connection.is_fit(Duration::ZERO)), (true, false), "its age");
+            assert_eq!(
+                (connection.is_reusable(Duration::MAX), connection.is_reusable(Duration::ZERO)),
+                (true, false),
+                "its age"
+            );
             std::io::Write::write_all(&mut server, b"rest").unwrap();
             connection.stream.readable().await.unwrap();
-            assert!(!connection.is_fit(Duration::MAX), "the kernel has bytes that belong to no answer");
-            while end(&mut connection).await.is_err() {}
-            assert!(!connection.is_fit(Duration::MAX), "the proxy has them");
+            assert!(!connection.is_reusable(Duration::MAX), "the kernel has bytes that belong to no answer");
+            while read_available(&mut connection).await.is_err() {}
+            assert!(!connection.is_reusable(Duration::MAX), "the proxy has them");
             connection.input.consume(4);
-            assert!(connection.is_fit(Duration::MAX));
+            assert!(connection.is_reusable(Duration::MAX));
             drop(server);
-            while end(&mut connection).await.is_err() {}
-            assert!(!connection.is_fit(Duration::MAX), "its server has closed it");
+            while read_available(&mut connection).await.is_err() {}
+            assert!(!connection.is_reusable(Duration::MAX), "its server has closed it");
         });
     }
 

@@ -39,7 +39,7 @@ impl Deadline {
     }
 
     /// Polls the deadline, which is ready when its time has passed.
-    pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             if now >= self.until {
@@ -51,11 +51,11 @@ impl Deadline {
     }
 
     /// Waits for `future` until the deadline.
-    pub(super) async fn wait<F: Future>(&mut self, future: F) -> Result<F::Output, TooLate> {
+    pub(super) async fn wait_for<F: Future>(&mut self, future: F) -> Result<F::Output, TooLate> {
         let mut future = pin!(future);
         std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Ok(output)),
-            Poll::Pending => self.poll_over(cx).map(|()| Err(TooLate)),
+            Poll::Pending => self.poll_expired(cx).map(|()| Err(TooLate)),
         })
         .await
     }

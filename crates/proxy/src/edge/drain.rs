@@ -16,7 +16,7 @@ pub(super) struct Drain {
     has_begun: Cell<bool>,
     /// Notification for the tasks of idle clients.
     begins: Notify,
-    /// Notification for [`run`] when a client has left.
+    /// Notification for [`drain_clients`] when a client has left.
     left: Notify,
 }
 
@@ -31,12 +31,12 @@ impl Drain {
     }
 
     /// Waits until an idle connection is to be closed. A new connection (`has_asked` is false) gets more time.
-    pub(super) async fn closes_idle(&self, has_asked: bool) {
+    pub(super) async fn wait_to_close_idle(&self, has_sent_request: bool) {
         let begins = self.begins.notified();
         if !self.has_begun.get() {
             begins.await;
         }
-        if !has_asked {
+        if !has_sent_request {
             sleep(FIRST_REQUEST).await;
         }
     }
@@ -47,7 +47,7 @@ impl Drain {
 }
 
 /// Drains until no client is left, or the time limit is over. The caller then cuts off the remaining requests.
-pub(super) async fn run(shared: &Shared) {
+pub(super) async fn drain_clients(shared: &Shared) {
     shared.drain.begin();
     let all_left = async {
         while shared.clients.get() > 0 {

@@ -9,8 +9,8 @@ use sidelane_policy::hedge::Server;
 
 use super::shared::Shared;
 use crate::access::{ClientRequest, Dispatch, Entry, RequestOutcome, Sender, Winner};
-use crate::http::Number;
-use crate::request_table::{End, Label, Record, RequestId};
+use crate::http::RequestNumber;
+use crate::request_table::{Label, Record, RequestEnd, RequestId};
 
 /// Data from the request table about a request at its end.
 #[derive(Clone, Copy)]
@@ -26,33 +26,33 @@ pub(super) struct EndedRequest {
 }
 
 /// Data about a request that only the client's task knows.
-pub(super) struct Facts<'a> {
+pub(super) struct ClientFacts<'a> {
     pub(super) client: SocketAddr,
     pub(super) status: Option<u16>,
     pub(super) received_bytes: u64,
     pub(super) sent_bytes: u64,
     pub(super) body_bytes: u64,
-    pub(super) number: Option<Number>,
+    pub(super) number: Option<RequestNumber>,
     pub(super) asked: ClientRequest<'a>,
 }
 
 impl EndedRequest {
-    fn of(record: &Record, end: End, at_ns: Nanos) -> Self {
+    fn from_record(record: &Record, end: RequestEnd, ended_ns: Nanos) -> Self {
         let since_arrival = |at_ns: Nanos| at_ns.saturating_sub(record.arrived_ns);
         Self {
             arrived_ns: record.arrived_ns,
-            duration_ns: since_arrival(at_ns),
+            duration_ns: since_arrival(ended_ns),
             first_byte_ns: record.answered.map(|(_, at_ns)| since_arrival(at_ns)),
             server: record.answered.map(|(by, _)| by),
             outcome: end.into(),
-            sent: Dispatch::of(record),
-            winner: Winner::of(record),
+            sent: Dispatch::from_record(record),
+            winner: Winner::from_record(record),
             label: record.label,
         }
     }
 
     /// Creates the data of a request that reached no server, or that the request table does not count.
-    pub(super) fn apart(outcome: RequestOutcome, arrived_ns: Nanos, server: Option<Server>) -> Self {
+    pub(super) fn without_record(outcome: RequestOutcome, arrived_ns: Nanos, server: Option<Server>) -> Self {
         let sent = if server.is_some() { Dispatch::Once } else { Dispatch::Never };
         Self {
             arrived_ns,
@@ -62,7 +62,7 @@ impl EndedRequest {
             outcome,
             sent,
             winner: Winner::None,
-            label: Label::of(b""),
+            label: Label::from_text(b""),
         }
     }
 
@@ -80,25 +80,25 @@ impl Shared {
 
     /// Ends a request in the table. Returns its data for the access log; `None` without a log, or if the request had
     /// ended before.
-    pub(super) fn finish(&self, request_id: RequestId, end: End) -> Option<EndedRequest> {
+    pub(super) fn finish(&self, request_id: RequestId, end: RequestEnd) -> Option<EndedRequest> {
         let (at_ns, mut table) = (now_ns(), self.table.borrow_mut());
-        let record = table.record(request_id).filter(|_| self.has_log());
-        let ended = record.map(|record| EndedRequest::of(record, end, at_ns));
-        table.finished(at_ns, request_id, end);
+        let record = table.find_in_flight(request_id).filter(|_| self.has_log());
+        let ended = record.map(|record| EndedRequest::from_record(record, end, at_ns));
+        table.finish_request(at_ns, request_id, end);
         ended
     }
 
     /// Returns the log data of a request that is cut off by the end of the proxy.
-    pub(super) fn cut_off(&self, request_id: RequestId) -> Option<EndedRequest> {
+    pub(super) fn describe_cut_off(&self, request_id: RequestId) -> Option<EndedRequest> {
         // A panic may have left the table borrowed.
         let table = self.table.try_borrow().ok()?;
-        Some(EndedRequest::of(table.record(request_id)?, End::Cut, now_ns()))
+        Some(EndedRequest::from_record(table.find_in_flight(request_id)?, RequestEnd::Cut, now_ns()))
     }
 
     /// Sends the entry of a request to the access log.
-    pub(super) fn log(&self, ended: &EndedRequest, facts: Facts<'_>) {
+    pub(super) fn log(&self, ended: &EndedRequest, facts: ClientFacts<'_>) {
         let Some(log) = &self.log else { return };
-        let Facts { client, status, received_bytes, sent_bytes, body_bytes, number, asked } = facts;
+        let ClientFacts { client, status, received_bytes, sent_bytes, body_bytes, number, asked } = facts;
         let EndedRequest { arrived_ns, duration_ns, first_byte_ns, server, outcome, sent, winner, .. } = *ended;
         log.borrow_mut().send(&Entry {
             arrived_ns,
@@ -120,6 +120,6 @@ impl Shared {
 
     /// Returns the number of lost entries of the access log since the start.
     pub(super) fn log_lines_lost(&self) -> u64 {
-        self.log.as_ref().map_or(0, |log: &RefCell<Sender>| log.borrow().lost())
+        self.log.as_ref().map_or(0, |log: &RefCell<Sender>| log.borrow().lost_entries())
     }
 }

@@ -81,7 +81,7 @@ impl<'a> Acceptor<'a> {
     pub(super) async fn accept(&self, listener: &TcpListener) -> io::Result<()> {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => self.take(stream),
+                Ok((stream, _)) => self.serve_or_turn_away(stream),
                 // Continue after errors of a single client or of the whole system.
                 Err(error) if is_out_of_files(&error) => sleep(WITHOUT_FILES).await,
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
@@ -95,21 +95,21 @@ impl<'a> Acceptor<'a> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(stream) = accept_with(&listener, flags) {
             if let Ok(stream) = TcpStream::from_std(stream.into()) {
-                self.take(stream);
+                self.serve_or_turn_away(stream);
             }
         }
     }
 
-    fn take(&self, stream: TcpStream) {
-        match self.is_room(0) {
+    fn serve_or_turn_away(&self, stream: TcpStream) {
+        match self.has_client_room(0) {
             true => serve_client(self.shared, stream),
-            false => turn_away(self.shared, stream, self.is_room(TOLD_MAX)),
+            false => turn_away(self.shared, stream, self.has_client_room(TOLD_MAX)),
         }
     }
 
-    fn is_room(&self, more: usize) -> bool {
+    fn has_client_room(&self, excess: usize) -> bool {
         let (own, all) = (self.shared.clients.get(), CLIENTS.load(Ordering::Relaxed));
-        own < self.own_max.saturating_add(more) && all < self.all_max.saturating_add(more)
+        own < self.own_max.saturating_add(excess) && all < self.all_max.saturating_add(excess)
     }
 }
 
@@ -127,7 +127,7 @@ fn serve_client(shared: &Rc<Shared>, stream: TcpStream) {
 }
 
 /// Answers an excess client with an error. If `stays`, keeps the connection open until the client has read it.
-fn turn_away(shared: &Rc<Shared>, stream: TcpStream, stays: bool) {
+fn turn_away(shared: &Rc<Shared>, stream: TcpStream, lingers: bool) {
     shared.turned_away.set(shared.turned_away.get() + 1);
     let mut answer = Vec::new();
     match shared.config.protocol {
@@ -136,7 +136,7 @@ fn turn_away(shared: &Rc<Shared>, stream: TcpStream, stays: bool) {
     }
     // Ignore an error: if the answer does not fit into an empty socket, the client is gone.
     let _ = stream.try_write(&answer);
-    if stays {
+    if lingers {
         let slot = ClientSlot::take(shared);
         drop(spawn_local(async move {
             http::linger(&stream, &mut Deadline::new(&slot.0.config.limits)).await;

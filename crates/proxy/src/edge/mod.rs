@@ -45,7 +45,7 @@ pub struct Proxy {
 
 /// Handle to read the state of a running proxy.
 #[derive(Clone)]
-pub struct View(Rc<Shared>);
+pub struct StateView(Rc<Shared>);
 
 /// State of a proxy, with its counts.
 #[derive(Clone, Debug, Serialize)]
@@ -95,37 +95,37 @@ impl Proxy {
     }
 
     /// Returns a handle to read the state.
-    pub fn view(&self) -> View {
-        View(Rc::clone(&self.shared))
+    pub fn view(&self) -> StateView {
+        StateView(Rc::clone(&self.shared))
     }
 
     /// Serves clients until the future `end` is ready, and then drains. Returns early if the proxy cannot continue.
-    pub async fn run(self, end: impl Future<Output = ()>) -> io::Result<()> {
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let (hazards, timers) =
             (timers::watch_hazards(Rc::clone(&self.shared)), timers::run_timers(Rc::clone(&self.shared)));
         tokio::select! {
             result = hazards => result,
             () = timers => Ok(()),
-            result = self.serve(end) => result,
+            result = self.serve(shutdown) => result,
         }
     }
 
-    async fn serve(self, end: impl Future<Output = ()>) -> io::Result<()> {
+    async fn serve(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let Self { shared, listener } = self;
         let acceptor = Acceptor::new(&shared);
         tokio::select! {
             result = acceptor.accept(&listener) => return result,
-            () = end => {}
+            () = shutdown => {}
         }
         acceptor.accept_the_last(listener);
-        drain::run(&shared).await;
+        drain::drain_clients(&shared).await;
         Ok(())
     }
 }
 
-impl View {
+impl StateView {
     /// Waits until a server goes out of service, or may come back. A change before the call counts.
-    pub async fn changed(&self) {
+    pub async fn wait_for_change(&self) {
         self.0.changed.notified().await;
     }
 
@@ -134,7 +134,7 @@ impl View {
         let (shared, table) = (&self.0, self.0.table.borrow());
         State {
             active: shared.address(table.active()),
-            why: table.why().to_string(),
+            why: table.active_reason().to_string(),
             in_flight: table.in_flight(),
             clients: shared.clients.get(),
             tunnels: shared.tunnels.get(),
@@ -209,15 +209,19 @@ fn server_states(shared: &Shared) -> Vec<ServerState> {
     let at = now_ns();
     let state = |server| {
         let counts = table.server_counts(server);
-        let ejected = table.ejection(server).map(|ejection| ejected(at, ejection, counts));
+        let ejected = table.ejection(server).map(|ejection| describe_ejection(at, ejection, counts));
         ServerState { address: shared.address(server), ejected, counts: counts.clone() }
     };
     let is_there = |server: &Server| *server == Server::First || shared.config.backup.is_some();
     Server::BOTH.into_iter().filter(is_there).map(state).collect()
 }
 
-fn ejected(at: Nanos, ejection: Ejection, counts: &ServerCounts) -> Ejected {
+fn describe_ejection(now: Nanos, ejection: Ejection, counts: &ServerCounts) -> Ejected {
     let last = counts.last_fault.map_or_else(String::new, |last| format!(" (the last one: {last})"));
     let seconds = |from: Nanos| Duration::from_nanos(ejection.until_ns.saturating_sub(from)).as_secs();
-    Ejected { why: format!("{}{last}", ejection.fault), seconds: seconds(ejection.since_ns), seconds_left: seconds(at) }
+    Ejected {
+        why: format!("{}{last}", ejection.fault),
+        seconds: seconds(ejection.since_ns),
+        seconds_left: seconds(now),
+    }
 }

@@ -22,24 +22,24 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Creates a full bucket. `max` is its capacity, and so the longest allowed pause.
-    pub(super) fn new(max: Duration) -> Self {
-        Self { max, left: max, waits_since: None }
+    pub(super) fn new(max_pause: Duration) -> Self {
+        Self { max: max_pause, left: max_pause, waits_since: None }
     }
 
     /// Starts or stops the wait for the client at `now`.
-    pub(super) fn wait(&mut self, now: Instant, waits: bool) {
+    pub(super) fn set_waiting(&mut self, now: Instant, is_waiting: bool) {
         let waited = self.waits_since.map_or(Duration::ZERO, |since| now.duration_since(since));
         self.left = self.left.saturating_sub(waited);
-        self.waits_since = waits.then_some(now);
+        self.waits_since = is_waiting.then_some(now);
     }
 
     /// Adds the time for bytes that the client has sent or read.
-    pub(super) fn came(&mut self, bytes: usize) {
+    pub(super) fn add_transferred(&mut self, bytes: usize) {
         let more = OF_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
         self.left = self.left.saturating_add(more).min(self.max);
     }
 
-    /// Returns the remaining time as of the last call of [`Self::wait`].
+    /// Returns the remaining time as of the last call of [`Self::set_waiting`].
     pub(super) fn left(&self) -> Duration {
         self.left
     }
@@ -52,17 +52,17 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     /// Returns the time after which a client is too slow that sends `bytes` after each pause. `None` means never.
-    fn late_after(bytes: usize, pause: Duration) -> Option<Duration> {
+    fn time_until_too_slow(bytes: usize, pause: Duration) -> Option<Duration> {
         let start = Instant::now();
         let (mut pace, mut now) = (Pace::new(MINUTE), start);
-        pace.wait(now, true);
+        pace.set_waiting(now, true);
         for _ in 0..100_000 {
             now += pause;
-            pace.wait(now, true);
+            pace.set_waiting(now, true);
             if pace.left().is_zero() {
                 return Some(now - start);
             }
-            pace.came(bytes);
+            pace.add_transferred(bytes);
         }
         None
     }
@@ -70,23 +70,23 @@ mod tests {
     #[test]
     fn client_below_500_bytes_per_second_is_late() {
         let (second, almost_a_minute) = (Duration::from_secs(1), Duration::from_secs(59));
-        assert_eq!(late_after(500, second), None);
-        assert_eq!(late_after(30_000, almost_a_minute), None);
-        assert_eq!(late_after(1_000_000, MINUTE), Some(MINUTE), "no pause is longer");
-        assert_eq!(late_after(1, almost_a_minute), Some(2 * almost_a_minute));
-        assert_eq!(late_after(1, second), Some(Duration::from_secs(61)));
-        assert_eq!(late_after(250, second), Some(Duration::from_secs(119)));
+        assert_eq!(time_until_too_slow(500, second), None);
+        assert_eq!(time_until_too_slow(30_000, almost_a_minute), None);
+        assert_eq!(time_until_too_slow(1_000_000, MINUTE), Some(MINUTE), "no pause is longer");
+        assert_eq!(time_until_too_slow(1, almost_a_minute), Some(2 * almost_a_minute));
+        assert_eq!(time_until_too_slow(1, second), Some(Duration::from_secs(61)));
+        assert_eq!(time_until_too_slow(250, second), Some(Duration::from_secs(119)));
     }
 
     #[test]
     fn time_of_waiting_for_the_server_does_not_count() {
         let start = Instant::now();
         let mut pace = Pace::new(MINUTE);
-        pace.wait(start, true);
-        pace.wait(start + MINUTE / 4, false);
-        pace.wait(start + 10 * MINUTE, true);
+        pace.set_waiting(start, true);
+        pace.set_waiting(start + MINUTE / 4, false);
+        pace.set_waiting(start + 10 * MINUTE, true);
         assert_eq!(pace.left(), MINUTE * 3 / 4);
-        pace.came(usize::MAX);
+        pace.add_transferred(usize::MAX);
         assert_eq!(pace.left(), MINUTE);
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct Samples {
 
 impl Samples {
     /// Samples an answered request that is safe to repeat. Returns whether it is the first one.
-    pub(super) fn note(&mut self, request: &[u8]) -> bool {
+    pub(super) fn sample_request(&mut self, request: &[u8]) -> bool {
         self.seen += 1;
         match self.requests.len() {
             len if len < KEPT => self.requests.push(request.to_vec()),

@@ -16,22 +16,24 @@ use tokio::task::spawn_local;
 use tokio::time::Instant;
 
 use super::client_memory::ClientMemory;
-use super::connect_queue::{ConnectQueue, Failed};
+use super::connect_queue::{ConnectFailure, ConnectQueue};
 use super::connection::{JUST_USED, Pool, ServerConnection, is_local_error};
 use super::drain::Drain;
 use super::samples::Samples;
 use crate::access::Sender;
 use crate::config::{Config, TraceLookup};
 use crate::hazard_board::HazardBoard;
-use crate::http::Number;
-use crate::request_table::{Class, Effect, Loss, Next, RequestId, RequestTable, ServerError, ServerOutcome, Verdict};
+use crate::http::RequestNumber;
+use crate::request_table::{
+    Effect, Loss, NextStep, RequestClass, RequestId, RequestTable, ServerError, ServerOutcome, Verdict,
+};
 
 /// Functions that carry out orders of the request table. They depend on [`Shared`], and are passed in to avoid a cycle.
 #[derive(Clone, Copy)]
 pub(super) struct Helpers {
     pub(super) warm_up: fn(Rc<Shared>, Server),
     pub(super) probe: fn(Rc<Shared>, Server),
-    pub(super) tell: fn(Rc<Shared>, Server, Vec<u8>),
+    pub(super) send_ignoring_outcome: fn(Rc<Shared>, Server, Vec<u8>),
 }
 
 pub(super) struct Shared {
@@ -114,27 +116,27 @@ impl Shared {
         }
     }
 
-    pub(super) fn admit(&self, class: Class, owner: &Owner) -> (RequestId, Server) {
+    pub(super) fn admit(&self, class: RequestClass, owner: &Owner) -> (RequestId, Server) {
         let admitted = self.table.borrow_mut().admit(now_ns(), class, Rc::clone(owner));
         if matches!(self.config.table.roles.mode, Mode::Timer { .. }) {
-            self.look_sooner();
+            self.wake_timers_earlier();
         }
         admitted
     }
 
     /// Passes an observation of a server to the request table, and carries out its orders.
-    pub(super) fn observe(self: &Rc<Self>, seen: HedgeEvent) {
-        self.table.borrow_mut().observe(now_ns(), seen);
+    pub(super) fn observe(self: &Rc<Self>, event: HedgeEvent) {
+        self.table.borrow_mut().observe(now_ns(), event);
         self.carry_out();
     }
 
     /// Passes the begin of a server's answer to the request table, which decides between the copies.
-    pub(super) fn answered(self: &Rc<Self>, request_id: RequestId, by: Server, outcome: ServerOutcome) -> Verdict {
+    pub(super) fn record_answer(self: &Rc<Self>, request_id: RequestId, by: Server, outcome: ServerOutcome) -> Verdict {
         let (verdict, acts) = {
             let (at, mut table) = (now_ns(), self.table.borrow_mut());
-            let sent_ns = table.sent_ns(request_id, by);
-            let verdict = table.answered(at, request_id, by, outcome.quality());
-            (verdict, table.tried(at, by, sent_ns, outcome))
+            let sent_ns = table.last_sent_ns(request_id, by);
+            let verdict = table.record_answer(at, request_id, by, outcome.quality());
+            (verdict, table.record_outcome(at, by, sent_ns, outcome))
         };
         if acts {
             self.carry_out();
@@ -143,30 +145,30 @@ impl Shared {
     }
 
     /// Passes the loss of an unanswered copy to the request table, and returns what the client's task does next.
-    pub(super) fn lost(self: &Rc<Self>, request_id: RequestId, at: Server, loss: Loss) -> Next {
-        let sent_ns = self.sent_ns(request_id, at);
-        let next = self.table.borrow_mut().lost(now_ns(), request_id, at, loss);
-        if let Some(error) = loss.error() {
-            self.tried(at, sent_ns, ServerOutcome::Error(error));
+    pub(super) fn record_loss(self: &Rc<Self>, request_id: RequestId, server: Server, loss: Loss) -> NextStep {
+        let sent_ns = self.sent_ns(request_id, server);
+        let next = self.table.borrow_mut().record_loss(now_ns(), request_id, server, loss);
+        if let Some(error) = loss.server_error() {
+            self.record_outcome(server, sent_ns, ServerOutcome::Error(error));
         }
         next
     }
 
     /// Records that a server has not answered in time.
-    pub(super) fn late(self: &Rc<Self>, request_id: RequestId, at: Server) {
-        self.tried(at, self.sent_ns(request_id, at), ServerOutcome::Error(ServerError::Timeout));
+    pub(super) fn record_timeout(self: &Rc<Self>, request_id: RequestId, server: Server) {
+        self.record_outcome(server, self.sent_ns(request_id, server), ServerOutcome::Error(ServerError::Timeout));
     }
 
     /// Passes the outcome of a request that was sent to a server at `sent_ns` to the request table.
-    pub(super) fn tried(self: &Rc<Self>, server: Server, sent_ns: Nanos, outcome: ServerOutcome) {
-        let acts = self.table.borrow_mut().tried(now_ns(), server, sent_ns, outcome);
+    pub(super) fn record_outcome(self: &Rc<Self>, server: Server, sent_ns: Nanos, outcome: ServerOutcome) {
+        let acts = self.table.borrow_mut().record_outcome(now_ns(), server, sent_ns, outcome);
         if acts {
             self.carry_out();
         }
     }
 
-    pub(super) fn sent_ns(&self, request_id: RequestId, at: Server) -> Nanos {
-        self.table.borrow_mut().sent_ns(request_id, at)
+    pub(super) fn sent_ns(&self, request_id: RequestId, server: Server) -> Nanos {
+        self.table.borrow_mut().last_sent_ns(request_id, server)
     }
 
     /// Carries out the orders of the request table.
@@ -179,11 +181,11 @@ impl Shared {
                 Effect::Probe(server) => (self.helpers.probe)(Rc::clone(self), server),
             }
         }
-        self.look_sooner();
-        self.tell_of_ejections();
+        self.wake_timers_earlier();
+        self.notify_ejection_changes();
     }
 
-    fn tell_of_ejections(&self) {
+    fn notify_ejection_changes(&self) {
         let table = self.table.borrow();
         let now = Server::BOTH.map(|server| (table.server_counts(server).ejections, table.ejection(server).is_some()));
         if self.ejections.replace(now) != now {
@@ -191,46 +193,46 @@ impl Shared {
         }
     }
 
-    fn look_sooner(&self) {
+    fn wake_timers_earlier(&self) {
         if self.table.borrow().next_wakeup().is_some_and(|at| at < self.rings_at.get()) {
             self.sooner.notify_one();
         }
     }
 
     /// Sends a request whose answer is dropped, if the server is configured and may be asked.
-    pub(super) fn tell_too(self: &Rc<Self>, server: Server, request: &[u8]) {
+    pub(super) fn send_ignoring_answer(self: &Rc<Self>, server: Server, request: &[u8]) {
         let is_there = server == Server::First || self.config.backup.is_some();
         if is_there && self.table.borrow().can_ask(server) {
-            (self.helpers.tell)(Rc::clone(self), server, request.to_vec());
+            (self.helpers.send_ignoring_outcome)(Rc::clone(self), server, request.to_vec());
         }
     }
 
     /// Returns the number with which the client can ask for details of its request.
-    pub(super) fn number(&self, id: u64) -> Number {
-        Number { id, mark: self.secret.hash_one(id) }
+    pub(super) fn number(&self, id: u64) -> RequestNumber {
+        RequestNumber { id, mark: self.secret.hash_one(id) }
     }
 
     /// Samples an answered request that is safe to repeat.
     pub(super) fn note_sample(&self, request: &[u8]) {
-        if self.samples.borrow_mut().note(request) {
+        if self.samples.borrow_mut().sample_request(request) {
             self.sampled.notify_waiters();
         }
     }
 
     /// Takes an idle connection from the pool; `None` if there is none.
-    pub(super) fn idle_connection(&self, server: Server) -> Option<ServerConnection> {
+    pub(super) fn take_idle_connection(&self, server: Server) -> Option<ServerConnection> {
         self.pools[server.index()].borrow_mut().take(Duration::MAX)
     }
 
     /// Takes a connection for a request that must not be sent twice. It was used so recently that its server does not
     /// close it now.
-    pub(super) fn just_used_connection(&self, server: Server) -> Option<ServerConnection> {
+    pub(super) fn take_recent_connection(&self, server: Server) -> Option<ServerConnection> {
         self.pools[server.index()].borrow_mut().take(JUST_USED)
     }
 
     /// Waits for a connection: a new one, or one that becomes idle earlier. Returns `None` if the server gives none.
     pub(super) async fn next_connection(self: Rc<Self>, server: Server) -> Option<ServerConnection> {
-        let connection = self.connect_queue(server).join();
+        let connection = self.connect_queue(server).enqueue();
         self.begin_connects(server);
         connection.await.ok().flatten()
     }
@@ -240,7 +242,7 @@ impl Shared {
     }
 
     fn begin_connects(self: &Rc<Self>, server: Server) {
-        while self.connect_queue(server).begins_connect() {
+        while self.connect_queue(server).try_begin_connect() {
             let shared = Rc::clone(self);
             drop(spawn_local(async move {
                 shared.connect(server).await;
@@ -261,22 +263,22 @@ impl Shared {
             }
             Err(error) if is_local_error(&error) => {
                 self.local_connect_errors.set(self.local_connect_errors.get() + 1);
-                self.connect_queue(server).turn_first_away();
+                self.connect_queue(server).reject_first_waiter();
             }
             Err(error) => {
-                let failed = self.connect_queue(server).failed(began, &error);
-                self.table.borrow_mut().not_connected(server);
+                let failed = self.connect_queue(server).record_failure(began, &error);
+                self.table.borrow_mut().count_failed_connect(server);
                 match failed {
-                    Failed::Unreachable => {
+                    ConnectFailure::Unreachable => {
                         self.observe(HedgeEvent::Unreachable(server));
-                        self.connect_queue(server).turn_away(Duration::ZERO);
+                        self.connect_queue(server).reject_waiters(Duration::ZERO);
                     }
-                    Failed::Silent => {
+                    ConnectFailure::Silent => {
                         self.observe(HedgeEvent::Tried(server, Attempt { sent_ns, has_failed: true }));
-                        self.connect_queue(server).turn_away(within);
+                        self.connect_queue(server).reject_waiters(within);
                     }
                     // Keep the waiting requests in the queue: the server is alive.
-                    Failed::Busy => {}
+                    ConnectFailure::Busy => {}
                 }
             }
         }
@@ -284,7 +286,7 @@ impl Shared {
 
     /// Takes back a connection without pending replies. Closes it if the server has sent unexpected data.
     pub(super) fn keep_connection(&self, server: Server, mut connection: ServerConnection) {
-        connection.rest();
+        connection.mark_idle();
         if connection.input.is_empty() {
             self.offer(server, connection);
         }
@@ -293,14 +295,14 @@ impl Shared {
     /// Gives a connection to the first waiting request, or to the pool.
     fn offer(&self, server: Server, connection: ServerConnection) {
         let mut queue = self.connect_queue(server);
-        queue.is_alive();
-        if let Some(connection) = queue.give(connection) {
+        queue.record_alive();
+        if let Some(connection) = queue.give_to_first_waiter(connection) {
             self.pools[server.index()].borrow_mut().put(connection);
         }
     }
 
-    pub(super) fn sweep(&self) {
-        self.pools.iter().for_each(|pool| pool.borrow_mut().sweep());
+    pub(super) fn close_stale_connections(&self) {
+        self.pools.iter().for_each(|pool| pool.borrow_mut().close_stale());
     }
 }
 
@@ -326,7 +328,7 @@ impl Mailbox {
     }
 
     /// Returns the next order. If there is none, the task is woken when one comes.
-    pub(super) fn next(&self, cx: &mut Context<'_>) -> Option<(RequestId, Server)> {
+    pub(super) fn poll_order(&self, cx: &mut Context<'_>) -> Option<(RequestId, Server)> {
         if self.has_orders.get() {
             let mut orders = self.orders.borrow_mut();
             let order = orders.remove(0);

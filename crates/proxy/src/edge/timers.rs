@@ -48,7 +48,7 @@ pub(super) async fn run_timers(shared: Rc<Shared>) {
             () = shared.sooner.notified() => continue,
         }
         if Instant::now() >= sweep {
-            shared.sweep();
+            shared.close_stale_connections();
             swept = Instant::now();
         }
         shared.observe(HedgeEvent::Nothing);

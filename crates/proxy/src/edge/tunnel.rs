@@ -24,18 +24,18 @@ impl Drop for Counted<'_> {
 
 /// Passes bytes in both directions until both sides have ended, and counts the tunnel in `tunnels`. A side may be
 /// silent for any time while it exists: a subscriber waits for hours.
-pub(super) async fn pass_on(tunnels: &Cell<usize>, client: &mut TcpStream, server: &mut TcpStream) {
+pub(super) async fn run_tunnel(tunnels: &Cell<usize>, client: &mut TcpStream, server: &mut TcpStream) {
     tunnels.set(tunnels.get() + 1);
     let _counted = Counted(tunnels);
     for stream in [&*client, &*server] {
         // Ignore an error: without keep-alive probes, a vanished peer is only noticed when something is sent to it.
-        let _ = notice_its_end(stream);
+        let _ = enable_keep_alive_probes(stream);
     }
     // Ignore the result: both connections end in any case.
     let _ = copy_bidirectional(client, server).await;
 }
 
-pub(super) fn notice_its_end(stream: &TcpStream) -> rustix::io::Result<()> {
+pub(super) fn enable_keep_alive_probes(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepidle(stream, SILENT)?;
     sockopt::set_tcp_keepintvl(stream, ASKED_EVERY)?;
     sockopt::set_tcp_keepcnt(stream, ASKED_MAX)?;
@@ -54,7 +54,7 @@ mod tests {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let mut server = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             drop((listener.accept().await.unwrap(), listener.accept().await.unwrap()));
-            pass_on(&Cell::new(0), &mut client, &mut server).await;
+            run_tunnel(&Cell::new(0), &mut client, &mut server).await;
             for stream in [&client, &server] {
                 assert!(sockopt::socket_keepalive(stream).unwrap());
                 assert_eq!(sockopt::tcp_keepidle(stream).unwrap(), SILENT);

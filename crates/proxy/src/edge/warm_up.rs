@@ -20,7 +20,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 pub(super) const HELPERS: Helpers = Helpers {
     warm_up: |shared, server| drop(spawn_local(warm_up(shared, server))),
     probe: |shared, server| drop(spawn_local(probe(shared, server))),
-    tell: |shared, server, request| drop(spawn_local(tell(shared, server, request))),
+    send_ignoring_outcome: |shared, server, request| drop(spawn_local(send_ignoring_outcome(shared, server, request))),
 };
 
 /// Tries a connection to the server. The request table gets the result.
@@ -29,8 +29,8 @@ async fn probe(shared: Rc<Shared>, server: Server) {
 }
 
 /// Sends a request whose answer is dropped.
-async fn tell(shared: Rc<Shared>, server: Server, request: Vec<u8>) {
-    let _ = ask_in_time(&shared, server, &request).await;
+async fn send_ignoring_outcome(shared: Rc<Shared>, server: Server, request: Vec<u8>) {
+    let _ = send_request_with_timeout(&shared, server, &request).await;
 }
 
 /// Sends recent requests to a restarted server, one after the other, until it has answered enough of them or the time
@@ -43,11 +43,11 @@ async fn warm_up(shared: Rc<Shared>, server: Server) {
         if warmed == shared.config.warm_up_requests || !shared.table.borrow().is_warming_up(server) {
             break;
         }
-        let Ok(request) = timeout_at(end, sample(&shared, number)).await else { break };
-        match timeout_at(end, ask_in_time(&shared, server, &request)).await {
+        let Ok(request) = timeout_at(end, wait_for_sample(&shared, number)).await else { break };
+        match timeout_at(end, send_request_with_timeout(&shared, server, &request)).await {
             Ok(Some(outcome)) if outcome.quality() == Quality::Success => {
                 warmed += 1;
-                shared.table.borrow_mut().warmed_with_one();
+                shared.table.borrow_mut().count_warm_up_request();
             }
             Ok(_) => {
                 shared.observe(HedgeEvent::StillCold(server));
@@ -64,12 +64,12 @@ async fn warm_up(shared: Rc<Shared>, server: Server) {
     shared.observe(HedgeEvent::Warmed(server));
 }
 
-async fn ask_in_time(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<ServerOutcome> {
-    timeout(shared.config.limits.answer_time, ask(shared, server, request)).await.ok().flatten()
+async fn send_request_with_timeout(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<ServerOutcome> {
+    timeout(shared.config.limits.answer_time, send_request(shared, server, request)).await.ok().flatten()
 }
 
 /// Returns a recently answered request. If there is none, waits for the next one.
-async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
+async fn wait_for_sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
     loop {
         let sampled = shared.sampled.notified();
         let known = shared.samples.borrow().get(number);
@@ -81,16 +81,16 @@ async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
 }
 
 /// Sends a request, and drops the answer. Returns the outcome; `None` if the connection failed.
-async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<ServerOutcome> {
-    let connection = match shared.idle_connection(server) {
+async fn send_request(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<ServerOutcome> {
+    let connection = match shared.take_idle_connection(server) {
         Some(connection) => connection,
         None => Rc::clone(shared).next_connection(server).await?,
     };
     write(&connection, request).await?;
     let limits = &shared.config.limits;
     let (outcome, connection) = match shared.config.protocol {
-        Protocol::Http => http::swallow(connection, request.starts_with(b"HEAD "), limits).await,
-        Protocol::Redis => resp::swallow(connection, limits).await,
+        Protocol::Http => http::read_and_discard_answer(connection, request.starts_with(b"HEAD "), limits).await,
+        Protocol::Redis => resp::read_and_discard_reply(connection, limits).await,
     }?;
     if let Some(connection) = connection {
         shared.keep_connection(server, connection);

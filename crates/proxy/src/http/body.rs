@@ -18,14 +18,14 @@ pub enum Body {
     /// Body of known length, with the number of bytes that are still missing.
     Length(u64),
     /// Body in chunks.
-    Chunked(Chunks),
+    Chunked(ChunkPosition),
     /// Body that ends with the connection.
     UntilClose,
 }
 
 /// Position of the next byte in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chunks {
+pub enum ChunkPosition {
     /// The next byte is a digit of a chunk size, or ends the digits.
     Size {
         /// Value of the digits up to now.
@@ -53,29 +53,29 @@ impl Body {
     /// Body of length zero.
     pub const EMPTY: Self = Self::Length(0);
     /// Chunked body before its first chunk.
-    pub const CHUNKED: Self = Self::Chunked(Chunks::Size { value: 0, digits: 0 });
+    pub const CHUNKED: Self = Self::Chunked(ChunkPosition::Size { value: 0, digits: 0 });
 
     /// Returns whether the whole body has arrived.
-    pub fn is_over(&self) -> bool {
-        matches!(self, Self::Length(0) | Self::Chunked(Chunks::Over))
+    pub fn is_complete(&self) -> bool {
+        matches!(self, Self::Length(0) | Self::Chunked(ChunkPosition::Over))
     }
 
     /// Takes in bytes, and returns how many of them belong to the body.
-    pub fn take(&mut self, bytes: &[u8]) -> Result<usize, BadBody> {
+    pub fn consume(&mut self, bytes: &[u8]) -> Result<usize, BadBody> {
         match self {
             Self::Length(left) => {
                 let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= taken as u64;
                 Ok(taken)
             }
-            Self::Chunked(chunks) => chunks.take(bytes),
+            Self::Chunked(chunks) => chunks.consume(bytes),
             Self::UntilClose => Ok(bytes.len()),
         }
     }
 }
 
-impl Chunks {
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, BadBody> {
+impl ChunkPosition {
+    fn consume(&mut self, bytes: &[u8]) -> Result<usize, BadBody> {
         let mut at = 0;
         while at < bytes.len() && *self != Self::Over {
             if let Self::Data(left) = self {
@@ -87,14 +87,14 @@ impl Chunks {
                 }
                 continue;
             }
-            *self = self.next(bytes[at])?;
+            *self = self.after_byte(bytes[at])?;
             at += 1;
         }
         Ok(at)
     }
 
     /// Returns the position after a byte that is not data.
-    fn next(self, byte: u8) -> Result<Self, BadBody> {
+    fn after_byte(self, byte: u8) -> Result<Self, BadBody> {
         match (self, byte) {
             (Self::Size { value, digits }, _) if byte.is_ascii_hexdigit() && digits < SIZE_DIGITS_MAX => {
                 let digit = (byte as char).to_digit(16).expect("a digit");
@@ -103,7 +103,7 @@ impl Chunks {
             (Self::Size { value, digits: 1.. }, b'\r') => Ok(Self::SizeEnd(value)),
             (Self::Size { value, digits: 1.. }, b';') => Ok(Self::Extension(value, 0)),
             (Self::Extension(value, _), b'\r') => Ok(Self::SizeEnd(value)),
-            (Self::Extension(value, seen), _) if is_text(byte) && seen < LINE_MAX => {
+            (Self::Extension(value, seen), _) if is_line_byte(byte) && seen < LINE_MAX => {
                 Ok(Self::Extension(value, seen + 1))
             }
             (Self::SizeEnd(0), b'\n') => Ok(Self::Trailer(0, 0)),
@@ -111,7 +111,7 @@ impl Chunks {
             (Self::DataEnd(false), b'\r') => Ok(Self::DataEnd(true)),
             (Self::DataEnd(true), b'\n') => Ok(Self::Size { value: 0, digits: 0 }),
             (Self::Trailer(line, all), b'\r') => Ok(Self::TrailerEnd(line == 0, all)),
-            (Self::Trailer(line, all), _) if is_text(byte) && line < LINE_MAX && all < TRAILER_MAX => {
+            (Self::Trailer(line, all), _) if is_line_byte(byte) && line < LINE_MAX && all < TRAILER_MAX => {
                 Ok(Self::Trailer(line + 1, all + 1))
             }
             (Self::TrailerEnd(true, _), b'\n') => Ok(Self::Over),
@@ -122,7 +122,7 @@ impl Chunks {
 }
 
 /// Returns whether a byte may be part of a line.
-fn is_text(byte: u8) -> bool {
+fn is_line_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
@@ -131,28 +131,28 @@ mod tests {
     use super::*;
 
     /// Feeds the bytes all at once, and one by one. Returns how many belong to the body, and whether it is complete.
-    fn taken(body: Body, bytes: &[u8]) -> Result<(usize, bool), BadBody> {
+    fn consume_both_ways(body: Body, bytes: &[u8]) -> Result<(usize, bool), BadBody> {
         let mut whole = body;
-        let at_once = whole.take(bytes);
+        let at_once = whole.consume(bytes);
         let mut slow = body;
-        let one_by_one = bytes.iter().try_fold(0, |sum, byte| Ok(sum + slow.take(&[*byte])?));
+        let one_by_one = bytes.iter().try_fold(0, |sum, byte| Ok(sum + slow.consume(&[*byte])?));
         assert_eq!(at_once, one_by_one);
-        Ok((at_once?, whole.is_over()))
+        Ok((at_once?, whole.is_complete()))
     }
 
     #[test]
     fn a_length_is_taken_and_no_more() {
-        assert_eq!(taken(Body::Length(3), b"abcGET"), Ok((3, true)));
-        assert_eq!(taken(Body::Length(3), b"ab"), Ok((2, false)));
-        assert_eq!(taken(Body::EMPTY, b"GET"), Ok((0, true)));
-        assert_eq!(taken(Body::UntilClose, b"GET"), Ok((3, false)));
+        assert_eq!(consume_both_ways(Body::Length(3), b"abcGET"), Ok((3, true)));
+        assert_eq!(consume_both_ways(Body::Length(3), b"ab"), Ok((2, false)));
+        assert_eq!(consume_both_ways(Body::EMPTY, b"GET"), Ok((0, true)));
+        assert_eq!(consume_both_ways(Body::UntilClose, b"GET"), Ok((3, false)));
     }
 
     #[test]
     fn chunks_end_after_the_trailer() {
-        assert_eq!(taken(Body::CHUNKED, b"3\r\nabc\r\n0\r\n\r\nGET"), Ok((13, true)));
-        assert_eq!(taken(Body::CHUNKED, b"a;x=\"y\"\r\n0123456789\r\n0\r\nA: b\r\n\r\n!"), Ok((32, true)));
-        assert_eq!(taken(Body::CHUNKED, b"3\r\nab"), Ok((5, false)));
+        assert_eq!(consume_both_ways(Body::CHUNKED, b"3\r\nabc\r\n0\r\n\r\nGET"), Ok((13, true)));
+        assert_eq!(consume_both_ways(Body::CHUNKED, b"a;x=\"y\"\r\n0123456789\r\n0\r\nA: b\r\n\r\n!"), Ok((32, true)));
+        assert_eq!(consume_both_ways(Body::CHUNKED, b"3\r\nab"), Ok((5, false)));
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             b"0\r\nA: b\n\r\n",
         ];
         for bytes in wrong {
-            assert_eq!(taken(Body::CHUNKED, bytes), Err(BadBody), "{}", bytes.escape_ascii());
+            assert_eq!(consume_both_ways(Body::CHUNKED, bytes), Err(BadBody), "{}", bytes.escape_ascii());
         }
     }
 }

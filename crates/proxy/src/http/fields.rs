@@ -32,7 +32,7 @@ pub(super) enum FieldsError {
 
 /// Kind of a header field, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+enum FieldKind {
     ContentLength,
     TransferEncoding,
     Connection,
@@ -46,37 +46,37 @@ enum Field {
 }
 
 /// Returns the kind of a field. It checks the length first, so that most names are never compared.
-fn field(name: &str) -> Field {
+fn field_kind(name: &str) -> FieldKind {
     let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
     match name.len() {
-        2 if is("te") => Field::HopByHop,
-        4 if is("host") => Field::Host,
-        6 if is("expect") => Field::Expect,
-        7 if is("upgrade") => Field::Upgrade,
-        10 if is("connection") => Field::Connection,
-        10 if is("keep-alive") => Field::KeepAlive,
-        14 if is("content-length") => Field::ContentLength,
+        2 if is("te") => FieldKind::HopByHop,
+        4 if is("host") => FieldKind::Host,
+        6 if is("expect") => FieldKind::Expect,
+        7 if is("upgrade") => FieldKind::Upgrade,
+        10 if is("connection") => FieldKind::Connection,
+        10 if is("keep-alive") => FieldKind::KeepAlive,
+        14 if is("content-length") => FieldKind::ContentLength,
         // Drop the number that another Sidelane proxy has added, so that the client gets only one.
-        16 if is("proxy-connection") || is("sidelane-request") => Field::HopByHop,
-        17 if is("transfer-encoding") => Field::TransferEncoding,
-        _ => Field::Other,
+        16 if is("proxy-connection") || is("sidelane-request") => FieldKind::HopByHop,
+        17 if is("transfer-encoding") => FieldKind::TransferEncoding,
+        _ => FieldKind::Other,
     }
 }
 
 /// Evaluates all fields of a head.
-pub(super) fn take_in(fields: &[httparse::Header<'_>]) -> Result<ParsedFields, FieldsError> {
+pub(super) fn parse_fields(fields: &[httparse::Header<'_>]) -> Result<ParsedFields, FieldsError> {
     let mut said = ParsedFields::default();
     for header in fields {
-        match field(header.name) {
-            Field::ContentLength => said.set_length(header.value)?,
-            Field::TransferEncoding => said.set_encoding(header.value)?,
-            Field::Connection => said.set_connection(header.value),
-            Field::Upgrade => said.has_upgrade = true,
-            Field::Host => said.hosts = said.hosts.saturating_add(1),
-            Field::Expect if header.value.eq_ignore_ascii_case(b"100-continue") => said.expects_continue = true,
-            Field::Expect => return Err(FieldsError::Expectation),
-            Field::KeepAlive => said.keep_alive_s = keep_alive_s(header.value),
-            Field::HopByHop | Field::Other => {}
+        match field_kind(header.name) {
+            FieldKind::ContentLength => said.set_length(header.value)?,
+            FieldKind::TransferEncoding => said.set_encoding(header.value)?,
+            FieldKind::Connection => said.set_connection(header.value),
+            FieldKind::Upgrade => said.has_upgrade = true,
+            FieldKind::Host => said.hosts = said.hosts.saturating_add(1),
+            FieldKind::Expect if header.value.eq_ignore_ascii_case(b"100-continue") => said.expects_continue = true,
+            FieldKind::Expect => return Err(FieldsError::Expectation),
+            FieldKind::KeepAlive => said.keep_alive_s = keep_alive_s(header.value),
+            FieldKind::HopByHop | FieldKind::Other => {}
         }
     }
     Ok(said)
@@ -87,7 +87,7 @@ impl ParsedFields {
         if self.content_length.is_some() || self.is_chunked {
             return Err(FieldsError::TwoLengths);
         }
-        self.content_length = Some(number(value).ok_or(FieldsError::NoNumber)?);
+        self.content_length = Some(parse_digits(value).ok_or(FieldsError::NoNumber)?);
         Ok(())
     }
 
@@ -122,7 +122,7 @@ fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Parses a number of digits only, without sign or space.
-fn number(value: &[u8]) -> Option<u64> {
+fn parse_digits(value: &[u8]) -> Option<u64> {
     let is_number = !value.is_empty() && value.len() < 20 && value.iter().all(u8::is_ascii_digit);
     is_number.then(|| value.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
@@ -136,50 +136,51 @@ pub(super) struct FieldList<'a> {
 
 impl<'a> FieldList<'a> {
     pub(super) fn new(fields: &'a [httparse::Header<'a>]) -> Self {
-        let names =
-            |header: &httparse::Header<'_>| field(header.name) == Field::Connection && names_others(header.value);
+        let names = |header: &httparse::Header<'_>| {
+            field_kind(header.name) == FieldKind::Connection && names_other_fields(header.value)
+        };
         Self { fields, nominates: fields.iter().any(names) }
     }
 
     /// Returns the values of the fields with this name, except those that are for this connection alone.
-    pub(super) fn passed_on(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    pub(super) fn forwarded_values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let named = self.fields.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
-        named.filter(|header| !self.is_nominated(header.name)).map(|header| header.value)
+        named.filter(|header| !self.is_named_in_connection(header.name)).map(|header| header.value)
     }
 
     /// Writes all fields that the other side may see and that `keeps` accepts.
-    pub(super) fn write(&self, keep_upgrade: bool, keeps: impl Fn(&str) -> bool, out: &mut Vec<u8>) {
+    pub(super) fn write_forwarded(&self, keep_upgrade: bool, keeps: impl Fn(&str) -> bool, out: &mut Vec<u8>) {
         for header in self.fields {
-            let is_for_us = match field(header.name) {
-                Field::Connection | Field::KeepAlive | Field::HopByHop => true,
-                Field::Upgrade => !keep_upgrade,
-                Field::ContentLength | Field::TransferEncoding | Field::Expect => false,
-                Field::Host => !keeps(header.name),
-                Field::Other => self.is_nominated(header.name) || !keeps(header.name),
+            let is_for_us = match field_kind(header.name) {
+                FieldKind::Connection | FieldKind::KeepAlive | FieldKind::HopByHop => true,
+                FieldKind::Upgrade => !keep_upgrade,
+                FieldKind::ContentLength | FieldKind::TransferEncoding | FieldKind::Expect => false,
+                FieldKind::Host => !keeps(header.name),
+                FieldKind::Other => self.is_named_in_connection(header.name) || !keeps(header.name),
             };
             if !is_for_us {
-                line(header.name.as_bytes(), header.value, out);
+                write_field_line(header.name.as_bytes(), header.value, out);
             }
         }
     }
 
     /// Returns whether a `Connection` field names this field as one for this connection alone.
-    fn is_nominated(&self, name: &str) -> bool {
-        let connections = self.fields.iter().filter(|header| field(header.name) == Field::Connection);
+    fn is_named_in_connection(&self, name: &str) -> bool {
+        let connections = self.fields.iter().filter(|header| field_kind(header.name) == FieldKind::Connection);
         let mut named = connections.flat_map(|header| options(header.value));
         self.nominates && named.any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
 
 /// Writes one field as a line.
-pub(super) fn line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+pub(super) fn write_field_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
-fn names_others(connection: &[u8]) -> bool {
+fn names_other_fields(connection: &[u8]) -> bool {
     let ours: [&[u8]; 3] = [b"close", b"keep-alive", b"upgrade"];
     options(connection).any(|option| !ours.iter().any(|own| option.eq_ignore_ascii_case(own)))
 }

@@ -43,48 +43,54 @@ impl Peer {
     }
 
     /// Returns whether a field of the client is forwarded unchanged.
-    pub(super) fn keeps(&self, name: &str) -> bool {
+    pub(super) fn should_forward_field(&self, name: &str) -> bool {
         match self.mode {
             Forwarded::Off => true,
             // Drop the two list fields: `write` writes each of them as a single field.
             Forwarded::Add => !["X-Forwarded-For", "Forwarded"].iter().any(|list| name.eq_ignore_ascii_case(list)),
-            Forwarded::Set => !says_who_the_client_is(name),
+            Forwarded::Set => !is_client_identity_field(name),
         }
     }
 
     /// Writes the proxy's own fields.
-    pub(super) fn write(&self, fields: &FieldList<'_>, host: Option<&[u8]>, is_old: bool, out: &mut Vec<u8>) {
+    pub(super) fn write_forwarding_fields(
+        &self,
+        fields: &FieldList<'_>,
+        host: Option<&[u8]>,
+        is_http10: bool,
+        out: &mut Vec<u8>,
+    ) {
         if self.mode == Forwarded::Off {
             return;
         }
-        write_via(is_old, out);
+        write_via(is_http10, out);
         self.write_list("X-Forwarded-For", fields, out, |out| out.extend_from_slice(self.address.as_bytes()));
-        self.write_list("Forwarded", fields, out, |out| self.write_element(host, out));
+        self.write_list("Forwarded", fields, out, |out| self.write_forwarded_element(host, out));
         let host = host.map(|host| ("X-Forwarded-Host", host));
         let single = [Some(("X-Real-IP", self.address.as_bytes())), Some(("X-Forwarded-Proto", b"http")), host];
         for (name, value) in single.into_iter().flatten() {
-            if self.mode == Forwarded::Set || fields.passed_on(name).next().is_none() {
-                fields::line(name.as_bytes(), value, out);
+            if self.mode == Forwarded::Set || fields.forwarded_values(name).next().is_none() {
+                fields::write_field_line(name.as_bytes(), value, out);
             }
         }
     }
 
     /// Writes a list field: the client's values in mode `Add`, and then the proxy's value.
-    fn write_list(&self, name: &str, fields: &FieldList<'_>, out: &mut Vec<u8>, own: impl FnOnce(&mut Vec<u8>)) {
+    fn write_list(&self, name: &str, fields: &FieldList<'_>, out: &mut Vec<u8>, write_own: impl FnOnce(&mut Vec<u8>)) {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b": ");
         if self.mode == Forwarded::Add {
-            for value in fields.passed_on(name).filter(|value| !value.is_empty()) {
+            for value in fields.forwarded_values(name).filter(|value| !value.is_empty()) {
                 out.extend_from_slice(value);
                 out.extend_from_slice(b", ");
             }
         }
-        own(out);
+        write_own(out);
         out.extend_from_slice(b"\r\n");
     }
 
     /// Writes the element of `Forwarded`. An IPv6 address or a port contains a colon, which requires quotes.
-    fn write_element(&self, host: Option<&[u8]>, out: &mut Vec<u8>) {
+    fn write_forwarded_element(&self, host: Option<&[u8]>, out: &mut Vec<u8>) {
         let brackets = if self.is_v6 { ("\"[", "]\"") } else { ("", "") };
         for part in ["for=", brackets.0, &self.address, brackets.1] {
             out.extend_from_slice(part.as_bytes());
@@ -98,14 +104,14 @@ impl Peer {
 }
 
 /// Writes the `Via` field with the HTTP version in which the message came.
-pub(super) fn write_via(is_old: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(if is_old { b"Via: 1.0" } else { b"Via: 1.1" });
+pub(super) fn write_via(is_http10: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if is_http10 { b"Via: 1.0" } else { b"Via: 1.1" });
     out.extend_from_slice(VIA);
     out.extend_from_slice(b"\r\n");
 }
 
 /// Returns whether servers take a field of this name as a proxy's statement about the client. Some read `_` as `-`.
-fn says_who_the_client_is(name: &str) -> bool {
+fn is_client_identity_field(name: &str) -> bool {
     let is = |byte: u8, wanted: u8| byte.eq_ignore_ascii_case(&wanted) || (byte == b'_' && wanted == b'-');
     let begins = |start: &str| {
         name.len() >= start.len() && name.bytes().zip(start.bytes()).all(|(byte, wanted)| is(byte, wanted))

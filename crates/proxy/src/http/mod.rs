@@ -13,9 +13,9 @@ mod target;
 
 pub use body::{BadBody, Body};
 pub use forwarded::{Forwarded, Peer};
-pub use number::Number;
+pub use number::RequestNumber;
 pub use request::{Refused, RequestHead, read_request};
-pub(crate) use response::client_goes_on;
+pub(crate) use response::keeps_client_connection;
 pub use response::{BadResponse, ResponseContext, ResponseHead, read_response, write_error};
 
 /// Maximum number of header fields in a head.

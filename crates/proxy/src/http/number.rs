@@ -2,7 +2,7 @@
 
 /// Number of a request. A client could guess the id, but the mark is known only to the client that made the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Number {
+pub struct RequestNumber {
     /// Sequence number of the request.
     pub id: u64,
     /// Keyed hash of `id`, which cannot be guessed.
@@ -11,7 +11,7 @@ pub struct Number {
 
 const MARK_DIGITS: usize = 16;
 
-impl Number {
+impl RequestNumber {
     /// Writes the number in the form `ID-MARK`.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         let mut digits = [0; 20];
@@ -47,15 +47,17 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_written() {
-        for number in
-            [Number { id: 0, mark: 0 }, Number { id: 17, mark: 0xabc }, Number { id: u64::MAX, mark: u64::MAX }]
-        {
+        for number in [
+            RequestNumber { id: 0, mark: 0 },
+            RequestNumber { id: 17, mark: 0xabc },
+            RequestNumber { id: u64::MAX, mark: u64::MAX },
+        ] {
             let mut out = Vec::new();
             number.write(&mut out);
-            assert_eq!(Number::read(&out), Some(number), "{}", out.escape_ascii());
+            assert_eq!(RequestNumber::read(&out), Some(number), "{}", out.escape_ascii());
         }
         for wrong in ["", "17", "17-", "17-abc", "-0000000000000abc", "x-0000000000000abc", "1-00000000000000000"] {
-            assert_eq!(Number::read(wrong.as_bytes()), None, "{wrong}");
+            assert_eq!(RequestNumber::read(wrong.as_bytes()), None, "{wrong}");
         }
     }
 }

@@ -82,34 +82,35 @@ pub fn read_request(
         Ok(httparse::Status::Complete(length)) if length <= limit => length,
         Ok(httparse::Status::Partial) if bytes.len() < limit => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Refused::TooLarge),
-        Err(error) => return Err(Refused::Malformed(words(error))),
+        Err(error) => return Err(Refused::Malformed(describe_parse_error(error))),
     };
     let method = request.method.unwrap_or_default();
     let is_old = request.version == Some(0);
-    let said = fields::take_in(request.headers)?;
-    check(method, is_old, &said)?;
+    let said = fields::parse_fields(request.headers)?;
+    check_request(method, is_old, &said)?;
     let target = Target::read(request.path.unwrap_or_default()).map_err(Refused::Malformed)?;
     let upgrades = said.upgrades && said.has_upgrade && !is_old;
-    write(method, &target, is_old, out);
+    write_request_start(method, &target, is_old, out);
     let fields = FieldList::new(request.headers);
     // Replace the Host field by the host in the target: parsers differ in which one they use (RFC 9112, 3.2.2).
-    let keeps = |name: &str| (target.host.is_none() || !name.eq_ignore_ascii_case("Host")) && peer.keeps(name);
-    fields.write(upgrades, keeps, out);
-    let host = target.host.map(str::as_bytes).or_else(|| fields.passed_on("Host").next());
-    peer.write(&fields, host, is_old, out);
+    let keeps =
+        |name: &str| (target.host.is_none() || !name.eq_ignore_ascii_case("Host")) && peer.should_forward_field(name);
+    fields.write_forwarded(upgrades, keeps, out);
+    let host = target.host.map(str::as_bytes).or_else(|| fields.forwarded_values("Host").next());
+    peer.write_forwarding_fields(&fields, host, is_old, out);
     match (upgrades, is_old) {
-        (true, _) => fields::line(b"Connection", b"upgrade", out),
+        (true, _) => fields::write_field_line(b"Connection", b"upgrade", out),
         // Ask to keep the connection to the server: it is reused even if the client's connection closes.
-        (false, true) => fields::line(b"Connection", b"keep-alive", out),
+        (false, true) => fields::write_field_line(b"Connection", b"keep-alive", out),
         (false, false) => {}
     }
     out.extend_from_slice(b"\r\n");
     Ok(Some(RequestHead {
         bytes: length,
-        method: place(bytes, method),
-        target: place(bytes, target.path),
+        method: byte_range(bytes, method),
+        target: byte_range(bytes, target.path),
         is_old,
-        body: body(&said),
+        body: request_body(&said),
         expects_continue: said.expects_continue && !is_old,
         keeps_alive: if is_old { said.keeps_alive } else { !said.closes },
         upgrades,
@@ -117,41 +118,41 @@ pub fn read_request(
     }))
 }
 
-fn check(method: &str, is_old: bool, said: &ParsedFields) -> Result<(), Refused> {
+fn check_request(method: &str, is_http10: bool, parsed: &ParsedFields) -> Result<(), Refused> {
     match () {
         () if method == "CONNECT" => Err(Refused::NotDone("CONNECT")),
-        () if said.hosts > 1 || (said.hosts == 0 && !is_old) => Err(Refused::Malformed(
+        () if parsed.hosts > 1 || (parsed.hosts == 0 && !is_http10) => Err(Refused::Malformed(
             "it does not have exactly one \
                                                                                         Host",
         )),
-        () if is_old && said.is_chunked => Err(Refused::Malformed("HTTP/1.0 with Transfer-Encoding")),
+        () if is_http10 && parsed.is_chunked => Err(Refused::Malformed("HTTP/1.0 with Transfer-Encoding")),
         () => Ok(()),
     }
 }
 
-fn body(said: &ParsedFields) -> Body {
-    if said.is_chunked { Body::CHUNKED } else { Body::Length(said.content_length.unwrap_or(0)) }
+fn request_body(parsed: &ParsedFields) -> Body {
+    if parsed.is_chunked { Body::CHUNKED } else { Body::Length(parsed.content_length.unwrap_or(0)) }
 }
 
 /// Writes the first lines of the head. The version stays HTTP/1.0 for a client that reads only that.
-fn write(method: &str, target: &Target<'_>, is_old: bool, out: &mut Vec<u8>) {
+fn write_request_start(method: &str, target: &Target<'_>, is_http10: bool, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
     target.write(method, out);
-    out.extend_from_slice(if is_old { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" });
+    out.extend_from_slice(if is_http10 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" });
     if let Some(host) = target.host {
-        fields::line(b"Host", host.as_bytes(), out);
+        fields::write_field_line(b"Host", host.as_bytes(), out);
     }
 }
 
 /// Returns start and end of a part within the bytes.
-fn place(bytes: &[u8], part: &str) -> (usize, usize) {
+fn byte_range(bytes: &[u8], part: &str) -> (usize, usize) {
     let start = part.as_ptr().addr() - bytes.as_ptr().addr();
     (start, start + part.len())
 }
 
-fn words(error: httparse::Error) -> &'static str {
+fn describe_parse_error(error: httparse::Error) -> &'static str {
     match error {
         httparse::Error::HeaderName => "a field has an invalid name",
         httparse::Error::HeaderValue => "a field has an invalid value",
@@ -266,7 +267,7 @@ mod tests {
     }
 
     /// Returns the head that the server gets, without its first line.
-    fn told(client: &str, mode: Forwarded, fields: &str) -> String {
+    fn forwarded_fields(client: &str, mode: Forwarded, fields: &str) -> String {
         let (_, out) = read_from(client, mode, &format!("GET / HTTP/1.1\r\n{fields}\r\n")).unwrap().unwrap();
         out.strip_prefix("GET / HTTP/1.1\r\n").unwrap().to_owned()
     }
@@ -277,28 +278,28 @@ mod tests {
             FORWARDED: for=127.0.0.1\r\nX-Forwarded-Prefix: /a\r\nConnection: X-Real-IP\r\nX-Real: 1\r\n";
         let own = "Via: 1.1 sidelane\r\nX-Forwarded-For: 192.0.2.1\r\nForwarded: for=192.0.2.1;host=h;proto=http\r\n\
             X-Real-IP: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\n\r\n";
-        assert_eq!(told("192.0.2.1", Forwarded::Set, spoofed), format!("Host: h\r\nX-Real: 1\r\n{own}"));
-        assert_eq!(told("::ffff:192.0.2.1", Forwarded::Set, "Host: h\r\n"), format!("Host: h\r\n{own}"));
+        assert_eq!(forwarded_fields("192.0.2.1", Forwarded::Set, spoofed), format!("Host: h\r\nX-Real: 1\r\n{own}"));
+        assert_eq!(forwarded_fields("::ffff:192.0.2.1", Forwarded::Set, "Host: h\r\n"), format!("Host: h\r\n{own}"));
     }
 
     #[test]
     fn an_address_of_ipv6_and_a_host_with_a_port_are_quoted() {
-        let out = told("2001:db8::1", Forwarded::Set, "Host: h:80\r\n");
+        let out = forwarded_fields("2001:db8::1", Forwarded::Set, "Host: h:80\r\n");
         assert!(out.contains("\r\nForwarded: for=\"[2001:db8::1]\";host=\"h:80\";proto=http\r\n"), "{out}");
         assert!(out.contains("\r\nX-Forwarded-For: 2001:db8::1\r\n"), "{out}");
-        let out = told("::1", Forwarded::Set, "Host: a\"b\\\r\n");
+        let out = forwarded_fields("::1", Forwarded::Set, "Host: a\"b\\\r\n");
         assert!(out.contains(r#";host="a\"b\\";"#), "{out}");
     }
 
     #[test]
     fn forwarded_fields_of_a_trusted_proxy_are_extended() {
         let said = "Host: h\r\nX-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: 2.2.2.2\r\nX-Forwarded-Proto: https\r\n";
-        let out = told("3.3.3.3", Forwarded::Add, said);
+        let out = forwarded_fields("3.3.3.3", Forwarded::Add, said);
         assert!(out.contains("\r\nX-Forwarded-For: 1.1.1.1, 2.2.2.2, 3.3.3.3\r\n"), "{out}");
         assert!(out.contains("\r\nForwarded: for=3.3.3.3;host=h;proto=http\r\n"), "{out}");
         assert_eq!((out.matches("X-Forwarded-For").count(), out.matches("X-Forwarded-Proto: https").count()), (1, 1));
         assert!(!out.contains("X-Forwarded-Proto: http\r"), "{out}");
-        assert_eq!(told("3.3.3.3", Forwarded::Off, said), format!("{said}\r\n"));
+        assert_eq!(forwarded_fields("3.3.3.3", Forwarded::Off, said), format!("{said}\r\n"));
     }
 
     #[test]

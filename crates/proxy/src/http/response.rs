@@ -7,7 +7,7 @@ use super::FIELDS_MAX;
 use super::body::Body;
 use super::fields::{self, FieldList, ParsedFields};
 use super::forwarded::write_via;
-use super::number::Number;
+use super::number::RequestNumber;
 
 /// Field that tells a client the number of its request, for `/.sidelane/trace/NUMBER`.
 const NUMBER: &[u8] = b"Sidelane-Request: ";
@@ -30,16 +30,16 @@ pub struct ResponseHead {
 impl ResponseHead {
     /// Returns whether another head follows this one.
     pub fn is_interim(&self) -> bool {
-        (100..200).contains(&self.status) && !self.is_switch()
+        (100..200).contains(&self.status) && !self.is_protocol_switch()
     }
 
     /// Returns whether the connection continues in another protocol.
-    pub fn is_switch(&self) -> bool {
+    pub fn is_protocol_switch(&self) -> bool {
         self.status == 101
     }
 
     /// Returns whether `Upgrade` names protocols: the one that follows (101), or those that the server asks for (426).
-    fn names_protocols(&self) -> bool {
+    fn has_upgrade_protocols(&self) -> bool {
         matches!(self.status, 101 | 426)
     }
 }
@@ -48,7 +48,7 @@ impl ResponseHead {
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseContext {
     /// Number of the request.
-    pub number: Number,
+    pub number: RequestNumber,
     /// Whether the answer has only a head, without a body.
     pub is_head: bool,
     /// Whether the client speaks HTTP/1.0.
@@ -69,7 +69,7 @@ pub struct BadResponse;
 pub fn read_response(
     bytes: &[u8],
     limit: usize,
-    wanted: ResponseContext,
+    context: ResponseContext,
     out: &mut Vec<u8>,
 ) -> Result<Option<ResponseHead>, BadResponse> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
@@ -81,39 +81,39 @@ pub fn read_response(
         Ok(httparse::Status::Partial) if bytes.len() < limit => return Ok(None),
         Ok(_) | Err(_) => return Err(BadResponse),
     };
-    let said = fields::take_in(response.headers).map_err(|_| BadResponse)?;
+    let said = fields::parse_fields(response.headers).map_err(|_| BadResponse)?;
     let status = response.code.unwrap_or_default();
     let is_old = response.version == Some(0);
     let keeps_alive = if is_old { said.keeps_alive } else { !said.closes };
-    let body = body(status, wanted.is_head, &said);
+    let body = response_body(status, context.is_head, &said);
     let keeps_alive = keeps_alive && body != Body::UntilClose;
     let head = ResponseHead { bytes: length, status, body, keeps_alive, keep_alive_s: said.keep_alive_s };
-    write_status(status, response.reason.unwrap_or_default(), wanted.is_old, out);
-    FieldList::new(response.headers).write(head.names_protocols(), |_| true, out);
-    if wanted.has_via && !head.is_interim() {
+    write_status(status, response.reason.unwrap_or_default(), context.is_old, out);
+    FieldList::new(response.headers).write_forwarded(head.has_upgrade_protocols(), |_| true, out);
+    if context.has_via && !head.is_interim() {
         write_via(is_old, out);
     }
-    finish(&head, wanted, out);
+    write_final_fields(&head, context, out);
     Ok(Some(head))
 }
 
 /// Returns whether the client's connection stays open after this answer.
-pub(crate) fn client_goes_on(head: &ResponseHead, wanted: ResponseContext) -> bool {
-    wanted.keeps_alive && head.body != Body::UntilClose
+pub(crate) fn keeps_client_connection(head: &ResponseHead, context: ResponseContext) -> bool {
+    context.keeps_alive && head.body != Body::UntilClose
 }
 
-fn body(status: u16, is_head: bool, said: &ParsedFields) -> Body {
+fn response_body(status: u16, is_head_request: bool, parsed: &ParsedFields) -> Body {
     match status {
-        _ if is_head => Body::EMPTY,
+        _ if is_head_request => Body::EMPTY,
         100..=199 | 204 | 304 => Body::EMPTY,
-        _ if said.is_chunked => Body::CHUNKED,
-        _ => said.content_length.map_or(Body::UntilClose, Body::Length),
+        _ if parsed.is_chunked => Body::CHUNKED,
+        _ => parsed.content_length.map_or(Body::UntilClose, Body::Length),
     }
 }
 
-fn write_status(status: u16, reason: &str, is_old: bool, out: &mut Vec<u8>) {
+fn write_status(status: u16, reason: &str, is_http10: bool, out: &mut Vec<u8>) {
     let hundreds = [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8);
-    out.extend_from_slice(if is_old { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+    out.extend_from_slice(if is_http10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
     out.extend_from_slice(&hundreds);
     out.push(b' ');
     out.extend_from_slice(reason.as_bytes());
@@ -121,25 +121,25 @@ fn write_status(status: u16, reason: &str, is_old: bool, out: &mut Vec<u8>) {
 }
 
 /// Writes the last fields of the head, which the proxy adds, and the empty line.
-fn finish(head: &ResponseHead, wanted: ResponseContext, out: &mut Vec<u8>) {
+fn write_final_fields(head: &ResponseHead, context: ResponseContext, out: &mut Vec<u8>) {
     if !head.is_interim() {
         out.extend_from_slice(NUMBER);
-        wanted.number.write(out);
+        context.number.write(out);
         out.extend_from_slice(b"\r\n");
-        if head.names_protocols() {
-            fields::line(b"Connection", b"upgrade", out);
+        if head.has_upgrade_protocols() {
+            fields::write_field_line(b"Connection", b"upgrade", out);
         }
-        if !head.is_switch() {
-            write_connection(client_goes_on(head, wanted), wanted.is_old, out);
+        if !head.is_protocol_switch() {
+            write_connection(keeps_client_connection(head, context), context.is_old, out);
         }
     }
     out.extend_from_slice(b"\r\n");
 }
 
-fn write_connection(goes_on: bool, is_old: bool, out: &mut Vec<u8>) {
-    match (goes_on, is_old) {
-        (true, true) => fields::line(b"Connection", b"keep-alive", out),
-        (false, _) => fields::line(b"Connection", b"close", out),
+fn write_connection(keeps_alive: bool, is_http10: bool, out: &mut Vec<u8>) {
+    match (keeps_alive, is_http10) {
+        (true, true) => fields::write_field_line(b"Connection", b"keep-alive", out),
+        (false, _) => fields::write_field_line(b"Connection", b"close", out),
         (true, false) => {}
     }
 }
@@ -168,16 +168,16 @@ mod tests {
     use super::*;
 
     const WANTED: ResponseContext = ResponseContext {
-        number: Number { id: 17, mark: 0xfe },
+        number: RequestNumber { id: 17, mark: 0xfe },
         is_head: false,
         is_old: false,
         keeps_alive: true,
         has_via: false,
     };
 
-    fn read(text: &str, wanted: ResponseContext) -> Result<Option<(ResponseHead, String)>, BadResponse> {
+    fn read(text: &str, context: ResponseContext) -> Result<Option<(ResponseHead, String)>, BadResponse> {
         let mut out = Vec::new();
-        let head = read_response(text.as_bytes(), 200, wanted, &mut out)?;
+        let head = read_response(text.as_bytes(), 200, context, &mut out)?;
         Ok(head.map(|head| (head, String::from_utf8(out).unwrap())))
     }
 
@@ -194,7 +194,7 @@ mod tests {
         let text = "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nContent-Length: 0\r\n\r\n";
         let (head, out) = read(text, WANTED).unwrap().unwrap();
         assert!(out.contains("\r\nUpgrade: websocket\r\n") && out.contains("\r\nConnection: upgrade\r\n"), "{out}");
-        assert!(!head.is_switch() && !out.contains("close"), "{out}");
+        assert!(!head.is_protocol_switch() && !out.contains("close"), "{out}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ impl<'a> Target<'a> {
         let (_, rest) = url.ok_or("its target is neither a path nor a URL of http")?;
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (host, path) = rest.split_at(end);
-        match !host.is_empty() && host.bytes().all(is_of_host) {
+        match !host.is_empty() && host.bytes().all(is_host_byte) {
             true => Ok(Self { host: Some(host), path }),
             false => Err("its target has no valid host"),
         }
@@ -42,6 +42,6 @@ fn is_http(scheme: &str) -> bool {
 
 /// Returns whether a byte may be part of a host with a port (RFC 3986, 3.2.2). A user name, which ends with `@`, is
 /// refused because it can mislead.
-fn is_of_host(byte: u8) -> bool {
+fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(&byte)
 }

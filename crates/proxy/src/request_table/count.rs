@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sidelane_policy::hedge::Hazard;
 
-use super::record::{End, Record};
+use super::record::{Record, RequestEnd};
 use super::servers::{Durations, add_each};
 
 /// Counts of requests and servers since the start.
@@ -97,11 +97,11 @@ impl Counts {
         self.durations.add(durations);
     }
 
-    pub(super) fn finish(&mut self, record: &Record, end: End) {
+    pub(super) fn record_end(&mut self, record: &Record, end: RequestEnd) {
         self.hedges += u64::from(record.hedged_to().is_some());
-        self.wins += u64::from(record.is_win());
+        self.wins += u64::from(record.is_hedge_win());
         match end {
-            End::Answered => {
+            RequestEnd::Answered => {
                 self.answered += 1;
                 self.failures += u64::from(record.is_failure);
                 // Leave failures out: a server that fails at once must not look fast.
@@ -110,9 +110,9 @@ impl Counts {
                     self.durations.record(duration);
                 }
             }
-            End::Failed(_) => self.failed += 1,
-            End::Cut => self.cut += 1,
-            End::ClientLeft => self.left += 1,
+            RequestEnd::Failed(_) => self.failed += 1,
+            RequestEnd::Cut => self.cut += 1,
+            RequestEnd::ClientLeft => self.left += 1,
         }
     }
 }

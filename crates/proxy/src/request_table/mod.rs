@@ -11,7 +11,7 @@
 //!
 //! # Order of calls
 //!
-//! [`RequestTable::admit`] comes first, and [`RequestTable::finished`] once at the end. Between them the owner of the
+//! [`RequestTable::admit`] comes first, and [`RequestTable::finish_request`] once at the end. Between them the owner of the
 //! request reports what happens to its copies: `connected`, then `answered`, `lost` or `not_sent`. Their results tell
 //! the owner what to do next. `pin` and `stop_hedging` restrict later orders for a request. `tried`, `not_connected`
 //! and `observe` report about a server instead of a request. After `tried` and `observe` the caller carries out
@@ -29,7 +29,7 @@ use sidelane_policy::hedge::{
 use sidelane_policy::{Nanos, Policy};
 
 pub use count::Counts;
-pub use record::{Class, CopyState, End, Label, Loss, Quality, Record, Verdict, Why};
+pub use record::{CopyState, Label, Loss, Quality, Record, RequestClass, RequestEnd, SendReason, Verdict};
 pub use servers::{BOUNDS_NS, Durations, ReplyKind, ServerCounts, ServerError, ServerOutcome};
 pub use slots::RequestId;
 use slots::Slots;
@@ -57,7 +57,7 @@ pub enum Effect<O> {
 
 /// Next step of a request's owner after the loss of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// Send a copy to this server. The table counts it as sent already.
     Send(Server),
     /// Wait for the other copy, or do nothing because the request is over.
@@ -113,7 +113,7 @@ impl<O: Clone> RequestTable<O> {
     }
 
     /// Adds a new request. Returns its id, and the server to which it counts as sent.
-    pub fn admit(&mut self, now: Nanos, class: Class, owner: O) -> (RequestId, Server) {
+    pub fn admit(&mut self, now: Nanos, class: RequestClass, owner: O) -> (RequestId, Server) {
         let stays = self.config.unsafe_stay && !class.is_repeatable;
         let to = match class.follows {
             Some(server) => server,
@@ -122,13 +122,13 @@ impl<O: Clone> RequestTable<O> {
         };
         let mut record = Record::new(now, class, to);
         record.stays = stays;
-        let request_id = self.slots.insert(record, owner, self.timer(now, class.is_repeatable));
+        let request_id = self.slots.insert(record, owner, self.hedge_time_ns(now, class.is_repeatable));
         self.counts.requests += 1;
         (request_id, to)
     }
 
     /// Returns the time at which the request is hedged if it is still unanswered; `None` without a hedge timer.
-    fn timer(&self, now: Nanos, is_repeatable: bool) -> Option<Nanos> {
+    fn hedge_time_ns(&self, now: Nanos, is_repeatable: bool) -> Option<Nanos> {
         match self.config.roles.mode {
             Mode::Timer { after_ns } if is_repeatable && self.config.roles.has_backup => Some(now + after_ns),
             _ => None,
@@ -136,16 +136,16 @@ impl<O: Clone> RequestTable<O> {
     }
 
     /// Records the connection of a copy to a server, by its local port.
-    pub fn connected(&mut self, request_id: RequestId, to: Server, port: u16) {
+    pub fn record_connection(&mut self, request_id: RequestId, to: Server, port: u16) {
         if let Some(record) = self.slots.get_mut(request_id) {
             record.copies[to.index()].port = Some(port);
         }
     }
 
     /// Records the begin of a server's answer, and decides what the owner does with it.
-    pub fn answered(&mut self, now: Nanos, request_id: RequestId, by: Server, quality: Quality) -> Verdict {
+    pub fn record_answer(&mut self, now: Nanos, request_id: RequestId, by: Server, quality: Quality) -> Verdict {
         let Some(record) = self.slots.get_mut(request_id) else { return Verdict::Drop };
-        let verdict = record.answer(now, by, quality);
+        let verdict = record.decide_answer(now, by, quality);
         let is_failure = quality == Quality::Failure && verdict != Verdict::Drop;
         self.counts.failed_hedges += u64::from(is_failure && record.hedged_to() == Some(by));
         verdict
@@ -153,84 +153,85 @@ impl<O: Clone> RequestTable<O> {
 
     /// Ends the wait for further copies. Returns the server whose kept failure answer is forwarded now, if there is
     /// one.
-    pub fn late(&mut self, now: Nanos, request_id: RequestId) -> Option<Server> {
-        self.slots.get_mut(request_id)?.forward_kept(now)
+    pub fn end_wait_for_copies(&mut self, now: Nanos, request_id: RequestId) -> Option<Server> {
+        self.slots.get_mut(request_id)?.forward_kept_failure(now)
     }
 
     /// Records the loss of an unanswered copy, and decides what the owner does next.
-    pub fn lost(&mut self, now: Nanos, request_id: RequestId, at: Server, loss: Loss) -> Next {
-        self.lose(request_id, at, loss);
-        let Some(record) = self.slots.get_mut(request_id) else { return Next::Wait };
-        if record.is_answered() || record.is_out(at.other()) {
-            return Next::Wait;
+    pub fn record_loss(&mut self, now: Nanos, request_id: RequestId, lost_server: Server, loss: Loss) -> NextStep {
+        self.lose_copy(request_id, lost_server, loss);
+        let Some(record) = self.slots.get_mut(request_id) else { return NextStep::Wait };
+        if record.is_answered() || record.is_awaiting_answer(lost_server.other()) {
+            return NextStep::Wait;
         }
-        let can_ask = |server| self.roles.can_ask(server);
+        let can_ask = |server| self.roles.can_send_to(server);
         // Ask a failing server last.
-        let is_other_failing = can_ask(at.other()) && !self.roles.may_help(at.other());
-        let candidates = if is_other_failing { [at, at.other()] } else { [at.other(), at] };
-        let next = candidates.into_iter().find(|server| can_ask(*server) && record.may_be_sent(*server, TRIES_MAX));
+        let is_other_failing = can_ask(lost_server.other()) && !self.roles.can_hedge_to(lost_server.other());
+        let candidates =
+            if is_other_failing { [lost_server, lost_server.other()] } else { [lost_server.other(), lost_server] };
+        let next = candidates.into_iter().find(|server| can_ask(*server) && record.may_resend_to(*server, TRIES_MAX));
         match next {
             Some(server) => {
-                record.send(now, server, Why::Lost);
+                record.record_send(now, server, SendReason::Lost);
                 self.counts.sent_again += 1;
-                Next::Send(server)
+                NextStep::Send(server)
             }
-            None => record.forward_kept(now).map_or(Next::GiveUp, Next::Forward),
+            None => record.forward_kept_failure(now).map_or(NextStep::GiveUp, NextStep::Forward),
         }
     }
 
     /// Ends a request after its answer was forwarded, or could not be.
-    pub fn finished(&mut self, now: Nanos, request_id: RequestId, end: End) {
+    pub fn finish_request(&mut self, now: Nanos, request_id: RequestId, end: RequestEnd) {
         let Some(record) = self.slots.get_mut(request_id) else { return };
         record.finish(now, end);
-        self.counts.finish(record, end);
-        if end == End::Answered && !record.is_failure {
-            self.budget.success();
+        self.counts.record_end(record, end);
+        if end == RequestEnd::Answered && !record.is_failure {
+            self.budget.record_success();
         }
         self.slots.retire(request_id);
     }
 
     /// Counts a second answer that was dropped, or that is no longer awaited.
-    pub fn dropped(&mut self, now: Nanos, request_id: RequestId, of: Server) {
+    pub fn count_dropped_answer(&mut self, now: Nanos, request_id: RequestId, server: Server) {
         self.counts.dropped += 1;
         if let Some(record) = self.slots.find_mut(request_id) {
-            self.counts.wasted_ns += record.drop_copy(now, of);
+            self.counts.wasted_ns += record.mark_dropped(now, server);
         }
     }
 
     /// Records the outcome of a request sent to a server at `sent_ns`. Returns whether there may be new orders.
-    pub fn tried(&mut self, now: Nanos, server: Server, sent_ns: Nanos, outcome: ServerOutcome) -> bool {
+    pub fn record_outcome(&mut self, now: Nanos, server: Server, sent_ns: Nanos, outcome: ServerOutcome) -> bool {
         let counts = &mut self.servers[server.index()];
-        counts.note(outcome);
+        counts.record_outcome(outcome);
         if outcome.quality() == Quality::Success {
             counts.response_time.record(now.saturating_sub(sent_ns));
         }
         let attempt = Attempt { sent_ns, has_failed: outcome.is_fault() };
-        let has_acted = self.decide(now, HedgeEvent::Tried(server, attempt));
+        let has_acted = self.apply_policy(now, HedgeEvent::Tried(server, attempt));
         has_acted || attempt.has_failed
     }
 
     /// Counts a failed connect to a server.
-    pub fn not_connected(&mut self, server: Server) {
-        self.servers[server.index()].note(ServerOutcome::Error(ServerError::Connect));
+    pub fn count_failed_connect(&mut self, server: Server) {
+        self.servers[server.index()].record_outcome(ServerOutcome::Error(ServerError::Connect));
     }
 
     /// Returns the time at which the last copy was sent to this server; 0 if the request is forgotten.
-    pub fn sent_ns(&mut self, request_id: RequestId, server: Server) -> Nanos {
+    pub fn last_sent_ns(&mut self, request_id: RequestId, server: Server) -> Nanos {
         self.slots.find_mut(request_id).map_or(0, |record| record.copies[server.index()].at_ns)
     }
 
     /// Takes in an observation of a server, or the passage of time.
-    pub fn observe(&mut self, now: Nanos, seen: HedgeEvent) {
-        self.decide(now, seen);
-        self.timers(now);
+    pub fn observe(&mut self, now: Nanos, event: HedgeEvent) {
+        self.apply_policy(now, event);
+        self.hedge_overdue(now);
     }
 
     /// Lets the policy decide on an observation. Returns whether it took an action.
-    fn decide(&mut self, now: Nanos, seen: HedgeEvent) -> bool {
+    fn apply_policy(&mut self, now: Nanos, event: HedgeEvent) -> bool {
         let before = Server::BOTH.map(|server| self.roles.ejection(server).is_some());
         let mut actions = HedgeActions::default();
-        self.roles.observe(now, &seen, &mut actions);
+        self.roles.observe(now, &event, &mut actions);
         for server in Server::BOTH.into_iter().filter(|server| !before[server.index()]) {
             self.servers[server.index()].ejections += u64::from(self.roles.ejection(server).is_some());
         }
@@ -239,7 +240,7 @@ impl<O: Clone> RequestTable<O> {
             match action {
                 HedgeAction::Swap { because, .. } => self.counts.swaps[because as usize] += 1,
                 HedgeAction::Return { .. } => {}
-                HedgeAction::Resend { from, because } => self.resend(now, from, because),
+                HedgeAction::Resend { from, because } => self.hedge_waiting_requests(now, from, because),
                 HedgeAction::WarmUp(server) => {
                     self.counts.warm_ups += 1;
                     self.effects.push(Effect::WarmUp(server));
@@ -250,38 +251,38 @@ impl<O: Clone> RequestTable<O> {
         has_acted
     }
 
-    fn resend(&mut self, now: Nanos, from: Server, because: Hazard) {
-        for request_id in self.slots.requests_at(from) {
-            self.hedge(now, request_id, from.other(), Why::Hazard(because));
+    fn hedge_waiting_requests(&mut self, now: Nanos, from: Server, hazard: Hazard) {
+        for request_id in self.slots.requests_waiting_for(from) {
+            self.hedge(now, request_id, from.other(), SendReason::Hazard(hazard));
         }
     }
 
     /// Hedges requests that have been in flight for longer than the hedge timer.
-    fn timers(&mut self, now: Nanos) {
-        while let Some(request_id) = self.slots.due(now) {
+    fn hedge_overdue(&mut self, now: Nanos) {
+        while let Some(request_id) = self.slots.pop_due(now) {
             let Some(record) = self.slots.get_mut(request_id) else { continue };
-            let to = record.first().other();
-            if self.roles.may_help(to) {
-                self.hedge(now, request_id, to, Why::Timer);
+            let to = record.first_server().other();
+            if self.roles.can_hedge_to(to) {
+                self.hedge(now, request_id, to, SendReason::Timer);
             }
         }
     }
 
-    fn hedge(&mut self, now: Nanos, request_id: RequestId, to: Server, why: Why) {
+    fn hedge(&mut self, now: Nanos, request_id: RequestId, to: Server, reason: SendReason) {
         let Some((record, owner)) = self.slots.get_with_owner(request_id) else { return };
-        if !record.may_be_hedged(to) {
+        if !record.may_hedge_to(to) {
             return;
         }
         if !self.budget.take() {
             self.counts.refused += 1;
             return;
         }
-        record.send(now, to, why);
+        record.record_send(now, to, reason);
         self.effects.push(Effect::Send { owner, request_id, to });
     }
 
     /// Forbids further copies of a request, because a later command depends on its order.
-    pub fn pin(&mut self, request_id: RequestId) {
+    pub fn forbid_copies(&mut self, request_id: RequestId) {
         if let Some(record) = self.slots.get_mut(request_id) {
             record.is_repeatable = false;
         }
@@ -295,33 +296,33 @@ impl<O: Clone> RequestTable<O> {
     }
 
     /// Records that no byte of a copy was sent to this server, and none will be.
-    pub fn not_sent(&mut self, request_id: RequestId, to: Server) {
-        self.lose(request_id, to, Loss::NotSent);
+    pub fn record_not_sent(&mut self, request_id: RequestId, to: Server) {
+        self.lose_copy(request_id, to, Loss::NotSent);
     }
 
     /// Records the loss of a copy. Returns a hedge to the budget if only one server got the request.
-    fn lose(&mut self, request_id: RequestId, at: Server, loss: Loss) {
+    fn lose_copy(&mut self, request_id: RequestId, server: Server, loss: Loss) {
         let Some(record) = self.slots.get_mut(request_id) else { return };
-        record.lose(at, loss);
-        if record.take_unsent_hedge() {
+        record.mark_lost(server, loss);
+        if record.cancel_unsent_hedge() {
             self.budget.give_back();
-            self.counts.sent_again += u64::from(at == record.first());
+            self.counts.sent_again += u64::from(server == record.first_server());
         }
     }
 
     /// Counts a connection that became a tunnel to one server.
-    pub fn tied(&mut self) {
+    pub fn count_tied_connection(&mut self) {
         self.counts.tied += 1;
     }
 
     /// Counts a request that was answered during a warm-up.
-    pub fn warmed_with_one(&mut self) {
+    pub fn count_warm_up_request(&mut self) {
         self.counts.warm_up_requests += 1;
     }
 
     /// Returns whether a server may be asked: it is configured, and not known as unreachable.
     pub fn can_ask(&self, server: Server) -> bool {
-        self.roles.can_ask(server)
+        self.roles.can_send_to(server)
     }
 
     /// Returns whether the server gets warm-up requests now.
@@ -355,7 +356,7 @@ impl<O: Clone> RequestTable<O> {
     }
 
     /// Returns the reason for which the active server is active.
-    pub fn why(&self) -> sidelane_policy::hedge::HedgeReason {
+    pub fn active_reason(&self) -> sidelane_policy::hedge::HedgeReason {
         self.roles.why()
     }
 
@@ -366,7 +367,7 @@ impl<O: Clone> RequestTable<O> {
 
     /// Returns the number of hedges that the budget allows now.
     pub fn hedges_left(&self) -> u64 {
-        self.budget.left()
+        self.budget.hedges_left()
     }
 
     /// Returns the number of requests in flight.
@@ -375,7 +376,7 @@ impl<O: Clone> RequestTable<O> {
     }
 
     /// Returns the record of a request in flight; `None` if it is over.
-    pub fn record(&self, request_id: RequestId) -> Option<&Record> {
+    pub fn find_in_flight(&self, request_id: RequestId) -> Option<&Record> {
         self.slots.get(request_id)
     }
 

@@ -20,7 +20,7 @@ impl Label {
     pub const MAX: usize = 63;
 
     /// Creates a label from the beginning of a text.
-    pub fn of(text: &[u8]) -> Self {
+    pub fn from_text(text: &[u8]) -> Self {
         let len = text.len().min(Self::MAX);
         let mut bytes = [0; Self::MAX];
         bytes[..len].copy_from_slice(&text[..len]);
@@ -46,7 +46,7 @@ impl fmt::Debug for Label {
 
 /// Properties of a new request that determine where it may be sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Class {
+pub struct RequestClass {
     /// Whether the request may be sent twice.
     pub is_repeatable: bool,
     /// Server that must get the request, because it has an earlier request of the client that this one follows.
@@ -90,7 +90,7 @@ pub enum Loss {
 
 impl Loss {
     /// Returns the error that counts against the server; `None` if the server never got the request.
-    pub(crate) fn error(self) -> Option<ServerError> {
+    pub(crate) fn server_error(self) -> Option<ServerError> {
         match self {
             Self::NotSent => None,
             Self::Unread | Self::Sent => Some(ServerError::Reset),
@@ -101,9 +101,9 @@ impl Loss {
 
 /// Reason for which a copy was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum SendReason {
     /// The request arrived.
-    Came,
+    Arrived,
     /// The server with the first copy got a hazard.
     Hazard(Hazard),
     /// The request was in flight for longer than the hedge timer.
@@ -112,10 +112,10 @@ pub enum Why {
     Lost,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for SendReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Came => f.write_str("the request arrived"),
+            Self::Arrived => f.write_str("the request arrived"),
             Self::Hazard(hazard) => write!(f, "hazard of the other server: {hazard}"),
             Self::Timer => f.write_str("no answer in time"),
             Self::Lost => f.write_str("the other copy was lost"),
@@ -148,7 +148,7 @@ pub enum CopyState {
 
 /// Kind of end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RequestEnd {
     /// An answer was forwarded completely.
     Answered,
     /// The client got an error of the proxy with this status.
@@ -167,7 +167,7 @@ pub struct CopyRecord {
     /// Time at which the copy was last sent.
     pub at_ns: Nanos,
     /// Reason for which the copy was sent; `None` if none was.
-    pub why: Option<Why>,
+    pub why: Option<SendReason>,
     /// Local port of the connection on which the copy was sent; `None` before there is one.
     pub port: Option<u16>,
     tries: u8,
@@ -189,7 +189,7 @@ pub struct Record {
     /// Whether the forwarded answer is a failure.
     pub is_failure: bool,
     /// Kind and time of the end; `None` while the request is in flight.
-    pub ended: Option<(End, Nanos)>,
+    pub ended: Option<(RequestEnd, Nanos)>,
     /// Whether hedges are allowed, because the client is assumed to wait for the answer.
     pub(super) is_worth_hedging: bool,
     /// Whether the request must stay at the server that got it first.
@@ -199,8 +199,8 @@ pub struct Record {
 }
 
 impl Record {
-    pub(super) fn new(now: Nanos, class: Class, to: Server) -> Self {
-        let Class { is_repeatable, label, .. } = class;
+    pub(super) fn new(now: Nanos, class: RequestClass, to: Server) -> Self {
+        let RequestClass { is_repeatable, label, .. } = class;
         let copies = [CopyRecord::default(); 2];
         let mut record = Self {
             arrived_ns: now,
@@ -215,12 +215,12 @@ impl Record {
             first: to,
             hedge: None,
         };
-        record.send(now, to, Why::Came);
+        record.record_send(now, to, SendReason::Arrived);
         record
     }
 
     /// Returns the server that got the first copy.
-    pub fn first(&self) -> Server {
+    pub fn first_server(&self) -> Server {
         self.first
     }
 
@@ -238,13 +238,13 @@ impl Record {
         self.answered.is_some()
     }
 
-    pub(super) fn is_out(&self, server: Server) -> bool {
+    pub(super) fn is_awaiting_answer(&self, server: Server) -> bool {
         self.copies[server.index()].state == CopyState::Out
     }
 
     /// Returns whether another copy may be sent to this server after a loss. The caller ensures that no copy is in
     /// flight.
-    pub(super) fn may_be_sent(&self, server: Server, tries_max: u8) -> bool {
+    pub(super) fn may_resend_to(&self, server: Server, tries_max: u8) -> bool {
         let was_sent = self.copies.iter().any(|copy| matches!(copy.state, CopyState::Lost | CopyState::Kept));
         let copy = &self.copies[server.index()];
         // Do not repeat a failed connect to the same server, since the client would wait in vain.
@@ -254,15 +254,15 @@ impl Record {
     }
 
     /// Returns whether a hedge may be sent to this server.
-    pub(super) fn may_be_hedged(&self, to: Server) -> bool {
-        let is_waiting = self.is_out(to.other()) && !self.is_answered() && self.ended.is_none();
+    pub(super) fn may_hedge_to(&self, to: Server) -> bool {
+        let is_waiting = self.is_awaiting_answer(to.other()) && !self.is_answered() && self.ended.is_none();
         self.is_repeatable && self.is_worth_hedging && is_waiting && self.copies[to.index()].state == CopyState::None
     }
 
-    pub(super) fn send(&mut self, now: Nanos, to: Server, why: Why) {
+    pub(super) fn record_send(&mut self, now: Nanos, to: Server, reason: SendReason) {
         let copy = &mut self.copies[to.index()];
-        *copy = CopyRecord { state: CopyState::Out, at_ns: now, why: Some(why), port: None, tries: copy.tries + 1 };
-        if matches!(why, Why::Hazard(_) | Why::Timer) {
+        *copy = CopyRecord { state: CopyState::Out, at_ns: now, why: Some(reason), port: None, tries: copy.tries + 1 };
+        if matches!(reason, SendReason::Hazard(_) | SendReason::Timer) {
             self.hedge = Some(to);
         }
     }
@@ -270,38 +270,38 @@ impl Record {
     /// Decides between an answer and the other copy. A failure never wins against a success that may still come: it is
     /// kept while the other copy is unanswered. The first of two failures is forwarded. Guarded by
     /// `tests/histories.rs`.
-    pub(super) fn answer(&mut self, now: Nanos, by: Server, quality: Quality) -> Verdict {
-        if self.is_answered() || !self.is_out(by) {
+    pub(super) fn decide_answer(&mut self, now: Nanos, by: Server, quality: Quality) -> Verdict {
+        if self.is_answered() || !self.is_awaiting_answer(by) {
             return Verdict::Drop;
         }
         let is_failure = quality == Quality::Failure;
-        if is_failure && self.is_out(by.other()) {
+        if is_failure && self.is_awaiting_answer(by.other()) {
             self.copies[by.index()].state = CopyState::Kept;
             return Verdict::Keep;
         }
-        if is_failure && let Some(kept) = self.forward_kept(now) {
+        if is_failure && let Some(kept) = self.forward_kept_failure(now) {
             return Verdict::Forward(kept);
         }
-        self.forward(now, by, is_failure);
+        self.mark_forwarded(now, by, is_failure);
         Verdict::Forward(by)
     }
 
-    fn forward(&mut self, now: Nanos, by: Server, is_failure: bool) {
+    fn mark_forwarded(&mut self, now: Nanos, by: Server, is_failure: bool) {
         self.answered = Some((by, now));
         self.is_failure = is_failure;
         self.copies[by.index()].state = CopyState::Answered;
     }
 
     /// Chooses the kept failure as the answer. Returns its server; `None` if there is none.
-    pub(super) fn forward_kept(&mut self, now: Nanos) -> Option<Server> {
+    pub(super) fn forward_kept_failure(&mut self, now: Nanos) -> Option<Server> {
         let kept = Server::BOTH.into_iter().find(|server| self.copies[server.index()].state == CopyState::Kept);
         let kept = kept.filter(|_| !self.is_answered())?;
-        self.forward(now, kept, true);
+        self.mark_forwarded(now, kept, true);
         Some(kept)
     }
 
-    pub(super) fn lose(&mut self, at: Server, loss: Loss) {
-        let copy = &mut self.copies[at.index()];
+    pub(super) fn mark_lost(&mut self, server: Server, loss: Loss) {
+        let copy = &mut self.copies[server.index()];
         if copy.state == CopyState::Out {
             copy.state = match loss {
                 Loss::NotSent => CopyState::NotSent,
@@ -312,7 +312,7 @@ impl Record {
     }
 
     /// Ends the hedge if only one server got any byte of the request. Returns whether there was such a hedge.
-    pub(super) fn take_unsent_hedge(&mut self) -> bool {
+    pub(super) fn cancel_unsent_hedge(&mut self) -> bool {
         let was_never_sent =
             |copy: &CopyRecord| matches!(copy.state, CopyState::NotSent | CopyState::Unread) && copy.tries == 1;
         let is_none = self.hedge.is_some() && self.copies.iter().any(was_never_sent);
@@ -323,17 +323,17 @@ impl Record {
     }
 
     /// Returns whether the hedge gave the forwarded answer, and that is not a failure.
-    pub(super) fn is_win(&self) -> bool {
+    pub(super) fn is_hedge_win(&self) -> bool {
         !self.is_failure && self.answered.is_some_and(|(by, _)| self.hedge == Some(by))
     }
 
-    pub(super) fn finish(&mut self, now: Nanos, end: End) {
+    pub(super) fn finish(&mut self, now: Nanos, end: RequestEnd) {
         self.ended = Some((end, now));
     }
 
     /// Marks a copy as dropped, and returns the time for which the server had it.
-    pub(super) fn drop_copy(&mut self, now: Nanos, of: Server) -> Nanos {
-        let copy = &mut self.copies[of.index()];
+    pub(super) fn mark_dropped(&mut self, now: Nanos, server: Server) -> Nanos {
+        let copy = &mut self.copies[server.index()];
         if matches!(copy.state, CopyState::Out | CopyState::Kept) {
             copy.state = CopyState::Dropped;
         }

@@ -156,7 +156,7 @@ impl ServerCounts {
         self.response_time.add(response_time);
     }
 
-    pub(super) fn note(&mut self, outcome: ServerOutcome) {
+    pub(super) fn record_outcome(&mut self, outcome: ServerOutcome) {
         match outcome {
             ServerOutcome::Status(status) => {
                 let class = usize::from(status / 100).clamp(1, self.responses.len());

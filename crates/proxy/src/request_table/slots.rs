@@ -38,12 +38,12 @@ pub(super) struct Slots<O> {
 const TIMERS_SPARE: usize = 64;
 
 impl<O: Clone> Slots<O> {
-    pub(super) fn new(last: usize) -> Self {
-        let finished = VecDeque::with_capacity(last);
-        Self { slots: Vec::new(), free: Vec::new(), next_id: 1, finished, last, timers: VecDeque::new() }
+    pub(super) fn new(finished_max: usize) -> Self {
+        let finished = VecDeque::with_capacity(finished_max);
+        Self { slots: Vec::new(), free: Vec::new(), next_id: 1, finished, last: finished_max, timers: VecDeque::new() }
     }
 
-    pub(super) fn insert(&mut self, record: Record, owner: O, timer: Option<Nanos>) -> RequestId {
+    pub(super) fn insert(&mut self, record: Record, owner: O, hedge_at_ns: Option<Nanos>) -> RequestId {
         let id = self.next_id;
         self.next_id += 1;
         let entry = Some(Entry { id, record, owner });
@@ -58,12 +58,12 @@ impl<O: Clone> Slots<O> {
             }
         };
         let request_id = RequestId { number: id, slot };
-        self.set_timer(timer, request_id);
+        self.set_timer(hedge_at_ns, request_id);
         request_id
     }
 
-    fn set_timer(&mut self, timer: Option<Nanos>, request_id: RequestId) {
-        let Some(at) = timer else { return };
+    fn set_timer(&mut self, hedge_at_ns: Option<Nanos>, request_id: RequestId) {
+        let Some(at) = hedge_at_ns else { return };
         if self.timers.len() >= 2 * self.in_flight() + TIMERS_SPARE {
             let slots = &self.slots;
             let is_in_flight = |request_id: &RequestId| {
@@ -107,9 +107,10 @@ impl<O: Clone> Slots<O> {
     }
 
     /// Returns the requests in flight that wait for this server, oldest first.
-    pub(super) fn requests_at(&self, server: Server) -> Vec<RequestId> {
+    pub(super) fn requests_waiting_for(&self, server: Server) -> Vec<RequestId> {
         let entries = self.slots.iter().enumerate().filter_map(|(slot, entry)| Some((slot as u32, entry.as_ref()?)));
-        let waiting = entries.filter(|(_, entry)| entry.record.is_out(server) && !entry.record.is_answered());
+        let waiting =
+            entries.filter(|(_, entry)| entry.record.is_awaiting_answer(server) && !entry.record.is_answered());
         let mut request_ids: Vec<RequestId> =
             waiting.map(|(slot, entry)| RequestId { number: entry.id, slot }).collect();
         request_ids.sort_unstable_by_key(|request_id| request_id.number);
@@ -117,12 +118,12 @@ impl<O: Clone> Slots<O> {
     }
 
     /// Removes and returns the next request whose hedge time has come. It may be finished already.
-    pub(super) fn due(&mut self, now: Nanos) -> Option<RequestId> {
+    pub(super) fn pop_due(&mut self, now: Nanos) -> Option<RequestId> {
         let is_due = self.timers.front().is_some_and(|(at, _)| *at <= now);
         is_due.then(|| self.timers.pop_front().expect("just seen").1)
     }
 
-    /// Returns the next time at which [`Slots::due`] returns a request.
+    /// Returns the next time at which [`Slots::pop_due`] returns a request.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         self.timers.front().map(|(at, _)| *at)
     }
@@ -147,11 +148,15 @@ impl<O: Clone> Slots<O> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Class, End, Label};
+    use super::super::record::{Label, RequestClass, RequestEnd};
     use super::*;
 
     fn record() -> Record {
-        Record::new(0, Class { is_repeatable: true, follows: None, label: Label::of(b"GET /") }, Server::First)
+        Record::new(
+            0,
+            RequestClass { is_repeatable: true, follows: None, label: Label::from_text(b"GET /") },
+            Server::First,
+        )
     }
 
     #[test]
@@ -159,12 +164,12 @@ mod tests {
         let mut slots = Slots::<()>::new(2);
         let request_ids: Vec<RequestId> = (0..4).map(|_| slots.insert(record(), (), None)).collect();
         for request_id in &request_ids[..3] {
-            slots.get_mut(*request_id).unwrap().finish(1, End::Answered);
+            slots.get_mut(*request_id).unwrap().finish(1, RequestEnd::Answered);
             slots.retire(*request_id);
         }
         assert!(slots.find(1).is_none());
         assert!([2, 3, 4].iter().all(|id| slots.find(*id).is_some()));
-        assert_eq!((slots.in_flight(), slots.requests_at(Server::First)), (1, vec![request_ids[3]]));
+        assert_eq!((slots.in_flight(), slots.requests_waiting_for(Server::First)), (1, vec![request_ids[3]]));
     }
 
     #[test]
@@ -197,6 +202,6 @@ mod tests {
             slots.retire(request_id);
         }
         assert!(slots.timers.len() < 1000, "{}", slots.timers.len());
-        assert_eq!((slots.next_due(), slots.due(1_000)), (Some(1_000), Some(slow)));
+        assert_eq!((slots.next_due(), slots.pop_due(1_000)), (Some(1_000), Some(slow)));
     }
 }

@@ -76,7 +76,7 @@ fn effect_of(name: &[u8]) -> Option<Effect> {
 }
 
 /// Returns the name of a command for output: in capitals if it is listed, else as the client wrote it.
-pub fn name_of(command: &Command) -> &[u8] {
+pub fn display_name(command: &Command) -> &[u8] {
     find(&EFFECTS, command.name()).map_or(command.name(), |(name, _)| name)
 }
 
@@ -106,13 +106,13 @@ pub struct Repeatable(Vec<Vec<u8>>);
 impl Default for Repeatable {
     /// Returns the commands that only read data.
     fn default() -> Self {
-        Self::of(READING.split_ascii_whitespace())
+        Self::from_names(READING.split_ascii_whitespace())
     }
 }
 
 impl Repeatable {
     /// Creates the set from names of commands or methods.
-    pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         Self(names.into_iter().map(|name| name.to_ascii_uppercase().into_bytes()).collect())
     }
 
@@ -124,7 +124,7 @@ impl Repeatable {
 
 /// Way of sending a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SendMode {
     /// The command may be sent twice.
     Repeatable,
     /// The command is sent once.
@@ -134,21 +134,21 @@ pub enum Kind {
 }
 
 /// Returns the way of sending a command.
-pub fn kind_of(command: &Command, repeatable: &Repeatable) -> Kind {
+pub fn send_mode(command: &Command, repeatable: &Repeatable) -> SendMode {
     let name = command.name();
     match effect_of(name) {
-        _ if marks_connection(command) || asks_for_resp2(command) => Kind::Once,
-        Some(Effect::Ties | Effect::Blocks) => Kind::Tied,
-        _ if blocks(command) || is_debugging(command) => Kind::Tied,
-        _ if repeatable.contains(name) => Kind::Repeatable,
-        Some(_) => Kind::Once,
-        None => Kind::Tied,
+        _ if leaves_connection_state(command) || asks_for_resp2(command) => SendMode::Once,
+        Some(Effect::Ties | Effect::Blocks) => SendMode::Tied,
+        _ if may_block(command) || may_leave_script_state(command) => SendMode::Tied,
+        _ if repeatable.contains(name) => SendMode::Repeatable,
+        Some(_) => SendMode::Once,
+        None => SendMode::Tied,
     }
 }
 
 /// Returns whether the command may block at the server. Its answer then has no time limit, and a client that is gone
 /// must not consume data.
-pub fn blocks(command: &Command) -> bool {
+pub fn may_block(command: &Command) -> bool {
     let name = command.name();
     let is_stream = is_one_of(name, &["XREAD", "XREADGROUP"]);
     // A key or group named BLOCK also ties the connection, which is slower but not wrong.
@@ -172,7 +172,7 @@ pub fn loads_script(command: &Command) -> bool {
 /// Returns whether the command leaves state on its connection that no reply depends on. This is a name (CLIENT
 /// SETINFO), or a request for notifications that the client does not get (CLIENT MAINT_NOTIFICATIONS). All later
 /// commands may go to either server, but no other client gets the connection.
-pub fn marks_connection(command: &Command) -> bool {
+pub fn leaves_connection_state(command: &Command) -> bool {
     let mut words = command.arguments();
     words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"CLIENT"))
         && words.next().is_some_and(|word| is_one_of(word, &["SETINFO", "MAINT_NOTIFICATIONS"]))
@@ -194,12 +194,12 @@ fn is_hello(command: &Command) -> bool {
 }
 
 /// Returns whether the answer depends on earlier writes on the same connection.
-pub fn asks_of_writes(command: &Command) -> bool {
+pub fn depends_on_writes(command: &Command) -> bool {
     is_one_of(command.name(), &["WAIT", "WAITAOF"])
 }
 
 /// Returns whether the command is SCRIPT DEBUG or another SCRIPT command that may leave state on its connection.
-fn is_debugging(command: &Command) -> bool {
+fn may_leave_script_state(command: &Command) -> bool {
     let mut words = command.arguments();
     let is_script = words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"SCRIPT"));
     is_script && !words.next().is_some_and(|word| is_one_of(word, &["LOAD", "EXISTS", "FLUSH"]))
@@ -215,62 +215,62 @@ mod tests {
 
     fn command(line: &str) -> Command {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        Command::of(words.into_iter())
+        Command::from_arguments(words.into_iter())
     }
 
-    fn kind(line: &str) -> Kind {
-        kind_of(&command(line), &Repeatable::default())
+    fn default_send_mode(line: &str) -> SendMode {
+        send_mode(&command(line), &Repeatable::default())
     }
 
     #[test]
     fn only_listed_commands_are_repeated() {
-        let listed = Repeatable::of(["get", "select", "blpop", "ft.search"]);
+        let listed = Repeatable::from_names(["get", "select", "blpop", "ft.search"]);
         let kinds = ["Get", "SET", "MGET", "select", "quit", "BLPOP", "FT.SEARCH", "XREAD BLOCK 0 STREAMS a 0"]
-            .map(|line| kind_of(&command(line), &listed));
-        let (again, once, tied) = (Kind::Repeatable, Kind::Once, Kind::Tied);
+            .map(|line| send_mode(&command(line), &listed));
+        let (again, once, tied) = (SendMode::Repeatable, SendMode::Once, SendMode::Tied);
         assert_eq!(kinds, [again, once, once, tied, tied, tied, again, tied]);
     }
 
     #[test]
     fn unknown_and_stateful_commands_are_tied_to_a_connection() {
         for line in ["FT.SEARCH i q", "GETS a", "", "a name that is longer than all others", "CONFIG SET a b", "$8"] {
-            assert_eq!(kind(line), Kind::Tied, "{line}");
+            assert_eq!(default_send_mode(line), SendMode::Tied, "{line}");
         }
         for line in ["client reply off", "CLIENT TRACKING on", "CLIENT", "RESET", "ASKING", "multi", "WATCH a"] {
-            assert_eq!(kind(line), Kind::Tied, "{line}");
+            assert_eq!(default_send_mode(line), SendMode::Tied, "{line}");
         }
         for line in ["script debug yes", "SCRIPT", "SCRIPT KILL", "SCAN 0", "HSCAN a 0", "WAIT 1 0", "MONITOR"] {
-            assert_eq!(kind(line), Kind::Tied, "{line}");
+            assert_eq!(default_send_mode(line), SendMode::Tied, "{line}");
         }
         for line in ["SCRIPT load x", "EVALSHA a 0", "CLIENT SETINFO lib-name x", "client setinfo a b", "FLUSHALL"] {
-            assert_eq!(kind(line), Kind::Once, "{line}");
+            assert_eq!(default_send_mode(line), SendMode::Once, "{line}");
         }
     }
 
     #[test]
     fn only_a_greeting_that_changes_nothing_is_not_tied() {
         for line in ["HELLO", "hello 2", "CLIENT MAINT_NOTIFICATIONS on moving-endpoint-type none"] {
-            assert_eq!(kind(line), Kind::Once, "{line}");
+            assert_eq!(default_send_mode(line), SendMode::Once, "{line}");
         }
         assert!(asks_for_resp3(&command("hello 3")) && !asks_for_resp3(&command("HELLO 3 SETNAME a")));
         for line in ["HELLO 3", "HELLO 2 AUTH a b", "HELLO 2 SETNAME a", "HELLO x", "HELLO 02", "CLIENT SETNAME a"] {
-            assert_eq!(kind(line), Kind::Tied, "{line}");
+            assert_eq!(default_send_mode(line), SendMode::Tied, "{line}");
         }
     }
 
     #[test]
     fn commands_that_wait_at_the_server_are_tied() {
         for line in BLOCKING.split_ascii_whitespace() {
-            assert!(kind(line) == Kind::Tied && blocks(&command(line)), "{line}");
+            assert!(default_send_mode(line) == SendMode::Tied && may_block(&command(line)), "{line}");
         }
         for line in ["xread block 0 streams a 0", "XREADGROUP GROUP STREAMS c BLOCK 0 STREAMS a >", "WAITAOF 1 0 0"] {
-            assert!(kind(line) == Kind::Tied && blocks(&command(line)), "{line}");
+            assert!(default_send_mode(line) == SendMode::Tied && may_block(&command(line)), "{line}");
         }
         assert_eq!(
-            (kind("XREAD STREAMS a 0"), kind("XREADGROUP GROUP g c STREAMS a >")),
-            (Kind::Repeatable, Kind::Once)
+            (default_send_mode("XREAD STREAMS a 0"), default_send_mode("XREADGROUP GROUP g c STREAMS a >")),
+            (SendMode::Repeatable, SendMode::Once)
         );
-        assert!(!blocks(&command("LPOP BLOCK")));
+        assert!(!may_block(&command("LPOP BLOCK")));
     }
 
     #[test]

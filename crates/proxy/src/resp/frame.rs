@@ -21,7 +21,7 @@ pub enum BadFrame {
 /// Scanner that finds the end of the reply at the start of a buffer. It continues where it stopped when more data
 /// comes.
 #[derive(Clone, Copy, Debug)]
-pub struct Scanner {
+pub struct ReplyScanner {
     /// Number of bytes at the start that have been scanned.
     at: usize,
     /// Number of parts that are still to come.
@@ -30,20 +30,20 @@ pub struct Scanner {
     text: Option<u64>,
 }
 
-impl Default for Scanner {
+impl Default for ReplyScanner {
     fn default() -> Self {
         Self { at: 0, parts: 1, text: None }
     }
 }
 
-impl Scanner {
+impl ReplyScanner {
     /// Returns the number of bytes at the start that belong to the reply, and whether the reply is complete. `bytes`
-    /// must begin with the bytes of the last call, unless they were [taken](Self::take).
-    pub fn next(&mut self, bytes: &[u8]) -> Result<(usize, bool), BadFrame> {
+    /// must begin with the bytes of the last call, unless they were [taken](Self::consume_scanned).
+    pub fn scan(&mut self, bytes: &[u8]) -> Result<(usize, bool), BadFrame> {
         while self.parts > 0 {
             let is_over = match self.text {
-                Some(left) => self.text(left, bytes)?,
-                None => self.line(bytes)?,
+                Some(left) => self.scan_bulk_string(left, bytes)?,
+                None => self.scan_line(bytes)?,
             };
             if !is_over {
                 return Ok((self.at, false));
@@ -55,8 +55,8 @@ impl Scanner {
         Ok((self.at, true))
     }
 
-    /// Removes the bytes that [`Self::next`] returned. The next call must begin after them.
-    pub fn take(&mut self) {
+    /// Removes the bytes that [`Self::scan`] returned. The next call must begin after them.
+    pub fn consume_scanned(&mut self) {
         self.at = 0;
         if self.parts == 0 {
             *self = Self::default();
@@ -64,9 +64,9 @@ impl Scanner {
     }
 
     /// Scans a bulk string. Returns whether it is complete.
-    fn text(&mut self, left: u64, bytes: &[u8]) -> Result<bool, BadFrame> {
+    fn scan_bulk_string(&mut self, missing_bytes: u64, bytes: &[u8]) -> Result<bool, BadFrame> {
         let came = bytes.len() - self.at;
-        let count = usize::try_from(left).map_or(came, |left| left.min(came));
+        let count = usize::try_from(missing_bytes).map_or(came, |left| left.min(came));
         let end = &bytes[self.at + count..];
         match end.get(..LINE_END) {
             Some(b"\r\n") => {
@@ -77,27 +77,27 @@ impl Scanner {
             Some(_) => Err(BadFrame::Malformed),
             None => {
                 self.at += count;
-                self.text = Some(left - count as u64);
+                self.text = Some(missing_bytes - count as u64);
                 Ok(false)
             }
         }
     }
 
     /// Scans a line. Returns whether it is complete.
-    fn line(&mut self, bytes: &[u8]) -> Result<bool, BadFrame> {
-        let Some(line) = line(&bytes[self.at..])? else { return Ok(false) };
+    fn scan_line(&mut self, bytes: &[u8]) -> Result<bool, BadFrame> {
+        let Some(line) = first_line(&bytes[self.at..])? else { return Ok(false) };
         self.at += line.len() + LINE_END;
         let (kind, argument) = line.split_first().ok_or(BadFrame::Malformed)?;
         let more = match kind {
             b'$' | b'=' | b'!' => {
-                self.text = signed(argument)?;
+                self.text = parse_optional_number(argument)?;
                 // A bulk string and its length are one part. After a length of -1, the part is complete.
                 u64::from(self.text.is_some())
             }
-            b'*' | b'~' | b'>' => count(argument)?,
-            b'%' => 2 * count(argument)?,
+            b'*' | b'~' | b'>' => parse_count(argument)?,
+            b'%' => 2 * parse_count(argument)?,
             // An attribute comes before the part that it belongs to.
-            b'|' => 2 * count(argument)? + 1,
+            b'|' => 2 * parse_count(argument)? + 1,
             b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => 0,
             _ => return Err(BadFrame::Malformed),
         };
@@ -107,7 +107,7 @@ impl Scanner {
 }
 
 /// Returns the line at the start, without its line end; `None` if it is incomplete.
-fn line(bytes: &[u8]) -> Result<Option<&[u8]>, BadFrame> {
+fn first_line(bytes: &[u8]) -> Result<Option<&[u8]>, BadFrame> {
     let seen = &bytes[..bytes.len().min(LINE_MAX)];
     match seen.iter().position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && bytes[end - 1] == b'\r' => Ok(Some(&bytes[..end - 1])),
@@ -117,12 +117,13 @@ fn line(bytes: &[u8]) -> Result<Option<&[u8]>, BadFrame> {
     }
 }
 
-fn count(digits: &[u8]) -> Result<u64, BadFrame> {
-    signed(digits)?.map_or(Ok(0), |count| if count > PARTS_MAX { Err(BadFrame::TooLong) } else { Ok(count) })
+fn parse_count(digits: &[u8]) -> Result<u64, BadFrame> {
+    parse_optional_number(digits)?
+        .map_or(Ok(0), |count| if count > PARTS_MAX { Err(BadFrame::TooLong) } else { Ok(count) })
 }
 
 /// Parses a number that consists of digits only. `-1` stands for no value.
-fn signed(digits: &[u8]) -> Result<Option<u64>, BadFrame> {
+fn parse_optional_number(digits: &[u8]) -> Result<Option<u64>, BadFrame> {
     if digits == b"-1" {
         return Ok(None);
     }
@@ -138,29 +139,29 @@ mod tests {
     use super::*;
 
     /// Returns the lengths of all frames. Checks that scanning all at once, growing input, and byte by byte agree.
-    fn frames(bytes: &[u8]) -> Result<Vec<usize>, BadFrame> {
-        let (mut whole, mut lengths, mut start) = (Scanner::default(), Vec::new(), 0);
+    fn frame_lengths(bytes: &[u8]) -> Result<Vec<usize>, BadFrame> {
+        let (mut whole, mut lengths, mut start) = (ReplyScanner::default(), Vec::new(), 0);
         while start < bytes.len() {
-            let (length, is_whole) = whole.next(&bytes[start..])?;
+            let (length, is_whole) = whole.scan(&bytes[start..])?;
             if !is_whole {
                 break;
             }
-            whole.take();
+            whole.consume_scanned();
             lengths.push(length);
             start += length;
         }
         for takes_parts in [false, true] {
-            assert_eq!(slowly(bytes, takes_parts).as_ref(), Ok(&lengths));
+            assert_eq!(frame_lengths_bytewise(bytes, takes_parts).as_ref(), Ok(&lengths));
         }
         Ok(lengths)
     }
 
-    fn slowly(bytes: &[u8], takes_parts: bool) -> Result<Vec<usize>, BadFrame> {
-        let (mut scanner, mut lengths, mut start, mut length) = (Scanner::default(), Vec::new(), 0, 0);
+    fn frame_lengths_bytewise(bytes: &[u8], takes_parts: bool) -> Result<Vec<usize>, BadFrame> {
+        let (mut scanner, mut lengths, mut start, mut length) = (ReplyScanner::default(), Vec::new(), 0, 0);
         for end in 1..=bytes.len() {
-            let (count, is_whole) = scanner.next(&bytes[start..end])?;
+            let (count, is_whole) = scanner.scan(&bytes[start..end])?;
             if takes_parts || is_whole {
-                scanner.take();
+                scanner.consume_scanned();
                 (start, length) = (start + count, length + count);
             }
             if is_whole {
@@ -174,21 +175,21 @@ mod tests {
     fn replies_end_where_they_say() {
         let replies =
             b"+OK\r\n$3\r\na\r\n\r\n*2\r\n:1\r\n*1\r\n$-1\r\n%1\r\n+a\r\n#t\r\n|1\r\n+k\r\n+v\r\n:5\r\n*-1\r\n$0\r\n\r\n*0\r\n";
-        assert_eq!(frames(replies).unwrap(), [5, 9, 17, 12, 16, 5, 6, 4]);
+        assert_eq!(frame_lengths(replies).unwrap(), [5, 9, 17, 12, 16, 5, 6, 4]);
     }
 
     #[test]
     fn malformed_or_too_long_resp_is_refused() {
         for wrong in [&b"$5\r\nabc\r\nxx\r\n"[..], b"$-2\r\n", b"*x\r\n", b"hello\r\n", b"+OK\n", b"\r\n"] {
-            assert_eq!(Scanner::default().next(wrong), Err(BadFrame::Malformed), "{}", wrong.escape_ascii());
+            assert_eq!(ReplyScanner::default().scan(wrong), Err(BadFrame::Malformed), "{}", wrong.escape_ascii());
         }
-        assert_eq!(Scanner::default().next(b"*99999999\r\n"), Err(BadFrame::TooLong));
-        assert_eq!(Scanner::default().next(&[b'+'; LINE_MAX]), Err(BadFrame::TooLong));
+        assert_eq!(ReplyScanner::default().scan(b"*99999999\r\n"), Err(BadFrame::TooLong));
+        assert_eq!(ReplyScanner::default().scan(&[b'+'; LINE_MAX]), Err(BadFrame::TooLong));
     }
 
     #[test]
     fn count_of_elements_is_bounded() {
-        let read = |parts: u64| count(parts.to_string().as_bytes());
+        let read = |parts: u64| parse_count(parts.to_string().as_bytes());
         assert_eq!((read(PARTS_MAX), read(PARTS_MAX + 1)), (Ok(PARTS_MAX), Err(BadFrame::TooLong)));
     }
 }

@@ -75,7 +75,7 @@ mod tests {
     fn keys_are_counted_where_commands_have_them() {
         let count = |line: &str| {
             let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-            count_keys(&Command::of(words.into_iter()))
+            count_keys(&Command::from_arguments(words.into_iter()))
         };
         let none = ["PING", "info all", "SCAN 0 MATCH a", "AUTH secret", "MULTI", "GET"];
         let one = ["get a", "SET a 1 EX 5", "HSET h a 1 b 2", "EVAL x 1 a 7", "XREAD COUNT 2 STREAMS a 0", "TTL a"];

@@ -7,10 +7,10 @@ mod reader;
 mod reply_queue;
 
 pub use command::{
-    Kind, Repeatable, asks_for_resp2, asks_for_resp3, asks_of_writes, blocks, kind_of, loads_script, marks_connection,
-    may_write, name_of,
+    Repeatable, SendMode, asks_for_resp2, asks_for_resp3, depends_on_writes, display_name, leaves_connection_state,
+    loads_script, may_block, may_write, send_mode,
 };
-pub use frame::{BadFrame, Scanner};
+pub use frame::{BadFrame, ReplyScanner};
 pub use keys::count_keys;
 pub use reader::{Command, CommandReader};
 pub use reply_queue::{ClientReply, ReplyQueue};

@@ -17,7 +17,7 @@ pub struct Command(Vec<u8>);
 
 impl Command {
     /// Creates a command from its name and arguments.
-    pub fn of<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Self {
+    pub fn from_arguments<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Self {
         let mut bytes = Vec::new();
         write_count(&mut bytes, b'*', arguments.len() as u64);
         for argument in arguments {
@@ -40,9 +40,9 @@ impl Command {
 
     /// Returns the name and the arguments of the command, in order.
     pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = count_line(&self.0).map_or(&[][..], |(_, rest)| rest);
+        let mut rest = parse_count_line(&self.0).map_or(&[][..], |(_, rest)| rest);
         std::iter::from_fn(move || {
-            let (length, text) = count_line(rest)?;
+            let (length, text) = parse_count_line(rest)?;
             rest = &text[length + TEXT_END..];
             Some(&text[..length])
         })
@@ -72,7 +72,7 @@ fn write_count(bytes: &mut Vec<u8>, kind: u8, count: u64) {
 }
 
 /// Parses a line that [`write_count`] wrote. Returns its number, and the bytes after it.
-fn count_line(bytes: &[u8]) -> Option<(usize, &[u8])> {
+fn parse_count_line(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (digits, mut at) = (bytes.get(1..)?, 0);
     let mut count = 0;
     while let Some(digit) = digits[at..].first().filter(|digit| digit.is_ascii_digit()) {
@@ -169,7 +169,7 @@ impl CommandReader {
     }
 
     fn read_array(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
-        let Some(line) = self.line(bytes, b'\r', TEXT_END)? else { return Ok(None) };
+        let Some(line) = self.next_line(bytes, b'\r', TEXT_END)? else { return Ok(None) };
         let count = number(&line[1..]).filter(|count| *count <= i64::from(i32::MAX)).ok_or(BadFrame::Malformed)?;
         // An array with a count of zero or less is not a command, and gets no reply.
         if let Ok(count @ 1..) = u64::try_from(count) {
@@ -186,7 +186,7 @@ impl CommandReader {
         if bytes[0] != b'$' {
             return Err(BadFrame::Malformed);
         }
-        let Some(line) = self.line(bytes, b'\r', TEXT_END)? else { return Ok(None) };
+        let Some(line) = self.next_line(bytes, b'\r', TEXT_END)? else { return Ok(None) };
         let length = number(&line[1..]).and_then(|length| u64::try_from(length).ok()).ok_or(BadFrame::Malformed)?;
         let length = usize::try_from(length).ok().filter(|length| *length <= self.limit).ok_or(BadFrame::TooLong)?;
         if self.written.len() + length > self.limit {
@@ -198,18 +198,18 @@ impl CommandReader {
     }
 
     fn read_inline(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
-        let Some(line) = self.line(bytes, b'\n', 1)? else { return Ok(None) };
+        let Some(line) = self.next_line(bytes, b'\n', 1)? else { return Ok(None) };
         let used = line.len() + 1;
         let arguments = split(line.strip_suffix(b"\r").unwrap_or(line)).ok_or(BadFrame::Malformed)?;
         if !arguments.is_empty() {
-            self.written = Command::of(arguments.iter().map(Vec::as_slice)).into_bytes();
+            self.written = Command::from_arguments(arguments.iter().map(Vec::as_slice)).into_bytes();
         }
         Ok(Some(used))
     }
 
     /// Returns the line at the start, without its end: `end_bytes` bytes, of which `end` is the first. Refuses a line
     /// with a zero byte, which ends strings in C: versions of Redis differ about it.
-    fn line<'a>(&mut self, bytes: &'a [u8], end: u8, end_bytes: usize) -> Result<Option<&'a [u8]>, BadFrame> {
+    fn next_line<'a>(&mut self, bytes: &'a [u8], end: u8, end_bytes: usize) -> Result<Option<&'a [u8]>, BadFrame> {
         let new = bytes.get(self.searched..).unwrap_or_default();
         match new.iter().position(|byte| *byte == end || *byte == 0) {
             Some(at) if new[at] == 0 => Err(BadFrame::Malformed),
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     /// Returns the arguments of all commands. Checks that reading byte by byte and all at once agree.
-    fn commands(bytes: &[u8]) -> Result<Vec<Vec<String>>, BadFrame> {
+    fn read_all_commands(bytes: &[u8]) -> Result<Vec<Vec<String>>, BadFrame> {
         let read = |step: usize| {
             let (mut reader, mut start, mut end, mut all) = (CommandReader::new(1000), 0, 0, Vec::new());
             while end < bytes.len() {
@@ -356,16 +356,16 @@ mod tests {
     #[test]
     fn commands_are_arrays_or_lines() {
         let bytes = b"PING\r\n*2\r\n$3\r\nGET\r\n$1\r\nx\r\n\r\n*0\r\n*-3\r\n \t\r\nget  y\n*1\r\n$0\r\n\r\n";
-        assert_eq!(commands(bytes).unwrap(), [vec!["PING"], vec!["GET", "x"], vec!["get", "y"], vec![""]]);
+        assert_eq!(read_all_commands(bytes).unwrap(), [vec!["PING"], vec!["GET", "x"], vec!["get", "y"], vec![""]]);
     }
 
     #[test]
     fn quotes_of_inline_commands_are_read_as_redis_does() {
         let bytes = b"a \"b c\" 'd\\'e' \"\\x41\\n\\q\\\"\" \"\" f\"g\" h\x0bi\r\n\x0b\x0cSELECT 1\r\n";
         let words = [vec!["a", "b c", "d\\'e", "A\\nq\\\"", "", "fg", "h\\x0bi"], vec!["SELECT", "1"]];
-        assert_eq!(commands(bytes).unwrap(), words);
+        assert_eq!(read_all_commands(bytes).unwrap(), words);
         for wrong in ["\"a\r\n", "'a\r\n", "\"a\"b\r\n", "'a'b\r\n", "\"a\\\r\n"] {
-            assert_eq!(commands(wrong.as_bytes()), Err(BadFrame::Malformed), "{wrong}");
+            assert_eq!(read_all_commands(wrong.as_bytes()), Err(BadFrame::Malformed), "{wrong}");
         }
     }
 
@@ -374,36 +374,39 @@ mod tests {
         for kind in ["$", "=", "!", "~", ">", "%", "|", "+", "-", ":", "_", "#", ",", "("] {
             let bytes = format!("{kind}8\r\nSELECT 5\r\n");
             assert_eq!(
-                commands(bytes.as_bytes()).unwrap(),
+                read_all_commands(bytes.as_bytes()).unwrap(),
                 [vec![format!("{kind}8")], vec!["SELECT".to_owned(), "5".to_owned()]]
             );
             let nested = format!("*1\r\n{kind}1\r\na\r\n");
-            assert_eq!(commands(nested.as_bytes()).is_ok(), kind == "$", "{kind}");
+            assert_eq!(read_all_commands(nested.as_bytes()).is_ok(), kind == "$", "{kind}");
         }
     }
 
     #[test]
     fn numbers_have_one_form() {
         for wrong in ["*x", "*", "*+1", "*01", "*-0", "*1 ", "* 1", "*-", "*2147483648", "*99999999999999999999"] {
-            assert_eq!(commands(format!("{wrong}\r\n").as_bytes()), Err(BadFrame::Malformed), "{wrong}");
+            assert_eq!(read_all_commands(format!("{wrong}\r\n").as_bytes()), Err(BadFrame::Malformed), "{wrong}");
         }
         for wrong in ["$-1", "$01", "$x", "$", "$-0"] {
-            assert_eq!(commands(format!("*1\r\n{wrong}\r\n").as_bytes()), Err(BadFrame::Malformed), "{wrong}");
+            assert_eq!(read_all_commands(format!("*1\r\n{wrong}\r\n").as_bytes()), Err(BadFrame::Malformed), "{wrong}");
         }
     }
 
     #[test]
     fn long_commands_are_refused_before_they_have_come() {
         for long in ["*200\r\n", "*1\r\n$1000\r\n", "*2147483647\r\n"] {
-            assert_eq!(commands(long.as_bytes()), Err(BadFrame::TooLong), "{long}");
+            assert_eq!(read_all_commands(long.as_bytes()), Err(BadFrame::TooLong), "{long}");
         }
-        assert_eq!(commands(&[b'x'; LINE_MAX + 2]), Err(BadFrame::TooLong));
-        assert_eq!(commands(&[b'x'; 1001].iter().copied().chain(*b"\r\n").collect::<Vec<_>>()), Err(BadFrame::TooLong));
+        assert_eq!(read_all_commands(&[b'x'; LINE_MAX + 2]), Err(BadFrame::TooLong));
+        assert_eq!(
+            read_all_commands(&[b'x'; 1001].iter().copied().chain(*b"\r\n").collect::<Vec<_>>()),
+            Err(BadFrame::TooLong)
+        );
     }
 
     #[test]
     fn redis_does_not_look_at_the_ends_of_texts() {
-        assert_eq!(commands(b"*1\rX$4\rYPINGzz*1\r\n$1\r\na\r\n").unwrap(), [vec!["PING"], vec!["a"]]);
+        assert_eq!(read_all_commands(b"*1\rX$4\rYPINGzz*1\r\n$1\r\na\r\n").unwrap(), [vec!["PING"], vec!["a"]]);
     }
 
     #[test]

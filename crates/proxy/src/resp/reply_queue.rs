@@ -27,7 +27,7 @@ pub struct ClientReply {
     /// Bytes of the reply.
     pub bytes: Vec<u8>,
     /// Whether the reply comes from a server. Otherwise it is an error of the proxy.
-    pub is_servers: bool,
+    pub is_from_server: bool,
     /// Whether the command may be sent twice.
     pub is_repeatable: bool,
 }
@@ -38,7 +38,7 @@ pub struct ReplyQueue {
     asked: VecDeque<PendingCommand>,
     /// Commands that each server got and has not answered, in order, by server.
     sent: [VecDeque<RequestId>; 2],
-    /// Number of commands at the front of `asked` that [`ReplyQueue::pin`] has returned already.
+    /// Number of commands at the front of `asked` that [`ReplyQueue::pin_repeatable`] has returned already.
     pinned: usize,
     /// Number of bytes of early replies that wait for their turn, and of kept failures.
     kept_bytes: usize,
@@ -48,35 +48,35 @@ pub struct ReplyQueue {
 
 impl ReplyQueue {
     /// Adds a command of the client. It counts as sent to the server `to`.
-    pub fn ask(&mut self, request_id: RequestId, to: Server, command: Vec<u8>, is_repeatable: bool) {
+    pub fn push_command(&mut self, request_id: RequestId, to: Server, command: Vec<u8>, is_repeatable: bool) {
         self.command_bytes += command.len();
         self.asked.push_back(PendingCommand { request_id, is_repeatable, command, reply: None, failure: Vec::new() });
         self.sent[to.index()].push_back(request_id);
     }
 
     /// Records another copy of a command at a server. Returns the bytes to send; `None` if the command is answered.
-    pub fn copy(&mut self, request_id: RequestId, to: Server) -> Option<&[u8]> {
+    pub fn record_copy(&mut self, request_id: RequestId, to: Server) -> Option<&[u8]> {
         let asked = self.asked.iter().find(|asked| asked.request_id == request_id && asked.reply.is_none())?;
         self.sent[to.index()].push_back(request_id);
         Some(&asked.command)
     }
 
     /// Returns the command that this server answers next.
-    pub fn next_of(&self, server: Server) -> Option<RequestId> {
+    pub fn next_command_of(&self, server: Server) -> Option<RequestId> {
         self.sent[server.index()].front().copied()
     }
 
     /// Removes and returns the command that this server's reply belongs to; `None` if the server has no open command.
-    pub fn replied(&mut self, by: Server) -> Option<RequestId> {
+    pub fn take_replied_command(&mut self, by: Server) -> Option<RequestId> {
         self.sent[by.index()].pop_front()
     }
 
     /// Sets the reply to a command. Does nothing if the command has a reply.
-    pub fn answer(&mut self, request_id: RequestId, bytes: Vec<u8>, is_servers: bool) {
+    pub fn set_reply(&mut self, request_id: RequestId, bytes: Vec<u8>, is_from_server: bool) {
         let waiting = self.asked.iter_mut().find(|asked| asked.request_id == request_id);
         if let Some(asked) = waiting.filter(|asked| asked.reply.is_none()) {
             self.kept_bytes += bytes.len();
-            asked.reply = Some(ClientReply { request_id, bytes, is_servers, is_repeatable: asked.is_repeatable });
+            asked.reply = Some(ClientReply { request_id, bytes, is_from_server, is_repeatable: asked.is_repeatable });
         }
     }
 
@@ -89,11 +89,11 @@ impl ReplyQueue {
     }
 
     /// Answers a command with the failure that was kept.
-    pub fn answer_failure(&mut self, request_id: RequestId) {
+    pub fn answer_with_failure(&mut self, request_id: RequestId) {
         let Some(asked) = self.asked.iter_mut().find(|asked| asked.request_id == request_id) else { return };
         let failure = std::mem::take(&mut asked.failure);
         self.kept_bytes -= failure.len();
-        self.answer(request_id, failure, true);
+        self.set_reply(request_id, failure, true);
     }
 
     /// Removes and returns the client's next reply; `None` if it has not come.
@@ -105,7 +105,7 @@ impl ReplyQueue {
     }
 
     /// Returns whether the client gets the reply to this command next.
-    pub fn is_next(&self, request_id: RequestId) -> bool {
+    pub fn is_reply_next(&self, request_id: RequestId) -> bool {
         self.asked.front().is_some_and(|asked| asked.request_id == request_id)
     }
 
@@ -115,13 +115,13 @@ impl ReplyQueue {
     }
 
     /// Returns whether this command is the first one, and has a reply that is kept.
-    pub fn is_kept(&self, request_id: RequestId) -> bool {
+    pub fn has_kept_reply(&self, request_id: RequestId) -> bool {
         self.asked.front().is_some_and(|asked| asked.request_id == request_id && asked.reply.is_some())
     }
 
     /// Removes the first command, after its reply was forwarded to the client in parts.
-    pub fn passed_on(&mut self, request_id: RequestId) {
-        if self.is_next(request_id) {
+    pub fn remove_forwarded(&mut self, request_id: RequestId) {
+        if self.is_reply_next(request_id) {
             self.pop();
         }
     }
@@ -135,7 +135,7 @@ impl ReplyQueue {
     }
 
     /// Returns whether a command without a reply must not be sent twice.
-    pub fn has_once(&self) -> bool {
+    pub fn has_unrepeatable(&self) -> bool {
         self.asked.iter().any(|asked| !asked.is_repeatable && asked.reply.is_none())
     }
 
@@ -145,7 +145,7 @@ impl ReplyQueue {
     }
 
     /// Handles the loss of a server's connection. Returns the commands whose replies will not come.
-    pub fn lose(&mut self, server: Server) -> Vec<RequestId> {
+    pub fn take_lost_commands(&mut self, server: Server) -> Vec<RequestId> {
         std::mem::take(&mut self.sent[server.index()]).into()
     }
 
@@ -156,13 +156,13 @@ impl ReplyQueue {
 
     /// Returns the server of the latest unanswered command that must not be sent twice. Later commands go to this
     /// server too, and wait there for their turn.
-    pub fn tied_to(&self) -> Option<Server> {
+    pub fn tied_server(&self) -> Option<Server> {
         let once = self.asked.iter().rev().find(|asked| !asked.is_repeatable && asked.reply.is_none())?;
         Server::BOTH.into_iter().find(|server| self.sent[server.index()].contains(&once.request_id))
     }
 
     /// Returns repeatable commands that must not be sent twice any more, since a later command changes data.
-    pub fn pin(&mut self) -> Vec<RequestId> {
+    pub fn pin_repeatable(&mut self) -> Vec<RequestId> {
         let from = std::mem::replace(&mut self.pinned, self.asked.len());
         self.asked.range(from..).filter(|asked| asked.is_repeatable).map(|asked| asked.request_id).collect()
     }
@@ -173,17 +173,17 @@ impl ReplyQueue {
     }
 
     /// Returns whether this server has the first command of the queue.
-    pub fn owes_next(&self, server: Server) -> bool {
+    pub fn has_first_command(&self, server: Server) -> bool {
         self.asked.front().is_some_and(|asked| self.sent[server.index()].contains(&asked.request_id))
     }
 
     /// Returns the number of commands in the queue.
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_commands(&self) -> usize {
         self.asked.len()
     }
 
     /// Returns the commands that this server has not answered, in order.
-    pub fn owed_by(&self, server: Server) -> impl Iterator<Item = RequestId> {
+    pub fn unanswered_commands(&self, server: Server) -> impl Iterator<Item = RequestId> {
         self.sent[server.index()].iter().copied()
     }
 }
@@ -193,7 +193,7 @@ mod tests {
     use sidelane_policy::hedge::{Mode, RolesConfig};
 
     use super::*;
-    use crate::request_table::{Class, Label, RequestTable, TableConfig};
+    use crate::request_table::{Label, RequestClass, RequestTable, TableConfig};
 
     #[test]
     fn memory_does_not_grow_with_the_commands_that_are_answered() {
@@ -201,20 +201,23 @@ mod tests {
         let mut table = RequestTable::new(TableConfig { roles, ..TableConfig::default() });
         let mut reply_queue = ReplyQueue::default();
         let mut ask = |reply_queue: &mut ReplyQueue| {
-            let class = Class { is_repeatable: true, follows: None, label: Label::of(b"GET") };
+            let class = RequestClass { is_repeatable: true, follows: None, label: Label::from_text(b"GET") };
             let (request_id, to) = table.admit(0, class, ());
-            reply_queue.ask(request_id, to, b"GET a".to_vec(), true);
+            reply_queue.push_command(request_id, to, b"GET a".to_vec(), true);
         };
         ask(&mut reply_queue);
         for _ in 0..1000 {
             // Keep one command waiting in the queue at all times.
             ask(&mut reply_queue);
-            let request_id = reply_queue.replied(Server::First).unwrap();
-            reply_queue.answer(request_id, Vec::new(), true);
+            let request_id = reply_queue.take_replied_command(Server::First).unwrap();
+            reply_queue.set_reply(request_id, Vec::new(), true);
             assert!(reply_queue.next_reply().is_some());
         }
-        assert_eq!((reply_queue.waiting(), reply_queue.command_bytes(), reply_queue.pin().len()), (1, 5, 1));
-        assert_eq!(reply_queue.pin().len(), 0, "each is looked at once");
+        assert_eq!(
+            (reply_queue.waiting_commands(), reply_queue.command_bytes(), reply_queue.pin_repeatable().len()),
+            (1, 5, 1)
+        );
+        assert_eq!(reply_queue.pin_repeatable().len(), 0, "each is looked at once");
     }
 
     #[test]
@@ -222,27 +225,31 @@ mod tests {
         let mut table = RequestTable::new(TableConfig::default());
         let mut reply_queue = ReplyQueue::default();
         let mut ask = |reply_queue: &mut ReplyQueue, is_repeatable| {
-            let class = Class { is_repeatable, follows: None, label: Label::of(b"GET") };
+            let class = RequestClass { is_repeatable, follows: None, label: Label::from_text(b"GET") };
             let (request_id, to) = table.admit(0, class, ());
-            reply_queue.ask(request_id, to, b"GET a".to_vec(), is_repeatable);
+            reply_queue.push_command(request_id, to, b"GET a".to_vec(), is_repeatable);
             request_id
         };
         let (first, second) = (ask(&mut reply_queue, true), ask(&mut reply_queue, false));
-        assert_eq!([first, second].map(|request_id| reply_queue.is_next(request_id)), [true, false]);
-        assert_eq!([first, second].map(|request_id| reply_queue.is_kept(request_id)), [false; 2], "nothing has come");
-        reply_queue.answer(second, b"+2".to_vec(), true);
+        assert_eq!([first, second].map(|request_id| reply_queue.is_reply_next(request_id)), [true, false]);
         assert_eq!(
-            [first, second].map(|request_id| reply_queue.is_kept(request_id)),
+            [first, second].map(|request_id| reply_queue.has_kept_reply(request_id)),
+            [false; 2],
+            "nothing has come"
+        );
+        reply_queue.set_reply(second, b"+2".to_vec(), true);
+        assert_eq!(
+            [first, second].map(|request_id| reply_queue.has_kept_reply(request_id)),
             [false; 2],
             "it is not the next one's"
         );
-        reply_queue.answer(first, b"+1".to_vec(), true);
-        reply_queue.answer(first, b"+another".to_vec(), true);
-        assert_eq!([first, second].map(|request_id| reply_queue.is_kept(request_id)), [true, false]);
+        reply_queue.set_reply(first, b"+1".to_vec(), true);
+        reply_queue.set_reply(first, b"+another".to_vec(), true);
+        assert_eq!([first, second].map(|request_id| reply_queue.has_kept_reply(request_id)), [true, false]);
         assert_eq!((reply_queue.kept_bytes(), reply_queue.is_next_repeatable()), (4, true));
         assert!(reply_queue.next_reply().is_some_and(|reply| reply.bytes == b"+1"));
         assert_eq!(
-            (reply_queue.is_kept(second), reply_queue.is_next_repeatable(), reply_queue.kept_bytes()),
+            (reply_queue.has_kept_reply(second), reply_queue.is_next_repeatable(), reply_queue.kept_bytes()),
             (true, false, 2)
         );
     }

@@ -19,9 +19,9 @@ use sidelane_diagnostics::audit::WholeLines;
 use sidelane_host::clock::now_ns;
 use sidelane_host::eventfd::EventFd;
 use sidelane_report::terminal::eprint_fitted;
-use sidelane_rollback::own_threads::Patient;
+use sidelane_rollback::own_threads::PatientThread;
 
-use crate::access::{Context, Format, Receiver, Sender, Waker, channel};
+use crate::access::{Format, LineFormatter, Receiver, Sender, Waker, channel};
 
 /// Path that means standard output.
 pub const STDOUT: &str = "-";
@@ -61,8 +61,8 @@ impl OpenLog {
                  write to"
             )
         })?;
-        let (path, mut lines) = (path.to_owned(), WholeLines::to(Some(file)));
-        lines.go_on_behind(&path);
+        let (path, mut lines) = (path.to_owned(), WholeLines::with_output(Some(file)));
+        lines.continue_file(&path);
         Ok(Self { path, format, lines })
     }
 
@@ -114,8 +114,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn say(&self, what: String) {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    fn report(&self, message: String) {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner).push(message);
         self.eventfd.notify();
     }
 }
@@ -129,14 +129,14 @@ pub struct LogHandle {
 
 impl LogHandle {
     /// Asks the writing thread to reopen its file, which may have been renamed. Returns false for standard output.
-    pub fn open_again(&self) -> bool {
+    pub fn request_reopen(&self) -> bool {
         self.shared.opens_again.store(self.is_file, Ordering::Release);
         self.waker.wake();
         self.is_file
     }
 
     /// Returns and removes the messages for the user.
-    pub fn take_news(&self) -> Vec<String> {
+    pub fn take_messages(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -152,7 +152,7 @@ pub struct LogEnd {
 impl LogEnd {
     /// Waits until all lines are written after the sender is gone, or until the disk was too slow. Returns the number
     /// of lost lines.
-    pub fn wait(self) -> u64 {
+    pub fn wait_for_writer(self) -> u64 {
         if self.end.recv_timeout(END_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             let path = self.path.display();
             eprint_fitted(&format!(
@@ -191,20 +191,20 @@ struct Loss {
 impl Writer {
     /// Writes entries until the sender is gone. `_ended` closes with this thread.
     fn run(mut self, _ended: SyncSender<()>) {
-        let _patient = Patient::reader();
+        let _patient = PatientThread::for_reader();
         loop {
             // Read this flag before the entries, so that entries sent before the end are among them.
-            let is_last = self.receiver.has_ended();
+            let is_last = self.receiver.is_sender_gone();
             let count = self.write();
             if self.shared.opens_again.swap(false, Ordering::AcqRel) {
-                self.open_again();
+                self.reopen();
             }
-            self.tell();
+            self.report_losses();
             if is_last {
                 return;
             }
             match count {
-                0 => self.receiver.sleep(self.loss.goes_on.map(|_| LOSS_LOOK_EVERY)),
+                0 => self.receiver.wait_for_entry(self.loss.goes_on.map(|_| LOSS_LOOK_EVERY)),
                 // Let more entries arrive, so that they are written together.
                 _ => thread::sleep(LOOK_EVERY),
             }
@@ -215,66 +215,66 @@ impl Writer {
     fn write(&mut self) -> u64 {
         let epoch = SystemTime::now() - Duration::from_nanos(now_ns());
         let epoch_ns = epoch.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-        let context = Context { format: self.log.format, servers: self.servers, epoch_ns };
+        let context = LineFormatter { format: self.log.format, servers: self.servers, epoch_ns };
         let mut all = 0;
         loop {
             let Self { receiver, text, .. } = self;
             text.clear();
             let mut count = 0;
-            while text.len() < CHUNK_BYTES && receiver.receive(|entry| context.write(&entry, text)).is_some() {
+            while text.len() < CHUNK_BYTES && receiver.receive(|entry| context.write_line(&entry, text)).is_some() {
                 count += 1;
             }
             if count == 0 {
                 return all;
             }
             all += count;
-            self.put(count);
+            self.append_text(count);
         }
     }
 
-    fn put(&mut self, count: u64) {
+    fn append_text(&mut self, line_count: u64) {
         let lines = &mut self.log.lines;
         // Write no line about lost lines: the log has one line for each request, and no others.
-        let written = match lines.catch_up(|_| Vec::new()) {
-            Ok(()) => lines.put(&self.text),
+        let written = match lines.write_pending(|_| Vec::new()) {
+            Ok(()) => lines.write_lines(&self.text),
             Err(error) => {
-                lines.lose(count);
+                lines.count_lost(line_count);
                 Err(error)
             }
         };
         self.trouble = written.err().map(|error| error.to_string());
-        let unwritten = lines.lost();
-        self.receiver.lose(unwritten - self.loss.unwritten);
+        let unwritten = lines.lost_lines();
+        self.receiver.add_lost_lines(unwritten - self.loss.unwritten);
         self.loss.unwritten = unwritten;
     }
 
-    fn open_again(&mut self) {
+    fn reopen(&mut self) {
         match open(&self.log.path) {
             Ok(file) => {
-                self.log.lines.go_on_in(Some(file));
-                self.log.lines.go_on_behind(&self.log.path);
+                self.log.lines.switch_output(Some(file));
+                self.log.lines.continue_file(&self.log.path);
             }
             Err(error) => {
-                self.shared.say(format!("{self}: cannot open it again: {error}; lines still go to the old file"))
+                self.shared.report(format!("{self}: cannot open it again: {error}; lines still go to the old file"))
             }
         }
     }
 
     /// Reports when lines begin to be lost, and when the loss is over.
-    fn tell(&mut self) {
-        let lost = self.receiver.lost();
+    fn report_losses(&mut self) {
+        let lost = self.receiver.lost_entries();
         self.shared.lost.store(lost, Ordering::Release);
         let before = std::mem::replace(&mut self.loss.lost, lost);
         match self.loss.goes_on {
             None if lost > before => {
                 self.loss.goes_on = Some((before, Instant::now()));
                 let why = self.trouble.as_deref().unwrap_or("its disk is slower than the requests");
-                self.shared.say(format!("{self}: lines are lost: {why}; check its disk (requests are not delayed)"));
+                self.shared.report(format!("{self}: lines are lost: {why}; check its disk (requests are not delayed)"));
             }
             Some((begin, _)) if lost > before => self.loss.goes_on = Some((begin, Instant::now())),
             Some((begin, last)) if last.elapsed() >= CALM => {
                 self.loss.goes_on = None;
-                self.shared.say(format!("{self}: lines are written again; {} were lost", lost - begin));
+                self.shared.report(format!("{self}: lines are written again; {} were lost", lost - begin));
             }
             _ => {}
         }

@@ -3,14 +3,14 @@
 use crate::edge::{Ejected, ServerState, State};
 
 /// Returns messages about the servers that have changed between two states of the proxy.
-pub(super) fn changes(before: Option<&State>, now: &State) -> Vec<String> {
+pub(super) fn ejection_messages(before: Option<&State>, now: &State) -> Vec<String> {
     let known = |server: &ServerState| {
         before.and_then(|before| before.by_server.iter().find(|known| known.address == server.address))
     };
-    now.by_server.iter().filter_map(|server| change(known(server), server)).collect()
+    now.by_server.iter().filter_map(|server| ejection_message(known(server), server)).collect()
 }
 
-fn change(before: Option<&ServerState>, now: &ServerState) -> Option<String> {
+fn ejection_message(before: Option<&ServerState>, now: &ServerState) -> Option<String> {
     let (ejections, was_out) = before.map_or((0, false), |before| (before.counts.ejections, before.ejected.is_some()));
     let address = now.address;
     match &now.ejected {
@@ -25,7 +25,7 @@ fn change(before: Option<&ServerState>, now: &ServerState) -> Option<String> {
 }
 
 /// Describes a server that is out of service; `None` if the server is in service.
-pub fn out_of_service(server: &ServerState) -> Option<String> {
+pub fn describe_out_of_service(server: &ServerState) -> Option<String> {
     let Ejected { why, seconds, seconds_left } = server.ejected.as_ref()?;
     Some(format!("{} is out of service for another {seconds_left} s of {seconds} s: {why}", server.address))
 }
@@ -34,7 +34,7 @@ pub fn out_of_service(server: &ServerState) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn server(ejections: u64, is_out: bool) -> ServerState {
+    fn server_state(ejections: u64, is_out: bool) -> ServerState {
         let ejected = Ejected { why: "5 requests in a row failed".into(), seconds: 30, seconds_left: 12 };
         let counts = crate::request_table::ServerCounts { ejections, ..Default::default() };
         ServerState { address: ([127, 0, 0, 1], 9001).into(), ejected: is_out.then_some(ejected), counts }
@@ -42,15 +42,16 @@ mod tests {
 
     #[test]
     fn each_ejection_and_each_return_is_reported_once() {
-        let said = |before: &ServerState, now: &ServerState| change(Some(before), now);
-        let [well, out, back, again] = [server(0, false), server(1, true), server(1, false), server(2, true)];
+        let said = |before: &ServerState, now: &ServerState| ejection_message(Some(before), now);
+        let [well, out, back, again] =
+            [server_state(0, false), server_state(1, true), server_state(1, false), server_state(2, true)];
         let first = "server 127.0.0.1:9001 is out of service for 30 s: 5 requests in a row failed; see its log";
-        assert_eq!(change(None, &out).as_deref(), Some(first));
+        assert_eq!(ejection_message(None, &out).as_deref(), Some(first));
         assert_eq!(said(&well, &out).as_deref(), Some(first));
-        assert_eq!((said(&out, &out), said(&back, &back), change(None, &well)), (None, None, None));
+        assert_eq!((said(&out, &out), said(&back, &back), ejection_message(None, &well)), (None, None, None));
         assert!(said(&out, &back).is_some_and(|said| said.contains("may get requests again")));
         assert!(said(&out, &again).is_some(), "it was back between two looks");
-        let shown = out_of_service(&out).unwrap();
+        let shown = describe_out_of_service(&out).unwrap();
         assert_eq!(shown, "127.0.0.1:9001 is out of service for another 12 s of 30 s: 5 requests in a row failed");
     }
 }

@@ -34,18 +34,18 @@ impl ProxyMetrics<'_> {
         self.listen.into_iter().map(|address| ("listen", address.to_string())).collect()
     }
 
-    fn labels_of(&self, server: &ServerState) -> Labels {
+    fn server_labels(&self, server: &ServerState) -> Labels {
         with(self.labels(), "server", server.address.to_string())
     }
 
-    fn ends(&self) -> Vec<(String, f64)> {
+    fn requests_by_end(&self) -> Vec<(String, f64)> {
         let counts = &self.state.counts;
         let ends =
             [("answered", counts.answered), ("failed", counts.failed), ("cut", counts.cut), ("left", counts.left)];
         ends.into_iter().map(|(end, count)| (end.to_owned(), count as f64)).collect()
     }
 
-    fn swaps(&self) -> Vec<(String, f64)> {
+    fn swaps_by_hazard(&self) -> Vec<(String, f64)> {
         self.state.swaps().map(|(hazard, count)| (hazard.name().to_owned(), count as f64)).collect()
     }
 
@@ -60,30 +60,30 @@ impl ProxyMetrics<'_> {
 
 /// Returns all metrics of the given proxies.
 pub fn families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
-    let mut all = of_requests(proxies);
-    all.extend(of_servers(proxies));
-    all.extend(of_connections(proxies));
+    let mut all = request_families(proxies);
+    all.extend(server_families(proxies));
+    all.extend(connection_families(proxies));
     all
 }
 
 /// Returns a metric with one value for each proxy.
-fn one(
+fn family_per_proxy(
     proxies: &[ProxyMetrics<'_>],
-    about: (&'static str, Option<Unit>, Kind, &'static str),
+    description: (&'static str, Option<Unit>, Kind, &'static str),
     value: fn(&State) -> f64,
 ) -> Family {
-    Family::of(about, proxies.iter().map(|proxy| (proxy.labels(), Some(value(proxy.state)))))
+    Family::from_numbers(description, proxies.iter().map(|proxy| (proxy.labels(), Some(value(proxy.state)))))
 }
 
-fn of_requests(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
-    let one = |name, unit, help, value| one(proxies, (name, unit, Kind::Counter, help), value);
+fn request_families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
+    let one = |name, unit, help, value| family_per_proxy(proxies, (name, unit, Kind::Counter, help), value);
     let each = |name, help, label: &'static str, values: fn(&ProxyMetrics<'_>) -> Vec<(String, f64)>| {
         let of =
             |proxy| values(proxy).into_iter().map(|(name, value)| (with(proxy.labels(), label, name), Some(value)));
-        Family::of((name, None, Kind::Counter, help), proxies.iter().flat_map(of))
+        Family::from_numbers((name, None, Kind::Counter, help), proxies.iter().flat_map(of))
     };
     vec![
-        each("proxy_requests", "Requests that have ended, by how they ended", "end", |proxy| proxy.ends()),
+        each("proxy_requests", "Requests that have ended, by how they ended", "end", |proxy| proxy.requests_by_end()),
         Family {
             name: "proxy_request_duration",
             unit: SECONDS,
@@ -107,33 +107,36 @@ fn of_requests(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
         one("proxy_copies_resent", None, "Copies of requests that were sent after a server was lost", |state| {
             state.counts.sent_again as f64
         }),
-        each("proxy_swaps", "Swaps of active and backup, by hazard", "hazard", |proxy| proxy.swaps()),
+        each("proxy_swaps", "Swaps of active and backup, by hazard", "hazard", |proxy| proxy.swaps_by_hazard()),
     ]
 }
 
-fn of_servers(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
+fn server_families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     let servers = || proxies.iter().flat_map(|proxy| proxy.state.by_server.iter().map(move |server| (proxy, server)));
     let one = |name, kind, help, value: fn(&ProxyMetrics<'_>, &ServerState) -> f64| {
-        let values = servers().map(|(proxy, server)| (proxy.labels_of(server), Some(value(proxy, server))));
-        Family::of((name, None, kind, help), values)
+        let values = servers().map(|(proxy, server)| (proxy.server_labels(server), Some(value(proxy, server))));
+        Family::from_numbers((name, None, kind, help), values)
     };
     let responses = servers().flat_map(|(proxy, server)| {
-        let of = move |(class, count)| (with(proxy.labels_of(server), "class", class), Some(count as f64));
+        let of = move |(class, count)| (with(proxy.server_labels(server), "class", class), Some(count as f64));
         proxy.responses(server).into_iter().map(of)
     });
     let errors = servers().flat_map(|(proxy, server)| {
         let of = move |(error, count): (ServerError, u64)| {
-            (with(proxy.labels_of(server), "error", error.name()), Some(count as f64))
+            (with(proxy.server_labels(server), "error", error.name()), Some(count as f64))
         };
         ServerError::ALL.into_iter().zip(server.counts.errors).map(of)
     });
-    let times = servers().map(|(proxy, server)| (proxy.labels_of(server), histogram(&server.counts.response_time)));
+    let times = servers().map(|(proxy, server)| (proxy.server_labels(server), histogram(&server.counts.response_time)));
     vec![
         one("proxy_server_active", Kind::Gauge, "1 if new requests go to this server, else 0", |proxy, server| {
             f64::from(u8::from(server.address == proxy.state.active))
         }),
-        Family::of(("proxy_server_responses", None, Kind::Counter, "Responses of a server, by class"), responses),
-        Family::of(
+        Family::from_numbers(
+            ("proxy_server_responses", None, Kind::Counter, "Responses of a server, by class"),
+            responses,
+        ),
+        Family::from_numbers(
             ("proxy_server_errors", None, Kind::Counter, "Requests or connects that a server did not answer"),
             errors,
         ),
@@ -159,14 +162,17 @@ fn of_servers(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     ]
 }
 
-fn of_connections(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
+fn connection_families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     let (counter, gauge) = (Kind::Counter, Kind::Gauge);
-    let one = |name, kind, help, value| one(proxies, (name, None, kind, help), value);
+    let one = |name, kind, help, value| family_per_proxy(proxies, (name, None, kind, help), value);
     let draining = proxies.iter().map(|proxy| (proxy.labels(), Some(proxy.draining as f64)));
     vec![
         one("proxy_in_flight", gauge, "Requests in flight", |state| state.in_flight as f64),
         one("proxy_clients", gauge, "Clients that are connected", |state| state.clients as f64),
-        Family::of(("proxy_draining", None, gauge, "Proxies that take no more clients and answer the rest"), draining),
+        Family::from_numbers(
+            ("proxy_draining", None, gauge, "Proxies that take no more clients and answer the rest"),
+            draining,
+        ),
         one("proxy_tied_connections", counter, "Connections that were tied to one server", |state| {
             state.counts.tied as f64
         }),

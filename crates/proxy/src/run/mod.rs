@@ -25,7 +25,7 @@ use sidelane_report::terminal::eprint_fitted;
 
 use crate::edge::State;
 pub use access_log::STDOUT;
-pub use ejections::out_of_service;
+pub use ejections::describe_out_of_service;
 pub use metrics::{ProxyMetrics, families};
 use options::{OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
@@ -46,25 +46,25 @@ pub struct ProxyRun {
 }
 
 /// Runs the proxy until a POSIX signal, the time limit, or an error ends it.
-pub fn run(wanted: ProxyRun) -> Result<Summary> {
-    wanted.proxy.twice().map_or(Ok(()), |twice| Err(OptionError::Twice(twice)))?;
-    ensure!(!wanted.proxy.traces_in_vain(), OptionError::UntoldTrace);
+pub fn run(settings: ProxyRun) -> Result<Summary> {
+    settings.proxy.duplicate_address().map_or(Ok(()), |twice| Err(OptionError::Twice(twice)))?;
+    ensure!(!settings.proxy.is_trace_unusable(), OptionError::UntoldTrace);
     let signals = PosixSignals::listen().context("cannot wait for POSIX signals")?;
-    let metrics = wanted.metrics.map(Listener::open).transpose()?;
-    let ready = ReadyProxy::new(wanted.proxy.clone())?;
+    let metrics = settings.metrics.map(Listener::open).transpose()?;
+    let ready = ReadyProxy::new(settings.proxy.clone())?;
     ready.notes().iter().for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
     let mut proxy = ready.start()?;
     eprint_fitted(&format!("sidelane: proxy at {}", proxy.address()));
     let tell = |proxy: &mut RunningProxy| {
         let reader = metrics.as_ref().filter(|listener| has_reader(listener));
-        let news = if reader.is_some() { proxy.look_now() } else { proxy.look() };
+        let news = if reader.is_some() { proxy.refresh_state_now() } else { proxy.refresh_state() };
         news.iter().for_each(|news| eprint_fitted(&format!("sidelane: {news}")));
-        reader.into_iter().for_each(|listener| listener.tell(|| exposition(proxy)));
+        reader.into_iter().for_each(|listener| listener.answer_requests(|| exposition(proxy)));
     };
-    let end = wanted.length.map(|length| Instant::now() + length);
+    let end = settings.length.map(|length| Instant::now() + length);
     while end.is_none_or(|end| Instant::now() < end) && !proxy.has_ended() {
         let left = end.map_or(SLEEP_MAX, |end| end.saturating_duration_since(Instant::now()));
-        let caught = wait(&signals, metrics.as_ref(), &proxy, left)?;
+        let caught = wait_for_event(&signals, metrics.as_ref(), &proxy, left)?;
         if caught.is_some_and(|caught| asks_to_end(caught, slice::from_ref(&proxy))) {
             break;
         }
@@ -75,29 +75,29 @@ pub fn run(wanted: ProxyRun) -> Result<Summary> {
         for proxy in proxies {
             tell(proxy);
             if !mem::replace(&mut is_said, true) {
-                say_what_goes_on(proxy);
+                print_drain_status(proxy);
             }
         }
     })?;
-    Ok(Summary::new(&wanted.proxy, proxy.end()?))
+    Ok(Summary::new(&settings.proxy, proxy.end()?))
 }
 
 /// Waits for a signal, a reader of metrics, or a message of the proxy.
-fn wait(
+fn wait_for_event(
     signals: &PosixSignals,
     metrics: Option<&Listener>,
     proxy: &RunningProxy,
-    at_most: Duration,
+    timeout: Duration,
 ) -> io::Result<Option<CaughtSignal>> {
     let files = [Some(signals.as_fd()), Some(proxy.eventfd()), metrics.map(Listener::as_fd)];
     let mut files: Vec<PollFd> =
         files.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
-    wait_for_any(&mut files, at_most.min(SLEEP_MAX))?;
+    wait_for_any(&mut files, timeout.min(SLEEP_MAX))?;
     signals.wait(Duration::ZERO)
 }
 
 /// Tells the user what the drain waits for, and how to end it at once.
-fn say_what_goes_on(proxy: &RunningProxy) {
+fn print_drain_status(proxy: &RunningProxy) {
     let Some(state) = proxy.state() else { return };
     let limit = proxy.options().limits.drain;
     if let Some(told) = in_flight_in_words(state) {
@@ -148,8 +148,7 @@ pub fn drain(
 /// Returns whether a signal asks the proxies to end. SIGHUP does so only if no proxy has an access log file; otherwise
 /// the files are reopened.
 pub fn asks_to_end(caught: CaughtSignal, proxies: &[RunningProxy]) -> bool {
-    let is_for_logs =
-        caught.signal == libc::SIGHUP && proxies.iter().filter(|proxy| proxy.open_log_again()).count() > 0;
+    let is_for_logs = caught.signal == libc::SIGHUP && proxies.iter().filter(|proxy| proxy.reopen_log()).count() > 0;
     !is_for_logs && caught.asks_to_end()
 }
 

@@ -234,7 +234,7 @@ impl ProxyOptions {
     }
 
     /// Returns the first address that two options have in common; `None` if all differ.
-    pub fn twice(&self) -> Option<DuplicateAddress> {
+    pub fn duplicate_address(&self) -> Option<DuplicateAddress> {
         let all = [("listen", Some(self.listen)), ("active", Some(self.active)), ("backup", self.backup)];
         let given: Vec<(&str, SocketAddr)> = all.into_iter().filter_map(|(name, at)| Some((name, at?))).collect();
         given.iter().enumerate().find_map(|(i, (second, address))| {
@@ -244,7 +244,7 @@ impl ProxyOptions {
     }
 
     /// Returns whether servers would be traced although no client can ask for the traces.
-    pub fn traces_in_vain(&self) -> bool {
+    pub fn is_trace_unusable(&self) -> bool {
         self.trace && self.protocol == Protocol::Redis
     }
 
@@ -274,8 +274,8 @@ impl ProxyOptions {
 
     fn repeatable(&self) -> Repeatable {
         match (self.repeat.is_empty(), self.protocol) {
-            (false, _) => Repeatable::of(self.repeat.iter().map(String::as_str)),
-            (true, Protocol::Http) => Repeatable::of(METHODS),
+            (false, _) => Repeatable::from_names(self.repeat.iter().map(String::as_str)),
+            (true, Protocol::Http) => Repeatable::from_names(METHODS),
             (true, Protocol::Redis) => Repeatable::default(),
         }
     }

@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use sidelane_host::eventfd::EventFd;
 use sidelane_policy::hedge::Server;
-use sidelane_rollback::own_threads::Fixed;
+use sidelane_rollback::own_threads::SelfPlacedThread;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
 use super::access_log::{LogEnd, LogHandle, OpenLog};
-use super::ejections::changes;
+use super::ejections::ejection_messages;
 use super::options::ProxyOptions;
 use super::traced::Traces;
 use super::watch::Watch;
 use crate::access::Sender;
 use crate::config::{Config, TraceLookup};
-use crate::edge::{Proxy, State, View};
+use crate::edge::{Proxy, State, StateView};
 use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
 
@@ -55,10 +55,10 @@ impl ReadyProxy {
                      `ss -ltnp`"
             )
         })?;
-        Self::at(listener, options)
+        Self::from_listener(listener, options)
     }
 
-    fn at(listener: TcpListener, options: ProxyOptions) -> Result<Self> {
+    fn from_listener(listener: TcpListener, options: ProxyOptions) -> Result<Self> {
         let log = options.access_log.as_ref().map(|path| OpenLog::open(path, options.log_format)).transpose()?;
         let mut ready = Self { options, listener, watches: Vec::new(), notes: Vec::new(), log };
         if !ready.options.hazards.is_none() {
@@ -101,9 +101,9 @@ impl ReadyProxy {
         let serve = move || {
             let _ending = Ending(&for_proxy);
             // Leave the CPU affinity of this thread alone: as for any service, the user decides where it runs.
-            let _fixed = Fixed::this_thread();
+            let _fixed = SelfPlacedThread::this_thread();
             let state = run(listener, config, (its_board, trace_lookup, sender), &for_proxy);
-            let lost = log_end.map_or(0, LogEnd::wait);
+            let lost = log_end.map_or(0, LogEnd::wait_for_writer);
             state.map(|state| State { log_lines_lost: lost, ..state })
         };
         let thread = thread::Builder::new().name("sidelane-proxy".to_owned()).spawn(serve);
@@ -198,14 +198,17 @@ impl RunningProxy {
     /// Fails for the same reasons as [`ReadyProxy::new`].
     pub fn successor(&self, options: ProxyOptions) -> Result<ReadyProxy> {
         let listener = self.listener.as_ref().context("it takes no more clients")?;
-        ReadyProxy::at(listener.try_clone().context("cannot pass the listening socket on to the new proxy")?, options)
+        ReadyProxy::from_listener(
+            listener.try_clone().context("cannot pass the listening socket on to the new proxy")?,
+            options,
+        )
     }
 
     /// Reads the last published state, unless it is just being written, and asks for a new one. Returns messages about
     /// the servers and the access log.
-    pub fn look(&mut self) -> Vec<String> {
+    pub fn refresh_state(&mut self) -> Vec<String> {
         self.shared.eventfd.clear();
-        let news = self.read();
+        let news = self.read_published_state();
         if self.asked.elapsed() >= ASK_EVERY {
             self.asked = Instant::now();
             self.shared.asks.notify_one();
@@ -213,25 +216,25 @@ impl RunningProxy {
         news
     }
 
-    fn read(&mut self) -> Vec<String> {
+    fn read_published_state(&mut self) -> Vec<String> {
         let Ok(state) = self.shared.state.try_lock() else { return Vec::new() };
-        let news = state.as_ref().map(|state| changes(self.state.as_ref(), state));
+        let news = state.as_ref().map(|state| ejection_messages(self.state.as_ref(), state));
         self.state.clone_from(&state);
-        let of_log = self.log.as_ref().map(LogHandle::take_news);
+        let of_log = self.log.as_ref().map(LogHandle::take_messages);
         [news, of_log].into_iter().flatten().flatten().collect()
     }
 
-    /// Waits until the proxy has published its present state, and reads it as [`Self::look`] does.
-    pub fn look_now(&mut self) -> Vec<String> {
+    /// Waits until the proxy has published its present state, and reads it as [`Self::refresh_state`] does.
+    pub fn refresh_state_now(&mut self) -> Vec<String> {
         let shared = Arc::clone(&self.shared);
         let state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Ask while the lock is held, so that the state cannot be published before this thread waits.
         shared.asks.notify_one();
         drop(shared.told.wait_timeout(state, ANSWER_TIME));
-        self.look()
+        self.refresh_state()
     }
 
-    /// Returns a file descriptor that is readable if there is a message or the proxy has ended. [`Self::look`] resets
+    /// Returns a file descriptor that is readable if there is a message or the proxy has ended. [`Self::refresh_state`] resets
     /// it.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.shared.eventfd.as_fd()
@@ -243,8 +246,8 @@ impl RunningProxy {
     }
 
     /// Asks for the access log's file to be reopened. Returns whether the proxy logs to a file.
-    pub fn open_log_again(&self) -> bool {
-        self.log.as_ref().is_some_and(LogHandle::open_again)
+    pub fn reopen_log(&self) -> bool {
+        self.log.as_ref().is_some_and(LogHandle::request_reopen)
     }
 
     /// Starts the drain: the proxy accepts no more clients, and ends after the last answer, or when its time limit is
@@ -295,14 +298,14 @@ fn run(
         tokio::select! {
             result = proxy.run(shared.drains.notified()) => result.context("the proxy failed")?,
             () = shared.ends.notified() => {}
-            () = tell(&view, shared) => {}
+            () = publish_state(&view, shared) => {}
         }
         Ok(view.state())
     })
 }
 
 /// Publishes the proxy's state at the start, on request, and after a change that the user is told of. Never returns.
-async fn tell(view: &View, shared: &Shared) {
+async fn publish_state(view: &StateView, shared: &Shared) {
     let mut is_news = false;
     loop {
         let now = view.state();
@@ -312,7 +315,7 @@ async fn tell(view: &View, shared: &Shared) {
             shared.eventfd.notify();
         }
         is_news = tokio::select! {
-            () = view.changed() => true,
+            () = view.wait_for_change() => true,
             () = shared.asks.notified() => false,
         };
     }

@@ -11,24 +11,26 @@ use proptest::prelude::*;
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 use sidelane_policy::hedge::{Hazard, Server};
-use sidelane_proxy::access::{self, Context, Format};
+use sidelane_proxy::access::{self, Format, LineFormatter};
 use sidelane_proxy::config::{Config, Limits};
 
 use crate::scene::{Proxy, TIMEOUT, hedged_after, http, redis};
-use crate::scripted::{nowhere, read_to_end, read_until, say, say_status, server, telling_server};
+use crate::scripted::{
+    read_to_end, read_until, send_answer, send_answer_with_status, start_recording_server, start_server, unused_address,
+};
 
 const GET: &str = "GET /a?b HTTP/1.1\r\nHost: h\r\nUser-Agent: test\r\n\r\n";
 
 /// Receiver of a proxy's access log, with the data to format its lines.
 struct Log {
     receiver: access::Receiver,
-    context: Context,
+    context: LineFormatter,
 }
 
-fn logged(config: Config) -> (Proxy, Log) {
+fn start_logged_proxy(config: Config) -> (Proxy, Log) {
     let (sender, receiver) = access::channel(1 << 20);
     let servers = [config.active, config.backup.unwrap_or(config.active)];
-    let context = Context { format: Format::Json, servers, epoch_ns: 0 };
+    let context = LineFormatter { format: Format::Json, servers, epoch_ns: 0 };
     (Proxy::start_with(config, Some(sender)), Log { receiver, context })
 }
 
@@ -38,7 +40,7 @@ impl Log {
         let end = Instant::now() + TIMEOUT;
         loop {
             let mut line = Vec::new();
-            if self.receiver.receive(|entry| self.context.write(&entry, &mut line)).is_some() {
+            if self.receiver.receive(|entry| self.context.write_line(&entry, &mut line)).is_some() {
                 return serde_json::from_slice(&line).unwrap();
             }
             assert!(Instant::now() < end, "no line comes");
@@ -47,7 +49,7 @@ impl Log {
     }
 
     /// Returns the only line of a proxy's log, and ends the proxy.
-    fn only(&mut self, proxy: Proxy) -> Value {
+    fn only_line(&mut self, proxy: Proxy) -> Value {
         let line = self.next();
         proxy.finish();
         assert_eq!(self.receiver.receive(|_| ()), None, "one line after {line}");
@@ -55,14 +57,14 @@ impl Log {
     }
 }
 
-fn silent() -> SocketAddr {
-    server(|mut stream| {
+fn silent_server() -> SocketAddr {
+    start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         thread::park();
     })
 }
 
-fn say_in(client: &mut TcpStream, text: &str) {
+fn send_text(client: &mut TcpStream, text: &str) {
     client.write_all(text.as_bytes()).unwrap();
 }
 
@@ -71,25 +73,25 @@ fn reset(client: TcpStream) {
 }
 
 /// Returns the server, the end, the way of sending, and the status of a line.
-fn fate(line: &Value) -> [&Value; 4] {
+fn outcome_fields(line: &Value) -> [&Value; 4] {
     ["server", "end", "sent", "status"].map(|name| &line[name])
 }
 
 #[test]
 fn each_request_of_a_connection_has_its_line() {
-    let (address, _heads) = telling_server(|stream, head| {
+    let (address, _heads) = start_recording_server(|stream, head| {
         if head.starts_with("POST") {
             read_until(stream, "hello");
         }
-        say(stream, "well")
+        send_answer(stream, "well")
     });
-    let (proxy, mut log) = logged(http(address, None));
+    let (proxy, mut log) = start_logged_proxy(http(address, None));
     let mut client = proxy.connect();
     let port = client.local_addr().unwrap();
-    say_in(&mut client, GET);
+    send_text(&mut client, GET);
     let answer = read_until(&mut client, "well");
     let line = log.next();
-    assert_eq!(fate(&line), [&json!(address.to_string()), &json!("answered"), &json!("once"), &json!(200)]);
+    assert_eq!(outcome_fields(&line), [&json!(address.to_string()), &json!("answered"), &json!("once"), &json!(200)]);
     assert_eq!((&line["client"], &line["won"]), (&json!(port.to_string()), &json!("first")));
     assert_eq!((&line["request"], &line["user_agent"]), (&json!("GET /a?b HTTP/1.1"), &json!("test")));
     let bytes = ["received_bytes", "sent_bytes", "body_bytes"].map(|name| line[name].as_u64().unwrap() as usize);
@@ -98,60 +100,64 @@ fn each_request_of_a_connection_has_its_line() {
     assert!(whole >= first && first > 0.0, "{line}");
     assert!(answer.contains(&format!("Sidelane-Request: {}\r\n", line["id"].as_str().unwrap())), "{line}");
     let post = "POST /b HTTP/1.1\r\nHost: h\r\nReferer: http://r\r\nContent-Length: 5\r\n\r\nhello";
-    say_in(&mut client, post);
+    send_text(&mut client, post);
     read_until(&mut client, "well");
-    let line = log.only(proxy);
+    let line = log.only_line(proxy);
     assert_eq!((&line["request"], &line["referer"]), (&json!("POST /b HTTP/1.1"), &json!("http://r")));
     assert_eq!((&line["received_bytes"], line.get("user_agent")), (&json!(post.len()), None));
 }
 
 #[test]
 fn a_hedged_request_says_why_and_which_copy_won() {
-    let (well, _heads) = telling_server(|stream, _| say(stream, "well"));
-    let (proxy, mut log) = logged(hedged_after(http(silent(), Some(well)), Duration::from_millis(1)));
+    let (well, _heads) = start_recording_server(|stream, _| send_answer(stream, "well"));
+    let (proxy, mut log) =
+        start_logged_proxy(hedged_after(http(silent_server(), Some(well)), Duration::from_millis(1)));
     assert!(proxy.get("/").ends_with("well"));
-    let line = log.only(proxy);
-    assert_eq!(fate(&line), [&json!(well.to_string()), &json!("answered"), &json!("hedged:timer"), &json!(200)]);
+    let line = log.only_line(proxy);
+    assert_eq!(
+        outcome_fields(&line),
+        [&json!(well.to_string()), &json!("answered"), &json!("hedged:timer"), &json!(200)]
+    );
     assert_eq!(line["won"], "hedge");
 
     let (told, asked) = channel();
-    let silent = server(move |mut stream| {
+    let silent = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         told.send(()).unwrap();
         thread::park();
     });
-    let (proxy, mut log) = logged(http(silent, Some(well)));
+    let (proxy, mut log) = start_logged_proxy(http(silent, Some(well)));
     let mut client = proxy.connect();
-    say_in(&mut client, GET);
+    send_text(&mut client, GET);
     asked.recv_timeout(TIMEOUT).unwrap();
-    proxy.tell(Server::First, [Hazard::JvmGc]);
+    proxy.publish_hazards(Server::First, [Hazard::JvmGc]);
     read_until(&mut client, "well");
-    let line = log.only(proxy);
+    let line = log.only_line(proxy);
     assert_eq!((&line["sent"], &line["won"]), (&json!("hedged:jvm-gc"), &json!("hedge")));
 }
 
 #[test]
 fn a_request_that_was_sent_again_says_so() {
-    let lost = server(|mut stream| drop(read_until(&mut stream, "\r\n\r\n")));
-    let (well, _heads) = telling_server(|stream, _| say(stream, "well"));
-    let (proxy, mut log) = logged(http(lost, Some(well)));
+    let lost = start_server(|mut stream| drop(read_until(&mut stream, "\r\n\r\n")));
+    let (well, _heads) = start_recording_server(|stream, _| send_answer(stream, "well"));
+    let (proxy, mut log) = start_logged_proxy(http(lost, Some(well)));
     assert!(proxy.get("/").ends_with("well"));
-    let line = log.only(proxy);
-    assert_eq!(fate(&line), [&json!(well.to_string()), &json!("answered"), &json!("again"), &json!(200)]);
+    let line = log.only_line(proxy);
+    assert_eq!(outcome_fields(&line), [&json!(well.to_string()), &json!("answered"), &json!("again"), &json!(200)]);
     assert_eq!(line["won"], "again");
 }
 
 #[test]
 fn a_client_that_goes_away_has_abandoned_its_request() {
     let (told, asked) = channel();
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         told.send(()).unwrap();
         thread::park();
     });
-    let (proxy, mut log) = logged(http(address, None));
+    let (proxy, mut log) = start_logged_proxy(http(address, None));
     let mut client = proxy.connect();
-    say_in(&mut client, GET);
+    send_text(&mut client, GET);
     asked.recv_timeout(TIMEOUT).unwrap();
     reset(client);
     let line = log.next();
@@ -159,34 +165,34 @@ fn a_client_that_goes_away_has_abandoned_its_request() {
     assert_eq!((line.get("status"), line.get("won"), &line["sent_bytes"]), (None, None, &json!(0)));
     // The client leaves in the middle of a head.
     let mut client = proxy.connect();
-    say_in(&mut client, "GET /a");
+    send_text(&mut client, "GET /a");
     proxy.wait_until("the client", |state| state.clients == 1);
     // An answer to a later client shows that the proxy has read the first client's bytes.
     assert!(proxy.get("/.sidelane/trace/0").starts_with("HTTP/1.1 404"));
     assert_eq!(log.next()["end"], "own");
     reset(client);
-    let line = log.only(proxy);
+    let line = log.only_line(proxy);
     assert_eq!((&line["end"], &line["sent"]), (&json!("abandoned"), &json!("never")));
 }
 
 #[test]
 fn an_answer_that_breaks_off_is_cut() {
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
     });
-    let (proxy, mut log) = logged(http(address, None));
+    let (proxy, mut log) = start_logged_proxy(http(address, None));
     assert!(proxy.get("/").ends_with("half"));
-    let line = log.only(proxy);
-    assert_eq!(fate(&line), [&json!(address.to_string()), &json!("cut"), &json!("once"), &json!(200)]);
+    let line = log.only_line(proxy);
+    assert_eq!(outcome_fields(&line), [&json!(address.to_string()), &json!("cut"), &json!("once"), &json!(200)]);
     assert_eq!(line["body_bytes"], 4);
 }
 
 #[test]
 fn requests_in_flight_at_the_end_of_the_proxy_are_cut() {
-    let (proxy, mut log) = logged(http(silent(), None));
+    let (proxy, mut log) = start_logged_proxy(http(silent_server(), None));
     let mut client = proxy.connect();
-    say_in(&mut client, GET);
+    send_text(&mut client, GET);
     proxy.wait_until("the request", |state| state.in_flight == 1);
     let state = proxy.finish();
     let line = log.next();
@@ -196,22 +202,22 @@ fn requests_in_flight_at_the_end_of_the_proxy_are_cut() {
 
 #[test]
 fn late_answers_and_late_heads_are_logged_as_timed_out() {
-    let mut config = http(silent(), None);
+    let mut config = http(silent_server(), None);
     config.limits.answer_time = Duration::from_millis(100);
-    let (proxy, mut log) = logged(config);
+    let (proxy, mut log) = start_logged_proxy(config);
     assert!(proxy.get("/").starts_with("HTTP/1.1 504"));
-    let line = log.only(proxy);
-    assert_eq!(fate(&line), [&Value::Null, &json!("timed_out"), &json!("once"), &json!(504)]);
+    let line = log.only_line(proxy);
+    assert_eq!(outcome_fields(&line), [&Value::Null, &json!("timed_out"), &json!("once"), &json!(504)]);
 
-    let mut config = http(silent(), None);
+    let mut config = http(silent_server(), None);
     config.limits.head_time = Duration::from_millis(100);
-    let (proxy, mut log) = logged(config);
+    let (proxy, mut log) = start_logged_proxy(config);
     let mut client = proxy.connect();
-    say_in(&mut client, "GET / HTTP/1.1\r\nUser-Agent: slow\r\n");
+    send_text(&mut client, "GET / HTTP/1.1\r\nUser-Agent: slow\r\n");
     assert!(read_to_end(&mut client).starts_with("HTTP/1.1 408"));
     drop(client);
-    let line = log.only(proxy);
-    assert_eq!(fate(&line), [&Value::Null, &json!("timed_out"), &json!("never"), &json!(408)]);
+    let line = log.only_line(proxy);
+    assert_eq!(outcome_fields(&line), [&Value::Null, &json!("timed_out"), &json!("never"), &json!(408)]);
     assert_eq!((&line["request"], &line["user_agent"]), (&json!("GET / HTTP/1.1"), &json!("slow")));
     assert!(line["duration_seconds"].as_f64().unwrap() >= 0.1, "{line}");
 }
@@ -227,46 +233,46 @@ fn own_answers_of_the_proxy_have_a_line() {
         ("GET /.sidelane/trace/1 HTTP/1.1\r\nHost: h\r\n\r\n", "own", 404, "GET /.sidelane/trace/1 HTTP/1.1"),
         (&long, "refused", 431, &long[..access::REQUEST_MAX]),
     ];
-    let (address, _heads) = telling_server(|stream, _| say_status(stream, 200, "well"));
+    let (address, _heads) = start_recording_server(|stream, _| send_answer_with_status(stream, 200, "well"));
     for (text, end, status, request) in cases {
-        let (proxy, mut log) = logged(http(address, None));
+        let (proxy, mut log) = start_logged_proxy(http(address, None));
         let mut client = proxy.connect();
-        say_in(&mut client, text);
+        send_text(&mut client, text);
         read_until(&mut client, "\r\n\r\n");
         drop(client);
-        let line = log.only(proxy);
+        let line = log.only_line(proxy);
         assert_eq!((&line["end"], &line["status"], &line["request"]), (&json!(end), &json!(status), &json!(request)));
         // The proxy reads at most the maximum size of a head, so it counts only these bytes as omitted.
         let omitted = (status == 431).then(|| Limits::default().head_bytes - access::REQUEST_MAX);
         assert_eq!(line["request_omitted_bytes"], json!(omitted));
         assert!(line["sent_bytes"].as_u64() > line["body_bytes"].as_u64(), "{line}");
     }
-    let (proxy, mut log) = logged(http(nowhere(), None));
+    let (proxy, mut log) = start_logged_proxy(http(unused_address(), None));
     assert!(proxy.get("/").starts_with("HTTP/1.1 502"));
-    assert_eq!(fate(&log.only(proxy)), [&Value::Null, &json!("failed"), &json!("once"), &json!(502)]);
+    assert_eq!(outcome_fields(&log.only_line(proxy)), [&Value::Null, &json!("failed"), &json!("once"), &json!(502)]);
 }
 
 #[test]
 fn a_connection_that_changes_its_protocol_has_one_line() {
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
         stream.write_all(switch.as_bytes()).unwrap();
         read_until(&mut stream, "\n");
     });
-    let (proxy, mut log) = logged(http(address, None));
+    let (proxy, mut log) = start_logged_proxy(http(address, None));
     let mut client = proxy.connect();
-    say_in(&mut client, "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+    send_text(&mut client, "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
     read_until(&mut client, "\r\n\r\n");
-    say_in(&mut client, "GET / HTTP/1.1\n");
+    send_text(&mut client, "GET / HTTP/1.1\n");
     read_to_end(&mut client);
-    let line = log.only(proxy);
-    assert_eq!(fate(&line), [&json!(address.to_string()), &json!("answered"), &json!("once"), &json!(101)]);
+    let line = log.only_line(proxy);
+    assert_eq!(outcome_fields(&line), [&json!(address.to_string()), &json!("answered"), &json!("once"), &json!(101)]);
 }
 
 /// Starts a server that answers each command with `+OK`, except `GET silent`.
 fn redis_server() -> SocketAddr {
-    server(|mut stream| {
+    start_server(|mut stream| {
         loop {
             let head = read_until(&mut stream, "\r\n");
             let Some(count) = head.trim_end().strip_prefix('*') else { return };
@@ -283,13 +289,13 @@ fn redis_server() -> SocketAddr {
 #[test]
 fn redis_commands_are_logged_without_arguments() {
     let address = redis_server();
-    let (proxy, mut log) = logged(redis(address, None));
+    let (proxy, mut log) = start_logged_proxy(redis(address, None));
     let mut client = proxy.connect();
-    say_in(&mut client, "MGET key key\r\nSET key secret\r\nAUTH secret\r\n");
+    send_text(&mut client, "MGET key key\r\nSET key secret\r\nAUTH secret\r\n");
     (0..3).for_each(|_| assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n"));
     for (name, keys, end, sent) in [("MGET", 2, "answered", 5), ("SET", 1, "answered", 5), ("AUTH", 0, "tied", 0)] {
         let line = log.next();
-        assert_eq!(fate(&line), [&json!(address.to_string()), &json!(end), &json!("once"), &Value::Null]);
+        assert_eq!(outcome_fields(&line), [&json!(address.to_string()), &json!(end), &json!("once"), &Value::Null]);
         assert_eq!((&line["command"], &line["keys"], &line["sent_bytes"]), (&json!(name), &json!(keys), &json!(sent)));
         assert!(!line.to_string().contains("secret") && !line.to_string().contains("\"key\""), "{line}");
     }
@@ -300,11 +306,11 @@ fn redis_commands_are_logged_without_arguments() {
 
 #[test]
 fn logged_command_name_is_upper_case_or_cut_as_it_came() {
-    let (proxy, mut log) = logged(redis(redis_server(), None));
+    let (proxy, mut log) = start_logged_proxy(redis(redis_server(), None));
     let unknown = format!("no\"\n{}", "x".repeat(1000));
     for (name, told) in [("mGet", "MGET"), (&*unknown, &unknown[..63])] {
         let mut client = proxy.connect();
-        say_in(&mut client, &format!("*2\r\n${}\r\n{name}\r\n$3\r\nkey\r\n", name.len()));
+        send_text(&mut client, &format!("*2\r\n${}\r\n{name}\r\n$3\r\nkey\r\n", name.len()));
         read_until(&mut client, "\r\n");
         assert_eq!(log.next()["command"], told);
     }
@@ -312,17 +318,17 @@ fn logged_command_name_is_upper_case_or_cut_as_it_came() {
 
 #[test]
 fn commands_that_are_not_answered_have_a_line_each() {
-    let (proxy, mut log) = logged(redis(redis_server(), None));
-    assert!(proxy.send("*bad\r\n").starts_with("-ERR sidelane"));
+    let (proxy, mut log) = start_logged_proxy(redis(redis_server(), None));
+    assert!(proxy.send_and_read_all("*bad\r\n").starts_with("-ERR sidelane"));
     assert_eq!(log.next()["end"], "refused");
     let mut client = proxy.connect();
-    say_in(&mut client, "GET silent\r\nGET silent\r\n");
+    send_text(&mut client, "GET silent\r\nGET silent\r\n");
     proxy.wait_until("the commands", |state| state.in_flight == 2);
     reset(client);
     assert_eq!([&log.next()["end"], &log.next()["end"]], ["abandoned"; 2]);
     proxy.wait_until("their end", |state| state.in_flight == 0);
     let mut client = proxy.connect();
-    say_in(&mut client, "GET silent\r\nGET silent\r\n");
+    send_text(&mut client, "GET silent\r\nGET silent\r\n");
     proxy.wait_until("the commands", |state| state.in_flight == 2);
     proxy.finish();
     assert_eq!([&log.next()["end"], &log.next()["end"]], ["cut"; 2]);
@@ -330,24 +336,24 @@ fn commands_that_are_not_answered_have_a_line_each() {
 
     let mut config = redis(redis_server(), None);
     config.limits.answer_time = Duration::from_millis(200);
-    let (proxy, mut log) = logged(config);
-    assert!(proxy.send("GET silent\r\n").starts_with("-ERR sidelane"));
-    assert_eq!(log.only(proxy)["end"], "timed_out");
+    let (proxy, mut log) = start_logged_proxy(config);
+    assert!(proxy.send_and_read_all("GET silent\r\n").starts_with("-ERR sidelane"));
+    assert_eq!(log.only_line(proxy)["end"], "timed_out");
 
-    let (proxy, mut log) = logged(redis(nowhere(), None));
-    assert!(proxy.send("GET a\r\nQUIT\r\n").starts_with("-ERR sidelane"));
-    assert_eq!([log.next(), log.only(proxy)].map(|line| line["end"].clone()), ["failed"; 2]);
+    let (proxy, mut log) = start_logged_proxy(redis(unused_address(), None));
+    assert!(proxy.send_and_read_all("GET a\r\nQUIT\r\n").starts_with("-ERR sidelane"));
+    assert_eq!([log.next(), log.only_line(proxy)].map(|line| line["end"].clone()), ["failed"; 2]);
 }
 
 #[test]
 fn a_full_log_loses_lines_and_no_request() {
     const REQUESTS: usize = 50;
-    let (address, _heads) = telling_server(|stream, _| say(stream, "well"));
+    let (address, _heads) = start_recording_server(|stream, _| send_answer(stream, "well"));
     let (sender, mut receiver) = access::channel(1024);
     let proxy = Proxy::start_with(http(address, None), Some(sender));
     let mut client = proxy.connect();
     for _ in 0..REQUESTS {
-        say_in(&mut client, GET);
+        send_text(&mut client, GET);
         read_until(&mut client, "well");
     }
     let state = proxy.finish();
@@ -357,7 +363,7 @@ fn a_full_log_loses_lines_and_no_request() {
 }
 
 /// Sends the bytes, closes the sending direction, and waits for the end of the connection.
-fn send_all(mut client: TcpStream, bytes: &[u8]) {
+fn send_and_wait_for_end(mut client: TcpStream, bytes: &[u8]) {
     client.write_all(bytes).unwrap();
     // Ignore an error: the proxy may have closed the connection.
     let _ = client.shutdown(Shutdown::Write);
@@ -366,9 +372,9 @@ fn send_all(mut client: TcpStream, bytes: &[u8]) {
 
 #[test]
 fn any_bytes_of_a_request_are_one_line() {
-    let (address, _heads) = telling_server(|stream, _| say(stream, "well"));
-    let (proxy, log) = logged(http(address, None));
-    let (redis_proxy, redis_log) = logged(redis(redis_server(), None));
+    let (address, _heads) = start_recording_server(|stream, _| send_answer(stream, "well"));
+    let (proxy, log) = start_logged_proxy(http(address, None));
+    let (redis_proxy, redis_log) = start_logged_proxy(redis(redis_server(), None));
     let logs = Mutex::new([log, redis_log]);
     // Leave out line feeds: one could end a request and begin another one.
     let bytes = || prop::collection::vec(any::<u8>().prop_filter("no line feed", |byte| *byte != b'\n'), 1..60);
@@ -376,12 +382,12 @@ fn any_bytes_of_a_request_are_one_line() {
     proptest!(cases, |(target in bytes(), agent in bytes(), is_bare in any::<bool>())| {
         let parts = [&b"GET /"[..], &target, b" HTTP/1.1\r\nHost: h\r\nUser-Agent: ", &agent, b"\r\n\r\n"];
         let request = if is_bare { target.clone() } else { parts.concat() };
-        send_all(proxy.connect(), &request);
+        send_and_wait_for_end(proxy.connect(), &request);
         let [log, redis_log] = &mut *logs.lock().unwrap();
         log.context.format = Format::Text;
         let mut lines = Vec::new();
         while lines.is_empty() {
-            log.receiver.receive(|entry| log.context.write(&entry, &mut lines));
+            log.receiver.receive(|entry| log.context.write_line(&entry, &mut lines));
         }
         let text = std::str::from_utf8(&lines).unwrap();
         prop_assert_eq!(text.matches('\n').count(), 1);
@@ -389,7 +395,7 @@ fn any_bytes_of_a_request_are_one_line() {
         prop_assert!(!text.trim_end_matches('\n').chars().any(char::is_control));
         prop_assert_eq!(log.receiver.receive(|_| ()), None);
 
-        send_all(redis_proxy.connect(), &[b"*x", &target[..], b"\r\n"].concat());
+        send_and_wait_for_end(redis_proxy.connect(), &[b"*x", &target[..], b"\r\n"].concat());
         prop_assert_eq!(&redis_log.next()["end"], "refused");
     });
     assert_eq!(proxy.finish().in_flight, 0);

@@ -10,14 +10,14 @@ use rustix::net::sockopt::set_socket_linger;
 use sidelane_policy::hedge::{Hazard, Server};
 
 use crate::scene::{Proxy, TIMEOUT, hedged_after, http};
-use crate::scripted::{read_to_end, read_until, say, server, telling_server};
+use crate::scripted::{read_to_end, read_until, send_answer, start_recording_server, start_server};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
 /// Starts a server that never answers. Its channels report each request, and each connection that ends after one.
 fn silent_server() -> (SocketAddr, Receiver<()>, Receiver<()>) {
     let ((asked, requests), (closed, ends)) = (channel(), channel());
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         asked.send(()).unwrap();
         while matches!(stream.read(&mut [0; 64]), Ok(1..)) {}
@@ -36,7 +36,7 @@ fn requests_of_clients_that_are_gone_end_at_the_server() {
     let upload = b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello";
     for request in [GET, upload] {
         let (address, requests, ends) = silent_server();
-        let (backup, seen) = telling_server(|stream, _| say(stream, "backup"));
+        let (backup, seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
         let proxy = Proxy::start(http(address, Some(backup)));
         let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
         for mut client in &clients {
@@ -46,7 +46,7 @@ fn requests_of_clients_that_are_gone_end_at_the_server() {
         clients.into_iter().for_each(reset);
         (0..CLIENTS).for_each(|_| ends.recv_timeout(TIMEOUT).expect("the server sees the end"));
         proxy.wait_until("the end", |state| state.in_flight == 0);
-        proxy.tell(Server::First, [Hazard::JvmGc]);
+        proxy.publish_hazards(Server::First, [Hazard::JvmGc]);
         proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::JvmGc as usize] == 1);
         let counts = proxy.finish().counts;
         assert_eq!((counts.left, counts.hedges, seen.try_iter().count()), (CLIENTS as u64, 0, 0), "{counts:?}");
@@ -56,7 +56,7 @@ fn requests_of_clients_that_are_gone_end_at_the_server() {
 #[test]
 fn a_client_that_leaves_in_the_middle_of_an_answer_ends_it() {
     let (closed, ends) = channel();
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
         while matches!(stream.read(&mut [0; 64]), Ok(1..)) {}
@@ -75,11 +75,11 @@ fn a_client_that_leaves_in_the_middle_of_an_answer_ends_it() {
 fn half_closed_client_is_answered_and_not_hedged() {
     let (tell, told) = channel::<()>();
     let told = Arc::new(Mutex::new(told));
-    let (active, requests) = telling_server(move |stream, _| {
+    let (active, requests) = start_recording_server(move |stream, _| {
         let _ = told.lock().unwrap().recv();
-        say(stream, "active")
+        send_answer(stream, "active")
     });
-    let (backup, seen) = telling_server(|stream, _| say(stream, "backup"));
+    let (backup, seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
     let proxy = Proxy::start(http(active, Some(backup)));
     let mut half_closed = proxy.connect();
     half_closed.write_all(b"GET /half HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
@@ -89,7 +89,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
     let mut open = proxy.connect();
     open.write_all(b"GET /open HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     requests.recv_timeout(TIMEOUT).expect("the server gets it");
-    proxy.tell(Server::First, [Hazard::JvmGc]);
+    proxy.publish_hazards(Server::First, [Hazard::JvmGc]);
     assert!(read_until(&mut open, "backup").starts_with("HTTP/1.1 200 "));
     (0..2).for_each(|_| tell.send(()).unwrap());
     assert!(read_to_end(&mut half_closed).ends_with("active"));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sidelane_proxy::config::Config;
 
 use crate::scene::{Proxy, http, redis};
-use crate::scripted::{answering_server, read_to_end, read_until, say, server};
+use crate::scripted::{read_to_end, read_until, send_answer, start_answering_server, start_server};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -18,11 +18,11 @@ const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 fn held_server() -> (std::net::SocketAddr, Sender<()>) {
     let (tell, told) = channel::<()>();
     let told = Arc::new(Mutex::new(told));
-    let address = answering_server(move |stream, head| {
+    let address = start_answering_server(move |stream, head| {
         if head.contains("/slow") {
             let _ = told.lock().unwrap().recv();
         }
-        say(stream, "well")
+        send_answer(stream, "well")
     });
     (address, tell)
 }
@@ -58,7 +58,7 @@ fn requests_in_flight_are_answered_and_idle_connections_closed() {
         assert!(answer.contains("Connection: close"), "{answer}");
     }
     drop((slow, fresh));
-    let state = proxy.drained();
+    let state = proxy.wait_until_drained();
     assert_eq!((state.counts.answered, state.in_flight, state.clients), (SLOW as u64 + 2, 0, 0), "{state:?}");
 }
 
@@ -70,7 +70,7 @@ fn with_limit(config: Config, limit: Duration) -> Config {
 
 #[test]
 fn connections_beyond_the_drain_limit_are_cut_and_reported() {
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         let head = read_until(&mut stream, "\r\n\r\n");
         if head.contains("Upgrade") {
             let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
@@ -92,7 +92,7 @@ fn connections_beyond_the_drain_limit_are_cut_and_reported() {
     tunnel.write_all(b"still here\n").unwrap();
     assert_eq!(read_until(&mut tunnel, "\n"), "still here\n");
     assert_eq!(read_to_end(&mut idle), "");
-    let state = proxy.drained();
+    let state = proxy.wait_until_drained();
     assert_eq!((state.in_flight, state.tunnels), (1, 1), "{state:?}");
     assert_eq!((read_to_end(&mut tunnel), read_to_end(&mut waiting)), (String::new(), String::new()));
 }
@@ -101,7 +101,7 @@ fn connections_beyond_the_drain_limit_are_cut_and_reported() {
 fn clients_of_redis_get_the_replies_that_they_are_owed() {
     let (tell, told) = channel::<()>();
     let told = Arc::new(Mutex::new(told));
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         for _ in 0..2 {
             read_until(&mut stream, "key\r\n");
         }
@@ -118,6 +118,6 @@ fn clients_of_redis_get_the_replies_that_they_are_owed() {
     tell.send(()).unwrap();
     assert_eq!(read_to_end(&mut owed), "+one\r\n+two\r\n");
     drop(owed);
-    let state = proxy.drained();
+    let state = proxy.wait_until_drained();
     assert_eq!((state.counts.answered, state.in_flight, state.clients), (2, 0, 0), "{state:?}");
 }

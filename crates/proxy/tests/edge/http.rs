@@ -11,22 +11,22 @@ use sidelane_policy::hedge::{Hazard, Server};
 use sidelane_proxy::resp::Repeatable;
 
 use crate::scene::{Proxy, TIMEOUT, hedged_after, http};
-use crate::scripted::{read_until, say, say_status, server, telling_server};
+use crate::scripted::{read_until, send_answer, send_answer_with_status, start_recording_server, start_server};
 
 #[test]
 fn early_answer_leaves_no_half_sent_request_behind() {
     /// Size of a body that exceeds the buffers of two sockets.
     const LONG: usize = 64 << 20;
     let (told, heads) = channel();
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         let head = read_until(&mut stream, "\r\n\r\n");
         told.send(head).unwrap();
-        say(&mut stream, "well");
+        send_answer(&mut stream, "well");
         // Keep the connection open without reading from it.
         thread::park();
     });
     let mut config = http(address, None);
-    config.repeatable = Repeatable::of(["GET", "POST"]);
+    config.repeatable = Repeatable::from_names(["GET", "POST"]);
     config.limits.copy_bytes = LONG;
     config.limits.answer_time = Duration::from_secs(2);
     let proxy = Proxy::start(config);
@@ -45,7 +45,7 @@ fn malformed_answer_is_ignored_while_the_other_copy_runs() {
     let (second_has_it, tell_first) = channel();
     let (first_is_gone, tell_second) = channel();
     let (tell_first, tell_second) = (Arc::new(Mutex::new(tell_first)), Arc::new(Mutex::new(tell_second)));
-    let ill = server(move |mut stream| {
+    let ill = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         tell_first.lock().unwrap().recv().unwrap();
         stream.write_all(b"nonsense\r\n\r\n").unwrap();
@@ -53,10 +53,10 @@ fn malformed_answer_is_ignored_while_the_other_copy_runs() {
         let _ = stream.read(&mut [0]);
         first_is_gone.send(()).unwrap();
     });
-    let (well, _seen) = telling_server(move |stream, _| {
+    let (well, _seen) = start_recording_server(move |stream, _| {
         second_has_it.send(()).unwrap();
         tell_second.lock().unwrap().recv().unwrap();
-        say(stream, "well")
+        send_answer(stream, "well")
     });
     let proxy = Proxy::start(hedged_after(http(ill, Some(well)), Duration::from_millis(1)));
     let answer = proxy.get("/");
@@ -68,34 +68,34 @@ fn malformed_answer_is_ignored_while_the_other_copy_runs() {
 #[test]
 fn server_that_closes_connections_gets_all_warm_up_requests() {
     const WARM_UP: u32 = 5;
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nwell").unwrap();
     });
-    let (backup, _seen) = telling_server(|stream, _| say(stream, "backup"));
+    let (backup, _seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
     let mut config = http(address, Some(backup));
     config.warm_up_requests = WARM_UP;
     let proxy = Proxy::start(config);
     assert!(proxy.get("/").ends_with("well"));
-    proxy.tell(Server::First, [Hazard::Restart]);
+    proxy.publish_hazards(Server::First, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
-    proxy.tell(Server::First, []);
+    proxy.publish_hazards(Server::First, []);
     proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
 }
 
 #[test]
 fn early_return_is_warmed_up_with_the_next_request() {
     const WARM_UP: u32 = 3;
-    let (address, paths) = telling_server(|stream, _| say(stream, "well"));
-    let (backup, _seen) = telling_server(|stream, _| say(stream, "backup"));
+    let (address, paths) = start_recording_server(|stream, _| send_answer(stream, "well"));
+    let (backup, _seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
     let mut config = http(address, Some(backup));
     config.warm_up_requests = WARM_UP;
     // Use a time longer than the test, so that only requests can end the warm-up.
     config.table.roles.warm_up_ns = 10 * TIMEOUT.as_nanos() as u64;
     let proxy = Proxy::start(config);
-    proxy.tell(Server::First, [Hazard::Restart]);
+    proxy.publish_hazards(Server::First, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
-    proxy.tell(Server::First, []);
+    proxy.publish_hazards(Server::First, []);
     proxy.wait_until("the server", |state| state.counts.warm_ups == 1);
     assert!(proxy.get("/first").ends_with("backup"));
     proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
@@ -105,7 +105,7 @@ fn early_return_is_warmed_up_with_the_next_request() {
 
 #[test]
 fn trace_of_a_request_needs_its_unguessable_number() {
-    let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let (address, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
     let proxy = Proxy::start(http(address, None));
     let answer = proxy.get("/?token=secret");
     let number = answer.split("Sidelane-Request: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
@@ -120,7 +120,7 @@ fn trace_of_a_request_needs_its_unguessable_number() {
 
 #[test]
 fn request_ends_when_its_connection_switches_protocol() {
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
         stream.write_all(switch.as_bytes()).unwrap();
@@ -141,9 +141,9 @@ fn trace_identifies_each_copy_by_the_port_its_server_sees() {
     let (tell, ports) = channel();
     let answer = move |stream: &mut TcpStream, _: &str| {
         tell.send(stream.peer_addr().unwrap().port()).unwrap();
-        say(stream, "well")
+        send_answer(stream, "well")
     };
-    let (address, _seen) = telling_server(answer);
+    let (address, _seen) = start_recording_server(answer);
     let proxy = Proxy::start(http(address, None));
     for path in ["/new", "/again"] {
         let answer = proxy.get(path);
@@ -155,17 +155,17 @@ fn trace_identifies_each_copy_by_the_port_its_server_sees() {
 }
 
 /// Starts a proxy whose active server answers with status `last` after the backup has answered with status `first`.
-fn in_turns(first: u16, last: u16) -> Proxy {
+fn proxy_with_ordered_answers(backup_status: u16, active_status: u16) -> Proxy {
     let (backup_answered, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
-    let active = server(move |mut stream| {
+    let active = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         answers.lock().unwrap().recv().unwrap();
-        say_status(&mut stream, last, "active");
+        send_answer_with_status(&mut stream, active_status, "active");
     });
-    let backup = server(move |mut stream| {
+    let backup = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
-        say_status(&mut stream, first, "backup");
+        send_answer_with_status(&mut stream, backup_status, "backup");
         // Give the proxy time to read the answer, which its kernel has acknowledged already.
         thread::sleep(Duration::from_millis(50));
         backup_answered.send(()).unwrap();
@@ -176,28 +176,28 @@ fn in_turns(first: u16, last: u16) -> Proxy {
 #[test]
 fn a_failure_does_not_win_against_a_success_that_comes() {
     for failure in [429, 500, 502, 503, 504] {
-        let proxy = in_turns(failure, 200);
+        let proxy = proxy_with_ordered_answers(failure, 200);
         assert!(proxy.get("/").ends_with("active"), "{failure}");
         let counts = proxy.finish().counts;
         assert_eq!((counts.answered, counts.hedges, counts.wins, counts.failures), (1, 1, 0, 0), "{counts:?}");
     }
     // These answers are about the request itself, and would be the same at any server.
     for answer in [200, 301, 404, 413] {
-        assert!(in_turns(answer, 200).get("/").ends_with("backup"), "{answer}");
+        assert!(proxy_with_ordered_answers(answer, 200).get("/").ends_with("backup"), "{answer}");
     }
-    assert!(in_turns(503, 500).get("/").ends_with("backup"), "of two failures the first counts");
+    assert!(proxy_with_ordered_answers(503, 500).get("/").ends_with("backup"), "of two failures the first counts");
 }
 
 #[test]
 fn failure_is_forwarded_if_the_other_server_has_no_answer() {
     let (backup_answered, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
-    let ends = server(move |mut stream| {
+    let ends = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         let _ = answers.lock().unwrap().recv();
     });
-    let (backup, _seen) = telling_server(move |stream, _| {
-        let goes_on = say_status(stream, 503, "backup");
+    let (backup, _seen) = start_recording_server(move |stream, _| {
+        let goes_on = send_answer_with_status(stream, 503, "backup");
         // Send one message for each time that the other server is asked.
         (0..2).for_each(|_| backup_answered.send(()).unwrap());
         goes_on
@@ -206,8 +206,8 @@ fn failure_is_forwarded_if_the_other_server_has_no_answer() {
     let answer = proxy.get("/");
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("backup"), "{answer}");
 
-    let silent = server(|_stream| thread::park());
-    let (backup, _seen) = telling_server(|stream, _| say_status(stream, 503, "backup"));
+    let silent = start_server(|_stream| thread::park());
+    let (backup, _seen) = start_recording_server(|stream, _| send_answer_with_status(stream, 503, "backup"));
     let mut config = hedged_after(http(silent, Some(backup)), Duration::from_millis(1));
     config.limits.answer_time = Duration::from_millis(300);
     let answer = Proxy::start(config).get("/");
@@ -218,19 +218,19 @@ fn failure_is_forwarded_if_the_other_server_has_no_answer() {
 fn failures_do_not_count_as_warm_up() {
     const WARM_UP: u32 = 3;
     let (fails, failures) = channel();
-    let (address, _seen) = telling_server(move |stream, _| match fails.send(()) {
-        Ok(()) => say_status(stream, 503, "loading"),
-        Err(_) => say(stream, "well"),
+    let (address, _seen) = start_recording_server(move |stream, _| match fails.send(()) {
+        Ok(()) => send_answer_with_status(stream, 503, "loading"),
+        Err(_) => send_answer(stream, "well"),
     });
-    let (backup, _seen) = telling_server(|stream, _| say(stream, "backup"));
+    let (backup, _seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
     let mut config = http(address, Some(backup));
     config.warm_up_requests = WARM_UP;
     // Use a time shorter than the failures last, since it starts again at each of them.
     config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
     let proxy = Proxy::start(config);
-    proxy.tell(Server::First, [Hazard::Restart]);
+    proxy.publish_hazards(Server::First, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
-    proxy.tell(Server::First, []);
+    proxy.publish_hazards(Server::First, []);
     proxy.wait_until("the server", |state| state.counts.warm_ups == 1);
     assert!(proxy.get("/").ends_with("backup"));
     (0..2 * WARM_UP).for_each(|_| failures.recv().unwrap());
@@ -242,13 +242,13 @@ fn failures_do_not_count_as_warm_up() {
 /// Starts a server that answers one request per connection, reports it, and resets the connection at the next byte.
 fn server_that_closes_idle_connections() -> (SocketAddr, Receiver<()>) {
     let (told, answered) = channel();
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         let head = read_until(&mut stream, "\r\n\r\n");
         if head.contains("Content-Length: 4") {
             stream.read_exact(&mut [0; 4]).unwrap();
         }
         told.send(()).unwrap();
-        say(&mut stream, "well");
+        send_answer(&mut stream, "well");
         // Unread bytes turn the close of the connection into a reset.
         let _ = stream.peek(&mut [0]);
     });
@@ -273,7 +273,7 @@ fn a_post_is_not_sent_on_a_connection_that_was_idle() {
 #[test]
 fn an_idle_connection_is_closed_before_its_server_does() {
     let (told, connections) = channel();
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         told.send(()).unwrap();
         loop {
             read_until(&mut stream, "\r\n\r\n");
@@ -289,7 +289,7 @@ fn an_idle_connection_is_closed_before_its_server_does() {
 
 #[test]
 fn a_cut_answer_without_a_length_is_not_taken_for_whole() {
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n");
         stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhalf").unwrap();
         // The rest of the head stays unread, so the close is a reset. Wait until the proxy has forwarded the first
@@ -307,7 +307,7 @@ fn a_cut_answer_without_a_length_is_not_taken_for_whole() {
 #[test]
 fn an_orderly_end_cuts_an_answer_that_has_a_length() {
     for (length, answered_and_cut) in [("Content-Length: 10\r\n", (0, 1)), ("", (1, 0))] {
-        let address = server(move |mut stream| {
+        let address = start_server(move |mut stream| {
             read_until(&mut stream, "\r\n\r\n");
             write!(stream, "HTTP/1.1 200 OK\r\n{length}\r\nhalf").unwrap();
         });
@@ -328,9 +328,9 @@ fn an_orderly_end_cuts_an_answer_that_has_a_length() {
 fn an_early_answer_to_an_upload_reaches_the_client() {
     /// Size of a body that exceeds the buffers of all sockets on the way.
     const LONG: usize = 32 << 20;
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
-        say_status(&mut stream, 413, "too long");
+        send_answer_with_status(&mut stream, 413, "too long");
     });
     let proxy = Proxy::start(http(address, None));
     let body = vec![b'x'; LONG];
@@ -348,7 +348,7 @@ fn a_long_answer_that_is_dropped_is_not_read_to_its_end() {
     let (client_has_it, tell) = channel::<()>();
     let (told, ended) = channel();
     let tell = Arc::new(Mutex::new(tell));
-    let loser = server(move |mut stream| {
+    let loser = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         tell.lock().unwrap().recv().unwrap();
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -359,7 +359,7 @@ fn a_long_answer_that_is_dropped_is_not_read_to_its_end() {
         }
         told.send(()).unwrap();
     });
-    let (winner, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let (winner, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
     let proxy = Proxy::start(hedged_after(http(loser, Some(winner)), Duration::from_millis(1)));
     assert!(proxy.get("/").ends_with("well"));
     client_has_it.send(()).unwrap();
@@ -369,7 +369,7 @@ fn a_long_answer_that_is_dropped_is_not_read_to_its_end() {
 #[test]
 fn http_1_0_requests_share_one_server_connection() {
     let (told, connections) = channel();
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         told.send(()).unwrap();
         loop {
             let head = read_until(&mut stream, "\r\n\r\n");
@@ -384,7 +384,7 @@ fn http_1_0_requests_share_one_server_connection() {
     });
     let proxy = Proxy::start(http(address, None));
     for _ in 0..3 {
-        let answer = proxy.send("GET / HTTP/1.0\r\n\r\n");
+        let answer = proxy.send_and_read_all("GET / HTTP/1.0\r\n\r\n");
         assert!(answer.contains("Connection: close\r\n") && answer.ends_with("well"), "{answer}");
     }
     assert_eq!(connections.try_iter().count(), 1);
@@ -393,7 +393,7 @@ fn http_1_0_requests_share_one_server_connection() {
 #[test]
 fn too_slow_upload_gets_408_and_frees_its_server() {
     let (told, ends) = channel();
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         let mut body = Vec::new();
         let _ = stream.read_to_end(&mut body);
@@ -420,7 +420,7 @@ fn too_slow_upload_gets_408_and_frees_its_server() {
 
 #[test]
 fn server_silent_after_expect_100_continue_gives_504() {
-    let (silent, _heads) = telling_server(|_, _| {
+    let (silent, _heads) = start_recording_server(|_, _| {
         thread::park();
         true
     });
@@ -429,6 +429,6 @@ fn server_silent_after_expect_100_continue_gives_504() {
     config.limits.idle_time = Duration::from_millis(100);
     let proxy = Proxy::start(config);
     let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
-    let answer = proxy.send(head);
+    let answer = proxy.send_and_read_all(head);
     assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
 }

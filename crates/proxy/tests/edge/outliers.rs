@@ -13,7 +13,9 @@ use sidelane_proxy::edge::{ServerState, State};
 use sidelane_proxy::request_table::ServerError;
 
 use crate::scene::{Proxy, hedged_after, http, redis};
-use crate::scripted::{answering_server, read_until, say, say_status, server, telling_server};
+use crate::scripted::{
+    read_until, send_answer, send_answer_with_status, start_answering_server, start_recording_server, start_server,
+};
 
 /// Number of consecutive failures that eject a server.
 const IN_A_ROW: usize = 5;
@@ -21,34 +23,36 @@ const IN_A_ROW: usize = 5;
 const MANY: usize = 30;
 
 /// Starts a server that answers the text `name` with a status that the returned value sets.
-fn settable(name: &'static str) -> (SocketAddr, Arc<AtomicU16>) {
+fn server_with_settable_status(name: &'static str) -> (SocketAddr, Arc<AtomicU16>) {
     let status = Arc::new(AtomicU16::new(200));
     let its_status = Arc::clone(&status);
-    let address = answering_server(move |stream, _| say_status(stream, its_status.load(Ordering::Relaxed), name));
+    let address = start_answering_server(move |stream, _| {
+        send_answer_with_status(stream, its_status.load(Ordering::Relaxed), name)
+    });
     (address, status)
 }
 
-fn of_first(state: &State) -> &ServerState {
+fn first_server_state(state: &State) -> &ServerState {
     &state.by_server[0]
 }
 
 fn errors(state: &State, error: ServerError) -> u64 {
-    of_first(state).counts.errors[error as usize]
+    first_server_state(state).counts.errors[error as usize]
 }
 
 fn failing_swaps(state: &State) -> u64 {
     state.counts.swaps[Hazard::Failing as usize]
 }
 
-fn with_time_out(mut config: Config, out: Duration) -> Config {
-    config.table.roles.out_ns = out.as_nanos() as u64;
+fn with_ejection_time(mut config: Config, ejection_time: Duration) -> Config {
+    config.table.roles.out_ns = ejection_time.as_nanos() as u64;
     config
 }
 
 #[test]
 fn failing_server_is_ejected_and_returns_when_it_is_well() {
-    let ((first, status), (second, _)) = (settable("one"), settable("two"));
-    let mut config = with_time_out(http(first, Some(second)), Duration::from_millis(100));
+    let ((first, status), (second, _)) = (server_with_settable_status("one"), server_with_settable_status("two"));
+    let mut config = with_ejection_time(http(first, Some(second)), Duration::from_millis(100));
     config.warm_up_requests = 2;
     let proxy = Proxy::start(config);
     status.store(503, Ordering::Relaxed);
@@ -56,26 +60,26 @@ fn failing_server_is_ejected_and_returns_when_it_is_well() {
     let answer = proxy.get("/");
     assert!(answer.ends_with("two"), "{answer}");
     // After its time out of service, the server fails its warm-up, and is ejected again without a client's request.
-    proxy.wait_until("more ejections", |state| of_first(state).counts.ejections > 2);
-    proxy.wait_until("the answers", |state| of_first(state).counts.responses[4] == IN_A_ROW as u64);
+    proxy.wait_until("more ejections", |state| first_server_state(state).counts.ejections > 2);
+    proxy.wait_until("the answers", |state| first_server_state(state).counts.responses[4] == IN_A_ROW as u64);
     proxy.wait_until("an ejection", |state| {
-        of_first(state).ejected.as_ref().is_some_and(|ejected| ejected.why.contains("failed again"))
+        first_server_state(state).ejected.as_ref().is_some_and(|ejected| ejected.why.contains("failed again"))
     });
     status.store(200, Ordering::Relaxed);
     proxy.wait_until("the return", |state| state.active == first);
     let answer = proxy.get("/");
     assert!(answer.ends_with("one"), "{answer}");
     let state = proxy.finish();
-    assert_eq!((failing_swaps(&state), of_first(&state).counts.responses[1]), (1, 1), "{state:?}");
+    assert_eq!((failing_swaps(&state), first_server_state(&state).counts.responses[1]), (1, 1), "{state:?}");
 }
 
 #[test]
 fn a_server_that_never_answers_is_left() {
-    let hung = server(|mut stream| {
+    let hung = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         thread::park();
     });
-    let (well, _) = settable("two");
+    let (well, _) = server_with_settable_status("two");
     let mut config = http(hung, Some(well));
     config.limits.answer_time = Duration::from_millis(300);
     config.table.budget.burst = 0;
@@ -90,14 +94,14 @@ fn a_server_that_never_answers_is_left() {
     assert!(answer.ends_with("two"), "{answer}");
     let state = proxy.finish();
     assert_eq!(errors(&state, ServerError::Timeout), IN_A_ROW as u64, "{state:?}");
-    let ejected = of_first(&state).ejected.as_ref().expect("it is out");
+    let ejected = first_server_state(&state).ejected.as_ref().expect("it is out");
     assert!(ejected.why.contains("no answer in time") && ejected.seconds == 30, "{ejected:?}");
 }
 
 #[test]
 fn lost_connection_counts_though_the_backup_answers() {
-    let breaks = server(|mut stream| drop(read_until(&mut stream, "\r\n\r\n")));
-    let (well, _) = settable("two");
+    let breaks = start_server(|mut stream| drop(read_until(&mut stream, "\r\n\r\n")));
+    let (well, _) = server_with_settable_status("two");
     let proxy = Proxy::start(http(breaks, Some(well)));
     for _ in 0..MANY {
         assert!(proxy.get("/").ends_with("two"));
@@ -109,11 +113,11 @@ fn lost_connection_counts_though_the_backup_answers() {
 
 #[test]
 fn failed_hedge_counts_and_dropped_hedge_does_not() {
-    let (slow, _seen) = telling_server(|stream, _| {
+    let (slow, _seen) = start_recording_server(|stream, _| {
         thread::sleep(Duration::from_millis(30));
-        say(stream, "one")
+        send_answer(stream, "one")
     });
-    let (fails, status) = settable("two");
+    let (fails, status) = server_with_settable_status("two");
     status.store(503, Ordering::Relaxed);
     let proxy = Proxy::start(hedged_after(http(slow, Some(fails)), Duration::from_millis(1)));
     for _ in 0..MANY {
@@ -124,22 +128,22 @@ fn failed_hedge_counts_and_dropped_hedge_does_not() {
     assert!(hedges < MANY as u64 && state.by_server[1].ejected.is_some(), "{state:?}");
     assert!(state.by_server[1].counts.responses[4] <= hedges, "each is counted once: {state:?}");
 
-    let hung = server(|mut stream| {
+    let hung = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         thread::park();
     });
-    let (well, _) = settable("two");
+    let (well, _) = server_with_settable_status("two");
     let proxy = Proxy::start(hedged_after(http(hung, Some(well)), Duration::from_millis(1)));
     for _ in 0..MANY {
         assert!(proxy.get("/").ends_with("two"));
     }
     let state = proxy.finish();
-    assert_eq!((of_first(&state).counts.ejections, state.counts.wins), (0, MANY as u64), "{state:?}");
+    assert_eq!((first_server_state(&state).counts.ejections, state.counts.wins), (0, MANY as u64), "{state:?}");
 }
 
 #[test]
 fn faults_of_requests_eject_no_server() {
-    let ((first, status), (second, _)) = (settable("one"), settable("two"));
+    let ((first, status), (second, _)) = (server_with_settable_status("one"), server_with_settable_status("two"));
     let proxy = Proxy::start(http(first, Some(second)));
     for wrong in [404, 429, 501] {
         status.store(wrong, Ordering::Relaxed);
@@ -148,33 +152,33 @@ fn faults_of_requests_eject_no_server() {
         }
     }
     let state = proxy.finish();
-    assert_eq!((of_first(&state).counts.ejections, failing_swaps(&state)), (0, 0), "{state:?}");
-    assert_eq!(of_first(&state).counts.responses, [0, 0, 0, 2 * MANY as u64, MANY as u64]);
+    assert_eq!((first_server_state(&state).counts.ejections, failing_swaps(&state)), (0, 0), "{state:?}");
+    assert_eq!(first_server_state(&state).counts.responses, [0, 0, 0, 2 * MANY as u64, MANY as u64]);
 }
 
 #[test]
 fn last_good_server_and_ejection_time_zero_change_nothing() {
     let fails = |address: SocketAddr, backup, out| {
-        let proxy = Proxy::start(with_time_out(http(address, backup), out));
+        let proxy = Proxy::start(with_ejection_time(http(address, backup), out));
         for _ in 0..MANY {
             let answer = proxy.get("/");
             assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
         }
         proxy.finish()
     };
-    let ((first, one), (second, two)) = (settable("one"), settable("two"));
+    let ((first, one), (second, two)) = (server_with_settable_status("one"), server_with_settable_status("two"));
     [one, two].iter().for_each(|status| status.store(500, Ordering::Relaxed));
     let state = fails(first, Some(second), Duration::from_secs(30));
     assert_eq!(state.by_server.iter().filter(|server| server.ejected.is_some()).count(), 1, "{state:?}");
     let state = fails(first, None, Duration::from_secs(30));
-    assert_eq!((state.by_server.len(), of_first(&state).counts.ejections), (1, 0), "{state:?}");
+    assert_eq!((state.by_server.len(), first_server_state(&state).counts.ejections), (1, 0), "{state:?}");
     let state = fails(first, Some(second), Duration::ZERO);
-    assert_eq!((state.active, of_first(&state).counts.ejections), (first, 0), "{state:?}");
+    assert_eq!((state.active, first_server_state(&state).counts.ejections), (first, 0), "{state:?}");
 }
 
 /// Starts a Redis server that sends this reply to each command of two words.
-fn says(reply: &'static str) -> SocketAddr {
-    server(move |mut stream| {
+fn server_that_replies(reply: &'static str) -> SocketAddr {
+    start_server(move |mut stream| {
         loop {
             // A command consists of `*2`, and a length and a text for each of its two words.
             read_until(&mut stream, "key\r\n");
@@ -185,7 +189,7 @@ fn says(reply: &'static str) -> SocketAddr {
     })
 }
 
-fn ask(proxy: &Proxy) -> String {
+fn send_get(proxy: &Proxy) -> String {
     let mut client = proxy.connect();
     client.write_all(b"GET key\r\n").unwrap();
     read_until(&mut client, "\r\n")
@@ -193,29 +197,34 @@ fn ask(proxy: &Proxy) -> String {
 
 #[test]
 fn loading_redis_is_ejected_and_refusing_redis_is_not() {
-    let proxy = Proxy::start(redis(says("-LOADING it loads\r\n"), Some(says("+two\r\n"))));
-    (0..IN_A_ROW).for_each(|_| assert_eq!(ask(&proxy), "-LOADING it loads\r\n"));
-    assert_eq!(ask(&proxy), "+two\r\n");
+    let proxy =
+        Proxy::start(redis(server_that_replies("-LOADING it loads\r\n"), Some(server_that_replies("+two\r\n"))));
+    (0..IN_A_ROW).for_each(|_| assert_eq!(send_get(&proxy), "-LOADING it loads\r\n"));
+    assert_eq!(send_get(&proxy), "+two\r\n");
     let state = proxy.finish();
-    assert_eq!((of_first(&state).counts.replies, failing_swaps(&state)), ([0, IN_A_ROW as u64], 1), "{state:?}");
+    assert_eq!(
+        (first_server_state(&state).counts.replies, failing_swaps(&state)),
+        ([0, IN_A_ROW as u64], 1),
+        "{state:?}"
+    );
     for error in ["-NOAUTH a\r\n", "-READONLY a\r\n", "-WRONGTYPE a\r\n", "-MOVED 1 a:1\r\n"] {
-        let proxy = Proxy::start(redis(says(error), Some(says("+two\r\n"))));
-        (0..MANY).for_each(|_| assert_eq!(ask(&proxy), error));
-        assert_eq!(of_first(&proxy.finish()).counts.ejections, 0, "{error}");
+        let proxy = Proxy::start(redis(server_that_replies(error), Some(server_that_replies("+two\r\n"))));
+        (0..MANY).for_each(|_| assert_eq!(send_get(&proxy), error));
+        assert_eq!(first_server_state(&proxy.finish()).counts.ejections, 0, "{error}");
     }
 }
 
 #[test]
 fn a_connection_that_is_lost_with_many_commands_is_one_failure() {
-    let breaks = server(|mut stream| {
+    let breaks = start_server(|mut stream| {
         for _ in 0..MANY {
             read_until(&mut stream, "key\r\n");
         }
     });
-    let proxy = Proxy::start(redis(breaks, Some(says("+two\r\n"))));
+    let proxy = Proxy::start(redis(breaks, Some(server_that_replies("+two\r\n"))));
     let mut client = proxy.connect();
     client.write_all("GET key\r\n".repeat(MANY).as_bytes()).unwrap();
     (0..MANY).for_each(|_| assert_eq!(read_until(&mut client, "\r\n"), "+two\r\n"));
     let state = proxy.finish();
-    assert_eq!((errors(&state, ServerError::Reset), of_first(&state).counts.ejections), (1, 0), "{state:?}");
+    assert_eq!((errors(&state, ServerError::Reset), first_server_state(&state).counts.ejections), (1, 0), "{state:?}");
 }

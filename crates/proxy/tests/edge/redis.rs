@@ -12,12 +12,14 @@ use sidelane_policy::hedge::{Hazard, Server};
 use sidelane_proxy::request_table::Counts;
 
 use crate::scene::{Proxy, hedged_after, redis};
-use crate::scripted::{nowhere, read_until, server};
+use crate::scripted::{read_until, start_server, unused_address};
 
 /// Starts a server that reports each command on the returned channel, and then calls `answer`.
-fn commands(answer: impl Fn(&mut TcpStream, &str) + Send + Sync + Clone + 'static) -> (SocketAddr, Receiver<String>) {
+fn command_server(
+    answer: impl Fn(&mut TcpStream, &str) + Send + Sync + Clone + 'static,
+) -> (SocketAddr, Receiver<String>) {
     let (told, commands) = channel();
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         while let Some(command) = read_command(&mut stream) {
             if told.send(command.clone()).is_err() {
                 return;
@@ -54,12 +56,12 @@ fn read_line(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8_lossy(&all).trim_end().to_owned())
 }
 
-fn ok(stream: &mut TcpStream, _: &str) {
+fn reply_ok(stream: &mut TcpStream, _: &str) {
     let _ = stream.write_all(b"+OK\r\n");
 }
 
 /// Sends a command as a new client, and returns the first line of the reply.
-fn ask(proxy: &Proxy, command: &str) -> String {
+fn send_command(proxy: &Proxy, command: &str) -> String {
     let mut client = proxy.connect();
     client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
     read_until(&mut client, "\r\n")
@@ -67,20 +69,20 @@ fn ask(proxy: &Proxy, command: &str) -> String {
 
 #[test]
 fn commands_that_no_server_answers_in_time_have_failed() {
-    let (silent, _commands) = commands(|_, _| thread::park());
+    let (silent, _commands) = command_server(|_, _| thread::park());
     let mut config = redis(silent, None);
     config.limits.answer_time = Duration::from_millis(200);
     let proxy = Proxy::start(config);
-    assert!(proxy.send("GET a\r\nGET b\r\n").starts_with("-ERR sidelane: no server answered in time"));
+    assert!(proxy.send_and_read_all("GET a\r\nGET b\r\n").starts_with("-ERR sidelane: no server answered in time"));
     let counts = proxy.finish().counts;
     assert_eq!((counts.failed, counts.left), (2, 0), "{counts:?}");
 }
 
 #[test]
 fn commands_before_a_refused_command_are_answered() {
-    let (address, commands) = commands(ok);
+    let (address, commands) = command_server(reply_ok);
     let proxy = Proxy::start(redis(address, None));
-    let answer = proxy.send("GET a\r\nSET b 1\r\n*x\r\nGET c\r\n");
+    let answer = proxy.send_and_read_all("GET a\r\nSET b 1\r\n*x\r\nGET c\r\n");
     assert!(answer.starts_with("+OK\r\n+OK\r\n-ERR sidelane: protocol error"), "{answer}");
     assert!(commands.try_iter().eq(["GET a", "SET b 1"]));
     assert_eq!(proxy.finish().counts.answered, 2);
@@ -90,16 +92,16 @@ fn commands_before_a_refused_command_are_answered() {
 fn a_command_that_is_too_long_to_be_kept_is_sent_once() {
     let (second_has_one, tell_first) = channel();
     let tell_first = Arc::new(Mutex::new(tell_first));
-    let (first, _at_first) = commands(move |stream, command| {
+    let (first, _at_first) = command_server(move |stream, command| {
         if command.starts_with("GET long") {
             tell_first.lock().unwrap().recv().unwrap();
         } else {
             thread::park();
         }
-        ok(stream, command);
+        reply_ok(stream, command);
     });
-    let (second, at_second) = commands(move |stream, command| {
-        ok(stream, command);
+    let (second, at_second) = command_server(move |stream, command| {
+        reply_ok(stream, command);
         second_has_one.send(()).unwrap();
     });
     let mut config = hedged_after(redis(first, Some(second)), Duration::from_millis(1));
@@ -119,11 +121,11 @@ fn a_command_that_is_too_long_to_be_kept_is_sent_once() {
 
 #[test]
 fn unsafe_command_fails_if_its_server_cannot_be_reached() {
-    let (second, at_second) = commands(ok);
-    let mut config = redis(nowhere(), Some(second));
+    let (second, at_second) = command_server(reply_ok);
+    let mut config = redis(unused_address(), Some(second));
     config.table.unsafe_stay = true;
     let proxy = Proxy::start(config);
-    assert!(proxy.send("SET a 1\r\nQUIT\r\n").starts_with("-ERR sidelane: "));
+    assert!(proxy.send_and_read_all("SET a 1\r\nQUIT\r\n").starts_with("-ERR sidelane: "));
     assert_eq!(at_second.try_iter().count(), 0);
 }
 
@@ -131,11 +133,11 @@ fn unsafe_command_fails_if_its_server_cannot_be_reached() {
 fn half_closed_client_is_answered_and_not_hedged() {
     let (tell, told) = channel::<()>();
     let told = Arc::new(Mutex::new(told));
-    let (active, at_active) = commands(move |stream, command| {
+    let (active, at_active) = command_server(move |stream, command| {
         let _ = told.lock().unwrap().recv();
-        ok(stream, command);
+        reply_ok(stream, command);
     });
-    let (backup, at_backup) = commands(ok);
+    let (backup, at_backup) = command_server(reply_ok);
     let proxy = Proxy::start(redis(active, Some(backup)));
     let mut half_closed = proxy.connect();
     half_closed.write_all(b"GET half\r\n").unwrap();
@@ -145,7 +147,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
     let mut open = proxy.connect();
     open.write_all(b"GET open\r\n").unwrap();
     at_active.recv().unwrap();
-    proxy.tell(Server::First, [Hazard::JvmGc]);
+    proxy.publish_hazards(Server::First, [Hazard::JvmGc]);
     assert_eq!(read_until(&mut open, "\r\n"), "+OK\r\n");
     (0..2).for_each(|_| tell.send(()).unwrap());
     assert_eq!(read_until(&mut half_closed, "\r\n"), "+OK\r\n");
@@ -157,7 +159,7 @@ fn a_client_that_does_not_read_stops_its_server() {
     const REPLIES: usize = 200;
     const LONG: usize = 900 << 10;
     let (told, ended) = channel();
-    let (address, _commands) = commands(move |stream, _| {
+    let (address, _commands) = command_server(move |stream, _| {
         let reply = format!("${LONG}\r\n{}\r\n", "x".repeat(LONG));
         if stream.write_all(reply.as_bytes()).is_err() {
             let _ = told.send(());
@@ -175,7 +177,7 @@ fn a_client_that_does_not_read_stops_its_server() {
 #[test]
 fn a_long_reply_is_passed_on() {
     const LONG: usize = 3 << 20;
-    let (address, _commands) = commands(|stream, _| {
+    let (address, _commands) = command_server(|stream, _| {
         let _ = stream.write_all(format!("${LONG}\r\n{}\r\n", "x".repeat(LONG)).as_bytes());
     });
     let proxy = Proxy::start(redis(address, None));
@@ -189,17 +191,17 @@ fn a_long_reply_is_passed_on() {
 
 #[test]
 fn malformed_commands_are_refused() {
-    let (address, commands) = commands(ok);
+    let (address, commands) = command_server(reply_ok);
     let proxy = Proxy::start(redis(address, None));
     for wrong in ["\"SELECT 1\r\n", "SEL\"E\"CT 1\r\n", "*1\r\n%1\r\n", "*1\r\n$-1\r\n", "a\0b\r\n"] {
-        assert!(proxy.send(wrong).starts_with("-ERR sidelane: "), "{wrong:?}");
+        assert!(proxy.send_and_read_all(wrong).starts_with("-ERR sidelane: "), "{wrong:?}");
     }
     assert_eq!(commands.try_iter().count(), 0);
 }
 
 #[test]
 fn server_gets_commands_as_arrays() {
-    let (address, commands) = commands(ok);
+    let (address, commands) = command_server(reply_ok);
     let proxy = Proxy::start(redis(address, None));
     let mut client = proxy.connect();
     let bytes = "  get \"a b\" '' \x0b\n*1\r\n$4\r\nPING\r\n\r\n*0\r\n$8\r\nSELECT 5\r\n";
@@ -214,7 +216,7 @@ fn no_other_client_gets_a_connection_with_a_state() {
         ["SELECT 5", "$17\r\nCLIENT REPLY SKIP", "\"MULTI\"", "FT.CURSOR x", "HELLO 3", "CLIENT SETINFO lib-name x"];
     for first in stateful {
         let (told, ports) = channel();
-        let (address, _commands) = commands(move |stream, command| {
+        let (address, _commands) = command_server(move |stream, command| {
             let _ = told.send((command.to_owned(), stream.peer_addr().unwrap().port()));
             let _ = stream.write_all(b"+OK\r\n");
         });
@@ -238,7 +240,7 @@ fn blocking_command_of_a_gone_client_ends_at_the_server() {
     for command in ["BLPOP q 0", "XREAD BLOCK 0 STREAMS s $", "BZMPOP 0 1 z MIN"] {
         let (told, ended) = channel();
         let (asked, commands) = channel();
-        let address = server(move |mut stream| {
+        let address = start_server(move |mut stream| {
             asked.send(read_command(&mut stream)).unwrap();
             let _ = told.send(stream.read(&mut [0]).unwrap_or(0));
         });
@@ -255,25 +257,25 @@ fn blocking_command_of_a_gone_client_ends_at_the_server() {
 fn unrepeatable_commands_have_no_answer_time_limit() {
     const LIMIT: Duration = Duration::from_millis(100);
     for command in ["BLPOP q 0", "LPOP q", "EVAL x 0"] {
-        let (address, _commands) = commands(|stream, _| {
+        let (address, _commands) = command_server(|stream, _| {
             thread::sleep(10 * LIMIT);
             let _ = stream.write_all(b"$1\r\nx\r\n");
         });
         let mut config = redis(address, None);
         config.limits.answer_time = LIMIT;
         let proxy = Proxy::start(config);
-        assert_eq!(ask(&proxy, command), "$1\r\n", "{command}");
+        assert_eq!(send_command(&proxy, command), "$1\r\n", "{command}");
     }
 }
 
 #[test]
 fn client_reads_its_own_writes_despite_the_other_server() {
-    let (first, at_first) = commands(|stream, command| {
+    let (first, at_first) = command_server(|stream, command| {
         // Take longer than the hedge timer of a read.
         thread::sleep(Duration::from_millis(if command.starts_with("GET") { 200 } else { 0 }));
         let _ = stream.write_all(b"+new\r\n");
     });
-    let (second, at_second) = commands(|stream, _| {
+    let (second, at_second) = command_server(|stream, _| {
         let _ = stream.write_all(b"+old\r\n");
     });
     let proxy = Proxy::start(hedged_after(redis(first, Some(second)), Duration::from_millis(1)));
@@ -286,7 +288,7 @@ fn client_reads_its_own_writes_despite_the_other_server() {
     let mut client = proxy.connect();
     client.write_all(b"SET a new\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+new\r\n");
-    proxy.tell(Server::First, [Hazard::Stopped]);
+    proxy.publish_hazards(Server::First, [Hazard::Stopped]);
     proxy.wait_until("the swap", |state| state.active == second);
     for command in ["GET a", "EVALSHA y 0", "GET a"] {
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
@@ -294,13 +296,13 @@ fn client_reads_its_own_writes_despite_the_other_server() {
     }
     assert_eq!((at_first.try_iter().count(), at_second.try_iter().count()), (6, 0));
     // A client that has written nothing is answered by the new active server.
-    assert_eq!(ask(&proxy, "GET a"), "+old\r\n");
+    assert_eq!(send_command(&proxy, "GET a"), "+old\r\n");
 }
 
 #[test]
 fn a_client_waits_while_its_server_does_not_read() {
     const VALUE: usize = 100 << 10;
-    let address = server(|stream| {
+    let address = start_server(|stream| {
         let _open = stream;
         thread::park();
     });
@@ -320,7 +322,7 @@ fn a_long_reply_is_passed_on_before_it_is_whole() {
     const LONG: usize = 100 << 20;
     let (tell, told) = channel();
     let told = Arc::new(Mutex::new(told));
-    let (address, _commands) = commands(move |stream, command| {
+    let (address, _commands) = command_server(move |stream, command| {
         if command == "PING" {
             let _ = stream.write_all(b"+PONG\r\n");
             return;
@@ -336,7 +338,7 @@ fn a_long_reply_is_passed_on_before_it_is_whole() {
     let mut begin = vec![0; LONG / 2];
     assert_eq!(read_until(&mut client, "\r\n"), format!("${LONG}\r\n"));
     // The slow client reads no more for now, and other clients are still served.
-    assert_eq!(ask(&proxy, "PING"), "+PONG\r\n");
+    assert_eq!(send_command(&proxy, "PING"), "+PONG\r\n");
     client.read_exact(&mut begin).unwrap();
     tell.send(()).unwrap();
     let mut end = vec![0; LONG / 2 + 2];
@@ -348,23 +350,23 @@ fn a_long_reply_is_passed_on_before_it_is_whole() {
 
 #[test]
 fn a_reply_that_breaks_off_is_followed_by_nothing() {
-    let (address, _commands) = commands(|stream, _| {
+    let (address, _commands) = command_server(|stream, _| {
         let _ = stream.write_all(format!("$1000000\r\n{}", "x".repeat(500_000)).as_bytes());
         let _ = stream.shutdown(std::net::Shutdown::Both);
     });
     let proxy = Proxy::start(redis(address, None));
-    let answer = proxy.send("GET a\r\nGET b\r\n");
+    let answer = proxy.send_and_read_all("GET a\r\nGET b\r\n");
     assert!(answer.ends_with('x') || answer.is_empty(), "{}", &answer[answer.len().saturating_sub(100)..]);
 }
 
 #[test]
 fn wait_goes_to_the_server_that_got_the_write() {
-    let ((first, at_first), (second, _at_second)) = (commands(ok), commands(ok));
+    let ((first, at_first), (second, _at_second)) = (command_server(reply_ok), command_server(reply_ok));
     let proxy = Proxy::start(redis(first, Some(second)));
     let mut client = proxy.connect();
     client.write_all(b"SET a 1\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
-    proxy.tell(Server::First, [Hazard::Stopped]);
+    proxy.publish_hazards(Server::First, [Hazard::Stopped]);
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Stopped as usize] == 1);
     client.write_all(b"WAIT 1 0\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
@@ -373,7 +375,7 @@ fn wait_goes_to_the_server_that_got_the_write() {
 
 #[test]
 fn greeting_ties_no_connection_and_tied_ones_are_counted() {
-    let (address, _commands) = commands(ok);
+    let (address, _commands) = command_server(reply_ok);
     let proxy = Proxy::start(redis(address, None));
     let mut client = proxy.connect();
     // These are the first commands of the client libraries go-redis and lettuce.
@@ -388,35 +390,35 @@ fn greeting_ties_no_connection_and_tied_ones_are_counted() {
 
 /// Returns the client's reply and the counts, when the active server replies `last` after the backup has replied
 /// `first`.
-fn in_turns(first: &'static str, last: &'static str) -> (String, Counts) {
+fn run_ordered_replies(backup_reply: &'static str, active_reply: &'static str) -> (String, Counts) {
     let (tell, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
-    let (active, _at_active) = commands(move |stream, _| {
+    let (active, _at_active) = command_server(move |stream, _| {
         answers.lock().unwrap().recv().unwrap();
-        let _ = stream.write_all(last.as_bytes());
+        let _ = stream.write_all(active_reply.as_bytes());
     });
-    let (backup, _at_backup) = commands(move |stream, _| {
-        let _ = stream.write_all(first.as_bytes());
+    let (backup, _at_backup) = command_server(move |stream, _| {
+        let _ = stream.write_all(backup_reply.as_bytes());
         // Give the proxy time to read the reply, which its kernel has acknowledged already.
         thread::sleep(Duration::from_millis(50));
         tell.send(()).unwrap();
     });
     let proxy = Proxy::start(hedged_after(redis(active, Some(backup)), Duration::from_millis(1)));
-    (ask(&proxy, "GET a"), proxy.finish().counts)
+    (send_command(&proxy, "GET a"), proxy.finish().counts)
 }
 
 #[test]
 fn failing_redis_does_not_win_against_an_answer() {
     for failure in ["-LOADING wait\r\n", "-MASTERDOWN wait\r\n", "-NOAUTH say who you are\r\n"] {
-        let (reply, counts) = in_turns(failure, "+active\r\n");
+        let (reply, counts) = run_ordered_replies(failure, "+active\r\n");
         assert_eq!(reply, "+active\r\n", "{failure}");
         assert_eq!((counts.answered, counts.hedges, counts.wins, counts.failures), (1, 1, 0, 0), "{counts:?}");
         assert_eq!(counts.failed_hedges, 1);
     }
     // An error about the command itself would be the same at any server.
-    assert_eq!(in_turns("-WRONGTYPE a\r\n", "+active\r\n").0, "-WRONGTYPE a\r\n");
+    assert_eq!(run_ordered_replies("-WRONGTYPE a\r\n", "+active\r\n").0, "-WRONGTYPE a\r\n");
     assert_eq!(
-        in_turns("-LOADING first\r\n", "-BUSY last\r\n").0,
+        run_ordered_replies("-LOADING first\r\n", "-BUSY last\r\n").0,
         "-LOADING first\r\n",
         "of two failures the first counts"
     );
@@ -424,37 +426,37 @@ fn failing_redis_does_not_win_against_an_answer() {
 
 #[test]
 fn failure_of_redis_is_forwarded_if_the_other_is_silent() {
-    let silent = server(|_stream| thread::park());
-    let (backup, _at_backup) = commands(|stream, _| {
+    let silent = start_server(|_stream| thread::park());
+    let (backup, _at_backup) = command_server(|stream, _| {
         let _ = stream.write_all(b"-LOADING wait\r\n");
     });
     let mut config = hedged_after(redis(silent, Some(backup)), Duration::from_millis(1));
     config.limits.answer_time = Duration::from_millis(300);
     let proxy = Proxy::start(config);
-    assert_eq!(ask(&proxy, "GET a"), "-LOADING wait\r\n");
+    assert_eq!(send_command(&proxy, "GET a"), "-LOADING wait\r\n");
 }
 
 #[test]
 fn failure_of_redis_is_forwarded_if_the_other_is_lost() {
     let (tell, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
-    let ends = server(move |mut stream| {
+    let ends = start_server(move |mut stream| {
         read_command(&mut stream);
         let _ = answers.lock().unwrap().recv();
     });
-    let (backup, _at_backup) = commands(move |stream, _| {
+    let (backup, _at_backup) = command_server(move |stream, _| {
         let _ = stream.write_all(b"-LOADING wait\r\n");
         // Send one message for each time that the other server is asked.
         (0..2).for_each(|_| tell.send(()).unwrap());
     });
     let proxy = Proxy::start(hedged_after(redis(ends, Some(backup)), Duration::from_millis(1)));
-    assert_eq!(ask(&proxy, "GET a"), "-LOADING wait\r\n");
+    assert_eq!(send_command(&proxy, "GET a"), "-LOADING wait\r\n");
 }
 
 /// Starts a server that knows no script until it gets one.
-fn server_of_scripts() -> (SocketAddr, Receiver<String>) {
+fn script_server() -> (SocketAddr, Receiver<String>) {
     let is_loaded = Arc::new(Mutex::new(false));
-    commands(move |stream, command| {
+    command_server(move |stream, command| {
         let mut is_loaded = is_loaded.lock().unwrap();
         *is_loaded |= command.starts_with("SCRIPT LOAD");
         let is_known = *is_loaded || !command.starts_with("EVALSHA");
@@ -465,7 +467,7 @@ fn server_of_scripts() -> (SocketAddr, Receiver<String>) {
 
 #[test]
 fn script_load_is_copied_to_the_other_server() {
-    let ((first, _at_first), (second, at_second)) = (server_of_scripts(), server_of_scripts());
+    let ((first, _at_first), (second, at_second)) = (script_server(), script_server());
     let proxy = Proxy::start(redis(first, Some(second)));
     let mut client = proxy.connect();
     for command in ["SCRIPT LOAD x", "GET a"] {
@@ -473,7 +475,7 @@ fn script_load_is_copied_to_the_other_server() {
         assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
     }
     assert_eq!(at_second.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("SCRIPT LOAD x"));
-    proxy.tell(Server::First, [Hazard::Stopped]);
+    proxy.publish_hazards(Server::First, [Hazard::Stopped]);
     proxy.wait_until("the swap", |state| state.active == second);
     // Loading a script is not a write, so the client may leave its server.
     client.write_all(b"EVALSHA y 0\r\n").unwrap();
@@ -485,11 +487,11 @@ fn script_load_is_copied_to_the_other_server() {
 fn redis_that_loads_its_data_is_not_warm() {
     const WARM_UP: u32 = 3;
     let (fails, failures) = channel();
-    let (first, _at_first) = commands(move |stream, _| {
+    let (first, _at_first) = command_server(move |stream, _| {
         let reply: &[u8] = if fails.send(()).is_ok() { b"-LOADING wait\r\n" } else { b"+active\r\n" };
         let _ = stream.write_all(reply);
     });
-    let (second, _at_second) = commands(|stream, _| {
+    let (second, _at_second) = command_server(|stream, _| {
         let _ = stream.write_all(b"+backup\r\n");
     });
     let mut config = redis(first, Some(second));
@@ -497,21 +499,21 @@ fn redis_that_loads_its_data_is_not_warm() {
     // Use a time shorter than the failures last, since it starts again at each of them.
     config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
     let proxy = Proxy::start(config);
-    proxy.tell(Server::First, [Hazard::Restart]);
+    proxy.publish_hazards(Server::First, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.active == second);
-    proxy.tell(Server::First, []);
+    proxy.publish_hazards(Server::First, []);
     proxy.wait_until("the server", |state| state.counts.warm_ups == 1);
-    assert_eq!(ask(&proxy, "GET a"), "+backup\r\n");
+    assert_eq!(send_command(&proxy, "GET a"), "+backup\r\n");
     (0..2 * WARM_UP).for_each(|_| failures.recv_timeout(crate::scene::TIMEOUT).unwrap());
-    assert_eq!(ask(&proxy, "GET a"), "+backup\r\n", "it is still cold");
+    assert_eq!(send_command(&proxy, "GET a"), "+backup\r\n", "it is still cold");
     drop(failures);
     proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
 }
 
 #[test]
 fn failure_is_forwarded_in_time_before_an_unlimited_command() {
-    let (silent, at_silent) = commands(|_, _| {});
-    let (backup, _at_backup) = commands(|stream, _| {
+    let (silent, at_silent) = command_server(|_, _| {});
+    let (backup, _at_backup) = command_server(|stream, _| {
         let _ = stream.write_all(b"-LOADING wait\r\n");
     });
     let mut config = hedged_after(redis(silent, Some(backup)), Duration::from_millis(1));
@@ -529,8 +531,8 @@ fn failure_is_forwarded_in_time_before_an_unlimited_command() {
 }
 
 /// Starts a server that accepts HELLO 3. Its other replies name the first command of the connection.
-fn server_that_greets(name: &'static str) -> SocketAddr {
-    server(move |mut stream| {
+fn hello_server(name: &'static str) -> SocketAddr {
+    start_server(move |mut stream| {
         let Some(first) = read_command(&mut stream) else { return };
         let mut next = Some(first.clone());
         while let Some(command) = next {
@@ -547,7 +549,7 @@ fn server_that_greets(name: &'static str) -> SocketAddr {
 
 #[test]
 fn resp3_client_is_hedged_on_resp3_connections() {
-    let (first, second) = (server_that_greets("active"), server_that_greets("backup"));
+    let (first, second) = (hello_server("active"), hello_server("backup"));
     let proxy = Proxy::start(hedged_after(redis(first, Some(second)), Duration::from_millis(1)));
     let mut client = proxy.connect();
     client.write_all(b"HELLO 3\r\n").unwrap();
@@ -558,19 +560,19 @@ fn resp3_client_is_hedged_on_resp3_connections() {
     assert_eq!(read_until(&mut client, "\r\n"), "+backup after HELLO 3\r\n");
     drop(client);
     proxy.wait_until("its end", |state| state.clients == 0);
-    assert_eq!(ask(&proxy, "GET slow"), "+backup after GET slow\r\n", "no other client gets its connections");
+    assert_eq!(send_command(&proxy, "GET slow"), "+backup after GET slow\r\n", "no other client gets its connections");
     assert_eq!(proxy.finish().counts.tied, 0);
 }
 
 #[test]
 fn a_client_of_resp3_is_tied_to_a_connection_that_speaks_it() {
     for command in ["SUBSCRIBE a", "HELLO 2"] {
-        let (first, second) = (server_that_greets("active"), server_that_greets("backup"));
+        let (first, second) = (hello_server("active"), hello_server("backup"));
         let proxy = Proxy::start(redis(first, Some(second)));
         let mut client = proxy.connect();
         client.write_all(b"HELLO 3\r\n").unwrap();
         (0..3).for_each(|_| drop(read_until(&mut client, "\r\n")));
-        proxy.tell(Server::First, [Hazard::Stopped]);
+        proxy.publish_hazards(Server::First, [Hazard::Stopped]);
         proxy.wait_until("the swap", |state| state.active == second);
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
         // A tied client gets everything that the server sends, except the reply to the greeting.

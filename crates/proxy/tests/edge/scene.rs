@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sidelane_policy::hedge::{Hazard, Hazards, Mode, RolesConfig, Server};
 use sidelane_proxy::access::Sender;
 use sidelane_proxy::config::{Config, Limits, METHODS, Protocol, SentCopy};
-use sidelane_proxy::edge::{self, State, View};
+use sidelane_proxy::edge::{self, State, StateView};
 use sidelane_proxy::hazard_board::HazardBoard;
 use sidelane_proxy::http::Forwarded;
 use sidelane_proxy::request_table::TableConfig;
@@ -29,7 +29,7 @@ pub fn http(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
         active,
         backup,
         protocol: Protocol::Http,
-        repeatable: Repeatable::of(METHODS),
+        repeatable: Repeatable::from_names(METHODS),
         table: TableConfig { roles, ..TableConfig::default() },
         limits: Limits::default(),
         warm_up_requests: 0,
@@ -81,7 +81,7 @@ impl Proxy {
                 tokio::select! {
                     result = proxy.run(its_drain.notified()) => result.unwrap(),
                     () = its_end.notified() => {}
-                    () = tell(&view, &its_state) => {}
+                    () = publish_state(&view, &its_state) => {}
                 }
                 view.state()
             })
@@ -101,7 +101,7 @@ impl Proxy {
     }
 
     /// Sends bytes on a new connection, and returns all that comes back until its end.
-    pub fn send(&self, bytes: &str) -> String {
+    pub fn send_and_read_all(&self, bytes: &str) -> String {
         let mut client = self.connect();
         client.write_all(bytes.as_bytes()).unwrap();
         read_to_end(&mut client)
@@ -109,11 +109,11 @@ impl Proxy {
 
     /// Sends a GET request on a new connection, and returns the whole answer.
     pub fn get(&self, path: &str) -> String {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+        self.send_and_read_all(&format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
     }
 
     /// Publishes hazards of a server on the hazard board, as a watcher does.
-    pub fn tell(&self, server: Server, hazards: impl IntoIterator<Item = Hazard>) {
+    pub fn publish_hazards(&self, server: Server, hazards: impl IntoIterator<Item = Hazard>) {
         self.board.publish(server, hazards.into_iter().collect::<Hazards>(), 1);
     }
 
@@ -136,7 +136,7 @@ impl Proxy {
     }
 
     /// Waits for the end of a drain, and returns the final state.
-    pub fn drained(mut self) -> State {
+    pub fn wait_until_drained(mut self) -> State {
         self.thread.take().unwrap().join().unwrap()
     }
 
@@ -155,7 +155,7 @@ impl Drop for Proxy {
 
 const TELL_EVERY: Duration = Duration::from_millis(5);
 
-async fn tell(view: &View, state: &Mutex<Option<State>>) {
+async fn publish_state(view: &StateView, state: &Mutex<Option<State>>) {
     loop {
         *state.lock().unwrap() = Some(view.state());
         tokio::time::sleep(TELL_EVERY).await;

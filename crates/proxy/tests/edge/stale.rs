@@ -8,7 +8,7 @@ use std::thread;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use crate::scene::{Proxy, TIMEOUT, http};
-use crate::scripted::{read_until, say};
+use crate::scripted::{read_until, send_answer};
 
 /// Size of a body that exceeds the receive buffer of a connection to [`FullServer`].
 const BODY: usize = 8192;
@@ -35,7 +35,7 @@ impl FullServer {
             let mut first = listener.accept().unwrap().0;
             thread::spawn(move || {
                 read_until(&mut first, "\r\n\r\n");
-                say(&mut first, "first");
+                send_answer(&mut first, "first");
                 asked.recv().unwrap();
                 first.shutdown(Shutdown::Write).unwrap();
                 let _ = told.send(first.read_to_end(&mut Vec::new()).map_err(|error| error.kind()));
@@ -43,7 +43,7 @@ impl FullServer {
             for mut stream in listener.incoming().map_while(Result::ok) {
                 read_until(&mut stream, "/second");
                 read_until(&mut stream, "end");
-                say(&mut stream, "well");
+                send_answer(&mut stream, "well");
             }
         });
         Self { address, end, ends }
@@ -52,14 +52,14 @@ impl FullServer {
 
 /// Sends the request `second` after a first one. Returns its answer, and how the proxy ended the connection of the
 /// first.
-fn ask(second: &str) -> (String, Result<usize, ErrorKind>) {
+fn send_second_request(request: &str) -> (String, Result<usize, ErrorKind>) {
     let server = FullServer::start();
     let proxy = Proxy::start(http(server.address, None));
     let mut client = proxy.connect();
     let first = format!("POST /first HTTP/1.1\r\nHost: h\r\nContent-Length: {BODY}\r\n\r\n{}", "x".repeat(BODY));
     client.write_all(first.as_bytes()).unwrap();
     read_until(&mut client, "first");
-    client.write_all(second.as_bytes()).unwrap();
+    client.write_all(request.as_bytes()).unwrap();
     proxy.wait_until("the second request", |state| state.in_flight == 1 || state.counts.answered == 2);
     server.end.send(()).unwrap();
     let answer = read_answer(&mut client);
@@ -79,7 +79,7 @@ fn read_answer(client: &mut TcpStream) -> String {
 
 #[test]
 fn a_request_that_its_server_cannot_have_read_is_sent_again() {
-    let (answer, end) = ask("GET /second HTTP/1.1\r\nHost: h\r\nX: end\r\n\r\n");
+    let (answer, end) = send_second_request("GET /second HTTP/1.1\r\nHost: h\r\nX: end\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert_eq!(end, Err(ErrorKind::ConnectionReset), "the server does not get it later");
 }
@@ -88,7 +88,7 @@ fn a_request_that_its_server_cannot_have_read_is_sent_again() {
 fn a_body_that_its_server_cannot_have_read_is_sent_again() {
     // Repeat the attempt: on a connection that was idle for longer, the body would not be sent at all.
     let was_sent_there = (0..ATTEMPTS).any(|_| {
-        let (answer, end) = ask("POST /second HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nend");
+        let (answer, end) = send_second_request("POST /second HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nend");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         end == Err(ErrorKind::ConnectionReset)
     });

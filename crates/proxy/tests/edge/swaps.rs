@@ -8,10 +8,10 @@ use std::time::Duration;
 use sidelane_policy::hedge::{Hazard, Server};
 
 use crate::scene::{Proxy, TIMEOUT, http};
-use crate::scripted::{nowhere, read_until, say, telling_server};
+use crate::scripted::{read_until, send_answer, start_recording_server, unused_address};
 
 /// Starts a server whose accept queue holds three connections, and that accepts one of them every 50 ms.
-fn slow_to_accept(answer: fn(&mut TcpStream) -> bool) -> SocketAddr {
+fn server_slow_to_accept(answer: fn(&mut TcpStream) -> bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 2).unwrap();
     let address = listener.local_addr().unwrap();
@@ -32,8 +32,8 @@ fn slow_to_accept(answer: fn(&mut TcpStream) -> bool) -> SocketAddr {
 }
 
 /// Checks that the backup answers all clients that wait at the active server when the active server gets a hazard.
-fn must_be_answered(clients: usize, backup: SocketAddr) {
-    let (active, requests) = telling_server(|_, _| {
+fn check_backup_answers_all(clients: usize, backup: SocketAddr) {
+    let (active, requests) = start_recording_server(|_, _| {
         thread::park();
         true
     });
@@ -45,7 +45,7 @@ fn must_be_answered(clients: usize, backup: SocketAddr) {
         client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         requests.recv_timeout(TIMEOUT).expect("the active server gets it");
     }
-    proxy.tell(Server::First, [Hazard::JvmGc]);
+    proxy.publish_hazards(Server::First, [Hazard::JvmGc]);
     for client in &mut clients {
         let answer = read_until(client, "backup");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -58,7 +58,7 @@ fn must_be_answered(clients: usize, backup: SocketAddr) {
 
 #[test]
 fn a_burst_of_requests_is_no_burst_of_connects() {
-    must_be_answered(300, slow_to_accept(|stream| say(stream, "backup")));
+    check_backup_answers_all(300, server_slow_to_accept(|stream| send_answer(stream, "backup")));
 }
 
 #[test]
@@ -68,14 +68,14 @@ fn server_that_closes_connections_gets_one_at_a_time() {
         stream.write_all(answer).unwrap();
         false
     };
-    must_be_answered(12, slow_to_accept(closes));
+    check_backup_answers_all(12, server_slow_to_accept(closes));
 }
 
 #[test]
 fn queued_requests_go_to_the_backup_without_a_listener() {
     const CLIENTS: usize = 100;
-    let (well, _seen) = telling_server(|stream, _| say(stream, "well"));
-    let proxy = Proxy::start(http(nowhere(), Some(well)));
+    let (well, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
+    let proxy = Proxy::start(http(unused_address(), Some(well)));
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
     clients.iter_mut().for_each(|client| client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap());
     for client in &mut clients {

@@ -10,7 +10,7 @@ use rustix::net::sockopt::set_socket_recv_buffer_size;
 use sidelane_proxy::config::Config;
 
 use crate::scene::{Proxy, TIMEOUT, http};
-use crate::scripted::{read_until, server};
+use crate::scripted::{read_until, start_server};
 
 /// Size of a body that exceeds the buffers on the way.
 const LONG: usize = 16 << 20;
@@ -19,7 +19,7 @@ const LONG: usize = 16 << 20;
 /// connection.
 fn endless_server(bytes: usize) -> (SocketAddr, Receiver<()>) {
     let (told, ends) = channel();
-    let address = server(move |mut stream| {
+    let address = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         let answer = format!("HTTP/1.1 200 OK\r\n\r\nbegin{}", "x".repeat(bytes));
         let _ = stream.write_all(answer.as_bytes());
@@ -29,7 +29,7 @@ fn endless_server(bytes: usize) -> (SocketAddr, Receiver<()>) {
     (address, ends)
 }
 
-fn ask(proxy: &Proxy) -> TcpStream {
+fn begin_download(proxy: &Proxy) -> TcpStream {
     let mut client = proxy.connect();
     client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     read_until(&mut client, "begin");
@@ -37,7 +37,7 @@ fn ask(proxy: &Proxy) -> TcpStream {
 }
 
 /// Reads the rest of an answer, and returns how it ends.
-fn end(mut client: TcpStream) -> Result<usize, ErrorKind> {
+fn read_rest(mut client: TcpStream) -> Result<usize, ErrorKind> {
     client.read_to_end(&mut Vec::new()).map_err(|error| error.kind())
 }
 
@@ -50,15 +50,15 @@ fn answer_without_length_is_reset_when_the_proxy_ends() {
     };
     for is_orderly in [true, false] {
         let proxy = Proxy::start(config(endless_server(0).0));
-        let client = ask(&proxy);
+        let client = begin_download(&proxy);
         match is_orderly {
             true => {
                 proxy.drain();
-                proxy.drained();
+                proxy.wait_until_drained();
             }
             false => drop(proxy.finish()),
         }
-        assert_eq!(end(client), Err(ErrorKind::ConnectionReset), "{is_orderly}");
+        assert_eq!(read_rest(client), Err(ErrorKind::ConnectionReset), "{is_orderly}");
     }
 }
 
@@ -71,9 +71,9 @@ fn with_idle_time(mut config: Config, time: Duration) -> Config {
 fn client_that_does_not_read_is_reset() {
     let (address, ends) = endless_server(LONG);
     let proxy = Proxy::start(with_idle_time(http(address, None), Duration::from_millis(300)));
-    let client = ask(&proxy);
+    let client = begin_download(&proxy);
     ends.recv_timeout(TIMEOUT).expect("the server's connection ends");
-    assert_eq!(end(client), Err(ErrorKind::ConnectionReset));
+    assert_eq!(read_rest(client), Err(ErrorKind::ConnectionReset));
     let counts = proxy.finish().counts;
     assert_eq!((counts.left, counts.answered), (1, 0), "{counts:?}");
 }
@@ -82,7 +82,7 @@ fn client_that_does_not_read_is_reset() {
 fn slow_but_steady_client_gets_its_whole_answer() {
     /// Duration of slow reading in idle times. The buffers on the way have no space for more during it.
     const TIMES: u32 = 3;
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {LONG}\r\n\r\nbegin");
         stream.write_all(answer.as_bytes()).unwrap();
@@ -90,7 +90,7 @@ fn slow_but_steady_client_gets_its_whole_answer() {
     });
     let idle_time = Duration::from_secs(2);
     let proxy = Proxy::start(with_idle_time(http(address, None), idle_time));
-    let mut client = ask(&proxy);
+    let mut client = begin_download(&proxy);
     set_socket_recv_buffer_size(&client, 16 << 10).unwrap();
     let (start, mut slowly) = (Instant::now(), 0);
     while start.elapsed() < TIMES * idle_time {

@@ -12,14 +12,14 @@ pub struct Reading {
 const LINE_MAX: usize = 64 << 10;
 
 /// Parses bytes as Redis does, all at once.
-pub fn read(bytes: &[u8]) -> Reading {
+pub fn parse_commands(bytes: &[u8]) -> Reading {
     let (mut commands, mut at) = (Vec::new(), 0);
     let is_error = loop {
         let rest = &bytes[at..];
         let read = match rest.first() {
             None => break false,
-            Some(b'*') => multibulk(rest),
-            Some(_) => inline(rest),
+            Some(b'*') => parse_multibulk(rest),
+            Some(_) => parse_inline(rest),
         };
         match read {
             Read::Command(arguments, used) => {
@@ -47,7 +47,7 @@ fn strchr(text: &[u8], byte: u8) -> Option<usize> {
     text[..end].iter().position(|other| *other == byte)
 }
 
-fn inline(bytes: &[u8]) -> Read {
+fn parse_inline(bytes: &[u8]) -> Read {
     let Some(newline) = strchr(bytes, b'\n') else {
         return if bytes.len() > LINE_MAX { Read::Error } else { Read::More };
     };
@@ -58,7 +58,7 @@ fn inline(bytes: &[u8]) -> Read {
     }
 }
 
-fn multibulk(bytes: &[u8]) -> Read {
+fn parse_multibulk(bytes: &[u8]) -> Read {
     let (count, mut at) = match number_line(bytes, 0) {
         Ok(Some(read)) => read,
         Ok(None) => return Read::More,
@@ -92,13 +92,13 @@ fn multibulk(bytes: &[u8]) -> Read {
 }
 
 /// Parses the number after the type at index `at`. Returns it with the index of the next line.
-fn number_line(bytes: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
-    let line = &bytes[at..];
+fn number_line(bytes: &[u8], start: usize) -> Result<Option<(i64, usize)>, ()> {
+    let line = &bytes[start..];
     let Some(end) = strchr(line, b'\r') else { return if line.len() > LINE_MAX { Err(()) } else { Ok(None) } };
     if end + 2 > line.len() {
         return Ok(None);
     }
-    string_to_number(&line[1..end]).map(|number| Some((number, at + end + 2))).ok_or(())
+    string_to_number(&line[1..end]).map(|number| Some((number, start + end + 2))).ok_or(())
 }
 
 /// Parses a number as `string2ll` of Redis does.
@@ -187,10 +187,10 @@ fn split_args(line: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 /// Checks that the proxy's reader finds the same commands as Redis, or fewer and then refuses. Also checks that Redis
 /// parses the proxy's output as the same commands. Returns their number.
-pub fn judge(bytes: &[u8], reader: impl Fn() -> CommandReader) -> usize {
-    let wanted = read(bytes);
+pub fn check_reader(bytes: &[u8], new_reader: impl Fn() -> CommandReader) -> usize {
+    let wanted = parse_commands(bytes);
     let mut counts = [1, bytes.len().max(1)].map(|step| {
-        let (commands, is_refused) = read_with(reader(), bytes, step);
+        let (commands, is_refused) = read_in_steps(new_reader(), bytes, step);
         let is_same = match is_refused {
             true => wanted.commands.starts_with(&commands),
             false => wanted.commands == commands && !wanted.is_error,
@@ -209,16 +209,16 @@ pub fn judge(bytes: &[u8], reader: impl Fn() -> CommandReader) -> usize {
     counts[0]
 }
 
-fn read_with(mut reader: CommandReader, bytes: &[u8], step: usize) -> (Vec<Vec<Vec<u8>>>, bool) {
+fn read_in_steps(mut reader: CommandReader, bytes: &[u8], step_bytes: usize) -> (Vec<Vec<Vec<u8>>>, bool) {
     let (mut commands, mut start, mut came) = (Vec::new(), 0, 0);
     while came < bytes.len() {
-        came = (came + step).min(bytes.len());
+        came = (came + step_bytes).min(bytes.len());
         loop {
             let Ok((used, command)) = reader.read(&bytes[start..came]) else { return (commands, true) };
             start += used;
             let Some(command) = command else { break };
             let arguments: Vec<Vec<u8>> = command.arguments().map(<[u8]>::to_vec).collect();
-            let written = read(command.bytes());
+            let written = parse_commands(command.bytes());
             assert!(written.commands == [arguments.clone()] && !written.is_error, "{}", command.bytes().escape_ascii());
             commands.push(arguments);
         }

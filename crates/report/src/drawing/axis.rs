@@ -19,7 +19,7 @@ pub(super) struct Axis {
 impl Axis {
     /// Returns an axis from position `from` to position `to` that covers all of `values`. Without values above zero
     /// it covers 0 to 1, or 1 to 10 if logarithmic.
-    pub(super) fn of(kind: ScaleKind, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
+    pub(super) fn from_values(kind: ScaleKind, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
         let usable = values.filter(|value| value.is_finite() && (kind == ScaleKind::Linear || *value > 0.0));
         let (low, high) = usable.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = match kind {
@@ -32,7 +32,7 @@ impl Axis {
     }
 
     /// Returns the position of `value`.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub(super) fn position(&self, value: f64) -> f64 {
         let share = match self.kind {
             ScaleKind::Linear => (value - self.low) / (self.high - self.low),
             ScaleKind::Log => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
@@ -68,21 +68,21 @@ impl Axis {
 }
 
 /// Returns the label of a tick: the value as in a table, without a fraction of zeros.
-pub(super) fn label(unit: Unit, value: f64) -> String {
+pub(super) fn tick_label(unit: Unit, value: f64) -> String {
     match unit {
         // 0 has no unit: with a unit, a time of 0 would get nanoseconds.
         _ if value == 0.0 && unit != Unit::Ratio => "0".to_owned(),
         // Shares of a lane are plain numbers; the axis title names the quantity.
         Unit::Ratio => format!("{value:.1}"),
         Unit::Cycles => unit.human(value).replace(" cycles", ""),
-        Unit::Count => in_thousands(value),
-        Unit::PerS => in_thousands(value) + "/s",
+        Unit::Count => with_si_prefix(value),
+        Unit::PerS => with_si_prefix(value) + "/s",
         unit => unit.human(value).replace(".0 ", " "),
     }
 }
 
 /// Writes a number in k, M or G, for labels beside an axis, where nine digits do not fit.
-fn in_thousands(value: f64) -> String {
+fn with_si_prefix(value: f64) -> String {
     const STEPS: [(f64, &str); 3] = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
     let (scale, prefix) = STEPS.into_iter().find(|(scale, _)| value.abs() >= 0.9995 * scale).unwrap_or((1.0, " "));
     let scaled = match value / scale {
@@ -99,16 +99,16 @@ mod tests {
     use super::*;
 
     fn axis(kind: ScaleKind, values: &[f64]) -> Axis {
-        Axis::of(kind, values.iter().copied(), (100.0, 0.0))
+        Axis::from_values(kind, values.iter().copied(), (100.0, 0.0))
     }
 
     #[test]
     fn ends_of_the_range_lie_at_the_ends_of_the_axis() {
         let linear = axis(ScaleKind::Linear, &[0.4, 2.0]);
-        assert_eq!((linear.at(0.0), linear.at(2.0), linear.at(1.0)), (100.0, 0.0, 50.0));
+        assert_eq!((linear.position(0.0), linear.position(2.0), linear.position(1.0)), (100.0, 0.0, 50.0));
         let log = axis(ScaleKind::Log, &[10.0, 1000.0]);
-        assert!((log.at(100.0) - 50.0).abs() < 1e-9);
-        assert!(log.at(10.0) < 100.0 && log.at(1000.0) > 0.0);
+        assert!((log.position(100.0) - 50.0).abs() < 1e-9);
+        assert!(log.position(10.0) < 100.0 && log.position(1000.0) > 0.0);
     }
 
     #[test]
@@ -123,21 +123,21 @@ mod tests {
     fn nothing_to_show_is_no_division_by_nothing() {
         for kind in [ScaleKind::Linear, ScaleKind::Log] {
             let empty = axis(kind, &[]);
-            assert!(empty.at(5.0).is_finite());
+            assert!(empty.position(5.0).is_finite());
             assert!(empty.ticks().len() < 10);
         }
     }
 
     #[test]
     fn labels_carry_their_unit() {
-        assert_eq!(label(Unit::Us, 10_000.0), "10 ms");
-        assert_eq!(label(Unit::Percent, 50.0), "50 %");
-        assert_eq!(label(Unit::Ratio, 1.5), "1.5");
-        assert_eq!(label(Unit::S, 0.0), "0");
-        assert_eq!(label(Unit::PerS, 20_000_000.0), "20 M/s");
-        assert_eq!(label(Unit::PerS, 1.5), "1.5/s");
-        assert_eq!(label(Unit::Count, 1_250.0), "1.25 k");
-        assert_eq!(label(Unit::Count, 41_790.0), "41.8 k");
-        assert_eq!(label(Unit::Count, 200.0), "200");
+        assert_eq!(tick_label(Unit::Us, 10_000.0), "10 ms");
+        assert_eq!(tick_label(Unit::Percent, 50.0), "50 %");
+        assert_eq!(tick_label(Unit::Ratio, 1.5), "1.5");
+        assert_eq!(tick_label(Unit::S, 0.0), "0");
+        assert_eq!(tick_label(Unit::PerS, 20_000_000.0), "20 M/s");
+        assert_eq!(tick_label(Unit::PerS, 1.5), "1.5/s");
+        assert_eq!(tick_label(Unit::Count, 1_250.0), "1.25 k");
+        assert_eq!(tick_label(Unit::Count, 41_790.0), "41.8 k");
+        assert_eq!(tick_label(Unit::Count, 200.0), "200");
     }
 }

@@ -5,8 +5,8 @@
 //! can be read on light and dark backgrounds, and by colour-blind users.
 
 use crate::chart::{Cell, Heatmap, Quantity, ScaleKind};
-use crate::drawing::axis::{Axis, label};
-use crate::drawing::svg::{figure, rule, text};
+use crate::drawing::axis::{Axis, tick_label};
+use crate::drawing::svg::{figure, svg_line, svg_text};
 use crate::markup::escape;
 use crate::unit::Unit;
 
@@ -25,14 +25,14 @@ const FAINTEST: f64 = 0.14;
 const LEGEND_STEPS: u32 = 5;
 
 /// Draws a heat map as HTML.
-pub(super) fn heatmap(number: usize, chart: &Heatmap) -> String {
+pub(super) fn draw_heatmap(figure_number: usize, chart: &Heatmap) -> String {
     let most = chart.cells.iter().map(|cell| cell.count).max().unwrap_or(1);
     let body = format!(
-        "{}\n<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-labelledby=\"heatmap-{number}\">{}</div>",
+        "{}\n<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-labelledby=\"heatmap-{figure_number}\">{}</div>",
         legend(most),
-        drawing(chart, most)
+        draw_svg(chart, most)
     );
-    figure(number, "heatmap", &chart.title, &chart.caption, &body)
+    figure(figure_number, "heatmap", &chart.title, &chart.caption, &body)
 }
 
 /// Draws the legend: shades from one sample to the highest count.
@@ -41,7 +41,7 @@ fn legend(most: u64) -> String {
         let share = f64::from(step) / f64::from(LEGEND_STEPS - 1);
         let count = (most as f64).powf(share).round();
         let patch = format!("<rect class=\"heat\" width=\"15\" height=\"13\" fill-opacity=\"{:.2}\"/>", shade(share));
-        let words = escape(&label(Unit::Count, count));
+        let words = escape(&tick_label(Unit::Count, count));
         format!("<li><svg width=\"15\" height=\"13\" aria-hidden=\"true\">{patch}</svg>{words}</li>\n")
     };
     let steps: String = if most > 1 { (0..LEGEND_STEPS).map(step).collect() } else { step(LEGEND_STEPS - 1) };
@@ -53,35 +53,35 @@ fn shade(share: f64) -> f64 {
     FAINTEST + (1.0 - FAINTEST) * share
 }
 
-fn strength(count: u64, most: u64) -> f64 {
+fn cell_opacity(count: u64, most: u64) -> f64 {
     let share = if most > 1 { (count.max(1) as f64).ln() / (most as f64).ln() } else { 1.0 };
     shade(share)
 }
 
 /// One side of a heat map: its axis, with a strip for zero before it if a range starts there.
-struct Side<'a> {
+struct HeatmapAxis<'a> {
     of: &'a Quantity,
     axis: Axis,
     /// Start and end of the strip for zero.
     zero: Option<(f64, f64)>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> HeatmapAxis<'a> {
     /// Returns the side from position `from` to position `to`; `to` may be the smaller one.
-    fn new(of: &'a Quantity, ranges: impl Iterator<Item = (f64, f64)> + Clone, (from, to): (f64, f64)) -> Self {
+    fn new(quantity: &'a Quantity, ranges: impl Iterator<Item = (f64, f64)> + Clone, (from, to): (f64, f64)) -> Self {
         let has_zero = ranges.clone().any(|(low, _)| low <= 0.0);
         let towards = (to - from).signum();
         let zero = has_zero.then_some((from, from + towards * ZERO_STRIP));
         let begins = if has_zero { from + towards * (ZERO_STRIP + ZERO_GAP) } else { from };
         let ends = ranges.filter(|(low, _)| *low > 0.0).flat_map(|(low, high)| [low, high]);
-        Self { of, axis: Axis::of(ScaleKind::Log, ends, (begins, to)), zero }
+        Self { of: quantity, axis: Axis::from_values(ScaleKind::Log, ends, (begins, to)), zero }
     }
 
     /// Returns the positions of a range's ends, the lower first.
-    fn places(&self, (low, high): (f64, f64)) -> (f64, f64) {
+    fn positions(&self, (low, high): (f64, f64)) -> (f64, f64) {
         let (a, b) = match self.zero {
             Some(strip) if low <= 0.0 => strip,
-            _ => (self.axis.at(low), self.axis.at(high)),
+            _ => (self.axis.position(low), self.axis.position(high)),
         };
         (a.min(b), a.max(b))
     }
@@ -90,25 +90,26 @@ impl<'a> Side<'a> {
     fn ticks(&self, room: f64) -> Vec<(f64, String)> {
         let zero = self.zero.map(|(from, to)| ((from + to) / 2.0, "≈0".to_owned()));
         let zero_at = zero.as_ref().map_or(f64::INFINITY, |(at, _)| *at);
-        let others = self.axis.ticks().into_iter().map(|tick| (self.axis.at(tick), label(self.of.unit, tick)));
+        let others =
+            self.axis.ticks().into_iter().map(|tick| (self.axis.position(tick), tick_label(self.of.unit, tick)));
         let free = others.filter(|(at, _)| (at - zero_at).abs() > room);
         zero.into_iter().chain(free).collect()
     }
 
-    fn words(&self, (low, high): (f64, f64)) -> String {
+    fn range_text(&self, (low, high): (f64, f64)) -> String {
         let unit = self.of.unit;
         match low <= 0.0 {
-            true => format!("{} below {}", self.of.name, label(unit, high)),
-            false => format!("{} {} to {}", self.of.name, label(unit, low), label(unit, high)),
+            true => format!("{} below {}", self.of.name, tick_label(unit, high)),
+            false => format!("{} {} to {}", self.of.name, tick_label(unit, low), tick_label(unit, high)),
         }
     }
 }
 
-fn drawing(chart: &Heatmap, most: u64) -> String {
-    let across = Side::new(&chart.across, chart.cells.iter().map(|cell| cell.across), (LEFT, WIDTH - RIGHT));
-    let up = Side::new(&chart.up, chart.cells.iter().map(|cell| cell.up), (BOTTOM, TOP));
-    let cells: String = chart.cells.iter().map(|cell| one(cell, &across, &up, most)).collect();
-    let inside = grid(&across, &up) + &cells;
+fn draw_svg(chart: &Heatmap, most: u64) -> String {
+    let across = HeatmapAxis::new(&chart.across, chart.cells.iter().map(|cell| cell.across), (LEFT, WIDTH - RIGHT));
+    let up = HeatmapAxis::new(&chart.up, chart.cells.iter().map(|cell| cell.up), (BOTTOM, TOP));
+    let cells: String = chart.cells.iter().map(|cell| draw_cell(cell, &across, &up, most)).collect();
+    let inside = draw_grid(&across, &up) + &cells;
     let named = escape(&format!("{}: {} cells", chart.title, chart.cells.len()));
     format!(
         "<svg class=\"chart heatmap\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{named}\">{inside}</svg>"
@@ -116,33 +117,37 @@ fn drawing(chart: &Heatmap, most: u64) -> String {
 }
 
 /// Draws one cell, with a tooltip that gives its ranges and its count.
-fn one(cell: &Cell, across: &Side, up: &Side, most: u64) -> String {
-    let ((left, right), (top, bottom)) = (across.places(cell.across), up.places(cell.up));
-    let words =
-        format!("{}; {}: {}", across.words(cell.across), up.words(cell.up), label(Unit::Count, cell.count as f64));
+fn draw_cell(cell: &Cell, across: &HeatmapAxis, up: &HeatmapAxis, most: u64) -> String {
+    let ((left, right), (top, bottom)) = (across.positions(cell.across), up.positions(cell.up));
+    let words = format!(
+        "{}; {}: {}",
+        across.range_text(cell.across),
+        up.range_text(cell.up),
+        tick_label(Unit::Count, cell.count as f64)
+    );
     format!(
         "<rect class=\"heat\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill-opacity=\"{:.2}\">\
          <title>{}</title></rect>",
         right - left,
         bottom - top,
-        strength(cell.count, most),
+        cell_opacity(cell.count, most),
         escape(&words)
     )
 }
 
-fn grid(across: &Side, up: &Side) -> String {
+fn draw_grid(across: &HeatmapAxis, up: &HeatmapAxis) -> String {
     let column = |(x, words): (f64, String)| {
-        rule("grid", (x, TOP), (x, BOTTOM + 4.0)) + &text(x, BOTTOM + 18.0, "middle", &words)
+        svg_line("grid", (x, TOP), (x, BOTTOM + 4.0)) + &svg_text(x, BOTTOM + 18.0, "middle", &words)
     };
     let row = |(y, words): (f64, String)| {
-        rule("grid", (LEFT - 4.0, y), (WIDTH - RIGHT, y)) + &text(LEFT - 9.0, y + 4.0, "end", &words)
+        svg_line("grid", (LEFT - 4.0, y), (WIDTH - RIGHT, y)) + &svg_text(LEFT - 9.0, y + 4.0, "end", &words)
     };
     let columns: String = across.ticks(42.0).into_iter().map(column).collect();
     let rows: String = up.ticks(16.0).into_iter().map(row).collect();
     columns
         + &rows
-        + &text((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0, "middle", &across.of.name)
-        + &text(4.0, 14.0, "start", &up.of.name)
+        + &svg_text((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0, "middle", &across.of.name)
+        + &svg_text(4.0, 14.0, "start", &up.of.name)
 }
 
 #[cfg(test)]
@@ -151,18 +156,18 @@ mod tests {
 
     #[test]
     fn colour_grows_with_the_logarithm_of_the_count() {
-        assert!((strength(1, 10_000) - FAINTEST).abs() < 1e-9);
-        assert!((strength(10_000, 10_000) - 1.0).abs() < 1e-9);
-        assert!((strength(100, 10_000) - (1.0 + FAINTEST) / 2.0).abs() < 1e-9);
-        assert!((strength(1, 1) - 1.0).abs() < 1e-9, "a single cell has full strength");
+        assert!((cell_opacity(1, 10_000) - FAINTEST).abs() < 1e-9);
+        assert!((cell_opacity(10_000, 10_000) - 1.0).abs() < 1e-9);
+        assert!((cell_opacity(100, 10_000) - (1.0 + FAINTEST) / 2.0).abs() < 1e-9);
+        assert!((cell_opacity(1, 1) - 1.0).abs() < 1e-9, "a single cell has full strength");
     }
 
     #[test]
     fn zero_has_a_strip_before_the_axis() {
         let of = Quantity { name: "misses".into(), unit: Unit::PerS };
         let ranges = [(0.0, 1.0), (10.0, 20.0)];
-        let side = Side::new(&of, ranges.into_iter(), (100.0, 0.0));
-        let ((zero_top, zero_bottom), (top, bottom)) = (side.places(ranges[0]), side.places(ranges[1]));
+        let side = HeatmapAxis::new(&of, ranges.into_iter(), (100.0, 0.0));
+        let ((zero_top, zero_bottom), (top, bottom)) = (side.positions(ranges[0]), side.positions(ranges[1]));
         assert_eq!((zero_top, zero_bottom), (100.0 - ZERO_STRIP, 100.0));
         assert!(0.0 <= top && top < bottom && bottom < zero_top);
     }

@@ -15,64 +15,64 @@ use crate::markup::escape;
 use crate::result::ResultFile;
 use crate::unit::{MISSING, Unit};
 
-use heatmap::heatmap;
-use intervals::intervals;
-use multiples::multiples;
+use heatmap::draw_heatmap;
+use intervals::draw_intervals;
+use multiples::draw_multiples;
 
 /// Draws the pictures of `result` that need no script, as HTML.
-pub(super) fn pictures(result: &ResultFile) -> String {
-    drawn(&result.bars, bars)
-        + &drawn(&result.heatmaps, heatmap)
-        + &drawn(&result.intervals, intervals)
-        + &drawn(&result.multiples, multiples)
+pub(super) fn draw_pictures(result: &ResultFile) -> String {
+    draw_all(&result.bars, draw_bars)
+        + &draw_all(&result.heatmaps, draw_heatmap)
+        + &draw_all(&result.intervals, draw_intervals)
+        + &draw_all(&result.multiples, draw_multiples)
 }
 
-fn drawn<T>(charts: &[T], draw: fn(usize, &T) -> String) -> String {
+fn draw_all<T>(charts: &[T], draw: fn(usize, &T) -> String) -> String {
     charts.iter().enumerate().map(|(number, chart)| draw(number, chart)).collect()
 }
 
 /// Draws numbers as a table whose cells have bars. The table is readable without the bars.
-fn bars(number: usize, chart: &Bars) -> String {
-    let titles: String = chart.columns.iter().map(|column| title(&column.name)).collect();
-    let most: Vec<f64> = (0..chart.columns.len()).map(|column| most(chart, column)).collect();
+fn draw_bars(figure_number: usize, chart: &Bars) -> String {
+    let titles: String = chart.columns.iter().map(|column| title_cell(&column.name)).collect();
+    let most: Vec<f64> = (0..chart.columns.len()).map(|column| column_max(chart, column)).collect();
     let rows: String =
-        chart.rows.iter().enumerate().map(|(index, row)| one(index, row, &chart.columns, &most)).collect();
+        chart.rows.iter().enumerate().map(|(index, row)| draw_row(index, row, &chart.columns, &most)).collect();
     let body = format!(
-        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-labelledby=\"bars-{number}\">\n\
+        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-labelledby=\"bars-{figure_number}\">\n\
          <table class=\"bars\">\n<thead><tr>{}{titles}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>",
-        title(&chart.of)
+        title_cell(&chart.of)
     );
-    figure(number, "bars", &chart.title, &chart.caption, &body)
+    figure(figure_number, "bars", &chart.title, &chart.caption, &body)
 }
 
-fn title(words: &str) -> String {
+fn title_cell(words: &str) -> String {
     format!("<th scope=\"col\">{}</th>", escape(words))
 }
 
 /// Returns the value of a full bar in a column: the highest one.
-fn most(chart: &Bars, column: usize) -> f64 {
+fn column_max(chart: &Bars, column: usize) -> f64 {
     let values = chart.rows.iter().filter_map(|row| row.values.get(column).copied().flatten());
     values.fold(f64::MIN_POSITIVE, f64::max)
 }
 
-fn one(index: usize, row: &BarRow, columns: &[Quantity], most: &[f64]) -> String {
+fn draw_row(index: usize, row: &BarRow, columns: &[Quantity], most: &[f64]) -> String {
     let cells = columns.iter().zip(&row.values).zip(most);
-    let cells: String = cells.map(|((column, value), most)| cell(column.unit, *value, *most)).collect();
+    let cells: String = cells.map(|((column, value), most)| draw_cell(column.unit, *value, *most)).collect();
     let name = escape(&row.name);
-    format!("<tr class=\"{}\"><th scope=\"row\">{}{name}</th>{cells}</tr>\n", color(index), swatch(index))
+    format!("<tr class=\"{}\"><th scope=\"row\">{}{name}</th>{cells}</tr>\n", color_class(index), swatch(index))
 }
 
 /// Returns the class of the colour that series.js gives to this value of a tag. All values that are grey there have
 /// the class `others`.
-fn color(index: usize) -> String {
+fn color_class(index: usize) -> String {
     if index + 1 < SERIES { format!("series-{}", index + 1) } else { "others".to_owned() }
 }
 
 fn swatch(index: usize) -> String {
-    format!("<span class=\"swatch {}\" aria-hidden=\"true\"></span>", color(index))
+    format!("<span class=\"swatch {}\" aria-hidden=\"true\"></span>", color_class(index))
 }
 
-fn cell(unit: Unit, value: Option<f64>, most: f64) -> String {
+fn draw_cell(unit: Unit, value: Option<f64>, most: f64) -> String {
     let Some(value) = value else {
         return format!("<td class=\"missing\" aria-label=\"not measured\">{MISSING}</td>");
     };

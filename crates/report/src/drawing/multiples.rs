@@ -1,8 +1,8 @@
 //! Drawing of small multiples: panels with the same horizontal axis, and a line for each setting.
 
 use crate::chart::{Line, Multiples, Panel, ScaleKind};
-use crate::drawing::axis::{Axis, label};
-use crate::drawing::svg::{SERIES, distinct, figure, legend, line, line_sample, rule, text};
+use crate::drawing::axis::{Axis, tick_label};
+use crate::drawing::svg::{SERIES, distinct, draw_curve, figure, legend, line_sample, svg_line, svg_text};
 use crate::markup::escape;
 
 const WIDTH: f64 = 400.0;
@@ -22,23 +22,24 @@ const LETTER_WIDTH: f64 = 7.0;
 const DOTS_MAX: usize = 40;
 
 /// Draws the panels as HTML.
-pub(super) fn multiples(number: usize, chart: &Multiples) -> String {
+pub(super) fn draw_multiples(figure_number: usize, chart: &Multiples) -> String {
     let names = distinct(chart.panels.iter().flat_map(|panel| panel.lines.iter().map(|line| &line.setting)));
-    let panels: String = chart.panels.iter().map(|panel| one(chart, panel, &names)).collect();
+    let panels: String = chart.panels.iter().map(|panel| draw_panel(chart, panel, &names)).collect();
     let columns = chart.columns.clamp(1, 4);
     let body = format!("{}\n<div class=\"panels columns-{columns}\">\n{panels}</div>", legend(&names, line_sample));
-    figure(number, "multiples", &chart.title, &chart.caption, &body)
+    figure(figure_number, "multiples", &chart.title, &chart.caption, &body)
 }
 
-fn one(chart: &Multiples, panel: &Panel, names: &[String]) -> String {
+fn draw_panel(chart: &Multiples, panel: &Panel, names: &[String]) -> String {
     let points = || panel.lines.iter().flat_map(|line| &line.points);
     let limit = panel.limit.as_ref().map(|limit| limit.value);
     // All panels share the horizontal axis, so that they can be compared.
     let all = chart.panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
-    let across = Axis::of(ScaleKind::Linear, all.map(|point| point.0), (LEFT, WIDTH - RIGHT));
-    let up = Axis::of(panel.scale, points().map(|point| point.1).chain(limit).chain(panel.up_to), (BOTTOM, TOP));
-    let lines: String = panel.lines.iter().map(|drawn| one_line(drawn, names, &across, &up)).collect();
-    let inside = grid(chart, panel, &across, &up) + &limit_line(panel, &across, &up) + &lines;
+    let across = Axis::from_values(ScaleKind::Linear, all.map(|point| point.0), (LEFT, WIDTH - RIGHT));
+    let up =
+        Axis::from_values(panel.scale, points().map(|point| point.1).chain(limit).chain(panel.up_to), (BOTTOM, TOP));
+    let lines: String = panel.lines.iter().map(|drawn| draw_line(drawn, names, &across, &up)).collect();
+    let inside = draw_grid(chart, panel, &across, &up) + &limit_line(panel, &across, &up) + &lines;
     let title = escape(&panel.title);
     format!(
         "<div class=\"panel\"><h3>{title}</h3><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
@@ -46,14 +47,14 @@ fn one(chart: &Multiples, panel: &Panel, names: &[String]) -> String {
     )
 }
 
-fn one_line(drawn: &Line, names: &[String], across: &Axis, up: &Axis) -> String {
+fn draw_line(drawn: &Line, names: &[String], across: &Axis, up: &Axis) -> String {
     let index = names.iter().position(|name| *name == drawn.setting).unwrap_or(0);
-    let places: Vec<(f64, f64)> = drawn.points.iter().map(|(x, y)| (across.at(*x), up.at(*y))).collect();
+    let places: Vec<(f64, f64)> = drawn.points.iter().map(|(x, y)| (across.position(*x), up.position(*y))).collect();
     let corners: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     // With more points, dots would cover each other, and the line tells as much.
     let dotted = if places.len() > DOTS_MAX { &[] } else { places.as_slice() };
     let dots: String = dotted.iter().map(|place| dot(index, *place)).collect();
-    if corners.is_empty() { dots } else { line(index, &format!("M{}", corners.join("L"))) + &dots }
+    if corners.is_empty() { dots } else { draw_curve(index, &format!("M{}", corners.join("L"))) + &dots }
 }
 
 /// Draws a measured point as a dot. A line between two dots was not measured.
@@ -62,34 +63,35 @@ fn dot(index: usize, (x, y): (f64, f64)) -> String {
     format!("<circle class=\"dot series-{style}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.2\"/>")
 }
 
-fn grid(chart: &Multiples, panel: &Panel, across: &Axis, up: &Axis) -> String {
+fn draw_grid(chart: &Multiples, panel: &Panel, across: &Axis, up: &Axis) -> String {
     let row = |value: f64| {
-        let y = up.at(value);
-        rule("grid", (LEFT, y), (WIDTH - RIGHT, y)) + &text(LEFT - 7.0, y + 4.0, "end", &label(panel.unit, value))
+        let y = up.position(value);
+        svg_line("grid", (LEFT, y), (WIDTH - RIGHT, y))
+            + &svg_text(LEFT - 7.0, y + 4.0, "end", &tick_label(panel.unit, value))
     };
     let column = |value: f64| {
-        let x = across.at(value);
-        rule("grid", (x, BOTTOM), (x, BOTTOM + 4.0))
-            + &text(x, BOTTOM + 17.0, "middle", &label(chart.across_unit, value))
+        let x = across.position(value);
+        svg_line("grid", (x, BOTTOM), (x, BOTTOM + 4.0))
+            + &svg_text(x, BOTTOM + 17.0, "middle", &tick_label(chart.across_unit, value))
     };
     let rows: String = up.ticks().into_iter().map(row).collect();
     let columns: String = across.ticks().into_iter().map(column).collect();
-    rows + &columns + &text((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0, "middle", &chart.across)
+    rows + &columns + &svg_text((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0, "middle", &chart.across)
 }
 
 fn limit_line(panel: &Panel, across: &Axis, up: &Axis) -> String {
     let Some(limit) = &panel.limit else { return String::new() };
-    let y = up.at(limit.value);
-    let name = format!("{} {}", limit.name, label(panel.unit, limit.value));
-    let places: Vec<(f64, f64)> = panel.lines.iter().flat_map(|line| along(line, across, up)).collect();
-    let place = free_place(y, name.len() as f64 * LETTER_WIDTH, &places);
-    rule("limit", (LEFT, y), (WIDTH - RIGHT, y)) + &text(place.x, place.y, place.anchor, &name)
+    let y = up.position(limit.value);
+    let name = format!("{} {}", limit.name, tick_label(panel.unit, limit.value));
+    let places: Vec<(f64, f64)> = panel.lines.iter().flat_map(|line| points_along(line, across, up)).collect();
+    let place = label_place(y, name.len() as f64 * LETTER_WIDTH, &places);
+    svg_line("limit", (LEFT, y), (WIDTH - RIGHT, y)) + &svg_text(place.x, place.y, place.anchor, &name)
 }
 
 /// Returns places along a line, close enough together that no line crosses a label between two of them.
-fn along(line: &Line, across: &Axis, up: &Axis) -> Vec<(f64, f64)> {
+fn points_along(line: &Line, across: &Axis, up: &Axis) -> Vec<(f64, f64)> {
     const STEPS: usize = 16;
-    let corners: Vec<(f64, f64)> = line.points.iter().map(|(x, y)| (across.at(*x), up.at(*y))).collect();
+    let corners: Vec<(f64, f64)> = line.points.iter().map(|(x, y)| (across.position(*x), up.position(*y))).collect();
     let between = |from: (f64, f64), to: (f64, f64), part: f64| {
         (from.0 + (to.0 - from.0) * part, from.1 + (to.1 - from.1) * part)
     };
@@ -110,7 +112,7 @@ struct TextPlace {
 
 /// Returns a place for the name of a line at `y`: above or below it, at either end, inside the picture. The place
 /// with the fewest of `places` in it is chosen.
-fn free_place(y: f64, width: f64, places: &[(f64, f64)]) -> TextPlace {
+fn label_place(y: f64, width: f64, places: &[(f64, f64)]) -> TextPlace {
     let covered = |place: &TextPlace| {
         let left = if place.anchor == "start" { place.x } else { place.x - width };
         let is_in = |(x, y): &&(f64, f64)| {
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn a_name_stands_where_no_line_is() {
         let (left, right) = ((LEFT + 40.0, 100.0), (WIDTH - RIGHT - 40.0, 100.0));
-        let place = |places: &[(f64, f64)]| free_place(105.0, 80.0, places);
+        let place = |places: &[(f64, f64)]| label_place(105.0, 80.0, places);
         assert_eq!(place(&[]), TextPlace { x: LEFT + 6.0, y: 100.0, anchor: "start" });
         assert_eq!(place(&[left]), TextPlace { x: WIDTH - RIGHT - 6.0, y: 100.0, anchor: "end" });
         assert_eq!(place(&[left, right]).y, 119.0);
@@ -141,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_name_stands_in_the_picture() {
-        assert_eq!(free_place(TOP, 80.0, &[]).y, TOP + LABEL_HEIGHT);
-        assert_eq!(free_place(BOTTOM, 80.0, &[(LEFT + 10.0, BOTTOM - 5.0)]).y, BOTTOM - LABEL_ROOM);
+        assert_eq!(label_place(TOP, 80.0, &[]).y, TOP + LABEL_HEIGHT);
+        assert_eq!(label_place(BOTTOM, 80.0, &[(LEFT + 10.0, BOTTOM - 5.0)]).y, BOTTOM - LABEL_ROOM);
     }
 }

@@ -29,11 +29,11 @@ pub(super) fn legend(names: &[String], sample: impl Fn(usize) -> String) -> Stri
 
 /// Draws a short piece of the line of series `index`.
 pub(super) fn line_sample(index: usize) -> String {
-    let path = line(index, "M0 5H26");
+    let path = draw_curve(index, "M0 5H26");
     format!("<svg width=\"26\" height=\"10\" aria-hidden=\"true\">{path}</svg>")
 }
 
-pub(super) fn line(index: usize, path: &str) -> String {
+pub(super) fn draw_curve(index: usize, path: &str) -> String {
     let style = index % SERIES;
     let dashes = DASHES[index / SERIES % DASHES.len()][style];
     format!("<path class=\"curve series-{style}\" stroke-dasharray=\"{dashes}\" d=\"{path}\"/>")
@@ -50,11 +50,11 @@ pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Vec<Strin
     seen
 }
 
-pub(super) fn text(x: f64, y: f64, anchor: &str, words: &str) -> String {
+pub(super) fn svg_text(x: f64, y: f64, anchor: &str, words: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>", escape(words))
 }
 
-pub(super) fn rule(class: &str, from: (f64, f64), to: (f64, f64)) -> String {
+pub(super) fn svg_line(class: &str, from: (f64, f64), to: (f64, f64)) -> String {
     let ((x1, y1), (x2, y2)) = (from, to);
     format!("<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>")
 }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn lines_of_one_colour_differ_in_their_dashes() {
-        let lines: BTreeSet<String> = (0..2 * SERIES).map(|index| line(index, "M0 0")).collect();
+        let lines: BTreeSet<String> = (0..2 * SERIES).map(|index| draw_curve(index, "M0 0")).collect();
         assert_eq!(lines.len(), 2 * SERIES);
     }
 }

@@ -7,19 +7,19 @@ use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnosis::{Bar, CauseTime, Finding, UndetectableCause};
 
 use crate::chart::ScaleKind;
-use crate::drawing::axis::{Axis, label};
-use crate::drawing::svg::{rule, text};
+use crate::drawing::axis::{Axis, tick_label};
+use crate::drawing::svg::{svg_line, svg_text};
 use crate::markup::{escape, section};
 use crate::trace::{CauseText, TimelineView, TraceSection};
 use crate::unit::Unit;
 
 /// Draws all parts of a trace as HTML.
-pub(crate) fn trace(trace: &TraceSection) -> String {
-    causes(trace) + &spread(trace) + &slowest(trace) + &timeline(trace)
+pub(crate) fn draw_trace(trace: &TraceSection) -> String {
+    draw_causes(trace) + &draw_latency_bars(trace) + &slowest_table(trace) + &timeline_frame(trace)
 }
 
 /// Draws the empty frame for the timelines, which the script fills.
-fn timeline(trace: &TraceSection) -> String {
+fn timeline_frame(trace: &TraceSection) -> String {
     if trace.requests.is_empty() {
         return String::new();
     }
@@ -47,12 +47,12 @@ fn legend(trace: &TraceSection) -> String {
     format!("<ul class=\"legend\">\n{}</ul>\n", trace.causes.iter().map(item).collect::<String>())
 }
 
-fn us(ns: u64) -> f64 {
+fn to_us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
 /// Returns the cause that took most of the time, if there is one.
-fn main_part(time: &[CauseTime]) -> Option<&CauseTime> {
+fn longest_part(time: &[CauseTime]) -> Option<&CauseTime> {
     time.iter().max_by_key(|part| part.ns)
 }
 
@@ -60,10 +60,10 @@ fn main_part(time: &[CauseTime]) -> Option<&CauseTime> {
 const LARGE_PERCENT: f64 = 1.0;
 
 /// Draws the causes, the largest first, and the causes that could not be determined.
-fn causes(trace: &TraceSection) -> String {
+fn draw_causes(trace: &TraceSection) -> String {
     let is_large = |found: &&Finding| found.share_percent >= LARGE_PERCENT;
-    let large: String = trace.found.iter().filter(is_large).map(|found| finding(trace, found)).collect();
-    let (small, missing) = (small(trace), cannot_tell(trace));
+    let large: String = trace.found.iter().filter(is_large).map(|found| draw_finding(trace, found)).collect();
+    let (small, missing) = (draw_small_causes(trace), draw_undetectable_causes(trace));
     if large.is_empty() && small.is_empty() && missing.is_empty() {
         return String::new();
     }
@@ -74,24 +74,24 @@ fn causes(trace: &TraceSection) -> String {
     )
 }
 
-fn small(trace: &TraceSection) -> String {
+fn draw_small_causes(trace: &TraceSection) -> String {
     let small = trace.found.iter().filter(|found| found.share_percent < LARGE_PERCENT);
     let item = |found: &Finding| {
         let (name, share) = (escape(found.cause.words()), Unit::Percent.human(found.share_percent));
         format!("<li>{name}: {share} of the lost time</li>\n")
     };
-    fold("Small causes", &small.map(item).collect::<String>())
+    collapsed_list("Small causes", &small.map(item).collect::<String>())
 }
 
 /// Draws a list that is closed at first; nothing if it is empty.
-fn fold(title: &str, items: &str) -> String {
+fn collapsed_list(title: &str, items: &str) -> String {
     if items.is_empty() {
         return String::new();
     }
     format!("<details class=\"fold\">\n<summary>{title}</summary>\n<ul>\n{items}</ul>\n</details>")
 }
 
-fn finding(trace: &TraceSection, found: &Finding) -> String {
+fn draw_finding(trace: &TraceSection, found: &Finding) -> String {
     let share = found.share_percent.clamp(0.0, 100.0);
     let evidence: String = found.evidence.iter().map(|seen| format!("<li>{}</li>", escape(seen))).collect();
     format!(
@@ -100,13 +100,13 @@ fn finding(trace: &TraceSection, found: &Finding) -> String {
         swatch(found.cause),
         escape(found.cause.words()),
         color(found.cause),
-        escape(&figures(found)),
+        escape(&finding_numbers(found)),
         escape(&found.advice),
-        examples(trace, &found.examples),
+        example_buttons(trace, &found.examples),
     )
 }
 
-fn figures(found: &Finding) -> String {
+fn finding_numbers(found: &Finding) -> String {
     let requests = match found.requests {
         1 => "most of it in 1 slow request".to_owned(),
         many => format!("most of it in {} slow requests", Unit::Count.human(many as f64)),
@@ -116,9 +116,9 @@ fn figures(found: &Finding) -> String {
 }
 
 /// Draws buttons for the requests that show a cause best, as far as these were kept.
-fn examples(trace: &TraceSection, examples: &[u64]) -> String {
+fn example_buttons(trace: &TraceSection, examples: &[u64]) -> String {
     let kept = examples.iter().filter(|number| trace.requests.iter().any(|request| request.number == **number));
-    let buttons: Vec<String> = kept.map(|number| button(*number)).collect();
+    let buttons: Vec<String> = kept.map(|number| request_button(*number)).collect();
     if buttons.is_empty() {
         String::new()
     } else {
@@ -127,15 +127,15 @@ fn examples(trace: &TraceSection, examples: &[u64]) -> String {
 }
 
 /// Draws a button that shows a request in the timeline below.
-fn button(number: u64) -> String {
+fn request_button(number: u64) -> String {
     format!("<button type=\"button\" class=\"request\" data-request=\"{number}\">request {number}</button>")
 }
 
-fn cannot_tell(trace: &TraceSection) -> String {
+fn draw_undetectable_causes(trace: &TraceSection) -> String {
     let item = |missing: &UndetectableCause| {
         format!("<li><strong>{}</strong>: {}</li>\n", escape(missing.cause.words()), escape(&missing.why))
     };
-    fold("What is not known here, and why", &trace.cannot_tell.iter().map(item).collect::<String>())
+    collapsed_list("What is not known here, and why", &trace.cannot_tell.iter().map(item).collect::<String>())
 }
 
 const WIDTH: f64 = 1040.0;
@@ -146,33 +146,33 @@ const TOP: f64 = 22.0;
 const BOTTOM: f64 = HEIGHT - 46.0;
 
 /// Draws the bars of all requests by latency, with their legend.
-fn spread(trace: &TraceSection) -> String {
+fn draw_latency_bars(trace: &TraceSection) -> String {
     if trace.spread.is_empty() {
         return String::new();
     }
     let caption = "Each bar is the requests of about one latency. Its height is their number, on a logarithmic scale. \
                    Its colours show where their time went: half a bar in one colour is half of their time.";
-    let body = format!("<p class=\"caption\">{caption}</p>\n<figure>\n{}{}\n</figure>", legend(trace), drawing(trace));
+    let body = format!("<p class=\"caption\">{caption}</p>\n<figure>\n{}{}\n</figure>", legend(trace), draw_svg(trace));
     section("spread", "How long requests took", &body)
 }
 
-fn drawing(trace: &TraceSection) -> String {
-    let ends = trace.spread.iter().flat_map(|bar| [us(bar.from_ns), us(bar.to_ns)]).chain([trace.limit_us]);
-    let across = Axis::of(ScaleKind::Log, ends, (LEFT, WIDTH - RIGHT));
+fn draw_svg(trace: &TraceSection) -> String {
+    let ends = trace.spread.iter().flat_map(|bar| [to_us(bar.from_ns), to_us(bar.to_ns)]).chain([trace.limit_us]);
+    let across = Axis::from_values(ScaleKind::Log, ends, (LEFT, WIDTH - RIGHT));
     // A bar may have one request, so the axis begins below 1.
     let counts = trace.spread.iter().map(|bar| bar.requests as f64).chain([0.7]);
-    let up = Axis::of(ScaleKind::Log, counts, (BOTTOM, TOP));
-    let bars: String = trace.spread.iter().map(|one| bar(one, &across, &up)).collect();
-    let inside = grid(&across, &up) + &bars + &limit(trace, &across);
+    let up = Axis::from_values(ScaleKind::Log, counts, (BOTTOM, TOP));
+    let bars: String = trace.spread.iter().map(|one| draw_bar(one, &across, &up)).collect();
+    let inside = draw_grid(&across, &up) + &bars + &limit(trace, &across);
     format!(
         "<svg class=\"chart spread\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          aria-label=\"Requests by latency\">{inside}</svg>"
     )
 }
 
-fn bar(bar: &Bar, across: &Axis, up: &Axis) -> String {
-    let (left, right) = (across.at(us(bar.from_ns)), across.at(us(bar.to_ns)));
-    let top = up.at(bar.requests as f64);
+fn draw_bar(bar: &Bar, across: &Axis, up: &Axis) -> String {
+    let (left, right) = (across.position(to_us(bar.from_ns)), across.position(to_us(bar.to_ns)));
+    let top = up.position(bar.requests as f64);
     let all: f64 = bar.time.iter().map(|part| part.ns as f64).sum::<f64>().max(f64::MIN_POSITIVE);
     let mut y = BOTTOM;
     let mut parts = String::new();
@@ -206,26 +206,28 @@ fn tooltip(bar: &Bar, all: f64) -> String {
 }
 
 fn limit(trace: &TraceSection, across: &Axis) -> String {
-    let x = across.at(trace.limit_us);
+    let x = across.position(trace.limit_us);
     let words = format!("{} {}", trace.limit_name, Unit::Us.human(trace.limit_us));
     // The text stands on the side with more room.
     let (anchor, beside) = if x > WIDTH / 2.0 { ("end", x - 6.0) } else { ("start", x + 6.0) };
-    rule("limit", (x, TOP - 14.0), (x, BOTTOM)) + &text(beside, TOP - 6.0, anchor, &words)
+    svg_line("limit", (x, TOP - 14.0), (x, BOTTOM)) + &svg_text(beside, TOP - 6.0, anchor, &words)
 }
 
-fn grid(across: &Axis, up: &Axis) -> String {
+fn draw_grid(across: &Axis, up: &Axis) -> String {
     let row = |value: f64| {
-        let y = up.at(value);
-        rule("grid", (LEFT, y), (WIDTH - RIGHT, y)) + &text(LEFT - 8.0, y + 4.0, "end", &label(Unit::Count, value))
+        let y = up.position(value);
+        svg_line("grid", (LEFT, y), (WIDTH - RIGHT, y))
+            + &svg_text(LEFT - 8.0, y + 4.0, "end", &tick_label(Unit::Count, value))
     };
     let column = |value: f64| {
-        let x = across.at(value);
-        rule("grid", (x, BOTTOM), (x, BOTTOM + 4.0)) + &text(x, BOTTOM + 18.0, "middle", &label(Unit::Us, value))
+        let x = across.position(value);
+        svg_line("grid", (x, BOTTOM), (x, BOTTOM + 4.0))
+            + &svg_text(x, BOTTOM + 18.0, "middle", &tick_label(Unit::Us, value))
     };
     let rows: String = up.ticks().into_iter().filter(|tick| *tick >= 1.0).map(row).collect();
     let columns: String = across.ticks().into_iter().map(column).collect();
     rows + &columns
-        + &text(
+        + &svg_text(
             (LEFT + WIDTH - RIGHT) / 2.0,
             HEIGHT - 6.0,
             "middle",
@@ -235,12 +237,12 @@ fn grid(across: &Axis, up: &Axis) -> String {
 
 /// Draws the table of the slowest requests. It scrolls within its frame, so that hundreds of requests do not push the
 /// timeline away.
-fn slowest(trace: &TraceSection) -> String {
+fn slowest_table(trace: &TraceSection) -> String {
     if trace.requests.is_empty() {
         return String::new();
     }
     let most = trace.requests.iter().map(|request| request.latency_us).fold(f64::MIN_POSITIVE, f64::max);
-    let rows: String = trace.requests.iter().map(|request| row(trace, request, most)).collect();
+    let rows: String = trace.requests.iter().map(|request| request_row(trace, request, most)).collect();
     let body = format!(
         "<p class=\"caption\">The length of a bar is the latency of the request; its colours show where the time went. \
          The button of a request shows it in the timeline below.</p>\n<div class=\"scroll tall\" tabindex=\"0\" \
@@ -252,13 +254,13 @@ fn slowest(trace: &TraceSection) -> String {
     section("slowest", "The slowest requests", &body)
 }
 
-fn row(trace: &TraceSection, request: &TimelineView, most: f64) -> String {
-    let mostly = main_part(&request.time).map_or("", |part| part.cause.words());
+fn request_row(trace: &TraceSection, request: &TimelineView, most: f64) -> String {
+    let mostly = longest_part(&request.time).map_or("", |part| part.cause.words());
     let slow = if request.latency_us > trace.limit_us { "" } else { " (usual)" };
     format!(
         "<tr><th scope=\"row\">{}</th><td>{}{slow}</td><td>{:.3} s</td><td class=\"words\">{}</td>\
          <td class=\"parts\">{}</td></tr>\n",
-        button(request.number),
+        request_button(request.number),
         Unit::Us.human(request.latency_us),
         request.arrived_us / 1e6,
         escape(mostly),
@@ -271,7 +273,7 @@ fn time_bar(request: &TimelineView, most: f64) -> String {
         let words = format!("{}: {}", part.cause.words(), Unit::Ns.human(part.ns as f64));
         format!(
             "<i style=\"width: {:.2}%; background: {}\" title=\"{}\"></i>",
-            100.0 * us(part.ns) / most,
+            100.0 * to_us(part.ns) / most,
             color(part.cause),
             escape(&words)
         )

@@ -51,21 +51,21 @@ impl TraceBuilder {
     }
 
     /// Adds a track of numbers.
-    pub fn counter(&mut self, name: &str) -> Track {
-        self.add(self.root, name, Some(CounterDescriptor {}))
+    pub fn add_counter(&mut self, name: &str) -> Track {
+        self.add_track(self.root, name, Some(CounterDescriptor {}))
     }
 
     /// Adds a track of activities, one after the other.
-    pub fn slices(&mut self, name: &str) -> Track {
-        self.add(self.root, name, None)
+    pub fn add_slice_track(&mut self, name: &str) -> Track {
+        self.add_track(self.root, name, None)
     }
 
     /// Adds a track of activities below another track.
-    pub fn slices_below(&mut self, parent: Track, name: &str) -> Track {
-        self.add(parent, name, None)
+    pub fn add_slice_track_below(&mut self, parent: Track, name: &str) -> Track {
+        self.add_track(parent, name, None)
     }
 
-    fn add(&mut self, parent: Track, name: &str, counter: Option<CounterDescriptor>) -> Track {
+    fn add_track(&mut self, parent: Track, name: &str, counter: Option<CounterDescriptor>) -> Track {
         let track = Track(FIRST_TRACK + self.tracks);
         self.tracks += 1;
         self.describe(track, Some(parent), name, counter);
@@ -83,30 +83,33 @@ impl TraceBuilder {
     }
 
     /// Sets the value of `track` from `at_ns` on.
-    pub fn value(&mut self, track: Track, at_ns: u64, value: f64) {
+    pub fn set_value(&mut self, track: Track, at_ns: u64, value: f64) {
         let event = event(track, EventType::Counter);
-        self.push_at(at_ns, TrackEvent { double_counter_value: Some(value), ..event });
+        self.push_event(at_ns, TrackEvent { double_counter_value: Some(value), ..event });
     }
 
     /// Adds an activity `name` to `track`, from `from_ns` to `to_ns`.
-    pub fn slice(&mut self, track: Track, times_ns: (u64, u64), name: &str) {
-        self.joined_slice(track, times_ns, name, &[]);
+    pub fn add_slice(&mut self, track: Track, times_ns: (u64, u64), name: &str) {
+        self.add_slice_with_arrows(track, times_ns, name, &[]);
     }
 
     /// Adds an activity `name` to `track`, with the arrows that go through it. Events that have an arrow's number are
     /// joined in the order of their times.
-    pub fn joined_slice(&mut self, track: Track, (from_ns, to_ns): (u64, u64), name: &str, arrows: &[u64]) {
-        let begin = TrackEvent { flow_ids: arrows.to_vec(), ..named(track, EventType::SliceBegin, name) };
-        self.push_at(from_ns, begin);
-        self.push_at(to_ns, event(track, EventType::SliceEnd));
+    pub fn add_slice_with_arrows(&mut self, track: Track, (from_ns, to_ns): (u64, u64), name: &str, arrows: &[u64]) {
+        let begin = TrackEvent { flow_ids: arrows.to_vec(), ..named_event(track, EventType::SliceBegin, name) };
+        self.push_event(from_ns, begin);
+        self.push_event(to_ns, event(track, EventType::SliceEnd));
     }
 
     /// Adds a moment `name` to `track`, with the arrows that go through it.
-    pub fn moment(&mut self, track: Track, at_ns: u64, name: &str, arrows: &[u64]) {
-        self.push_at(at_ns, TrackEvent { flow_ids: arrows.to_vec(), ..named(track, EventType::Instant, name) });
+    pub fn add_instant(&mut self, track: Track, at_ns: u64, name: &str, arrows: &[u64]) {
+        self.push_event(
+            at_ns,
+            TrackEvent { flow_ids: arrows.to_vec(), ..named_event(track, EventType::Instant, name) },
+        );
     }
 
-    fn push_at(&mut self, at_ns: u64, event: TrackEvent) {
+    fn push_event(&mut self, at_ns: u64, event: TrackEvent) {
         self.push(&packet(Some(at_ns), Data::TrackEvent(event)));
     }
 
@@ -121,7 +124,7 @@ impl TraceBuilder {
     }
 }
 
-fn named(track: Track, kind: EventType, name: &str) -> TrackEvent {
+fn named_event(track: Track, kind: EventType, name: &str) -> TrackEvent {
     TrackEvent { name: Some(name.to_owned()), ..event(track, kind) }
 }
 
@@ -146,7 +149,7 @@ pub mod read {
     use super::*;
 
     /// Events of each track by its name: the time, and the value or the name that begins; `None` at an end.
-    pub type Read = BTreeMap<String, Vec<(u64, Option<TrackValue>)>>;
+    pub type TrackContents = BTreeMap<String, Vec<(u64, Option<TrackValue>)>>;
 
     /// Value or name of an event.
     #[derive(Clone, Debug, PartialEq)]
@@ -173,8 +176,8 @@ pub mod read {
         arrows
     }
 
-    pub fn tracks(trace: &TraceBuilder) -> Read {
-        let (mut names, mut read) = (BTreeMap::new(), Read::new());
+    pub fn tracks(trace: &TraceBuilder) -> TrackContents {
+        let (mut names, mut read) = (BTreeMap::new(), TrackContents::new());
         for packet in packets(trace) {
             match packet.data.unwrap() {
                 Data::TrackDescriptor(track) => {
@@ -202,9 +205,9 @@ mod tests {
 
     fn sample() -> TraceBuilder {
         let mut trace = TraceBuilder::new("a target", 1_000);
-        let (rate, phase) = (trace.counter("rate"), trace.slices("phase"));
-        trace.value(rate, 1_500, 2.5);
-        trace.slice(phase, (1_200, 1_900), "read");
+        let (rate, phase) = (trace.add_counter("rate"), trace.add_slice_track("phase"));
+        trace.set_value(rate, 1_500, 2.5);
+        trace.add_slice(phase, (1_200, 1_900), "read");
         trace
     }
 
@@ -243,10 +246,10 @@ mod tests {
     #[test]
     fn arrows_join_moments_and_slices_of_tracks_below_others() {
         let mut trace = TraceBuilder::new("a target", 1_000);
-        let lanes = trace.slices("lanes");
-        let (one, other) = (trace.slices_below(lanes, "lane 0"), trace.slices_below(lanes, "lane 1"));
-        trace.joined_slice(other, (1_300, 1_400), "works", &[7]);
-        trace.moment(one, 1_200, "wakes", &[7]);
+        let lanes = trace.add_slice_track("lanes");
+        let (one, other) = (trace.add_slice_track_below(lanes, "lane 0"), trace.add_slice_track_below(lanes, "lane 1"));
+        trace.add_slice_with_arrows(other, (1_300, 1_400), "works", &[7]);
+        trace.add_instant(one, 1_200, "wakes", &[7]);
         assert_eq!(read::arrows(&trace)[&7], [(1_200, "wakes".to_owned()), (1_300, "works".to_owned())]);
         assert_eq!(read::tracks(&trace)["lane 0"], [(1_200, Some(TrackValue::Began("wakes".into())))]);
     }
@@ -255,7 +258,7 @@ mod tests {
     #[test]
     fn the_wire_format_is_perfettos() {
         let mut trace = TraceBuilder { bytes: Vec::new(), root: Track(1), tracks: 1 };
-        trace.push_at(5, named(Track(2), EventType::SliceBegin, "a"));
+        trace.push_event(5, named_event(Track(2), EventType::SliceBegin, "a"));
         let event = [0x48, 1, 0x58, 2, 0xba, 1, 1, b'a'];
         let head = [0x40, 5, 0xd0, 3, 3, 0x50, 1, 0x5a, event.len() as u8];
         let whole = [&[0x0a, (head.len() + event.len()) as u8][..], &head, &event].concat();

@@ -9,8 +9,8 @@
 
 use sidelane_formats::{EMIT_THREADS, EmitKind, EmittedEvent, RunningRequest};
 
-use super::emit_file::Head;
-use super::recent::Recent;
+use super::emit_file::CurrentRequest;
+use super::recent::RecentEvents;
 
 /// Maximum age of a request that delays others. The thread of an older one may have ended.
 const UNDER_WAY_MAX_NS: u64 = 10_000_000_000;
@@ -18,7 +18,7 @@ const UNDER_WAY_MAX_NS: u64 = 10_000_000_000;
 /// State of a thread that emits requests, with its current request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Worker {
-    head: Head,
+    head: CurrentRequest,
     /// Number of the request that the thread started last, assigned by the ledger.
     number: u64,
     /// Start time of the request from the head, but never in the future.
@@ -32,7 +32,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn take_up(&mut self, head: Head, number: u64, now_ns: u64) {
+    fn start_request(&mut self, head: CurrentRequest, number: u64, now_ns: u64) {
         let started_ns = head.since_ns.min(now_ns);
         *self = Self { head, number, started_ns, arrived_ns: started_ns, lane: self.lane, ..Self::default() };
     }
@@ -50,14 +50,14 @@ struct Lane {
 
 /// Content of a lane word: whether the service needs the lane, and the thread of the service that runs there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OnLane {
+pub(super) struct LaneOccupancy {
     pub(super) busy: bool,
     pub(super) tid: Option<u32>,
 }
 
 /// Content to be written into the request word of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct LaneContent {
     pub(super) running: RunningRequest,
     pub(super) finished_ns: u64,
     pub(super) finished: u32,
@@ -78,14 +78,14 @@ struct Process {
 pub(super) struct Ledger {
     processes: Vec<Process>,
     lanes: Vec<Lane>,
-    received: Recent,
-    finished: Recent,
+    received: RecentEvents,
+    finished: RecentEvents,
     last_number: u64,
 }
 
 impl Ledger {
     pub(super) fn new(lanes: usize) -> Self {
-        let (received, finished) = (Recent::default(), Recent::default());
+        let (received, finished) = (RecentEvents::default(), RecentEvents::default());
         Self { processes: Vec::new(), lanes: vec![Lane::default(); lanes], received, finished, last_number: 0 }
     }
 
@@ -95,29 +95,29 @@ impl Ledger {
     }
 
     /// Removes a process that has ended. The indices of later processes decrease by one.
-    pub(super) fn remove(&mut self, process: usize) {
-        self.processes.remove(process);
+    pub(super) fn remove_process(&mut self, process_index: usize) {
+        self.processes.remove(process_index);
         self.lanes.iter_mut().for_each(|lane| lane.shows = None);
     }
 
     /// Takes in an event from a ring.
-    pub(super) fn event(&mut self, place: RingIndex, event: EmittedEvent, now_ns: u64) {
-        let (pid, at_ns) = (self.processes[place.0].pid, event.at_ns.min(now_ns));
+    pub(super) fn record_event(&mut self, ring: RingIndex, event: EmittedEvent, now_ns: u64) {
+        let (pid, at_ns) = (self.processes[ring.0].pid, event.at_ns.min(now_ns));
         match event.kind {
             EmitKind::Received => self.received.put(pid, event.id, at_ns),
             EmitKind::Started => {}
             EmitKind::Finished => {
                 self.finished.put(pid, event.id, at_ns);
-                let worker = self.processes[place.0].workers.get(place.1);
-                self.finishes(worker.and_then(|worker| worker.lane), at_ns);
+                let worker = self.processes[ring.0].workers.get(ring.1);
+                self.count_finished(worker.and_then(|worker| worker.lane), at_ns);
             }
         }
     }
 
     /// Counts a finished request on the lane of its thread, or on all lanes if its thread was not observed yet.
-    fn finishes(&mut self, seen_on: Option<usize>, at_ns: u64) {
+    fn count_finished(&mut self, thread_lane: Option<usize>, at_ns: u64) {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
-            if seen_on.is_none_or(|seen_on| seen_on == number) {
+            if thread_lane.is_none_or(|seen_on| seen_on == number) {
                 lane.finished_ns = lane.finished_ns.max(at_ns);
                 lane.finished = lane.finished.wrapping_add(1);
             }
@@ -125,90 +125,90 @@ impl Ledger {
     }
 
     /// Takes in the current request of a thread. The caller passes the rings in ascending order.
-    pub(super) fn head(&mut self, place: RingIndex, head: Head, now_ns: u64) {
-        let workers = &mut self.processes[place.0].workers;
-        if workers.len() == place.1 {
+    pub(super) fn record_current_request(&mut self, ring: RingIndex, head: CurrentRequest, now_ns: u64) {
+        let workers = &mut self.processes[ring.0].workers;
+        if workers.len() == ring.1 {
             workers.push(Worker::default());
         }
-        let worker = &mut workers[place.1];
+        let worker = &mut workers[ring.1];
         if worker.head.owner != head.owner {
             *worker = Worker::default();
         }
         if worker.head != head {
             self.last_number += 1;
-            worker.take_up(head, self.last_number, now_ns);
+            worker.start_request(head, self.last_number, now_ns);
         }
     }
 
     /// Returns the content of a lane's request word: the request of the thread that runs there. If the service was
     /// preempted, the lane keeps the request of the thread that ran there last.
-    pub(super) fn lane(&mut self, number: usize, seen: OnLane, now_ns: u64) -> Shown {
-        if let Some(tid) = seen.tid {
-            self.lanes[number].shows = self.find(number, tid);
+    pub(super) fn lane_content(&mut self, lane_index: usize, occupancy: LaneOccupancy, now_ns: u64) -> LaneContent {
+        if let Some(tid) = occupancy.tid {
+            self.lanes[lane_index].shows = self.find(lane_index, tid);
         }
-        let shown = self.lanes[number].shows.filter(|_| seen.busy);
-        let running = shown.and_then(|place| self.running(number, place, now_ns)).unwrap_or_default();
-        let Lane { finished_ns, finished, .. } = self.lanes[number];
-        Shown { running, finished_ns, finished }
+        let shown = self.lanes[lane_index].shows.filter(|_| occupancy.busy);
+        let running = shown.and_then(|place| self.running(lane_index, place, now_ns)).unwrap_or_default();
+        let Lane { finished_ns, finished, .. } = self.lanes[lane_index];
+        LaneContent { running, finished_ns, finished }
     }
 
-    fn worker(&self, place: RingIndex) -> &Worker {
-        &self.processes[place.0].workers[place.1]
+    fn worker(&self, ring: RingIndex) -> &Worker {
+        &self.processes[ring.0].workers[ring.1]
     }
 
     /// Returns the addresses of all rings.
-    fn places(&self) -> impl Iterator<Item = RingIndex> {
+    fn ring_indices(&self) -> impl Iterator<Item = RingIndex> {
         let rings = |(process, one): (usize, &Process)| (0..one.workers.len()).map(move |ring| (process, ring));
         self.processes.iter().enumerate().flat_map(rings)
     }
 
     /// Finds the ring of a thread that runs on lane `number`, and records that lane for it.
-    fn find(&mut self, number: usize, tid: u32) -> Option<RingIndex> {
+    fn find(&mut self, lane_index: usize, tid: u32) -> Option<RingIndex> {
         let is_its = |place: &RingIndex| self.worker(*place).head.owner == tid;
-        let place = self.lanes[number].shows.filter(is_its).or_else(|| self.places().find(is_its))?;
-        self.processes[place.0].workers[place.1].lane = Some(number);
+        let place = self.lanes[lane_index].shows.filter(is_its).or_else(|| self.ring_indices().find(is_its))?;
+        self.processes[place.0].workers[place.1].lane = Some(lane_index);
         Some(place)
     }
 
-    fn running(&mut self, lane: usize, place: RingIndex, now_ns: u64) -> Option<RunningRequest> {
-        if !self.is_under_way(place) {
+    fn running(&mut self, lane: usize, ring: RingIndex, now_ns: u64) -> Option<RunningRequest> {
+        if !self.is_under_way(ring) {
             return None;
         }
-        if !self.worker(place).judged {
-            self.judge(lane, place, now_ns);
+        if !self.worker(ring).judged {
+            self.determine_waited(lane, ring, now_ns);
         }
-        let Worker { number, arrived_ns, started_ns, waited, .. } = *self.worker(place);
+        let Worker { number, arrived_ns, started_ns, waited, .. } = *self.worker(ring);
         Some(RunningRequest { number, arrived_ns, started_ns, waited })
     }
 
     /// Returns whether the current request of a ring is unfinished. Another thread may have finished it.
-    fn is_under_way(&self, place: RingIndex) -> bool {
-        let worker = self.worker(place);
-        let finished_ns = self.finished.get(self.processes[place.0].pid, worker.head.id);
+    fn is_under_way(&self, ring: RingIndex) -> bool {
+        let worker = self.worker(ring);
+        let finished_ns = self.finished.event_time_ns(self.processes[ring.0].pid, worker.head.id);
         worker.head.since_ns != 0 && finished_ns.is_none_or(|finished_ns| finished_ns < worker.started_ns)
     }
 
     /// Determines whether a request had to wait: it did if it arrived before an earlier request on its lane finished.
-    fn judge(&mut self, lane: usize, place: RingIndex, now_ns: u64) {
-        let worker = *self.worker(place);
-        let received_ns = self.received.get(self.processes[place.0].pid, worker.head.id);
+    fn determine_waited(&mut self, lane: usize, ring: RingIndex, now_ns: u64) {
+        let worker = *self.worker(ring);
+        let received_ns = self.received.event_time_ns(self.processes[ring.0].pid, worker.head.id);
         let received_ns = received_ns.filter(|at_ns| *at_ns <= worker.started_ns);
         let behind_one = received_ns.is_some_and(|at_ns| self.lanes[lane].finished_ns > at_ns);
-        let waited = behind_one || self.is_beside_another(lane, place, now_ns);
+        let waited = behind_one || self.has_earlier_request_on_lane(lane, ring, now_ns);
         let arrived_ns = received_ns.unwrap_or(worker.started_ns);
         // The event of receipt may be read slightly later than the start, so judge again until it is known.
         let judged = waited || received_ns.is_some();
-        self.processes[place.0].workers[place.1] = Worker { arrived_ns, waited, judged, ..worker };
+        self.processes[ring.0].workers[ring.1] = Worker { arrived_ns, waited, judged, ..worker };
     }
 
     /// Returns whether another thread of the lane has an unfinished request that it started earlier.
-    fn is_beside_another(&self, lane: usize, place: RingIndex, now_ns: u64) -> bool {
-        let started_ns = self.worker(place).started_ns;
+    fn has_earlier_request_on_lane(&self, lane: usize, ring: RingIndex, now_ns: u64) -> bool {
+        let started_ns = self.worker(ring).started_ns;
         let earlier = |other: &Worker| {
             let is_fresh = now_ns.saturating_sub(other.started_ns) < UNDER_WAY_MAX_NS;
             other.lane == Some(lane) && other.started_ns < started_ns && is_fresh
         };
-        self.places().any(|other| other != place && earlier(self.worker(other)) && self.is_under_way(other))
+        self.ring_indices().any(|other| other != ring && earlier(self.worker(other)) && self.is_under_way(other))
     }
 }
 

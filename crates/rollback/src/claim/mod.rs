@@ -129,7 +129,7 @@ impl Claimant {
     /// Word that follows the process number in the file of an agent's claim.
     const AGENT: &str = "agent";
 
-    fn words(self) -> String {
+    fn file_text(self) -> String {
         let pid = std::process::id();
         match self {
             Self::Run => pid.to_string(),
@@ -153,42 +153,42 @@ enum ClaimTarget {
 
 /// Subject of a claim, with the path of its file.
 #[derive(Clone, Debug)]
-struct Title {
+struct ClaimFile {
     target: ClaimTarget,
     path: PathBuf,
 }
 
-impl Title {
-    fn lane(dir: &Path, cpu: u32) -> Self {
+impl ClaimFile {
+    fn for_lane(dir: &Path, cpu: u32) -> Self {
         Self { target: ClaimTarget::Lane(cpu), path: dir.join(format!("sidelane-lane-{cpu}.lock")) }
     }
 
-    fn requests(dir: &Path, cpu: u32) -> Self {
-        let path = dir.join(format!("{}{}.lock", Self::requests_of_any(cpu), std::process::id()));
+    fn for_request_lane(dir: &Path, cpu: u32) -> Self {
+        let path = dir.join(format!("{}{}.lock", Self::request_lane_prefix(cpu), std::process::id()));
         Self { target: ClaimTarget::Requests(cpu), path }
     }
 
     /// Returns the prefix of the file names of all claims of a request lane.
-    fn requests_of_any(cpu: u32) -> String {
+    fn request_lane_prefix(cpu: u32) -> String {
         format!("sidelane-request-{cpu}-")
     }
 
-    fn agent(dir: &Path) -> Self {
+    fn for_agent(dir: &Path) -> Self {
         Self { target: ClaimTarget::Agent, path: dir.join("sidelane-agent.lock") }
     }
 
-    fn threads(dir: &Path, pid: u32) -> Self {
+    fn for_threads(dir: &Path, pid: u32) -> Self {
         Self { target: ClaimTarget::Threads(pid), path: dir.join(format!("sidelane-threads-{pid}.lock")) }
     }
 
     /// Returns the error for a claim that another process has, from the text of its file.
-    fn refused(&self, words: &str) -> ClaimError {
-        let owner = owner_in(words);
+    fn refusal_error(&self, owner_text: &str) -> ClaimError {
+        let owner = parse_owner(owner_text);
         match self.target {
             ClaimTarget::Agent => ClaimError::TwoAgents { owner },
-            ClaimTarget::Threads(pid) if words.ends_with(Claimant::AGENT) => ClaimError::Placed { pid, owner },
+            ClaimTarget::Threads(pid) if owner_text.ends_with(Claimant::AGENT) => ClaimError::Placed { pid, owner },
             ClaimTarget::Threads(pid) => ClaimError::Moved { pid, owner },
-            ClaimTarget::Lane(cpu) | ClaimTarget::Requests(cpu) if words.ends_with(Claimant::AGENT) => {
+            ClaimTarget::Lane(cpu) | ClaimTarget::Requests(cpu) if owner_text.ends_with(Claimant::AGENT) => {
                 ClaimError::Agents { cpu, owner }
             }
             ClaimTarget::Lane(cpu) => ClaimError::Taken { cpu, owner },
@@ -197,22 +197,22 @@ impl Title {
     }
 
     /// Fails if another claim of the lane excludes this one.
-    fn must_go_together(&self) -> Result<(), ClaimError> {
+    fn check_conflicts(&self) -> Result<(), ClaimError> {
         let dir = self.path.parent().unwrap_or(Path::new(DIR));
         match self.target {
-            ClaimTarget::Lane(cpu) => match owner_among(dir, &Self::requests_of_any(cpu)) {
-                Some(words) => Err(ClaimError::Serves { cpu, owner: owner_in(&words) }),
+            ClaimTarget::Lane(cpu) => match find_locked_file_text(dir, &Self::request_lane_prefix(cpu)) {
+                Some(words) => Err(ClaimError::Serves { cpu, owner: parse_owner(&words) }),
                 None => Ok(()),
             },
             ClaimTarget::Requests(cpu) => {
-                let lane = Self::lane(dir, cpu).path;
-                owner_of(&lane).map_or(Ok(()), |words| Err(self.refused(&words)))
+                let lane = Self::for_lane(dir, cpu).path;
+                locked_file_text(&lane).map_or(Ok(()), |words| Err(self.refusal_error(&words)))
             }
             ClaimTarget::Threads(_) | ClaimTarget::Agent => Ok(()),
         }
     }
 
-    fn failed(&self, source: io::Error) -> ClaimError {
+    fn io_error(&self, source: io::Error) -> ClaimError {
         let what = match self.target {
             ClaimTarget::Agent => "the machine for an agent".to_owned(),
             ClaimTarget::Threads(pid) => format!("the threads of process {pid}"),
@@ -223,17 +223,17 @@ impl Title {
     }
 
     /// Locks the file of a process that has ended, if it left one.
-    fn lock_found(&self) -> Result<Option<File>, ClaimError> {
+    fn lock_abandoned_file(&self) -> Result<Option<File>, ClaimError> {
         loop {
             let mut file = match File::options().read(true).write(true).open(&self.path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return Err(self.io_error(error)),
             };
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
                 let mut words = String::new();
                 let _ = file.read_to_string(&mut words);
-                return Err(self.refused(words.trim()));
+                return Err(self.refusal_error(words.trim()));
             }
             // The last owner may have removed the file between our open and our lock.
             if is_at(&file, &self.path) {
@@ -243,18 +243,18 @@ impl Title {
     }
 
     /// Gives the file its name. Returns false if a file of that name exists.
-    fn name(&self, file: &File) -> Result<bool, ClaimError> {
+    fn link_file(&self, file: &File) -> Result<bool, ClaimError> {
         let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
         match linkat(CWD, nameless, CWD, &self.path, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
-            Err(error) => Err(self.failed(error.into())),
+            Err(error) => Err(self.io_error(error.into())),
         }
     }
 }
 
 /// Returns the text of the claim's file, if the file is locked.
-fn owner_of(path: &Path) -> Option<String> {
+fn locked_file_text(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let is_free = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
     let mut words = String::new();
@@ -263,72 +263,74 @@ fn owner_of(path: &Path) -> Option<String> {
 }
 
 /// Returns the text of the first locked claim file whose name has this prefix.
-fn owner_among(dir: &Path, beginning: &str) -> Option<String> {
+fn find_locked_file_text(dir: &Path, name_prefix: &str) -> Option<String> {
     let files = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut named = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(beginning));
-    named.find_map(|entry| owner_of(&entry.path()))
+    let mut named = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(name_prefix));
+    named.find_map(|entry| locked_file_text(&entry.path()))
 }
 
-fn owner_in(words: &str) -> String {
-    words.split(' ').next().filter(|pid| !pid.is_empty()).unwrap_or("unknown").to_owned()
+fn parse_owner(owner_text: &str) -> String {
+    owner_text.split(' ').next().filter(|pid| !pid.is_empty()).unwrap_or("unknown").to_owned()
 }
 
 /// A right that lasts until it is dropped: to one batch lane, to serve requests on a lane, to move the threads of a
 /// process, or to be the agent. Others are refused from [`Claim::announce`] on.
 #[derive(Debug)]
 pub struct Claim {
-    title: Title,
+    title: ClaimFile,
     file: File,
 }
 
 impl Claim {
     /// Claims the batch lane `cpu` for a run.
-    pub fn take(cpu: u32) -> Result<Self, ClaimError> {
-        Self::prepare(Title::lane(Path::new(DIR), cpu), Claimant::Run)
+    pub fn take_batch_lane(cpu: u32) -> Result<Self, ClaimError> {
+        Self::prepare(ClaimFile::for_lane(Path::new(DIR), cpu), Claimant::Run)
     }
 
     /// Claims the lane `cpu` for requests; other runs may claim it for requests, too.
-    pub fn take_for_requests(cpu: u32) -> Result<Self, ClaimError> {
-        Self::prepare(Title::requests(Path::new(DIR), cpu), Claimant::Run)
+    pub fn take_request_lane(cpu: u32) -> Result<Self, ClaimError> {
+        Self::prepare(ClaimFile::for_request_lane(Path::new(DIR), cpu), Claimant::Run)
     }
 
     /// Claims a CPU for the agent.
-    pub fn take_for_agent(cpu: u32) -> Result<Self, ClaimError> {
-        Self::prepare(Title::lane(Path::new(DIR), cpu), Claimant::Agent)
+    pub fn take_cpu_for_agent(cpu: u32) -> Result<Self, ClaimError> {
+        Self::prepare(ClaimFile::for_lane(Path::new(DIR), cpu), Claimant::Agent)
     }
 
     /// Claims the right to move the threads of a process.
-    pub fn to_move_threads(pid: u32, claimant: Claimant) -> Result<Self, ClaimError> {
-        Self::prepare(Title::threads(Path::new(DIR), pid), claimant)
+    pub fn take_threads(pid: u32, claimant: Claimant) -> Result<Self, ClaimError> {
+        Self::prepare(ClaimFile::for_threads(Path::new(DIR), pid), claimant)
     }
 
     /// Claims to be this machine's agent.
-    pub fn to_be_the_agent() -> Result<Self, ClaimError> {
-        Self::prepare(Title::agent(Path::new(DIR)), Claimant::Agent)
+    pub fn take_agent_role() -> Result<Self, ClaimError> {
+        Self::prepare(ClaimFile::for_agent(Path::new(DIR)), Claimant::Agent)
     }
 
     /// Locks a file that has no name yet, or the file that an ended process has left.
-    fn prepare(title: Title, claimant: Claimant) -> Result<Self, ClaimError> {
-        title.must_go_together()?;
-        let mut file = match title.lock_found()? {
+    fn prepare(title: ClaimFile, claimant: Claimant) -> Result<Self, ClaimError> {
+        title.check_conflicts()?;
+        let mut file = match title.lock_abandoned_file()? {
             Some(file) => file,
-            None => nameless(&title.path).map_err(|error| title.failed(error))?,
+            None => create_unnamed_file(&title.path).map_err(|error| title.io_error(error))?,
         };
-        file.set_len(0).and_then(|()| write!(file, "{}", claimant.words())).map_err(|error| title.failed(error))?;
+        file.set_len(0)
+            .and_then(|()| write!(file, "{}", claimant.file_text()))
+            .map_err(|error| title.io_error(error))?;
         Ok(Self { title, file })
     }
 
     /// Gives the file its name. Fails if another process was first. Call it only when the guardian knows of
     /// [`Claim::undo`].
     pub fn announce(&self) -> Result<(), ClaimError> {
-        while !is_at(&self.file, &self.title.path) && !self.title.name(&self.file)? {
+        while !is_at(&self.file, &self.title.path) && !self.title.link_file(&self.file)? {
             // The file is left over from an ended process. No other process removes it while it is locked here.
-            if self.title.lock_found()?.is_some() {
-                fs::remove_file(&self.title.path).map_err(|error| self.title.failed(error))?;
+            if self.title.lock_abandoned_file()?.is_some() {
+                fs::remove_file(&self.title.path).map_err(|error| self.title.io_error(error))?;
             }
         }
         // The second check: of two claims at once, at least one sees the other.
-        self.title.must_go_together()
+        self.title.check_conflicts()
     }
 
     /// Returns the path of the file that stands for the claim.
@@ -359,7 +361,7 @@ impl Drop for Claim {
 
 /// Creates a locked file beside `path`, without a name if the file system can do so. Only its owner may open it: any
 /// process that could open it could lock it after the owner's end.
-fn nameless(path: &Path) -> io::Result<File> {
+fn create_unnamed_file(path: &Path) -> io::Result<File> {
     let dir = path.parent().unwrap_or(Path::new(DIR));
     let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     let file = match open_file(dir, flags | OFlags::TMPFILE, mode) {
@@ -385,7 +387,7 @@ mod tests {
 
     /// Takes and announces a claim of a batch lane.
     fn claim(dir: &Path, cpu: u32, claimant: Claimant) -> Result<Claim, ClaimError> {
-        let claim = Claim::prepare(Title::lane(dir, cpu), claimant)?;
+        let claim = Claim::prepare(ClaimFile::for_lane(dir, cpu), claimant)?;
         claim.announce()?;
         Ok(claim)
     }
@@ -411,7 +413,7 @@ mod tests {
     fn no_other_user_can_open_a_claim_and_lock_it() {
         let dir = tempfile::tempdir().unwrap();
         let _lane = claim(dir.path(), 3, Claimant::Run).unwrap();
-        let requests = Claim::prepare(Title::requests(dir.path(), 4), Claimant::Run).unwrap();
+        let requests = Claim::prepare(ClaimFile::for_request_lane(dir.path(), 4), Claimant::Run).unwrap();
         requests.announce().unwrap();
         let modes: Vec<u32> =
             fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().mode()).collect();
@@ -421,13 +423,14 @@ mod tests {
     #[test]
     fn shared_request_lane_is_lent_to_no_batch() {
         let dir = tempfile::tempdir().unwrap();
-        let requests = |cpu| Claim::prepare(Title::requests(dir.path(), cpu), Claimant::Run);
+        let requests = |cpu| Claim::prepare(ClaimFile::for_request_lane(dir.path(), cpu), Claimant::Run);
         let (one, of_eleven) = (requests(1).unwrap(), requests(11).unwrap());
         one.announce().unwrap();
         of_eleven.announce().unwrap();
         assert!(matches!(claim(dir.path(), 1, Claimant::Run), Err(ClaimError::Serves { cpu: 1, .. })));
         assert!(matches!(claim(dir.path(), 1, Claimant::Agent), Err(ClaimError::Serves { cpu: 1, .. })));
-        let other = Title { target: ClaimTarget::Requests(1), path: dir.path().join("sidelane-request-1-other.lock") };
+        let other =
+            ClaimFile { target: ClaimTarget::Requests(1), path: dir.path().join("sidelane-request-1-other.lock") };
         Claim::prepare(other, Claimant::Run).and_then(|other| other.announce()).unwrap();
         drop(one);
         let lent = claim(dir.path(), 1, Claimant::Run).unwrap();
@@ -440,8 +443,8 @@ mod tests {
     #[test]
     fn one_of_two_concurrent_claims_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let requests = Claim::prepare(Title::requests(dir.path(), 1), Claimant::Run).unwrap();
-        let lane = Claim::prepare(Title::lane(dir.path(), 1), Claimant::Run).unwrap();
+        let requests = Claim::prepare(ClaimFile::for_request_lane(dir.path(), 1), Claimant::Run).unwrap();
+        let lane = Claim::prepare(ClaimFile::for_lane(dir.path(), 1), Claimant::Run).unwrap();
         requests.announce().unwrap();
         assert!(matches!(lane.announce(), Err(ClaimError::Serves { cpu: 1, .. })));
     }
@@ -467,7 +470,7 @@ mod tests {
     #[test]
     fn unannounced_claim_leaves_no_file_and_blocks_no_claim() {
         let dir = tempfile::tempdir().unwrap();
-        let prepare = || Claim::prepare(Title::lane(dir.path(), 3), Claimant::Run).unwrap();
+        let prepare = || Claim::prepare(ClaimFile::for_lane(dir.path(), 3), Claimant::Run).unwrap();
         let (first, second) = (prepare(), prepare());
         assert_eq!(files(dir.path()), 0);
         second.announce().unwrap();
@@ -480,7 +483,7 @@ mod tests {
     #[test]
     fn leftover_claim_file_is_taken_over() {
         let dir = tempfile::tempdir().unwrap();
-        let title = Title::lane(dir.path(), 3);
+        let title = ClaimFile::for_lane(dir.path(), 3);
         let before = Claim::prepare(title.clone(), Claimant::Run).unwrap();
         fs::write(&title.path, "1").unwrap();
         let after = Claim::prepare(title.clone(), Claimant::Run).unwrap();

@@ -31,10 +31,10 @@ impl ThreadClaims {
     ///
     /// # Errors
     /// If another process has one of them, or no guardian can be started.
-    pub fn take(pids: &BTreeSet<u32>) -> Result<(Self, Guardian)> {
-        let claim = |pid: &u32| Ok((*pid, Claim::to_move_threads(*pid, Claimant::Run)?));
+    pub fn take_with_guardian(pids: &BTreeSet<u32>) -> Result<(Self, Guardian)> {
+        let claim = |pid: &u32| Ok((*pid, Claim::take_threads(*pid, Claimant::Run)?));
         let claims: Vec<(u32, Claim)> = pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
-        let locks = with_locks_of(Vec::new(), claims.iter().map(|(_, claim)| claim))?;
+        let locks = append_claim_locks(Vec::new(), claims.iter().map(|(_, claim)| claim))?;
         let mut guardian = Guardian::start(&locks, None).context("cannot start the guardian process")?;
         let change_ids = guardian.add(claims.iter().map(|(_, claim)| claim.undo()))?;
         claims.iter().try_for_each(|(_, claim)| claim.announce())?;
@@ -48,14 +48,14 @@ impl ThreadClaims {
         if self.taken.contains_key(&pid) {
             return Ok(None);
         }
-        let claim = match Claim::to_move_threads(pid, self.claimant) {
+        let claim = match Claim::take_threads(pid, self.claimant) {
             Ok(claim) => claim,
-            Err(error) => return Ok(Some(self.was_refused(pid, error))),
+            Err(error) => return Ok(Some(self.record_refusal(pid, error))),
         };
         let change_id = guardian.add([claim.undo()])?[0];
         if let Err(error) = claim.announce() {
             guardian.withdraw([change_id]).context("cannot register an undo with the guardian")?;
-            return Ok(Some(self.was_refused(pid, error)));
+            return Ok(Some(self.record_refusal(pid, error)));
         }
         self.taken.insert(pid, (claim, change_id));
         self.refused.remove(&pid);
@@ -63,7 +63,7 @@ impl ThreadClaims {
         Ok(None)
     }
 
-    fn was_refused(&mut self, pid: u32, error: ClaimError) -> ClaimError {
+    fn record_refusal(&mut self, pid: u32, error: ClaimError) -> ClaimError {
         self.refused.insert(pid);
         error
     }
@@ -74,7 +74,7 @@ impl ThreadClaims {
     }
 
     /// Gives up the claims of all processes except `pids`.
-    pub fn keep(&mut self, pids: &[u32], guardian: &mut Guardian) -> Result<()> {
+    pub fn retain(&mut self, pids: &[u32], guardian: &mut Guardian) -> Result<()> {
         self.refused.retain(|pid| pids.contains(pid));
         let all = std::mem::take(&mut self.taken).into_iter();
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(pid, _)| pids.contains(pid));
@@ -90,13 +90,13 @@ impl ThreadClaims {
     }
 
     /// Whether the guardian does not hold the locks of some claims.
-    pub fn are_new(&self) -> bool {
+    pub fn has_new_claims(&self) -> bool {
         self.are_new
     }
 
     /// Replaces the guardian by one that holds `locks` and the locks of all claims.
     pub fn replace_guardian(&mut self, locks: Vec<OwnedFd>, guardian: &mut Guardian) -> Result<()> {
-        let locks = with_locks_of(locks, self.taken.values().map(|(claim, _)| claim))?;
+        let locks = append_claim_locks(locks, self.taken.values().map(|(claim, _)| claim))?;
         guardian.restart(&locks).context("cannot replace the guardian process")?;
         self.are_new = false;
         Ok(())
@@ -104,7 +104,7 @@ impl ThreadClaims {
 }
 
 /// Appends second handles on the locks of the claims to `locks`.
-fn with_locks_of<'c>(mut locks: Vec<OwnedFd>, claims: impl Iterator<Item = &'c Claim>) -> Result<Vec<OwnedFd>> {
+fn append_claim_locks<'c>(mut locks: Vec<OwnedFd>, claims: impl Iterator<Item = &'c Claim>) -> Result<Vec<OwnedFd>> {
     let shared = claims.map(Claim::share).collect::<io::Result<Vec<_>>>().context(
         "cannot pass the claims on to the \
                                                                                    guardian",

@@ -31,9 +31,9 @@ use serde::{Deserialize, Serialize};
 
 use super::change::Undo;
 use super::list::{ChangeId, UndoList};
-use crate::own_threads::has_child;
+use crate::own_threads::add_child;
 pub use program::main;
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 use sidelane_host::halt::HaltWatch;
 
 /// Hidden verb with which the binary runs as its own guardian.
@@ -69,17 +69,17 @@ pub struct Guardian {
 impl Guardian {
     /// Starts the guardian. It holds the open files (locks) in `keep` as long as it lives. `halt_events` is the tracker's
     /// ring that reports halts of this process; without it the guardian checks for halts every 50 ms.
-    pub fn start(keep: &[OwnedFd], halt_events: Option<OwnedFd>) -> io::Result<Self> {
+    pub fn start(locks: &[OwnedFd], halt_events: Option<OwnedFd>) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("sidelane-guardian").arg(VERB).arg(std::process::id().to_string());
-        Self::by(command, keep, halt_events)
+        Self::spawn(command, locks, halt_events)
     }
 
-    fn by(mut command: Command, keep: &[OwnedFd], halt_events: Option<OwnedFd>) -> io::Result<Self> {
+    fn spawn(mut command: Command, locks: &[OwnedFd], halt_events: Option<OwnedFd>) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // A descriptor keeps its number in the child.
         command.args(halt_events.iter().map(|halt_events| halt_events.as_raw_fd().to_string()));
-        let kept: Vec<OwnedFd> = keep.iter().map(|fd| fd.try_clone()).collect::<io::Result<_>>()?;
+        let kept: Vec<OwnedFd> = locks.iter().map(|fd| fd.try_clone()).collect::<io::Result<_>>()?;
         let halt_fd = halt_events.as_ref().map(AsRawFd::as_raw_fd);
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe {
@@ -96,8 +96,8 @@ impl Guardian {
             });
         }
         let child = command.spawn()?;
-        has_child(child.id());
-        let is_apart = stands_apart(child.id());
+        add_child(child.id());
+        let is_apart = move_to_root_groups(child.id());
         fcntl_setfl(child.stdin.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
         fcntl_setfl(child.stdout.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
         let (list, unread, frozen) = Default::default();
@@ -106,22 +106,22 @@ impl Guardian {
     }
 
     /// Whether the guardian outlives this process's group, if the whole group is ended at once.
-    pub fn is_apart(&self) -> bool {
+    pub fn survives_group_kill(&self) -> bool {
         self.is_apart
     }
 
     /// Returns the changes for which the guardian has acted since the last call, because this process was halted: it
     /// has frozen their groups, or given bound threads their CPUs back. The caller has to thaw these groups, and says
-    /// so by [`Guardian::heard`]. Empty while any thread of this process is halted.
-    pub fn take_frozen(&mut self) -> BTreeSet<ChangeId> {
-        self.read_frozen();
+    /// so by [`Guardian::confirm_frozen`]. Empty while any thread of this process is halted.
+    pub fn take_frozen_changes(&mut self) -> BTreeSet<ChangeId> {
+        self.read_frozen_changes();
         if !self.frozen.is_empty() && HaltWatch::new(std::process::id()).is_halted() {
             return BTreeSet::new();
         }
         std::mem::take(&mut self.frozen)
     }
 
-    fn read_frozen(&mut self) {
+    fn read_frozen_changes(&mut self) {
         let (pipe, mut bytes) = (self.child.stdout.as_ref().expect("the pipe is open until the end"), [0; 4096]);
         while let Ok(count @ 1..) = rustix::io::read(pipe, &mut bytes) {
             self.unread.extend_from_slice(&bytes[..count]);
@@ -135,8 +135,8 @@ impl Guardian {
     }
 
     /// Tells the guardian that the agent has taken over the frozen groups.
-    pub fn heard(&mut self) -> io::Result<()> {
-        unless_gone(self.tell([Message::Heard(self.lines)]))
+    pub fn confirm_frozen(&mut self) -> io::Result<()> {
+        ignore_timeout_or_closed_pipe(self.send_messages([Message::Heard(self.lines)]))
     }
 
     /// Tells the guardian of changes; must be called before they are made. Changes that it did not receive are not on
@@ -145,7 +145,7 @@ impl Guardian {
         let added: Vec<(ChangeId, Undo)> =
             changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
         let change_ids: Vec<ChangeId> = added.iter().map(|(change_id, _)| *change_id).collect();
-        let told = self.tell(added.into_iter().map(|(change_id, undo)| Message::Add(change_id, undo)));
+        let told = self.send_messages(added.into_iter().map(|(change_id, undo)| Message::Add(change_id, undo)));
         let told = told.inspect_err(|_| change_ids.iter().for_each(|change_id| self.list.withdraw(*change_id)));
         told.context("cannot register an undo with the guardian")?;
         Ok(change_ids)
@@ -154,19 +154,19 @@ impl Guardian {
     /// Replaces the undo of a change, which keeps its place in the order of changes.
     pub fn replace(&mut self, change_id: ChangeId, undo: Undo) -> io::Result<()> {
         self.list.insert(change_id, undo.clone());
-        unless_ended(self.tell([Message::Add(change_id, undo)]))
+        ignore_closed_pipe(self.send_messages([Message::Add(change_id, undo)]))
     }
 
     /// Tells the guardian that changes were undone.
     pub fn withdraw(&mut self, change_ids: impl IntoIterator<Item = ChangeId>) -> io::Result<()> {
         let change_ids: Vec<ChangeId> = change_ids.into_iter().collect();
         change_ids.iter().for_each(|change_id| self.list.withdraw(*change_id));
-        unless_gone(self.tell(change_ids.into_iter().map(Message::Withdraw)))
+        ignore_timeout_or_closed_pipe(self.send_messages(change_ids.into_iter().map(Message::Withdraw)))
     }
 
     /// Undoes these changes, last to first, and withdraws them.
-    pub fn undo_these(&mut self, wanted: &[ChangeId]) -> io::Result<()> {
-        let (undone, outcome) = self.list.carry_out(|change_id, _| wanted.contains(&change_id));
+    pub fn undo_these(&mut self, change_ids: &[ChangeId]) -> io::Result<()> {
+        let (undone, outcome) = self.list.undo_matching(|change_id, _| change_ids.contains(&change_id));
         self.withdraw(undone).and(outcome)
     }
 
@@ -176,17 +176,17 @@ impl Guardian {
     }
 
     /// Sends the list of another guardian to this one.
-    fn succeed(&mut self, list: &UndoList) -> io::Result<()> {
-        self.tell(list.iter().map(|(change_id, undo)| Message::Add(change_id, undo.clone())))?;
+    fn take_over_list(&mut self, list: &UndoList) -> io::Result<()> {
+        self.send_messages(list.iter().map(|(change_id, undo)| Message::Add(change_id, undo.clone())))?;
         self.list = list.clone();
         Ok(())
     }
 
     /// Sends messages to the guardian. Ends a guardian that does not read: it may have read a part of a message, and
     /// the rest could not reach it.
-    fn tell(&mut self, all: impl IntoIterator<Item = Message>) -> io::Result<()> {
+    fn send_messages(&mut self, messages: impl IntoIterator<Item = Message>) -> io::Result<()> {
         let mut lines = Vec::new();
-        for told in all {
+        for told in messages {
             serde_json::to_writer(&mut lines, &told)?;
             lines.push(b'\n');
         }
@@ -195,14 +195,14 @@ impl Guardian {
     }
 
     /// Starts another guardian, which holds `keep`, and transfers the whole list to it.
-    pub fn restart(&mut self, keep: &[OwnedFd]) -> io::Result<()> {
+    pub fn restart(&mut self, locks: &[OwnedFd]) -> io::Result<()> {
         let halt_events = self.halt_events.as_ref().map(OwnedFd::try_clone).transpose()?;
-        self.hand_over_to(Self::start(keep, halt_events)?)
+        self.hand_over_to(Self::start(locks, halt_events)?)
     }
 
     /// Transfers the list to the guardian `new`, which has an empty one. The old guardian may have ended.
     fn hand_over_to(&mut self, mut new: Self) -> io::Result<()> {
-        new.succeed(&self.list)?;
+        new.take_over_list(&self.list)?;
         let change_ids: Vec<ChangeId> = self.list.iter().map(|(change_id, _)| change_id).collect();
         std::mem::swap(self, &mut new);
         let mut old = new;
@@ -210,8 +210,8 @@ impl Guardian {
         if !old.was_halted {
             let _ = old.withdraw(change_ids);
         }
-        let _ = old.end();
-        old.read_frozen();
+        let _ = old.close_and_wait();
+        old.read_frozen_changes();
         self.frozen = old.frozen;
         Ok(())
     }
@@ -231,16 +231,16 @@ impl Guardian {
 
     /// Undoes all changes except claims, which last as long as anything is left to undo.
     pub fn undo_all(&mut self) -> io::Result<()> {
-        let (undone, outcome) = self.list.carry_out(|_, undo| !matches!(undo, Undo::Claim { .. }));
+        let (undone, outcome) = self.list.undo_matching(|_, undo| !matches!(undo, Undo::Claim { .. }));
         self.withdraw(undone).and(outcome)
     }
 
     /// Ends the guardian. It undoes what is still on its list, and still exists.
     pub fn dismiss(mut self) -> io::Result<()> {
-        self.end()
+        self.close_and_wait()
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn close_and_wait(&mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
         if self.has_ended() {
             return Ok(());
@@ -265,14 +265,16 @@ impl Guardian {
 }
 
 /// Ignores a timeout: the replacement guardian receives the whole remaining list.
-fn unless_gone(told: io::Result<()>) -> io::Result<()> {
-    unless_ended(told.or_else(|error| if error.kind() == io::ErrorKind::TimedOut { Ok(()) } else { Err(error) }))
+fn ignore_timeout_or_closed_pipe(result: io::Result<()>) -> io::Result<()> {
+    ignore_closed_pipe(
+        result.or_else(|error| if error.kind() == io::ErrorKind::TimedOut { Ok(()) } else { Err(error) }),
+    )
 }
 
 /// Ignores a closed pipe: a guardian that has ended needs no message. If it was ended because it did not read,
 /// nothing is undone if the agent dies before the replacement exists.
-fn unless_ended(told: io::Result<()>) -> io::Result<()> {
-    told.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+fn ignore_closed_pipe(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }
 
 /// Hierarchies of version 1 by which service managers and container runtimes end or freeze a whole group.
@@ -281,11 +283,11 @@ const ENDED_BY: [&str; 4] = ["devices", "freezer", "pids", "name=systemd"];
 /// Moves a process to the root groups, because this process's group may be ended as a whole. That happens when it is
 /// out of memory (memory.oom.group), by a service manager or container runtime, or by `cgroup.kill`. Returns whether
 /// the process is then in other groups than this one, or no other groups exist.
-fn stands_apart(pid: u32) -> bool {
-    let ends = |found: &Hierarchy| found.is_v2() || ENDED_BY.iter().any(|name| found.controls(name));
+fn move_to_root_groups(pid: u32) -> bool {
+    let ends = |found: &Hierarchy| found.is_v2() || ENDED_BY.iter().any(|name| found.has_controller(name));
     let stands_apart = |found: Hierarchy| {
-        let uppermost = Leaf { dir: found.mount.clone() };
-        found.own_dir().is_none_or(|own| own == uppermost.dir) || uppermost.admit(pid).is_ok()
+        let uppermost = BatchGroup { dir: found.mount.clone() };
+        found.own_dir().is_none_or(|own| own == uppermost.dir) || uppermost.move_process_in(pid).is_ok()
     };
     // All hierarchies are tried, also after one that failed.
     Hierarchy::all().into_iter().filter(ends).map(stands_apart).fold(true, |all, one| all & one)
@@ -297,7 +299,7 @@ pub mod stand_in {
     use super::*;
 
     /// Returns a guardian that has ended.
-    pub fn one_that_has_ended() -> Guardian {
+    pub fn ended_guardian() -> Guardian {
         let mut guardian = Guardian::start(&[], None).unwrap();
         while guardian.is_alive() {
             std::thread::yield_now();
@@ -306,17 +308,17 @@ pub mod stand_in {
     }
 
     /// Returns a guardian that reads everything and does nothing.
-    pub fn one_that_listens() -> Guardian {
+    pub fn reading_guardian() -> Guardian {
         let mut command = Command::new("sh");
         command.args(["-c", "cat >/dev/null"]);
-        Guardian::by(command, &[], None).unwrap()
+        Guardian::spawn(command, &[], None).unwrap()
     }
 
     /// Returns a guardian that reads nothing.
-    pub fn one_that_takes_nothing_in() -> Guardian {
+    pub fn guardian_that_reads_nothing() -> Guardian {
         let mut command = Command::new("sleep");
         command.arg("1000");
-        Guardian::by(command, &[], None).unwrap()
+        Guardian::spawn(command, &[], None).unwrap()
     }
 }
 
@@ -324,31 +326,31 @@ pub mod stand_in {
 mod tests {
     use sidelane_host::freezer::Freezer;
 
-    use super::stand_in::{one_that_has_ended, one_that_listens, one_that_takes_nothing_in};
+    use super::stand_in::{ended_guardian, guardian_that_reads_nothing, reading_guardian};
     use super::*;
 
     #[test]
     fn change_the_guardian_did_not_receive_is_not_listed() {
-        let mut guardian = one_that_has_ended();
+        let mut guardian = ended_guardian();
         assert!(guardian.add([Undo::MayFreeze { dir: "/nowhere".into() }]).is_err());
         assert!(guardian.list().iter().next().is_none());
     }
 
-    fn change(number: u64) -> Undo {
+    fn numbered_undo(number: u64) -> Undo {
         Undo::Claim { file: format!("/nowhere/{number}").into(), inode: None }
     }
 
     /// Adds changes until the guardian refuses one. Returns the error, and the number of changes that it received.
-    fn tell_more_than_fits(guardian: &mut Guardian) -> (String, usize) {
-        let refused = (0..).find_map(|number| Some((guardian.add([change(number)]).err()?, number as usize)));
+    fn add_until_refused(guardian: &mut Guardian) -> (String, usize) {
+        let refused = (0..).find_map(|number| Some((guardian.add([numbered_undo(number)]).err()?, number as usize)));
         let (error, told) = refused.unwrap();
         (format!("{error:#}"), told)
     }
 
     #[test]
     fn unresponsive_guardian_is_ended_and_keeps_only_its_list() {
-        let mut guardian = one_that_takes_nothing_in();
-        let (why, told) = tell_more_than_fits(&mut guardian);
+        let mut guardian = guardian_that_reads_nothing();
+        let (why, told) = add_until_refused(&mut guardian);
         let expected = "cannot register an undo with the guardian: the guardian process read nothing for half a \
                         second, as if it were stopped, and was ended";
         assert_eq!((why.as_str(), guardian.list().iter().count()), (expected, told));
@@ -362,10 +364,10 @@ mod tests {
 
     #[test]
     fn unresponsive_successor_takes_nothing_over() {
-        let mut guardian = one_that_listens();
-        let more_than_fits: Vec<Undo> = (0..3000).map(change).collect();
+        let mut guardian = reading_guardian();
+        let more_than_fits: Vec<Undo> = (0..3000).map(numbered_undo).collect();
         guardian.add(more_than_fits).unwrap();
-        guardian.hand_over_to(one_that_takes_nothing_in()).unwrap_err();
+        guardian.hand_over_to(guardian_that_reads_nothing()).unwrap_err();
         assert_eq!((guardian.list().iter().count(), guardian.is_alive()), (3000, true));
         guardian.dismiss().unwrap();
     }
@@ -374,7 +376,7 @@ mod tests {
     fn stopped_guardian_does_not_delay_its_dismissal() {
         let mut command = Command::new("sh");
         command.args(["-c", "kill -STOP $$; cat >/dev/null"]);
-        let guardian = Guardian::by(command, &[], None).unwrap();
+        let guardian = Guardian::spawn(command, &[], None).unwrap();
         while !HaltWatch::new(guardian.child.id()).is_halted() {
             std::thread::yield_now();
         }
@@ -384,13 +386,14 @@ mod tests {
     /// A frozen guardian dies only when it is thawed; its dismissal does not wait for that.
     #[test]
     fn frozen_v1_guardian_does_not_delay_its_dismissal() {
-        let v1 = Hierarchy::all().into_iter().find(|found| found.controls("freezer"));
-        let leaf = v1.and_then(|found| Leaf::make(&found, &format!("guardian-test-{}", std::process::id())).ok());
+        let v1 = Hierarchy::all().into_iter().find(|found| found.has_controller("freezer"));
+        let leaf =
+            v1.and_then(|found| BatchGroup::create(&found, &format!("guardian-test-{}", std::process::id())).ok());
         let Some(leaf) = leaf else { return sidelane_testing::skip("needs a v1 freezer".to_owned()) };
-        let freezer = Freezer::of(&leaf.dir).unwrap();
-        let mut guardian = one_that_listens();
+        let freezer = Freezer::find_in_group(&leaf.dir).unwrap();
+        let mut guardian = reading_guardian();
         let pid = guardian.child.id();
-        leaf.admit(pid).unwrap();
+        leaf.move_process_in(pid).unwrap();
         freezer.set(true).unwrap();
         assert!(!guardian.is_alive());
         guardian.dismiss().unwrap();
@@ -403,7 +406,7 @@ mod tests {
 
     #[test]
     fn stopped_guardian_is_killed() {
-        let mut guardian = one_that_listens();
+        let mut guardian = reading_guardian();
         assert!(guardian.is_alive());
         // SAFETY: plain system call, on a child that is not reaped yet.
         unsafe { libc::kill(guardian.child.id() as libc::pid_t, libc::SIGSTOP) };
@@ -417,11 +420,11 @@ mod tests {
 
     #[test]
     fn lines_of_the_guardian_are_read_one_by_one() {
-        let mut guardian = one_that_listens();
+        let mut guardian = reading_guardian();
         guardian.unread = b"3\n5\n1".to_vec();
-        assert_eq!(guardian.take_frozen(), [ChangeId(3), ChangeId(5)].into());
+        assert_eq!(guardian.take_frozen_changes(), [ChangeId(3), ChangeId(5)].into());
         guardian.unread.extend(b"7\n");
-        assert_eq!((guardian.take_frozen(), guardian.lines), ([ChangeId(17)].into(), 3));
+        assert_eq!((guardian.take_frozen_changes(), guardian.lines), ([ChangeId(17)].into(), 3));
     }
 
     #[test]
@@ -429,7 +432,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("claim");
         std::fs::write(&file, "").unwrap();
-        let mut guardian = one_that_has_ended();
+        let mut guardian = ended_guardian();
         let change_id = guardian.list.add(Undo::Claim { file: file.clone(), inode: None });
         guardian.replace(change_id, Undo::Claim { file: file.clone(), inode: None }).unwrap();
         guardian.undo_these(&[change_id]).unwrap();

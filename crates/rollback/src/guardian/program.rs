@@ -35,14 +35,14 @@ const fn milliseconds(count: i64) -> Timespec {
 /// Runs the guardian: it keeps the list that it receives on standard input until that closes. Then it undoes what is
 /// on the list, also after malformed input. `halt_fd` is an inherited ring that reports halts of the agent.
 pub fn main(agent_pid: u32, halt_fd: Option<RawFd>) -> io::Result<()> {
-    let mut known = Known::default();
+    let mut known = GuardianState::default();
     // The guardian runs rarely and briefly, and batch that it has to freeze may compete with it. Without the
     // privilege it runs at ordinary priority.
     let _ = setpriority_process(None, NICE);
     // SAFETY: the agent left this descriptor open for this process, which uses it nowhere else. A descriptor that is
     // no ring cannot be mapped; then the agent is checked without halt events.
     let halt_events = halt_fd.and_then(|fd| SummonsRing::new(unsafe { OwnedFd::from_raw_fd(fd) }).ok());
-    let heard = known.listen(&mut Agent { watch: HaltWatch::new(agent_pid), halt_events });
+    let heard = known.run_until_closed(&mut Agent { watch: HaltWatch::new(agent_pid), halt_events });
     known.undo_all().and(heard)
 }
 
@@ -78,7 +78,7 @@ impl Agent {
 
 /// State of the guardian.
 #[derive(Default)]
-struct Known {
+struct GuardianState {
     list: UndoList,
     /// Groups that the guardian has frozen and the agent has not taken over, each with the number of the line that
     /// reported it.
@@ -89,17 +89,17 @@ struct Known {
     looks_halted: u32,
 }
 
-impl Known {
+impl GuardianState {
     /// Keeps the list, and acts for the agent while the agent is halted.
-    fn listen(&mut self, agent: &mut Agent) -> io::Result<()> {
+    fn run_until_closed(&mut self, agent: &mut Agent) -> io::Result<()> {
         let stdin = io::stdin();
         let mut lines = BufReader::new(stdin.lock());
         let mut heard = Ok(());
         loop {
             if !lines.buffer().contains(&b'\n') {
-                let woken = agent.wait(self.next_look(agent).as_ref())?;
+                let woken = agent.wait(self.time_until_check(agent).as_ref())?;
                 if woken.by_halt_event || !woken.by_input {
-                    self.look(&mut agent.watch);
+                    self.check_agent(&mut agent.watch);
                 }
                 if !woken.by_input {
                     continue;
@@ -115,9 +115,9 @@ impl Known {
     }
 
     /// Returns the time until the next check of the agent; `None` if a halt needs no action.
-    fn next_look(&self, agent: &Agent) -> Option<Timespec> {
+    fn time_until_check(&self, agent: &Agent) -> Option<Timespec> {
         let acts = |(_, undo): (_, &Undo)| undo.freezer().is_some() || undo.binds();
-        if self.looks_halted > 0 || agent.watch.is_in_doubt() {
+        if self.looks_halted > 0 || agent.watch.needs_another_check() {
             return Some(LOOK_EVERY_HALTED);
         }
         let every = if agent.halt_events.is_some() { LOOK_EVERY_WITH_EVENTS } else { LOOK_EVERY };
@@ -133,7 +133,7 @@ impl Known {
         Ok(())
     }
 
-    fn look(&mut self, agent: &mut HaltWatch) {
+    fn check_agent(&mut self, agent: &mut HaltWatch) {
         if !agent.is_halted() {
             self.looks_halted = 0;
             return;
@@ -141,7 +141,7 @@ impl Known {
         self.looks_halted = self.looks_halted.saturating_add(1);
         self.freeze_all();
         if self.looks_halted <= GIVES_A_HALT {
-            self.give_bound_back();
+            self.restore_bound_threads();
         }
     }
 
@@ -153,9 +153,9 @@ impl Known {
         for (change_id, freezer) in running.collect::<Vec<_>>() {
             // The group is reported before, in case this process is killed in between. It is reported again after,
             // since the agent may have continued and thawed it before.
-            self.say(change_id);
+            self.report_change(change_id);
             if freezer.set(true).is_ok() {
-                self.say(change_id);
+                self.report_change(change_id);
                 self.frozen.insert(freezer.into_dir(), self.lines);
             }
         }
@@ -163,18 +163,18 @@ impl Known {
 
     /// Gives threads that the agent has bound to one CPU each their CPUs back, and threads that these created. All
     /// stays on the list: the agent binds them again when it continues.
-    fn give_bound_back(&mut self) {
+    fn restore_bound_threads(&mut self) {
         let Some(change_id) = self.list.iter().find(|(_, undo)| undo.binds()).map(|(change_id, _)| change_id) else {
             return;
         };
-        self.say(change_id);
+        self.report_change(change_id);
         let gives = |_, undo: &Undo| matches!(undo, Undo::Affinity { .. } | Undo::Newcomers(_));
         // A thread that accepts no other CPUs has ended, or keeps the one that it has.
-        let _ = self.list.carry_out(gives);
-        self.say(change_id);
+        let _ = self.list.undo_matching(gives);
+        self.report_change(change_id);
     }
 
-    fn say(&mut self, change_id: ChangeId) {
+    fn report_change(&mut self, change_id: ChangeId) {
         self.lines += 1;
         let _ = rustix::io::write(io::stdout(), format!("{}\n", change_id.0).as_bytes());
     }
@@ -182,7 +182,7 @@ impl Known {
     /// Undoes all that is left on the list, and thaws groups that the guardian has frozen and the agent has not taken
     /// over.
     fn undo_all(&self) -> io::Result<()> {
-        let undone = self.list.carry_out(|_, _| true).1;
+        let undone = self.list.undo_matching(|_, _| true).1;
         let thaw = |dir: &PathBuf| set_freezer(dir, false);
         self.frozen.keys().map(thaw).fold(undone, |all, thawed| all.and(thawed))
     }
@@ -198,13 +198,13 @@ mod tests {
     fn groups_frozen_by_the_guardian_are_thawed_at_its_end() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let path = |number: usize| dirs[number].path().to_owned();
-        let is_frozen = |number: usize| Freezer::of(&path(number)).unwrap().is_frozen().unwrap();
+        let is_frozen = |number: usize| Freezer::find_in_group(&path(number)).unwrap().is_frozen().unwrap();
         for dir in &dirs {
             std::fs::write(dir.path().join("cgroup.freeze"), "0").unwrap();
         }
         let owners = tempfile::tempdir().unwrap();
         std::fs::write(owners.path().join("cgroup.freeze"), "1").unwrap();
-        let mut known = Known::default();
+        let mut known = GuardianState::default();
         for dir in [path(0), path(1), owners.path().to_owned()] {
             known.list.add(Undo::MayFreeze { dir });
         }
@@ -214,6 +214,6 @@ mod tests {
         known.receive(b"{\"Heard\":2}").unwrap();
         known.undo_all().unwrap();
         assert_eq!([is_frozen(0), is_frozen(1)], [true, false], "the agent looks after the first one");
-        assert!(Freezer::of(owners.path()).unwrap().is_frozen().unwrap(), "its owner has frozen it");
+        assert!(Freezer::find_in_group(owners.path()).unwrap().is_frozen().unwrap(), "its owner has frozen it");
     }
 }

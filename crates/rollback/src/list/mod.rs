@@ -46,10 +46,10 @@ impl UndoList {
     /// Undoes all changes that `is_mine`, last to first, whatever fails. Returns the changes that were undone, and
     /// the first error. Processes that were started are ended before anything else: a group can be removed only when
     /// they are gone.
-    pub fn carry_out(&self, is_mine: impl Fn(ChangeId, &Undo) -> bool) -> (Vec<ChangeId>, io::Result<()>) {
-        let mine = || self.iter().rev().filter(|(change_id, undo)| is_mine(*change_id, undo));
+    pub fn undo_matching(&self, is_selected: impl Fn(ChangeId, &Undo) -> bool) -> (Vec<ChangeId>, io::Result<()>) {
+        let mine = || self.iter().rev().filter(|(change_id, undo)| is_selected(*change_id, undo));
         mine().for_each(|(_, undo)| undo.end_processes());
-        let known = self.known();
+        let known = self.known_threads();
         let (mut undone, mut outcome) = (Vec::new(), Ok(()));
         for (change_id, undo) in mine() {
             match undo.carry_out(&known) {
@@ -61,7 +61,7 @@ impl UndoList {
     }
 
     /// Returns the threads that have an undo of their own.
-    pub fn known(&self) -> BTreeSet<Thread> {
+    pub fn known_threads(&self) -> BTreeSet<Thread> {
         self.entries.values().filter_map(Undo::thread).collect()
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use proptest::prelude::*;
 use sidelane_host::affinity::Affinity;
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::cpuset::Found;
+use sidelane_host::cpuset::CpuListSnapshot;
 use sidelane_host::priority::{ThreadClass, pin_thread};
 use sidelane_host::procfs::thread_cpus;
 use sidelane_host::thread::Thread;
@@ -19,7 +19,7 @@ use crate::groups::Fate;
 const AT_FIRST: &str = "99";
 
 /// Creates a folder that counts as a group of version 2.
-fn group() -> tempfile::TempDir {
+fn create_fake_group() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (file, says) in [("cgroup.controllers", "cpuset"), ("cpuset.cpus", AT_FIRST)] {
         fs::write(dir.path().join(file), says).unwrap();
@@ -28,11 +28,11 @@ fn group() -> tempfile::TempDir {
 }
 
 /// Returns a change of a group whose CPU list had this content before.
-fn said(dir: &Path, before: usize) -> Undo {
-    Undo::Cpusets(Found { root: dir.to_owned(), lists: [(dir.to_owned(), before.to_string())].into() })
+fn cpu_list_change(dir: &Path, previous_list: usize) -> Undo {
+    Undo::Cpusets(CpuListSnapshot { root: dir.to_owned(), lists: [(dir.to_owned(), previous_list.to_string())].into() })
 }
 
-fn says(dir: &Path) -> String {
+fn read_cpu_list(dir: &Path) -> String {
     fs::read_to_string(dir.join("cpuset.cpus")).unwrap_or_default().trim().to_owned()
 }
 
@@ -40,14 +40,14 @@ proptest! {
     /// Each change overwrote the value of the previous one, and some changes were undone since.
     #[test]
     fn undoing_all_leaves_what_the_first_change_that_is_left_found(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
-        let dir = group();
+        let dir = create_fake_group();
         let mut list = UndoList::default();
-        let change_ids: Vec<ChangeId> = (0..withdrawn.len()).map(|before| list.add(said(dir.path(), before))).collect();
+        let change_ids: Vec<ChangeId> = (0..withdrawn.len()).map(|before| list.add(cpu_list_change(dir.path(), before))).collect();
         change_ids.iter().zip(&withdrawn).filter(|(_, gone)| **gone).for_each(|(change_id, _)| list.withdraw(*change_id));
-        let (undone, outcome) = list.carry_out(|_, _| true);
+        let (undone, outcome) = list.undo_matching(|_, _| true);
         outcome.unwrap();
         let first = withdrawn.iter().position(|gone| !gone);
-        prop_assert_eq!(says(dir.path()), first.map_or(AT_FIRST.to_owned(), |first| first.to_string()));
+        prop_assert_eq!(read_cpu_list(dir.path()), first.map_or(AT_FIRST.to_owned(), |first| first.to_string()));
         let left: Vec<ChangeId> = list.iter().rev().map(|(change_id, _)| change_id).collect();
         prop_assert_eq!(undone, left);
     }
@@ -57,7 +57,7 @@ proptest! {
     fn list_survives_being_sent(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
         let (mut list, mut told) = (UndoList::default(), UndoList::default());
         for (number, gone) in withdrawn.into_iter().enumerate() {
-            let undo = said(Path::new("/group"), number);
+            let undo = cpu_list_change(Path::new("/group"), number);
             let change_id = list.add(undo.clone());
             let line = serde_json::to_string(&(change_id, undo)).unwrap();
             let (change_id, undo) = serde_json::from_str(&line).unwrap();
@@ -73,27 +73,27 @@ proptest! {
 
 #[test]
 fn replaced_change_is_undone_in_the_same_order() {
-    let dir = group();
+    let dir = create_fake_group();
     let mut list = UndoList::default();
-    let first = list.add(said(dir.path(), 1));
-    list.add(said(dir.path(), 2));
-    list.insert(first, said(dir.path(), 3));
+    let first = list.add(cpu_list_change(dir.path(), 1));
+    list.add(cpu_list_change(dir.path(), 2));
+    list.insert(first, cpu_list_change(dir.path(), 3));
     assert_eq!(list.iter().count(), 2);
-    list.carry_out(|_, _| true).1.unwrap();
-    assert_eq!(says(dir.path()), "3");
+    list.undo_matching(|_, _| true).1.unwrap();
+    assert_eq!(read_cpu_list(dir.path()), "3");
 }
 
 #[test]
 fn failed_undo_does_not_stop_the_others() {
-    let dir = group();
+    let dir = create_fake_group();
     let mut list = UndoList::default();
-    list.add(said(dir.path(), 1));
+    list.add(cpu_list_change(dir.path(), 1));
     // A folder that is not empty cannot be removed.
     list.add(Undo::Group { dir: dir.path().to_owned(), fate: Fate::MovedTo("/".into()) });
     fs::write(dir.path().join("cpuset.cpus"), "2").unwrap();
-    let (undone, outcome) = list.carry_out(|_, _| true);
+    let (undone, outcome) = list.undo_matching(|_, _| true);
     assert!(outcome.is_err());
-    assert_eq!((undone.len(), says(dir.path())), (1, "1".to_owned()));
+    assert_eq!((undone.len(), read_cpu_list(dir.path())), (1, "1".to_owned()));
 }
 
 #[test]
@@ -102,12 +102,12 @@ fn missing_files_and_threads_need_no_undo() {
     let thread = Thread { tid: std::process::id(), started: 0 };
     let mut list = UndoList::default();
     list.add(Undo::Claim { file: gone.to_owned(), inode: Some(1) });
-    list.add(said(gone, 1));
+    list.add(cpu_list_change(gone, 1));
     list.add(Undo::Freezer { dir: gone.to_owned(), frozen: false });
     list.add(Undo::Group { dir: gone.to_owned(), fate: Fate::Ended });
     list.add(Undo::Member { process: thread, group: gone.to_owned(), from: gone.to_owned() });
     list.add(Undo::Family { process: thread });
-    list.carry_out(|_, _| true).1.unwrap();
+    list.undo_matching(|_, _| true).1.unwrap();
 }
 
 #[test]
@@ -130,7 +130,7 @@ impl Sleeper {
     }
 
     fn thread(&self) -> Thread {
-        Thread::of(self.0.id()).unwrap()
+        Thread::with_tid(self.0.id()).unwrap()
     }
 
     fn cpus(&self) -> CpuSet {
@@ -150,14 +150,14 @@ fn a_thread_gets_its_cpus_and_its_class_back() {
     let sleeper = Sleeper::start();
     let (thread, cpus) = (sleeper.thread(), sleeper.cpus());
     let mut list = UndoList::default();
-    let class = ThreadClass::of(thread.tid).unwrap();
+    let class = ThreadClass::of_thread(thread.tid).unwrap();
     list.add(Undo::Affinity { thread, affinity: Affinity::new(cpus.clone(), &cpus) });
     pin_thread(thread.tid, &[cpus.first().unwrap()]).unwrap();
     list.add(Undo::Class { thread, class });
-    assert_eq!(list.known(), BTreeSet::from([thread]));
-    let undone = |list: &UndoList| list.carry_out(|_, _| true).1.is_ok();
+    assert_eq!(list.known_threads(), BTreeSet::from([thread]));
+    let undone = |list: &UndoList| list.undo_matching(|_, _| true).1.is_ok();
     assert!(undone(&list));
-    assert_eq!((sleeper.cpus(), ThreadClass::of(thread.tid)), (cpus, Some(class)));
+    assert_eq!((sleeper.cpus(), ThreadClass::of_thread(thread.tid)), (cpus, Some(class)));
     assert!(undone(&list), "to undo it twice is to undo it once");
 }
 
@@ -172,8 +172,8 @@ fn thread_with_a_reused_number_is_left_alone() {
     list.add(Undo::Family { process: before });
     list.add(Undo::Affinity { thread: before, affinity: Affinity::new(other, &cpus) });
     list.add(Undo::Class { thread: before, class: ThreadClass::IDLE });
-    list.carry_out(|_, _| true).1.unwrap();
-    assert!(now.is_there());
+    list.undo_matching(|_, _| true).1.unwrap();
+    assert!(now.is_alive());
     assert_eq!(sleeper.cpus(), cpus);
-    assert_ne!(ThreadClass::of(now.tid), Some(ThreadClass::IDLE));
+    assert_ne!(ThreadClass::of_thread(now.tid), Some(ThreadClass::IDLE));
 }

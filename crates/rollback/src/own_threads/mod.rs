@@ -1,10 +1,10 @@
 //! This process's own threads: they run on no CPU of the services that the process observes, if there are others.
 //!
-//! The process has one registry, used by all verbs. [`keep_off`] names a service. After that, a thread of the
+//! The process has one registry, used by all verbs. [`keep_off_service_cpus`] names a service. After that, a thread of the
 //! registry checks a few times a second where the service may run and where it ran. It asks
 //! [`sidelane_policy::own_cpus`], and moves all threads of this process. The affinity with which a verb is started is
-//! respected: no thread gets a CPU that the user did not give. Threads that place themselves are [`Fixed`]: holders,
-//! observers, the thread that forwards a proxy's requests. Bulk work ([`Patient`]) is done in SCHED_IDLE. If there is
+//! respected: no thread gets a CPU that the user did not give. Threads that place themselves are [`SelfPlacedThread`]: holders,
+//! observers, the thread that forwards a proxy's requests. Bulk work ([`PatientThread`]) is done in SCHED_IDLE. If there is
 //! no CPU but the services', all work of a verb that only observes is done in SCHED_IDLE, too: late work is dropped
 //! and counted, and the service waits for none of it.
 //!
@@ -43,17 +43,17 @@ static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 /// Relation of a verb to the services that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum ServiceRelation {
     /// The verb observes the services. Work that is late is lost and counted.
-    Looks,
+    Observes,
     /// The verb acts for the services. Work that is late harms them.
-    Acts,
+    ActsFor,
 }
 
 /// Begins to place this process's threads. Called once, before any thread is started. Processes that never call this
 /// move none of their threads: tests, and measurements that place their own.
-pub fn begin(manner: Manner) {
-    *state() = Some(State::new(manner));
+pub fn start_placing(relation: ServiceRelation) {
+    *state() = Some(State::new(relation));
 }
 
 fn state() -> MutexGuard<'static, Option<State>> {
@@ -62,7 +62,7 @@ fn state() -> MutexGuard<'static, Option<State>> {
 
 /// Keeps this process's threads off the CPUs of a service, now and later. Called again with the service's present
 /// processes when they may have changed.
-pub fn keep_off(service: &str, pids: &BTreeSet<u32>) {
+pub fn keep_off_service_cpus(service: &str, pids: &BTreeSet<u32>) {
     let is_new = {
         let mut state = state();
         let Some(state) = state.as_mut().filter(|state| !state.is_directed()) else { return };
@@ -70,17 +70,17 @@ pub fn keep_off(service: &str, pids: &BTreeSet<u32>) {
             // The service is this process, so its threads stay where they are.
             return;
         }
-        state.add(service, pids)
+        state.set_service_pids(service, pids)
     };
     if !is_new {
         return;
     }
     let mut times = RunTimes::default();
-    if look(&mut times, FIRST_LOOK) == Looked::AtRunTimes {
+    if check_services(&mut times, FIRST_LOOK) == CheckSource::RunTimes {
         thread::sleep(FIRST_LOOK);
-        look(&mut times, FIRST_LOOK);
+        check_services(&mut times, FIRST_LOOK);
     }
-    watch();
+    start_watcher();
 }
 
 /// Keeps this process's threads off these CPUs, which services have. In a process that does not place its threads, it
@@ -93,84 +93,84 @@ pub fn keep_off_cpus(cpus: &CpuSet) -> io::Result<()> {
         return if elsewhere.is_empty() { Ok(()) } else { pin_this_thread(&elsewhere) };
     };
     state.add_cpus(cpus);
-    state.place(&CpuSet::default(), Duration::ZERO);
+    state.place_threads(&CpuSet::default(), Duration::ZERO);
     Ok(())
 }
 
 /// Keeps this process's threads on CPUs of `usable`, and off those where services may run (`allowed`) or `ran`
 /// lately. It is for an owner that knows this for all its services, and replaces the registry's own checks.
-pub fn direct(usable: &CpuSet, allowed: &CpuMask, ran: &CpuMask) {
+pub fn place_threads_on(usable: &CpuSet, service_allowed: &CpuMask, service_ran_on: &CpuMask) {
     if let Some(state) = state().as_mut() {
-        state.direct(usable, allowed, ran);
+        state.place_threads_on(usable, service_allowed, service_ran_on);
     }
 }
 
 /// Registers another process that works for this one: it is kept on the CPUs of this process's threads.
-pub fn has_child(pid: u32) {
+pub fn add_child(pid: u32) {
     if let Some(state) = state().as_mut() {
-        state.has_child(pid);
+        state.add_child(pid);
     }
 }
 
 /// Does `work` while the user waits for its end. After `patience`, bulk work is done in the ordinary class, unless it
 /// is on a service's CPUs.
-pub fn waited_for<T>(round_options: Duration, work: impl FnOnce() -> T) -> T {
-    let wait_until = |at| state().iter_mut().for_each(|state| state.is_waited_for(at));
-    wait_until(Some(Instant::now() + round_options));
+pub fn run_while_user_waits<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
+    let wait_until = |at| state().iter_mut().for_each(|state| state.set_patience_end(at));
+    wait_until(Some(Instant::now() + patience));
     let done = work();
     wait_until(None);
     done
 }
 
 /// Whether work is done in time: false if this process has no CPU but those of the services.
-pub fn is_apart() -> bool {
-    state().as_ref().is_none_or(State::is_apart)
+pub fn is_off_service_cpus() -> bool {
+    state().as_ref().is_none_or(State::is_off_service_cpus)
 }
 
 /// Returns a note on what this process's threads cost on CPUs of the services; `None` if that is too little to
 /// report.
-pub fn notes() -> Option<Note> {
-    state().as_mut().and_then(State::note).map(Note::from)
+pub fn overhead_note() -> Option<Note> {
+    state().as_mut().and_then(State::overhead_note).map(Note::from)
 }
 
 /// Mark of a thread that places itself, as long as the mark lives.
-pub struct Fixed(u32);
+pub struct SelfPlacedThread(u32);
 
-impl Fixed {
+impl SelfPlacedThread {
     /// Marks the calling thread as one that places itself. Must be called before the thread moves itself.
     pub fn this_thread() -> Self {
         let tid = this_tid();
         if let Some(state) = state().as_mut() {
-            state.fix(tid);
+            state.mark_self_placed(tid);
         }
         Self(tid)
     }
 }
 
-impl Drop for Fixed {
+impl Drop for SelfPlacedThread {
     fn drop(&mut self) {
         if let Some(state) = state().as_mut() {
-            state.unfix(self.0);
+            state.unmark_self_placed(self.0);
         }
     }
 }
 
 /// Mark of a thread whose work may be late, as long as the mark lives.
-pub struct Patient(u32);
+pub struct PatientThread(u32);
 
-impl Patient {
+impl PatientThread {
     /// Marks the calling thread as one that does bulk work, in SCHED_IDLE.
-    pub fn in_bulk() -> Self {
-        Self::at(Work::Bulk)
+    pub fn for_bulk_work() -> Self {
+        Self::for_work(Work::Bulk)
     }
 
     /// Marks the calling thread as a reader of records that are lost, and counted, if they are not read in time. It
     /// is in SCHED_IDLE while it is on CPUs of the services.
-    pub fn reader() -> Self {
-        Self::at(Work::Reads)
+    pub fn for_reader() -> Self {
+        Self::for_work(Work::Reads)
     }
 
-    fn at(work: Work) -> Self {
+    fn for_work(work: Work) -> Self {
         let tid = this_tid();
         if let Some(state) = state().as_mut() {
             state.begin_work(tid, work);
@@ -179,7 +179,7 @@ impl Patient {
     }
 }
 
-impl Drop for Patient {
+impl Drop for PatientThread {
     fn drop(&mut self) {
         if let Some(state) = state().as_mut() {
             state.end_work(self.0);
@@ -188,9 +188,9 @@ impl Drop for Patient {
 }
 
 /// Does bulk work while the user waits for its end.
-pub fn in_bulk<T>(work: impl FnOnce() -> T) -> T {
-    let _bulk = Patient::in_bulk();
-    waited_for(LOOK_INTERVAL, work)
+pub fn run_bulk_work<T>(work: impl FnOnce() -> T) -> T {
+    let _bulk = PatientThread::for_bulk_work();
+    run_while_user_waits(LOOK_INTERVAL, work)
 }
 
 /// Returns the number of the calling thread.
@@ -200,32 +200,32 @@ pub fn this_tid() -> u32 {
 
 /// Data that a check has used.
 #[derive(PartialEq)]
-enum Looked {
-    AtAffinity,
-    AtRunTimes,
+enum CheckSource {
+    Affinity,
+    RunTimes,
 }
 
 /// Checks where the services may run, and where they ran if they may run anywhere, and places this process's threads.
-fn look(times: &mut RunTimes, period: Duration) -> Looked {
-    let Some((pids, given)) = state().as_ref().map(|state| (state.pids(), state.allowed().clone())) else {
-        return Looked::AtAffinity;
+fn check_services(run_times: &mut RunTimes, period: Duration) -> CheckSource {
+    let Some((pids, given)) = state().as_ref().map(|state| (state.pids(), state.given_cpus().clone())) else {
+        return CheckSource::Affinity;
     };
     let allowed = affinity_of_all(&pids);
     if pids.is_empty() {
-        return Looked::AtAffinity;
+        return CheckSource::Affinity;
     }
     let is_anywhere = given.is_subset(&allowed);
-    let ran = is_anywhere.then(|| times.look(&pids));
+    let ran = is_anywhere.then(|| run_times.run_times_since_last_call_ns(&pids));
     if let Some(state) = state().as_mut().filter(|state| !state.is_directed()) {
-        ran.into_iter().for_each(|ran| state.ran(ran));
-        state.place(&allowed, period);
+        ran.into_iter().for_each(|ran| state.add_run_times(ran));
+        state.place_threads(&allowed, period);
     }
-    if is_anywhere { Looked::AtRunTimes } else { Looked::AtAffinity }
+    if is_anywhere { CheckSource::RunTimes } else { CheckSource::Affinity }
 }
 
 /// Starts the thread that checks where services run, unless there is one.
-fn watch() {
-    if !state().as_mut().is_some_and(State::begins_to_watch) {
+fn start_watcher() {
+    if !state().as_mut().is_some_and(State::mark_watched) {
         return;
     }
     let watch = || {
@@ -233,7 +233,7 @@ fn watch() {
         loop {
             thread::sleep(period);
             let began = Instant::now();
-            look(&mut times, period);
+            check_services(&mut times, period);
             period = LOOK_EVERY.max(began.elapsed() * LOOK_PART);
         }
     };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use sidelane_host::procfs::threads;
-use sidelane_host::run_times::ran_ns;
+use sidelane_host::run_times::thread_run_time_ns;
 
 /// Share of the time, in percent, below which the cost is not reported.
 const WORTH_A_WORD_PERCENT: f64 = 0.1;
@@ -21,26 +21,26 @@ pub(super) struct SelfUsage {
 impl SelfUsage {
     /// Counts the CPU time since the last call, unless threads are now `apart` from the services. Threads in `fixed`
     /// place themselves and do not count.
-    pub(super) fn charge(&mut self, apart: bool, fixed: &BTreeSet<u32>) {
+    pub(super) fn count_cpu_time(&mut self, is_apart: bool, fixed_tids: &BTreeSet<u32>) {
         self.since.get_or_insert_with(Instant::now);
-        if apart {
+        if is_apart {
             self.threads.clear();
             return;
         }
         let this = std::process::id();
-        let own = threads(this).into_iter().filter(|tid| !fixed.contains(tid));
-        let now: BTreeMap<u32, u64> = own.filter_map(|tid| Some((tid, ran_ns(this, tid)?))).collect();
+        let own = threads(this).into_iter().filter(|tid| !fixed_tids.contains(tid));
+        let now: BTreeMap<u32, u64> = own.filter_map(|tid| Some((tid, thread_run_time_ns(this, tid)?))).collect();
         let spent = |(tid, ran_ns): (&u32, &u64)| ran_ns.saturating_sub(*self.threads.get(tid).unwrap_or(ran_ns));
         self.beside_ns += now.iter().map(spent).sum::<u64>();
         self.threads = now;
     }
 
     /// Returns the cost in percent of the time; `None` if it is below 0.1 and not wanted `anyway`.
-    pub(super) fn percent(&self, anyway: bool) -> Option<String> {
+    pub(super) fn percent(&self, even_if_small: bool) -> Option<String> {
         let wall_ns = self.since?.elapsed().as_nanos().max(1);
         let percent = self.beside_ns as f64 * 100.0 / wall_ns as f64;
         match percent < WORTH_A_WORD_PERCENT {
-            true => anyway.then(|| "less than 0.1".to_owned()),
+            true => even_if_small.then(|| "less than 0.1".to_owned()),
             false => Some(format!("{percent:.1}")),
         }
     }

@@ -11,10 +11,10 @@ use sidelane_host::topology::online_cpus;
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::own_cpus;
 
-use super::Manner;
+use super::ServiceRelation;
 use super::note::OwnThreadsNote;
 use super::self_usage::SelfUsage;
-use crate::cpu_mask::{mask, set};
+use crate::cpu_mask::{to_cpu_mask, to_cpu_set};
 
 /// Divisor of the time: a CPU on which services ran for less than a hundredth of it is none of theirs.
 const BUSY_PART: u32 = 100;
@@ -39,7 +39,7 @@ pub(super) struct State {
     services: BTreeMap<String, BTreeSet<u32>>,
     /// CPUs that services have, wherever they run now.
     serving: CpuSet,
-    manner: Manner,
+    manner: ServiceRelation,
     /// CPU time of the services, by CPU. Each check halves the time of earlier checks.
     ran_ns: BTreeMap<u32, u64>,
     fixed: BTreeSet<u32>,
@@ -55,14 +55,14 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(manner: Manner) -> Self {
+    pub(super) fn new(relation: ServiceRelation) -> Self {
         let this = std::process::id();
         Self {
             given: affinity(this).unwrap_or_default(),
-            is_ordinary: ThreadClass::of(this) == Some(ThreadClass::ORDINARY),
+            is_ordinary: ThreadClass::of_thread(this) == Some(ThreadClass::ORDINARY),
             services: BTreeMap::new(),
             serving: CpuSet::default(),
-            manner,
+            manner: relation,
             ran_ns: BTreeMap::new(),
             fixed: BTreeSet::new(),
             patient: BTreeMap::new(),
@@ -77,7 +77,7 @@ impl State {
     }
 
     /// Adds a service, or records its present processes. Returns whether they differ from those before.
-    pub(super) fn add(&mut self, service: &str, pids: &BTreeSet<u32>) -> bool {
+    pub(super) fn set_service_pids(&mut self, service: &str, pids: &BTreeSet<u32>) -> bool {
         self.services.insert(service.to_owned(), pids.clone()).as_ref() != Some(pids)
     }
 
@@ -89,7 +89,7 @@ impl State {
         self.services.values().flatten().copied().collect()
     }
 
-    pub(super) fn allowed(&self) -> &CpuSet {
+    pub(super) fn given_cpus(&self) -> &CpuSet {
         &self.given
     }
 
@@ -97,60 +97,60 @@ impl State {
         self.is_directed
     }
 
-    pub(super) fn is_apart(&self) -> bool {
+    pub(super) fn is_off_service_cpus(&self) -> bool {
         self.is_apart
     }
 
     /// Whether the thread that checks services has to be started; true once.
-    pub(super) fn begins_to_watch(&mut self) -> bool {
+    pub(super) fn mark_watched(&mut self) -> bool {
         !std::mem::replace(&mut self.is_watched, true)
     }
 
     /// Adds the time for which the services ran on each CPU since the last check.
-    pub(super) fn ran(&mut self, on_cpus: BTreeMap<u32, u64>) {
+    pub(super) fn add_run_times(&mut self, run_ns_by_cpu: BTreeMap<u32, u64>) {
         self.ran_ns.values_mut().for_each(|ran_ns| *ran_ns /= 2);
-        on_cpus.into_iter().for_each(|(cpu, ran_ns)| *self.ran_ns.entry(cpu).or_default() += ran_ns);
+        run_ns_by_cpu.into_iter().for_each(|(cpu, ran_ns)| *self.ran_ns.entry(cpu).or_default() += ran_ns);
     }
 
     /// Places all threads, with services that may run on `allowed`. `period` is the time between two checks.
-    pub(super) fn place(&mut self, allowed: &CpuSet, period: Duration) {
-        let allowed = allowed.union(&self.serving);
+    pub(super) fn place_threads(&mut self, service_allowed: &CpuSet, period: Duration) {
+        let allowed = service_allowed.union(&self.serving);
         if allowed.is_empty() {
             // No process of the services is left; new ones may run on the same CPUs.
             return;
         }
         let busy_ns = (period / BUSY_PART).as_nanos() as u64 + 1;
-        self.decide(&self.given.clone(), &mask(&allowed), busy_ns);
+        self.decide(&self.given.clone(), &to_cpu_mask(&allowed), busy_ns);
     }
 
     /// Places all threads on CPUs of `usable`, with services that may run on `allowed` and `ran` lately.
-    pub(super) fn direct(&mut self, usable: &CpuSet, allowed: &CpuMask, ran: &CpuMask) {
+    pub(super) fn place_threads_on(&mut self, usable: &CpuSet, service_allowed: &CpuMask, service_ran_on: &CpuMask) {
         self.is_directed = true;
-        self.ran_ns = ran.iter().map(|cpu| (cpu as u32, 1)).collect();
+        self.ran_ns = service_ran_on.iter().map(|cpu| (cpu as u32, 1)).collect();
         // Own CPUs are those that the owner may use and the user gave this process; if there are none, those that the
         // user gave.
         let both = self.given.intersection(usable);
         let own = if both.is_empty() { self.given.clone() } else { both };
-        self.decide(&own, allowed, 1);
+        self.decide(&own, service_allowed, 1);
     }
 
-    fn decide(&mut self, own: &CpuSet, allowed: &CpuMask, busy_ns: u64) {
+    fn decide(&mut self, own: &CpuSet, service_allowed: &CpuMask, busy_ns: u64) {
         let ran_ns = |cpu: usize| match self.serving.contains(cpu as u32) {
             true => u64::MAX,
             false => self.ran_ns.get(&(cpu as u32)).copied().unwrap_or(0),
         };
-        let placement = own_cpus::place(&mask(own), allowed, ran_ns, busy_ns);
-        let cpus = set(&placement.cpus);
+        let placement = own_cpus::choose_own_cpus(&to_cpu_mask(own), service_allowed, ran_ns, busy_ns);
+        let cpus = to_cpu_set(&placement.cpus);
         // Policies know none of the CPUs: threads stay where they are.
         self.cpus = (!cpus.is_empty()).then_some(cpus);
-        self.cost.charge(self.is_apart, &self.fixed);
+        self.cost.count_cpu_time(self.is_apart, &self.fixed);
         self.is_apart = placement.is_apart;
-        self.cost.charge(self.is_apart, &self.fixed);
-        self.apply();
+        self.cost.count_cpu_time(self.is_apart, &self.fixed);
+        self.move_threads();
     }
 
     /// Moves every thread that is not on its CPUs.
-    fn apply(&self) {
+    fn move_threads(&self) {
         let this = std::process::id();
         let children = self.children.iter().copied().filter(|pid| parent(*pid) == Some(this));
         let pids: Vec<u32> = std::iter::once(this).chain(children).collect();
@@ -161,70 +161,70 @@ impl State {
             if new.is_empty() {
                 break;
             }
-            new.into_iter().for_each(|tid| self.apply_to(tid));
+            new.into_iter().for_each(|tid| self.move_thread(tid));
         }
     }
 
     /// Moves a thread. Skips a thread that has ended or may not be changed.
-    fn apply_to(&self, tid: u32) {
+    fn move_thread(&self, tid: u32) {
         if let Some(cpus) = self.cpus.as_ref().filter(|cpus| affinity(tid).as_ref() != Some(cpus)) {
             let _ = pin_thread(tid, &cpus.iter().collect::<Vec<_>>());
         }
-        self.classify(tid);
+        self.set_thread_class(tid);
     }
 
-    fn classify(&self, tid: u32) {
-        let now = ThreadClass::of(tid);
-        let wanted = if self.is_idle(tid) { ThreadClass::IDLE } else { ThreadClass::ORDINARY };
+    fn set_thread_class(&self, tid: u32) {
+        let now = ThreadClass::of_thread(tid);
+        let wanted = if self.should_be_idle(tid) { ThreadClass::IDLE } else { ThreadClass::ORDINARY };
         // Real-time threads, and threads that chose another class, keep it.
         let is_managed = self.is_ordinary && (now == Some(ThreadClass::IDLE) || now == Some(ThreadClass::ORDINARY));
         if is_managed && now != Some(wanted) {
-            let _ = wanted.give(tid);
+            let _ = wanted.apply_to_thread(tid);
         }
     }
 
     /// Whether a thread belongs in SCHED_IDLE.
-    fn is_idle(&self, tid: u32) -> bool {
+    fn should_be_idle(&self, tid: u32) -> bool {
         let hastens = self.is_apart && self.hastens_at.is_some_and(|at| at <= Instant::now());
         match self.patient.get(&tid) {
             Some(Work::Bulk) => !hastens,
             Some(Work::Reads) => !self.is_apart,
-            None => !self.is_apart && self.manner == Manner::Looks,
+            None => !self.is_apart && self.manner == ServiceRelation::Observes,
         }
     }
 
-    pub(super) fn fix(&mut self, tid: u32) {
+    pub(super) fn mark_self_placed(&mut self, tid: u32) {
         self.fixed.insert(tid);
     }
 
-    pub(super) fn unfix(&mut self, tid: u32) {
+    pub(super) fn unmark_self_placed(&mut self, tid: u32) {
         self.fixed.remove(&tid);
     }
 
     pub(super) fn begin_work(&mut self, tid: u32, work: Work) {
         self.patient.insert(tid, work);
-        self.classify(tid);
+        self.set_thread_class(tid);
     }
 
     pub(super) fn end_work(&mut self, tid: u32) {
         self.patient.remove(&tid);
-        self.classify(tid);
+        self.set_thread_class(tid);
     }
 
-    pub(super) fn has_child(&mut self, pid: u32) {
+    pub(super) fn add_child(&mut self, pid: u32) {
         self.children.retain(|child| parent(*child) == Some(std::process::id()));
         self.children.insert(pid);
     }
 
     /// Sets the time from which the user has waited long; `None` if the user does not wait any more.
-    pub(super) fn is_waited_for(&mut self, at: Option<Instant>) {
-        self.hastens_at = at;
-        self.patient.keys().for_each(|tid| self.classify(*tid));
+    pub(super) fn set_patience_end(&mut self, patience_end: Option<Instant>) {
+        self.hastens_at = patience_end;
+        self.patient.keys().for_each(|tid| self.set_thread_class(*tid));
     }
 
     /// Returns a note on the cost, if it is large enough to report.
-    pub(super) fn note(&mut self) -> Option<OwnThreadsNote> {
-        self.cost.charge(self.is_apart, &self.fixed);
+    pub(super) fn overhead_note(&mut self) -> Option<OwnThreadsNote> {
+        self.cost.count_cpu_time(self.is_apart, &self.fixed);
         let online = online_cpus().unwrap_or_default();
         let cpus = self.cpus.as_ref()?;
         let (why, advice) = match () {

@@ -10,7 +10,7 @@ use sidelane_host::units::parse_time;
 use sidelane_policy::hurryup::{Config, Mapping, Options};
 
 use super::common::{JsonFile, parse_percent};
-use sidelane_hurry::{SourceOption, tuned};
+use sidelane_hurry::{SourceOption, policy_config};
 
 /// Arguments of `sidelane hurry`.
 #[derive(Debug, Args)]
@@ -108,7 +108,7 @@ impl HurryArgs {
         Config {
             mapping: self.mapping.into(),
             options: if self.paper { Options::PAPER } else { Options::default() },
-            ..tuned(self.percentile, self.sampling, self.threshold, little_speed_milli)
+            ..policy_config(self.percentile, self.sampling, self.threshold, little_speed_milli)
         }
     }
 }

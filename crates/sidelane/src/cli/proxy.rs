@@ -44,7 +44,7 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_server)]
     pub backup: Option<SocketAddr>,
     /// Protocol of clients and servers
-    #[arg(long, value_name = "NAME", default_value = "http", value_parser = names(PROTOCOLS))]
+    #[arg(long, value_name = "NAME", default_value = "http", value_parser = choice_parser(PROTOCOLS))]
     pub protocol: String,
     /// Hazards to watch for: jvm-gc, safepoint, stopped, throttled, restart, with commas between; or all (that can be
     /// seen), or none
@@ -57,11 +57,11 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub repeat: Vec<String>,
     /// Server for requests that are not safe to repeat: the active one, or always the first (the primary of a replica)
-    #[arg(long, value_name = "SERVER", default_value = "active", value_parser = names(ONCE_TO))]
+    #[arg(long, value_name = "SERVER", default_value = "active", value_parser = choice_parser(ONCE_TO))]
     pub once_to: String,
     /// X-Forwarded-For, Forwarded and the like: set (write them, and drop the client's), add (to those of clients that
     /// are trusted proxies), off (pass them on unchanged)
-    #[arg(long, value_name = "HOW", default_value = "set", value_parser = names(FORWARDED))]
+    #[arg(long, value_name = "HOW", default_value = "set", value_parser = choice_parser(FORWARDED))]
     pub forwarded: String,
     /// Limit of hedges in the long run, in percent of the requests
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent)]
@@ -85,7 +85,7 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,
     /// Form of these lines: text (the combined format, and fields of the proxy) or json
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = names(LOG_FORMATS), requires = "access_log")]
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = choice_parser(LOG_FORMATS), requires = "access_log")]
     pub log_format: String,
     /// Time for the head of a request, from its first byte
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
@@ -116,11 +116,11 @@ pub struct ProxyArgs {
     pub json: JsonFile,
 }
 
-fn names<T: Copy, const N: usize>(choices: [(&'static str, T); N]) -> PossibleValuesParser {
+fn choice_parser<T: Copy, const N: usize>(choices: [(&'static str, T); N]) -> PossibleValuesParser {
     PossibleValuesParser::new(choices.map(|(name, _)| name))
 }
 
-fn named<T: Copy>(name: &str, choices: &[(&str, T)]) -> T {
+fn choice_value<T: Copy>(name: &str, choices: &[(&str, T)]) -> T {
     choices.iter().find(|(known, _)| *known == name).expect("the parser knows the choices").1
 }
 
@@ -145,12 +145,12 @@ impl From<ProxyArgs> for ProxyOptions {
             listen: args.listen,
             active: args.active,
             backup: args.backup,
-            protocol: named(&args.protocol, &PROTOCOLS),
+            protocol: choice_value(&args.protocol, &PROTOCOLS),
             hazards: args.hazard,
             hedge: args.hedge,
             repeat: args.repeat,
-            unsafe_stay: named(&args.once_to, &ONCE_TO),
-            forwarded: named(&args.forwarded, &FORWARDED),
+            unsafe_stay: choice_value(&args.once_to, &ONCE_TO),
+            forwarded: choice_value(&args.forwarded, &FORWARDED),
             budget_percent: args.budget,
             burst: args.burst,
             warm_up: args.warm_up,
@@ -158,7 +158,7 @@ impl From<ProxyArgs> for ProxyOptions {
             poll: args.poll,
             trace: args.trace,
             access_log: args.access_log,
-            log_format: named(&args.log_format, &LOG_FORMATS),
+            log_format: choice_value(&args.log_format, &LOG_FORMATS),
             limits,
         }
     }

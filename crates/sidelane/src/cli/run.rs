@@ -119,7 +119,7 @@ fn parse_max_slowdown(text: &str) -> Result<MaxSlowdown, String> {
 }
 
 fn parse_adoptee(text: &str) -> Result<Target, AdoptError> {
-    Adoptee::parse(text)
+    Adoptee::parse_target(text)
 }
 
 /// Arguments with the terms on which lanes are lent to batch.

@@ -28,7 +28,7 @@ pub(super) fn run_agent(args: AgentArgs) -> Result<u8> {
 
 fn check_agent_file(file: &Path) -> Result<u8> {
     let Some(config) = read_agent_file(file) else { return Ok(EXIT_WRONG_FILE) };
-    print_fitted(&format!("{}: {}", file.display(), config.in_words()))?;
+    print_fitted(&format!("{}: {}", file.display(), config.summary()))?;
     Ok(0)
 }
 
@@ -36,7 +36,7 @@ fn show_agent_file(args: &ShowArgs) -> Result<u8> {
     check_json(&args.json)?;
     let file = &args.agent.config;
     let Some(config) = read_agent_file(file) else { return Ok(EXIT_WRONG_FILE) };
-    let shown = Shown::now(file, &config)?;
+    let shown = Shown::from_machine(file, &config)?;
     write_json(args.json.file.as_deref(), &shown)?;
     terminal::print(&shown.render(terminal::width(), terminal::color_wanted()))?;
     Ok(shown.exit_code())

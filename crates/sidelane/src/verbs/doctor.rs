@@ -11,12 +11,12 @@ use crate::cli::{CalibrateArgs, DoctorArgs, ResultFiles};
 /// Exit code of a calibration that found no metric.
 const NO_CONCLUSION: u8 = 1;
 
-pub(super) fn examine(args: DoctorArgs) -> Result<u8> {
+pub(super) fn run_doctor(args: DoctorArgs) -> Result<u8> {
     check_json(&args.json)?;
     sidelane_doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json.file })
 }
 
-pub(super) fn find_metric(args: CalibrateArgs) -> Result<u8> {
+pub(super) fn run_calibrate(args: CalibrateArgs) -> Result<u8> {
     check_json(&args.json)?;
     check_table(&args.table)?;
     let options = CalibrateOptions { lanes: args.lanes, events: args.events, quick: args.quick };

@@ -18,7 +18,7 @@ use sidelane_report::{Detail, table};
 use sidelane_requests::watch;
 use sidelane_requests::watch::WatchOptions;
 use sidelane_rollback::own_threads;
-use sidelane_rollback::own_threads::in_bulk;
+use sidelane_rollback::own_threads::run_bulk_work;
 use sidelane_trace::log::is_trace;
 
 pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
@@ -27,16 +27,16 @@ pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
     let summary = watch::run(&WatchOptions { target: args.service, length: args.length, log: args.log })?;
     let (result, style) = (summary.to_result(), style(&args.table));
     let mut failed = FirstError::default();
-    failed.of(args.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
-    failed.of(args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
-    failed.of(print_fitted(&summary.text(style.detail)));
+    failed.keep_error(args.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.keep_error(args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(print_fitted(&summary.text(style.detail)));
     if style.detail == Detail::All {
-        failed.of(print(&format!("\n{}", table::render_tables(&result, |_| true, style))));
+        failed.keep_error(print(&format!("\n{}", table::render_tables(&result, |_| true, style))));
     }
-    failed.or(0)
+    failed.into_result(0)
 }
 
-pub(super) fn list_of(args: ListArgs) -> Result<u8> {
+pub(super) fn run_list(args: ListArgs) -> Result<u8> {
     check_json(&args.json)?;
     list_signals(&args.service, args.filter.as_deref(), args.json.file.as_deref())
 }
@@ -44,9 +44,9 @@ pub(super) fn list_of(args: ListArgs) -> Result<u8> {
 /// Lists the signals of each process of the target.
 fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> Result<u8> {
     let pids = target.find()?.pids;
-    own_threads::keep_off(&target.to_string(), &pids);
+    own_threads::keep_off_service_cpus(&target.to_string(), &pids);
     // Reading the symbols of large programs takes seconds.
-    let listings: Vec<Listing> = in_bulk(|| pids.into_iter().map(|pid| list(pid, filter)).collect());
+    let listings: Vec<Listing> = run_bulk_work(|| pids.into_iter().map(|pid| list(pid, filter)).collect());
     write_json(json, &listings)?;
     for listing in &listings {
         print(&listing.render(terminal::width(), terminal::color_wanted()))?;
@@ -72,10 +72,10 @@ pub(super) fn observe(args: ObserveArgs) -> Result<u8> {
         log: args.log,
         live: true,
     })?;
-    in_bulk(|| tell(&observation, args.outputs))
+    run_bulk_work(|| write_observation(&observation, args.outputs))
 }
 
-pub(super) fn report_again(args: ReportArgs) -> Result<u8> {
+pub(super) fn run_report(args: ReportArgs) -> Result<u8> {
     check_outputs(&args.outputs)?;
     if is_trace(&args.log) {
         return report_trace(args);
@@ -91,22 +91,22 @@ pub(super) fn report_again(args: ReportArgs) -> Result<u8> {
         tolerance: args.tolerance.map(|percent| percent / 100.0),
         turns: args.outputs.perfetto.is_some(),
     };
-    tell(&replay(&args.log, &options)?, args.outputs)
+    write_observation(&replay(&args.log, &options)?, args.outputs)
 }
 
 /// Writes an observation to the wanted files, and prints it.
-fn tell(observation: &Observed, outputs: Outputs) -> Result<u8> {
+fn write_observation(observation: &Observed, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
     let mut failed = FirstError::default();
-    failed.of(outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
-    failed.of(outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path)));
-    failed.of(outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.keep_error(outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path)));
+    failed.keep_error(outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
     let style = style(&outputs.files.table);
-    let shown = observation.shown(&result, style.width, style.detail);
-    failed.of(print(&table::render_tables(&shown, |_| true, style)));
+    let shown = observation.fit_to_terminal(&result, style.width, style.detail);
+    failed.keep_error(print(&table::render_tables(&shown, |_| true, style)));
     if style.detail == Detail::All {
-        failed.of(print(&format!("\n{}", observation.histograms(style.width))));
+        failed.keep_error(print(&format!("\n{}", observation.histograms(style.width))));
     }
-    failed.of(write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-observe.html")));
-    failed.or(result.exit_code())
+    failed.keep_error(write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-observe.html")));
+    failed.into_result(result.exit_code())
 }

@@ -23,7 +23,7 @@ use sidelane_lanes::batch::BatchClass;
 use sidelane_proxy::run as proxy;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Column, table};
-use sidelane_rollback::own_threads::Manner;
+use sidelane_rollback::own_threads::ServiceRelation;
 use sidelane_rollback::{guardian, own_threads};
 use sidelane_sim::run::SimOptions;
 use sidelane_sim::{Choices, run as sim};
@@ -33,20 +33,20 @@ const EXIT_WRONG_FILE: u8 = 2;
 
 /// Runs a verb, and returns its exit code.
 pub fn dispatch(verb: Verb) -> Result<u8> {
-    manner(&verb).into_iter().for_each(own_threads::begin);
+    manner_toward_services(&verb).into_iter().for_each(own_threads::start_placing);
     match verb {
-        Verb::Run(args) => run::run_beside(args),
-        Verb::Doctor(args) => doctor::examine(args),
-        Verb::Compare(args) => run::weigh(*args),
-        Verb::Calibrate(args) => doctor::find_metric(args),
+        Verb::Run(args) => run::run_batch(args),
+        Verb::Doctor(args) => doctor::run_doctor(args),
+        Verb::Compare(args) => run::run_compare(*args),
+        Verb::Calibrate(args) => doctor::run_calibrate(args),
         Verb::Requests(args) => look::watch_requests(args),
-        Verb::List(args) => look::list_of(args),
-        Verb::Proxy(args) => pass_on(*args),
+        Verb::List(args) => look::run_list(args),
+        Verb::Proxy(args) => run_proxy(*args),
         Verb::Observe(args) => look::observe(args),
         Verb::Trace(args) => trace::trace(args),
-        Verb::Report(args) => look::report_again(args),
+        Verb::Report(args) => look::run_report(args),
         Verb::Sim(args) => simulate(args),
-        Verb::Hurry(args) => hurry::hurry_up(args),
+        Verb::Hurry(args) => hurry::run_hurry(args),
         Verb::Agent(args) => agent::run_agent(args),
         Verb::Status(args) => status::run(StatusOptions { json: args.json }),
         Verb::Internal(internal) => run_internal(internal),
@@ -60,37 +60,39 @@ pub fn dispatch(verb: Verb) -> Result<u8> {
 pub fn run_internal(internal: Internal) -> Result<u8> {
     match internal {
         Internal::Guardian { agent_pid, halt_fd } => Ok(guardian::main(agent_pid, halt_fd).map(|()| 0)?),
-        Internal::Checks => instrumented::check_for_ever(),
+        Internal::Checks => instrumented::check_lane_forever(),
         Internal::Batch { entrance_fd, class, without_rights, command } => {
-            Ok(batch::main(entrance_fd, BatchClass::of_name(&class), without_rights, &command) as u8)
+            Ok(batch::main(entrance_fd, BatchClass::from_name(&class), without_rights, &command) as u8)
         }
     }
 }
 
 /// Returns how the verb treats the CPUs of the services that it names. Returns `None` for verbs that name no services,
 /// start their own, or place all threads themselves for a measurement.
-fn manner(verb: &Verb) -> Option<Manner> {
+fn manner_toward_services(verb: &Verb) -> Option<ServiceRelation> {
     match verb {
-        Verb::Trace(_) | Verb::Requests(_) | Verb::Observe(_) | Verb::List(_) => Some(Manner::Looks),
-        Verb::Run(_) | Verb::Compare(_) | Verb::Hurry(_) | Verb::Proxy(_) | Verb::Agent(_) => Some(Manner::Acts),
+        Verb::Trace(_) | Verb::Requests(_) | Verb::Observe(_) | Verb::List(_) => Some(ServiceRelation::Observes),
+        Verb::Run(_) | Verb::Compare(_) | Verb::Hurry(_) | Verb::Proxy(_) | Verb::Agent(_) => {
+            Some(ServiceRelation::ActsFor)
+        }
         Verb::Doctor(_) | Verb::Calibrate(_) | Verb::Report(_) | Verb::Sim(_) | Verb::Status(_) | Verb::Internal(_) => {
             None
         }
     }
 }
 
-fn pass_on(args: ProxyArgs) -> Result<u8> {
+fn run_proxy(args: ProxyArgs) -> Result<u8> {
     check_json(&args.json)?;
     let json = args.json.file.clone();
     let logs_to_stdout = args.access_log.as_deref() == Some(Path::new(proxy::STDOUT));
     let summary = proxy::run(args.into())?;
     let mut failed = FirstError::default();
-    failed.of(write_json(json.as_deref(), &summary));
+    failed.keep_error(write_json(json.as_deref(), &summary));
     match logs_to_stdout {
         true => eprint_fitted(summary.to_string().trim_end()),
-        false => failed.of(print_fitted(&summary.to_string())),
+        false => failed.keep_error(print_fitted(&summary.to_string())),
     }
-    failed.or(0)
+    failed.into_result(0)
 }
 
 fn simulate(args: SimArgs) -> Result<u8> {
@@ -105,10 +107,10 @@ fn simulate(args: SimArgs) -> Result<u8> {
     };
     let result = &simulated.result;
     let mut failed = FirstError::default();
-    failed.of(args.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(args.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
     let shown = |column: &Column| simulated.shows(&column.key);
-    failed.of(args.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
-    failed.of(print(&table::render_tables(result, shown, style(&args.files.table))));
-    failed.of(write_and_open(result, args.files.page, args.open.then_some("sidelane-sim.html")));
-    failed.or(result.exit_code())
+    failed.keep_error(args.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.keep_error(print(&table::render_tables(result, shown, style(&args.files.table))));
+    failed.keep_error(write_and_open(result, args.files.page, args.open.then_some("sidelane-sim.html")));
+    failed.into_result(result.exit_code())
 }

@@ -14,8 +14,8 @@ use sidelane_report::terminal::{eprint_fitted, print_fitted};
 /// Exit code of a run that missed its objective, or exceeded the overlap bound that the user set.
 const EXIT_PROMISE_BROKEN: u8 = 99;
 
-pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
-    let lending = args.lend.lending().unwrap_or_else(|error| refuse(&error.to_string()));
+pub(super) fn run_batch(args: RunArgs) -> Result<u8> {
+    let lending = args.lend.lending().unwrap_or_else(|error| exit_with_usage(&error.to_string()));
     let asked = RunRequest {
         services: pair_lanes(args.services, args.lanes),
         pin_service: args.pin_service,
@@ -38,7 +38,7 @@ pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
         progress: ProgressOptions { quiet: args.quiet, status_every: args.status },
     })?;
     if args.dry_run {
-        return tell_plan(&run.lines());
+        return print_plan(&run.summary_lines());
     }
     let (exit_code, summary) = run.run()?;
     // A broken promise is an error, so a quiet run prints it too.
@@ -53,18 +53,18 @@ pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
     Ok(if fails { EXIT_PROMISE_BROKEN } else { exit_code })
 }
 
-pub(super) fn weigh(mut args: CompareArgs) -> Result<u8> {
+pub(super) fn run_compare(mut args: CompareArgs) -> Result<u8> {
     let (files, dry_run) = (std::mem::take(&mut args.files), args.dry_run);
-    let options = args.options().unwrap_or_else(|error| refuse(&error.to_string()));
+    let options = args.options().unwrap_or_else(|error| exit_with_usage(&error.to_string()));
     let comparison = Comparison::prepare(options, files.paths())?;
     if dry_run {
-        return tell_plan(&comparison.lines());
+        return print_plan(&comparison.lines());
     }
     show_tables(&comparison.run()?, |column| COLUMNS.contains(&column.key.as_str()), &files)
 }
 
 /// Prints the plan of a run.
-fn tell_plan(lines: &[String]) -> Result<u8> {
+fn print_plan(lines: &[String]) -> Result<u8> {
     Ok(lines.iter().try_for_each(|line| print_fitted(line)).map(|()| 0)?)
 }
 
@@ -72,7 +72,7 @@ fn tell_plan(lines: &[String]) -> Result<u8> {
 fn pair_lanes(services: Vec<Target>, lanes: Vec<String>) -> Vec<(Target, Option<String>)> {
     if !lanes.is_empty() && lanes.len() != services.len() {
         let (services, lanes) = (services.len(), lanes.len());
-        refuse(&format!(
+        exit_with_usage(&format!(
             "--lanes is given {lanes} times for {services} services; write it once for each --service, or not at all"
         ));
     }
@@ -81,6 +81,6 @@ fn pair_lanes(services: Vec<Target>, lanes: Vec<String>) -> Vec<(Target, Option<
 }
 
 /// Exits with the usage and the exit code of wrong arguments.
-fn refuse(why: &str) -> ! {
-    Cli::command().error(clap::error::ErrorKind::ArgumentConflict, why).exit()
+fn exit_with_usage(reason: &str) -> ! {
+    Cli::command().error(clap::error::ErrorKind::ArgumentConflict, reason).exit()
 }

@@ -41,42 +41,42 @@ pub struct FirstError(Option<anyhow::Error>);
 
 impl FirstError {
     /// Stores the error of an output, unless an earlier one failed.
-    pub fn of<E: Into<anyhow::Error>>(&mut self, output: Result<(), E>) {
+    pub fn keep_error<E: Into<anyhow::Error>>(&mut self, output: Result<(), E>) {
         if let Err(error) = output {
             self.0.get_or_insert(error.into());
         }
     }
 
     /// Returns `done`, unless an output failed.
-    pub fn or<T>(self, done: T) -> Result<T> {
-        self.0.map_or(Ok(done), Err)
+    pub fn into_result<T>(self, value: T) -> Result<T> {
+        self.0.map_or(Ok(value), Err)
     }
 }
 
 /// Writes a result, and prints a table for each kind of its rows. Files are written first, because the result took long
 /// and the terminal may be closed.
-pub fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
+pub fn show_tables(result: &ResultFile, is_column_shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
     let mut failed = FirstError::default();
-    failed.of(files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
-    failed.of(files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
-    failed.of(files.page.as_deref().map_or(Ok(()), |path| html::write_page(result, path)));
-    failed.of(terminal::print(&table::render_tables(result, shown, style(&files.table))));
-    failed.or(result.exit_code())
+    failed.keep_error(files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.keep_error(files.page.as_deref().map_or(Ok(()), |path| html::write_page(result, path)));
+    failed.keep_error(terminal::print(&table::render_tables(result, is_column_shown, style(&files.table))));
+    failed.into_result(result.exit_code())
 }
 
 /// Writes a value as JSON to a file, before anything is printed.
-pub fn write_json(json: Option<&Path>, told: &impl Serialize) -> Result<()> {
+pub fn write_json(json: Option<&Path>, value: &impl Serialize) -> Result<()> {
     let Some(path) = json else { return Ok(()) };
-    Ok(write_whole(path, &serde_json::to_vec_pretty(told)?)?)
+    Ok(write_whole(path, &serde_json::to_vec_pretty(value)?)?)
 }
 
 /// Writes a result as JSON, and prints it as a table.
 pub fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &TableArgs) -> Result<u8> {
     let mut failed = FirstError::default();
-    failed.of(json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
-    failed.of(table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
-    failed.of(terminal::print(&table::render(result, columns, style(table))));
-    failed.or(result.exit_code())
+    failed.keep_error(json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.keep_error(terminal::print(&table::render(result, columns, style(table))));
+    failed.into_result(result.exit_code())
 }
 
 /// Returns the style of tables on this terminal, or in this pipe.

@@ -10,13 +10,13 @@ use crate::cli::{Outputs, ReportArgs, TraceArgs};
 use sidelane_host::shutdown::Shutdown;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Detail, check_writable, table};
-use sidelane_rollback::own_threads::in_bulk;
+use sidelane_rollback::own_threads::run_bulk_work;
 use sidelane_trace::flight;
 use sidelane_trace::flight::{Event, FlightOptions};
 use sidelane_trace::report::TraceReport;
 use sidelane_trace::run::{self, ReplayOptions, TraceOptions, replay};
 use sidelane_trace::slow_threshold::SlowThreshold;
-use sidelane_trace::terminal::{headline, text};
+use sidelane_trace::terminal::{headline, render_report};
 
 /// Default length of a trace.
 const TRACE_LENGTH: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ pub(super) fn trace(args: TraceArgs) -> Result<u8> {
     args.log.as_deref().map_or(Ok(()), check_writable)?;
     let threshold = args.slo.unwrap_or(SlowThreshold::P99);
     if let Some(dir) = args.record {
-        return record(
+        return run_flight_recorder(
             &FlightOptions {
                 service: args.service.to_string(),
                 target: args.service,
@@ -42,15 +42,15 @@ pub(super) fn trace(args: TraceArgs) -> Result<u8> {
     let length = args.length.unwrap_or(TRACE_LENGTH);
     let options = TraceOptions { target: args.service, threshold, length, light: args.light, log: args.log };
     let report = run::trace(&options)?;
-    in_bulk(|| show(&report, args.outputs))
+    run_bulk_work(|| write_report(&report, args.outputs))
 }
 
-fn record(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {
+fn run_flight_recorder(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {
     let tell = |event: Event| match event {
         Event::Began(_) => eprint_fitted(&format!("sidelane: {event}; Ctrl-C ends it")),
         _ => eprint_fitted(&format!("sidelane: {event}")),
     };
-    flight::run(options, length, Shutdown::signal()?, Arc::new(tell)).map(|()| 0)
+    flight::run(options, length, Shutdown::on_posix_signals()?, Arc::new(tell)).map(|()| 0)
 }
 
 pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {
@@ -64,24 +64,24 @@ pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {
         to_s: args.to.map(|to| to.as_secs_f64()),
         threshold: args.slo,
     };
-    show(&replay(&args.log, &options)?, args.outputs)
+    write_report(&replay(&args.log, &options)?, args.outputs)
 }
 
 /// Writes a trace to the wanted files, and prints it.
-fn show(report: &TraceReport, outputs: Outputs) -> Result<u8> {
+fn write_report(report: &TraceReport, outputs: Outputs) -> Result<u8> {
     let result = report.to_result();
     let mut failed = FirstError::default();
-    failed.of(outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
-    failed.of(outputs.perfetto.as_deref().map_or(Ok(()), |path| report.to_trace().write(path)));
-    failed.of(outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.keep_error(outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(outputs.perfetto.as_deref().map_or(Ok(()), |path| report.to_perfetto_trace().write(path)));
+    failed.keep_error(outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
     let style = style(&outputs.files.table);
-    failed.of(match style.detail {
+    failed.keep_error(match style.detail {
         Detail::Quiet => print_fitted(&headline(report)),
-        _ => print(&text(report, style.width)),
+        _ => print(&render_report(report, style.width)),
     });
     if style.detail == Detail::All {
-        failed.of(print(&format!("\n{}", table::render_tables(&result, |_| true, style))));
+        failed.keep_error(print(&format!("\n{}", table::render_tables(&result, |_| true, style))));
     }
-    failed.of(write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html")));
-    failed.or(result.exit_code())
+    failed.keep_error(write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html")));
+    failed.into_result(result.exit_code())
 }

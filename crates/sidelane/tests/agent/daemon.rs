@@ -13,20 +13,20 @@ pub struct File(String);
 
 impl File {
     /// Creates a file with the policy Holmes and CPU 0 reserved, for a machine of one core with two lanes.
-    pub fn holmes() -> Self {
+    pub fn with_holmes_policy() -> Self {
         Self(
             "[policy]\nkind = \"holmes\"\nreserved = \"0\"\nsiblings = [\"0,1\"]\n\n[metric]\nsource = \"latency\"\n"
                 .to_owned(),
         )
     }
 
-    /// Creates a file like [`File::holmes`], with a service and a batch that never start.
-    pub fn of_nobody() -> Self {
-        Self::holmes().with_service("comm = \"nobody\"").with_batch("/nobody")
+    /// Creates a file like [`File::with_holmes_policy`], with a service and a batch that never start.
+    pub fn with_absent_targets() -> Self {
+        Self::with_holmes_policy().with_service("comm = \"nobody\"").with_batch("/nobody")
     }
 
     /// Creates a file without a policy for CPUs, for a machine of one core with two lanes.
-    pub fn of_unmanaged() -> Self {
+    pub fn without_cpu_policy() -> Self {
         Self("[policy]\nkind = \"unmanaged\"\nsiblings = [\"0,1\"]\n".to_owned())
     }
 
@@ -41,7 +41,7 @@ impl File {
     }
 
     /// Adds lines to the file.
-    pub fn and(self, lines: &str) -> Self {
+    pub fn with_lines(self, lines: &str) -> Self {
         Self(format!("{}\n{lines}\n", self.0))
     }
 
@@ -88,10 +88,10 @@ impl Daemon {
     }
 
     fn launch_in(dir: tempfile::TempDir, config: PathBuf, file: &File, run: Run, audit: &Path) -> Self {
-        let run = if run.has_arguments() { run } else { run.and(&["agent"]) };
-        let run = run.and(&[OsStr::new("--config"), config.as_os_str()]);
-        file.clone().and(&format!("[audit]\nfile = \"{}\"", audit.display())).write(&config);
-        Self { run: run.start_as_is(), config, _dir: dir }
+        let run = if run.has_arguments() { run } else { run.with_more_arguments(&["agent"]) };
+        let run = run.with_more_arguments(&[OsStr::new("--config"), config.as_os_str()]);
+        file.clone().with_lines(&format!("[audit]\nfile = \"{}\"", audit.display())).write(&config);
+        Self { run: run.start_without_batch(), config, _dir: dir }
     }
 
     /// Waits until the agent manages these numbers of services and containers.
@@ -107,7 +107,7 @@ impl Daemon {
     /// Makes the agent read the file `file` instead of its present one.
     pub fn reload(&self, file: &File) {
         let audit = self.run.audit_path();
-        file.clone().and(&format!("[audit]\nfile = \"{}\"", audit.display())).write(&self.config);
+        file.clone().with_lines(&format!("[audit]\nfile = \"{}\"", audit.display())).write(&self.config);
         self.run.signal(libc::SIGHUP);
     }
 
@@ -115,12 +115,12 @@ impl Daemon {
     #[track_caller]
     pub fn end(self) -> Finished {
         self.run.signal(libc::SIGTERM);
-        self.run.wait_for_end().must_exit(0)
+        self.run.wait_for_end().expect_exit_code(0)
     }
 }
 
 /// Returns the status of the running agent; null if no agent runs.
 pub fn status() -> Value {
-    let asked = Run::with_arguments(&["status", "--json"]).start_as_is().wait_for_end();
+    let asked = Run::with_arguments(&["status", "--json"]).start_without_batch().wait_for_end();
     serde_json::from_str(&asked.stdout).unwrap_or_default()
 }

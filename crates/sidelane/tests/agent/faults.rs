@@ -7,21 +7,21 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::clock::now_ns;
 
 use crate::common::disk::lines;
-use crate::common::{Disk, Footprint, Run, lanes_to_ourselves, process, wait_until};
+use crate::common::{Disk, Footprint, Run, lock_lanes, process, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Container, Place, Tree};
 use crate::service::Program;
 
 #[track_caller]
-fn a_killed_agent_gives_everything_back(place: Place) {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
+fn check_all_restored_after_kill(place: Place) {
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
     let Some(tree) = Tree::make(place) else { return };
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
     let lists = [tree.list(), one.list()];
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let mut daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     daemon.run.kill();
@@ -35,26 +35,26 @@ fn a_killed_agent_gives_everything_back(place: Place) {
     assert_eq!(one.cpus(), "0-1");
     service.must_be_untouched();
     drop((one, tree));
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 #[test]
 fn a_killed_agent_gives_back_the_lists_of_groups() {
-    a_killed_agent_gives_everything_back(Place::Lists);
+    check_all_restored_after_kill(Place::Lists);
 }
 
 #[test]
 fn a_killed_agent_gives_back_the_cpus_of_threads() {
-    a_killed_agent_gives_everything_back(Place::NoLists);
+    check_all_restored_after_kill(Place::NoLists);
 }
 
 #[test]
 fn a_killed_agent_gives_a_placed_service_its_cpus_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let program = Program::new();
     let service = program.start("0-1");
-    let table = format!("{}\nmay_be_placed = true", program.rule());
-    let mut daemon = Daemon::start(&File::holmes().with_service(&table).with_batch("/nobody"), 1, 0);
+    let table = format!("{}\nmay_be_placed = true", program.service_match_line());
+    let mut daemon = Daemon::start(&File::with_holmes_policy().with_service(&table).with_batch("/nobody"), 1, 0);
     wait_until("the service was placed", || service.cpus() == "0");
     daemon.run.kill();
     wait_until("the service had its CPUs back", || service.cpus() == "0-1");
@@ -63,12 +63,16 @@ fn a_killed_agent_gives_a_placed_service_its_cpus_back() {
 
 #[test]
 fn containers_may_vanish_at_any_moment() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let steady = tree.container("steady");
-    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    let mut daemon = Daemon::start(
+        &File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path()),
+        1,
+        1,
+    );
     for round in 0..20 {
         let some: Vec<_> = (0..3).map(|number| tree.container(&format!("brief-{round}-{number}"))).collect();
         if round % 2 == 0 {
@@ -88,12 +92,16 @@ fn containers_may_vanish_at_any_moment() {
 
 #[test]
 fn change_of_another_program_is_repaired() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
-    let daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    let daemon = Daemon::start(
+        &File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path()),
+        1,
+        1,
+    );
     wait_until("batch had left the reserved CPU", || one.cpus() == "1" && tree.list() == "1");
     tree.set_list("0-1");
     one.set_list("0");
@@ -106,11 +114,11 @@ fn change_of_another_program_is_repaired() {
 
 #[test]
 fn narrowed_parent_cpuset_bounds_batch_and_is_reported() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(outer) = Tree::make(Place::Lists) else { return };
-    let tree = outer.below("inner");
+    let tree = outer.subtree("inner");
     let one = tree.container("one");
-    let file = File::of_nobody().replace("/nobody", tree.path());
+    let file = File::with_absent_targets().replace("/nobody", tree.path());
     let mut daemon = Daemon::start(&file, 0, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1" && tree.list() == "1");
     let told = |what: &str| status()["containers"][0][what].clone();
@@ -135,13 +143,13 @@ fn narrowed_parent_cpuset_bounds_batch_and_is_reported() {
 
 #[test]
 fn offline_cpu_is_left_and_used_again_when_online() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let dir = tempfile::tempdir().unwrap();
     let offline = dir.path().join("offline");
     fs::write(&offline, "").unwrap();
     let one = tree.container("one");
-    let file = File::of_nobody().replace("/nobody", tree.path());
+    let file = File::with_absent_targets().replace("/nobody", tree.path());
     let run = Run::with_arguments(&[]).with_variable("SIDELANE_OFFLINE", offline.to_str().unwrap());
     let mut daemon = Daemon::launch(&file, run);
     daemon.wait_for(0, 1);
@@ -159,12 +167,12 @@ fn offline_cpu_is_left_and_used_again_when_online() {
 
 #[test]
 fn a_bad_file_changes_nothing_and_a_good_one_is_taken_over() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let mut daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     daemon.reload(&file.replace("holmes", "homes"));
@@ -181,11 +189,11 @@ fn a_bad_file_changes_nothing_and_a_good_one_is_taken_over() {
 
 #[test]
 fn a_service_that_is_started_again_is_found_again() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let program = Program::new();
     let service = program.start("0");
-    let file = File::holmes()
-        .with_service(&program.rule())
+    let file = File::with_holmes_policy()
+        .with_service(&program.service_match_line())
         .with_batch("/nobody")
         .replace("[metric]", "[intervals]\nprocesses = \"100ms\"\n[metric]");
     let mut daemon = Daemon::start(&file, 1, 0);
@@ -198,10 +206,10 @@ fn a_service_that_is_started_again_is_found_again() {
 }
 
 /// Starts an agent, and waits until it has confined this container. Returns the agent and its guardian's process id.
-fn confining(program: &Program, tree: &Tree, one: &Container) -> (Daemon, u32) {
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+fn start_confining_agent(program: &Program, tree: &Tree, container: &Container) -> (Daemon, u32) {
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let mut daemon = Daemon::start(&file, 1, 1);
-    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    wait_until("batch had left the reserved CPU", || container.cpus() == "1");
     let guardian = daemon.run.guardian_other_than(None);
     (daemon, guardian)
 }
@@ -209,13 +217,13 @@ fn confining(program: &Program, tree: &Tree, one: &Container) -> (Daemon, u32) {
 /// The agent still answers. It confines a container that has come in the meantime when a new guardian knows it.
 #[test]
 fn a_stopped_guardian_is_replaced_and_batch_is_taken_on() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
-    let (mut daemon, guardian) = confining(&program, &tree, &one);
-    process::stop_and_tell_no_more(guardian);
+    let (mut daemon, guardian) = start_confining_agent(&program, &tree, &one);
+    process::stop_and_fill_pipe(guardian);
     let two = tree.container("two");
     daemon.run.guardian_other_than(Some(guardian));
     daemon.run.wait_until("that was noted", |run| run.errors().contains("a new one took over"));
@@ -227,13 +235,13 @@ fn a_stopped_guardian_is_replaced_and_batch_is_taken_on() {
 
 #[test]
 fn killed_guardian_is_replaced_by_one_with_the_same_list() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
-    let (mut daemon, guardian) = confining(&program, &tree, &one);
+    let (mut daemon, guardian) = start_confining_agent(&program, &tree, &one);
     process::kill(guardian);
     daemon.run.guardian_other_than(Some(guardian));
     daemon.run.wait_until("that was noted", |run| run.errors().contains("a new one took over"));
@@ -241,19 +249,19 @@ fn killed_guardian_is_replaced_by_one_with_the_same_list() {
     wait_until("batch had its CPUs back", || one.cpus() == "0-1");
     service.must_be_untouched();
     drop((one, tree));
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 /// While the agent cannot open files, no guardian can be started.
 #[test]
 fn a_guardian_that_cannot_be_started_is_tried_again() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
-    let (mut daemon, guardian) = confining(&program, &tree, &one);
+    let (mut daemon, guardian) = start_confining_agent(&program, &tree, &one);
     let pid = daemon.run.pid().to_string();
     let may_open = |files: &str| {
         let done = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status();
@@ -278,14 +286,14 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
     wait_until("batch had its CPUs back", || one.cpus() == "0-1");
     service.must_be_untouched();
     drop((one, tree));
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 /// The test runs in a mount namespace of its own, so that no other process loses the hierarchy.
 #[test]
 fn remounted_hierarchy_has_the_groups_that_were_found() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let cpuset = Hierarchy::all().into_iter().find(|found| found.controls("cpuset"));
+    let Some(_turn) = lock_lanes() else { return };
+    let cpuset = Hierarchy::all().into_iter().find(|found| found.has_controller("cpuset"));
     let Some(mount) = cpuset.map(|found| found.mount.display().to_string()) else {
         return sidelane_testing::skip("needs a hierarchy of version 1 with lists of CPUs".to_owned());
     };
@@ -293,8 +301,8 @@ fn remounted_hierarchy_has_the_groups_that_were_found() {
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
-    let mut daemon = Daemon::launch(&file, Run::with_arguments(&[]).through(&["unshare", "--mount"]));
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
+    let mut daemon = Daemon::launch(&file, Run::with_arguments(&[]).through_wrapper(&["unshare", "--mount"]));
     daemon.wait_for(1, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     let inside = |words: &[&str]| {
@@ -314,11 +322,11 @@ fn remounted_hierarchy_has_the_groups_that_were_found() {
 
 #[test]
 fn group_frozen_by_its_owner_stays_frozen_in_any_case() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let (owners, other) = (tree.container("owners"), tree.container("other"));
-    let file = File::of_nobody().replace("/nobody", tree.path());
-    let file = file.and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
+    let file = File::with_absent_targets().replace("/nobody", tree.path());
+    let file = file.with_lines("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
     let mut daemon = Daemon::start(&file, 0, 2);
     wait_until("batch had left the reserved CPU", || owners.cpus() == "1" && other.cpus() == "1");
     owners.freeze(true);
@@ -340,18 +348,18 @@ fn group_frozen_by_its_owner_stays_frozen_in_any_case() {
 
 #[test]
 fn joined_moved_and_thawed_processes_are_confined_again() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let dir = tempfile::tempdir().unwrap();
     let offline = dir.path().join("offline");
     fs::write(&offline, "").unwrap();
     let mut one = tree.container("one");
-    let file = File::of_nobody().replace("/nobody", tree.path());
+    let file = File::with_absent_targets().replace("/nobody", tree.path());
     let run = Run::with_arguments(&[]).with_variable("SIDELANE_OFFLINE", offline.to_str().unwrap());
     let mut daemon = Daemon::launch(&file, run);
     daemon.wait_for(0, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
-    let joined = one.join("exec sleep 1000");
+    let joined = one.start_process("exec sleep 1000");
     wait_until("who had joined was confined", || process::allowed_cpus(joined).as_deref() == Some("1"));
     let moved = Command::new("taskset").args(["-pc", "0", &one.pid().to_string()]).output();
     assert!(moved.is_ok_and(|moved| moved.status.success()));
@@ -368,12 +376,12 @@ fn joined_moved_and_thawed_processes_are_confined_again() {
 
 #[test]
 fn recreated_group_gets_nothing_of_its_predecessor() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let one = tree.container("one");
     one.set_list("1");
     let steady = tree.container("steady");
-    let mut daemon = Daemon::start(&File::of_nobody().replace("/nobody", tree.path()), 0, 2);
+    let mut daemon = Daemon::start(&File::with_absent_targets().replace("/nobody", tree.path()), 0, 2);
     wait_until("the tree had left the reserved CPU", || tree.list() == "1" && steady.cpus() == "1");
     daemon.run.signal(libc::SIGSTOP);
     drop(one);
@@ -388,12 +396,13 @@ fn recreated_group_gets_nothing_of_its_predecessor() {
 
 #[test]
 fn placement_that_a_reload_removes_is_undone() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0-1");
     let one = tree.container("one");
-    let file = File::holmes().with_service(&format!("{}\nmay_be_placed = true", program.rule()));
+    let file =
+        File::with_holmes_policy().with_service(&format!("{}\nmay_be_placed = true", program.service_match_line()));
     let file = file.with_batch(tree.path());
     let daemon = Daemon::start(&file, 1, 1);
     wait_until("the service was placed", || service.cpus() == "0" && one.cpus() == "1");
@@ -421,18 +430,18 @@ fn notes_of_the_log() -> Vec<String> {
 
 /// Checks that the log and the status report the same number of lost lines, and that each line is whole.
 #[track_caller]
-fn the_log_must_tell_of(lost: u64, path: &std::path::Path) {
+fn check_lost_lines_are_logged(lost: u64, path: &std::path::Path) {
     let told: u64 = lines(path).iter().filter_map(|line| line["lost_entries_count"].as_u64()).sum();
     assert_eq!(told, lost);
 }
 
 #[test]
 fn a_full_disk_under_the_audit_log_does_not_end_the_agent() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(disk) = Disk::mount() else { return };
     let path = disk.path("audit.jsonl");
     disk.fill();
-    let mut daemon = Daemon::launch_auditing(&File::of_nobody(), &path);
+    let mut daemon = Daemon::launch_auditing(&File::with_absent_targets(), &path);
     daemon.wait_for(0, 0);
     wait_until("the status told of lost lines", || lost_lines() > Some(0));
     assert!(status()["agent"]["audit_error"].as_str().is_some_and(|error| error.contains("No space left")));
@@ -443,20 +452,20 @@ fn a_full_disk_under_the_audit_log_does_not_end_the_agent() {
     disk.make_room();
     wait_until("the log went on", || status()["agent"]["audit_error"].is_null() && !lines(&path).is_empty());
     let lost = lost_lines().unwrap();
-    the_log_must_tell_of(lost, &path);
+    check_lost_lines_are_logged(lost, &path);
     wait_until("a note told what is lost", || notes_of_the_log().iter().any(|note| note.contains("are lost")));
-    daemon.end().must_say(&["cannot be written (No space left", &format!("{lost} lines of the log")]);
+    daemon.end().expect_stderr_contains(&["cannot be written (No space left", &format!("{lost} lines of the log")]);
     assert_eq!(lines(&path).last().expect("it was written")["action"], "end");
 }
 
 #[test]
 fn audit_log_continues_when_its_directory_is_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(disk) = Disk::mount() else { return };
     let (folder, old) = (disk.path("logs"), disk.path("audit.jsonl.1"));
     let path = folder.join("audit.jsonl");
     fs::create_dir(&folder).unwrap();
-    let mut daemon = Daemon::launch_auditing(&File::of_nobody(), &path);
+    let mut daemon = Daemon::launch_auditing(&File::with_absent_targets(), &path);
     daemon.wait_for(0, 0);
     let reload = || daemon.run.signal(libc::SIGHUP);
     wait_until("the log was begun", || !lines(&path).is_empty());
@@ -471,16 +480,16 @@ fn audit_log_continues_when_its_directory_is_back() {
     wait_until("the loss was counted", || lost_lines() > Some(0));
     fs::create_dir(&folder).unwrap();
     wait_until("it went on in a new file", || !lines(&path).is_empty());
-    the_log_must_tell_of(lost_lines().unwrap(), &path);
+    check_lost_lines_are_logged(lost_lines().unwrap(), &path);
     daemon.end();
 }
 
 #[test]
 fn an_audit_log_at_a_wrong_path_is_an_error_at_the_start() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let daemon = Daemon::launch_auditing(&File::of_nobody(), &dir.path().join("none/audit.jsonl"));
+    let daemon = Daemon::launch_auditing(&File::with_absent_targets(), &dir.path().join("none/audit.jsonl"));
     let ended = daemon.run.wait_for_end();
     assert_ne!(ended.code, Some(0));
-    ended.must_say(&["cannot write the audit log", "No such file or directory"]);
+    ended.expect_stderr_contains(&["cannot write the audit log", "No such file or directory"]);
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sidelane_lab::bench::workload::RealServer;
-use sidelane_lab::programs::Lab;
+use sidelane_lab::programs::LabBinary;
 
 use crate::common::agent::SIDELANE;
 use crate::common::process::{policy, threads_named};
 use crate::common::redis::{PLACE, RATE_PER_S, traceable_redis};
-use crate::common::{Footprint, Turn, lanes_to_ourselves, requests_can_be_seen, wait_until};
+use crate::common::{Footprint, Turn, can_observe_requests, lock_lanes, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::service::Program;
 
@@ -21,7 +21,7 @@ const ORDINARY: &str = "0";
 /// Real server with an objective that no request meets.
 struct Scene {
     server: RealServer,
-    lab: Lab,
+    lab: LabBinary,
     dir: tempfile::TempDir,
     _turn: Turn,
 }
@@ -35,7 +35,7 @@ impl Scene {
     fn file(&self) -> File {
         let service = format!("port = {}\nslo = \"p50=1ns\"", self.server.address().port());
         let trace = format!("[trace]\ndir = \"{}\"\nkeep = \"5s\"", self.dir.path().display());
-        File::holmes().with_service(&service).with_batch("/nobody").and(&trace)
+        File::with_holmes_policy().with_service(&service).with_batch("/nobody").with_lines(&trace)
     }
 
     /// Waits until the recorder records, and returns its threads.
@@ -44,11 +44,11 @@ impl Scene {
         threads_named(daemon.run.pid(), "sidelane-flight")
     }
 
-    fn load(&self) {
+    fn send_load(&self) {
         self.server.load(&self.lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     }
 
-    fn written(&self, ending: &str) -> Vec<PathBuf> {
+    fn recorded_files(&self, ending: &str) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().path());
         entries.filter(|path| path.extension().is_some_and(|found| found == ending)).collect()
     }
@@ -62,15 +62,15 @@ fn must_be_readable(log: &Path) {
 #[test]
 fn broken_objective_is_recorded_and_reported() {
     let Some(scene) = Scene::set() else { return };
-    let before = Footprint::now();
+    let before = Footprint::capture();
     let mut daemon = Daemon::start(&scene.file(), 1, 0);
     let threads = scene.recorder(&mut daemon);
     assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [ORDINARY]);
-    scene.load();
+    scene.send_load();
     daemon.run.wait_until("a recording was written", |_| status()["flight_recorders"][0]["recordings"] == 1);
     let told = status()["flight_recorders"][0].clone();
     assert_eq!((&told["service"], &told["slo"]), (&"the service".into(), &"p50=1ns".into()), "{told}");
-    let (logs, pages) = (scene.written("log"), scene.written("html"));
+    let (logs, pages) = (scene.recorded_files("log"), scene.recorded_files("html"));
     assert_eq!((logs.len(), pages.len()), (1, 1));
     assert_eq!(told["last"], pages[0].display().to_string());
     must_be_readable(&logs[0]);
@@ -80,16 +80,16 @@ fn broken_objective_is_recorded_and_reported() {
     let written = format!("the service: written to {} and {}", pages[0].display(), logs[0].display());
     assert!(said.contains(&written), "no `{written}` in {said:#?}");
     assert!(said.iter().any(|line| line.contains("requests were beyond p50=1ns")), "{said:#?}");
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 #[test]
 fn reload_leaves_an_unchanged_recorder_running() {
     let Some(scene) = Scene::set() else { return };
-    let before = Footprint::now();
+    let before = Footprint::capture();
     let mut daemon = Daemon::start(&scene.file(), 1, 0);
     let first = scene.recorder(&mut daemon);
-    daemon.reload(&scene.file().and("[intervals]\nlook = \"20ms\""));
+    daemon.reload(&scene.file().with_lines("[intervals]\nlook = \"20ms\""));
     daemon.run.wait_until_audited("reload", 0);
     assert_eq!(scene.recorder(&mut daemon), first);
     daemon.reload(&scene.file().replace("keep = \"5s\"", "keep = \"6s\""));
@@ -99,21 +99,21 @@ fn reload_leaves_an_unchanged_recorder_running() {
     });
     scene.recorder(&mut daemon);
     daemon.run.kill();
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 #[test]
 fn recorder_waits_for_a_service_that_does_not_listen_yet() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     let program = Program::new();
     let service = program.start("0");
     let dir = tempfile::tempdir().unwrap();
-    let table = format!("{}\nslo = \"p99=5ms\"", program.rule());
-    let file = File::holmes().with_service(&table).with_batch("/nobody");
-    let daemon = Daemon::start(&file.and(&format!("[trace]\ndir = \"{}\"", dir.path().display())), 1, 0);
+    let table = format!("{}\nslo = \"p99=5ms\"", program.service_match_line());
+    let file = File::with_holmes_policy().with_service(&table).with_batch("/nobody");
+    let daemon = Daemon::start(&file.with_lines(&format!("[trace]\ndir = \"{}\"", dir.path().display())), 1, 0);
     wait_until("it was told of", || status()["flight_recorders"][0]["state"] == "begins");
     daemon.end();
     service.must_be_untouched();
@@ -121,9 +121,11 @@ fn recorder_waits_for_a_service_that_does_not_listen_yet() {
 
 #[test]
 fn an_agent_without_the_directory_for_recordings_is_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let file = File::holmes().with_service("port = 1\nslo = \"p99=5ms\"").with_batch("/nobody");
-    let file = file.and("[trace]\ndir = \"/nonexistent\"");
-    let refused = Daemon::launch(&file, crate::common::Run::with_arguments(&[])).run.wait_for_end().must_exit(1);
-    refused.must_say(&["trace.dir is /nonexistent, but there is no such directory; make it, or name another"]);
+    let Some(_turn) = lock_lanes() else { return };
+    let file = File::with_holmes_policy().with_service("port = 1\nslo = \"p99=5ms\"").with_batch("/nobody");
+    let file = file.with_lines("[trace]\ndir = \"/nonexistent\"");
+    let refused = Daemon::launch(&file, crate::common::Run::with_arguments(&[])).run.wait_for_end().expect_exit_code(1);
+    refused.expect_stderr_contains(&[
+        "trace.dir is /nonexistent, but there is no such directory; make it, or name another",
+    ]);
 }

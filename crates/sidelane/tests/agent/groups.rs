@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 use sidelane_host::freezer::Freezer;
 
 use crate::common::{SPIN, process, wait_until};
@@ -25,12 +25,12 @@ impl Place {
     fn hierarchies(self) -> Vec<Hierarchy> {
         let all = Hierarchy::all().into_iter();
         let has_lists = |found: &Hierarchy| {
-            found.controls("cpuset")
+            found.has_controller("cpuset")
                 || (found.is_v2() && found.own_dir().is_some_and(|dir| dir.join("cpuset.cpus").exists()))
         };
         all.filter(|found| match self {
-            Self::Lists => has_lists(found) || found.controls("freezer"),
-            Self::ListsAlone => has_lists(found) && !found.is_v2() && !found.controls("freezer"),
+            Self::Lists => has_lists(found) || found.has_controller("freezer"),
+            Self::ListsAlone => has_lists(found) && !found.is_v2() && !found.has_controller("freezer"),
             Self::NoLists => found.is_v2() && !has_lists(found),
         })
         .collect()
@@ -40,7 +40,7 @@ impl Place {
 /// Tree of cgroups with the same name, in each of its hierarchies. Dropping it removes it.
 pub struct Tree {
     path: String,
-    leaves: Vec<Leaf>,
+    leaves: Vec<BatchGroup>,
     joined: Vec<Child>,
 }
 
@@ -51,7 +51,7 @@ impl Tree {
         let name = name.replace(['(', ')'], "");
         let dirs: Vec<PathBuf> =
             place.hierarchies().iter().filter_map(|found| Some(found.own_dir()?.join(&name))).collect();
-        let leaves: Vec<Leaf> = dirs.into_iter().filter_map(|dir| make_group(&dir)).collect();
+        let leaves: Vec<BatchGroup> = dirs.into_iter().filter_map(|dir| create_cgroup(&dir)).collect();
         if leaves.is_empty() {
             sidelane_testing::skip(format!("needs groups ({place:?}), which cannot be made here"));
             return None;
@@ -60,8 +60,9 @@ impl Tree {
     }
 
     /// Creates a tree below this one, in the same hierarchies.
-    pub fn below(&self, name: &str) -> Self {
-        let leaves: Vec<Leaf> = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(name))).collect();
+    pub fn subtree(&self, name: &str) -> Self {
+        let leaves: Vec<BatchGroup> =
+            self.leaves.iter().filter_map(|leaf| create_cgroup(&leaf.dir.join(name))).collect();
         assert_eq!(leaves.len(), self.leaves.len(), "a group can be made below another");
         Self { path: format!("{}/{name}", self.path), leaves, joined: Default::default() }
     }
@@ -69,11 +70,11 @@ impl Tree {
     /// Moves a container into a cgroup of its name that can be frozen. Returns false if there is no such cgroup.
     pub fn give_freezer(&mut self, container: &mut Container, name: &str) -> bool {
         let hierarchies = Hierarchy::all().into_iter();
-        let mut can_freeze = hierarchies.filter(|found| found.is_v2() || found.controls("freezer"));
+        let mut can_freeze = hierarchies.filter(|found| found.is_v2() || found.has_controller("freezer"));
         let Some(own) = can_freeze.find_map(|found| found.own_dir()) else { return false };
-        let Some(tree) = make_group(&own.join(self.path.trim_start_matches('/'))) else { return false };
-        let leaf = make_group(&tree.dir.join(name)).expect("a group can be made below another");
-        leaf.admit(container.pid()).expect("its process can be moved");
+        let Some(tree) = create_cgroup(&own.join(self.path.trim_start_matches('/'))) else { return false };
+        let leaf = create_cgroup(&tree.dir.join(name)).expect("a group can be made below another");
+        leaf.move_process_in(container.pid()).expect("its process can be moved");
         self.leaves.push(tree);
         container.leaves.push(leaf);
         true
@@ -96,7 +97,7 @@ impl Tree {
 
     /// Starts a shell with a script in the tree's top cgroups, and returns its process id. The process ends with the
     /// tree.
-    pub fn join(&mut self, script: &str) -> u32 {
+    pub fn start_in_tree(&mut self, script: &str) -> u32 {
         let child = start_in(&self.leaves, script, 0);
         let pid = child.id();
         self.joined.push(child);
@@ -110,25 +111,27 @@ impl Tree {
 
     /// Creates a cgroup below the tree, without processes. The cgroup is removed with the tree.
     pub fn make_below(&self, path: &str) {
-        let made = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(path))).count();
+        let made = self.leaves.iter().filter_map(|leaf| create_cgroup(&leaf.dir.join(path))).count();
         assert_eq!(made, self.leaves.len(), "a group can be made below another");
     }
 
     /// Makes the tree's top cgroup, or an empty cgroup below it, a threaded one. If that is impossible here, prints a
     /// message and returns false.
     pub fn make_threaded(&self, path: &str) -> bool {
-        let made = below(&self.leaves, path).iter().try_for_each(|leaf| leaf.write("cgroup.type", "threaded"));
+        let made = leaves_below(&self.leaves, path).iter().try_for_each(|leaf| leaf.write("cgroup.type", "threaded"));
         made.inspect_err(|error| sidelane_testing::skip(format!("needs threaded groups: {error}"))).is_ok()
     }
 
     /// Moves a process into a cgroup below the tree.
     pub fn admit_below(&self, pid: u32, path: &str) {
-        below(&self.leaves, path).iter().for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
+        leaves_below(&self.leaves, path)
+            .iter()
+            .for_each(|leaf| leaf.move_process_in(pid).expect("a process can be moved"));
     }
 
     /// Returns the list of CPUs of a cgroup below the tree.
     pub fn list_below(&self, path: &str) -> String {
-        list_of(&below(&self.leaves, path))
+        list_of(&leaves_below(&self.leaves, path))
     }
 
     /// Creates a container with a busy process.
@@ -138,16 +141,18 @@ impl Tree {
 
     /// Creates a container in which a shell runs a script.
     pub fn container_that(&self, name: &str, script: &str) -> Container {
-        let leaves: Vec<Leaf> = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(name))).collect();
+        let leaves: Vec<BatchGroup> =
+            self.leaves.iter().filter_map(|leaf| create_cgroup(&leaf.dir.join(name))).collect();
         assert_eq!(leaves.len(), self.leaves.len(), "a group can be made below another");
         let enter: Vec<String> =
             leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
         let mut command = Command::new("sh");
-        let command = process::ends_with_the_test(&mut command);
+        let command = process::kill_with_test(&mut command);
         let command = command.args(["-c", &format!("{} {script}", enter.concat())]).process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell starts");
         let pid = child.id().to_string();
-        let is_in = |leaf: &Leaf| leaf.read("cgroup.procs").is_ok_and(|pids| pids.lines().any(|line| line == pid));
+        let is_in =
+            |leaf: &BatchGroup| leaf.read("cgroup.procs").is_ok_and(|pids| pids.lines().any(|line| line == pid));
         wait_until("the container was in its groups", || leaves.iter().all(is_in));
         Container { child, joined: Vec::new(), leaves }
     }
@@ -164,7 +169,7 @@ impl Drop for Tree {
 pub struct Container {
     child: Child,
     joined: Vec<Child>,
-    leaves: Vec<Leaf>,
+    leaves: Vec<BatchGroup>,
 }
 
 impl Container {
@@ -190,7 +195,7 @@ impl Container {
 
     /// Starts a shell with a script in the container's cgroups, and returns its process id. The process ends with the
     /// container.
-    pub fn join(&mut self, script: &str) -> u32 {
+    pub fn start_process(&mut self, script: &str) -> u32 {
         let child = start_in(&self.leaves, script, self.pid() as i32);
         let pid = child.id();
         self.joined.push(child);
@@ -199,13 +204,13 @@ impl Container {
 
     /// Moves a process into the container's cgroups. Returns false if the kernel refuses it.
     pub fn admit(&self, pid: u32) -> bool {
-        self.leaves.iter().all(|leaf| leaf.admit(pid).is_ok())
+        self.leaves.iter().all(|leaf| leaf.move_process_in(pid).is_ok())
     }
 
     /// Moves one of the container's processes into the cgroups of the test.
-    pub fn send_away(&self, pid: u32) {
-        let own = self.leaves.iter().map(|leaf| Leaf { dir: leaf.dir.ancestors().nth(2).unwrap().to_owned() });
-        own.for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
+    pub fn move_process_out(&self, pid: u32) {
+        let own = self.leaves.iter().map(|leaf| BatchGroup { dir: leaf.dir.ancestors().nth(2).unwrap().to_owned() });
+        own.for_each(|leaf| leaf.move_process_in(pid).expect("a process can be moved"));
     }
 
     /// Ends the container's processes except the first.
@@ -214,30 +219,32 @@ impl Container {
     }
 
     /// Returns the number of hierarchies in which the container has cgroups.
-    pub fn hierarchies(&self) -> usize {
+    pub fn hierarchy_count(&self) -> usize {
         self.leaves.len()
     }
 
     /// Creates a cgroup below the container, in all its hierarchies or in one.
     pub fn make_below(&self, path: &str, hierarchy: Option<usize>) {
         let leaves = self.leaves.iter().enumerate().filter(|(number, _)| hierarchy.is_none_or(|only| only == *number));
-        leaves.for_each(|(_, leaf)| drop(make_group(&leaf.dir.join(path)).expect("a group can be made below another")));
+        leaves.for_each(|(_, leaf)| {
+            drop(create_cgroup(&leaf.dir.join(path)).expect("a group can be made below another"))
+        });
     }
 
     /// Moves a process into a cgroup below the container, in each hierarchy that has this cgroup.
     pub fn move_below(&self, pid: u32, path: &str) {
-        let there = below(&self.leaves, path).into_iter().filter(|leaf| leaf.dir.exists());
-        there.for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
+        let there = leaves_below(&self.leaves, path).into_iter().filter(|leaf| leaf.dir.exists());
+        there.for_each(|leaf| leaf.move_process_in(pid).expect("a process can be moved"));
     }
 
     /// Returns the list of CPUs of a cgroup below the container.
     pub fn list_below(&self, path: &str) -> String {
-        list_of(&below(&self.leaves, path))
+        list_of(&leaves_below(&self.leaves, path))
     }
 
     /// Returns the content of a file of a cgroup below the container.
     pub fn read_below(&self, path: &str, file: &str) -> String {
-        below(&self.leaves, path).iter().find_map(|leaf| leaf.read(file).ok()).unwrap_or_default()
+        leaves_below(&self.leaves, path).iter().find_map(|leaf| leaf.read(file).ok()).unwrap_or_default()
     }
 
     /// Ends only the container's first process.
@@ -248,13 +255,13 @@ impl Container {
 
     /// Freezes or thaws the container, as its owner may.
     pub fn freeze(&self, frozen: bool) {
-        let freezers = self.leaves.iter().filter_map(|leaf| Freezer::of(&leaf.dir));
+        let freezers = self.leaves.iter().filter_map(|leaf| Freezer::find_in_group(&leaf.dir));
         freezers.for_each(|freezer| freezer.set(frozen).expect("it can be frozen"));
     }
 
     /// Returns the freezer of the container.
     pub fn freezer(&self) -> Freezer {
-        self.leaves.iter().find_map(|leaf| Freezer::of(&leaf.dir)).expect("it can be frozen")
+        self.leaves.iter().find_map(|leaf| Freezer::find_in_group(&leaf.dir)).expect("it can be frozen")
     }
 
     /// Returns whether the container is frozen.
@@ -280,16 +287,17 @@ impl Drop for Container {
 }
 
 /// Starts a shell that runs a script, in these cgroups.
-fn start_in(leaves: &[Leaf], script: &str, group: i32) -> Child {
+fn start_in(leaves: &[BatchGroup], script: &str, group: i32) -> Child {
     let enter: Vec<String> =
         leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
     let mut command = Command::new("sh");
     let command = command.args(["-c", &format!("{} {script}", enter.concat())]);
-    let command = process::ends_with_the_test(command).process_group(group);
+    let command = process::kill_with_test(command).process_group(group);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell starts");
     let pid = child.id();
-    let is_in =
-        |leaf: &Leaf| leaf.read("cgroup.procs").is_ok_and(|pids| pids.lines().any(|line| line == pid.to_string()));
+    let is_in = |leaf: &BatchGroup| {
+        leaf.read("cgroup.procs").is_ok_and(|pids| pids.lines().any(|line| line == pid.to_string()))
+    };
     wait_until("the process was in the groups", || leaves.iter().all(is_in));
     child
 }
@@ -299,12 +307,12 @@ fn end(mut child: Child) {
     let _ = child.wait();
 }
 
-fn below(leaves: &[Leaf], path: &str) -> Vec<Leaf> {
-    leaves.iter().map(|leaf| Leaf { dir: leaf.dir.join(path) }).collect()
+fn leaves_below(leaves: &[BatchGroup], path: &str) -> Vec<BatchGroup> {
+    leaves.iter().map(|leaf| BatchGroup { dir: leaf.dir.join(path) }).collect()
 }
 
 /// Creates a cgroup as a runtime does: its list of CPUs is that of its parent.
-fn make_group(dir: &Path) -> Option<Leaf> {
+fn create_cgroup(dir: &Path) -> Option<BatchGroup> {
     fs::create_dir(dir).ok()?;
     if dir.join("cpuset.mems").exists() && !dir.join("cgroup.controllers").exists() {
         let above = dir.parent()?;
@@ -312,14 +320,14 @@ fn make_group(dir: &Path) -> Option<Leaf> {
             fs::write(dir.join(file), fs::read(above.join(file)).ok()?).ok()?;
         }
     }
-    Some(Leaf { dir: dir.to_owned() })
+    Some(BatchGroup { dir: dir.to_owned() })
 }
 
-fn list_of(leaves: &[Leaf]) -> String {
+fn list_of(leaves: &[BatchGroup]) -> String {
     leaves.iter().find_map(|leaf| leaf.read("cpuset.cpus").ok()).unwrap_or_default()
 }
 
-fn set_list(leaves: &[Leaf], cpus: &str) {
-    let leaf = leaves.iter().find(|leaf| leaf.has("cpuset.cpus")).expect("it has a list");
+fn set_list(leaves: &[BatchGroup], cpus: &str) {
+    let leaf = leaves.iter().find(|leaf| leaf.has_control_file("cpuset.cpus")).expect("it has a list");
     leaf.write("cpuset.cpus", cpus).expect("the list can be written");
 }

@@ -32,22 +32,22 @@ fn batch_stands_still_while_the_agent_is_frozen(hierarchy: &Hierarchy, place: Pl
     for works_before in [false, true] {
         if works_before {
             scene.service.work();
-            scene.batch_must_leave();
+            scene.wait_until_batch_leaves_lane();
         }
         freeze(&scene, true);
         wait_until("batch was frozen, and stood still", || scene.batch.is_frozen() && !wants_cpu(scene.batch.pid()));
         if !works_before {
             scene.service.work();
             wait_until("the service worked", || scene.words.busy());
-            assert!(scene.batch.is_frozen() && !scene.words.batch_is_on());
+            assert!(scene.batch.is_frozen() && !scene.words.is_batch_on_lane());
         }
         freeze(&scene, false);
-        scene.batch_must_leave();
+        scene.wait_until_batch_leaves_lane();
         scene.service.rest();
-        scene.batch_must_come_back();
+        scene.wait_until_batch_returns();
         assert!(!scene.batch.is_frozen());
     }
-    scene.must_end_well();
+    scene.end_and_check();
 }
 
 /// Freezes or thaws the agent. The kernel program reports the halt to the guardian, which does not wait for its next
@@ -71,16 +71,16 @@ fn demoted_holder_of_the_agent_is_promoted_again() {
         return sidelane_testing::skip("needs chrt");
     }
     scene.service.work();
-    scene.batch_must_leave();
+    scene.wait_until_batch_leaves_lane();
     wait_until("the holder had its class back", || {
         scheduling(holder)[..2] == ["1", "10"].map(|word| Some(word.to_owned()))
     });
     scene.service.rest();
-    scene.batch_must_come_back();
+    scene.wait_until_batch_returns();
     wait_until("it was noted", || {
         status()["notes"].to_string().contains("scheduling class of the holder of batch lane 1")
     });
-    scene.must_end_well();
+    scene.end_and_check();
 }
 
 /// Batch command that is in the kernel almost all the time, in calls that no freeze interrupts: MAP_POPULATE fills the
@@ -93,12 +93,12 @@ fn lane_is_held_until_batch_in_a_long_syscall_is_frozen() {
     let setting = Setting { script: IN_LONG_SYSTEM_CALLS, ..Setting::default() };
     let Some(mut scene) = Scene::set_as(setting) else { return };
     let (freezer, deadline) = (scene.batch.freezer(), Instant::now() + TIMEOUT);
-    while !scene.words.is_held_again_before_it_is_evicted(&mut scene.service, &freezer) {
+    while !scene.words.runs_again_before_eviction(&mut scene.service, &freezer) {
         assert!(Instant::now() < deadline, "batch was never found awake after an eviction");
-        scene.batch_must_come_back();
+        scene.wait_until_batch_returns();
     }
-    scene.batch_must_come_back();
-    scene.must_end_well();
+    scene.wait_until_batch_returns();
+    scene.end_and_check();
 }
 
 fn holder_of(scene: &Scene) -> u32 {

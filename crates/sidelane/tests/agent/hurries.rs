@@ -11,37 +11,37 @@ use sidelane_host::topology::Topology;
 
 use crate::common::busy::{BIG, CLIENTS, LITTLE};
 use crate::common::process::{policy, threads_named};
-use crate::common::scripted::nowhere;
-use crate::common::{Busy, Footprint, Run, lanes_to_ourselves, requests_can_be_seen, wait_until};
+use crate::common::scripted::unused_address;
+use crate::common::{Busy, Footprint, Run, can_observe_requests, lock_lanes, wait_until};
 use crate::daemon::{Daemon, File, status};
-use crate::metrics::ask;
+use crate::metrics::http_get;
 use crate::service::Program;
 
 const THREAD: &str = "sidelane-hurry";
 /// Number of SCHED_FIFO in the kernel.
 const FIFO: &str = "1";
 
-fn busy() -> Option<Busy> {
+fn start_service() -> Option<Busy> {
     Busy::start("thread-per-connection", None)
 }
 
 /// Creates the agent's file with the service, without `[hurry]`.
 fn file_of(busy: &Busy) -> File {
-    File::holmes().with_service(&format!("port = {}", busy.address.port())).with_batch("/nobody")
+    File::with_holmes_policy().with_service(&format!("port = {}", busy.address.port())).with_batch("/nobody")
 }
 
-fn table(more: &str) -> String {
+fn hurry_table(more: &str) -> String {
     format!("[hurry]\nservices = [\"the service\"]\nbig = \"{BIG}\"\nlittle = \"{LITTLE}\"\n{more}")
 }
 
 /// Starts the agent, and waits until the service's threads are bound.
-fn binding(busy: &Busy, file: &File) -> Daemon {
+fn start_and_wait_for_binding(busy: &Busy, file: &File) -> Daemon {
     let mut daemon = Daemon::start(file, 1, 0);
-    daemon.run.wait_until("each worker was bound", |_| busy.bound() >= CLIENTS);
+    daemon.run.wait_until("each worker was bound", |_| busy.bound_thread_count() >= CLIENTS);
     daemon
 }
 
-fn told() -> Value {
+fn mapper_status() -> Value {
     status()["mappers"][0].clone()
 }
 
@@ -52,16 +52,16 @@ fn notes() -> Vec<String> {
 
 #[test]
 fn long_requests_move_and_threads_get_their_cpus_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(busy) = busy() else { return };
-    let (cpus, before, metrics) = (busy.cpus(), Footprint::now(), nowhere());
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(busy) = start_service() else { return };
+    let (cpus, before, metrics) = (busy.cpus_by_thread(), Footprint::capture(), unused_address());
     let more = format!("threshold = \"1ms\"\nlog = \"{}\"", busy.file("").display());
-    let file = file_of(&busy).and(&table(&more)).and(&format!("[metrics]\nlisten = \"{metrics}\""));
-    let mut daemon = binding(&busy, &file);
+    let file = file_of(&busy).with_lines(&hurry_table(&more)).with_lines(&format!("[metrics]\nlisten = \"{metrics}\""));
+    let mut daemon = start_and_wait_for_binding(&busy, &file);
     daemon.run.wait_until("the status told of all workers, and of a request that moved", |_| {
-        told()["threads"] == CLIENTS && told()["moved"].as_u64() > Some(0)
+        mapper_status()["threads"] == CLIENTS && mapper_status()["moved"].as_u64() > Some(0)
     });
-    let told = told();
+    let told = mapper_status();
     let expected = json!({
         "service": "the service",
         "state": "maps",
@@ -77,7 +77,7 @@ fn long_requests_move_and_threads_get_their_cpus_back() {
     assert!(told["requests"].as_u64() >= told["moved"].as_u64() && told["own_cpu_percent"].is_number(), "{told}");
     let threads = threads_named(daemon.run.pid(), THREAD);
     assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [FIFO]);
-    let answer = ask(metrics.port(), "/metrics");
+    let answer = http_get(metrics.port(), "/metrics");
     for line in [
         "sidelane_hurry_requests_moved_total{service=\"the service\"} ",
         "sidelane_hurry_moves_refused_total{service=\"the service\"} 0",
@@ -87,7 +87,7 @@ fn long_requests_move_and_threads_get_their_cpus_back() {
         assert!(answer.contains(line), "no {line} in {answer}");
     }
     let ended = daemon.end();
-    assert_eq!(busy.cpus(), cpus);
+    assert_eq!(busy.cpus_by_thread(), cpus);
     let said = ended.audit().into_iter().filter(|line| line["action"] == "hurry");
     let said: Vec<String> = said.filter_map(|line| Some(line["why"].as_str()?.to_owned())).collect();
     let first = format!("the service: its threads are mapped to big CPUs {BIG} and little CPUs {LITTLE} (given)");
@@ -95,52 +95,57 @@ fn long_requests_move_and_threads_get_their_cpus_back() {
     assert!(said[1].starts_with("the service: its threads have their CPUs back; "), "{said:?}");
     let moves = std::fs::read_to_string(busy.file("sidelane-hurry-the-service.jsonl")).unwrap();
     assert!(moves.contains("long requests moved to big cores"), "{moves}");
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 #[test]
 fn a_killed_agent_gives_threads_their_cpus_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(busy) = busy() else { return };
-    let (cpus, before) = (busy.cpus(), Footprint::now());
-    let file = file_of(&busy).and(&table(""));
-    let mut daemon = binding(&busy, &file);
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(busy) = start_service() else { return };
+    let (cpus, before) = (busy.cpus_by_thread(), Footprint::capture());
+    let file = file_of(&busy).with_lines(&hurry_table(""));
+    let mut daemon = start_and_wait_for_binding(&busy, &file);
     daemon.run.kill();
-    wait_until("each thread had the CPUs that it had", || busy.cpus() == cpus);
-    before.must_come_back();
+    wait_until("each thread had the CPUs that it had", || busy.cpus_by_thread() == cpus);
+    before.wait_until_restored();
 }
 
 #[test]
 fn reload_restarts_or_ends_only_a_changed_mapper() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(busy) = busy() else { return };
-    let cpus = busy.cpus();
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(busy) = start_service() else { return };
+    let cpus = busy.cpus_by_thread();
     let file = file_of(&busy);
-    let mut daemon = binding(&busy, &file.clone().and(&table("")));
+    let mut daemon = start_and_wait_for_binding(&busy, &file.clone().with_lines(&hurry_table("")));
     let pid = daemon.run.pid();
     let first = threads_named(pid, THREAD);
-    daemon.reload(&file.clone().and(&table("")).and("[intervals]\nlook = \"20ms\""));
+    daemon.reload(&file.clone().with_lines(&hurry_table("")).with_lines("[intervals]\nlook = \"20ms\""));
     daemon.run.wait_until_audited("reload", 0);
-    assert_eq!((threads_named(pid, THREAD), told()["threshold_from"].as_str()), (first.clone(), Some("learnt")));
-    daemon.reload(&file.clone().and(&table("threshold = \"2ms\"")));
+    assert_eq!(
+        (threads_named(pid, THREAD), mapper_status()["threshold_from"].as_str()),
+        (first.clone(), Some("learnt"))
+    );
+    daemon.reload(&file.clone().with_lines(&hurry_table("threshold = \"2ms\"")));
     daemon.run.wait_until("another one mapped", |_| {
-        told()["state"] == "maps" && told()["threshold_from"] == "given" && busy.bound() >= CLIENTS
+        mapper_status()["state"] == "maps"
+            && mapper_status()["threshold_from"] == "given"
+            && busy.bound_thread_count() >= CLIENTS
     });
     assert!(threads_named(pid, THREAD).iter().all(|tid| !first.contains(tid)));
     assert!(notes().iter().all(|note| !note.contains("do not move")), "{:?}", notes());
     daemon.reload(&file);
-    wait_until("each thread had its CPUs back", || busy.cpus() == cpus);
+    wait_until("each thread had its CPUs back", || busy.cpus_by_thread() == cpus);
     daemon.run.wait_until("it was told of no more", |_| status()["mappers"] == Value::Array(vec![]));
     assert_eq!(status()["services"][0]["name"], "the service");
     daemon.end();
-    assert_eq!(busy.cpus(), cpus);
+    assert_eq!(busy.cpus_by_thread(), cpus);
 }
 
 #[test]
 fn agent_continues_when_a_mapped_service_ends() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(service) = busy() else { return };
-    let mut daemon = binding(&service, &file_of(&service).and(&table("")));
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(service) = start_service() else { return };
+    let mut daemon = start_and_wait_for_binding(&service, &file_of(&service).with_lines(&hurry_table("")));
     drop(service);
     daemon.wait_for(0, 0);
     daemon.run.wait_until("its mapper had ended", |run| threads_named(run.pid(), THREAD).is_empty());
@@ -150,12 +155,12 @@ fn agent_continues_when_a_mapped_service_ends() {
 
 #[test]
 fn mapper_refused_by_another_one_is_retried_at_a_reload() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(busy) = busy() else { return };
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(busy) = start_service() else { return };
     let arguments = ["hurry", "--service", &busy.target(), "--big", BIG, "--little", LITTLE];
-    let mut other = Run::with_arguments(&arguments).start_as_is();
+    let mut other = Run::with_arguments(&arguments).start_without_batch();
     other.wait_until("it maps", |run| run.errors().contains("mapping threads"));
-    let file = file_of(&busy).and(&table(""));
+    let file = file_of(&busy).with_lines(&hurry_table(""));
     let mut daemon = Daemon::start(&file, 1, 0);
     let note = format!(
         "long requests of service the service do not move to big cores: cannot move threads of process {}: another \
@@ -165,76 +170,79 @@ fn mapper_refused_by_another_one_is_retried_at_a_reload() {
         other.pid()
     );
     daemon.run.wait_until("it was told of", |_| notes().contains(&note));
-    assert_eq!(told()["state"], "ended");
+    assert_eq!(mapper_status()["state"], "ended");
     other.signal(libc::SIGINT);
-    other.wait_for_end().must_exit(0);
+    other.wait_for_end().expect_exit_code(0);
     daemon.reload(&file);
-    daemon.run.wait_until("it mapped", |_| told()["state"] == "maps");
+    daemon.run.wait_until("it mapped", |_| mapper_status()["state"] == "maps");
     assert!(!notes().contains(&note));
     daemon.end();
 }
 
 #[test]
 fn a_service_that_listens_nowhere_is_waited_for() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     let program = Program::new();
     let service = program.start("0-1");
-    let file = File::holmes().with_service(&program.rule()).with_batch("/nobody").and(&table(""));
+    let file = File::with_holmes_policy()
+        .with_service(&program.service_match_line())
+        .with_batch("/nobody")
+        .with_lines(&hurry_table(""));
     let mut daemon = Daemon::start(&file, 1, 0);
-    daemon.run.wait_until("it was told of", |_| told()["state"] == "begins");
-    assert_eq!(told().get("threads"), None, "nothing was counted");
+    daemon.run.wait_until("it was told of", |_| mapper_status()["state"] == "begins");
+    assert_eq!(mapper_status().get("threads"), None, "nothing was counted");
     daemon.end();
     service.must_be_untouched();
 }
 
 #[test]
 fn dry_run_binds_no_thread() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(busy) = busy() else { return };
-    let cpus = busy.cpus();
-    let file = file_of(&busy).and(&table(""));
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(busy) = start_service() else { return };
+    let cpus = busy.cpus_by_thread();
+    let file = file_of(&busy).with_lines(&hurry_table(""));
     let mut daemon = Daemon::launch(&file, Run::with_arguments(&["agent", "--dry-run"]));
     daemon.run.wait_until_audited("came", 0);
     daemon.reload(&file);
     daemon.run.wait_until_audited("reload", 0);
-    assert_eq!((threads_named(daemon.run.pid(), THREAD), busy.cpus()), (vec![], cpus));
+    assert_eq!((threads_named(daemon.run.pid(), THREAD), busy.cpus_by_thread()), (vec![], cpus));
     daemon.end();
 }
 
 #[test]
 fn agent_with_equal_cores_notes_it_and_continues() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     if Cores::find(Path::new("/sys")).is_ok() {
         return sidelane_testing::skip("needs a machine whose cores are equal".to_owned());
     }
-    let Some(busy) = busy() else { return };
-    let cpus = busy.cpus();
-    let daemon = Daemon::start(&file_of(&busy).and("[hurry]\nservices = [\"the service\"]"), 1, 0);
+    let Some(busy) = start_service() else { return };
+    let cpus = busy.cpus_by_thread();
+    let daemon = Daemon::start(&file_of(&busy).with_lines("[hurry]\nservices = [\"the service\"]"), 1, 0);
     let notes = notes();
     let is_it = |note: &String| {
         note.starts_with("no request moves to a big core: all cores are equal (")
             && note.ends_with("or siblings = true if cores have several lanes; or leave [hurry] out")
     };
     assert_eq!(notes.iter().filter(|note| is_it(note)).count(), 1, "{notes:?}");
-    assert_eq!((status()["mappers"].clone(), busy.cpus()), (Value::Array(vec![]), cpus));
+    assert_eq!((status()["mappers"].clone(), busy.cpus_by_thread()), (Value::Array(vec![]), cpus));
     daemon.end();
 }
 
 /// The siblings are those of the file, since the machine may have none.
 #[test]
 fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(busy) = busy() else { return };
-    let cpus = busy.cpus();
-    let file = file_of(&busy).and("[hurry]\nservices = [\"the service\"]\nsiblings = true\nthreshold = \"1ms\"");
-    let mut daemon = binding(&busy, &file);
-    daemon.run.wait_until("the status told that it maps", |_| told()["state"] == "maps");
-    assert_eq!(told()["sizes"], "lanes of the cores {0-1}; a lane is big while its siblings are idle");
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(busy) = start_service() else { return };
+    let cpus = busy.cpus_by_thread();
+    let file = file_of(&busy).with_lines("[hurry]\nservices = [\"the service\"]\nsiblings = true\nthreshold = \"1ms\"");
+    let mut daemon = start_and_wait_for_binding(&busy, &file);
+    daemon.run.wait_until("the status told that it maps", |_| mapper_status()["state"] == "maps");
+    assert_eq!(mapper_status()["sizes"], "lanes of the cores {0-1}; a lane is big while its siblings are idle");
     daemon.end();
-    assert_eq!(busy.cpus(), cpus);
+    assert_eq!(busy.cpus_by_thread(), cpus);
     if Topology::read(Path::new("/sys")).unwrap().has_smt() {
         return sidelane_testing::skip("needs a machine whose cores have one lane each".to_owned());
     }
@@ -243,16 +251,17 @@ fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
                 [hurry], or name CPUs of one core in [policy], as in siblings = [\"0,4\", \"1,5\"]";
     let notes = notes();
     assert!(notes.iter().any(|found| found == note), "{notes:?}");
-    assert_eq!((status()["mappers"].clone(), busy.cpus()), (Value::Array(vec![]), cpus));
+    assert_eq!((status()["mappers"].clone(), busy.cpus_by_thread()), (Value::Array(vec![]), cpus));
     daemon.end();
 }
 
 #[test]
 fn missing_log_directory_or_cpus_of_hurry_are_refused() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let file = File::of_nobody().and(&table("log = \"/nonexistent\"").replace("\"1\"", "\"7000\""));
-    let refused = Daemon::launch(&file, Run::with_arguments(&[])).run.wait_for_end().must_exit(1);
-    refused.must_say(&[
+    let Some(_turn) = lock_lanes() else { return };
+    let file =
+        File::with_absent_targets().with_lines(&hurry_table("log = \"/nonexistent\"").replace("\"1\"", "\"7000\""));
+    let refused = Daemon::launch(&file, Run::with_arguments(&[])).run.wait_for_end().expect_exit_code(1);
+    refused.expect_stderr_contains(&[
         "hurry.little names CPUs 7000, but this machine has CPUs 0-",
         "hurry.log is /nonexistent, but there is no such directory; make it, or name another",
     ]);

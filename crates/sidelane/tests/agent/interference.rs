@@ -3,18 +3,18 @@
 
 use tempfile::NamedTempFile;
 
-use crate::common::{lanes_to_ourselves, wait_until};
+use crate::common::{lock_lanes, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 use crate::service::Program;
 
 #[test]
 fn batch_leaves_a_disturbed_sibling_and_returns_after_calm() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
-    let (program, mut service) = Program::faulting_on_command();
+    let (program, mut service) = Program::start_faulting_on_command();
     let batch = tree.container("one");
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let file = file.replace(
         "[metric]\nsource = \"latency\"",
         "interference_threshold = 0.5\ncalm_time = \"50ms\"\n\n[metric]\nsource = \"counters\"\nformula = \"page-faults / context-switches\"",
@@ -41,11 +41,11 @@ fn has_note(begin: &str) -> bool {
 
 #[test]
 fn unpausable_batch_is_shown_as_running() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(mut tree) = Tree::make(Place::ListsAlone) else { return };
-    let (program, mut service) = Program::faulting_on_command();
+    let (program, mut service) = Program::start_faulting_on_command();
     let mut batch = tree.container("one");
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let file = file.replace(
         "[metric]\nsource = \"latency\"",
         "interference_threshold = 0.5\ncalm_time = \"50ms\"\n\n[metric]\nsource = \"counters\"\nformula = \"page-faults / context-switches\"",
@@ -75,7 +75,7 @@ fn unpausable_batch_is_shown_as_running() {
 }
 
 /// Creates a recording of 15 s of interference on CPU 0, with a value every 5 ms.
-fn recording() -> NamedTempFile {
+fn create_recording() -> NamedTempFile {
     let file = NamedTempFile::new().unwrap();
     let line = |number: u64| format!("{{\"at_ns\":{},\"cpu\":0,\"value\":50.0}}\n", number * 5_000_000);
     std::fs::write(&file, (0..3_000).map(line).collect::<String>()).unwrap();
@@ -89,14 +89,14 @@ fn replay(recording: &NamedTempFile) -> String {
 
 #[test]
 fn recording_is_replayed_until_its_end() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let batch = tree.container("one");
-    let recording = recording();
+    let recording = create_recording();
     let metric = format!("interference_threshold = 40\ncalm_time = \"50ms\"\n\n[metric]\n{}", replay(&recording));
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let daemon = Daemon::start(&file.replace("[metric]\nsource = \"latency\"", &metric), 1, 1);
     wait_until("batch was paused", || batch.is_frozen());
     wait_until("batch came back after the recording's end", || batch.cpus() == "1" && !batch.is_frozen());
@@ -106,14 +106,15 @@ fn recording_is_replayed_until_its_end() {
 
 #[test]
 fn a_metric_that_is_read_at_the_start_alone_keeps_its_threshold() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let recording = recording();
+    let Some(_turn) = lock_lanes() else { return };
+    let recording = create_recording();
     let table = format!("calm_time = \"50ms\"\n\n[metric]\n{}", replay(&recording));
-    let file = File::of_nobody().replace("[metric]\nsource = \"latency\"", &table);
+    let file = File::with_absent_targets().replace("[metric]\nsource = \"latency\"", &table);
     let mut daemon = Daemon::start(&file, 0, 0);
     let threshold = || status()["agent"]["threshold"].as_f64();
     assert_eq!(threshold(), Some(40.0));
-    let latency = file.replace(&replay(&recording), "source = \"latency\"").and("[metrics]\nlisten = \"127.0.0.1:0\"");
+    let latency =
+        file.replace(&replay(&recording), "source = \"latency\"").with_lines("[metrics]\nlisten = \"127.0.0.1:0\"");
     daemon.reload(&latency.replace("calm_time = \"50ms\"", "calm_time = \"60ms\""));
     let is_noted = || has_note("the file has changed [metric], [metrics], which the agent reads only at its start");
     daemon.run.wait_until("it was noted which tables are not in effect", |_| is_noted());
@@ -128,15 +129,15 @@ fn a_metric_that_is_read_at_the_start_alone_keeps_its_threshold() {
 
 #[test]
 fn interference_policy_needs_a_metric_at_a_reload() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let batch = tree.container("one");
-    let recording = recording();
+    let recording = create_recording();
     let by = |source: &str| format!("interference_threshold = 40\ncalm_time = \"50ms\"\n\n[metric]\n{source}");
     let holmes = |source: &str| {
-        let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+        let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
         file.replace("[metric]\nsource = \"latency\"", &by(source))
     };
     let replay = replay(&recording);

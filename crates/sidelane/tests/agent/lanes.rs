@@ -10,14 +10,12 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::{state, threads};
 
 use crate::common::lanes::REQUEST_LANE;
-use crate::common::process::{
-    DEADLINE, allowed_cpus, cpu_ticks, ends_with_the_test, is_alive, policy, scheduling, signal,
-};
+use crate::common::process::{DEADLINE, allowed_cpus, cpu_ticks, is_alive, kill_with_test, policy, scheduling, signal};
 use crate::common::redis::busy_redis;
-use crate::common::{Run, Running, SPIN, Words, lanes_to_ourselves, wait_until};
+use crate::common::{Run, Running, SPIN, Words, lock_lanes, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
-use crate::metrics::ask;
+use crate::metrics::http_get;
 use crate::scene::{Scene, Setting};
 use crate::service::Program;
 
@@ -27,15 +25,15 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
     for _ in 0..5 {
         let summons = scene.words.summons();
         scene.service.work();
-        wait_until("batch had left", || scene.words.is_kept() && scene.words.is_left());
+        wait_until("batch had left", || scene.words.is_kept_free() && scene.words.has_batch_left());
         assert!(scene.words.summons() > summons);
-        scene.words.must_stay_empty();
+        scene.words.check_no_batch_while_held();
         scene.service.rest();
-        wait_until("batch was back", || !scene.words.busy() && scene.words.batch_is_on());
+        wait_until("batch was back", || !scene.words.busy() && scene.words.is_batch_on_lane());
     }
     let cpus = status()["cpus"].clone();
     assert_eq!(cpus[1]["owner"], "the lane gate", "{cpus}");
-    scene.must_end_well();
+    scene.end_and_check();
 }
 
 /// In cgroup version 1 each thread has a cgroup. The other threads of its process are still in the container's cgroups.
@@ -47,18 +45,19 @@ fn container_with_a_thread_outside_is_still_held() {
     let pid = scene.batch.pid();
     wait_until("it had two threads", || threads(pid).len() == 2);
     let second = threads(pid).into_iter().find(|tid| *tid != pid).expect("one of two");
-    let v1 = Hierarchy::all().into_iter().filter(|found| found.controls("cpuset") || found.controls("freezer"));
+    let v1 =
+        Hierarchy::all().into_iter().filter(|found| found.has_controller("cpuset") || found.has_controller("freezer"));
     let moved = v1.filter_map(|found| std::fs::write(found.own_dir()?.join("tasks"), second.to_string()).ok()).count();
     if moved == 0 {
         return sidelane_testing::skip("needs a cpuset or a freezer of cgroup v1");
     }
     for _ in 0..3 {
         scene.service.work();
-        scene.batch_must_leave();
+        scene.wait_until_batch_leaves_lane();
         scene.service.rest();
-        scene.batch_must_come_back();
+        scene.wait_until_batch_returns();
     }
-    scene.must_end_well();
+    scene.end_and_check();
 }
 
 /// The class changes as if a daemon had been asked to (rtkit). The agent changes a class only if it outranks a holder.
@@ -75,7 +74,7 @@ fn container_outranking_the_holder_is_demoted_and_restored() {
     give("10").unwrap();
     wait_until("batch was put down", || policy(batch).as_deref() == Some("0"));
     wait_until("it was noted", || status()["notes"].to_string().contains("another scheduling class"));
-    scene.must_end_well_and(|| {
+    scene.end_and_check_with(|| {
         let class = [Some("1".to_owned()), Some("10".to_owned())];
         assert_eq!(scheduling(batch)[..2], class, "batch was not given its class back");
     });
@@ -96,7 +95,7 @@ fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
     });
     scene.daemon.run.wait_until_audited("lend", 0);
     wait_until("batch was put down", || policy(batch).as_deref() == Some("0"));
-    scene.must_end_well_and(|| {
+    scene.end_and_check_with(|| {
         let class = [Some("1".to_owned()), Some("20".to_owned())];
         assert_eq!(scheduling(batch)[..2], class, "batch was not given its class back");
     });
@@ -108,7 +107,7 @@ fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
 fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     // The scene keeps the test's own thread on one CPU.
     let mut command = Command::new("sh");
-    let command = ends_with_the_test(command.args(["-c", &format!("exec {DEADLINE} sleep 1000")]));
+    let command = kill_with_test(command.args(["-c", &format!("exec {DEADLINE} sleep 1000")]));
     let mut child = command.spawn().expect("a shell starts");
     let pid = child.id();
     wait_until("it was in its class, or refused", || policy(pid).as_deref() == Some("6") || !is_alive(pid));
@@ -131,11 +130,11 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     });
     assert!(status()["notes"].to_string().contains("in SCHED_DEADLINE"), "{}", status()["notes"]);
     assert_eq!(policy(pid).as_deref(), Some("6"), "its class was changed");
-    scene.batch.send_away(pid);
+    scene.batch.move_process_out(pid);
     child.kill().unwrap();
     child.wait().unwrap();
     scene.daemon.run.wait_until_audited("lend", 0);
-    scene.batch_must_come_back();
+    scene.wait_until_batch_returns();
     let actions: Vec<Value> = scene.daemon.run.audit().into_iter().map(|entry| entry["action"].clone()).collect();
     let count = |action: &str| actions.iter().filter(|found| *found == action).count();
     assert_eq!([count("withhold"), count("lend")], [1, 1], "{actions:?}");
@@ -144,22 +143,22 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     // The guaranteed time is half a second. Another second is for noise.
     let took_ns = withheld["at_ns"].as_u64().unwrap().saturating_sub(joins_ns);
     assert!(took_ns < 1_500_000_000, "lanes were withheld after {took_ns} ns");
-    scene.must_end_well();
+    scene.end_and_check();
 }
 
 #[test]
 fn held_lane_stays_held_during_a_reload() {
     let Some(mut scene) = Scene::set() else { return };
     scene.service.work();
-    wait_until("batch had left", || scene.words.is_kept() && scene.words.is_left());
+    wait_until("batch had left", || scene.words.is_kept_free() && scene.words.has_batch_left());
     let file = scene.file.replace("name = \"the service\"", "name = \"the service\"\nslo = \"p99=5ms\"");
     scene.daemon.reload(&file);
     scene.daemon.run.wait_until_audited("reload", 0);
-    scene.words.must_stay_empty();
-    assert!(scene.words.is_kept());
+    scene.words.check_no_batch_while_held();
+    assert!(scene.words.is_kept_free());
     scene.service.rest();
-    scene.batch_must_come_back();
-    scene.must_end_well();
+    scene.wait_until_batch_returns();
+    scene.end_and_check();
 }
 
 #[test]
@@ -168,20 +167,20 @@ fn batch_on_one_long_held_lane_is_paused_until_service_rests() {
     scene.service.work();
     wait_until("batch was paused", || scene.batch.is_frozen());
     scene.service.rest();
-    wait_until("batch went on", || !scene.batch.is_frozen() && scene.words.batch_is_on());
-    scene.must_end_well();
+    wait_until("batch went on", || !scene.batch.is_frozen() && scene.words.is_batch_on_lane());
+    scene.end_and_check();
 }
 
 #[test]
 fn an_agent_that_is_killed_while_it_holds_leaves_nothing_behind() {
     let Some(mut scene) = Scene::set() else { return };
     scene.service.work();
-    wait_until("batch had left", || scene.words.is_kept() && scene.words.is_left());
+    wait_until("batch had left", || scene.words.is_kept_free() && scene.words.has_batch_left());
     scene.daemon.run.kill();
     wait_until("batch had its CPUs back", || scene.batch.cpus() == "0-1" && !scene.batch.is_frozen());
     assert_eq!(allowed_cpus(scene.service.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
     drop((scene.batch, scene.tree));
-    scene.before.must_come_back();
+    scene.before.wait_until_restored();
 }
 
 /// Neither holder nor guardian runs, so batch runs beside the service.
@@ -208,29 +207,29 @@ fn a_broken_promise_is_in_status_metrics_and_audit_log() {
     wait_until("the promise was broken", || overlap()["broken"].is_string());
     let broken = overlap()["broken"].as_str().unwrap().to_owned();
     assert!(broken.starts_with("promise broken: batch ran beside the service for "), "{broken}");
-    let shown = Run::with_arguments(&["status"]).start_as_is().wait_for_end().must_exit(0).stdout;
+    let shown = Run::with_arguments(&["status"]).start_without_batch().wait_for_end().expect_exit_code(0).stdout;
     assert!(shown.starts_with("promise broken: "), "{shown}");
-    let metrics = ask(port, "/metrics");
+    let metrics = http_get(port, "/metrics");
     assert!(metrics.contains("sidelane_service_promise_broken{service=\"the service\"} 1"), "{metrics}");
     assert!(metrics.contains("sidelane_service_overlap_ratio{service=\"the service\"} 0."), "{metrics}");
     let audited = scene.daemon.run.audit().into_iter().find(|entry| entry["action"] == "promise");
     let audited = audited.expect("it is in the audit log");
     assert!(audited["why"].as_str().unwrap().starts_with("promise broken: "), "{audited}");
-    scene.must_end_well();
+    scene.end_and_check();
 }
 
 #[test]
 fn placement_of_a_service_frees_a_lane_for_batch() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0-1");
     let batch = tree.container("one");
-    let rule = format!("{}\nmay_be_placed = true", program.rule());
-    let file = File::holmes()
+    let rule = format!("{}\nmay_be_placed = true", program.service_match_line());
+    let file = File::with_holmes_policy()
         .with_service(&rule)
         .with_batch(tree.path())
-        .and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
+        .with_lines("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
     let daemon = Daemon::start(&file, 1, 1);
     wait_until("the service was placed", || service.cpus() == REQUEST_LANE);
     wait_until("the sibling was kept", || status()["cpus"][1]["owner"] == "the lane gate");
@@ -244,19 +243,19 @@ fn placement_of_a_service_frees_a_lane_for_batch() {
 /// The cgroup's first process is gone; its successor works on the batch lane.
 #[test]
 fn batch_avoids_a_lane_with_a_later_member_of_the_service() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let mut service = tree.container_that("service", "exec taskset -c 0 sleep 1000");
     wait_until("the service was on its lane", || service.cpus() == REQUEST_LANE);
     let batch = tree.container("batch");
-    let file = File::holmes()
+    let file = File::with_holmes_policy()
         .with_service(&format!("cgroup = \"{}/service\"", tree.path()))
         .with_batch(&format!("{}/batch", tree.path()))
-        .and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
+        .with_lines("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
     let mut daemon = Daemon::start(&file, 1, 1);
-    let words = Words::of(&mut daemon.run);
-    wait_until("batch was on its lane", || words.batch_is_on());
-    service.join(&format!("exec taskset -c 1 sh -c '{SPIN}'"));
+    let words = Words::wait_and_map(&mut daemon.run);
+    wait_until("batch was on its lane", || words.is_batch_on_lane());
+    service.start_process(&format!("exec taskset -c 1 sh -c '{SPIN}'"));
     service.end_first();
     wait_until("batch that has no other lane was paused", || batch.is_frozen());
     let now = || status()["agent"]["uptime_s"].as_f64();
@@ -275,10 +274,10 @@ fn batch_is_kept_off_briefly_to_measure_its_cost() {
     let batch = tree.container("one");
     let with_lanes = |file: File, lanes: &str| {
         let file = file.with_service(&format!("port = {}", server.address().port())).with_batch(tree.path());
-        Daemon::start(&file.and(&format!("[lanes]\n{lanes}")), 1, 1)
+        Daemon::start(&file.with_lines(&format!("[lanes]\n{lanes}")), 1, 1)
     };
     let kept_off = |entry: &Value| entry["action"] == "evict" && entry["why"].as_str().unwrap().contains("kept off");
-    let mut daemon = with_lanes(File::of_unmanaged(), "gate = \"holder\"");
+    let mut daemon = with_lanes(File::without_cpu_policy(), "gate = \"holder\"");
     let count = |run: &Running, is_it: &dyn Fn(&Value) -> bool| run.audit().iter().filter(|entry| is_it(entry)).count();
     daemon.run.wait_until("batch was kept off three times", |run| count(run, &kept_off) >= 3);
     daemon.run.wait_until("and had come back each time but the last", |run| {
@@ -291,7 +290,7 @@ fn batch_is_kept_off_briefly_to_measure_its_cost() {
     daemon.end();
 
     // Batch that is confined to the lane is held at each request.
-    let mut daemon = with_lanes(File::holmes(), "policy = \"borrow-idle\"\nmax_slowdown = \"none\"");
+    let mut daemon = with_lanes(File::with_holmes_policy(), "policy = \"borrow-idle\"\nmax_slowdown = \"none\"");
     daemon.run.wait_until("lanes were held", |run| count(run, &|entry| entry["action"] == "hold") >= 300);
     let audit = daemon.end().audit();
     assert!(!audit.iter().any(kept_off), "{audit:#?}");
@@ -302,22 +301,24 @@ fn batch_is_kept_off_briefly_to_measure_its_cost() {
 /// A lane is kept for one service, and guards all services on the CPU beside it.
 #[test]
 fn lane_is_kept_for_the_next_service_when_the_first_ends() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
-    let [(one, first), (other, mut second)] = [Program::on_command(), Program::on_command()];
+    let [(one, first), (other, mut second)] =
+        [Program::start_working_on_command(), Program::start_working_on_command()];
     let _batch = tree.container("one");
-    let file = File::holmes().with_service(&one.rule()).replace("the service", "the first one");
-    let file = file.with_service(&other.rule()).with_batch(tree.path());
-    let mut daemon = Daemon::start(&file.and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\""), 2, 1);
-    let words = Words::of(&mut daemon.run);
+    let file =
+        File::with_holmes_policy().with_service(&one.service_match_line()).replace("the service", "the first one");
+    let file = file.with_service(&other.service_match_line()).with_batch(tree.path());
+    let mut daemon = Daemon::start(&file.with_lines("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\""), 2, 1);
+    let words = Words::wait_and_map(&mut daemon.run);
     wait_until("the sibling was kept", || status()["cpus"][1]["owner"] == "the lane gate");
     assert!(!status()["notes"].to_string().contains("no lane is kept"), "{}", status()["notes"]);
     drop(first);
     wait_until("one service was left", || status()["services"].as_array().map(Vec::len) == Some(1));
     wait_until("its sibling was kept", || status()["cpus"][1]["owner"] == "the lane gate");
-    wait_until("batch was on its lane", || words.batch_is_on());
+    wait_until("batch was on its lane", || words.is_batch_on_lane());
     second.work();
-    wait_until("batch had left", || words.is_kept() && words.is_left());
+    wait_until("batch had left", || words.is_kept_free() && words.has_batch_left());
     second.rest();
     daemon.end();
 }

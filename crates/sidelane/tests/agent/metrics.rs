@@ -10,17 +10,17 @@ use std::time::Duration;
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 use sidelane_agent::status::SOCKET;
-use sidelane_lab::bench::workload::Real;
+use sidelane_lab::bench::workload::RealServerKind;
 
 use crate::common::c_program::compile;
-use crate::common::process::ends_with_the_test;
-use crate::common::{Run, Service, lanes_to_ourselves, requests_can_be_seen, wait_until};
+use crate::common::process::kill_with_test;
+use crate::common::{Run, Service, can_observe_requests, lock_lanes, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 use crate::service::Program;
 
 /// Requests a path from the server at the port, and returns the answer.
-pub fn ask(port: u16, path: &str) -> String {
+pub fn http_get(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port is open");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request can be sent");
     let mut answer = String::new();
@@ -30,17 +30,17 @@ pub fn ask(port: u16, path: &str) -> String {
 
 #[test]
 fn metrics_are_served_beside_silent_readers() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let batch = tree.container("one");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
-    let daemon = Daemon::start(&file.and(&format!("[metrics]\nlisten = \"127.0.0.1:{port}\"")), 1, 1);
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
+    let daemon = Daemon::start(&file.with_lines(&format!("[metrics]\nlisten = \"127.0.0.1:{port}\"")), 1, 1);
     wait_until("batch had left the reserved CPU", || batch.cpus() == "1");
     let _silent: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
-    let answer = ask(port, "/metrics");
+    let answer = http_get(port, "/metrics");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
     for line in [
         "sidelane_containers{state=\"running\"} 1",
@@ -51,7 +51,7 @@ fn metrics_are_served_beside_silent_readers() {
     ] {
         assert!(answer.contains(line), "no {line} in {answer}");
     }
-    assert!(ask(port, "/other").starts_with("HTTP/1.1 404"));
+    assert!(http_get(port, "/other").starts_with("HTTP/1.1 404"));
     daemon.end();
     service.must_be_untouched();
 }
@@ -59,10 +59,13 @@ fn metrics_are_served_beside_silent_readers() {
 /// Only root may read the status, because it contains facts about programs; a wide umask does not change that.
 #[test]
 fn status_is_hidden_from_other_users() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
-    let run = Run::with_arguments(&[]).through(&["sh", "-c", "umask 0; exec \"$@\"", "sh"]);
-    let mut daemon = Daemon::launch(&File::holmes().with_service(&Program::new().rule()).with_batch(tree.path()), run);
+    let run = Run::with_arguments(&[]).through_wrapper(&["sh", "-c", "umask 0; exec \"$@\"", "sh"]);
+    let mut daemon = Daemon::launch(
+        &File::with_holmes_policy().with_service(&Program::new().service_match_line()).with_batch(tree.path()),
+        run,
+    );
     daemon.wait_for(0, 0);
     // Only this thread changes its user: threads of other tests stay root.
     let asked = thread::spawn(|| {
@@ -77,11 +80,11 @@ fn status_is_hidden_from_other_users() {
 
 #[test]
 fn requests_of_a_service_that_listens_late_are_counted() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
-    if !Real::Redis.is_installed() {
+    if !RealServerKind::Redis.is_installed() {
         return sidelane_testing::skip("needs redis-server");
     }
     let Some(tree) = Tree::make(Place::NoLists) else { return };
@@ -94,7 +97,7 @@ fn requests_of_a_service_that_listens_late_are_counted() {
     );
     let _service = tree.container_that("service", &script);
     let rule = format!("cgroup = \"{}/service\"\nslo = \"p99=60s\"", tree.path());
-    let file = File::holmes().with_service(&rule).with_batch("/nobody");
+    let file = File::with_holmes_policy().with_service(&rule).with_batch("/nobody");
     let file = file.replace("[metric]", "[intervals]\nprocesses = \"100ms\"\n[metric]");
     let daemon = Daemon::start(&file, 1, 0);
     assert!(status()["services"][0]["requests_missing"].is_string(), "{}", status());
@@ -129,14 +132,14 @@ fn requests_of_a_service_that_listens_late_are_counted() {
 /// Reading emitted requests costs the service nothing.
 #[test]
 fn emitted_requests_are_counted_without_any_option() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compile("cc", &["-std=gnu99"], "emit_turns", dir.path()) else { return };
     let mut command = Command::new(&program);
     command.arg("1").stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut service = ends_with_the_test(&mut command).spawn().unwrap();
-    let file = File::of_unmanaged().with_service("comm = \"emit_turns\"").with_batch(tree.path());
+    let mut service = kill_with_test(&mut command).spawn().unwrap();
+    let file = File::without_cpu_policy().with_service("comm = \"emit_turns\"").with_batch(tree.path());
     let daemon = Daemon::start(&file, 1, 0);
     let count = || status()["services"][0]["requests"]["count"].as_u64();
     let mut turns = service.stdin.take().unwrap();
@@ -162,8 +165,8 @@ while True:
 
 #[test]
 fn objective_of_a_service_with_udp_is_noted_as_tcp_only() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     // Higher ports mostly belong to clients, and are not reported.
@@ -171,10 +174,10 @@ fn objective_of_a_service_with_udp_is_noted_as_tcp_only() {
     let _service = Service::of_command("python3", &["-c", BOTH, &port.to_string()]);
     wait_until("the service listened", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     let service = format!("port = {port}\nslo = \"p99=5ms\"");
-    let mut daemon = Daemon::start(&File::holmes().with_service(&service).with_batch("/nobody"), 1, 0);
+    let mut daemon = Daemon::start(&File::with_holmes_policy().with_service(&service).with_batch("/nobody"), 1, 0);
     let elsewhere = format!("may get requests at UDP port {port}");
     daemon.run.wait_until("it was told of", |run| run.errors().contains(&elsewhere));
-    daemon.end().must_say(&[&elsewhere, "are of its TCP requests alone"]);
+    daemon.end().expect_stderr_contains(&[&elsewhere, "are of its TCP requests alone"]);
 }
 
 /// Program with 100 processes that listen in separate network namespaces, each with 500 open files.
@@ -212,8 +215,8 @@ fn cpu_ns_of(pid: u32) -> (u64, u64) {
 /// The cost of reading a service grows with its files and network namespaces; the real-time thread reads none of it.
 #[test]
 fn the_real_time_thread_does_no_more_beside_a_large_service() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
     let Some(tree) = Tree::make(Place::NoLists) else { return };
@@ -222,7 +225,7 @@ fn the_real_time_thread_does_no_more_beside_a_large_service() {
     let script = format!("exec python3 {0}/large.py {0}", dir.path().display());
     let _service = tree.container_that("service", &script);
     let rule = format!("cgroup = \"{}/service\"\nslo = \"p99=60s\"", tree.path());
-    let daemon = Daemon::start(&File::holmes().with_service(&rule).with_batch("/nobody"), 1, 0);
+    let daemon = Daemon::start(&File::with_holmes_policy().with_service(&rule).with_batch("/nobody"), 1, 0);
     let pid = daemon.run.pid();
     // CPU time is measured over a fixed time.
     let in_a_while = || {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Footprint, lanes_to_ourselves, wait_until};
+use crate::common::{Footprint, lock_lanes, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 
@@ -11,13 +11,13 @@ const LOGS: &str = "/var/log/pods";
 
 /// Directory of a pod's logs, from which the agent reads the pod's name. Dropping it removes it, and the directories
 /// created above it.
-struct Logs {
+struct PodLogDir {
     dir: PathBuf,
     made_above: bool,
 }
 
-impl Logs {
-    fn of(name: &str, uid: &str) -> Self {
+impl PodLogDir {
+    fn create(name: &str, uid: &str) -> Self {
         let made_above = !Path::new(LOGS).exists();
         let dir = Path::new(LOGS).join(format!("{name}_{uid}"));
         fs::create_dir_all(&dir).expect("a directory for logs can be made");
@@ -25,7 +25,7 @@ impl Logs {
     }
 }
 
-impl Drop for Logs {
+impl Drop for PodLogDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.dir);
         if self.made_above {
@@ -34,24 +34,24 @@ impl Drop for Logs {
     }
 }
 
-fn file_of(tree: &Tree) -> File {
+fn kubernetes_agent_file(tree: &Tree) -> File {
     let kubernetes = format!("[kubernetes]\ncgroup = \"{}/kubepods\"\n", tree.path());
-    File::holmes().with_service("comm = \"nobody\"").and(&kubernetes)
+    File::with_holmes_policy().with_service("comm = \"nobody\"").with_lines(&kubernetes)
 }
 
 #[test]
 fn a_besteffort_pod_is_confined_from_its_birth() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let before = Footprint::now();
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
     let Some(tree) = Tree::make(Place::Lists) else { return };
     tree.make_below("kubepods");
     tree.make_below("kubepods/besteffort");
-    let mut daemon = Daemon::start(&file_of(&tree), 0, 0);
+    let mut daemon = Daemon::start(&kubernetes_agent_file(&tree), 0, 0);
     wait_until("new pods start on the CPUs that batch may have", || tree.list_below("kubepods/besteffort") == "1");
     assert_eq!(tree.list_below("kubepods"), "0-1");
     let uid = format!("{}-1", std::process::id());
     let pod = format!("kubepods/besteffort/pod{uid}");
-    let logs = Logs::of("batch_job", &uid);
+    let logs = PodLogDir::create("batch_job", &uid);
     tree.make_below(&pod);
     let job = tree.container(&format!("{pod}/job"));
     assert_eq!(job.cpus(), "1", "before the agent has seen it");
@@ -60,7 +60,7 @@ fn a_besteffort_pod_is_confined_from_its_birth() {
     daemon.wait_for(0, 0);
     assert_eq!(tree.list_below("kubepods/besteffort"), "1");
     // A pod of the system has all CPUs, and so have pods that come while it exists.
-    let system = (format!("{uid}-2"), Logs::of("kube-system_proxy", &format!("{uid}-2")));
+    let system = (format!("{uid}-2"), PodLogDir::create("kube-system_proxy", &format!("{uid}-2")));
     let proxy_pod = format!("kubepods/besteffort/pod{}", system.0);
     tree.make_below(&proxy_pod);
     let proxy = tree.container(&format!("{proxy_pod}/proxy"));
@@ -72,16 +72,16 @@ fn a_besteffort_pod_is_confined_from_its_birth() {
     let lists = ["kubepods", "kubepods/besteffort", &pod, &proxy_pod].map(|path| tree.list_below(path));
     assert_eq!((lists, proxy.cpus().as_str()), (["0-1"; 4].map(str::to_owned), "0-1"));
     drop((proxy, tree, system, logs));
-    before.must_come_back();
+    before.wait_until_restored();
 }
 
 #[test]
 fn a_killed_agent_gives_the_group_of_new_pods_its_list_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     tree.make_below("kubepods");
     tree.make_below("kubepods/besteffort");
-    let mut daemon = Daemon::start(&file_of(&tree), 0, 0);
+    let mut daemon = Daemon::start(&kubernetes_agent_file(&tree), 0, 0);
     wait_until("new pods start on the CPUs that batch may have", || tree.list_below("kubepods/besteffort") == "1");
     daemon.run.kill();
     wait_until("the list was given back", || tree.list_below("kubepods/besteffort") == "0-1");

@@ -4,9 +4,7 @@ use sidelane_host::cgroup::Hierarchy;
 
 use crate::common::lanes::REQUEST_LANE;
 use crate::common::process::allowed_cpus;
-use crate::common::{
-    Footprint, FreezableGroup, Run, SPIN, ServiceOnCommand, Turn, Words, lanes_to_ourselves, wait_until,
-};
+use crate::common::{Footprint, FreezableGroup, Run, SPIN, ServiceOnCommand, Turn, Words, lock_lanes, wait_until};
 use crate::daemon::{Daemon, File};
 use crate::groups::{Container, Place, Tree};
 use crate::service::Program;
@@ -51,50 +49,50 @@ impl Scene {
 
     #[track_caller]
     pub fn set_as(setting: Setting<'_>) -> Option<Self> {
-        let turn = lanes_to_ourselves()?;
-        let before = Footprint::now();
+        let turn = lock_lanes()?;
+        let before = Footprint::capture();
         let tree = Tree::make(setting.place)?;
-        let (program, service) = Program::on_command();
+        let (program, service) = Program::start_working_on_command();
         let batch = tree.container_that("one", setting.script);
-        let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
-        let file = file.and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"").and(setting.lines);
+        let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
+        let file = file.with_lines("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"").with_lines(setting.lines);
         let home = setting.home.map(|found| FreezableGroup::make(found, "home").expect("its hierarchy freezes"));
         let run = Run::with_arguments(&[]);
-        let run = home.iter().fold(run, |run, home| run.through(&["sh", "-c", &home.enter()]));
+        let run = home.iter().fold(run, |run, home| run.through_wrapper(&["sh", "-c", &home.enter()]));
         let mut daemon = Daemon::launch(&file, run);
         daemon.wait_for(1, 1);
-        let words = Words::of(&mut daemon.run);
-        wait_until("batch was on its lane", || words.batch_is_on());
+        let words = Words::wait_and_map(&mut daemon.run);
+        wait_until("batch was on its lane", || words.is_batch_on_lane());
         Some(Self { home, words, service, daemon, file, batch, tree, before, _program: program, _turn: turn })
     }
 
     /// Waits until batch is off the lane, and stays off.
     #[track_caller]
-    pub fn batch_must_leave(&self) {
-        wait_until("batch had left", || self.words.is_kept() && self.words.is_left());
-        self.words.must_stay_empty();
+    pub fn wait_until_batch_leaves_lane(&self) {
+        wait_until("batch had left", || self.words.is_kept_free() && self.words.has_batch_left());
+        self.words.check_no_batch_while_held();
     }
 
     /// Waits until batch runs on the lane beside the idle service.
     #[track_caller]
-    pub fn batch_must_come_back(&self) {
-        wait_until("batch was back", || !self.words.busy() && self.words.batch_is_on());
+    pub fn wait_until_batch_returns(&self) {
+        wait_until("batch was back", || !self.words.busy() && self.words.is_batch_on_lane());
     }
 
     #[track_caller]
-    pub fn must_end_well(self) {
-        self.must_end_well_and(|| {});
+    pub fn end_and_check(self) {
+        self.end_and_check_with(|| {});
     }
 
     /// Ends the agent and checks that nothing is left. After that it calls `also`, which checks batch.
     #[track_caller]
-    pub fn must_end_well_and(self, also: impl FnOnce()) {
+    pub fn end_and_check_with(self, check_batch: impl FnOnce()) {
         let Self { home, service, daemon, batch, tree, before, .. } = self;
         assert_eq!(allowed_cpus(service.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
         daemon.end();
         assert_eq!((batch.cpus().as_str(), batch.is_frozen()), ("0-1", false));
-        also();
+        check_batch();
         drop((batch, tree, home));
-        before.must_come_back();
+        before.wait_until_restored();
     }
 }

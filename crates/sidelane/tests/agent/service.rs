@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
-use crate::common::job::looks_of;
+use crate::common::job::process_settings;
 use crate::common::service::ON_COMMAND;
 use crate::common::{Service, ServiceOnCommand, process, wait_until};
 
@@ -27,19 +27,19 @@ impl Program {
     }
 
     /// Creates a copy of a shell that forks repeatedly on command, and so causes page faults. Starts it as a service.
-    pub fn faulting_on_command() -> (Self, ServiceOnCommand) {
-        Self::shell("while read -r end; do while [ ! -e \"$end\" ]; do (:); done; done")
+    pub fn start_faulting_on_command() -> (Self, ServiceOnCommand) {
+        Self::start_shell_copy("while read -r end; do while [ ! -e \"$end\" ]; do (:); done; done")
     }
 
     /// Creates a copy of a shell that works on command, and starts it as a service on the request lane.
-    pub fn on_command() -> (Self, ServiceOnCommand) {
-        Self::shell(ON_COMMAND)
+    pub fn start_working_on_command() -> (Self, ServiceOnCommand) {
+        Self::start_shell_copy(ON_COMMAND)
     }
 
-    fn shell(script: &str) -> (Self, ServiceOnCommand) {
+    fn start_shell_copy(script: &str) -> (Self, ServiceOnCommand) {
         let program = Self::copy_of("/bin/sh");
         let path = program.path.to_str().expect("a readable path");
-        let service = Service::of_command_on_command(path, &["-c", script]);
+        let service = Service::start_command_on_command(path, &["-c", script]);
         (program, service)
     }
 
@@ -53,7 +53,7 @@ impl Program {
     }
 
     /// Returns the line of the agent's file that finds the program.
-    pub fn rule(&self) -> String {
+    pub fn service_match_line(&self) -> String {
         format!("comm = \"{}\"", self.comm)
     }
 
@@ -65,12 +65,12 @@ impl Program {
     /// Starts the program on these CPUs.
     pub fn start(&self, cpus: &str) -> Sleeper {
         let mut command = Command::new("taskset");
-        let command = process::ends_with_the_test(&mut command).args(["-c", cpus]).arg(&self.path).arg("1000");
+        let command = process::kill_with_test(&mut command).args(["-c", cpus]).arg(&self.path).arg("1000");
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).spawn();
         let mut sleeper = Sleeper { child: child.expect("the service starts"), looked: String::new() };
         let pid = sleeper.pid();
         wait_until("the service ran its own program", || process::program(pid).as_ref() == Some(&self.path));
-        sleeper.looked = looks_of(pid);
+        sleeper.looked = process_settings(pid);
         sleeper
     }
 }
@@ -96,7 +96,7 @@ impl Sleeper {
     #[track_caller]
     pub fn must_be_untouched(&self) {
         assert!(process::is_alive(self.pid()), "the service has ended");
-        assert_eq!(looks_of(self.pid()), self.looked);
+        assert_eq!(process_settings(self.pid()), self.looked);
     }
 }
 

@@ -8,19 +8,19 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 
 use crate::common::process::DEADLINE;
-use crate::common::{Run, SPIN, lanes_to_ourselves, process, wait_until};
+use crate::common::{Run, SPIN, lock_lanes, process, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 use crate::service::Program;
 
 /// Thread that reads repeatedly which CPUs a process may use.
-struct Watch {
+struct CpuListWatch {
     ends: Arc<AtomicBool>,
     reader: JoinHandle<Vec<String>>,
 }
 
-impl Watch {
-    fn over(pid: u32) -> Self {
+impl CpuListWatch {
+    fn start(pid: u32) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&ends);
         let reader = std::thread::spawn(move || {
@@ -36,7 +36,7 @@ impl Watch {
         Self { ends, reader }
     }
 
-    fn seen(self) -> Vec<String> {
+    fn stop_and_take_lists(self) -> Vec<String> {
         self.ends.store(true, Ordering::Release);
         self.reader.join().expect("the reader does not panic")
     }
@@ -55,7 +55,7 @@ fn notes(status: &Value) -> Vec<String> {
     notes.iter().filter_map(|note| note["note"].as_str().map(str::to_owned)).collect()
 }
 
-fn batch_runs() -> bool {
+fn is_batch_running() -> bool {
     let status = status();
     let cpus = status["cpus"].as_array().cloned().unwrap_or_default();
     cpus.iter().any(|cpu| cpu["batch_percent"].as_f64() > Some(1.0))
@@ -63,19 +63,23 @@ fn batch_runs() -> bool {
 
 #[track_caller]
 fn a_container_keeps_what_is_made_below_it(place: Place) {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(place) else { return };
     let program = Program::new();
     let service = program.start("0");
     let mut one = tree.container("one");
-    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    let mut daemon = Daemon::start(
+        &File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path()),
+        1,
+        1,
+    );
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
-    let watch = Watch::over(one.pid());
+    let watch = CpuListWatch::start(one.pid());
     one.make_below("x", None);
     // A look that has seen the second container has seen everything created before.
     let second = tree.container("second");
     daemon.wait_for(1, 2);
-    let child = one.join(SPIN);
+    let child = one.start_process(SPIN);
     one.move_below(child, "x");
     one.move_below(one.pid(), "x");
     one.make_below("x/y", None);
@@ -89,8 +93,8 @@ fn a_container_keeps_what_is_made_below_it(place: Place) {
     assert_eq!(names(&status()), expected);
     drop((second, third));
     daemon.wait_for(1, 1);
-    wait_until("what is below it is counted as batch", batch_runs);
-    assert_eq!(watch.seen(), ["1"]);
+    wait_until("what is below it is counted as batch", is_batch_running);
+    assert_eq!(watch.stop_and_take_lists(), ["1"]);
     daemon.end();
     let given_back = [one.pid(), child].map(|pid| process::allowed_cpus(pid).unwrap_or_default());
     assert_eq!((given_back, tree.list(), one.list()), (["0-1", "0-1"].map(str::to_owned), tree.list(), one.list()));
@@ -113,15 +117,19 @@ fn new_group_below_a_container_is_part_of_it_by_threads() {
 /// Each hierarchy of cgroup version 1 has its own tree.
 #[test]
 fn a_group_below_in_one_hierarchy_alone_changes_nothing() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
-    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    let mut daemon = Daemon::start(
+        &File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path()),
+        1,
+        1,
+    );
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
-    let watch = Watch::over(one.pid());
-    for number in 0..one.hierarchies() {
+    let watch = CpuListWatch::start(one.pid());
+    for number in 0..one.hierarchy_count() {
         one.make_below(&format!("x{number}"), Some(number));
         one.move_below(one.pid(), &format!("x{number}"));
     }
@@ -130,7 +138,7 @@ fn a_group_below_in_one_hierarchy_alone_changes_nothing() {
     drop(second);
     daemon.wait_for(1, 1);
     assert_eq!(
-        (watch.seen().as_slice(), names(&status())),
+        (watch.stop_and_take_lists().as_slice(), names(&status())),
         (&["1".to_owned()][..], vec![format!("{}/one", tree.path())])
     );
     daemon.end();
@@ -139,23 +147,23 @@ fn a_group_below_in_one_hierarchy_alone_changes_nothing() {
 }
 
 #[track_caller]
-fn a_tree_with_processes_of_its_own_is_one_container(place: Place) {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+fn check_tree_with_processes_is_one_container(place: Place) {
+    let Some(_turn) = lock_lanes() else { return };
     let Some(mut tree) = Tree::make(place) else { return };
     let program = Program::new();
     let service = program.start("0");
     let (one, second) = (tree.container("one"), tree.container("second"));
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let mut daemon = Daemon::start(&file, 1, 2);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1" && second.cpus() == "1");
-    let watch = Watch::over(one.pid());
-    let own = tree.join(SPIN);
+    let watch = CpuListWatch::start(one.pid());
+    let own = tree.start_in_tree(SPIN);
     let path = tree.path().to_owned();
     daemon.run.wait_until("the tree was one container", |_| names(&status()) == [path.clone()]);
     daemon.run.wait_until("its own process was confined", |_| process::allowed_cpus(own).as_deref() == Some("1"));
     let is_mixed = |note: &String| note.contains("processes of its own, so it is one container");
     daemon.run.wait_until("that was noted", |_| notes(&status()).iter().any(is_mixed));
-    assert_eq!((watch.seen().as_slice(), second.cpus().as_str()), (&["1".to_owned()][..], "1"));
+    assert_eq!((watch.stop_and_take_lists().as_slice(), second.cpus().as_str()), (&["1".to_owned()][..], "1"));
     tree.end_joined();
     daemon.run.wait_until("the note was over", |_| !notes(&status()).iter().any(is_mixed));
     let ended = daemon.end();
@@ -167,18 +175,18 @@ fn a_tree_with_processes_of_its_own_is_one_container(place: Place) {
 
 #[test]
 fn a_tree_with_own_processes_is_one_container_by_lists() {
-    a_tree_with_processes_of_its_own_is_one_container(Place::Lists);
+    check_tree_with_processes_is_one_container(Place::Lists);
 }
 
 #[test]
 fn a_tree_with_own_processes_is_one_container_by_threads() {
-    a_tree_with_processes_of_its_own_is_one_container(Place::NoLists);
+    check_tree_with_processes_is_one_container(Place::NoLists);
 }
 
 /// The kernel lists no processes of threaded cgroups.
 #[test]
 fn a_container_in_a_threaded_group_is_confined() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     if !tree.make_threaded("") {
         return;
@@ -189,9 +197,9 @@ fn a_container_in_a_threaded_group_is_confined() {
     }
     let (program, mut shell) = (Program::new(), Command::new("sh"));
     let service = program.start("0");
-    let mut batch = process::ends_with_the_test(&mut shell).args(["-c", SPIN]).spawn().unwrap();
+    let mut batch = process::kill_with_test(&mut shell).args(["-c", SPIN]).spawn().unwrap();
     tree.admit_below(batch.id(), "one");
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU", || process::allowed_cpus(batch.id()).as_deref() == Some("1"));
     daemon.end();
@@ -204,7 +212,7 @@ fn a_container_in_a_threaded_group_is_confined() {
 /// The agent does not change the class, so it has none to restore.
 #[test]
 fn a_container_with_a_thread_in_sched_deadline_is_confined() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
@@ -214,7 +222,11 @@ fn a_container_with_a_thread_in_sched_deadline_is_confined() {
     if !is_there() {
         return sidelane_testing::skip("needs chrt, and a group that allows SCHED_DEADLINE");
     }
-    let daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    let daemon = Daemon::start(
+        &File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path()),
+        1,
+        1,
+    );
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     assert!(is_there(), "its class was changed");
     daemon.end();
@@ -224,13 +236,13 @@ fn a_container_with_a_thread_in_sched_deadline_is_confined() {
 
 #[test]
 fn groups_below_a_container_are_paused_with_it() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let dir = tempfile::tempdir().unwrap();
     let offline = dir.path().join("offline");
     std::fs::write(&offline, "").unwrap();
     let one = tree.container("one");
-    let file = File::of_nobody().replace("/nobody", tree.path());
+    let file = File::with_absent_targets().replace("/nobody", tree.path());
     let run = Run::with_arguments(&[]).with_variable("SIDELANE_OFFLINE", offline.to_str().unwrap());
     let mut daemon = Daemon::launch(&file, run);
     daemon.wait_for(0, 1);
@@ -246,22 +258,22 @@ fn groups_below_a_container_are_paused_with_it() {
 
 #[test]
 fn batch_with_the_name_of_a_service_stays_batch() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
     let mut one = tree.container("one");
-    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let mut daemon = Daemon::start(&file.replace("[metric]", "[intervals]\nprocesses = \"50ms\"\n[metric]"), 1, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
-    let watch = Watch::over(one.pid());
-    let impostor = one.join(&format!("exec {} 1000", program.path()));
+    let watch = CpuListWatch::start(one.pid());
+    let impostor = one.start_process(&format!("exec {} 1000", program.path()));
     let stays = |note: &String| note.contains(&format!("process {impostor} matches")) && note.contains("stays batch");
     daemon.run.wait_until("that was noted", |_| notes(&status()).iter().any(stays));
     let told = status();
     assert_eq!((names(&told).len(), told["services"].as_array().map(Vec::len)), (1, Some(1)), "{told}");
     assert_eq!(
-        (watch.seen().as_slice(), process::allowed_cpus(impostor).as_deref()),
+        (watch.stop_and_take_lists().as_slice(), process::allowed_cpus(impostor).as_deref()),
         (&["1".to_owned()][..], Some("1"))
     );
     one.end_joined();
@@ -274,12 +286,16 @@ fn batch_with_the_name_of_a_service_stays_batch() {
 /// A launcher of jobs may have the name of a service, and its jobs are its children.
 #[test]
 fn a_process_of_a_service_in_a_group_of_batch_is_batch() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let (service, launched) = (program.start("0"), program.start("0-1"));
     let one = tree.container("one");
-    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    let mut daemon = Daemon::start(
+        &File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path()),
+        1,
+        1,
+    );
     tree.make_below("two");
     tree.admit_below(launched.pid(), "two");
     daemon.wait_for(1, 2);
@@ -291,9 +307,9 @@ fn a_process_of_a_service_in_a_group_of_batch_is_batch() {
 
 #[test]
 fn notes_about_containers_end_with_them() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
-    let mut daemon = Daemon::start(&File::of_nobody().replace("/nobody", tree.path()), 0, 0);
+    let mut daemon = Daemon::start(&File::with_absent_targets().replace("/nobody", tree.path()), 0, 0);
     let is_brief = |note: &String| note.contains("/brief-");
     for number in 0..10 {
         let brief = tree.container(&format!("brief-{number}"));
@@ -306,12 +322,14 @@ fn notes_about_containers_end_with_them() {
 
 #[test]
 fn services_beyond_the_limit_are_named_and_wait_in_order() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = lock_lanes() else { return };
     let programs: Vec<Program> = (0..66).map(|_| Program::new()).collect();
     let mut services: Vec<_> = programs.iter().map(|program| Some(program.start("0"))).collect();
-    let table = |(number, program): (usize, &Program)| format!("[[service]]\nname = \"s{number}\"\n{}", program.rule());
+    let table = |(number, program): (usize, &Program)| {
+        format!("[[service]]\nname = \"s{number}\"\n{}", program.service_match_line())
+    };
     let tables: Vec<String> = programs.iter().enumerate().map(table).collect();
-    let file = File::holmes().with_batch("/nobody").and(&tables.join("\n"));
+    let file = File::with_holmes_policy().with_batch("/nobody").with_lines(&tables.join("\n"));
     let mut daemon = Daemon::start(&file, 63, 0);
     let says = |what: &str| notes(&status()).iter().any(|note| note.contains(what));
     daemon.run.wait_until("that was noted", |_| says("3 service(s) are not managed") && says("s63, s64, s65"));

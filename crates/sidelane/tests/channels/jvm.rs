@@ -11,7 +11,7 @@ use sidelane_trace::pauses::Pauses;
 
 use crate::common::wait_until;
 use crate::program::{Program, fixture, read, run};
-use crate::variables::{POSITION_INDEPENDENT, variables};
+use crate::variables::{POSITION_INDEPENDENT, start_variables_program};
 
 /// Starts a JVM that runs a garbage collection on command. Without a JVM, prints a message and returns `None`.
 fn jvm(flags: &[&str]) -> Option<Program> {
@@ -30,7 +30,7 @@ fn the_counters_of_a_jvm_are_read_where_it_keeps_them() {
     let mut collections = jvm.channel("rate:jvm:sun.gc.collector.1.invocations");
     assert_eq!([safepoints.kind, collections.kind], [Kind::Counter; 2]);
     let before = [read(&mut safepoints).unwrap(), read(&mut collections).unwrap()];
-    jvm.ask("");
+    jvm.send_command("");
     wait_until("the collection was counted", || read(&mut collections).unwrap() == before[1] + 1);
     assert!(read(&mut safepoints).unwrap() > before[0]);
     let usual = jvm.channels("jvm").unwrap();
@@ -44,7 +44,7 @@ fn the_cause_of_a_collection_is_a_text() {
     let mut now =
         || causes.each_mut().map(|channel| (channel.meaning.clone().unwrap())(read(channel).unwrap()).unwrap());
     assert_eq!(now()[0], "No GC");
-    jvm.ask("");
+    jvm.send_command("");
     wait_until("the last cause was what it was", || now() == ["No GC", "System.gc()"]);
     assert!(jvm.channels("counter:jvm:sun.gc.cause").unwrap_err().contains("is a text"));
 }
@@ -53,8 +53,8 @@ fn the_cause_of_a_collection_is_a_text() {
 fn a_trace_sees_the_collections_of_a_jvm_that_began_after_it() {
     let mut pauses = Pauses::watch(&BTreeSet::new());
     let Some(mut jvm) = jvm(&["-XX:+UseSerialGC", "-Xmx64m"]) else { return };
-    pauses.look_at(&BTreeSet::from([jvm.pid()]));
-    jvm.ask("");
+    pauses.set_processes(&BTreeSet::from([jvm.pid()]));
+    jvm.send_command("");
     let mut records = Vec::new();
     wait_until("the collection was told", || {
         pauses.merge(&mut records);
@@ -67,7 +67,7 @@ fn jvm_without_counters_is_told_from_other_programs() {
     if let Some(jvm) = jvm(&["-XX:-UsePerfData"]) {
         assert!(jvm.channels("jvm").unwrap_err().contains("-XX:-UsePerfData"));
     }
-    let Some(program) = variables(POSITION_INDEPENDENT) else { return };
+    let Some(program) = start_variables_program(POSITION_INDEPENDENT) else { return };
     assert!(program.channels("jvm").unwrap_err().contains("is not a JVM"));
 }
 
@@ -77,7 +77,7 @@ fn counters_of_a_jvm_that_has_ended_stay_readable() {
     assert!(jvm.channels("jvm:sun.rt.safepoint").unwrap_err().contains("did you mean sun.rt.safepoints"));
     let mut threads = jvm.channel("jvm:java.threads.live");
     assert!(read(&mut threads).unwrap() > 0);
-    jvm.end();
+    jvm.close_input_and_wait();
     assert!(read(&mut threads).is_ok());
 }
 
@@ -103,6 +103,6 @@ fn a_jvm_with_process_ids_and_a_tmp_of_its_own_is_read() {
     let signal: Signal = "jvm:sun.rt.safepoints".parse().unwrap();
     let mut safepoints = hsperf::channels(&signal, Some("sun.rt.safepoints"), &pids).unwrap().remove(0);
     let before = read(&mut safepoints).unwrap();
-    program.ask("");
+    program.send_command("");
     wait_until("the program was stopped to collect", || read(&mut safepoints).unwrap() > before);
 }

@@ -8,13 +8,13 @@ mod variables;
 
 use program::read;
 use sidelane_observe::list;
-use variables::{POSITION_INDEPENDENT, variables};
+use variables::{POSITION_INDEPENDENT, start_variables_program};
 
 #[test]
 fn a_listing_names_what_can_be_asked_for() {
-    let Some(program) = variables(POSITION_INDEPENDENT) else { return };
+    let Some(program) = start_variables_program(POSITION_INDEPENDENT) else { return };
     let listing = list::list(program.pid(), None);
-    let all: Vec<&list::Listed> = listing.groups.iter().flat_map(|group| &group.signals).collect();
+    let all: Vec<&list::ListedSignal> = listing.groups.iter().flat_map(|group| &group.signals).collect();
     let value = |signal: &str| {
         let listed = all.iter().find(|listed| listed.signal == signal).unwrap_or_else(|| panic!("{signal}: {all:#?}"));
         serde_json::to_value(&listed.value).unwrap()

@@ -37,12 +37,12 @@ impl Program {
     }
 
     /// Sends a command to the program, and waits until it is done.
-    pub fn ask(&mut self, what: &str) {
+    pub fn send_command(&mut self, what: &str) {
         writeln!(self.input.as_mut().unwrap(), "{what}").unwrap();
         assert!(self.line().starts_with("done"));
     }
 
-    pub fn end(&mut self) {
+    pub fn close_input_and_wait(&mut self) {
         self.input = None;
         self.child.wait().unwrap();
     }
@@ -80,7 +80,7 @@ impl Program {
 
     /// Returns the reason why a variable cannot be observed.
     #[track_caller]
-    pub fn refusal(&self, variable: &str) -> String {
+    pub fn variable_error(&self, variable: &str) -> String {
         self.channels(&format!("tag:mem:{variable}")).expect_err(variable)
     }
 }

@@ -20,7 +20,7 @@ const FIXED: &[&str] = &["-g", "-fno-pie", "-no-pie"];
 const WITHOUT_DEBUG: &[&str] = &["-g0"];
 
 /// Compiles the C program with these flags, and starts it.
-pub fn variables(flags: &[&str]) -> Option<Program> {
+pub fn start_variables_program(flags: &[&str]) -> Option<Program> {
     let (dir, program) = compile("cc", &["variables.c", "twin.c"], flags)?;
     Some(Program::start(&mut Command::new(program), dir))
 }
@@ -28,7 +28,7 @@ pub fn variables(flags: &[&str]) -> Option<Program> {
 #[test]
 fn variables_of_every_width_are_read_at_any_load_address() {
     for flags in [POSITION_INDEPENDENT, FIXED, WITHOUT_DEBUG] {
-        let Some(mut program) = variables(flags) else { return };
+        let Some(mut program) = start_variables_program(flags) else { return };
         let mut phase = program.channel("tag:mem:runtime.gcphase");
         assert_eq!((phase.name.as_str(), phase.kind), ("tag:mem:runtime.gcphase", Kind::Tag));
         assert_eq!([program.value("small"), program.value("static_counter")], [200, 7], "{flags:?}");
@@ -36,7 +36,7 @@ fn variables_of_every_width_are_read_at_any_load_address() {
         let mut counter = program.channel("rate:mem:global_counter");
         assert_eq!(counter.kind, Kind::Counter);
         for count in 1..=3 {
-            program.ask("count");
+            program.send_command("count");
             assert_eq!(read(&mut counter).unwrap(), 40 + count);
             assert_eq!(read(&mut phase).unwrap(), count % 3);
         }
@@ -46,7 +46,7 @@ fn variables_of_every_width_are_read_at_any_load_address() {
 
 #[test]
 fn a_variable_of_a_library_is_found() {
-    let Some(program) = variables(POSITION_INDEPENDENT) else { return };
+    let Some(program) = start_variables_program(POSITION_INDEPENDENT) else { return };
     assert_ne!(program.value("environ"), 0);
 }
 
@@ -54,14 +54,14 @@ fn a_variable_of_a_library_is_found() {
 fn fields_and_elements_are_found_by_debug_information() {
     // Debug information differs by version, with link-time optimisation, compressed, and with separate type units.
     for flags in [&["-g"][..], &["-gdwarf-3"], &["-g", "-flto"], &["-g", "-gz"], &["-g", "-fdebug-types-section"]] {
-        let Some(program) = variables(flags) else { return };
+        let Some(program) = start_variables_program(flags) else { return };
         fields_and_elements_are_found(program);
     }
 }
 
 fn fields_and_elements_are_found(mut program: Program) {
     assert_eq!(program.value("server.commands"), 1);
-    program.ask("count");
+    program.send_command("count");
     assert_eq!(program.value("server.commands"), 2);
     assert_eq!(program.value("server.port"), 6379, "in a part without a name");
     assert_eq!(program.value("server.flags[2]"), 3);
@@ -74,9 +74,9 @@ fn fields_and_elements_are_found(mut program: Program) {
 
 #[test]
 fn unknown_field_is_refused_with_the_existing_ones() {
-    let Some(program) = variables(POSITION_INDEPENDENT) else { return };
+    let Some(program) = start_variables_program(POSITION_INDEPENDENT) else { return };
     let says = |variable: &str, words: &str| {
-        let refusal = program.refusal(variable);
+        let refusal = program.variable_error(variable);
         assert!(refusal.contains(words), "{variable}: {refusal}");
     };
     says("server.comands", "server has no field comands; did you mean commands?");
@@ -91,9 +91,9 @@ fn unknown_field_is_refused_with_the_existing_ones() {
 
 #[test]
 fn invalid_variable_is_refused_with_the_reason() {
-    let Some(program) = variables(POSITION_INDEPENDENT) else { return };
+    let Some(program) = start_variables_program(POSITION_INDEPENDENT) else { return };
     let says = |variable: &str, words: &str| {
-        let refusal = program.refusal(variable);
+        let refusal = program.variable_error(variable);
         assert!(refusal.contains(words), "{variable}: {refusal}");
     };
     says("global_conter", "has no variable global_conter; did you mean global_counter?");
@@ -115,8 +115,8 @@ fn a_stripped_program_has_what_its_debug_file_has() {
     let Some(()) = run("objcopy", &all("--only-keep-debug", &[&program, &debug])) else { return };
     run("strip", &[&program]).unwrap();
     let bare = Program::start(&mut Command::new(&program), tempfile::tempdir().unwrap());
-    assert!(bare.refusal("static_counter").contains("its executable is stripped"));
-    assert!(bare.refusal("environ[1]").contains("are not known; install the debug symbols"));
+    assert!(bare.variable_error("static_counter").contains("its executable is stripped"));
+    assert!(bare.variable_error("environ[1]").contains("are not known; install the debug symbols"));
     drop(bare);
     run("objcopy", &all(&format!("--add-gnu-debuglink={}", debug.display()), &[&program])).unwrap();
     let linked = Program::start(&mut Command::new(&program), dir);
@@ -147,23 +147,23 @@ fn names_of_rust_are_found_as_they_stand_in_the_source() {
 
 #[test]
 fn end_of_the_program_is_an_error() {
-    let Some(mut program) = variables(POSITION_INDEPENDENT) else { return };
+    let Some(mut program) = start_variables_program(POSITION_INDEPENDENT) else { return };
     let mut counter = program.channel("counter:mem:global_counter");
     let mut faults = program.channel(&format!("counter:file:/proc/{}/stat#10", program.pid()));
     assert!(read(&mut counter).unwrap() == 40 && read(&mut faults).unwrap() > 0);
-    program.end();
+    program.close_input_and_wait();
     assert!(matches!(read(&mut counter), Err(ChannelEnd::Target)));
     assert!(matches!(read(&mut faults), Err(ChannelEnd::Target)));
-    assert!(program.refusal("global_counter").contains("there is no process"));
+    assert!(program.variable_error("global_counter").contains("there is no process"));
 }
 
 #[test]
 fn unmapped_memory_is_an_error() {
-    let Some(mut program) = variables(POSITION_INDEPENDENT) else { return };
+    let Some(mut program) = start_variables_program(POSITION_INDEPENDENT) else { return };
     let address = program.first.clone();
     let mut word = program.channel(&format!("tag:mem:{}:{address}/u64", program.pid()));
     assert_eq!(read(&mut word).unwrap(), 99);
-    program.ask("unmap");
+    program.send_command("unmap");
     let Err(ChannelEnd::Error(error)) = read(&mut word) else { panic!("the page is gone") };
     assert!(error.to_string().contains(&format!("has unmapped the memory at {address}")), "{error}");
 }
@@ -180,11 +180,11 @@ fn memory_that_is_shared_is_read_in_place_and_survives_its_file() {
         memory::channels(&signal, None, place, *width, &BTreeSet::from([std::process::id()])).unwrap().remove(0)
     };
     let mut channel = channel_of_own(&shared);
-    assert!(matches!(&channel.reader, Reader::Word(word) if !word.is_lost()));
+    assert!(matches!(&channel.reader, Reader::Word(word) if !word.is_page_lost()));
     assert_eq!(read(&mut channel).unwrap(), 0x0303);
     shared.write_all_at(&[4; 64], 0).unwrap();
     assert_eq!(read(&mut channel).unwrap(), 0x0404);
     shared.set_len(0).unwrap();
     assert_eq!(read(&mut channel).unwrap(), 0);
-    assert!(matches!(&channel.reader, Reader::Word(word) if word.is_lost()));
+    assert!(matches!(&channel.reader, Reader::Word(word) if word.is_page_lost()));
 }

@@ -38,10 +38,10 @@ pub type Limit = libc::__rlimit_resource_t;
 
 impl Run {
     /// Creates a run beside this service, on the lanes of the tests, with result file and audit log.
-    pub fn beside(target: impl AsRef<OsStr>) -> Self {
-        let run = Self::with_arguments(&["run", "--lanes", LANES, "--service"]).and(&[target.as_ref()]);
+    pub fn beside_service(target: impl AsRef<OsStr>) -> Self {
+        let run = Self::with_arguments(&["run", "--lanes", LANES, "--service"]).with_more_arguments(&[target.as_ref()]);
         let (result, audit) = (run.dir.path().join("result.json"), run.dir.path().join("audit.jsonl"));
-        run.and(&[OsStr::new("--json"), result.as_ref(), OsStr::new("--audit"), audit.as_ref()])
+        run.with_more_arguments(&[OsStr::new("--json"), result.as_ref(), OsStr::new("--audit"), audit.as_ref()])
     }
 
     /// Creates a run with only these arguments.
@@ -56,7 +56,7 @@ impl Run {
             work_dir: None,
             limits: vec![],
         };
-        run.and(arguments)
+        run.with_more_arguments(arguments)
     }
 
     /// Returns the path of the run's audit log.
@@ -70,7 +70,7 @@ impl Run {
     }
 
     /// Adds arguments.
-    pub fn and(mut self, arguments: &[impl AsRef<OsStr>]) -> Self {
+    pub fn with_more_arguments(mut self, arguments: &[impl AsRef<OsStr>]) -> Self {
         self.arguments.extend(arguments.iter().map(|argument| argument.as_ref().to_owned()));
         self
     }
@@ -88,7 +88,7 @@ impl Run {
     }
 
     /// Starts the run through another command, which executes the command in its arguments.
-    pub fn through(mut self, wrapper: &[impl AsRef<OsStr>]) -> Self {
+    pub fn through_wrapper(mut self, wrapper: &[impl AsRef<OsStr>]) -> Self {
         self.wrapper = wrapper.iter().map(|word| word.as_ref().to_owned()).collect();
         self
     }
@@ -107,7 +107,7 @@ impl Run {
 
     /// Starts the run with this batch command.
     pub fn start(self, batch: &[&str]) -> Running {
-        self.and(&["--"]).and(batch).start_as_is()
+        self.with_more_arguments(&["--"]).with_more_arguments(batch).start_without_batch()
     }
 
     /// Starts the run with a shell script as the batch command.
@@ -116,12 +116,12 @@ impl Run {
     }
 
     /// Starts the run with this batch command and waits for the end.
-    pub fn complete(self, batch: &[&str]) -> Finished {
+    pub fn run_to_end(self, batch: &[&str]) -> Finished {
         self.start(batch).wait_for_end()
     }
 
     /// Starts the run without further arguments.
-    pub fn start_as_is(self) -> Running {
+    pub fn start_without_batch(self) -> Running {
         let mut words = self.wrapper.iter().map(OsString::as_os_str).chain([self.binary.as_os_str()]);
         let mut command = Command::new(words.next().expect("the binary at least"));
         command
@@ -321,14 +321,14 @@ impl Finished {
 
     /// Fails unless the run ended with this exit code.
     #[track_caller]
-    pub fn must_exit(self, code: i32) -> Self {
+    pub fn expect_exit_code(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self}");
         self
     }
 
     /// Fails unless standard error contains each of these texts.
     #[track_caller]
-    pub fn must_say(self, words: &[&str]) -> Self {
+    pub fn expect_stderr_contains(self, words: &[&str]) -> Self {
         words.iter().for_each(|word| assert!(self.stderr.contains(word), "no `{word}` in: {self}"));
         self
     }

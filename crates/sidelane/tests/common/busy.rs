@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 
-use sidelane_host::cgroup::Leaf;
+use sidelane_host::cgroup::BatchGroup;
 use sidelane_host::procfs::{thread_cpus, threads};
 use tempfile::TempDir;
 
-use super::{lab, process, requests_can_be_seen, wait_until};
+use super::{can_observe_requests, lab, process, wait_until};
 
 /// CPUs that the tests declare to be a big and a little core.
 pub const BIG: &str = "0";
@@ -33,13 +33,13 @@ pub struct Busy {
 impl Busy {
     /// Starts the service in this cgroup, if one is given. If it cannot be started, prints a message and returns
     /// `None`.
-    pub fn start(design: &str, group: Option<&Leaf>) -> Option<Self> {
+    pub fn start(design: &str, group: Option<&BatchGroup>) -> Option<Self> {
         Self::start_at(0, design, group)
     }
 
     /// Starts the service at this port, which must be free.
-    pub fn start_at(port: u16, design: &str, group: Option<&Leaf>) -> Option<Self> {
-        let lab = lab().filter(|_| requests_can_be_seen())?;
+    pub fn start_at(port: u16, design: &str, group: Option<&BatchGroup>) -> Option<Self> {
+        let lab = lab().filter(|_| can_observe_requests())?;
         let dir = tempfile::tempdir().unwrap();
         let enter = group.map_or(String::new(), |leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display()));
         let script = format!(
@@ -47,7 +47,7 @@ impl Busy {
             lab.display()
         );
         let mut command = Command::new("sh");
-        let command = process::ends_with_the_test(&mut command).args(["-c", &script]);
+        let command = process::kill_with_test(&mut command).args(["-c", &script]);
         let mut child =
             command.env("LOG", dir.path().join("log")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
@@ -73,14 +73,14 @@ impl Busy {
     }
 
     /// Returns the CPUs of each thread of the service.
-    pub fn cpus(&self) -> BTreeMap<u32, String> {
+    pub fn cpus_by_thread(&self) -> BTreeMap<u32, String> {
         let cpus = |tid: &u32| Some((*tid, thread_cpus(*tid, *tid)?.to_string()));
         self.threads().iter().filter_map(cpus).collect()
     }
 
     /// Returns the number of threads of the service that are bound to one CPU.
-    pub fn bound(&self) -> usize {
-        self.cpus().values().filter(|cpus| [BIG, LITTLE].contains(&cpus.as_str())).count()
+    pub fn bound_thread_count(&self) -> usize {
+        self.cpus_by_thread().values().filter(|cpus| [BIG, LITTLE].contains(&cpus.as_str())).count()
     }
 
     pub fn file(&self, name: &str) -> PathBuf {

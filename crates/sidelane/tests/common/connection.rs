@@ -21,7 +21,7 @@ impl Connection {
         self.1.read_exact(&mut [0; 3]).unwrap();
     }
 
-    pub fn answer(&mut self) {
+    pub fn exchange_answer(&mut self) {
         self.1.write_all(b"answer").unwrap();
         self.0.read_exact(&mut [0; 6]).unwrap();
     }

@@ -15,7 +15,7 @@ pub struct Footprint(BTreeSet<String>);
 
 impl Footprint {
     /// Returns the present traces of Sidelane.
-    pub fn now() -> Self {
+    pub fn capture() -> Self {
         let groups =
             groups_below(Path::new("/sys/fs/cgroup")).into_iter().map(|dir| format!("group {}", dir.display()));
         let claims = claims().into_iter().map(|file| format!("claim {}", file.display()));
@@ -26,14 +26,14 @@ impl Footprint {
     /// Waits until all traces that are not in `self` are gone. The kernel frees a program a moment
     /// after its last user has ended.
     #[track_caller]
-    pub fn must_come_back(&self) {
-        let clean = holds_within(TIMEOUT, || self.left_over().is_empty());
-        assert!(clean, "left behind for {TIMEOUT:?}: {:#?}", self.left_over());
+    pub fn wait_until_restored(&self) {
+        let clean = holds_within(TIMEOUT, || self.added_since().is_empty());
+        assert!(clean, "left behind for {TIMEOUT:?}: {:#?}", self.added_since());
     }
 
     /// Returns the traces that are not in `self`.
-    pub fn left_over(&self) -> Vec<String> {
-        Self::now().0.difference(&self.0).cloned().collect()
+    pub fn added_since(&self) -> Vec<String> {
+        Self::capture().0.difference(&self.0).cloned().collect()
     }
 }
 

@@ -36,10 +36,10 @@ impl Hurrying {
 
     /// Starts `sidelane hurry`, and waits until it maps threads.
     pub fn start(busy: &Busy, arguments: &[&str]) -> Self {
-        Self::begin(&mut Self::command(busy, arguments), &busy.file("moves"))
+        Self::start_command(&mut Self::command(busy, arguments), &busy.file("moves"))
     }
 
-    pub fn begin(command: &mut Command, log: &Path) -> Self {
+    pub fn start_command(command: &mut Command, log: &Path) -> Self {
         let mut child = command.spawn().unwrap();
         let mut hurrying = Self { said: BufReader::new(child.stderr.take().unwrap()), child, log: log.to_owned() };
         let mut first = String::new();

@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
-use sidelane_host::procfs::{family, is_alive, threads};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy, processes_in_tree};
+use sidelane_host::procfs::{is_alive, threads, with_descendants};
 use sidelane_host::thread::Thread;
 use tempfile::TempDir;
 
@@ -23,7 +23,7 @@ const STEADY: [&str; 6] =
 
 /// Settings that have to be restored, by process id: CPUs, class, priority and nice value of each thread, and the
 /// process's cgroups.
-pub type Looks = BTreeMap<u32, String>;
+pub type SettingsByPid = BTreeMap<u32, String>;
 
 /// Prefix of the names of the job's cgroups; the id of the test's process follows.
 const NAME: &str = "adoptee-";
@@ -49,23 +49,24 @@ done
 pub struct Job {
     root: Child,
     undertaker: Child,
-    leaves: Vec<Leaf>,
+    leaves: Vec<BatchGroup>,
     dir: TempDir,
 }
 
 impl Job {
     /// Starts a job without a cgroup of its own.
-    pub fn tree() -> Self {
+    pub fn start_without_cgroup() -> Self {
         Self::start(Vec::new())
     }
 
     /// Starts a job in a cgroup of each of these hierarchies; `None` if there is none.
-    pub fn in_groups(wanted: impl Fn(&Hierarchy) -> bool) -> Option<Self> {
+    pub fn start_in_cgroups(is_wanted: impl Fn(&Hierarchy) -> bool) -> Option<Self> {
         let name = format!("{NAME}{}-{:?}", std::process::id(), std::thread::current().id());
         let name = name.replace(['(', ')'], "");
-        let hierarchies = Hierarchy::all().into_iter().filter(wanted);
-        let leaves: Vec<Leaf> = hierarchies.filter_map(|hierarchy| Leaf::make(&hierarchy, &name).ok()).collect();
-        leaves.iter().filter_map(|leaf| leaf.dir.parent()).for_each(bury);
+        let hierarchies = Hierarchy::all().into_iter().filter(is_wanted);
+        let leaves: Vec<BatchGroup> =
+            hierarchies.filter_map(|hierarchy| BatchGroup::create(&hierarchy, &name).ok()).collect();
+        leaves.iter().filter_map(|leaf| leaf.dir.parent()).for_each(remove_stale_cgroups);
         if leaves.is_empty() {
             sidelane_testing::skip("needs a control group of its own, which cannot be made here".to_owned());
             return None;
@@ -73,7 +74,7 @@ impl Job {
         Some(Self::start(leaves))
     }
 
-    fn start(leaves: Vec<Leaf>) -> Self {
+    fn start(leaves: Vec<BatchGroup>) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let steady = STEADY.map(|prefix| match prefix.ends_with("sh -c") {
             true => format!("{prefix} '{SPIN}' &"),
@@ -83,11 +84,11 @@ impl Job {
             leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
         let script = format!("{} {} {CHURN}", enter.concat(), steady.concat());
         let mut command = Command::new("sh");
-        let command = process::ends_with_the_test(&mut command).args(["-c", &script]).process_group(0);
+        let command = process::kill_with_test(&mut command).args(["-c", &script]).process_group(0);
         command.env("END", dir.path().join("end")).env("NEWCOMER", dir.path().join("newcomer"));
         let root = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the job starts");
-        let job = Self { undertaker: undertaker(root.id(), &leaves), root, leaves, dir };
-        wait_until("the job was all there", || job.steady().len() == STEADY.len() + 1);
+        let job = Self { undertaker: start_cleanup_process(root.id(), &leaves), root, leaves, dir };
+        wait_until("the job was all there", || job.lasting_pids().len() == STEADY.len() + 1);
         job
     }
 
@@ -104,33 +105,35 @@ impl Job {
         }
     }
 
-    fn path(&self, leaf: &Leaf) -> String {
+    fn path(&self, leaf: &BatchGroup) -> String {
         let mount = Hierarchy::all().into_iter().map(|found| found.mount).find(|mount| leaf.dir.starts_with(mount));
         let below = leaf.dir.strip_prefix(mount.expect("the leaf is in a hierarchy")).expect("it starts with it");
         format!("/{}", below.display())
     }
 
     /// Returns the job's cgroup in the first of its hierarchies.
-    pub fn group(&self) -> &Leaf {
+    pub fn group(&self) -> &BatchGroup {
         &self.leaves[0]
     }
 
     /// Moves another process into the job's cgroups.
     pub fn admit(&self, pid: u32) {
-        self.leaves.iter().for_each(|leaf| leaf.admit(pid).expect("a process can be moved into the job's group"));
+        self.leaves
+            .iter()
+            .for_each(|leaf| leaf.move_process_in(pid).expect("a process can be moved into the job's group"));
     }
 
     /// Returns the process ids of the whole job.
     pub fn members(&self) -> Vec<u32> {
         let found = match self.leaves.first() {
-            None => family(&[self.pid()].into()).into_iter().collect(),
-            Some(leaf) => processes(&leaf.dir),
+            None => with_descendants(&[self.pid()].into()).into_iter().collect(),
+            Some(leaf) => processes_in_tree(&leaf.dir),
         };
         found.into_iter().filter(|pid| is_alive(*pid)).collect()
     }
 
     /// Returns the job's lasting processes.
-    pub fn steady(&self) -> Vec<u32> {
+    pub fn lasting_pids(&self) -> Vec<u32> {
         let stays = |pid: &u32| {
             let words = process::command_line(*pid);
             *pid == self.pid() || words == ["sh", "-c", SPIN, ""] || words == ["sleep", "1000", ""]
@@ -139,13 +142,13 @@ impl Job {
     }
 
     /// Returns the settings of the job's lasting processes.
-    pub fn looks(&self) -> Looks {
-        self.steady().into_iter().map(|pid| (pid, looks_of(pid))).collect()
+    pub fn settings_by_pid(&self) -> SettingsByPid {
+        self.lasting_pids().into_iter().map(|pid| (pid, process_settings(pid))).collect()
     }
 
     /// Makes the first process create a lasting process, and returns its id.
     #[track_caller]
-    pub fn newcomer(&self) -> u32 {
+    pub fn fork_lasting_process(&self) -> u32 {
         let newcomers = || {
             let is_one = |pid: &u32| process::command_line(*pid) == ["sleep", "2000", ""];
             self.members().into_iter().filter(is_one).collect::<Vec<_>>()
@@ -161,12 +164,12 @@ impl Job {
     }
 
     /// Returns whether all processes of the job are on this lane and in SCHED_IDLE.
-    pub fn is_in(&self, lane: &str) -> bool {
-        self.members().into_iter().all(|pid| !is_alive(pid) || is_held(pid, lane))
+    pub fn is_on_lane(&self, lane: &str) -> bool {
+        self.members().into_iter().all(|pid| !is_alive(pid) || is_held_on_lane(pid, lane))
     }
 
     /// Returns whether the job's cgroups are frozen, their lists of CPUs, and the cgroups below them.
-    pub fn groups_look(&self) -> Vec<String> {
+    pub fn cgroup_settings(&self) -> Vec<String> {
         let files = ["cgroup.freeze", "freezer.self_freezing", "cpuset.cpus"];
         let said = self.leaves.iter().flat_map(|leaf| files.map(|file| leaf.read(file).unwrap_or_default()));
         let below = self.leaves.iter().flat_map(|leaf| fs::read_dir(&leaf.dir).into_iter().flatten().flatten());
@@ -176,12 +179,13 @@ impl Job {
 
     /// Fails unless the job runs: its processes come and go.
     #[track_caller]
-    pub fn must_run(&self) {
-        let spinner = self.steady().into_iter().find(|pid| process::command_line(*pid).iter().any(|word| word == SPIN));
+    pub fn check_is_running(&self) {
+        let spinner =
+            self.lasting_pids().into_iter().find(|pid| process::command_line(*pid).iter().any(|word| word == SPIN));
         let spinner = spinner.expect("it is there");
         let before = process::cpu_ticks(spinner);
         wait_until("the job went on", || process::cpu_ticks(spinner) > before);
-        process::kill(self.newcomer());
+        process::kill(self.fork_lasting_process());
     }
 
     /// Makes the job end by itself.
@@ -193,15 +197,15 @@ impl Job {
 }
 
 /// Returns whether a process is on this lane and in SCHED_IDLE.
-pub fn is_held(pid: u32, lane: &str) -> bool {
+pub fn is_held_on_lane(pid: u32, lane: &str) -> bool {
     const SCHED_IDLE: &str = "5";
     process::allowed_cpus(pid).as_deref() == Some(lane) && process::policy(pid).as_deref() == Some(SCHED_IDLE)
 }
 
 /// Returns the settings of a process as text.
-pub fn looks_of(pid: u32) -> String {
+pub fn process_settings(pid: u32) -> String {
     let of_thread = |tid: u32| {
-        let thread = Thread::of(tid);
+        let thread = Thread::with_tid(tid);
         format!("{thread:?} {:?} {:?}", process::allowed_cpus(tid), process::scheduling(tid))
     };
     let mut threads: Vec<String> = threads(pid).into_iter().map(of_thread).collect();
@@ -222,7 +226,7 @@ impl Drop for Job {
 
 /// Starts the cleanup process that ends the process group of `root` and removes its cgroups. It acts when this test has
 /// dropped its end of the pipe, or has died in any way.
-fn undertaker(root: u32, leaves: &[Leaf]) -> Child {
+fn start_cleanup_process(root: u32, leaves: &[BatchGroup]) -> Child {
     let mut command = Command::new("sh");
     let command = command.args(["-c", UNDERTAKER, "sh", &root.to_string()]).args(leaves.iter().map(|leaf| &leaf.dir));
     // The process has its own process group, so that a POSIX signal to the test's group does not reach it.
@@ -231,23 +235,23 @@ fn undertaker(root: u32, leaves: &[Leaf]) -> Child {
 }
 
 /// Removes cgroups of jobs whose test has died together with its cleanup process.
-fn bury(above: &Path) {
+fn remove_stale_cgroups(above: &Path) {
     for entry in fs::read_dir(above).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let test = name.strip_prefix(NAME).and_then(|rest| rest.split('-').next()?.parse().ok());
         if test.is_some_and(|test| !is_alive(test)) {
             let dir = entry.path();
             thaw(&dir);
-            processes(&dir).into_iter().for_each(process::kill);
-            wait_until("a job of a test that has died was gone", || processes(&dir).is_empty());
+            processes_in_tree(&dir).into_iter().for_each(process::kill);
+            wait_until("a job of a test that has died was gone", || processes_in_tree(&dir).is_empty());
             let _ = fs::remove_dir(&dir);
         }
     }
 }
 
 fn thaw(dir: &Path) {
-    let leaf = Leaf { dir: dir.to_owned() };
+    let leaf = BatchGroup { dir: dir.to_owned() };
     for (file, thawed) in [("cgroup.freeze", "0"), ("freezer.state", "THAWED")] {
-        let _ = leaf.has(file).then(|| leaf.write(file, thawed));
+        let _ = leaf.has_control_file(file).then(|| leaf.write(file, thawed));
     }
 }

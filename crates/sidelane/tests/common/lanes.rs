@@ -37,26 +37,26 @@ impl Drop for Turn {
 }
 
 /// Waits for exclusive use of the lanes. If the test cannot run, prints a message and returns `None`.
-pub fn lanes_to_ourselves() -> Option<Turn> {
-    what_is_missing().map(sidelane_testing::skip).is_none().then(turn)
+pub fn lock_lanes() -> Option<Turn> {
+    missing_requirement().map(sidelane_testing::skip).is_none().then(wait_for_lanes_lock)
 }
 
 /// Waits for exclusive use of the lanes, for a test that can also run without them. Returns `None` if they cannot be
 /// used.
-pub fn lanes_if_possible() -> Option<Turn> {
-    what_is_missing().is_none().then(turn)
+pub fn lock_lanes_if_available() -> Option<Turn> {
+    missing_requirement().is_none().then(wait_for_lanes_lock)
 }
 
-fn turn() -> Turn {
+fn wait_for_lanes_lock() -> Turn {
     let path = std::env::temp_dir().join("sidelane-tests-lanes.lock");
     let lock = File::create(&path).unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
     flock(&lock, FlockOperation::LockExclusive).expect("a lock can be waited for");
-    let free = holds_within(TIMEOUT, || Claim::take(BATCH_CPU).is_ok());
+    let free = holds_within(TIMEOUT, || Claim::take_batch_lane(BATCH_CPU).is_ok());
     assert!(free, "batch lane {BATCH_CPU} is lent by another sidelane that is not of these tests");
     Turn { _lock: lock }
 }
 
-fn what_is_missing() -> Option<&'static str> {
+fn missing_requirement() -> Option<&'static str> {
     let is_root = rustix::process::geteuid().is_root();
     let has_btf = Path::new("/sys/kernel/btf/vmlinux").exists();
     let has_lanes =
@@ -76,6 +76,6 @@ pub fn lab() -> Option<PathBuf> {
 }
 
 /// Returns whether this kernel and this process's rights allow observing requests; otherwise the test is skipped.
-pub fn requests_can_be_seen() -> bool {
+pub fn can_observe_requests() -> bool {
     sidelane_requests::can_track().inspect_err(|error| sidelane_testing::skip(error)).is_ok()
 }

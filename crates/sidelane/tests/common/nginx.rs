@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::deadline::wait_until;
-use super::process::{copy_program, ends_with_the_test, is_alive, signal};
-use super::scripted::nowhere;
+use super::process::{copy_program, is_alive, kill_with_test, signal};
+use super::scripted::unused_address;
 
 /// Running nginx that answers with its name.
 pub struct Nginx {
@@ -19,16 +19,16 @@ pub struct Nginx {
 impl Nginx {
     /// Starts nginx; `None` if it is not installed.
     pub fn start(name: &str) -> Option<Self> {
-        Self::start_at(name, nowhere())
+        Self::start_at(name, unused_address())
     }
 
     /// Starts nginx at this address.
     pub fn start_at(name: &str, address: SocketAddr) -> Option<Self> {
-        Self::start_as(name, address, None)
+        Self::start_with_program_name(name, address, None)
     }
 
     /// Starts nginx at this address, as a program with another file name if one is given.
-    pub fn start_as(name: &str, address: SocketAddr, program: Option<&str>) -> Option<Self> {
+    pub fn start_with_program_name(name: &str, address: SocketAddr, program: Option<&str>) -> Option<Self> {
         const PROGRAM: &str = "/usr/sbin/nginx";
         if !Path::new(PROGRAM).exists() {
             sidelane_testing::skip("needs nginx: apt-get install nginx-light");
@@ -48,17 +48,17 @@ impl Nginx {
         std::fs::write(dir.path().join("conf"), config).unwrap();
         let child = Self::spawn(&program, dir.path());
         let nginx = Self { child, address, dir, program };
-        nginx.wait();
+        nginx.wait_until_listening();
         Some(nginx)
     }
 
     fn spawn(program: &Path, dir: &Path) -> Child {
         let mut command = Command::new(program);
         command.args(["-c", "conf", "-p"]).arg(dir).stderr(Stdio::null());
-        ends_with_the_test(&mut command).spawn().unwrap()
+        kill_with_test(&mut command).spawn().unwrap()
     }
 
-    fn wait(&self) {
+    fn wait_until_listening(&self) {
         wait_until("nginx listens", || TcpStream::connect(self.address).is_ok());
     }
 
@@ -69,7 +69,7 @@ impl Nginx {
 
     pub fn restart(&mut self) {
         self.child = Self::spawn(&self.program, self.dir.path());
-        self.wait();
+        self.wait_until_listening();
     }
 
     pub fn signal(&self, number: i32) {

@@ -20,21 +20,21 @@ pub struct OwnClock {
 
 impl OwnClock {
     /// Opens the record of a program that was started with this file and has written to it.
-    pub fn of(file: &Path) -> Self {
+    pub fn open(file: &Path) -> Self {
         Self { file: File::open(file).expect("the program has made it"), first: 0 }
     }
 
     /// Returns the turns that have not ended before `since_ns`.
-    pub fn since(&mut self, since_ns: u64) -> Vec<Turn> {
-        let count = self.word(0);
+    pub fn take_turns_since(&mut self, since_ns: u64) -> Vec<Turn> {
+        let count = self.read_word(0);
         let turns: Vec<Turn> =
-            (self.first..count).map(|turn| (self.word(1 + 2 * turn), self.word(2 + 2 * turn))).collect();
+            (self.first..count).map(|turn| (self.read_word(1 + 2 * turn), self.read_word(2 + 2 * turn))).collect();
         let old = turns.iter().take_while(|(_, end)| *end < since_ns).count();
         self.first += old as u64;
         turns[old..].to_vec()
     }
 
-    fn word(&self, index: u64) -> u64 {
+    fn read_word(&self, index: u64) -> u64 {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, 8 * index).expect("the file is as long as it may become");
         u64::from_ne_bytes(bytes)

@@ -3,39 +3,43 @@
 
 use std::thread;
 
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 use sidelane_host::freezer::Freezer;
 
 /// Creates a cgroup of the calling test.
-fn make(hierarchy: &Hierarchy, name: &str) -> Option<Leaf> {
+fn make(hierarchy: &Hierarchy, name: &str) -> Option<BatchGroup> {
     let name = format!("{name}-{}-{:?}", std::process::id(), thread::current().id());
-    Leaf::make(hierarchy, &name.replace(['(', ')'], "")).ok()
+    BatchGroup::create(hierarchy, &name.replace(['(', ')'], "")).ok()
 }
 
 /// Returns a shell command that enters the cgroup, and then executes the command in its arguments.
-fn enter(leaf: &Leaf) -> String {
+fn enter(leaf: &BatchGroup) -> String {
     format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", leaf.dir.display())
 }
 
 /// Cgroup that can be frozen.
-pub struct FreezableGroup(pub Leaf);
+pub struct FreezableGroup(pub BatchGroup);
 
 impl FreezableGroup {
     /// Creates the cgroup; `None` if the hierarchy has no freezer.
     pub fn make(hierarchy: &Hierarchy, name: &str) -> Option<Self> {
         let group = make(hierarchy, &format!("halts-{name}")).map(Self);
-        group.filter(|group| Freezer::of(&group.0.dir).is_some())
+        group.filter(|group| Freezer::find_in_group(&group.0.dir).is_some())
     }
 
     /// Returns the hierarchies whose cgroups can be frozen.
     pub fn hierarchies() -> Vec<Hierarchy> {
         let can = |found: &Hierarchy| Self::make(found, "probe").is_some();
-        Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("freezer")).filter(can).collect()
+        Hierarchy::all()
+            .into_iter()
+            .filter(|found| found.is_v2() || found.has_controller("freezer"))
+            .filter(can)
+            .collect()
     }
 
     /// Freezes or thaws the cgroup.
     pub fn freeze(&self, frozen: bool) {
-        Freezer::of(&self.0.dir).unwrap().set(frozen).unwrap();
+        Freezer::find_in_group(&self.0.dir).unwrap().set(frozen).unwrap();
     }
 
     /// Returns a shell command that enters the cgroup.
@@ -57,20 +61,21 @@ impl Drop for FreezableGroup {
 }
 
 /// Cgroup with a quota of CPU time.
-pub struct ThrottledGroup(pub Leaf);
+pub struct ThrottledGroup(pub BatchGroup);
 
 impl ThrottledGroup {
     /// Creates the cgroup. If that is impossible here, prints a message and returns `None`.
     pub fn make() -> Option<Self> {
-        let hierarchies = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("cpu"));
+        let hierarchies = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.has_controller("cpu"));
         let mut leaves = hierarchies.filter_map(|found| make(&found, "throttled"));
-        let has_quota = |leaf: &Leaf| leaf.has("cpu.cfs_quota_us") || leaf.has("cpu.max");
+        let has_quota =
+            |leaf: &BatchGroup| leaf.has_control_file("cpu.cfs_quota_us") || leaf.has_control_file("cpu.max");
         let found = leaves.find_map(|leaf| if has_quota(&leaf) { Some(leaf) } else { leaf.remove().ok().and(None) });
         if found.is_none() {
             sidelane_testing::skip("needs a group with a quota of CPU time");
         }
         let found = found.map(Self)?;
-        found.give_real_time("500000");
+        found.set_rt_runtime("500000");
         Some(found)
     }
 
@@ -81,8 +86,8 @@ impl ThrottledGroup {
 
     /// Sets the time per second for real-time threads of the cgroup, if each cgroup has its own. Returns whether it
     /// has.
-    pub fn give_real_time(&self, runtime_us: &str) -> bool {
-        let has = self.0.has("cpu.rt_runtime_us");
+    pub fn set_rt_runtime(&self, runtime_us: &str) -> bool {
+        let has = self.0.has_control_file("cpu.rt_runtime_us");
         if has {
             self.0.write("cpu.rt_runtime_us", runtime_us).unwrap();
         }
@@ -90,15 +95,15 @@ impl ThrottledGroup {
     }
 
     /// Moves one thread into the cgroup, or back into its parent (cgroup v1).
-    pub fn keep_thread(&self, tid: u32, is_in: bool) {
-        let above = Leaf { dir: self.0.dir.parent().unwrap().to_owned() };
+    pub fn move_thread(&self, tid: u32, is_in: bool) {
+        let above = BatchGroup { dir: self.0.dir.parent().unwrap().to_owned() };
         let leaf = if is_in { &self.0 } else { &above };
         leaf.write("tasks", &tid.to_string()).unwrap();
     }
 
     /// Limits threads of the ordinary class to a hundredth of a CPU, or removes the limit.
     pub fn throttle(&self, is_throttled: bool) {
-        let (file, all, little) = match self.0.has("cpu.max") {
+        let (file, all, little) = match self.0.has_control_file("cpu.max") {
             true => ("cpu.max", "max 100000", "1000 100000"),
             false => ("cpu.cfs_quota_us", "-1", "1000"),
         };

@@ -149,7 +149,7 @@ fn numbers_in(dir: &str) -> Vec<u32> {
 
 /// Makes the processes that `command` starts end with the thread of this test, even if the test is
 /// killed.
-pub fn ends_with_the_test(command: &mut Command) -> &mut Command {
+pub fn kill_with_test(command: &mut Command) -> &mut Command {
     // SAFETY: one async-signal-safe system call between fork and exec.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
 }
@@ -166,7 +166,7 @@ pub fn limit(command: &mut Command, limits: Vec<(Limit, u64)>) -> &mut Command {
 }
 
 /// Stops a guardian, and fills the pipe through which it gets its list of changes.
-pub fn stop_and_tell_no_more(guardian: u32) {
+pub fn stop_and_fill_pipe(guardian: u32) {
     signal(guardian, libc::SIGSTOP);
     wait_until("the guardian was stopped", || state(&format!("/proc/{guardian}/stat")).as_deref() == Some("T"));
     let pipe = fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(format!("/proc/{guardian}/fd/0"));

@@ -28,18 +28,18 @@ impl Container {
     /// Starts a container with its own namespaces, on these CPUs. If that is impossible here, prints a message and
     /// returns `None`.
     pub fn start(name: &str, cpus: &str, program: &[&str]) -> Option<Self> {
-        Self::configured(name, program, |config| config["linux"]["resources"]["cpu"] = json!({ "cpus": cpus }))
+        Self::start_with_config(name, program, |config| config["linux"]["resources"]["cpu"] = json!({ "cpus": cpus }))
     }
 
     /// Starts a container that shares with the host what docs/guides/containers.md says for Sidelane, and sees the
     /// directory `sees`. Its program only sleeps.
-    pub fn privileged(name: &str, sees: &Path) -> Option<Self> {
+    pub fn start_privileged(name: &str, mounted_dir: &Path) -> Option<Self> {
         let Some(all) = own_capabilities() else {
             sidelane_testing::skip("needs capsh");
             return None;
         };
-        Self::configured(name, &["sleep", "1000"], |config| {
-            let shared: Vec<&str> = MACHINE.into_iter().chain(sees.to_str()).collect();
+        Self::start_with_config(name, &["sleep", "1000"], |config| {
+            let shared: Vec<&str> = MACHINE.into_iter().chain(mounted_dir.to_str()).collect();
             // A /sys of the container's own would hide the machine's.
             let mounts = config["mounts"].as_array_mut().unwrap();
             mounts.retain(|mount| !mount["destination"].as_str().is_some_and(|at| at.starts_with("/sys")));
@@ -50,7 +50,7 @@ impl Container {
                 config["linux"][kept_back] = json!([]);
             }
             config["linux"]["resources"]["devices"] = json!([{ "allow": true, "access": "rwm" }]);
-            if gives_out_real_time() {
+            if has_rt_group_scheduling() {
                 config["linux"]["resources"]["cpu"] =
                     json!({ "realtimeRuntime": 500_000, "realtimePeriod": 1_000_000 });
             }
@@ -59,7 +59,7 @@ impl Container {
         })
     }
 
-    fn configured(name: &str, program: &[&str], change: impl FnOnce(&mut Value)) -> Option<Self> {
+    fn start_with_config(name: &str, program: &[&str], edit_config: impl FnOnce(&mut Value)) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let made = Command::new("runc").args(["spec", "--bundle"]).arg(dir.path()).output();
         if !made.is_ok_and(|made| made.status.success()) {
@@ -70,13 +70,13 @@ impl Container {
         let file = dir.path().join("config.json");
         let mut config = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         configure(&mut config, &name, program);
-        change(&mut config);
+        edit_config(&mut config);
         fs::write(&file, config.to_string()).unwrap();
         fs::create_dir(dir.path().join("rootfs")).unwrap();
         let mut command = runc(dir.path());
         command.arg("run").arg("--bundle").arg(dir.path()).arg(&name);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let runtime = process::ends_with_the_test(&mut command).spawn().unwrap();
+        let runtime = process::kill_with_test(&mut command).spawn().unwrap();
         let mut container = Self { name, runtime, pid: 0, dir };
         container.has_started().then_some(container)
     }
@@ -145,14 +145,14 @@ fn configure(config: &mut Value, name: &str, program: &[&str]) {
     mounts.extend(PROGRAMS.into_iter().filter(|path| Path::new(path).exists()).map(|path| mount(path, "ro")));
 }
 
-fn mount(path: &str, how: &str) -> Value {
+fn mount(path: &str, mode: &str) -> Value {
     let source = fs::canonicalize(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    json!({ "destination": path, "type": "bind", "source": source, "options": ["rbind", how] })
+    json!({ "destination": path, "type": "bind", "source": source, "options": ["rbind", mode] })
 }
 
 /// Returns whether cgroups have no real-time time unless it is given to them (version 1 with CONFIG_RT_GROUP_SCHED).
-fn gives_out_real_time() -> bool {
-    let cpu = Hierarchy::all().into_iter().find(|found| found.controls("cpu"));
+fn has_rt_group_scheduling() -> bool {
+    let cpu = Hierarchy::all().into_iter().find(|found| found.has_controller("cpu"));
     cpu.is_some_and(|found| found.mount.join("cpu.rt_runtime_us").exists())
 }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::Command;
 
-use super::process::ends_with_the_test;
+use super::process::kill_with_test;
 
 /// Opens a pseudo-terminal of `columns` columns. Returns this test's end, and the end that a program writes to.
 pub fn terminal(columns: u16) -> (OwnedFd, OwnedFd) {
@@ -25,7 +25,7 @@ pub fn lines_of(command: &[&str], columns: u16) -> Vec<String> {
     let copy = || theirs.try_clone().expect("a copy of a descriptor");
     let mut child = Command::new(command[0]);
     child.args(&command[1..]).stdin(copy()).stdout(copy()).stderr(copy()).env_remove("COLUMNS");
-    let mut running = ends_with_the_test(&mut child).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut running = kill_with_test(&mut child).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     // The command has copies of the descriptors, and so has its description.
     drop((theirs, child));
     let (mut ours, mut shown, mut part) = (File::from(ours), Vec::new(), [0; 4096]);

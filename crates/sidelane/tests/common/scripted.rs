@@ -26,7 +26,7 @@ pub fn read_until(stream: &mut impl Read, end: &str) -> String {
 }
 
 /// Starts a server in this process: each connection is served by `serve`.
-pub fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
+pub fn start_server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -39,8 +39,10 @@ pub fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Sock
 }
 
 /// Starts a server that calls `answer` with each request head that it reads, until that returns false.
-pub fn answering_server(answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static) -> SocketAddr {
-    server(move |mut stream| {
+pub fn start_answering_server(
+    answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static,
+) -> SocketAddr {
+    start_server(move |mut stream| {
         while let Some(head) = read_head(&mut stream) {
             if !answer(&mut stream, &head) {
                 let _ = stream.shutdown(Shutdown::Both);
@@ -52,11 +54,12 @@ pub fn answering_server(answer: impl Fn(&mut TcpStream, &str) -> bool + Send + S
 
 /// Starts a server that sends each request head that it reads to a channel, and then calls `answer`. It ends when the
 /// receiver is dropped.
-pub fn telling_server(
+pub fn start_recording_server(
     answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static,
 ) -> (SocketAddr, Receiver<String>) {
     let (sender, receiver) = channel();
-    let address = answering_server(move |stream, head| sender.send(head.to_owned()).is_ok() && answer(stream, head));
+    let address =
+        start_answering_server(move |stream, head| sender.send(head.to_owned()).is_ok() && answer(stream, head));
     (address, receiver)
 }
 
@@ -72,18 +75,18 @@ fn read_head(stream: &mut TcpStream) -> Option<String> {
 }
 
 /// Sends an answer with this body. Returns whether it was sent.
-pub fn say(stream: &mut TcpStream, body: &str) -> bool {
+pub fn send_answer(stream: &mut TcpStream, body: &str) -> bool {
     stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).is_ok()
 }
 
 /// Sends an answer with this status and body, in one piece. If a server closes while parts of its answer are
 /// unacknowledged and parts of the request unread, these parts of the answer are lost.
-pub fn say_status(stream: &mut TcpStream, status: u16, body: &str) -> bool {
+pub fn send_answer_with_status(stream: &mut TcpStream, status: u16, body: &str) -> bool {
     let answer = format!("HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     stream.write_all(answer.as_bytes()).is_ok()
 }
 
 /// Returns an address at which no process listens.
-pub fn nowhere() -> SocketAddr {
+pub fn unused_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -28,51 +28,51 @@ pub struct Service {
 impl Service {
     /// Starts a service that never runs.
     pub fn idle() -> Self {
-        Self::on(REQUEST_LANE, REST, Stdio::null())
+        Self::start_script_on(REQUEST_LANE, REST, Stdio::null())
     }
 
     /// Starts a service that runs without a pause.
     pub fn busy() -> Self {
-        Self::on(REQUEST_LANE, SPIN, Stdio::null())
+        Self::start_script_on(REQUEST_LANE, SPIN, Stdio::null())
     }
 
     /// Starts a service that repeatedly runs for some milliseconds.
     pub fn in_bursts() -> Self {
-        Self::on(REQUEST_LANE, BURSTS, Stdio::null())
+        Self::start_script_on(REQUEST_LANE, BURSTS, Stdio::null())
     }
 
     /// Starts a service like [`Service::in_bursts`] that listens on a TCP port.
-    pub fn in_bursts_at(listener: TcpListener) -> Self {
-        Self::in_bursts_on(REQUEST_LANE, listener)
+    pub fn start_bursty_at(listener: TcpListener) -> Self {
+        Self::start_bursty_on(REQUEST_LANE, listener)
     }
 
-    /// Starts a service like [`Service::in_bursts_at`], on other CPUs.
-    pub fn in_bursts_on(cpus: &str, listener: TcpListener) -> Self {
-        Self::on(cpus, BURSTS, OwnedFd::from(listener).into())
+    /// Starts a service like [`Service::start_bursty_at`], on other CPUs.
+    pub fn start_bursty_on(cpus: &str, listener: TcpListener) -> Self {
+        Self::start_script_on(cpus, BURSTS, OwnedFd::from(listener).into())
     }
 
     /// Starts a service that waits for [`Service::start_work`], runs for `work_s` seconds without a pause, and then
     /// rests.
-    pub fn busy_once_for(work_s: u32) -> Self {
+    pub fn start_busy_once(work_s: u32) -> Self {
         let script = format!("read go; timeout --foreground {work_s} sh -c '{SPIN}'; {REST}");
-        Self::on(REQUEST_LANE, &script, Stdio::piped())
+        Self::start_script_on(REQUEST_LANE, &script, Stdio::piped())
     }
 
     /// Starts a service that works and rests on command.
     pub fn on_command() -> ServiceOnCommand {
-        ServiceOnCommand::new(Self::on(REQUEST_LANE, ON_COMMAND, Stdio::piped()))
+        ServiceOnCommand::new(Self::start_script_on(REQUEST_LANE, ON_COMMAND, Stdio::piped()))
     }
 
     /// Starts a service from a command that reads file names, and works until a file of that name exists.
-    pub fn of_command_on_command(program: &str, arguments: &[&str]) -> ServiceOnCommand {
+    pub fn start_command_on_command(program: &str, arguments: &[&str]) -> ServiceOnCommand {
         let mut command = Command::new("taskset");
         command.args(["-c", REQUEST_LANE, program]).args(arguments);
         ServiceOnCommand::new(Self::start(&mut command, Stdio::piped()))
     }
 
     /// Starts a service that may run on both lanes, but always sleeps.
-    pub fn on_both_lanes() -> Self {
-        Self::on("0,1", REST, Stdio::null())
+    pub fn start_sleeping_on_both_lanes() -> Self {
+        Self::start_script_on("0,1", REST, Stdio::null())
     }
 
     /// Starts a service that runs 300 µs of each millisecond.
@@ -89,13 +89,13 @@ impl Service {
         Self::start(&mut command, Stdio::null())
     }
 
-    fn on(cpus: &str, script: &str, input: Stdio) -> Self {
+    fn start_script_on(cpus: &str, script: &str, input: Stdio) -> Self {
         Self::start(Command::new("taskset").args(["-c", cpus, "sh", "-c", script]), input)
     }
 
     fn start(command: &mut Command, input: Stdio) -> Self {
         // The service has a process group of its own, so that its children end with it.
-        let command = process::ends_with_the_test(command).stdin(input).stdout(Stdio::null()).process_group(0);
+        let command = process::kill_with_test(command).stdin(input).stdout(Stdio::null()).process_group(0);
         let child = command.spawn().expect("the service starts");
         let service = Self { child };
         super::wait_until("the service runs its own program", || {
@@ -130,7 +130,7 @@ impl Service {
     }
 
     /// Kills the service and leaves it in the process table as a zombie.
-    pub fn die_unreaped(&self) {
+    pub fn kill_without_reaping(&self) {
         self.kill();
         super::wait_until("the service was dead", || !process::is_alive(self.pid()));
     }

@@ -47,16 +47,16 @@ impl Tracing {
 }
 
 /// Returns the JSON in a file.
-pub fn json_of(path: &Path) -> Value {
+pub fn read_json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
 /// Returns a path as a string for an argument.
-pub fn text(path: &Path) -> &str {
+pub fn path_str(path: &Path) -> &str {
     path.to_str().expect("a plain name")
 }
 
 /// Returns the text without line breaks, which depend on the terminal's width.
-pub fn in_one_line(told: &str) -> String {
+pub fn without_line_breaks(told: &str) -> String {
     told.split_whitespace().collect::<Vec<_>>().join(" ")
 }

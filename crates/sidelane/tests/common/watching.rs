@@ -17,7 +17,7 @@ impl Watching {
     }
 
     /// Waits until `sidelane requests` observes.
-    pub fn ready(&mut self) {
+    pub fn wait_until_observing(&mut self) {
         let mut said = Vec::new();
         let errors = self.0.stderr.as_mut().expect("standard error is a pipe");
         while !said.ends_with(b"\n") {

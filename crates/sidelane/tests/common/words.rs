@@ -41,7 +41,7 @@ impl Words {
     /// Waits until the lane of `run` has its holder, and maps its words. The calling thread stays on the request lane
     /// after that.
     #[track_caller]
-    pub fn of(run: &mut Running) -> Self {
+    pub fn wait_and_map(run: &mut Running) -> Self {
         pin_this_thread(&[REQUEST_LANE as u32]).expect("the request lane is there");
         let agent = run.pid();
         run.wait_until("the lane had its holder", |_| Self::find(agent).is_some());
@@ -54,11 +54,11 @@ impl Words {
             let tid = word.holder_pid.load(Ordering::Acquire);
             tid != 0 && Path::new(&format!("/proc/{agent}/task/{tid}")).exists()
         };
-        let mut found = maps("hold_words").filter_map(|id| Some((id, mapped::<HoldWord>(id)?)));
+        let mut found = map_ids_named("hold_words").filter_map(|id| Some((id, map_array_once::<HoldWord>(id)?)));
         let (id, holds) = found.find(|(_, holds)| is_its(&holds[BATCH_LANE]))?;
-        let (lanes, gates) = (beside(id, "lane_words")?, beside(id, "gate_words")?);
-        let halt_events = written(nearest(id, "halt_events")?)?;
-        Some(Self { lanes, holds, gates, limits: beside(id, "lane_limits")?, halt_events })
+        let (lanes, gates) = (map_neighbour_array(id, "lane_words")?, map_neighbour_array(id, "gate_words")?);
+        let halt_events = ring_write_position(nearest_map_id(id, "halt_events")?)?;
+        Some(Self { lanes, holds, gates, limits: map_neighbour_array(id, "lane_limits")?, halt_events })
     }
 
     /// Returns the state of the batch lane; `None` if its keeper is summoned.
@@ -78,7 +78,7 @@ impl Words {
     /// keeps batch off its lane, the summons comes when batch is switched in.
     #[track_caller]
     pub fn must_have_summoned(&self, before: u64) {
-        let beside_batch = self.busy() && self.batch_is_on();
+        let beside_batch = self.busy() && self.is_batch_on_lane();
         assert!(!beside_batch || self.summons() > before, "no keeper was summoned: {:?}", self.state());
     }
 
@@ -93,32 +93,32 @@ impl Words {
     }
 
     /// Returns whether batch runs on the batch lane.
-    pub fn batch_is_on(&self) -> bool {
+    pub fn is_batch_on_lane(&self) -> bool {
         self.lanes[BATCH_LANE].class.load(Ordering::Acquire) == LaneClass::Batch as u32
     }
 
     /// Returns whether batch has the lane, the lane is in this state, and the service is idle.
-    pub fn is_batchs(&self, state: LaneState) -> bool {
-        !self.busy() && self.state() == Some(state) && self.batch_is_on()
+    pub fn has_batch_in_state(&self, state: LaneState) -> bool {
+        !self.busy() && self.state() == Some(state) && self.is_batch_on_lane()
     }
 
     /// Returns whether batch neither runs on the lane nor waits for it.
-    pub fn is_left(&self) -> bool {
-        !self.batch_is_on() && self.holds[BATCH_LANE].batch_waits.load(Ordering::Acquire) == 0
+    pub fn has_batch_left(&self) -> bool {
+        !self.is_batch_on_lane() && self.holds[BATCH_LANE].batch_waits.load(Ordering::Acquire) == 0
     }
 
     /// Returns whether the lane is kept free: by its holder, or by the eviction of batch in a long hold.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_kept_free(&self) -> bool {
         self.state().is_some_and(|state| !state.lets_batch_run())
     }
 
     /// Fails if batch runs on the lane while the holder holds it. The service must stay busy during
     /// this call.
     #[track_caller]
-    pub fn must_stay_empty(&self) {
+    pub fn check_no_batch_while_held(&self) {
         for _ in 0..LOOKS {
             let held = self.state() == Some(LaneState::Held);
-            let batch_is_on = self.batch_is_on();
+            let batch_is_on = self.is_batch_on_lane();
             assert!(
                 !(held && batch_is_on && self.state() == Some(LaneState::Held)),
                 "batch runs on a lane that is held"
@@ -129,15 +129,15 @@ impl Words {
     /// Makes the service work until batch is evicted, and frozen by this freezer. Returns whether batch ran on after an
     /// eviction, and the lane was held again because of that.
     #[track_caller]
-    pub fn is_held_again_before_it_is_evicted(&self, service: &mut ServiceOnCommand, freezer: &Freezer) -> bool {
+    pub fn runs_again_before_eviction(&self, service: &mut ServiceOnCommand, freezer: &Freezer) -> bool {
         service.work();
         let deadline = Instant::now() + TIMEOUT;
         let (mut goes_on, mut is_held_again) = (false, false);
         // The service works until the loop ends, so batch is not thawed in between. A look takes microseconds.
-        while !(self.state() == Some(LaneState::Evicted) && freezer.has_taken_effect()) {
+        while !(self.state() == Some(LaneState::Evicted) && freezer.are_all_tasks_stopped()) {
             assert!(Instant::now() < deadline, "batch was not evicted");
             match self.state() {
-                Some(LaneState::Evicted) => goes_on = !freezer.has_taken_effect(),
+                Some(LaneState::Evicted) => goes_on = !freezer.are_all_tasks_stopped(),
                 Some(LaneState::Held) => is_held_again |= goes_on,
                 _ => {}
             }
@@ -147,7 +147,7 @@ impl Words {
     }
 
     /// Returns whether batch that checks its own lane naps on the batch lane.
-    pub fn naps(&self) -> bool {
+    pub fn is_batch_napping(&self) -> bool {
         self.gates[BATCH_LANE].nap_tid.load(Ordering::Acquire) != 0
     }
 
@@ -163,21 +163,21 @@ impl Words {
 }
 
 /// Returns the ids of the kernel's arrays with this name.
-fn maps(name: &str) -> impl Iterator<Item = u32> {
+fn map_ids_named(name: &str) -> impl Iterator<Item = u32> {
     MapInfoIter::default().filter(move |map| map.name == name).map(|map| map.id)
 }
 
 /// Maps the array of this name that was created together with the array `id`.
-fn beside<T: Shared>(id: u32, name: &str) -> Option<&'static [T]> {
-    mapped(nearest(id, name)?)
+fn map_neighbour_array<T: Shared>(id: u32, name: &str) -> Option<&'static [T]> {
+    map_array_once(nearest_map_id(id, name)?)
 }
 
-fn nearest(id: u32, name: &str) -> Option<u32> {
-    maps(name).min_by_key(|other| other.abs_diff(id))
+fn nearest_map_id(id: u32, name: &str) -> Option<u32> {
+    map_ids_named(name).min_by_key(|other| other.abs_diff(id))
 }
 
 /// Returns the write position of a ring buffer: the first word of its second page.
-fn written(id: u32) -> Option<&'static AtomicU64> {
+fn ring_write_position(id: u32) -> Option<&'static AtomicU64> {
     let (map, page_bytes) = (MapHandle::from_map_id(id).ok()?, rustix::param::page_size() as u64);
     let page = SharedMapping::read_only(&map, page_bytes, 1).ok()?;
     Some(&Box::leak(Box::new(page))[0])
@@ -185,7 +185,7 @@ fn written(id: u32) -> Option<&'static AtomicU64> {
 
 /// Maps the first entries of an array until the test ends. Each array is mapped once: a test of many runs looks for its
 /// words thousands of times, and a process has at most 65,530 mappings.
-fn mapped<T: Shared>(id: u32) -> Option<&'static [T]> {
+fn map_array_once<T: Shared>(id: u32) -> Option<&'static [T]> {
     static MAPPED: Mutex<BTreeMap<u32, &'static SharedMapping<AtomicU8>>> = Mutex::new(BTreeMap::new());
     let mut known = MAPPED.lock().expect("a look for words does not panic");
     let map_anew = || {
@@ -194,5 +194,5 @@ fn mapped<T: Shared>(id: u32) -> Option<&'static [T]> {
     };
     let memory = known.get(&id).copied().or_else(map_anew)?;
     known.insert(id, memory);
-    Some(memory.part(0, LANES))
+    Some(memory.items_at(0, LANES))
 }

@@ -21,7 +21,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{holds_within, lanes_to_ourselves, process, requests_can_be_seen};
+use common::{can_observe_requests, holds_within, lock_lanes, process};
 use page::{Page, Rule, root};
 use session::Session;
 
@@ -65,21 +65,21 @@ fn run(path: &str) {
     let page = Page::read(path);
     for block in page.commands() {
         match &block.rule {
-            Rule::NotRun(reason) if !block.runs_here() => block.lines.iter().for_each(|line| {
+            Rule::NotRun(reason) if !block.is_tested_here() => block.lines.iter().for_each(|line| {
                 println!("{path}:{}: not run, {reason}: {line}", block.line);
             }),
             Rule::RunBy(other) => println!("{path}:{}: run by {other}", block.line),
             _ => {}
         }
     }
-    if !page.commands().any(page::Block::runs_here) {
+    if !page.commands().any(page::Block::is_tested_here) {
         return;
     }
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    if !requests_can_be_seen() {
+    let Some(_turn) = lock_lanes() else { return };
+    if !can_observe_requests() {
         return;
     }
-    if let Some(missing) = what_is_missing(&page) {
+    if let Some(missing) = missing_requirement(&page) {
         return sidelane_testing::skip(missing);
     }
     let session = Session::start(&page);
@@ -91,9 +91,9 @@ fn run(path: &str) {
 }
 
 /// Returns what the commands of a page need and this machine lacks.
-fn what_is_missing(page: &Page) -> Option<String> {
+fn missing_requirement(page: &Page) -> Option<String> {
     let mut depends = page.commands().filter(|block| block.depends_on_machine()).peekable();
-    if depends.peek().is_some() && !depends.any(page::Block::runs_here) {
+    if depends.peek().is_some() && !depends.any(page::Block::is_tested_here) {
         return Some("needs control groups that can be changed".to_owned());
     }
     let is_installed = |package: &str| {
@@ -126,7 +126,7 @@ fn each_block_says_whether_it_runs() {
                 problems.push(format!("{}:{}: {path} is no page with a test", page.path, block.line));
                 continue;
             };
-            let missing = block.lines.iter().filter(|line| !other.runs(line));
+            let missing = block.lines.iter().filter(|line| !other.test_runs_line(line));
             problems.extend(missing.map(|line| format!("{}:{}: {path} does not run {line}", page.path, block.line)));
         }
     }

@@ -71,7 +71,7 @@ pub struct Block {
 
 impl Block {
     /// Returns whether the test of its page runs it on this machine.
-    pub fn runs_here(&self) -> bool {
+    pub fn is_tested_here(&self) -> bool {
         match &self.rule {
             Rule::NotRun(reason) if reason == CGROUP_1 => has_cgroup_1(),
             Rule::NotRun(reason) if reason == CGROUP_2 => has_cgroup_2(),
@@ -86,7 +86,7 @@ impl Block {
     }
 
     /// Returns what the shell does before its first command, and after its last one.
-    fn frame(&self) -> (String, String) {
+    fn shell_prologue_and_epilogue(&self) -> (String, String) {
         let begin = format!("begins {}", self.line);
         match &self.rule {
             Rule::ExitsWith(codes) => (format!("{begin}; set +e"), format!("exits_with {}", codes.join(" "))),
@@ -169,14 +169,14 @@ impl Page {
     }
 
     /// Returns whether its test runs a line that begins with this one, on each machine.
-    pub fn runs(&self, line: &str) -> bool {
-        let run = self.commands().filter(|block| block.runs_here() && !block.depends_on_machine());
+    pub fn test_runs_line(&self, line: &str) -> bool {
+        let run = self.commands().filter(|block| block.is_tested_here() && !block.depends_on_machine());
         run.flat_map(|block| &block.lines).any(|run| run.starts_with(line))
     }
 
     /// Returns the packages that its commands install.
     pub fn packages(&self) -> Vec<String> {
-        let lines = self.commands().filter(|block| block.runs_here()).flat_map(|block| &block.lines);
+        let lines = self.commands().filter(|block| block.is_tested_here()).flat_map(|block| &block.lines);
         let lists = lines.filter_map(|line| line.strip_prefix("apt-get install -y "));
         lists.flat_map(|list| list.split(' ')).map(str::to_owned).collect()
     }
@@ -184,8 +184,8 @@ impl Page {
     /// Returns its commands for a shell. Each line has the number that it has in the page.
     pub fn script(&self) -> String {
         let mut script: Vec<String> = Vec::new();
-        for block in self.commands().filter(|block| block.runs_here()) {
-            let (before, after) = block.frame();
+        for block in self.commands().filter(|block| block.is_tested_here()) {
+            let (before, after) = block.shell_prologue_and_epilogue();
             script.resize(block.line - 1, String::new());
             script.push(before);
             script.extend(block.lines.iter().cloned());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::common::agent::SIDELANE;
-use crate::common::process::{self, MARK, copy_program, ends_with_the_test};
+use crate::common::process::{self, MARK, copy_program, kill_with_test};
 use crate::common::screen::terminal;
 use crate::page::{Page, root};
 
@@ -50,7 +50,7 @@ impl Session {
         let (script, prelude) = (dir.path().join("page.sh"), dir.path().join("prelude.sh"));
         fs::write(&script, page.script()).expect("a file can be made in a temporary directory");
         fs::write(&prelude, include_str!("prelude.sh")).expect("a file can be made in a temporary directory");
-        own_network().expect("root can make a network namespace");
+        enter_own_network().expect("root can make a network namespace");
 
         let (ours, theirs) = terminal(COLUMNS);
         let copy = || theirs.try_clone().expect("a copy of a descriptor");
@@ -58,7 +58,7 @@ impl Session {
         // -m: each job has a process group of its own, as at a prompt, so that Ctrl-C reaches it alone.
         command.arg("-m").arg(&script).current_dir(&clone).env("BASH_ENV", &prelude);
         command.env(MARK, process::mark_of_this_test()).stdin(copy()).stdout(copy()).stderr(copy());
-        let shell = with_terminal(ends_with_the_test(&mut command)).spawn().expect("bash starts");
+        let shell = with_controlling_terminal(kill_with_test(&mut command)).spawn().expect("bash starts");
         let keyboard = File::from(ours);
         let screen = reader(keyboard.try_clone().expect("a copy of a descriptor"));
         Self { shell, keyboard, screen, shown: String::new(), heard: 0, interrupt_at: None, _dir: dir }
@@ -147,7 +147,7 @@ fn copy_repository(to: &Path) {
 }
 
 /// Gives this thread, and the processes that it starts, a network in which no port is taken.
-fn own_network() -> std::io::Result<()> {
+fn enter_own_network() -> std::io::Result<()> {
     // SAFETY: plain system calls; the request is valid during the call, and the descriptor is closed by its owner.
     unsafe {
         if libc::unshare(libc::CLONE_NEWNET) != 0 {
@@ -165,7 +165,7 @@ fn own_network() -> std::io::Result<()> {
 }
 
 /// Makes its standard input the terminal of a session of its own.
-fn with_terminal(command: &mut Command) -> &mut Command {
+fn with_controlling_terminal(command: &mut Command) -> &mut Command {
     let take = || {
         // SAFETY: plain system calls.
         let is_taken = unsafe { libc::setsid() != -1 && libc::ioctl(0, libc::TIOCSCTTY, 0) == 0 };

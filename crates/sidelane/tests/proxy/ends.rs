@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::common::scripted::{read_to_end, read_until, say, server, telling_server};
+use crate::common::scripted::{read_to_end, read_until, send_answer, start_recording_server, start_server};
 use crate::common::wait_until;
 use crate::scene::Proxy;
 
 #[test]
 fn requests_in_flight_at_sigterm_are_answered() {
     const CLIENTS: usize = 20;
-    let (address, seen) = telling_server(|stream, _| {
+    let (address, seen) = start_recording_server(|stream, _| {
         thread::sleep(Duration::from_millis(500));
-        say(stream, "well")
+        send_answer(stream, "well")
     });
     let proxy = Proxy::start(address, None, &["--hazard", "none"]);
     let mut idle = proxy.connect();
@@ -27,7 +27,7 @@ fn requests_in_flight_at_sigterm_are_answered() {
         client.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").unwrap();
     }
     (0..=CLIENTS).for_each(|_| drop(seen.recv().unwrap()));
-    proxy.ask_to_end();
+    proxy.send_sigterm();
     assert_eq!(read_to_end(&mut idle), "");
     for client in &mut clients {
         let answer = read_to_end(client);
@@ -40,8 +40,8 @@ fn requests_in_flight_at_sigterm_are_answered() {
 }
 
 /// Starts a proxy with a tunnel that neither end closes.
-fn with_tunnel(drain: &str) -> (Proxy, TcpStream) {
-    let address = server(|mut stream| {
+fn start_with_tunnel(drain: &str) -> (Proxy, TcpStream) {
+    let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
         stream.write_all(switch.as_bytes()).unwrap();
@@ -56,7 +56,7 @@ fn with_tunnel(drain: &str) -> (Proxy, TcpStream) {
 
 #[test]
 fn tunnel_beyond_the_drain_limit_is_cut_and_reported() {
-    let (proxy, mut tunnel) = with_tunnel("300ms");
+    let (proxy, mut tunnel) = start_with_tunnel("300ms");
     let summary = proxy.finish();
     assert_eq!(summary["cut_at_end"], json!({"requests": 0, "tunnels": 1}), "{summary}");
     assert_eq!(read_to_end(&mut tunnel), "");
@@ -64,8 +64,8 @@ fn tunnel_beyond_the_drain_limit_is_cut_and_reported() {
 
 #[test]
 fn a_second_signal_ends_at_once() {
-    let (proxy, mut tunnel) = with_tunnel("600s");
-    proxy.ask_to_end();
+    let (proxy, mut tunnel) = start_with_tunnel("600s");
+    proxy.send_sigterm();
     wait_until("it takes no more clients", || TcpStream::connect(proxy.address).is_err());
     // A signal that comes sooner counts as a repetition of the first one.
     thread::sleep(Duration::from_millis(600));

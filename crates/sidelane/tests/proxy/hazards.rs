@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::common::nginx::Nginx;
-use crate::common::scripted::{nowhere, say, telling_server};
+use crate::common::scripted::{send_answer, start_recording_server, unused_address};
 use crate::common::wait_until;
 use crate::scene::Proxy;
 
@@ -36,7 +36,7 @@ fn stopped_server_is_replaced_without_waiting_for_it() {
 
 #[test]
 fn servers_at_one_port_of_two_addresses_are_told_apart() {
-    let here = nowhere();
+    let here = unused_address();
     let there = (Ipv4Addr::new(127, 0, 0, 2), here.port()).into();
     let (Some(one), Some(two)) = (Nginx::start_at("one", here), Nginx::start_at("two", there)) else { return };
     let options = ["--hazard", "stopped", "--answer-time", "10s"];
@@ -52,7 +52,7 @@ fn servers_at_one_port_of_two_addresses_are_told_apart() {
 
 #[test]
 fn server_behind_docker_proxy_has_no_observed_hazard() {
-    let behind = |name| Nginx::start_as(name, nowhere(), Some("docker-proxy"));
+    let behind = |name| Nginx::start_with_program_name(name, unused_address(), Some("docker-proxy"));
     let (Some(mut one), Some(two)) = (behind("one"), behind("two")) else { return };
     let proxy = Proxy::start(one.address, Some(two.address), &[]);
     assert!(proxy.get("/").ends_with("one"));
@@ -65,7 +65,7 @@ fn server_behind_docker_proxy_has_no_observed_hazard() {
 
 #[test]
 fn named_hazard_that_is_not_observable_is_an_error() {
-    let Some(behind) = Nginx::start_as("one", nowhere(), Some("docker-proxy")) else { return };
+    let Some(behind) = Nginx::start_with_program_name("one", unused_address(), Some("docker-proxy")) else { return };
     let address = behind.address.to_string();
     let command = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--hazard", "stopped"];
     let ended = Command::new(env!("CARGO_BIN_EXE_sidelane")).args(command).output().unwrap();
@@ -107,11 +107,11 @@ fn clients_get_502_until_a_server_is_back() {
 
 #[test]
 fn late_request_is_hedged_and_the_first_answer_counts() {
-    let (slow, seen) = telling_server(|_, _| {
+    let (slow, seen) = start_recording_server(|_, _| {
         std::thread::park();
         true
     });
-    let (fast, _seen_too) = telling_server(|stream, _| say(stream, "fast"));
+    let (fast, _seen_too) = start_recording_server(|stream, _| send_answer(stream, "fast"));
     let proxy = Proxy::start(slow, Some(fast), &["--hedge", "timer:10ms", "--hazard", "none"]);
     let answer = proxy.get("/");
     assert!(answer.ends_with("fast"), "{answer}");
@@ -127,11 +127,11 @@ fn late_request_is_hedged_and_the_first_answer_counts() {
 
 #[test]
 fn without_a_budget_nothing_is_hedged() {
-    let (slow, _seen) = telling_server(|stream, _| {
+    let (slow, _seen) = start_recording_server(|stream, _| {
         std::thread::sleep(crate::scene::SHORT);
-        say(stream, "slow")
+        send_answer(stream, "slow")
     });
-    let (fast, seen) = telling_server(|stream, _| say(stream, "fast"));
+    let (fast, seen) = start_recording_server(|stream, _| send_answer(stream, "fast"));
     let none = ["--hedge", "timer:1ms", "--budget", "0", "--burst", "0", "--hazard", "none"];
     let proxy = Proxy::start(slow, Some(fast), &none);
     assert!(proxy.get("/").ends_with("slow"));

@@ -5,12 +5,14 @@ use std::net::Shutdown;
 
 use serde_json::json;
 
-use crate::common::scripted::{nowhere, read_to_end, read_until, say, server, telling_server};
+use crate::common::scripted::{
+    read_to_end, read_until, send_answer, start_recording_server, start_server, unused_address,
+};
 use crate::scene::Proxy;
 
 #[test]
 fn connections_are_kept_and_pipelined_answers_are_in_order() {
-    let (address, seen) = telling_server(|stream, head| say(stream, head.split(' ').nth(1).unwrap()));
+    let (address, seen) = start_recording_server(|stream, head| send_answer(stream, head.split(' ').nth(1).unwrap()));
     let proxy = Proxy::start(address, None, &["--hazard", "none"]);
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     let mut client = proxy.connect();
@@ -24,11 +26,11 @@ fn connections_are_kept_and_pipelined_answers_are_in_order() {
 
 #[test]
 fn unsafe_request_is_sent_once_if_its_server_is_lost() {
-    let (breaking, at_first) = telling_server(|_, _| false);
-    let (whole, at_second) = telling_server(|stream, _| say(stream, "whole"));
+    let (breaking, at_first) = start_recording_server(|_, _| false);
+    let (whole, at_second) = start_recording_server(|stream, _| send_answer(stream, "whole"));
     let proxy = Proxy::start(breaking, Some(whole), &["--hazard", "none"]);
     let post = "POST /pay HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    assert!(proxy.send(post.as_bytes()).starts_with("HTTP/1.1 502 "));
+    assert!(proxy.send_and_read_to_end(post.as_bytes()).starts_with("HTTP/1.1 502 "));
     assert_eq!((at_first.try_iter().count(), at_second.try_iter().count()), (1, 0));
     assert!(proxy.get("/read").ends_with("whole"));
     assert_eq!((at_first.try_iter().count(), at_second.try_iter().count()), (1, 1));
@@ -37,17 +39,17 @@ fn unsafe_request_is_sent_once_if_its_server_is_lost() {
 
 #[test]
 fn unsent_request_of_any_method_goes_to_the_backup() {
-    let (there, seen) = telling_server(|stream, _| say(stream, "there"));
-    let proxy = Proxy::start(nowhere(), Some(there), &["--hazard", "none"]);
+    let (there, seen) = start_recording_server(|stream, _| send_answer(stream, "there"));
+    let proxy = Proxy::start(unused_address(), Some(there), &["--hazard", "none"]);
     let post = "POST /pay HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    assert!(proxy.send(post.as_bytes()).ends_with("there"));
+    assert!(proxy.send_and_read_to_end(post.as_bytes()).ends_with("there"));
     assert_eq!(seen.try_iter().count(), 1);
 }
 
 #[test]
 fn bodies_of_any_kind_arrive_whole_in_both_directions() {
     const LONG: usize = 3_000_000;
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         let head = read_until(&mut stream, "\r\n\r\n");
         let mut body = vec![0; LONG];
         match head.contains("chunked") {
@@ -61,20 +63,20 @@ fn bodies_of_any_kind_arrive_whole_in_both_directions() {
     let proxy = Proxy::start(address, None, &["--hazard", "none"]);
     let body = "x".repeat(LONG);
     let head = format!("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {LONG}\r\n\r\n");
-    let answer = proxy.send((head + &body).as_bytes());
+    let answer = proxy.send_and_read_to_end((head + &body).as_bytes());
     assert!(answer.ends_with(&format!("{LONG:x}\r\n{body}\r\n0\r\n\r\n")), "{} bytes", answer.len());
     let head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     let chunks = "5\r\nhello\r\n0\r\n\r\n";
-    assert!(proxy.send(format!("{head}{chunks}").as_bytes()).contains(chunks));
+    assert!(proxy.send_and_read_to_end(format!("{head}{chunks}").as_bytes()).contains(chunks));
 }
 
 #[test]
 fn a_client_that_waits_for_100_continue_gets_it_from_the_server() {
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap();
         let body = read_until(&mut stream, "!");
-        say(&mut stream, &body);
+        send_answer(&mut stream, &body);
     });
     let proxy = Proxy::start(address, None, &["--hazard", "none"]);
     let mut client = proxy.connect();
@@ -87,7 +89,7 @@ fn a_client_that_waits_for_100_continue_gets_it_from_the_server() {
 
 #[test]
 fn after_an_upgrade_bytes_are_passed_on_in_both_directions() {
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         assert!(read_until(&mut stream, "\r\n\r\n").contains("Upgrade: echo\r\n"));
         let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
         stream.write_all(switch.as_bytes()).unwrap();
@@ -104,7 +106,7 @@ fn after_an_upgrade_bytes_are_passed_on_in_both_directions() {
 
 #[test]
 fn an_answer_that_breaks_off_is_no_whole_answer() {
-    let address = server(|mut stream| {
+    let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
     });

@@ -6,21 +6,23 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::common::scripted::{answering_server, nowhere, read_to_end, say, telling_server};
+use crate::common::scripted::{
+    read_to_end, send_answer, start_answering_server, start_recording_server, unused_address,
+};
 use crate::common::wait_until;
 use crate::scene::Proxy;
 
 const QUIET: [&str; 2] = ["--hazard", "none"];
 
 /// Starts a proxy in front of a server that answers.
-fn working(options: &[&str]) -> Proxy {
-    let address = answering_server(|stream, _| say(stream, "well"));
+fn start_working_proxy(options: &[&str]) -> Proxy {
+    let address = start_answering_server(|stream, _| send_answer(stream, "well"));
     Proxy::start(address, None, &[&QUIET[..], options].concat())
 }
 
 #[test]
 fn an_address_that_is_given_twice_is_refused() {
-    let address = nowhere().to_string();
+    let address = unused_address().to_string();
     let command = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--backup", &address];
     let ended = Command::new(env!("CARGO_BIN_EXE_sidelane")).args(command).output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
@@ -30,27 +32,27 @@ fn an_address_that_is_given_twice_is_refused() {
 
 #[test]
 fn malformed_http_is_refused_with_400() {
-    let proxy = working(&[]);
+    let proxy = start_working_proxy(&[]);
     for wrong in ["hello\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"] {
-        assert!(proxy.send(wrong.as_bytes()).starts_with("HTTP/1.1 400 "), "{wrong:?}");
+        assert!(proxy.send_and_read_to_end(wrong.as_bytes()).starts_with("HTTP/1.1 400 "), "{wrong:?}");
     }
     let chunks = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
-    assert!(proxy.send(chunks.as_bytes()).starts_with("HTTP/1.1 400 "));
+    assert!(proxy.send_and_read_to_end(chunks.as_bytes()).starts_with("HTTP/1.1 400 "));
     assert!(proxy.get("/").ends_with("well"));
 }
 
 #[test]
 fn a_head_that_is_too_long_is_refused_with_431() {
-    let proxy = working(&[]);
+    let proxy = start_working_proxy(&[]);
     let long = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "x".repeat(40_000));
-    assert!(proxy.send(long.as_bytes()).starts_with("HTTP/1.1 431 "));
+    assert!(proxy.send_and_read_to_end(long.as_bytes()).starts_with("HTTP/1.1 431 "));
     let many = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "a: b\r\n".repeat(200));
-    assert!(proxy.send(many.as_bytes()).starts_with("HTTP/1.1 431 "));
+    assert!(proxy.send_and_read_to_end(many.as_bytes()).starts_with("HTTP/1.1 431 "));
 }
 
 #[test]
 fn unfinished_head_gets_408_and_delays_no_other_client() {
-    let proxy = working(&["--head-time", "200ms"]);
+    let proxy = start_working_proxy(&["--head-time", "200ms"]);
     let mut slow: Vec<TcpStream> = (0..50).map(|_| proxy.connect()).collect();
     slow.iter_mut().for_each(|client| client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nX-").unwrap());
     assert!(proxy.get("/").ends_with("well"));
@@ -62,13 +64,13 @@ fn unfinished_head_gets_408_and_delays_no_other_client() {
 
 #[test]
 fn silent_server_gives_504_and_missing_server_502() {
-    let (silent, _seen) = telling_server(|_, _| {
+    let (silent, _seen) = start_recording_server(|_, _| {
         std::thread::park();
         true
     });
     let proxy = Proxy::start(silent, None, &[&QUIET[..], &["--answer-time", "200ms"]].concat());
     assert!(proxy.get("/").starts_with("HTTP/1.1 504 "));
-    let proxy = Proxy::start(nowhere(), Some(nowhere()), &QUIET);
+    let proxy = Proxy::start(unused_address(), Some(unused_address()), &QUIET);
     assert!(proxy.get("/").starts_with("HTTP/1.1 502 "));
     assert_eq!(proxy.finish()["counts"]["failed"], json!(1));
 }
@@ -76,7 +78,7 @@ fn silent_server_gives_504_and_missing_server_502() {
 #[test]
 fn a_flood_of_clients_is_turned_away_with_503_and_ends() {
     const FILES: u64 = 128;
-    let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let (address, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
     let proxy = Proxy::start_with_files(address, None, &QUIET, Some((FILES, FILES)));
     let mut flood: Vec<TcpStream> = (0..200).map(|_| proxy.connect()).collect();
     let told = read_to_end(&mut flood[60]);
@@ -92,7 +94,7 @@ fn a_flood_of_clients_is_turned_away_with_503_and_ends() {
 
 #[test]
 fn as_many_files_are_opened_as_the_proxy_may_allow_itself() {
-    let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let (address, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
     let proxy = Proxy::start_with_files(address, None, &QUIET, Some((128, 1024)));
     let mut clients: Vec<TcpStream> = (0..200).map(|_| proxy.connect()).collect();
     for client in &mut clients {

@@ -3,17 +3,17 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::common::scripted::{answering_server, nowhere, say_status};
+use crate::common::scripted::{send_answer_with_status, start_answering_server, unused_address};
 use crate::common::wait_until;
 use crate::scene::Proxy;
 
 /// Starts a server that answers with this status.
-fn answers(status: u16) -> SocketAddr {
-    answering_server(move |stream, _| say_status(stream, status, "said"))
+fn start_server_with_status(status: u16) -> SocketAddr {
+    start_answering_server(move |stream, _| send_answer_with_status(stream, status, "said"))
 }
 
-fn metrics(at: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(at).unwrap();
+fn metrics(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -22,14 +22,14 @@ fn metrics(at: SocketAddr) -> String {
 
 #[test]
 fn ejected_server_is_reported_and_counted() {
-    let (fails, well, at) = (answers(503), answers(200), nowhere());
+    let (fails, well, at) = (start_server_with_status(503), start_server_with_status(200), unused_address());
     let proxy = Proxy::start(fails, Some(well), &["--hazard", "none", "--metrics", &at.to_string()]);
     (0..5).for_each(|_| assert!(proxy.get("/").starts_with("HTTP/1.1 503 ")));
     (0..2).for_each(|_| assert!(proxy.get("/").starts_with("HTTP/1.1 200 ")));
     let said = format!(
         "server {fails} is out of service for 30 s: 5 requests in a row failed (the last one: status 503); see its log"
     );
-    wait_until("it was said", || proxy.has_said(&said));
+    wait_until("it was said", || proxy.has_printed(&said));
     // The metrics contain the counts of the proxy's last look.
     let answered = "sidelane_proxy_request_duration_seconds_count 2";
     wait_until("both answers were counted", || metrics(at).contains(answered));
@@ -54,6 +54,10 @@ fn ejected_server_is_reported_and_counted() {
 
 #[test]
 fn a_server_stays_in_service_if_that_is_asked_for() {
-    let proxy = Proxy::start(answers(503), Some(answers(200)), &["--hazard", "none", "--no-outlier-detection"]);
+    let proxy = Proxy::start(
+        start_server_with_status(503),
+        Some(start_server_with_status(200)),
+        &["--hazard", "none", "--no-outlier-detection"],
+    );
     (0..30).for_each(|_| assert!(proxy.get("/").starts_with("HTTP/1.1 503 ")));
 }

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
 
-use crate::common::process::ends_with_the_test;
-use crate::common::scripted::{nowhere, read_to_end, read_until};
+use crate::common::process::kill_with_test;
+use crate::common::scripted::{read_to_end, read_until, unused_address};
 use crate::common::wait_until;
 use crate::scene::Proxy;
 
@@ -15,7 +15,7 @@ struct Redis(Child, SocketAddr);
 
 impl Redis {
     fn start() -> Option<Self> {
-        let address = nowhere();
+        let address = unused_address();
         let mut command = Command::new("redis-server");
         command.args([
             "--bind",
@@ -28,7 +28,7 @@ impl Redis {
             &address.port().to_string(),
         ]);
         command.stdout(Stdio::null());
-        let Ok(child) = ends_with_the_test(&mut command).spawn() else {
+        let Ok(child) = kill_with_test(&mut command).spawn() else {
             sidelane_testing::skip("needs redis-server: apt-get install redis-server");
             return None;
         };
@@ -93,5 +93,5 @@ fn reads_continue_at_the_backup_after_loss_of_the_server() {
 fn malformed_resp_is_refused() {
     let Some(redis) = Redis::start() else { return };
     let proxy = Proxy::start(redis.1, None, &OPTIONS);
-    assert!(proxy.send(b"*1\r\n$x\r\n").starts_with("-ERR sidelane: protocol error"));
+    assert!(proxy.send_and_read_to_end(b"*1\r\n$x\r\n").starts_with("-ERR sidelane: protocol error"));
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::TIMEOUT;
-use crate::common::process::{ends_with_the_test, signal};
+use crate::common::process::{kill_with_test, signal};
 use crate::common::scripted::read_to_end;
 
 /// Running process of `sidelane proxy`.
@@ -34,13 +34,13 @@ impl Proxy {
         active: SocketAddr,
         backup: Option<SocketAddr>,
         options: &[&str],
-        files: Option<(u64, u64)>,
+        open_file_limits: Option<(u64, u64)>,
     ) -> Self {
-        Self::start_to(Stdio::null(), active, backup, options, files)
+        Self::start_with_stdout(Stdio::null(), active, backup, options, open_file_limits)
     }
 
     /// Starts the proxy with another standard output.
-    pub fn start_to(
+    pub fn start_with_stdout(
         stdout: Stdio,
         active: SocketAddr,
         backup: Option<SocketAddr>,
@@ -59,7 +59,7 @@ impl Proxy {
                 command.pre_exec(move || Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?))
             };
         }
-        let mut child = ends_with_the_test(&mut command).spawn().unwrap();
+        let mut child = kill_with_test(&mut command).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let said = lines.find_map(|line| Some(line.strip_prefix("sidelane: proxy at ")?.parse().unwrap()));
         let address = said.expect("the proxy says where it listens");
@@ -75,18 +75,18 @@ impl Proxy {
     }
 
     /// Returns whether the proxy has printed this text on standard error.
-    pub fn has_said(&self, text: &str) -> bool {
+    pub fn has_printed(&self, text: &str) -> bool {
         self.said.lock().unwrap().iter().any(|line| line.contains(text))
     }
 
     /// Ends the proxy, and returns its summary.
     pub fn finish(self) -> Value {
-        self.ask_to_end();
+        self.send_sigterm();
         self.summary()
     }
 
     /// Sends SIGTERM to the proxy.
-    pub fn ask_to_end(&self) {
+    pub fn send_sigterm(&self) {
         self.signal(libc::SIGTERM);
     }
 
@@ -112,7 +112,7 @@ impl Proxy {
     }
 
     /// Sends these bytes only, and returns everything that comes back until the end.
-    pub fn send(&self, bytes: &[u8]) -> String {
+    pub fn send_and_read_to_end(&self, bytes: &[u8]) -> String {
         let mut client = self.connect();
         client.write_all(bytes).unwrap();
         read_to_end(&mut client)
@@ -120,7 +120,7 @@ impl Proxy {
 
     /// Sends a GET of this path on its own connection, and returns the answer.
     pub fn get(&self, path: &str) -> String {
-        self.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes())
+        self.send_and_read_to_end(format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes())
     }
 
     pub fn connect(&self) -> TcpStream {

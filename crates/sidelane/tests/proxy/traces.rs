@@ -4,24 +4,24 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use sidelane_lab::programs::{Lab, Service};
+use sidelane_lab::programs::{LabBinary, LabProcess};
 
-use crate::common::scripted::{say, telling_server};
-use crate::common::{TIMEOUT, lab, lanes_to_ourselves, requests_can_be_seen};
+use crate::common::scripted::{send_answer, start_recording_server};
+use crate::common::{TIMEOUT, can_observe_requests, lab, lock_lanes};
 use crate::scene::Proxy;
 
 /// Interval at which a trace is requested again, if its result comes later.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// Sends a GET of this path, and returns the number of its request.
-fn number_of(proxy: &Proxy, path: &str) -> String {
+fn send_and_read_request_number(proxy: &Proxy, path: &str) -> String {
     let answer = proxy.get(path);
     let field = answer.lines().find_map(|line| line.strip_prefix("Sidelane-Request: "));
     field.unwrap_or_else(|| panic!("no number in {answer}")).to_owned()
 }
 
 /// Returns what the proxy knows now about the only copy of this request at its server.
-fn at_server(proxy: &Proxy, number: &str) -> Value {
+fn server_trace(proxy: &Proxy, number: &str) -> Value {
     let answer = proxy.get(&format!("/.sidelane/trace/{number}"));
     let body = answer.split("\r\n\r\n").nth(1).expect("a body");
     let trace: Value = serde_json::from_str(body).expect(body);
@@ -29,10 +29,10 @@ fn at_server(proxy: &Proxy, number: &str) -> Value {
 }
 
 /// Waits until the causes of the request at its server are known, and returns them.
-fn when_told(proxy: &Proxy, number: &str) -> Value {
+fn wait_for_server_trace(proxy: &Proxy, number: &str) -> Value {
     let began = std::time::Instant::now();
     loop {
-        let told = at_server(proxy, number);
+        let told = server_trace(proxy, number);
         if told["state"] != "later" {
             return told;
         }
@@ -42,13 +42,13 @@ fn when_told(proxy: &Proxy, number: &str) -> Value {
 }
 
 /// Starts a service of the lab with this cause, behind a proxy that traces it.
-fn planted(lab: &Lab, cause: &str) -> (Service, Proxy) {
+fn start_planted_service(lab: &LabBinary, cause: &str) -> (LabProcess, Proxy) {
     let words = ["plant", cause, "--cpu", "0", "--other-cpu", "1", "--delay-ms", "60"];
     let service = lab.start(words).unwrap();
-    let port = service.ready("port").unwrap() as u16;
+    let port = service.ready_number("port").unwrap() as u16;
     let proxy = Proxy::start(([127, 0, 0, 1], port).into(), None, &["--hazard", "none", "--trace"]);
     let began = std::time::Instant::now();
-    while when_told(&proxy, &number_of(&proxy, "/plain"))["state"] != "known" {
+    while wait_for_server_trace(&proxy, &send_and_read_request_number(&proxy, "/plain"))["state"] != "known" {
         assert!(began.elapsed() < TIMEOUT, "the trace does not begin");
     }
     (service, proxy)
@@ -60,17 +60,18 @@ const PLANTED: usize = 5;
 
 #[test]
 fn trace_of_a_slow_request_names_the_cause_at_its_server() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(lab) = lab().filter(|_| requests_can_be_seen()).map(Lab::at) else { return };
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(lab) = lab().filter(|_| can_observe_requests()).map(LabBinary::with_path) else { return };
     for (planted_cause, cause) in [("hog", "run-queue"), ("stop", "frozen"), ("downstream", "downstream")] {
-        let (_service, proxy) = planted(&lab, planted_cause);
-        let ask = |_| [number_of(&proxy, "/plain"), number_of(&proxy, "/planted")];
+        let (_service, proxy) = start_planted_service(&lab, planted_cause);
+        let ask =
+            |_| [send_and_read_request_number(&proxy, "/plain"), send_and_read_request_number(&proxy, "/planted")];
         let numbers: Vec<[String; 2]> = (0..PLANTED).map(ask).collect();
         let told: Vec<[Value; 2]> =
-            numbers.iter().map(|pair| pair.each_ref().map(|one| when_told(&proxy, one))).collect();
+            numbers.iter().map(|pair| pair.each_ref().map(|one| wait_for_server_trace(&proxy, one))).collect();
         let is_named = |plain: &Value, planted: &Value| {
             let are_told = [plain, planted].iter().all(|told| told["state"] == "known");
-            are_told && planted["time"][0]["cause"] == cause && part_ns(planted, cause) > part_ns(plain, cause)
+            are_told && planted["time"][0]["cause"] == cause && cause_ns(planted, cause) > cause_ns(plain, cause)
         };
         let named = told.iter().filter(|[plain, planted]| is_named(plain, planted)).count();
         assert!(named * 2 > PLANTED, "{planted_cause} was named {named} times: {told:#?}");
@@ -79,7 +80,7 @@ fn trace_of_a_slow_request_names_the_cause_at_its_server() {
 
 /// Returns the part of this cause in the request's time at its server, and checks that the sum of all parts is that
 /// time.
-fn part_ns(told: &Value, cause: &str) -> u64 {
+fn cause_ns(told: &Value, cause: &str) -> u64 {
     let ns = |value: &Value| value.as_u64().expect("a time");
     let parts = told["time"].as_array().unwrap();
     let sum: u64 = parts.iter().map(|part| ns(&part["ns"])).sum();
@@ -89,9 +90,9 @@ fn part_ns(told: &Value, cause: &str) -> u64 {
 
 #[test]
 fn missing_trace_is_answered_with_advice() {
-    let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let (address, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
     let proxy = Proxy::start(address, None, &["--hazard", "none"]);
-    let told = at_server(&proxy, &number_of(&proxy, "/"));
+    let told = server_trace(&proxy, &send_and_read_request_number(&proxy, "/"));
     assert_eq!(told["why"], "the proxy's servers are not traced");
     assert!(told["what_to_do"].as_str().unwrap().contains("--trace"), "{told}");
 }

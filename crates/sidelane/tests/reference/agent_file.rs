@@ -33,7 +33,7 @@ fn problems(text: &str) -> Vec<Problem> {
 }
 
 /// Returns the keys that a table may have: the reader names them when it refuses another. The empty name is the file's.
-fn keys(table: &str) -> BTreeSet<String> {
+fn allowed_keys(table: &str) -> BTreeSet<String> {
     let path = if table.is_empty() { NO_KEY.to_owned() } else { format!("{table}.{NO_KEY}") };
     let headers = match table {
         "" => vec![String::new()],
@@ -64,9 +64,9 @@ fn rows() -> BTreeMap<(String, String), String> {
 
 #[test]
 fn each_key_of_the_agents_file_has_its_row() {
-    let top = keys("");
+    let top = allowed_keys("");
     assert!(top.contains("service") && top.contains("policy"), "{top:?}");
-    let of_table = |table: &String| keys(table).into_iter().map(|key| (table.clone(), key)).collect::<Vec<_>>();
+    let of_table = |table: &String| allowed_keys(table).into_iter().map(|key| (table.clone(), key)).collect::<Vec<_>>();
     let is_refused = |(table, key): &(String, String)| REFUSED.contains(&(table, key));
     let known: BTreeSet<(String, String)> = top.iter().flat_map(of_table).filter(|key| !is_refused(key)).collect();
     let tables: BTreeSet<&String> = known.iter().map(|(table, _)| table).collect();

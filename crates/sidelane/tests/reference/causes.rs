@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use sidelane_timeline::advice::usual;
+use sidelane_timeline::advice::general_advice;
 use sidelane_timeline::cause::Cause;
 
-use crate::pages::{cell, code_spans, parts_must_be, section, tables};
+use crate::pages::{cell, check_generated_parts, code_spans, section, tables};
 
 const PAGE: &str = "reference/causes.md";
 const PART: &str = "causes";
@@ -20,19 +20,19 @@ fn key(cause: Cause) -> String {
 }
 
 fn row(cause: Cause) -> String {
-    let kinds: Vec<String> = cause.needs().iter().map(|kind| format!("{kind:?}")).collect();
+    let kinds: Vec<String> = cause.required_kinds().iter().map(|kind| format!("{kind:?}")).collect();
     let precedence = match cause.precedence() {
         0 => String::new(),
         precedence => precedence.to_string(),
     };
-    let (words, kinds, advice) = (cell(cause.words()), kinds.join(", "), cell(usual(cause)));
+    let (words, kinds, advice) = (cell(cause.words()), kinds.join(", "), cell(general_advice(cause)));
     format!("| `{}` | {words} | {precedence} | {kinds} | {advice} |\n", key(cause))
 }
 
 #[test]
 fn each_cause_has_its_row() {
     let rows: String = Cause::ALL.into_iter().map(row).collect();
-    parts_must_be(PAGE, &[(PART.to_owned(), format!("{HEADER}{rows}"))]);
+    check_generated_parts(PAGE, &[(PART.to_owned(), format!("{HEADER}{rows}"))]);
 }
 
 #[test]

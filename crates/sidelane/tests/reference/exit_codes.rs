@@ -22,17 +22,17 @@ fn each_exit_code_has_its_row() {
 }
 
 /// Returns the verbs that users see, as they are typed.
-fn verbs(of: &Command, above: &str) -> Vec<String> {
+fn visible_verbs(of: &Command, above: &str) -> Vec<String> {
     let shown = of.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
     let name = |verb: &Command| format!("{above}{}", verb.get_name());
-    shown.flat_map(|verb| [name(verb)].into_iter().chain(verbs(verb, &format!("{} ", name(verb))))).collect()
+    shown.flat_map(|verb| [name(verb)].into_iter().chain(visible_verbs(verb, &format!("{} ", name(verb))))).collect()
 }
 
 #[test]
 fn each_verb_has_its_exit_codes() {
     // The agent's example is printed, whatever the machine.
     let known: BTreeSet<String> =
-        verbs(&Cli::command(), "").into_iter().filter(|verb| verb != "agent example").collect();
+        visible_verbs(&Cli::command(), "").into_iter().filter(|verb| verb != "agent example").collect();
     let rows = tables(&section(PAGE, "By verb")).into_iter().flat_map(|table| table.rows);
     let named: BTreeSet<String> =
         rows.flat_map(|row| code_spans(&row[0]).map(str::to_owned).collect::<Vec<_>>()).collect();

@@ -54,15 +54,15 @@ impl Families {
     }
 
     /// Returns the last name of a path: `Seconds` of `Some(Unit::Seconds)`, nothing of `None`.
-    fn last(&self, expr: &Expr) -> Option<String> {
+    fn last_path_segment(&self, expr: &Expr) -> Option<String> {
         match expr {
             Expr::Call(call) => match (call.args.first(), &*call.func) {
-                (Some(argument), _) => self.last(argument),
+                (Some(argument), _) => self.last_path_segment(argument),
                 (None, Expr::Path(function)) => Some(function.path.segments.last()?.ident.to_string()),
                 (None, _) => None,
             },
             Expr::Path(path) if path.path.segments.len() == 1 && !path.path.is_ident("None") => {
-                self.last(&self.named.get(&path.path.get_ident()?.to_string())?.clone())
+                self.last_path_segment(&self.named.get(&path.path.get_ident()?.to_string())?.clone())
             }
             Expr::Path(path) => {
                 let name = path.path.segments.last()?.ident.to_string().to_lowercase();
@@ -72,8 +72,8 @@ impl Families {
         }
     }
 
-    fn note(&mut self, name: Option<&Expr>, unit: Option<&Expr>, kind: Option<&Expr>) {
-        let about = || Some((self.text(name?)?, (self.last(kind?)?, self.last(unit?)?)));
+    fn add_family(&mut self, name: Option<&Expr>, unit: Option<&Expr>, kind: Option<&Expr>) {
+        let about = || Some((self.text(name?)?, (self.last_path_segment(kind?)?, self.last_path_segment(unit?)?)));
         match about() {
             Some(about) => self.found.push(about),
             None => self.unreadable += 1,
@@ -111,7 +111,7 @@ impl<'ast> Visit<'ast> for Families {
         if is_of {
             match call.args.first().and_then(|about| self.resolve(about)) {
                 Some(Expr::Tuple(about)) => {
-                    self.note(about.elems.first(), about.elems.get(1), about.elems.get(2));
+                    self.add_family(about.elems.first(), about.elems.get(1), about.elems.get(2));
                 }
                 _ => self.unreadable += 1,
             }
@@ -125,14 +125,14 @@ impl<'ast> Visit<'ast> for Families {
                 let is_wanted = |member: &syn::Member| matches!(member, syn::Member::Named(name) if name == wanted);
                 made.fields.iter().find(|field| is_wanted(&field.member)).map(|field| &field.expr)
             };
-            self.note(field("name"), field("unit"), field("kind"));
+            self.add_family(field("name"), field("unit"), field("kind"));
         }
         syn::visit::visit_expr_struct(self, made);
     }
 }
 
 /// Returns the metrics of the agent, without those of its proxies.
-fn of_agent() -> Vec<(String, About)> {
+fn agent_metrics() -> Vec<(String, About)> {
     let mut found = Vec::new();
     for path in files(&root().join("crates/agent/src"), &["rs"]) {
         let mut families = Families::default();
@@ -144,7 +144,7 @@ fn of_agent() -> Vec<(String, About)> {
 }
 
 /// Returns the metrics of a proxy.
-fn of_proxy() -> Vec<(String, About)> {
+fn proxy_metrics() -> Vec<(String, About)> {
     let families = sidelane_proxy::run::families(&[]);
     let unit = |unit: Option<String>| unit.unwrap_or_default();
     let about = families.into_iter().map(|family| {
@@ -156,7 +156,7 @@ fn of_proxy() -> Vec<(String, About)> {
 
 #[test]
 fn each_metric_has_its_row() {
-    let (agent, proxy) = (of_agent(), of_proxy());
+    let (agent, proxy) = (agent_metrics(), proxy_metrics());
     assert!(agent.len() > 25 && proxy.len() > 15, "{} of the agent and {} of a proxy", agent.len(), proxy.len());
     let metrics: BTreeMap<String, About> =
         agent.into_iter().chain(proxy).map(|(name, about)| (full_name(&name, &about), about)).collect();

@@ -4,7 +4,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::{File, Item};
 
 use crate::files::{crate_folders, parse, root};
-use crate::pages::{cell, code_spans, fits, must_be, page};
+use crate::pages::{cell, check_generated_page, code_spans, matches_pattern, page};
 use crate::sources::{sources, text_of_token};
 
 const PAGE: &str = "reference/notes.md";
@@ -100,7 +100,7 @@ fn with_values(text: &str, value: impl Fn(&str) -> String) -> String {
 }
 
 /// Returns a text for readers: its values are in italics, or within code as in the guide.
-fn shown(text: &str) -> String {
+fn to_page_text(text: &str) -> String {
     let in_italics = |part: &str| with_values(part, |name| format!("*{}*", name.replace('_', " ")));
     let in_code = |part: &str| with_values(part, |_| "…".to_owned());
     let parts = text.split('`').enumerate();
@@ -128,12 +128,12 @@ fn each_note_has_its_row_with_what_to_do() {
             let advice = match note.advice.as_deref() {
                 None => String::new(),
                 Some(advice) if has_only_values(advice) => " what the note says".to_owned(),
-                Some(advice) => format!(" {}", shown(advice)),
+                Some(advice) => format!(" {}", to_page_text(advice)),
             };
-            text.push_str(&format!("| {} |{advice} |\n", shown(&note.what)));
+            text.push_str(&format!("| {} |{advice} |\n", to_page_text(&note.what)));
         }
     }
-    must_be(PAGE, &text);
+    check_generated_page(PAGE, &text);
 }
 
 /// A line of the guide begins with words of the notes that it is about; `…` stands for values.
@@ -147,7 +147,7 @@ fn the_guide_names_no_note_that_is_gone() {
     let named: Vec<String> = begins.flat_map(|line| code_spans(&line).map(str::to_owned).collect::<Vec<_>>()).collect();
     let is_known = |words: &&String| {
         let pattern = format!("*{}*", words.replace('…', "*"));
-        notes.iter().any(|note| fits(&pattern, note))
+        notes.iter().any(|note| matches_pattern(&pattern, note))
     };
     let gone: Vec<&String> = named.iter().filter(|words| !is_known(words)).collect();
     assert!(named.len() > 10, "{named:?}");

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, StyledStr};
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use sidelane::cli::Cli;
 
-use crate::pages::{cell, code_spans, page, parts_must_be, sections, tables};
+use crate::pages::{cell, check_generated_parts, code_spans, page, sections, tables};
 
 const PAGE: &str = "reference/options.md";
 const HEADER: &str = "| option | value | default | meaning |\n|---|---|---|---|\n";
@@ -20,7 +20,7 @@ const MUST_BE_GIVEN: &str = "must be given";
 const EXAMPLES: usize = 2;
 
 /// Sections of the page that explain the values of an option in a table headed by its name: heading and values.
-type Explained = BTreeMap<String, (String, BTreeSet<String>)>;
+type ExplainedValues = BTreeMap<String, (String, BTreeSet<String>)>;
 
 /// Row of one option.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ struct Row {
 }
 
 impl Row {
-    fn new(verb: &Command, arg: &Arg, explained: &Explained) -> Self {
+    fn new(verb: &Command, arg: &Arg, explained: &ExplainedValues) -> Self {
         let (default, help) = default_and_help(arg);
         let may_be_shared = !arg.is_positional() && default != MUST_BE_GIVEN;
         let meaning = meaning(verb, arg, &help, explained);
@@ -46,8 +46,8 @@ impl Row {
     }
 }
 
-fn explained() -> Explained {
-    let mut explained = Explained::new();
+fn read_explained_values() -> ExplainedValues {
+    let mut explained = ExplainedValues::new();
     for section in sections(&page(PAGE)) {
         for table in tables(&section.text) {
             let option = table.header[0].trim_matches('`').to_owned();
@@ -60,15 +60,15 @@ fn explained() -> Explained {
     explained
 }
 
-fn text(styled: Option<&StyledStr>) -> String {
+fn plain_text(styled: Option<&StyledStr>) -> String {
     let text = styled.map(StyledStr::to_string).unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the verbs that users see, each after those above it.
-fn verbs(of: &Command) -> Vec<Command> {
+fn visible_verbs(of: &Command) -> Vec<Command> {
     let shown = of.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
-    shown.flat_map(|verb| [verb.clone()].into_iter().chain(verbs(verb))).collect()
+    shown.flat_map(|verb| [verb.clone()].into_iter().chain(visible_verbs(verb))).collect()
 }
 
 /// Returns the arguments that are its own and that users see.
@@ -116,7 +116,7 @@ fn value(arg: &Arg) -> String {
 
 /// Returns the cell with the default, and the help without it.
 fn default_and_help(arg: &Arg) -> (String, String) {
-    let help = text(arg.get_long_help().or(arg.get_help()));
+    let help = plain_text(arg.get_long_help().or(arg.get_help()));
     let said = help.split_once(" [default: ").and_then(|(help, rest)| Some((help, rest.strip_suffix(']')?)));
     if let Some((help, default)) = said {
         return (cell(&code(default)), help.to_owned());
@@ -132,7 +132,7 @@ fn default_and_help(arg: &Arg) -> (String, String) {
 }
 
 /// Returns what each value of an option is for, or where the page explains that.
-fn values(arg: &Arg, explained: &Explained) -> Option<String> {
+fn values(arg: &Arg, explained: &ExplainedValues) -> Option<String> {
     let possible: Vec<_> = arg.get_possible_values().into_iter().filter(|value| !value.is_hide_set()).collect();
     if let Some((heading, known)) = explained.get(name(arg).trim_matches('`')) {
         let missing: Vec<_> = possible.iter().filter(|value| !known.contains(value.get_name())).collect();
@@ -140,13 +140,14 @@ fn values(arg: &Arg, explained: &Explained) -> Option<String> {
         let link = heading.to_lowercase().replace(' ', "-").replace('`', "");
         return Some(format!("See [{}](#{link})", heading.to_lowercase()));
     }
-    let about = |value: &PossibleValue| Some(format!("`{}`: {}", value.get_name(), text(Some(value.get_help()?))));
+    let about =
+        |value: &PossibleValue| Some(format!("`{}`: {}", value.get_name(), plain_text(Some(value.get_help()?))));
     let values: Vec<String> = possible.iter().filter_map(about).collect();
     (!values.is_empty()).then(|| values.join("; "))
 }
 
 /// Returns the cell with the meaning: the help, the values, and the options that go with it or do not.
-fn meaning(verb: &Command, arg: &Arg, help: &str, explained: &Explained) -> String {
+fn meaning(verb: &Command, arg: &Arg, help: &str, explained: &ExplainedValues) -> String {
     let mut sentences = vec![help.to_owned()];
     sentences.extend(values(arg, explained));
     let is_said = |other: &&Arg| help.contains(name(other).trim_matches('`'));
@@ -210,9 +211,9 @@ fn usage(verb: &Command) -> Vec<String> {
 }
 
 /// Returns the generated part about a verb with these rows.
-fn part(verb: &Command, rows: &[Row], of_several: &[Row]) -> String {
+fn verb_section(verb: &Command, rows: &[Row], shared_rows: &[Row]) -> String {
     let indented = |lines: Vec<String>| lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
-    let mut part = format!("{}.\n\n{}", code(&text(verb.get_about())), indented(usage(verb)));
+    let mut part = format!("{}.\n\n{}", code(&plain_text(verb.get_about())), indented(usage(verb)));
     let examples = examples(verb);
     if !examples.is_empty() {
         part.push_str(&format!("\nFor example:\n\n{}", indented(examples)));
@@ -220,7 +221,7 @@ fn part(verb: &Command, rows: &[Row], of_several: &[Row]) -> String {
     if !rows.is_empty() {
         part.push_str(&format!("\n{HEADER}"));
     }
-    let (shared, own): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| of_several.contains(row));
+    let (shared, own): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| shared_rows.contains(row));
     own.iter().for_each(|row| part.push_str(&row.line()));
     if !shared.is_empty() {
         let names: Vec<&str> = shared.iter().map(|row| row.name.as_str()).collect();
@@ -230,15 +231,25 @@ fn part(verb: &Command, rows: &[Row], of_several: &[Row]) -> String {
 }
 
 #[test]
+fn the_help_of_each_verb_has_two_commands() {
+    let mut cli = Cli::command();
+    cli.build();
+    let count = |verb: &Command| examples(verb).iter().filter(|line| line.starts_with("sidelane ")).count();
+    let few: Vec<String> =
+        verbs(&cli).iter().filter(|verb| count(verb) < EXAMPLES).map(|verb| verb.get_name().to_owned()).collect();
+    assert!(few.is_empty(), "write {EXAMPLES} commands into the help of {few:?}");
+}
+
+#[test]
 fn each_option_has_its_row() {
     let mut cli = Cli::command();
     cli.build();
-    let explained = explained();
+    let explained = read_explained_values();
     let with_rows = |verb: Command| {
         let rows: Vec<Row> = arguments(&verb).map(|arg| Row::new(&verb, arg, &explained)).collect();
         (verb, rows)
     };
-    let verbs: Vec<(Command, Vec<Row>)> = verbs(&cli).into_iter().map(with_rows).collect();
+    let verbs: Vec<(Command, Vec<Row>)> = visible_verbs(&cli).into_iter().map(with_rows).collect();
     assert!(verbs.len() > 15, "{verbs:?}");
     let mut of_several: Vec<Row> = Vec::new();
     for row in verbs.iter().flat_map(|(_, rows)| rows).filter(|row| row.may_be_shared) {
@@ -250,6 +261,6 @@ fn each_option_has_its_row() {
     let table = of_several.iter().map(Row::line).collect::<String>();
     let mut parts = vec![(OF_SEVERAL.to_owned(), format!("{HEADER}{table}"))];
     let name = |verb: &Command| verb.get_bin_name().unwrap_or_default().to_owned();
-    parts.extend(verbs.iter().map(|(verb, rows)| (name(verb), part(verb, rows, &of_several))));
-    parts_must_be(PAGE, &parts);
+    parts.extend(verbs.iter().map(|(verb, rows)| (name(verb), verb_section(verb, rows, &of_several))));
+    check_generated_parts(PAGE, &parts);
 }

@@ -101,12 +101,12 @@ pub fn code_spans(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns whether `name` fits a pattern, in which `*` stands for any text.
-pub fn fits(pattern: &str, name: &str) -> bool {
+pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((before, rest)) => name.strip_prefix(before).is_some_and(|name| {
             let ends = (0..=name.len()).filter(|at| name.is_char_boundary(*at));
-            ends.map(|at| &name[at..]).any(|name| fits(rest, name))
+            ends.map(|at| &name[at..]).any(|name| matches_pattern(rest, name))
         }),
     }
 }
@@ -117,7 +117,7 @@ pub fn cell(text: &str) -> String {
 }
 
 /// Fails unless a page is as it is generated, or writes it.
-pub fn must_be(name: &str, generated: &str) {
+pub fn check_generated_page(name: &str, generated: &str) {
     let now = fs::read_to_string(path(name)).unwrap_or_default();
     if now == generated {
         return;
@@ -140,7 +140,7 @@ pub fn must_be(name: &str, generated: &str) {
 }
 
 /// Fails unless each generated part of a page is one of these, by name, and as it is here; or writes them.
-pub fn parts_must_be(name: &str, parts: &[(String, String)]) {
+pub fn check_generated_parts(name: &str, parts: &[(String, String)]) {
     let mut text = String::new();
     let mut seen = Vec::new();
     let now = page(name);
@@ -161,13 +161,18 @@ pub fn parts_must_be(name: &str, parts: &[(String, String)]) {
     if let Some((part, _)) = missing {
         panic!("docs/{name}: write a section with the lines \"{BEGIN}{part}{NAMED}\" and \"{END}\"");
     }
-    must_be(name, &text);
+    check_generated_page(name, &text);
 }
 
 #[test]
 fn a_pattern_fits_names() {
-    assert!(fits("a*c", "abc") && fits("a*c", "ac") && fits("*", "") && fits("p*_ns", "p99_ns"));
-    assert!(!fits("a*c", "abd") && !fits("a", "ab"));
+    assert!(
+        matches_pattern("a*c", "abc")
+            && matches_pattern("a*c", "ac")
+            && matches_pattern("*", "")
+            && matches_pattern("p*_ns", "p99_ns")
+    );
+    assert!(!matches_pattern("a*c", "abd") && !matches_pattern("a", "ab"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use sidelane_report::Unit;
 
 use crate::files::root;
-use crate::pages::{Section, Table, code_spans, fits, page, sections, tables};
+use crate::pages::{Section, Table, code_spans, matches_pattern, page, sections, tables};
 use crate::sources::{Crate, crates, product};
 
 /// Pages that describe JSON, and files that `sim` reads.
@@ -73,10 +73,12 @@ fn pattern(text: &str) -> Option<String> {
 }
 
 /// Returns the keys that a crate writes, as patterns. The keys of rows end in their unit.
-fn keys(of: &Crate, writes_json: bool, has_rows: bool) -> BTreeSet<String> {
-    let is_row = |text: &&String| Unit::of_key(text).is_some() && !OTHER_NAMES.contains(&text.as_str());
-    let rows = of.texts.iter().filter(is_row).filter_map(|text| pattern(text)).filter(|_| has_rows);
-    rows.chain(of.keys.iter().filter(|_| writes_json).cloned()).chain(of.fields.iter().cloned()).collect()
+fn written_key_patterns(source_crate: &Crate, writes_json: bool, has_rows: bool) -> BTreeSet<String> {
+    let is_row = |text: &&String| Unit::from_key(text).is_some() && !OTHER_NAMES.contains(&text.as_str());
+    let rows = source_crate.texts.iter().filter(is_row).filter_map(|text| pattern(text)).filter(|_| has_rows);
+    rows.chain(source_crate.keys.iter().filter(|_| writes_json).cloned())
+        .chain(source_crate.fields.iter().cloned())
+        .collect()
 }
 
 /// Returns whether a crate makes JSON of its own.
@@ -92,12 +94,12 @@ fn each_key_of_a_result_has_its_line() {
     let mut seen = 0;
     for (name, found) in product().filter(|(name, _)| !WITHOUT_KEYS.contains(name)) {
         // The crate that shows rows reads keys of all verbs.
-        let keys = keys(found, writes_json(name), name != "report");
+        let keys = written_key_patterns(found, writes_json(name), name != "report");
         let headings = SECTIONS.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, headings)| headings);
         let own = sections.iter().filter(|section| is_among(headings, section));
         let known: BTreeSet<String> = own.flat_map(|(_, section)| names(&section.text)).collect();
         seen += keys.len();
-        let lacks = keys.iter().filter(|key| !known.iter().any(|known| fits(key, known)));
+        let lacks = keys.iter().filter(|key| !known.iter().any(|known| matches_pattern(key, known)));
         missing.extend(lacks.map(|key| format!("crates/{name}: {key}")));
     }
     assert!(seen > 300, "{seen} keys were seen");
@@ -112,7 +114,7 @@ fn keys_of(table: &Table) -> BTreeSet<String> {
 }
 
 /// Returns all names that the crates of a section could write; of a section that is no crate's, those of all crates.
-fn names_of(section: &(&'static str, Section)) -> BTreeSet<String> {
+fn names_section_may_use(section: &(&'static str, Section)) -> BTreeSet<String> {
     let own: Vec<&str> =
         SECTIONS.iter().filter(|(_, headings)| is_among(headings, section)).map(|(name, _)| *name).collect();
     let is_own = |folder: &str| own.is_empty() || own.iter().any(|name| folder == format!("crates/{name}"));
@@ -127,11 +129,11 @@ fn each_line_of_a_result_is_of_a_key() {
     let mut gone = Vec::new();
     for section in all_sections() {
         let keys: BTreeSet<String> = tables(&section.1.text).iter().flat_map(keys_of).collect();
-        let code = if keys.is_empty() { BTreeSet::new() } else { names_of(&section) };
+        let code = if keys.is_empty() { BTreeSet::new() } else { names_section_may_use(&section) };
         let is_known = |name: &&String| {
             // Capitals stand for another name: what is behind them is a text of its own.
             let own = name.trim_start_matches(|letter: char| letter.is_ascii_uppercase() || letter == '_');
-            let fits_one = || code.iter().any(|key| key.contains('*') && fits(key, name));
+            let fits_one = || code.iter().any(|key| key.contains('*') && matches_pattern(key, name));
             own.is_empty() || code.contains(own) || fits_one()
         };
         seen += keys.len();

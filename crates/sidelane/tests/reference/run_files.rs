@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::pages::{code_spans, fits, page, section, tables};
+use crate::pages::{code_spans, matches_pattern, page, section, tables};
 use crate::sources::product;
 
 const PAGE: &str = "reference/files.md";
@@ -40,7 +40,7 @@ fn pattern(name: &str) -> String {
 }
 
 /// Returns the names of a text that Sidelane gives, without their folders.
-fn own_names(text: &str) -> BTreeSet<String> {
+fn sidelane_file_names(text: &str) -> BTreeSet<String> {
     let last = |span: &str| span.rsplit('/').next().unwrap_or(span).to_owned();
     code_spans(text).map(last).filter(|name| name.starts_with(OWN)).collect()
 }
@@ -49,11 +49,12 @@ fn own_names(text: &str) -> BTreeSet<String> {
 fn each_file_and_group_has_its_row() {
     let patterns = patterns();
     assert!(patterns.len() > 10, "{patterns:?}");
-    let documented = own_names(&page(PAGE));
+    let documented = sidelane_file_names(&page(PAGE));
     let missing: Vec<&String> =
-        patterns.iter().filter(|pattern| !documented.iter().any(|name| fits(pattern, name))).collect();
-    let rows = NAMED.iter().flat_map(|heading| own_names(&section(PAGE, heading)));
-    let gone: Vec<String> = rows.filter(|name| !patterns.iter().any(|pattern| fits(pattern, name))).collect();
+        patterns.iter().filter(|pattern| !documented.iter().any(|name| matches_pattern(pattern, name))).collect();
+    let rows = NAMED.iter().flat_map(|heading| sidelane_file_names(&section(PAGE, heading)));
+    let gone: Vec<String> =
+        rows.filter(|name| !patterns.iter().any(|pattern| matches_pattern(pattern, name))).collect();
     assert!(missing.is_empty() && gone.is_empty(), "docs/{PAGE} lacks {missing:?}; the code has no {gone:?}");
 }
 

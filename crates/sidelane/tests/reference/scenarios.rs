@@ -12,7 +12,7 @@ use crate::sources::{sources, text_of};
 const PAGE: &str = "reference/scenarios.md";
 
 /// Returns the names of the reader's functions that take a key.
-fn functions() -> BTreeSet<String> {
+fn key_reader_functions() -> BTreeSet<String> {
     let file = parse(&root().join("crates/toml/src/reader.rs"));
     let impls = file.items.iter().filter_map(|item| if let Item::Impl(item) = item { Some(item) } else { None });
     let readers =
@@ -47,7 +47,7 @@ impl<'ast> Visit<'ast> for Keys {
 
 #[test]
 fn each_key_of_a_scenario_is_named() {
-    let mut keys = Keys { functions: functions(), found: BTreeSet::new() };
+    let mut keys = Keys { functions: key_reader_functions(), found: BTreeSet::new() };
     assert!(keys.functions.len() > 20, "{:?}", keys.functions);
     let parsed = sources("crates/sim");
     let scenario = parsed.iter().filter(|(path, _)| path.iter().any(|part| part == "scenario"));

@@ -50,10 +50,10 @@ fn every_crate_is_on_the_map() {
 const LAYERS: [&str; 3] = ["base", "system", "feature"];
 
 /// Returns the number of each crate's layer, by its folder.
-fn layers(map: &str) -> BTreeMap<&str, usize> {
+fn layer_by_folder(architecture_map: &str) -> BTreeMap<&str, usize> {
     let mut layers = BTreeMap::new();
     let mut layer = None;
-    for line in map.lines() {
+    for line in architecture_map.lines() {
         let first_cell = line.strip_prefix("| ").and_then(|row| row.split(" |").next());
         match first_cell {
             Some(cell) if cell.starts_with('`') => {
@@ -83,7 +83,7 @@ fn dependencies(manifest: &str) -> Vec<String> {
 #[test]
 fn a_crate_uses_its_own_layer_and_those_below() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
-    let layers = layers(&map);
+    let layers = layer_by_folder(&map);
     let layer = |folder: &str| layers.get(folder).copied().unwrap_or(LAYERS.len());
     let mut seen = 0;
     let mut upward = Vec::new();
@@ -110,7 +110,7 @@ fn invariants(source: &str) -> Vec<String> {
 
 /// Returns the guards that an invariant names, as in (`file`: `test`, `test`; `file`: `test`): each file with its
 /// tests.
-fn guards(invariant: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
+fn named_guards(invariant: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
     let groups = invariant.split("(`").skip(1).filter_map(|rest| rest.split_once(')'));
     let parts = groups.flat_map(|(group, _)| group.split(';')).map(|part| part.trim().trim_start_matches('`'));
     parts
@@ -123,10 +123,10 @@ fn guards(invariant: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
 fn problems(folder: &str, invariant: &str) -> Vec<String> {
     let is_open = [OPEN, "guarded by the compiler"].iter().any(|words| invariant.contains(words));
     let mut problems = Vec::new();
-    if guards(invariant).next().is_none() && !is_open {
+    if named_guards(invariant).next().is_none() && !is_open {
         problems.push(format!("name a guard, or write {OPEN}: {invariant}"));
     }
-    for (file, tests) in guards(invariant) {
+    for (file, tests) in named_guards(invariant) {
         let places = [root().join(folder).join(file), root().join(file)];
         let Some(text) = places.iter().find_map(|place| fs::read_to_string(place).ok()) else {
             problems.push(format!("there is no file {file}"));

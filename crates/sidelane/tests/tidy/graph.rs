@@ -5,7 +5,7 @@ use std::hash::RandomState;
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 
-use crate::modules::{modules, parse, root, uses};
+use crate::modules::{modules, modules_used_by, parse, root};
 
 /// Largest number of files that may use each other: a module and its parts.
 const KNOT_MAX: usize = 3;
@@ -17,7 +17,7 @@ fn no_more_than_three_files_use_each_other() {
     let number = |path: &Vec<String>| names.binary_search(&path).expect("a known module");
     let mut graph = DiGraphMap::<usize, (), RandomState>::default();
     for (path, file) in &modules {
-        for used in uses(path, &parse(file), &modules) {
+        for used in modules_used_by(path, &parse(file), &modules) {
             graph.add_edge(number(path), number(&used), ());
         }
     }

@@ -25,14 +25,14 @@ const SENTENCE_WORDS: usize = 30;
 const LONG_SENTENCES: usize = 0;
 
 /// Fails if there are more than `limit` entries in `found`, and if there are fewer: then the limit has to fall.
-fn must_only_fall(what: &str, limit: usize, found: &[String]) {
+fn check_count_equals_limit(what: &str, limit: usize, found: &[String]) {
     let count = found.len();
     assert!(count <= limit, "{count} {what}; {limit} are allowed:\n{}", found.join("\n"));
     assert!(count == limit, "only {count} {what} are left: lower the limit of {limit}");
 }
 
 /// Returns a finding with the path of its file.
-fn found(path: &Path, text: &str) -> String {
+fn format_finding(path: &Path, text: &str) -> String {
     format!("{}: {}", path.strip_prefix(root()).unwrap_or(path).display(), text.trim())
 }
 
@@ -63,9 +63,9 @@ fn text_says_which_thing_it_is_about() {
     let mut vague = Vec::new();
     for path in sources.chain(documents()) {
         let lines = text_lines(&path).into_iter().filter(|line| is_vague(line));
-        vague.extend(lines.map(|line| found(&path, &line)));
+        vague.extend(lines.map(|line| format_finding(&path, &line)));
     }
-    must_only_fall(&format!("lines with {VAGUE:?}"), VAGUE_LINES, &vague);
+    check_count_equals_limit(&format!("lines with {VAGUE:?}"), VAGUE_LINES, &vague);
 }
 
 /// Returns whether this is the attribute `test` of any path, as in `#[tokio::test(start_paused = true)]`.
@@ -101,7 +101,7 @@ fn names_of_tests_are_short_and_without_vague_words() {
         add_tests(text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display())), &mut tests);
         let is_vague = |test: &str| test.split('_').any(|word| VAGUE_IN_TESTS.contains(&word));
         let is_wrong = |test: &&String| test.len() > TEST_NAME_LETTERS || is_vague(test);
-        wrong.extend(tests.iter().filter(is_wrong).map(|test| found(&path, test)));
+        wrong.extend(tests.iter().filter(is_wrong).map(|test| format_finding(&path, test)));
     }
     let rule = format!("names of tests have at most {TEST_NAME_LETTERS} letters and none of {VAGUE_IN_TESTS:?}");
     assert!(wrong.is_empty(), "{rule}:\n{}", wrong.join("\n"));
@@ -159,9 +159,9 @@ fn sentences_of_documents_are_short() {
         let text = fs::read_to_string(&path).expect("a readable document");
         let words = |sentence: &String| sentence.split_whitespace().count();
         let own = sentences(&text).into_iter().filter(|sentence| words(sentence) > SENTENCE_WORDS);
-        long.extend(own.map(|sentence| found(&path, &sentence)));
+        long.extend(own.map(|sentence| format_finding(&path, &sentence)));
     }
-    must_only_fall(&format!("sentences of over {SENTENCE_WORDS} words"), LONG_SENTENCES, &long);
+    check_count_equals_limit(&format!("sentences of over {SENTENCE_WORDS} words"), LONG_SENTENCES, &long);
 }
 
 /// Adds the names of the public types among these items.
@@ -190,7 +190,7 @@ fn a_public_type_has_its_name_alone_in_its_crate() {
         let mut names = Vec::new();
         public_types(&parse(file).items, &mut names);
         let again = names.into_iter().filter(|name| !seen.insert((path[0].clone(), name.clone())));
-        same.extend(again.map(|name| found(file, &name)));
+        same.extend(again.map(|name| format_finding(file, &name)));
     }
     assert!(same.is_empty(), "rename these types, another one of their crate has the name:\n{}", same.join("\n"));
 }

@@ -40,7 +40,7 @@ pub fn modules() -> Modules {
 }
 
 /// Returns the modules that the source of the module `path` uses, without its tests.
-pub fn uses(path: &[String], source: &File, modules: &Modules) -> BTreeSet<Vec<String>> {
+pub fn modules_used_by(path: &[String], source: &File, modules: &Modules) -> BTreeSet<Vec<String>> {
     let mut collector = Collector { at: path.to_vec(), modules, found: BTreeSet::new() };
     collector.visit_file(source);
     collector.found.remove(path);
@@ -55,7 +55,7 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    fn note(&mut self, segments: &[String]) {
+    fn add_use(&mut self, segments: &[String]) {
         let Some(mut path) = self.absolute(segments) else { return };
         while !path.is_empty() && !self.modules.contains_key(&path) {
             path.pop();
@@ -90,9 +90,9 @@ impl Collector<'_> {
         let with = |name: &syn::Ident| [prefix, &[name.to_string()]].concat();
         match tree {
             UseTree::Path(path) => self.note_tree(&with(&path.ident), &path.tree),
-            UseTree::Name(name) => self.note(&with(&name.ident)),
-            UseTree::Rename(name) => self.note(&with(&name.ident)),
-            UseTree::Glob(_) => self.note(prefix),
+            UseTree::Name(name) => self.add_use(&with(&name.ident)),
+            UseTree::Rename(name) => self.add_use(&with(&name.ident)),
+            UseTree::Glob(_) => self.add_use(prefix),
             UseTree::Group(group) => group.items.iter().for_each(|tree| self.note_tree(prefix, tree)),
         }
     }
@@ -118,7 +118,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         if segments.len() > 1 {
-            self.note(&segments);
+            self.add_use(&segments);
         }
         syn::visit::visit_path(self, path);
     }

@@ -11,7 +11,7 @@ const LATENCY_MAX_NS: u64 = 1 << 42;
 const DIGITS: u8 = 3;
 
 /// Returns an empty histogram of latencies.
-pub fn latencies() -> Histogram<u64> {
+pub fn empty_latency_histogram() -> Histogram<u64> {
     Histogram::new_with_max(LATENCY_MAX_NS, DIGITS).expect("the bounds are right")
 }
 
@@ -72,7 +72,7 @@ pub struct Accounting {
 impl Accounting {
     /// Returns empty accounting from `since` on.
     pub fn new(since: Nanos) -> Self {
-        Self { latency: Some(latencies()), ..Self::without_latencies(since) }
+        Self { latency: Some(empty_latency_histogram()), ..Self::without_latencies(since) }
     }
 
     /// Returns empty accounting without a histogram of latencies, for one machine of many.
@@ -106,7 +106,7 @@ impl Accounting {
     }
 
     /// Clears all counts except that of events, which measures the simulator.
-    pub fn reopen(&mut self, since: Nanos) {
+    pub fn clear_counts(&mut self, since: Nanos) {
         let (events, mut latency) = (self.events, self.latency.take());
         latency.iter_mut().for_each(Histogram::reset);
         *self = Self { latency, events, ..Self::without_latencies(since) };

@@ -12,22 +12,22 @@ impl<W: Watch> Engine<W> {
     }
 
     /// Moves the lane's job to its next phase, when the current phase has ended.
-    pub(super) fn phase_ended(&mut self, lane: usize) {
+    pub(super) fn start_next_phase(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
-        self.settle(core);
+        self.book_core_work(core);
         let phases = self.job(lane).phases.len();
         self.enter_phase(lane, (self.lanes[lane].phase + 1) % phases);
-        self.resume(core);
+        self.update_core_speeds(core);
     }
 
     /// Ends the lane's job; a new job like it begins after `gone_ns`.
-    pub(super) fn churn(&mut self, lane: usize, gone_ns: u64) {
+    pub(super) fn replace_job(&mut self, lane: usize, gap_ns: u64) {
         let core = self.lanes[lane].core;
-        self.settle(core);
+        self.book_core_work(core);
         // The last phase becomes the current one, so the new job begins with the first.
         self.lanes[lane].phase = self.job(lane).phases.len() - 1;
-        self.wait(lane, gone_ns);
-        self.resume(core);
+        self.pause_batch(lane, gap_ns);
+        self.update_core_speeds(core);
     }
 
     fn job(&self, lane: usize) -> &Job {
@@ -37,30 +37,30 @@ impl<W: Watch> Engine<W> {
     fn enter_phase(&mut self, lane: usize, phase: usize) {
         self.lanes[lane].phase = phase;
         match self.job(lane).phases[phase] {
-            Phase::Wait { ns } => self.wait(lane, ns),
+            Phase::Wait { ns } => self.pause_batch(lane, ns),
             Phase::Work { class, work_ns } => {
                 let batch = &mut self.lanes[lane];
                 batch.class = class;
                 batch.left = if work_ns == NEVER { Work::ENDLESS } else { Work::of_ns(work_ns) };
                 batch.waits = false;
-                self.batch_wants_in(lane);
+                self.try_run_batch(lane);
             }
         }
     }
 
-    fn wait(&mut self, lane: usize, ns: u64) {
+    fn pause_batch(&mut self, lane: usize, duration_ns: u64) {
         self.lanes[lane].waits = true;
         self.lanes[lane].runs = false;
-        self.slots.set(self.phase_slot(lane), self.now + ns);
+        self.slots.set_time(self.phase_slot(lane), self.now + duration_ns);
     }
 
     /// Runs batch if it has work and its lane is free. If batch then finds the service busy, it summons the keeper,
     /// as at a start of the service beside running batch.
-    pub(super) fn batch_wants_in(&mut self, lane: usize) {
+    pub(super) fn try_run_batch(&mut self, lane: usize) {
         let batch = &mut self.lanes[lane];
         let came_in = !batch.runs && batch.free && !batch.waits;
         batch.runs = batch.free && !batch.waits;
-        if came_in && self.must_go(lane) {
+        if came_in && self.must_batch_leave(lane) {
             self.summon(lane);
         }
     }

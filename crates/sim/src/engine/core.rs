@@ -10,7 +10,7 @@ use crate::smt::Interference;
 
 impl<W: Watch> Engine<W> {
     /// Books the work of `core` since the last call for it.
-    pub(super) fn settle(&mut self, core: usize) {
+    pub(super) fn book_core_work(&mut self, core: usize) {
         let (core, accounting) = (&mut self.cores[core], &mut self.accounting);
         let passed_ns = self.now - core.since;
         if passed_ns == 0 {
@@ -22,13 +22,13 @@ impl<W: Watch> Engine<W> {
             running += 1;
             on_budget &= lane.is_lent(waited);
             accounting.batch_busy_ns += u128::from(passed_ns);
-            accounting.batch_work += lane.left.take(passed_ns, lane.speed);
+            accounting.batch_work += lane.left.take_done(passed_ns, lane.speed);
         }
         let mut active = running;
         if let Some(request) = &mut core.request {
             active += 1;
             accounting.lc_busy_ns += u128::from(passed_ns);
-            accounting.lc_work += request.left.take(passed_ns, core.request_speed);
+            accounting.lc_work += request.left.take_done(passed_ns, core.request_speed);
             if running > 0 {
                 accounting.lost_to_memory_ns += passed_ns as f64 * core.memory_loss;
                 request.co_run_ns += passed_ns;
@@ -47,45 +47,45 @@ impl<W: Watch> Engine<W> {
     }
 
     /// Computes the speeds on a core whose work is booked up to now, and the end times of the tasks there.
-    pub(super) fn resume(&mut self, core: usize) {
-        self.resume_request(core);
+    pub(super) fn update_core_speeds(&mut self, core: usize) {
+        self.update_request_speed(core);
         for lane in self.cores[core].lanes() {
-            self.resume_lane(core, lane);
+            self.update_lane_speed(core, lane);
         }
     }
 
-    fn resume_request(&mut self, at: usize) {
-        let (core, smt) = (&mut self.cores[at], &self.model.smt);
+    fn update_request_speed(&mut self, core_index: usize) {
+        let (core, smt) = (&mut self.cores[core_index], &self.model.smt);
         let Some(request) = &core.request else { return };
         let (mut extra, mut memory) = (0.0, 0.0);
         for class in self.lanes[core.lanes()].iter().filter_map(|lane| lane.occupant()) {
-            let costs = smt.extra(self.model.service.class, class);
+            let costs = smt.extra_slowdown(self.model.service.class, class);
             extra += costs;
             memory += costs * smt.memory(class).pressure;
         }
-        core.request_speed = Interference::speed(core.factor, extra);
+        core.request_speed = Interference::speed_beside(core.factor, extra);
         core.memory_loss = memory / (1.0 + extra);
-        self.slots.set(at, self.now.saturating_add(request.left.time_at(core.request_speed)));
+        self.slots.set_time(core_index, self.now.saturating_add(request.left.time_at(core.request_speed)));
     }
 
-    fn resume_lane(&mut self, at: usize, lane: usize) {
-        let (core, smt) = (&self.cores[at], &self.model.smt);
+    fn update_lane_speed(&mut self, core_index: usize, lane: usize) {
+        let (core, smt) = (&self.cores[core_index], &self.model.smt);
         let slot = self.phase_slot(lane);
         if !self.lanes[lane].runs {
             if !self.lanes[lane].waits {
-                self.slots.set(slot, crate::time::NEVER);
+                self.slots.set_time(slot, crate::time::NEVER);
             }
             return;
         }
         let victim = self.lanes[lane].class;
         let beside = |other: usize| if other == lane { None } else { self.lanes[other].occupant() };
-        let mut extra: f64 = core.lanes().filter_map(beside).map(|class| smt.extra(victim, class)).sum();
+        let mut extra: f64 = core.lanes().filter_map(beside).map(|class| smt.extra_slowdown(victim, class)).sum();
         if core.busy() {
-            extra += smt.extra(victim, self.model.service.class);
+            extra += smt.extra_slowdown(victim, self.model.service.class);
         }
-        let speed = Interference::speed(core.factor, extra);
+        let speed = Interference::speed_beside(core.factor, extra);
         let ends = self.now.saturating_add(self.lanes[lane].left.time_at(speed));
         self.lanes[lane].speed = speed;
-        self.slots.set(slot, ends);
+        self.slots.set_time(slot, ends);
     }
 }

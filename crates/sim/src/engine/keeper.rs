@@ -19,32 +19,32 @@ use crate::time::{NEVER, Nanos};
 
 impl<W: Watch> Engine<W> {
     /// Whether batch on `lane` would run beside a request without permission, with no keeper on its way.
-    pub(super) fn must_go(&self, lane: usize) -> bool {
+    pub(super) fn must_batch_leave(&self, lane: usize) -> bool {
         let core = &self.cores[self.lanes[lane].core];
         let keeper = self.lanes[lane].keeper.as_ref();
         keeper.is_some_and(|keeper| keeper.presence == Presence::Asleep && keeper.is_needed(core.busy(), core.waited()))
     }
 
     /// Returns the state of the service that the keeper of `lane` sees when it naps there.
-    fn watched(&self, lane: usize) -> WakeState {
+    fn watched_state(&self, lane: usize) -> WakeState {
         let batch = &self.lanes[lane];
         let core = &self.cores[batch.core];
         let spares_waited = batch.keeper.as_ref().is_none_or(|keeper| keeper.by.spares_waited());
-        WakeState::of(core.busy(), Some(&core.requests(self.queues.len)), spares_waited)
+        WakeState::from_requests(core.busy(), Some(&core.requests(self.queues.len)), spares_waited)
     }
 
     /// Tells keepers that the request lane of a core has become busy or idle, or has another request. The work of the
     /// core must be booked up to now.
-    pub(super) fn service_changed(&mut self, core: usize) {
+    pub(super) fn notify_service_changed(&mut self, core: usize) {
         for lane in self.cores[core].lanes() {
-            let now = self.watched(lane);
+            let now = self.watched_state(lane);
             let Some(keeper) = &self.lanes[lane].keeper else { continue };
             match (keeper.presence, keeper.state) {
-                (Presence::Awake, _) if keeper.watched != now => self.look(lane),
-                (Presence::Asleep, LaneState::Lent) if keeper.batch_looks => self.batch_looks(lane, true),
-                _ if self.lanes[lane].runs && self.must_go(lane) => {
+                (Presence::Awake, _) if keeper.watched != now => self.check_lane(lane),
+                (Presence::Asleep, LaneState::Lent) if keeper.batch_looks => self.check_lent_batch(lane, true),
+                _ if self.lanes[lane].runs && self.must_batch_leave(lane) => {
                     self.summon(lane);
-                    self.pay_for_summons(core);
+                    self.charge_summons(core);
                 }
                 _ => {}
             }
@@ -52,16 +52,16 @@ impl<W: Watch> Engine<W> {
     }
 
     /// Lets batch on lent lanes react to a change of the queue's length.
-    pub(super) fn queue_changed(&mut self) {
+    pub(super) fn notify_queue_changed(&mut self) {
         for lane in 0..self.lanes.len() {
             let looks = self.lanes[lane].keeper.as_ref().is_some_and(|keeper| {
                 keeper.batch_looks && (keeper.presence, keeper.state) == (Presence::Asleep, LaneState::Lent)
             });
             let core = self.lanes[lane].core;
             if looks && self.cores[core].busy() {
-                self.settle(core);
-                self.batch_looks(lane, true);
-                self.resume(core);
+                self.book_core_work(core);
+                self.check_lent_batch(lane, true);
+                self.update_core_speeds(core);
             }
         }
     }
@@ -69,18 +69,18 @@ impl<W: Watch> Engine<W> {
     /// Asks the policy for batch on a lent lane; batch begins to leave if it has to. `changed` means that the service
     /// has changed. Otherwise the policy's time is up, and batch has permission until it is off. The work of the core
     /// must be booked up to now.
-    fn batch_looks(&mut self, lane: usize, changed: bool) {
-        self.ask(lane);
+    fn check_lent_batch(&mut self, lane: usize, service_changed: bool) {
+        self.ask_policy(lane);
         let Some(keeper) = &self.lanes[lane].keeper else { return };
         match keeper.state {
-            LaneState::Held | LaneState::Evicted if self.lanes[lane].runs => self.wake(lane, changed),
+            LaneState::Held | LaneState::Evicted if self.lanes[lane].runs => self.wake_keeper(lane, service_changed),
             LaneState::Held | LaneState::Evicted => {
-                self.take_lane(lane);
-                self.look(lane);
+                self.take_lane_from_batch(lane);
+                self.check_lane(lane);
             }
             LaneState::Released | LaneState::Lent => {
                 let due = keeper.policy.next_wakeup().unwrap_or(NEVER);
-                self.slots.set(self.keeper_slot(lane), due);
+                self.slots.set_time(self.keeper_slot(lane), due);
             }
         }
     }
@@ -89,12 +89,12 @@ impl<W: Watch> Engine<W> {
     pub(super) fn summon(&mut self, lane: usize) {
         self.accounting.summons += 1;
         if !self.faults.summons_lost() {
-            self.wake(lane, true);
+            self.wake_keeper(lane, true);
         }
     }
 
     /// Adds the cost of the wakeup to the request whose start sends it.
-    fn pay_for_summons(&mut self, core: usize) {
+    fn charge_summons(&mut self, core: usize) {
         let cost = crate::time::Work::of_ns(self.model.setting.gate.lc_cost_ns);
         if let Some(request) = &mut self.cores[core].request {
             request.work = request.work.plus(cost);
@@ -102,10 +102,10 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    fn wake(&mut self, lane: usize, summoned: bool) {
-        let off_ns = self.model.setting.gate.off.draw(&mut self.gate_latency) + self.faults.wakes_late();
+    fn wake_keeper(&mut self, lane: usize, summoned: bool) {
+        let off_ns = self.model.setting.gate.off.draw(&mut self.gate_latency) + self.faults.draw_wakeup_delay_ns();
         self.set_presence(lane, Presence::Waking { summoned });
-        self.slots.set(self.keeper_slot(lane), self.now + off_ns);
+        self.slots.set_time(self.keeper_slot(lane), self.now + off_ns);
     }
 
     fn set_presence(&mut self, lane: usize, presence: Presence) {
@@ -115,33 +115,35 @@ impl<W: Watch> Engine<W> {
     }
 
     /// Handles the keeper's time: it checks its lane, wakes, or starts again after a crash.
-    pub(super) fn keeper_due(&mut self, lane: usize) {
+    pub(super) fn handle_keeper_event(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
-        self.settle(core);
+        self.book_core_work(core);
         let Some(keeper) = &self.lanes[lane].keeper else { return };
         match keeper.presence {
-            Presence::Asleep if keeper.batch_looks && keeper.state == LaneState::Lent => self.batch_looks(lane, false),
-            Presence::Asleep => self.wake(lane, false),
-            Presence::Waking { .. } => {
-                self.take_lane(lane);
-                self.look(lane);
+            Presence::Asleep if keeper.batch_looks && keeper.state == LaneState::Lent => {
+                self.check_lent_batch(lane, false)
             }
-            Presence::Awake => self.look(lane),
-            Presence::Dead => self.begin_again(lane),
+            Presence::Asleep => self.wake_keeper(lane, false),
+            Presence::Waking { .. } => {
+                self.take_lane_from_batch(lane);
+                self.check_lane(lane);
+            }
+            Presence::Awake => self.check_lane(lane),
+            Presence::Dead => self.restart_keeper(lane),
         }
-        self.resume(core);
+        self.update_core_speeds(core);
     }
 
-    fn take_lane(&mut self, lane: usize) {
-        self.slots.set(self.gate_slot(lane), NEVER);
+    fn take_lane_from_batch(&mut self, lane: usize) {
+        self.slots.set_time(self.gate_slot(lane), NEVER);
         self.lanes[lane].free = false;
         self.lanes[lane].runs = false;
     }
 
     /// Asks the policy about a lane. Returns whether batch comes back from an eviction. The work of the core must be
     /// booked up to now.
-    fn ask(&mut self, lane: usize) -> bool {
-        let (seen, watched) = (self.see(lane), self.watched(lane));
+    fn ask_policy(&mut self, lane: usize) -> bool {
+        let (seen, watched) = (self.observe_lane(lane), self.watched_state(lane));
         let Some(keeper) = &mut self.lanes[lane].keeper else { return false };
         let decision = keeper.policy.observe(self.now, &seen);
         let before = std::mem::replace(&mut keeper.state, decision.state);
@@ -155,9 +157,9 @@ impl<W: Watch> Engine<W> {
     }
 
     /// Asks the policy while the keeper is on the lane, and leaves the lane if the policy says so.
-    fn look(&mut self, lane: usize) {
-        let held = self.lanes[lane].keeper.as_ref().is_some_and(Keeper::naps);
-        let restored = self.ask(lane);
+    fn check_lane(&mut self, lane: usize) {
+        let held = self.lanes[lane].keeper.as_ref().is_some_and(Keeper::is_on_lane);
+        let restored = self.ask_policy(lane);
         let core = &self.cores[self.lanes[lane].core];
         let (busy, waited) = (core.busy(), core.waited());
         let Some(keeper) = &mut self.lanes[lane].keeper else { return };
@@ -165,15 +167,15 @@ impl<W: Watch> Engine<W> {
         keeper.presence = if sleeps { Presence::Asleep } else { Presence::Awake };
         let (due, back) = (keeper.policy.next_wakeup(), sleeps && keeper.state != LaneState::Evicted);
         debug_assert!(due.is_none_or(|at| at > self.now), "a wake-up that is over: {due:?} at {}", self.now);
-        self.slots.set(self.keeper_slot(lane), due.unwrap_or(NEVER));
+        self.slots.set_time(self.keeper_slot(lane), due.unwrap_or(NEVER));
         if back {
-            let away_ns = self.away_ns(held, restored);
-            self.slots.set(self.gate_slot(lane), self.now + away_ns);
+            let away_ns = self.return_delay_ns(held, restored);
+            self.slots.set_time(self.gate_slot(lane), self.now + away_ns);
         }
     }
 
     /// Returns the time until batch runs again on a lane that the keeper leaves now.
-    fn away_ns(&mut self, held: bool, restored: bool) -> Nanos {
+    fn return_delay_ns(&mut self, held: bool, restored: bool) -> Nanos {
         let migration_ns = if restored { self.model.machine.migration_ns } else { 0 };
         let on_ns = match held {
             true => self.model.setting.gate.on.draw(&mut self.gate_latency),
@@ -183,11 +185,11 @@ impl<W: Watch> Engine<W> {
     }
 
     /// Returns the observation of the keeper of `lane`.
-    fn see(&self, lane: usize) -> LaneObservation {
+    fn observe_lane(&self, lane: usize) -> LaneObservation {
         let batch = &self.lanes[lane];
-        let mut limits = self.limits.present();
+        let mut limits = self.limits.current();
         if batch.keeper.as_ref().is_some_and(|keeper| keeper.by == LendingDecider::Oracle) {
-            limits.budget_ns = self.foreseen_ns(batch.core, limits.budget_ns);
+            limits.budget_ns = self.permitted_batch_time_ns(batch.core, limits.budget_ns);
         }
         let core = &self.cores[batch.core];
         LaneObservation {
@@ -200,32 +202,32 @@ impl<W: Watch> Engine<W> {
     }
 
     /// Gives the lane back to batch.
-    pub(super) fn gate_opens(&mut self, lane: usize) {
+    pub(super) fn open_gate(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
-        self.settle(core);
-        self.slots.set(self.gate_slot(lane), NEVER);
+        self.book_core_work(core);
+        self.slots.set_time(self.gate_slot(lane), NEVER);
         self.lanes[lane].free = true;
-        self.batch_wants_in(lane);
-        self.resume(core);
+        self.try_run_batch(lane);
+        self.update_core_speeds(core);
     }
 
     /// Simulates a crash of the agent: its guardian ends batch, and both restart after `gone_ns`.
-    pub(super) fn crash(&mut self, lane: usize, gone_ns: Nanos) {
+    pub(super) fn crash(&mut self, lane: usize, downtime_ns: Nanos) {
         if self.lanes[lane].keeper.is_none() {
             return;
         }
-        self.churn(lane, gone_ns);
+        self.replace_job(lane, downtime_ns);
         let core = self.lanes[lane].core;
-        self.take_lane(lane);
+        self.take_lane_from_batch(lane);
         self.set_presence(lane, Presence::Dead);
-        self.slots.set(self.keeper_slot(lane), self.now + gone_ns);
-        self.resume(core);
+        self.slots.set_time(self.keeper_slot(lane), self.now + downtime_ns);
+        self.update_core_speeds(core);
     }
 
-    fn begin_again(&mut self, lane: usize) {
+    fn restart_keeper(&mut self, lane: usize) {
         let BatchMode::Lent(lending) = &self.model.setting.beside else { return };
         let fresh = Keeper::new(lending, &self.model.setting.gate);
         self.lanes[lane].keeper = Some(fresh);
-        self.look(lane);
+        self.check_lane(lane);
     }
 }

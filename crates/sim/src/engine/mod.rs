@@ -38,7 +38,7 @@ const SLOTS_OF_LANE: usize = 3;
 
 /// Sources of events that exist once; their slots follow the workers' slots.
 #[derive(Clone, Copy)]
-enum Once {
+enum SingleSource {
     Arrival,
     LendingLimits,
     Fault,
@@ -95,7 +95,7 @@ impl<W: Watch> Engine<W> {
             model,
             watch,
         };
-        engine.begin();
+        engine.schedule_first_events();
         engine
     }
 
@@ -105,20 +105,25 @@ impl<W: Watch> Engine<W> {
         self
     }
 
-    fn begin(&mut self) {
+    fn schedule_first_events(&mut self) {
         let first_ns = self.client.gap_ns(&mut self.arrivals);
         let end = match self.model.until {
             RunEnd::Time(ns) => self.model.warm_up_ns + ns,
             RunEnd::Requests(_) => NEVER,
         };
-        self.slots.set(self.once(Once::Arrival), first_ns);
-        self.slots
-            .set(self.once(Once::LendingLimits), if self.limits.wanted { lending_limits::EVERY_NS } else { NEVER });
-        self.slots.set(self.once(Once::Fault), self.faults.next_at());
-        self.slots.set(self.once(Once::WarmUp), if self.model.warm_up_ns > 0 { self.model.warm_up_ns } else { NEVER });
-        self.slots.set(self.once(Once::End), end);
+        self.slots.set_time(self.slot_of_single_source(SingleSource::Arrival), first_ns);
+        self.slots.set_time(
+            self.slot_of_single_source(SingleSource::LendingLimits),
+            if self.limits.wanted { lending_limits::EVERY_NS } else { NEVER },
+        );
+        self.slots.set_time(self.slot_of_single_source(SingleSource::Fault), self.faults.next_fault_at());
+        self.slots.set_time(
+            self.slot_of_single_source(SingleSource::WarmUp),
+            if self.model.warm_up_ns > 0 { self.model.warm_up_ns } else { NEVER },
+        );
+        self.slots.set_time(self.slot_of_single_source(SingleSource::End), end);
         (0..self.lanes.len()).for_each(|lane| self.begin_job(lane));
-        (0..self.cores.len()).for_each(|core| self.resume(core));
+        (0..self.cores.len()).for_each(|core| self.update_core_speeds(core));
     }
 
     /// Runs the simulation to its end.
@@ -129,68 +134,69 @@ impl<W: Watch> Engine<W> {
     /// Runs the simulation until `time`, or to its end. Returns whether it has reached the end.
     pub fn run_to(&mut self, time: Nanos) -> bool {
         while !self.over
-            && let Some(slot) = self.slots.next(&mut self.now, time)
+            && let Some(slot) = self.slots.advance_to_next(&mut self.now, time)
         {
             self.accounting.events += 1;
-            self.fire(slot);
+            self.handle_event(slot);
         }
-        (0..self.cores.len()).for_each(|core| self.settle(core));
+        (0..self.cores.len()).for_each(|core| self.book_core_work(core));
         self.over
     }
 
-    fn fire(&mut self, slot: usize) {
+    fn handle_event(&mut self, slot: usize) {
         if slot < self.cores.len() {
-            return self.finish(slot);
+            return self.finish_request(slot);
         }
         match slot - self.cores.len() {
-            slot if slot == Once::Arrival as usize => self.arrive(),
-            slot if slot >= SLOTS_ONCE => self.fire_lane(slot - SLOTS_ONCE),
-            slot => self.fire_rare(slot),
+            slot if slot == SingleSource::Arrival as usize => self.arrive(),
+            slot if slot >= SLOTS_ONCE => self.handle_lane_event(slot - SLOTS_ONCE),
+            slot => self.handle_rare_event(slot),
         }
     }
 
-    fn fire_lane(&mut self, slot: usize) {
+    fn handle_lane_event(&mut self, slot: usize) {
         let lane = slot / SLOTS_OF_LANE;
         match slot % SLOTS_OF_LANE {
-            0 => self.keeper_due(lane),
-            1 => self.gate_opens(lane),
-            _ => self.phase_ended(lane),
+            0 => self.handle_keeper_event(lane),
+            1 => self.open_gate(lane),
+            _ => self.start_next_phase(lane),
         }
     }
 
-    fn fire_rare(&mut self, slot: usize) {
-        if slot == Once::LendingLimits as usize {
+    fn handle_rare_event(&mut self, slot: usize) {
+        if slot == SingleSource::LendingLimits as usize {
             self.limits.recompute();
-            self.slots.set(self.once(Once::LendingLimits), self.now + lending_limits::EVERY_NS);
-        } else if slot == Once::Fault as usize {
-            self.go_wrong();
-        } else if slot == Once::WarmUp as usize {
-            (0..self.cores.len()).for_each(|core| self.settle(core));
-            self.accounting.reopen(self.now);
-            self.slots.set(self.once(Once::WarmUp), NEVER);
+            self.slots
+                .set_time(self.slot_of_single_source(SingleSource::LendingLimits), self.now + lending_limits::EVERY_NS);
+        } else if slot == SingleSource::Fault as usize {
+            self.inject_faults();
+        } else if slot == SingleSource::WarmUp as usize {
+            (0..self.cores.len()).for_each(|core| self.book_core_work(core));
+            self.accounting.clear_counts(self.now);
+            self.slots.set_time(self.slot_of_single_source(SingleSource::WarmUp), NEVER);
         } else {
             self.over = true;
         }
     }
 
-    fn go_wrong(&mut self) {
-        while let Some(incident) = self.faults.due(self.now) {
+    fn inject_faults(&mut self) {
+        while let Some(incident) = self.faults.take_due_incident(self.now) {
             for lane in 0..self.lanes.len() {
                 match incident {
-                    Incident::Churn { gone_ns } => self.churn(lane, gone_ns),
+                    Incident::Churn { gone_ns } => self.replace_job(lane, gone_ns),
                     Incident::Crash { gone_ns } => self.crash(lane, gone_ns),
                 }
             }
         }
-        self.slots.set(self.once(Once::Fault), self.faults.next_at());
+        self.slots.set_time(self.slot_of_single_source(SingleSource::Fault), self.faults.next_fault_at());
     }
 
-    fn once(&self, source: Once) -> usize {
+    fn slot_of_single_source(&self, source: SingleSource) -> usize {
         self.cores.len() + source as usize
     }
 
     fn arrival_slot(&self) -> usize {
-        self.once(Once::Arrival)
+        self.slot_of_single_source(SingleSource::Arrival)
     }
 
     fn lane_slot(&self, lane: usize) -> usize {
@@ -226,7 +232,7 @@ impl<W: Watch> Engine<W> {
 
     /// The present lending limits.
     pub fn limits(&self) -> LendingLimits {
-        self.limits.present()
+        self.limits.current()
     }
 
     /// Returns the watch that receives events.
@@ -235,7 +241,7 @@ impl<W: Watch> Engine<W> {
     }
 
     /// Returns the number of requests that wait or run.
-    pub fn under_way(&self) -> usize {
+    pub fn requests_under_way(&self) -> usize {
         self.queues.len + self.cores.iter().filter(|core| core.busy()).count()
     }
 

@@ -17,12 +17,13 @@ const MARGIN_NS: Nanos = 50_000;
 impl<W: Watch> Engine<W> {
     /// Returns for how long batch may run beside the running and the waiting requests of a core, whose work is booked
     /// up to now; `NEVER` without a limit.
-    pub(super) fn foreseen_ns(&self, core: usize, budget_ns: Nanos) -> Nanos {
+    pub(super) fn permitted_batch_time_ns(&self, core: usize, budget_ns: Nanos) -> Nanos {
         let (core, machine) = (&self.cores[core], &self.model.machine);
         let (Some(request), Some(objective)) = (&core.request, self.model.objective) else { return NEVER };
         let alone_ns = |work_ns: f64| (work_ns / machine.speed_of(0)) as Nanos;
         let running = (request.arrived, request.work.ns(), request.left.ns());
-        let waiting = self.queues.waiting().map(|next| (next.arrived, next.work_ns as f64, next.work_ns as f64));
+        let waiting =
+            self.queues.waiting_in_first_queue().map(|next| (next.arrived, next.work_ns as f64, next.work_ns as f64));
         let (mut done_at, mut slack_ns) = (self.now, NEVER);
         for (arrived, work_ns, left_ns) in std::iter::once(running).chain(waiting) {
             done_at = done_at.saturating_add(alone_ns(left_ns));
@@ -30,13 +31,14 @@ impl<W: Watch> Engine<W> {
             let protected = alone_ns(work_ns) <= objective.limit_ns.saturating_sub(budget_ns);
             slack_ns = slack_ns.min(in_time.filter(|_| protected).unwrap_or(NEVER));
         }
-        self.until_lost_ns(slack_ns)
+        self.time_until_cost_ns(slack_ns)
     }
 
     /// Returns the time after which batch's cost reaches `slack_ns`, less the margin; `NEVER` if it never does.
-    fn until_lost_ns(&self, slack_ns: Nanos) -> Nanos {
+    fn time_until_cost_ns(&self, slack_ns: Nanos) -> Nanos {
         let classes = self.model.batch.iter().filter_map(|job| job.class());
-        let extra = classes.map(|class| self.model.smt.extra(self.model.service.class, class)).fold(0.0, f64::max);
+        let extra =
+            classes.map(|class| self.model.smt.extra_slowdown(self.model.service.class, class)).fold(0.0, f64::max);
         let contention_cost = extra / (1.0 + extra);
         match slack_ns {
             NEVER => NEVER,

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::state::core::{Queued, Request};
-use super::watch::{Fate, Watch};
+use super::watch::{CompletedRequest, Watch};
 use crate::model::RunEnd;
 use crate::time::{NEVER, Nanos, Work};
 
@@ -10,38 +10,38 @@ impl<W: Watch> Engine<W> {
     /// Handles the arrival of a request.
     pub(super) fn arrive(&mut self) {
         let gap_ns = self.client.gap_ns(&mut self.arrivals);
-        self.slots.set(self.arrival_slot(), self.now + gap_ns);
+        self.slots.set_time(self.arrival_slot(), self.now + gap_ns);
         self.last_number += 1;
         self.accounting.arrived += 1;
         let work_ns = self.model.service.demand.draw(&mut self.demand);
         let request = Queued { number: self.last_number, arrived: self.now, work_ns };
-        match self.queues.worker(&mut self.dispatch) {
-            (worker, true) => self.take_up(worker, request),
+        match self.queues.choose_worker(&mut self.dispatch) {
+            (worker, true) => self.start_on_idle_worker(worker, request),
             (_, false) if self.queues.len >= self.model.service.queue_limit => {
                 self.accounting.refused += 1;
-                self.watch.refused(request.number);
+                self.watch.request_refused(request.number);
             }
             (worker, false) => {
-                self.queues.of(worker).push_back(request);
+                self.queues.queue_of(worker).push_back(request);
                 self.queues.len += 1;
-                self.queue_changed();
+                self.notify_queue_changed();
             }
         }
     }
 
     /// Starts a request on an idle worker.
-    fn take_up(&mut self, worker: usize, request: Queued) {
-        self.settle(worker);
+    fn start_on_idle_worker(&mut self, worker: usize, request: Queued) {
+        self.book_core_work(worker);
         self.queues.idle &= !(1 << worker);
-        let wake_ns = self.wake_ns(worker);
-        self.watch.idled(self.now - self.cores[worker].flipped);
+        let wake_ns = self.core_wake_ns(worker);
+        self.watch.lane_idled(self.now - self.cores[worker].flipped);
         self.cores[worker].flipped = self.now;
         self.start(worker, request, wake_ns);
-        self.resume(worker);
+        self.update_core_speeds(worker);
     }
 
     /// Returns the time that a request loses because its core sleeps.
-    fn wake_ns(&self, core: usize) -> Nanos {
+    fn core_wake_ns(&self, core: usize) -> Nanos {
         let unused_ns = self.now - self.cores[core].used;
         let sleep = self.model.machine.sleep.filter(|sleep| unused_ns > 0 && unused_ns >= sleep.after_ns);
         sleep.map_or(0, |sleep| sleep.wake_ns)
@@ -59,31 +59,31 @@ impl<W: Watch> Engine<W> {
             co_run_ns: 0,
             leak_ns: 0,
         });
-        self.service_changed(worker);
+        self.notify_service_changed(worker);
     }
 
     /// Handles the end of the request on `worker`.
-    pub(super) fn finish(&mut self, worker: usize) {
-        self.settle(worker);
+    pub(super) fn finish_request(&mut self, worker: usize) {
+        self.book_core_work(worker);
         let Some(request) = self.cores[worker].request.take() else { return };
-        self.book(worker, &request);
-        match self.queues.of(worker).pop_front() {
+        self.book_request(worker, &request);
+        match self.queues.queue_of(worker).pop_front() {
             Some(next) => {
                 self.queues.len -= 1;
                 self.start(worker, next, 0);
-                self.queue_changed();
+                self.notify_queue_changed();
             }
             None => {
-                self.slots.set(worker, NEVER);
+                self.slots.set_time(worker, NEVER);
                 self.queues.idle |= 1 << worker;
                 self.cores[worker].flipped = self.now;
-                self.service_changed(worker);
+                self.notify_service_changed(worker);
             }
         }
-        self.resume(worker);
+        self.update_core_speeds(worker);
     }
 
-    fn book(&mut self, worker: usize, request: &Request) {
+    fn book_request(&mut self, worker: usize, request: &Request) {
         let (latency_ns, queued_ns) = (self.now - request.arrived, request.started - request.arrived);
         self.accounting.finished += 1;
         self.accounting.waited += u64::from(request.waited);
@@ -92,8 +92,8 @@ impl<W: Watch> Engine<W> {
         self.accounting.queued_ns += u128::from(queued_ns);
         self.book_delay(worker, request);
         let glitch = self.faults.counter_glitch();
-        self.limits.finished(request, self.now, glitch);
-        self.watch.finished(&Fate {
+        self.limits.record_finished(request, self.now, glitch);
+        self.watch.request_finished(&CompletedRequest {
             number: request.number,
             arrived: request.arrived,
             started: request.started,
@@ -111,8 +111,9 @@ impl<W: Watch> Engine<W> {
     /// Books the delay bound of a request from batch on its own core. If several workers share one queue, batch
     /// beside other workers delays the request, too.
     fn book_delay(&mut self, worker: usize, request: &Request) {
-        let contention_cost = self.limits.present().contention_cost;
-        let bound_ns = self.cores[worker].delay.finished(request.waited, request.co_run_ns, contention_cost);
+        let contention_cost = self.limits.current().contention_cost;
+        let bound_ns =
+            self.cores[worker].delay.add_finished_request(request.waited, request.co_run_ns, contention_cost);
         self.accounting.delay_bound_ns += u128::from(bound_ns);
         self.accounting.delay_bound_ns_max = self.accounting.delay_bound_ns_max.max(bound_ns);
     }

@@ -4,7 +4,7 @@ use crate::time::Nanos;
 
 /// Result of one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fate {
+pub struct CompletedRequest {
     /// Number of the request, from 1 on, in the order of arrival.
     pub number: u64,
     /// Time of the request's arrival.
@@ -27,13 +27,13 @@ pub struct Fate {
 pub trait Watch {
     /// Receives the result of a finished request.
     #[inline]
-    fn finished(&mut self, _fate: &Fate) {}
+    fn request_finished(&mut self, _fate: &CompletedRequest) {}
     /// Receives the idle time of a request lane that became busy.
     #[inline]
-    fn idled(&mut self, _ns: Nanos) {}
+    fn lane_idled(&mut self, _ns: Nanos) {}
     /// Receives the number of a request that was refused.
     #[inline]
-    fn refused(&mut self, _number: u64) {}
+    fn request_refused(&mut self, _number: u64) {}
 }
 
 impl Watch for () {}

@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 
-use super::state::cpu::Counted;
-use crate::engine::accounting::latencies;
+use super::state::cpu::MemoryCounts;
+use crate::engine::accounting::empty_latency_histogram;
 use crate::model::LANES_MAX;
 use crate::time::Nanos;
 
@@ -18,7 +18,7 @@ pub struct Latencies {
 
 impl Latencies {
     fn new() -> Self {
-        Self { all: latencies(), sum_ns: 0 }
+        Self { all: empty_latency_histogram(), sum_ns: 0 }
     }
 
     pub(super) fn record(&mut self, ns: Nanos) {
@@ -55,7 +55,7 @@ pub struct ServiceAccounting {
     /// Time in which threads of the service ran beside containers on the same core.
     pub beside_batch_ns: u128,
     /// Memory counters of the service's threads.
-    pub(super) counted: Counted,
+    pub(super) counted: MemoryCounts,
 }
 
 impl ServiceAccounting {
@@ -68,15 +68,15 @@ impl ServiceAccounting {
             whole: Latencies::new(),
             busy_ns: 0,
             beside_batch_ns: 0,
-            counted: Counted::default(),
+            counted: MemoryCounts::default(),
         }
     }
 
-    fn reopen(&mut self) {
+    fn clear_counts(&mut self) {
         self.own.reset();
         self.whole.reset();
         (self.arrived, self.refused, self.failed) = (0, 0, 0);
-        (self.busy_ns, self.beside_batch_ns, self.counted) = (0, 0, Counted::default());
+        (self.busy_ns, self.beside_batch_ns, self.counted) = (0, 0, MemoryCounts::default());
     }
 }
 
@@ -144,9 +144,9 @@ impl MachineAccounting {
     }
 
     /// Clears all counts except that of events, which measures the simulator.
-    pub fn reopen(&mut self, since: Nanos) {
+    pub fn clear_counts(&mut self, since: Nanos) {
         self.since = since;
-        self.services.iter_mut().for_each(ServiceAccounting::reopen);
+        self.services.iter_mut().for_each(ServiceAccounting::clear_counts);
         self.ended.fill(0);
         (self.batch_busy_ns, self.batch_work, self.lost_work, self.migrations) = (0, 0, 0, 0);
         self.active_ns = [0; LANES_MAX + 1];

@@ -22,7 +22,7 @@ pub struct ChipMemory {
 
 impl ChipMemory {
     /// Whether pressure has any effect.
-    pub fn counts(&self) -> bool {
+    pub fn has_effect(&self) -> bool {
         !self.points.is_empty()
     }
 
@@ -32,7 +32,7 @@ impl ChipMemory {
     }
 
     /// Returns the slowdown of memory under this pressure, less 1. Beyond the last point it is constant.
-    pub fn extra(&self, pressure: f64) -> f64 {
+    pub fn extra_slowdown(&self, pressure: f64) -> f64 {
         let above = self.points.iter().position(|(at, _)| *at > pressure);
         let slowdown = match (above, self.points.as_slice()) {
             (_, []) => 1.0,
@@ -44,8 +44,8 @@ impl ChipMemory {
     }
 }
 
-fn between((left, from): (f64, f64), (right, to): (f64, f64), at: f64) -> f64 {
-    from + (to - from) * (at - left) / (right - left)
+fn between((left, from): (f64, f64), (right, to): (f64, f64), x: f64) -> f64 {
+    from + (to - from) * (x - left) / (right - left)
 }
 
 #[cfg(test)]
@@ -55,9 +55,9 @@ mod tests {
     #[test]
     fn between_points_memory_slows_down_in_a_line() {
         let memory = ChipMemory { points: vec![(2.0, 1.0), (4.0, 1.5)], intensity: vec![0.0, 0.5] };
-        let extra = [0.0, 2.0, 3.0, 4.0, 9.0].map(|pressure| memory.extra(pressure));
+        let extra = [0.0, 2.0, 3.0, 4.0, 9.0].map(|pressure| memory.extra_slowdown(pressure));
         assert_eq!(extra, [0.0, 0.0, 0.25, 0.5, 0.5]);
         assert_eq!([0, 1, 2].map(|class| memory.intensity(class)), [0.0, 0.5, 0.0]);
-        assert_eq!(ChipMemory::default().extra(100.0), 0.0);
+        assert_eq!(ChipMemory::default().extra_slowdown(100.0), 0.0);
     }
 }

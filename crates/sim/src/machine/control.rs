@@ -10,25 +10,25 @@ use crate::time::Nanos;
 
 impl MachineEngine {
     /// Lets the controller observe the machine, or carry out its next action.
-    pub(super) fn control(&mut self) {
+    pub(super) fn run_controller(&mut self) {
         match self.controller.as_mut().and_then(|controller| controller.to_do.pop_front()) {
             Some(action) => self.carry_out(action),
-            None => self.look(),
+            None => self.observe_and_decide(),
         }
         let Some(controller) = &mut self.controller else { return };
         let next = if controller.to_do.is_empty() {
-            controller.next_look(self.now)
+            controller.next_observation_at(self.now)
         } else {
             self.now + controller.control.act.draw(&mut controller.latency)
         };
-        self.set(Source::Control, next);
+        self.schedule(Source::Control, next);
     }
 
-    fn look(&mut self) {
-        self.settle_all();
+    fn observe_and_decide(&mut self) {
+        self.book_all_work();
         let Some(mut controller) = self.controller.take() else { return };
-        self.see(&mut controller);
-        controller.ask(self.now);
+        self.fill_observation(&mut controller);
+        controller.ask_policy(self.now);
         self.accounting.looks += 1;
         self.accounting.rings += u64::from(controller.ring_at.take().is_some());
         self.controller = Some(controller);
@@ -39,33 +39,33 @@ impl MachineEngine {
         match action {
             CpuAction::Confine { container, cpus } => self.confine_by_policy(container, cpus),
             CpuAction::Pause { container } => self.confine_by_policy(container, CpuMask::EMPTY),
-            CpuAction::Place { service, cpus } => self.place(service, cpus),
+            CpuAction::Place { service, cpus } => self.set_service_cpus(service, cpus),
         }
     }
 
     /// Gives a container the CPUs that the policy wants. A container that has ended since the observation is ignored.
-    fn confine_by_policy(&mut self, place: usize, cpus: CpuMask) {
-        let Some(container) = &self.places.all[place] else { return };
+    fn confine_by_policy(&mut self, slot: usize, cpus: CpuMask) {
+        let Some(container) = &self.places.all[slot] else { return };
         let left = container.on.without(&cpus);
-        self.confine(place, cpus, true);
-        left.iter().for_each(|cpu| self.onset_is_over(cpu));
+        self.confine(slot, cpus, true);
+        left.iter().for_each(|cpu| self.end_onset_beside(cpu));
     }
 
     /// Fills in the policy's observation: counts since the last observation, and the present state.
-    fn see(&mut self, controller: &mut Controller) {
+    fn fill_observation(&mut self, controller: &mut Controller) {
         let passed_ns = self.now - controller.looked_at;
         let (counters, clock_ghz) = (self.model.machine.counters, self.model.machine.clock_ghz);
-        let (threshold, rings) = (controller.control.by.threshold(), controller.control.ring.is_some());
+        let (threshold, rings) = (controller.control.by.interference_threshold(), controller.control.ring.is_some());
         for (cpu, seen) in self.cpus.iter_mut().zip(&mut controller.seen.cpus) {
             let window = std::mem::take(&mut cpu.window);
-            *seen = cpu_seen(&window, passed_ns);
+            *seen = cpu_observation(&window, passed_ns);
             let vpi = if rings { cpu.guard.take_peak() } else { window.vpi(clock_ghz) };
             seen.interference = vpi.filter(|_| counters);
             // Interference that ended before any observation is not counted.
             let calm = !cpu.disturbed && seen.interference.is_some_and(|vpi| threshold.is_none_or(|e| vpi < e));
             cpu.onset = cpu.onset.filter(|_| !calm);
         }
-        self.see_services(controller);
+        self.fill_service_observations(controller);
         for (place, container) in self.places.all.iter().enumerate() {
             controller.seen.containers[place] = container.as_ref().map(|container| {
                 let kind = &self.model.kinds[container.kind];
@@ -73,10 +73,10 @@ impl MachineEngine {
                 ContainerObservation { allowed, as_found: true, can_pause: true, wanted, priority }
             });
         }
-        self.places.seen();
+        self.places.release_freed_slots();
     }
 
-    fn see_services(&mut self, controller: &mut Controller) {
+    fn fill_service_observations(&mut self, controller: &mut Controller) {
         let described = self.model.services.iter().zip(&mut self.services);
         for ((service, serving), seen) in described.zip(&mut controller.seen.services) {
             let ran_on = std::mem::take(&mut serving.ran_on);
@@ -90,7 +90,7 @@ impl MachineEngine {
     }
 }
 
-fn cpu_seen(window: &Window, passed_ns: Nanos) -> CpuObservation {
+fn cpu_observation(window: &Window, passed_ns: Nanos) -> CpuObservation {
     let share = |ns: Nanos| if passed_ns == 0 { 0.0 } else { ns as f64 / passed_ns as f64 };
     CpuObservation { online: true, busy: share(window.busy_ns), serving: share(window.serving_ns), interference: None }
 }

@@ -10,10 +10,10 @@ use super::setting::CpuDecider;
 use super::state::control::CpuPolicy;
 
 /// Returns the policy that a setting names.
-pub(super) fn policy(by: CpuDecider, model: &MachineModel) -> Box<CpuPolicy> {
+pub(super) fn create_policy(decider: CpuDecider, model: &MachineModel) -> Box<CpuPolicy> {
     let layout = Layout::new(&model.machine);
     let cores = CoreTopology::of((0..layout.cores()).map(|core| layout.cpus_of(core).collect()));
-    match by {
+    match decider {
         CpuDecider::Holmes(config) => Box::new(Holmes::new(config, cores)),
         CpuDecider::PerfIso(config) => Box::new(PerfIso::new(config)),
     }

@@ -3,7 +3,7 @@
 use super::MachineEngine;
 use super::accounting::Latencies;
 use crate::result::energy_j;
-use crate::time::{Nanos, work_ns};
+use crate::time::{Nanos, units_to_ns};
 
 /// Results of a run of a whole machine.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,7 +101,7 @@ pub struct KindFigures {
 impl MachineFigures {
     /// Returns the results of an engine that has reached its end. `limits_ns` has the longest time that whole
     /// requests of each service may take.
-    pub fn of(engine: &MachineEngine, limits_ns: &[Option<Nanos>]) -> Self {
+    pub fn from_engine(engine: &MachineEngine, limits_ns: &[Option<Nanos>]) -> Self {
         let (accounting, model) = (engine.accounting(), engine.model());
         let elapsed_ns = engine.now() - accounting.since;
         let all_ns = elapsed_ns.max(1) as f64 * (model.machine.cores() * model.machine.lanes_per_core) as f64;
@@ -109,21 +109,21 @@ impl MachineFigures {
         let kinds = model.kinds.iter().zip(&accounting.ended);
         Self {
             elapsed_ns,
-            services: (0..model.services.len()).map(|at| ServiceFigures::of(engine, at, limits_ns)).collect(),
+            services: (0..model.services.len()).map(|at| ServiceFigures::from_engine(engine, at, limits_ns)).collect(),
             kinds: kinds.map(|(kind, ended)| KindFigures { name: kind.name.clone(), finished: *ended }).collect(),
             utilisation: (serving_ns + accounting.batch_busy_ns) as f64 / all_ns,
             service_utilisation: serving_ns as f64 / all_ns,
-            batch_work_ns: work_ns(accounting.batch_work.saturating_sub(accounting.lost_work)),
+            batch_work_ns: units_to_ns(accounting.batch_work.saturating_sub(accounting.lost_work)),
             migrations: accounting.migrations,
-            onset: engine.threshold().map(|_| LatencyFigures::of(&accounting.onset)),
+            onset: engine.interference_threshold().map(|_| LatencyFigures::from_latencies(&accounting.onset)),
             looks: accounting.looks,
             rings: accounting.rings,
             actions: accounting.actions,
             summons: accounting.summons,
             thread_moves: model.setting.mapping.map(|_| accounting.thread_moves),
             threshold_ns: engine.move_threshold_ns(),
-            on_big: model.setting.mapping.map(|_| on_big(engine)),
-            energy_j: energy_j(&model.machine, &accounting.active_ns, elapsed_ns) + more_j(engine),
+            on_big: model.setting.mapping.map(|_| big_core_busy_share(engine)),
+            energy_j: energy_j(&model.machine, &accounting.active_ns, elapsed_ns) + extra_energy_j(engine),
             events: accounting.events,
         }
     }
@@ -140,31 +140,32 @@ impl MachineFigures {
 }
 
 /// Returns the energy in joules that cores use in addition, because their busy power differs from the first core's.
-fn more_j(engine: &MachineEngine) -> f64 {
+fn extra_energy_j(engine: &MachineEngine) -> f64 {
     let power = &engine.model().machine.power;
     let more_w = |core: usize| power.busy_w(core) - power.busy_w(0);
     let of_core = |(core, ns): (usize, &u128)| *ns as f64 * more_w(core);
     engine.accounting().core_busy_ns.iter().enumerate().map(of_core).sum::<f64>() / 1e9
 }
 
-fn on_big(engine: &MachineEngine) -> f64 {
+fn big_core_busy_share(engine: &MachineEngine) -> f64 {
     let (busy_ns, big) = (&engine.accounting().core_busy_ns, engine.model().machine.big_cores());
     let on_big: u128 = big.map(|core| busy_ns[core]).sum();
     on_big as f64 / busy_ns.iter().sum::<u128>().max(1) as f64
 }
 
 impl ServiceFigures {
-    fn of(engine: &MachineEngine, at: usize, limits_ns: &[Option<Nanos>]) -> Self {
-        let (accounting, service) = (&engine.accounting().services[at], &engine.model().services[at]);
-        let limit_ns = limits_ns.get(at).copied().flatten();
+    fn from_engine(engine: &MachineEngine, service_index: usize, limits_ns: &[Option<Nanos>]) -> Self {
+        let (accounting, service) =
+            (&engine.accounting().services[service_index], &engine.model().services[service_index]);
+        let limit_ns = limits_ns.get(service_index).copied().flatten();
         let elapsed_ns = (engine.now() - engine.accounting().since).max(1);
         Self {
             name: service.name.clone(),
             has_clients: service.arrivals.is_some(),
             refused: accounting.refused,
             failed: accounting.failed,
-            own: LatencyFigures::of(&accounting.own),
-            whole: LatencyFigures::of(&accounting.whole),
+            own: LatencyFigures::from_latencies(&accounting.own),
+            whole: LatencyFigures::from_latencies(&accounting.whole),
             limit_ns,
             violations: limit_ns.map(|limit_ns| above(&accounting.whole, limit_ns)),
             busy_cpus: accounting.busy_ns as f64 / elapsed_ns as f64,
@@ -181,7 +182,7 @@ fn above(latencies: &Latencies, limit_ns: Nanos) -> f64 {
 }
 
 impl LatencyFigures {
-    fn of(latencies: &Latencies) -> Self {
+    fn from_latencies(latencies: &Latencies) -> Self {
         let at = |percentile: f64| latencies.all.value_at_percentile(percentile);
         Self {
             count: latencies.all.len(),

@@ -8,7 +8,7 @@ use sidelane_policy::borrow::{BorrowConfig, LaneObservation, LaneState, LendingL
 
 use super::MachineEngine;
 use super::setting::ContainerMode;
-use super::sources::{Source, when};
+use super::sources::{Source, time_or_never};
 use crate::gate::Gate;
 use crate::keeper::{Keeper, Presence};
 use crate::model::{Budget, Lending};
@@ -18,7 +18,7 @@ impl MachineEngine {
     /// Places a keeper on each sibling of a service's CPU that is not a service's CPU itself.
     pub(super) fn place_keepers(&mut self) {
         let Some(gate) = self.gate().cloned() else { return };
-        let lending = Lending::by(PolicyKind::BorrowIdle, BorrowConfig::default(), Budget::None);
+        let lending = Lending::with_policy(PolicyKind::BorrowIdle, BorrowConfig::default(), Budget::None);
         let is_services = |cpu: usize| self.model.services.iter().any(|service| service.cpus.contains(cpu));
         let beside = |cpu: &usize| !is_services(*cpu) && self.layout.siblings(*cpu).any(is_services);
         let lanes: Vec<usize> = (0..self.layout.cpus()).filter(beside).collect();
@@ -33,21 +33,21 @@ impl MachineEngine {
     }
 
     /// Tells the keepers of a CPU's siblings that a service started or stopped on the CPU.
-    pub(super) fn service_changed(&mut self, cpu: usize) {
+    pub(super) fn notify_service_changed(&mut self, cpu: usize) {
         let siblings = self.layout.siblings(cpu);
         for lane in siblings {
-            let busy = self.beside_service(lane);
+            let busy = self.is_beside_service(lane);
             let Some(keeper) = &self.cpus[lane].keeper else { continue };
-            if keeper.watched == watched(busy) {
+            if keeper.watched == watched_state(busy) {
                 continue;
             }
             let (presence, evicted) = (keeper.presence, keeper.state == LaneState::Evicted);
-            self.note(lane, busy);
+            self.record_service_state(lane, busy);
             match (presence, busy) {
-                (Presence::Awake, _) => self.look_at_lane(lane),
+                (Presence::Awake, _) => self.check_lane(lane),
                 (Presence::Asleep, true) if self.cpus[lane].container().is_some() => {
                     self.summon(lane);
-                    self.pay_for_summons(cpu);
+                    self.charge_summons(cpu);
                 }
                 (Presence::Asleep, false) if evicted => self.summon(lane),
                 _ => {}
@@ -56,21 +56,21 @@ impl MachineEngine {
     }
 
     /// Summons the keeper of a CPU if a container begins to run there beside a service.
-    pub(super) fn container_came(&mut self, lane: usize) {
+    pub(super) fn notify_container_started(&mut self, lane: usize) {
         let asleep = self.cpus[lane].keeper.as_ref().is_some_and(|keeper| keeper.presence == Presence::Asleep);
-        if asleep && self.beside_service(lane) {
+        if asleep && self.is_beside_service(lane) {
             self.summon(lane);
         }
     }
 
-    fn beside_service(&self, lane: usize) -> bool {
+    fn is_beside_service(&self, lane: usize) -> bool {
         self.layout.siblings(lane).any(|sibling| self.cpus[sibling].thread.is_some())
     }
 
-    fn note(&mut self, lane: usize, busy: bool) {
+    fn record_service_state(&mut self, lane: usize, service_busy: bool) {
         self.cpus[lane].flipped = self.now;
         if let Some(keeper) = &mut self.cpus[lane].keeper {
-            keeper.watched = watched(busy);
+            keeper.watched = watched_state(service_busy);
         }
     }
 
@@ -85,42 +85,42 @@ impl MachineEngine {
         if let Some(keeper) = &mut self.cpus[lane].keeper {
             keeper.presence = Presence::Waking { summoned: true };
         }
-        self.set(Source::Keeper(lane), self.now + off_ns);
+        self.schedule(Source::Keeper(lane), self.now + off_ns);
     }
 
     /// Adds the cost of the wakeup to the request whose start sends it.
-    fn pay_for_summons(&mut self, cpu: usize) {
+    fn charge_summons(&mut self, cpu: usize) {
         let cost = self.gate().map_or(0, |gate| gate.lc_cost_ns);
         let Some(thread) = self.cpus[cpu].thread.filter(|_| cost > 0) else { return };
-        self.settle_around(cpu);
-        let left = &mut self.visits.of(thread.visit).left;
+        self.book_work_around(cpu);
+        let left = &mut self.visits.get_mut(thread.visit).left;
         *left = left.plus(Work::of_ns(cost));
-        self.resume_around(cpu);
+        self.update_speeds_around(cpu);
     }
 
     /// Handles the keeper's time: it wakes, takes the lane, or checks it.
-    pub(super) fn keeper_due(&mut self, lane: usize) {
+    pub(super) fn handle_keeper_event(&mut self, lane: usize) {
         match self.cpus[lane].keeper.as_ref().map(|keeper| keeper.presence) {
             Some(Presence::Asleep) => self.wake_keeper(lane),
             Some(Presence::Waking { .. }) => {
-                self.hold(lane, true);
-                self.look_at_lane(lane);
-                self.onset_is_over(lane);
+                self.set_held(lane, true);
+                self.check_lane(lane);
+                self.end_onset_beside(lane);
             }
-            _ => self.look_at_lane(lane),
+            _ => self.check_lane(lane),
         }
     }
 
-    fn hold(&mut self, lane: usize, held: bool) {
-        self.set(Source::Gate(lane), NEVER);
-        self.settle_around(lane);
+    fn set_held(&mut self, lane: usize, held: bool) {
+        self.schedule(Source::Gate(lane), NEVER);
+        self.book_work_around(lane);
         self.cpus[lane].held = held;
-        self.resume_around(lane);
+        self.update_speeds_around(lane);
     }
 
     /// Asks the policy of lanes while the keeper is on the lane, and leaves the lane if the policy says so.
-    fn look_at_lane(&mut self, lane: usize) {
-        let busy = self.beside_service(lane);
+    fn check_lane(&mut self, lane: usize) {
+        let busy = self.is_beside_service(lane);
         let seen = LaneObservation {
             request_busy: busy,
             request_since: self.cpus[lane].flipped,
@@ -128,27 +128,27 @@ impl MachineEngine {
             requests: None,
             limits: LendingLimits::default(),
         };
-        self.settle_around(lane);
+        self.book_work_around(lane);
         let Some(keeper) = &mut self.cpus[lane].keeper else { return };
         keeper.state = keeper.policy.observe(self.now, &seen).state;
         keeper.presence = if keeper.is_needed(busy, false) { Presence::Awake } else { Presence::Asleep };
-        let due = when(keeper.policy.next_wakeup());
+        let due = time_or_never(keeper.policy.next_wakeup());
         let leaves = keeper.presence == Presence::Asleep && keeper.state != LaneState::Evicted;
-        self.resume_around(lane);
-        self.set(Source::Keeper(lane), due);
+        self.update_speeds_around(lane);
+        self.schedule(Source::Keeper(lane), due);
         if leaves {
             let on_ns = self.gate().map(|gate| gate.on.clone()).map_or(0, |on| on.draw(&mut self.gate_latency));
-            self.set(Source::Gate(lane), self.now + on_ns);
+            self.schedule(Source::Gate(lane), self.now + on_ns);
         }
     }
 
     /// Lets containers run again after the keeper has left; the service may be busy again by then.
-    pub(super) fn gate_opens(&mut self, lane: usize) {
-        self.hold(lane, false);
+    pub(super) fn open_gate(&mut self, lane: usize) {
+        self.set_held(lane, false);
     }
 }
 
 /// Returns what a keeper watches under borrow idle: whether the service runs.
-fn watched(busy: bool) -> WakeState {
-    WakeState::of(busy, None, true)
+fn watched_state(service_busy: bool) -> WakeState {
+    WakeState::from_requests(service_busy, None, true)
 }

@@ -7,7 +7,7 @@
 use sidelane_policy::hurryup::{HurryEvent, Request};
 
 use super::MachineEngine;
-use super::sources::{Source, when};
+use super::sources::{Source, time_or_never};
 use super::state::cpu::Thread;
 use crate::time::{Nanos, Work};
 
@@ -20,67 +20,67 @@ impl MachineEngine {
     /// Binds each thread to its first core.
     pub(super) fn bind_all(&mut self) {
         if let Some(thread_binder) = &mut self.thread_binder {
-            thread_binder.look(self.now);
+            thread_binder.run_policy(self.now);
         }
     }
 
     /// Tells Hurry-up that a thread takes a request.
-    pub(super) fn tell_begin(&mut self, thread: Thread) {
+    pub(super) fn report_request_began(&mut self, thread: Thread) {
         if let Some(thread_binder) = &mut self.thread_binder {
-            thread_binder.begin(thread, self.now);
-            self.set(Source::Mapper, self.now);
+            thread_binder.record_begin(thread, self.now);
+            self.schedule(Source::Mapper, self.now);
         }
     }
 
     /// Tells Hurry-up that a thread has done the work of its request.
-    pub(super) fn tell_end(&mut self, thread: Thread) {
+    pub(super) fn report_request_ended(&mut self, thread: Thread) {
         if let Some(thread_binder) = &mut self.thread_binder {
-            thread_binder.tell(HurryEvent::Ended { request: thread.visit as Request });
-            self.set(Source::Mapper, self.now);
+            thread_binder.record_event(HurryEvent::Ended { request: thread.visit as Request });
+            self.schedule(Source::Mapper, self.now);
         }
     }
 
     /// Passes events and time to Hurry-up, and moves threads where it sends them.
-    pub(super) fn mapper_due(&mut self) {
+    pub(super) fn run_mapper(&mut self) {
         let Some(thread_binder) = &mut self.thread_binder else { return };
-        let moved = thread_binder.look(self.now);
-        let next = when(thread_binder.next_look());
+        let moved = thread_binder.run_policy(self.now);
+        let next = time_or_never(thread_binder.next_call_at());
         self.accounting.thread_moves += moved as u64;
         if moved > 0 {
-            self.leave_wrong_cores();
-            self.house_all();
+            self.remove_misplaced_threads();
+            self.fill_free_cpus();
         }
-        self.set(Source::Mapper, next);
+        self.schedule(Source::Mapper, next);
     }
 
     /// Removes threads with requests from CPUs that they are no longer bound to.
-    fn leave_wrong_cores(&mut self) {
+    fn remove_misplaced_threads(&mut self) {
         for cpu in 0..self.cpus.len() {
             let stays = |thread: &Thread| self.may_run(thread, cpu);
             let Some(thread) = self.cpus[cpu].thread.filter(|thread| !stays(thread)) else { continue };
-            self.settle_around(cpu);
-            let left = &mut self.visits.of(thread.visit).left;
+            self.book_work_around(cpu);
+            let left = &mut self.visits.get_mut(thread.visit).left;
             *left = left.plus(Work::of_ns(self.model.machine.migration_ns));
             self.cpus[cpu].thread = None;
             self.homeless.push_front(thread);
-            self.refill(cpu);
+            self.update_cpu(cpu);
         }
     }
 
     /// Gives each CPU without a thread the first thread that waits for it.
-    fn house_all(&mut self) {
+    fn fill_free_cpus(&mut self) {
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].thread.is_none() {
-                self.settle_around(cpu);
-                self.house(cpu);
-                self.refill(cpu);
+                self.book_work_around(cpu);
+                self.fill_cpu(cpu);
+                self.update_cpu(cpu);
             }
         }
     }
 
-    fn refill(&mut self, cpu: usize) {
-        self.resume_around(cpu);
-        self.expect_tick(cpu);
-        self.service_changed(cpu);
+    fn update_cpu(&mut self, cpu: usize) {
+        self.update_speeds_around(cpu);
+        self.schedule_tick(cpu);
+        self.notify_service_changed(cpu);
     }
 }

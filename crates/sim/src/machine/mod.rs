@@ -60,7 +60,7 @@ use accounting::MachineAccounting;
 use layout::Layout;
 use model::MachineModel;
 use setting::ContainerMode;
-use sources::{Source, Sources, when};
+use sources::{Source, Sources, time_or_never};
 use state::container::{ContainerArrivals, ContainerSlots};
 use state::control::Controller;
 pub use state::control::CpuPolicy;
@@ -97,7 +97,7 @@ impl MachineEngine {
     /// Returns a machine at time 0, idle.
     pub fn new(model: MachineModel) -> Self {
         let policy = match &model.setting.beside {
-            ContainerMode::Managed(control) => Some(decider::policy(control.by, &model)),
+            ContainerMode::Managed(control) => Some(decider::create_policy(control.by, &model)),
             ContainerMode::Nothing | ContainerMode::Unmanaged => None,
         };
         Self::with_policy(model, policy)
@@ -139,22 +139,22 @@ impl MachineEngine {
             accounting: MachineAccounting::new(model.services.len(), model.kinds.len(), layout.cores()),
             model,
         };
-        engine.begin();
+        engine.schedule_first_events();
         engine
     }
 
-    fn begin(&mut self) {
+    fn schedule_first_events(&mut self) {
         self.place_keepers();
         self.bind_all();
-        (0..self.services.len()).for_each(|service| self.expect_client(service));
-        (0..self.queues.len()).for_each(|kind| self.expect_container(kind));
+        (0..self.services.len()).for_each(|service| self.schedule_arrival(service));
+        (0..self.queues.len()).for_each(|kind| self.schedule_container(kind));
         let end = match self.model.until {
             RunEnd::Time(ns) => Some(self.model.warm_up_ns + ns),
             RunEnd::Requests(_) => None,
         };
-        self.set(Source::End, when(end));
-        self.set(Source::WarmUp, if self.model.warm_up_ns > 0 { self.model.warm_up_ns } else { NEVER });
-        self.set(Source::Control, if self.controller.is_some() { 0 } else { NEVER });
+        self.schedule(Source::End, time_or_never(end));
+        self.schedule(Source::WarmUp, if self.model.warm_up_ns > 0 { self.model.warm_up_ns } else { NEVER });
+        self.schedule(Source::Control, if self.controller.is_some() { 0 } else { NEVER });
     }
 
     /// Runs the simulation to its end.
@@ -165,38 +165,38 @@ impl MachineEngine {
     /// Runs the simulation until `time`, or to its end. Returns whether it has reached the end.
     pub fn run_to(&mut self, time: Nanos) -> bool {
         while !self.over
-            && let Some(slot) = self.slots.next(&mut self.now, time)
+            && let Some(slot) = self.slots.advance_to_next(&mut self.now, time)
         {
             self.accounting.events += 1;
-            self.fire(self.sources.of(slot));
+            self.handle_event(self.sources.source_of(slot));
         }
-        self.settle_all();
+        self.book_all_work();
         self.over
     }
 
-    fn fire(&mut self, source: Source) {
+    fn handle_event(&mut self, source: Source) {
         match source {
-            Source::Cpu(cpu) if self.cpus[cpu].thread.is_some() => self.finish(cpu),
-            Source::Cpu(cpu) => self.turn(cpu),
+            Source::Cpu(cpu) if self.cpus[cpu].thread.is_some() => self.finish_own_work(cpu),
+            Source::Cpu(cpu) => self.end_turn(cpu),
             Source::Tick(cpu) => self.tick(cpu),
-            Source::Keeper(cpu) => self.keeper_due(cpu),
-            Source::Gate(cpu) => self.gate_opens(cpu),
-            Source::Container(place) => self.leave(place),
+            Source::Keeper(cpu) => self.handle_keeper_event(cpu),
+            Source::Gate(cpu) => self.open_gate(cpu),
+            Source::Container(place) => self.end_container(place),
             Source::Arrival(service) => self.arrive(service),
-            Source::Coming(kind) => self.coming(kind),
-            Source::Control => self.control(),
-            Source::Mapper => self.mapper_due(),
+            Source::ContainerStart(kind) => self.submit_container(kind),
+            Source::Control => self.run_controller(),
+            Source::Mapper => self.run_mapper(),
             Source::WarmUp => {
-                self.settle_all();
-                self.accounting.reopen(self.now);
-                self.set(Source::WarmUp, NEVER);
+                self.book_all_work();
+                self.accounting.clear_counts(self.now);
+                self.schedule(Source::WarmUp, NEVER);
             }
             Source::End => self.over = true,
         }
     }
 
-    fn set(&mut self, source: Source, at: Nanos) {
-        self.slots.set(self.sources.slot(source), at);
+    fn schedule(&mut self, source: Source, time: Nanos) {
+        self.slots.set_time(self.sources.slot(source), time);
     }
 
     /// Returns the model that is simulated.
@@ -215,22 +215,22 @@ impl MachineEngine {
     }
 
     /// Returns the interference at which a service counts as disturbed; `None` if the policy has no such threshold.
-    pub fn threshold(&self) -> Option<f64> {
-        self.controller.as_ref()?.control.by.threshold()
+    pub fn interference_threshold(&self) -> Option<f64> {
+        self.controller.as_ref()?.control.by.interference_threshold()
     }
 
     /// Returns the number of requests under way, including those that wait for others.
-    pub fn under_way(&self) -> usize {
+    pub fn requests_under_way(&self) -> usize {
         self.visits.len()
     }
 
     /// Returns the service whose thread runs on a CPU, and the slots of the containers with a thread there.
-    pub fn on(&self, cpu: usize) -> (Option<usize>, &[usize]) {
+    pub fn service_and_containers_on(&self, cpu: usize) -> (Option<usize>, &[usize]) {
         (self.cpus[cpu].thread.map(|thread| thread.service), &self.cpus[cpu].batch)
     }
 
     /// Returns the services of threads that have a request and wait for a CPU, the longest waiting first.
-    pub fn waiting(&self) -> impl Iterator<Item = usize> {
+    pub fn services_of_waiting_threads(&self) -> impl Iterator<Item = usize> {
         self.homeless.iter().map(|thread| thread.service)
     }
 

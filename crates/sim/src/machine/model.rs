@@ -95,14 +95,14 @@ pub struct Kind {
     /// Work of each container, on all of its CPUs together.
     pub work: Demand,
     /// Way in which containers of this kind start.
-    pub coming: Coming,
+    pub coming: ContainerStarts,
 }
 
 /// Way in which containers of a kind start.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Coming {
+pub enum ContainerStarts {
     /// Another container follows each one that ends.
-    Again {
+    Repeated {
         /// Time from the end of a container to the start of the next, in nanoseconds.
         gap_ns: Nanos,
     },
@@ -112,7 +112,7 @@ pub enum Coming {
 
 impl MachineModel {
     /// Returns the same machine and requests, without containers.
-    pub fn alone(&self) -> Self {
+    pub fn without_containers(&self) -> Self {
         Self { setting: MachineSetting::alone(), ..self.clone() }
     }
 }

@@ -8,45 +8,45 @@ use crate::time::{NEVER, Nanos};
 
 impl MachineEngine {
     /// Books the work of all CPUs whose speed a change on `cpu` can affect.
-    pub(super) fn settle_around(&mut self, cpu: usize) {
+    pub(super) fn book_work_around(&mut self, cpu: usize) {
         for core in self.cores_around(cpu) {
-            self.settle_core(core);
+            self.book_core_work(core);
         }
     }
 
     /// Computes the speeds of all CPUs that a change on `cpu` can affect, and the end times of the tasks there.
-    pub(super) fn resume_around(&mut self, cpu: usize) {
-        let memory_extra = self.memory_extra(cpu);
+    pub(super) fn update_speeds_around(&mut self, cpu: usize) {
+        let memory_extra = self.memory_extra_slowdown(cpu);
         for core in self.cores_around(cpu) {
             for cpu in self.layout.cpus_of(core) {
-                self.resume(cpu, memory_extra);
+                self.update_cpu_speed(cpu, memory_extra);
             }
         }
     }
 
     /// Books the work of the whole machine up to now.
-    pub(super) fn settle_all(&mut self) {
-        (0..self.layout.cores()).for_each(|core| self.settle_core(core));
+    pub(super) fn book_all_work(&mut self) {
+        (0..self.layout.cores()).for_each(|core| self.book_core_work(core));
         let places = self.places.all.iter_mut().flatten();
-        self.accounting.batch_work += places.map(|container| container.settle(self.now)).sum::<u128>();
+        self.accounting.batch_work += places.map(|container| container.book_work(self.now)).sum::<u128>();
     }
 
     fn cores_around(&self, cpu: usize) -> std::ops::Range<usize> {
         let core = self.layout.core_of(cpu);
-        if self.model.chip.counts() { self.layout.chip_of(core) } else { core..core + 1 }
+        if self.model.chip.has_effect() { self.layout.chip_of(core) } else { core..core + 1 }
     }
 
     /// Returns the slowdown of memory on the chip of `cpu` now, less 1.
-    fn memory_extra(&self, cpu: usize) -> f64 {
-        if !self.model.chip.counts() {
+    fn memory_extra_slowdown(&self, cpu: usize) -> f64 {
+        if !self.model.chip.has_effect() {
             return 0.0;
         }
         let cpus = self.cores_around(cpu).flat_map(|core| self.layout.cpus_of(core));
         let running = cpus.filter_map(|cpu| self.class_on(cpu));
-        self.model.chip.extra(running.map(|class| self.model.chip.intensity(class)).sum())
+        self.model.chip.extra_slowdown(running.map(|class| self.model.chip.intensity(class)).sum())
     }
 
-    fn settle_core(&mut self, core: usize) {
+    fn book_core_work(&mut self, core: usize) {
         let passed_ns = self.now - self.cores[core].since;
         if passed_ns == 0 {
             return;
@@ -54,7 +54,7 @@ impl MachineEngine {
         self.cores[core].since = self.now;
         let mut active = 0;
         for cpu in self.layout.cpus_of(core) {
-            active += usize::from(self.settle(cpu, passed_ns));
+            active += usize::from(self.book_cpu_work(cpu, passed_ns));
         }
         self.accounting.active_ns[active] += u128::from(passed_ns);
         if active > 0 {
@@ -64,8 +64,8 @@ impl MachineEngine {
     }
 
     /// Books the work of a CPU in the `passed_ns` since its work was last booked. Returns whether a task ran.
-    fn settle(&mut self, at: usize, passed_ns: Nanos) -> bool {
-        let cpu = &mut self.cpus[at];
+    fn book_cpu_work(&mut self, cpu_index: usize, passed_ns: Nanos) -> bool {
+        let cpu = &mut self.cpus[cpu_index];
         if !cpu.busy() {
             return false;
         }
@@ -75,7 +75,7 @@ impl MachineEngine {
             return true;
         };
         cpu.guard.add(passed_ns, &cpu.pace);
-        self.visits.of(thread.visit).left.take(passed_ns, cpu.pace.speed);
+        self.visits.get_mut(thread.visit).left.take_done(passed_ns, cpu.pace.speed);
         let accounting = &mut self.accounting.services[thread.service];
         accounting.busy_ns += u128::from(passed_ns);
         accounting.beside_batch_ns += if cpu.pace.beside_batch { u128::from(passed_ns) } else { 0 };
@@ -83,23 +83,24 @@ impl MachineEngine {
         true
     }
 
-    fn resume(&mut self, at: usize, memory_extra: f64) {
-        let pace = self.class_on(at).map_or(Pace::IDLE, |class| self.pace(at, class, memory_extra));
-        let cpu = &mut self.cpus[at];
+    fn update_cpu_speed(&mut self, cpu_index: usize, memory_extra_slowdown: f64) {
+        let pace =
+            self.class_on(cpu_index).map_or(Pace::IDLE, |class| self.pace(cpu_index, class, memory_extra_slowdown));
+        let cpu = &mut self.cpus[cpu_index];
         cpu.pace = pace;
         let batch = if cpu.held { &[] } else { cpu.batch.as_slice() };
         let (gives, due) = match (cpu.thread, batch) {
             (Some(thread), _) => {
-                let left = self.visits.of(thread.visit).left;
+                let left = self.visits.get_mut(thread.visit).left;
                 (None, self.now.saturating_add(left.time_at(pace.speed)))
             }
             (None, []) => (None, NEVER),
             (None, [only]) => (Some((*only, pace.speed)), NEVER),
             (None, [first, ..]) => (Some((*first, pace.speed)), cpu.turn_ends.max(self.now)),
         };
-        self.give(at, gives);
-        self.set(Source::Cpu(at), due);
-        self.notice(at);
+        self.set_running_container(cpu_index, gives);
+        self.schedule(Source::Cpu(cpu_index), due);
+        self.record_disturbance(cpu_index);
     }
 
     /// Returns the class of the task on a CPU; `None` if the CPU is idle.
@@ -110,19 +111,19 @@ impl MachineEngine {
             Some(self.model.kinds[container.kind].class)
         };
         let of_service = cpu.thread.map(|thread| self.model.services[thread.service].class);
-        of_service.or_else(of_container).or(cpu.naps().then_some(NAP))
+        of_service.or_else(of_container).or(cpu.has_napping_keeper().then_some(NAP))
     }
 
     /// Computes the pace of a class on a CPU. Siblings cost as in [`Interference`]. A slower chip costs the share of
     /// the time in which `class` stalls on memory.
-    fn pace(&self, cpu: usize, class: Class, memory_extra: f64) -> Pace {
+    fn pace(&self, cpu: usize, class: Class, memory_extra_slowdown: f64) -> Pace {
         let smt = &self.model.smt;
         let own = smt.memory(class);
-        let by_chip = memory_extra * own.stall_share;
+        let by_chip = memory_extra_slowdown * own.stall_share;
         let (mut extra, mut stalled, mut beside_batch) = (by_chip, own.stall_share + by_chip, false);
         for sibling in self.layout.siblings(cpu) {
             let Some(other) = self.class_on(sibling) else { continue };
-            let costs = smt.extra(class, other);
+            let costs = smt.extra_slowdown(class, other);
             extra += costs;
             stalled += costs * smt.memory(other).pressure;
             beside_batch |= self.cpus[sibling].container().is_some();
@@ -132,9 +133,9 @@ impl MachineEngine {
         // Memory stalls are unknown for a class without accesses.
         let known = own.accesses_per_us > 0.0;
         Pace {
-            speed: Interference::speed(of_core, extra),
-            stalls: if known { Rate::of(stalled * work) } else { Rate::default() },
-            accesses: Rate::of(own.accesses_per_us / 1e3 * work),
+            speed: Interference::speed_beside(of_core, extra),
+            stalls: if known { Rate::from_per_ns(stalled * work) } else { Rate::default() },
+            accesses: Rate::from_per_ns(own.accesses_per_us / 1e3 * work),
             beside_batch,
         }
     }

@@ -10,7 +10,7 @@ use crate::time::Work;
 
 /// Rank of a CPU for a thread that wakes up; the first is best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Suits {
+enum CpuRank {
     /// The thread ran on this CPU last, and the CPU is idle now.
     LastAndIdle,
     /// The whole core of the CPU is idle.
@@ -25,14 +25,14 @@ enum Suits {
 
 impl MachineEngine {
     /// Gives a CPU to a thread that has a request, or lets the thread wait for one.
-    pub(super) fn wake(&mut self, thread: Thread) {
+    pub(super) fn place_or_queue_thread(&mut self, thread: Thread) {
         match self.choose(thread) {
             Some(cpu) => {
-                self.settle_around(cpu);
+                self.book_work_around(cpu);
                 self.put(thread, cpu);
-                self.resume_around(cpu);
-                self.expect_tick(cpu);
-                self.service_changed(cpu);
+                self.update_speeds_around(cpu);
+                self.schedule_tick(cpu);
+                self.notify_service_changed(cpu);
             }
             None => self.homeless.push_back(thread),
         }
@@ -41,7 +41,7 @@ impl MachineEngine {
     fn choose(&self, thread: Thread) -> Option<usize> {
         let serving = &self.services[thread.service];
         let last = serving.last_cpu[thread.worker];
-        let suits = |cpu: usize| Some((self.suits(cpu, last == Some(cpu))?, cpu));
+        let suits = |cpu: usize| Some((self.rank_cpu(cpu, last == Some(cpu))?, cpu));
         serving.allowed.iter().filter(|cpu| self.may_run(&thread, *cpu)).filter_map(suits).min().map(|(_, cpu)| cpu)
     }
 
@@ -52,26 +52,26 @@ impl MachineEngine {
     }
 
     /// Returns how well a CPU suits a thread; `None` if a thread of a service runs there.
-    fn suits(&self, at: usize, last: bool) -> Option<Suits> {
-        let cpu = &self.cpus[at];
-        let core_idle = || self.layout.siblings(at).all(|sibling| !self.cpus[sibling].busy());
+    fn rank_cpu(&self, cpu_index: usize, is_last_cpu: bool) -> Option<CpuRank> {
+        let cpu = &self.cpus[cpu_index];
+        let core_idle = || self.layout.siblings(cpu_index).all(|sibling| !self.cpus[sibling].busy());
         match (cpu.thread, cpu.batch.is_empty()) {
             (Some(_), _) => None,
-            (None, true) if last => Some(Suits::LastAndIdle),
-            (None, true) if core_idle() => Some(Suits::IdleCore),
-            (None, true) => Some(Suits::Idle),
-            (None, false) if last => Some(Suits::Last),
-            (None, false) => Some(Suits::Displaces),
+            (None, true) if is_last_cpu => Some(CpuRank::LastAndIdle),
+            (None, true) if core_idle() => Some(CpuRank::IdleCore),
+            (None, true) => Some(CpuRank::Idle),
+            (None, false) if is_last_cpu => Some(CpuRank::Last),
+            (None, false) => Some(CpuRank::Displaces),
         }
     }
 
     /// Puts a thread on a CPU whose work is booked up to now.
     fn put(&mut self, thread: Thread, cpu: usize) {
-        let wake_ns = self.wake_ns(cpu);
+        let wake_ns = self.core_wake_ns(cpu);
         if let Some((displaced, _)) = self.cpus[cpu].gives {
-            self.pay_for_switch(displaced);
+            self.charge_switch(displaced);
         }
-        let left = &mut self.visits.of(thread.visit).left;
+        let left = &mut self.visits.get_mut(thread.visit).left;
         *left = left.plus(Work::of_ns(wake_ns));
         let serving = &mut self.services[thread.service];
         serving.last_cpu[thread.worker] = Some(cpu);
@@ -80,7 +80,7 @@ impl MachineEngine {
     }
 
     /// Returns the time that a thread loses because its core sleeps, in nanoseconds.
-    fn wake_ns(&self, cpu: usize) -> u64 {
+    fn core_wake_ns(&self, cpu: usize) -> u64 {
         let unused_ns = self.now - self.cores[self.layout.core_of(cpu)].used;
         let sleep = self.model.machine.sleep.filter(|sleep| unused_ns > 0 && unused_ns >= sleep.after_ns);
         sleep.map_or(0, |sleep| sleep.wake_ns)
@@ -88,7 +88,7 @@ impl MachineEngine {
 
     /// Gives a CPU without a thread to the first waiting thread that may run there. The work of the CPU must be booked
     /// up to now.
-    pub(super) fn house(&mut self, cpu: usize) {
+    pub(super) fn fill_cpu(&mut self, cpu: usize) {
         let first = self.homeless.iter().position(|thread| self.may_run(thread, cpu));
         if let Some(thread) = first.and_then(|first| self.homeless.remove(first)) {
             self.put(thread, cpu);
@@ -96,22 +96,22 @@ impl MachineEngine {
     }
 
     /// Changes the CPUs that a service may use. Its threads leave those that it may no longer use.
-    pub(super) fn place(&mut self, service: usize, cpus: CpuMask) {
+    pub(super) fn set_service_cpus(&mut self, service: usize, cpus: CpuMask) {
         self.services[service].allowed = cpus;
         for cpu in 0..self.cpus.len() {
             let stays = |thread: &Thread| thread.service != service || cpus.contains(cpu);
             let Some(thread) = self.cpus[cpu].thread.filter(|thread| !stays(thread)) else { continue };
-            self.settle_around(cpu);
+            self.book_work_around(cpu);
             self.cpus[cpu].thread = None;
             self.homeless.push_front(thread);
-            self.house(cpu);
-            self.resume_around(cpu);
-            self.expect_tick(cpu);
-            self.service_changed(cpu);
+            self.fill_cpu(cpu);
+            self.update_speeds_around(cpu);
+            self.schedule_tick(cpu);
+            self.notify_service_changed(cpu);
         }
         let (own, others) = self.homeless.drain(..).partition(|thread| thread.service == service);
         self.homeless = others;
         let own: VecDeque<Thread> = own;
-        own.into_iter().for_each(|thread| self.wake(thread));
+        own.into_iter().for_each(|thread| self.place_or_queue_thread(thread));
     }
 }

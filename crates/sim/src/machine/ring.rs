@@ -7,9 +7,9 @@ use crate::time::NEVER;
 
 impl MachineEngine {
     /// Records whether a service is disturbed on a CPU, after the speed of the task there has changed.
-    pub(super) fn notice(&mut self, at: usize) {
-        let Some(threshold) = self.threshold() else { return };
-        let cpu = &mut self.cpus[at];
+    pub(super) fn record_disturbance(&mut self, cpu_index: usize) {
+        let Some(threshold) = self.interference_threshold() else { return };
+        let cpu = &mut self.cpus[cpu_index];
         let vpi = cpu.pace.vpi(self.model.machine.clock_ghz).filter(|_| cpu.thread.is_some());
         cpu.disturbed = vpi.is_some_and(|vpi| vpi >= threshold);
         if cpu.disturbed && cpu.pace.beside_batch {
@@ -19,58 +19,58 @@ impl MachineEngine {
 
     /// Lets the kernel program check the counters of a CPU, at a context switch of a service. The work of the CPU must
     /// be booked up to now.
-    pub(super) fn switch(&mut self, cpu: usize) {
-        if self.rings() {
-            self.look_at_counters(cpu);
+    pub(super) fn check_counters_at_switch(&mut self, cpu: usize) {
+        if self.is_crossing_reported() {
+            self.check_counters(cpu);
         }
     }
 
     /// Schedules the next tick of a CPU, if a service runs there.
-    pub(super) fn expect_tick(&mut self, cpu: usize) {
-        if self.rings() {
+    pub(super) fn schedule_tick(&mut self, cpu: usize) {
+        if self.is_crossing_reported() {
             let runs = self.cpus[cpu].thread.is_some();
-            self.set(Source::Tick(cpu), if runs { self.now + TICK_NS } else { NEVER });
+            self.schedule(Source::Tick(cpu), if runs { self.now + TICK_NS } else { NEVER });
         }
     }
 
     /// Handles a tick of a CPU on which a service runs.
     pub(super) fn tick(&mut self, cpu: usize) {
-        self.settle_around(cpu);
-        self.look_at_counters(cpu);
-        self.expect_tick(cpu);
+        self.book_work_around(cpu);
+        self.check_counters(cpu);
+        self.schedule_tick(cpu);
     }
 
-    fn rings(&self) -> bool {
+    fn is_crossing_reported(&self) -> bool {
         let counters = self.model.machine.counters;
         counters && self.controller.as_ref().is_some_and(|controller| controller.control.ring.is_some())
     }
 
-    fn look_at_counters(&mut self, cpu: usize) {
+    fn check_counters(&mut self, cpu: usize) {
         let (now, clock_ghz) = (self.now, self.model.machine.clock_ghz);
-        let Some(threshold) = self.threshold() else { return };
-        if self.cpus[cpu].guard.check(now, clock_ghz, threshold) {
-            self.ring();
+        let Some(threshold) = self.interference_threshold() else { return };
+        if self.cpus[cpu].guard.check_window(now, clock_ghz, threshold) {
+            self.request_observation();
         }
     }
 
     /// Asks the controller for an observation.
-    fn ring(&mut self) {
+    fn request_observation(&mut self) {
         let Some(controller) = self.controller.as_mut().filter(|controller| controller.ring_at.is_none()) else {
             return;
         };
         let Some(ring) = &controller.control.ring else { return };
         controller.ring_at = Some(self.now + ring.draw(&mut controller.latency));
         if controller.to_do.is_empty() {
-            let next = controller.next_look(self.now);
-            self.set(Source::Control, next);
+            let next = controller.next_observation_at(self.now);
+            self.schedule(Source::Control, next);
         }
     }
 
     /// Ends the interference on siblings of a CPU that containers have left because the policy or a keeper wanted it.
     /// Only siblings without containers beside them count.
-    pub(super) fn onset_is_over(&mut self, left: usize) {
-        for sibling in self.layout.siblings(left) {
-            let onset = self.cpus[sibling].onset.filter(|_| self.without_batch_beside(sibling));
+    pub(super) fn end_onset_beside(&mut self, left_cpu: usize) {
+        for sibling in self.layout.siblings(left_cpu) {
+            let onset = self.cpus[sibling].onset.filter(|_| self.is_without_batch_beside(sibling));
             if let Some(since) = onset {
                 self.accounting.onset.record(self.now - since);
                 self.cpus[sibling].onset = None;
@@ -79,15 +79,15 @@ impl MachineEngine {
     }
 
     /// Discards the interference on siblings of a CPU that a container has left of its own accord.
-    pub(super) fn onset_is_void(&mut self, left: usize) {
-        for sibling in self.layout.siblings(left) {
-            if self.without_batch_beside(sibling) {
+    pub(super) fn discard_onset_beside(&mut self, left_cpu: usize) {
+        for sibling in self.layout.siblings(left_cpu) {
+            if self.is_without_batch_beside(sibling) {
                 self.cpus[sibling].onset = None;
             }
         }
     }
 
-    fn without_batch_beside(&self, cpu: usize) -> bool {
+    fn is_without_batch_beside(&self, cpu: usize) -> bool {
         let is_free = |cpu: usize| self.cpus[cpu].batch.is_empty() || self.cpus[cpu].held;
         self.layout.siblings(cpu).all(is_free)
     }

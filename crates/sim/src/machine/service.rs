@@ -1,7 +1,7 @@
 //! Requests of services: they arrive, wait, work, call others, and are done.
 
 use super::MachineEngine;
-use super::sources::{Source, when};
+use super::sources::{Source, time_or_never};
 use super::state::cpu::Thread;
 use super::state::visits::Visit;
 use crate::model::RunEnd;
@@ -9,67 +9,67 @@ use crate::time::Work;
 
 impl MachineEngine {
     /// Schedules the next request of a service's clients.
-    pub(super) fn expect_client(&mut self, service: usize) {
+    pub(super) fn schedule_arrival(&mut self, service: usize) {
         let serving = &mut self.services[service];
         let gap_ns = serving.client.as_mut().map(|client| client.gap_ns(&mut serving.arrivals));
-        self.set(Source::Arrival(service), when(gap_ns.map(|ns| self.now.saturating_add(ns))));
+        self.schedule(Source::Arrival(service), time_or_never(gap_ns.map(|ns| self.now.saturating_add(ns))));
     }
 
     /// Handles the arrival of a client's request.
     pub(super) fn arrive(&mut self, service: usize) {
-        self.expect_client(service);
-        self.call(service, None);
+        self.schedule_arrival(service);
+        self.send_request(service, None);
     }
 
     /// Sends a request to a service, from a client or from another request.
-    fn call(&mut self, service: usize, caller: Option<usize>) {
+    fn send_request(&mut self, service: usize, caller: Option<usize>) {
         self.accounting.services[service].arrived += 1;
         let (described, serving) = (&self.model.services[service], &mut self.services[service]);
         let left = Work::of_ns(described.demand.draw(&mut serving.demand));
-        let (worker, idle) = serving.queues.worker(&mut serving.dispatch);
+        let (worker, idle) = serving.queues.choose_worker(&mut serving.dispatch);
         if !idle && serving.queues.len >= described.queue_limit {
             self.accounting.services[service].refused += 1;
-            return self.end(service, caller, true);
+            return self.report_end(service, caller, true);
         }
         let visit = self.visits.add(Visit { service, caller, pending: 0, arrived: self.now, left, failed: false });
         let queues = &mut self.services[service].queues;
         if idle {
             queues.idle &= !(1 << worker);
             let thread = Thread { service, worker, visit };
-            self.tell_begin(thread);
-            self.wake(thread);
+            self.report_request_began(thread);
+            self.place_or_queue_thread(thread);
         } else {
-            queues.of(worker).push_back(visit);
+            queues.queue_of(worker).push_back(visit);
             queues.len += 1;
         }
     }
 
     /// Handles the end of a request's own work on `cpu`. Its worker takes the next request, on the same CPU unless
     /// another thread waits for that CPU.
-    pub(super) fn finish(&mut self, cpu: usize) {
-        self.settle_around(cpu);
-        self.switch(cpu);
+    pub(super) fn finish_own_work(&mut self, cpu: usize) {
+        self.book_work_around(cpu);
+        self.check_counters_at_switch(cpu);
         let Some(thread) = self.cpus[cpu].thread.take() else { return };
-        let next = self.next_of(thread);
-        self.tell_end(thread);
-        next.into_iter().for_each(|next| self.tell_begin(next));
+        let next = self.next_request_of(thread);
+        self.report_request_ended(thread);
+        next.into_iter().for_each(|next| self.report_request_began(next));
         self.homeless.extend(next);
-        self.house(cpu);
-        self.resume_around(cpu);
-        self.expect_tick(cpu);
-        self.service_changed(cpu);
+        self.fill_cpu(cpu);
+        self.update_speeds_around(cpu);
+        self.schedule_tick(cpu);
+        self.notify_service_changed(cpu);
         // The thread that waited for this CPU has it; another CPU may be idle.
         if next.is_some() && self.homeless.back() == next.as_ref() {
             self.homeless.pop_back();
-            next.into_iter().for_each(|next| self.wake(next));
+            next.into_iter().for_each(|next| self.place_or_queue_thread(next));
         }
-        self.own_work_done(thread);
+        self.send_calls(thread);
     }
 
     /// Returns the thread of the same worker with its next request, if there is one.
-    fn next_of(&mut self, thread: Thread) -> Option<Thread> {
+    fn next_request_of(&mut self, thread: Thread) -> Option<Thread> {
         let queues = &mut self.services[thread.service].queues;
-        let next = queues.of(thread.worker).pop_front();
+        let next = queues.queue_of(thread.worker).pop_front();
         match next {
             Some(_) => queues.len -= 1,
             None => queues.idle |= 1 << thread.worker,
@@ -77,43 +77,43 @@ impl MachineEngine {
         next.map(|visit| Thread { visit, ..thread })
     }
 
-    fn own_work_done(&mut self, thread: Thread) {
-        let arrived = self.visits.of(thread.visit).arrived;
+    fn send_calls(&mut self, thread: Thread) {
+        let arrived = self.visits.get_mut(thread.visit).arrived;
         self.accounting.services[thread.service].own.record(self.now - arrived);
         let calls = self.model.services[thread.service].calls.len();
         let pending = self.model.services[thread.service].calls.iter().map(|call| call.fan_out).sum();
-        self.visits.of(thread.visit).pending = pending;
+        self.visits.get_mut(thread.visit).pending = pending;
         if pending == 0 {
-            self.done(thread.visit);
+            self.complete_visit(thread.visit);
         }
         for call in 0..calls {
             let call = self.model.services[thread.service].calls[call];
-            (0..call.fan_out).for_each(|_| self.call(call.service, Some(thread.visit)));
+            (0..call.fan_out).for_each(|_| self.send_request(call.service, Some(thread.visit)));
         }
     }
 
     /// Ends a request that is done, with all that it called.
-    fn done(&mut self, visit: usize) {
+    fn complete_visit(&mut self, visit: usize) {
         let visit = self.visits.remove(visit);
         if !visit.failed {
             self.accounting.services[visit.service].whole.record(self.now - visit.arrived);
         }
-        self.end(visit.service, visit.caller, visit.failed);
+        self.report_end(visit.service, visit.caller, visit.failed);
     }
 
     /// Tells the caller of a request that the request has ended.
-    fn end(&mut self, service: usize, caller: Option<usize>, failed: bool) {
+    fn report_end(&mut self, service: usize, caller: Option<usize>, failed: bool) {
         self.accounting.services[service].failed += u64::from(failed);
         let Some(caller) = caller else {
             self.accounting.answered += u64::from(!failed);
             self.over |= matches!(self.model.until, RunEnd::Requests(count) if self.accounting.answered >= count);
             return;
         };
-        let waiting = self.visits.of(caller);
+        let waiting = self.visits.get_mut(caller);
         waiting.failed |= failed;
         waiting.pending -= 1;
         if waiting.pending == 0 {
-            self.done(caller);
+            self.complete_visit(caller);
         }
     }
 }

@@ -52,7 +52,7 @@ pub enum CpuDecider {
 
 impl CpuDecider {
     /// Returns the interference at which a service's CPU counts as disturbed, in the unit of VPI; `None` for PerfIso.
-    pub fn threshold(&self) -> Option<f64> {
+    pub fn interference_threshold(&self) -> Option<f64> {
         match self {
             Self::Holmes(config) => Some(config.threshold),
             Self::PerfIso(_) => None,

@@ -18,7 +18,7 @@ pub enum Source {
     /// Arrival of a client's request at this service.
     Arrival(usize),
     /// Start of a container of this kind.
-    Coming(usize),
+    ContainerStart(usize),
     /// Observation of the controller, or effect of an action.
     Control,
     /// Call of Hurry-up, because of events or of time.
@@ -56,7 +56,7 @@ impl Sources {
             Source::Tick(cpu) => 3 * self.cpus + cpu,
             Source::Container(place) => 4 * self.cpus + place,
             Source::Arrival(service) => arrivals + service,
-            Source::Coming(kind) => arrivals + self.services + kind,
+            Source::ContainerStart(kind) => arrivals + self.services + kind,
             Source::Control => once,
             Source::Mapper => once + 1,
             Source::WarmUp => once + 2,
@@ -66,7 +66,7 @@ impl Sources {
 
     /// Returns the source of a slot.
     #[inline]
-    pub fn of(self, slot: usize) -> Source {
+    pub fn source_of(self, slot: usize) -> Source {
         let sizes = [self.cpus, self.cpus, self.cpus, self.cpus, self.places, self.services, self.kinds];
         let (mut index, mut part) = (slot, 0);
         while part < sizes.len() && index >= sizes[part] {
@@ -80,7 +80,7 @@ impl Sources {
             (3, cpu) => Source::Tick(cpu),
             (4, place) => Source::Container(place),
             (5, service) => Source::Arrival(service),
-            (6, kind) => Source::Coming(kind),
+            (6, kind) => Source::ContainerStart(kind),
             (_, 0) => Source::Control,
             (_, 1) => Source::Mapper,
             (_, 2) => Source::WarmUp,
@@ -90,7 +90,7 @@ impl Sources {
 }
 
 /// Returns the time of an event, or `NEVER` for an event that does not come.
-pub fn when(time: Option<Nanos>) -> Nanos {
+pub fn time_or_never(time: Option<Nanos>) -> Nanos {
     time.unwrap_or(NEVER)
 }
 
@@ -102,8 +102,8 @@ mod tests {
     fn each_source_has_a_slot_of_its_own() {
         let sources = Sources { cpus: 4, places: 3, services: 2, kinds: 1 };
         assert_eq!(sources.count(), 26);
-        let found = (0..26).map(|slot| sources.slot(sources.of(slot)));
+        let found = (0..26).map(|slot| sources.slot(sources.source_of(slot)));
         assert!(found.eq(0..26));
-        assert_eq!(sources.of(19), Source::Arrival(0));
+        assert_eq!(sources.source_of(19), Source::Arrival(0));
     }
 }

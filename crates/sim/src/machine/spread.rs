@@ -16,29 +16,29 @@ type Load = (usize, usize);
 impl MachineEngine {
     /// Changes the CPUs that the container in a slot may use; none if it is paused. `moved` says that its threads
     /// ran on other CPUs before.
-    pub(super) fn confine(&mut self, place: usize, mask: CpuMask, moved: bool) {
-        let Some(container) = &mut self.places.all[place] else { return };
+    pub(super) fn confine(&mut self, slot: usize, mask: CpuMask, has_moved: bool) {
+        let Some(container) = &mut self.places.all[slot] else { return };
         container.mask = mask;
         let leaving = container.on.without(&mask);
-        leaving.iter().for_each(|cpu| self.part(place, cpu));
-        let added = self.fill(place);
-        if moved {
-            self.pay_for_migrations(place, added);
+        leaving.iter().for_each(|cpu| self.remove_thread(slot, cpu));
+        let added = self.add_missing_threads(slot);
+        if has_moved {
+            self.charge_migrations(slot, added);
         }
-        leaving.iter().for_each(|cpu| self.pull(cpu));
-        mask.iter().filter(|_| added == 0).for_each(|cpu| self.pull(cpu));
+        leaving.iter().for_each(|cpu| self.pull_threads(cpu));
+        mask.iter().filter(|_| added == 0).for_each(|cpu| self.pull_threads(cpu));
     }
 
     /// Adds threads on more CPUs, up to the number that the container wants. Returns the number of threads added.
-    fn fill(&mut self, place: usize) -> u64 {
+    fn add_missing_threads(&mut self, slot: usize) -> u64 {
         let mut added = 0;
         loop {
-            let Some(container) = &self.places.all[place] else { return added };
+            let Some(container) = &self.places.all[slot] else { return added };
             let wanted = self.model.kinds[container.kind].wanted as usize;
             let left = container.mask.without(&container.on);
             let best = left.iter().min_by_key(|cpu| (self.load(*cpu), *cpu));
             match best {
-                Some(cpu) if container.on.len() < wanted => self.join(place, cpu),
+                Some(cpu) if container.on.len() < wanted => self.add_thread(slot, cpu),
                 _ => return added,
             }
             added += 1;
@@ -46,24 +46,24 @@ impl MachineEngine {
     }
 
     /// Moves threads from other CPUs to a CPU with room, as long as that evens out the load.
-    fn pull(&mut self, to: usize) {
-        while let Some((place, from)) = self.worth_moving(to) {
-            self.part(place, from);
-            self.join(place, to);
-            self.pay_for_migrations(place, 1);
+    fn pull_threads(&mut self, to_cpu: usize) {
+        while let Some((place, from)) = self.container_worth_moving(to_cpu) {
+            self.remove_thread(place, from);
+            self.add_thread(place, to_cpu);
+            self.charge_migrations(place, 1);
         }
     }
 
     /// Returns the container that may move to a CPU, and its present CPU: the worst of all that would be better off.
-    fn worth_moving(&self, to: usize) -> Option<(usize, usize)> {
-        let (here, beside) = self.load(to);
+    fn container_worth_moving(&self, to_cpu: usize) -> Option<(usize, usize)> {
+        let (here, beside) = self.load(to_cpu);
         let mut worst: Option<(Load, usize, usize)> = None;
         for (place, container) in self.places.running() {
-            if !container.mask.contains(to) || container.on.contains(to) {
+            if !container.mask.contains(to_cpu) || container.on.contains(to_cpu) {
                 continue;
             }
             let Some(from) = container.on.iter().max_by_key(|cpu| (self.load(*cpu), Reverse(*cpu))) else { continue };
-            let better = self.load(from) > (here + 1, self.beside_after(to, from, beside));
+            let better = self.load(from) > (here + 1, self.sibling_containers_after_move(to_cpu, from, beside));
             if better && worst.is_none_or(|(load, ..)| self.load(from) > load) {
                 worst = Some((self.load(from), place, from));
             }
@@ -72,8 +72,8 @@ impl MachineEngine {
     }
 
     /// Returns the number of containers on the siblings of `to` after a thread has left `from`.
-    fn beside_after(&self, to: usize, from: usize, beside: usize) -> usize {
-        beside - usize::from(self.layout.siblings(to).any(|sibling| sibling == from))
+    fn sibling_containers_after_move(&self, to_cpu: usize, from_cpu: usize, sibling_containers: usize) -> usize {
+        sibling_containers - usize::from(self.layout.siblings(to_cpu).any(|sibling| sibling == from_cpu))
     }
 
     fn load(&self, cpu: usize) -> Load {

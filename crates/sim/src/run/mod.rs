@@ -58,12 +58,12 @@ pub fn run(options: &SimOptions) -> Result<Simulated, Problems> {
     let (scenario, choices) = (&options.scenario, options.choices);
     Ok(match Scenario::load(scenario, choices)? {
         Scenario::Cores(experiment) => {
-            let outcomes = outcomes(&experiment);
+            let outcomes = run_experiment(&experiment);
             let result = to_result(&experiment, &outcomes, scenario, choices);
             Simulated { swept: experiment.swept, result }
         }
         Scenario::Machine(experiment) => {
-            let outcomes = whole::outcomes(&experiment);
+            let outcomes = whole::run_experiment(&experiment);
             let result = whole::to_result(&experiment, &outcomes, scenario, choices);
             Simulated { swept: experiment.swept, result }
         }
@@ -71,17 +71,17 @@ pub fn run(options: &SimOptions) -> Result<Simulated, Problems> {
 }
 
 /// Runs `experiment`, on all CPU cores.
-pub fn outcomes(experiment: &Experiment) -> Vec<Outcome> {
+pub fn run_experiment(experiment: &Experiment) -> Vec<Outcome> {
     with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
 }
 
 /// Runs a simulation with a progress bar over this number of machines.
-fn with_bar<T>(machines: usize, run: impl FnOnce(sweep::Tell) -> T) -> T {
+fn with_bar<T>(machines: usize, run: impl FnOnce(sweep::ReportProgress) -> T) -> T {
     let (bar, lines) = (progress_bar(machines as u64), ProgressLines::new("simulating", "machines"));
     let done = run(&|progress| match progress {
         Progress::Machines(done) => {
             bar.inc(done as u64);
-            lines.add(done as u64, machines as u64);
+            lines.count_done(done as u64, machines as u64);
         }
         Progress::Run(setting) => bar.set_message(setting.to_owned()),
     });
@@ -95,8 +95,8 @@ pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path,
     let mut result = ResultFile::new(text::machine(experiment), settings);
     let objective = experiment.first().and_then(|model| model.objective);
     result.settings.insert("slo_us".to_owned(), objective.map(|slo| slo.limit_ns as f64 / 1e3).into());
-    result.rows = rows::of(experiment, outcomes);
-    result.multiples = pictures::of(experiment, outcomes).into_iter().collect();
+    result.rows = rows::sweep_rows(experiment, outcomes);
+    result.multiples = pictures::result_panels(experiment, outcomes).into_iter().collect();
     result.notes = text::notes(experiment, outcomes);
     result
 }
@@ -106,7 +106,7 @@ impl Simulated {
     pub fn shows(&self, key: &str) -> bool {
         COLUMNS.contains(&key)
             || whole::COLUMNS.contains(&key)
-            || self.swept.iter().any(|path| rows::key_of(path) == key)
+            || self.swept.iter().any(|path| rows::row_key(path) == key)
     }
 }
 

@@ -2,17 +2,17 @@
 
 use crate::{Experiment, Outcome};
 
-use super::rows::{key_of, text};
+use super::rows::{row_key, text_value};
 use sidelane_report::Unit;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::unit::title_of_key;
 
 /// Returns two panels for each combination of the other swept parameters; `None` if no swept number can be the
 /// horizontal axis.
-pub fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
+pub fn result_panels(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
     let across = experiment.swept.iter().find(|path| outcomes.iter().any(|outcome| outcome.number(path).is_some()))?;
-    let key = key_of(across);
-    let panels = panels(across, outcomes);
+    let key = row_key(across);
+    let panels = group_by_panel(across, outcomes);
     Some(Multiples {
         title: experiment.title.clone(),
         caption: "Simulated. Left: 99th percentile of latency, on a logarithmic axis; lower is better, and points \
@@ -20,21 +20,24 @@ pub fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
                   better."
             .to_owned(),
         across: title_of_key(&key),
-        across_unit: Unit::of_key(&key).unwrap_or_default(),
-        panels: panels.into_iter().flat_map(|(name, group)| both(experiment, across, &name, &group)).collect(),
+        across_unit: Unit::from_key(&key).unwrap_or_default(),
+        panels: panels
+            .into_iter()
+            .flat_map(|(name, group)| p99_and_utilisation_panels(experiment, across, &name, &group))
+            .collect(),
         columns: 2,
     })
 }
 
 /// Groups outcomes that differ only in the setting and in the number on the horizontal axis. The name of a group is
 /// the values that its outcomes share.
-fn panels<'o>(across: &str, outcomes: &'o [Outcome]) -> Vec<(String, Vec<&'o Outcome>)> {
+fn group_by_panel<'o>(axis_path: &str, outcomes: &'o [Outcome]) -> Vec<(String, Vec<&'o Outcome>)> {
     let mut panels: Vec<(String, Vec<&Outcome>)> = Vec::new();
     for outcome in outcomes {
-        let others = outcome.at.iter().filter(|(path, _)| path != across);
-        let word = |(path, value): &(String, _)| match text(value) {
+        let others = outcome.at.iter().filter(|(path, _)| path != axis_path);
+        let word = |(path, value): &(String, _)| match text_value(value) {
             Some(text) => text.to_owned(),
-            None => format!("{} {value}", title_of_key(&key_of(path))),
+            None => format!("{} {value}", title_of_key(&row_key(path))),
         };
         let name = others.map(word).collect::<Vec<_>>().join(", ");
         match panels.iter_mut().find(|(known, _)| *known == name) {
@@ -45,7 +48,7 @@ fn panels<'o>(across: &str, outcomes: &'o [Outcome]) -> Vec<(String, Vec<&'o Out
     panels
 }
 
-fn both(experiment: &Experiment, across: &str, name: &str, group: &[&Outcome]) -> [Panel; 2] {
+fn p99_and_utilisation_panels(experiment: &Experiment, axis_path: &str, name: &str, group: &[&Outcome]) -> [Panel; 2] {
     let model = experiment.points.first().and_then(|point| point.runs.first());
     let limit = model
         .and_then(|model| model.objective)
@@ -58,7 +61,7 @@ fn both(experiment: &Experiment, across: &str, name: &str, group: &[&Outcome]) -
         scale: ScaleKind::Log,
         up_to: None,
         limit,
-        lines: lines(across, group, p99_us),
+        lines: setting_lines(axis_path, group, p99_us),
     };
     let utilisation = Panel {
         title: title("utilisation of all lanes"),
@@ -66,15 +69,15 @@ fn both(experiment: &Experiment, across: &str, name: &str, group: &[&Outcome]) -
         scale: ScaleKind::Linear,
         up_to: model.map(|model| model.machine.lanes_per_core as f64),
         limit: None,
-        lines: lines(across, group, |outcome| outcome.figures.utilisation()),
+        lines: setting_lines(axis_path, group, |outcome| outcome.figures.utilisation()),
     };
     [p99, utilisation]
 }
 
-fn lines(across: &str, group: &[&Outcome], figure: impl Fn(&Outcome) -> f64) -> Vec<Line> {
+fn setting_lines(axis_path: &str, group: &[&Outcome], figure: impl Fn(&Outcome) -> f64) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for outcome in group {
-        let Some(point) = outcome.number(across).map(|number| (number, figure(outcome))) else { continue };
+        let Some(point) = outcome.number(axis_path).map(|number| (number, figure(outcome))) else { continue };
         match lines.iter_mut().find(|line| line.setting == outcome.setting) {
             Some(line) => line.points.push(point),
             None => lines.push(Line { setting: outcome.setting.clone(), points: vec![point] }),

@@ -6,25 +6,26 @@ use crate::{Experiment, Outcome};
 use sidelane_report::{Row, Unit};
 
 /// Returns the rows in the order of the sweep.
-pub fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Row> {
+pub fn sweep_rows(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Row> {
     let settings = experiment.settings().count().max(1);
     outcomes.chunks(settings).flat_map(|point| point.iter().map(|outcome| row(experiment, point, outcome))).collect()
 }
 
 /// Returns the key of a swept number in a row: its own name, with a unit.
-pub(super) fn key_of(path: &str) -> String {
+pub(super) fn row_key(path: &str) -> String {
     let key = path.rsplit('.').next().unwrap_or(path);
-    if Unit::of_key(key).is_some() { key.to_owned() } else { format!("{key}_count") }
+    if Unit::from_key(key).is_some() { key.to_owned() } else { format!("{key}_count") }
 }
 
 /// Returns the name of a row, such as `lucene+loop/borrow-idle`: the service, the swept names, the setting.
 pub(super) fn name(experiment: &Experiment, outcome: &Outcome) -> String {
     let service = experiment.points.first().and_then(|point| point.runs.first()).map(|run| run.service.name.as_str());
-    let names: String = outcome.at.iter().filter_map(|(_, value)| text(value)).map(|name| format!("+{name}")).collect();
+    let names: String =
+        outcome.at.iter().filter_map(|(_, value)| text_value(value)).map(|name| format!("+{name}")).collect();
     format!("{}{names}/{}", service.unwrap_or_default(), outcome.setting)
 }
 
-pub(super) fn text(value: &PointValue) -> Option<&str> {
+pub(super) fn text_value(value: &PointValue) -> Option<&str> {
     match value {
         PointValue::Text(text) => Some(text),
         PointValue::Number(_) => None,
@@ -37,7 +38,7 @@ fn row(experiment: &Experiment, point: &[Outcome], outcome: &Outcome) -> Row {
     let mut row = Row::new(name(experiment, outcome));
     for (path, value) in &outcome.at {
         if let PointValue::Number(number) = value {
-            row.put(&key_of(path), *number);
+            row.put(&row_key(path), *number);
         }
     }
     let alone = point.iter().find(|other| other.setting == "alone").map(|alone| alone.figures.p99_ns as f64);
@@ -63,11 +64,11 @@ fn row(experiment: &Experiment, point: &[Outcome], outcome: &Outcome) -> Row {
     row.put("summons_count", figures.summons as f64).put("decisions_count", figures.decisions as f64);
     row.put("holds_count", figures.holds as f64).put("evictions_count", figures.evictions as f64);
     row.put("events_count", figures.events as f64);
-    of_fleet(&mut row, outcome);
+    put_fleet_figures(&mut row, outcome);
     row
 }
 
-fn of_fleet(row: &mut Row, outcome: &Outcome) {
+fn put_fleet_figures(row: &mut Row, outcome: &Outcome) {
     let Some(fleet) = &outcome.fleet else { return };
     row.put("nodes_count", fleet.nodes as f64).put("fan_out_count", fleet.fan_out as f64);
     row.put("fan_out_requests_count", fleet.requests as f64).put("fan_out_failed_count", fleet.failed as f64);

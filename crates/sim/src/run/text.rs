@@ -63,10 +63,13 @@ pub(super) fn notes(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<String
     notes
 }
 
-pub(super) fn overload(refused: u64) -> Option<String> {
-    let overload =
-        || format!("overload: {refused} requests were refused because the queue was full; latencies are of the rest");
-    (refused > 0).then(overload)
+pub(super) fn overload(refused_requests: u64) -> Option<String> {
+    let overload = || {
+        format!(
+            "overload: {refused_requests} requests were refused because the queue was full; latencies are of the rest"
+        )
+    };
+    (refused_requests > 0).then(overload)
 }
 
 fn name(fault: &Fault) -> &'static str {

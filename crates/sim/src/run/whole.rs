@@ -9,7 +9,7 @@ use crate::scenario::PointValue;
 use crate::{Choices, Experiment, Outcome, parallel};
 use sidelane_report::{ResultFile, Row};
 
-use super::rows::{key_of, text};
+use super::rows::{row_key, text_value};
 use super::{text, with_bar};
 
 type MachineOutcome = Outcome<MachineFigures>;
@@ -32,7 +32,7 @@ pub(super) const COLUMNS: [&str; 13] = [
 ];
 
 /// Runs `experiment`, on all CPU cores.
-pub fn outcomes(experiment: &Experiment<MachineModel>) -> Vec<MachineOutcome> {
+pub fn run_experiment(experiment: &Experiment<MachineModel>) -> Vec<MachineOutcome> {
     with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
 }
 
@@ -54,27 +54,27 @@ pub(super) fn to_result(
 /// Returns the rows of all services, then those of the machines.
 pub fn rows(experiment: &Experiment<MachineModel>, outcomes: &[MachineOutcome]) -> Vec<Row> {
     let per_point = experiment.settings().count().max(1);
-    let services = outcomes.chunks(per_point).flat_map(services_of);
-    services.chain(outcomes.iter().map(machine)).collect()
+    let services = outcomes.chunks(per_point).flat_map(service_rows);
+    services.chain(outcomes.iter().map(machine_row)).collect()
 }
 
 /// Returns the rows of one point: those of the first service with each setting, then those of the next service.
-fn services_of(point: &[MachineOutcome]) -> Vec<Row> {
+fn service_rows(point: &[MachineOutcome]) -> Vec<Row> {
     let services = point.first().map_or(0, |outcome| outcome.figures.services.len());
     let alone = point.iter().find(|outcome| outcome.setting == "alone");
     let row = |at: usize, outcome: &MachineOutcome| {
-        service(outcome, &outcome.figures.services[at], alone.map(|alone| &alone.figures.services[at]))
+        service_row(outcome, &outcome.figures.services[at], alone.map(|alone| &alone.figures.services[at]))
     };
     (0..services).flat_map(|at| point.iter().map(move |outcome| row(at, outcome))).collect()
 }
 
-fn service(outcome: &MachineOutcome, figures: &ServiceFigures, alone: Option<&ServiceFigures>) -> Row {
-    let names = outcome.at.iter().filter_map(|(_, value)| text(value));
+fn service_row(outcome: &MachineOutcome, figures: &ServiceFigures, alone: Option<&ServiceFigures>) -> Row {
+    let names = outcome.at.iter().filter_map(|(_, value)| text_value(value));
     let names: String = names.map(|name| format!("+{name}")).collect();
     let mut row = Row::new(format!("{}{names}/{}", figures.name, outcome.setting));
     for (path, value) in &outcome.at {
         if let PointValue::Number(number) = value {
-            row.put(&key_of(path), *number);
+            row.put(&row_key(path), *number);
         }
     }
     let us = |ns: u64| ns as f64 / 1e3;
@@ -96,9 +96,9 @@ fn service(outcome: &MachineOutcome, figures: &ServiceFigures, alone: Option<&Se
 
 /// Returns the row of one machine. Swept values are in its name, so that these rows have no key in common with those
 /// of services, and get a table of their own.
-fn machine(outcome: &MachineOutcome) -> Row {
+fn machine_row(outcome: &MachineOutcome) -> Row {
     let figures = &outcome.figures;
-    let word = |(path, value): &(String, PointValue)| match text(value) {
+    let word = |(path, value): &(String, PointValue)| match text_value(value) {
         Some(text) => format!("+{text}"),
         None => format!("+{} {value}", path.rsplit('.').next().unwrap_or(path)),
     };

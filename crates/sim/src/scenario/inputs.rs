@@ -22,20 +22,22 @@ pub struct Choices {
 }
 
 /// Returns the seed of a scenario's runs.
-pub(super) fn seed(top: &Reader, choices: Choices) -> u64 {
+pub(super) fn read_seed(top: &Reader, choices: Choices) -> u64 {
     let seed = top.whole("seed", 0..=u64::MAX >> 1).unwrap_or(1);
     choices.seed.unwrap_or(seed)
 }
 
 /// Reads the length of the warm-up, and the end of the run.
-pub(super) fn length(top: &Reader) -> Result<(Nanos, RunEnd)> {
-    let warm_up_ns = top.number("warm_up_s", 0.0..=1e6).map_or(0, |seconds| parts::ms(seconds * 1e3));
-    let time = top.number("run_s", 1e-6..=1e7).map(|seconds| RunEnd::Time(parts::ms(seconds * 1e3)));
+pub(super) fn read_warm_up_and_end(top: &Reader) -> Result<(Nanos, RunEnd)> {
+    let warm_up_ns = top.number("warm_up_s", 0.0..=1e6).map_or(0, |seconds| parts::ms_to_ns(seconds * 1e3));
+    let time = top.number("run_s", 1e-6..=1e7).map(|seconds| RunEnd::Time(parts::ms_to_ns(seconds * 1e3)));
     let requests = top.whole("requests", 1..=1_000_000_000_000).map(RunEnd::Requests);
     match (time, requests) {
-        (Some(_), Some(_)) => Err(top.wrong("requests", "is given, but run_s is given, too", "write one of them")),
+        (Some(_), Some(_)) => {
+            Err(top.record_problem("requests", "is given, but run_s is given, too", "write one of them"))
+        }
         (time, requests) => {
-            let until = time.or(requests).ok_or_else(|| top.missing("run_s", "write run_s or requests"))?;
+            let until = time.or(requests).ok_or_else(|| top.record_missing("run_s", "write run_s or requests"))?;
             Ok((warm_up_ns, until))
         }
     }

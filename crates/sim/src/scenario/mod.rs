@@ -19,13 +19,13 @@ mod whole;
 use std::fmt;
 use std::path::Path;
 
-use sidelane_toml::{Document, Problems, Reader, number_of, shown};
+use sidelane_toml::{Document, Problems, Reader, number_of, value_as_text};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use axes::{Axis, Case, axes, cases, combinations, overrides};
+use axes::{Axis, Case, combinations, quick_overrides, read_axes, read_cases};
 pub use inputs::{Choices, Files};
-use inputs::{Result, length, seed};
+use inputs::{Result, read_seed, read_warm_up_and_end};
 
 use crate::fleet::Fleet;
 use crate::gate::Gate;
@@ -132,14 +132,16 @@ impl Scenario {
     /// Reads the scenario at `path`, and the files that it names.
     pub fn load(path: &Path, choices: Choices) -> std::result::Result<Self, Problems> {
         let name = path.display().to_string();
-        Self::parse(&name, &text_of(path)?, choices, &|file| read_beside(path, file))
+        Self::parse(&name, &read_scenario_text(path)?, choices, &|file| read_beside(path, file))
     }
 
     /// Parses a scenario. `file` is the scenario's name in messages.
     pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> std::result::Result<Self, Problems> {
-        let root = root(file, text)?;
+        let root = parse_toml(file, text)?;
         if root.get_ref().get("service").is_some_and(|service| service.get_ref().is_array()) {
-            return Ok(Self::Machine(experiment(file, text, choices, &|top| whole::models(top, choices, files))?));
+            return Ok(Self::Machine(parse_experiment(file, text, choices, &|top| {
+                whole::read_machine_models(top, choices, files)
+            })?));
         }
         Ok(Self::Cores(Experiment::parse(file, text, choices, files)?))
     }
@@ -149,12 +151,12 @@ impl Experiment {
     /// Reads the scenario at `path`, and the files that it names.
     pub fn load(path: &Path, choices: Choices) -> std::result::Result<Self, Problems> {
         let name = path.display().to_string();
-        Self::parse(&name, &text_of(path)?, choices, &|file| read_beside(path, file))
+        Self::parse(&name, &read_scenario_text(path)?, choices, &|file| read_beside(path, file))
     }
 
     /// Parses a scenario. `file` is the scenario's name in messages.
     pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> std::result::Result<Self, Problems> {
-        experiment(file, text, choices, &|top| models(top, choices, files))
+        parse_experiment(file, text, choices, &|top| read_core_models(top, choices, files))
     }
 }
 
@@ -185,7 +187,7 @@ fn read_beside(scenario: &Path, file: &str) -> std::result::Result<String, Strin
     std::fs::read_to_string(path).map_err(|why| why.to_string())
 }
 
-fn text_of(path: &Path) -> std::result::Result<String, Problems> {
+fn read_scenario_text(path: &Path) -> std::result::Result<String, Problems> {
     let unreadable = |why| {
         Problems::unreadable(
             &path.display().to_string(),
@@ -197,41 +199,41 @@ fn text_of(path: &Path) -> std::result::Result<String, Problems> {
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
-fn root<'t>(file: &str, text: &'t str) -> std::result::Result<Spanned<DeTable<'t>>, Problems> {
+fn parse_toml<'t>(file: &str, text: &'t str) -> std::result::Result<Spanned<DeTable<'t>>, Problems> {
     sidelane_toml::parse(file, text, "write TOML as in the files of lab/scenarios/")
 }
 
 /// Function that reads the runs of one point.
 type Read<'r, R> = &'r dyn Fn(&Reader) -> Result<(Vec<R>, Option<Fleet>)>;
 
-fn experiment<R>(
+fn parse_experiment<R>(
     file: &str,
     text: &str,
     choices: Choices,
     read: Read<R>,
 ) -> std::result::Result<Experiment<R>, Problems> {
-    let root = root(file, text)?;
+    let root = parse_toml(file, text)?;
     let document = |over| Document::new(text, root.get_ref(), over);
     let bare = document(Vec::new());
-    let shortened = if choices.quick { overrides(&bare) } else { Vec::new() };
-    let swept = axes(&bare, choices.quick).and_then(|axes| Ok((axes, cases(&bare)?)));
-    let (axes, cases) = complete(file, &bare, swept)?;
+    let shortened = if choices.quick { quick_overrides(&bare) } else { Vec::new() };
+    let swept = read_axes(&bare, choices.quick).and_then(|axes| Ok((axes, read_cases(&bare)?)));
+    let (axes, cases) = value_or_problems(file, &bare, swept)?;
     let mut points = Vec::new();
-    for case in either_case(&cases) {
+    for case in cases_or_none(&cases) {
         let of_case = case.map_or(&[][..], |case| &case.values);
         for combination in combinations(&axes) {
             let over = of_case.iter().chain(&shortened).chain(&combination).cloned().collect();
             let document = document(over);
-            points.push(complete(file, &document, point(&document, &axes, case, read))?);
+            points.push(value_or_problems(file, &document, read_point(&document, &axes, case, read))?);
         }
     }
-    let (title, explanation) = words(&bare.top());
+    let (title, explanation) = read_title_and_explanation(&bare.top());
     let swept = cases.first().map(|_| CASE.to_owned()).into_iter().chain(axes.into_iter().map(|axis| axis.path));
     Ok(Experiment { title, explanation, swept: swept.collect(), points })
 }
 
 /// Returns the value that was read, or all problems of the document if it has any.
-fn complete<T>(file: &str, document: &Document, read: Result<T>) -> std::result::Result<T, Problems> {
+fn value_or_problems<T>(file: &str, document: &Document, read: Result<T>) -> std::result::Result<T, Problems> {
     let problems = document.problems.take();
     read.ok().filter(|_| problems.is_empty()).ok_or_else(|| Problems::new(file, problems))
 }
@@ -240,36 +242,41 @@ fn complete<T>(file: &str, document: &Document, read: Result<T>) -> std::result:
 const CASE: &str = "case";
 
 /// Returns each case; a single `None` if the scenario has no cases.
-fn either_case<'c, 't>(cases: &'c [Case<'t>]) -> Vec<Option<&'c Case<'t>>> {
+fn cases_or_none<'c, 't>(cases: &'c [Case<'t>]) -> Vec<Option<&'c Case<'t>>> {
     if cases.is_empty() { vec![None] } else { cases.iter().map(Some).collect() }
 }
 
-fn words(top: &Reader) -> (String, Vec<String>) {
+fn read_title_and_explanation(top: &Reader) -> (String, Vec<String>) {
     let title = top.text("title", "write a title").unwrap_or("simulated").to_owned();
-    let explanation = top.texts("explanation", "write a text or several").unwrap_or_default();
+    let explanation = top.text_or_list("explanation", "write a text or several").unwrap_or_default();
     (title, explanation.into_iter().map(str::to_owned).collect())
 }
 
-fn point<R>(document: &Document, axes: &[Axis], case: Option<&Case>, read: Read<R>) -> Result<Point<R>> {
+fn read_point<R>(document: &Document, axes: &[Axis], case: Option<&Case>, read: Read<R>) -> Result<Point<R>> {
     let top = document.top();
     let (runs, fleet) = read(&top)?;
-    words(&top);
+    read_title_and_explanation(&top);
     for known in [CASE, "sweep", "quick"] {
         top.value(known);
     }
-    top.finish();
-    if let Some((path, value)) = document.never_asked_for() {
+    top.record_unknown_keys();
+    if let Some((path, value)) = document.unread_override() {
         let allowed = "write the path of a key that this scenario can have, such as service.arrivals.rate_per_s";
-        return Err(document.wrong(&value.span(), path, "is in [sweep], but is not a key of this scenario", allowed));
+        return Err(document.record_problem_at(
+            &value.span(),
+            path,
+            "is in [sweep], but is not a key of this scenario",
+            allowed,
+        ));
     }
-    let swept = document.over().iter().filter(|(path, _)| axes.iter().any(|axis| axis.path == *path));
+    let swept = document.overriding_values().iter().filter(|(path, _)| axes.iter().any(|axis| axis.path == *path));
     let swept = swept.map(|(path, value)| (path.clone(), point_value(value.get_ref())));
     let case = case.map(|case| (CASE.to_owned(), PointValue::Text(case.name.to_owned())));
     Ok(Point { at: case.into_iter().chain(swept).collect(), runs, fleet })
 }
 
 fn point_value(value: &DeValue) -> PointValue {
-    let text = |value: &DeValue| value.as_str().map_or_else(|| shown(value), str::to_owned);
+    let text = |value: &DeValue| value.as_str().map_or_else(|| value_as_text(value), str::to_owned);
     match (number_of(value), value) {
         (Some(number), _) => PointValue::Number(number),
         (None, DeValue::Array(list)) => {
@@ -280,24 +287,24 @@ fn point_value(value: &DeValue) -> PointValue {
 }
 
 /// Reads a scenario of cores: a run for each setting.
-fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, Option<Fleet>)> {
-    let machine = parts::machine(top.table("machine"))?;
-    let smt = parts::interference(top, parts::classes(top));
-    let service = service::service(top.table("service"), machine.cores(), &smt, files);
-    let (batch, length) = (parts::batch(top, &smt), length(top));
+fn read_core_models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, Option<Fleet>)> {
+    let machine = parts::read_machine(top.table("machine"))?;
+    let smt = parts::read_interference(top, parts::read_classes(top));
+    let service = service::read_service(top.table("service"), machine.cores(), &smt, files);
+    let (batch, length) = (parts::read_batch_jobs(top, &smt), read_warm_up_and_end(top));
     let (service, batch, (warm_up_ns, until)) = (service?, batch?, length?);
     if machine.power.core_busy_w.len() > 1 {
-        return Err(top.wrong(
+        return Err(top.record_problem(
             "machine.power.core_busy_w",
             "is a list",
             "write one number, or a whole machine ([[service]])",
         ));
     }
-    let gate = settings::gate(top.table("gate"), files)?.unwrap_or_else(Gate::holder);
-    let objective = parts::objective(top.table("slo"))?;
-    let faults = top.numbered_tables("fault").into_iter().map(parts::fault).collect::<Result<Vec<_>>>()?;
-    let fleet = fleet(top.table("fleet"))?;
-    let seed = seed(top, choices);
+    let gate = settings::read_gate(top.table("gate"), files)?.unwrap_or_else(Gate::holder);
+    let objective = parts::read_objective(top.table("slo"))?;
+    let faults = top.numbered_tables("fault").into_iter().map(parts::read_fault).collect::<Result<Vec<_>>>()?;
+    let fleet = read_fleet(top.table("fleet"))?;
+    let seed = read_seed(top, choices);
     let run = |setting: Setting| Model {
         machine: machine.clone(),
         service: service.clone(),
@@ -311,26 +318,30 @@ fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, O
         seed,
         node: 0,
     };
-    let runs: Vec<Model> = settings::settings(top, &gate, files)?.into_iter().map(run).collect();
-    runs.iter().try_for_each(|run| fits(top, run))?;
+    let runs: Vec<Model> = settings::read_settings(top, &gate, files)?.into_iter().map(run).collect();
+    runs.iter().try_for_each(|run| check_run(top, run))?;
     Ok((runs, fleet))
 }
 
-fn fleet(reader: Reader) -> Result<Option<Fleet>> {
+fn read_fleet(reader: Reader) -> Result<Option<Fleet>> {
     if !reader.is_there() {
         return Ok(None);
     }
     let fan_out = reader.whole("fan_out", 1..=10_000_usize).unwrap_or(1);
-    let nodes = reader.required("nodes", reader.whole("nodes", 1..=1_000_000_usize), "write a whole number")?;
+    let nodes = reader.require("nodes", reader.whole("nodes", 1..=1_000_000_usize), "write a whole number")?;
     if !nodes.is_multiple_of(fan_out) {
-        return Err(reader.wrong("nodes", format!("is {nodes}"), format!("write a multiple of fan_out, {fan_out}")));
+        return Err(reader.record_problem(
+            "nodes",
+            format!("is {nodes}"),
+            format!("write a multiple of fan_out, {fan_out}"),
+        ));
     }
-    reader.finish();
+    reader.record_unknown_keys();
     Ok(Some(Fleet { nodes, fan_out }))
 }
 
 /// Checks what needs several parts of the scenario.
-fn fits(top: &Reader, run: &Model) -> Result<()> {
+fn check_run(top: &Reader, run: &Model) -> Result<()> {
     let budget = match run.setting.beside {
         BatchMode::Lent(lending) => lending.budget,
         _ => Budget::None,
@@ -339,24 +350,28 @@ fn fits(top: &Reader, run: &Model) -> Result<()> {
     let needs_objective = oracle || matches!(budget, Budget::Slo | Budget::SloLessAlone | Budget::Tuned);
     if needs_objective && run.objective.is_none() {
         let name = &run.setting.name;
-        return Err(top.missing("slo", format!("write [slo] with limit_ms, from which the budget of {name} follows")));
+        return Err(
+            top.record_missing("slo", format!("write [slo] with limit_ms, from which the budget of {name} follows"))
+        );
     }
     if run.setting.beside == BatchMode::Nothing {
         return Ok(());
     }
     if oracle && run.service.workers > 1 {
-        return Err(top.wrong(
+        return Err(top.record_problem(
             "service.workers",
             "is more than 1, but the oracle knows the requests of one worker only",
             "write 1, or leave the setting oracle out",
         ));
     }
     if run.batch.is_empty() {
-        return Err(top
-            .missing("batch", format!("write at least one [[batch]], or leave the setting {} out", run.setting.name)));
+        return Err(top.record_missing(
+            "batch",
+            format!("write at least one [[batch]], or leave the setting {} out", run.setting.name),
+        ));
     }
     match run.machine.lanes_per_core {
-        1 => Err(top.wrong("machine.lanes_per_core", "is 1", "write 2 or more, so that batch has a lane")),
+        1 => Err(top.record_problem("machine.lanes_per_core", "is 1", "write 2 or more, so that batch has a lane")),
         _ => Ok(()),
     }
 }

@@ -10,53 +10,53 @@ thread_local! {
     static MOST: Cell<usize> = const { Cell::new(0) };
 }
 
-struct Counted;
+struct CountingAllocator;
 
 #[global_allocator]
-static COUNTED: Counted = Counted;
+static COUNTED: CountingAllocator = CountingAllocator;
 
 // SAFETY: all is handed on to the system's allocator; counting touches thread-local numbers alone, which need no memory.
-unsafe impl GlobalAlloc for Counted {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
+        count_bytes(layout.size(), 0);
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 0);
+        count_bytes(layout.size(), 0);
         // SAFETY: the caller's promise.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(0, layout.size());
+        count_bytes(0, layout.size());
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size, layout.size());
+        count_bytes(size, layout.size());
         // SAFETY: the caller's promise.
         unsafe { System.realloc(at, layout, size) }
     }
 }
 
-fn count(more: usize, less: usize) {
+fn count_bytes(allocated: usize, freed: usize) {
     // A thread that ends has no thread-local numbers any more.
     let _ = NOW.try_with(|now| {
-        now.set(now.get().saturating_add(more).saturating_sub(less));
+        now.set(now.get().saturating_add(allocated).saturating_sub(freed));
         let _ = MOST.try_with(|most| most.set(most.get().max(now.get())));
     });
 }
 
 /// Starts to count the most bytes. Returns the bytes that this thread has now.
-pub fn start() -> usize {
+pub fn start_peak_measurement() -> usize {
     MOST.set(NOW.get());
     NOW.get()
 }
 
-/// Returns the most bytes that this thread had since [`start`].
-pub fn most() -> usize {
+/// Returns the most bytes that this thread had since [`start_peak_measurement`].
+pub fn peak_bytes() -> usize {
     MOST.get()
 }

@@ -43,35 +43,35 @@ const LOOK_EVERY: u64 = 64;
 ///
 /// # Panics
 /// If `read` panics, or takes too much memory; if there is no corpus.
-pub fn fuzz(parser: &str, mut read: impl FnMut(&[u8])) {
+pub fn fuzz(parser: &str, mut parse: impl FnMut(&[u8])) {
     if env::var(PARSER).is_ok_and(|only| !only.is_empty() && only != parser) {
         return;
     }
-    let corpus = Corpus::of(parser);
-    let mut tried = Tried { corpus: &corpus, watchdog: Watchdog::start(corpus.dir.clone()) };
-    corpus.inputs.iter().for_each(|input| tried.one(input, &mut read));
-    let (most, until) = limits();
-    let mut mutator = Mutator::new(number(SEED).unwrap_or(0x5eed_5eed_5eed_5eed), &corpus.inputs);
+    let corpus = Corpus::read_for_parser(parser);
+    let mut tried = FuzzRun { corpus: &corpus, watchdog: Watchdog::start(corpus.dir.clone()) };
+    corpus.inputs.iter().for_each(|input| tried.try_input(input, &mut parse));
+    let (most, until) = input_and_time_limits();
+    let mut mutator = Mutator::new(number_from_env(SEED).unwrap_or(0x5eed_5eed_5eed_5eed), &corpus.inputs);
     let began = Instant::now();
     let mut count = 0;
     while count < most && (count % LOOK_EVERY != 0 || until.is_none_or(|until| began.elapsed() < until)) {
-        tried.one(mutator.next(), &mut read);
+        tried.try_input(mutator.next_input(), &mut parse);
         count += 1;
     }
     println!("fuzz {parser}: {count} inputs in {:.0} s", began.elapsed().as_secs_f64());
 }
 
 /// Returns the most inputs, and the time limit for them.
-fn limits() -> (u64, Option<Duration>) {
-    let inputs = number(INPUTS);
-    let seconds = number(SECONDS).map(Duration::from_secs);
+fn input_and_time_limits() -> (u64, Option<Duration>) {
+    let inputs = number_from_env(INPUTS);
+    let seconds = number_from_env(SECONDS).map(Duration::from_secs);
     match (inputs, seconds) {
         (None, None) => (INPUTS_QUICK, Some(QUICK)),
         (inputs, seconds) => (inputs.unwrap_or(u64::MAX), seconds),
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
+fn number_from_env(variable: &str) -> Option<u64> {
     let text = env::var(variable).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
 }
@@ -83,7 +83,7 @@ struct Corpus {
 }
 
 impl Corpus {
-    fn of(parser: &str) -> Self {
+    fn read_for_parser(parser: &str) -> Self {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz").join(parser);
         let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -95,41 +95,41 @@ impl Corpus {
 }
 
 /// The parser under test, with its corpus and its watchdog.
-struct Tried<'a> {
+struct FuzzRun<'a> {
     corpus: &'a Corpus,
     watchdog: Watchdog,
 }
 
-impl Tried<'_> {
-    fn one(&mut self, input: &[u8], read: &mut impl FnMut(&[u8])) {
-        self.watchdog.begin(input);
-        let finding = Finding { dir: &self.corpus.dir, input };
-        let before = memory::start();
-        read(input);
-        let took = memory::most().saturating_sub(before);
+impl FuzzRun<'_> {
+    fn try_input(&mut self, input: &[u8], parse: &mut impl FnMut(&[u8])) {
+        self.watchdog.begin_input(input);
+        let finding = SaveOnPanic { dir: &self.corpus.dir, input };
+        let before = memory::start_peak_measurement();
+        parse(input);
+        let took = memory::peak_bytes().saturating_sub(before);
         assert!(took <= MEMORY_MAX_BYTES, "{took} bytes of memory for {} bytes", input.len());
         std::mem::forget(finding);
     }
 }
 
 /// Guard of an input: keeps and prints the input if the parser panics.
-struct Finding<'a> {
+struct SaveOnPanic<'a> {
     dir: &'a Path,
     input: &'a [u8],
 }
 
-impl Drop for Finding<'_> {
+impl Drop for SaveOnPanic<'_> {
     fn drop(&mut self) {
-        keep(self.dir, self.input);
+        save_input(self.dir, self.input);
     }
 }
 
 /// Puts an input into the corpus, and prints it.
-fn keep(dir: &Path, input: &[u8]) {
+fn save_input(corpus_dir: &Path, input: &[u8]) {
     let hash = input
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    let file = dir.join(format!("finding-{hash:016x}"));
+    let file = corpus_dir.join(format!("finding-{hash:016x}"));
     let kept = fs::write(&file, input);
     eprintln!("the input, kept as {} ({kept:?}): {}", file.display(), input.escape_ascii());
 }
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn peak_memory_of_an_input_counts_freed_memory() {
-        let before = memory::start();
+        let before = memory::start_peak_measurement();
         drop(vec![0_u8; 1 << 20]);
-        let took = memory::most() - before;
+        let took = memory::peak_bytes() - before;
         assert!((1 << 20..2 << 20).contains(&took), "{took}");
     }
 }

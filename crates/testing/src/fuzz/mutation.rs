@@ -72,81 +72,81 @@ impl<'a> Mutator<'a> {
     }
 
     /// Returns the next input: a kept one with some changes.
-    pub fn next(&mut self) -> &[u8] {
-        let base = self.any(self.corpus);
+    pub fn next_input(&mut self) -> &[u8] {
+        let base = self.pick(self.corpus);
         self.input.clear();
         self.input.extend_from_slice(base);
         for _ in 0..=self.random.usize(..CHANGES_MAX) {
-            self.change();
+            self.mutate_once();
         }
         self.input.truncate(self.length_max);
         &self.input
     }
 
-    fn any<'b, T>(&mut self, all: &'b [T]) -> &'b T {
+    fn pick<'b, T>(&mut self, all: &'b [T]) -> &'b T {
         &all[self.random.usize(..all.len())]
     }
 
-    fn change(&mut self) {
+    fn mutate_once(&mut self) {
         let at = self.random.usize(..=self.input.len());
         let rest = self.input.len() - at;
         match self.random.usize(..10) {
             0 if rest > 0 => self.input[at] = self.random.usize(..256) as u8,
             1 if rest > 0 => self.input[at] ^= 1 << self.random.usize(..8),
             2 => drop(self.input.drain(at..at + self.random.usize(..PIECE_MAX).min(rest))),
-            3 => self.repeat(at),
+            3 => self.repeat_piece(at),
             4 => self.insert_word(at),
             5 => self.overwrite_number(at),
-            6 => self.insert_of_another(at),
-            7 => self.go_on_as_another(at),
-            8 => self.count_otherwise(at),
+            6 => self.insert_from_other_input(at),
+            7 => self.continue_with_other_input(at),
+            8 => self.replace_digit(at),
             _ if self.random.usize(..8) == 0 => self.input.truncate(at),
             _ => {}
         }
     }
 
-    fn insert(&mut self, at: usize, piece: &[u8]) {
-        self.input.splice(at..at, piece.iter().copied());
+    fn insert(&mut self, offset: usize, piece: &[u8]) {
+        self.input.splice(offset..offset, piece.iter().copied());
     }
 
-    fn repeat(&mut self, at: usize) {
-        let end = (at + self.random.usize(..PIECE_MAX)).min(self.input.len());
-        let piece = self.input[at..end].to_vec();
-        self.insert(at, &piece);
+    fn repeat_piece(&mut self, offset: usize) {
+        let end = (offset + self.random.usize(..PIECE_MAX)).min(self.input.len());
+        let piece = self.input[offset..end].to_vec();
+        self.insert(offset, &piece);
     }
 
-    fn insert_word(&mut self, at: usize) {
-        let word = *self.any(&WORDS);
-        self.insert(at, word);
+    fn insert_word(&mut self, offset: usize) {
+        let word = *self.pick(&WORDS);
+        self.insert(offset, word);
     }
 
     /// Overwrites 1, 2, 4 or 8 bytes with a number near the edge of a type.
-    fn overwrite_number(&mut self, at: usize) {
-        let number = self.any(&NUMBERS).wrapping_add(self.random.usize(..5) as u64).wrapping_sub(2);
+    fn overwrite_number(&mut self, offset: usize) {
+        let number = self.pick(&NUMBERS).wrapping_add(self.random.usize(..5) as u64).wrapping_sub(2);
         let bytes = number.to_le_bytes();
-        let end = (at + (1 << self.random.usize(..4))).min(self.input.len());
-        self.input[at..end].copy_from_slice(&bytes[..end - at]);
+        let end = (offset + (1 << self.random.usize(..4))).min(self.input.len());
+        self.input[offset..end].copy_from_slice(&bytes[..end - offset]);
     }
 
-    fn insert_of_another(&mut self, at: usize) {
-        let other = self.any(self.corpus);
+    fn insert_from_other_input(&mut self, offset: usize) {
+        let other = self.pick(self.corpus);
         let start = self.random.usize(..=other.len());
         let end = (start + self.random.usize(..PIECE_MAX)).min(other.len());
-        self.insert(at, &other[start..end]);
+        self.insert(offset, &other[start..end]);
     }
 
-    fn go_on_as_another(&mut self, at: usize) {
-        let other = self.any(self.corpus);
+    fn continue_with_other_input(&mut self, offset: usize) {
+        let other = self.pick(self.corpus);
         let start = self.random.usize(..=other.len());
-        self.input.truncate(at);
+        self.input.truncate(offset);
         self.input.extend_from_slice(&other[start..]);
     }
 
     /// Replaces a digit by another one, so that a text keeps its form.
-    fn count_otherwise(&mut self, at: usize) {
-        let digit = self.input[at..].iter().position(u8::is_ascii_digit);
+    fn replace_digit(&mut self, offset: usize) {
+        let digit = self.input[offset..].iter().position(u8::is_ascii_digit);
         if let Some(place) = digit {
-            self.input[at + place] = b'0' + self.random.usize(..10) as u8;
+            self.input[offset + place] = b'0' + self.random.usize(..10) as u8;
         }
     }
 }
@@ -155,21 +155,21 @@ impl<'a> Mutator<'a> {
 mod tests {
     use super::*;
 
-    fn first(count: usize, seed: u64) -> Vec<Vec<u8>> {
+    fn first_inputs(count: usize, seed: u64) -> Vec<Vec<u8>> {
         let corpus = [b"hello 17 (a) b".to_vec(), vec![], vec![7; 400]];
         let mut mutator = Mutator::new(seed, &corpus);
-        (0..count).map(|_| mutator.next().to_vec()).collect()
+        (0..count).map(|_| mutator.next_input().to_vec()).collect()
     }
 
     #[test]
     fn the_same_seed_gives_the_same_inputs_and_another_others() {
-        assert_eq!(first(1000, 1), first(1000, 1));
-        assert_ne!(first(1000, 1), first(1000, 9));
+        assert_eq!(first_inputs(1000, 1), first_inputs(1000, 1));
+        assert_ne!(first_inputs(1000, 1), first_inputs(1000, 9));
     }
 
     #[test]
     fn inputs_are_of_many_kinds_and_no_longer_than_the_bound() {
-        let mut inputs = first(10_000, 3);
+        let mut inputs = first_inputs(10_000, 3);
         assert!(inputs.iter().all(|input| input.len() <= LENGTH_MAX));
         inputs.sort();
         inputs.dedup();

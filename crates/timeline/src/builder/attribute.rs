@@ -5,11 +5,11 @@
 //! ([`Cause::precedence`]).
 
 use crate::builder::fact::{Fact, State, Track};
-use crate::builder::follow::follow;
-use crate::builder::futexes::{is_lock_by_value, is_plain};
-use crate::builder::request::Id;
+use crate::builder::follow::longest_activity_in_wait;
+use crate::builder::futexes::{is_lock_by_value, is_wait_without_bitset};
+use crate::builder::request::RequestId;
 use crate::builder::thread::{LOST, Thread};
-use crate::builder::tiling::{Tiling, nothing};
+use crate::builder::tiling::{SpanBuilder, unexplained_span};
 use crate::builder::world::World;
 use crate::cause::{BY_OWN, Cause};
 use crate::record::Task;
@@ -24,11 +24,11 @@ const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
 const RUNTIME_SLEEPS_AT_MOST_NS: u64 = 1_000_000;
 
 /// The states of a thread during the time in which one request was with it.
-pub struct View<'a> {
+pub struct ThreadView<'a> {
     pub world: &'a World,
     pub thread: &'a Thread,
     pub tid: u32,
-    pub request: Id,
+    pub request: RequestId,
     /// Whether the request is in a queue and waits until the thread receives it.
     pub is_queued: bool,
     /// The wait for another service's answer, if the request waits until the thread reads that answer.
@@ -45,12 +45,12 @@ struct Overlay<'a> {
 }
 
 impl<'a> Overlay<'a> {
-    fn of(track: &'a Track, from_ns: u64) -> Overlay<'a> {
-        Overlay { track, next: track.first_after(from_ns), lasting: None }
+    fn starting_at(track: &'a Track, from_ns: u64) -> Overlay<'a> {
+        Overlay { track, next: track.first_index_ending_after(from_ns), lasting: None }
     }
 
     /// Returns the fact that is true at `at_ns` or, if there is none, the next one.
-    fn at(&mut self, at_ns: u64) -> Option<Fact> {
+    fn current_or_next_fact(&mut self, at_ns: u64) -> Option<Fact> {
         while self.track.get(self.next).is_some_and(|fact| fact.to_ns <= at_ns) {
             self.next += 1;
         }
@@ -58,64 +58,64 @@ impl<'a> Overlay<'a> {
     }
 }
 
-impl View<'_> {
+impl ThreadView<'_> {
     /// Adds spans to `tiling` that explain this thread's time until `to_ns`.
-    pub fn lay(&self, to_ns: u64, tiling: &mut Tiling) {
+    pub fn explain_until(&self, to_ns: u64, tiling: &mut SpanBuilder) {
         let states = &self.thread.states;
-        let mut index = states.first_after(tiling.at_ns());
+        let mut index = states.first_index_ending_after(tiling.next_begin_ns());
         let before = index.checked_sub(1).and_then(|before| states.get(before));
-        let mut has_slept = before.is_some_and(|state| self.is_fresh(state, false));
+        let mut has_slept = before.is_some_and(|state| self.was_woken_for_request(state, false));
         while let Some(state) = states.get(index).filter(|state| state.from_ns < to_ns) {
-            self.lay_state(state, to_ns.min(state.to_ns), has_slept, tiling);
-            has_slept = self.is_fresh(state, has_slept);
+            self.explain_state(state, to_ns.min(state.to_ns), has_slept, tiling);
+            has_slept = self.was_woken_for_request(state, has_slept);
             index += 1;
         }
         let now = Fact { to_ns: u64::MAX, ..self.thread.state };
         if now.from_ns < to_ns {
             let (epoch, lost_ns) = self.world.epoch;
             tiling.is_missing |= self.thread.epoch != epoch && lost_ns < to_ns;
-            self.lay_state(&now, to_ns, has_slept, tiling);
+            self.explain_state(&now, to_ns, has_slept, tiling);
         }
-        tiling.until(to_ns, self.span(nothing()));
+        tiling.add_span_until(to_ns, self.with_own_tid(unexplained_span()));
     }
 
     /// Returns whether the thread was woken for this request: it slept, and has worked on no other request since
     /// `state`.
-    fn is_fresh(&self, state: &Fact, has_slept: bool) -> bool {
+    fn was_woken_for_request(&self, state: &Fact, has_slept: bool) -> bool {
         match state.state {
-            State::Asleep => !self.is_others(state),
-            State::Running => has_slept && !self.is_others(state),
+            State::Asleep => !self.has_other_request(state),
+            State::Running => has_slept && !self.has_other_request(state),
             _ => has_slept,
         }
     }
 
-    fn is_others(&self, state: &Fact) -> bool {
+    fn has_other_request(&self, state: &Fact) -> bool {
         state.request != 0 && state.request != self.request
     }
 
-    fn lay_state(&self, state: &Fact, to_ns: u64, has_slept: bool, tiling: &mut Tiling) {
+    fn explain_state(&self, state: &Fact, to_ns: u64, has_slept: bool, tiling: &mut SpanBuilder) {
         // The time before the thread's first record is unknown.
-        tiling.is_missing |= state.from_ns > tiling.at_ns() && self.world.epoch.0 > 0;
-        tiling.until(state.from_ns.min(to_ns), self.span(nothing()));
-        tiling.is_missing |= state.state == State::Unknown && state.detail == LOST && to_ns > tiling.at_ns();
-        let base = self.base(state, has_slept);
-        let mut overlays = self.overlays(state, tiling.at_ns(), to_ns);
+        tiling.is_missing |= state.from_ns > tiling.next_begin_ns() && self.world.epoch.0 > 0;
+        tiling.add_span_until(state.from_ns.min(to_ns), self.with_own_tid(unexplained_span()));
+        tiling.is_missing |= state.state == State::Unknown && state.detail == LOST && to_ns > tiling.next_begin_ns();
+        let base = self.state_span(state, has_slept);
+        let mut overlays = self.overlays_between(state, tiling.next_begin_ns(), to_ns);
         if overlays.iter().all(Option::is_none) {
-            tiling.until(to_ns, base);
+            tiling.add_span_until(to_ns, base);
             return;
         }
-        while tiling.at_ns() < to_ns {
-            let (until_ns, span) = self.next(state, &base, &mut overlays, tiling.at_ns());
-            tiling.until(until_ns.min(to_ns), span);
+        while tiling.next_begin_ns() < to_ns {
+            let (until_ns, span) = self.next_span(state, &base, &mut overlays, tiling.next_begin_ns());
+            tiling.add_span_until(until_ns.min(to_ns), span);
         }
     }
 
     /// Returns the span at `at_ns`, and the time until which its cause does not change.
-    fn next(&self, state: &Fact, base: &Span, overlays: &mut Overlays, at_ns: u64) -> (u64, Span) {
+    fn next_span(&self, state: &Fact, base: &Span, overlays: &mut Overlays, at_ns: u64) -> (u64, Span) {
         let mut until_ns = u64::MAX;
         let mut best = *base;
         for overlay in overlays.iter_mut().flatten() {
-            let Some(fact) = overlay.at(at_ns) else { continue };
+            let Some(fact) = overlay.current_or_next_fact(at_ns) else { continue };
             if fact.from_ns > at_ns {
                 until_ns = until_ns.min(fact.from_ns);
                 continue;
@@ -125,46 +125,48 @@ impl View<'_> {
             }
             until_ns = until_ns.min(fact.to_ns);
             if fact.cause.precedence() > best.cause.precedence() {
-                best = self.over(state, &fact, base);
+                best = self.overlaid_span(state, &fact, base);
             }
         }
         (until_ns, best)
     }
 
-    fn over(&self, state: &Fact, fact: &Fact, base: &Span) -> Span {
+    fn overlaid_span(&self, state: &Fact, fact: &Fact, base: &Span) -> Span {
         let is_long = fact.cause == Cause::IdleExit && state.to_ns.saturating_sub(state.from_ns) > IDLE_EXIT_AT_MOST_NS;
         let cause = if is_long { Cause::NotExplained } else { fact.cause };
         let by = if fact.by.tid != 0 { (fact.by.tid, fact.by.pid) } else { (0, 0) };
         Span { cause, by_tid: by.0, by_pid: by.1, detail: fact.detail, ..*base }
     }
 
-    fn span(&self, like: Span) -> Span {
-        Span { tid: self.tid, ..like }
+    fn with_own_tid(&self, span: Span) -> Span {
+        Span { tid: self.tid, ..span }
     }
 
     /// Returns the span of a thread's state without the facts that lie over it.
-    fn base(&self, state: &Fact, has_slept: bool) -> Span {
+    fn state_span(&self, state: &Fact, has_slept: bool) -> Span {
         let cpu = (state.state != State::Unknown && state.state != State::Asleep).then_some(state.cpu);
         // The tracer's time on the CPU is known ([`Cpu::tracer`](super::machine::Cpu::tracer)); other threads had the
         // rest.
         let was_tracer = state.by.pid != 0 && state.by.pid == self.world.tracer_pid && state.cause == Cause::RunQueue;
         let by = if was_tracer { Task::default() } else { state.by };
-        let span = self.span(Span {
+        let span = self.with_own_tid(Span {
             cause: state.cause,
             cpu,
             by_tid: by.tid,
             by_pid: by.pid,
             detail: state.detail,
-            behind: if self.is_others(state) { self.world.requests.number(state.request) } else { 0 },
-            ..nothing()
+            behind: if self.has_other_request(state) { self.world.requests.number(state.request) } else { 0 },
+            ..unexplained_span()
         });
         match state.state {
-            State::Running if self.is_others(state) || (self.is_queued && !has_slept && state.request == 0) => {
-                self.queued(span)
+            State::Running if self.has_other_request(state) || (self.is_queued && !has_slept && state.request == 0) => {
+                self.queued_span(span)
             }
-            State::Asleep => self.asleep(state, span),
-            State::Ready if state.cause == Cause::Lock => self.between_turns(state, span),
-            State::Ready if state.cause == Cause::RunQueue => self.of_own(self.behind(state, span)),
+            State::Asleep => self.sleep_span(state, span),
+            State::Ready if state.cause == Cause::Lock => self.cpu_wait_before_lock(state, span),
+            State::Ready if state.cause == Cause::RunQueue => {
+                self.mark_wait_behind_own_threads(self.with_cpu_occupant(state, span))
+            }
             _ => span,
         }
     }
@@ -182,35 +184,35 @@ impl View<'_> {
     }
 
     /// Returns the span of a thread's sleep. A thread that waits for the next event of any kind works on no request.
-    fn asleep(&self, state: &Fact, span: Span) -> Span {
+    fn sleep_span(&self, state: &Fact, span: Span) -> Span {
         let wait = self.thread.wait_of(state);
-        let is_idle = wait.is_some_and(|wait| wait.purpose().is_of_event_loops());
-        let is_others = self.is_others(state) && is_of_the_request(state.cause);
+        let is_idle = wait.is_some_and(|wait| wait.purpose().is_event_loop_wait());
+        let is_others = self.has_other_request(state) && is_sleep_for_request(state.cause);
         match wait {
-            Some(wait) if self.has_own_scheduler(state, &wait) => inside(span, wait),
-            Some(wait) if self.creates && !is_idle && !is_others => self.explained(state, span, wait),
-            Some(wait) if self.answer.is_some() && is_idle => inside(span, wait),
+            Some(wait) if self.has_own_scheduler(state, &wait) => event_loop_wait_span(span, wait),
+            Some(wait) if self.creates && !is_idle && !is_others => self.with_wait_details(state, span, wait),
+            Some(wait) if self.answer.is_some() && is_idle => event_loop_wait_span(span, wait),
             _ if self.is_queued && (is_idle || !is_others) => Span { cause: cause_while_idle(state), ..span },
-            Some(wait) if is_idle && (is_others || (state.request == 0 && is_of_the_request(state.cause))) => {
-                inside(span, wait)
+            Some(wait) if is_idle && (is_others || (state.request == 0 && is_sleep_for_request(state.cause))) => {
+                event_loop_wait_span(span, wait)
             }
-            _ if is_others => self.queued(span),
-            Some(wait) if is_idle && (state.cause == Cause::NotExplained || self.is_timer_of_a_loop(state, &wait)) => {
-                inside(span, wait)
+            _ if is_others => self.queued_span(span),
+            Some(wait) if is_idle && (state.cause == Cause::NotExplained || self.is_event_loop_timer(state, &wait)) => {
+                event_loop_wait_span(span, wait)
             }
-            Some(wait) => self.explained(state, span, wait),
+            Some(wait) => self.with_wait_details(state, span, wait),
             None => span,
         }
     }
 
     /// Returns `span` with the object of the thread's wait, and the activity of the thread that ended the wait.
-    fn explained(&self, state: &Fact, span: Span, mut wait: Wait) -> Span {
-        let by_address = state.cause != Cause::Lock || state.detail == 0 || self.is_lock(state, &wait);
+    fn with_wait_details(&self, state: &Fact, span: Span, mut wait: Wait) -> Span {
+        let by_address = state.cause != Cause::Lock || state.detail == 0 || self.is_lock_wait(state, &wait);
         wait.of_peer &= !by_address;
         let cause = if by_address || wait.of_peer { state.cause } else { Cause::HandOver };
         if matches!(cause, Cause::Lock | Cause::HandOver | Cause::Full)
             && state.by.tid != 0
-            && let Some((doing, task)) = follow(self.world, state.by, state.from_ns, state.to_ns)
+            && let Some((doing, task)) = longest_activity_in_wait(self.world, state.by, state.from_ns, state.to_ns)
         {
             wait.doing = doing;
             wait.root = if task.tid == state.by.tid { Task::default() } else { task };
@@ -220,17 +222,19 @@ impl View<'_> {
     }
 
     /// Returns the span of a wait for a CPU before a wait for a lock, whose holder had the CPU.
-    fn between_turns(&self, state: &Fact, span: Span) -> Span {
+    fn cpu_wait_before_lock(&self, state: &Fact, span: Span) -> Span {
         let turn = Fact { from_ns: state.to_ns, to_ns: u64::MAX, ..*state };
-        match self.thread.wait_of(&turn).filter(|wait| self.is_lock(state, wait)) {
+        match self.thread.wait_of(&turn).filter(|wait| self.is_lock_wait(state, wait)) {
             Some(wait) => Span { wait: Some(Wait { doing: Activity::Ran, ended: WaitEnd::Unknown, ..wait }), ..span },
-            None => self.of_own(self.behind(state, Span { cause: Cause::RunQueue, detail: 0, ..span })),
+            None => self.mark_wait_behind_own_threads(
+                self.with_cpu_occupant(state, Span { cause: Cause::RunQueue, detail: 0, ..span }),
+            ),
         }
     }
 
     /// Returns `span` with the thread that had the CPU for most of the wait. The last thread on it may have had it for
     /// a moment only.
-    fn behind(&self, state: &Fact, span: Span) -> Span {
+    fn with_cpu_occupant(&self, state: &Fact, span: Span) -> Span {
         let cpu = self.world.machine.cpu(state.cpu);
         match cpu.and_then(|cpu| cpu.occupant(state.from_ns, state.to_ns)) {
             Some(by) if by.pid != self.world.tracer_pid => Span { by_tid: by.tid, by_pid: by.pid, ..span },
@@ -239,29 +243,30 @@ impl View<'_> {
     }
 
     /// Returns the span of a wait for a CPU, marked if the service's own threads had that CPU.
-    fn of_own(&self, span: Span) -> Span {
+    fn mark_wait_behind_own_threads(&self, span: Span) -> Span {
         let is_own = span.by_pid != 0 && (span.by_pid == self.thread.pid || self.world.services.contains(&span.by_pid));
         if is_own && span.cause == Cause::RunQueue { Span { detail: BY_OWN, ..span } } else { span }
     }
 
-    fn is_lock(&self, state: &Fact, wait: &Wait) -> bool {
+    fn is_lock_wait(&self, state: &Fact, wait: &Wait) -> bool {
         let Object::Futex(operation, _) = wait.object else { return true };
         // A thread of musl that ends wakes another thread as if it released a mutex.
         let waker = self.world.threads.get(&state.by.tid);
-        let is_end = is_plain(operation) && waker.is_some_and(|waker| waker.told_of_end_ns == state.to_ns);
-        let by_use = || self.world.futexes.is_mutual(self.thread.pid, operation, state.detail);
+        let is_end =
+            is_wait_without_bitset(operation) && waker.is_some_and(|waker| waker.told_of_end_ns == state.to_ns);
+        let by_use = || self.world.futexes.is_lock_by_use(self.thread.pid, operation, state.detail);
         !is_end && is_lock_by_value(wait).unwrap_or_else(by_use)
     }
 
     /// Returns whether an event loop waited for a timer. Only its program knows which request the timer is for, if any.
     /// A thread with one client, in a process without such a loop, waits for that client's request.
-    fn is_timer_of_a_loop(&self, state: &Fact, wait: &Wait) -> bool {
+    fn is_event_loop_timer(&self, state: &Fact, wait: &Wait) -> bool {
         let may_be_loop = wait.purpose() == Purpose::Completion || wait.call.is_some_and(call::is_epoll);
         let is_loop = self.thread.has_clients || self.world.runtimes.contains_key(&self.thread.pid);
         state.cause == Cause::Timer && may_be_loop && is_loop
     }
 
-    fn queued(&self, span: Span) -> Span {
+    fn queued_span(&self, span: Span) -> Span {
         Span {
             cause: Cause::ServiceQueue,
             by_tid: self.tid,
@@ -273,11 +278,11 @@ impl View<'_> {
     }
 
     /// Returns the facts between `from_ns` and `to_ns` that may lie over the thread's `state`.
-    fn overlays(&self, state: &Fact, from_ns: u64, to_ns: u64) -> Overlays<'_> {
+    fn overlays_between(&self, state: &Fact, from_ns: u64, to_ns: u64) -> Overlays<'_> {
         let mut overlays = Overlays::default();
         let mut count = 0;
         let mut add = |track| {
-            let overlay = Overlay::of(track, from_ns);
+            let overlay = Overlay::starting_at(track, from_ns);
             if overlay.track.get(overlay.next).is_some_and(|fact| fact.from_ns < to_ns) {
                 overlays[count] = Some(overlay);
                 count += 1;
@@ -295,21 +300,21 @@ impl View<'_> {
         }
         match state.state {
             State::Ready => add(&thread.moves),
-            State::Running if !self.is_others(state) => add(&thread.overlaps),
+            State::Running if !self.has_other_request(state) => add(&thread.overlaps),
             _ => (),
         }
         if state.state != State::Ready {
             [&thread.faults.track, &thread.locks.track, &thread.reclaims.track].into_iter().for_each(&mut add);
         }
-        self.add_spells(state.state == State::Running, (from_ns, to_ns), &mut overlays, count);
+        self.add_halts_and_pauses(state.state == State::Running, (from_ns, to_ns), &mut overlays, count);
         overlays
     }
 
     /// Adds facts that keep the thread, its process or all threads from running. A thread that runs while its runtime
     /// pauses the others works for the pause, for example on garbage collection.
-    fn add_spells<'a>(
+    fn add_halts_and_pauses<'a>(
         &'a self,
-        runs: bool,
+        is_running: bool,
         (from_ns, to_ns): (u64, u64),
         overlays: &mut Overlays<'a>,
         mut count: usize,
@@ -318,10 +323,10 @@ impl View<'_> {
         let of_thread = [&self.thread.frozen, &self.thread.throttled];
         let held = of_thread.into_iter().chain(processes().flat_map(|process| [&process.frozen, &process.throttled]));
         let pauses = processes().map(|process| &process.pauses);
-        for spell in held.filter(|_| !runs).chain(pauses) {
-            let mut overlay = Overlay::of(&spell.track, from_ns);
-            overlay.lasting = spell.lasting(to_ns);
-            if overlay.at(from_ns).is_some_and(|fact| fact.from_ns < to_ns) {
+        for spell in held.filter(|_| !is_running).chain(pauses) {
+            let mut overlay = Overlay::starting_at(&spell.track, from_ns);
+            overlay.lasting = spell.ongoing_fact(to_ns);
+            if overlay.current_or_next_fact(from_ns).is_some_and(|fact| fact.from_ns < to_ns) {
                 overlays[count] = Some(overlay);
                 count += 1;
             }
@@ -335,13 +340,13 @@ type Overlays<'a> = [Option<Overlay<'a>>; 15];
 
 /// Returns whether `cause` is a sleep on behalf of the thread's request, such as a wait for a disk, and not a delay
 /// from outside.
-fn is_of_the_request(cause: Cause) -> bool {
+fn is_sleep_for_request(cause: Cause) -> bool {
     use Cause::{Connect, Downstream, Full, HandOver, NoAnswer, NotExplained, SendBuffer, Timer};
     matches!(cause, NotExplained | HandOver | Timer | SendBuffer | Downstream | Connect | NoAnswer | Full)
 }
 
 /// Returns the span of a request in an event loop that waits. Only the loop's program knows the request's state.
-fn inside(span: Span, wait: Wait) -> Span {
+fn event_loop_wait_span(span: Span, wait: Wait) -> Span {
     Span { cause: Cause::Inside, detail: 0, wait: Some(wait), ..span }
 }
 

@@ -36,12 +36,12 @@ pub struct Fact {
 
 impl Fact {
     /// Creates a fact that is not a thread's state, such as an interrupt or a pause.
-    pub fn of(cause: Cause, from_ns: u64, to_ns: u64, detail: u64) -> Fact {
+    pub fn new(cause: Cause, from_ns: u64, to_ns: u64, detail: u64) -> Fact {
         Fact { from_ns, to_ns, request: 0, detail, by: Task::default(), cpu: 0, state: State::Unknown, cause }
     }
 
     /// Returns whether this fact and `other`, which follows it, differ only in their times.
-    fn goes_on_as(&self, other: &Fact) -> bool {
+    fn is_continued_by(&self, other: &Fact) -> bool {
         self.to_ns == other.from_ns
             && (self.request, self.detail, self.by, self.cpu, self.state, self.cause)
                 == (other.request, other.detail, other.by, other.cpu, other.state, other.cause)
@@ -63,7 +63,7 @@ impl Track {
     pub fn push(&mut self, mut fact: Fact) {
         if let Some(last) = self.facts.back_mut() {
             fact.from_ns = fact.from_ns.max(last.to_ns);
-            if last.goes_on_as(&fact) && fact.from_ns < fact.to_ns {
+            if last.is_continued_by(&fact) && fact.from_ns < fact.to_ns {
                 last.to_ns = fact.to_ns;
                 return;
             }
@@ -80,7 +80,7 @@ impl Track {
 
     /// Adds a fact that ends after all others and may have begun before some of them. It fills the time between them.
     /// An example is a softirq that interrupts have interrupted.
-    pub fn push_around(&mut self, fact: Fact) {
+    pub fn push_between_facts(&mut self, fact: Fact) {
         let mut at = self.facts.len();
         let mut end_ns = fact.to_ns;
         for _ in 0..FITTED_BETWEEN {
@@ -101,7 +101,7 @@ impl Track {
     }
 
     /// Returns the index of the first fact of the track that ends after `from_ns`.
-    pub fn first_after(&self, from_ns: u64) -> usize {
+    pub fn first_index_ending_after(&self, from_ns: u64) -> usize {
         // Requests are built soon after their end, so the fact is near the end of the track.
         if self.facts.back().is_none_or(|last| last.to_ns <= from_ns) {
             return self.facts.len();
@@ -114,7 +114,7 @@ impl Track {
     }
 
     /// Removes the facts of the track that ended before `floor_ns`, and frees memory.
-    pub fn forget(&mut self, floor_ns: u64) {
+    pub fn remove_ended_before(&mut self, floor_ns: u64) {
         while self.facts.front().is_some_and(|fact| fact.to_ns < floor_ns) {
             self.facts.pop_front();
         }
@@ -139,10 +139,10 @@ mod tests {
     use super::*;
 
     fn interrupt(from_ns: u64, to_ns: u64, detail: u64) -> Fact {
-        Fact::of(Cause::Interrupt, from_ns, to_ns, detail)
+        Fact::new(Cause::Interrupt, from_ns, to_ns, detail)
     }
 
-    fn parts(track: &Track) -> Vec<(u64, u64, u64)> {
+    fn intervals_and_details(track: &Track) -> Vec<(u64, u64, u64)> {
         track.facts.iter().map(|fact| (fact.from_ns, fact.to_ns, fact.detail)).collect()
     }
 
@@ -152,7 +152,7 @@ mod tests {
         track.push(interrupt(10, 20, 1));
         track.push(interrupt(15, 30, 2));
         track.push(interrupt(12, 18, 3));
-        assert_eq!(parts(&track), [(10, 20, 1), (20, 30, 2)]);
+        assert_eq!(intervals_and_details(&track), [(10, 20, 1), (20, 30, 2)]);
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         let mut track = Track::default();
         track.push(interrupt(10, 20, 1));
         track.push(interrupt(20, 30, 1));
-        assert_eq!(parts(&track), [(10, 30, 1)]);
+        assert_eq!(intervals_and_details(&track), [(10, 30, 1)]);
     }
 
     #[test]
@@ -169,27 +169,30 @@ mod tests {
         track.push(interrupt(0, 5, 1));
         track.push(interrupt(20, 30, 2));
         track.push(interrupt(40, 50, 3));
-        track.push_around(interrupt(3, 60, 9));
-        assert_eq!(parts(&track), [(0, 5, 1), (5, 20, 9), (20, 30, 2), (30, 40, 9), (40, 50, 3), (50, 60, 9)]);
+        track.push_between_facts(interrupt(3, 60, 9));
+        assert_eq!(
+            intervals_and_details(&track),
+            [(0, 5, 1), (5, 20, 9), (20, 30, 2), (30, 40, 9), (40, 50, 3), (50, 60, 9)]
+        );
     }
 
     #[test]
     fn facts_before_the_floor_are_forgotten() {
         let mut track = Track::default();
         (0..100).for_each(|i| track.push(interrupt(i * 10, i * 10 + 5, i)));
-        track.forget(905);
+        track.remove_ended_before(905);
         assert_eq!(track.len(), 10);
-        assert_eq!(track.first_after(0), 0);
-        assert_eq!(track.first_after(915), 2);
-        assert_eq!(track.first_after(2_000), 10);
+        assert_eq!(track.first_index_ending_after(0), 0);
+        assert_eq!(track.first_index_ending_after(915), 2);
+        assert_eq!(track.first_index_ending_after(2_000), 10);
     }
 
     #[test]
     fn a_fact_that_reaches_back_too_far_begins_between_others() {
         let mut track = Track::default();
         (0..20).for_each(|i| track.push(interrupt(i * 10, i * 10 + 5, 1)));
-        track.push_around(interrupt(0, 200, 9));
-        let around: Vec<_> = parts(&track).into_iter().filter(|(.., detail)| *detail == 9).collect();
+        track.push_between_facts(interrupt(0, 200, 9));
+        let around: Vec<_> = intervals_and_details(&track).into_iter().filter(|(.., detail)| *detail == 9).collect();
         assert_eq!((around.len(), around[0], around[16]), (17, (35, 40, 9), (195, 200, 9)));
         assert!(track.bytes() >= 37 * size_of::<Fact>());
     }

@@ -17,7 +17,7 @@ const PARTS_MAX: usize = 64;
 ///
 /// The search goes back in time. A thread that another thread woke had waited for it: the search leaves out its sleep
 /// and counts the time of its waker.
-pub fn follow(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Activity, Task)> {
+pub fn longest_activity_in_wait(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Activity, Task)> {
     let mut parts: Vec<(Activity, Task, u64)> = Vec::new();
     let (mut task, mut at_ns) = (by, to_ns);
     for _ in 0..STATES_MAX {
@@ -29,8 +29,8 @@ pub fn follow(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Acti
             continue;
         }
         let since_ns = state.from_ns.max(from_ns);
-        if let Some(doing) = doing(thread, &state) {
-            add(&mut parts, doing, task, at_ns - since_ns);
+        if let Some(doing) = activity_in_state(thread, &state) {
+            add_activity_time(&mut parts, doing, task, at_ns - since_ns);
         }
         at_ns = since_ns;
     }
@@ -38,7 +38,7 @@ pub fn follow(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Acti
     (most_ns * 2 > to_ns.saturating_sub(from_ns)).then_some((doing, task))
 }
 
-fn add(parts: &mut Vec<(Activity, Task, u64)>, doing: Activity, task: Task, time_ns: u64) {
+fn add_activity_time(parts: &mut Vec<(Activity, Task, u64)>, doing: Activity, task: Task, time_ns: u64) {
     if let Some((.., sum_ns)) = parts.iter_mut().find(|(known, of, _)| (*known, of.tid) == (doing, task.tid)) {
         *sum_ns += time_ns;
     } else if parts.len() < PARTS_MAX {
@@ -53,7 +53,7 @@ fn waker_of(state: &Fact, task: Task) -> Option<Task> {
     (is_for_thread && state.by.tid != 0 && state.by.tid != task.tid).then_some(state.by)
 }
 
-fn doing(thread: &Thread, state: &Fact) -> Option<Activity> {
+fn activity_in_state(thread: &Thread, state: &Fact) -> Option<Activity> {
     let waits_for_request = || {
         let purpose = thread.wait_of(state).map(|wait| wait.purpose());
         state.request == 0 && matches!(purpose, Some(Purpose::Poll | Purpose::Receive))
@@ -80,7 +80,7 @@ mod tests {
     fn sleep_on_lock_or_hand_over_follows_its_waker() {
         let own = Task { tid: 5, pid: 4 };
         let other = Task { tid: 6, pid: 4 };
-        let waker = |state, cause, by| waker_of(&Fact { state, by, ..Fact::of(cause, 1, 2, 0) }, own);
+        let waker = |state, cause, by| waker_of(&Fact { state, by, ..Fact::new(cause, 1, 2, 0) }, own);
         for cause in [Cause::Full, Cause::HandOver, Cause::Lock] {
             assert_eq!(waker(State::Asleep, cause, other), Some(other));
             assert_eq!(waker(State::Asleep, cause, own), None, "it ended the wait itself");

@@ -37,13 +37,13 @@ pub fn is_contended(operation: u32, expected: u32, on_own_stack: bool) -> bool {
     match operation {
         _ if on_own_stack => false,
         operation::RUST => expected == CONTENDED,
-        _ => is_plain(operation) && (expected == CONTENDED || is_owned),
+        _ => is_wait_without_bitset(operation) && (expected == CONTENDED || is_owned),
     }
 }
 
 /// Returns whether a futex operation waits without a bit set. Most locks use such waits; condition variables of glibc
 /// do not.
-pub fn is_plain(operation: u32) -> bool {
+pub fn is_wait_without_bitset(operation: u32) -> bool {
     operation & operation::MASK == operation::WAIT
 }
 
@@ -77,7 +77,7 @@ struct Uses {
     woke: [u32; THREADS],
 }
 
-fn note(threads: &mut [u32; THREADS], tid: u32) {
+fn add_thread_id(threads: &mut [u32; THREADS], tid: u32) {
     if !threads.contains(&tid) {
         threads.rotate_right(1);
         threads[0] = tid;
@@ -85,8 +85,8 @@ fn note(threads: &mut [u32; THREADS], tid: u32) {
 }
 
 /// Returns the table key of a futex of process `pid`. A futex with plain waits has one word.
-fn key(pid: u32, operation: u32, address: u64) -> (u32, bool, u64) {
-    let is_plain = is_plain(operation);
+fn futex_key(pid: u32, operation: u32, address: u64) -> (u32, bool, u64) {
+    let is_plain = is_wait_without_bitset(operation);
     (pid, is_plain, if is_plain { address } else { address >> WORDS_BITS })
 }
 
@@ -98,19 +98,19 @@ pub struct Futexes {
 
 impl Futexes {
     /// Records that thread `waited` of process `pid` waited at a futex and thread `woke` woke it.
-    pub fn note(&mut self, pid: u32, operation: u32, address: u64, waited: u32, woke: u32) {
-        let key = key(pid, operation, address);
+    pub fn record_wakeup(&mut self, pid: u32, operation: u32, address: u64, waited: u32, woke: u32) {
+        let key = futex_key(pid, operation, address);
         if self.uses.len() >= FUTEXES_MAX && !self.uses.contains_key(&key) {
             self.uses.clear();
         }
         let uses = self.uses.entry(key).or_default();
-        note(&mut uses.waited, waited);
-        note(&mut uses.woke, woke);
+        add_thread_id(&mut uses.waited, waited);
+        add_thread_id(&mut uses.woke, woke);
     }
 
     /// Returns whether any thread has both waited at this futex and woken other threads at it.
-    pub fn is_mutual(&self, pid: u32, operation: u32, address: u64) -> bool {
-        let uses = self.uses.get(&key(pid, operation, address));
+    pub fn is_lock_by_use(&self, pid: u32, operation: u32, address: u64) -> bool {
+        let uses = self.uses.get(&futex_key(pid, operation, address));
         uses.is_some_and(|uses| uses.woke.iter().any(|tid| *tid != 0 && uses.waited.contains(tid)))
     }
 
@@ -182,31 +182,31 @@ mod tests {
     #[test]
     fn futex_is_a_lock_only_if_threads_both_wait_and_wake() {
         let mut futexes = Futexes::default();
-        futexes.note(1, CONDITION, 0x1000, 5, 6);
-        futexes.note(1, CONDITION, 0x1000, 7, 6);
-        assert!(!futexes.is_mutual(1, CONDITION, 0x1000));
+        futexes.record_wakeup(1, CONDITION, 0x1000, 5, 6);
+        futexes.record_wakeup(1, CONDITION, 0x1000, 7, 6);
+        assert!(!futexes.is_lock_by_use(1, CONDITION, 0x1000));
         // The address of the second word of the same condition variable.
-        futexes.note(1, CONDITION, 0x1004, 6, 5);
-        assert!(futexes.is_mutual(1, CONDITION, 0x1000) && !futexes.is_mutual(2, CONDITION, 0x1000));
-        futexes.note(1, CONDITION, 0x2000, 5, 6);
-        assert!(!futexes.is_mutual(1, CONDITION, 0x2000));
+        futexes.record_wakeup(1, CONDITION, 0x1004, 6, 5);
+        assert!(futexes.is_lock_by_use(1, CONDITION, 0x1000) && !futexes.is_lock_by_use(2, CONDITION, 0x1000));
+        futexes.record_wakeup(1, CONDITION, 0x2000, 5, 6);
+        assert!(!futexes.is_lock_by_use(1, CONDITION, 0x2000));
     }
 
     #[test]
     fn two_adjacent_request_reply_semaphores_are_no_lock() {
         let mut futexes = Futexes::default();
-        futexes.note(1, PRIVATE, 0x1000, 5, 6);
-        futexes.note(1, PRIVATE, 0x1004, 6, 5);
-        assert!(!futexes.is_mutual(1, PRIVATE, 0x1000) && !futexes.is_mutual(1, PRIVATE, 0x1004));
+        futexes.record_wakeup(1, PRIVATE, 0x1000, 5, 6);
+        futexes.record_wakeup(1, PRIVATE, 0x1004, 6, 5);
+        assert!(!futexes.is_lock_by_use(1, PRIVATE, 0x1000) && !futexes.is_lock_by_use(1, PRIVATE, 0x1004));
         // Threads take permits of a semaphore here and give them back.
-        futexes.note(1, PRIVATE, 0x1000, 6, 5);
-        assert!(futexes.is_mutual(1, PRIVATE, 0x1000) && !futexes.is_mutual(1, PRIVATE, 0x1004));
+        futexes.record_wakeup(1, PRIVATE, 0x1000, 6, 5);
+        assert!(futexes.is_lock_by_use(1, PRIVATE, 0x1000) && !futexes.is_lock_by_use(1, PRIVATE, 0x1004));
     }
 
     #[test]
     fn memory_of_futexes_is_bounded() {
         let mut futexes = Futexes::default();
-        (0..200_000).for_each(|address| futexes.note(1, PRIVATE, address, 2, 3));
+        (0..200_000).for_each(|address| futexes.record_wakeup(1, PRIVATE, address, 2, 3));
         assert!(futexes.uses.len() <= FUTEXES_MAX);
     }
 }

@@ -4,7 +4,7 @@ use crate::cause::Cause;
 
 /// Returns whether TCP holds data back to send it at a set rate (pacing).
 pub fn is_paced(holds: u32) -> bool {
-    holds & hold::PACED != 0 && cause_of(holds) == Cause::Pacing
+    holds & hold::PACED != 0 && cause_of_hold_bits(holds) == Cause::Pacing
 }
 
 /// Reasons why data waits in a socket, as bits of `enum sidelane_trace_hold`.
@@ -29,7 +29,7 @@ pub const TWICE: u32 = 1_024;
 ///
 /// Several limits may be reached at once. A loss explains a full congestion window. Either window opens only with a
 /// segment from the peer; pacing does not wait for one.
-pub fn cause_of(holds: u32) -> Cause {
+pub fn cause_of_hold_bits(holds: u32) -> Cause {
     let has = |bits: u32| holds & bits == bits;
     if has(hold::LOSS) {
         Cause::Retransmission
@@ -85,7 +85,7 @@ impl Holds {
 
     /// Returns the cause of more than half of the time for which the response was held back; [`Cause::SendBuffer`] if
     /// there is none.
-    pub fn cause(&self) -> Cause {
+    pub fn main_cause(&self) -> Cause {
         let half_us = self.sum_ns() / 2_000;
         let most = CAUSES.iter().zip(self.times_us).find(|(_, time_us)| u64::from(*time_us) > half_us);
         most.map_or(Cause::SendBuffer, |(cause, _)| *cause)
@@ -113,18 +113,18 @@ mod tests {
             (hold::PACED | hold::WINDOW | hold::IN_FLIGHT, Cause::SlowReader),
             (hold::ROOM | hold::IN_FLIGHT, Cause::SendSpace),
         ] {
-            assert_eq!(cause_of(holds), cause, "{holds:#x}");
+            assert_eq!(cause_of_hold_bits(holds), cause, "{holds:#x}");
         }
     }
 
     #[test]
     fn longest_hold_of_the_response_is_the_cause() {
         let mut holds = Holds::default();
-        assert_eq!(holds.cause(), Cause::SendBuffer);
+        assert_eq!(holds.main_cause(), Cause::SendBuffer);
         holds.add(Cause::SlowReader, 40_000, 7);
         holds.add(Cause::Nagle, 40_000, 3);
-        assert_eq!(holds.cause(), Cause::SendBuffer, "neither");
+        assert_eq!(holds.main_cause(), Cause::SendBuffer, "neither");
         holds.add(Cause::SlowReader, 10_000, 1);
-        assert_eq!((holds.cause(), holds.bytes, holds.sum_ns()), (Cause::SlowReader, 7, 90_000));
+        assert_eq!((holds.main_cause(), holds.bytes, holds.sum_ns()), (Cause::SlowReader, 7, 90_000));
     }
 }

@@ -10,7 +10,7 @@ const LOSSES_MAX: usize = 256;
 const EARLY_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Numbers {
+struct CpuSequence {
     /// The sequence number of the CPU's next record; 0 for a CPU without records so far.
     next: u32,
     /// Time before which all records of this CPU were received or are counted as lost.
@@ -32,8 +32,8 @@ const LATE_AT_MOST_NS: u64 = 1_000_000;
 
 /// Missing records of all CPUs, and the time up to which all losses are known.
 #[derive(Debug, Default)]
-pub struct Losses {
-    cpus: Vec<Numbers>,
+pub struct LossTracker {
+    cpus: Vec<CpuSequence>,
     losses: VecDeque<Loss>,
     /// Gaps in the sequence numbers that late records may still fill.
     gaps: Vec<Loss>,
@@ -44,22 +44,22 @@ pub struct Losses {
     pub lost: u64,
 }
 
-impl Losses {
-    fn numbers(&mut self, cpu: u32) -> &mut Numbers {
+impl LossTracker {
+    fn cpu_sequence(&mut self, cpu: u32) -> &mut CpuSequence {
         let index = cpu as usize;
         if index >= self.cpus.len() {
-            self.cpus.resize(index + 1, Numbers::default());
+            self.cpus.resize(index + 1, CpuSequence::default());
         }
         &mut self.cpus[index]
     }
 
     /// Records the sequence number of a record of `cpu`; 0 for a record that belongs to no CPU. Records of a CPU may
     /// come a little out of order. Returns whether a missing record counts as lost from now on.
-    pub fn record(&mut self, cpu: u32, seq: u32, at_ns: u64) -> bool {
+    pub fn record_sequence_number(&mut self, cpu: u32, seq: u32, at_ns: u64) -> bool {
         if seq == 0 {
             return false;
         }
-        let numbers = self.numbers(cpu);
+        let numbers = self.cpu_sequence(cpu);
         let (before, is_first) = (*numbers, numbers.next == 0);
         let ahead = if is_first { seq.wrapping_sub(1) as i32 } else { seq.wrapping_sub(before.next) as i32 };
         numbers.seen_ns = before.seen_ns.max(at_ns);
@@ -67,20 +67,20 @@ impl Losses {
             numbers.next = seq.wrapping_add(1).max(1);
         }
         if is_first && ahead != 0 {
-            self.miss(Loss { cpu, first: 1, missing: seq.wrapping_sub(1), from_ns: 0, to_ns: at_ns });
+            self.add_gap(Loss { cpu, first: 1, missing: seq.wrapping_sub(1), from_ns: 0, to_ns: at_ns });
         } else if ahead > 0 {
             let missing = ahead as u32;
-            self.miss(Loss { cpu, first: before.next, missing, from_ns: before.seen_ns, to_ns: at_ns });
+            self.add_gap(Loss { cpu, first: before.next, missing, from_ns: before.seen_ns, to_ns: at_ns });
         } else if ahead < 0 {
-            self.found(cpu, seq);
+            self.fill_gap(cpu, seq);
         }
-        self.give_up(cpu, at_ns)
+        self.count_old_gaps_as_lost(cpu, at_ns)
     }
 
     /// Notes a record that was written late but is about an earlier time, so that it comes before others with lower
     /// sequence numbers. None is missing between them. Returns false if it is not ahead of any, or if too many are.
-    pub fn comes_early(&mut self, cpu: u32, seq: u32) -> bool {
-        let next = self.numbers(cpu).next.max(1);
+    pub fn note_early_record(&mut self, cpu: u32, seq: u32) -> bool {
+        let next = self.cpu_sequence(cpu).next.max(1);
         let is_ahead = seq != 0 && seq.wrapping_sub(next) as i32 > 0;
         let is_kept = is_ahead && self.early.len() < EARLY_MAX;
         if is_kept {
@@ -90,46 +90,46 @@ impl Losses {
     }
 
     /// Counts the gaps of `cpu` that are too old to be filled as losses until `now_ns`. Returns whether there were any.
-    fn give_up(&mut self, cpu: u32, now_ns: u64) -> bool {
+    fn count_old_gaps_as_lost(&mut self, cpu: u32, now_ns: u64) -> bool {
         if self.gaps.is_empty() {
             return false;
         }
         let is_old = |gap: &mut Loss| gap.cpu == cpu && now_ns.saturating_sub(gap.to_ns) >= LATE_AT_MOST_NS;
         let old: Vec<Loss> = self.gaps.extract_if(.., is_old).collect();
         for gap in &old {
-            self.lose(Loss { to_ns: gap.to_ns.max(now_ns), ..*gap });
+            self.add_loss(Loss { to_ns: gap.to_ns.max(now_ns), ..*gap });
         }
         !old.is_empty() || std::mem::take(&mut self.has_too_many_gaps)
     }
 
     /// Sets the sequence number of the last record that `cpu` wrote before the trace began.
-    pub fn begins(&mut self, cpu: u32, seq: u32) {
-        self.numbers(cpu).next = seq.wrapping_add(1).max(1);
+    pub fn set_seq_before_trace(&mut self, cpu: u32, seq: u32) {
+        self.cpu_sequence(cpu).next = seq.wrapping_add(1).max(1);
     }
 
     /// Ends the trace: all records that are missing now count as lost. Returns whether there were any.
-    pub fn finish(&mut self, now_ns: u64) -> bool {
+    pub fn count_all_gaps_as_lost(&mut self, now_ns: u64) -> bool {
         let gaps = std::mem::take(&mut self.gaps);
-        gaps.iter().for_each(|gap| self.lose(Loss { to_ns: gap.to_ns.max(now_ns), ..*gap }));
+        gaps.iter().for_each(|gap| self.add_loss(Loss { to_ns: gap.to_ns.max(now_ns), ..*gap }));
         !gaps.is_empty()
     }
 
-    fn miss(&mut self, gap: Loss) {
+    fn add_gap(&mut self, gap: Loss) {
         self.lost += u64::from(gap.missing);
         if self.gaps.len() == LOSSES_MAX {
             let oldest = self.gaps.remove(0);
-            self.lose(oldest);
+            self.add_loss(oldest);
             self.has_too_many_gaps = true;
         }
         self.gaps.push(gap);
         let is_in_it = |(cpu, seq): &(u32, u32)| *cpu == gap.cpu && seq.wrapping_sub(gap.first) < gap.missing;
         while let Some(index) = self.early.iter().position(is_in_it) {
             let (cpu, seq) = self.early.swap_remove(index);
-            self.found(cpu, seq);
+            self.fill_gap(cpu, seq);
         }
     }
 
-    fn lose(&mut self, loss: Loss) {
+    fn add_loss(&mut self, loss: Loss) {
         if self.losses.len() == LOSSES_MAX
             && let (Some(oldest), Some(next)) = (self.losses.pop_front(), self.losses.front_mut())
         {
@@ -139,7 +139,7 @@ impl Losses {
         self.losses.push_back(loss);
     }
 
-    fn found(&mut self, cpu: u32, seq: u32) {
+    fn fill_gap(&mut self, cpu: u32, seq: u32) {
         let is_here = |gap: &Loss| gap.cpu == cpu && seq.wrapping_sub(gap.first) < gap.missing;
         let Some(index) = self.gaps.iter().rposition(is_here) else { return };
         self.lost -= 1;
@@ -151,17 +151,17 @@ impl Losses {
     }
 
     /// Returns whether a record from between `from_ns` and `to_ns` may be missing.
-    pub fn any_in(&self, from_ns: u64, to_ns: u64) -> bool {
+    pub fn has_loss_between(&self, from_ns: u64, to_ns: u64) -> bool {
         self.losses.iter().chain(&self.gaps).any(|loss| loss.from_ns <= to_ns && from_ns <= loss.to_ns)
     }
 
     /// Returns the time up to which the losses of all CPUs are known.
-    pub fn seen_by_all_ns(&self) -> u64 {
+    pub fn complete_until_ns(&self) -> u64 {
         self.cpus.iter().filter(|numbers| numbers.seen_ns != 0).map(|numbers| numbers.seen_ns).min().unwrap_or(0)
     }
 
     /// Removes the losses from before `floor_ns`.
-    pub fn forget(&mut self, floor_ns: u64) {
+    pub fn remove_ended_before(&mut self, floor_ns: u64) {
         self.losses.retain(|loss| loss.to_ns >= floor_ns);
     }
 }
@@ -172,93 +172,99 @@ mod tests {
 
     #[test]
     fn a_gap_in_the_numbers_is_a_loss_between_its_neighbours() {
-        let mut losses = Losses::default();
-        losses.record(0, 1, 100);
-        losses.record(0, 2, 200);
-        losses.record(0, 5, 300);
+        let mut losses = LossTracker::default();
+        losses.record_sequence_number(0, 1, 100);
+        losses.record_sequence_number(0, 2, 200);
+        losses.record_sequence_number(0, 5, 300);
         assert_eq!(losses.lost, 2);
-        assert!(losses.any_in(250, 260) && losses.any_in(0, 200) && losses.any_in(300, 400));
-        assert!(!losses.any_in(0, 199) && !losses.any_in(301, 400));
-        assert!(losses.record(0, 6, 2_000_000) && losses.any_in(1_000_000, 1_000_001));
+        assert!(
+            losses.has_loss_between(250, 260) && losses.has_loss_between(0, 200) && losses.has_loss_between(300, 400)
+        );
+        assert!(!losses.has_loss_between(0, 199) && !losses.has_loss_between(301, 400));
+        assert!(losses.record_sequence_number(0, 6, 2_000_000) && losses.has_loss_between(1_000_000, 1_000_001));
     }
 
     #[test]
     fn late_record_was_not_lost() {
-        let mut losses = Losses::default();
+        let mut losses = LossTracker::default();
         for (seq, at_ns) in [(1, 100), (3, 110), (4, 120), (2, 130)] {
-            losses.record(7, seq, at_ns);
+            losses.record_sequence_number(7, seq, at_ns);
         }
-        assert!(losses.lost == 0 && !losses.any_in(0, 1_000));
+        assert!(losses.lost == 0 && !losses.has_loss_between(0, 1_000));
     }
 
     #[test]
     fn early_record_loses_neither_itself_nor_records_before_it() {
-        let mut losses = Losses::default();
-        losses.record(0, 1, 100);
-        assert!(losses.comes_early(0, 4) && losses.comes_early(0, 5) && !losses.comes_early(0, 2));
+        let mut losses = LossTracker::default();
+        losses.record_sequence_number(0, 1, 100);
+        assert!(losses.note_early_record(0, 4) && losses.note_early_record(0, 5) && !losses.note_early_record(0, 2));
         for (seq, at_ns) in [(2, 3_000_000), (3, 6_000_000), (6, 9_000_000), (8, 9_000_100)] {
-            losses.record(0, seq, at_ns);
+            losses.record_sequence_number(0, seq, at_ns);
         }
         assert_eq!(losses.lost, 1, "number 7");
-        assert!(!losses.any_in(0, 8_999_999) && losses.any_in(9_000_000, 9_000_100));
+        assert!(!losses.has_loss_between(0, 8_999_999) && losses.has_loss_between(9_000_000, 9_000_100));
     }
 
     #[test]
     fn first_record_of_a_cpu_may_come_early() {
-        let mut losses = Losses::default();
-        assert!(losses.comes_early(3, 2) && !losses.comes_early(3, 1));
-        losses.record(3, 1, 100);
-        losses.record(3, 3, 9_000_000);
-        assert!(losses.lost == 0 && !losses.any_in(0, 9_000_000));
+        let mut losses = LossTracker::default();
+        assert!(losses.note_early_record(3, 2) && !losses.note_early_record(3, 1));
+        losses.record_sequence_number(3, 1, 100);
+        losses.record_sequence_number(3, 3, 9_000_000);
+        assert!(losses.lost == 0 && !losses.has_loss_between(0, 9_000_000));
     }
 
     #[test]
     fn records_before_the_first_of_a_cpu_are_lost_unless_it_is_1() {
-        let mut losses = Losses::default();
-        losses.record(0, 1, 100);
-        assert!(!losses.any_in(0, 1_000));
-        losses.record(1, 9, 500);
-        assert!(losses.any_in(0, 10) && !losses.any_in(501, 600));
+        let mut losses = LossTracker::default();
+        losses.record_sequence_number(0, 1, 100);
+        assert!(!losses.has_loss_between(0, 1_000));
+        losses.record_sequence_number(1, 9, 500);
+        assert!(losses.has_loss_between(0, 10) && !losses.has_loss_between(501, 600));
     }
 
     #[test]
     fn only_records_missing_after_the_begin_are_lost() {
-        let mut losses = Losses::default();
-        losses.begins(1, 999);
-        losses.record(1, 1_000, 500);
-        assert!(losses.lost == 0 && !losses.any_in(0, 1_000));
-        losses.begins(2, 41);
-        assert_eq!(losses.seen_by_all_ns(), 500, "no reader waits for a CPU that writes nothing");
-        losses.record(2, 43, 600);
-        assert!(losses.lost == 1 && losses.any_in(0, 10) && !losses.any_in(601, 700));
+        let mut losses = LossTracker::default();
+        losses.set_seq_before_trace(1, 999);
+        losses.record_sequence_number(1, 1_000, 500);
+        assert!(losses.lost == 0 && !losses.has_loss_between(0, 1_000));
+        losses.set_seq_before_trace(2, 41);
+        assert_eq!(losses.complete_until_ns(), 500, "no reader waits for a CPU that writes nothing");
+        losses.record_sequence_number(2, 43, 600);
+        assert!(losses.lost == 1 && losses.has_loss_between(0, 10) && !losses.has_loss_between(601, 700));
     }
 
     #[test]
     fn at_the_end_what_is_missing_is_lost() {
-        let mut losses = Losses::default();
-        losses.record(0, 1, 100);
-        assert!(!losses.finish(150));
-        losses.record(0, 3, 200);
-        assert!(losses.finish(300) && losses.any_in(299, 300) && !losses.finish(400));
+        let mut losses = LossTracker::default();
+        losses.record_sequence_number(0, 1, 100);
+        assert!(!losses.count_all_gaps_as_lost(150));
+        losses.record_sequence_number(0, 3, 200);
+        assert!(
+            losses.count_all_gaps_as_lost(300)
+                && losses.has_loss_between(299, 300)
+                && !losses.count_all_gaps_as_lost(400)
+        );
     }
 
     #[test]
     fn records_without_a_number_belong_to_no_cpu() {
-        let mut losses = Losses::default();
-        losses.record(0, 0, 50);
-        losses.record(0, 1, 100);
-        losses.record(0, 0, 150);
-        losses.record(0, 2, 200);
-        assert!(losses.lost == 0 && !losses.any_in(0, 1_000));
+        let mut losses = LossTracker::default();
+        losses.record_sequence_number(0, 0, 50);
+        losses.record_sequence_number(0, 1, 100);
+        losses.record_sequence_number(0, 0, 150);
+        losses.record_sequence_number(0, 2, 200);
+        assert!(losses.lost == 0 && !losses.has_loss_between(0, 1_000));
     }
 
     #[test]
     fn record_numbers_wrap() {
-        let mut losses = Losses::default();
-        losses.record(0, u32::MAX, 100);
+        let mut losses = LossTracker::default();
+        losses.record_sequence_number(0, u32::MAX, 100);
         let lost = losses.lost;
-        losses.record(0, 1, 110);
-        losses.record(0, 2, 120);
+        losses.record_sequence_number(0, 1, 110);
+        losses.record_sequence_number(0, 2, 120);
         assert_eq!(losses.lost, lost);
     }
 }

@@ -41,31 +41,31 @@ pub struct Cpu {
 
 impl Cpu {
     /// Adds to `track` the fact of a record that reports its end and its length.
-    fn took(track: &mut Track, cause: Cause, record: &Record) {
+    fn push_ended_fact(track: &mut Track, cause: Cause, record: &Record) {
         let from_ns = record.at_ns.saturating_sub(record.value);
-        track.push_around(Fact::of(cause, from_ns, record.at_ns, u64::from(record.detail)));
+        track.push_between_facts(Fact::new(cause, from_ns, record.at_ns, u64::from(record.detail)));
     }
 
     /// Adds a record about this CPU to the CPU's history.
-    pub fn note(&mut self, record: &Record) {
+    pub fn add_record(&mut self, record: &Record) {
         match record.kind {
-            Kind::Interrupt => Self::took(&mut self.interrupts, Cause::Interrupt, record),
+            Kind::Interrupt => Self::push_ended_fact(&mut self.interrupts, Cause::Interrupt, record),
             // Vectors of softirqs are numbered after the interrupts.
             Kind::Softirq => {
                 let vector = Record { detail: record.detail | SOFTIRQ, ..*record };
-                Self::took(&mut self.interrupts, Cause::Interrupt, &vector);
+                Self::push_ended_fact(&mut self.interrupts, Cause::Interrupt, &vector);
             }
-            Kind::IdleLeft => Self::took(&mut self.idle, Cause::IdleExit, record),
-            Kind::Stolen => Self::took(&mut self.stolen, Cause::Stolen, record),
-            Kind::Segment => self.segment(record.at_ns, record.detail),
+            Kind::IdleLeft => Self::push_ended_fact(&mut self.idle, Cause::IdleExit, record),
+            Kind::Stolen => Self::push_ended_fact(&mut self.stolen, Cause::Stolen, record),
+            Kind::Segment => self.add_segment(record.at_ns, record.detail),
             _ => (),
         }
     }
 
     /// Records a context switch: another thread has this CPU now.
-    pub fn switches(&mut self, record: &Record, tracer_pid: u32) {
+    pub fn record_context_switch(&mut self, record: &Record, tracer_pid: u32) {
         let since_ns = self.tracer_since_ns.take().unwrap_or(self.switched_ns);
-        let turn = |cause, since_ns| Fact { by: record.task, ..Fact::of(cause, since_ns, record.at_ns, 0) };
+        let turn = |cause, since_ns| Fact { by: record.task, ..Fact::new(cause, since_ns, record.at_ns, 0) };
         if tracer_pid != 0 && record.task.pid == tracer_pid {
             self.tracer.push(turn(Cause::Tracer, since_ns));
         }
@@ -79,7 +79,7 @@ impl Cpu {
     /// Returns the thread that had this CPU for most of the time between `from_ns` and `to_ns`, together with its
     /// process. Only long turns count.
     pub fn occupant(&self, from_ns: u64, to_ns: u64) -> Option<Task> {
-        let first = self.turns.first_after(from_ns);
+        let first = self.turns.first_index_ending_after(from_ns);
         let turns = (first..first + TURNS_MAX).map_while(|index| self.turns.get(index));
         let mut sums: Vec<(Task, u64)> = Vec::new();
         for turn in turns.take_while(|turn| turn.from_ns < to_ns) {
@@ -92,7 +92,7 @@ impl Cpu {
         sums.into_iter().max_by_key(|(_, sum_ns)| *sum_ns).map(|(task, _)| task)
     }
 
-    fn segment(&mut self, at_ns: u64, end_seq: u32) {
+    fn add_segment(&mut self, at_ns: u64, end_seq: u32) {
         if self.segments.len() == SEGMENTS {
             self.segments.pop_front();
         }
@@ -101,7 +101,7 @@ impl Cpu {
 
     /// Returns the time at which a TCP segment reached this CPU. Its data ends at `end_seq`, and reached the socket at
     /// `at_ns`.
-    pub fn segment_came_ns(&mut self, end_seq: u32, at_ns: u64) -> Option<u64> {
+    pub fn take_segment_arrival_ns(&mut self, end_seq: u32, at_ns: u64) -> Option<u64> {
         let is_it = |(_, end): &(u64, u32)| *end == end_seq;
         let index = self.segments.iter().rposition(is_it)?;
         let (came_ns, _) = self.segments[index];
@@ -125,12 +125,12 @@ impl Cpu {
     }
 
     /// Removes the facts of this CPU that ended before `floor_ns`.
-    pub fn forget(&mut self, floor_ns: u64) {
-        self.interrupts.forget(floor_ns);
-        self.idle.forget(floor_ns);
-        self.stolen.forget(floor_ns);
-        self.tracer.forget(floor_ns);
-        self.turns.forget(floor_ns);
+    pub fn remove_ended_before(&mut self, floor_ns: u64) {
+        self.interrupts.remove_ended_before(floor_ns);
+        self.idle.remove_ended_before(floor_ns);
+        self.stolen.remove_ended_before(floor_ns);
+        self.tracer.remove_ended_before(floor_ns);
+        self.turns.remove_ended_before(floor_ns);
     }
 }
 
@@ -139,14 +139,14 @@ pub const SOFTIRQ: u32 = 1 << 31;
 
 /// A condition that begins and ends, such as a pause of a process, and may still last.
 #[derive(Debug, Default)]
-pub struct Spell {
+pub struct OngoingCondition {
     pub track: Track,
     since_ns: u64,
     cause: Option<Cause>,
     detail: u64,
 }
 
-impl Spell {
+impl OngoingCondition {
     fn begin(&mut self, at_ns: u64, cause: Cause, detail: u32) {
         if self.cause.is_none() {
             (self.since_ns, self.cause, self.detail) = (at_ns, Some(cause), u64::from(detail));
@@ -156,12 +156,12 @@ impl Spell {
     /// Ends the condition at `at_ns`, if it lasts.
     pub fn end(&mut self, at_ns: u64) {
         if let Some(cause) = self.cause.take() {
-            self.track.push(Fact::of(cause, self.since_ns, at_ns, self.detail));
+            self.track.push(Fact::new(cause, self.since_ns, at_ns, self.detail));
         }
     }
 
     /// Begins or ends the condition at the time of `record`.
-    pub fn turn(&mut self, begins: bool, record: &Record, cause: Cause) {
+    pub fn begin_or_end(&mut self, begins: bool, record: &Record, cause: Cause) {
         if begins { self.begin(record.at_ns, cause, record.detail) } else { self.end(record.at_ns) }
     }
 
@@ -171,27 +171,27 @@ impl Spell {
     }
 
     /// Returns the condition that still lasts, as a fact that ends at `now_ns`.
-    pub fn lasting(&self, now_ns: u64) -> Option<Fact> {
+    pub fn ongoing_fact(&self, now_ns: u64) -> Option<Fact> {
         let cause = self.cause.filter(|_| self.since_ns < now_ns)?;
-        Some(Fact::of(cause, self.since_ns, now_ns, self.detail))
+        Some(Fact::new(cause, self.since_ns, now_ns, self.detail))
     }
 }
 
 /// History of one process: its pauses, and the times in which it was frozen or throttled.
 #[derive(Debug, Default)]
 pub struct Process {
-    pub frozen: Spell,
-    pub throttled: Spell,
-    pub pauses: Spell,
+    pub frozen: OngoingCondition,
+    pub throttled: OngoingCondition,
+    pub pauses: OngoingCondition,
     touched_ns: u64,
 }
 
 impl Process {
-    fn note(&mut self, record: &Record) {
+    fn add_record(&mut self, record: &Record) {
         self.touched_ns = record.at_ns;
         match record.kind {
-            Kind::Frozen => self.frozen.turn(record.detail != 0, record, Cause::Frozen),
-            Kind::Throttled => self.throttled.turn(record.detail != 0, record, Cause::Throttled),
+            Kind::Frozen => self.frozen.begin_or_end(record.detail != 0, record, Cause::Frozen),
+            Kind::Throttled => self.throttled.begin_or_end(record.detail != 0, record, Cause::Throttled),
             Kind::PauseBegan => self.pauses.begin(record.at_ns, cause_of_pause(record.detail), record.detail),
             Kind::PauseEnded => self.pauses.end(record.at_ns),
             _ => (),
@@ -202,7 +202,7 @@ impl Process {
         [&mut self.frozen.track, &mut self.throttled.track, &mut self.pauses.track]
     }
 
-    fn is_in_a_spell(&self) -> bool {
+    fn has_ongoing_condition(&self) -> bool {
         [&self.frozen, &self.throttled, &self.pauses].iter().any(|spell| spell.cause.is_some())
     }
 
@@ -249,25 +249,25 @@ impl Machine {
     }
 
     /// Adds a record about a process to the process's history. Returns false if there are too many processes.
-    pub fn note_process(&mut self, record: &Record) -> bool {
+    pub fn add_process_record(&mut self, record: &Record) -> bool {
         if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&record.task.pid) {
             return false;
         }
-        self.processes.entry(record.task.pid).or_default().note(record);
+        self.processes.entry(record.task.pid).or_default().add_record(record);
         true
     }
 
     /// Returns the history of the process with this id; `None` if there are no facts of that process.
-    pub fn process(&self, number: u32) -> Option<&Process> {
-        if self.processes.is_empty() { None } else { self.processes.get(&number) }
+    pub fn process(&self, pid: u32) -> Option<&Process> {
+        if self.processes.is_empty() { None } else { self.processes.get(&pid) }
     }
 
     /// Removes the facts of all CPUs and processes that ended before `floor_ns`.
-    pub fn forget(&mut self, floor_ns: u64) {
-        self.cpus.iter_mut().for_each(|cpu| cpu.forget(floor_ns));
+    pub fn remove_ended_before(&mut self, floor_ns: u64) {
+        self.cpus.iter_mut().for_each(|cpu| cpu.remove_ended_before(floor_ns));
         self.processes.retain(|_, process| {
-            process.tracks().into_iter().for_each(|track| track.forget(floor_ns));
-            process.touched_ns >= floor_ns || process.facts() > 0 || process.is_in_a_spell()
+            process.tracks().into_iter().for_each(|track| track.remove_ended_before(floor_ns));
+            process.touched_ns >= floor_ns || process.facts() > 0 || process.has_ongoing_condition()
         });
     }
 
@@ -298,11 +298,11 @@ mod tests {
     }
 
     /// Returns the record of a context switch from one process to another; 0 is the idle thread.
-    fn switch(at_ns: u64, from: u32, to: u32) -> Record {
-        Record { other: Task { tid: to, pid: to }, ..record(at_ns, Kind::Switched, from, 0) }
+    fn switch(at_ns: u64, from_pid: u32, to_pid: u32) -> Record {
+        Record { other: Task { tid: to_pid, pid: to_pid }, ..record(at_ns, Kind::Switched, from_pid, 0) }
     }
 
-    fn ends(track: &Track) -> Vec<(u64, u64)> {
+    fn fact_intervals(track: &Track) -> Vec<(u64, u64)> {
         (0..track.len()).filter_map(|at| track.get(at)).map(|fact| (fact.from_ns, fact.to_ns)).collect()
     }
 
@@ -311,11 +311,11 @@ mod tests {
         const TRACER: u32 = 9;
         let switches = [switch(1_000, 5, TRACER), switch(4_000, TRACER, 6), switch(9_000, 6, 0), switch(9_500, 0, 5)];
         let mut cpu = Cpu::default();
-        switches.iter().for_each(|record| cpu.switches(record, TRACER));
-        assert_eq!(ends(&cpu.tracer), [(1_000, 4_000)]);
+        switches.iter().for_each(|record| cpu.record_context_switch(record, TRACER));
+        assert_eq!(fact_intervals(&cpu.tracer), [(1_000, 4_000)]);
         let mut unknown = Cpu::default();
-        switches.iter().for_each(|record| unknown.switches(record, 0));
-        assert_eq!(ends(&unknown.tracer), [], "no process has number 0");
+        switches.iter().for_each(|record| unknown.record_context_switch(record, 0));
+        assert_eq!(fact_intervals(&unknown.tracer), [], "no process has number 0");
     }
 
     #[test]
@@ -324,11 +324,11 @@ mod tests {
         for (at_us, from, to) in
             [(1_000, 5, 6), (1_099, 6, 7), (1_300, 7, 8), (1_400, 8, 0), (2_000, 0, 7), (2_200, 7, 8), (2_500, 8, 5)]
         {
-            cpu.switches(&switch(at_us * 1_000, from, to), 0);
+            cpu.record_context_switch(&switch(at_us * 1_000, from, to), 0);
         }
         // Process 6 had the CPU for 99 µs, which is short, and 8 for 100 µs, which is long. The begin of 5, the first,
         // is unknown.
-        assert_eq!(ends(&cpu.turns).len(), 4);
+        assert_eq!(fact_intervals(&cpu.turns).len(), 4);
         let occupant = |from_us: u64, to_us: u64| cpu.occupant(from_us * 1_000, to_us * 1_000).map(|task| task.pid);
         assert_eq!(occupant(0, 1_099), None);
         assert_eq!((occupant(1_000, 1_400), occupant(1_250, 1_400)), (Some(7), Some(8)), "the part in that time");
@@ -340,22 +340,22 @@ mod tests {
     fn segment_is_found_by_the_end_of_its_data_if_recent() {
         let mut cpu = Cpu::default();
         for (at_ns, end_seq) in [(MS, 100), (2 * MS, 200), (3 * MS, 300), (20 * MS, 400)] {
-            cpu.note(&record(at_ns, Kind::Segment, 0, end_seq));
+            cpu.add_record(&record(at_ns, Kind::Segment, 0, end_seq));
         }
-        assert_eq!(cpu.segment_came_ns(150, 4 * MS), None);
-        assert_eq!(cpu.segment_came_ns(200, 4 * MS), Some(2 * MS));
-        assert_eq!(cpu.segment_came_ns(100, 4 * MS), None, "earlier ones came to their sockets before");
-        assert_eq!(cpu.segment_came_ns(300, 3 * MS + SEGMENT_AT_MOST_NS), Some(3 * MS));
-        assert_eq!(cpu.segment_came_ns(400, 19 * MS), None, "it had not come");
+        assert_eq!(cpu.take_segment_arrival_ns(150, 4 * MS), None);
+        assert_eq!(cpu.take_segment_arrival_ns(200, 4 * MS), Some(2 * MS));
+        assert_eq!(cpu.take_segment_arrival_ns(100, 4 * MS), None, "earlier ones came to their sockets before");
+        assert_eq!(cpu.take_segment_arrival_ns(300, 3 * MS + SEGMENT_AT_MOST_NS), Some(3 * MS));
+        assert_eq!(cpu.take_segment_arrival_ns(400, 19 * MS), None, "it had not come");
     }
 
     #[test]
     fn each_fact_of_cpus_and_processes_counts_and_takes_memory() {
         for kind in [Kind::Interrupt, Kind::Softirq, Kind::IdleLeft, Kind::Stolen] {
             let mut cpu = Cpu::default();
-            cpu.note(&record(100, kind, 0, 1));
+            cpu.add_record(&record(100, kind, 0, 1));
             assert_eq!((cpu.facts(), cpu.bytes() >= size_of::<Fact>()), (1, true), "{kind:?}");
-            cpu.forget(1_000);
+            cpu.remove_ended_before(1_000);
             assert_eq!(cpu.facts(), 0, "{kind:?}");
         }
         let pause = pause::YOUNG_COLLECTION;
@@ -365,15 +365,15 @@ mod tests {
             (Kind::PauseBegan, Kind::PauseEnded, pause, Cause::Collection),
         ] {
             let mut machine = Machine::default();
-            assert!(machine.note_process(&record(100, begins, 7, detail)));
-            machine.forget(1_000);
+            assert!(machine.add_process_record(&record(100, begins, 7, detail)));
+            machine.remove_ended_before(1_000);
             let process = machine.process(7).expect("what lasts is not forgotten");
             let spells = [&process.frozen, &process.throttled, &process.pauses];
-            assert!(spells.iter().filter_map(|spell| spell.lasting(900)).map(|fact| fact.cause).eq([cause]));
-            machine.note_process(&record(2_000, ends, 7, 0));
+            assert!(spells.iter().filter_map(|spell| spell.ongoing_fact(900)).map(|fact| fact.cause).eq([cause]));
+            machine.add_process_record(&record(2_000, ends, 7, 0));
             let process = machine.process(7).expect("it is known");
             assert_eq!((machine.facts(), process.bytes() >= size_of::<Fact>()), (1, true), "{cause:?}");
-            machine.forget(3_000);
+            machine.remove_ended_before(3_000);
             assert!(machine.process(7).is_none(), "{cause:?}");
         }
     }

@@ -33,13 +33,13 @@ pub use losses::CPUS_MAX;
 pub use machine::SOFTIRQ;
 pub use world::{Counts, Settings};
 
-use attribute::View;
-use losses::Losses;
-use order::Order;
-use path::{RequestLocation, Stretch};
+use attribute::ThreadView;
+use losses::LossTracker;
+use order::ReorderBuffer;
+use path::{PathInterval, RequestLocation};
 use request::Request;
 use sleep::UnansweredCall;
-use tiling::{Tiling, nothing};
+use tiling::{SpanBuilder, unexplained_span};
 use world::World;
 
 use crate::cause::{BY_TCP, Cause};
@@ -59,22 +59,22 @@ const HINDSIGHT_NS: u64 = 5_000_000;
 /// A builder of requests' timelines from the records of a trace.
 #[derive(Debug)]
 pub struct Builder {
-    order: Order,
-    losses: Losses,
+    order: ReorderBuffer,
+    losses: LossTracker,
     world: World,
     since_sweep: u32,
     swept_ns: u64,
     /// Time up to which the missing records of all CPUs are known.
     seen_ns: u64,
-    stretches: Vec<Stretch>,
+    stretches: Vec<PathInterval>,
 }
 
 impl Builder {
     /// Creates a builder that has received no records.
     pub fn new(settings: Settings) -> Builder {
         Builder {
-            order: Order::new(settings.horizon_ns),
-            losses: Losses::default(),
+            order: ReorderBuffer::new(settings.horizon_ns),
+            losses: LossTracker::default(),
             world: World::new(settings),
             since_sweep: 0,
             swept_ns: 0,
@@ -87,18 +87,18 @@ impl Builder {
     pub fn push(&mut self, record: Record, out: &mut dyn FnMut(Timeline)) {
         self.world.counts.records += 1;
         if record.cpu >= CPUS_MAX {
-            self.world.is_too_much(&record);
+            self.world.count_excess_record(&record);
         } else if !self.order.push(record) {
-            self.came_late(&record);
+            self.handle_late_record(&record);
         }
-        self.go_on(out);
+        self.process_ready_records(out);
     }
 
     /// Handles a record that arrived too late to be sorted by time. A late start of a request, or a record of a
     /// language runtime, is handled in any case. Another late record counts as lost.
-    fn came_late(&mut self, record: &Record) {
+    fn handle_late_record(&mut self, record: &Record) {
         if matches!(record.kind, Kind::RequestStarted | Kind::PauseBegan | Kind::PauseEnded | Kind::Tasks) {
-            self.count(record, self.world.now_ns);
+            self.count_sequence_number(record, self.world.now_ns);
             self.world.handle(record);
         } else {
             self.world.counts.late += 1;
@@ -107,50 +107,50 @@ impl Builder {
 
     /// Counts a record's sequence number among those of its CPU. The start of a request may come before records with
     /// lower numbers.
-    fn count(&mut self, record: &Record, at_ns: u64) {
-        let is_early = record.kind == Kind::RequestStarted && self.losses.comes_early(record.cpu, record.seq);
-        if !is_early && self.losses.record(record.cpu, record.seq, at_ns) {
-            self.world.is_lost(at_ns);
+    fn count_sequence_number(&mut self, record: &Record, at_ns: u64) {
+        let is_early = record.kind == Kind::RequestStarted && self.losses.note_early_record(record.cpu, record.seq);
+        if !is_early && self.losses.record_sequence_number(record.cpu, record.seq, at_ns) {
+            self.world.record_loss(at_ns);
         }
     }
 
     /// Sets the process id of the tracer, so that waits for the tracer's threads have a cause of their own
     /// ([`Cause::Tracer`]).
-    pub fn traced_by(&mut self, pid: u32) {
+    pub fn set_tracer_pid(&mut self, pid: u32) {
         self.world.tracer_pid = pid;
     }
 
     /// Sets the sequence number `seq` of the last record that `cpu` wrote before the trace began. Records up to it do
     /// not count as missing.
-    pub fn begins(&mut self, cpu: u32, seq: u32) {
+    pub fn set_seq_before_trace(&mut self, cpu: u32, seq: u32) {
         if cpu < CPUS_MAX && seq != 0 {
-            self.losses.begins(cpu, seq);
+            self.losses.set_seq_before_trace(cpu, seq);
         }
     }
 
     /// Advances the time: no later call passes a record from before `now_ns`.
     pub fn advance(&mut self, now_ns: u64, out: &mut dyn FnMut(Timeline)) {
         self.order.advance(now_ns);
-        self.go_on(out);
-        self.world.now_ns = self.world.now_ns.max(self.order.done_ns());
+        self.process_ready_records(out);
+        self.world.now_ns = self.world.now_ns.max(self.order.released_until_ns());
         self.sweep();
-        self.give_out(out);
+        self.emit_settled_timelines(out);
     }
 
     /// Ends the trace, and calls `out` with the timelines of the remaining requests that have ended.
     pub fn finish(&mut self, out: &mut dyn FnMut(Timeline)) {
         self.order.advance(u64::MAX);
-        self.go_on(out);
-        if self.losses.finish(self.world.now_ns) {
-            self.world.is_lost(self.world.now_ns);
+        self.process_ready_records(out);
+        if self.losses.count_all_gaps_as_lost(self.world.now_ns) {
+            self.world.record_loss(self.world.now_ns);
         }
         while let Some((_, id)) = self.world.answered.pop_front() {
             self.world.close(id);
         }
         let cookies: Vec<u64> = self.world.sockets.keys().copied().collect();
-        cookies.into_iter().for_each(|cookie| self.world.close_leaving(cookie));
+        cookies.into_iter().for_each(|cookie| self.world.close_leaving_requests(cookie));
         while let Some(closed) = self.world.closed.pop_front() {
-            self.build_and_give(&closed, out);
+            self.build_and_emit(&closed, out);
         }
     }
 
@@ -166,14 +166,14 @@ impl Builder {
     /// Returns the arrival times of requests that a thread has received and whose clients wait for a response. Left out
     /// are requests whose response may have been lost, one-way messages, and requests whose connection one side has
     /// ended.
-    pub fn waiting(&self) -> impl Iterator<Item = u64> {
-        let arrived = self.world.requests.waiting();
-        arrived.filter(|arrived_ns| !self.losses.any_in(*arrived_ns, u64::MAX))
+    pub fn waiting_arrivals_ns(&self) -> impl Iterator<Item = u64> {
+        let arrived = self.world.requests.waiting_arrivals_ns();
+        arrived.filter(|arrived_ns| !self.losses.has_loss_between(*arrived_ns, u64::MAX))
     }
 
     /// Returns the number of open connections on which the client sends messages that ask for no response.
-    pub fn one_way(&self) -> u64 {
-        self.world.requests.one_way()
+    pub fn one_way_connections(&self) -> u64 {
+        self.world.requests.one_way_connections()
     }
 
     /// Returns the requests that ended without a response, because their connection ended, since the last call.
@@ -183,46 +183,46 @@ impl Builder {
 
     /// Returns the memory of the builder, in bytes.
     pub fn bytes(&self) -> usize {
-        self.order.bytes() + self.world.bytes() + self.stretches.capacity() * size_of::<Stretch>()
+        self.order.bytes() + self.world.bytes() + self.stretches.capacity() * size_of::<PathInterval>()
     }
 
-    fn go_on(&mut self, out: &mut dyn FnMut(Timeline)) {
+    fn process_ready_records(&mut self, out: &mut dyn FnMut(Timeline)) {
         while let Some(record) = self.order.pop() {
-            self.count(&record, record.at_ns);
+            self.count_sequence_number(&record, record.at_ns);
             self.world.handle(&record);
             self.since_sweep += 1;
             if self.since_sweep >= SWEEP_RECORDS || record.at_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {
                 self.sweep();
             }
             if !self.world.closed.is_empty() {
-                self.give_out(out);
+                self.emit_settled_timelines(out);
             }
         }
     }
 
     /// Returns whether the missing records of all CPUs up to `until_ns` are known.
-    fn is_seen(&mut self, until_ns: u64) -> bool {
+    fn has_known_losses_until(&mut self, until_ns: u64) -> bool {
         if self.seen_ns < until_ns {
-            self.seen_ns = self.losses.seen_by_all_ns();
+            self.seen_ns = self.losses.complete_until_ns();
         }
         self.seen_ns >= until_ns
     }
 
-    fn give_out(&mut self, out: &mut dyn FnMut(Timeline)) {
+    fn emit_settled_timelines(&mut self, out: &mut dyn FnMut(Timeline)) {
         while let Some((closed_ns, request)) = self.world.closed.front() {
             // One round trip after a retransmission it is known whether the segment was really lost.
             let settle_ns = if request.sent_again.is_empty() { 0 } else { self.world.settings.settle_ns };
             let until_ns = closed_ns.saturating_add(settle_ns.max(HINDSIGHT_NS));
             let has_waited = self.world.now_ns >= request.ended_ns().saturating_add(self.world.settings.hold_ns);
-            if self.world.now_ns < until_ns || !(has_waited || self.is_seen(until_ns)) {
+            if self.world.now_ns < until_ns || !(has_waited || self.has_known_losses_until(until_ns)) {
                 return;
             }
             let closed = self.world.closed.pop_front().expect("it was there");
-            self.build_and_give(&closed, out);
+            self.build_and_emit(&closed, out);
         }
     }
 
-    fn build_and_give(&mut self, (closed_ns, request): &(u64, Request), out: &mut dyn FnMut(Timeline)) {
+    fn build_and_emit(&mut self, (closed_ns, request): &(u64, Request), out: &mut dyn FnMut(Timeline)) {
         if request.number == 0 || request.is_open() {
             return;
         }
@@ -231,23 +231,23 @@ impl Builder {
             None => self.world.counts.whole += 1,
             Some(_) => self.world.counts.incomplete += 1,
         }
-        self.world.counts.streamed += u64::from(request.streams());
+        self.world.counts.streamed += u64::from(request.is_stream());
         out(timeline);
     }
 
     fn build(&mut self, request: &Request, closed_ns: u64) -> Timeline {
-        let mut incomplete = self.what_is_missing(request, closed_ns);
+        let mut incomplete = self.why_incomplete(request, closed_ns);
         let ended_ns = request.ended_ns();
-        let mut tiling = Tiling::new(request.arrived_ns);
+        let mut tiling = SpanBuilder::new(request.arrived_ns);
         if incomplete.is_none() {
-            path::walk(request, &mut self.stretches);
+            path::collect_path(request, &mut self.stretches);
             for stretch in &self.stretches {
-                lay(&self.world, request, stretch, &mut tiling);
+                explain_interval(&self.world, request, stretch, &mut tiling);
             }
         }
         if tiling.is_missing {
             incomplete = Some(Incomplete::Lost);
-            tiling = Tiling::new(request.arrived_ns);
+            tiling = SpanBuilder::new(request.arrived_ns);
         }
         Timeline {
             request: request.number,
@@ -257,7 +257,7 @@ impl Builder {
             started_ns: request.started_ns,
             finished_ns: request.finished_ns,
             ended_ns,
-            spans: self.as_far_as_known(request, tiling.finish(ended_ns)),
+            spans: self.refine_causes(request, tiling.finish(ended_ns)),
             incomplete,
         }
     }
@@ -265,7 +265,7 @@ impl Builder {
     /// Explains the span of a request that waits inside the service while another service has not answered its
     /// question. The wait is for that answer. Some peers never answer. So only three kinds count: a peer that has
     /// answered before, a new connection, and a name server.
-    fn without_answer(&self, request: &Request, span: &mut Span) {
+    fn explain_unanswered_wait(&self, request: &Request, span: &mut Span) {
         const NAMES: u16 = 53;
         let answers = |peer: &Peer| peer.port() == NAMES || self.world.answering.contains(peer);
         let is_waited_for = |(question, sent_ns): &&(UnansweredCall, u64)| {
@@ -273,7 +273,7 @@ impl Builder {
         };
         let Some(wait) = span.wait else { return };
         // If a timer ended the wait, it may be the timeout of the question.
-        let is_timeout = span.cause == Cause::Timer && wait.purpose().is_of_event_loops();
+        let is_timeout = span.cause == Cause::Timer && wait.purpose().is_event_loop_wait();
         if span.cause != Cause::Inside && !is_timeout {
             return;
         }
@@ -287,11 +287,11 @@ impl Builder {
 
     /// Adds the causes that held a response back to `spans`. Causes that depend on a thread's waker are left out if
     /// wakers are not recorded.
-    fn as_far_as_known(&self, request: &Request, mut spans: Vec<Span>) -> Vec<Span> {
+    fn refine_causes(&self, request: &Request, mut spans: Vec<Span>) -> Vec<Span> {
         let (sends_ns, held_ns) = (request.finished_ns.saturating_sub(request.answered_ns), request.holds.sum_ns());
-        let (cause, bytes) = (request.holds.cause(), u64::from(request.holds.bytes.max(request.held)));
+        let (cause, bytes) = (request.holds.main_cause(), u64::from(request.holds.bytes.max(request.held)));
         let detail = if cause == Cause::Pacing && request.holds.is_paced { bytes | BY_TCP } else { bytes };
-        spans.iter_mut().for_each(|span| self.without_answer(request, span));
+        spans.iter_mut().for_each(|span| self.explain_unanswered_wait(request, span));
         for span in &mut spans {
             // A thread that cannot write more of a response handles other requests, or waits for events, until it can.
             let is_between_sends = span.from_ns >= request.answered_ns && span.to_ns <= request.finished_ns;
@@ -308,7 +308,7 @@ impl Builder {
         }
         for span in &mut spans {
             let slept_in_send = span.cause == Cause::SendBuffer && span.tid != 0;
-            if slept_in_send || span.cause.needs().contains(&Kind::Woken) {
+            if slept_in_send || span.cause.required_kinds().contains(&Kind::Woken) {
                 *span = Span { cause: Cause::NotExplained, by_tid: 0, by_pid: 0, detail: 0, wait: None, ..*span };
             }
         }
@@ -317,9 +317,9 @@ impl Builder {
 
     /// Returns why the timeline of a request is incomplete; `None` if it is complete. Parts of the response may have
     /// been lost until the request was closed. Records about earlier times may come until then.
-    fn what_is_missing(&self, request: &Request, closed_ns: u64) -> Option<Incomplete> {
+    fn why_incomplete(&self, request: &Request, closed_ns: u64) -> Option<Incomplete> {
         let until_ns = closed_ns.saturating_add(HINDSIGHT_NS);
-        if request.is_missing || self.losses.any_in(request.arrived_ns, until_ns) {
+        if request.is_missing || self.losses.has_loss_between(request.arrived_ns, until_ns) {
             Some(Incomplete::Lost)
         } else if request.arrived_ns < self.world.known_from_ns {
             Some(Incomplete::Earlier)
@@ -331,43 +331,51 @@ impl Builder {
     }
 }
 
-fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling) {
-    let like = |cause, detail| Span { cause, detail, ..nothing() };
+fn explain_interval(world: &World, request: &Request, stretch: &PathInterval, tiling: &mut SpanBuilder) {
+    let like = |cause, detail| Span { cause, detail, ..unexplained_span() };
     let (tid, is_queued, answer) = match stretch.place {
-        RequestLocation::Network => return tiling.until(stretch.to_ns, like(Cause::NetworkReceive, 0)),
+        RequestLocation::Network => return tiling.add_span_until(stretch.to_ns, like(Cause::NetworkReceive, 0)),
         RequestLocation::Call { peer, is_shared, connects, again_ns } => {
             let cause = if connects { Cause::Connect } else { Cause::Downstream };
             let detail = peer.map_or(0, |peer| u64::from(peer.port()));
             let wait = Some(Wait::for_answer(peer, is_shared));
-            tiling.until(again_ns.min(stretch.to_ns), Span { wait, ..like(Cause::Retransmission, 0) });
-            return tiling.until(stretch.to_ns, Span { wait, ..like(cause, detail) });
+            tiling.add_span_until(again_ns.min(stretch.to_ns), Span { wait, ..like(Cause::Retransmission, 0) });
+            return tiling.add_span_until(stretch.to_ns, Span { wait, ..like(cause, detail) });
         }
         RequestLocation::Response { again_ns } => {
-            tiling.until(again_ns.min(stretch.to_ns), like(Cause::Retransmission, 0));
-            return tiling.until(stretch.to_ns, like(Cause::SendBuffer, u64::from(request.held)));
+            tiling.add_span_until(again_ns.min(stretch.to_ns), like(Cause::Retransmission, 0));
+            return tiling.add_span_until(stretch.to_ns, like(Cause::SendBuffer, u64::from(request.held)));
         }
         RequestLocation::Queue(tid) => (tid, true, None),
         RequestLocation::Answered { tid, peer } => (tid, true, Some(Wait::for_answer(peer, false))),
         RequestLocation::Thread(tid) => (tid, false, None),
     };
     if is_queued && answer.is_none() {
-        lay_before_birth(world, request, (tid, stretch.to_ns), tiling);
+        explain_before_thread_creation(world, request, (tid, stretch.to_ns), tiling);
     }
     if let Some(thread) = world.threads.get(&tid) {
-        View { world, thread, tid, request: request.id, is_queued, answer, creates: false }.lay(stretch.to_ns, tiling);
+        ThreadView { world, thread, tid, request: request.id, is_queued, answer, creates: false }
+            .explain_until(stretch.to_ns, tiling);
     }
-    tiling.is_missing |= tiling.at_ns() < stretch.to_ns && world.epoch.0 > 0;
-    tiling.until(stretch.to_ns, Span { tid, ..nothing() });
+    tiling.is_missing |= tiling.next_begin_ns() < stretch.to_ns && world.epoch.0 > 0;
+    tiling.add_span_until(stretch.to_ns, Span { tid, ..unexplained_span() });
 }
 
 /// Explains the time before the creation of the thread that receives the request: the request waits for the thread's
 /// creator, for example the thread that accepts connections.
-fn lay_before_birth(world: &World, request: &Request, (tid, to_ns): (u32, u64), tiling: &mut Tiling) {
+fn explain_before_thread_creation(
+    world: &World,
+    request: &Request,
+    (tid, to_ns): (u32, u64),
+    tiling: &mut SpanBuilder,
+) {
     let created = world.threads.get(&tid).and_then(|thread| thread.created);
-    let Some((at_ns, by)) = created.filter(|(at_ns, _)| (tiling.at_ns()..to_ns).contains(at_ns)) else { return };
+    let Some((at_ns, by)) = created.filter(|(at_ns, _)| (tiling.next_begin_ns()..to_ns).contains(at_ns)) else {
+        return;
+    };
     if let Some(thread) = world.threads.get(&by) {
-        View { world, thread, tid: by, request: request.id, is_queued: true, answer: None, creates: true }
-            .lay(at_ns, tiling);
+        ThreadView { world, thread, tid: by, request: request.id, is_queued: true, answer: None, creates: true }
+            .explain_until(at_ns, tiling);
     }
 }
 
@@ -376,34 +384,34 @@ impl Builder {
     fn sweep(&mut self) {
         self.since_sweep = 0;
         self.swept_ns = self.world.now_ns;
-        self.settle();
+        self.close_settled_requests();
         let world = &mut self.world;
         let oldest_ns = world.now_ns.saturating_sub(world.settings.give_up_ns);
         world.requests.give_up_before(oldest_ns);
         let closed_ns = world.closed.iter().map(|(_, request)| request.arrived_ns).min();
-        let needed_ns = [world.requests.oldest_ns(), closed_ns].into_iter().flatten().min();
+        let needed_ns = [world.requests.oldest_arrival_ns(), closed_ns].into_iter().flatten().min();
         // A request that has arrived becomes known only when a thread receives it.
         let recent_ns = world.now_ns.saturating_sub(world.settings.hold_ns);
         let mut floor_ns = needed_ns.unwrap_or(u64::MAX).min(recent_ns);
-        self.forget(floor_ns);
+        self.remove_ended_before(floor_ns);
         while self.world.facts() > FACTS_MAX {
             floor_ns = floor_ns.max(self.world.known_from_ns);
             floor_ns += self.world.now_ns.saturating_sub(floor_ns) / 2 + 1;
             self.world.known_from_ns = floor_ns;
-            self.forget(floor_ns);
+            self.remove_ended_before(floor_ns);
         }
     }
 
-    fn forget(&mut self, floor_ns: u64) {
-        self.losses.forget(floor_ns);
-        self.world.machine.forget(floor_ns);
+    fn remove_ended_before(&mut self, floor_ns: u64) {
+        self.losses.remove_ended_before(floor_ns);
+        self.world.machine.remove_ended_before(floor_ns);
         let world = &mut self.world;
         for thread in world.threads.values_mut() {
-            thread.forget(floor_ns);
+            thread.remove_ended_before(floor_ns);
         }
     }
 
-    fn settle(&mut self) {
+    fn close_settled_requests(&mut self) {
         let world = &mut self.world;
         while let Some(&(due_ns, id)) = world.answered.front().filter(|(due_ns, _)| *due_ns <= world.now_ns) {
             world.answered.pop_front();

@@ -7,7 +7,7 @@ use crate::record::Record;
 
 /// A queue of records, each of which waits until no earlier one can come.
 #[derive(Debug)]
-pub struct Order {
+pub struct ReorderBuffer {
     waiting: VecDeque<Record>,
     horizon_ns: u64,
     newest_ns: u64,
@@ -22,9 +22,9 @@ fn key(record: &Record) -> (u64, u32, u32) {
     (record.at_ns, record.cpu, record.seq)
 }
 
-impl Order {
-    pub fn new(horizon_ns: u64) -> Order {
-        Order { waiting: VecDeque::new(), horizon_ns, newest_ns: 0, released_ns: 0 }
+impl ReorderBuffer {
+    pub fn new(horizon_ns: u64) -> ReorderBuffer {
+        ReorderBuffer { waiting: VecDeque::new(), horizon_ns, newest_ns: 0, released_ns: 0 }
     }
 
     /// Adds a record to the queue. Returns false if the record is too late to be sorted.
@@ -61,7 +61,7 @@ impl Order {
     }
 
     /// Returns the time up to which all records have been taken from the queue.
-    pub fn done_ns(&self) -> u64 {
+    pub fn released_until_ns(&self) -> u64 {
         self.released_ns.max(self.newest_ns.saturating_sub(self.horizon_ns))
     }
 
@@ -83,13 +83,13 @@ mod tests {
 
     #[test]
     fn records_come_in_order_unless_one_is_later_than_the_horizon() {
-        let mut order = Order::new(100);
+        let mut order = ReorderBuffer::new(100);
         let pushed = [500, 450, 480, 601].map(|at_ns| order.push(record(at_ns)));
         assert_eq!(pushed, [true; 4]);
         assert!(order.bytes() >= 4 * size_of::<Record>());
         let mut next = || order.pop().map(|record| record.at_ns);
         assert_eq!([next(), next(), next(), next()], [Some(450), Some(480), Some(500), None]);
         assert_eq!([499, 500].map(|at_ns| order.push(record(at_ns))), [false, true], "499 is too late");
-        assert_eq!(order.done_ns(), 501);
+        assert_eq!(order.released_until_ns(), 501);
     }
 }

@@ -24,7 +24,7 @@ pub enum RequestLocation {
 
 /// An interval of time in which a request was in one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretch {
+pub struct PathInterval {
     pub from_ns: u64,
     pub to_ns: u64,
     pub place: RequestLocation,
@@ -32,15 +32,15 @@ pub struct Stretch {
 
 /// A collector of the intervals of a request's path, from the last to the first.
 struct PathCollector<'a> {
-    stretches: &'a mut Vec<Stretch>,
+    stretches: &'a mut Vec<PathInterval>,
     at_ns: u64,
 }
 
 impl PathCollector<'_> {
-    fn to(&mut self, from_ns: u64, place: RequestLocation) {
+    fn add_interval(&mut self, from_ns: u64, place: RequestLocation) {
         let from_ns = from_ns.min(self.at_ns);
         if from_ns < self.at_ns {
-            self.stretches.push(Stretch { from_ns, to_ns: self.at_ns, place });
+            self.stretches.push(PathInterval { from_ns, to_ns: self.at_ns, place });
         }
         self.at_ns = from_ns;
     }
@@ -51,33 +51,33 @@ impl PathCollector<'_> {
 /// The search goes back along the links, from the thread that answered to the thread that handed the request to it.
 /// Time in which a thread waited for another service, or for a thread to which it had handed the request, is not that
 /// thread's.
-pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
+pub fn collect_path(request: &Request, stretches: &mut Vec<PathInterval>) {
     stretches.clear();
     let mut back = PathCollector { stretches, at_ns: request.ended_ns() };
-    back.to(request.finished_ns, RequestLocation::Response { again_ns: request.again_ns() });
+    back.add_interval(request.finished_ns, RequestLocation::Response { again_ns: request.last_retransmission_ns() });
     let mut thread = request.finisher;
     // Links are in the order of time, so the loop visits each of them once.
     for step in request.steps.iter().rev() {
-        let (to, since_ns) = step.brings();
+        let (to, since_ns) = step.receiving_thread();
         if to != thread || since_ns >= back.at_ns || since_ns < request.started_ns {
             continue;
         }
-        back.to(since_ns, RequestLocation::Thread(thread));
-        thread = follow(step, request.started_ns, &mut back);
+        back.add_interval(since_ns, RequestLocation::Thread(thread));
+        thread = follow_step_back(step, request.started_ns, &mut back);
     }
     if thread != request.receiver && request.taken_up_ns > request.started_ns && thread == request.finisher {
         // The request was in a queue of the service, from which the thread took it.
-        back.to(request.taken_up_ns, RequestLocation::Thread(thread));
-        back.to(request.started_ns, RequestLocation::Queue(thread));
+        back.add_interval(request.taken_up_ns, RequestLocation::Thread(thread));
+        back.add_interval(request.started_ns, RequestLocation::Queue(thread));
     }
-    back.to(request.started_ns, RequestLocation::Thread(thread));
-    back.to(request.data_ns, RequestLocation::Queue(request.receiver));
-    back.to(request.arrived_ns, RequestLocation::Network);
+    back.add_interval(request.started_ns, RequestLocation::Thread(thread));
+    back.add_interval(request.data_ns, RequestLocation::Queue(request.receiver));
+    back.add_interval(request.arrived_ns, RequestLocation::Network);
     stretches.reverse();
 }
 
 /// Goes back over one link, but not beyond the request's start. Returns the thread that had the request before.
-fn follow(step: &PathStep, started_ns: u64, back: &mut PathCollector) -> u32 {
+fn follow_step_back(step: &PathStep, started_ns: u64, path: &mut PathCollector) -> u32 {
     match *step {
         PathStep::Handed { from, .. } => from,
         PathStep::Called(called) => {
@@ -87,8 +87,11 @@ fn follow(step: &PathStep, started_ns: u64, back: &mut PathCollector) -> u32 {
                 true => RequestLocation::Queue(to),
                 false => RequestLocation::Thread(to),
             };
-            back.to(called.ready_ns.max(started_ns), taken);
-            back.to(called.sent_ns.max(started_ns), RequestLocation::Call { peer, is_shared, connects, again_ns });
+            path.add_interval(called.ready_ns.max(started_ns), taken);
+            path.add_interval(
+                called.sent_ns.max(started_ns),
+                RequestLocation::Call { peer, is_shared, connects, again_ns },
+            );
             from
         }
     }
@@ -98,7 +101,7 @@ fn follow(step: &PathStep, started_ns: u64, back: &mut PathCollector) -> u32 {
 mod tests {
     use super::*;
 
-    fn request(steps: Vec<PathStep>, finisher: u32) -> Request {
+    fn request_with_steps(steps: Vec<PathStep>, finisher: u32) -> Request {
         Request {
             arrived_ns: 100,
             data_ns: 110,
@@ -111,15 +114,15 @@ mod tests {
         }
     }
 
-    fn way(request: &Request) -> Vec<(u64, u64, RequestLocation)> {
+    fn path_of(request: &Request) -> Vec<(u64, u64, RequestLocation)> {
         let mut stretches = Vec::new();
-        walk(request, &mut stretches);
+        collect_path(request, &mut stretches);
         stretches.into_iter().map(|stretch| (stretch.from_ns, stretch.to_ns, stretch.place)).collect()
     }
 
     #[test]
     fn request_of_one_thread_has_that_thread_as_its_path() {
-        let way = way(&request(vec![], 1));
+        let way = path_of(&request_with_steps(vec![], 1));
         assert_eq!(
             way,
             [
@@ -135,7 +138,7 @@ mod tests {
         let there = PathStep::Handed { at_ns: 200, from: 1, to: 2 };
         let aside = PathStep::Handed { at_ns: 300, from: 2, to: 7 };
         let back = PathStep::Handed { at_ns: 700, from: 2, to: 1 };
-        let way = way(&request(vec![there, aside, back], 1));
+        let way = path_of(&request_with_steps(vec![there, aside, back], 1));
         let threads = [
             (120, 200, RequestLocation::Thread(1)),
             (200, 700, RequestLocation::Thread(2)),
@@ -146,7 +149,7 @@ mod tests {
 
     #[test]
     fn answering_thread_takes_request_up_if_no_link_is_known() {
-        let way = way(&Request { taken_up_ns: 500, ..request(vec![], 2) });
+        let way = path_of(&Request { taken_up_ns: 500, ..request_with_steps(vec![], 2) });
         assert_eq!(way[2..], [(120, 500, RequestLocation::Queue(2)), (500, 900, RequestLocation::Thread(2))]);
     }
 
@@ -156,7 +159,7 @@ mod tests {
         let way_by = |by_loop, to| {
             let times = DownstreamCall { sent_ns: 200, ready_ns: 600, taken_ns: 650, ..DownstreamCall::default() };
             let called = DownstreamCall { from: 1, to, peer, by_loop, is_seen: true, ..times };
-            way(&request(vec![PathStep::Called(called)], to))
+            path_of(&request_with_steps(vec![PathStep::Called(called)], to))
         };
         let asked = RequestLocation::Call { peer, is_shared: false, connects: false, again_ns: 0 };
         for (by_loop, to) in [(false, 1), (true, 1), (false, 2)] {
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_response_leaves_after_it_was_given_to_the_socket() {
-        let way = way(&Request { left_ns: 950, ..request(vec![], 1) });
+        let way = path_of(&Request { left_ns: 950, ..request_with_steps(vec![], 1) });
         assert_eq!(way[3], (900, 950, RequestLocation::Response { again_ns: 0 }));
     }
 }

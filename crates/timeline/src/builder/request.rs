@@ -38,7 +38,7 @@ pub struct DownstreamCall {
 
 impl PathStep {
     /// Returns the thread that has the request after this step, and the time from which it has the request.
-    pub fn brings(&self) -> (u32, u64) {
+    pub fn receiving_thread(&self) -> (u32, u64) {
         match *self {
             PathStep::Handed { at_ns, to, .. } => (to, at_ns),
             PathStep::Called(DownstreamCall { taken_ns, to, .. }) => (to, taken_ns),
@@ -62,7 +62,7 @@ const STREAM_NS: u64 = 100_000_000;
 /// State of a request from its reception to its end. All times are 0 until they are known.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    pub id: Id,
+    pub id: RequestId,
     /// The number of the request in request tracking.
     pub number: u64,
     pub socket: u64,
@@ -119,8 +119,8 @@ const ONE_WAY_PAUSES: u8 = 3;
 
 impl Request {
     /// Returns whether the thread `tid` was the last to get the request from another thread.
-    pub fn is_with(&self, tid: u32) -> bool {
-        tid != self.receiver && self.steps.last().is_some_and(|step| step.brings().0 == tid)
+    pub fn is_handed_to(&self, tid: u32) -> bool {
+        tid != self.receiver && self.steps.last().is_some_and(|step| step.receiving_thread().0 == tid)
     }
 
     /// Returns whether the request has no response yet.
@@ -129,12 +129,12 @@ impl Request {
     }
 
     /// Returns whether the response lasted longer than `STREAM_NS`, so that it is a stream.
-    pub fn streams(&self) -> bool {
+    pub fn is_stream(&self) -> bool {
         self.finished_ns.saturating_sub(self.answered_ns) > STREAM_NS
     }
 
     /// Records that more data of the request was received at `at_ns`.
-    pub fn goes_on(&mut self, at_ns: u64) {
+    pub fn record_more_data(&mut self, at_ns: u64) {
         self.pauses = self.pauses.saturating_add((at_ns.saturating_sub(self.touched_ns) >= PAUSE_NS).into());
         self.touched_ns = at_ns;
     }
@@ -145,25 +145,25 @@ impl Request {
     }
 
     /// Records a question of this request to another service.
-    pub fn asks(&mut self, question: UnansweredCall, at_ns: u64) {
-        self.is_answered(question.socket);
+    pub fn add_unanswered_call(&mut self, question: UnansweredCall, at_ns: u64) {
+        self.remove_answered_calls(question.socket);
         if self.questions.len() < QUESTIONS_MAX {
             self.questions.push((question, at_ns));
         }
     }
 
     /// Records that an answer came on `socket` to a question of this request.
-    pub fn is_answered(&mut self, socket: u64) {
+    pub fn remove_answered_calls(&mut self, socket: u64) {
         self.questions.retain(|(question, _)| question.socket != socket);
     }
 
     /// Returns the time of the response's last retransmission; 0 without one.
-    pub fn again_ns(&self) -> u64 {
+    pub fn last_retransmission_ns(&self) -> u64 {
         self.sent_again.last().copied().unwrap_or(0)
     }
 
     /// Records a retransmission of the response at `at_ns`.
-    pub fn is_sent_again(&mut self, at_ns: u64) {
+    pub fn record_retransmission(&mut self, at_ns: u64) {
         if self.sent_again.len() == SENT_AGAIN_MAX {
             self.sent_again.remove(0);
         }
@@ -172,18 +172,18 @@ impl Request {
 
     /// Removes the response's last retransmission, because the client received its data twice: the first copy was not
     /// lost. Returns whether there was one.
-    pub fn is_got_twice(&mut self) -> bool {
+    pub fn remove_last_retransmission(&mut self) -> bool {
         self.sent_again.pop().is_some()
     }
 
     /// Returns the end time of the request.
     pub fn ended_ns(&self) -> u64 {
-        self.finished_ns.max(self.left_ns).max(self.again_ns())
+        self.finished_ns.max(self.left_ns).max(self.last_retransmission_ns())
     }
 }
 
 /// Key of a request that has not ended; 0 is no request.
-pub type Id = u64;
+pub type RequestId = u64;
 
 /// The most requests that are stored until they end. When there are more, the oldest are given up.
 const REQUESTS_MAX: usize = 65_536;
@@ -210,7 +210,7 @@ pub struct Requests {
 
 impl Requests {
     /// Adds a request to the table, and returns its key.
-    pub fn add(&mut self, request: Request) -> Id {
+    pub fn add(&mut self, request: Request) -> RequestId {
         if self.free.len() < NUMBERS_KEPT {
             self.make_room();
         }
@@ -230,7 +230,7 @@ impl Requests {
         if !self.free.is_empty() {
             return;
         }
-        let mut begun: Vec<(u64, usize)> = self.begun().collect();
+        let mut begun: Vec<(u64, usize)> = self.last_event_times().collect();
         let oldest = begun.len() / 8;
         begun.select_nth_unstable(oldest);
         for &(_, index) in &begun[..oldest] {
@@ -246,45 +246,45 @@ impl Requests {
         }
     }
 
-    fn begun(&self) -> impl Iterator<Item = (u64, usize)> {
+    fn last_event_times(&self) -> impl Iterator<Item = (u64, usize)> {
         let started = |(index, place): (usize, &Slot)| Some((place.request.as_ref()?.touched_ns, index));
         self.places.iter().enumerate().filter_map(started)
     }
 
-    fn index(&self, id: Id) -> Option<usize> {
+    fn index(&self, id: RequestId) -> Option<usize> {
         let index = (id & 0xffff_ffff) as usize;
         (self.places.get(index)?.generation == id >> 32).then_some(index)
     }
 
     /// Returns the request with this key; `None` if the request has ended.
-    pub fn get(&self, id: Id) -> Option<&Request> {
+    pub fn get(&self, id: RequestId) -> Option<&Request> {
         self.places[self.index(id)?].request.as_ref()
     }
 
     /// Returns a mutable reference to the request with this key; `None` if the request has ended.
-    pub fn get_mut(&mut self, id: Id) -> Option<&mut Request> {
+    pub fn get_mut(&mut self, id: RequestId) -> Option<&mut Request> {
         let index = self.index(id)?;
         self.places[index].request.as_mut()
     }
 
     /// Returns the request with this key, if it has no response yet.
-    pub fn open_mut(&mut self, id: Id) -> Option<&mut Request> {
+    pub fn open_mut(&mut self, id: RequestId) -> Option<&mut Request> {
         self.get_mut(id).filter(|request| request.is_open())
     }
 
     /// Returns the number of a request that is in the table or was until recently; 0 if unknown.
-    pub fn number(&self, id: Id) -> u64 {
+    pub fn number(&self, id: RequestId) -> u64 {
         let Some(place) = self.index(id).map(|index| &self.places[index]) else { return 0 };
         place.request.as_ref().map_or(place.number, |request| request.number)
     }
 
     /// Returns whether a thread may still work on the request with this key.
-    pub fn is_open(&self, id: Id) -> bool {
+    pub fn is_open(&self, id: RequestId) -> bool {
         self.get(id).is_some_and(Request::is_open)
     }
 
     /// Adds a step to the path of a request.
-    pub fn step(&mut self, id: Id, step: PathStep) {
+    pub fn add_step(&mut self, id: RequestId, step: PathStep) {
         let has_room = self.steps < ALL_LINKS_MAX;
         let Some(request) = self.get_mut(id) else { return };
         if let (Some(last), PathStep::Called(DownstreamCall { sent_ns, is_shared: true, .. })) =
@@ -304,7 +304,7 @@ impl Requests {
     }
 
     /// Removes a request from the table.
-    pub fn remove(&mut self, id: Id) -> Option<Request> {
+    pub fn remove(&mut self, id: RequestId) -> Option<Request> {
         let index = self.index(id)?;
         let request = self.places[index].request.take()?;
         self.places[index].number = request.number;
@@ -315,29 +315,30 @@ impl Requests {
 
     /// Gives up the requests whose last event was before `floor_ns`.
     pub fn give_up_before(&mut self, floor_ns: u64) {
-        let old: Vec<usize> = self.begun().filter(|(at_ns, _)| *at_ns < floor_ns).map(|(_, index)| index).collect();
+        let old: Vec<usize> =
+            self.last_event_times().filter(|(at_ns, _)| *at_ns < floor_ns).map(|(_, index)| index).collect();
         old.into_iter().for_each(|index| self.give_up(index));
     }
 
     /// Returns the arrival times of requests whose clients wait for a response. One-way messages do not count, nor do
     /// requests whose connection one side has ended.
-    pub fn waiting(&self) -> impl Iterator<Item = u64> {
+    pub fn waiting_arrivals_ns(&self) -> impl Iterator<Item = u64> {
         let waits = |request: &&Request| !request.is_cut && !request.is_one_way();
-        self.open().filter(waits).map(|request| request.arrived_ns)
+        self.open_requests().filter(waits).map(|request| request.arrived_ns)
     }
 
     /// Returns the number of open connections on which the client sends messages that ask for no response.
-    pub fn one_way(&self) -> u64 {
-        self.open().filter(|request| request.is_one_way()).count() as u64
+    pub fn one_way_connections(&self) -> u64 {
+        self.open_requests().filter(|request| request.is_one_way()).count() as u64
     }
 
-    fn open(&self) -> impl Iterator<Item = &Request> {
+    fn open_requests(&self) -> impl Iterator<Item = &Request> {
         let requests = self.places.iter().filter_map(|place| place.request.as_ref());
         requests.filter(|request| request.is_open() && request.number != 0)
     }
 
     /// Returns the arrival time of the oldest request in the table; `None` if the table is empty.
-    pub fn oldest_ns(&self) -> Option<u64> {
+    pub fn oldest_arrival_ns(&self) -> Option<u64> {
         self.places.iter().filter_map(|place| Some(place.request.as_ref()?.arrived_ns)).min()
     }
 

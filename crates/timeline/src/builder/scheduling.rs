@@ -1,7 +1,7 @@
 //! Handling of trace records about threads: context switches, wakeups, and waits in the kernel.
 
 use crate::builder::fact::Fact;
-use crate::builder::futexes::is_plain;
+use crate::builder::futexes::is_wait_without_bitset;
 use crate::builder::request::PathStep;
 use crate::builder::sleep::{SleepCall, SocketWait, Waker};
 use crate::builder::world::World;
@@ -10,51 +10,52 @@ use crate::record::{BY_TIMER, Kind, NO_CALL, Record, WAKES_SEVERAL, fault};
 use crate::wait::{Object, call};
 
 impl World {
-    pub(super) fn scheduling(&mut self, record: &Record) {
+    pub(super) fn handle_scheduling_record(&mut self, record: &Record) {
         match record.kind {
-            Kind::Switched => self.switched(record),
-            Kind::Woken => self.woken(record),
-            Kind::Migrated => self.thread(record.task).moves_to(record.at_ns, record.value as u32),
+            Kind::Switched => self.handle_context_switch(record),
+            Kind::Woken => self.handle_wakeup(record),
+            Kind::Migrated => self.thread(record.task).move_to_cpu(record.at_ns, record.value as u32),
             Kind::DiskCompleted => {
                 let device = u64::from(record.detail);
-                self.thread(record.task).disk_answers(record.at_ns, device);
+                self.thread(record.task).record_disk_answer(record.at_ns, device);
             }
-            Kind::Overlap => self.overlap(record),
+            Kind::Overlap => self.record_overlap(record),
             _ if record.task.tid == 0 => (),
-            _ => self.in_the_kernel(record),
+            _ => self.handle_kernel_activity(record),
         }
     }
 
-    fn switched(&mut self, record: &Record) {
-        self.machine.cpu_mut(record.cpu).switches(record, self.tracer_pid);
+    fn handle_context_switch(&mut self, record: &Record) {
+        self.machine.cpu_mut(record.cpu).record_context_switch(record, self.tracer_pid);
         if record.task.tid != 0 {
             let thread = self.thread(record.task);
-            thread.acts(record.at_ns, record.cpu);
-            thread.leaves(record.at_ns, record.detail, record.other);
+            thread.mark_running(record.at_ns, record.cpu);
+            thread.leave_cpu(record.at_ns, record.detail, record.other);
         }
         if record.other.tid != 0 {
-            self.thread(record.other).comes(record.at_ns, record.cpu, record.task, record.value);
+            self.thread(record.other).arrive_on_cpu(record.at_ns, record.cpu, record.task, record.value);
         }
     }
 
-    fn woken(&mut self, record: &Record) {
+    fn handle_wakeup(&mut self, record: &Record) {
         if record.other.tid == 0 {
             return;
         }
         let by = record.task;
         let by_thread = self.threads.get(&by.tid).filter(|_| by.tid != 0);
-        let (handed, (disk, answered_ns)) = by_thread.map_or((0, (0, 0)), |waker| (waker.request, waker.disk()));
+        let (handed, (disk, answered_ns)) =
+            by_thread.map_or((0, (0, 0)), |waker| (waker.request, waker.last_disk_answer()));
         let is_open = self.requests.is_open(handed);
         let thread = self.thread(record.other);
-        let (request, since_ns, slept_at) = (thread.request, thread.state_since_ns(), thread.sleeps_at());
-        if answered_ns > thread.disk().1 {
+        let (request, since_ns, slept_at) = (thread.request, thread.state_since_ns(), thread.current_call());
+        if answered_ns > thread.last_disk_answer().1 {
             // A kernel thread read from the disk on behalf of this thread.
-            thread.disk_answers(answered_ns, disk);
+            thread.record_disk_answer(answered_ns, disk);
         }
         // If interrupts are not recorded, the waker may be a thread that was interrupted.
         let is_known = self.settings.kinds.has(Kind::Woken);
         let call = (record.value as u32).checked_sub(1);
-        let is_of_others = is_known && is_open && handed != request && releases(call);
+        let is_of_others = is_known && is_open && handed != request && is_wake_only_call(call);
         let waker = Waker {
             by,
             is_timer: record.value == BY_TIMER,
@@ -64,62 +65,64 @@ impl World {
             is_peer: is_of_others && by.pid == record.other.pid && self.are_peers(by.tid, record.other.tid),
             has_read: by.tid != 0 && answered_ns >= since_ns,
         };
-        let at = self.socket_of(slept_at);
+        let at = self.sleep_socket(slept_at);
         let woken = self.thread(record.other);
-        woken.is_woken(record.at_ns, waker, at, record.detail);
-        if is_known && by.tid != 0 && call.is_some_and(creates) {
+        woken.handle_wakeup(record.at_ns, waker, at, record.detail);
+        if is_known && by.tid != 0 && call.is_some_and(is_thread_creation) {
             woken.created = Some((record.at_ns, by.tid));
         }
         if is_known && by.tid != 0 {
-            self.futex_woken(record, &waker, slept_at);
+            self.record_futex_wakeup(record, &waker, slept_at);
         }
         let may_hand = by.tid != 0 && is_known && by.pid == record.other.pid && !self.has_own_scheduler(by.pid);
         match self.requests.is_open(handed) {
             _ if !may_hand => (),
-            true => self.hands_over(record, handed),
-            false => self.gives_back(record),
+            true => self.hand_over_request(record, handed),
+            false => self.hand_back_request(record),
         }
     }
 
     /// Handles a thread that wakes the thread whose request it has. It gives the request back, even if it works on
     /// another one now.
-    fn gives_back(&mut self, record: &Record) {
+    fn hand_back_request(&mut self, record: &Record) {
         let (from, to) = (record.task.tid, record.other.tid);
         let id = self.threads.get(&to).map_or(0, |thread| thread.request);
-        if self.requests.open_mut(id).is_some_and(|request| request.is_with(from)) {
-            self.requests.step(id, PathStep::Handed { at_ns: record.at_ns, from, to });
+        if self.requests.open_mut(id).is_some_and(|request| request.is_handed_to(from)) {
+            self.requests.add_step(id, PathStep::Handed { at_ns: record.at_ns, from, to });
         }
     }
 
     /// Records the waker and the sleeper at a futex. The expected value identifies a mutex, and a wake of all threads
     /// is no lock: neither shows the kind of other futexes.
-    fn futex_woken(&mut self, record: &Record, waker: &Waker, slept_at: Option<SleepCall>) {
+    fn record_futex_wakeup(&mut self, record: &Record, waker: &Waker, slept_at: Option<SleepCall>) {
         if waker.call == Some(call::FUTEX)
             && let Some(thread) = self.threads.get_mut(&waker.by.tid)
         {
-            thread.wakes(record.at_ns);
+            thread.record_futex_wake(record.at_ns);
         }
-        let Some((slept_at, operation)) = slept_at.and_then(|call| Some((call, call.futex()?))) else { return };
+        let Some((slept_at, operation)) = slept_at.and_then(|call| Some((call, call.futex_operation()?))) else {
+            return;
+        };
         let is_mutex = matches!(slept_at.object(), Object::Futex(_, true));
-        let is_event = waker.wakes_several && is_plain(operation);
+        let is_event = waker.wakes_several && is_wait_without_bitset(operation);
         if !is_mutex && !is_event {
             let place = (operation, slept_at.argument);
-            self.futexes.note(record.other.pid, place.0, place.1, record.other.tid, waker.by.tid);
+            self.futexes.record_wakeup(record.other.pid, place.0, place.1, record.other.tid, waker.by.tid);
         }
     }
 
     /// Returns whether each of both threads works on a request that it received itself.
-    fn are_peers(&self, one: u32, other: u32) -> bool {
+    fn are_peers(&self, one_tid: u32, other_tid: u32) -> bool {
         let has_own = |tid: &u32| {
             let thread = self.threads.get(tid).filter(|thread| thread.handed_by == 0 && !thread.takes_several);
             let request = thread.and_then(|thread| self.requests.get(thread.request));
             request.is_some_and(|request| request.is_open() && request.receiver == *tid)
         };
-        [one, other].iter().all(has_own)
+        [one_tid, other_tid].iter().all(has_own)
     }
 
     /// Returns what is known about the socket at which a thread sleeps.
-    fn socket_of(&self, slept_at: Option<SleepCall>) -> SocketWait {
+    fn sleep_socket(&self, slept_at: Option<SleepCall>) -> SocketWait {
         let cookie = slept_at.map_or(0, |call| call.socket);
         let socket = self.sockets.get(&cookie).filter(|_| cookie != 0);
         socket.map_or(SocketWait::default(), |socket| SocketWait { is_client: socket.is_asked, peer: socket.peer })
@@ -127,42 +130,42 @@ impl World {
 
     /// Hands a request from a thread to the thread of its process that it wakes. The woken thread has the request now,
     /// unless it has another one that it got from elsewhere.
-    fn hands_over(&mut self, record: &Record, id: u64) {
+    fn hand_over_request(&mut self, record: &Record, id: u64) {
         let (from, to) = (record.task.tid, record.other.tid);
         let Some(thread) = self.threads.get(&to) else { return };
         let (has, handed_by) = (thread.request, thread.handed_by);
         if has != id && has != 0 && handed_by != from && self.requests.is_open(has) {
-            return self.gives_back(record);
+            return self.hand_back_request(record);
         }
-        self.requests.step(id, PathStep::Handed { at_ns: record.at_ns, from, to });
+        self.requests.add_step(id, PathStep::Handed { at_ns: record.at_ns, from, to });
         if has != id
             && let Some(thread) = self.threads.get_mut(&to)
         {
-            thread.works_on(record.at_ns, id, from);
+            thread.set_request(record.at_ns, id, from);
         }
     }
 
     /// Records that the thread's cgroup stops it from running (quota or freezer), or lets it run again.
-    pub(super) fn denied(&mut self, record: &Record) {
+    pub(super) fn record_freeze_or_throttle(&mut self, record: &Record) {
         let thread = self.thread(record.task);
         let (spell, cause) = match record.kind {
             Kind::Frozen => (&mut thread.frozen, Cause::Frozen),
             _ => (&mut thread.throttled, Cause::Throttled),
         };
-        spell.turn(record.detail != 0, record, cause);
+        spell.begin_or_end(record.detail != 0, record, cause);
     }
 
-    fn overlap(&mut self, record: &Record) {
+    fn record_overlap(&mut self, record: &Record) {
         let from_ns = record.at_ns.saturating_sub(record.value);
-        let fact = Fact::of(Cause::Sibling, from_ns, record.at_ns, u64::from(record.detail));
+        let fact = Fact::new(Cause::Sibling, from_ns, record.at_ns, u64::from(record.detail));
         self.thread(record.task).overlaps.push(fact);
     }
 
     /// Records that the thread is on a CPU, maybe in the kernel.
-    fn in_the_kernel(&mut self, record: &Record) {
+    fn handle_kernel_activity(&mut self, record: &Record) {
         let at_ns = record.at_ns;
         let thread = self.thread(record.task);
-        thread.acts(at_ns, record.cpu);
+        thread.mark_running(at_ns, record.cpu);
         match record.kind {
             Kind::PageFault if record.detail == fault::ENDS => thread.faults.end(at_ns),
             Kind::PageFault => {
@@ -172,24 +175,24 @@ impl World {
             Kind::LockWaitEnded => thread.locks.end(at_ns, Cause::Lock),
             Kind::ReclaimBegan => thread.reclaims.begin(at_ns, 0, record.other),
             Kind::ReclaimEnded => thread.reclaims.end(at_ns, Cause::Reclaim),
-            Kind::SignalDelivered => thread.is_signalled(),
+            Kind::SignalDelivered => thread.record_signal(),
             Kind::SleepsIn => {
-                let call = (record.detail != NO_CALL).then(|| SleepCall::of(record));
-                thread.sleeps_in(at_ns, call);
+                let call = (record.detail != NO_CALL).then(|| SleepCall::from_record(record));
+                thread.begin_sleep(at_ns, call);
             }
-            _ => thread.faults.goes_on(at_ns),
+            _ => thread.faults.end_unseen(at_ns),
         }
     }
 }
 
 /// Returns whether a thread creates other threads in this system call. Creation wakes a new thread for the first time.
-fn creates(number: u32) -> bool {
-    matches!(number, call::CLONE | call::FORK | call::VFORK | call::CLONE3)
+fn is_thread_creation(syscall: u32) -> bool {
+    matches!(syscall, call::CLONE | call::FORK | call::VFORK | call::CLONE3)
 }
 
 /// Returns whether a thread only lets others continue in this system call, and gives them no data by it.
-fn releases(number: Option<u32>) -> bool {
-    matches!(number, Some(call::FUTEX | call::KILL | call::TKILL | call::TGKILL | call::SEMTIMEDOP | call::SEMOP))
+fn is_wake_only_call(syscall: Option<u32>) -> bool {
+    matches!(syscall, Some(call::FUTEX | call::KILL | call::TKILL | call::TGKILL | call::SEMTIMEDOP | call::SEMOP))
 }
 
 #[cfg(test)]
@@ -198,11 +201,11 @@ mod tests {
 
     #[test]
     fn calls_that_create_threads_and_calls_that_release_them() {
-        let both = |number| (creates(number), releases(Some(number)));
+        let both = |number| (is_thread_creation(number), is_wake_only_call(Some(number)));
         assert!(
             [call::CLONE, call::FORK, call::VFORK, call::CLONE3].map(both).iter().all(|both| *both == (true, false))
         );
         assert!([call::FUTEX, call::KILL, call::SEMOP].map(both).iter().all(|both| *both == (false, true)));
-        assert_eq!((both(call::WRITE), releases(None)), ((false, false), false));
+        assert_eq!((both(call::WRITE), is_wake_only_call(None)), ((false, false), false));
     }
 }

@@ -1,7 +1,7 @@
 //! Cause of a thread's sleep, from the system call in which it slept, the event that woke it, and the kernel's activity
 //! in between.
 
-use crate::builder::futexes::{is_contended, is_plain};
+use crate::builder::futexes::{is_contended, is_wait_without_bitset};
 use crate::cause::Cause;
 use crate::record::{OWN_STACK, Record, Task, leave};
 use crate::wait::{Object, Peer, Purpose, Wait, WaitEnd, call};
@@ -38,8 +38,8 @@ pub struct SleepCall {
 
 impl SleepCall {
     /// Returns the system call that a `SLEEPS_IN` record describes.
-    pub fn of(record: &Record) -> SleepCall {
-        let is_futex = Purpose::of(record.detail) == Purpose::Futex;
+    pub fn from_record(record: &Record) -> SleepCall {
+        let is_futex = Purpose::from_syscall(record.detail) == Purpose::Futex;
         SleepCall {
             number: record.detail,
             argument: record.value,
@@ -53,8 +53,8 @@ impl SleepCall {
     }
 
     /// Returns the futex operation; `None` if the system call waits on no futex.
-    pub fn futex(&self) -> Option<u32> {
-        (Purpose::of(self.number) == Purpose::Futex).then_some(self.named)
+    pub fn futex_operation(&self) -> Option<u32> {
+        (Purpose::from_syscall(self.number) == Purpose::Futex).then_some(self.named)
     }
 
     /// Returns the purpose of the system call. The kind of its first file decides if it says more than the call's
@@ -62,19 +62,19 @@ impl SleepCall {
     fn purpose(&self) -> Purpose {
         match (self.number, self.file) {
             (call::SPLICE, file::SOCKET) => Purpose::Receive,
-            _ => Purpose::of(self.number),
+            _ => Purpose::from_syscall(self.number),
         }
     }
 
     /// Returns whether the system call moves data from a pipe to another file.
-    fn empties_pipe(&self) -> bool {
+    fn is_splice_from_pipe(&self) -> bool {
         self.number == call::SPLICE && self.file == file::PIPE
     }
 
     /// Returns whether a file system executes the system call.
-    fn is_of_file_system(&self) -> bool {
+    fn is_file_system_call(&self) -> bool {
         let is_file = matches!(self.file, file::FOLDER | file::DISK | file::REGULAR);
-        match Purpose::of(self.number) {
+        match Purpose::from_syscall(self.number) {
             Purpose::Sync | Purpose::Files => true,
             Purpose::Receive | Purpose::Send => is_file,
             _ => false,
@@ -84,7 +84,7 @@ impl SleepCall {
     /// Returns the object of the wait, without the address of a socket's peer.
     pub fn object(&self) -> Object {
         match self.file {
-            _ if let Some(operation) = self.futex() => {
+            _ if let Some(operation) = self.futex_operation() => {
                 Object::Futex(operation, is_contended(operation, self.expected, self.on_own_stack))
             }
             0 => Object::Unknown,
@@ -153,15 +153,15 @@ pub struct Sleep {
 
 impl Sleep {
     /// Returns the cause of the sleep, the detail of its span, and the other thread that the span names.
-    pub fn cause(&self) -> (Cause, u64, Task) {
+    pub fn cause_with_details(&self) -> (Cause, u64, Task) {
         match self.leave {
             leave::STOPPED => (Cause::Frozen, 0, self.waker.by),
-            leave::BLOCKED => self.cause_in_the_kernel(),
-            _ => self.cause_of_waiting(),
+            leave::BLOCKED => self.kernel_sleep_cause(),
+            _ => self.wait_cause(),
         }
     }
 
-    fn cause_in_the_kernel(&self) -> (Cause, u64, Task) {
+    fn kernel_sleep_cause(&self) -> (Cause, u64, Task) {
         let by = self.waker.by;
         if let Some(disk) = self.disk {
             return (Cause::Disk, disk, Task::default());
@@ -173,16 +173,16 @@ impl Sleep {
             _ if self.in_fault => (Cause::PageFault, 0, by),
             Some(SleepCall { number: call::SCHED_SETAFFINITY, .. }) => (Cause::Migration, 0, by),
             // For example, a kernel thread that writes the file system's journal.
-            Some(call) if call.is_of_file_system() => (Cause::Disk, 0, by),
+            Some(call) if call.is_file_system_call() => (Cause::Disk, 0, by),
             _ => (Cause::NotExplained, 0, by),
         }
     }
 
-    fn is_by_thread(&self) -> bool {
+    fn is_woken_by_thread(&self) -> bool {
         self.waker.by.tid != 0
     }
 
-    fn cause_of_waiting(&self) -> (Cause, u64, Task) {
+    fn wait_cause(&self) -> (Cause, u64, Task) {
         let by = self.waker.by;
         let purpose = self.call.map_or(Purpose::Other, |call| call.purpose());
         let cause = match purpose {
@@ -190,16 +190,16 @@ impl Sleep {
             Purpose::Completion if self.disk.is_some() => Cause::Disk,
             _ if self.waker.has_read && self.disk.is_some() && !self.waker.is_session => Cause::Disk,
             Purpose::Sleep => Cause::Timer,
-            Purpose::Connect => self.unless_timeout(Cause::Connect),
+            Purpose::Connect => self.no_answer_if_timeout(Cause::Connect),
             Purpose::Send => self.cause_of_sending(),
-            Purpose::FileLock if self.is_by_thread() => Cause::Lock,
-            _ if self.is_by_thread() && self.waker.is_session => Cause::Lock,
+            Purpose::FileLock if self.is_woken_by_thread() => Cause::Lock,
+            _ if self.is_woken_by_thread() && self.waker.is_session => Cause::Lock,
             _ if self.in_fault => Cause::PageFault,
-            Purpose::Receive if self.at.is_client && self.is_by_thread() => Cause::NetworkReceive,
-            _ if self.is_by_thread() => Cause::HandOver,
+            Purpose::Receive if self.at.is_client && self.is_woken_by_thread() => Cause::NetworkReceive,
+            _ if self.is_woken_by_thread() => Cause::HandOver,
             Purpose::Receive | Purpose::Poll => self.cause_of_receiving(purpose),
             _ if self.waker.is_timer => Cause::Timer,
-            _ if self.call.is_some_and(|call| call.empties_pipe()) => Cause::SendBuffer,
+            _ if self.call.is_some_and(|call| call.is_splice_from_pipe()) => Cause::SendBuffer,
             _ => Cause::NotExplained,
         };
         (cause, self.disk.filter(|_| cause == Cause::Disk).unwrap_or(0), by)
@@ -207,9 +207,9 @@ impl Sleep {
 
     fn cause_at_futex(&self) -> Cause {
         // Logs of older versions have neither the futex operation nor whether a timer ended the wait.
-        let may_be_timer =
-            self.waker.is_timer || self.call.is_none_or(|call| call.timeout_ms != 0 || is_plain(call.named));
-        match self.is_by_thread() {
+        let may_be_timer = self.waker.is_timer
+            || self.call.is_none_or(|call| call.timeout_ms != 0 || is_wait_without_bitset(call.named));
+        match self.is_woken_by_thread() {
             true => Cause::Lock,
             false if may_be_timer => Cause::Timer,
             false => Cause::NotExplained,
@@ -221,26 +221,26 @@ impl Sleep {
     fn cause_of_sending(&self) -> Cause {
         match self.at {
             SocketWait { is_client: true, .. } => Cause::SendBuffer,
-            _ if self.is_by_thread() => Cause::Full,
+            _ if self.is_woken_by_thread() => Cause::Full,
             SocketWait { is_client: false, peer: Some(_) } => Cause::Full,
             _ => Cause::SendBuffer,
         }
     }
 
-    fn unless_timeout(&self, cause: Cause) -> Cause {
+    fn no_answer_if_timeout(&self, cause: Cause) -> Cause {
         if self.waker.is_timer { Cause::NoAnswer } else { cause }
     }
 
     /// Returns the question to another service whose answer ended this sleep; `None` if the sleep was for no answer.
-    fn asked(&self) -> Option<UnansweredCall> {
+    fn awaited_call(&self) -> Option<UnansweredCall> {
         let at = self.call.map_or(0, |call| call.socket);
         self.question.filter(|question| at == 0 || at == question.socket)
     }
 
     fn cause_of_receiving(&self, purpose: Purpose) -> Cause {
-        match (self.asked(), purpose) {
-            (Some(question), _) if !question.connects => self.unless_timeout(Cause::Downstream),
-            (Some(_), _) => self.unless_timeout(Cause::Connect),
+        match (self.awaited_call(), purpose) {
+            (Some(question), _) if !question.connects => self.no_answer_if_timeout(Cause::Downstream),
+            (Some(_), _) => self.no_answer_if_timeout(Cause::Connect),
             (None, _) if self.waker.is_timer => Cause::Timer,
             (None, Purpose::Receive) if self.at.is_client => Cause::NetworkReceive,
             (None, Purpose::Receive) if self.at.peer.is_some() => Cause::Downstream,
@@ -250,9 +250,9 @@ impl Sleep {
 
     /// Returns whether the sleep may be for an event that several threads await, such as the result of a future. A lock
     /// for reading is given to several threads, too; such locks of glibc wait with a bit set.
-    fn is_event(&self) -> bool {
-        let operation = self.call.and_then(|call| call.futex());
-        self.waker.wakes_several && operation.is_some_and(is_plain)
+    fn may_wait_for_event(&self) -> bool {
+        let operation = self.call.and_then(|call| call.futex_operation());
+        self.waker.wakes_several && operation.is_some_and(is_wait_without_bitset)
     }
 
     /// Returns the wait of this sleep: the call, its object, and the event that ended it.
@@ -263,7 +263,7 @@ impl Sleep {
             }
             object => object,
         };
-        let question = self.asked().and_then(|question| question.peer);
+        let question = self.awaited_call().and_then(|question| question.peer);
         let object = match (self.at, question) {
             (SocketWait { is_client: true, .. }, _) => Object::Client,
             (SocketWait { peer: Some(peer), .. }, _) | (_, Some(peer)) if object_may_be_peer(object) => {
@@ -277,10 +277,10 @@ impl Sleep {
             Waker { call, .. } => WaitEnd::Thread(call),
         };
         let of_session = self.waker.is_session;
-        let operation = self.call.and_then(|call| call.futex());
-        let of_peer = self.waker.is_peer && operation.is_some() && !self.is_event();
-        let purpose = self.call.map_or(Purpose::Other, |call| Purpose::of(call.number));
-        let connects = purpose == Purpose::Connect || self.asked().is_some_and(|question| question.connects);
+        let operation = self.call.and_then(|call| call.futex_operation());
+        let of_peer = self.waker.is_peer && operation.is_some() && !self.may_wait_for_event();
+        let purpose = self.call.map_or(Purpose::Other, |call| Purpose::from_syscall(call.number));
+        let connects = purpose == Purpose::Connect || self.awaited_call().is_some_and(|question| question.connects);
         let timeout_ms = self.call.map_or(0, |call| call.timeout_ms);
         Wait {
             call: self.call.map(|call| call.number),
@@ -323,15 +323,15 @@ mod tests {
     };
     const OTHER: Task = Task { tid: 9, pid: 1 };
 
-    fn cause(sleep: Sleep) -> Cause {
-        sleep.cause().0
+    fn cause_of(sleep: Sleep) -> Cause {
+        sleep.cause_with_details().0
     }
 
-    fn by_other(sleep: Sleep) -> Sleep {
+    fn woken_by_other(sleep: Sleep) -> Sleep {
         Sleep { waker: Waker { by: OTHER, ..sleep.waker }, ..sleep }
     }
 
-    fn in_call(number: u32, argument: u64) -> Sleep {
+    fn sleep_in_call(number: u32, argument: u64) -> Sleep {
         let call = SleepCall {
             number,
             argument,
@@ -347,43 +347,47 @@ mod tests {
 
     #[test]
     fn futex_woken_by_a_thread_is_a_lock_and_else_a_timer() {
-        let futex = in_call(call::FUTEX, 0x10);
-        assert_eq!(by_other(futex).cause(), (Cause::Lock, 0x10, OTHER));
-        assert_eq!(cause(futex), Cause::Timer);
+        let futex = sleep_in_call(call::FUTEX, 0x10);
+        assert_eq!(woken_by_other(futex).cause_with_details(), (Cause::Lock, 0x10, OTHER));
+        assert_eq!(cause_of(futex), Cause::Timer);
     }
 
     #[test]
     fn sleep_without_a_system_call_has_only_a_waker() {
-        assert_eq!(by_other(WAITS).cause(), (Cause::HandOver, 0, OTHER));
-        assert_eq!(cause(WAITS), Cause::NotExplained);
+        assert_eq!(woken_by_other(WAITS).cause_with_details(), (Cause::HandOver, 0, OTHER));
+        assert_eq!(cause_of(WAITS), Cause::NotExplained);
     }
 
     #[test]
     fn a_disk_goes_before_a_lock_and_a_lock_before_a_fault() {
         let blocked = Sleep { leave: leave::BLOCKED, in_fault: true, ..WAITS };
         let locked = Sleep { lock: Some((0x20, OTHER)), ..blocked };
-        assert_eq!(cause(Sleep { disk: Some(8 << 20), ..locked }), Cause::Disk);
-        assert_eq!(locked.cause(), (Cause::Lock, 0x20, OTHER));
-        assert_eq!(cause(blocked), Cause::PageFault);
-        assert_eq!(cause(Sleep { in_fault: false, ..blocked }), Cause::NotExplained);
+        assert_eq!(cause_of(Sleep { disk: Some(8 << 20), ..locked }), Cause::Disk);
+        assert_eq!(locked.cause_with_details(), (Cause::Lock, 0x20, OTHER));
+        assert_eq!(cause_of(blocked), Cause::PageFault);
+        assert_eq!(cause_of(Sleep { in_fault: false, ..blocked }), Cause::NotExplained);
     }
 
     #[test]
     fn a_send_waits_for_the_network_or_for_the_thread_that_reads() {
-        let sends = in_call(call::SENDMSG, 5);
-        assert_eq!(cause(sends), Cause::SendBuffer);
-        assert_eq!(by_other(sends).cause(), (Cause::Full, 0, OTHER));
+        let sends = sleep_in_call(call::SENDMSG, 5);
+        assert_eq!(cause_of(sends), Cause::SendBuffer);
+        assert_eq!(woken_by_other(sends).cause_with_details(), (Cause::Full, 0, OTHER));
         let to_client = Sleep { at: SocketWait { is_client: true, peer: None }, ..sends };
-        assert_eq!(cause(by_other(to_client)), Cause::SendBuffer);
-        assert_eq!(cause(Sleep { leave: leave::STOPPED, ..sends }), Cause::Frozen);
-        assert_eq!(cause(in_call(call::NANOSLEEP, 5)), Cause::Timer);
+        assert_eq!(cause_of(woken_by_other(to_client)), Cause::SendBuffer);
+        assert_eq!(cause_of(Sleep { leave: leave::STOPPED, ..sends }), Cause::Frozen);
+        assert_eq!(cause_of(sleep_in_call(call::NANOSLEEP, 5)), Cause::Timer);
     }
 
     #[test]
     fn more_of_a_request_is_waited_for_at_the_clients_socket() {
         let at = SocketWait { is_client: true, peer: None };
-        assert_eq!(cause(Sleep { at, ..in_call(call::RECVFROM, 5) }), Cause::NetworkReceive);
-        assert_eq!(cause(by_other(Sleep { at, ..in_call(call::RECVFROM, 5) })), Cause::NetworkReceive, "by a VPN's");
-        assert_eq!(cause(in_call(call::RECVFROM, 5)), Cause::NotExplained);
+        assert_eq!(cause_of(Sleep { at, ..sleep_in_call(call::RECVFROM, 5) }), Cause::NetworkReceive);
+        assert_eq!(
+            cause_of(woken_by_other(Sleep { at, ..sleep_in_call(call::RECVFROM, 5) })),
+            Cause::NetworkReceive,
+            "by a VPN's"
+        );
+        assert_eq!(cause_of(sleep_in_call(call::RECVFROM, 5)), Cause::NotExplained);
     }
 }

@@ -1,6 +1,6 @@
 //! State of each socket: arrivals of data, the request under way, and the responses that have not left.
 
-use crate::builder::request::Id;
+use crate::builder::request::RequestId;
 use crate::cause::Cause;
 use crate::ending::Side;
 use crate::wait::Peer;
@@ -37,7 +37,7 @@ impl Arrivals {
         }
     }
 
-    fn keep(&mut self, mut which: impl FnMut(&mut Arrival) -> bool) {
+    fn retain(&mut self, mut which: impl FnMut(&mut Arrival) -> bool) {
         let mut kept = 0;
         for index in 0..self.count {
             let mut arrival = self.waiting[index];
@@ -50,8 +50,8 @@ impl Arrivals {
     }
 
     /// Records that a thread received the data up to `end_seq`. Data of earlier calls belongs to a request, or to none.
-    pub fn receive(&mut self, end_seq: u32) {
-        self.keep(|arrival| {
+    pub fn mark_received(&mut self, end_seq: u32) {
+        self.retain(|arrival| {
             let was_taken = arrival.taken;
             arrival.taken = arrival.end_seq.wrapping_sub(end_seq) as i32 <= 0;
             !was_taken
@@ -59,16 +59,16 @@ impl Arrivals {
     }
 
     /// Returns the arrival time of the oldest data that no thread has received.
-    pub fn untaken_ns(&self) -> Option<u64> {
+    pub fn oldest_unreceived_ns(&self) -> Option<u64> {
         let untaken = self.waiting[..self.count].iter().filter(|arrival| !arrival.taken);
         untaken.map(|arrival| arrival.first_ns).min()
     }
 
     /// Begins a request whose data reached the socket at `data_ns`. Returns the arrival time of the request's first
     /// data.
-    pub fn take(&mut self, data_ns: u64) -> u64 {
+    pub fn take_first_arrival_ns(&mut self, data_ns: u64) -> u64 {
         let mut first_ns = data_ns;
-        self.keep(|arrival| {
+        self.retain(|arrival| {
             let is_its = arrival.first_ns <= data_ns.saturating_add(CLOCKS_DIFFER_NS);
             if is_its {
                 first_ns = first_ns.min(arrival.first_ns);
@@ -85,7 +85,7 @@ const CALLS: usize = 8;
 /// A question to another service that was sent on a socket.
 #[derive(Debug, Clone, Copy)]
 pub struct PendingCall {
-    pub request: Id,
+    pub request: RequestId,
     pub from: u32,
     pub sent_ns: u64,
     /// Times of the question's last two retransmissions, the last one first; 0 for none.
@@ -105,7 +105,7 @@ impl PendingCall {
     /// Returns the arrival time of the answer that a thread reads now; `None` if the request did not wait for it.
     /// `came_ns` is 0 if no arrival is recorded. A thread with one request at a time has waited if it slept. An event
     /// loop has other requests to work on.
-    pub fn ready_ns(&self, came_ns: u64, woken_ns: u64, by_loop: bool) -> Option<u64> {
+    pub fn answer_ready_ns(&self, came_ns: u64, woken_ns: u64, by_loop: bool) -> Option<u64> {
         let wakes = came_ns..came_ns.saturating_add(WAKES_WITHIN_NS);
         let ready_ns = match came_ns {
             0 => woken_ns,
@@ -117,13 +117,13 @@ impl PendingCall {
     }
 
     /// Records a retransmission of the question.
-    pub fn is_sent_again(&mut self, at_ns: u64) {
+    pub fn record_retransmission(&mut self, at_ns: u64) {
         self.again_ns = [at_ns, self.again_ns[0]];
     }
 
     /// Removes the question's last retransmission, because the peer received the data twice: the first copy was not
     /// lost.
-    pub fn is_got_twice(&mut self) {
+    pub fn remove_last_retransmission(&mut self) {
         self.again_ns = [self.again_ns[1], 0];
     }
 }
@@ -137,7 +137,7 @@ pub struct Socket {
     /// The other service to which this socket is connected; `None` if unknown.
     pub peer: Option<Peer>,
     /// The request that a thread last received from this socket.
-    pub request: Id,
+    pub request: RequestId,
     /// Whether the service sent a response on this socket.
     pub has_answered: bool,
     /// The cause that holds response data back in this socket, and the time from which it is known.
@@ -154,7 +154,7 @@ pub struct Socket {
     pub clean_ns: u64,
     pub touched_ns: u64,
     /// Requests before `request` that were answered, but whose responses have not left.
-    leaving: [Id; RESPONSES],
+    leaving: [RequestId; RESPONSES],
     leaving_count: usize,
     /// Sequence number up to which data has left for the device, and the time.
     left: Option<(u32, u64)>,
@@ -162,7 +162,7 @@ pub struct Socket {
 
 impl Socket {
     /// Marks this socket as uncertain, since records were lost: data of this socket may have come and left unseen.
-    pub fn is_lost(&mut self, epoch: u32) {
+    pub fn mark_uncertain(&mut self, epoch: u32) {
         self.epoch = epoch;
         self.clean_ns = u64::MAX;
         self.arrivals = Arrivals::default();
@@ -173,7 +173,7 @@ impl Socket {
 
     /// Adds a question to another service. Earlier questions that were answered are over: requests use the connection
     /// in turn. Questions without an answer share the connection with the new one.
-    pub fn ask(&mut self, mut call: PendingCall) {
+    pub fn add_call(&mut self, mut call: PendingCall) {
         self.calls.retain(|other| other.request != call.request && !other.is_answered);
         if self.calls.len() == CALLS {
             self.calls.remove(0);
@@ -186,7 +186,7 @@ impl Socket {
     }
 
     /// Records a question of an unknown request. Questions without an answer share the connection with it.
-    pub fn asks_for_unknown(&mut self) {
+    pub fn add_unknown_call(&mut self) {
         self.has_unknown = true;
         self.calls.retain(|other| !other.is_answered);
         self.calls.iter_mut().for_each(|other| other.is_shared = true);
@@ -194,7 +194,7 @@ impl Socket {
 
     /// Returns whether some data of a request may have come unseen. The request arrived at `arrived_ns`, and a thread
     /// receives it at `at_ns`.
-    pub fn may_have_missed(&mut self, arrived_ns: u64, at_ns: u64) -> bool {
+    pub fn may_have_missed_data(&mut self, arrived_ns: u64, at_ns: u64) -> bool {
         let is_missed = arrived_ns < self.clean_ns;
         if self.clean_ns == u64::MAX {
             self.clean_ns = at_ns;
@@ -210,7 +210,7 @@ impl Socket {
     }
 
     /// Records that data up to `end_seq` has left for the device. Returns whether that is more than before.
-    pub fn transmit(&mut self, end_seq: u32, at_ns: u64) -> bool {
+    pub fn record_transmitted(&mut self, end_seq: u32, at_ns: u64) -> bool {
         let is_more = self.left.is_none_or(|(before, _)| end_seq.wrapping_sub(before) as i32 > 0);
         if is_more {
             self.left = Some((end_seq, at_ns));
@@ -220,13 +220,13 @@ impl Socket {
 
     /// Returns the number of bytes up to `end_seq` that have not left. A thread has just written the last `length` of
     /// them to the socket.
-    pub fn unsent(&self, end_seq: u32, length: u32) -> u32 {
+    pub fn unsent_bytes(&self, end_seq: u32, length: u32) -> u32 {
         self.left.map_or(length, |(left, _)| (end_seq.wrapping_sub(left) as i32).max(0) as u32)
     }
 
     /// Adds a response that is still being sent while the next request is under way. If there are too many, returns the
     /// request whose response is no longer followed.
-    pub fn leaves_later(&mut self, request: Id) -> Option<Id> {
+    pub fn add_leaving_response(&mut self, request: RequestId) -> Option<RequestId> {
         let oldest = (self.leaving_count == RESPONSES).then(|| self.leaving[0]);
         if oldest.is_some() {
             self.leaving.copy_within(1.., 0);
@@ -238,12 +238,12 @@ impl Socket {
     }
 
     /// Returns the oldest answered request whose response has not left.
-    pub fn first_leaving(&self) -> Option<Id> {
+    pub fn oldest_leaving(&self) -> Option<RequestId> {
         self.leaving[..self.leaving_count].first().copied()
     }
 
     /// Removes the oldest response that has not left.
-    pub fn forget_first_leaving(&mut self) {
+    pub fn remove_oldest_leaving(&mut self) {
         self.leaving.copy_within(1.., 0);
         self.leaving_count -= 1;
     }
@@ -259,36 +259,36 @@ mod tests {
         arrivals.add(1_000_000, 10);
         arrivals.add(1_500_000, 20);
         arrivals.add(9_000_000, 30);
-        assert_eq!(arrivals.take(1_500_000), 1_000_000);
-        assert_eq!(arrivals.take(9_000_000), 9_000_000);
-        assert_eq!(arrivals.take(9_500_000), 9_500_000);
+        assert_eq!(arrivals.take_first_arrival_ns(1_500_000), 1_000_000);
+        assert_eq!(arrivals.take_first_arrival_ns(9_000_000), 9_000_000);
+        assert_eq!(arrivals.take_first_arrival_ns(9_500_000), 9_500_000);
     }
 
     #[test]
     fn data_that_no_request_took_is_forgotten_at_the_next_receive() {
         let mut arrivals = Arrivals::default();
         arrivals.add(1_000_000, 10);
-        arrivals.receive(10);
+        arrivals.mark_received(10);
         arrivals.add(5_000_000, 20);
-        arrivals.receive(20);
-        assert_eq!(arrivals.take(5_000_000), 5_000_000);
+        arrivals.mark_received(20);
+        assert_eq!(arrivals.take_first_arrival_ns(5_000_000), 5_000_000);
     }
 
     #[test]
     fn unsent_bytes_are_known_after_the_first_segment() {
         let mut socket = Socket::default();
-        assert_eq!(socket.unsent(100, 7), 7);
-        assert!(socket.transmit(u32::MAX - 9, 1) && !socket.transmit(u32::MAX - 19, 2));
-        assert_eq!(socket.unsent(90, 7), 100);
-        assert!(socket.transmit(90, 3));
-        assert_eq!(socket.unsent(90, 7), 0);
+        assert_eq!(socket.unsent_bytes(100, 7), 7);
+        assert!(socket.record_transmitted(u32::MAX - 9, 1) && !socket.record_transmitted(u32::MAX - 19, 2));
+        assert_eq!(socket.unsent_bytes(90, 7), 100);
+        assert!(socket.record_transmitted(90, 3));
+        assert_eq!(socket.unsent_bytes(90, 7), 0);
     }
 
     #[test]
     fn oldest_of_too_many_unsent_responses_is_given_up() {
         let mut socket = Socket::default();
-        assert!((1..=RESPONSES as u64).all(|id| socket.leaves_later(id).is_none()));
-        assert_eq!(socket.leaves_later(99), Some(1));
-        assert_eq!(socket.first_leaving(), Some(2));
+        assert!((1..=RESPONSES as u64).all(|id| socket.add_leaving_response(id).is_none()));
+        assert_eq!(socket.add_leaving_response(99), Some(1));
+        assert_eq!(socket.oldest_leaving(), Some(2));
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use crate::builder::fact::{Fact, State, Track};
-use crate::builder::machine::Spell;
-use crate::builder::request::Id;
+use crate::builder::machine::OngoingCondition;
+use crate::builder::request::RequestId;
 use crate::builder::sleep::{Sleep, SleepCall, SocketWait, UnansweredCall, Waker};
-use crate::builder::waits::{Faults, Waits};
+use crate::builder::waits::{PageFaults, Waits};
 use crate::cause::Cause;
 use crate::record::{Task, leave};
 use crate::wait::Wait;
@@ -20,7 +20,7 @@ const BETWEEN_TURNS_NS: u64 = 1_000_000;
 /// Largest distance between words of one lock.
 const LOCK_BYTES: u64 = 64;
 
-fn are_close(one: u64, other: u64) -> bool {
+fn are_words_of_one_lock(one: u64, other: u64) -> bool {
     one != 0 && one.abs_diff(other) < LOCK_BYTES
 }
 
@@ -35,17 +35,17 @@ pub struct Thread {
     pub states: Track,
     /// Present state of the thread; `to_ns` is unknown.
     pub state: Fact,
-    pub faults: Faults,
+    pub faults: PageFaults,
     pub locks: Waits,
     pub reclaims: Waits,
-    pub frozen: Spell,
-    pub throttled: Spell,
+    pub frozen: OngoingCondition,
+    pub throttled: OngoingCondition,
     /// Moves of the thread to other CPUs.
     pub moves: Track,
     /// Time in which batch ran on the same core as the thread.
     pub overlaps: Track,
     /// The request on which the thread works.
-    pub request: Id,
+    pub request: RequestId,
     /// The thread that handed this thread its request; 0 if it received the request from a socket.
     pub handed_by: u32,
     /// Whether the thread has received a request while it had another one.
@@ -95,12 +95,12 @@ impl Thread {
         Thread {
             pid,
             states: Track::default(),
-            state: Fact { state: State::Unknown, ..Fact::of(Cause::NotExplained, at_ns, at_ns, 0) },
-            faults: Faults::default(),
+            state: Fact { state: State::Unknown, ..Fact::new(Cause::NotExplained, at_ns, at_ns, 0) },
+            faults: PageFaults::default(),
             locks: Waits::default(),
             reclaims: Waits::default(),
-            frozen: Spell::default(),
-            throttled: Spell::default(),
+            frozen: OngoingCondition::default(),
+            throttled: OngoingCondition::default(),
             moves: Track::default(),
             overlaps: Track::default(),
             request: 0,
@@ -129,99 +129,99 @@ impl Thread {
     }
 
     /// Marks the thread's state as unknown, since records were lost until `at_ns`.
-    pub fn is_lost(&mut self, at_ns: u64, epoch: u32) {
+    pub fn mark_unknown(&mut self, at_ns: u64, epoch: u32) {
         self.epoch = epoch;
         (self.request, self.handed_by, self.call, self.moved_ns) = (0, 0, None, 0);
         self.question = None;
-        [&mut self.frozen, &mut self.throttled].into_iter().for_each(Spell::forget_begin);
+        [&mut self.frozen, &mut self.throttled].into_iter().for_each(OngoingCondition::forget_begin);
         [&mut self.locks, &mut self.reclaims].into_iter().for_each(Waits::forget_begin);
         self.faults.forget_begin();
-        self.turn(at_ns.max(self.state.from_ns), State::Unknown, Cause::NotExplained, 0, Task::default());
+        self.change_state(at_ns.max(self.state.from_ns), State::Unknown, Cause::NotExplained, 0, Task::default());
         self.state.detail = LOST;
     }
 
     /// Ends the thread's present state and begins another one.
-    fn turn(&mut self, at_ns: u64, state: State, cause: Cause, cpu: u32, by: Task) {
+    fn change_state(&mut self, at_ns: u64, state: State, cause: Cause, cpu: u32, by: Task) {
         self.states.push(Fact { to_ns: at_ns, ..self.state });
         self.state = Fact { from_ns: at_ns, to_ns: at_ns, request: self.request, detail: 0, by, cpu, state, cause };
     }
 
     /// Records that the thread runs. Some kernels hide some of their threads from tracers, and all that happens while
     /// such a thread has the CPU. So the end of a sleep may not be recorded.
-    pub fn acts(&mut self, at_ns: u64, cpu: u32) {
+    pub fn mark_running(&mut self, at_ns: u64, cpu: u32) {
         self.touched_ns = at_ns;
         if self.state.state == State::Asleep {
-            self.is_woken(at_ns, Waker::default(), SocketWait::default(), cpu);
+            self.handle_wakeup(at_ns, Waker::default(), SocketWait::default(), cpu);
             self.moved_ns = 0;
-            self.returns();
+            self.resume_call();
         }
         if self.state.state != State::Running || self.state.cpu != cpu {
-            self.turn(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
+            self.change_state(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
         }
     }
 
     /// Records that the thread wakes another thread at a futex.
-    pub fn wakes(&mut self, at_ns: u64) {
+    pub fn record_futex_wake(&mut self, at_ns: u64) {
         self.woke_ns = at_ns;
     }
 
     /// Records that the thread uses a socket.
-    pub fn uses_socket(&mut self, at_ns: u64, cpu: u32) {
+    pub fn record_socket_use(&mut self, at_ns: u64, cpu: u32) {
         self.woke_ns = 0;
-        self.faults.goes_on(at_ns);
-        self.acts(at_ns, cpu);
+        self.faults.end_unseen(at_ns);
+        self.mark_running(at_ns, cpu);
     }
 
     /// Sets the request on which the thread works.
-    pub fn works_on(&mut self, at_ns: u64, request: Id, handed_by: u32) {
+    pub fn set_request(&mut self, at_ns: u64, request: RequestId, handed_by: u32) {
         self.handed_by = handed_by;
         if self.request != request {
             self.question = None;
             self.request = request;
             let now = self.state;
-            self.turn(at_ns, now.state, now.cause, now.cpu, now.by);
+            self.change_state(at_ns, now.state, now.cause, now.cpu, now.by);
         }
     }
 
     /// Handles the thread's departure from the CPU; `other` has the CPU next.
-    pub fn leaves(&mut self, at_ns: u64, why: u32, other: Task) {
+    pub fn leave_cpu(&mut self, at_ns: u64, leave_reason: u32, other: Task) {
         self.touched_ns = at_ns;
-        self.faults.leaves(at_ns);
+        self.faults.leave_cpu(at_ns);
         let cpu = self.state.cpu;
-        self.leave = why;
+        self.leave = leave_reason;
         self.woken = false;
         self.moved_ns = 0;
-        match why {
-            leave::ENDED => self.has_ended(at_ns),
+        match leave_reason {
+            leave::ENDED => self.clear_state(at_ns),
             leave::PREEMPTED => (),
             _ => self.woke_ns = 0,
         }
-        match why {
+        match leave_reason {
             // The CPU is idle although the thread could run there, so the thread was not allowed to run.
-            leave::PREEMPTED if other.tid == 0 => self.turn(at_ns, State::Ready, Cause::Throttled, cpu, other),
-            leave::PREEMPTED => self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, other),
-            leave::ENDED => self.turn(at_ns, State::Unknown, Cause::NotExplained, cpu, other),
-            _ => self.turn(at_ns, State::Asleep, Cause::NotExplained, cpu, Task::default()),
+            leave::PREEMPTED if other.tid == 0 => self.change_state(at_ns, State::Ready, Cause::Throttled, cpu, other),
+            leave::PREEMPTED => self.change_state(at_ns, State::Ready, Cause::RunQueue, cpu, other),
+            leave::ENDED => self.change_state(at_ns, State::Unknown, Cause::NotExplained, cpu, other),
+            _ => self.change_state(at_ns, State::Asleep, Cause::NotExplained, cpu, Task::default()),
         }
     }
 
     /// Clears the state of a thread that has ended: the kernel may give its number to a new thread.
-    fn has_ended(&mut self, at_ns: u64) {
+    fn clear_state(&mut self, at_ns: u64) {
         (self.request, self.handed_by, self.call, self.disk) = (0, 0, None, (0, 0));
         self.question = None;
         self.told_of_end_ns = std::mem::take(&mut self.woke_ns);
-        self.is_let_run(at_ns);
+        self.end_halts(at_ns);
         [&mut self.locks, &mut self.reclaims].into_iter().for_each(Waits::forget_begin);
         self.faults.forget_begin();
     }
 
     /// Ends the quota and freezer spells of the thread: it comes to a CPU, so neither stops it.
-    fn is_let_run(&mut self, at_ns: u64) {
+    fn end_halts(&mut self, at_ns: u64) {
         [&mut self.frozen, &mut self.throttled].into_iter().for_each(|spell| spell.end(at_ns));
     }
 
     /// Handles the wakeup of the thread by `waker` from its sleep at socket `at`. The thread is to run on `cpu`.
-    pub fn is_woken(&mut self, at_ns: u64, waker: Waker, at: SocketWait, cpu: u32) {
+    pub fn handle_wakeup(&mut self, at_ns: u64, waker: Waker, at: SocketWait, cpu: u32) {
         self.touched_ns = at_ns;
         match self.state.state {
             State::Asleep => {
@@ -236,37 +236,37 @@ impl Thread {
         }
         self.woken = true;
         self.woken_ns = at_ns;
-        self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, Task::default());
+        self.change_state(at_ns, State::Ready, Cause::RunQueue, cpu, Task::default());
     }
 
-    fn end_sleep(&mut self, at_ns: u64, waker: Waker, at: SocketWait) {
+    fn end_sleep(&mut self, at_ns: u64, waker: Waker, socket_wait: SocketWait) {
         let (disk, answered_ns) = self.disk;
         let sleep = Sleep {
             leave: self.leave,
             call: self.call,
             waker: Waker { has_read: waker.has_read && answered_ns >= self.state.from_ns, ..waker },
-            at,
+            at: socket_wait,
             question: self.question,
             disk: (answered_ns >= self.state.from_ns).then_some(disk),
-            in_fault: self.faults.is_in_one(),
-            lock: self.locks.what(),
+            in_fault: self.faults.is_in_fault(),
+            lock: self.locks.current_object(),
         };
-        (self.state.cause, self.state.detail, self.state.by) = sleep.cause();
+        (self.state.cause, self.state.detail, self.state.by) = sleep.cause_with_details();
         self.state.to_ns = at_ns;
         if self.call.is_some() {
             self.waits.push_back((self.state.from_ns, at_ns, sleep.wait()));
         }
         if self.interrupted > 0 {
-            self.join_interrupted(sleep.wait());
+            self.merge_interrupted_wait(sleep.wait());
         }
         if self.state.cause == Cause::Lock && self.state.detail != 0 {
-            self.join_waits();
+            self.merge_lock_waits();
         }
     }
 
     /// Merges the parts of a wait that signals interrupted and that the thread resumed. The end of the wait is true of
     /// all its parts.
-    fn join_interrupted(&mut self, wait: Wait) {
+    fn merge_interrupted_wait(&mut self, wait: Wait) {
         let last = self.state;
         let (mut left, mut place) = (self.interrupted, self.states.len());
         while let Some(before) = place.checked_sub(1).filter(|_| left > 0) {
@@ -287,7 +287,7 @@ impl Thread {
     }
 
     /// Merges waits for a lock in turns, each with a timeout. The end of the last turn is true of all turns.
-    fn join_waits(&mut self) {
+    fn merge_lock_waits(&mut self) {
         let last = self.state;
         let mut place = self.states.len();
         let mut ran_ns = 0;
@@ -295,7 +295,7 @@ impl Thread {
             place = before;
             let Some(fact) = self.states.get_mut(place) else { return };
             match fact.state {
-                State::Asleep if fact.cause == Cause::Timer && are_close(fact.detail, last.detail) => {
+                State::Asleep if fact.cause == Cause::Timer && are_words_of_one_lock(fact.detail, last.detail) => {
                     (fact.cause, fact.by, ran_ns) = (Cause::Lock, last.by, 0);
                 }
                 // Before a turn the thread waits for the CPU, which the holder of the lock has.
@@ -316,14 +316,14 @@ impl Thread {
     }
 
     /// Returns the system call in which the thread is, with the socket or futex at which it sleeps.
-    pub fn sleeps_at(&self) -> Option<SleepCall> {
+    pub fn current_call(&self) -> Option<SleepCall> {
         self.call
     }
 
     /// Returns the thread's state just before `at_ns`.
     pub fn state_before(&self, at_ns: u64) -> Option<Fact> {
         let now = Fact { to_ns: u64::MAX, ..self.state };
-        let known = || self.states.get(self.states.first_after(at_ns.saturating_sub(1))).copied();
+        let known = || self.states.get(self.states.first_index_ending_after(at_ns.saturating_sub(1))).copied();
         let state = if now.from_ns < at_ns { Some(now) } else { known() };
         state.filter(|state| state.from_ns < at_ns)
     }
@@ -334,7 +334,7 @@ impl Thread {
     }
 
     /// Handles the thread's arrival on `cpu`, which `before` had. `woken_ns` is the time of the thread's wakeup, or 0.
-    pub fn comes(&mut self, at_ns: u64, cpu: u32, before: Task, woken_ns: u64) {
+    pub fn arrive_on_cpu(&mut self, at_ns: u64, cpu: u32, before: Task, woken_ns: u64) {
         self.touched_ns = at_ns;
         if self.state.state == State::Unknown && self.state.detail != LOST && self.states.len() == 0 && woken_ns != 0 {
             // The thread's first record: its state begins with the wakeup, on an unknown CPU.
@@ -343,33 +343,33 @@ impl Thread {
         let was_asleep = self.state.state == State::Asleep;
         if was_asleep || (self.state.state == State::Unknown && woken_ns != 0) {
             let woken_ns = if woken_ns == 0 { at_ns } else { woken_ns.max(self.state.from_ns).min(at_ns) };
-            self.is_woken(woken_ns, Waker::default(), SocketWait::default(), cpu);
+            self.handle_wakeup(woken_ns, Waker::default(), SocketWait::default(), cpu);
         }
         if self.state.state == State::Ready && self.woken {
             self.state.by = before;
         }
         if self.moved_ns != 0 && before.tid == 0 {
-            self.moves.push(Fact::of(Cause::Migration, self.moved_ns, at_ns, 0));
+            self.moves.push(Fact::new(Cause::Migration, self.moved_ns, at_ns, 0));
         }
         self.moved_ns = 0;
-        self.returns();
+        self.resume_call();
         self.came_ns = at_ns;
-        self.is_let_run(at_ns);
-        self.turn(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
+        self.end_halts(at_ns);
+        self.change_state(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
     }
 
     /// Records that the thread continues in the system call in which it slept.
-    fn returns(&mut self) {
+    fn resume_call(&mut self) {
         self.last_call = self.call.take();
     }
 
     /// Records that a POSIX signal was delivered to the thread.
-    pub fn is_signalled(&mut self) {
+    pub fn record_signal(&mut self) {
         self.was_signalled = true;
     }
 
     /// Handles a move of the thread to `cpu`. A move at a wakeup is part of the wakeup.
-    pub fn moves_to(&mut self, at_ns: u64, cpu: u32) {
+    pub fn move_to_cpu(&mut self, at_ns: u64, cpu: u32) {
         self.touched_ns = at_ns;
         if self.state.state != State::Ready {
             return;
@@ -378,26 +378,26 @@ impl Thread {
         if !self.woken {
             self.moved_ns = at_ns;
         }
-        self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, by);
+        self.change_state(at_ns, State::Ready, Cause::RunQueue, cpu, by);
     }
 
     /// Records that the thread is about to sleep in the system call `call`, or outside any.
-    pub fn sleeps_in(&mut self, at_ns: u64, call: Option<SleepCall>) {
+    pub fn begin_sleep(&mut self, at_ns: u64, call: Option<SleepCall>) {
         let what = |call: SleepCall| (call.number, call.argument);
         let goes_on = self.was_signalled && call.is_some() && call.map(what) == self.last_call.map(what);
         self.interrupted = if goes_on { self.interrupted + 1 } else { 0 };
         self.was_signalled = false;
         self.call = call;
-        self.faults.sleeps(at_ns, call.is_some());
+        self.faults.record_sleep(at_ns, call.is_some());
     }
 
     /// Returns the disk that last answered the thread, and the time.
-    pub fn disk(&self) -> (u64, u64) {
+    pub fn last_disk_answer(&self) -> (u64, u64) {
         self.disk
     }
 
     /// Records that a disk answered the thread, or answered a kernel thread that read on its behalf.
-    pub fn disk_answers(&mut self, at_ns: u64, device: u64) {
+    pub fn record_disk_answer(&mut self, at_ns: u64, device: u64) {
         self.disk = (device, at_ns);
     }
 
@@ -427,20 +427,20 @@ impl Thread {
     }
 
     /// Removes the facts of the thread that ended before `floor_ns`.
-    pub fn forget(&mut self, floor_ns: u64) {
-        self.states.forget(floor_ns);
+    pub fn remove_ended_before(&mut self, floor_ns: u64) {
+        self.states.remove_ended_before(floor_ns);
         let old = self.waits.partition_point(|(_, to_ns, _)| *to_ns <= floor_ns);
         self.waits.drain(..old);
         if self.waits.capacity() > 64 && self.waits.capacity() / 4 > self.waits.len() {
             self.waits.shrink_to(self.waits.len() * 2);
         }
-        self.faults.track.forget(floor_ns);
-        self.locks.track.forget(floor_ns);
-        self.reclaims.track.forget(floor_ns);
-        self.moves.forget(floor_ns);
-        self.overlaps.forget(floor_ns);
-        self.frozen.track.forget(floor_ns);
-        self.throttled.track.forget(floor_ns);
+        self.faults.track.remove_ended_before(floor_ns);
+        self.locks.track.remove_ended_before(floor_ns);
+        self.reclaims.track.remove_ended_before(floor_ns);
+        self.moves.remove_ended_before(floor_ns);
+        self.overlaps.remove_ended_before(floor_ns);
+        self.frozen.track.remove_ended_before(floor_ns);
+        self.throttled.track.remove_ended_before(floor_ns);
     }
 }
 
@@ -459,9 +459,9 @@ mod tests {
         // Clocks of two CPUs differ. A wakeup before the sleep, or after the next turn, is moved to its border.
         for (woken_ns, asleep_to_ns) in [(250, 250), (150, 200), (350, 300)] {
             let mut thread = Thread::new(1, 100, 0);
-            thread.comes(120, 0, Task::default(), 0);
-            thread.leaves(200, leave::SLEEPS, Task::default());
-            thread.comes(300, 0, Task::default(), woken_ns);
+            thread.arrive_on_cpu(120, 0, Task::default(), 0);
+            thread.leave_cpu(200, leave::SLEEPS, Task::default());
+            thread.arrive_on_cpu(300, 0, Task::default(), woken_ns);
             let (states, since_ns) = states(&thread);
             let slept = states.iter().find(|(state, ..)| *state == State::Asleep).map(|(_, _, to_ns)| *to_ns);
             let expected = Some(asleep_to_ns).filter(|to_ns| *to_ns > 200);
@@ -473,7 +473,7 @@ mod tests {
     fn first_record_of_a_thread_uses_an_earlier_wakeup_only() {
         for (woken_ns, expected) in [(60, &[(State::Ready, 60, 100)][..]), (150, &[])] {
             let mut thread = Thread::new(1, 100, 0);
-            thread.comes(100, 0, Task::default(), woken_ns);
+            thread.arrive_on_cpu(100, 0, Task::default(), woken_ns);
             assert_eq!(states(&thread), (expected.to_vec(), 100), "{woken_ns}");
         }
     }

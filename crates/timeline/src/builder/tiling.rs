@@ -12,52 +12,52 @@ const SPANS_OF_PART: usize = SPANS_MAX / PARTS as usize;
 
 /// Builder of a request's spans, which lie end to end from one moment on.
 #[derive(Debug)]
-pub struct Tiling {
+pub struct SpanBuilder {
     at_ns: u64,
     /// Whether lost records may belong to some of the time.
     pub is_missing: bool,
     spans: Vec<Span>,
 }
 
-fn say_the_same(one: &Span, other: &Span) -> bool {
+fn are_equal_except_times(one: &Span, other: &Span) -> bool {
     let by = |span: &Span| (span.by_tid, span.by_pid, span.detail, span.behind, span.wait);
     let key = |span: &Span| (span.cause, span.tid, span.cpu, by(span));
     key(one) == key(other)
 }
 
-impl Tiling {
-    pub fn new(at_ns: u64) -> Tiling {
-        Tiling { at_ns, is_missing: false, spans: Vec::new() }
+impl SpanBuilder {
+    pub fn new(at_ns: u64) -> SpanBuilder {
+        SpanBuilder { at_ns, is_missing: false, spans: Vec::new() }
     }
 
     /// Returns the time at which the next span begins, in nanoseconds.
-    pub fn at_ns(&self) -> u64 {
+    pub fn next_begin_ns(&self) -> u64 {
         self.at_ns
     }
 
     /// Adds a span with the properties of `like`, from the end of the last one until `to_ns`. Adds nothing if `to_ns`
     /// is not later.
-    pub fn until(&mut self, to_ns: u64, like: Span) {
+    pub fn add_span_until(&mut self, to_ns: u64, like: Span) {
         if to_ns <= self.at_ns {
             return;
         }
         let span = Span { from_ns: self.at_ns, to_ns, ..like };
         self.at_ns = to_ns;
         match self.spans.last_mut() {
-            Some(last) if say_the_same(last, &span) => last.to_ns = to_ns,
+            Some(last) if are_equal_except_times(last, &span) => last.to_ns = to_ns,
             _ => self.spans.push(span),
         }
     }
 
     /// Returns the spans up to `to_ns`. Time without a span is not explained.
     pub fn finish(mut self, to_ns: u64) -> Vec<Span> {
-        self.until(to_ns, nothing());
-        if self.spans.len() > SPANS_MAX { coarser(&self.spans) } else { self.spans }
+        self.add_span_until(to_ns, unexplained_span());
+        if self.spans.len() > SPANS_MAX { merge_spans(&self.spans) } else { self.spans }
     }
 }
 
 /// Returns a span without cause, thread and details.
-pub fn nothing() -> Span {
+pub fn unexplained_span() -> Span {
     Span {
         from_ns: 0,
         to_ns: 0,
@@ -74,38 +74,38 @@ pub fn nothing() -> Span {
 
 /// Returns about `SPANS_MAX` spans for the same time. In each part the time of each cause is right, but its order is
 /// lost.
-fn coarser(spans: &[Span]) -> Vec<Span> {
+fn merge_spans(spans: &[Span]) -> Vec<Span> {
     let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Vec::new() };
     let part_ns = (last.to_ns - first.from_ns).div_ceil(PARTS).max(1);
-    let mut tiling = Tiling::new(first.from_ns);
+    let mut tiling = SpanBuilder::new(first.from_ns);
     let mut part: Vec<Span> = Vec::new();
     for span in spans {
         if (span.from_ns - first.from_ns) / part_ns != (tiling.at_ns - first.from_ns) / part_ns {
-            lay(&mut part, &mut tiling);
+            append_part(&mut part, &mut tiling);
         }
-        add(&mut part, span);
+        add_to_part(&mut part, span);
     }
-    lay(&mut part, &mut tiling);
+    append_part(&mut part, &mut tiling);
     tiling.spans
 }
 
 /// Adds a span to a part of a timeline. If the part has too many, spans of one cause and thread become one, with the
 /// details that all share.
-fn add(part: &mut Vec<Span>, span: &Span) {
+fn add_to_part(part: &mut Vec<Span>, span: &Span) {
     let is_full = part.len() >= SPANS_OF_PART;
-    let place = part.iter().position(|other| say_the_same(other, span));
+    let place = part.iter().position(|other| are_equal_except_times(other, span));
     let similar = || part.iter().position(|other| (other.cause, other.tid) == (span.cause, span.tid));
     match place.or_else(|| if is_full { similar() } else { None }) {
         Some(place) => {
             let length_ns = span.length_ns();
-            part[place] = Span { to_ns: part[place].to_ns + length_ns, ..common(&part[place], span) };
+            part[place] = Span { to_ns: part[place].to_ns + length_ns, ..common_details(&part[place], span) };
         }
         None => part.push(*span),
     }
 }
 
 /// Returns a span with the details that both spans share.
-fn common(one: &Span, other: &Span) -> Span {
+fn common_details(one: &Span, other: &Span) -> Span {
     let by_is_same = (one.by_tid, one.by_pid) == (other.by_tid, other.by_pid);
     let (by_tid, by_pid) = if by_is_same { (one.by_tid, one.by_pid) } else { (0, 0) };
     Span {
@@ -120,9 +120,9 @@ fn common(one: &Span, other: &Span) -> Span {
 }
 
 /// Adds a part's spans to `tiling`. Each is as long as all equal spans of the part together.
-fn lay(part: &mut Vec<Span>, tiling: &mut Tiling) {
+fn append_part(part: &mut Vec<Span>, tiling: &mut SpanBuilder) {
     for span in part.drain(..) {
-        tiling.until(tiling.at_ns + span.length_ns(), span);
+        tiling.add_span_until(tiling.at_ns + span.length_ns(), span);
     }
 }
 
@@ -130,17 +130,17 @@ fn lay(part: &mut Vec<Span>, tiling: &mut Tiling) {
 mod tests {
     use super::*;
 
-    fn span(cause: Cause) -> Span {
-        Span { cause, ..nothing() }
+    fn span_of_cause(cause: Cause) -> Span {
+        Span { cause, ..unexplained_span() }
     }
 
     #[test]
     fn spans_lie_end_to_end_and_equal_neighbours_merge() {
-        let mut tiling = Tiling::new(10);
-        tiling.until(20, span(Cause::OnCpu));
-        tiling.until(15, span(Cause::Disk));
-        tiling.until(30, span(Cause::OnCpu));
-        tiling.until(40, span(Cause::Disk));
+        let mut tiling = SpanBuilder::new(10);
+        tiling.add_span_until(20, span_of_cause(Cause::OnCpu));
+        tiling.add_span_until(15, span_of_cause(Cause::Disk));
+        tiling.add_span_until(30, span_of_cause(Cause::OnCpu));
+        tiling.add_span_until(40, span_of_cause(Cause::Disk));
         let spans = tiling.finish(50);
         let parts: Vec<_> = spans.iter().map(|span| (span.from_ns, span.to_ns, span.cause)).collect();
         assert_eq!(parts, [(10, 30, Cause::OnCpu), (30, 40, Cause::Disk), (40, 50, Cause::NotExplained)]);
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn a_timeline_of_very_many_spans_gets_coarser_and_its_sums_stay() {
-        let mut tiling = Tiling::new(0);
+        let mut tiling = SpanBuilder::new(0);
         for index in 0..100_000 {
-            tiling.until(index * 10 + 3, span(Cause::OnCpu));
-            tiling.until(index * 10 + 10, span(Cause::RunQueue));
+            tiling.add_span_until(index * 10 + 3, span_of_cause(Cause::OnCpu));
+            tiling.add_span_until(index * 10 + 10, span_of_cause(Cause::RunQueue));
         }
         let spans = tiling.finish(1_000_000);
         assert!(spans.len() <= SPANS_MAX);
@@ -163,10 +163,13 @@ mod tests {
 
     /// Returns the time of each disk in a timeline that waits for `disks` disks, one after the other.
     fn times_of_disks(disks: u64) -> Vec<(u64, u64)> {
-        let mut tiling = Tiling::new(0);
+        let mut tiling = SpanBuilder::new(0);
         for index in 0..10_000 {
-            tiling.until(index * 10 + 3, span(Cause::OnCpu));
-            tiling.until(index * 10 + 10, Span { detail: index % disks + 1, by_tid: 9, ..span(Cause::Disk) });
+            tiling.add_span_until(index * 10 + 3, span_of_cause(Cause::OnCpu));
+            tiling.add_span_until(
+                index * 10 + 10,
+                Span { detail: index % disks + 1, by_tid: 9, ..span_of_cause(Cause::Disk) },
+            );
         }
         let mut times = std::collections::BTreeMap::<u64, u64>::new();
         for span in tiling.finish(100_000).iter().filter(|span| span.cause == Cause::Disk) {

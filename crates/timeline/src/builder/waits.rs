@@ -22,7 +22,7 @@ impl Waits {
     /// Ends the present wait.
     pub fn end(&mut self, at_ns: u64, cause: Cause) {
         if self.since_ns != 0 {
-            self.track.push(Fact { by: self.by, ..Fact::of(cause, self.since_ns, at_ns, self.what) });
+            self.track.push(Fact { by: self.by, ..Fact::new(cause, self.since_ns, at_ns, self.what) });
         }
         self.since_ns = 0;
     }
@@ -33,7 +33,7 @@ impl Waits {
     }
 
     /// Returns the object of the present wait, and the thread that holds it; `None` if there is no wait.
-    pub fn what(&self) -> Option<(u64, Task)> {
+    pub fn current_object(&self) -> Option<(u64, Task)> {
         (self.since_ns != 0).then_some((self.what, self.by))
     }
 }
@@ -41,7 +41,7 @@ impl Waits {
 /// Page faults of a thread. If the end of one is not recorded, it lasts until the thread's next record, unless that
 /// comes later than a fault can take.
 #[derive(Debug, Default)]
-pub struct Faults {
+pub struct PageFaults {
     pub track: Track,
     since_ns: u64,
     address: u64,
@@ -53,43 +53,43 @@ const FAULT_AT_MOST_NS: u64 = 10_000;
 /// Longest time from a page fault in a system call to the thread's sleep. A later sleep has another reason.
 const SLEEPS_WITHIN_NS: u64 = 1_000_000;
 
-impl Faults {
+impl PageFaults {
     /// Begins a page fault at `address`. `in_call`: the thread is in a system call.
     pub fn begin(&mut self, at_ns: u64, address: u64, in_call: bool) {
-        self.goes_on(at_ns);
+        self.end_unseen(at_ns);
         (self.since_ns, self.address, self.in_call) = (at_ns, address, in_call);
     }
 
     /// Records that the thread is about to sleep. It sleeps in the page fault if both are in a system call, or neither.
-    pub fn sleeps(&mut self, at_ns: u64, in_call: bool) {
+    pub fn record_sleep(&mut self, at_ns: u64, in_call: bool) {
         let is_late = in_call && at_ns.saturating_sub(self.since_ns) > SLEEPS_WITHIN_NS;
         if self.in_call != in_call || is_late {
-            self.goes_on(at_ns);
+            self.end_unseen(at_ns);
         }
     }
 
     /// Ends the present page fault.
     pub fn end(&mut self, at_ns: u64) {
-        self.lasts_until(at_ns);
+        self.extend_until(at_ns);
         self.since_ns = 0;
     }
 
     /// Handles an activity that is impossible in a page fault. A fault that has not ended did so unseen.
-    pub fn goes_on(&mut self, at_ns: u64) {
-        self.leaves(at_ns);
+    pub fn end_unseen(&mut self, at_ns: u64) {
+        self.leave_cpu(at_ns);
         self.since_ns = 0;
     }
 
     /// Records that the thread leaves the CPU, maybe because of the page fault.
-    pub fn leaves(&mut self, at_ns: u64) {
+    pub fn leave_cpu(&mut self, at_ns: u64) {
         if at_ns.saturating_sub(self.since_ns) <= FAULT_AT_MOST_NS {
-            self.lasts_until(at_ns);
+            self.extend_until(at_ns);
         }
     }
 
-    fn lasts_until(&mut self, at_ns: u64) {
+    fn extend_until(&mut self, at_ns: u64) {
         if self.since_ns != 0 {
-            self.track.push(Fact::of(Cause::PageFault, self.since_ns, at_ns, self.address));
+            self.track.push(Fact::new(Cause::PageFault, self.since_ns, at_ns, self.address));
         }
     }
 
@@ -99,7 +99,7 @@ impl Faults {
     }
 
     /// Returns whether the thread is in a page fault now.
-    pub fn is_in_one(&self) -> bool {
+    pub fn is_in_fault(&self) -> bool {
         self.since_ns != 0
     }
 }

@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::builder::futexes::Futexes;
 use crate::builder::machine::Machine;
-use crate::builder::request::{Id, Request, Requests};
+use crate::builder::request::{Request, RequestId, Requests};
 use crate::builder::socket::Socket;
 use crate::builder::thread::Thread;
 use crate::ending::{Ending, Side, UnansweredRequest};
@@ -106,9 +106,9 @@ pub struct World {
     /// Processes whose threads receive requests.
     pub services: FxHashSet<u32>,
     /// Requests that programs report themselves, by number.
-    pub emitted: FxHashMap<u64, Id>,
+    pub emitted: FxHashMap<u64, RequestId>,
     /// Requests that were answered, each with the time at which to check whether the response is complete.
-    pub answered: VecDeque<(u64, Id)>,
+    pub answered: VecDeque<(u64, RequestId)>,
     /// Requests that have ended, each with the time at which that became known.
     pub closed: VecDeque<(u64, Request)>,
     /// Requests that the end of their connection cut off, since the caller last took them.
@@ -147,12 +147,12 @@ impl World {
         self.now_ns = self.now_ns.max(record.at_ns);
         match record.kind {
             Kind::Segment | Kind::Interrupt | Kind::Softirq | Kind::IdleLeft | Kind::Stolen => {
-                self.machine.cpu_mut(record.cpu).note(record);
+                self.machine.cpu_mut(record.cpu).add_record(record);
             }
-            Kind::Frozen | Kind::Throttled if record.task.tid != 0 => self.denied(record),
+            Kind::Frozen | Kind::Throttled if record.task.tid != 0 => self.record_freeze_or_throttle(record),
             Kind::Frozen | Kind::Throttled | Kind::PauseBegan | Kind::PauseEnded => {
-                if !self.machine.note_process(record) {
-                    self.is_too_much(record);
+                if !self.machine.add_process_record(record) {
+                    self.count_excess_record(record);
                 }
             }
             Kind::DataReady
@@ -162,22 +162,22 @@ impl World {
             | Kind::Transmitted
             | Kind::Acknowledged
             | Kind::Retransmitted
-            | Kind::SocketState => self.network(record),
-            Kind::RequestStarted => self.request_started(record),
-            Kind::RequestFinished => self.request_finished(record),
-            Kind::Tasks => self.has_tasks(record),
+            | Kind::SocketState => self.handle_network_record(record),
+            Kind::RequestStarted => self.handle_request_started(record),
+            Kind::RequestFinished => self.handle_request_finished(record),
+            Kind::Tasks => self.record_runtime_tasks(record),
             Kind::DiskIssued => (),
-            _ => self.scheduling(record),
+            _ => self.handle_scheduling_record(record),
         }
     }
 
     /// Counts a loss of records, the last of them at `at_ns`.
-    pub fn is_lost(&mut self, at_ns: u64) {
+    pub fn record_loss(&mut self, at_ns: u64) {
         self.epoch = (self.epoch.0.wrapping_add(1).max(1), self.now_ns.max(at_ns));
     }
 
     /// Counts a record that exceeds a limit of the builder.
-    pub fn is_too_much(&mut self, record: &Record) {
+    pub fn count_excess_record(&mut self, record: &Record) {
         self.counts.strange += 1;
         self.known_from_ns = self.known_from_ns.max(record.at_ns);
     }
@@ -185,12 +185,12 @@ impl World {
     /// Returns the state of the thread `task`, and creates it if necessary.
     pub fn thread(&mut self, task: Task) -> &mut Thread {
         if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&task.tid) {
-            self.forget_threads();
+            self.forget_idle_threads();
         }
         let (now_ns, (epoch, lost_ns)) = (self.now_ns, self.epoch);
         let thread = self.threads.entry(task.tid).or_insert_with(|| Thread::new(task.pid, now_ns, epoch));
         if thread.epoch != epoch {
-            thread.is_lost(lost_ns, epoch);
+            thread.mark_unknown(lost_ns, epoch);
         }
         if task.pid != 0 {
             thread.pid = task.pid;
@@ -212,14 +212,14 @@ impl World {
     }
 
     /// Records that a process runs tasks of its own, such as goroutines.
-    fn has_tasks(&mut self, record: &Record) {
+    fn record_runtime_tasks(&mut self, record: &Record) {
         if self.runtimes.len() >= SERVICES_MAX && !self.runtimes.contains_key(&record.task.pid) {
             self.runtimes.clear();
         }
         self.runtimes.insert(record.task.pid, record.detail == Tasks::Move as u32);
     }
 
-    fn forget_threads(&mut self) {
+    fn forget_idle_threads(&mut self) {
         let mut touched: Vec<u64> = self.threads.values().map(|thread| thread.touched_ns).collect();
         let middle = touched.len() / 2;
         let floor_ns = *touched.select_nth_unstable(middle).1;
@@ -230,18 +230,18 @@ impl World {
     /// Returns the state of the socket with this cookie, and creates it if necessary.
     pub fn socket(&mut self, cookie: u64) -> &mut Socket {
         if self.sockets.len() >= SOCKETS_MAX && !self.sockets.contains_key(&cookie) {
-            self.forget_sockets();
+            self.forget_idle_sockets();
         }
         let (now_ns, (epoch, _)) = (self.now_ns, self.epoch);
         let socket = self.sockets.entry(cookie).or_default();
         socket.touched_ns = now_ns;
         if socket.epoch != epoch {
-            socket.is_lost(epoch);
+            socket.mark_uncertain(epoch);
         }
         socket
     }
 
-    fn forget_sockets(&mut self) {
+    fn forget_idle_sockets(&mut self) {
         let mut touched: Vec<u64> = self.sockets.values().map(|socket| socket.touched_ns).collect();
         let middle = touched.len() / 2;
         let floor_ns = *touched.select_nth_unstable(middle).1;
@@ -251,7 +251,7 @@ impl World {
     }
 
     /// Removes the request from its socket, because a thread receives the next request there.
-    pub fn set_aside(&mut self, id: Id) {
+    pub fn detach_request(&mut self, id: RequestId) {
         let Some(request) = self.requests.get(id) else { return };
         let (cookie, is_open) = (request.socket, request.is_open());
         let waits_for_sent = request.end_seq.is_none() && self.settings.kinds.has(Kind::Sent);
@@ -260,16 +260,16 @@ impl World {
             self.requests.remove(id);
         } else if request.unsent == 0 && !waits_for_sent {
             self.close(id);
-        } else if let Some(oldest) = self.socket(cookie).leaves_later(id) {
+        } else if let Some(oldest) = self.socket(cookie).add_leaving_response(id) {
             self.close(oldest);
         }
     }
 
     /// Ends a connection. `in_vain`: the client did not wait for the last response.
     pub fn close_socket(&mut self, cookie: u64, in_vain: bool) {
-        self.close_leaving(cookie);
+        self.close_leaving_requests(cookie);
         let Some(socket) = self.sockets.remove(&cookie) else { return };
-        self.note_ending(&socket, in_vain);
+        self.record_unanswered(&socket, in_vain);
         if self.requests.is_open(socket.request) {
             self.requests.remove(socket.request);
         }
@@ -277,14 +277,18 @@ impl World {
     }
 
     /// Records the request that the end of a connection cut off, if there was one.
-    fn note_ending(&mut self, socket: &Socket, in_vain: bool) {
+    fn record_unanswered(&mut self, socket: &Socket, in_vain: bool) {
         let last = self.requests.get(socket.request).filter(|last| last.is_open() || in_vain);
         let (side, ended_ns) = socket.ended.unwrap_or((Side::Other, self.now_ns));
-        let (request, arrived_ns, ending) = match (last, socket.arrivals.untaken_ns()) {
+        let (request, arrived_ns, ending) = match (last, socket.arrivals.oldest_unreceived_ns()) {
             (Some(last), _) if last.is_one_way() => (last.number, last.arrived_ns, Ending::NoAnswerWanted),
-            (Some(last), _) => (last.number, last.arrived_ns, Ending::of(side, last.data_ns, ended_ns)),
+            (Some(last), _) => {
+                (last.number, last.arrived_ns, Ending::from_connection_end(side, last.data_ns, ended_ns))
+            }
             // The service closed the connection with data of the client unread: it did not want that data.
-            (None, Some(came_ns)) if side == Side::Client => (0, came_ns, Ending::of(side, came_ns, ended_ns)),
+            (None, Some(came_ns)) if side == Side::Client => {
+                (0, came_ns, Ending::from_connection_end(side, came_ns, ended_ns))
+            }
             (None, _) => return,
         };
         if ending == Ending::Unknown || self.unanswered.len() == UNANSWERED_MAX {
@@ -295,15 +299,15 @@ impl World {
     }
 
     /// Closes all requests of this socket whose responses were being sent: no more data leaves from it.
-    pub fn close_leaving(&mut self, cookie: u64) {
-        while let Some(id) = self.sockets.get(&cookie).and_then(Socket::first_leaving) {
-            self.sockets.entry(cookie).and_modify(Socket::forget_first_leaving);
+    pub fn close_leaving_requests(&mut self, cookie: u64) {
+        while let Some(id) = self.sockets.get(&cookie).and_then(Socket::oldest_leaving) {
+            self.sockets.entry(cookie).and_modify(Socket::remove_oldest_leaving);
             self.close(id);
         }
     }
 
     /// Closes a request: it has no more events.
-    pub fn close(&mut self, id: Id) {
+    pub fn close(&mut self, id: RequestId) {
         let Some(request) = self.requests.remove(id) else { return };
         if self.closed.len() == CLOSED_MAX {
             self.closed.pop_front();
@@ -323,8 +327,8 @@ impl World {
             + self.answering.capacity() * size_of::<Peer>()
             + self.services.capacity() * size_of::<u32>()
             + self.runtimes.capacity() * size_of::<(u32, bool)>()
-            + self.emitted.capacity() * size_of::<(u64, Id)>()
-            + self.answered.capacity() * size_of::<(u64, Id)>()
+            + self.emitted.capacity() * size_of::<(u64, RequestId)>()
+            + self.answered.capacity() * size_of::<(u64, RequestId)>()
             + self.closed.capacity() * size_of::<(u64, Request)>()
             + self.unanswered.capacity() * size_of::<UnansweredRequest>()
     }

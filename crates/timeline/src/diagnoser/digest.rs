@@ -1,7 +1,7 @@
 //! Summary of a request whose timeline is not kept: its times by cause, and its clues.
 
 use crate::cause::{BY_TCP, Cause};
-use crate::diagnoser::normal::{NO_TIMES, Times, place};
+use crate::diagnoser::normal::{NO_TIMES, Times, cause_index};
 use crate::record::Task;
 use crate::timeline::{Span, Timeline};
 use crate::wait::{Object, TIMEOUT_UNKNOWN, Wait, WaitEnd};
@@ -38,17 +38,17 @@ pub struct Digest {
 /// Returns the time of each cause in a timeline.
 pub fn times_of(timeline: &Timeline) -> Times {
     let mut times = NO_TIMES;
-    timeline.spans.iter().for_each(|span| times[place(span.cause)] += span.length_ns());
+    timeline.spans.iter().for_each(|span| times[cause_index(span.cause)] += span.length_ns());
     times
 }
 
 impl Digest {
-    pub fn of(timeline: &Timeline, times: Times) -> Digest {
+    pub fn new(timeline: &Timeline, times: Times) -> Digest {
         let mut clues: Vec<Clue> = Vec::new();
         for span in &timeline.spans {
             let clue = clue_of(span);
-            if let Some(known) = clues.iter_mut().find(|known| known.is_as(&clue)) {
-                known.join(&clue, clue.sum_ns);
+            if let Some(known) = clues.iter_mut().find(|known| known.is_same_except_times(&clue)) {
+                known.merge(&clue, clue.sum_ns);
             } else if clues.len() < CLUES_AT_MOST {
                 clues.push(clue);
             }
@@ -89,12 +89,12 @@ fn clue_of(span: &Span) -> Clue {
         Cause::Lock if is_at_futex(span) => span.detail & !(LOCK_BYTES - 1),
         _ => span.detail,
     };
-    let wait = span.wait.map(|wait| said_of(span.cause, wait));
+    let wait = span.wait.map(|wait| without_varying_details(span.cause, wait));
     Clue { cause: span.cause, by, detail, wait, sum_ns: span.length_ns(), longest_ns: span.length_ns() }
 }
 
 /// Returns the wait without details that differ each time and do not matter to its cause.
-fn said_of(cause: Cause, mut wait: Wait) -> Wait {
+fn without_varying_details(cause: Cause, mut wait: Wait) -> Wait {
     match cause {
         Cause::Inside => {
             (wait.timeout_ms, wait.object) = (0, Object::Unknown);
@@ -119,14 +119,14 @@ fn said_of(cause: Cause, mut wait: Wait) -> Wait {
 
 impl Clue {
     /// Returns whether two clues are equal except for their times.
-    pub fn is_as(&self, other: &Clue) -> bool {
+    pub fn is_same_except_times(&self, other: &Clue) -> bool {
         let without_times = |clue: &Clue| clue.wait.map(|wait| Wait { timeout_ms: 0, ..wait });
         (self.cause, self.by, self.detail) == (other.cause, other.by, other.detail)
             && without_times(self) == without_times(other)
     }
 
     /// Adds the times of another equal clue. If the timeouts of both differ, the sum has none.
-    pub fn join(&mut self, other: &Clue, sum_ns: u64) {
+    pub fn merge(&mut self, other: &Clue, sum_ns: u64) {
         self.sum_ns += sum_ns;
         self.longest_ns = self.longest_ns.max(other.longest_ns);
         if let (Some(wait), Some(added)) = (&mut self.wait, other.wait)

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::cause::Cause;
-use crate::diagnoser::normal::{Times, place};
+use crate::diagnoser::normal::{Times, cause_index};
 use crate::timeline::Timeline;
 
 /// Number of timelines that are kept for each cause.
@@ -11,18 +11,18 @@ const OF_EACH_CAUSE: usize = 3;
 
 /// Timelines with the highest scores, such as latency.
 #[derive(Debug, Default)]
-struct Best {
+struct TopTimelines {
     timelines: Vec<(u64, Timeline)>,
 }
 
-impl Best {
+impl TopTimelines {
     /// Returns whether a timeline with this score would be among the `most` that are kept.
-    fn wants(&self, score: u64, most: usize) -> bool {
+    fn should_keep(&self, score: u64, most: usize) -> bool {
         score > 0 && (self.timelines.len() < most || self.timelines.last().is_some_and(|(last, _)| *last < score))
     }
 
-    fn keep(&mut self, score: u64, timeline: &Timeline, most: usize) {
-        if !self.wants(score, most) {
+    fn keep_if_best(&mut self, score: u64, timeline: &Timeline, most: usize) {
+        if !self.should_keep(score, most) {
             return;
         }
         let at = self.timelines.partition_point(|(other, _)| *other >= score);
@@ -34,22 +34,22 @@ impl Best {
 /// Timelines that are kept as examples for the diagnosis.
 #[derive(Debug)]
 pub struct Exemplars {
-    slowest: Best,
+    slowest: TopTimelines,
     slowest_count: usize,
-    causes: Vec<Best>,
+    causes: Vec<TopTimelines>,
 }
 
 impl Exemplars {
     pub fn new(slowest_count: usize) -> Exemplars {
-        let causes = Cause::ALL.iter().map(|_| Best::default()).collect();
-        Exemplars { slowest: Best::default(), slowest_count, causes }
+        let causes = Cause::ALL.iter().map(|_| TopTimelines::default()).collect();
+        Exemplars { slowest: TopTimelines::default(), slowest_count, causes }
     }
 
     /// Stores the timeline if it is among the slowest, or among those with the most time of a cause.
     pub fn consider(&mut self, timeline: &Timeline, times: &Times) {
-        self.slowest.keep(timeline.latency_ns(), timeline, self.slowest_count);
+        self.slowest.keep_if_best(timeline.latency_ns(), timeline, self.slowest_count);
         for (best, time_ns) in self.causes.iter_mut().zip(times) {
-            best.keep(*time_ns, timeline, OF_EACH_CAUSE);
+            best.keep_if_best(*time_ns, timeline, OF_EACH_CAUSE);
         }
     }
 
@@ -59,10 +59,10 @@ impl Exemplars {
     }
 
     /// Returns the kept timelines with the most time of `cause`, and the slowest ones, each once.
-    pub fn of_cause(&self, cause: Cause) -> Vec<&Timeline> {
-        let own = self.causes[place(cause)].timelines.iter().map(|(_, timeline)| timeline);
+    pub fn examples_of_cause(&self, cause: Cause) -> Vec<&Timeline> {
+        let own = self.causes[cause_index(cause)].timelines.iter().map(|(_, timeline)| timeline);
         let mut all: Vec<&Timeline> = own.chain(self.slowest()).collect();
-        all.sort_by_key(|timeline| (Reverse(timeline.of_cause_ns(cause)), timeline.request));
+        all.sort_by_key(|timeline| (Reverse(timeline.time_of_cause_ns(cause)), timeline.request));
         all.dedup_by_key(|timeline| timeline.request);
         all
     }
@@ -75,7 +75,7 @@ impl Exemplars {
 
     /// Returns the memory of the kept timelines, in bytes.
     pub fn bytes(&self) -> usize {
-        let bytes = |best: &Best| -> usize {
+        let bytes = |best: &TopTimelines| -> usize {
             let spans = best.timelines.iter().map(|(_, timeline)| timeline.spans.capacity());
             spans.map(|spans| spans * size_of::<crate::timeline::Span>() + size_of::<Timeline>()).sum()
         };
@@ -103,13 +103,13 @@ mod tests {
 
     #[test]
     fn the_highest_scores_are_kept_and_none_of_nothing() {
-        let mut best = Best::default();
-        assert_eq!([(0, 2), (1, 2), (1, 0)].map(|(score, most)| best.wants(score, most)), [false, true, false]);
+        let mut best = TopTimelines::default();
+        assert_eq!([(0, 2), (1, 2), (1, 0)].map(|(score, most)| best.should_keep(score, most)), [false, true, false]);
         for (request, score) in [(1, 10), (2, 30), (3, 20), (4, 20), (5, 0)] {
-            best.keep(score, &timeline(request), 2);
+            best.keep_if_best(score, &timeline(request), 2);
         }
         assert!(best.timelines.iter().map(|(score, timeline)| (*score, timeline.request)).eq([(30, 2), (20, 3)]));
-        assert_eq!([20, 21].map(|score| best.wants(score, 2)), [false, true]);
+        assert_eq!([20, 21].map(|score| best.should_keep(score, 2)), [false, true]);
     }
 
     #[test]

@@ -24,8 +24,8 @@ use crate::timeline::Timeline;
 
 use digest::{Clue, Digest, times_of};
 use exemplars::Exemplars;
-use normal::{NO_TIMES, Normal, Normals, Times, histogram, most_of, place};
-pub use text::{NameSource, Names, time};
+use normal::{NO_TIMES, Normal, Normals, Times, cause_index, histogram, main_cause_of_excess};
+pub use text::{NameSource, Names, format_time};
 
 /// Binary logarithm of the number of latency classes in an octave (a factor of two).
 const CLASS_BITS: u32 = 2;
@@ -124,7 +124,7 @@ impl Diagnoser {
         }
         let (latency_ns, times) = (timeline.latency_ns(), times_of(timeline));
         self.latencies += latency_ns;
-        let tracer_ns = times[place(Cause::Tracer)];
+        let tracer_ns = times[cause_index(Cause::Tracer)];
         self.tracer.delayed += u64::from(tracer_ns > 0);
         self.tracer.longest_ns = self.tracer.longest_ns.max(tracer_ns);
         // With a percentile as objective, nearly all requests are normal, and the few slow ones hardly change the
@@ -136,21 +136,21 @@ impl Diagnoser {
             self.normal_latencies += latency_ns;
         }
         self.exemplars.consider(timeline, &times);
-        self.sample(timeline, times);
+        self.add_sample(timeline, times);
     }
 
-    fn sample(&mut self, timeline: &Timeline, times: Times) {
+    fn add_sample(&mut self, timeline: &Timeline, times: Times) {
         let class = self.classes.entry(bucket(timeline.latency_ns(), CLASS_BITS)).or_default();
         class.requests += 1;
         class.times.iter_mut().zip(times).for_each(|(sum, time_ns)| *sum = sum.saturating_add(time_ns));
         if class.digests.len() < DIGESTS {
-            class.digests.push(Digest::of(timeline, times));
+            class.digests.push(Digest::new(timeline, times));
             return;
         }
         // Each request of the class is kept with the same probability (reservoir sampling).
         let place = self.random.u64(..class.requests) as usize;
         if place < DIGESTS {
-            class.digests[place] = Digest::of(timeline, times);
+            class.digests[place] = Digest::new(timeline, times);
         }
     }
 
@@ -164,8 +164,8 @@ impl Diagnoser {
 
     /// Returns the cause that explains most of a request's time above the normal. `None` if the request is not slow, if
     /// its timeline is incomplete, or if no cause explains so much.
-    pub fn claim(&self, timeline: &Timeline) -> Option<Cause> {
-        claim(&self.normals.normal(), self.slo_ns(), timeline)
+    pub fn main_cause(&self, timeline: &Timeline) -> Option<Cause> {
+        main_cause(&self.normals.normal(), self.slo_ns(), timeline)
     }
 
     /// Returns the kept timelines of the slowest requests, the slowest first.
@@ -179,7 +179,7 @@ impl Diagnoser {
     }
 
     /// Returns the latency distribution of all requests, each bar with its time by cause.
-    pub fn bars(&self) -> Vec<Bar> {
+    pub fn latency_bars(&self) -> Vec<Bar> {
         let bar = |(index, class): (&usize, &Class)| Bar {
             from_ns: first_of(*index, CLASS_BITS),
             to_ns: first_of(*index + 1, CLASS_BITS),
@@ -199,7 +199,7 @@ impl Diagnoser {
 
     /// Returns the causes of slow requests, ranked. `names` knows the names of threads and processes.
     pub fn diagnose(&self, names: Names) -> Diagnosis {
-        let tail = Tail::of(self);
+        let tail = TailStatistics::new(self);
         let is_exact = matches!(self.settings.objective, Objective::Latency(_));
         let mut findings: Vec<Finding> = tail.findings(self, names).collect();
         findings.sort_by_key(|finding| (Reverse(finding.tail_ns), finding.cause));
@@ -217,42 +217,46 @@ impl Diagnoser {
             },
             slo_ns: self.slo_ns(),
             findings,
-            cannot_tell: cannot_tell(self.settings.kinds),
+            cannot_tell: undetectable_causes(self.settings.kinds),
         }
     }
 }
 
-fn claim(normal: &Normal, slo_ns: u64, timeline: &Timeline) -> Option<Cause> {
+fn main_cause(normal: &Normal, slo_ns: u64, timeline: &Timeline) -> Option<Cause> {
     if timeline.incomplete.is_some() || timeline.latency_ns() <= slo_ns {
         return None;
     }
     let times = times_of(timeline);
-    let is_slow_without_tracer = timeline.latency_ns() - times[place(Cause::Tracer)] > slo_ns;
-    is_slow_without_tracer.then(|| most_of(&above_without_tracer(normal, &times))).flatten()
+    let is_slow_without_tracer = timeline.latency_ns() - times[cause_index(Cause::Tracer)] > slo_ns;
+    is_slow_without_tracer.then(|| main_cause_of_excess(&excess_without_tracer(normal, &times))).flatten()
 }
 
 /// Returns the service's own time above the normal: waits for the tracer do not count.
-fn above_without_tracer(normal: &Normal, times: &Times) -> Times {
-    let mut above = normal.above(times);
-    above[place(Cause::Tracer)] = 0;
+fn excess_without_tracer(normal: &Normal, times: &Times) -> Times {
+    let mut above = normal.excess(times);
+    above[cause_index(Cause::Tracer)] = 0;
     above
 }
 
 /// Returns the advice for a cause, with the next command to type if there is one.
-fn said_of(cause: Cause, detail: u64, clue: Option<&Clue>, names: Names) -> String {
+fn advice_text(cause: Cause, detail: u64, clue: Option<&Clue>, names: Names) -> String {
     let usual = advice(cause, detail);
-    clue.and_then(|clue| waits::advice(clue, names)).unwrap_or_else(|| usual.to_owned())
+    clue.and_then(|clue| waits::advice_for_service(clue, names)).unwrap_or_else(|| usual.to_owned())
 }
 
 /// Returns the causes that cannot be found if only `kinds` are recorded, and the reasons.
-fn cannot_tell(kinds: Kinds) -> Vec<UndetectableCause> {
+fn undetectable_causes(kinds: Kinds) -> Vec<UndetectableCause> {
     let missing = |cause: Cause| {
-        if cause.needs().contains(&Kind::Woken) && !kinds.has(Kind::Woken) {
+        if cause.required_kinds().contains(&Kind::Woken) && !kinds.has(Kind::Woken) {
             let why = "it is not known here whether a thread or an interrupt wakes another thread".to_owned();
             return Some(UndetectableCause { cause, why });
         }
-        let kinds: Vec<String> =
-            cause.needs().iter().filter(|kind| !kinds.has(**kind)).map(|kind: &Kind| format!("{kind:?}")).collect();
+        let kinds: Vec<String> = cause
+            .required_kinds()
+            .iter()
+            .filter(|kind| !kinds.has(**kind))
+            .map(|kind: &Kind| format!("{kind:?}"))
+            .collect();
         (!kinds.is_empty())
             .then(|| UndetectableCause { cause, why: format!("no records of this kind: {}", kinds.join(", ")) })
     };
@@ -260,7 +264,7 @@ fn cannot_tell(kinds: Kinds) -> Vec<UndetectableCause> {
 }
 
 /// Time of the slow requests above the normal, by cause.
-struct Tail<'a> {
+struct TailStatistics<'a> {
     normal: Normal,
     slo_ns: u64,
     slow: f64,
@@ -269,12 +273,12 @@ struct Tail<'a> {
     /// for it.
     tracer_made_slow: f64,
     tracer_ns: f64,
-    by_cause: Vec<Share<'a>>,
+    by_cause: Vec<CauseShare<'a>>,
 }
 
 /// Part of the slow requests' time that one cause explains.
 #[derive(Default)]
-struct Share<'a> {
+struct CauseShare<'a> {
     tail_ns: f64,
     /// Number of requests for which this cause explains most of the time above the normal.
     claimed: f64,
@@ -285,16 +289,16 @@ struct Share<'a> {
     clues: Vec<(Clue, f64)>,
 }
 
-impl<'a> Tail<'a> {
-    fn of(diagnoser: &'a Diagnoser) -> Tail<'a> {
-        let mut tail = Tail {
+impl<'a> TailStatistics<'a> {
+    fn new(diagnoser: &'a Diagnoser) -> TailStatistics<'a> {
+        let mut tail = TailStatistics {
             normal: diagnoser.normals.normal(),
             slo_ns: diagnoser.slo_ns(),
             slow: 0.0,
             mixed: 0.0,
             tracer_made_slow: 0.0,
             tracer_ns: 0.0,
-            by_cause: Cause::ALL.iter().map(|_| Share::default()).collect(),
+            by_cause: Cause::ALL.iter().map(|_| CauseShare::default()).collect(),
         };
         for class in diagnoser.classes.values() {
             class.digests.iter().for_each(|digest| tail.add(digest, class.weight()));
@@ -307,18 +311,18 @@ impl<'a> Tail<'a> {
             return;
         }
         self.slow += weight;
-        let tracer_ns = digest.times[place(Cause::Tracer)];
+        let tracer_ns = digest.times[cause_index(Cause::Tracer)];
         self.tracer_ns += tracer_ns as f64 * weight;
         if digest.latency_ns - tracer_ns <= self.slo_ns {
             self.tracer_made_slow += weight;
             return;
         }
-        let above = above_without_tracer(&self.normal, &digest.times);
-        match most_of(&above) {
+        let above = excess_without_tracer(&self.normal, &digest.times);
+        match main_cause_of_excess(&above) {
             Some(cause) => {
-                let share = &mut self.by_cause[place(cause)];
+                let share = &mut self.by_cause[cause_index(cause)];
                 share.claimed += weight;
-                share.examples.push((above[place(cause)], digest));
+                share.examples.push((above[cause_index(cause)], digest));
             }
             None => self.mixed += weight,
         }
@@ -326,8 +330,8 @@ impl<'a> Tail<'a> {
             share.tail_ns += above_ns as f64 * weight;
             share.requests += weight;
         }
-        for clue in digest.clues.iter().filter(|clue| above[place(clue.cause)] > 0) {
-            self.by_cause[place(clue.cause)].note(clue, weight);
+        for clue in digest.clues.iter().filter(|clue| above[cause_index(clue.cause)] > 0) {
+            self.by_cause[cause_index(clue.cause)].add_clue(clue, weight);
         }
     }
 
@@ -347,16 +351,16 @@ impl<'a> Tail<'a> {
                 share_percent: share.tail_ns / sum_ns * 100.0,
                 examples: self.examples(cause, share, diagnoser),
                 evidence: share.evidence(self.slow, names),
-                advice: said_of(cause, detail, share.first_clue(), names),
+                advice: advice_text(cause, detail, share.first_clue(), names),
             }
         })
     }
 
     /// Returns requests for which the cause is claimed: first those whose timelines are kept, then those with the
     /// clearest evidence.
-    fn examples(&self, cause: Cause, share: &Share, diagnoser: &Diagnoser) -> Vec<u64> {
-        let is_clear = |timeline: &&&Timeline| claim(&self.normal, self.slo_ns, timeline) == Some(cause);
-        let kept = diagnoser.exemplars.of_cause(cause);
+    fn examples(&self, cause: Cause, share: &CauseShare, diagnoser: &Diagnoser) -> Vec<u64> {
+        let is_clear = |timeline: &&&Timeline| main_cause(&self.normal, self.slo_ns, timeline) == Some(cause);
+        let kept = diagnoser.exemplars.examples_of_cause(cause);
         let mut examples: Vec<u64> = kept.iter().filter(is_clear).map(|timeline| timeline.request).collect();
         let mut others: Vec<&(u64, &Digest)> = share.examples.iter().collect();
         others.sort_by_key(|(above_ns, digest)| (Reverse(*above_ns), digest.request));
@@ -370,11 +374,11 @@ impl<'a> Tail<'a> {
     }
 }
 
-impl Share<'_> {
-    fn note(&mut self, clue: &Clue, weight: f64) {
-        match self.clues.iter_mut().find(|(other, _)| other.is_as(clue)) {
+impl CauseShare<'_> {
+    fn add_clue(&mut self, clue: &Clue, weight: f64) {
+        match self.clues.iter_mut().find(|(other, _)| other.is_same_except_times(clue)) {
             Some((known, sum_ns)) => {
-                known.join(clue, 0);
+                known.merge(clue, 0);
                 *sum_ns += clue.sum_ns as f64 * weight;
             }
             None => self.clues.push((*clue, clue.sum_ns as f64 * weight)),
@@ -391,13 +395,20 @@ impl Share<'_> {
         self.sorted_clues().first().map(|(clue, _)| clue)
     }
 
-    fn evidence(&self, slow: f64, names: Names) -> Vec<String> {
+    fn evidence(&self, slow_requests: f64, names: Names) -> Vec<String> {
         let mean_ns = (self.tail_ns / self.requests).round() as u64;
-        let first =
-            format!("in {:.0} of {slow:.0} slow requests, on average {} above normal", self.requests, time(mean_ns));
+        let first = format!(
+            "in {:.0} of {slow_requests:.0} slow requests, on average {} above normal",
+            self.requests,
+            format_time(mean_ns)
+        );
         let clues = self.sorted_clues().into_iter().take(SENTENCES).map(|(clue, sum_ns)| {
-            let times = format!("{} in all, at most {} at once", time(sum_ns.round() as u64), time(clue.longest_ns));
-            format!("{}: {times}", text::what(clue, names))
+            let times = format!(
+                "{} in all, at most {} at once",
+                format_time(sum_ns.round() as u64),
+                format_time(clue.longest_ns)
+            );
+            format!("{}: {times}", text::describe_clue(clue, names))
         });
         std::iter::once(first).chain(clues).collect()
     }

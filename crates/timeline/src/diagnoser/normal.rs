@@ -19,18 +19,18 @@ pub struct Normal {
 }
 
 /// Returns the index of a cause in [`Times`].
-pub fn place(cause: Cause) -> usize {
+pub fn cause_index(cause: Cause) -> usize {
     cause as usize
 }
 
 impl Normal {
     /// Returns the part of a request's times that is above the normal, by cause.
-    pub fn above(&self, times: &Times) -> Times {
+    pub fn excess(&self, times: &Times) -> Times {
         let mut above = NO_TIMES;
         for (index, time_ns) in times.iter().enumerate() {
             above[index] = time_ns.saturating_sub(self.times[index]);
         }
-        let (alone, beside) = (place(Cause::OnCpu), place(Cause::Sibling));
+        let (alone, beside) = (cause_index(Cause::OnCpu), cause_index(Cause::Sibling));
         let longer_ns = (times[alone] + times[beside]).saturating_sub(self.times[alone]);
         above[beside] = longer_ns.min(times[beside]);
         above[alone] = longer_ns - above[beside];
@@ -54,7 +54,7 @@ impl Normals {
     /// Adds the times of a request that was not slow.
     pub fn add(&mut self, times: &Times) {
         for (index, histogram) in self.causes.iter_mut().enumerate() {
-            let beside_ns = if index == place(Cause::OnCpu) { times[place(Cause::Sibling)] } else { 0 };
+            let beside_ns = if index == cause_index(Cause::OnCpu) { times[cause_index(Cause::Sibling)] } else { 0 };
             *histogram += times[index] + beside_ns;
         }
     }
@@ -70,9 +70,9 @@ impl Normals {
 }
 
 /// Returns the cause that explains most of the time above the normal; `None` if no cause explains more than half of it.
-pub fn most_of(above: &Times) -> Option<Cause> {
-    let tail_ns: u64 = above.iter().sum();
-    Cause::ALL.into_iter().find(|cause| above[place(*cause)] > tail_ns / 2)
+pub fn main_cause_of_excess(excess: &Times) -> Option<Cause> {
+    let tail_ns: u64 = excess.iter().sum();
+    Cause::ALL.into_iter().find(|cause| excess[cause_index(*cause)] > tail_ns / 2)
 }
 
 /// Creates a histogram of times with 1 % precision, whose range grows with the longest time.
@@ -84,32 +84,32 @@ pub fn histogram() -> Histogram<u64> {
 mod tests {
     use super::*;
 
-    fn times(of: &[(Cause, u64)]) -> Times {
+    fn times_of_causes(cause_times: &[(Cause, u64)]) -> Times {
         let mut times = NO_TIMES;
-        of.iter().for_each(|(cause, time_ns)| times[place(*cause)] = *time_ns);
+        cause_times.iter().for_each(|(cause, time_ns)| times[cause_index(*cause)] = *time_ns);
         times
     }
 
     #[test]
     fn places_are_those_of_the_list() {
-        assert!(Cause::ALL.into_iter().enumerate().all(|(index, cause)| place(cause) == index));
+        assert!(Cause::ALL.into_iter().enumerate().all(|(index, cause)| cause_index(cause) == index));
     }
 
     #[test]
     fn batch_cost_what_work_beside_it_took_longer() {
         let mut normals = Normals::default();
-        (0..9).for_each(|_| normals.add(&times(&[(Cause::OnCpu, 1_000)])));
-        let above = normals.normal().above(&times(&[(Cause::OnCpu, 200), (Cause::Sibling, 1_500)]));
-        let most_ns = normals.normal().times[place(Cause::OnCpu)];
-        assert_eq!((above[place(Cause::OnCpu)], above[place(Cause::Sibling)]), (0, 1_700 - most_ns));
-        let above = normals.normal().above(&times(&[(Cause::OnCpu, 9_000), (Cause::Sibling, 100)]));
-        assert_eq!((above[place(Cause::OnCpu)], above[place(Cause::Sibling)]), (9_000 - most_ns, 100));
+        (0..9).for_each(|_| normals.add(&times_of_causes(&[(Cause::OnCpu, 1_000)])));
+        let above = normals.normal().excess(&times_of_causes(&[(Cause::OnCpu, 200), (Cause::Sibling, 1_500)]));
+        let most_ns = normals.normal().times[cause_index(Cause::OnCpu)];
+        assert_eq!((above[cause_index(Cause::OnCpu)], above[cause_index(Cause::Sibling)]), (0, 1_700 - most_ns));
+        let above = normals.normal().excess(&times_of_causes(&[(Cause::OnCpu, 9_000), (Cause::Sibling, 100)]));
+        assert_eq!((above[cause_index(Cause::OnCpu)], above[cause_index(Cause::Sibling)]), (9_000 - most_ns, 100));
     }
 
     #[test]
     fn a_cause_is_claimed_if_it_explains_most() {
-        assert_eq!(most_of(&times(&[(Cause::Disk, 51), (Cause::Lock, 49)])), Some(Cause::Disk));
-        assert_eq!(most_of(&times(&[(Cause::Disk, 50), (Cause::Lock, 50)])), None);
-        assert_eq!(most_of(&NO_TIMES), None);
+        assert_eq!(main_cause_of_excess(&times_of_causes(&[(Cause::Disk, 51), (Cause::Lock, 49)])), Some(Cause::Disk));
+        assert_eq!(main_cause_of_excess(&times_of_causes(&[(Cause::Disk, 50), (Cause::Lock, 50)])), None);
+        assert_eq!(main_cause_of_excess(&NO_TIMES), None);
     }
 }

@@ -43,7 +43,7 @@ impl<F: Fn(Task) -> Option<String>> NameSource for F {
 pub type Names<'a> = &'a dyn NameSource;
 
 /// Returns a time as text, in a unit that suits it.
-pub fn time(ns: u64) -> String {
+pub fn format_time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
@@ -52,7 +52,7 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-fn bytes(count: u64) -> String {
+fn format_bytes(count: u64) -> String {
     match count {
         0..1_000 => format!("{count} bytes"),
         1_000..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),
@@ -60,7 +60,7 @@ fn bytes(count: u64) -> String {
     }
 }
 
-pub(super) fn who(task: Task, names: Names) -> String {
+pub(super) fn describe_task(task: Task, names: Names) -> String {
     let name = names.name(task).map(|name| format!("{name}, ")).unwrap_or_default();
     match task {
         Task { tid: 0, pid: 0 } => "an unknown thread".to_owned(),
@@ -71,11 +71,11 @@ pub(super) fn who(task: Task, names: Names) -> String {
 }
 
 /// Returns the evidence of a clue as text, without its times.
-pub fn what(clue: &Clue, names: Names) -> String {
-    if let Some(said) = waits::what(clue, names) {
+pub fn describe_clue(clue: &Clue, names: Names) -> String {
+    if let Some(said) = waits::describe_wait(clue, names) {
         return said;
     }
-    let by = |verb: &str| format!("{} {verb}", who(clue.by, names));
+    let by = |verb: &str| format!("{} {verb}", describe_task(clue.by, names));
     let is_known = clue.by != Task::default();
     match clue.cause {
         Cause::OnCpu => "its own threads worked on it".to_owned(),
@@ -87,11 +87,11 @@ pub fn what(clue: &Clue, names: Names) -> String {
         Cause::Tracer => by("had the CPU"),
         Cause::Migration => "its thread was moved to an idle CPU".to_owned(),
         Cause::IdleExit => format!("the CPU left idle state {}", clue.detail),
-        Cause::Interrupt => interrupt(clue.detail as u32),
+        Cause::Interrupt => describe_interrupt(clue.detail as u32),
         Cause::Stolen => "the hypervisor's steal clock went on".to_owned(),
         Cause::Sibling => format!("batch ran on CPU {} of the same core", clue.detail),
         Cause::PageFault => "the kernel filled pages in".to_owned(),
-        Cause::Collection | Cause::Safepoint => pause_of(clue.detail as u32).to_owned(),
+        Cause::Collection | Cause::Safepoint => describe_pause(clue.detail as u32).to_owned(),
         Cause::Lock if clue.detail != 0 => by(&format!("held the lock at {:#x}", clue.detail)),
         Cause::Lock => by("held a lock"),
         Cause::HandOver => by("woke it"),
@@ -102,21 +102,23 @@ pub fn what(clue: &Clue, names: Names) -> String {
         Cause::Frozen if is_known => by("let it go on"),
         Cause::Frozen => "the group was frozen".to_owned(),
         Cause::SendBuffer if clue.detail > 1 => {
-            format!("up to {} of the response waited to be sent", bytes(clue.detail))
+            format!("up to {} of the response waited to be sent", format_bytes(clue.detail))
         }
         Cause::SendBuffer => "the response waited to be sent".to_owned(),
         Cause::Nagle => "less than a segment waited until all data before it was acknowledged".to_owned(),
-        Cause::SlowReader => format!("the client's receive window was full, and up to {} waited", bytes(clue.detail)),
+        Cause::SlowReader => {
+            format!("the client's receive window was full, and up to {} waited", format_bytes(clue.detail))
+        }
         Cause::CongestionWindow => {
-            format!("the congestion window was in flight, and up to {} waited", bytes(clue.detail))
+            format!("the congestion window was in flight, and up to {} waited", format_bytes(clue.detail))
         }
         Cause::Pacing if clue.detail & BY_TCP != 0 => {
             format!(
                 "TCP sent at a set rate (BBR, SO_MAX_PACING_RATE), and up to {} waited",
-                bytes(clue.detail & !BY_TCP)
+                format_bytes(clue.detail & !BY_TCP)
             )
         }
-        Cause::Pacing => format!("up to {} waited behind TCP for the network device", bytes(clue.detail)),
+        Cause::Pacing => format!("up to {} waited behind TCP for the network device", format_bytes(clue.detail)),
         Cause::SendSpace => "all data that fits into the send buffer was in flight".to_owned(),
         Cause::Retransmission => "a segment of the response was sent again".to_owned(),
         Cause::Downstream if clue.detail != 0 => format!("the service at port {} had not answered", clue.detail),
@@ -129,7 +131,7 @@ pub fn what(clue: &Clue, names: Names) -> String {
     }
 }
 
-fn interrupt(detail: u32) -> String {
+fn describe_interrupt(detail: u32) -> String {
     const SOFTIRQS: [&str; 10] =
         ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
     if detail & SOFTIRQ == 0 {
@@ -140,7 +142,7 @@ fn interrupt(detail: u32) -> String {
     format!("softirq {name} had the CPU")
 }
 
-fn pause_of(kind: u32) -> &'static str {
+fn describe_pause(kind: u32) -> &'static str {
     match kind {
         pause::YOUNG_COLLECTION => "the runtime collected young objects",
         pause::FULL_COLLECTION => "the runtime collected the whole heap",
@@ -159,13 +161,13 @@ mod tests {
         let names = |task: Task| (task.pid == 900).then(|| "stress".to_owned());
         let clue = |cause, by, detail| Clue { cause, by, detail, wait: None, sum_ns: 0, longest_ns: 0 };
         let hog = clue(Cause::RunQueue, Task { tid: 0, pid: 900 }, 0);
-        assert_eq!(what(&hog, &names), "stress, process 900 had the CPU");
+        assert_eq!(describe_clue(&hog, &names), "stress, process 900 had the CPU");
         let lock = clue(Cause::Lock, Task { tid: 6, pid: 100 }, 0xbeef);
-        assert_eq!(what(&lock, &names), "thread 6 of process 100 held the lock at 0xbeef");
+        assert_eq!(describe_clue(&lock, &names), "thread 6 of process 100 held the lock at 0xbeef");
         let softirq = clue(Cause::Interrupt, Task::default(), u64::from(SOFTIRQ | 3));
-        assert_eq!(what(&softirq, &names), "softirq NET_RX had the CPU");
+        assert_eq!(describe_clue(&softirq, &names), "softirq NET_RX had the CPU");
         let disk = clue(Cause::Disk, Task::default(), 8 << 20 | 1);
-        assert_eq!(what(&disk, &names), "disk 8:1 answered");
+        assert_eq!(describe_clue(&disk, &names), "disk 8:1 answered");
         for (kind, said) in [
             (pause::YOUNG_COLLECTION, "the runtime collected young objects"),
             (pause::FULL_COLLECTION, "the runtime collected the whole heap"),
@@ -173,14 +175,17 @@ mod tests {
             (pause::CLASS_LOADING, "the runtime loaded classes"),
             (99, "the runtime paused"),
         ] {
-            assert_eq!(what(&clue(Cause::Safepoint, Task::default(), kind.into()), &names), said);
+            assert_eq!(describe_clue(&clue(Cause::Safepoint, Task::default(), kind.into()), &names), said);
         }
     }
 
     #[test]
     fn size_of_a_held_response_has_a_suitable_unit() {
         let said = |cause, detail| {
-            what(&Clue { cause, by: Task::default(), detail, wait: None, sum_ns: 0, longest_ns: 0 }, &|_: Task| None)
+            describe_clue(
+                &Clue { cause, by: Task::default(), detail, wait: None, sum_ns: 0, longest_ns: 0 },
+                &|_: Task| None,
+            )
         };
         assert_eq!(said(Cause::SendBuffer, 1), "the response waited to be sent");
         assert_eq!(said(Cause::SendBuffer, 14_336), "up to 14.3 kB of the response waited to be sent");
@@ -193,7 +198,7 @@ mod tests {
     #[test]
     fn times_have_suitable_units() {
         assert_eq!(
-            [time(999), time(1_500), time(40_300_000), time(2_000_000_000)],
+            [format_time(999), format_time(1_500), format_time(40_300_000), format_time(2_000_000_000)],
             ["999 ns", "1.5 µs", "40.3 ms", "2.00 s"]
         );
     }

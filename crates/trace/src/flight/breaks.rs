@@ -20,7 +20,7 @@ const UNUSUAL: u64 = 3;
 
 /// Observer of an objective: it checks whether requests break the objective.
 #[derive(Debug)]
-pub struct Breaks {
+pub struct ObjectiveMonitor {
     threshold: SlowThreshold,
     limit_ns: Option<u64>,
     /// Latencies of the first requests, until the limit is known.
@@ -41,7 +41,7 @@ struct Step {
 
 /// Reason for a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Break {
+pub enum ObjectiveViolation {
     /// One slow request, with its latency in nanoseconds.
     Request(u64),
     /// A request without a response, with the time that it has waited so far, in nanoseconds.
@@ -57,7 +57,7 @@ pub enum Break {
     },
 }
 
-impl Breaks {
+impl ObjectiveMonitor {
     /// Creates an observer of `threshold`.
     pub fn new(threshold: SlowThreshold) -> Self {
         let limit_ns = threshold.limit_ns();
@@ -71,58 +71,62 @@ impl Breaks {
 
     /// Checks a request that ended at `at_ns`. Returns a break if the objective is broken now, and the last recording
     /// is long enough ago.
-    pub fn request(&mut self, at_ns: u64, latency_ns: u64) -> Option<Break> {
+    pub fn check_request(&mut self, at_ns: u64, latency_ns: u64) -> Option<ObjectiveViolation> {
         let Some(limit_ns) = self.limit_ns else {
-            self.learn(latency_ns);
+            self.learn_limit(latency_ns);
             return None;
         };
         let is_slow = latency_ns > limit_ns;
         let found = match self.threshold {
-            SlowThreshold::Percentile(objective) => self.count(at_ns, is_slow, objective.percentile),
-            _ => is_slow.then_some(Break::Request(latency_ns)),
+            SlowThreshold::Percentile(objective) => self.count_in_window(at_ns, is_slow, objective.percentile),
+            _ => is_slow.then_some(ObjectiveViolation::Request(latency_ns)),
         };
-        self.once_in_a_while(at_ns, found)
+        self.suppress_if_recent(at_ns, found)
     }
 
     /// Checks requests that arrived at `arrived_ns` and have no response at `now_ns`. Returns a break if they break the
     /// objective, with the arrival time of the oldest. They will be slow if they ever end.
-    pub fn waiting(&mut self, now_ns: u64, arrived_ns: impl Iterator<Item = u64>) -> Option<(Break, u64)> {
+    pub fn check_waiting(
+        &mut self,
+        now_ns: u64,
+        arrived_ns: impl Iterator<Item = u64>,
+    ) -> Option<(ObjectiveViolation, u64)> {
         let limit_ns = self.limit_ns?;
         let late = arrived_ns.filter(|arrived_ns| now_ns.saturating_sub(*arrived_ns) > limit_ns);
         let late: Vec<u64> = late.filter(|arrived_ns| *arrived_ns > self.told_ns).collect();
         let oldest_ns = *late.iter().min()?;
         let found = match self.threshold {
-            SlowThreshold::Percentile(objective) => self.judge(late.len() as u64, objective.percentile),
-            _ => Some(Break::Waiting(now_ns - oldest_ns)),
+            SlowThreshold::Percentile(objective) => self.check_percentile(late.len() as u64, objective.percentile),
+            _ => Some(ObjectiveViolation::Waiting(now_ns - oldest_ns)),
         };
-        let found = self.once_in_a_while(now_ns, found)?;
+        let found = self.suppress_if_recent(now_ns, found)?;
         self.told_ns = late.into_iter().max().unwrap_or(oldest_ns);
         Some((found, oldest_ns))
     }
 
     /// Checks a request that ended without a response. Returns a break if it breaks the objective. If its client gave
     /// up sooner than the objective allows, the latency of the response is unknown.
-    pub fn unanswered(&mut self, request: &UnansweredRequest) -> Option<Break> {
+    pub fn check_unanswered(&mut self, request: &UnansweredRequest) -> Option<ObjectiveViolation> {
         let limit_ns = self.limit_ns?;
         let waited_ns = request.waited_ns();
         if request.ending != Ending::Abandoned || waited_ns <= limit_ns || request.arrived_ns <= self.told_ns {
             return None;
         }
         let found = match self.threshold {
-            SlowThreshold::Percentile(objective) => self.count(request.ended_ns, true, objective.percentile),
-            _ => Some(Break::Abandoned(waited_ns)),
+            SlowThreshold::Percentile(objective) => self.count_in_window(request.ended_ns, true, objective.percentile),
+            _ => Some(ObjectiveViolation::Abandoned(waited_ns)),
         };
-        self.once_in_a_while(request.ended_ns, found)
+        self.suppress_if_recent(request.ended_ns, found)
     }
 
-    fn once_in_a_while(&mut self, at_ns: u64, found: Option<Break>) -> Option<Break> {
+    fn suppress_if_recent(&mut self, at_ns: u64, found: Option<ObjectiveViolation>) -> Option<ObjectiveViolation> {
         let is_due = self.broken_ns.is_none_or(|before_ns| at_ns.saturating_sub(before_ns) >= APART_NS);
         let found = found.filter(|_| is_due)?;
         self.broken_ns = Some(at_ns);
         Some(found)
     }
 
-    fn learn(&mut self, latency_ns: u64) {
+    fn learn_limit(&mut self, latency_ns: u64) {
         self.usual.add(latency_ns);
         if self.usual.histogram.count() >= USUAL_REQUESTS {
             self.limit_ns = self.usual.percentile_ns(99.0).map(|p99_ns| p99_ns * UNUSUAL);
@@ -130,7 +134,7 @@ impl Breaks {
     }
 
     /// Counts a request in the window of the percentile. Returns a break if too many requests are slow.
-    fn count(&mut self, at_ns: u64, is_slow: bool, percentile: f64) -> Option<Break> {
+    fn count_in_window(&mut self, at_ns: u64, is_slow: bool, percentile: f64) -> Option<ObjectiveViolation> {
         let number = at_ns / STEP_NS;
         if self.steps.back().is_none_or(|step| step.number < number) {
             self.steps.push_back(Step { number, ..Step::default() });
@@ -141,17 +145,18 @@ impl Breaks {
         let last = self.steps.back_mut().expect("one was added");
         last.requests += 1;
         last.slow += u64::from(is_slow);
-        self.judge(0, percentile)
+        self.check_percentile(0, percentile)
     }
 
     /// Returns a break if too many requests of the window are slow. `waiting` slow requests have not ended yet.
-    fn judge(&self, waiting: u64, percentile: f64) -> Option<Break> {
+    fn check_percentile(&self, waiting: u64, percentile: f64) -> Option<ObjectiveViolation> {
         let sum = |of: fn(&Step) -> u64| self.steps.iter().map(of).sum::<u64>();
         let (slow, requests) = (sum(|step| step.slow) + waiting, sum(|step| step.requests) + waiting);
         let allowed = 1.0 - percentile / 100.0;
         // With fewer requests, the percentile would be the latency of the slowest one alone.
         let are_enough = requests as f64 * allowed >= 1.0;
-        (are_enough && slow as f64 > requests as f64 * allowed).then_some(Break::Percentile { slow, requests })
+        (are_enough && slow as f64 > requests as f64 * allowed)
+            .then_some(ObjectiveViolation::Percentile { slow, requests })
     }
 }
 
@@ -164,79 +169,93 @@ mod tests {
 
     #[test]
     fn slow_requests_break_a_limit_once_a_minute() {
-        let mut breaks = Breaks::new(SlowThreshold::parse("10ms").unwrap());
-        assert_eq!(breaks.request(S, 10 * MS), None);
-        assert_eq!(breaks.request(2 * S, 11 * MS), Some(Break::Request(11 * MS)));
-        assert_eq!(breaks.request(3 * S, 50 * MS), None, "too soon");
-        assert_eq!(breaks.request(2 * S + APART_NS, 12 * MS), Some(Break::Request(12 * MS)));
+        let mut breaks = ObjectiveMonitor::new(SlowThreshold::parse("10ms").unwrap());
+        assert_eq!(breaks.check_request(S, 10 * MS), None);
+        assert_eq!(breaks.check_request(2 * S, 11 * MS), Some(ObjectiveViolation::Request(11 * MS)));
+        assert_eq!(breaks.check_request(3 * S, 50 * MS), None, "too soon");
+        assert_eq!(breaks.check_request(2 * S + APART_NS, 12 * MS), Some(ObjectiveViolation::Request(12 * MS)));
     }
 
     #[test]
     fn a_request_that_never_ends_breaks_a_limit_once() {
-        let mut breaks = Breaks::new(SlowThreshold::parse("10ms").unwrap());
+        let mut breaks = ObjectiveMonitor::new(SlowThreshold::parse("10ms").unwrap());
         let stuck = [S, S + MS];
-        assert_eq!(breaks.waiting(S + 9 * MS, stuck.into_iter()), None);
-        assert_eq!(breaks.waiting(S + 12 * MS, stuck.into_iter()), Some((Break::Waiting(12 * MS), S)));
-        assert_eq!(breaks.waiting(S + 2 * APART_NS, stuck.into_iter()), None, "told");
+        assert_eq!(breaks.check_waiting(S + 9 * MS, stuck.into_iter()), None);
+        assert_eq!(
+            breaks.check_waiting(S + 12 * MS, stuck.into_iter()),
+            Some((ObjectiveViolation::Waiting(12 * MS), S))
+        );
+        assert_eq!(breaks.check_waiting(S + 2 * APART_NS, stuck.into_iter()), None, "told");
         let others = stuck.into_iter().chain([3 * APART_NS]);
-        assert_eq!(breaks.waiting(4 * APART_NS, others), Some((Break::Waiting(APART_NS), 3 * APART_NS)));
+        assert_eq!(
+            breaks.check_waiting(4 * APART_NS, others),
+            Some((ObjectiveViolation::Waiting(APART_NS), 3 * APART_NS))
+        );
     }
 
-    fn ended(ending: Ending, waited_ns: u64) -> UnansweredRequest {
+    fn unanswered_request(ending: Ending, waited_ns: u64) -> UnansweredRequest {
         UnansweredRequest { request: 1, arrived_ns: S, ended_ns: S + waited_ns, ending }
     }
 
     #[test]
     fn a_client_that_gave_up_late_breaks_the_objective() {
-        let mut breaks = Breaks::new(SlowThreshold::parse("10ms").unwrap());
-        assert_eq!(breaks.unanswered(&ended(Ending::Abandoned, 9 * MS)), None, "it might have been in time");
-        assert_eq!(breaks.unanswered(&ended(Ending::NoAnswerWanted, 90 * MS)), None);
-        assert_eq!(breaks.unanswered(&ended(Ending::ClosedByService, 90 * MS)), None);
-        assert_eq!(breaks.unanswered(&ended(Ending::Abandoned, 11 * MS)), Some(Break::Abandoned(11 * MS)));
-        let mut breaks = Breaks::new(SlowThreshold::parse("p90=10ms").unwrap());
-        assert!((0..19).all(|number| breaks.request(S + number, MS).is_none()));
+        let mut breaks = ObjectiveMonitor::new(SlowThreshold::parse("10ms").unwrap());
+        assert_eq!(
+            breaks.check_unanswered(&unanswered_request(Ending::Abandoned, 9 * MS)),
+            None,
+            "it might have been in time"
+        );
+        assert_eq!(breaks.check_unanswered(&unanswered_request(Ending::NoAnswerWanted, 90 * MS)), None);
+        assert_eq!(breaks.check_unanswered(&unanswered_request(Ending::ClosedByService, 90 * MS)), None);
+        assert_eq!(
+            breaks.check_unanswered(&unanswered_request(Ending::Abandoned, 11 * MS)),
+            Some(ObjectiveViolation::Abandoned(11 * MS))
+        );
+        let mut breaks = ObjectiveMonitor::new(SlowThreshold::parse("p90=10ms").unwrap());
+        assert!((0..19).all(|number| breaks.check_request(S + number, MS).is_none()));
         assert!(
-            (0..2).all(|_| breaks.unanswered(&ended(Ending::Abandoned, 20 * MS)).is_none()),
+            (0..2).all(|_| breaks.check_unanswered(&unanswered_request(Ending::Abandoned, 20 * MS)).is_none()),
             "two of 21 may be slow"
         );
-        let found = breaks.unanswered(&ended(Ending::Abandoned, 21 * MS));
-        assert_eq!(found, Some(Break::Percentile { slow: 3, requests: 22 }));
+        let found = breaks.check_unanswered(&unanswered_request(Ending::Abandoned, 21 * MS));
+        assert_eq!(found, Some(ObjectiveViolation::Percentile { slow: 3, requests: 22 }));
     }
 
     #[test]
     fn requests_that_never_end_count_among_the_slow_of_a_percentile() {
-        let mut breaks = Breaks::new(SlowThreshold::parse("p90=10ms").unwrap());
-        assert!((0..19).all(|number| breaks.request(S + number, MS).is_none()));
-        assert_eq!(breaks.waiting(S + 20 * MS, [S, S].into_iter()), None, "two of 21 may be slow");
-        let found = breaks.waiting(S + 20 * MS, [S, S, S].into_iter());
-        assert_eq!(found, Some((Break::Percentile { slow: 3, requests: 22 }, S)));
+        let mut breaks = ObjectiveMonitor::new(SlowThreshold::parse("p90=10ms").unwrap());
+        assert!((0..19).all(|number| breaks.check_request(S + number, MS).is_none()));
+        assert_eq!(breaks.check_waiting(S + 20 * MS, [S, S].into_iter()), None, "two of 21 may be slow");
+        let found = breaks.check_waiting(S + 20 * MS, [S, S, S].into_iter());
+        assert_eq!(found, Some((ObjectiveViolation::Percentile { slow: 3, requests: 22 }, S)));
     }
 
     #[test]
     fn percentile_breaks_at_its_share_of_slow_requests_in_10_s() {
-        let mut breaks = Breaks::new(SlowThreshold::parse("p99=10ms").unwrap());
-        let found = |breaks: &mut Breaks, number: u64, latency_ns| breaks.request(S + number * MS, latency_ns);
+        let mut breaks = ObjectiveMonitor::new(SlowThreshold::parse("p99=10ms").unwrap());
+        let found =
+            |breaks: &mut ObjectiveMonitor, number: u64, latency_ns| breaks.check_request(S + number * MS, latency_ns);
         assert_eq!(found(&mut breaks, 0, 99 * MS), None, "one request has no p99");
         assert!((1..100).all(|number| found(&mut breaks, number, MS).is_none()), "one of a hundred may be slow");
-        assert_eq!(found(&mut breaks, 100, 99 * MS), Some(Break::Percentile { slow: 2, requests: 101 }));
+        assert_eq!(found(&mut breaks, 100, 99 * MS), Some(ObjectiveViolation::Percentile { slow: 2, requests: 101 }));
     }
 
     #[test]
     fn old_slow_requests_do_not_count() {
-        let mut breaks = Breaks::new(SlowThreshold::parse("p90=10ms").unwrap());
-        assert_eq!(breaks.request(S, 99 * MS), None);
-        assert!((0..9).all(|number| breaks.request(2 * S + number, MS).is_none()));
-        assert!((0..9).all(|number| breaks.request(12 * S + number, MS).is_none()));
-        assert_eq!(breaks.request(13 * S, 99 * MS), None, "one of ten may be slow, and the first is long ago");
+        let mut breaks = ObjectiveMonitor::new(SlowThreshold::parse("p90=10ms").unwrap());
+        assert_eq!(breaks.check_request(S, 99 * MS), None);
+        assert!((0..9).all(|number| breaks.check_request(2 * S + number, MS).is_none()));
+        assert!((0..9).all(|number| breaks.check_request(12 * S + number, MS).is_none()));
+        assert_eq!(breaks.check_request(13 * S, 99 * MS), None, "one of ten may be slow, and the first is long ago");
     }
 
     #[test]
     fn without_an_objective_the_first_requests_tell_what_is_usual() {
-        let mut breaks = Breaks::new(SlowThreshold::P99);
-        assert!((0..USUAL_REQUESTS).all(|number| breaks.request(number, MS).is_none()));
+        let mut breaks = ObjectiveMonitor::new(SlowThreshold::P99);
+        assert!((0..USUAL_REQUESTS).all(|number| breaks.check_request(number, MS).is_none()));
         let limit_ns = breaks.limit_ns().unwrap();
         assert!((2 * MS..4 * MS).contains(&limit_ns), "{limit_ns}");
-        assert_eq!(breaks.request(S, limit_ns), None);
-        assert_eq!(breaks.request(S, limit_ns + 1), Some(Break::Request(limit_ns + 1)));
+        assert_eq!(breaks.check_request(S, limit_ns), None);
+        assert_eq!(breaks.check_request(S, limit_ns + 1), Some(ObjectiveViolation::Request(limit_ns + 1)));
     }
 }

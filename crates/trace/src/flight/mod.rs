@@ -24,12 +24,12 @@ use super::recent::Recent;
 use super::slow_threshold::SlowThreshold;
 use super::source::Source;
 use super::text::Names;
-use breaks::{Break, Breaks, USUAL_REQUESTS};
-pub use recording::as_a_part_of_a_path;
+use breaks::{ObjectiveMonitor, ObjectiveViolation, USUAL_REQUESTS};
+pub use recording::to_file_name_part;
 use recording::{Recording, Writing};
 use sidelane_diagnostics::note::Note;
 use sidelane_host::shutdown::Shutdown;
-use sidelane_rollback::own_threads::waited_for;
+use sidelane_rollback::own_threads::run_while_user_waits;
 
 /// Length of the trace that is kept in memory, unless the user says otherwise.
 pub const KEEP: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ pub struct FlightOptions {
 }
 
 /// Runs a flight recorder until `until` ends it, or until `length` is over.
-pub fn run(options: &FlightOptions, length: Option<Duration>, until: Shutdown, tell: Tell) -> Result<()> {
+pub fn run(options: &FlightOptions, length: Option<Duration>, until: Shutdown, tell: EventSink) -> Result<()> {
     let dir = &options.dir;
     ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}; make it, or name another", dir.display());
     let mut source = Source::start(&options.target, options.light, until)?;
@@ -73,27 +73,27 @@ pub fn run(options: &FlightOptions, length: Option<Duration>, until: Shutdown, t
     let mut records = Vec::new();
     let began_ns = now_ns();
     let until_ns = length.map_or(u64::MAX, |length| began_ns + length.as_nanos() as u64);
-    while now_ns() < until_ns && source.wait()? {
+    while now_ns() < until_ns && source.wait_for_records()? {
         let until_ns = source.read(&mut records)?;
-        flight.take(&mut records, until_ns, &|| (source.names(), source.notes()))?;
+        flight.process_records(&mut records, until_ns, &|| (source.names(), source.notes()))?;
     }
     source.finish(&mut records);
-    flight.take(&mut records, now_ns(), &|| (source.names(), source.notes()))?;
+    flight.process_records(&mut records, now_ns(), &|| (source.names(), source.notes()))?;
     flight.end(&|| (source.names(), source.notes()))
 }
 
 /// Function that returns the present names of threads, and the notes on what the trace does not see.
-type Known<'a> = &'a dyn Fn() -> (Names, Vec<Note>);
+type NamesAndNotes<'a> = &'a dyn Fn() -> (Names, Vec<Note>);
 
 /// State of a running flight recorder.
 struct Flight<'o> {
     options: &'o FlightOptions,
-    tell: Tell,
+    tell: EventSink,
     recorded: Kinds,
     builder: Builder,
     recent: Recent,
-    breaks: Breaks,
-    due: Option<Due>,
+    breaks: ObjectiveMonitor,
+    due: Option<PendingRecording>,
     writing: Option<Writing>,
     recordings: u32,
     /// Whether any recording could not be written.
@@ -104,26 +104,26 @@ struct Flight<'o> {
 }
 
 /// A recording that is to be written soon.
-struct Due {
+struct PendingRecording {
     /// Time at which the recording is to be written, in CLOCK_MONOTONIC nanoseconds.
     at_ns: u64,
     /// Arrival time of the request that broke the objective.
     from_ns: u64,
-    broken: Break,
+    broken: ObjectiveViolation,
 }
 
 impl<'o> Flight<'o> {
-    fn new(options: &'o FlightOptions, recorded: Kinds, tell: Tell) -> Self {
+    fn new(options: &'o FlightOptions, recorded: Kinds, tell: EventSink) -> Self {
         let records_max = RECORDS_A_SECOND * options.keep.as_secs().max(1);
         let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });
-        builder.traced_by(std::process::id());
+        builder.set_tracer_pid(std::process::id());
         Self {
             options,
             tell,
             recorded,
             builder,
             recent: Recent::new(options.keep.as_nanos() as u64, records_max as usize),
-            breaks: Breaks::new(options.threshold),
+            breaks: ObjectiveMonitor::new(options.threshold),
             due: None,
             writing: None,
             recordings: 0,
@@ -134,39 +134,39 @@ impl<'o> Flight<'o> {
     }
 
     /// Processes records. No record from before `until_ns` comes later.
-    fn take(&mut self, records: &mut Vec<Record>, until_ns: u64, known: Known<'_>) -> Result<()> {
+    fn process_records(&mut self, records: &mut Vec<Record>, until_ns: u64, known: NamesAndNotes<'_>) -> Result<()> {
         for record in records.drain(..) {
             self.recent.push(&record);
             self.now_ns = self.now_ns.max(record.at_ns);
-            self.look(|builder, each| builder.push(record, each));
-            if self.due.as_ref().is_some_and(|due| self.recent.gone_ns() + ROOM_NS >= due.from_ns) {
-                self.write(known)?;
+            self.check_finished_requests(|builder, each| builder.push(record, each));
+            if self.due.as_ref().is_some_and(|due| self.recent.last_dropped_ns() + ROOM_NS >= due.from_ns) {
+                self.write_due_recording(known)?;
             }
         }
         self.now_ns = self.now_ns.max(until_ns);
-        self.look(|builder, each| builder.advance(until_ns, each));
-        self.look_at_waiting(until_ns);
+        self.check_finished_requests(|builder, each| builder.advance(until_ns, each));
+        self.check_waiting_requests(until_ns);
         if self.due.as_ref().is_some_and(|due| due.at_ns <= until_ns) {
-            self.write(known)?;
+            self.write_due_recording(known)?;
         }
-        self.look_at_writing();
+        self.check_writing();
         Ok(())
     }
 
     /// Checks the requests that the builder returns during `go_on` against the objective.
-    fn look(&mut self, go_on: impl FnOnce(&mut Builder, &mut dyn FnMut(Timeline))) {
+    fn check_finished_requests(&mut self, go_on: impl FnOnce(&mut Builder, &mut dyn FnMut(Timeline))) {
         let Self { builder, breaks, due, .. } = self;
         let was_known = breaks.limit_ns().is_some();
         go_on(builder, &mut |timeline| {
-            if let Some(broken) = breaks.request(timeline.ended_ns, timeline.latency_ns()) {
+            if let Some(broken) = breaks.check_request(timeline.ended_ns, timeline.latency_ns()) {
                 let (at_ns, from_ns) = (timeline.ended_ns + AFTER_NS, timeline.arrived_ns);
-                due.get_or_insert(Due { at_ns, from_ns, broken });
+                due.get_or_insert(PendingRecording { at_ns, from_ns, broken });
             }
         });
         for unanswered in builder.take_unanswered() {
-            if let Some(broken) = breaks.unanswered(&unanswered) {
+            if let Some(broken) = breaks.check_unanswered(&unanswered) {
                 let (at_ns, from_ns) = (unanswered.ended_ns + AFTER_NS, unanswered.arrived_ns);
-                due.get_or_insert(Due { at_ns, from_ns, broken });
+                due.get_or_insert(PendingRecording { at_ns, from_ns, broken });
             }
         }
         if let (false, Some(limit_ns)) = (was_known, self.breaks.limit_ns()) {
@@ -175,28 +175,30 @@ impl<'o> Flight<'o> {
     }
 
     /// Checks requests without a response against the objective.
-    fn look_at_waiting(&mut self, now_ns: u64) {
+    fn check_waiting_requests(&mut self, now_ns: u64) {
         if now_ns < self.waiting_seen_ns.saturating_add(WAITING_NS) {
             return;
         }
         self.waiting_seen_ns = now_ns;
-        let Some((broken, from_ns)) = self.breaks.waiting(now_ns, self.builder.waiting()) else { return };
-        self.due.get_or_insert(Due { at_ns: now_ns + AFTER_NS, from_ns, broken });
+        let Some((broken, from_ns)) = self.breaks.check_waiting(now_ns, self.builder.waiting_arrivals_ns()) else {
+            return;
+        };
+        self.due.get_or_insert(PendingRecording { at_ns: now_ns + AFTER_NS, from_ns, broken });
     }
 
-    fn write(&mut self, known: Known<'_>) -> Result<()> {
-        let Some(Due { from_ns, broken, .. }) = self.due.take() else { return Ok(()) };
+    fn write_due_recording(&mut self, known: NamesAndNotes<'_>) -> Result<()> {
+        let Some(PendingRecording { from_ns, broken, .. }) = self.due.take() else { return Ok(()) };
         if self.recordings >= self.options.recordings {
             return Ok(());
         }
         self.finish_writing();
         self.recordings += 1;
-        (self.tell)(Event::Broken(in_words(broken, self.options.threshold)));
-        let recording = self.recording(from_ns, known());
-        let writing = recording.write_aside(&self.options.dir, Tell::clone(&self.tell));
+        (self.tell)(Event::Broken(describe_violation(broken, self.options.threshold)));
+        let recording = self.make_recording(from_ns, known());
+        let writing = recording.write_in_background(&self.options.dir, EventSink::clone(&self.tell));
         match writing {
             Ok(writing) => self.writing = Some(writing),
-            Err(error) => self.is_unwritten(&error),
+            Err(error) => self.handle_write_error(&error),
         }
         if self.recordings == self.options.recordings {
             (self.tell)(Event::Full(self.recordings));
@@ -204,7 +206,7 @@ impl<'o> Flight<'o> {
         Ok(())
     }
 
-    fn recording(&self, broken_from_ns: u64, (names, notes): (Names, Vec<Note>)) -> Recording {
+    fn make_recording(&self, broken_from_ns: u64, (names, notes): (Names, Vec<Note>)) -> Recording {
         Recording {
             records: self.recent.all().collect(),
             service: self.options.service.clone(),
@@ -213,14 +215,14 @@ impl<'o> Flight<'o> {
             recorded: self.recorded,
             names,
             notes,
-            written: self.recent.gone().to_vec(),
+            written: self.recent.last_dropped_seqs().to_vec(),
             broken_from_ns,
             end_ns: self.now_ns,
         }
     }
 
     /// Reports a recording that could not be written as soon as that is known, not at the next recording.
-    fn look_at_writing(&mut self) {
+    fn check_writing(&mut self) {
         if self.writing.as_ref().is_some_and(Writing::is_over) {
             self.finish_writing();
         }
@@ -228,23 +230,23 @@ impl<'o> Flight<'o> {
 
     fn finish_writing(&mut self) {
         if let Some(Err(error)) = self.writing.take().map(Writing::join) {
-            self.is_unwritten(&error);
+            self.handle_write_error(&error);
         }
     }
 
     /// Handles a recording that could not be written. The recorder continues, since the disk may have room again at the
     /// next break.
-    fn is_unwritten(&mut self, error: &Error) {
+    fn handle_write_error(&mut self, error: &Error) {
         self.recordings -= 1;
         self.has_failed = true;
         (self.tell)(Event::Unwritten(format!("{error:#}")));
     }
 
     /// Ends the recorder, after it has written a recording that is still due.
-    fn end(mut self, known: Known<'_>) -> Result<()> {
-        self.look(Builder::finish);
-        self.write(known)?;
-        waited_for(Duration::ZERO, || self.finish_writing());
+    fn end(mut self, known: NamesAndNotes<'_>) -> Result<()> {
+        self.check_finished_requests(Builder::finish);
+        self.write_due_recording(known)?;
+        run_while_user_waits(Duration::ZERO, || self.finish_writing());
         if self.recordings == 0 && !self.has_failed {
             (self.tell)(Event::Unbroken);
         }
@@ -252,16 +254,16 @@ impl<'o> Flight<'o> {
     }
 }
 
-fn in_words(broken: Break, threshold: SlowThreshold) -> String {
+fn describe_violation(broken: ObjectiveViolation, threshold: SlowThreshold) -> String {
     match broken {
-        Break::Request(latency_ns) => format!("a request took {}", Unit::Ns.human(latency_ns as f64)),
-        Break::Waiting(age_ns) => {
+        ObjectiveViolation::Request(latency_ns) => format!("a request took {}", Unit::Ns.human(latency_ns as f64)),
+        ObjectiveViolation::Waiting(age_ns) => {
             format!("a request has waited for {} and has no response yet", Unit::Ns.human(age_ns as f64))
         }
-        Break::Abandoned(waited_ns) => {
+        ObjectiveViolation::Abandoned(waited_ns) => {
             format!("a request was abandoned by its client after {}", Unit::Ns.human(waited_ns as f64))
         }
-        Break::Percentile { slow, requests } => {
+        ObjectiveViolation::Percentile { slow, requests } => {
             format!("{slow} of the last {requests} requests were beyond {threshold}")
         }
     }
@@ -299,7 +301,7 @@ pub enum Event {
 }
 
 /// Callback for the events of a flight recorder; it may be called on any thread.
-pub type Tell = Arc<dyn Fn(Event) + Send + Sync>;
+pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -334,8 +336,8 @@ impl RunningFlight {
     pub fn start(options: FlightOptions) -> Result<Self> {
         let its = options.clone();
         let thread = Background::start("sidelane-flight", move |until, events| {
-            let tell: Tell = Arc::new(move |event| drop(events.send(event)));
-            match until.wait_until(|| Source::is_there(&its.target))? {
+            let tell: EventSink = Arc::new(move |event| drop(events.send(event)));
+            match until.wait_until(|| Source::is_listening(&its.target))? {
                 true => run(&its, None, until, tell),
                 false => Ok(()),
             }

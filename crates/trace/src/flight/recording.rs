@@ -18,10 +18,10 @@ use super::super::report::TraceReport;
 use super::super::slow_threshold::SlowThreshold;
 use super::super::terminal::headline;
 use super::super::text::Names;
-use super::{Event, Tell};
+use super::{Event, EventSink};
 use crate::note::TraceNote;
 use sidelane_diagnostics::note::Note;
-use sidelane_rollback::own_threads::Patient;
+use sidelane_rollback::own_threads::PatientThread;
 
 /// Contents of a recording: the state of the flight recorder when the objective broke.
 pub(super) struct Recording {
@@ -68,20 +68,20 @@ impl Writing {
 
 impl Recording {
     /// Writes the log and the page into `dir`, on a thread of its own, and reports their paths.
-    pub(super) fn write_aside(self, dir: &Path, tell: Tell) -> Result<Writing> {
+    pub(super) fn write_in_background(self, dir: &Path, tell: EventSink) -> Result<Writing> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let name = dir.join(format!("sidelane-trace-{}-{}", as_a_part_of_a_path(&self.service), since.as_secs()));
+        let name = dir.join(format!("sidelane-trace-{}-{}", to_file_name_part(&self.service), since.as_secs()));
         let write = move || {
-            let _bulk = Patient::in_bulk();
+            let _bulk = PatientThread::for_bulk_work();
             self.write(&name, &tell)
         };
         Ok(Writing(thread::Builder::new().name("sidelane-record".into()).spawn(write)?))
     }
 
-    fn write(self, name: &Path, tell: &Tell) -> Result<()> {
-        let Files { log, page: (page, page_file) } = Files::claim(name)?;
+    fn write(self, name: &Path, tell: &EventSink) -> Result<()> {
+        let Files { log, page: (page, page_file) } = Files::create(name)?;
         let path = log.0.clone();
-        let written = self.write_both(log, &page, page_file, tell);
+        let written = self.write_log_and_page(log, &page, page_file, tell);
         match &written {
             Ok(()) => tell(Event::Written { page, log: path }),
             // The incomplete files would take the disk space of the next recording.
@@ -90,9 +90,15 @@ impl Recording {
         written
     }
 
-    fn write_both(self, log: (PathBuf, File), page: &Path, mut page_file: File, tell: &Tell) -> Result<()> {
-        let late = self.late();
-        let report = self.report(log)?;
+    fn write_log_and_page(
+        self,
+        log: (PathBuf, File),
+        page: &Path,
+        mut page_file: File,
+        tell: &EventSink,
+    ) -> Result<()> {
+        let late = self.late_note();
+        let report = self.write_log_and_report(log)?;
         let html = html::page(&report.to_result());
         page_file.write_all(html.as_bytes()).with_context(|| format!("cannot write {}", page.display()))?;
         let late = late.map_or_else(String::new, |late| format!(" Note: {late}"));
@@ -105,31 +111,31 @@ impl Recording {
     }
 
     /// Returns a note if the recording begins after the request that broke the objective.
-    fn late(&self) -> Option<TraceNote> {
+    fn late_note(&self) -> Option<TraceNote> {
         let late_ns = self.begin_ns().saturating_sub(self.broken_from_ns);
         let late = Duration::from_nanos(late_ns);
         (late_ns > 0).then_some(TraceNote::BreakNotRecorded { late })
     }
 
     /// Writes the log, and returns the report that is made from it.
-    fn report(self, (path, file): (PathBuf, File)) -> Result<TraceReport> {
+    fn write_log_and_report(self, (path, file): (PathBuf, File)) -> Result<TraceReport> {
         let threshold = match (self.threshold, self.limit_ns) {
             (SlowThreshold::P99, Some(limit_ns)) => SlowThreshold::Limit(Duration::from_nanos(limit_ns)),
             (threshold, _) => threshold,
         };
-        let (begin_ns, late) = (self.begin_ns(), self.late());
+        let (begin_ns, late) = (self.begin_ns(), self.late_note());
         let head = LogHead {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             service: self.service.clone(),
             slo: Some(threshold.to_string()),
-            kinds: LogHead::numbers(self.recorded),
+            kinds: LogHead::kind_numbers(self.recorded),
             begin_ns,
             written: self.written.clone(),
             tracer_pid: std::process::id(),
         };
-        let mut log = LogWriter::on(file, &path, &head)?;
-        let pipeline = Pipeline::new(self.recorded, threshold, begin_ns).begins(&self.written);
-        let mut pipeline = pipeline.traced_by(std::process::id());
+        let mut log = LogWriter::with_file(file, &path, &head)?;
+        let pipeline = Pipeline::new(self.recorded, threshold, begin_ns).with_records_before_trace(&self.written);
+        let mut pipeline = pipeline.with_tracer_pid(std::process::id());
         for record in &self.records {
             log.record(record);
             pipeline.add(record, &mut |_| ());
@@ -145,7 +151,7 @@ impl Recording {
 impl Files {
     /// Creates both files, readable by their owner only. Other users may be able to write to the directory, so an
     /// existing name, even of a link, is left alone.
-    fn claim(name: &Path) -> Result<Self> {
+    fn create(name: &Path) -> Result<Self> {
         for number in 1..=NAMES_MAX {
             let stem = if number == 1 { name.display().to_string() } else { format!("{}-{number}", name.display()) };
             let Some(log) = new_file(format!("{stem}.log").into())? else { continue };
@@ -168,7 +174,7 @@ fn new_file(path: PathBuf) -> Result<Option<(PathBuf, File)>> {
 }
 
 /// Returns the name of a service in a form that is safe in file names.
-pub fn as_a_part_of_a_path(service: &str) -> String {
+pub fn to_file_name_part(service: &str) -> String {
     const CHARACTERS_MAX: usize = 64;
     let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '-' };
     service.chars().take(CHARACTERS_MAX).map(plain).collect()
@@ -186,7 +192,7 @@ mod tests {
         let (name, victim) = (dir.path().join("trace-1"), dir.path().join("victim"));
         std::fs::write(&victim, "old").unwrap();
         std::os::unix::fs::symlink(&victim, name.with_extension("html")).unwrap();
-        let files = Files::claim(&name).unwrap();
+        let files = Files::create(&name).unwrap();
         assert_eq!(files.log.0, dir.path().join("trace-1-2.log"));
         assert!(!name.with_extension("log").exists() && std::fs::read(&victim).unwrap() == b"old");
         for (_, file) in [&files.log, &files.page] {
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn names_of_services_are_plain_in_names_of_files() {
-        assert_eq!(as_a_part_of_a_path("cgroup:/a/redis@1.service"), "cgroup--a-redis-1.service");
-        assert_eq!(as_a_part_of_a_path(&"ä".repeat(100)), "-".repeat(64));
+        assert_eq!(to_file_name_part("cgroup:/a/redis@1.service"), "cgroup--a-redis-1.service");
+        assert_eq!(to_file_name_part(&"ä".repeat(100)), "-".repeat(64));
     }
 }

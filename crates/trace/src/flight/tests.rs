@@ -24,21 +24,21 @@ fn options(dir: &Path) -> FlightOptions {
     }
 }
 
-fn heard() -> (Tell, Arc<Mutex<Vec<Event>>>) {
+fn event_collector() -> (EventSink, Arc<Mutex<Vec<Event>>>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&events);
     (Arc::new(move |event| into.lock().unwrap().push(event)), events)
 }
 
 /// Returns the records up to the end of the first request that took longer than the objective.
-fn until_one_is_slow() -> Vec<Record> {
+fn records_until_slow_request() -> Vec<Record> {
     let excerpt =
         sample::trace().excerpts.into_iter().find(|excerpt| excerpt.timeline.latency_ns() > 2_000_000).unwrap();
     let ended_ns = excerpt.timeline.ended_ns;
     sample::records().into_iter().filter(|record| record.at_ns <= ended_ns).collect()
 }
 
-fn log_of(events: &[Event]) -> Option<LogReader<std::io::BufReader<std::fs::File>>> {
+fn open_written_log(events: &[Event]) -> Option<LogReader<std::io::BufReader<std::fs::File>>> {
     let log = events.iter().find_map(|event| if let Event::Written { log, .. } = event { Some(log) } else { None })?;
     LogReader::open(log).ok()
 }
@@ -46,28 +46,28 @@ fn log_of(events: &[Event]) -> Option<LogReader<std::io::BufReader<std::fs::File
 #[test]
 fn break_at_the_very_end_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
-    let (options, (tell, events)) = (options(dir.path()), heard());
+    let (options, (tell, events)) = (options(dir.path()), event_collector());
     let mut flight = Flight::new(&options, sample::kinds(), tell);
-    let mut records = until_one_is_slow();
+    let mut records = records_until_slow_request();
     let end_ns = records.last().unwrap().at_ns;
-    flight.take(&mut records, end_ns, &Default::default).unwrap();
+    flight.process_records(&mut records, end_ns, &Default::default).unwrap();
     assert!(events.lock().unwrap().is_empty());
     flight.end(&Default::default).unwrap();
     let events = events.lock().unwrap();
-    assert!(!events.contains(&Event::Unbroken) && log_of(&events).is_some(), "{events:?}");
+    assert!(!events.contains(&Event::Unbroken) && open_written_log(&events).is_some(), "{events:?}");
 }
 
 #[test]
 fn service_that_stops_answering_breaks_its_objective() {
     let dir = tempfile::tempdir().unwrap();
-    let (options, (tell, events)) = (options(dir.path()), heard());
+    let (options, (tell, events)) = (options(dir.path()), event_collector());
     let mut flight = Flight::new(&options, sample::kinds(), tell);
     let is_answer = |record: &Record| matches!(record.kind, Kind::Sent | Kind::RequestFinished);
     let all = sample::records();
     let answer_ns = all.iter().find(|record| is_answer(record)).unwrap().at_ns;
     let mut records: Vec<Record> = all.into_iter().take_while(|record| record.at_ns < answer_ns).collect();
-    flight.take(&mut records, answer_ns, &Default::default).unwrap();
-    flight.take(&mut records, answer_ns + 1_000_000_000, &Default::default).unwrap();
+    flight.process_records(&mut records, answer_ns, &Default::default).unwrap();
+    flight.process_records(&mut records, answer_ns + 1_000_000_000, &Default::default).unwrap();
     flight.end(&Default::default).unwrap();
     let events = events.lock().unwrap();
     assert!(events[0].to_string().contains("has no response yet"), "{events:?}");
@@ -79,18 +79,18 @@ fn service_that_stops_answering_breaks_its_objective() {
 fn recording_knows_the_records_dropped_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let options = FlightOptions { keep: Duration::from_secs(1), ..options(dir.path()) };
-    let (tell, events) = heard();
+    let (tell, events) = event_collector();
     let mut flight = Flight::new(&options, sample::kinds(), tell);
-    let mut records = until_one_is_slow();
+    let mut records = records_until_slow_request();
     // Long before the request, there was only one record of each lane.
     let begin_ns = records[0].at_ns - 3_000_000_000;
     let before = [0, 1].map(|cpu| Record { cpu, seq: 41, ..sample::record(begin_ns, Kind::IdleLeft) });
     records.iter_mut().for_each(|record| record.seq += 41);
     records.splice(0..0, before);
-    flight.take(&mut records, begin_ns, &Default::default).unwrap();
+    flight.process_records(&mut records, begin_ns, &Default::default).unwrap();
     flight.end(&Default::default).unwrap();
     let events = events.lock().unwrap();
-    let log = log_of(&events).unwrap();
+    let log = open_written_log(&events).unwrap();
     assert_eq!(log.head().written, [41, 41]);
     let diagnosed = events.iter().find(|event| matches!(event, Event::Diagnosed(_))).unwrap();
     assert!(diagnosed.to_string().starts_with("1 of "), "the request is told: {diagnosed}");
@@ -99,11 +99,11 @@ fn recording_knows_the_records_dropped_before_it() {
 #[test]
 fn records_of_a_break_are_written_before_they_make_room() {
     let dir = tempfile::tempdir().unwrap();
-    let (options, (tell, events)) = (options(dir.path()), heard());
+    let (options, (tell, events)) = (options(dir.path()), event_collector());
     let mut flight = Flight::new(&options, sample::kinds(), tell);
-    let before = until_one_is_slow();
+    let before = records_until_slow_request();
     let last_ns = before.last().unwrap().at_ns;
-    flight.take(&mut before.clone(), last_ns, &Default::default).unwrap();
+    flight.process_records(&mut before.clone(), last_ns, &Default::default).unwrap();
     // A burst of further records completes the request soon. They would replace its records before the recording is
     // due.
     let mut written = [0, 1].map(|cpu| before.iter().filter(|record| record.cpu == cpu).count() as u32);
@@ -112,10 +112,10 @@ fn records_of_a_break_are_written_before_they_make_room() {
         written[cpu as usize] += 1;
         Record { cpu, seq: written[cpu as usize], ..sample::record(at_ns, Kind::IdleLeft) }
     });
-    flight.take(&mut flood.collect(), last_ns, &Default::default).unwrap();
+    flight.process_records(&mut flood.collect(), last_ns, &Default::default).unwrap();
     flight.end(&Default::default).unwrap();
     let events = events.lock().unwrap();
-    let mut log = log_of(&events).unwrap();
+    let mut log = open_written_log(&events).unwrap();
     let mut times_ns = Vec::new();
     log.read_all(|record| times_ns.push(record.at_ns));
     assert!(times_ns[0] < last_ns, "the request is in the recording");
@@ -126,20 +126,21 @@ fn records_of_a_break_are_written_before_they_make_room() {
 fn a_recording_that_cannot_be_written_does_not_end_the_recorder() {
     let dir = tempfile::tempdir().unwrap();
     let later = dir.path().join("later");
-    let (options, (tell, events)) = (options(&later), heard());
+    let (options, (tell, events)) = (options(&later), event_collector());
     let mut flight = Flight::new(&options, sample::kinds(), tell);
-    let mut records = until_one_is_slow();
+    let mut records = records_until_slow_request();
     let (mut now_ns, began) = (records.last().unwrap().at_ns, Instant::now());
     let is_told =
         || matches!(events.lock().unwrap().last(), Some(Event::Unwritten(why)) if why.contains("No such file"));
     while !is_told() {
         assert!(began.elapsed() < DEADLINE, "it was not told");
-        flight.take(&mut records, now_ns, &Default::default).unwrap();
+        flight.process_records(&mut records, now_ns, &Default::default).unwrap();
         now_ns += AFTER_NS;
     }
     std::fs::create_dir(&later).unwrap();
-    flight.due = Some(Due { at_ns: now_ns, from_ns: now_ns, broken: Break::Request(2_000_001) });
+    flight.due =
+        Some(PendingRecording { at_ns: now_ns, from_ns: now_ns, broken: ObjectiveViolation::Request(2_000_001) });
     flight.end(&Default::default).unwrap();
     let events = events.lock().unwrap();
-    assert!(log_of(&events).is_some() && !events.contains(&Event::Unbroken), "{events:?}");
+    assert!(open_written_log(&events).is_some() && !events.contains(&Event::Unbroken), "{events:?}");
 }

@@ -52,12 +52,12 @@ pub struct LogHead {
 
 impl LogHead {
     /// Returns the kinds of records that the trace could record. Numbers that only a newer version knows are left out.
-    pub fn recorded(&self) -> Kinds {
-        self.kinds.iter().filter_map(|number| Kind::of(*number)).fold(Kinds::default(), Kinds::with)
+    pub fn recorded_kinds(&self) -> Kinds {
+        self.kinds.iter().filter_map(|number| Kind::from_number(*number)).fold(Kinds::default(), Kinds::with)
     }
 
     /// Returns the numbers of these kinds of records.
-    pub fn numbers(kinds: Kinds) -> Vec<u32> {
+    pub fn kind_numbers(kinds: Kinds) -> Vec<u32> {
         Kind::ALL.into_iter().filter(|kind| kinds.has(*kind)).map(|kind| kind as u32).collect()
     }
 }
@@ -96,13 +96,13 @@ impl LogWriter {
     /// # Errors If the file cannot be created.
     pub fn create(path: &Path, head: &LogHead) -> Result<Self> {
         let file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
-        Self::on(file, path, head)
+        Self::with_file(file, path, head)
     }
 
     /// Writes the head of the log into `file`, which is at `path`.
     ///
     /// # Errors If the file cannot be written.
-    pub fn on(file: File, path: &Path, head: &LogHead) -> Result<Self> {
+    pub fn with_file(file: File, path: &Path, head: &LogHead) -> Result<Self> {
         let failed = || format!("cannot write the log {}", path.display());
         let mut file = BufWriter::with_capacity(1 << 20, file);
         write_head(&mut file, &MAGIC, head).with_context(failed)?;

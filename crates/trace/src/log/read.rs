@@ -89,12 +89,12 @@ impl<R: Read> LogReader<R> {
     fn read_end(&mut self, bytes: &[u8]) {
         self.end = self.json(bytes);
         let objects = self.end.as_ref().map(|end: &LogEnd| end.objects.clone());
-        objects.into_iter().for_each(|objects| self.names.found(objects));
+        objects.into_iter().for_each(|objects| self.names.set_objects(objects));
     }
 
     fn read_names(&mut self, bytes: &[u8]) {
         let names: BTreeMap<u32, String> = self.json(bytes).unwrap_or_default();
-        names.into_iter().for_each(|(tid, name)| self.names.put(tid, name));
+        names.into_iter().for_each(|(tid, name)| self.names.set_name(tid, name));
     }
 
     fn json<T: DeserializeOwned>(&mut self, bytes: &[u8]) -> Option<T> {
@@ -113,13 +113,13 @@ impl<R: Read> LogReader<R> {
         let mut head = [0; 8];
         match read_chunk_head(&mut self.input, &mut head) {
             Ok(true) => (),
-            Ok(false) => return self.at_end(),
-            Err(problem) => return self.stop(problem),
+            Ok(false) => return self.report_missing_end(),
+            Err(problem) => return self.stop_with_problem(problem),
         }
         let [a, b, c, d, length @ ..] = head;
         let length = u32::from_le_bytes(length);
         if length > CHUNK_BYTES_MAX {
-            return self.stop(LogNote::LogDamaged);
+            return self.stop_with_problem(LogNote::LogDamaged);
         }
         let (mut bytes, is_whole) = read_chunk_body(&mut self.input, u64::from(length));
         if !is_whole {
@@ -130,14 +130,14 @@ impl<R: Read> LogReader<R> {
     }
 
     /// Notes that the log has no end: its tracer was killed.
-    fn at_end<T>(&mut self) -> Option<T> {
+    fn report_missing_end<T>(&mut self) -> Option<T> {
         if self.end.is_none() {
             self.problem = Some(LogNote::LogCutOff);
         }
         None
     }
 
-    fn stop<T>(&mut self, problem: LogNote) -> Option<T> {
+    fn stop_with_problem<T>(&mut self, problem: LogNote) -> Option<T> {
         self.problem.get_or_insert(problem);
         None
     }
@@ -156,7 +156,7 @@ mod tests {
             version: "test".into(),
             service: "port:8080".into(),
             slo: Some("10ms".into()),
-            kinds: LogHead::numbers(sample::kinds()),
+            kinds: LogHead::kind_numbers(sample::kinds()),
             begin_ns: 5,
             written: vec![0, 7],
             tracer_pid: 9,
@@ -167,7 +167,7 @@ mod tests {
         LogEnd { wall_s: 1.5, lost: 3, left_out: Some(2), ..LogEnd::default() }
     }
 
-    fn written(records: &[Record]) -> Vec<u8> {
+    fn log_bytes(records: &[Record]) -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut log = LogWriter::create(&path, &head()).unwrap();
@@ -177,7 +177,7 @@ mod tests {
         std::fs::read(&path).unwrap()
     }
 
-    fn read(bytes: &[u8]) -> (LogReader<&[u8]>, Vec<Record>) {
+    fn read_log(bytes: &[u8]) -> (LogReader<&[u8]>, Vec<Record>) {
         let mut reader = LogReader::new(bytes).unwrap();
         let mut records = Vec::new();
         reader.read_all(|record| records.push(*record));
@@ -187,20 +187,20 @@ mod tests {
     #[test]
     fn log_is_read_across_several_chunks() {
         let records: Vec<Record> = sample::records().into_iter().cycle().take(10_000).collect();
-        let bytes = written(&records);
-        let (reader, read) = read(&bytes);
+        let bytes = log_bytes(&records);
+        let (reader, read) = read_log(&bytes);
         assert!(read == records, "{} records of {}", read.len(), records.len());
         assert_eq!((reader.head(), reader.names()), (&head(), &sample::trace().names));
         assert_eq!((reader.end(), reader.problem()), (Some(&end()), None));
-        assert_eq!(reader.head().recorded(), sample::kinds());
+        assert_eq!(reader.head().recorded_kinds(), sample::kinds());
     }
 
     #[test]
     fn truncated_log_is_read_up_to_the_cut() {
         let records = sample::records();
-        let bytes = written(&records[..100]);
+        let bytes = log_bytes(&records[..100]);
         let begin = bytes.windows(4).position(|letters| letters == RECORDS).unwrap() + 8;
-        let (reader, read) = read(&bytes[..begin + 10 * RECORD_SIZE + 7]);
+        let (reader, read) = read_log(&bytes[..begin + 10 * RECORD_SIZE + 7]);
         assert_eq!((read.as_slice(), reader.problem()), (&records[..10], Some(&LogNote::LogCutOff)));
     }
 
@@ -217,11 +217,11 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_fail(garbage in prop::collection::vec(any::<u8>(), 0..300), kept in 0..2_000_usize) {
-            let mut bytes = written(&sample::records()[..20]);
+            let mut bytes = log_bytes(&sample::records()[..20]);
             let head = bytes.windows(4).position(|letters| letters == RECORDS).unwrap();
             bytes.truncate(head + kept % (bytes.len() - head));
             bytes.extend(&garbage);
-            let (reader, records) = read(&bytes);
+            let (reader, records) = read_log(&bytes);
             prop_assert!(records.len() <= 25);
             prop_assert!(reader.problem().is_some() || reader.end().is_some());
             let _ = LogReader::new(garbage.as_slice());
@@ -235,7 +235,7 @@ mod tests {
             let mut records = 0;
             reader.read_all(|_| records += 1);
             assert!(records * RECORD_SIZE <= bytes.len(), "{records} records");
-            let _ = reader.head().recorded();
+            let _ = reader.head().recorded_kinds();
         });
     }
 }

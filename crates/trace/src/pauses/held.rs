@@ -57,7 +57,7 @@ mod tests {
     use super::super::super::sample::record;
     use super::*;
 
-    fn released(held: &mut MergeBuffer, told_ns: u64) -> Vec<u64> {
+    fn released_times_ns(held: &mut MergeBuffer, told_ns: u64) -> Vec<u64> {
         let mut records = Vec::new();
         held.release(told_ns, &mut records);
         records.iter().map(|record| record.at_ns).collect()
@@ -68,22 +68,22 @@ mod tests {
         let mut held = MergeBuffer::default();
         let kernel = [10, 20, 30, 40].map(|at_ns| record(at_ns, Kind::Woken));
         held.add(kernel.into_iter(), [record(35, Kind::PauseEnded), record(15, Kind::PauseBegan)].into_iter());
-        assert_eq!(released(&mut held, 20), [10]);
-        assert_eq!(released(&mut held, 36), [15, 20, 30]);
-        assert_eq!(released(&mut held, u64::MAX), [35, 40]);
+        assert_eq!(released_times_ns(&mut held, 20), [10]);
+        assert_eq!(released_times_ns(&mut held, 36), [15, 20, 30]);
+        assert_eq!(released_times_ns(&mut held, u64::MAX), [35, 40]);
     }
 
     #[test]
     fn a_pause_after_the_last_record_is_not_kept_back() {
         let mut held = MergeBuffer::default();
         held.add(std::iter::empty(), [record(15, Kind::PauseBegan)].into_iter());
-        assert_eq!(released(&mut held, 16), [15]);
+        assert_eq!(released_times_ns(&mut held, 16), [15]);
     }
 
     #[test]
     fn no_more_than_memory_allows_wait() {
         let mut held = MergeBuffer::default();
         held.add((0..HELD_MAX as u64 + 3).map(|at_ns| record(at_ns, Kind::Woken)), std::iter::empty());
-        assert_eq!(released(&mut held, 0), [0, 1, 2]);
+        assert_eq!(released_times_ns(&mut held, 0), [0, 1, 2]);
     }
 }

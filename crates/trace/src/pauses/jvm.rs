@@ -50,13 +50,13 @@ impl JvmPauses {
     pub fn open(pid: u32, now_ns: u64) -> Result<Self, JvmError> {
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(JvmError::NoProcess { pid })?;
         let end = pidfd_open(process, PidfdFlags::empty()).map_err(|_| JvmError::NoProcess { pid })?;
-        Ok(Self::of(pid, end, &Jvm::open(pid)?, now_ns))
+        Ok(Self::from_jvm(pid, end, &Jvm::open(pid)?, now_ns))
     }
 
-    fn of(pid: u32, end: OwnedFd, jvm: &Jvm, now_ns: u64) -> Self {
-        let frequency = jvm.number("sun.os.hrt.frequency").map_or(TICKS_PER_S, |word| word.read());
+    fn from_jvm(pid: u32, end: OwnedFd, jvm: &Jvm, now_ns: u64) -> Self {
+        let frequency = jvm.numeric_counter("sun.os.hrt.frequency").map_or(TICKS_PER_S, |word| word.read());
         let collector = |(number, detail): (usize, u32)| {
-            let word = |what: &str| jvm.number(&format!("sun.gc.collector.{number}.{what}"));
+            let word = |what: &str| jvm.numeric_counter(&format!("sun.gc.collector.{number}.{what}"));
             let (begun, entry, exit) = (word("invocations")?, word("lastEntryTime")?, word("lastExitTime")?);
             let (told_begun, told) = (begun.read(), exit.read());
             Some(Collector { begun, entry, exit, detail, told, told_begun })
@@ -68,7 +68,7 @@ impl JvmPauses {
 
     /// Reads the counters, and adds the pauses since the last call to `records`. A pause is reported at its end.
     /// Returns the time before which all pauses are reported.
-    pub fn look(&mut self, now_ns: u64, records: &mut Vec<Record>) -> u64 {
+    pub fn read_pauses(&mut self, now_ns: u64, records: &mut Vec<Record>) -> u64 {
         let (before_ns, mut is_stopped) = (self.looked_ns, false);
         self.looked_ns = now_ns;
         for collector in &mut self.collectors {
@@ -81,9 +81,9 @@ impl JvmPauses {
             }
             self.missed += begun.saturating_sub(collector.told_begun).saturating_sub(1);
             (collector.told, collector.told_begun) = (exit, collector.told_begun.max(begun));
-            self.ticks.add(exit, (before_ns, now_ns));
-            if let Some(times_ns) = self.ticks.at_ns(entry).zip(self.ticks.at_ns(exit)) {
-                add(self.pid, collector.detail, times_ns, records);
+            self.ticks.add_bounds(exit, (before_ns, now_ns));
+            if let Some(times_ns) = self.ticks.monotonic_ns(entry).zip(self.ticks.monotonic_ns(exit)) {
+                add_pause_records(self.pid, collector.detail, times_ns, records);
             }
         }
         self.stopped_ns = is_stopped.then(|| self.stopped_ns.unwrap_or(before_ns));
@@ -101,14 +101,14 @@ impl JvmPauses {
         let has_ended = poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ended| ended > 0);
         let goes_on = |collector: &&Collector| collector.entry.read() > collector.exit.read();
         if let (true, Some(since_ns), Some(last)) = (has_ended, self.stopped_ns, self.collectors.iter().find(goes_on)) {
-            add(self.pid, last.detail, (since_ns, now_ns), records);
+            add_pause_records(self.pid, last.detail, (since_ns, now_ns), records);
         }
         has_ended
     }
 }
 
 /// Adds the two records of a pause, begin and end. They belong to no CPU, and so have no sequence number.
-fn add(pid: u32, detail: u32, (from_ns, to_ns): (u64, u64), records: &mut Vec<Record>) {
+fn add_pause_records(pid: u32, detail: u32, (from_ns, to_ns): (u64, u64), records: &mut Vec<Record>) {
     let no_task = Task::default();
     let began = Record {
         at_ns: from_ns,
@@ -148,14 +148,14 @@ mod tests {
             let names = ["invocations", "lastEntryTime", "lastExitTime"];
             let numbers = names.map(|name| (format!("sun.gc.collector.0.{name}"), 0));
             let file = tempfile::tempfile().unwrap();
-            file.write_all_at(&test_file::file_of_numbers(&numbers), 0).unwrap();
+            file.write_all_at(&test_file::counter_file_of_numbers(&numbers), 0).unwrap();
             let process = Command::new("sleep").arg("1000").spawn().unwrap();
             let end = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()).unwrap();
             let jvm = Jvm::of_file(process.id(), &file).unwrap();
-            Self { pauses: JvmPauses::of(process.id(), end, &jvm, MS), file, process }
+            Self { pauses: JvmPauses::from_jvm(process.id(), end, &jvm, MS), file, process }
         }
 
-        fn set(&self, begun: u64, entry: u64, exit: u64) {
+        fn set_counters(&self, begun: u64, entry: u64, exit: u64) {
             for (name, value) in [("invocations", begun), ("lastEntryTime", entry), ("lastExitTime", exit)] {
                 let mut bytes = vec![0; self.file.metadata().unwrap().len() as usize];
                 self.file.read_exact_at(&mut bytes, 0).unwrap();
@@ -175,21 +175,21 @@ mod tests {
     #[test]
     fn jvm_stop_is_reported_at_its_end_and_two_are_counted() {
         let (mut fake, mut records) = (Fake::start(), Vec::new());
-        fake.set(1, 2 * MS, 0);
-        assert_eq!(fake.pauses.look(3 * MS, &mut records), MS, "nothing from after its begin is told");
-        fake.set(1, 2 * MS, 4 * MS);
-        fake.pauses.look(5 * MS, &mut records);
+        fake.set_counters(1, 2 * MS, 0);
+        assert_eq!(fake.pauses.read_pauses(3 * MS, &mut records), MS, "nothing from after its begin is told");
+        fake.set_counters(1, 2 * MS, 4 * MS);
+        fake.pauses.read_pauses(5 * MS, &mut records);
         assert_eq!((records.len(), fake.pauses.take_missed()), (2, 0));
-        fake.set(3, 7 * MS, 8 * MS);
-        fake.pauses.look(9 * MS, &mut records);
+        fake.set_counters(3, 7 * MS, 8 * MS);
+        fake.pauses.read_pauses(9 * MS, &mut records);
         assert_eq!((records.len(), fake.pauses.take_missed()), (4, 1));
     }
 
     #[test]
     fn a_stop_in_which_the_process_is_killed_ends_with_it() {
         let (mut fake, mut records) = (Fake::start(), Vec::new());
-        fake.set(1, 2 * MS, 0);
-        fake.pauses.look(3 * MS, &mut records);
+        fake.set_counters(1, 2 * MS, 0);
+        fake.pauses.read_pauses(3 * MS, &mut records);
         assert!(!fake.pauses.has_ended(4 * MS, &mut records) && records.is_empty());
         fake.process.kill().unwrap();
         fake.process.wait().unwrap();

@@ -69,12 +69,12 @@ impl Pauses {
             asked: BTreeMap::new(),
             unseen: BTreeMap::new(),
         };
-        new.look_at(pids);
+        new.set_processes(pids);
         new
     }
 
     /// Sets the present processes of the service. The observing thread itself notices the ends of processes.
-    pub fn look_at(&mut self, pids: &BTreeSet<u32>) {
+    pub fn set_processes(&mut self, pids: &BTreeSet<u32>) {
         self.asked.retain(|pid, _| pids.contains(pid));
         for pid in pids {
             let asked = self.asked.entry(*pid).or_default();
@@ -86,7 +86,7 @@ impl Pauses {
                 Ok(jvm) => {
                     *asked = TRIES;
                     self.unseen.remove(pid);
-                    self.add(*pid, jvm);
+                    self.watch_jvm(*pid, jvm);
                 }
                 Err(JvmError::NoJvm { .. } | JvmError::NoProcess { .. }) => (),
                 Err(error) => drop(self.unseen.insert(*pid, error.to_string())),
@@ -94,10 +94,10 @@ impl Pauses {
         }
     }
 
-    fn add(&mut self, pid: u32, jvm: JvmPauses) {
+    fn watch_jvm(&mut self, pid: u32, jvm: JvmPauses) {
         if let Some((come, send)) = self.door.take() {
             let shared = Arc::clone(&self.shared);
-            let watch = move || look_on(&come, &shared, &send);
+            let watch = move || watch_jvms(&come, &shared, &send);
             match thread::Builder::new().name("sidelane-pauses".into()).spawn(watch) {
                 Ok(thread) => self.thread = Some(thread),
                 Err(error) => drop(self.unseen.insert(pid, error.to_string())),
@@ -108,14 +108,14 @@ impl Pauses {
     }
 
     /// Returns whether the pauses of any runtime are observed.
-    fn are_seen(&self) -> bool {
+    fn is_watching(&self) -> bool {
         self.thread.is_some()
     }
 
     /// Returns the kinds of records that exist if the kernel makes the kinds `kernel`: pauses may be added.
-    pub fn kinds_beside(&self, kernel: Kinds) -> Kinds {
+    pub fn with_pause_kinds(&self, kernel: Kinds) -> Kinds {
         let pauses = [Kind::PauseBegan, Kind::PauseEnded];
-        if self.are_seen() { pauses.into_iter().fold(kernel, Kinds::with) } else { kernel }
+        if self.is_watching() { pauses.into_iter().fold(kernel, Kinds::with) } else { kernel }
     }
 
     /// Returns notes on runtimes whose pauses cannot be observed.
@@ -129,7 +129,7 @@ impl Pauses {
     /// Inserts pauses into `records`, which are in the order of time. Holds back records before which a pause may still
     /// come.
     pub fn merge(&mut self, records: &mut Vec<Record>) {
-        if self.are_seen() {
+        if self.is_watching() {
             // The time is read first, since all pauses that were sent before it are in the channel.
             let told_ns = self.shared.told_ns.load(Ordering::Acquire);
             self.held.add(records.drain(..), self.records.try_iter());
@@ -164,7 +164,7 @@ impl Drop for Pauses {
     }
 }
 
-fn look_on(come: &Receiver<JvmPauses>, shared: &Shared, send: &Sender<Record>) {
+fn watch_jvms(come: &Receiver<JvmPauses>, shared: &Shared, send: &Sender<Record>) {
     let (mut jvms, mut records, mut looks) = (Vec::new(), Vec::new(), 0_u32);
     while !shared.ends.load(Ordering::Relaxed) {
         thread::sleep(LOOK_EVERY);
@@ -174,7 +174,7 @@ fn look_on(come: &Receiver<JvmPauses>, shared: &Shared, send: &Sender<Record>) {
         if looks.is_multiple_of(ENDS_EVERY) {
             jvms.retain(|jvm| !jvm.has_ended(now_ns, &mut records));
         }
-        let told_ns = jvms.iter_mut().map(|jvm| jvm.look(now_ns, &mut records)).min().unwrap_or(now_ns);
+        let told_ns = jvms.iter_mut().map(|jvm| jvm.read_pauses(now_ns, &mut records)).min().unwrap_or(now_ns);
         let was_sent = records.drain(..).all(|record| send.send(record).is_ok());
         if !was_sent {
             return;

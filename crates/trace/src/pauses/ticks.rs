@@ -16,8 +16,8 @@ impl Ticks {
     }
 
     /// Narrows the bounds of the zero: the moment `ticks` was between `before_ns` and `after_ns`.
-    pub fn add(&mut self, ticks: u64, (before_ns, after_ns): (u64, u64)) {
-        let since_ns = self.ns(ticks);
+    pub fn add_bounds(&mut self, ticks: u64, (before_ns, after_ns): (u64, u64)) {
+        let since_ns = self.ticks_to_ns(ticks);
         let (low, high) = (i128::from(before_ns) - since_ns, i128::from(after_ns) - since_ns);
         let narrow = (self.zero_ns.0.max(low), self.zero_ns.1.min(high));
         // Both clocks drift apart a little, so the latest bounds are right if they contradict earlier ones.
@@ -25,13 +25,13 @@ impl Ticks {
     }
 
     /// Returns `ticks` as a time of `CLOCK_MONOTONIC`; `None` before the first bound.
-    pub fn at_ns(&self, ticks: u64) -> Option<u64> {
+    pub fn monotonic_ns(&self, ticks: u64) -> Option<u64> {
         let (low, high) = self.zero_ns;
         let zero_ns = if low == i128::MIN { return None } else { low + (high - low) / 2 };
-        u64::try_from(zero_ns + self.ns(ticks)).ok()
+        u64::try_from(zero_ns + self.ticks_to_ns(ticks)).ok()
     }
 
-    fn ns(&self, ticks: u64) -> i128 {
+    fn ticks_to_ns(&self, ticks: u64) -> i128 {
         i128::from(ticks) * 1_000_000_000 / i128::from(self.ticks_per_s)
     }
 }
@@ -44,15 +44,15 @@ mod tests {
 
     #[test]
     fn time_of_a_tick_is_unknown_before_the_first_look() {
-        assert_eq!(Ticks::new(1_000_000_000).at_ns(5), None);
+        assert_eq!(Ticks::new(1_000_000_000).monotonic_ns(5), None);
     }
 
     #[test]
     fn clock_that_was_set_is_followed() {
         let mut ticks = Ticks::new(1_000_000_000);
-        ticks.add(1_000, (10_000, 10_100));
-        ticks.add(2_000, (50_000, 50_100));
-        assert_eq!(ticks.at_ns(2_000), Some(50_050));
+        ticks.add_bounds(1_000, (10_000, 10_100));
+        ticks.add_bounds(2_000, (50_000, 50_100));
+        assert_eq!(ticks.monotonic_ns(2_000), Some(50_050));
     }
 
     proptest! {
@@ -66,9 +66,9 @@ mod tests {
             let mut width = u64::MAX;
             for (at, before, after) in looks {
                 let at_ns = zero_ns + at;
-                ticks.add(at, (at_ns.saturating_sub(before), at_ns + after));
+                ticks.add_bounds(at, (at_ns.saturating_sub(before), at_ns + after));
                 width = width.min(before + after);
-                let told = ticks.at_ns(at).unwrap();
+                let told = ticks.monotonic_ns(at).unwrap();
                 prop_assert!(told.abs_diff(at_ns) <= width / 2 + 1, "{told} for {at_ns}, {width}");
             }
         }

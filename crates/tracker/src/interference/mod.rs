@@ -25,8 +25,8 @@ use sidelane_host::events::{EVENTS_MAX, Formula};
 use sidelane_host::perf;
 
 pub use error::InterferenceError;
-pub use word::Counted;
-use word::{threshold, value};
+pub use word::InterferenceCounts;
+use word::{threshold_to_fixed_point, value_from_fixed_point};
 
 use crate::kernel_types::GuardWord;
 use crate::summons::SummonsRing;
@@ -140,28 +140,28 @@ impl Interference {
             counters: BTreeMap::new(),
         };
         for cpu in cpus.iter() {
-            new.open_on(cpu)?;
+            new.open_counters_on(cpu)?;
         }
         // Counting begins only when all counters are open.
-        cpus.iter().for_each(|cpu| new.begin(cpu));
+        cpus.iter().for_each(|cpu| new.start_counting_on(cpu));
         Ok(new)
     }
 
     /// Counts on a CPU that has come online. Counters that were open there when the CPU went offline no longer count.
-    pub fn open_again(&mut self, cpu: u32) -> Result<(), InterferenceError> {
+    pub fn reopen_cpu(&mut self, cpu: u32) -> Result<(), InterferenceError> {
         self.words[cpu as usize].event_count.store(0, Ordering::Release);
-        self.open_on(cpu)?;
+        self.open_counters_on(cpu)?;
         if !self.cpus.contains(cpu) {
             self.cpus = self.cpus.iter().chain([cpu]).collect();
             self.told.push((cpu, 0));
         }
-        self.begin(cpu);
+        self.start_counting_on(cpu);
         Ok(())
     }
 
-    fn open_on(&mut self, cpu: u32) -> Result<(), InterferenceError> {
+    fn open_counters_on(&mut self, cpu: u32) -> Result<(), InterferenceError> {
         let name = |place: usize| self.formula.names()[place].clone();
-        let opened = perf::open_together(self.formula.events(), cpu)
+        let opened = perf::open_counter_group(self.formula.events(), cpu)
             .map_err(|(place, source)| InterferenceError::Event { name: name(place), cpu, source })?;
         for (place, counter) in opened.iter().enumerate() {
             let fd = counter.as_raw_fd().to_ne_bytes();
@@ -173,15 +173,15 @@ impl Interference {
     }
 
     /// Begins to count on this CPU.
-    fn begin(&self, cpu: u32) {
+    fn start_counting_on(&self, cpu: u32) {
         let word = &self.words[cpu as usize];
         let ns = |time: Duration| time.as_nanos() as u64;
-        word.threshold.store(threshold(None), Ordering::Relaxed);
+        word.threshold.store(threshold_to_fixed_point(None), Ordering::Relaxed);
         word.window_ns.store(ns(self.windows.window), Ordering::Relaxed);
         word.window_max_ns.store(ns(self.windows.window_max), Ordering::Relaxed);
         word.activity_min.store(self.windows.activity_min, Ordering::Relaxed);
-        word.numerator.store(self.formula.numerator(), Ordering::Relaxed);
-        word.denominator.store(self.formula.denominator(), Ordering::Relaxed);
+        word.numerator.store(self.formula.numerator_bits(), Ordering::Relaxed);
+        word.denominator.store(self.formula.denominator_bits(), Ordering::Relaxed);
         word.read_ns.store(0, Ordering::Relaxed);
         // The length of turns on this CPU is unknown. It is assumed to be long.
         word.paid_ticks.store(1, Ordering::Relaxed);
@@ -201,7 +201,7 @@ impl Interference {
 
     /// Sets the value of this CPU from which a crossing is reported; `None`: no crossing is reported.
     pub fn set_threshold(&self, cpu: u32, value: Option<f64>) {
-        self.words[cpu as usize].threshold.store(threshold(value), Ordering::Release);
+        self.words[cpu as usize].threshold.store(threshold_to_fixed_point(value), Ordering::Release);
     }
 
     /// Sets when the counters of this CPU are read: when the service comes and goes, and once a `tick` while it runs
@@ -214,17 +214,17 @@ impl Interference {
 
     /// Returns the present value of this CPU; `None` if no service was active there in the last
     /// [`Windows::window_max`].
-    pub fn read(&self, cpu: u32) -> Option<f64> {
+    pub fn current_value(&self, cpu: u32) -> Option<f64> {
         let fresh_ns = now_ns().saturating_sub(self.windows.window_max.as_nanos() as u64);
-        self.last(cpu).filter(|reading| reading.at_ns >= fresh_ns).map(|reading| reading.value)
+        self.last_reading(cpu).filter(|reading| reading.at_ns >= fresh_ns).map(|reading| reading.value)
     }
 
     /// Returns the last value of this CPU, of any age.
-    pub fn last(&self, cpu: u32) -> Option<Reading> {
+    pub fn last_reading(&self, cpu: u32) -> Option<Reading> {
         let word = &self.words[cpu as usize];
         loop {
             let at_ns = word.value_ns.load(Ordering::Acquire);
-            let value = value(word.value.load(Ordering::Acquire));
+            let value = value_from_fixed_point(word.value.load(Ordering::Acquire));
             if at_ns == word.value_ns.load(Ordering::Acquire) {
                 return (at_ns > 0).then_some(Reading { value, at_ns });
             }
@@ -235,12 +235,12 @@ impl Interference {
     /// rarely misses no peak.
     pub fn take_peak(&self, cpu: u32) -> Option<f64> {
         let peak = self.words[cpu as usize].peak.swap(0, Ordering::AcqRel);
-        peak.checked_sub(1).map(value)
+        peak.checked_sub(1).map(value_from_fixed_point)
     }
 
     /// Returns the counts of this CPU since its counters were opened.
-    pub fn counted(&self, cpu: u32) -> Counted {
-        self.words[cpu as usize].counted()
+    pub fn counts(&self, cpu: u32) -> InterferenceCounts {
+        self.words[cpu as usize].counts()
     }
 
     /// Returns the descriptor of the bell, to poll for input.
@@ -249,12 +249,12 @@ impl Interference {
     }
 
     /// Returns whether the bell has rung since it was last answered. Costs no system call.
-    pub fn has_rung(&self) -> bool {
+    pub fn has_pending_crossing(&self) -> bool {
         self.cpus.iter().any(|cpu| self.words[cpu as usize].rung.load(Ordering::Acquire) == 1)
     }
 
     /// Takes the wakeup: reports each CPU whose value has crossed its threshold since the last call.
-    pub fn answer(&mut self, mut tell: impl FnMut(Crossing)) {
+    pub fn report_crossings(&mut self, mut report: impl FnMut(Crossing)) {
         // Every CPU is checked, since the wakeup does not say which one crossed.
         let _ = self.crossings.take();
         for (cpu, told) in &mut self.told {
@@ -263,22 +263,22 @@ impl Interference {
             if word.rung.load(Ordering::Acquire) == 1 {
                 word.rung.swap(0, Ordering::SeqCst);
             }
-            let (crossings, above, at_ns) = word.state();
+            let (crossings, above, at_ns) = word.crossing_state();
             if crossings != *told {
-                let value = value(word.value.load(Ordering::Acquire));
-                tell(Crossing { cpu: *cpu, above, at_ns, value, times: crossings - *told });
+                let value = value_from_fixed_point(word.value.load(Ordering::Acquire));
+                report(Crossing { cpu: *cpu, above, at_ns, value, times: crossings - *told });
                 *told = crossings;
             }
         }
     }
 
     /// Waits for a wakeup, and takes it. Returns whether it came in time.
-    pub fn wait(&mut self, timeout: Duration, tell: impl FnMut(Crossing)) -> io::Result<bool> {
+    pub fn wait_for_crossing(&mut self, timeout: Duration, report: impl FnMut(Crossing)) -> io::Result<bool> {
         let timeout = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos().into() };
         let crossings = self.event_fd();
         let rang = poll(&mut [PollFd::new(&crossings, PollFlags::IN)], Some(&timeout))? > 0;
         if rang {
-            self.answer(tell);
+            self.report_crossings(report);
         }
         Ok(rang)
     }
@@ -294,6 +294,6 @@ impl Drop for Interference {
 }
 
 /// Returns the index of one event of a CPU in the map of all events.
-fn event_key(cpu: u32, place: usize) -> [u8; 4] {
-    (cpu * EVENTS_MAX as u32 + place as u32).to_ne_bytes()
+fn event_key(cpu: u32, event_index: usize) -> [u8; 4] {
+    (cpu * EVENTS_MAX as u32 + event_index as u32).to_ne_bytes()
 }

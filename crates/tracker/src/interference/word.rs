@@ -13,7 +13,7 @@ const NO_THRESHOLD: u64 = u64::MAX;
 
 /// Counts of a CPU since its counters were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct InterferenceCounts {
     /// Counts while a service ran, by event.
     pub service: [u64; EVENTS_MAX],
     /// Counts while no service ran, by event.
@@ -39,10 +39,10 @@ pub struct Counted {
 
 impl GuardWord {
     /// Returns the counts so far.
-    pub(super) fn counted(&self) -> Counted {
+    pub(super) fn counts(&self) -> InterferenceCounts {
         let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let each = |words: &[AtomicU64; EVENTS_MAX]| std::array::from_fn(|at| get(&words[at]));
-        Counted {
+        InterferenceCounts {
             service: each(&self.service),
             others: each(&self.others),
             service_ns: get(&self.service_ns),
@@ -58,7 +58,7 @@ impl GuardWord {
 
     /// Returns the number of crossings, whether the value is above the threshold, and the time of the last crossing,
     /// all of one moment.
-    pub(super) fn state(&self) -> (u64, bool, u64) {
+    pub(super) fn crossing_state(&self) -> (u64, bool, u64) {
         loop {
             let crossings = self.crossings.load(Ordering::Acquire);
             let (above, at_ns) = (self.above.load(Ordering::Acquire), self.crossed_ns.load(Ordering::Acquire));
@@ -70,12 +70,12 @@ impl GuardWord {
 }
 
 /// Returns a threshold in the fixed-point form that the kernel program compares. Both sides round down.
-pub(super) fn threshold(value: Option<f64>) -> u64 {
+pub(super) fn threshold_to_fixed_point(value: Option<f64>) -> u64 {
     value.map_or(NO_THRESHOLD, |value| (value * f64::from(1 << SHIFT)) as u64)
 }
 
 /// Returns a fixed-point value of the kernel program as a number.
-pub(super) fn value(fixed: u64) -> f64 {
+pub(super) fn value_from_fixed_point(fixed: u64) -> f64 {
     fixed as f64 / f64::from(1 << SHIFT)
 }
 
@@ -87,9 +87,9 @@ mod tests {
     fn a_value_that_is_the_threshold_reaches_it() {
         for (above, below) in [(40, 1), (1, 10), (2, 3), (1, 1_000_000)] {
             let fixed = (above << SHIFT) / below;
-            assert!(fixed >= threshold(Some(above as f64 / below as f64)), "{above} / {below}");
-            assert!((value(fixed) - above as f64 / below as f64).abs() < 1e-7);
+            assert!(fixed >= threshold_to_fixed_point(Some(above as f64 / below as f64)), "{above} / {below}");
+            assert!((value_from_fixed_point(fixed) - above as f64 / below as f64).abs() < 1e-7);
         }
-        assert_eq!(threshold(None), u64::MAX);
+        assert_eq!(threshold_to_fixed_point(None), u64::MAX);
     }
 }

@@ -8,31 +8,31 @@ pub const SETTLED_NS: u64 = 10_000_000;
 
 /// Queue of records that older records may still precede.
 #[derive(Debug, Default)]
-pub struct Merge {
+pub struct RecordMerger {
     pending: Vec<Record>,
 }
 
-impl Merge {
+impl RecordMerger {
     /// Takes in a record that was read from a ring.
     pub fn add(&mut self, record: Record) {
         self.pending.push(record);
     }
 
     /// Moves the records that no later record can precede to `into`. All CPUs had been read at `now_ns`.
-    pub fn settled(&mut self, now_ns: u64, into: &mut Vec<Record>) {
-        self.up_to(now_ns.saturating_sub(SETTLED_NS), into);
+    pub fn take_settled(&mut self, now_ns: u64, out: &mut Vec<Record>) {
+        self.take_until(now_ns.saturating_sub(SETTLED_NS), out);
     }
 
     /// Moves all records to `into`.
-    pub fn rest(&mut self, into: &mut Vec<Record>) {
-        self.up_to(u64::MAX, into);
+    pub fn take_rest(&mut self, out: &mut Vec<Record>) {
+        self.take_until(u64::MAX, out);
     }
 
     /// Moves records up to `at_ns` to `into`. Each CPU's records are nearly in order, and a stable sort merges them.
-    fn up_to(&mut self, at_ns: u64, into: &mut Vec<Record>) {
+    fn take_until(&mut self, at_ns: u64, out: &mut Vec<Record>) {
         self.pending.sort_by_key(|record| record.at_ns);
         let settled = self.pending.partition_point(|record| record.at_ns <= at_ns);
-        into.extend(self.pending.drain(..settled));
+        out.extend(self.pending.drain(..settled));
     }
 }
 
@@ -56,12 +56,12 @@ mod tests {
             // Events in the order in which they are seen: by their time with some delay.
             let mut events = events;
             events.sort_by_key(|(at_ns, _, late_ns)| at_ns + late_ns);
-            let (mut merge, mut out) = (Merge::default(), Vec::new());
+            let (mut merge, mut out) = (RecordMerger::default(), Vec::new());
             for (at_ns, cpu, late_ns) in &events {
                 merge.add(record(*at_ns, *cpu));
-                merge.settled(at_ns + late_ns, &mut out);
+                merge.take_settled(at_ns + late_ns, &mut out);
             }
-            merge.rest(&mut out);
+            merge.take_rest(&mut out);
             prop_assert_eq!(out.len(), events.len());
             prop_assert!(out.is_sorted_by_key(|record| record.at_ns));
         }

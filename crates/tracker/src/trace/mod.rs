@@ -14,5 +14,5 @@ mod recorder;
 mod ring;
 
 pub use options::TraceOptions;
-pub use parts::leave_out;
+pub use parts::disable_unneeded_programs;
 pub use recorder::{Recorder, TraceError};

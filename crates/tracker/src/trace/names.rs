@@ -14,7 +14,7 @@ const NAMES_MAX: usize = 1 << 16;
 const READ_EVERY: Duration = Duration::from_secs(5);
 
 /// Names of threads, by thread id.
-pub struct Names {
+pub struct ThreadNames {
     /// Thread seen last since names were last read again, for each value of the lowest bits of ids.
     seen: Vec<u32>,
     /// Names by thread id, each with the value of `turn` when it was read.
@@ -23,27 +23,27 @@ pub struct Names {
     turned: Instant,
 }
 
-impl Names {
+impl ThreadNames {
     /// Makes an empty table.
     pub fn new() -> Self {
         Self { seen: vec![0; SEEN], names: HashMap::new(), turn: 0, turned: Instant::now() }
     }
 
     /// Begins to read names again, if the last time was some seconds ago.
-    pub fn turn(&mut self) {
+    pub fn refresh_if_due(&mut self) {
         if self.turned.elapsed() >= READ_EVERY {
-            self.read_again();
+            self.expire_all();
         }
     }
 
-    fn read_again(&mut self) {
+    fn expire_all(&mut self) {
         (self.turned, self.turn) = (Instant::now(), self.turn.wrapping_add(1));
         self.seen.fill(0);
     }
 
     /// Reads the name of a thread that is in a record. A living thread's name comes from the system. Otherwise the
     /// kernel program has it, at the thread's index.
-    pub fn see(&mut self, tid: u32, in_kernel: impl FnOnce(usize) -> Option<String>) {
+    pub fn read_name(&mut self, tid: u32, kernel_name: impl FnOnce(usize) -> Option<String>) {
         let place = tid as usize % SEEN;
         if self.seen[place] == tid || tid == 0 {
             return;
@@ -53,7 +53,7 @@ impl Names {
         if known.is_some_and(|(_, turn)| *turn == self.turn) {
             return;
         }
-        if let Some(name) = command_name(tid).or_else(|| in_kernel(place)) {
+        if let Some(name) = command_name(tid).or_else(|| kernel_name(place)) {
             self.make_room();
             self.names.insert(tid, (name, self.turn));
         }
@@ -85,43 +85,43 @@ mod tests {
     use super::*;
 
     /// Gives the calling thread the name `name`, and returns its id.
-    fn called(name: &std::ffi::CStr) -> u32 {
+    fn name_this_thread(name: &std::ffi::CStr) -> u32 {
         rustix::thread::set_name(name).unwrap();
         rustix::thread::gettid().as_raw_nonzero().get() as u32
     }
 
     #[test]
     fn new_name_of_a_thread_is_read_at_the_next_refresh() {
-        let mut names = Names::new();
-        let see = |names: &mut Names, tid| {
-            names.see(tid, |_| None);
+        let mut names = ThreadNames::new();
+        let see = |names: &mut ThreadNames, tid| {
+            names.read_name(tid, |_| None);
             names.get(tid).map(str::to_owned)
         };
-        let tid = called(c"before");
+        let tid = name_this_thread(c"before");
         assert_eq!(see(&mut names, tid).as_deref(), Some("before"));
-        called(c"after");
+        name_this_thread(c"after");
         assert_eq!(see(&mut names, tid).as_deref(), Some("before"), "it is not read each time");
-        names.read_again();
+        names.expire_all();
         assert_eq!(see(&mut names, tid).as_deref(), Some("after"));
     }
 
     #[test]
     fn a_thread_that_has_ended_keeps_its_name() {
-        let mut names = Names::new();
-        let tid = thread::spawn(|| called(c"short")).join().unwrap();
-        names.see(tid, |_| Some("short".to_owned()));
-        names.read_again();
-        names.see(tid, |_| None);
+        let mut names = ThreadNames::new();
+        let tid = thread::spawn(|| name_this_thread(c"short")).join().unwrap();
+        names.read_name(tid, |_| Some("short".to_owned()));
+        names.expire_all();
+        names.read_name(tid, |_| None);
         assert_eq!(names.get(tid), Some("short"));
     }
 
     #[test]
     fn oldest_of_too_many_names_are_dropped() {
-        let mut names = Names::new();
+        let mut names = ThreadNames::new();
         let first = u32::MAX - 2 * NAMES_MAX as u32;
-        (first..first + NAMES_MAX as u32).for_each(|tid| names.see(tid, |_| Some("old".to_owned())));
-        names.read_again();
-        names.see(u32::MAX - 1, |_| Some("new".to_owned()));
+        (first..first + NAMES_MAX as u32).for_each(|tid| names.read_name(tid, |_| Some("old".to_owned())));
+        names.expire_all();
+        names.read_name(u32::MAX - 1, |_| Some("new".to_owned()));
         assert_eq!((names.get(first), names.get(u32::MAX - 1)), (None, Some("new")));
     }
 }

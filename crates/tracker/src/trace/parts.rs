@@ -21,9 +21,9 @@ pub(crate) fn prepare_map(map: &mut OpenMapMut<'_>, options: &TraceOptions, cpus
 
 /// Leaves out programs that the trace does not need, and programs whose tracepoint this kernel lacks. It works on
 /// names, so that other objects with programs of the same names can be prepared in the same way.
-pub fn leave_out(open: &mut OpenObject, options: &TraceOptions) {
+pub fn disable_unneeded_programs(object: &mut OpenObject, options: &TraceOptions) {
     let kernel = Tracepoints::of_kernel();
-    for mut program in open.progs_mut() {
+    for mut program in object.progs_mut() {
         if is_left_out(&program.name().to_string_lossy(), options, &kernel) {
             program.set_autoload(false);
         }

@@ -72,7 +72,7 @@ fn can_load(program: &Program, options: &TraceOptions, kernel: &Tracepoints) -> 
 
 /// Facts about a machine that decide which kinds of records exist.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct AvailableInputs {
     /// Whether lanes are tracked.
     pub lanes: bool,
     /// Whether steal time is seen.
@@ -83,7 +83,7 @@ pub(super) struct Known {
 
 /// Returns the kinds of records that the programs write on this kernel, without those of user space. If interrupts are
 /// taken for threads, a wakeup has a time and no waker.
-pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, known: Known) -> Kinds {
+pub(super) fn recordable_kinds(options: &TraceOptions, kernel: &Tracepoints, available: AvailableInputs) -> Kinds {
     let unable = |kind: &Kind| PROGRAMS.iter().any(|p| p.kinds.contains(kind) && !can_load(p, options, kernel));
     let made = PROGRAMS.iter().flat_map(|program| program.kinds).filter(|kind| !unable(kind));
     let kinds = made.fold(Kinds::default(), |kinds, kind| kinds.with(*kind));
@@ -91,15 +91,15 @@ pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, known: Known) 
     let calls_are_known = cfg!(target_arch = "x86_64");
     let also = [
         (Kind::SleepsIn, switches && calls_are_known),
-        (Kind::Stolen, switches && known.stolen),
-        (Kind::Overlap, switches && known.lanes),
+        (Kind::Stolen, switches && available.stolen),
+        (Kind::Overlap, switches && available.lanes),
     ];
     let kinds = also.into_iter().filter(|(_, is_made)| *is_made).fold(kinds, |kinds, (kind, _)| kinds.with(kind));
-    if known.interrupts { kinds } else { kinds.without(Kind::Woken) }
+    if available.interrupts { kinds } else { kinds.without(Kind::Woken) }
 }
 
 /// Returns the tracepoints that requests need and this kernel lacks.
-pub(super) fn missing_for_requests(options: &TraceOptions, kernel: &Tracepoints) -> Vec<&'static str> {
+pub(super) fn missing_request_tracepoints(options: &TraceOptions, kernel: &Tracepoints) -> Vec<&'static str> {
     let needed =
         PROGRAMS.iter().filter(|program| program.name.starts_with("request_") || program.name == "trace_switch");
     needed.filter(|program| !can_load(program, options, kernel)).map(|program| program.tracepoint).collect()
@@ -111,14 +111,15 @@ mod tests {
 
     fn kernel() -> Tracepoints {
         let types = PROGRAMS.iter().map(|program| format!("\0btf_trace_{}\0", program.tracepoint)).collect::<String>();
-        Tracepoints::in_types(types.as_bytes()).unwrap()
+        Tracepoints::from_type_info(types.as_bytes()).unwrap()
     }
 
-    const KNOWN: Known = Known { lanes: false, stolen: true, interrupts: true };
+    const KNOWN: AvailableInputs = AvailableInputs { lanes: false, stolen: true, interrupts: true };
 
     #[test]
     fn wake_ups_have_no_waker_where_interrupts_are_not_known() {
-        let made = |interrupts| kinds(&TraceOptions::default(), &kernel(), Known { interrupts, ..KNOWN });
+        let made =
+            |interrupts| recordable_kinds(&TraceOptions::default(), &kernel(), AvailableInputs { interrupts, ..KNOWN });
         assert!(made(true).has(Kind::Woken) && !made(false).has(Kind::Woken));
         assert!(made(false).has(Kind::Switched) && made(false).has(Kind::DataReady));
     }
@@ -127,8 +128,11 @@ mod tests {
     fn missing_tracepoint_removes_its_record_kind_and_program() {
         let (all, lacking) = (kernel(), kernel().without("softirq_exit").without("sched_waking"));
         let options = TraceOptions::default();
-        assert!(kinds(&options, &all, KNOWN).has(Kind::Softirq) && kinds(&options, &all, KNOWN).has(Kind::Woken));
-        let made = kinds(&options, &lacking, KNOWN);
+        assert!(
+            recordable_kinds(&options, &all, KNOWN).has(Kind::Softirq)
+                && recordable_kinds(&options, &all, KNOWN).has(Kind::Woken)
+        );
+        let made = recordable_kinds(&options, &lacking, KNOWN);
         assert!(!made.has(Kind::Softirq) && !made.has(Kind::Woken) && made.has(Kind::Switched));
         assert!(is_left_out("trace_waking", &options, &lacking) && !is_left_out("trace_waking", &options, &all));
     }
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn a_light_trace_has_neither_softirqs_nor_segments() {
         let light = TraceOptions { light: true, ..TraceOptions::default() };
-        let made = kinds(&light, &kernel(), KNOWN);
+        let made = recordable_kinds(&light, &kernel(), KNOWN);
         for kind in [Kind::Softirq, Kind::Segment] {
             assert!(!made.has(kind), "{kind:?}");
         }
@@ -145,7 +149,9 @@ mod tests {
 
     #[test]
     fn overlap_needs_lanes_and_stolen_time_needs_its_source() {
-        let made = |lanes, stolen| kinds(&TraceOptions::default(), &kernel(), Known { lanes, stolen, ..KNOWN });
+        let made = |lanes, stolen| {
+            recordable_kinds(&TraceOptions::default(), &kernel(), AvailableInputs { lanes, stolen, ..KNOWN })
+        };
         assert!(made(true, false).has(Kind::Overlap) && !made(true, false).has(Kind::Stolen));
         assert!(made(false, true).has(Kind::Stolen) && !made(false, true).has(Kind::Overlap));
     }
@@ -153,7 +159,7 @@ mod tests {
     #[test]
     fn without_its_sockets_no_request_is_seen() {
         let lacking = kernel().without("sk_data_ready");
-        assert_eq!(missing_for_requests(&TraceOptions::default(), &lacking), ["sk_data_ready"]);
-        assert!(missing_for_requests(&TraceOptions::default(), &kernel()).is_empty());
+        assert_eq!(missing_request_tracepoints(&TraceOptions::default(), &lacking), ["sk_data_ready"]);
+        assert!(missing_request_tracepoints(&TraceOptions::default(), &kernel()).is_empty());
     }
 }

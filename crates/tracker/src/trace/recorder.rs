@@ -13,15 +13,15 @@ use sidelane_timeline::record::{Kind, Kinds, Record};
 use thiserror::Error;
 
 use super::memory::RingSlot;
-use super::merge::Merge;
-use super::names::{Names, SEEN};
+use super::merge::RecordMerger;
+use super::names::{SEEN, ThreadNames};
 use super::options::TraceOptions;
 use super::parts::{CPUS, RINGS, THREADS};
-use super::programs::{self, Known};
+use super::programs::{self, AvailableInputs};
 use super::ring::RingReader;
 use crate::kernel_types::{TraceCpu, TraceThread};
 use crate::requests::{Counts, WatchedSockets};
-use crate::stolen::StolenFrom;
+use crate::stolen::StealTimeSource;
 use crate::tracepoints::Tracepoints;
 use crate::tracker::{Purpose, Tracker, TrackerError, array, interrupts_are_known};
 use crate::tracking::{LaneUse, ServiceTracking};
@@ -56,25 +56,25 @@ pub struct Recorder {
     threads: SharedMapping<TraceThread>,
     places_a_cpu: usize,
     rings: Vec<RingReader>,
-    merge: Merge,
-    names: Names,
+    merge: RecordMerger,
+    names: ThreadNames,
     recorded: Kinds,
 }
 
 impl Recorder {
     /// Loads the kernel program and starts to record these services: their sockets, threads and processes, present and
-    /// future. A process that starts during this call is recorded from [`Recorder::look_again`] on.
+    /// future. A process that starts during this call is recorded from [`Recorder::update_processes`] on.
     pub fn start(options: &TraceOptions, services: &[Service]) -> Result<Self, TraceError> {
         let groups = services.iter().any(|service| service.group.is_some());
-        let missing = programs::missing_for_requests(options, &Tracepoints::of_kernel());
+        let missing = programs::missing_request_tracepoints(options, &Tracepoints::of_kernel());
         if !missing.is_empty() {
             return Err(TraceError::NoRequests(missing));
         }
-        let mut new = Self::on(&Rc::new(Tracker::load(Purpose::Trace(*options), groups)?))?;
+        let mut new = Self::with_tracker(&Rc::new(Tracker::load(Purpose::Trace(*options), groups)?))?;
         for service in services {
-            let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
+            let lanes = Lanes::without_batch_lanes(allowed_cpus(&service.pids));
             let tracking = ServiceTracking::start(&new.tracker, service, &lanes, LaneUse::default())?;
-            new.trace(tracking, service)?;
+            new.add_service(tracking, service)?;
         }
         new.tracker.attach()?;
         Ok(new)
@@ -84,13 +84,13 @@ impl Recorder {
     ///
     /// # Panics
     /// If the tracker was loaded without a trace.
-    pub fn on(tracker: &Rc<Tracker>) -> Result<Self, TraceError> {
+    pub fn with_tracker(tracker: &Rc<Tracker>) -> Result<Self, TraceError> {
         let options = tracker.purpose().trace().expect("the tracker was loaded for a trace");
         let cpu_count = tracker.memory().cpu_count();
         let places_a_cpu = options.records_a_cpu(cpu_count) as usize;
-        let known = Known {
+        let known = AvailableInputs {
             lanes: tracker.purpose().has_lanes(),
-            stolen: tracker.memory().stolen_from() != StolenFrom::Unseen,
+            stolen: tracker.memory().steal_time_source() != StealTimeSource::Unseen,
             interrupts: interrupts_are_known(),
         };
         Ok(Self {
@@ -101,44 +101,44 @@ impl Recorder {
             threads: array(tracker.maps(), THREADS, SEEN)?,
             places_a_cpu,
             rings: (0..cpu_count).map(|_| RingReader::default()).collect(),
-            merge: Merge::default(),
-            names: Names::new(),
-            recorded: programs::kinds(&options, &Tracepoints::of_kernel(), known),
+            merge: RecordMerger::default(),
+            names: ThreadNames::new(),
+            recorded: programs::recordable_kinds(&options, &Tracepoints::of_kernel(), known),
         })
     }
 
     /// Adds a service to the trace. The recorder's own tracker tracks the service.
-    pub fn trace(&mut self, tracking: ServiceTracking, service: &Service) -> Result<(), TraceError> {
+    pub fn add_service(&mut self, tracking: ServiceTracking, service: &Service) -> Result<(), TraceError> {
         let sockets = WatchedSockets::map(&tracking)?;
         self.traced.push(Traced { tracking, sockets, listens: BTreeSet::new() });
-        self.look_again(self.traced.len() - 1, service)
+        self.update_processes(self.traced.len() - 1, service)
     }
 
     /// Sets the present processes of a service, which may have been restarted, or listen elsewhere. `index` is the
     /// number of the service in the order in which services were added, from 0.
-    pub fn look_again(&mut self, index: usize, service: &Service) -> Result<(), TraceError> {
-        let traced = &mut self.traced[index];
-        traced.tracking.take_in(&service.pids);
+    pub fn update_processes(&mut self, service_index: usize, service: &Service) -> Result<(), TraceError> {
+        let traced = &mut self.traced[service_index];
+        traced.tracking.add_processes(&service.pids);
         for listener in listeners(&service.pids, service.port) {
             if traced.listens.insert(listener) {
-                traced.sockets.listen(listener)?;
+                traced.sockets.add_listener(listener)?;
             }
         }
         Ok(())
     }
 
     /// Returns the counts of request tracking for a service.
-    pub fn counts(&self, index: usize) -> Counts {
-        self.traced[index].sockets.counts()
+    pub fn counts(&self, service_index: usize) -> Counts {
+        self.traced[service_index].sockets.counts()
     }
 
     /// Fetches records, oldest first, except those of the last [`super::merge::SETTLED_NS`], in which an older record
-    /// may still appear. Called at least once a [`Recorder::period`].
+    /// may still appear. Called at least once a [`Recorder::read_interval_max`].
     pub fn read(&mut self, records: &mut Vec<Record>) {
         let now_ns = now_ns();
-        self.names.turn();
+        self.names.refresh_if_due();
         self.fetch();
-        self.merge.settled(now_ns, records);
+        self.merge.take_settled(now_ns, records);
     }
 
     /// Stops recording, and fetches the remaining records. [`Tracker::attach`] continues the trace.
@@ -146,7 +146,7 @@ impl Recorder {
         self.tracker.detach();
         self.cpus.iter().for_each(TraceCpu::forget);
         self.fetch();
-        self.merge.rest(records);
+        self.merge.take_rest(records);
     }
 
     fn fetch(&mut self) {
@@ -158,7 +158,7 @@ impl Recorder {
                 // A process has the name of its first thread, which may sleep all the time.
                 let Record { task, other, .. } = record;
                 for tid in [task.tid, task.pid, other.tid, other.pid] {
-                    names.see(tid, |place| threads[place].name_of(tid));
+                    names.read_name(tid, |place| threads[place].name_of(tid));
                 }
             }
             merge.add(record);
@@ -172,7 +172,7 @@ impl Recorder {
 
     /// Returns the longest time between two calls of [`Recorder::read`]: the rings have room for twice as long at a
     /// million records a second.
-    pub fn period(&self) -> Duration {
+    pub fn read_interval_max(&self) -> Duration {
         Duration::from_nanos(self.places_a_cpu as u64 * 500)
     }
 
@@ -203,7 +203,7 @@ impl Recorder {
 
     /// Returns the number of runs of kernel programs that the kernel left out, because the same program already ran on
     /// that CPU.
-    pub fn missed(&self) -> Result<u64, TraceError> {
-        Ok(self.tracker.missed()?)
+    pub fn missed_program_runs(&self) -> Result<u64, TraceError> {
+        Ok(self.tracker.missed_program_runs()?)
     }
 }

@@ -23,7 +23,7 @@ impl RingReader {
             let is_whole = place.number() == self.next as u32 + 1;
             let bytes = place.copy();
             fence(Ordering::Acquire);
-            if self.was_overtaken(written.load(Ordering::Acquire), ring.len() as u64) {
+            if self.skip_if_overtaken(written.load(Ordering::Acquire), ring.len() as u64) {
                 continue;
             }
             if !is_whole {
@@ -39,10 +39,10 @@ impl RingReader {
 
     /// Handles a writer that has overtaken the reader: the overwritten records are lost. The reader skips an eighth of
     /// the ring more, so that it is not overtaken again at once. Returns whether it was overtaken.
-    fn was_overtaken(&mut self, begun: u64, size: u64) -> bool {
-        let overtaken = begun - self.next > size;
+    fn skip_if_overtaken(&mut self, begun_records: u64, slot_count: u64) -> bool {
+        let overtaken = begun_records - self.next > slot_count;
         if overtaken {
-            let next = begun - size + size / 8;
+            let next = begun_records - slot_count + slot_count / 8;
             self.lost += next - self.next;
             self.next = next;
         }

@@ -13,14 +13,14 @@ use sidelane_host::shared_mapping::{Shared, SharedMapping};
 
 use crate::identities::{Identities, NUMBERS};
 use crate::kernel_types::{Plain, Settings};
-use crate::kernel_work::InterruptsFrom;
+use crate::kernel_work::InterruptTimeSource;
 use crate::promises::Promises;
-use crate::stolen::{StolenFrom, field_offset, offset_from_run_queue};
-use crate::trace::parts::{leave_out, prepare_map};
+use crate::stolen::{StealTimeSource, field_offset, offset_from_run_queue};
+use crate::trace::parts::{disable_unneeded_programs, prepare_map};
 
 use super::error::{TrackerError, bpf};
 use super::parts::{
-    THREAD_WORDS, WAKEUPS, WORDS, choose_programs, prepare_counter_map, prepare_guard_map, prepare_request_map,
+    THREAD_WORDS, WAKEUPS, WORDS, prepare_counter_map, prepare_guard_map, prepare_request_map, select_request_programs,
 };
 use super::purpose::{Extension, LaneLending, Purpose};
 use sidelane_host::cpulist::CpuSet;
@@ -63,18 +63,18 @@ pub const SELF_CHECKING: &str = "self_checking_threads";
 pub const PROCESSES: &str = "process_identities";
 
 impl Settings {
-    fn of(purpose: &Purpose, groups: bool, stolen_from: StolenFrom, cpu_count: usize) -> Self {
+    fn from_purpose(purpose: &Purpose, track_groups: bool, stolen_from: StealTimeSource, cpu_count: usize) -> Self {
         let (lent, trace) = (purpose.lent(), purpose.trace().unwrap_or_default());
         let LaneLending { turns, counters, self_checking, .. } = lent.copied().unwrap_or_default();
         Self {
-            stolen_offset: stolen_from.offset(),
+            stolen_offset: stolen_from.run_queue_offset(),
             preempt_count_offset: purpose.trace().map_or(0, |_| preempt_count_offset()),
-            interrupts_offset: lent.map_or(0, |_| InterruptsFrom::find().offset()),
+            interrupts_offset: lent.map_or(0, |_| InterruptTimeSource::find().run_queue_offset()),
             requests: purpose.has_requests().into(),
             turns: turns.into(),
             self_checking: self_checking.into(),
             counters: counters.into(),
-            groups: groups.into(),
+            groups: track_groups.into(),
             interference: purpose.has_interference().into(),
             shares: purpose.has_shares().into(),
             lanes: purpose.has_lanes().into(),
@@ -108,7 +108,7 @@ fn preempt_count_in(kernel: &Btf<'_>) -> Option<i64> {
 }
 
 /// Returns the highest CPU number that the kernel may use, plus one.
-pub(super) fn lane_count() -> usize {
+pub(super) fn possible_cpu_count() -> usize {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let possible: CpuSet = possible.trim().parse().unwrap_or_default();
     possible.iter().max().map_or(1, |cpu| cpu as usize + 1)
@@ -117,10 +117,10 @@ pub(super) fn lane_count() -> usize {
 pub(super) fn open_and_load(
     cpu_count: usize,
     purpose: &Purpose,
-    groups: bool,
-    stolen_from: StolenFrom,
+    track_groups: bool,
+    stolen_from: StealTimeSource,
 ) -> Result<Object, TrackerError> {
-    let (trace, counters) = (purpose.trace(), purpose.lends(|lent| lent.counters));
+    let (trace, counters) = (purpose.trace(), purpose.lends_with(|lent| lent.counters));
     let program = match purpose.extension() {
         Some(Extension::Scheduler) => PROGRAM_WITH_SCHEDULER,
         _ if trace.is_some() => PROGRAM_WITH_TRACE,
@@ -135,7 +135,7 @@ pub(super) fn open_and_load(
             map.set_max_entries(entries as u32).map_err(bpf("size the arrays"))?;
         }
         if name.ends_with(".rodata") {
-            map.set_initial_value(Settings::of(purpose, groups, stolen_from, cpu_count).bytes())
+            map.set_initial_value(Settings::from_purpose(purpose, track_groups, stolen_from, cpu_count).bytes())
                 .map_err(bpf("set what is tracked"))?;
         }
         prepare_request_map(&mut map, purpose.has_requests(), cpu_count).map_err(bpf("size the request arrays"))?;
@@ -145,10 +145,10 @@ pub(super) fn open_and_load(
         }
         prepare_guard_map(&mut map, purpose.has_interference(), cpu_count).map_err(bpf("size the guard's arrays"))?;
     }
-    choose_programs(&mut open, purpose.has_requests());
-    leave_out_programs(&mut open, purpose, groups, stolen_from);
+    select_request_programs(&mut open, purpose.has_requests());
+    leave_out_programs(&mut open, purpose, track_groups, stolen_from);
     if let Some(trace) = &trace {
-        leave_out(&mut open, trace);
+        disable_unneeded_programs(&mut open, trace);
     }
     open.load().map_err(|source| match source.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => TrackerError::Refused(source),
@@ -160,10 +160,10 @@ pub(super) fn open_and_load(
 fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> {
     match name {
         _ if ONE_ENTRY_A_LANE.contains(&name) => Some(cpu_count),
-        TURNS => purpose.lends(|lent| lent.turns).then_some(cpu_count),
+        TURNS => purpose.lends_with(|lent| lent.turns).then_some(cpu_count),
         SHARES => purpose.has_shares().then_some(cpu_count),
-        SELF_CHECKING => Some(Promises::words(purpose.lends(|lent| lent.self_checking))),
-        PROCESSES => Some(Identities::words()),
+        SELF_CHECKING => Some(Promises::word_count(purpose.lends_with(|lent| lent.self_checking))),
+        PROCESSES => Some(Identities::word_count()),
         WORDS => purpose.has_threads().then_some(THREAD_WORDS),
         WAKEUPS => purpose.has_threads().then_some(NUMBERS),
         _ => None,
@@ -171,13 +171,13 @@ fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> 
 }
 
 /// Marks programs that are not needed, so that they are not loaded.
-fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, groups: bool, stolen_from: StolenFrom) {
+fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, track_groups: bool, stolen_from: StealTimeSource) {
     let lends = purpose.lent().is_some();
     // The wakeup of a thread that may run on one CPU only is seen before its placement, of other threads after it.
-    let woken = if purpose.lends(|lent| lent.single_places) { "lane_wakeup" } else { "" };
-    let exec = if purpose.lends(|lent| lent.self_checking) { "" } else { "lane_exec" };
-    let timer = if stolen_from == StolenFrom::Unseen && !lends { "lane_timer" } else { "" };
-    let groups = if groups { "" } else { "lane_regroup" };
+    let woken = if purpose.lends_with(|lent| lent.single_places) { "lane_wakeup" } else { "" };
+    let exec = if purpose.lends_with(|lent| lent.self_checking) { "" } else { "lane_exec" };
+    let timer = if stolen_from == StealTimeSource::Unseen && !lends { "lane_timer" } else { "" };
+    let groups = if track_groups { "" } else { "lane_regroup" };
     let guard = if purpose.has_interference() { "" } else { "guard_timer" };
     // A trace has its own program at context switches, and so do lanes.
     let turn = if purpose.has_threads() { "" } else { REQUEST_TURN };

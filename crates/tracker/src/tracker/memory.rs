@@ -11,7 +11,7 @@ use crate::accounting::Accounting;
 use crate::gate_accounting::GateAccounting;
 use crate::kernel_types::{CpuShares, KernelWork, LaneStats, LaneTurns};
 use crate::promises::Promises;
-use crate::stolen::{StolenFrom, note_gap};
+use crate::stolen::{StealTimeSource, record_steal_gap};
 use crate::tracker::error::TrackerError;
 use crate::tracker::load::{SELF_CHECKING, SHARES, TURNS, array};
 use crate::tracker::purpose::Purpose;
@@ -56,7 +56,7 @@ pub struct LaneMemory {
     work: SharedMapping<KernelWork>,
     turns: SharedMapping<LaneTurns>,
     shares: SharedMapping<CpuShares>,
-    stolen_from: StolenFrom,
+    stolen_from: StealTimeSource,
     variables: SharedMapping<Variables>,
     /// Writers of request words, by service; only for services whose request words the kernel program does not write.
     emitted: Vec<OnceLock<Box<dyn RequestWriter>>>,
@@ -72,10 +72,10 @@ impl LaneMemory {
         maps: &BTreeMap<String, MapHandle>,
         cpu_count: usize,
         purpose: &Purpose,
-        stolen_from: StolenFrom,
+        stolen_from: StealTimeSource,
     ) -> Result<Self, TrackerError> {
-        let self_checking = purpose.lends(|lent| lent.self_checking);
-        let has_turns = purpose.lends(|lent| lent.turns);
+        let self_checking = purpose.lends_with(|lent| lent.self_checking);
+        let has_turns = purpose.lends_with(|lent| lent.turns);
         Ok(Self {
             words: array(maps, "lane_words", cpu_count)?,
             holds: array(maps, "hold_words", cpu_count)?,
@@ -84,7 +84,7 @@ impl LaneMemory {
             limits: array(maps, "lane_limits", cpu_count)?,
             gates: array(maps, "gate_words", cpu_count)?,
             self_checking,
-            promises: Promises::new(array(maps, SELF_CHECKING, Promises::words(self_checking))?),
+            promises: Promises::new(array(maps, SELF_CHECKING, Promises::word_count(self_checking))?),
             stats: array(maps, "lane_stats", cpu_count)?,
             work: array(maps, "kernel_work", cpu_count)?,
             turns: array(maps, TURNS, if has_turns { cpu_count } else { 1 })?,
@@ -98,20 +98,20 @@ impl LaneMemory {
     }
 
     /// Assigns these lanes to the service `number`.
-    pub(super) fn pair(&self, lanes: &Lanes, number: Number) {
+    pub(super) fn assign_lanes(&self, lanes: &Lanes, number: Number) {
         self.set_partners(lanes, number.get(), |lane| lane.request_lanes.iter().collect());
     }
 
     /// Removes the partners of these lanes.
-    pub(super) fn part(&self, lanes: &Lanes) {
+    pub(super) fn unassign_lanes(&self, lanes: &Lanes) {
         self.set_partners(lanes, 0, |_| Vec::new());
     }
 
-    fn set_partners(&self, lanes: &Lanes, number: u32, requests: impl Fn(&BatchLane) -> Vec<u32>) {
+    fn set_partners(&self, lanes: &Lanes, number: u32, request_lanes_of: impl Fn(&BatchLane) -> Vec<u32>) {
         let mut partners = self.partners.write().expect("no thread panics with the partners");
         for lane in &lanes.batch {
-            partners[lane.cpu as usize] = requests(lane);
-            self.work[lane.cpu as usize].begin();
+            partners[lane.cpu as usize] = request_lanes_of(lane);
+            self.work[lane.cpu as usize].reset_turn();
         }
         for cpu in lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
             self.services_of_lanes[cpu as usize].store(number, Ordering::Release);
@@ -179,29 +179,29 @@ impl LaneMemory {
     }
 
     /// Returns the kernel program's source of steal time.
-    pub fn stolen_from(&self) -> StolenFrom {
+    pub fn steal_time_source(&self) -> StealTimeSource {
         self.stolen_from
     }
 
     /// Sets the writer of the request words of the service `number`.
-    pub fn refresh_from(&self, number: Number, words: Box<dyn RequestWriter>) {
-        if self.emitted[number.get() as usize].set(words).is_ok() {
+    pub fn set_request_writer(&self, number: Number, writer: Box<dyn RequestWriter>) {
+        if self.emitted[number.get() as usize].set(writer).is_ok() {
             self.service(number).tracked.store(1, Ordering::Release);
         }
     }
 
-    /// Returns whether the request words beside the lane `cpu` are out of date without [`LaneMemory::refresh`].
-    pub fn needs_refresh(&self, cpu: u32) -> bool {
+    /// Returns whether the request words beside the lane `cpu` are out of date without [`LaneMemory::refresh_requests`].
+    pub fn needs_request_refresh(&self, cpu: u32) -> bool {
         self.emitted[self.number_of(cpu)].get().is_some()
     }
 
     /// Returns whether the service ever had a writer of request words.
-    pub(super) fn was_refreshed(&self, number: Number) -> bool {
+    pub(super) fn had_request_writer(&self, number: Number) -> bool {
         self.emitted[number.get() as usize].get().is_some()
     }
 
     /// Updates the request words beside the lane `cpu`, unless the kernel program writes them.
-    pub fn refresh(&self, cpu: u32) {
+    pub fn refresh_requests(&self, cpu: u32) {
         if let Some(words) = self.emitted[self.number_of(cpu)].get() {
             words.write(self);
         }
@@ -224,7 +224,7 @@ impl LaneMemory {
     pub fn overlap(&self, request_lanes: &CpuSet, batch_lanes: &CpuSet) -> Overlap {
         let at_ns = now_ns();
         let partners = self.partners.read().expect("no thread panics with the partners");
-        let clock_ns = |cpu| self.word(cpu).snapshot().map_or(0, |seen| seen.lc_ns(at_ns));
+        let clock_ns = |cpu| self.word(cpu).snapshot().map_or(0, |seen| seen.service_time_ns(at_ns));
         let accounting = |cpu: u32| {
             let beside_ns = partners[cpu as usize].iter().map(|request| clock_ns(*request)).sum();
             self.stats[cpu as usize].read(self.gate(cpu), at_ns, clock_ns(cpu), beside_ns)
@@ -241,7 +241,7 @@ impl LaneMemory {
 
     /// Returns the time that batch ran beside the service on the batch lane `cpu` without a nap or permission, up to
     /// the end of its last turn.
-    pub fn leaked_ns(&self, cpu: u32) -> u64 {
+    pub fn unpermitted_overlap_ns(&self, cpu: u32) -> u64 {
         let stats = &self.stats[cpu as usize];
         let gate = GateAccounting::read(self.gate(cpu), stats);
         stats.overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
@@ -253,20 +253,20 @@ impl LaneMemory {
     }
 
     /// Returns the start of batch's present turn on the batch lane `cpu`; 0 if batch does not run there.
-    pub fn batch_since_ns(&self, cpu: u32) -> u64 {
-        self.stats[cpu as usize].batch_since_ns()
+    pub fn batch_running_since_ns(&self, cpu: u32) -> u64 {
+        self.stats[cpu as usize].batch_running_since_ns()
     }
 
     /// Returns how often batch was switched in outside its lanes, without reading the accounting of all lanes.
-    pub fn batch_strays(&self) -> u64 {
-        self.stats.iter().map(LaneStats::batch_strays).sum()
+    pub fn batch_switches_outside_lanes(&self) -> u64 {
+        self.stats.iter().map(LaneStats::batch_switches_outside_lanes).sum()
     }
 }
 
 impl Drop for LaneMemory {
     fn drop(&mut self) {
-        if self.stolen_from != StolenFrom::Unseen {
-            self.stats.iter().for_each(|lane| note_gap(lane.stolen_gap_max_ns()));
+        if self.stolen_from != StealTimeSource::Unseen {
+            self.stats.iter().for_each(|lane| record_steal_gap(lane.stolen_gap_max_ns()));
         }
     }
 }

@@ -30,12 +30,12 @@ pub(crate) use load::interrupts_are_known;
 
 use crate::identities::{Identities, Identity, Number};
 use crate::kernel_types::{GroupKey, LaneRole, Plain};
-use crate::stolen::StolenFrom;
+use crate::stolen::StealTimeSource;
 use crate::summons::SummonsRing;
 pub use error::TrackerError;
 use error::bpf;
 pub(crate) use load::array;
-use load::{PROCESSES, REQUEST_TURN, lane_count, open_and_load, silence_libbpf};
+use load::{PROCESSES, REQUEST_TURN, open_and_load, possible_cpu_count, silence_libbpf};
 pub use memory::{LaneMemory, RequestWriter};
 pub use purpose::{Extension, LaneLending, Purpose};
 use roles::roles;
@@ -61,17 +61,17 @@ pub struct Tracker {
 impl Tracker {
     /// Loads the kernel program; nothing is tracked before [`Tracker::attach`]. `groups`: whether a cgroup can be a
     /// service or a batch job.
-    pub fn load(purpose: Purpose, groups: bool) -> Result<Self, TrackerError> {
+    pub fn load(purpose: Purpose, track_groups: bool) -> Result<Self, TrackerError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(TrackerError::NoBtf);
         }
         silence_libbpf();
-        let cpu_count = lane_count();
-        let stolen_from = StolenFrom::find();
-        let object = open_and_load(cpu_count, &purpose, groups, stolen_from)?;
-        self_check::check(&object)?;
+        let cpu_count = possible_cpu_count();
+        let stolen_from = StealTimeSource::find();
+        let object = open_and_load(cpu_count, &purpose, track_groups, stolen_from)?;
+        self_check::check_pid_and_cpu_numbers(&object)?;
         let maps = load::handles(&object)?;
-        let identities = array(&maps, PROCESSES, Identities::words())?;
+        let identities = array(&maps, PROCESSES, Identities::word_count())?;
         let memory = LaneMemory::map(&maps, cpu_count, &purpose, stolen_from)?;
         Ok(Self {
             object: RefCell::new(object),
@@ -105,7 +105,7 @@ impl Tracker {
     /// Attaches the program at context switches as soon as requests need it, if only requests and threads are watched
     /// ([`Purpose::Threads`]). This function checks the need itself. It has to be called at intervals, and mostly costs
     /// one load from memory.
-    pub fn watch_switches(&self) -> Result<(), TrackerError> {
+    pub fn attach_switch_program(&self) -> Result<(), TrackerError> {
         let mut turns = self.turns.borrow_mut();
         if turns.is_some() || self.memory.variables().switches_tell.load(Ordering::Relaxed) == 0 {
             return Ok(());
@@ -145,7 +145,7 @@ impl Tracker {
     /// Frees the number of a service that is no longer tracked. A service that emitted its requests keeps its number: a
     /// reader may still refresh its words.
     pub(crate) fn free_service(&self, number: Number) {
-        if !self.memory.was_refreshed(number) {
+        if !self.memory.had_request_writer(number) {
             self.services.free(number);
         }
     }
@@ -160,22 +160,22 @@ impl Tracker {
 
     /// Gives `identity` to each process that is in `group` now or joins `group`, or a cgroup below, later. The process
     /// has the identity until it leaves.
-    pub(crate) fn name_group(&self, group: &Group, identity: Identity) -> Result<(), TrackerError> {
+    pub(crate) fn assign_group(&self, group: &Group, identity: Identity) -> Result<(), TrackerError> {
         let hierarchy = hierarchy_key(identity).to_ne_bytes();
         let value = u32::from(identity.byte()).to_ne_bytes();
         self.put("group_hierarchies", &hierarchy, &group.hierarchy.to_ne_bytes(), "say where a cgroup is from")?;
         self.put("named_groups", group_key(group).bytes(), &value, "name a cgroup")?;
-        self.look_at_group(group, identity);
+        self.scan_group(group, identity);
         Ok(())
     }
 
     /// Looks at a cgroup a second time, for processes that were in it before the kernel program saw joins.
-    pub(crate) fn look_at_group(&self, group: &Group, identity: Identity) {
+    pub(crate) fn scan_group(&self, group: &Group, identity: Identity) {
         let members = group.processes();
-        members.iter().for_each(|pid| self.identities.give_by_group(*pid, identity));
+        members.iter().for_each(|pid| self.identities.assign_by_group(*pid, identity));
         // A process that left the cgroup between the look and the change would keep the identity.
         let still: Vec<u32> = group.processes();
-        members.iter().filter(|pid| !still.contains(pid)).for_each(|pid| self.identities.take(*pid, identity));
+        members.iter().filter(|pid| !still.contains(pid)).for_each(|pid| self.identities.remove(*pid, identity));
     }
 
     pub(crate) fn forget_group(&self, group: &Group) {
@@ -187,15 +187,20 @@ impl Tracker {
     ///
     /// # Panics
     /// When there is a lane to lend, and the tracker was not loaded to lend lanes: batch there would leave too late.
-    pub(crate) fn lend(&self, lanes: &Lanes, number: Number, lends_to_waited: bool) -> Result<(), TrackerError> {
+    pub(crate) fn lend(
+        &self,
+        lanes: &Lanes,
+        number: Number,
+        lend_to_waited_requests: bool,
+    ) -> Result<(), TrackerError> {
         assert!(lanes.batch.is_empty() || self.purpose.lent().is_some(), "this tracker lends no lanes");
-        for (cpu, role) in roles(lanes, number, lends_to_waited)? {
+        for (cpu, role) in roles(lanes, number, lend_to_waited_requests)? {
             self.put("lane_roles", &cpu.to_ne_bytes(), role.bytes(), "tell the kernel the lanes' roles")?;
         }
         for lane in &lanes.batch {
             self.make_ring(lane.cpu)?;
         }
-        self.memory.pair(lanes, number);
+        self.memory.assign_lanes(lanes, number);
         Ok(())
     }
 
@@ -206,7 +211,7 @@ impl Tracker {
             let _ = self.put("lane_roles", &cpu.to_ne_bytes(), nothing.bytes(), "take a lane's role back");
         }
         self.rings.borrow_mut().retain(|(cpu, _)| !lanes.batch.iter().any(|lane| lane.cpu == *cpu));
-        self.memory.part(lanes);
+        self.memory.unassign_lanes(lanes);
     }
 
     /// Returns the ring on which the holder of the batch lane `cpu` is summoned.
@@ -220,7 +225,7 @@ impl Tracker {
     /// Returns the ring to which the kernel program writes when a thread of this process is stopped, traced or frozen.
     /// Another process sleeps on it, as a [`SummonsRing`]. The ring stays silent if no lanes are lent.
     pub fn halt_events(&self) -> io::Result<OwnedFd> {
-        self.share("halt_events")
+        self.share_array("halt_events")
     }
 
     /// Returns the ring of alarms: the kernel program writes to it when batch does not leave a lane. It has one reader
@@ -230,12 +235,12 @@ impl Tracker {
     }
 
     /// Returns a descriptor of the array `array`, for another process.
-    pub fn share(&self, array: &str) -> io::Result<OwnedFd> {
+    pub fn share_array(&self, array: &str) -> io::Result<OwnedFd> {
         self.map(array).as_fd().try_clone_to_owned()
     }
 
     /// Returns how often a kernel program was left out because it already ran on that CPU when an interrupt came.
-    pub fn missed(&self) -> Result<u64, TrackerError> {
+    pub fn missed_program_runs(&self) -> Result<u64, TrackerError> {
         let object = self.object.borrow();
         let loaded = object.progs().filter(|program| program.as_fd().as_raw_fd() >= 0);
         loaded.map(|program| recursion_misses(program.as_fd().as_raw_fd())).sum()
@@ -290,11 +295,11 @@ impl Numbers {
     }
 }
 
-fn recursion_misses(program: i32) -> Result<u64, TrackerError> {
+fn recursion_misses(program_fd: i32) -> Result<u64, TrackerError> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = size_of_val(&info) as u32;
     // SAFETY: `info` is as long as `len` says, and asks for no array to be filled.
-    let error = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program, &mut info, &mut len) };
+    let error = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program_fd, &mut info, &mut len) };
     match error {
         0 => Ok(info.recursion_misses),
         _ => Err(bpf("ask how often it was left out")(libbpf_rs::Error::from_raw_os_error(-error))),

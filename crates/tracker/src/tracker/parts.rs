@@ -43,8 +43,8 @@ pub fn prepare_request_map(map: &mut OpenMapMut<'_>, tracked: bool, cpu_count: u
 }
 
 /// Leaves the programs of requests out unless requests are tracked.
-pub fn choose_programs(open: &mut OpenObject, tracked: bool) {
-    for mut program in open.progs_mut() {
+pub fn select_request_programs(object: &mut OpenObject, tracked: bool) {
+    for mut program in object.progs_mut() {
         if program.name().to_string_lossy().starts_with(PROGRAM_PREFIX) {
             program.set_autoload(tracked);
         }

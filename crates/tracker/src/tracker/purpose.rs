@@ -7,7 +7,7 @@ use crate::trace::options::TraceOptions;
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose {
     /// Observe requests at sockets, and which of them each thread works on ([`crate::threads`]). Lanes are not tracked:
-    /// their words and statistics stay empty. The owner calls [`super::Tracker::watch_switches`].
+    /// their words and statistics stay empty. The owner calls [`super::Tracker::attach_switch_program`].
     Threads,
     /// Trace requests ([`crate::trace`]). Lanes are not tracked.
     Trace(TraceOptions),
@@ -83,8 +83,8 @@ impl Purpose {
     }
 
     /// Returns whether lanes are lent and `how` is true of the way in which they are lent.
-    pub fn lends(&self, how: impl FnOnce(&LaneLending) -> bool) -> bool {
-        self.lent().is_some_and(how)
+    pub fn lends_with(&self, condition: impl FnOnce(&LaneLending) -> bool) -> bool {
+        self.lent().is_some_and(condition)
     }
 
     /// Returns whether requests at sockets are observed.

@@ -29,10 +29,14 @@ impl LaneRole {
 pub(super) fn roles(
     lanes: &Lanes,
     number: Number,
-    lends_to_waited: bool,
+    lend_to_waited_requests: bool,
 ) -> Result<BTreeMap<u32, LaneRole>, TrackerError> {
-    let role =
-        |role| LaneRole { role, service: number.get(), lends_to_waited: lends_to_waited.into(), ..LaneRole::default() };
+    let role = |role| LaneRole {
+        role,
+        service: number.get(),
+        lends_to_waited: lend_to_waited_requests.into(),
+        ..LaneRole::default()
+    };
     let request = |cpu: u32| {
         let partners = lanes.batch.iter().filter(|lane| lane.request_lanes.contains(cpu)).map(|lane| lane.cpu);
         Ok((cpu, role(REQUEST).with_partners(cpu, &partners.collect::<Vec<_>>())?))

@@ -13,29 +13,30 @@ const ON_CPU: u32 = 1;
 
 /// Returns an error in a PID namespace whose process ids are not the kernel's, and on a kernel whose threads do not
 /// have their CPU.
-pub(super) fn check(object: &Object) -> Result<(), TrackerError> {
-    check_pids(ask(object, "self_pid", None)?, proc_self(), std::process::id())?;
+pub(super) fn check_pid_and_cpu_numbers(object: &Object) -> Result<(), TrackerError> {
+    check_pids(run_self_check(object, "self_pid", None)?, pid_in_proc(), std::process::id())?;
     // A field that is never written has CPU 0, so another CPU is asked.
     let asked = online_cpus().ok().and_then(|online| online.iter().max()).filter(|cpu| *cpu > 0);
-    asked.map_or(Ok(()), |cpu| check_cpu(ask(object, "self_cpu", Some(cpu))?, cpu))
+    asked.map_or(Ok(()), |cpu| check_cpu(run_self_check(object, "self_cpu", Some(cpu))?, cpu))
 }
 
 /// Returns the id of this process in `/proc`.
-fn proc_self() -> Option<u32> {
+fn pid_in_proc() -> Option<u32> {
     fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
 }
 
-fn check_pids(kernels: u32, proc_self: Option<u32>, own: u32) -> Result<(), TrackerError> {
-    if kernels == own && proc_self == Some(own) { Ok(()) } else { Err(TrackerError::OtherPids) }
+fn check_pids(kernel_pid: u32, proc_pid: Option<u32>, own_pid: u32) -> Result<(), TrackerError> {
+    if kernel_pid == own_pid && proc_pid == Some(own_pid) { Ok(()) } else { Err(TrackerError::OtherPids) }
 }
 
-fn check_cpu(said: u32, is: u32) -> Result<(), TrackerError> {
-    if said == is { Ok(()) } else { Err(TrackerError::OtherCpus { said, is }) }
+fn check_cpu(kernel_cpu: u32, actual_cpu: u32) -> Result<(), TrackerError> {
+    if kernel_cpu == actual_cpu { Ok(()) } else { Err(TrackerError::OtherCpus { said: kernel_cpu, is: actual_cpu }) }
 }
 
 /// Runs a self-check of the kernel program, here or on another CPU, and returns its result.
-fn ask(object: &Object, name: &str, cpu: Option<u32>) -> Result<u32, TrackerError> {
-    let program = object.progs_mut().find(|program| program.name() == name).expect("the embedded program has it");
+fn run_self_check(object: &Object, program_name: &str, cpu: Option<u32>) -> Result<u32, TrackerError> {
+    let program =
+        object.progs_mut().find(|program| program.name() == program_name).expect("the embedded program has it");
     let input = ProgramInput { cpu: cpu.unwrap_or(0), flags: cpu.map_or(0, |_| ON_CPU), ..ProgramInput::default() };
     Ok(program.test_run(input).map_err(bpf("ask it what it sees of this thread"))?.return_value)
 }

@@ -27,8 +27,8 @@ impl Program {
     }
 
     /// Runs the program with these arguments, and returns the numbers that it prints.
-    pub fn run(&self, words: impl IntoIterator<Item = String>) -> Vec<u64> {
-        let ran = Command::new(&self.file).args(words).output().unwrap();
+    pub fn run(&self, args: impl IntoIterator<Item = String>) -> Vec<u64> {
+        let ran = Command::new(&self.file).args(args).output().unwrap();
         assert!(ran.status.success(), "{ran:?}");
         let out = String::from_utf8(ran.stdout).unwrap();
         out.split_whitespace().map(|word| word.parse().unwrap()).collect()

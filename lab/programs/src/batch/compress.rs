@@ -16,14 +16,14 @@ const TEXT: &str = "/usr/share/dictd/gcide.dict.dz";
 const CHUNK_BYTES: u64 = 64 * 1024;
 
 /// Returns a function that compresses one chunk of text with zstd.
-pub fn unit() -> Result<impl FnMut()> {
-    let chunk = chunk()?;
+pub fn chunk_compressor() -> Result<impl FnMut()> {
+    let chunk = read_chunk()?;
     compress(&chunk)?;
     // Panics only if zstd fails after it has just worked, as at a shutdown of the machine.
     Ok(move || compress(&chunk).expect("zstd worked a moment ago"))
 }
 
-fn chunk() -> Result<Vec<u8>> {
+fn read_chunk() -> Result<Vec<u8>> {
     let file = File::open(TEXT).with_context(|| format!("cannot read {TEXT}: `apt-get install dict-gcide`"))?;
     let mut text = Vec::new();
     GzDecoder::new(file).take(CHUNK_BYTES).read_to_end(&mut text).with_context(|| format!("{TEXT} is damaged"))?;

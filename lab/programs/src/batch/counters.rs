@@ -25,25 +25,25 @@ unsafe impl Shared for Counter {}
 impl Counter {
     /// Counts one finished unit of work. Only the owning thread writes the counter. A plain load and store are
     /// therefore enough, and cost less than an atomic addition.
-    pub fn count_one(&self) {
+    pub fn count_unit(&self) {
         let units = self.units.load(Ordering::Relaxed);
         self.units.store(units.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Adds time that the owning thread worked.
-    pub fn count_time(&self, length_ns: u64) {
+    pub fn add_busy_time(&self, length_ns: u64) {
         let busy_ns = self.busy_ns.load(Ordering::Relaxed);
         self.busy_ns.store(busy_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
 
     /// Adds time that the owning thread spun to emulate the loss to a sibling lane. It is part of the time worked.
-    pub fn count_made_up(&self, length_ns: u64) {
+    pub fn add_emulated_loss(&self, length_ns: u64) {
         let made_up_ns = self.made_up_ns.load(Ordering::Relaxed);
         self.made_up_ns.store(made_up_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
 
     /// Stores the time at which the owning thread was last at work.
-    pub fn stamp(&self, now_ns: u64) {
+    pub fn store_timestamp(&self, now_ns: u64) {
         self.stamp_ns.store(now_ns, Ordering::Relaxed);
     }
 }
@@ -92,7 +92,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("counters");
         let counters = Counters::create(&path, 2).unwrap();
-        (0..3).for_each(|_| counters.of_thread(1).count_one());
+        (0..3).for_each(|_| counters.of_thread(1).count_unit());
         let seen = std::fs::read(&path).unwrap();
         assert_eq!(seen.len(), 128);
         assert_eq!(seen[..8], 0u64.to_ne_bytes());
@@ -103,7 +103,7 @@ mod tests {
     fn counting_starts_at_zero_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("counters");
-        Counters::create(&path, 1).unwrap().of_thread(0).count_one();
+        Counters::create(&path, 1).unwrap().of_thread(0).count_unit();
         Counters::create(&path, 1).unwrap();
         assert_eq!(std::fs::read(&path).unwrap()[..8], [0; 8]);
     }

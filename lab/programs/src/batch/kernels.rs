@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::compress;
-use sidelane_host::check::Check;
+use sidelane_host::check::GateCheck;
 
 /// Calls of the empty function in one unit of the kernel `loop`.
 const CALLS: usize = 2048;
@@ -49,12 +49,12 @@ impl Kernel {
     }
 
     /// Returns a function that does one unit of this kernel's work and checks the lane.
-    pub fn unit(self, check: Check) -> Result<Box<dyn FnMut()>> {
+    pub fn new_work_unit(self, check: GateCheck) -> Result<Box<dyn FnMut()>> {
         Ok(match self {
             Kernel::Loop => Box::new(loop_unit(check)),
-            Kernel::Matrix => Box::new(matrix_unit(some_matrix(), check)),
+            Kernel::Matrix => Box::new(matrix_unit(doubly_stochastic_matrix(), check)),
             Kernel::Flush => Box::new(flush_unit(vec![1; FLUSH_BYTES], check)),
-            Kernel::Zstd => Box::new(compress::unit()?),
+            Kernel::Zstd => Box::new(compress::chunk_compressor()?),
         })
     }
 }
@@ -65,30 +65,30 @@ fn nothing() {
     black_box(());
 }
 
-fn loop_unit(check: Check) -> impl FnMut() {
+fn loop_unit(check: GateCheck) -> impl FnMut() {
     move || {
         for _ in 0..CALLS {
-            check.look();
+            check.nap_if_service_needs_core();
             nothing();
         }
     }
 }
 
-fn matrix_unit(factor: Matrix, check: Check) -> impl FnMut() {
+fn matrix_unit(factor: Matrix, check: GateCheck) -> impl FnMut() {
     let mut product = factor;
     move || {
         for _ in 0..MULTIPLICATIONS {
-            check.look();
+            check.nap_if_service_needs_core();
             product = multiply(black_box(&product), black_box(&factor));
         }
         black_box(&product);
     }
 }
 
-fn flush_unit(mut buffer: Vec<u8>, check: Check) -> impl FnMut() {
+fn flush_unit(mut buffer: Vec<u8>, check: GateCheck) -> impl FnMut() {
     move || {
         for _ in 0..FLUSHES {
-            check.look();
+            check.nap_if_service_needs_core();
             // Prevents the compiler from removing a write of zeroes over zeroes.
             black_box(&mut buffer).fill(0);
         }
@@ -109,7 +109,7 @@ fn multiply(left: &Matrix, right: &Matrix) -> Matrix {
 
 /// Returns a doubly stochastic matrix: its powers neither grow nor shrink. The arithmetic therefore meets no infinities
 /// or denormal numbers and keeps its speed.
-fn some_matrix() -> Matrix {
+fn doubly_stochastic_matrix() -> Matrix {
     let mut matrix = [[0.1; ORDER]; ORDER];
     for (row, cells) in matrix.iter_mut().enumerate() {
         cells[row] = 0.6;
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn powers_of_the_matrix_keep_their_row_sums() {
-        let mut power = some_matrix();
+        let mut power = doubly_stochastic_matrix();
         for _ in 0..1000 {
-            power = multiply(&power, &some_matrix());
+            power = multiply(&power, &doubly_stochastic_matrix());
         }
         for row in power {
             assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-9);
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn every_kernel_finishes_units() {
         for kernel in Kernel::value_variants() {
-            match kernel.unit(Check::none()) {
+            match kernel.new_work_unit(GateCheck::without_gate()) {
                 Ok(mut unit) => (0..10).for_each(|_| unit()),
                 // Skips a kernel whose zstd or dictionary is not installed.
                 Err(error) if matches!(kernel, Kernel::Zstd) => sidelane_testing::skip(format!("zstd: {error:#}")),

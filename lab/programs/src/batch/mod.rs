@@ -20,7 +20,7 @@ use crate::sibling::{PaceArgs, Sibling};
 use crate::signals::EndingSignals;
 use counters::{Counter, Counters};
 use kernels::Kernel;
-use sidelane_host::check::Check;
+use sidelane_host::check::GateCheck;
 
 /// Options of `sidelane-lab batch`.
 #[derive(Debug, clap::Args)]
@@ -73,8 +73,8 @@ pub fn run(args: &BatchArgs) -> Result<()> {
     // Blocks the POSIX signals before the threads start, so that the signals stay pending for this thread.
     let signals = EndingSignals::block()?;
     // Fails here with a message, before the threads start, if the work cannot be done.
-    drop(args.kernel.unit(Check::none())?);
-    let sibling = Arc::new(args.pace.find()?.filter(|_| args.kernel.is_in_process()));
+    drop(args.kernel.new_work_unit(GateCheck::without_gate())?);
+    let sibling = Arc::new(args.pace.open_sibling()?.filter(|_| args.kernel.is_in_process()));
     for thread in 0..usize::from(args.threads) {
         let (counters, sibling) = (Arc::clone(&counters), Arc::clone(&sibling));
         let (kernel, checks, stamps, rest) = (args.kernel, args.checks, args.stamps, args.rest);
@@ -83,12 +83,12 @@ pub fn run(args: &BatchArgs) -> Result<()> {
             .spawn(move || {
                 let counter = counters.of_thread(thread);
                 let count = |counter: &Counter| {
-                    counter.count_one();
+                    counter.count_unit();
                     if stamps {
-                        counter.stamp(now_ns());
+                        counter.store_timestamp(now_ns());
                     }
                 };
-                work(kernel, checks, rest, sibling.as_ref().as_ref(), counter, count)
+                run_batch_thread(kernel, checks, rest, sibling.as_ref().as_ref(), counter, count)
             })
             .context("cannot start a batch thread")?;
     }
@@ -100,7 +100,7 @@ pub fn run(args: &BatchArgs) -> Result<()> {
 /// Units between two checks of the other lane and of the clock, which take some tens of microseconds.
 const UNITS_A_LOOK: u64 = 16;
 
-fn work(
+fn run_batch_thread(
     kernel: Kernel,
     checks: bool,
     rest: Option<Rest>,
@@ -108,9 +108,9 @@ fn work(
     counter: &Counter,
     count: impl Fn(&Counter),
 ) {
-    let check = if checks { Check::join() } else { Check::none() };
-    let mut unit = kernel.unit(check).expect("it could be made a moment ago");
-    let mut pace = sibling.map(|sibling| sibling.join().unwrap_or_else(|error| give_up(&error)));
+    let check = if checks { GateCheck::join_gate() } else { GateCheck::without_gate() };
+    let mut unit = kernel.new_work_unit(check).expect("it could be made a moment ago");
+    let mut pace = sibling.map(|sibling| sibling.start_pace().unwrap_or_else(|error| exit_with_error(&error)));
     let mut began_ns = now_ns();
     for done in 1_u64.. {
         unit();
@@ -121,11 +121,11 @@ fn work(
         }
         if let Some(pace) = &mut pace {
             let look_ns = now_ns();
-            pace.look();
-            counter.count_made_up(now_ns() - look_ns);
+            pace.spin_for_loss();
+            counter.add_emulated_loss(now_ns() - look_ns);
         }
         let now = now_ns();
-        counter.count_time(now - began_ns);
+        counter.add_busy_time(now - began_ns);
         began_ns = now;
         if let Some(rest) = rest {
             thread::sleep(Duration::from_nanos(rest.length_ns));
@@ -135,7 +135,7 @@ fn work(
 }
 
 /// Ends the process with an error. A batch job that went on without the emulated loss would give wrong measurements.
-fn give_up(error: &anyhow::Error) -> ! {
+fn exit_with_error(error: &anyhow::Error) -> ! {
     eprintln!("sidelane-lab: {error:#}");
     std::process::exit(1);
 }

@@ -16,18 +16,18 @@ const TEXT_ENDINGS: [&str; 2] = ["txt", "rst"];
 /// directory entries.
 pub fn text_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    collect(folder, &mut found)?;
+    collect_text_files(folder, &mut found)?;
     found.sort();
     Ok(found)
 }
 
-fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+fn collect_text_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
     for entry in entries {
         let entry = entry.with_context(|| format!("cannot list {}", folder.display()))?;
         let kind = entry.file_type().with_context(|| format!("cannot look at {}", entry.path().display()))?;
         if kind.is_dir() {
-            collect(&entry.path(), found)?;
+            collect_text_files(&entry.path(), found)?;
         } else if kind.is_file() && is_text(&entry.path()) {
             found.push(entry.path());
         }

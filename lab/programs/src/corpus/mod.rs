@@ -47,9 +47,9 @@ pub struct Corpus {
 impl Corpus {
     /// Returns the sources whose Debian packages are installed, and warns about missing packages. Fails if no package
     /// is installed.
-    pub fn of_debian() -> Result<Corpus> {
+    pub fn from_debian_packages() -> Result<Corpus> {
         let (present, missing): (Vec<Source>, Vec<Source>) =
-            PACKAGES.into_iter().map(Source::of_package).partition(Source::is_present);
+            PACKAGES.into_iter().map(Source::from_package).partition(Source::is_installed);
         if present.is_empty() {
             bail!("no text to index: {}", advice(&missing));
         }
@@ -60,7 +60,7 @@ impl Corpus {
     }
 
     /// Returns a corpus of the .txt files in and below a directory.
-    pub fn of_folder(path: &Path) -> Result<Corpus> {
+    pub fn from_folder(path: &Path) -> Result<Corpus> {
         if !path.is_dir() {
             bail!("{} is not a directory; --corpus-dir wants a directory of .txt files", path.display());
         }
@@ -89,11 +89,11 @@ impl Corpus {
 }
 
 impl Source {
-    fn of_package((package, path, form): (&str, &str, Form)) -> Source {
+    fn from_package((package, path, form): (&str, &str, Form)) -> Source {
         Source { name: package.to_owned(), path: PathBuf::from(path), form }
     }
 
-    fn is_present(&self) -> bool {
+    fn is_installed(&self) -> bool {
         match self.form {
             Form::Folder => self.path.is_dir(),
             Form::Dictionary => self.dictionary_files().iter().all(|file| file.is_file()),
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn advice_names_every_missing_package() {
-        let missing: Vec<Source> = PACKAGES.into_iter().map(Source::of_package).collect();
+        let missing: Vec<Source> = PACKAGES.into_iter().map(Source::from_package).collect();
         assert_eq!(
             advice(&missing),
             "not installed: linux-doc-6.1, dict-gcide, dict-foldoc; \
@@ -153,7 +153,7 @@ mod tests {
     fn a_folder_changes_its_fingerprint_with_its_text() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.txt"), "one").unwrap();
-        let corpus = Corpus::of_folder(folder.path()).unwrap();
+        let corpus = Corpus::from_folder(folder.path()).unwrap();
         let before = corpus.fingerprint().unwrap();
         assert_eq!(before, corpus.fingerprint().unwrap());
         std::fs::write(folder.path().join("b.txt"), "two").unwrap();

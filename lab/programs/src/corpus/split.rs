@@ -40,14 +40,14 @@ pub fn dictionary_entries(index: &str, text: &[u8]) -> Result<Vec<String>> {
     let mut spans = index
         .lines()
         .filter(|line| !line.starts_with(DATABASE_PREFIX))
-        .map(|line| span(line).with_context(|| format!("the dictionary's index has a bad line: {line:?}")))
+        .map(|line| parse_entry_span(line).with_context(|| format!("the dictionary's index has a bad line: {line:?}")))
         .collect::<Result<Vec<_>>>()?;
     spans.sort_unstable();
     spans.dedup();
-    spans.into_iter().map(|span| entry(text, span)).collect()
+    spans.into_iter().map(|span| entry_text(text, span)).collect()
 }
 
-fn entry(text: &[u8], (offset, length): (usize, usize)) -> Result<String> {
+fn entry_text(text: &[u8], (offset, length): (usize, usize)) -> Result<String> {
     let bytes = text
         .get(offset..offset.saturating_add(length))
         .with_context(|| format!("the dictionary's index points to byte {offset}, past the end of its text"))?;
@@ -55,7 +55,7 @@ fn entry(text: &[u8], (offset, length): (usize, usize)) -> Result<String> {
 }
 
 /// Returns offset and length from an index line.
-fn span(line: &str) -> Option<(usize, usize)> {
+fn parse_entry_span(line: &str) -> Option<(usize, usize)> {
     let mut fields = line.split('\t').skip(1);
     let offset = base64_number(fields.next()?)?;
     let length = base64_number(fields.next()?)?;

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::wire::{Ask, parse_request};
+use super::wire::{EchoRequest, parse_request};
 use crate::clock::{Nanos, now_ns};
 
 /// Bytes of one read; large requests take several reads.
@@ -12,9 +12,9 @@ const READ_BYTES: usize = 64 * 1024;
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
     /// The requests that are complete now, and the time when the last read returned.
-    Asks(Vec<Ask>, Nanos),
+    Requests(Vec<EchoRequest>, Nanos),
     /// The client has closed the connection.
-    Gone,
+    Closed,
 }
 
 /// Received bytes of a connection that form no complete request yet.
@@ -28,23 +28,23 @@ impl Buffer {
         let mut chunk = vec![0; READ_BYTES];
         loop {
             match stream.read(&mut chunk) {
-                Ok(0) => return Received::Gone,
+                Ok(0) => return Received::Closed,
                 Ok(length) => {
                     let read_ns = now_ns();
                     self.0.extend_from_slice(&chunk[..length]);
-                    let asks = self.take_asks();
+                    let asks = self.take_complete_requests();
                     if length < READ_BYTES || !asks.is_empty() {
-                        return Received::Asks(asks, read_ns);
+                        return Received::Requests(asks, read_ns);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Asks(vec![], now_ns()),
-                Err(_reset) => return Received::Gone,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Requests(vec![], now_ns()),
+                Err(_reset) => return Received::Closed,
             }
         }
     }
 
-    fn take_asks(&mut self) -> Vec<Ask> {
+    fn take_complete_requests(&mut self) -> Vec<EchoRequest> {
         let (mut asks, mut taken) = (vec![], 0);
         while let Some((ask, length)) = parse_request(&self.0[taken..]) {
             asks.push(ask);
@@ -57,17 +57,17 @@ impl Buffer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::request;
+    use super::super::wire::encode_request;
     use super::*;
 
     #[test]
     fn requests_come_out_when_they_are_complete() {
-        let ask = |id| Ask { id, in_parts: false };
-        let bytes = [request(ask(1), 10), request(ask(2), 100_000), request(ask(3), 0)].concat();
+        let ask = |id| EchoRequest { id, in_parts: false };
+        let bytes = [encode_request(ask(1), 10), encode_request(ask(2), 100_000), encode_request(ask(3), 0)].concat();
         let mut buffer = Buffer::default();
         let mut seen = vec![];
         let mut rest = &bytes[..];
-        while let Received::Asks(asks, _) = buffer.receive(&mut rest) {
+        while let Received::Requests(asks, _) = buffer.receive(&mut rest) {
             seen.extend(asks);
         }
         assert_eq!(seen, [ask(1), ask(2), ask(3)]);

@@ -16,7 +16,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
-use super::wire::{Ask, HEAD_BYTES, parse_reply, request};
+use super::wire::{EchoRequest, HEAD_BYTES, encode_request, parse_reply};
 use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns, timespec};
 use crate::poisson::Arrivals;
 use crate::rng::Rng;
@@ -76,7 +76,7 @@ struct Client {
 
 /// Sends the load and prints `sent=N` after the last answer.
 pub fn run(args: &EchoClientArgs) -> Result<()> {
-    scheduling::wake_on_time()?;
+    scheduling::minimize_timer_slack()?;
     if let Some(cpu) = args.cpu {
         scheduling::pin_to(cpu)?;
     }
@@ -89,8 +89,8 @@ pub fn run(args: &EchoClientArgs) -> Result<()> {
         if due_ns >= end_ns {
             break;
         }
-        client.wait_until(due_ns)?;
-        client.send_turn()?;
+        client.receive_until(due_ns)?;
+        client.send_next_requests()?;
     }
     client.finish()
 }
@@ -118,40 +118,40 @@ impl Client {
     }
 
     /// Sends one request, or several at once, as soon as a connection is free.
-    fn send_turn(&mut self) -> Result<()> {
+    fn send_next_requests(&mut self) -> Result<()> {
         let several = self.rng.below(8) == 0;
         let since_ns = now_ns();
         let number = loop {
             if let Some(number) = self.idle[usize::from(several)].pop_front() {
                 break number;
             }
-            self.check_silence(since_ns)?;
-            self.take_replies(now_ns() + SECOND_NS)?;
+            self.fail_if_silent(since_ns)?;
+            self.receive_replies_until(now_ns() + SECOND_NS)?;
         };
         if several {
             (0..TOGETHER).try_for_each(|_| self.send(number, false, SMALL_BYTES, 0))
         } else {
-            self.send_odd(number)
+            self.send_with_habit(number)
         }
     }
 
     /// Sends one request with at most one habit.
-    fn send_odd(&mut self, number: usize) -> Result<()> {
-        if self.rng.unit() >= self.habits {
-            return self.send(number, false, SMALL_BYTES, 0);
+    fn send_with_habit(&mut self, connection_index: usize) -> Result<()> {
+        if self.rng.next_f64() >= self.habits {
+            return self.send(connection_index, false, SMALL_BYTES, 0);
         }
         match self.rng.below(10) {
-            0..5 => self.send(number, true, SMALL_BYTES, 0),
-            5..9 => self.send(number, false, SMALL_BYTES, HEAD_BYTES),
-            _ => self.send(number, false, LARGE_BYTES, 0),
+            0..5 => self.send(connection_index, true, SMALL_BYTES, 0),
+            5..9 => self.send(connection_index, false, SMALL_BYTES, HEAD_BYTES),
+            _ => self.send(connection_index, false, LARGE_BYTES, 0),
         }
     }
 
     /// Sends a request. The first `first_bytes` bytes go out in a write of their own.
-    fn send(&mut self, number: usize, in_parts: bool, body_bytes: usize, first_bytes: usize) -> Result<()> {
+    fn send(&mut self, connection_index: usize, in_parts: bool, body_bytes: usize, first_bytes: usize) -> Result<()> {
         self.sent += 1;
-        let bytes = request(Ask { id: self.sent, in_parts }, body_bytes);
-        let connection = &mut self.connections[number];
+        let bytes = encode_request(EchoRequest { id: self.sent, in_parts }, body_bytes);
+        let connection = &mut self.connections[connection_index];
         connection.under_way.push_back((self.sent, now_ns()));
         let (first, rest) = bytes.split_at(first_bytes);
         if !first.is_empty() {
@@ -160,15 +160,15 @@ impl Client {
         connection.send_all(rest)
     }
 
-    fn wait_until(&mut self, due_ns: Nanos) -> Result<()> {
+    fn receive_until(&mut self, due_ns: Nanos) -> Result<()> {
         while now_ns() < due_ns {
-            self.take_replies(due_ns)?;
+            self.receive_replies_until(due_ns)?;
         }
         Ok(())
     }
 
     /// Waits for replies until `end_ns` at the latest, and reads them.
-    fn take_replies(&mut self, end_ns: Nanos) -> Result<()> {
+    fn receive_replies_until(&mut self, end_ns: Nanos) -> Result<()> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         let timeout = timespec(end_ns.saturating_sub(now_ns()));
         rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)))?;
@@ -184,7 +184,7 @@ impl Client {
         Ok(())
     }
 
-    fn check_silence(&self, since_ns: Nanos) -> Result<()> {
+    fn fail_if_silent(&self, since_ns: Nanos) -> Result<()> {
         ensure!(now_ns() - since_ns < SILENCE_MAX_NS, "the service has not answered for 20 s; is it stuck?");
         Ok(())
     }
@@ -192,8 +192,8 @@ impl Client {
     fn finish(mut self) -> Result<()> {
         let since_ns = now_ns();
         while self.connections.iter().any(|connection| !connection.under_way.is_empty()) {
-            self.check_silence(since_ns)?;
-            self.take_replies(now_ns() + SECOND_NS)?;
+            self.fail_if_silent(since_ns)?;
+            self.receive_replies_until(now_ns() + SECOND_NS)?;
         }
         self.log.flush().context("cannot write the log")?;
         println!("sent={}", self.sent);

@@ -12,7 +12,7 @@ use rustix::fd::OwnedFd;
 
 use super::buffer::{Buffer, Received};
 use super::journal::Journal;
-use super::wire::Ask;
+use super::wire::EchoRequest;
 use crate::clock::Nanos;
 
 const EVENTS_MAX: usize = 64;
@@ -37,7 +37,7 @@ pub fn run(listener: &TcpListener, journal: &Journal) -> Result<()> {
         if ready.contains(&door) {
             turns.accept(listener)?;
         }
-        turns.turn(ready.into_iter().filter(|fd| *fd != door));
+        turns.serve_ready_clients(ready.into_iter().filter(|fd| *fd != door));
     }
 }
 
@@ -52,25 +52,25 @@ impl Loop<'_> {
         Ok(())
     }
 
-    fn turn(&mut self, ready: impl Iterator<Item = RawFd>) {
-        let mut answers: Vec<(RawFd, Ask, Nanos)> = vec![];
-        for fd in ready {
+    fn serve_ready_clients(&mut self, ready_fds: impl Iterator<Item = RawFd>) {
+        let mut answers: Vec<(RawFd, EchoRequest, Nanos)> = vec![];
+        for fd in ready_fds {
             let Some((stream, buffer)) = self.clients.get_mut(&fd) else { continue };
             match buffer.receive(&*stream) {
-                Received::Asks(asks, read_ns) => match asks[..] {
+                Received::Requests(asks, read_ns) => match asks[..] {
                     [ask] => {
-                        self.journal.work();
+                        self.journal.spin_for_random_work();
                         answers.push((fd, ask, read_ns));
                     }
                     // Answers several requests that arrived together one by one.
-                    _ => drop(self.journal.serve(&asks, read_ns, &*stream)),
+                    _ => drop(self.journal.serve_requests(&asks, read_ns, &*stream)),
                 },
-                Received::Gone => drop(self.clients.remove(&fd)),
+                Received::Closed => drop(self.clients.remove(&fd)),
             }
         }
         for (fd, ask, read_ns) in answers {
             // Ignores a failed send: the next receive notices a closed connection.
-            let _ = self.journal.answer(ask, read_ns, &self.clients[&fd].0);
+            let _ = self.journal.send_reply(ask, read_ns, &self.clients[&fd].0);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use anyhow::{Context, Result};
 use rustix::thread::gettid;
 
-use super::wire::{Ask, reply};
+use super::wire::{EchoRequest, encode_reply};
 use crate::clock::{Nanos, now_ns};
 use crate::rng::Rng;
 
@@ -37,7 +37,7 @@ impl Journal {
     }
 
     /// Spins for a random time that stands for the work of one request.
-    pub fn work(&self) {
+    pub fn spin_for_random_work(&self) {
         let demand_ns =
             self.demand.lock().expect("no thread panics while it holds the lock").exponential(self.demand_mean_ns);
         let end_ns = now_ns() + demand_ns as Nanos;
@@ -47,22 +47,27 @@ impl Journal {
     }
 
     /// Sends the reply to a request whose work began at `started_ns`, and records it. Returns the time after the send.
-    pub fn answer(&self, ask: Ask, started_ns: Nanos, mut out: impl Write) -> std::io::Result<Nanos> {
-        for part in reply(ask) {
+    pub fn send_reply(&self, request: EchoRequest, started_ns: Nanos, mut out: impl Write) -> std::io::Result<Nanos> {
+        for part in encode_reply(request) {
             out.write_all(&part)?;
         }
         let finished_ns = now_ns();
         let tid = gettid().as_raw_nonzero().get();
-        let entry = Entry { id: ask.id, started_ns, finished_ns, tid };
+        let entry = Entry { id: request.id, started_ns, finished_ns, tid };
         self.entries.lock().expect("no thread panics while it holds the lock").push(entry);
         Ok(finished_ns)
     }
 
     /// Works on requests that arrived together, and answers each before the next one starts.
-    pub fn serve(&self, asks: &[Ask], mut started_ns: Nanos, mut out: impl Write) -> std::io::Result<()> {
-        for ask in asks {
-            self.work();
-            started_ns = self.answer(*ask, started_ns, &mut out)?;
+    pub fn serve_requests(
+        &self,
+        requests: &[EchoRequest],
+        mut started_ns: Nanos,
+        mut out: impl Write,
+    ) -> std::io::Result<()> {
+        for ask in requests {
+            self.spin_for_random_work();
+            started_ns = self.send_reply(*ask, started_ns, &mut out)?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use rustix::fd::OwnedFd;
 
 use super::buffer::{Buffer, Received};
 use super::journal::Journal;
-use super::wire::Ask;
+use super::wire::EchoRequest;
 use crate::clock::now_ns;
 
 const EVENTS_MAX: usize = 64;
@@ -22,7 +22,7 @@ const ONCE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::O
 
 struct Job {
     stream: Arc<TcpStream>,
-    asks: Vec<Ask>,
+    asks: Vec<EchoRequest>,
 }
 
 struct Pool {
@@ -41,23 +41,26 @@ pub fn run(listener: &TcpListener, journal: &Arc<Journal>, workers: usize) -> Re
     let pool = Arc::new(Pool { jobs, more, epoll, journal });
     for _ in 0..workers {
         let pool = Arc::clone(&pool);
-        thread::spawn(move || pool.work());
+        thread::spawn(move || pool.run_worker());
     }
-    pool.dispatch(listener, door)
+    pool.dispatch_requests(listener, door)
 }
 
 impl Pool {
-    fn dispatch(&self, listener: &TcpListener, door: RawFd) -> Result<()> {
+    fn dispatch_requests(&self, listener: &TcpListener, listener_fd: RawFd) -> Result<()> {
         let mut clients: HashMap<RawFd, (Arc<TcpStream>, Buffer)> = HashMap::new();
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
         loop {
             events.clear();
             rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut events), None))?;
             for fd in events.iter().map(|event| event.data.u64() as RawFd) {
-                if fd == door {
+                if fd == listener_fd {
                     let stream = self.accept(listener)?;
                     clients.insert(stream.as_raw_fd(), (stream, Buffer::default()));
-                } else if clients.get_mut(&fd).is_some_and(|(stream, buffer)| self.receive(stream, buffer).is_none()) {
+                } else if clients
+                    .get_mut(&fd)
+                    .is_some_and(|(stream, buffer)| self.queue_requests(stream, buffer).is_none())
+                {
                     clients.remove(&fd);
                 }
             }
@@ -73,11 +76,11 @@ impl Pool {
     }
 
     /// Passes the requests of a connection to the workers; returns `None` if the client has closed the connection.
-    fn receive(&self, stream: &Arc<TcpStream>, buffer: &mut Buffer) -> Option<()> {
+    fn queue_requests(&self, stream: &Arc<TcpStream>, buffer: &mut Buffer) -> Option<()> {
         match buffer.receive(&**stream) {
-            Received::Gone => return None,
-            Received::Asks(asks, _) if asks.is_empty() => self.watch(stream),
-            Received::Asks(asks, _) => {
+            Received::Closed => return None,
+            Received::Requests(asks, _) if asks.is_empty() => self.rearm_connection(stream),
+            Received::Requests(asks, _) => {
                 let job = Job { stream: Arc::clone(stream), asks };
                 self.jobs.lock().expect("no thread panics while it holds the lock").push_back(job);
                 self.more.notify_one();
@@ -86,12 +89,12 @@ impl Pool {
         Some(())
     }
 
-    fn work(&self) {
+    fn run_worker(&self) {
         loop {
             let job = self.next_job();
-            let served = self.journal.serve(&job.asks, now_ns(), &*job.stream);
+            let served = self.journal.serve_requests(&job.asks, now_ns(), &*job.stream);
             if served.is_ok() {
-                self.watch(&job.stream);
+                self.rearm_connection(&job.stream);
             }
         }
     }
@@ -106,7 +109,7 @@ impl Pool {
         }
     }
 
-    fn watch(&self, stream: &TcpStream) {
+    fn rearm_connection(&self, stream: &TcpStream) {
         let data = epoll::EventData::new_u64(stream.as_raw_fd() as u64);
         // Ignores the error: it occurs only for a closed connection.
         let _ = epoll::modify(&self.epoll, stream, data, ONCE);

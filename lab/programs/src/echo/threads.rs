@@ -15,14 +15,14 @@ pub fn run(listener: &TcpListener, journal: &Arc<Journal>) -> Result<()> {
         let (stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
         let journal = Arc::clone(journal);
-        thread::spawn(move || serve(&stream, &journal));
+        thread::spawn(move || serve_connection(&stream, &journal));
     }
 }
 
-fn serve(stream: &TcpStream, journal: &Journal) {
+fn serve_connection(stream: &TcpStream, journal: &Journal) {
     let mut buffer = Buffer::default();
-    while let Received::Asks(asks, read_ns) = buffer.receive(stream) {
-        if journal.serve(&asks, read_ns, stream).is_err() {
+    while let Received::Requests(asks, read_ns) = buffer.receive(stream) {
+        if journal.serve_requests(&asks, read_ns, stream).is_err() {
             return;
         }
     }

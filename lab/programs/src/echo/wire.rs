@@ -5,7 +5,7 @@ pub const HEAD_BYTES: usize = 16;
 
 /// Request of a client to the echo server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct EchoRequest {
     /// Number that the client gave the request.
     pub id: u64,
     /// Whether the service answers in two sends, head and body.
@@ -16,20 +16,20 @@ pub struct Ask {
 const PART_BYTES: u32 = 100;
 
 /// Encodes a request with a body of `body_bytes`.
-pub fn request(ask: Ask, body_bytes: usize) -> Vec<u8> {
-    frame(ask.id, body_bytes as u32, u32::from(ask.in_parts))
+pub fn encode_request(request: EchoRequest, body_bytes: usize) -> Vec<u8> {
+    frame(request.id, body_bytes as u32, u32::from(request.in_parts))
 }
 
 /// Returns the first request in `bytes` and its length, if all of it has arrived.
-pub fn parse_request(bytes: &[u8]) -> Option<(Ask, usize)> {
-    let (id, length, flags) = parse(bytes)?;
-    Some((Ask { id, in_parts: flags != 0 }, length))
+pub fn parse_request(bytes: &[u8]) -> Option<(EchoRequest, usize)> {
+    let (id, length, flags) = parse_message(bytes)?;
+    Some((EchoRequest { id, in_parts: flags != 0 }, length))
 }
 
 /// Returns the reply as one or two parts, each for its own send.
-pub fn reply(ask: Ask) -> Vec<Vec<u8>> {
-    let mut whole = frame(ask.id, if ask.in_parts { PART_BYTES } else { 0 }, 0);
-    match ask.in_parts {
+pub fn encode_reply(request: EchoRequest) -> Vec<Vec<u8>> {
+    let mut whole = frame(request.id, if request.in_parts { PART_BYTES } else { 0 }, 0);
+    match request.in_parts {
         true => {
             let body = whole.split_off(HEAD_BYTES);
             vec![whole, body]
@@ -40,7 +40,7 @@ pub fn reply(ask: Ask) -> Vec<Vec<u8>> {
 
 /// Returns the id of the first reply in `bytes` and its length, if all of it has arrived.
 pub fn parse_reply(bytes: &[u8]) -> Option<(u64, usize)> {
-    parse(bytes).map(|(id, length, _)| (id, length))
+    parse_message(bytes).map(|(id, length, _)| (id, length))
 }
 
 fn frame(id: u64, body_bytes: u32, flags: u32) -> Vec<u8> {
@@ -53,7 +53,7 @@ fn frame(id: u64, body_bytes: u32, flags: u32) -> Vec<u8> {
 }
 
 /// Returns id, total length and flags of the first complete message.
-fn parse(bytes: &[u8]) -> Option<(u64, usize, u32)> {
+fn parse_message(bytes: &[u8]) -> Option<(u64, usize, u32)> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let id = u64::from(word(0)?) | u64::from(word(4)?) << 32;
     let (body_bytes, flags) = (word(8)?, word(12)?);
@@ -67,17 +67,17 @@ mod tests {
 
     #[test]
     fn a_request_is_there_when_its_last_byte_is() {
-        let ask = Ask { id: 1 << 40 | 7, in_parts: true };
-        let bytes = request(ask, 20);
+        let ask = EchoRequest { id: 1 << 40 | 7, in_parts: true };
+        let bytes = encode_request(ask, 20);
         assert_eq!(parse_request(&bytes[..bytes.len() - 1]), None);
         assert_eq!(parse_request(&bytes), Some((ask, HEAD_BYTES + 20)));
     }
 
     #[test]
     fn a_reply_in_parts_is_one_reply() {
-        let sends = reply(Ask { id: 3, in_parts: true });
+        let sends = encode_reply(EchoRequest { id: 3, in_parts: true });
         assert_eq!(sends.len(), 2);
         assert_eq!(parse_reply(&sends.concat()), Some((3, HEAD_BYTES + PART_BYTES as usize)));
-        assert_eq!(reply(Ask { id: 3, in_parts: false }).len(), 1);
+        assert_eq!(encode_reply(EchoRequest { id: 3, in_parts: false }).len(), 1);
     }
 }

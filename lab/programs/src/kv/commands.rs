@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::store::Store;
 use crate::resp;
-use crate::server::{Answer, Answered, Fate};
+use crate::server::{AnswerOutcome, Fate, RequestHandler};
 
 /// Separator of key and value in a sorted-set member. No key contains it.
 const SEPARATOR: u8 = b':';
@@ -40,17 +40,17 @@ impl Commands {
                 reply.extend_from_slice(b"+OK\r\n");
             }
             [b"ZADD", _, b"0", member] => {
-                let (key, value) = split(member)?;
+                let (key, value) = split_member(member)?;
                 self.0.put(key, value)?;
                 reply.extend_from_slice(b":1\r\n");
             }
-            [b"ZRANGEBYLEX", _, start, b"+", b"LIMIT", b"0", count] => self.range(start, count, reply)?,
+            [b"ZRANGEBYLEX", _, start, b"+", b"LIMIT", b"0", count] => self.scan_range(start, count, reply)?,
             _ => bail!("unknown command {}", resp::excerpt(&words.join(&b" "[..]))),
         }
         Ok(())
     }
 
-    fn range(&mut self, start: &[u8], count: &[u8], reply: &mut Vec<u8>) -> Result<()> {
+    fn scan_range(&mut self, start: &[u8], count: &[u8], reply: &mut Vec<u8>) -> Result<()> {
         let start = start.strip_prefix(b"[").context("a range starts with `[` and a key")?;
         let count: usize = std::str::from_utf8(count)?.parse().context("a range has a number of records")?;
         ensure!(count <= SCAN_MAX, "a range has at most {SCAN_MAX} records");
@@ -61,32 +61,32 @@ impl Commands {
     }
 }
 
-impl Answer for Commands {
-    fn answer(&mut self, received: &[u8], reply: &mut Vec<u8>) -> Answered {
-        match resp::command(received) {
-            Ok(None) => Answered::Partial,
+impl RequestHandler for Commands {
+    fn answer_first_request(&mut self, received: &[u8], reply: &mut Vec<u8>) -> AnswerOutcome {
+        match resp::parse_command(received) {
+            Ok(None) => AnswerOutcome::Partial,
             Ok(Some(resp::Command { words, length })) => {
                 if let Err(error) = self.execute(&words, reply) {
-                    refuse(reply, &error);
+                    write_error_reply(reply, &error);
                 }
-                Answered::Whole { length, fate: Fate::Keep }
+                AnswerOutcome::Whole { length, fate: Fate::Keep }
             }
             Err(error) => {
-                refuse(reply, &error);
-                Answered::Whole { length: received.len(), fate: Fate::Close }
+                write_error_reply(reply, &error);
+                AnswerOutcome::Whole { length: received.len(), fate: Fate::Close }
             }
         }
     }
 }
 
-fn split(member: &[u8]) -> Result<(&[u8], &[u8])> {
+fn split_member(member: &[u8]) -> Result<(&[u8], &[u8])> {
     let at = member.iter().position(|byte| *byte == SEPARATOR);
     let at = at.context("a member is a key, a colon and a value")?;
     Ok((&member[..at], &member[at + 1..]))
 }
 
 /// Replaces the reply with an error, which must be one line.
-fn refuse(reply: &mut Vec<u8>, error: &anyhow::Error) {
+fn write_error_reply(reply: &mut Vec<u8>, error: &anyhow::Error) {
     reply.clear();
     let message = format!("{error:#}").replace(['\r', '\n'], " ");
     reply.extend_from_slice(format!("-ERR {message}\r\n").as_bytes());
@@ -121,35 +121,41 @@ mod tests {
     }
 
     #[track_caller]
-    fn ask(commands: &mut Commands, words: &[&str]) -> String {
+    fn execute_words(commands: &mut Commands, words: &[&str]) -> String {
         let (mut request, mut reply) = (Vec::new(), Vec::new());
         resp::encode(&mut request, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
-        let whole = Answered::Whole { length: request.len(), fate: Fate::Keep };
-        assert_eq!(commands.answer(&request, &mut reply), whole);
-        assert_eq!(commands.answer(&request[..request.len() - 1], &mut Vec::new()), Answered::Partial);
+        let whole = AnswerOutcome::Whole { length: request.len(), fate: Fate::Keep };
+        assert_eq!(commands.answer_first_request(&request, &mut reply), whole);
+        assert_eq!(
+            commands.answer_first_request(&request[..request.len() - 1], &mut Vec::new()),
+            AnswerOutcome::Partial
+        );
         String::from_utf8(reply).unwrap()
     }
 
     #[test]
     fn commands_do_what_they_do_in_redis() {
         let mut commands = Commands::new(Box::new(InMemory(BTreeMap::new())));
-        assert_eq!(ask(&mut commands, &["GET", "a"]), "$-1\r\n");
-        assert_eq!(ask(&mut commands, &["SET", "a", "1"]), "+OK\r\n");
-        assert_eq!(ask(&mut commands, &["ZADD", "records", "0", "b:2:3"]), ":1\r\n");
-        assert_eq!(ask(&mut commands, &["GET", "b"]), "$3\r\n2:3\r\n");
+        assert_eq!(execute_words(&mut commands, &["GET", "a"]), "$-1\r\n");
+        assert_eq!(execute_words(&mut commands, &["SET", "a", "1"]), "+OK\r\n");
+        assert_eq!(execute_words(&mut commands, &["ZADD", "records", "0", "b:2:3"]), ":1\r\n");
+        assert_eq!(execute_words(&mut commands, &["GET", "b"]), "$3\r\n2:3\r\n");
         let range = |start, count| ["ZRANGEBYLEX", "records", start, "+", "LIMIT", "0", count];
-        assert_eq!(ask(&mut commands, &range("[a", "5")), "*2\r\n$3\r\na:1\r\n$5\r\nb:2:3\r\n");
-        assert_eq!(ask(&mut commands, &range("[aa", "5")), "*1\r\n$5\r\nb:2:3\r\n");
-        assert_eq!(ask(&mut commands, &range("[c", "5")), "*0\r\n");
+        assert_eq!(execute_words(&mut commands, &range("[a", "5")), "*2\r\n$3\r\na:1\r\n$5\r\nb:2:3\r\n");
+        assert_eq!(execute_words(&mut commands, &range("[aa", "5")), "*1\r\n$5\r\nb:2:3\r\n");
+        assert_eq!(execute_words(&mut commands, &range("[c", "5")), "*0\r\n");
     }
 
     #[test]
     fn unknown_commands_are_errors() {
         let mut commands = Commands::new(Box::new(InMemory(BTreeMap::new())));
-        assert!(ask(&mut commands, &["FLUSHALL"]).starts_with("-ERR unknown command \"FLUSHALL\""));
-        assert!(ask(&mut commands, &["ZADD", "records", "0", "none"]).starts_with("-ERR a member is"));
+        assert!(execute_words(&mut commands, &["FLUSHALL"]).starts_with("-ERR unknown command \"FLUSHALL\""));
+        assert!(execute_words(&mut commands, &["ZADD", "records", "0", "none"]).starts_with("-ERR a member is"));
         let mut reply = Vec::new();
-        assert_eq!(commands.answer(b"GET a\r\n", &mut reply), Answered::Whole { length: 7, fate: Fate::Close });
+        assert_eq!(
+            commands.answer_first_request(b"GET a\r\n", &mut reply),
+            AnswerOutcome::Whole { length: 7, fate: Fate::Close }
+        );
         assert!(reply.starts_with(b"-ERR not a command"));
     }
 }

@@ -74,7 +74,7 @@ impl RocksDb {
             (functions.options_destroy)(options);
             database
         };
-        functions.check(error)?;
+        functions.check_error(error)?;
         // SAFETY: these functions take no arguments.
         let (read_options, write_options) = unsafe { ((functions.read_options)(), (functions.write_options)()) };
         Ok(Self { functions, database, read_options, write_options })
@@ -85,7 +85,7 @@ impl RocksDb {
     /// # Safety
     ///
     /// The iterator must be at a record, and the slices must not be used after the iterator has moved.
-    unsafe fn record(&self, iterator: Handle) -> (&[u8], &[u8]) {
+    unsafe fn current_record(&self, iterator: Handle) -> (&[u8], &[u8]) {
         let (mut key_length, mut value_length) = (0, 0);
         // SAFETY: the caller guarantees that the iterator is at a record.
         unsafe {
@@ -103,7 +103,7 @@ impl Store for RocksDb {
         let value = unsafe {
             (self.functions.get)(self.database, self.read_options, key.as_ptr(), key.len(), &mut length, &mut error)
         };
-        self.functions.check(error)?;
+        self.functions.check_error(error)?;
         if value.is_null() {
             return Ok(None);
         }
@@ -128,7 +128,7 @@ impl Store for RocksDb {
                 &mut error,
             );
         }
-        self.functions.check(error)
+        self.functions.check_error(error)
     }
 
     fn scan(&mut self, start: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
@@ -141,14 +141,14 @@ impl Store for RocksDb {
                 if (self.functions.valid)(iterator) == 0 {
                     break;
                 }
-                let (key, value) = self.record(iterator);
+                let (key, value) = self.current_record(iterator);
                 each(key, value);
                 (self.functions.next)(iterator);
             }
             (self.functions.iterator_error)(iterator, &mut error);
             (self.functions.destroy_iterator)(iterator);
         }
-        self.functions.check(error)
+        self.functions.check_error(error)
     }
 
     fn save(&mut self) -> Result<()> {
@@ -160,7 +160,7 @@ impl Store for RocksDb {
 
 impl Functions {
     /// Returns the message of a failed call as an error, and frees it.
-    fn check(&self, error: Error) -> Result<()> {
+    fn check_error(&self, error: Error) -> Result<()> {
         if error.is_null() {
             return Ok(());
         }

@@ -19,7 +19,7 @@ pub trait Store {
 
     /// Passes up to `count` records to `each` as key and value, in the order of their keys. The first is the first key
     /// that is not less than `start`.
-    fn scan(&mut self, start: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
+    fn scan(&mut self, start: &[u8], count: usize, on_record: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
 
     /// Flushes all writes to the files and waits for it, so that no deferred work is left.
     fn save(&mut self) -> Result<()>;

@@ -75,12 +75,12 @@ struct Item {
 }
 
 impl Item {
-    fn of(bytes: &[u8]) -> Self {
+    fn from_bytes(bytes: &[u8]) -> Self {
         Self { data: bytes.as_ptr(), size: bytes.len(), internal: [0; 3] }
     }
 
     fn empty() -> Self {
-        Self::of(&[])
+        Self::from_bytes(&[])
     }
 
     /// # Safety
@@ -123,17 +123,17 @@ impl WiredTiger {
         // SAFETY: the structs are those of this version; each object is used after the call that made it succeeded, and
         // lives until the process ends.
         unsafe {
-            store.check(open(home.as_ptr(), null_mut(), CONNECTION.as_ptr(), &mut connection))?;
-            store.check(((*connection).open_session)(connection, null_mut(), null(), &mut session))?;
-            store.check(((*session).create)(session, TABLE.as_ptr(), FORMAT.as_ptr()))?;
+            store.check_code(open(home.as_ptr(), null_mut(), CONNECTION.as_ptr(), &mut connection))?;
+            store.check_code(((*connection).open_session)(connection, null_mut(), null(), &mut session))?;
+            store.check_code(((*session).create)(session, TABLE.as_ptr(), FORMAT.as_ptr()))?;
             let mut cursor = null_mut();
-            store.check(((*session).open_cursor)(session, TABLE.as_ptr(), null_mut(), null(), &mut cursor))?;
+            store.check_code(((*session).open_cursor)(session, TABLE.as_ptr(), null_mut(), null(), &mut cursor))?;
             (store.session, store.cursor) = (session, cursor);
         }
         Ok(store)
     }
 
-    fn check(&self, code: c_int) -> Result<()> {
+    fn check_code(&self, code: c_int) -> Result<()> {
         if code == 0 {
             return Ok(());
         }
@@ -145,47 +145,47 @@ impl WiredTiger {
     /// Releases the record at which the cursor is.
     fn reset(&mut self) -> Result<()> {
         // SAFETY: the cursor is open.
-        self.check(unsafe { ((*self.cursor).reset)(self.cursor) })
+        self.check_code(unsafe { ((*self.cursor).reset)(self.cursor) })
     }
 
     /// Moves the cursor to the first key that is not less than `start`. Returns whether there is one.
     fn seek(&mut self, start: &[u8]) -> Result<bool> {
-        let (key, mut order) = (Item::of(start), 0);
+        let (key, mut order) = (Item::from_bytes(start), 0);
         // SAFETY: the cursor is open; the key outlives the search.
         let mut code = unsafe {
             ((*self.cursor).set_key)(self.cursor, &raw const key);
             ((*self.cursor).search_near)(self.cursor, &mut order)
         };
         if code == 0 && order < 0 {
-            code = self.next();
+            code = self.advance_cursor();
         }
-        self.is_there(code)
+        self.is_found(code)
     }
 
-    fn next(&mut self) -> c_int {
+    fn advance_cursor(&mut self) -> c_int {
         // SAFETY: the cursor is open.
         unsafe { ((*self.cursor).next)(self.cursor) }
     }
 
-    fn is_there(&self, code: c_int) -> Result<bool> {
-        if code == NOT_FOUND { Ok(false) } else { self.check(code).map(|()| true) }
+    fn is_found(&self, code: c_int) -> Result<bool> {
+        if code == NOT_FOUND { Ok(false) } else { self.check_code(code).map(|()| true) }
     }
 }
 
 impl Store for WiredTiger {
     fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let (key, mut value) = (Item::of(key), Item::empty());
+        let (key, mut value) = (Item::from_bytes(key), Item::empty());
         // SAFETY: the cursor is open; the key outlives the search.
         let code = unsafe {
             ((*self.cursor).set_key)(self.cursor, &raw const key);
             ((*self.cursor).search)(self.cursor)
         };
-        if !self.is_there(code)? {
+        if !self.is_found(code)? {
             return Ok(None);
         }
         // SAFETY: the cursor is at a record, whose value stays valid until the cursor is reset.
         let copy = unsafe {
-            self.check(((*self.cursor).get_value)(self.cursor, &raw mut value))?;
+            self.check_code(((*self.cursor).get_value)(self.cursor, &raw mut value))?;
             value.bytes().to_vec()
         };
         self.reset()?;
@@ -193,7 +193,7 @@ impl Store for WiredTiger {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let (key, value) = (Item::of(key), Item::of(value));
+        let (key, value) = (Item::from_bytes(key), Item::from_bytes(value));
         // SAFETY: the cursor is open; key and value outlive the call, which copies them. By default a cursor overwrites
         // an existing record.
         let code = unsafe {
@@ -201,7 +201,7 @@ impl Store for WiredTiger {
             ((*self.cursor).set_value)(self.cursor, &raw const value);
             ((*self.cursor).insert)(self.cursor)
         };
-        self.check(code)
+        self.check_code(code)
     }
 
     fn scan(&mut self, start: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
@@ -213,13 +213,13 @@ impl Store for WiredTiger {
             let (mut key, mut value) = (Item::empty(), Item::empty());
             // SAFETY: the cursor is at a record; key and value stay valid until it moves.
             unsafe {
-                self.check(((*self.cursor).get_key)(self.cursor, &raw mut key))?;
-                self.check(((*self.cursor).get_value)(self.cursor, &raw mut value))?;
+                self.check_code(((*self.cursor).get_key)(self.cursor, &raw mut key))?;
+                self.check_code(((*self.cursor).get_value)(self.cursor, &raw mut value))?;
                 each(key.bytes(), value.bytes());
             }
             if left > 0 {
-                let code = self.next();
-                there = self.is_there(code)?;
+                let code = self.advance_cursor();
+                there = self.is_found(code)?;
             }
         }
         self.reset()
@@ -227,7 +227,7 @@ impl Store for WiredTiger {
 
     fn save(&mut self) -> Result<()> {
         // SAFETY: the session is open.
-        self.check(unsafe { ((*self.session).checkpoint)(self.session, null()) })
+        self.check_code(unsafe { ((*self.session).checkpoint)(self.session, null()) })
     }
 }
 

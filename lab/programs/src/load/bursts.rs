@@ -25,7 +25,7 @@ pub struct Burst {
 /// Returns the bursts between two times. The first burst begins at `start_ns`; the last one may be cut off.
 pub fn schedule(start_ns: Nanos, end_ns: Nanos, scale: f64, seed: u64) -> Vec<Burst> {
     let mut rng = Rng::new(seed, BURSTS_STREAM);
-    let mut length_ns = |range| seconds_to_ns(length_s(&mut rng, range) * scale).max(1);
+    let mut length_ns = |range| seconds_to_ns(draw_length_s(&mut rng, range) * scale).max(1);
     let mut bursts = Vec::new();
     let mut at_ns = start_ns;
     while at_ns < end_ns {
@@ -36,7 +36,7 @@ pub fn schedule(start_ns: Nanos, end_ns: Nanos, scale: f64, seed: u64) -> Vec<Bu
     bursts
 }
 
-fn length_s(rng: &mut Rng, (least, most): (f64, f64)) -> f64 {
+fn draw_length_s(rng: &mut Rng, (least, most): (f64, f64)) -> f64 {
     let mean = (least + most) / 2.0;
     loop {
         let length = poisson(rng, mean);

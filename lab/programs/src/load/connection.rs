@@ -14,7 +14,7 @@ const READ_BYTES: usize = 4096;
 
 /// Request that was sent: its kind and its intended time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct SentRequest {
     /// Kind of the request, such as read or update.
     pub kind: Kind,
     /// Time at which the request should have been sent.
@@ -27,7 +27,7 @@ pub struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
     /// Request that the service has not answered yet.
-    under_way: Option<Asked>,
+    under_way: Option<SentRequest>,
 }
 
 impl Connection {
@@ -46,9 +46,9 @@ impl Connection {
 
     /// Sends a request. The reply to the previous request must be complete: the socket's buffer is then empty, so that
     /// a small request always fits.
-    pub fn send(&mut self, request: &[u8], asked: Asked) -> Result<()> {
+    pub fn send(&mut self, request: &[u8], sent: SentRequest) -> Result<()> {
         self.stream.write_all(request).context("cannot send; did the service close the connection?")?;
-        self.under_way = Some(asked);
+        self.under_way = Some(sent);
         Ok(())
     }
 
@@ -64,9 +64,9 @@ impl Connection {
     }
 
     /// Ends the unanswered request, whose reply took `length` bytes, and returns it.
-    pub fn finish(&mut self, length: usize) -> Result<Asked> {
+    pub fn take_finished_request(&mut self, reply_bytes: usize) -> Result<SentRequest> {
         let asked = self.under_way.take().context("the service sent a reply without a request")?;
-        let extra = &self.received[length..];
+        let extra = &self.received[reply_bytes..];
         ensure!(extra.is_empty(), "the service sent more than one reply to a request: {}", excerpt(extra));
         self.received.clear();
         Ok(asked)

@@ -14,7 +14,7 @@ use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use super::connection::{Asked, Connection};
+use super::connection::{Connection, SentRequest};
 use super::plan::Plan;
 use super::protocol::{Kind, Protocol, Reply};
 use super::series::Series;
@@ -52,10 +52,10 @@ impl Outcome {
         self.cpu_ns as f64 / self.wall_ns.max(1) as f64
     }
 
-    fn add(&mut self, asked: Asked, latency_ns: Nanos) {
+    fn add(&mut self, sent: SentRequest, latency_ns: Nanos) {
         self.latency.add(latency_ns);
-        self.kinds.entry(asked.kind).or_insert_with(Durations::new).add(latency_ns);
-        self.series.add(asked.intended_ns, latency_ns);
+        self.kinds.entry(sent.kind).or_insert_with(Durations::new).add(latency_ns);
+        self.series.add(sent.intended_ns, latency_ns);
     }
 
     fn new() -> Self {
@@ -78,7 +78,7 @@ pub fn run(target: SocketAddr, connections: usize, plan: Plan, protocol: Box<dyn
     let cpu_start_ns = process_cpu_ns();
     while !engine.is_done() {
         engine.send_due()?;
-        engine.wait()?;
+        engine.wait_for_events()?;
         engine.receive()?;
     }
     let mut outcome = engine.outcome;
@@ -109,7 +109,7 @@ impl Engine {
     fn connect(target: SocketAddr, count: usize, plan: Plan, protocol: Box<dyn Protocol>) -> Result<Self> {
         let connections = (0..count).map(|_| Connection::open(target)).collect::<Result<Vec<_>>>()?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let epoll = watch(&timer, &connections)?;
+        let epoll = open_epoll(&timer, &connections)?;
         Ok(Engine {
             plan,
             protocol,
@@ -126,14 +126,14 @@ impl Engine {
     }
 
     fn is_done(&mut self) -> bool {
-        self.is_quiet() && self.plan.next_ns().is_none()
+        self.is_idle() && self.plan.next_intended_ns().is_none()
     }
 
     fn since_start_ns(&self) -> Nanos {
         now_ns() - self.start_ns
     }
 
-    fn is_quiet(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.idle.len() == self.connections.len()
     }
 
@@ -149,21 +149,21 @@ impl Engine {
         Ok(())
     }
 
-    fn send_on(&mut self, number: usize, intended_ns: Nanos, now: Nanos) -> Result<()> {
-        if self.is_quiet() {
+    fn send_on(&mut self, connection_index: usize, intended_ns: Nanos, now: Nanos) -> Result<()> {
+        if self.is_idle() {
             self.silent_since_ns = now;
         }
         self.idle.pop_front();
         let (kind, request) = self.protocol.next_request();
-        self.connections[number].send(request, Asked { kind, intended_ns })?;
-        if self.plan.counts(intended_ns) {
+        self.connections[connection_index].send(request, SentRequest { kind, intended_ns })?;
+        if self.plan.is_measured(intended_ns) {
             self.outcome.send_lag.add(now - intended_ns);
         }
         Ok(())
     }
 
     /// Waits for replies, or until the next request is due and a connection is free for it.
-    fn wait(&mut self) -> Result<()> {
+    fn wait_for_events(&mut self) -> Result<()> {
         self.set_timer()?;
         self.events.clear();
         rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut self.events), None))
@@ -172,7 +172,7 @@ impl Engine {
     }
 
     fn set_timer(&mut self) -> Result<()> {
-        let Some(wake_ns) = self.wake_ns() else {
+        let Some(wake_ns) = self.next_wakeup_ns() else {
             return Ok(());
         };
         if wake_ns == self.timer_ns {
@@ -185,23 +185,23 @@ impl Engine {
     }
 
     /// Returns the time at which the loop must wake up even if no reply arrives.
-    fn wake_ns(&mut self) -> Option<Nanos> {
-        let silence_end_ns = (!self.is_quiet()).then_some(self.silent_since_ns + SILENCE_MAX_NS);
-        let next_ns = self.plan.next_ns().filter(|_| !self.idle.is_empty());
+    fn next_wakeup_ns(&mut self) -> Option<Nanos> {
+        let silence_end_ns = (!self.is_idle()).then_some(self.silent_since_ns + SILENCE_MAX_NS);
+        let next_ns = self.plan.next_intended_ns().filter(|_| !self.idle.is_empty());
         [silence_end_ns, next_ns].into_iter().flatten().min()
     }
 
     fn receive(&mut self) -> Result<()> {
         for position in 0..self.events.len() {
             match self.events[position].data.u64() {
-                TIMER => self.check_silence()?,
+                TIMER => self.fail_if_silent()?,
                 number => self.receive_on(number as usize)?,
             }
         }
         Ok(())
     }
 
-    fn check_silence(&self) -> Result<()> {
+    fn fail_if_silent(&self) -> Result<()> {
         let busy = self.connections.len() - self.idle.len();
         if busy > 0 && self.since_start_ns() >= self.silent_since_ns + SILENCE_MAX_NS {
             bail!("{busy} requests got no reply in {} s; is the service stuck?", SILENCE_MAX_NS / SECOND_NS);
@@ -209,8 +209,8 @@ impl Engine {
         Ok(())
     }
 
-    fn receive_on(&mut self, number: usize) -> Result<()> {
-        let connection = &mut self.connections[number];
+    fn receive_on(&mut self, connection_index: usize) -> Result<()> {
+        let connection = &mut self.connections[connection_index];
         let received = match connection.receive() {
             Ok(received) => received,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -218,20 +218,20 @@ impl Engine {
             }
             Err(error) => return Err(error).context("a connection broke"),
         };
-        match self.protocol.reply(received)? {
+        match self.protocol.parse_reply(received)? {
             Reply::Partial => Ok(()),
-            Reply::Whole { length } => self.finish(number, length, None),
-            Reply::Error { length, message } => self.finish(number, length, Some(message)),
+            Reply::Whole { length } => self.finish_request(connection_index, length, None),
+            Reply::Error { length, message } => self.finish_request(connection_index, length, Some(message)),
         }
     }
 
     /// Records a complete reply and frees its connection.
-    fn finish(&mut self, number: usize, length: usize, problem: Option<String>) -> Result<()> {
+    fn finish_request(&mut self, connection_index: usize, reply_bytes: usize, problem: Option<String>) -> Result<()> {
         let now = self.since_start_ns();
-        let asked = self.connections[number].finish(length)?;
+        let asked = self.connections[connection_index].take_finished_request(reply_bytes)?;
         self.silent_since_ns = now;
-        self.idle.push_back(number);
-        if self.plan.counts(asked.intended_ns) {
+        self.idle.push_back(connection_index);
+        if self.plan.is_measured(asked.intended_ns) {
             self.outcome.add(asked, now - asked.intended_ns);
         }
         if let Some(message) = problem {
@@ -243,7 +243,7 @@ impl Engine {
 }
 
 /// Returns an epoll instance for the timer and all connections. The timer is edge-triggered, so it need not be read.
-fn watch(timer: &OwnedFd, connections: &[Connection]) -> Result<OwnedFd> {
+fn open_epoll(timer: &OwnedFd, connections: &[Connection]) -> Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&epoll, timer, epoll::EventData::new_u64(TIMER), edge)?;

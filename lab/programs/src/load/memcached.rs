@@ -26,7 +26,7 @@ pub struct Memcached {
 impl Memcached {
     /// Returns the requests of `mix`. Fails for a mix with scans, which memcached lacks.
     pub fn new(mix: Mix) -> Result<Self> {
-        ensure!(!mix.name().scans(), "memcached has no scans, so it has no mix `e`; use `a` or `b`");
+        ensure!(!mix.name().has_scans(), "memcached has no scans, so it has no mix `e`; use `a` or `b`");
         Ok(Memcached { mix, request: Vec::new() })
     }
 
@@ -53,7 +53,7 @@ impl Memcached {
 
 impl Protocol for Memcached {
     /// Stores all records once, so that every get finds its record.
-    fn prepare(&mut self, target: SocketAddr) -> Result<()> {
+    fn prepare_service(&mut self, target: SocketAddr) -> Result<()> {
         let mut stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
         let records = self.mix.records();
         (0..records)
@@ -72,7 +72,7 @@ impl Protocol for Memcached {
         (operation.kind, &self.request)
     }
 
-    fn reply(&self, received: &[u8]) -> Result<Reply> {
+    fn parse_reply(&self, received: &[u8]) -> Result<Reply> {
         let Some((line, start)) = first_line(received) else {
             return Ok(Reply::Partial);
         };
@@ -113,9 +113,9 @@ mod tests {
         let memcached = memcached();
         for reply in [&b"STORED\r\n"[..], b"END\r\n", b"VALUE k 0 5\r\na\r\nbc\r\nEND\r\n"] {
             for length in 0..reply.len() {
-                assert_eq!(memcached.reply(&reply[..length]).unwrap(), Reply::Partial, "{length} bytes");
+                assert_eq!(memcached.parse_reply(&reply[..length]).unwrap(), Reply::Partial, "{length} bytes");
             }
-            assert_eq!(memcached.reply(reply).unwrap(), Reply::Whole { length: reply.len() });
+            assert_eq!(memcached.parse_reply(reply).unwrap(), Reply::Whole { length: reply.len() });
         }
     }
 
@@ -123,8 +123,8 @@ mod tests {
     fn errors_are_told_from_malformed_replies() {
         let memcached = memcached();
         let expected = Reply::Error { length: 7, message: "ERROR".into() };
-        assert_eq!(memcached.reply(b"ERROR\r\n").unwrap(), expected);
-        assert!(memcached.reply(b"HTTP/1.1 400 Bad Request\r\n").is_err());
+        assert_eq!(memcached.parse_reply(b"ERROR\r\n").unwrap(), expected);
+        assert!(memcached.parse_reply(b"HTTP/1.1 400 Bad Request\r\n").is_err());
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub enum MixName {
 
 impl MixName {
     /// Returns whether the mix reads records in the order of their keys.
-    pub fn scans(self) -> bool {
+    pub fn has_scans(self) -> bool {
         self == MixName::E
     }
 
@@ -76,7 +76,7 @@ pub struct Mix {
 impl Mix {
     /// Returns the request stream of `seed` for a service with `records` records, sized for about `requests` requests.
     pub fn new(name: MixName, records: u64, requests: f64, seed: u64) -> Self {
-        let new = if name.scans() { requests * (1.0 - name.read_share()) * ROOM } else { 0.0 };
+        let new = if name.has_scans() { requests * (1.0 - name.read_share()) * ROOM } else { 0.0 };
         let mut values = Rng::new(seed, VALUES_STREAM);
         let pool = (0..POOL_BYTES).map(|_| b'!' + values.below(94) as u8).collect();
         let (rng, keys) = (Rng::new(seed, REQUESTS_STREAM), Zipfian::new(records + new as u64));
@@ -100,11 +100,13 @@ impl Mix {
             let kind = if self.rng.below(10) == 0 { Kind::Update } else { Kind::Read };
             return Operation { kind, record, count: 1 };
         }
-        let reads = self.rng.unit() < self.name.read_share();
-        match (reads, self.name.scans()) {
-            (true, false) => Operation { kind: Kind::Read, record: self.choose(), count: 1 },
-            (false, false) => Operation { kind: Kind::Update, record: self.choose(), count: 1 },
-            (true, true) => Operation { kind: Kind::Scan, record: self.choose(), count: 1 + self.rng.below(SCAN_MAX) },
+        let reads = self.rng.next_f64() < self.name.read_share();
+        match (reads, self.name.has_scans()) {
+            (true, false) => Operation { kind: Kind::Read, record: self.draw_record(), count: 1 },
+            (false, false) => Operation { kind: Kind::Update, record: self.draw_record(), count: 1 },
+            (true, true) => {
+                Operation { kind: Kind::Scan, record: self.draw_record(), count: 1 + self.rng.below(SCAN_MAX) }
+            }
             (false, true) => self.insert(),
         }
     }
@@ -125,9 +127,9 @@ impl Mix {
     }
 
     /// Draws an existing record by the zipfian distribution.
-    fn choose(&mut self) -> u64 {
+    fn draw_record(&mut self) -> u64 {
         loop {
-            let record = self.keys.key(self.rng.unit());
+            let record = self.keys.key_at(self.rng.next_f64());
             if record < self.records {
                 return record;
             }

@@ -117,13 +117,13 @@ enum ProtocolName {
 pub fn run(args: &LoadArgs) -> Result<()> {
     let bursts = bursts(args);
     let plan = plan(args, bursts.as_deref())?;
-    let measured_ns = plan.measured_ns();
+    let measured_ns = plan.measured_range_ns();
     let mut protocol = protocol(args)?;
     let target = args.target.into();
     if !args.filled {
-        protocol.prepare(target).with_context(|| format!("cannot prepare {target} for the load"))?;
+        protocol.prepare_service(target).with_context(|| format!("cannot prepare {target} for the load"))?;
     }
-    take_place(args)?;
+    apply_scheduling(args)?;
     let outcome = engine::run(target, usize::from(args.connections), plan, protocol)
         .with_context(|| format!("the load on {target} failed"))?;
     let mut report =
@@ -154,7 +154,7 @@ fn plan(args: &LoadArgs, bursts: Option<&[Burst]>) -> Result<Plan> {
     match bursts {
         Some(bursts) => Plan::in_bursts(args.rate, bursts, (warmup_ns, end_ns), args.seed),
         None => {
-            let step = Step::of(args.then_rate, args.step_at_seconds)?;
+            let step = Step::from_options(args.then_rate, args.step_at_seconds)?;
             Plan::new(args.rate, args.seconds, args.warmup_seconds, args.seed, step)
         }
     }
@@ -170,8 +170,8 @@ fn protocol(args: &LoadArgs) -> Result<Box<dyn Protocol>> {
     }
 }
 
-fn take_place(args: &LoadArgs) -> Result<()> {
-    scheduling::wake_on_time()?;
+fn apply_scheduling(args: &LoadArgs) -> Result<()> {
+    scheduling::minimize_timer_slack()?;
     if let Some(cpu) = args.cpu {
         scheduling::pin_to(cpu)?;
     }

@@ -29,8 +29,8 @@ pub struct Step {
 
 impl Step {
     /// Combines the two options of a step; fails if only one of them is given.
-    pub fn of(then_per_s: Option<f64>, at_seconds: Option<f64>) -> Result<Option<Self>> {
-        let both = match (then_per_s, at_seconds) {
+    pub fn from_options(later_rate_per_s: Option<f64>, at_seconds: Option<f64>) -> Result<Option<Self>> {
+        let both = match (later_rate_per_s, at_seconds) {
             (None, None) => return Ok(None),
             (then, at) => then.zip(at),
         };
@@ -52,11 +52,11 @@ impl Plan {
     /// Returns a plan of `warmup_seconds` and then `seconds` of requests, with an optional step of the rate.
     pub fn new(rate_per_s: f64, seconds: f64, warmup_seconds: f64, seed: u64, step: Option<Step>) -> Result<Self> {
         let rate_max_per_s = step.map_or(rate_per_s, |step| step.then_per_s.max(rate_per_s));
-        ensure_possible(rate_max_per_s * (seconds + warmup_seconds))?;
+        ensure_request_limit(rate_max_per_s * (seconds + warmup_seconds))?;
         let steady = Arrivals::new(Rng::new(seed, TIMES_STREAM), rate_per_s);
         let arrivals = match step {
             None => steady,
-            Some(step) => steady.then(seconds_to_ns(warmup_seconds + step.at_seconds), step.then_per_s),
+            Some(step) => steady.with_rate_change(seconds_to_ns(warmup_seconds + step.at_seconds), step.then_per_s),
         };
         Ok(Plan {
             arrivals: arrivals.peekable(),
@@ -70,39 +70,39 @@ impl Plan {
     pub fn in_bursts(rate_per_s: f64, bursts: &[Burst], ends_ns: (Nanos, Nanos), seed: u64) -> Result<Self> {
         let (warmup_ns, end_ns) = ends_ns;
         let on_ns: Nanos = bursts.iter().map(|burst| burst.end_ns - burst.start_ns).sum();
-        ensure_possible(rate_per_s * (warmup_ns + on_ns) as f64 / SECOND_NS as f64)?;
+        ensure_request_limit(rate_per_s * (warmup_ns + on_ns) as f64 / SECOND_NS as f64)?;
         let steady = Arrivals::new(Rng::new(seed, TIMES_STREAM), rate_per_s);
-        let arrivals = bursts
-            .iter()
-            .fold(steady, |arrivals, burst| arrivals.then(burst.start_ns, rate_per_s).then(burst.end_ns, 0.0));
+        let arrivals = bursts.iter().fold(steady, |arrivals, burst| {
+            arrivals.with_rate_change(burst.start_ns, rate_per_s).with_rate_change(burst.end_ns, 0.0)
+        });
         // Sets a rate after the plan's end, so that its iterator of arrivals ends.
-        let arrivals = arrivals.then(end_ns, rate_per_s);
+        let arrivals = arrivals.with_rate_change(end_ns, rate_per_s);
         Ok(Plan { arrivals: arrivals.peekable(), warmup_ns, end_ns })
     }
 
     /// Returns the time range whose requests are measured.
-    pub fn measured_ns(&self) -> (Nanos, Nanos) {
+    pub fn measured_range_ns(&self) -> (Nanos, Nanos) {
         (self.warmup_ns, self.end_ns)
     }
 
     /// Returns the intended time of the next request; `None` after the last one.
-    pub fn next_ns(&mut self) -> Option<Nanos> {
+    pub fn next_intended_ns(&mut self) -> Option<Nanos> {
         self.arrivals.peek().copied().filter(|&time| time < self.end_ns)
     }
 
     /// Takes the next request off the plan if it is due.
     pub fn take_due(&mut self, now_ns: Nanos) -> Option<Nanos> {
-        self.next_ns().filter(|&time| time <= now_ns)?;
+        self.next_intended_ns().filter(|&time| time <= now_ns)?;
         self.arrivals.next()
     }
 
     /// Returns whether a request with that intended time is measured: it is after the warm-up.
-    pub fn counts(&self, intended_ns: Nanos) -> bool {
+    pub fn is_measured(&self, intended_ns: Nanos) -> bool {
         intended_ns >= self.warmup_ns
     }
 }
 
-fn ensure_possible(requests: f64) -> Result<()> {
+fn ensure_request_limit(requests: f64) -> Result<()> {
     ensure!(
         requests <= REQUESTS_MAX,
         "{requests:.0} requests are too many for one run (at most {REQUESTS_MAX}); lower --rate or --seconds"
@@ -114,33 +114,33 @@ fn ensure_possible(requests: f64) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn all(mut plan: Plan) -> Vec<Nanos> {
+    fn all_intended_ns(mut plan: Plan) -> Vec<Nanos> {
         std::iter::from_fn(|| plan.take_due(Nanos::MAX)).collect()
     }
 
     #[test]
     fn a_plan_ends_and_is_fixed_by_its_seed() {
         let plan = || Plan::new(1000.0, 2.0, 1.0, 5, None).unwrap();
-        let times = all(plan());
+        let times = all_intended_ns(plan());
         assert!((2800..3200).contains(&times.len()), "{} requests", times.len());
         assert!(times.iter().all(|&time| time < seconds_to_ns(3.0)));
-        assert_eq!(times, all(plan()));
+        assert_eq!(times, all_intended_ns(plan()));
     }
 
     #[test]
     fn nothing_is_taken_before_it_is_due() {
         let mut plan = Plan::new(10.0, 10.0, 0.0, 1, None).unwrap();
-        let first = plan.next_ns().unwrap();
+        let first = plan.next_intended_ns().unwrap();
         assert_eq!(plan.take_due(first - 1), None);
         assert_eq!(plan.take_due(first), Some(first));
-        assert!(plan.next_ns().unwrap() > first);
+        assert!(plan.next_intended_ns().unwrap() > first);
     }
 
     #[test]
     fn the_warm_up_does_not_count() {
         let plan = Plan::new(10.0, 10.0, 1.0, 1, None).unwrap();
-        assert!(!plan.counts(seconds_to_ns(1.0) - 1));
-        assert!(plan.counts(seconds_to_ns(1.0)));
+        assert!(!plan.is_measured(seconds_to_ns(1.0) - 1));
+        assert!(plan.is_measured(seconds_to_ns(1.0)));
     }
 
     #[test]
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn the_step_counts_from_the_end_of_the_warm_up() {
-        let step = Step::of(Some(1000.0), Some(1.0)).unwrap();
-        let times = all(Plan::new(100.0, 2.0, 1.0, 5, step).unwrap());
+        let step = Step::from_options(Some(1000.0), Some(1.0)).unwrap();
+        let times = all_intended_ns(Plan::new(100.0, 2.0, 1.0, 5, step).unwrap());
         let after = times.iter().filter(|&&time| time >= seconds_to_ns(2.0)).count();
         assert!((900..1100).contains(&after) && times.len() - after < 260, "{after} of {}", times.len());
     }
@@ -160,7 +160,7 @@ mod tests {
     fn requests_come_in_bursts_alone() {
         let burst = |start_s, end_s| Burst { start_ns: start_s * SECOND_NS, end_ns: end_s * SECOND_NS };
         let bursts = [burst(1, 2), burst(4, 6)];
-        let times = all(Plan::in_bursts(1000.0, &bursts, (SECOND_NS, 7 * SECOND_NS), 5).unwrap());
+        let times = all_intended_ns(Plan::in_bursts(1000.0, &bursts, (SECOND_NS, 7 * SECOND_NS), 5).unwrap());
         let off = [2 * SECOND_NS..4 * SECOND_NS, 6 * SECOND_NS..7 * SECOND_NS];
         assert!(times.iter().all(|time| !off.iter().any(|off| off.contains(time))), "{times:?}");
         assert!((3700..4300).contains(&times.len()), "{} requests in 4 s", times.len());
@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn half_a_step_is_refused() {
-        assert!(Step::of(None, None).unwrap().is_none());
-        let error = Step::of(Some(400.0), None).unwrap_err().to_string();
+        assert!(Step::from_options(None, None).unwrap().is_none());
+        let error = Step::from_options(Some(400.0), None).unwrap_err().to_string();
         assert!(error.contains("--step-at-seconds"), "{error}");
     }
 }

@@ -36,7 +36,7 @@ pub enum Kind {
 /// Protocol of a service, with the requests to send to it.
 pub trait Protocol {
     /// Stores the data in the service that the requests expect.
-    fn prepare(&mut self, _target: SocketAddr) -> Result<()> {
+    fn prepare_service(&mut self, _target: SocketAddr) -> Result<()> {
         Ok(())
     }
 
@@ -44,5 +44,5 @@ pub trait Protocol {
     fn next_request(&mut self) -> (Kind, &[u8]);
 
     /// Parses the bytes that arrived since the request was sent. Fails if they cannot be the beginning of a reply.
-    fn reply(&self, received: &[u8]) -> Result<Reply>;
+    fn parse_reply(&self, received: &[u8]) -> Result<Reply>;
 }

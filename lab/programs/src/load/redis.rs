@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::mix::Mix;
 use super::protocol::{Kind, Protocol, Reply};
-use crate::resp::{encode, excerpt, first_line, whole};
+use crate::resp::{encode, excerpt, first_line, first_value_length};
 
 /// Number of records set at once during preparation: their replies fit into any socket's buffer.
 const PREPARE_BATCH: usize = 500;
@@ -34,7 +34,7 @@ impl Redis {
     /// Appends the command that stores a record.
     fn encode_store(&mut self, record: u64) {
         let key = self.mix.key(record);
-        if self.mix.name().scans() {
+        if self.mix.name().has_scans() {
             let member = [key.as_bytes(), self.mix.value()].join(&b':');
             encode(&mut self.request, &[b"ZADD", SET, b"0", &member]);
         } else {
@@ -50,7 +50,7 @@ impl Redis {
 
     fn store_all(&mut self, stream: &mut TcpStream, records: std::ops::Range<u64>) -> Result<()> {
         self.request.clear();
-        let expected = if self.mix.name().scans() { ":1\r\n".len() } else { "+OK\r\n".len() };
+        let expected = if self.mix.name().has_scans() { ":1\r\n".len() } else { "+OK\r\n".len() };
         let count = (records.end - records.start) as usize;
         records.for_each(|record| self.encode_store(record));
         stream.write_all(&self.request).context("cannot send")?;
@@ -65,7 +65,7 @@ impl Redis {
 
 impl Protocol for Redis {
     /// Stores all records once, so that every read finds its record.
-    fn prepare(&mut self, target: SocketAddr) -> Result<()> {
+    fn prepare_service(&mut self, target: SocketAddr) -> Result<()> {
         let mut stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
         let records = self.mix.records();
         (0..records)
@@ -86,8 +86,8 @@ impl Protocol for Redis {
         (operation.kind, &self.request)
     }
 
-    fn reply(&self, received: &[u8]) -> Result<Reply> {
-        let Some(length) = whole(received).context("not a reply of Redis")? else {
+    fn parse_reply(&self, received: &[u8]) -> Result<Reply> {
+        let Some(length) = first_value_length(received).context("not a reply of Redis")? else {
             return Ok(Reply::Partial);
         };
         let Some(message) = received.strip_prefix(b"-") else {
@@ -103,7 +103,7 @@ impl Protocol for Redis {
 mod tests {
     use super::*;
     use crate::load::mix::MixName;
-    use crate::resp::{Command, command};
+    use crate::resp::{Command, parse_command};
 
     fn redis(name: MixName) -> Redis {
         Redis::new(Mix::new(name, 1000, 1000.0, 1))
@@ -113,11 +113,11 @@ mod tests {
     fn errors_are_told_from_malformed_replies() {
         let redis = redis(MixName::Plain);
         let expected = Reply::Error { length: 9, message: "ERR no".into() };
-        assert_eq!(redis.reply(b"-ERR no\r\n").unwrap(), expected);
-        assert_eq!(redis.reply(b"-ERR no\r").unwrap(), Reply::Partial);
-        assert_eq!(redis.reply(b"*1\r\n$1\r\na\r\n").unwrap(), Reply::Whole { length: 11 });
-        assert!(redis.reply(b"HTTP/1.1 400 Bad Request\r\n").is_err());
-        assert!(redis.reply(b"$many\r\n").is_err());
+        assert_eq!(redis.parse_reply(b"-ERR no\r\n").unwrap(), expected);
+        assert_eq!(redis.parse_reply(b"-ERR no\r").unwrap(), Reply::Partial);
+        assert_eq!(redis.parse_reply(b"*1\r\n$1\r\na\r\n").unwrap(), Reply::Whole { length: 11 });
+        assert!(redis.parse_reply(b"HTTP/1.1 400 Bad Request\r\n").is_err());
+        assert!(redis.parse_reply(b"$many\r\n").is_err());
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
             let mut seen: Vec<String> = Vec::new();
             for _ in 0..500 {
                 let (_, request) = redis.next_request();
-                let Command { words, length } = command(request).unwrap().unwrap();
+                let Command { words, length } = parse_command(request).unwrap().unwrap();
                 assert_eq!(length, request.len());
                 seen.push(String::from_utf8_lossy(words[0]).into_owned());
             }
@@ -141,7 +141,7 @@ mod tests {
     fn a_member_is_key_and_value() {
         let mut redis = redis(MixName::E);
         redis.encode_store(7);
-        let Command { words, .. } = command(&redis.request).unwrap().unwrap();
+        let Command { words, .. } = parse_command(&redis.request).unwrap().unwrap();
         let key = redis.mix.key(7);
         assert_eq!(&words[..3], [b"ZADD", SET, b"0"]);
         assert_eq!(

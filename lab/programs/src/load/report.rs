@@ -61,7 +61,7 @@ struct KindReport {
 }
 
 impl KindReport {
-    fn of(latency: &Durations) -> Self {
+    fn from_latencies(latency: &Durations) -> Self {
         KindReport {
             requests: latency.count(),
             mean_us: latency.mean_us(),
@@ -103,7 +103,7 @@ impl Report {
             send_lag_p99_us: outcome.send_lag.percentile_us(99.0),
             cpu_percent: (outcome.cpu_share() * 1000.0).round() / 10.0,
             curve: latency.curve(),
-            kinds: outcome.kinds.iter().map(|(kind, latency)| (*kind, KindReport::of(latency))).collect(),
+            kinds: outcome.kinds.iter().map(|(kind, latency)| (*kind, KindReport::from_latencies(latency))).collect(),
             bursts: None,
             windows: Vec::new(),
             iterations: Vec::new(),

@@ -21,7 +21,7 @@ pub struct Search {
 impl Search {
     /// Returns requests drawn from `queries`, all equally likely; `queries` must not be empty.
     pub fn new(queries: &[SearchQuery], seed: u64) -> Self {
-        Search { requests: queries.iter().map(request).collect(), rng: Rng::new(seed, REQUESTS_STREAM) }
+        Search { requests: queries.iter().map(encode_request).collect(), rng: Rng::new(seed, REQUESTS_STREAM) }
     }
 }
 
@@ -31,7 +31,7 @@ impl Protocol for Search {
         (Kind::Search, &self.requests[chosen])
     }
 
-    fn reply(&self, received: &[u8]) -> Result<Reply> {
+    fn parse_reply(&self, received: &[u8]) -> Result<Reply> {
         let Some(head_end) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
             if received.len() > HEAD_BYTES_MAX || !could_be_http(received) {
                 bail!("not an HTTP reply: {}", excerpt(received));
@@ -43,16 +43,16 @@ impl Protocol for Search {
         if received.len() < length {
             return Ok(Reply::Partial);
         }
-        judge(head, length)
+        parse_status(head, length)
     }
 }
 
-fn request(query: &SearchQuery) -> Vec<u8> {
-    format!("GET /search?q={} HTTP/1.1\r\nHost: sidelane-lab\r\n\r\n", encode(&query.to_string())).into_bytes()
+fn encode_request(query: &SearchQuery) -> Vec<u8> {
+    format!("GET /search?q={} HTTP/1.1\r\nHost: sidelane-lab\r\n\r\n", percent_encode(&query.to_string())).into_bytes()
 }
 
 /// Percent-encodes everything but ASCII letters and digits; a space becomes `+`.
-fn encode(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b' ' => "+".to_owned(),
@@ -75,7 +75,7 @@ fn content_length(head: &str) -> Result<usize> {
 }
 
 /// Returns a complete reply, as a result or as an error by its HTTP status.
-fn judge(head: &str, length: usize) -> Result<Reply> {
+fn parse_status(head: &str, length: usize) -> Result<Reply> {
     let status_line = head.split("\r\n").next().unwrap_or_default();
     match status_line.strip_prefix("HTTP/1.1 ").or(status_line.strip_prefix("HTTP/1.0 ")) {
         Some(status) if status.starts_with("200") => Ok(Reply::Whole { length }),
@@ -98,27 +98,27 @@ mod tests {
         let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
         let search = search();
         for length in 0..reply.len() {
-            assert_eq!(search.reply(&reply[..length]).unwrap(), Reply::Partial, "{length} bytes");
+            assert_eq!(search.parse_reply(&reply[..length]).unwrap(), Reply::Partial, "{length} bytes");
         }
-        assert_eq!(search.reply(reply).unwrap(), Reply::Whole { length: reply.len() });
+        assert_eq!(search.parse_reply(reply).unwrap(), Reply::Whole { length: reply.len() });
     }
 
     #[test]
     fn a_refusal_is_an_error_reply() {
         let reply = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
         let expected = Reply::Error { length: reply.len(), message: "404 Not Found".into() };
-        assert_eq!(search().reply(reply).unwrap(), expected);
+        assert_eq!(search().parse_reply(reply).unwrap(), expected);
     }
 
     #[test]
     fn replies_that_are_not_http_are_refused_at_once() {
-        assert!(search().reply(b"+PONG\r\n").is_err());
-        assert!(search().reply(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+        assert!(search().parse_reply(b"+PONG\r\n").is_err());
+        assert!(search().parse_reply(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
     }
 
     #[test]
     fn requests_are_encoded_and_fixed_by_the_seed() {
-        assert_eq!(encode("phrase é b"), "phrase+%C3%A9+b");
+        assert_eq!(percent_encode("phrase é b"), "phrase+%C3%A9+b");
         let (mut one, mut two) = (search(), search());
         for _ in 0..20 {
             assert_eq!(one.next_request(), two.next_request());

@@ -50,7 +50,7 @@ impl Series {
         let count = end_ns.saturating_sub(start_ns) / WINDOW_NS;
         let window = |number: Nanos| {
             let from_ns = number * WINDOW_NS;
-            let latencies = self.between(start_ns + from_ns, start_ns + from_ns + WINDOW_NS);
+            let latencies = self.latencies_between(start_ns + from_ns, start_ns + from_ns + WINDOW_NS);
             let (requests, p99_us) = (latencies.len(), percentile_ns(latencies, PERCENTILE).map(|ns| ns as f64 / 1e3));
             Window { from_s: from_ns as f64 / SECOND_NS as f64, requests, p99_us }
         };
@@ -60,7 +60,9 @@ impl Series {
     /// Returns the latencies between two times in `count` equal parts.
     pub fn iterations(&self, start_ns: Nanos, end_ns: Nanos, count: u64) -> Vec<Iteration> {
         let at_ns = |number: u64| start_ns + (end_ns - start_ns) * number / count;
-        (0..count).map(|number| Iteration::of(self.between(at_ns(number), at_ns(number + 1)))).collect()
+        (0..count)
+            .map(|number| Iteration::from_latencies(self.latencies_between(at_ns(number), at_ns(number + 1))))
+            .collect()
     }
 
     /// Returns the longest time in seconds for which the p99 of the last second was above `limit_ns`.
@@ -68,7 +70,7 @@ impl Series {
         let (mut above, mut longest) = (0_u64, 0);
         let mut now_ns = start_ns + SLIDING_NS;
         while now_ns <= end_ns {
-            let is_above = percentile_ns(self.between(now_ns - SLIDING_NS, now_ns), PERCENTILE)
+            let is_above = percentile_ns(self.latencies_between(now_ns - SLIDING_NS, now_ns), PERCENTILE)
                 .is_some_and(|p99_ns| p99_ns > limit_ns);
             above = if is_above { above + 1 } else { 0 };
             longest = longest.max(above);
@@ -77,14 +79,14 @@ impl Series {
         (longest * SLIDE_NS) as f64 / SECOND_NS as f64
     }
 
-    fn between(&self, from_ns: Nanos, to_ns: Nanos) -> Vec<Nanos> {
+    fn latencies_between(&self, from_ns: Nanos, to_ns: Nanos) -> Vec<Nanos> {
         let inside = |(intended_ns, _): &&(Nanos, Nanos)| (from_ns..to_ns).contains(intended_ns);
         self.0.iter().filter(inside).map(|(_, latency_ns)| *latency_ns).collect()
     }
 }
 
 impl Iteration {
-    fn of(latencies: Vec<Nanos>) -> Self {
+    fn from_latencies(latencies: Vec<Nanos>) -> Self {
         let requests = latencies.len();
         let at_us = |percentile| Some(percentile_ns(latencies.clone(), percentile)? as f64 / 1e3);
         Iteration { requests, p50_us: at_us(50.0), p999_us: at_us(99.9), max_us: at_us(100.0) }

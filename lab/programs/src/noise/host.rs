@@ -51,13 +51,13 @@ impl Gaps {
 
     /// Draws the next gap. Times between gaps and the lengths of short gaps are exponential; lengths of long gaps are
     /// uniform.
-    fn next(&self, rng: &mut Rng) -> Gap {
+    fn draw_gap(&self, rng: &mut Rng) -> Gap {
         let per_s = self.long_per_s + SHORT_PER_S;
         let share = self.long_per_s * LONG_MEAN_NS + SHORT_PER_S * self.short_mean_ns;
         let free_ns = SECOND_NS as f64 - share;
         let after_ns = rng.exponential(free_ns / per_s) as Nanos;
-        let length_ns = match rng.unit() < self.long_per_s / per_s {
-            true => LONG_NS[0] + ((LONG_NS[1] - LONG_NS[0]) as f64 * rng.unit()) as Nanos,
+        let length_ns = match rng.next_f64() < self.long_per_s / per_s {
+            true => LONG_NS[0] + ((LONG_NS[1] - LONG_NS[0]) as f64 * rng.next_f64()) as Nanos,
             false => rng.exponential(self.short_mean_ns) as Nanos,
         };
         Gap { after_ns, length_ns }
@@ -65,21 +65,21 @@ impl Gaps {
 }
 
 /// Takes this thread's CPU away in random `gaps` until the noise is stopped.
-pub fn take_away(noise: &Noise, gaps: Gaps, seed: u64) -> Result<()> {
+pub fn steal_cpu(noise: &Noise, gaps: Gaps, seed: u64) -> Result<()> {
     let mut rng = Rng::new(seed, noise.cpu as u64);
-    while noise.goes_on() {
-        let gap = gaps.next(&mut rng);
+    while noise.is_running() {
+        let gap = gaps.draw_gap(&mut rng);
         sleep_until(now_ns() + gap.after_ns)?;
         let began_ns = now_ns();
         while now_ns() - began_ns < gap.length_ns {
             std::hint::spin_loop();
         }
-        note(noise, now_ns() - began_ns);
+        record_gap(noise, now_ns() - began_ns);
     }
     Ok(())
 }
 
-fn note(noise: &Noise, length_ns: Nanos) {
+fn record_gap(noise: &Noise, length_ns: Nanos) {
     let taken = &noise.taken;
     // Stores the whole CPU time of the thread, wakeups included.
     taken.host_ns.store(thread_cpu_ns(), Ordering::Relaxed);
@@ -98,7 +98,7 @@ mod tests {
     fn gaps_take_the_share_that_was_asked_for() {
         let gaps = Gaps::new(0.05, 2.0).unwrap();
         let mut rng = Rng::new(7, 0);
-        let drawn: Vec<Gap> = (0..100_000).map(|_| gaps.next(&mut rng)).collect();
+        let drawn: Vec<Gap> = (0..100_000).map(|_| gaps.draw_gap(&mut rng)).collect();
         let taken: Nanos = drawn.iter().map(|gap| gap.length_ns).sum();
         let all = taken + drawn.iter().map(|gap| gap.after_ns).sum::<Nanos>();
         let percent = taken as f64 * 100.0 / all as f64;
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_gaps_again() {
         let gaps = Gaps::new(0.05, 2.0).unwrap();
-        let of = |seed, cpu| gaps.next(&mut Rng::new(seed, cpu));
+        let of = |seed, cpu| gaps.draw_gap(&mut Rng::new(seed, cpu));
         assert_eq!(of(1, 0), of(1, 0));
         assert_ne!(of(1, 0), of(1, 1));
     }

@@ -43,7 +43,7 @@ pub struct NoiseArgs {
 
 /// Counts of the noise that was made on one CPU.
 #[derive(Debug, Default)]
-struct Taken {
+struct NoiseCounters {
     /// CPU time that the host used.
     host_ns: AtomicU64,
     gaps: AtomicU64,
@@ -57,11 +57,11 @@ struct Taken {
 struct Noise {
     cpu: usize,
     stop: Arc<AtomicBool>,
-    taken: Arc<Taken>,
+    taken: Arc<NoiseCounters>,
 }
 
 impl Noise {
-    fn goes_on(&self) -> bool {
+    fn is_running(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 }
@@ -78,12 +78,12 @@ pub fn run(args: &NoiseArgs) -> Result<()> {
     let mut threads = Vec::new();
     let mut taken = Vec::new();
     for &cpu in &cpus {
-        let count = Arc::new(Taken::default());
+        let count = Arc::new(NoiseCounters::default());
         let noise = || Noise { cpu, stop: Arc::clone(&stop), taken: Arc::clone(&count) };
         threads.push(start_host(noise(), gaps, args.seed)?);
         if !args.no_neighbours {
-            threads.push(start(format!("waker-{cpu}"), noise(), neighbours::wake)?);
-            threads.push(start(format!("worker-{cpu}"), noise(), neighbours::compute)?);
+            threads.push(start_pinned_thread(format!("waker-{cpu}"), noise(), neighbours::run_waking_neighbour)?);
+            threads.push(start_pinned_thread(format!("worker-{cpu}"), noise(), neighbours::run_computing_neighbour)?);
         }
         taken.push(count);
     }
@@ -104,9 +104,9 @@ type NoiseThread = thread::JoinHandle<Result<()>>;
 fn start_host(noise: Noise, gaps: Gaps, seed: u64) -> Result<NoiseThread> {
     let (said, refused) = mpsc::channel();
     let cpu = noise.cpu;
-    let host = start(format!("host-{cpu}"), noise, move |noise| {
+    let host = start_pinned_thread(format!("host-{cpu}"), noise, move |noise| {
         let _ = said.send(scheduling::run_as_fifo(host::PRIORITY));
-        host::take_away(noise, gaps, seed)
+        host::steal_cpu(noise, gaps, seed)
     })?;
     if let Ok(Err(error)) = refused.recv() {
         eprintln!(
@@ -117,10 +117,14 @@ fn start_host(noise: Noise, gaps: Gaps, seed: u64) -> Result<NoiseThread> {
 }
 
 /// Starts a noise thread that is pinned to the CPU of `noise`.
-fn start(name: String, noise: Noise, body: impl FnOnce(&Noise) -> Result<()> + Send + 'static) -> Result<NoiseThread> {
+fn start_pinned_thread(
+    name: String,
+    noise: Noise,
+    body: impl FnOnce(&Noise) -> Result<()> + Send + 'static,
+) -> Result<NoiseThread> {
     let body = move || {
         scheduling::pin_to(noise.cpu)?;
-        scheduling::wake_on_time()?;
+        scheduling::minimize_timer_slack()?;
         body(&noise)
     };
     thread::Builder::new().name(name).spawn(body).context("cannot start a thread")
@@ -134,23 +138,23 @@ fn own_cpus() -> Result<Vec<usize>> {
 
 /// Counts of all CPUs, printed in one line.
 struct Report<'a> {
-    taken: &'a [Arc<Taken>],
+    taken: &'a [Arc<NoiseCounters>],
     wall_ns: Nanos,
 }
 
 impl Report<'_> {
-    fn sum(&self, figure: fn(&Taken) -> &AtomicU64) -> f64 {
-        self.taken.iter().map(|taken| figure(taken).load(Ordering::Relaxed)).sum::<u64>() as f64
+    fn sum(&self, counter: fn(&NoiseCounters) -> &AtomicU64) -> f64 {
+        self.taken.iter().map(|taken| counter(taken).load(Ordering::Relaxed)).sum::<u64>() as f64
     }
 
     /// Returns the mean of a time over the CPUs, in percent of the wall time.
-    fn percent(&self, figure: fn(&Taken) -> &AtomicU64) -> f64 {
-        self.sum(figure) * 100.0 / (self.wall_ns as f64 * self.taken.len() as f64)
+    fn mean_percent(&self, counter: fn(&NoiseCounters) -> &AtomicU64) -> f64 {
+        self.sum(counter) * 100.0 / (self.wall_ns as f64 * self.taken.len() as f64)
     }
 
     /// Returns the mean of a count over the CPUs, per second.
-    fn per_s(&self, figure: fn(&Taken) -> &AtomicU64) -> f64 {
-        self.sum(figure) * SECOND_NS as f64 / (self.wall_ns as f64 * self.taken.len() as f64)
+    fn mean_per_s(&self, counter: fn(&NoiseCounters) -> &AtomicU64) -> f64 {
+        self.sum(counter) * SECOND_NS as f64 / (self.wall_ns as f64 * self.taken.len() as f64)
     }
 }
 
@@ -161,11 +165,11 @@ impl fmt::Display for Report<'_> {
             f,
             "of each CPU the host took {:.1} % in {:.0} gaps a second, {:.1} of them over 5 ms, the longest {:.1} ms; \
              neighbours used {:.0} %",
-            self.percent(|taken| &taken.host_ns),
-            self.per_s(|taken| &taken.gaps),
-            self.per_s(|taken| &taken.long_gaps),
+            self.mean_percent(|taken| &taken.host_ns),
+            self.mean_per_s(|taken| &taken.gaps),
+            self.mean_per_s(|taken| &taken.long_gaps),
             longest_ns.unwrap_or(0) as f64 / 1e6,
-            self.percent(|taken| &taken.neighbours_ns),
+            self.mean_percent(|taken| &taken.neighbours_ns),
         )
     }
 }

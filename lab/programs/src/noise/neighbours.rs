@@ -17,18 +17,18 @@ const COMPUTE_EVERY_NS: Nanos = 25_000_000;
 const COMPUTE_NS: Nanos = 10_000_000;
 
 /// Runs a neighbour that wakes 500 times a second and works little.
-pub fn wake(noise: &Noise) -> Result<()> {
-    again_and_again(noise, WAKE_EVERY_NS, WAKE_WORK_NS)
+pub fn run_waking_neighbour(noise: &Noise) -> Result<()> {
+    work_periodically(noise, WAKE_EVERY_NS, WAKE_WORK_NS)
 }
 
 /// Runs a neighbour that wakes 40 times a second and works 10 ms each time.
-pub fn compute(noise: &Noise) -> Result<()> {
-    again_and_again(noise, COMPUTE_EVERY_NS, COMPUTE_NS)
+pub fn run_computing_neighbour(noise: &Noise) -> Result<()> {
+    work_periodically(noise, COMPUTE_EVERY_NS, COMPUTE_NS)
 }
 
 /// Uses `work_ns` of CPU time in each period. A late turn does not shorten the next one.
-fn again_and_again(noise: &Noise, every_ns: Nanos, work_ns: Nanos) -> Result<()> {
-    while noise.goes_on() {
+fn work_periodically(noise: &Noise, every_ns: Nanos, work_ns: Nanos) -> Result<()> {
+    while noise.is_running() {
         let began_ns = now_ns();
         let before_ns = thread_cpu_ns();
         while thread_cpu_ns() - before_ns < work_ns {

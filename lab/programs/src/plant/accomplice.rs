@@ -12,50 +12,50 @@ use sidelane_host::shared_mapping::SharedMapping;
 const FAILED: u64 = u64::MAX;
 
 /// Connection to a running accomplice process. The process ends with this one, however this one ends.
-pub struct Accomplice {
+pub struct HelperProcess {
     requests: PipeWriter,
     /// Number of completed disturbances, in memory shared with the accomplice.
     done: &'static AtomicU64,
     rung: u64,
 }
 
-impl Accomplice {
+impl HelperProcess {
     /// Forks the accomplice; this process must have only one thread. `prepare` runs in the new process and returns the
     /// function that disturbs the service. `put_right` runs there after the service's end. The new process is no child
     /// of the service, so it does not count as a part of it.
     pub fn start<D: FnMut() -> Result<()>>(
-        prepare: impl FnOnce() -> Result<D>,
-        put_right: impl FnOnce(),
+        prepare_disturbance: impl FnOnce() -> Result<D>,
+        clean_up: impl FnOnce(),
     ) -> Result<Self> {
         let (memory, _) = SharedMapping::in_memory(c"accomplice", 1).context("no memory")?;
         let done: &AtomicU64 = &Box::leak(Box::new(memory))[0];
         let (request_reader, requests) = pipe().context("cannot make a pipe")?;
         if fork()? {
             drop(request_reader);
-            reap();
+            wait_for_child();
             return Ok(Self { requests, done, rung: 0 });
         }
         drop(requests);
         if fork().unwrap_or(true) {
-            end();
+            exit_now();
         }
-        if let Err(error) = serve(request_reader, done, prepare) {
+        if let Err(error) = serve_disturbances(request_reader, done, prepare_disturbance) {
             done.store(FAILED, Ordering::Release);
             eprintln!("sidelane-lab: the accomplice: {error:#}");
         }
-        put_right();
-        end()
+        clean_up();
+        exit_now()
     }
 
     /// Requests one disturbance, without waiting for it.
-    pub fn call(&mut self) -> Result<()> {
+    pub fn request_disturbance(&mut self) -> Result<()> {
         self.rung += 1;
         self.requests.write_all(&[1]).context("the accomplice is gone")
     }
 
     /// Requests one disturbance, and spins until it is done.
-    pub fn strike(&mut self) -> Result<()> {
-        self.call()?;
+    pub fn disturb_and_wait(&mut self) -> Result<()> {
+        self.request_disturbance()?;
         while self.done.load(Ordering::Acquire) < self.rung {
             std::hint::spin_loop();
         }
@@ -74,24 +74,24 @@ fn fork() -> Result<bool> {
 }
 
 /// Waits for the intermediate child, which forked the accomplice.
-fn reap() {
+fn wait_for_child() {
     // SAFETY: a null pointer means that the exit code is not wanted.
     unsafe { libc::wait(ptr::null_mut()) };
 }
 
 /// Ends this process at once, without writing the output buffered by the parent.
-fn end() -> ! {
+fn exit_now() -> ! {
     // SAFETY: the call does not return, and touches no memory.
     unsafe { libc::_exit(0) }
 }
 
 /// Disturbs the service once for each byte from the pipe, until the service closes it.
-fn serve<D: FnMut() -> Result<()>>(
+fn serve_disturbances<D: FnMut() -> Result<()>>(
     mut request_reader: PipeReader,
     done: &AtomicU64,
-    prepare: impl FnOnce() -> Result<D>,
+    prepare_disturbance: impl FnOnce() -> Result<D>,
 ) -> Result<()> {
-    let mut deed = prepare()?;
+    let mut deed = prepare_disturbance()?;
     let mut byte = [0];
     while request_reader.read(&mut byte).is_ok_and(|length| length == 1) {
         deed()?;

@@ -74,7 +74,7 @@ pub struct AskArgs {
 
 /// Sends all requests, writes the truth to a file and prints `asked=N`.
 pub fn run(args: &AskArgs) -> Result<()> {
-    scheduling::wake_on_time()?;
+    scheduling::minimize_timer_slack()?;
     args.cpu.map_or(Ok(()), scheduling::pin_to)?;
     let mut client = Client::connect(args)?;
     let mut twin = args.twin.then(|| Client::connect(args)).transpose()?;
@@ -84,14 +84,14 @@ pub fn run(args: &AskArgs) -> Result<()> {
         sleep_until(now_ns() + rng.exponential(args.pause_us * 1e3) as Nanos)?;
         let planted = number.is_multiple_of(args.every);
         if planted && args.afresh {
-            client.connect_again()?;
+            client.reconnect()?;
         }
-        let sent_ns = client.ask(number, planted)?;
+        let sent_ns = client.send_request(number, planted)?;
         let mut twin = twin.as_mut().filter(|_| planted);
-        let twin_sent_ns = twin.as_deref_mut().map(|twin| twin.ask_later(number)).transpose()?;
-        truth.push((number, planted, sent_ns, client.end(planted)?));
+        let twin_sent_ns = twin.as_deref_mut().map(|twin| twin.send_twin_request(number)).transpose()?;
+        truth.push((number, planted, sent_ns, client.finish_request(planted)?));
         if let (Some(twin), Some(sent_ns)) = (twin, twin_sent_ns) {
-            truth.push((number, planted, sent_ns, twin.end(planted)?));
+            truth.push((number, planted, sent_ns, twin.finish_request(planted)?));
         }
     }
     let file = File::create(&args.truth).with_context(|| format!("cannot write {}", args.truth.display()))?;
@@ -118,28 +118,28 @@ impl<'a> Client<'a> {
     }
 
     /// Sends a request. Returns the time at which it was sent.
-    fn ask(&mut self, number: u64, planted: bool) -> Result<Nanos> {
+    fn send_request(&mut self, number: u64, planted: bool) -> Result<Nanos> {
         let sent_ns = now_ns();
         let plain = &self.args.plain[number as usize % self.args.plain.len()];
         let path = if planted { &self.args.planted } else { plain };
         let request = format!("GET {path} HTTP/1.1\r\nHost: sidelane-lab\r\n\r\n");
         match self.args.lose_ms.filter(|_| planted) {
-            Some(lose_ms) => self.send_and_lose(&request, lose_ms)?,
+            Some(lose_ms) => self.send_with_packet_loss(&request, lose_ms)?,
             None => self.send(&request)?,
         }
         Ok(sent_ns)
     }
 
     /// Sends a planted request after the request of the other connection has arrived.
-    fn ask_later(&mut self, number: u64) -> Result<Nanos> {
+    fn send_twin_request(&mut self, number: u64) -> Result<Nanos> {
         sleep_until(now_ns() + TWIN_AFTER_NS)?;
-        self.ask(number, true)
+        self.send_request(number, true)
     }
 
     /// Reads the whole response, or abandons the request. Returns the time at which that was done.
-    fn end(&mut self, planted: bool) -> Result<Nanos> {
+    fn finish_request(&mut self, planted: bool) -> Result<Nanos> {
         if let Some(leave_after_ms) = self.args.leave_after_ms.filter(|_| planted) {
-            return self.leave(leave_after_ms * SECOND_NS / 1000);
+            return self.abandon_request(leave_after_ms * SECOND_NS / 1000);
         }
         if let Some(read_after_ms) = self.args.read_after_ms.filter(|_| planted) {
             sleep_until(now_ns() + read_after_ms * SECOND_NS / 1000)?;
@@ -149,7 +149,7 @@ impl<'a> Client<'a> {
     }
 
     /// Closes the connection, and opens another one.
-    fn connect_again(&mut self) -> Result<()> {
+    fn reconnect(&mut self) -> Result<()> {
         self.stream.shutdown(Shutdown::Both).context("cannot close the connection")?;
         *self = Self::connect(self.args)?;
         Ok(())
@@ -157,10 +157,10 @@ impl<'a> Client<'a> {
 
     /// Closes the connection, opens another one, and waits until twice `after_ns` has passed. The next request then
     /// does not wait until the service has finished the abandoned one.
-    fn leave(&mut self, after_ns: Nanos) -> Result<Nanos> {
+    fn abandon_request(&mut self, after_ns: Nanos) -> Result<Nanos> {
         sleep_until(now_ns() + after_ns)?;
         let left_ns = now_ns();
-        self.connect_again()?;
+        self.reconnect()?;
         sleep_until(left_ns + 2 * after_ns)?;
         Ok(left_ns)
     }
@@ -170,12 +170,12 @@ impl<'a> Client<'a> {
     }
 
     /// Sends a request, and drops the segments that arrive in the first `lose_ms` milliseconds.
-    fn send_and_lose(&mut self, request: &str, lose_ms: u64) -> Result<()> {
-        become_deaf(&self.stream)?;
+    fn send_with_packet_loss(&mut self, request: &str, lose_ms: u64) -> Result<()> {
+        drop_incoming_segments(&self.stream)?;
         let until_ns = now_ns() + lose_ms * SECOND_NS / 1000;
         self.send(request)?;
         sleep_until(until_ns)?;
-        set(&self.stream, libc::SO_DETACH_FILTER, &0_i32)
+        set_socket_option(&self.stream, libc::SO_DETACH_FILTER, &0_i32)
     }
 
     fn read_response(&mut self) -> Result<()> {
@@ -214,13 +214,13 @@ fn is_whole(received: &[u8]) -> Result<bool> {
 }
 
 /// Makes the kernel drop every segment that arrives for the socket, as if the network had lost it.
-fn become_deaf(stream: &TcpStream) -> Result<()> {
+fn drop_incoming_segments(stream: &TcpStream) -> Result<()> {
     // Filter of one classic BPF instruction, which keeps no byte.
     let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
-    set(stream, libc::SO_ATTACH_FILTER, &libc::sock_fprog { len: 1, filter: &mut nothing })
+    set_socket_option(stream, libc::SO_ATTACH_FILTER, &libc::sock_fprog { len: 1, filter: &mut nothing })
 }
 
-fn set<T>(stream: &TcpStream, option: libc::c_int, value: &T) -> Result<()> {
+fn set_socket_option<T>(stream: &TcpStream, option: libc::c_int, value: &T) -> Result<()> {
     let (value, length) = (std::ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t);
     // SAFETY: `value` and the memory that it points to are valid during the call; its size is `length`.
     let outcome = unsafe { libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, option, value, length) };
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     /// Returns the number of bytes that a socket has not sent.
-    fn unsent(stream: &TcpStream) -> libc::c_int {
+    fn unsent_bytes(stream: &TcpStream) -> libc::c_int {
         const SIOCOUTQNSD: libc::Ioctl = 0x894b;
         let mut bytes = 0;
         // SAFETY: SIOCOUTQNSD writes one int.
@@ -253,7 +253,7 @@ mod tests {
             let mut service = listener.accept().unwrap().0;
             service.set_nodelay(true).unwrap();
             service.write_all(&[0; 16 << 10]).unwrap();
-            assert_eq!(unsent(&service) == 0, fits, "{receive_buffer:?}");
+            assert_eq!(unsent_bytes(&service) == 0, fits, "{receive_buffer:?}");
         }
     }
 

@@ -104,10 +104,10 @@ pub enum Planted {
 /// Implementation of a planted cause.
 pub trait PlantedCause {
     /// Disturbs the request that is being served.
-    fn strike(&mut self) -> Result<()>;
+    fn disturb_request(&mut self) -> Result<()>;
 
     /// Returns whether responses go out in two writes, with Nagle's algorithm.
-    fn in_two_writes(&self) -> bool {
+    fn splits_response(&self) -> bool {
         false
     }
 

@@ -7,17 +7,17 @@ use anyhow::{Context, Result};
 
 /// Cgroup that this process made for itself.
 #[derive(Debug, Clone)]
-pub struct Group {
+pub struct PlantCgroup {
     path: PathBuf,
     is_v2: bool,
 }
 
-impl Group {
+impl PlantCgroup {
     /// Makes a cgroup that can be frozen. It prefers cgroup v2, where the kernel reports freezing.
-    pub fn to_freeze() -> Result<Self> {
-        let (mount, is_v2) = mount_of_v2()
+    pub fn new_freezable() -> Result<Self> {
+        let (mount, is_v2) = cgroup_v2_mount()
             .map(|mount| (mount, true))
-            .or_else(|| Some((mount_of_v1("freezer")?, false)))
+            .or_else(|| Some((cgroup_v1_mount("freezer")?, false)))
             .context("there is no cgroup freezer here")?;
         Self::make(&mount, is_v2)
     }
@@ -25,18 +25,18 @@ impl Group {
     /// Makes a cgroup that may run for `quota_us` in each `period_us`. It has the highest weight: on a busy CPU a group
     /// of ordinary weight would not use up its quota.
     pub fn with_quota(quota_us: u64, period_us: u64) -> Result<Self> {
-        let (mount, is_v2) = mount_of_v1("cpu")
+        let (mount, is_v2) = cgroup_v1_mount("cpu")
             .map(|mount| (mount, false))
-            .or_else(|| Some((mount_of_v2()?, true)))
+            .or_else(|| Some((cgroup_v2_mount()?, true)))
             .context("there is no cgroup controller of CPU time here")?;
         let group = Self::make(&mount, is_v2)?;
         if is_v2 {
-            group.write("cpu.max", &format!("{quota_us} {period_us}"))?;
-            group.write("cpu.weight", "10000")?;
+            group.write_control_file("cpu.max", &format!("{quota_us} {period_us}"))?;
+            group.write_control_file("cpu.weight", "10000")?;
         } else {
-            group.write("cpu.cfs_period_us", &period_us.to_string())?;
-            group.write("cpu.cfs_quota_us", &quota_us.to_string())?;
-            group.write("cpu.shares", "262144")?;
+            group.write_control_file("cpu.cfs_period_us", &period_us.to_string())?;
+            group.write_control_file("cpu.cfs_quota_us", &quota_us.to_string())?;
+            group.write_control_file("cpu.shares", "262144")?;
         }
         Ok(group)
     }
@@ -49,15 +49,15 @@ impl Group {
 
     /// Moves this process into the group.
     pub fn enter(&self) -> Result<()> {
-        self.write("cgroup.procs", &std::process::id().to_string())
+        self.write_control_file("cgroup.procs", &std::process::id().to_string())
     }
 
     /// Freezes the cgroup if `frozen`, else thaws it.
-    pub fn freeze(&self, frozen: bool) -> Result<()> {
+    pub fn set_frozen(&self, frozen: bool) -> Result<()> {
         match (self.is_v2, frozen) {
-            (true, _) => self.write("cgroup.freeze", if frozen { "1" } else { "0" }),
-            (false, true) => self.write("freezer.state", "FROZEN"),
-            (false, false) => self.write("freezer.state", "THAWED"),
+            (true, _) => self.write_control_file("cgroup.freeze", if frozen { "1" } else { "0" }),
+            (false, true) => self.write_control_file("freezer.state", "FROZEN"),
+            (false, false) => self.write_control_file("freezer.state", "THAWED"),
         }
     }
 
@@ -76,26 +76,26 @@ impl Group {
         }
     }
 
-    fn write(&self, file: &str, text: &str) -> Result<()> {
+    fn write_control_file(&self, file: &str, text: &str) -> Result<()> {
         let path = self.path.join(file);
         fs::write(&path, text).with_context(|| format!("cannot write {text} to {}", path.display()))
     }
 }
 
 /// Returns the mount point of a controller of cgroup v1.
-fn mount_of_v1(controller: &str) -> Option<PathBuf> {
-    mount(|kind, options| kind == "cgroup" && options.split(',').any(|option| option == controller))
+fn cgroup_v1_mount(controller: &str) -> Option<PathBuf> {
+    find_mount(|kind, options| kind == "cgroup" && options.split(',').any(|option| option == controller))
 }
 
-fn mount_of_v2() -> Option<PathBuf> {
-    mount(|kind, _| kind == "cgroup2")
+fn cgroup_v2_mount() -> Option<PathBuf> {
+    find_mount(|kind, _| kind == "cgroup2")
 }
 
-fn mount(is_it: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
+fn find_mount(matches_kind_and_options: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     mounts.lines().find_map(|line| {
         let mut words = line.split(' ').skip(1);
         let (path, kind, options) = (words.next()?, words.next()?, words.next()?);
-        is_it(kind, options).then(|| path.into())
+        matches_kind_and_options(kind, options).then(|| path.into())
     })
 }

@@ -33,9 +33,9 @@ const HEAD_BYTES_MAX: usize = 4096;
 /// Prints `ready port=N pid=N` and serves until killed.
 pub fn run(args: &PlantArgs) -> Result<()> {
     // Prepares the cause first, while this process has one thread: accomplices are forked from it.
-    let mut way = causes::prepare(args)?;
+    let mut way = causes::prepare_cause(args)?;
     scheduling::pin_to(args.cpu)?;
-    let address = causes::address(args.cause);
+    let address = causes::listen_address(args.cause);
     let door = TcpListener::bind((address, 0)).with_context(|| format!("cannot listen on {address}"))?;
     // Sets the congestion control, which a connection inherits from its listener. BBR would treat a slow reader as a
     // slow network and pace. That would be a second cause beside the planted one.
@@ -43,31 +43,31 @@ pub fn run(args: &PlantArgs) -> Result<()> {
     println!("ready port={} pid={}", door.local_addr()?.port(), std::process::id());
     stdout().flush().context("cannot print on standard output that the service is ready")?;
     if args.cause == Planted::EventLoop {
-        return event_loop::serve(&door, args);
+        return event_loop::serve_clients(&door, args);
     }
     for stream in door.incoming() {
-        serve(stream.context("cannot accept a connection")?, &mut *way, args.work_us * 1000)?;
+        serve_connection(stream.context("cannot accept a connection")?, &mut *way, args.work_us * 1000)?;
     }
     Ok(())
 }
 
 /// Answers all requests of a connection.
-fn serve(mut stream: TcpStream, way: &mut dyn PlantedCause, work_ns: Nanos) -> Result<()> {
-    stream.set_nodelay(!way.in_two_writes())?;
-    while let Some(is_planted) = next_request(&mut stream) {
+fn serve_connection(mut stream: TcpStream, cause: &mut dyn PlantedCause, work_ns: Nanos) -> Result<()> {
+    stream.set_nodelay(!cause.splits_response())?;
+    while let Some(is_planted) = next_request_is_planted(&mut stream) {
         spin(work_ns);
         if is_planted {
-            way.strike()?;
+            cause.disturb_request()?;
         }
         // Ignores a failed send: the next read notices that the client has closed the connection.
-        let bytes = if is_planted { way.response_bytes() } else { 0 };
-        let _ = answer(&mut stream, is_planted && way.in_two_writes(), bytes);
+        let bytes = if is_planted { cause.response_bytes() } else { 0 };
+        let _ = send_response(&mut stream, is_planted && cause.splits_response(), bytes);
     }
     Ok(())
 }
 
 /// Reads a request and returns whether it is a planted one; `None` at the connection's end.
-fn next_request(stream: &mut TcpStream) -> Option<bool> {
+fn next_request_is_planted(stream: &mut TcpStream) -> Option<bool> {
     let mut head = [0; HEAD_BYTES_MAX];
     let mut length = 0;
     while !head[..length].ends_with(b"\r\n\r\n") {
@@ -79,12 +79,12 @@ fn next_request(stream: &mut TcpStream) -> Option<bool> {
     Some(head[..length].starts_with(b"GET /planted "))
 }
 
-fn answer(stream: &mut TcpStream, in_two_writes: bool, bytes: usize) -> std::io::Result<()> {
+fn send_response(stream: &mut TcpStream, in_two_writes: bool, body_bytes: usize) -> std::io::Result<()> {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n";
     const BODY: &[u8] = b"ok\n";
-    if bytes > 0 {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
-        stream.write_all(&[head.as_bytes(), &vec![b'.'; bytes]].concat())
+    if body_bytes > 0 {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {body_bytes}\r\n\r\n");
+        stream.write_all(&[head.as_bytes(), &vec![b'.'; body_bytes]].concat())
     } else if in_two_writes {
         stream.write_all(HEAD)?;
         stream.write_all(BODY)

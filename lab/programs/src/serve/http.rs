@@ -15,7 +15,7 @@ pub struct Head<'a> {
 }
 
 /// Parses the first request in `received`; returns `None` if its end has not arrived.
-pub fn parse(received: &[u8]) -> Result<Option<Head<'_>>, &'static str> {
+pub fn parse_request_head(received: &[u8]) -> Result<Option<Head<'_>>, &'static str> {
     let Some(end) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return if received.len() < HEAD_BYTES_MAX { Ok(None) } else { Err("the request's head is too long") };
     };
@@ -123,21 +123,21 @@ mod tests {
     #[test]
     fn a_request_in_pieces_is_parsed_when_complete() {
         for length in 0..REQUEST.len() {
-            assert_eq!(parse(&REQUEST[..length]), Ok(None), "{length} bytes");
+            assert_eq!(parse_request_head(&REQUEST[..length]), Ok(None), "{length} bytes");
         }
-        let head = parse(REQUEST).unwrap().unwrap();
+        let head = parse_request_head(REQUEST).unwrap().unwrap();
         assert_eq!(head, Head { target: "/search?q=and+a", keep_alive: true, length: REQUEST.len() });
     }
 
     #[test]
     fn the_next_request_is_left_alone() {
         let two = [REQUEST, REQUEST].concat();
-        assert_eq!(parse(&two).unwrap().unwrap().length, REQUEST.len());
+        assert_eq!(parse_request_head(&two).unwrap().unwrap().length, REQUEST.len());
     }
 
     #[test]
     fn the_client_decides_about_the_connection() {
-        let head = |text: &'static str| parse(text.as_bytes()).unwrap().unwrap().keep_alive;
+        let head = |text: &'static str| parse_request_head(text.as_bytes()).unwrap().unwrap().keep_alive;
         assert!(!head("GET / HTTP/1.1\r\nconnection: Close\r\n\r\n"));
         assert!(!head("GET / HTTP/1.0\r\n\r\n"));
         assert!(head("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn other_requests_are_refused() {
-        assert!(parse(b"POST / HTTP/1.1\r\n\r\n").is_err());
-        assert!(parse(b"GET /\r\n\r\n").is_err());
-        assert!(parse(&vec![b'x'; HEAD_BYTES_MAX]).is_err());
+        assert!(parse_request_head(b"POST / HTTP/1.1\r\n\r\n").is_err());
+        assert!(parse_request_head(b"GET /\r\n\r\n").is_err());
+        assert!(parse_request_head(&vec![b'x'; HEAD_BYTES_MAX]).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::scheduling;
 use crate::search::{Hits, Index, SearchEngine, SearchQuery};
-use crate::server::{self, Answer, Answered, Fate, ServerArgs};
+use crate::server::{self, AnswerOutcome, Fate, RequestHandler, ServerArgs};
 use http::{Head, Response};
 
 /// Options of `sidelane-lab serve`.
@@ -45,18 +45,18 @@ struct Searches {
     repeats: u16,
 }
 
-impl Answer for Searches {
-    fn answer(&mut self, received: &[u8], reply: &mut Vec<u8>) -> Answered {
-        match http::parse(received) {
-            Ok(None) => Answered::Partial,
+impl RequestHandler for Searches {
+    fn answer_first_request(&mut self, received: &[u8], reply: &mut Vec<u8>) -> AnswerOutcome {
+        match http::parse_request_head(received) {
+            Ok(None) => AnswerOutcome::Partial,
             Ok(Some(head)) => {
                 reply.extend(self.respond(&head).to_bytes());
                 let fate = if head.keep_alive { Fate::Keep } else { Fate::Close };
-                Answered::Whole { length: head.length, fate }
+                AnswerOutcome::Whole { length: head.length, fate }
             }
             Err(problem) => {
                 reply.extend(Response::bad_request(problem).to_bytes());
-                Answered::Whole { length: received.len(), fate: Fate::Close }
+                AnswerOutcome::Whole { length: received.len(), fate: Fate::Close }
             }
         }
     }

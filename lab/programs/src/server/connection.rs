@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use super::{Answer, Answered, Fate};
+use super::{AnswerOutcome, Fate, RequestHandler};
 use crate::sibling::Pace;
 
 /// Bytes of one read; most requests fit.
@@ -29,28 +29,30 @@ impl ServerConnection {
     }
 
     /// Reads the available bytes and answers the complete requests. `pace` delays each answer as a sibling lane would.
-    pub fn serve(&mut self, answer: &mut impl Answer, pace: &mut Option<Pace<'_>>) -> Fate {
+    pub fn serve(&mut self, handler: &mut impl RequestHandler, pace: &mut Option<Pace<'_>>) -> Fate {
         let mut chunk = [0; READ_BYTES];
         match self.stream.read(&mut chunk) {
             Ok(0) => Fate::Close,
             Ok(length) => {
                 self.received.extend_from_slice(&chunk[..length]);
-                self.answer_complete(answer, pace)
+                self.answer_complete_requests(handler, pace)
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Fate::Keep,
             Err(_reset) => Fate::Close,
         }
     }
 
-    fn answer_complete(&mut self, answer: &mut impl Answer, pace: &mut Option<Pace<'_>>) -> Fate {
+    fn answer_complete_requests(&mut self, handler: &mut impl RequestHandler, pace: &mut Option<Pace<'_>>) -> Fate {
         let mut answered = 0;
         let fate = loop {
             self.reply.clear();
-            let Answered::Whole { length, fate } = answer.answer(&self.received[answered..], &mut self.reply) else {
+            let AnswerOutcome::Whole { length, fate } =
+                handler.answer_first_request(&self.received[answered..], &mut self.reply)
+            else {
                 break Fate::Keep;
             };
             answered += length;
-            pace.iter_mut().for_each(Pace::look);
+            pace.iter_mut().for_each(Pace::spin_for_loss);
             // Drops a client that does not read its replies: a service of one thread cannot wait for it. Otherwise the
             // reply always fits into the socket's buffer.
             if self.stream.write_all(&self.reply).is_err() || fate == Fate::Close {

@@ -2,7 +2,7 @@
 //!
 //! The service is like the Lucene demo server of Elfen's section 5, but requests have a single queue: they wait in
 //! their sockets, and epoll returns the sockets in the order in which they became ready. One thread makes service times
-//! independent of each other. An [`Answer`] parses the requests and answers them.
+//! independent of each other. An [`RequestHandler`] parses the requests and answers them.
 //!
 //! Several threads take turns to wait for the next request, which one of them then receives, works on and answers. Each
 //! core thus gets requests of every length, as in a pool whose threads share one queue.
@@ -31,14 +31,14 @@ const EVENTS_MAX: usize = 64;
 const LISTENER: u64 = u64::MAX;
 
 /// Request handler of a service.
-pub trait Answer {
+pub trait RequestHandler {
     /// Answers the first request in `received`, and appends the answer to `reply`.
-    fn answer(&mut self, received: &[u8], reply: &mut Vec<u8>) -> Answered;
+    fn answer_first_request(&mut self, received: &[u8], reply: &mut Vec<u8>) -> AnswerOutcome;
 }
 
 /// Outcome of an attempt to answer the first received request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum AnswerOutcome {
     /// The end of the request has not arrived yet.
     Partial,
     /// The request had `length` bytes and is answered.
@@ -64,28 +64,28 @@ pub struct ServerArgs {
 }
 
 /// Serves with this thread until the process is killed.
-pub fn run(args: &ServerArgs, answer: impl Answer) -> Result<()> {
-    let sibling = args.pace.find()?;
-    Server::open(args.port, false)?.work(answer, sibling.as_ref())
+pub fn run(args: &ServerArgs, handler: impl RequestHandler) -> Result<()> {
+    let sibling = args.pace.open_sibling()?;
+    Server::open(args.port, false)?.run_worker(handler, sibling.as_ref())
 }
 
 /// Serves until the process is killed, with one thread for each of `answers`. The calling thread takes the last.
-pub fn run_threads<A: Answer + Send>(args: &ServerArgs, mut answers: Vec<A>) -> Result<()> {
-    let own = answers.pop().context("a service needs a thread")?;
-    let sibling = args.pace.find()?;
-    let server = Server::open(args.port, !answers.is_empty())?;
+pub fn run_threads<A: RequestHandler + Send>(args: &ServerArgs, mut handlers: Vec<A>) -> Result<()> {
+    let own = handlers.pop().context("a service needs a thread")?;
+    let sibling = args.pace.open_sibling()?;
+    let server = Server::open(args.port, !handlers.is_empty())?;
     thread::scope(|scope| {
-        for (number, answer) in (1..).zip(answers) {
-            let work = || or_exit(server.work(answer, sibling.as_ref()));
+        for (number, answer) in (1..).zip(handlers) {
+            let work = || exit_on_error(server.run_worker(answer, sibling.as_ref()));
             thread::Builder::new().name(format!("worker-{number}")).spawn_scoped(scope, work)?;
         }
-        or_exit(server.work(own, sibling.as_ref()));
+        exit_on_error(server.run_worker(own, sibling.as_ref()));
         Ok(())
     })
 }
 
 /// Ends the process if a worker thread fails.
-fn or_exit(outcome: Result<()>) {
+fn exit_on_error(outcome: Result<()>) {
     if let Err(error) = outcome {
         eprintln!("sidelane-lab: {error:#}");
         std::process::exit(1);
@@ -128,19 +128,19 @@ impl Server {
     }
 
     /// Runs the loop of one worker thread: it waits for requests and answers them.
-    fn work(&self, mut answer: impl Answer, sibling: Option<&Sibling>) -> Result<()> {
-        let mut pace = sibling.map(Sibling::join).transpose()?;
+    fn run_worker(&self, mut handler: impl RequestHandler, sibling: Option<&Sibling>) -> Result<()> {
+        let mut pace = sibling.map(Sibling::start_pace).transpose()?;
         let mut events = Vec::with_capacity(if self.is_shared { 1 } else { EVENTS_MAX });
         loop {
-            self.wait(&mut events)?;
+            self.wait_for_ready_sockets(&mut events)?;
             for slot in events.iter().map(|event: &epoll::Event| event.data.u64()).filter(|slot| *slot != LISTENER) {
-                self.serve(slot as usize, &mut answer, &mut pace)?;
+                self.serve_slot(slot as usize, &mut handler, &mut pace)?;
             }
         }
     }
 
     /// Waits until sockets are ready. New connections are accepted before another thread waits.
-    fn wait(&self, events: &mut Vec<epoll::Event>) -> Result<()> {
+    fn wait_for_ready_sockets(&self, events: &mut Vec<epoll::Event>) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         events.clear();
         rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(events), None))
@@ -151,18 +151,23 @@ impl Server {
         Ok(())
     }
 
-    fn serve(&self, slot: usize, answer: &mut impl Answer, pace: &mut Option<Pace<'_>>) -> Result<()> {
+    fn serve_slot(&self, slot: usize, handler: &mut impl RequestHandler, pace: &mut Option<Pace<'_>>) -> Result<()> {
         let Some(mut connection) = self.connections().take(slot) else { return Ok(()) };
-        let fate = connection.serve(answer, pace);
+        let fate = connection.serve(handler, pace);
         // Takes the lock before the connection is armed again, so that another thread waits to take its next request.
         let mut connections = self.connections();
         if fate == Fate::Close {
-            connections.leave(slot);
+            connections.release_slot(slot);
             return Ok(());
         }
         if self.is_shared {
-            epoll::modify(&self.epoll, connection.stream(), epoll::EventData::new_u64(slot as u64), self.interest())
-                .context("cannot wait for a connection's next request")?;
+            epoll::modify(
+                &self.epoll,
+                connection.stream(),
+                epoll::EventData::new_u64(slot as u64),
+                self.epoll_interest(),
+            )
+            .context("cannot wait for a connection's next request")?;
         }
         connections.put_back(slot, connection);
         Ok(())
@@ -171,7 +176,7 @@ impl Server {
     fn accept_all(&self) -> Result<()> {
         loop {
             match self.listener.accept() {
-                Ok((stream, _peer)) => self.adopt(stream)?,
+                Ok((stream, _peer)) => self.register_connection(stream)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // Ignores a client that gave up before its connection was accepted.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -180,19 +185,19 @@ impl Server {
         }
     }
 
-    fn adopt(&self, stream: TcpStream) -> Result<()> {
+    fn register_connection(&self, stream: TcpStream) -> Result<()> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let mut connections = self.connections();
         let slot = connections.reserve();
-        epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(slot as u64), self.interest())?;
+        epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(slot as u64), self.epoll_interest())?;
         connections.put_back(slot, ServerConnection::new(stream));
         Ok(())
     }
 
     /// Returns the epoll flags of a connection. With several threads, a connection is disarmed until its request is
     /// answered.
-    fn interest(&self) -> epoll::EventFlags {
+    fn epoll_interest(&self) -> epoll::EventFlags {
         if self.is_shared { epoll::EventFlags::IN | epoll::EventFlags::ONESHOT } else { epoll::EventFlags::IN }
     }
 

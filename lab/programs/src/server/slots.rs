@@ -24,18 +24,18 @@ impl<T> Slots<T> {
     }
 
     /// Takes out the connection of this slot.
-    pub fn take(&mut self, place: usize) -> Option<T> {
-        self.places[place].take()
+    pub fn take(&mut self, slot: usize) -> Option<T> {
+        self.places[slot].take()
     }
 
     /// Stores a connection in its slot.
-    pub fn put_back(&mut self, place: usize, owner: T) {
-        self.places[place] = Some(owner);
+    pub fn put_back(&mut self, slot: usize, value: T) {
+        self.places[slot] = Some(value);
     }
 
     /// Frees the slot of a connection that is closed.
-    pub fn leave(&mut self, place: usize) {
-        self.free.push(place);
+    pub fn release_slot(&mut self, slot: usize) {
+        self.free.push(slot);
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(slots.reserve(), 2, "the place of one who is out is not free");
         slots.put_back(a, "a");
         assert_eq!(slots.take(b), Some("b"));
-        slots.leave(b);
+        slots.release_slot(b);
         assert_eq!((slots.reserve(), slots.take(a)), (b, Some("a")));
     }
 }

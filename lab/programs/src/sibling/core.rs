@@ -22,14 +22,14 @@ pub struct Stopwatch(AtomicU64);
 
 impl Stopwatch {
     /// Returns whether the stopwatch is running.
-    pub fn runs(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.0.load(Ordering::Acquire) & 1 == 1
     }
 
     /// Returns the stopwatch's reading at the value `at` of the measured quantity, such as the current time.
-    pub fn shows(&self, at: u64) -> u64 {
+    pub fn reading_at(&self, value: u64) -> u64 {
         let word = self.0.load(Ordering::Acquire) as i64;
-        let start = if word & 1 == 1 { at as i64 } else { 0 };
+        let start = if word & 1 == 1 { value as i64 } else { 0 };
         // Clamps at 0: the reader's time may be some nanoseconds older than a start on another CPU.
         (word >> 1).wrapping_add(start).max(0) as u64
     }
@@ -39,8 +39,8 @@ impl Stopwatch {
     }
 
     /// Starts the stopwatch at `at`, without an end.
-    fn start(&self, at: u64) {
-        self.0.store((at.wrapping_neg() << 1) | 1, Ordering::Release);
+    fn start(&self, value: u64) {
+        self.0.store((value.wrapping_neg() << 1) | 1, Ordering::Release);
     }
 }
 
@@ -93,7 +93,7 @@ pub struct Thread {
 /// Layout of the memory shared with the kernel program.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Shared {
+pub struct CoreMemory {
     cpus: [AtomicU32; LANES],
     generation: AtomicU32,
     stand_in: AtomicU32,
@@ -107,17 +107,17 @@ pub struct Shared {
 }
 
 const _: () = assert!(size_of::<Lane>() == 128 && size_of::<Thread>() == 64);
-const _: () = assert!(size_of::<Shared>() == 128 + 128 * LANES + 64 * THREADS);
+const _: () = assert!(size_of::<CoreMemory>() == 128 + 128 * LANES + 64 * THREADS);
 // SAFETY: atomic integers that fill the struct.
-unsafe impl shared_mapping::Shared for Shared {}
+unsafe impl shared_mapping::Shared for CoreMemory {}
 
 /// The shared memory, mapped.
-pub struct Core(SharedMapping<Shared>);
+pub struct Core(SharedMapping<CoreMemory>);
 
 impl std::ops::Deref for Core {
-    type Target = Shared;
+    type Target = CoreMemory;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &CoreMemory {
         // SAFETY: `map` made a page-aligned mapping at least as long as a `Shared`, which stays mapped until self is
         // dropped; any bytes are a valid value.
         &self.0[0]
@@ -131,10 +131,10 @@ impl Core {
     }
 }
 
-impl Shared {
+impl CoreMemory {
     /// Resets all counters except the thread ids of the slots, and stores the CPUs of the core and the slowdown of its
     /// lanes. Only allowed while the kernel program is not attached.
-    pub fn prepare(&self, cpus: [u32; LANES], slowdown: &Slowdown) {
+    pub fn reset_for_core(&self, cpus: [u32; LANES], slowdown: &Slowdown) {
         for (lane, cpu) in cpus.into_iter().enumerate() {
             self.cpus[lane].store(cpu, Ordering::Relaxed);
             for load in 0..LOADS {
@@ -149,19 +149,19 @@ impl Shared {
 
     /// Sets whether threads make page faults while they emulate their loss. The page faults stand in for stalls on
     /// machines that cannot count stalls.
-    pub fn set_stand_in(&self, on: bool) {
+    pub fn set_page_fault_stand_in(&self, on: bool) {
         self.stand_in.store(u32::from(on), Ordering::Release);
     }
 
     /// Returns whether threads make page faults while they emulate their loss.
-    pub fn has_stand_in(&self) -> bool {
+    pub fn has_page_fault_stand_in(&self) -> bool {
         self.stand_in.load(Ordering::Acquire) != 0
     }
 
     /// Starts or ends a generation, in which the two CPUs are one core.
-    pub fn set_on(&self, on: bool) {
+    pub fn set_sharing_core(&self, is_sharing: bool) {
         let generation = self.generation.load(Ordering::Relaxed);
-        if (generation & 1 == 1) != on {
+        if (generation & 1 == 1) != is_sharing {
             self.generation.store(generation.wrapping_add(1), Ordering::Release);
         }
     }
@@ -172,7 +172,7 @@ impl Shared {
     }
 
     /// Returns whether the two CPUs are one core.
-    pub fn is_on(&self) -> bool {
+    pub fn is_sharing_core(&self) -> bool {
         self.generation() & 1 == 1
     }
 
@@ -182,22 +182,25 @@ impl Shared {
     }
 
     /// Returns the reading of the other lane's stopwatch for `load`. The clock is read only if the stopwatch runs.
-    pub fn other_spent_ns(&self, lane: usize, load: usize) -> Nanos {
+    pub fn other_lane_spent_ns(&self, lane: usize, load: usize) -> Nanos {
         let stopwatch = &self.lanes[1 - lane].spent[load];
-        stopwatch.shows(if stopwatch.runs() { now_ns() } else { 0 })
+        stopwatch.reading_at(if stopwatch.is_running() { now_ns() } else { 0 })
     }
 
     /// Returns the lost part of `overlap`, counted on `lane`, over all loads of the other lane.
     pub fn loss_ns(&self, lane: usize, overlap: &[Stopwatch; LOADS]) -> Nanos {
         let of = |load: usize| match self.loss_ppm(lane, load) {
             0 => 0,
-            ppm => (overlap[load].shows(self.other_spent_ns(lane, load)) as u128 * u128::from(ppm) / 1_000_000) as u64,
+            ppm => {
+                (overlap[load].reading_at(self.other_lane_spent_ns(lane, load)) as u128 * u128::from(ppm) / 1_000_000)
+                    as u64
+            }
         };
         (0..LOADS).map(of).sum()
     }
 
     /// Takes a free slot for the thread `tid`; `None` if all are taken.
-    pub fn take_place(&self, tid: u32) -> Option<usize> {
+    pub fn take_thread_slot(&self, tid: u32) -> Option<usize> {
         let free =
             |place: &usize| self.tids[*place].compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let place = (0..THREADS).find(free)?;
@@ -206,8 +209,8 @@ impl Shared {
     }
 
     /// Releases the slot of a thread.
-    pub fn leave_place(&self, place: usize) {
-        self.tids[place].store(0, Ordering::Release);
+    pub fn release_thread_slot(&self, slot: usize) {
+        self.tids[slot].store(0, Ordering::Release);
     }
 }
 
@@ -235,31 +238,31 @@ mod tests {
     use super::*;
 
     /// Returns a running stopwatch with the reading `so_far` at `at`, as the kernel program stores it.
-    fn started(so_far: i64, at: i64) -> Stopwatch {
-        Stopwatch(AtomicU64::new(((so_far - at) << 1 | 1) as u64))
+    fn running_stopwatch(reading: i64, value: i64) -> Stopwatch {
+        Stopwatch(AtomicU64::new(((reading - value) << 1 | 1) as u64))
     }
 
     #[test]
     fn a_stopwatch_shows_what_went_by_while_it_ran() {
-        let runs = started(300, 5_000_000);
-        assert!(runs.runs());
-        assert_eq!([5_000_000, 5_000_010].map(|at| runs.shows(at)), [300, 310]);
-        assert_eq!(runs.shows(4_999_000), 0, "a reading that is older than the start counts as 0");
+        let runs = running_stopwatch(300, 5_000_000);
+        assert!(runs.is_running());
+        assert_eq!([5_000_000, 5_000_010].map(|at| runs.reading_at(at)), [300, 310]);
+        assert_eq!(runs.reading_at(4_999_000), 0, "a reading that is older than the start counts as 0");
         let stands = Stopwatch(AtomicU64::new(310 << 1));
-        assert_eq!((stands.runs(), stands.shows(9_000_000)), (false, 310));
+        assert_eq!((stands.is_running(), stands.reading_at(9_000_000)), (false, 310));
         runs.start(9_000_000);
-        assert_eq!((runs.runs(), runs.shows(9_000_040)), (true, 40));
+        assert_eq!((runs.is_running(), runs.reading_at(9_000_040)), (true, 40));
     }
 
-    fn shared() -> Box<Shared> {
+    fn zeroed_shared() -> Box<CoreMemory> {
         // SAFETY: the struct holds atomics and integers, for which all zeroes are a valid value.
         Box::new(unsafe { std::mem::zeroed() })
     }
 
     #[test]
     fn loss_depends_on_the_lane_and_work_of_the_sibling() {
-        let shared = shared();
-        shared.prepare([0, 1], &"service:batch=2,service:nap=1.25,batch:service=1.6".parse().unwrap());
+        let shared = zeroed_shared();
+        shared.reset_for_core([0, 1], &"service:batch=2,service:nap=1.25,batch:service=1.6".parse().unwrap());
         let overlap = [Stopwatch(AtomicU64::new(1000 << 1)), Stopwatch(AtomicU64::new(100 << 1))];
         assert_eq!(shared.loss_ns(0, &overlap), 500 + 20);
         assert_eq!(shared.loss_ns(1, &overlap), 375);
@@ -267,31 +270,31 @@ mod tests {
 
     #[test]
     fn a_lane_without_a_cpu_works_all_the_time() {
-        let shared = shared();
+        let shared = zeroed_shared();
         let before_ns = now_ns();
-        shared.prepare([NO_CPU, 1], &Slowdown::of_lane(1, 2.0));
-        let (first_ns, then_ns) = (shared.other_spent_ns(1, 0), shared.other_spent_ns(1, 0));
+        shared.reset_for_core([NO_CPU, 1], &Slowdown::for_single_lane(1, 2.0));
+        let (first_ns, then_ns) = (shared.other_lane_spent_ns(1, 0), shared.other_lane_spent_ns(1, 0));
         assert!(first_ns <= then_ns && then_ns <= now_ns() - before_ns);
-        assert_eq!(shared.other_spent_ns(0, 0), 0, "no thread has run on the other lane");
+        assert_eq!(shared.other_lane_spent_ns(0, 0), 0, "no thread has run on the other lane");
         assert_eq!((shared.loss_ppm(1, 0), shared.loss_ppm(0, 0)), (500_000, 0));
     }
 
     #[test]
     fn slot_belongs_to_one_thread_until_it_leaves() {
-        let shared = shared();
-        let places: Vec<_> = (1..=THREADS as u32).map(|tid| shared.take_place(tid)).collect();
+        let shared = zeroed_shared();
+        let places: Vec<_> = (1..=THREADS as u32).map(|tid| shared.take_thread_slot(tid)).collect();
         assert_eq!(places, (0..THREADS).map(Some).collect::<Vec<_>>());
-        assert_eq!(shared.take_place(99), None);
-        shared.leave_place(7);
-        assert_eq!(shared.take_place(99), Some(7));
+        assert_eq!(shared.take_thread_slot(99), None);
+        shared.release_thread_slot(7);
+        assert_eq!(shared.take_thread_slot(99), Some(7));
     }
 
     #[test]
     fn a_generation_is_odd_while_the_core_is_one() {
-        let shared = shared();
+        let shared = zeroed_shared();
         for (on, generation) in [(false, 0), (true, 1), (true, 1), (false, 2), (true, 3)] {
-            shared.set_on(on);
-            assert_eq!((shared.generation(), shared.is_on()), (generation, on));
+            shared.set_sharing_core(on);
+            assert_eq!((shared.generation(), shared.is_sharing_core()), (generation, on));
         }
     }
 }

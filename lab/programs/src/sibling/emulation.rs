@@ -19,13 +19,13 @@ pub trait Emulation: Send + 'static {
     /// Returns the file descriptor by which other processes map the emulation's memory.
     fn fd(&self) -> i32;
     /// Starts the emulation with the parameter `how`.
-    fn begin(&mut self, how: Self::How) -> Result<()>;
+    fn begin(&mut self, parameter: Self::How) -> Result<()>;
     /// Ends the emulation: the CPUs behave normally again.
     fn end(&mut self);
     /// Returns the counts so far, as JSON.
-    fn report(&self) -> serde_json::Result<String>;
+    fn report_json(&self) -> serde_json::Result<String>;
     /// Returns the counts as text for people.
-    fn result(&self) -> String;
+    fn report_text(&self) -> String;
 }
 
 /// Starts an emulation, prints `ready pid=N fd=N` and answers standard input, until a POSIX signal or its parent's
@@ -40,23 +40,24 @@ pub fn run<T: Emulation>(start: impl FnOnce() -> Result<T>) -> Result<()> {
         emulation.lock().expect("no thread panics while it holds the lock").fd()
     );
     let asked = Arc::clone(&emulation);
-    thread::spawn(move || answer_all(&asked));
+    thread::spawn(move || answer_input_lines(&asked));
     signals.wait(None);
-    eprintln!("{}", emulation.lock().expect("no thread panics while it holds the lock").result());
+    eprintln!("{}", emulation.lock().expect("no thread panics while it holds the lock").report_text());
     Ok(())
 }
 
 /// Answers each line of standard input until it ends; the emulation goes on.
-fn answer_all(emulation: &Mutex<impl Emulation>) {
+fn answer_input_lines(emulation: &Mutex<impl Emulation>) {
     for line in stdin().lock().lines().map_while(Result::ok) {
-        let answer = answer(&mut *emulation.lock().expect("no thread panics while it holds the lock"), line.trim());
+        let answer =
+            execute_line(&mut *emulation.lock().expect("no thread panics while it holds the lock"), line.trim());
         println!("{}", answer.unwrap_or_else(|error| format!("error: {error:#}")));
         let _ = stdout().flush();
     }
 }
 
 /// Carries out one line of standard input, and returns the line that answers it.
-fn answer<T: Emulation>(emulation: &mut T, line: &str) -> Result<String> {
+fn execute_line<T: Emulation>(emulation: &mut T, line: &str) -> Result<String> {
     match line.split_once(' ').unwrap_or((line, "")) {
         ("on", how) => {
             emulation.begin(how.parse().map_err(Into::into)?)?;
@@ -66,7 +67,7 @@ fn answer<T: Emulation>(emulation: &mut T, line: &str) -> Result<String> {
             emulation.end();
             Ok("off".to_owned())
         }
-        ("report", "") => emulation.report().context("cannot write the report"),
+        ("report", "") => emulation.report_json().context("cannot write the report"),
         _ => bail!("`{line}` is not understood: write `on {}`, `off` or `report`", T::HOW),
     }
 }

@@ -96,9 +96,9 @@ struct Emulated {
 
 impl Emulated {
     fn start(args: &SiblingArgs) -> Result<Self> {
-        program::refuse_siblings(args.lanes)?;
+        program::ensure_not_siblings(args.lanes)?;
         let program = Program::load(args.lanes)?;
-        program.core().set_stand_in(args.stand_in);
+        program.core().set_page_fault_stand_in(args.stand_in);
         let start = |lane: usize, whose: Whose| {
             let wanted = args.steal.contains(&whose);
             let steal_lane = StealLane { lane, cpu: args.lanes[lane], look_idle_ns: LOOK_IDLE_NS };
@@ -110,8 +110,8 @@ impl Emulated {
         Ok(core)
     }
 
-    fn so_far(&self) -> [LaneReport; LANES] {
-        report::of(self.program.core(), &self.emulators)
+    fn lane_reports(&self) -> [LaneReport; LANES] {
+        report::lane_reports(self.program.core(), &self.emulators)
     }
 }
 
@@ -133,11 +133,11 @@ impl Emulation for Emulated {
         self.program.end();
     }
 
-    fn report(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&self.so_far())
+    fn report_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&self.lane_reports())
     }
 
-    fn result(&self) -> String {
-        self.so_far().map(|lane| lane.to_string()).join("\n")
+    fn report_text(&self) -> String {
+        self.lane_reports().map(|lane| lane.to_string()).join("\n")
     }
 }

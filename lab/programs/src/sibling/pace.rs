@@ -31,12 +31,12 @@ const ALIVE_EVERY_NS: Nanos = 50_000_000;
 
 /// Address of the emulated sibling's memory, as `sidelane-lab sibling` prints it: `PID:FD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At {
+pub struct SiblingAddress {
     pid: i32,
     fd: i32,
 }
 
-impl FromStr for At {
+impl FromStr for SiblingAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -54,33 +54,36 @@ pub struct Sibling {
 
 impl Sibling {
     /// Maps the memory of the process that emulates the sibling.
-    pub fn find(at: At) -> Result<Self> {
+    pub fn open(address: SiblingAddress) -> Result<Self> {
         let gone = || {
-            format!("there is no emulated sibling at {}:{}: `sidelane-lab sibling` prints where it is", at.pid, at.fd)
+            format!(
+                "there is no emulated sibling at {}:{}: `sidelane-lab sibling` prints where it is",
+                address.pid, address.fd
+            )
         };
-        let pid = Pid::from_raw(at.pid).with_context(gone)?;
+        let pid = Pid::from_raw(address.pid).with_context(gone)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).with_context(gone)?;
-        let memory = pidfd_getfd(&process, at.fd, PidfdGetfdFlags::empty()).with_context(gone)?;
+        let memory = pidfd_getfd(&process, address.fd, PidfdGetfdFlags::empty()).with_context(gone)?;
         Ok(Self { core: Core::map(memory.as_fd())?, process })
     }
 
     /// Takes a slot for the calling thread and returns its pace.
-    pub fn join(&self) -> Result<Pace<'_>> {
+    pub fn start_pace(&self) -> Result<Pace<'_>> {
         let tid = gettid().as_raw_nonzero().get() as u32;
-        let place = self.core.take_place(tid);
+        let place = self.core.take_thread_slot(tid);
         let place = place.context("too many threads make up for their overlap: at most 16 at a time")?;
-        self.be_noticed(&self.core.threads[place])?;
+        self.wait_until_observed(&self.core.threads[place])?;
         let (generation, seen_alive_ns) = (self.core.generation(), now_ns());
-        let pages = self.core.has_stand_in().then(Pages::map).transpose()?;
+        let pages = self.core.has_page_fault_stand_in().then(Pages::map).transpose()?;
         Ok(Pace { sibling: self, place, generation, spun_ns: 0, looks: 0, seen_alive_ns, pages })
     }
 
     /// Sleeps until the kernel program has counted a switch-in of the thread. One short sleep may end before the thread
     /// leaves its CPU, so it sleeps repeatedly.
-    fn be_noticed(&self, thread: &Thread) -> Result<()> {
+    fn wait_until_observed(&self, thread: &Thread) -> Result<()> {
         loop {
-            scheduling::leave_and_return()?;
-            if thread.turns.load(Ordering::Acquire) > 0 || !self.core.is_on() || !self.is_alive() {
+            scheduling::sleep_for_context_switch()?;
+            if thread.turns.load(Ordering::Acquire) > 0 || !self.core.is_sharing_core() || !self.is_alive() {
                 return Ok(());
             }
         }
@@ -94,7 +97,7 @@ impl Sibling {
     }
 }
 
-/// Loss of one thread, which should call [`Pace::look`] at the end of each piece of work, or every 100 µs.
+/// Loss of one thread, which should call [`Pace::spin_for_loss`] at the end of each piece of work, or every 100 µs.
 pub struct Pace<'s> {
     sibling: &'s Sibling,
     place: usize,
@@ -110,7 +113,7 @@ pub struct Pace<'s> {
 impl Pace<'_> {
     /// Spins for the loss since the last call.
     #[inline]
-    pub fn look(&mut self) {
+    pub fn spin_for_loss(&mut self) {
         let core = &self.sibling.core;
         let generation = core.generation();
         if generation & 1 == 0 {
@@ -121,14 +124,14 @@ impl Pace<'_> {
         }
         let thread = &core.threads[self.place];
         self.looks += 1;
-        if self.lost_ns(thread) > self.spun_ns {
-            self.make_up(thread);
+        if self.expected_loss_ns(thread) > self.spun_ns {
+            self.spin_until_compensated(thread);
         }
     }
 
     /// Returns the time that this thread should have lost so far. It reads again if the thread was switched in between
     /// the reads, so that the overlap belongs to the lane that counted it.
-    fn lost_ns(&self, thread: &Thread) -> Nanos {
+    fn expected_loss_ns(&self, thread: &Thread) -> Nanos {
         loop {
             let turns = thread.turns.load(Ordering::Acquire);
             let lane = thread.lane.load(Ordering::Acquire) as usize & 1;
@@ -140,13 +143,13 @@ impl Pace<'_> {
     }
 
     #[cold]
-    fn make_up(&mut self, thread: &Thread) {
+    fn spin_until_compensated(&mut self, thread: &Thread) {
         let before_ns = self.spun_ns;
         let mut turns = thread.turns.load(Ordering::Acquire);
         let mut last_ns = now_ns();
-        while self.sibling_is_there(last_ns) && self.owes(thread) {
+        while self.is_sibling_alive(last_ns) && self.has_uncompensated_loss(thread) {
             // Ignores a failure to touch pages: only the page faults are missing, and the thread still spins.
-            let _ = self.pages.as_mut().map(Pages::touch);
+            let _ = self.pages.as_mut().map(Pages::fault_all_pages);
             std::hint::spin_loop();
             let now = now_ns();
             let turns_now = thread.turns.load(Ordering::Acquire);
@@ -159,14 +162,14 @@ impl Pace<'_> {
                 last_ns = now_ns();
             }
         }
-        self.write_down(thread, self.spun_ns - before_ns);
+        self.add_to_lane_counters(thread, self.spun_ns - before_ns);
     }
 
-    fn owes(&self, thread: &Thread) -> bool {
-        self.lost_ns(thread) > self.spun_ns && self.sibling.core.generation() == self.generation
+    fn has_uncompensated_loss(&self, thread: &Thread) -> bool {
+        self.expected_loss_ns(thread) > self.spun_ns && self.sibling.core.generation() == self.generation
     }
 
-    fn write_down(&mut self, thread: &Thread, spun_ns: Nanos) {
+    fn add_to_lane_counters(&mut self, thread: &Thread, spun_ns: Nanos) {
         let lane = &self.sibling.core.lanes[thread.lane.load(Ordering::Relaxed) as usize & 1];
         lane.spun_ns.fetch_add(spun_ns, Ordering::Relaxed);
         lane.looks.fetch_add(std::mem::take(&mut self.looks), Ordering::Relaxed);
@@ -174,14 +177,14 @@ impl Pace<'_> {
 
     /// Returns whether the emulating process still runs, with at most one check per [`ALIVE_EVERY_NS`]. After its end
     /// no program stops the stopwatches, and they would run for ever.
-    fn sibling_is_there(&mut self, now: Nanos) -> bool {
+    fn is_sibling_alive(&mut self, now: Nanos) -> bool {
         if now - self.seen_alive_ns < ALIVE_EVERY_NS {
             return true;
         }
         self.seen_alive_ns = now;
         let alive = self.sibling.is_alive();
         if !alive {
-            self.sibling.core.set_on(false);
+            self.sibling.core.set_sharing_core(false);
         }
         alive
     }
@@ -189,7 +192,7 @@ impl Pace<'_> {
 
 impl Drop for Pace<'_> {
     fn drop(&mut self) {
-        self.sibling.core.leave_place(self.place);
+        self.sibling.core.release_thread_slot(self.place);
     }
 }
 
@@ -198,13 +201,13 @@ impl Drop for Pace<'_> {
 pub struct PaceArgs {
     /// Be as slow beside this emulated sibling as beside a real one (see `sibling`), or on this slow CPU (see `slow-cpu`)
     #[arg(long, value_name = "PID:FD")]
-    sibling: Option<At>,
+    sibling: Option<SiblingAddress>,
 }
 
 impl PaceArgs {
     /// Maps the emulated sibling, if the option is given.
-    pub fn find(self) -> Result<Option<Sibling>> {
-        self.sibling.map(Sibling::find).transpose()
+    pub fn open_sibling(self) -> Result<Option<Sibling>> {
+        self.sibling.map(Sibling::open).transpose()
     }
 }
 
@@ -214,15 +217,15 @@ mod tests {
 
     #[test]
     fn sibling_is_found_at_its_address() {
-        assert_eq!("12:3".parse(), Ok(At { pid: 12, fd: 3 }));
+        assert_eq!("12:3".parse(), Ok(SiblingAddress { pid: 12, fd: 3 }));
         for wrong in ["", "12", "12:", "0:3", "-1:3", "a:b"] {
-            assert!(wrong.parse::<At>().is_err(), "{wrong}");
+            assert!(wrong.parse::<SiblingAddress>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn missing_sibling_is_an_error() {
-        let wrong = At { pid: std::process::id() as i32, fd: 9_999 };
-        assert!(format!("{:#}", Sibling::find(wrong).err().unwrap()).contains("no emulated sibling"));
+        let wrong = SiblingAddress { pid: std::process::id() as i32, fd: 9_999 };
+        assert!(format!("{:#}", Sibling::open(wrong).err().unwrap()).contains("no emulated sibling"));
     }
 }

@@ -30,7 +30,7 @@ impl Program {
             "cannot load the kernel program of the emulated sibling: it takes root (CAP_BPF and CAP_PERFMON) and a \
              kernel with BTF, Linux 5.12 or later",
         )?;
-        let core = Arc::new(Core::map(memory(&object).as_fd())?);
+        let core = Arc::new(Core::map(core_map(&object).as_fd())?);
         Ok(Self { object, links: Vec::new(), core, cpus })
     }
 
@@ -41,24 +41,27 @@ impl Program {
 
     /// Returns the file descriptor by which other processes map the shared memory.
     pub fn fd(&self) -> i32 {
-        memory(&self.object).as_fd().as_raw_fd()
+        core_map(&self.object).as_fd().as_raw_fd()
     }
 
     /// Makes the CPUs one core whose lanes slow each other by `slowdown`.
     pub fn begin(&mut self, slowdown: &Slowdown) -> Result<()> {
         self.end();
-        self.core.prepare(self.cpus, slowdown);
+        self.core.reset_for_core(self.cpus, slowdown);
         let attached =
             self.object.progs_mut().map(|program| program.attach().context("cannot attach the kernel program"));
         self.links = attached.collect::<Result<_>>()?;
-        self.core.set_on(true);
+        self.core.set_sharing_core(true);
         // Causes a context switch on each CPU, so that the kernel program notices the threads that run there already.
-        self.cpus.into_iter().filter(|cpu| *cpu != NO_CPU).try_for_each(|cpu| scheduling::visit(cpu as usize))
+        self.cpus
+            .into_iter()
+            .filter(|cpu| *cpu != NO_CPU)
+            .try_for_each(|cpu| scheduling::force_context_switch_on(cpu as usize))
     }
 
     /// Makes the CPUs two separate cores again.
     pub fn end(&mut self) {
-        self.core.set_on(false);
+        self.core.set_sharing_core(false);
         self.links.clear();
     }
 }
@@ -69,18 +72,18 @@ impl Drop for Program {
     }
 }
 
-fn memory(object: &Object) -> libbpf_rs::Map<'_> {
+fn core_map(object: &Object) -> libbpf_rs::Map<'_> {
     object.maps().find(|map| map.name() == "sibling_cores").expect("the embedded program has this map")
 }
 
 /// Fails if the CPUs are real sibling lanes, which slow each other already.
-pub fn refuse_siblings([request, batch]: [u32; LANES]) -> Result<()> {
+pub fn ensure_not_siblings([request, batch]: [u32; LANES]) -> Result<()> {
     ensure!(request != batch, "a core needs two lanes; both of --lanes are CPU {request}");
     let path = format!("/sys/devices/system/cpu/cpu{request}/topology/thread_siblings_list");
     let siblings = std::fs::read_to_string(Path::new(&path))
         .with_context(|| format!("cannot read {path}: is there a CPU {request}, and is it online? (see `lscpu`)"))?;
     ensure!(
-        !lists(&siblings, batch),
+        !cpu_list_contains(&siblings, batch),
         "CPUs {request} and {batch} are real lanes of one core (SMT siblings): what they do to each other is real, \
          and is not emulated; run without the emulated sibling (--sibling none)"
     );
@@ -88,7 +91,7 @@ pub fn refuse_siblings([request, batch]: [u32; LANES]) -> Result<()> {
 }
 
 /// Returns whether a CPU list in the kernel's format, such as `0-1,4`, contains `cpu`.
-fn lists(list: &str, cpu: u32) -> bool {
+fn cpu_list_contains(list: &str, cpu: u32) -> bool {
     list.trim().split(',').any(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         matches!((first.parse::<u32>(), last.parse::<u32>()), (Ok(first), Ok(last)) if (first..=last).contains(&cpu))
@@ -101,12 +104,12 @@ mod tests {
 
     #[test]
     fn lists_of_cpus_are_read() {
-        assert!(lists("0-1,4\n", 1) && lists("0-1,4\n", 4) && lists("0,8", 8));
-        assert!(!lists("0-1,4\n", 2) && !lists("", 0));
+        assert!(cpu_list_contains("0-1,4\n", 1) && cpu_list_contains("0-1,4\n", 4) && cpu_list_contains("0,8", 8));
+        assert!(!cpu_list_contains("0-1,4\n", 2) && !cpu_list_contains("", 0));
     }
 
     #[test]
     fn a_core_has_two_lanes() {
-        assert!(refuse_siblings([0, 0]).unwrap_err().to_string().contains("two lanes"));
+        assert!(ensure_not_siblings([0, 0]).unwrap_err().to_string().contains("two lanes"));
     }
 }

@@ -37,21 +37,21 @@ pub struct LaneReport {
 }
 
 /// Returns the reports of both lanes: request lane, then batch lane.
-pub fn of(core: &Core, emulators: &[Option<StealEmulator>; LANES]) -> [LaneReport; LANES] {
-    [0, 1].map(|lane| of_lane(core, lane, emulators[lane].as_ref()))
+pub fn lane_reports(core: &Core, emulators: &[Option<StealEmulator>; LANES]) -> [LaneReport; LANES] {
+    [0, 1].map(|lane| lane_report(core, lane, emulators[lane].as_ref()))
 }
 
 /// Returns the report of one lane.
-pub fn of_lane(core: &Core, lane: usize, emulator: Option<&StealEmulator>) -> LaneReport {
+pub fn lane_report(core: &Core, lane: usize, emulator: Option<&StealEmulator>) -> LaneReport {
     let words = &core.lanes[lane];
-    let both_ns = words.both[0].shows(core.other_spent_ns(lane, 0));
+    let both_ns = words.both[0].reading_at(core.other_lane_spent_ns(lane, 0));
     let spun_ns = words.spun_ns.load(Ordering::Relaxed);
     let late_ns = emulator.map_or(0, |emulator| emulator.counters.late_ns.load(Ordering::Relaxed));
-    let taken_ns = words.taken.shows(now_ns()) + late_ns;
+    let taken_ns = words.taken.reading_at(now_ns()) + late_ns;
     let samples = words.cost_samples.load(Ordering::Relaxed);
     LaneReport {
         lane: ["service", "batch"][lane],
-        worked_ns: words.spent[0].shows(now_ns()),
+        worked_ns: words.spent[0].reading_at(now_ns()),
         both_ns,
         asked_ns: core.loss_ns(lane, &words.both),
         spun_ns,

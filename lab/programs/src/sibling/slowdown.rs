@@ -26,9 +26,9 @@ pub struct Slowdown([[f64; LOADS]; LANES]);
 
 impl Slowdown {
     /// Returns a slowdown of `lane` alone, beside work on its sibling.
-    pub fn of_lane(lane: usize, times: f64) -> Self {
+    pub fn for_single_lane(lane: usize, factor: f64) -> Self {
         let mut slowdown = Self([[1.0; LOADS]; LANES]);
-        slowdown.0[lane][0] = times;
+        slowdown.0[lane][0] = factor;
         slowdown
     }
 

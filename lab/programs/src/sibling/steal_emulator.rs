@@ -77,7 +77,7 @@ impl StealEmulator {
             let goes_on = prepared.is_ok();
             let _ = ready.send(prepared);
             if goes_on {
-                live(&core, steal_lane, &for_thread);
+                run_emulator(&core, steal_lane, &for_thread);
             }
         });
         let thread = steal.context("cannot start a steal emulator")?.thread().clone();
@@ -96,57 +96,57 @@ impl StealEmulator {
 
 fn prepare(lane: &Lane, cpu: u32) -> Result<()> {
     scheduling::pin_to(cpu as usize)?;
-    scheduling::wake_on_time()?;
+    scheduling::minimize_timer_slack()?;
     scheduling::run_as_fifo(PRIORITY)?;
     lane.steal_tid.store(gettid().as_raw_nonzero().get() as u32, Ordering::Release);
     Ok(())
 }
 
-fn live(core: &Core, steal_lane: StealLane, counters: &StealCounters) {
+fn run_emulator(core: &Core, steal_lane: StealLane, counters: &StealCounters) {
     let lane = steal_lane.lane;
     let (mut look_ns, mut lost_ns) = (0, 0);
     loop {
-        if !core.is_on() {
+        if !core.is_sharing_core() {
             thread::park();
             (look_ns, lost_ns) = (0, 0);
             continue;
         }
-        let often_ns = look_every_ns(core.loss_ppm(lane, 0).max(core.loss_ppm(lane, 1)));
+        let often_ns = slice_interval_ns(core.loss_ppm(lane, 0).max(core.loss_ppm(lane, 1)));
         look_ns = look_ns.max(often_ns);
-        sleep(look_ns, &core.lanes[lane], counters);
+        sleep_and_count(look_ns, &core.lanes[lane], counters);
         let now_lost_ns = core.loss_ns(lane, &core.lanes[lane].overlap);
-        let took = take(core, lane, counters);
+        let took = take_slice(core, lane, counters);
         look_ns = if took || now_lost_ns > lost_ns { often_ns } else { (look_ns * 2).min(steal_lane.look_idle_ns) };
         lost_ns = now_lost_ns;
     }
 }
 
 /// Returns the time between two slices for a lane with this loss, short enough that no slice exceeds its limit.
-fn look_every_ns(loss_ppm: u64) -> Nanos {
+fn slice_interval_ns(loss_ppm: u64) -> Nanos {
     let usual_slice_ns = SLICE_MAX_NS * USUAL_SLICE_PERCENT / 100;
     let kept_ppm = 1_000_000u64.saturating_sub(loss_ppm);
     (usual_slice_ns * kept_ppm).checked_div(loss_ppm).unwrap_or(LOOK_EVERY_NS).min(LOOK_EVERY_NS)
 }
 
-fn sleep(length_ns: Nanos, lane: &Lane, counters: &StealCounters) {
+fn sleep_and_count(length_ns: Nanos, lane: &Lane, counters: &StealCounters) {
     let due_ns = now_ns() + length_ns;
     // Ignores an interrupted sleep, which only makes the next check early.
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &timespec(due_ns));
     counters.wake_ups.fetch_add(1, Ordering::Relaxed);
-    if lane.taken.runs() {
+    if lane.taken.is_running() {
         counters.late_ns.fetch_add(now_ns().saturating_sub(due_ns).min(LATE_MAX_NS), Ordering::Relaxed);
     }
 }
 
 /// Takes the debt if it is large enough for a slice and a thread is waiting that loses the time. Returns whether it
 /// did.
-fn take(core: &Core, lane: usize, counters: &StealCounters) -> bool {
-    let debt_ns = || debt_ns(core, lane, counters);
-    if !core.lanes[lane].taken.runs() || debt_ns() < SLICE_MIN_NS {
+fn take_slice(core: &Core, lane: usize, counters: &StealCounters) -> bool {
+    let debt_ns = || remaining_loss_ns(core, lane, counters);
+    if !core.lanes[lane].taken.is_running() || debt_ns() < SLICE_MIN_NS {
         return false;
     }
     let end_ns = now_ns() + SLICE_MAX_NS;
-    while debt_ns() > 0 && now_ns() < end_ns && core.is_on() {
+    while debt_ns() > 0 && now_ns() < end_ns && core.is_sharing_core() {
         std::hint::spin_loop();
     }
     counters.slices.fetch_add(1, Ordering::Relaxed);
@@ -154,8 +154,8 @@ fn take(core: &Core, lane: usize, counters: &StealCounters) -> bool {
 }
 
 /// Returns the time that the lane should have lost and has not lost yet.
-fn debt_ns(core: &Core, lane: usize, counters: &StealCounters) -> Nanos {
-    let taken_ns = core.lanes[lane].taken.shows(now_ns()) + counters.late_ns.load(Ordering::Relaxed);
+fn remaining_loss_ns(core: &Core, lane: usize, counters: &StealCounters) -> Nanos {
+    let taken_ns = core.lanes[lane].taken.reading_at(now_ns()) + counters.late_ns.load(Ordering::Relaxed);
     core.loss_ns(lane, &core.lanes[lane].overlap).saturating_sub(taken_ns)
 }
 
@@ -165,10 +165,10 @@ mod tests {
 
     #[test]
     fn slices_are_long_enough_for_any_loss() {
-        assert_eq!([0, 100_000, 400_000].map(look_every_ns), [LOOK_EVERY_NS; 3]);
-        assert_eq!(look_every_ns(600_000), 1_000_000, "1.5 ms of each 2.5 ms");
+        assert_eq!([0, 100_000, 400_000].map(slice_interval_ns), [LOOK_EVERY_NS; 3]);
+        assert_eq!(slice_interval_ns(600_000), 1_000_000, "1.5 ms of each 2.5 ms");
         for loss_ppm in (1..=900_000).step_by(9) {
-            let look_ns = look_every_ns(loss_ppm);
+            let look_ns = slice_interval_ns(loss_ppm);
             let slice_ns = look_ns * loss_ppm / (1_000_000 - loss_ppm);
             assert!(look_ns >= 160_000 && slice_ns <= SLICE_MAX_NS * USUAL_SLICE_PERCENT / 100, "{loss_ppm}");
         }

@@ -69,8 +69,8 @@ impl SlowCpu {
         Ok(cpu)
     }
 
-    fn so_far(&self) -> SpeedReport {
-        SpeedReport::of(self.cpu, self.speed, self.program.core(), self.emulator.as_ref())
+    fn speed_report(&self) -> SpeedReport {
+        SpeedReport::from_core(self.cpu, self.speed, self.program.core(), self.emulator.as_ref())
     }
 }
 
@@ -93,11 +93,11 @@ impl Emulation for SlowCpu {
         self.program.end();
     }
 
-    fn report(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&self.so_far())
+    fn report_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&self.speed_report())
     }
 
-    fn result(&self) -> String {
-        self.so_far().to_string()
+    fn report_text(&self) -> String {
+        self.speed_report().to_string()
     }
 }

@@ -9,7 +9,7 @@ use super::LANE;
 use super::speed::Speed;
 use crate::clock::Nanos;
 use crate::sibling::core::Core;
-use crate::sibling::report::{LaneReport, of_lane};
+use crate::sibling::report::{LaneReport, lane_report};
 use crate::sibling::steal_emulator::StealEmulator;
 
 /// Counts of a slow CPU since the emulation began.
@@ -42,16 +42,16 @@ pub struct SpeedReport {
 
 impl SpeedReport {
     /// Returns the counts since the emulation began.
-    pub fn of(cpu: u32, asked: Speed, core: &Core, emulator: Option<&StealEmulator>) -> Self {
-        let lane = of_lane(core, LANE, emulator);
+    pub fn from_core(cpu: u32, wanted: Speed, core: &Core, emulator: Option<&StealEmulator>) -> Self {
+        let lane = lane_report(core, LANE, emulator);
         let LaneReport { both_ns, spun_ns, taken_ns, looks, wake_ups, switches, switch_ns, .. } = lane;
-        let strangers_ns = core.lanes[LANE].overlap[0].shows(core.other_spent_ns(LANE, 0));
+        let strangers_ns = core.lanes[LANE].overlap[0].reading_at(core.other_lane_spent_ns(LANE, 0));
         let worked_ns = if emulator.is_some() { both_ns } else { both_ns.saturating_sub(strangers_ns) };
         let (slices, late_ns) = emulator.map_or((0, 0), |emulator| {
             (emulator.counters.slices.load(Ordering::Relaxed), emulator.counters.late_ns.load(Ordering::Relaxed))
         });
         let speed = (worked_ns > 0).then(|| 1.0 - (spun_ns + taken_ns) as f64 / worked_ns as f64);
-        let asked = asked.share();
+        let asked = wanted.as_fraction();
         Self { cpu, asked, speed, worked_ns, spun_ns, taken_ns, looks, wake_ups, slices, late_ns, switches, switch_ns }
     }
 }

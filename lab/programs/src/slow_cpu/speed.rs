@@ -14,11 +14,11 @@ pub struct Speed(f64);
 impl Speed {
     /// Returns the slowdown of `lane` beside a lane that works all the time.
     pub fn slowdown(self, lane: usize) -> Slowdown {
-        Slowdown::of_lane(lane, 1.0 / self.0)
+        Slowdown::for_single_lane(lane, 1.0 / self.0)
     }
 
     /// Returns the speed as a fraction of the full speed.
-    pub fn share(self) -> f64 {
+    pub fn as_fraction(self) -> f64 {
         self.0
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct GateBuild {
 
 impl GateBuild {
     pub(super) fn open() -> Result<Self> {
-        let programs = c_build::CBuild::open(&SOURCES)?;
+        let programs = c_build::CBuild::with_sources(&SOURCES)?;
         let Gate::Instrumented { library } = Gate::choose(GateChoice::Instrumented, &[])? else {
             unreachable!("the gate that was asked for")
         };
@@ -49,11 +49,16 @@ impl GateBuild {
     }
 
     /// Runs both programs in turn, and returns the number that `checked` prints less that of `plain`.
-    pub(super) fn added(&self, plain: &Path, checked: &Path, args: &[&str]) -> Result<f64> {
-        Ok(self.figure(checked, args)? - self.figure(plain, args)?)
+    pub(super) fn measure_added_time(
+        &self,
+        plain_program: &Path,
+        checked_program: &Path,
+        args: &[&str],
+    ) -> Result<f64> {
+        Ok(self.run_and_parse_time(checked_program, args)? - self.run_and_parse_time(plain_program, args)?)
     }
 
-    fn figure(&self, program: &Path, args: &[&str]) -> Result<f64> {
+    fn run_and_parse_time(&self, program: &Path, args: &[&str]) -> Result<f64> {
         let output = self.command(program).args(args).output().with_context(|| format!("{}", program.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
         text.trim().parse().with_context(|| format!("{} printed `{text}` where a time was expected", program.display()))

@@ -21,9 +21,9 @@ use crate::experiment::comparison::Report;
 use crate::note::LabNote;
 use sidelane_host::topology::Topology;
 use sidelane_report::{Check, ResultFile, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, RoundOptions, numbers_until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, measure_until_decided};
 
 const CHECK_LIMIT_NS: f64 = 1.0;
 const PROGRAM_LIMIT_PERCENT: f64 = 3.0;
@@ -47,28 +47,28 @@ const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_
 pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let limit = round_options.limit(ROUNDS_QUICK, ROUNDS);
-    let mut report = Report::of(json!({ "lanes": lanes, "rounds_limit_count": limit.rounds }));
+    let mut report = Report::with_settings(json!({ "lanes": lanes, "rounds_limit_count": limit.rounds }));
     let c_build = GateBuild::open()?;
-    check_costs(&c_build, limit, &mut report).context("cost of a check")?;
+    measure_check_cost(&c_build, limit, &mut report).context("cost of a check")?;
     program_cost(&c_build, limit, &mut report).context("cost to a program")?;
     Reactions::new(lanes, &pair, &c_build, round_options).measure(&mut report).context("reactions")?;
     Ok(report.result(pair.kind, round_options, limit.rounds))
 }
 
 /// Measures the cost of one check, for each method of building.
-fn check_costs(c_build: &GateBuild, limit: Limit, report: &mut Report) -> Result<()> {
+fn measure_check_cost(c_build: &GateBuild, limit: Limit, report: &mut Report) -> Result<()> {
     let plain = c_build.build("calls.c", "plain", &[])?;
     for (name, options) in WAYS {
         let checked = c_build.build("calls.c", name, options)?;
         let what = format!("{}, per call", name.replace('_', " "));
         let check = |added_ns: &[f64]| {
-            Check::interval_at_most(what.clone(), of_median(added_ns.iter().copied()), CHECK_LIMIT_NS, Unit::Ns)
+            Check::interval_at_most(what.clone(), median_interval(added_ns.iter().copied()), CHECK_LIMIT_NS, Unit::Ns)
         };
         let is_checked = ["check_inline", "check_pg_mfentry"].contains(&name);
         // Limits the rounds of methods without a bound, for which the first rounds suffice.
         let limit = if is_checked { limit } else { Limit { rounds: limit.first, ..limit } };
-        let pair = || c_build.added(&plain, &checked, &[]);
-        let added_ns = numbers_until_decided(&what, limit, pair, check)?;
+        let pair = || c_build.measure_added_time(&plain, &checked, &[]);
+        let added_ns = measure_until_decided(&what, limit, pair, check)?;
         let mut row = Row::new(name);
         row.put("added_per_call_ns", median(added_ns.iter().copied()));
         row.put("pairs_count", added_ns.len() as f64);
@@ -86,11 +86,11 @@ fn program_cost(c_build: &GateBuild, limit: Limit, report: &mut Report) -> Resul
     };
     let (plain, checked) = (source.build("plain", &[])?, source.build("checked", &["-pg", "-mfentry"])?);
     let check = |percent: &[f64]| {
-        let overhead = of_median(percent.iter().copied());
+        let overhead = median_interval(percent.iter().copied());
         Check::interval_at_most("lz4 built with -pg -mfentry", overhead, PROGRAM_LIMIT_PERCENT, Unit::Percent)
     };
     let pair = || source.overhead_percent(c_build, &plain, &checked);
-    let percent = numbers_until_decided("lz4", limit, pair, check)?;
+    let percent = measure_until_decided("lz4", limit, pair, check)?;
     let mut row = Row::new("program_lz4_pg_mfentry");
     row.put("overhead_percent", median(percent.iter().copied()));
     row.put("pairs_count", percent.len() as f64);

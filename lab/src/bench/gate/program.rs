@@ -24,7 +24,7 @@ pub(super) struct Source {
 
 /// Fetches the source into `dir`; returns `None` if it cannot be downloaded.
 pub(super) fn fetch(dir: &Path) -> Result<Option<Source>> {
-    if !download(dir)? {
+    if !download_source(dir)? {
         return Ok(None);
     }
     let tarball = fs::read_dir(dir)?.flatten().map(|entry| entry.path());
@@ -37,14 +37,14 @@ pub(super) fn fetch(dir: &Path) -> Result<Option<Source>> {
         Command::new("tar").arg("-xf").arg(&tarball).arg("--strip-components=1").arg("-C").arg(&unpacked).status();
     ensure!(tar.is_ok_and(|status| status.success()), "cannot unpack {}", tarball.display());
     let input = dir.join("input");
-    fs::write(&input, text(&unpacked)?)?;
+    fs::write(&input, collect_sample_text(&unpacked)?)?;
     Ok(Some(Source { dir: unpacked, input }))
 }
 
 /// Downloads the source with apt and separate package lists; returns false if that fails. The lists of most machines
 /// have no sources, and they stay unchanged.
-fn download(dir: &Path) -> Result<bool> {
-    let Some(archive) = archive() else { return Ok(false) };
+fn download_source(dir: &Path) -> Result<bool> {
+    let Some(archive) = package_archive() else { return Ok(false) };
     fs::write(dir.join("sources.list"), format!("deb-src {archive}\n"))?;
     fs::create_dir_all(dir.join("lists/partial"))?;
     let apt = |args: &[&str]| {
@@ -60,7 +60,7 @@ fn download(dir: &Path) -> Result<bool> {
 }
 
 /// Returns the archive of this machine's packages: address, release and component.
-fn archive() -> Option<String> {
+fn package_archive() -> Option<String> {
     let mut apt = Command::new("apt-get");
     apt.args(["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"]);
     let targets = String::from_utf8(apt.output().ok()?.stdout).ok()?;
@@ -68,7 +68,7 @@ fn archive() -> Option<String> {
 }
 
 /// Returns real text that is always available: the source files themselves, repeated up to [`INPUT_BYTES`].
-fn text(dir: &Path) -> Result<Vec<u8>> {
+fn collect_sample_text(dir: &Path) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     for part in ["lib", "programs", "doc", "tests"] {
         for file in fs::read_dir(dir.join(part)).into_iter().flatten().flatten() {
@@ -97,23 +97,23 @@ impl Source {
     /// Runs both programs in turn, and returns how much longer `checked` takes than `plain`, in percent of user time.
     /// Other programs do not add to user time.
     pub(super) fn overhead_percent(&self, c_build: &GateBuild, plain: &Path, checked: &Path) -> Result<f64> {
-        let ratio = self.user_s(c_build, checked)? / self.user_s(c_build, plain)?;
+        let ratio = self.measure_user_time_s(c_build, checked)? / self.measure_user_time_s(c_build, plain)?;
         Ok((ratio - 1.0) * 100.0)
     }
 
-    fn user_s(&self, c_build: &GateBuild, program: &Path) -> Result<f64> {
-        let before_s = children_s();
+    fn measure_user_time_s(&self, c_build: &GateBuild, program: &Path) -> Result<f64> {
+        let before_s = children_user_time_s();
         let began = Instant::now();
         let mut command = c_build.command(program);
         let status = command.args(["-9", "-c"]).arg(&self.input).stdout(Stdio::null()).status();
         ensure!(status.is_ok_and(|status| status.success()), "{} failed", program.display());
-        let spent_s = children_s() - before_s;
+        let spent_s = children_user_time_s() - before_s;
         Ok(if spent_s > 0.0 { spent_s } else { began.elapsed().as_secs_f64() })
     }
 }
 
 /// Returns the user time of all children that have ended, in seconds.
-fn children_s() -> f64 {
+fn children_user_time_s() -> f64 {
     // SAFETY: rusage is plain data that getrusage fills in.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();

@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use super::build::GateBuild;
 use super::{OVERLAP_LIMIT_PERCENT, REACTION_LIMIT_US, WOKEN_LIMIT_PERCENT};
 use crate::experiment::comparison::Report;
-use sidelane_doctor::reaction::instrumented::beside_pulses;
+use sidelane_doctor::reaction::instrumented::run_beside_pulsing_service;
 use sidelane_host::topology::Lanes;
 use sidelane_lanes::gate::{Gate, GateChoice};
 use sidelane_report::{Check, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
-use sidelane_tracker::accounting::{Accounting, reaction_figures};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
+use sidelane_tracker::accounting::{Accounting, reaction_percentiles};
 
 const ROUND: Duration = Duration::from_secs(2);
 const ROUND_QUICK: Duration = Duration::from_millis(700);
@@ -35,7 +35,7 @@ pub(super) struct Reactions<'a> {
 }
 
 /// Lane accounting of each round, by gate.
-type Spent = [Vec<Accounting>; 2];
+type AccountingByGate = [Vec<Accounting>; 2];
 
 impl<'a> Reactions<'a> {
     pub(super) fn new(lanes: &'a str, pair: &'a Lanes, c_build: &'a GateBuild, round_options: RoundOptions) -> Self {
@@ -46,15 +46,15 @@ impl<'a> Reactions<'a> {
     pub(super) fn measure(&self, report: &mut Report) -> Result<()> {
         let kernels = self.c_build.build("kernels.c", "kernels", &["-pg", "-mfentry"])?;
         let command = [kernels.into_os_string(), "matrix".into(), "3600".into()];
-        let mut spent = Spent::default();
-        let round = |spent: &mut Spent, _: Turn<'_>| {
+        let mut spent = AccountingByGate::default();
+        let round = |spent: &mut AccountingByGate, _: Turn<'_>| {
             for (accounting, (_, choice)) in spent.iter_mut().zip(GATES) {
-                accounting.push(self.round(choice, &command)?);
+                accounting.push(self.measure_round(choice, &command)?);
             }
             Ok(())
         };
         let limit = self.round_options.limit(ROUNDS_QUICK, ROUNDS);
-        until_decided("reactions", limit, &mut spent, round, |spent| checks(spent, self.pair).to_vec())?;
+        run_until_decided("reactions", limit, &mut spent, round, |spent| checks(spent, self.pair).to_vec())?;
         for (accounting, (name, _)) in spent.iter().zip(GATES) {
             report.rows.push(self.row(name, accounting));
         }
@@ -62,10 +62,10 @@ impl<'a> Reactions<'a> {
         Ok(())
     }
 
-    fn round(&self, choice: GateChoice, command: &[OsString]) -> Result<Accounting> {
+    fn measure_round(&self, choice: GateChoice, command: &[OsString]) -> Result<Accounting> {
         let request = self.pair.request_lanes.first().context("a pair has a request lane")?;
         let length = if self.round_options.quick { ROUND_QUICK } else { ROUND };
-        beside_pulses(self.lanes, request, command, Gate::choose(choice, command)?, START, length)
+        run_beside_pulsing_service(self.lanes, request, command, Gate::choose(choice, command)?, START, length)
     }
 
     fn row(&self, name: &str, rounds: &[Accounting]) -> Row {
@@ -77,13 +77,14 @@ impl<'a> Reactions<'a> {
             "service_summons_per_s",
             middle(&|accounting| per_second(accounting, accounting.sum(|lane| lane.lc_summons))),
         );
-        row.put("wakeups_of_starts_percent", middle(&wakeups_of_starts_percent));
+        row.put("wakeups_of_starts_percent", middle(&summons_per_start_percent));
         row.put("naps_per_s", middle(&|accounting| per_second(accounting, accounting.sum(|lane| lane.gate.naps))));
-        let keys =
-            rounds.first().map(|accounting| reaction_figures(accounting.reaction_off(), accounting.reaction_on()));
+        let keys = rounds
+            .first()
+            .map(|accounting| reaction_percentiles(accounting.batch_off_latencies(), accounting.batch_on_latencies()));
         for (index, (key, _)) in keys.into_iter().flatten().enumerate() {
             let figure = |accounting: &Accounting| {
-                reaction_figures(accounting.reaction_off(), accounting.reaction_on())[index].1
+                reaction_percentiles(accounting.batch_off_latencies(), accounting.batch_on_latencies())[index].1
             };
             row.put(key, middle(&figure));
         }
@@ -92,11 +93,12 @@ impl<'a> Reactions<'a> {
 }
 
 /// Returns the checks of the instrumented gate.
-fn checks(spent: &Spent, pair: &Lanes) -> [Check; 3] {
-    let instrumented = |figure: &dyn Fn(&Accounting) -> Option<f64>| of_median(spent[0].iter().filter_map(figure));
-    let off_us = instrumented(&|accounting| Some(accounting.reaction_off().percentile_ns(50.0)? as f64 / 1e3));
+fn checks(accounting_by_gate: &AccountingByGate, pair: &Lanes) -> [Check; 3] {
+    let instrumented =
+        |figure: &dyn Fn(&Accounting) -> Option<f64>| median_interval(accounting_by_gate[0].iter().filter_map(figure));
+    let off_us = instrumented(&|accounting| Some(accounting.batch_off_latencies().percentile_ns(50.0)? as f64 / 1e3));
     let overlap_percent = instrumented(&|accounting| accounting.overlap_percent(pair));
-    let woken_percent = instrumented(&wakeups_of_starts_percent);
+    let woken_percent = instrumented(&summons_per_start_percent);
     [
         Check::interval_at_most("instrumented, service on to batch off, p50", off_us, REACTION_LIMIT_US, Unit::Us),
         Check::interval_at_most(
@@ -114,7 +116,7 @@ fn checks(spent: &Spent, pair: &Lanes) -> [Check; 3] {
     ]
 }
 
-fn wakeups_of_starts_percent(accounting: &Accounting) -> Option<f64> {
+fn summons_per_start_percent(accounting: &Accounting) -> Option<f64> {
     let starts = accounting.sum(|lane| lane.lc_switches);
     (starts > 0).then(|| accounting.sum(|lane| lane.lc_summons) as f64 * 100.0 / starts as f64)
 }

@@ -14,8 +14,8 @@ use rustix::process::Signal;
 use super::plan::GuardVariant;
 use crate::experiment::fixture::cpu_ns;
 use crate::experiment::place::ExperimentCpus;
-use crate::programs::sidelane;
-use crate::programs::signalled_with_us;
+use crate::programs::find_sidelane;
+use crate::programs::signal_on_parent_exit;
 use sidelane_agent::status::{SOCKET, Snapshot};
 
 /// Metric formula of the stand-in: page faults per nanosecond of the service. An emulated sibling causes the page
@@ -41,22 +41,22 @@ impl Agent {
         let (file, log) = (folder.join("sidelane.toml"), folder.join("agent.log"));
         fs::write(&file, config).context("cannot write the agent's file")?;
         let said = fs::File::create(&log).context("cannot make a file for what the agent says")?;
-        let mut command = Command::new(sidelane()?);
+        let mut command = Command::new(find_sidelane()?);
         command.args(["agent", "--config"]).arg(&file).stdin(Stdio::null());
         command.stdout(said.try_clone()?).stderr(said);
         // Sends SIGTERM to the agent when this process ends, so that the agent undoes its changes even then.
-        let child = signalled_with_us(command, Signal::TERM).spawn().context("cannot start the agent")?;
+        let child = signal_on_parent_exit(command, Signal::TERM).spawn().context("cannot start the agent")?;
         let mut agent = Self { child, log };
         let knows = |seen: &Snapshot| services == 0 || (seen.services.len() >= services && !seen.containers.is_empty());
-        agent.wait_until(knows)?;
+        agent.wait_for_snapshot(knows)?;
         Ok(agent)
     }
 
-    fn wait_until(&mut self, is_so: impl Fn(&Snapshot) -> bool) -> Result<()> {
+    fn wait_for_snapshot(&mut self, is_reached: impl Fn(&Snapshot) -> bool) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
-        while !ask().is_some_and(|seen| is_so(&seen)) {
-            ensure!(self.child.try_wait()?.is_none(), "the agent has ended: {}", self.said());
-            ensure!(Instant::now() < deadline, "the agent does not know its services after 10 s: {}", self.said());
+        while !query_agent_snapshot().is_some_and(|seen| is_reached(&seen)) {
+            ensure!(self.child.try_wait()?.is_none(), "the agent has ended: {}", self.log_text());
+            ensure!(Instant::now() < deadline, "the agent does not know its services after 10 s: {}", self.log_text());
             thread::sleep(ASK_EVERY);
         }
         Ok(())
@@ -64,7 +64,7 @@ impl Agent {
 
     /// Returns the CPU time that the agent has used so far, in nanoseconds.
     pub(super) fn cpu_ns(&self) -> Result<u64> {
-        cpu_ns(self.child.id()).with_context(|| format!("the agent has ended: {}", self.said()))
+        cpu_ns(self.child.id()).with_context(|| format!("the agent has ended: {}", self.log_text()))
     }
 
     /// Returns the peak memory of the agent, in MiB.
@@ -77,7 +77,7 @@ impl Agent {
 
     /// Returns the agent's description of its interference metric.
     pub(super) fn metric(&self) -> Option<String> {
-        ask().map(|seen| seen.agent.metric)
+        query_agent_snapshot().map(|seen| seen.agent.metric)
     }
 
     /// Sends SIGTERM to the agent, and waits until it has undone all changes.
@@ -86,12 +86,12 @@ impl Agent {
         let deadline = Instant::now() + END_TIMEOUT;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {
-                ensure!(status.success(), "the agent failed ({status}): {}", self.said());
+                ensure!(status.success(), "the agent failed ({status}): {}", self.log_text());
                 return Ok(());
             }
             thread::sleep(ASK_EVERY);
         }
-        bail!("the agent does not end after 10 s: {}", self.said())
+        bail!("the agent does not end after 10 s: {}", self.log_text())
     }
 
     fn ask_to_end(&self) {
@@ -99,7 +99,7 @@ impl Agent {
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
     }
 
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default().trim().to_owned()
     }
 }
@@ -114,7 +114,7 @@ impl Drop for Agent {
 }
 
 /// Asks the running agent for its status; `None` if it does not answer.
-fn ask() -> Option<Snapshot> {
+fn query_agent_snapshot() -> Option<Snapshot> {
     let mut text = String::new();
     UnixStream::connect(SOCKET).ok()?.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
@@ -122,7 +122,7 @@ fn ask() -> Option<Snapshot> {
 
 /// Source of the interference that the agent observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Source {
+pub enum InterferenceSource {
     /// The services' own request times
     Latency,
     /// Counted page faults, made by the thread that makes up for an emulated sibling's load
@@ -130,8 +130,8 @@ pub enum Source {
 }
 
 /// Returns the reason why an agent cannot count the stand-in on this machine; `None` if it can.
-pub(super) fn why_not_counted(told: &AgentSettings<'_>, folder: &Path) -> Result<Option<String>> {
-    match Agent::start(&told.file(), folder, 0) {
+pub(super) fn counting_failure_reason(settings: &AgentSettings<'_>, folder: &Path) -> Result<Option<String>> {
+    match Agent::start(&settings.to_toml(), folder, 0) {
         Ok(agent) => agent.end().map(|()| None),
         Err(why) => Ok(Some(format!("{why:#}"))),
     }
@@ -160,7 +160,7 @@ impl NotificationMode {
         }
     }
 
-    fn intervals(self) -> &'static str {
+    fn intervals_toml(self) -> &'static str {
         match self {
             Self::Wakeup => "",
             Self::ShortTicks => "\n[intervals]\ntick = \"50us\"\n",
@@ -179,13 +179,13 @@ pub(super) struct AgentSettings<'a> {
     pub(super) batch: &'a str,
     /// Calm time S of Holmes, before batch comes back.
     pub(super) calm: Duration,
-    pub(super) source: Source,
+    pub(super) source: InterferenceSource,
     pub(super) notification: NotificationMode,
 }
 
 impl AgentSettings<'_> {
     /// Returns the text of the agent's configuration file.
-    pub(super) fn file(&self) -> String {
+    pub(super) fn to_toml(&self) -> String {
         let (request, batch) = (self.place.request, self.place.batch);
         let service =
             |port: &u32| format!("[[service]]\nname = \"port-{port}\"\nport = {port}\ncpus = \"{request}\"\n\n");
@@ -196,10 +196,10 @@ impl AgentSettings<'_> {
         };
         let (e, metric) = match (self.variant, self.source) {
             (GuardVariant::PerfIso, _) => ("", String::new()),
-            (_, Source::StandIn) => {
+            (_, InterferenceSource::StandIn) => {
                 (THRESHOLD, format!("\n[metric]\nsource = \"counters\"\nformula = \"{FORMULA}\"\n"))
             }
-            (_, Source::Latency) => ("", "\n[metric]\nsource = \"latency\"\n".to_owned()),
+            (_, InterferenceSource::Latency) => ("", "\n[metric]\nsource = \"latency\"\n".to_owned()),
         };
         let siblings = format!("siblings = [\"{request},{batch}\"]\n");
         let gate = if self.variant == GuardVariant::HolmesGate {
@@ -207,7 +207,7 @@ impl AgentSettings<'_> {
         } else {
             ""
         };
-        let (batch, intervals) = (self.batch, self.notification.intervals());
+        let (batch, intervals) = (self.batch, self.notification.intervals_toml());
         format!("{services}[[batch]]\ncgroup = \"{batch}\"\n\n[policy]\n{kind}{e}{siblings}{metric}{gate}{intervals}")
     }
 }

@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::agent::{Agent, AgentSettings, NotificationMode, Source, why_not_counted};
+use super::agent::{Agent, AgentSettings, InterferenceSource, NotificationMode, counting_failure_reason};
 use super::plan::{Group, GuardVariant, Plan, RUNS_A_BLOCK};
 use crate::experiment::comparison::Samples;
-use crate::experiment::containers::{Churn, Containers, Stay, WorkFiles};
+use crate::experiment::containers::{Churn, ContainerSchedule, Containers, WorkFiles};
 use crate::experiment::fixture::Fixture;
-use crate::experiment::load::{Rhythm, RunningClient, Shape};
+use crate::experiment::load::{LoadPattern, RunningClient, Shape};
 use crate::experiment::place::ExperimentCpus;
-use crate::experiment::sibling::Sibling;
+use crate::experiment::sibling::EmulatedSibling;
 use crate::experiment::store;
 use crate::experiment::store::Store;
 use crate::note::LabNote;
-use crate::programs::Lab;
+use crate::programs::LabBinary;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority;
 use sidelane_host::procfs::threads;
@@ -68,7 +68,7 @@ pub(super) struct Environment {
     /// Speed of each kind of work alone on the batch lane, in units per second.
     alone_per_s: BTreeMap<&'static str, f64>,
     rates_per_s: Vec<f64>,
-    pub(super) source: Source,
+    pub(super) source: InterferenceSource,
 }
 
 impl Environment {
@@ -76,37 +76,44 @@ impl Environment {
         plan: &Plan,
         group: &Group,
         place: ExperimentCpus,
-        lab: &Lab,
-        sibling: Option<Sibling>,
+        lab: &LabBinary,
+        sibling: Option<EmulatedSibling>,
     ) -> Result<Self> {
         keep_off_cpus(&[place.request].into_iter().collect()).context("cannot keep a thread off the request lane")?;
         let (mut sibling, mut fixtures) = (sibling, Vec::<Fixture>::new());
         for one in &group.stores {
             let others = fixtures.first().and_then(|fixture| fixture.sibling.as_ref());
-            let fixture = store::fixture(place, lab.clone(), sibling.take(), others, *one, group.mix)?;
-            put_first(fixture.pid).with_context(|| format!("cannot put {} first on its lane", one.name()))?;
+            let fixture = store::start_store(place, lab.clone(), sibling.take(), others, *one, group.mix)?;
+            prioritise_service_threads(fixture.pid)
+                .with_context(|| format!("cannot put {} first on its lane", one.name()))?;
             fixtures.push(fixture);
         }
         let first = fixtures.first().context("no store to measure")?;
         let c_build = WorkFiles::make(lab, first.sibling.as_ref(), first.scratch.path())?;
         let rates_per_s = fixtures.iter().map(|fixture| group.rate_per_s(fixture.mean_service_us)).collect();
         let stores = group.stores.clone();
-        let mut environment =
-            Self { fixtures, stores, c_build, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Latency };
+        let mut environment = Self {
+            fixtures,
+            stores,
+            c_build,
+            alone_per_s: BTreeMap::new(),
+            rates_per_s,
+            source: InterferenceSource::Latency,
+        };
         for stay in &plan.stays {
             environment.alone_per_s.insert(stay.work.name(), environment.work_alone_per_s(stay)?);
         }
         Ok(environment)
     }
 
-    fn work_alone_per_s(&self, stay: &Stay) -> Result<f64> {
-        let mut containers = self.containers()?;
+    fn work_alone_per_s(&self, stay: &ContainerSchedule) -> Result<f64> {
+        let mut containers = self.create_containers()?;
         containers.start(stay.name, &stay.work, &self.c_build)?;
         let done = |containers: &Containers| containers.work_done().iter().map(|(_, units)| *units).sum::<u64>();
-        let first = wait_for_more(0, || done(&containers))?;
+        let first = wait_for_more_work(0, || done(&containers))?;
         let began = Instant::now();
         thread::sleep(WORK_ALONE);
-        let last = wait_for_more(first, || done(&containers))?;
+        let last = wait_for_more_work(first, || done(&containers))?;
         let per_s = (last - first) as f64 / began.elapsed().as_secs_f64();
         containers.finish()?;
         Ok(per_s)
@@ -114,7 +121,7 @@ impl Environment {
 
     /// Chooses the source of interference: `wanted`, if an agent can count the stand-in here. Returns a note if it
     /// cannot.
-    pub(super) fn choose_source(&mut self, wanted: Option<Source>) -> Result<Option<LabNote>> {
+    pub(super) fn choose_source(&mut self, preferred: Option<InterferenceSource>) -> Result<Option<LabNote>> {
         let (place, folder) = (self.fixtures[0].place, self.fixtures[0].scratch.path());
         let (ports, notification) = ([self.fixtures[0].port], NotificationMode::Wakeup);
         let told = AgentSettings {
@@ -123,18 +130,19 @@ impl Environment {
             ports: &ports,
             batch: "/none",
             calm: CALM,
-            source: Source::StandIn,
+            source: InterferenceSource::StandIn,
             notification,
         };
-        let why = why_not_counted(&told, folder)?;
-        let usual = if self.makes_stand_in() { Source::StandIn } else { Source::Latency };
-        self.source = if why.is_none() { wanted.unwrap_or(usual) } else { Source::Latency };
+        let why = counting_failure_reason(&told, folder)?;
+        let usual =
+            if self.has_page_fault_stand_in() { InterferenceSource::StandIn } else { InterferenceSource::Latency };
+        self.source = if why.is_none() { preferred.unwrap_or(usual) } else { InterferenceSource::Latency };
         Ok(why.map(|why| LabNote::NoStandIn { why }))
     }
 
     /// Returns whether the emulated sibling makes stores cause page faults, which stand in for hardware counters.
-    fn makes_stand_in(&self) -> bool {
-        self.fixtures[0].sibling.as_ref().is_some_and(Sibling::is_built_in)
+    fn has_page_fault_stand_in(&self) -> bool {
+        self.fixtures[0].sibling.as_ref().is_some_and(EmulatedSibling::is_built_in)
     }
 
     pub(super) fn work_files(&self) -> &WorkFiles {
@@ -142,37 +150,39 @@ impl Environment {
     }
 
     /// Makes the containers. As in the paper, batch may run on all CPUs but the services' own.
-    pub(super) fn containers(&self) -> Result<Containers> {
+    pub(super) fn create_containers(&self) -> Result<Containers> {
         let batch: CpuSet = [self.fixtures[0].place.batch].into_iter().collect();
         let guardian = Guardian::start(&[], None).context("cannot start the guardian process")?;
         Containers::make(&format!("sidelane-bench-{}", std::process::id()), &batch, Some(guardian))
     }
 
     /// Takes consecutive samples of one variant under one agent.
-    pub(super) fn block(
+    pub(super) fn measure_block(
         &self,
         plan: &Plan,
         variant: GuardVariant,
-        block: u64,
+        block_index: u64,
         samples: &mut Samples<GuardVariant, Figures>,
     ) -> Result<()> {
-        let containers = variant.has_batch().then(|| self.containers()).transpose()?;
+        let containers = variant.has_batch().then(|| self.create_containers()).transpose()?;
         let churn = containers.map(|containers| Churn::start(&plan.stays, plan.run, containers, &self.c_build));
         let mut churn = churn.transpose()?;
-        let agent =
-            churn.as_ref().filter(|_| variant.has_agent()).map(|churn| self.agent(plan, variant, churn.containers()));
+        let agent = churn
+            .as_ref()
+            .filter(|_| variant.has_agent())
+            .map(|churn| self.start_agent(plan, variant, churn.containers()));
         let agent = agent.transpose()?;
         if agent.is_some() {
-            self.under_load(plan.rhythm(0, plan.learning, Duration::ZERO), |_| Ok(()))?;
+            self.run_under_load(plan.load_pattern(0, plan.learning, Duration::ZERO), |_| Ok(()))?;
         }
-        for round in block * RUNS_A_BLOCK..(block + 1) * RUNS_A_BLOCK {
-            samples.add(round, variant, self.run(plan, round, churn.as_mut(), agent.as_ref())?);
+        for round in block_index * RUNS_A_BLOCK..(block_index + 1) * RUNS_A_BLOCK {
+            samples.add(round, variant, self.measure_run(plan, round, churn.as_mut(), agent.as_ref())?);
         }
         agent.map_or(Ok(()), Agent::end)?;
         churn.map_or(Ok(()), Churn::finish)
     }
 
-    pub(super) fn agent(&self, plan: &Plan, variant: GuardVariant, containers: &Containers) -> Result<Agent> {
+    pub(super) fn start_agent(&self, plan: &Plan, variant: GuardVariant, containers: &Containers) -> Result<Agent> {
         let batch = containers.path().context("the containers' group has no path")?;
         let ports: Vec<u32> = self.fixtures.iter().map(|fixture| fixture.port).collect();
         let (place, calm) = (self.fixtures[0].place, CALM.mul_f64(plan.scale));
@@ -185,36 +195,36 @@ impl Environment {
             source: self.source,
             notification: NotificationMode::Wakeup,
         };
-        Agent::start(&told.file(), self.fixtures[0].scratch.path(), self.fixtures.len())
+        Agent::start(&told.to_toml(), self.fixtures[0].scratch.path(), self.fixtures.len())
     }
 
-    fn run(
+    fn measure_run(
         &self,
         plan: &Plan,
         round: u64,
         mut churn: Option<&mut Churn<'_>>,
         agent: Option<&Agent>,
     ) -> Result<Figures> {
-        self.settle()?;
-        let before = Used::now(self, churn.as_deref(), agent)?;
+        self.flush_stores()?;
+        let before = ResourceUsage::read_now(self, churn.as_deref(), agent)?;
         let mut told = Duration::ZERO;
-        let rhythm = plan.rhythm(round + 1, plan.run, plan.warm_up);
-        let stores = self.under_load(rhythm, |now| {
+        let rhythm = plan.load_pattern(round + 1, plan.run, plan.warm_up);
+        let stores = self.run_under_load(rhythm, |now| {
             let churn = churn.as_deref_mut();
-            churn.map_or(Ok(()), |churn| churn.tick(told, now))?;
+            churn.map_or(Ok(()), |churn| churn.apply_schedule(told, now))?;
             told = now;
             Ok(())
         })?;
         // Stops containers that were due while the load ended.
-        churn.as_deref_mut().map_or(Ok(()), |churn| churn.tick(told, plan.run.max(told)))?;
-        let used = Used::now(self, churn.as_deref(), agent)?;
+        churn.as_deref_mut().map_or(Ok(()), |churn| churn.apply_schedule(told, plan.run.max(told)))?;
+        let used = ResourceUsage::read_now(self, churn.as_deref(), agent)?;
         let length = used.at - before.at;
         let share = |now: u64, then: u64| (now - then) as f64 / length.as_nanos() as f64;
         let batch_ns = churn.as_ref().map_or(Some(0.0), |_| Some(share(used.batch_ns?, before.batch_ns?)));
         Ok(Figures {
             stores,
             utilisation: batch_ns.map(|batch| batch + share(used.services_ns, before.services_ns)),
-            batch_work: churn.map(|_| self.work(&before.work, &used.work) / length.as_secs_f64()),
+            batch_work: churn.map(|_| self.work_done_s(&before.work, &used.work) / length.as_secs_f64()),
             agent_cpu_percent: agent.map(|_| 100.0 * share(used.agent_ns, before.agent_ns)),
             agent_memory_mib: agent.and_then(Agent::memory_mib),
             metric: agent.and_then(Agent::metric),
@@ -223,47 +233,51 @@ impl Environment {
 
     /// Brings the stores into the same state before each run. RocksDB writes a file after each 64 MiB. In one run of
     /// six with mix b, that is 0.1 s of work, under any policy.
-    fn settle(&self) -> Result<()> {
+    fn flush_stores(&self) -> Result<()> {
         let mut fixtures = self.fixtures.iter().zip(&self.stores);
-        fixtures.try_for_each(|(fixture, store)| store.settle(fixture.port))
+        fixtures.try_for_each(|(fixture, store)| store.flush_writes(fixture.port))
     }
 
     /// Returns the work done between two moments, in seconds of the batch lane alone.
-    fn work(&self, before: &BTreeMap<&'static str, u64>, after: &BTreeMap<&'static str, u64>) -> f64 {
+    fn work_done_s(
+        &self,
+        units_before: &BTreeMap<&'static str, u64>,
+        units_after: &BTreeMap<&'static str, u64>,
+    ) -> f64 {
         let of = |(name, units): (&&'static str, &u64)| {
-            let done = units - before.get(name).copied().unwrap_or(0);
+            let done = units - units_before.get(name).copied().unwrap_or(0);
             self.alone_per_s.get(name).map_or(0.0, |per_s| done as f64 / per_s)
         };
-        after.iter().map(of).sum()
+        units_after.iter().map(of).sum()
     }
 
     /// Loads all stores at the same time, and calls `tick` with the elapsed time at each interval.
-    pub(super) fn under_load(
+    pub(super) fn run_under_load(
         &self,
-        rhythm: Rhythm,
-        mut tick: impl FnMut(Duration) -> Result<()>,
+        rhythm: LoadPattern,
+        mut on_tick: impl FnMut(Duration) -> Result<()>,
     ) -> Result<Vec<Latency>> {
-        self.fixtures.iter().try_for_each(Fixture::begin_at_sockets)?;
+        self.fixtures.iter().try_for_each(Fixture::begin_socket_run)?;
         let began = Instant::now();
-        let rhythms = self.rates_per_s.iter().map(|rate_per_s| Rhythm { rate_per_s: *rate_per_s, ..rhythm });
+        let rhythms = self.rates_per_s.iter().map(|rate_per_s| LoadPattern { rate_per_s: *rate_per_s, ..rhythm });
         let loads =
             self.fixtures.iter().zip(rhythms.clone()).map(|(fixture, rhythm)| RunningClient::start(fixture, rhythm));
         let loads = loads.collect::<Result<Vec<_>>>()?;
         for load in &loads {
-            while !load.wait(TICK)? {
-                tick(began.elapsed())?;
+            while !load.wait_for_exit(TICK)? {
+                on_tick(began.elapsed())?;
                 self.fixtures.iter().try_for_each(Fixture::drain_sockets)?;
             }
         }
         let seen = self.fixtures.iter().zip(rhythms).zip(loads);
-        seen.map(|((fixture, rhythm), load)| latency(fixture, rhythm, load)).collect()
+        seen.map(|((fixture, rhythm), load)| finish_and_read_latency(fixture, rhythm, load)).collect()
     }
 }
 
 /// Returns the latencies at the socket, without requests that waited for the host. Without a view at the socket it
 /// returns the client's.
-fn latency(fixture: &Fixture, rhythm: Rhythm, load: RunningClient) -> Result<Latency> {
-    let (at_socket, client) = (fixture.undisturbed_at_socket(rhythm)?, load.finish()?);
+fn finish_and_read_latency(fixture: &Fixture, rhythm: LoadPattern, client: RunningClient) -> Result<Latency> {
+    let (at_socket, client) = (fixture.end_undisturbed_socket_run(rhythm)?, client.finish()?);
     Ok(match at_socket {
         Some((seen, left_out)) => Latency {
             requests: seen.requests,
@@ -283,13 +297,13 @@ fn latency(fixture: &Fixture, rhythm: Rhythm, load: RunningClient) -> Result<Lat
 }
 
 impl Plan {
-    fn rhythm(&self, seed: u64, run: Duration, warm_up: Duration) -> Rhythm {
-        Rhythm { rate_per_s: 0.0, run, warm_up, seed, shape: Shape::Bursts(self.scale) }
+    fn load_pattern(&self, seed: u64, run: Duration, warm_up: Duration) -> LoadPattern {
+        LoadPattern { rate_per_s: 0.0, run, warm_up, seed, shape: Shape::Bursts(self.scale) }
     }
 }
 
 /// Resources that each part has used up to a moment.
-struct Used {
+struct ResourceUsage {
     at: Instant,
     services_ns: u64,
     batch_ns: Option<u64>,
@@ -297,8 +311,8 @@ struct Used {
     work: BTreeMap<&'static str, u64>,
 }
 
-impl Used {
-    fn now(environment: &Environment, churn: Option<&Churn<'_>>, agent: Option<&Agent>) -> Result<Self> {
+impl ResourceUsage {
+    fn read_now(environment: &Environment, churn: Option<&Churn<'_>>, agent: Option<&Agent>) -> Result<Self> {
         let services = environment.fixtures.iter().map(Fixture::service_cpu_ns).collect::<Result<Vec<_>>>()?;
         Ok(Self {
             at: Instant::now(),
@@ -312,17 +326,17 @@ impl Used {
 
 /// Gives the services' threads priority over other threads on their lane, such as those of the kernel and of the
 /// machine's owner. Batch never runs there, and all ways of sharing get the same priority.
-pub(super) fn put_first(pid: u32) -> Result<()> {
-    Ok(threads(pid).into_iter().try_for_each(priority::put_first)?)
+pub(super) fn prioritise_service_threads(pid: u32) -> Result<()> {
+    Ok(threads(pid).into_iter().try_for_each(priority::set_highest_ordinary_priority)?)
 }
 
 /// Waits until more than `so_far` units are done; returns their number.
-fn wait_for_more(so_far: u64, done: impl Fn() -> u64) -> Result<u64> {
+fn wait_for_more_work(previous_units: u64, read_units: impl Fn() -> u64) -> Result<u64> {
     const TIMEOUT: Duration = Duration::from_secs(60);
     let began = Instant::now();
     loop {
-        let now = done();
-        if now > so_far {
+        let now = read_units();
+        if now > previous_units {
             return Ok(now);
         }
         ensure!(began.elapsed() < TIMEOUT, "batch has done no work for a minute: is something else busy on its lane?");

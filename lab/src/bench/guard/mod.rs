@@ -22,18 +22,18 @@ use anyhow::{Context, Result};
 
 use crate::experiment::comparison::{Experiment, Report, Samples};
 use crate::experiment::place::ExperimentCpus;
-use crate::experiment::sibling::{Emulated, Sibling};
-use crate::programs::Lab;
+use crate::experiment::sibling::{EmulatedSibling, SiblingDescription};
+use crate::programs::LabBinary;
+pub use agent::InterferenceSource;
 use agent::NotificationMode;
-pub use agent::Source;
 use environment::{Environment, Figures};
 use plan::{Group, Plan};
 pub use plan::{GuardOptions, GuardVariant};
 use reaction::Reactions;
-use results::{Compared, Measured};
-use sidelane_diagnostics::note::{Note, written};
+use results::{GroupSamples, GuardMeasurements};
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_report::ResultFile;
-use sidelane_stats::rounds::{Limit, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, Turn, run_until_decided};
 
 /// Columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 14] = [
@@ -55,39 +55,44 @@ pub const COLUMNS: [&str; 14] = [
 
 /// Measures all groups of stores, and the agent's own cost and reactions.
 pub fn run(options: &GuardOptions) -> Result<ResultFile> {
-    let lab = Lab::find()?;
-    let plan = Plan::of(options, &lab)?;
+    let lab = LabBinary::find()?;
+    let plan = Plan::from_options(options, &lab)?;
     let place = ExperimentCpus::choose(options.lanes.as_deref())?;
-    let mut measured =
-        Measured { emulated: None, groups: Vec::new(), idle: None, reactions: Vec::new(), notes: plan.notes.clone() };
+    let mut measured = GuardMeasurements {
+        emulated: None,
+        groups: Vec::new(),
+        idle: None,
+        reactions: Vec::new(),
+        notes: plan.notes.clone(),
+    };
     for group in &plan.groups {
-        let samples = of_group(options, &plan, group, place, &lab, &mut measured);
+        let samples = measure_group(options, &plan, group, place, &lab, &mut measured);
         measured.groups.push((group.clone(), samples.with_context(|| group.name())?));
     }
     let report = Report {
         rows: results::rows(&measured),
         checks: results::checks(&measured),
-        multiples: results::pictures(&measured),
-        notes: written(&text::notes(&measured, place)),
-        ..Report::of(text::settings(&plan, place, &measured))
+        multiples: results::latency_charts(&measured),
+        notes: notes_as_text(&text::notes(&measured, place)),
+        ..Report::with_settings(text::settings(&plan, place, &measured))
     };
     Ok(report.result(place.kind, plan.round_options, plan.limit.rounds))
 }
 
-fn of_group(
+fn measure_group(
     options: &GuardOptions,
     plan: &Plan,
     group: &Group,
     place: ExperimentCpus,
-    lab: &Lab,
-    measured: &mut Measured,
+    lab: &LabBinary,
+    measured: &mut GuardMeasurements,
 ) -> Result<Samples<GuardVariant, Figures>> {
-    let sibling = Sibling::choose_with_stand_in(options.sibling, place, lab)?;
-    measured.emulated = Emulated::of(sibling.as_ref(), &place.lanes());
+    let sibling = EmulatedSibling::start_chosen_with_stand_in(options.sibling, place, lab)?;
+    measured.emulated = SiblingDescription::from_sibling(sibling.as_ref(), &place.lanes());
     let mut environment = Environment::prepare(plan, group, place, lab, sibling)?;
     if plan.variants.contains(&GuardVariant::Holmes) {
         let uncounted = environment.choose_source(options.source)?;
-        of_agent(plan, &environment, uncounted.is_none(), measured)?;
+        measure_agent_alone(plan, &environment, uncounted.is_none(), measured)?;
         measured.notes.extend(uncounted.map(Note::from));
     }
     // Rotates the variants, so that each is first in turn. A round is a block of samples of each variant.
@@ -96,34 +101,39 @@ fn of_group(
         variants.skip(round as usize * 2).take(plan.variants.len()).collect()
     };
     let (name, title) = (&group.name(), |variant: &GuardVariant| variant.title().to_owned());
-    let checks = |samples: &Samples<_, _>| results::checks_of_group(Compared { group, samples });
+    let checks = |samples: &Samples<_, _>| results::checks_of_group(GroupSamples { group, samples });
     let guard = Experiment { name, limit: plan.limit, turns: &turns, title, checks: &checks };
-    Ok(guard.run(|variant, round, samples| environment.block(plan, variant, round, samples))?.0)
+    Ok(guard.run(|variant, round, samples| environment.measure_block(plan, variant, round, samples))?.0)
 }
 
 /// Measures reactions to interference in rounds. Only the default way to learn of it runs until its check is decided.
-fn reactions(plan: &Plan, environment: &Environment, notification: NotificationMode) -> Result<Reactions> {
-    let mut reactions = Reactions::of(notification);
+fn measure_reactions(plan: &Plan, environment: &Environment, notification: NotificationMode) -> Result<Reactions> {
+    let mut reactions = Reactions::new(notification);
     let first = plan.onset_limit.first;
     let limit = if notification == NotificationMode::Wakeup {
         plan.onset_limit
     } else {
         Limit { rounds: first, ..plan.onset_limit }
     };
-    let round = |reactions: &mut Reactions, _: Turn<'_>| reaction::measure(environment, plan.onsets, reactions);
+    let round = |reactions: &mut Reactions, _: Turn<'_>| reaction::measure_round(environment, plan.onsets, reactions);
     let checks = |reactions: &Reactions| results::check_of_reactions(reactions).into_iter().collect();
-    until_decided(&format!("onsets, {}", notification.name()), limit, &mut reactions, round, checks)?;
+    run_until_decided(&format!("onsets, {}", notification.name()), limit, &mut reactions, round, checks)?;
     Ok(reactions)
 }
 
 /// Measures the figures of the agent alone once. Its reaction time needs counters.
-fn of_agent(plan: &Plan, environment: &Environment, counts: bool, measured: &mut Measured) -> Result<()> {
+fn measure_agent_alone(
+    plan: &Plan,
+    environment: &Environment,
+    can_count_stand_in: bool,
+    measured: &mut GuardMeasurements,
+) -> Result<()> {
     if measured.idle.is_none() {
-        measured.idle = Some(idle::measure(environment, plan)?);
+        measured.idle = Some(idle::measure_idle_agent(environment, plan)?);
     }
-    if measured.reactions.is_empty() && counts {
+    if measured.reactions.is_empty() && can_count_stand_in {
         for notification in plan.notification {
-            measured.reactions.push(reactions(plan, environment, *notification).context("reactions")?);
+            measured.reactions.push(measure_reactions(plan, environment, *notification).context("reactions")?);
         }
     }
     Ok(())

@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
-use super::agent::{NotificationMode, Source};
-use crate::experiment::containers::{Stay, Work};
-use crate::experiment::sibling::Carrier;
+use super::agent::{InterferenceSource, NotificationMode};
+use crate::experiment::containers::{ContainerSchedule, Work};
+use crate::experiment::sibling::SlowdownMechanism;
 use crate::experiment::store::{Mix, Store};
 use crate::note::LabNote;
-use crate::programs::Lab;
+use crate::programs::LabBinary;
 use sidelane_diagnostics::note::Note;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
@@ -38,7 +38,7 @@ pub struct GuardOptions {
     /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Emulation of the sibling from `--sibling`, if given.
-    pub sibling: Option<Carrier>,
+    pub sibling: Option<SlowdownMechanism>,
     /// Ways of sharing; all by default. The stores alone are always among them.
     pub variants: Option<Vec<GuardVariant>>,
     /// Stores to measure; all by default.
@@ -47,7 +47,7 @@ pub struct GuardOptions {
     pub mixes: Option<Vec<String>>,
     /// Source from `--interference`. The default is the page faults of an emulated sibling if the agent can count them,
     /// else the request times.
-    pub source: Option<Source>,
+    pub source: Option<InterferenceSource>,
 }
 
 /// Policy that decides where batch may run.
@@ -121,7 +121,7 @@ pub(super) struct Plan {
     pub(super) notification: &'static [NotificationMode],
     /// Factor for the paper's lengths of bursts and its calm time S.
     pub(super) scale: f64,
-    pub(super) stays: Vec<Stay>,
+    pub(super) stays: Vec<ContainerSchedule>,
     pub(super) notes: BTreeSet<Note>,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    fn of(stores: &[Store], mix: &'static str) -> Self {
+    fn new(stores: &[Store], mix: &'static str) -> Self {
         Self { stores: stores.to_vec(), mix: Mix { name: mix, records: 20_000 } }
     }
 
@@ -150,12 +150,12 @@ impl Group {
 }
 
 impl Plan {
-    pub(super) fn of(options: &GuardOptions, lab: &Lab) -> Result<Self> {
+    pub(super) fn from_options(options: &GuardOptions, lab: &LabBinary) -> Result<Self> {
         let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.round_options.quick);
         let mut notes = BTreeSet::new();
         let mut groups = groups(options);
         ensure!(!groups.is_empty(), "memcached has no scans: mix e needs another store");
-        groups.retain(|group| can_be_put_up(group, lab, &mut notes));
+        groups.retain(|group| can_start_stores(group, lab, &mut notes));
         let is_wanted = |variant: &GuardVariant| {
             *variant == GuardVariant::Alone || options.variants.as_ref().is_none_or(|wanted| wanted.contains(variant))
         };
@@ -177,7 +177,7 @@ impl Plan {
             onsets: if quick { 100 } else { 500 },
             notification: if quick { &NotificationMode::ALL[..1] } else { &NotificationMode::ALL },
             scale: if quick { 0.005 } else { 0.02 },
-            stays: stays(quick, &mut notes),
+            stays: container_schedules(quick, &mut notes),
             notes,
         })
     }
@@ -200,15 +200,15 @@ fn groups(options: &GuardOptions) -> Vec<Group> {
 
 fn all_groups() -> Vec<Group> {
     let both = [Store::Redis, Store::Memcached];
-    let mut groups = vec![Group::of(&both, "a"), Group::of(&both, "b"), Group::of(&both[..1], "e")];
+    let mut groups = vec![Group::new(&both, "a"), Group::new(&both, "b"), Group::new(&both[..1], "e")];
     for store in [Store::RocksDb, Store::WiredTiger] {
-        groups.extend(["a", "b", "e"].map(|mix| Group::of(&[store], mix)));
+        groups.extend(["a", "b", "e"].map(|mix| Group::new(&[store], mix)));
     }
     groups
 }
 
 /// Returns whether all stores of the group can be started; adds a note if one is missing.
-fn can_be_put_up(group: &Group, lab: &Lab, notes: &mut BTreeSet<Note>) -> bool {
+fn can_start_stores(group: &Group, lab: &LabBinary, notes: &mut BTreeSet<Note>) -> bool {
     let missing = group.stores.iter().find_map(|store| Some((store, store.ensure_installed(lab).err()?)));
     let note = missing.map(|(store, why)| LabNote::StoreMissing { store: store.name(), why: format!("{why:#}") });
     let there = note.is_none();
@@ -217,8 +217,8 @@ fn can_be_put_up(group: &Group, lab: &Lab, notes: &mut BTreeSet<Note>) -> bool {
 }
 
 /// Returns the schedule of the containers: one stays, the others come and go.
-fn stays(quick: bool, notes: &mut BTreeSet<Note>) -> Vec<Stay> {
-    let stay = |name, work, from, to| Stay { name, work, from, to };
+fn container_schedules(quick: bool, notes: &mut BTreeSet<Note>) -> Vec<ContainerSchedule> {
+    let stay = |name, work, from, to| ContainerSchedule { name, work, from, to };
     let mut stays = vec![
         stay("always", Work::Kernel("matrix"), 0.0, 2.0),
         stay("compile", Work::Compile, 0.2, 0.6),
@@ -227,7 +227,7 @@ fn stays(quick: bool, notes: &mut BTreeSet<Note>) -> Vec<Stay> {
     if !quick {
         stays.push(stay("spark", Work::Spark, 0.0, 2.0));
     }
-    let mut is_possible = |stay: &Stay| {
+    let mut is_possible = |stay: &ContainerSchedule| {
         let note = stay.work.missing().map(|why| LabNote::WorkMissing { work: stay.work.name(), why });
         let possible = note.is_none();
         notes.extend(note.map(Note::from));
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn scans_run_at_a_load_and_other_mixes_at_a_fixed_rate() {
-        assert_eq!(Group::of(&[Store::Redis], "a").rate_per_s(100.0), RATE_PER_S);
-        assert_eq!(Group::of(&[Store::Redis], "e").rate_per_s(100.0), 2_500.0);
+        assert_eq!(Group::new(&[Store::Redis], "a").rate_per_s(100.0), RATE_PER_S);
+        assert_eq!(Group::new(&[Store::Redis], "e").rate_per_s(100.0), 2_500.0);
     }
 }

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use sidelane_stats::ranks;
 
-use super::agent::{Agent, AgentSettings, NotificationMode, Source};
-use super::environment::{Environment, put_first};
+use super::agent::{Agent, AgentSettings, InterferenceSource, NotificationMode};
+use super::environment::{Environment, prioritise_service_threads};
 use super::plan::GuardVariant;
 use crate::experiment::containers::{Containers, Work};
-use crate::programs::Service;
+use crate::programs::LabProcess;
 
 /// Time without work after which batch counts as off; a scheduler that alternates threads has shorter gaps.
 const OFF: Duration = Duration::from_millis(20);
@@ -43,14 +43,14 @@ pub(super) struct Reactions {
 
 impl Reactions {
     /// Returns an empty set of reactions.
-    pub(super) fn of(notification: NotificationMode) -> Self {
+    pub(super) fn new(notification: NotificationMode) -> Self {
         Self { notification, sorted_ns: Vec::new(), left_out: 0, agents_ns: 0, elapsed_ns: 0 }
     }
 
-    fn add(&mut self, onsets: &[Option<u64>], agent_ns: u64, elapsed: Duration) {
-        self.sorted_ns.extend(onsets.iter().flatten());
+    fn add_round(&mut self, reaction_times_ns: &[Option<u64>], agent_ns: u64, elapsed: Duration) {
+        self.sorted_ns.extend(reaction_times_ns.iter().flatten());
         self.sorted_ns.sort_unstable();
-        self.left_out += onsets.iter().filter(|onset| onset.is_none()).count();
+        self.left_out += reaction_times_ns.iter().filter(|onset| onset.is_none()).count();
         self.agents_ns += agent_ns;
         self.elapsed_ns += elapsed.as_nanos() as u64;
     }
@@ -77,53 +77,54 @@ pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
 }
 
 /// Measures one round: disturbs a service `times` times under a new agent.
-pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut Reactions) -> Result<()> {
+pub(super) fn measure_round(environment: &Environment, onset_count: usize, reactions: &mut Reactions) -> Result<()> {
     let notification = reactions.notification;
     let place = environment.fixtures[0].place;
     let lab = &environment.fixtures[0].lab;
     let cpu = place.request.to_string();
     let mut service = lab.start(["faults", "--cpu", &cpu, "--busy-us", "300", "--idle-us", "200"])?;
-    put_first(service.pid()).context("cannot put a service first on its lane")?;
-    let mut containers = environment.containers()?;
+    prioritise_service_threads(service.pid()).context("cannot put a service first on its lane")?;
+    let mut containers = environment.create_containers()?;
     containers.start(BATCH, &Work::Stamps, environment.work_files())?;
-    wait_until(&containers, "batch works", |stamp_ns| stamp_ns > 0)?;
+    wait_for_stamp(&containers, "batch works", |stamp_ns| stamp_ns > 0)?;
     let batch = containers.path().context("the containers' group has no path")?;
-    let ports = [service.ready("port")?];
+    let ports = [service.ready_number("port")?];
     let told = AgentSettings {
         variant: GuardVariant::Holmes,
         place,
         ports: &ports,
         batch: &batch,
         calm: CALM,
-        source: Source::StandIn,
+        source: InterferenceSource::StandIn,
         notification,
     };
-    let agent = Agent::start(&told.file(), environment.fixtures[0].scratch.path(), 1)?;
+    let agent = Agent::start(&told.to_toml(), environment.fixtures[0].scratch.path(), 1)?;
     let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
-    let onsets = (0..times).map(|_| react(&mut service, &containers)).collect::<Result<Vec<_>>>();
+    let onsets = (0..onset_count).map(|_| measure_reaction_ns(&mut service, &containers)).collect::<Result<Vec<_>>>();
     let (used_ns, elapsed) = (agent.cpu_ns()? - before_ns, began.elapsed());
     agent.end()?;
     containers.finish()?;
-    reactions.add(&onsets.with_context(|| format!("under {}", notification.name()))?, used_ns, elapsed);
+    reactions.add_round(&onsets.with_context(|| format!("under {}", notification.name()))?, used_ns, elapsed);
     Ok(())
 }
 
 /// Disturbs the service, waits until batch is off, then until it is back. Returns the reaction time, or `None` if the
 /// service made no progress.
-fn react(service: &mut Service, containers: &Containers) -> Result<Option<u64>> {
-    let onset_ns = number(&service.ask("fault")?, "onset_ns")?;
-    let off_ns = wait_until_off(containers)?;
-    let rested = service.ask("rest")?;
-    let rested_ns = number(&rested, "rested_ns")?;
-    wait_until(containers, "batch comes back", |stamp_ns| stamp_ns > rested_ns)?;
-    let kept_off = kept_off(&rested).with_context(|| format!("no stretches of time in `{rested}`"))?;
+fn measure_reaction_ns(service: &mut LabProcess, containers: &Containers) -> Result<Option<u64>> {
+    let onset_ns = parse_number_field(&service.query("fault")?, "onset_ns")?;
+    let off_ns = wait_until_batch_stops(containers)?;
+    let rested = service.query("rest")?;
+    let rested_ns = parse_number_field(&rested, "rested_ns")?;
+    wait_for_stamp(containers, "batch comes back", |stamp_ns| stamp_ns > rested_ns)?;
+    let kept_off =
+        parse_stalled_intervals_ns(&rested).with_context(|| format!("no stretches of time in `{rested}`"))?;
     let got_on = kept_off.iter().all(|(from_ns, to_ns)| *to_ns <= onset_ns || *from_ns >= off_ns);
     Ok(got_on.then(|| off_ns.saturating_sub(onset_ns)))
 }
 
 /// Returns the intervals in which the service made no progress: start and end.
-fn kept_off(answer: &str) -> Option<Vec<(u64, u64)>> {
-    let stretches = word(answer, "kept_off_ns")?.split(',').filter(|stretch| !stretch.is_empty());
+fn parse_stalled_intervals_ns(answer: &str) -> Option<Vec<(u64, u64)>> {
+    let stretches = find_field(answer, "kept_off_ns")?.split(',').filter(|stretch| !stretch.is_empty());
     let stretches = stretches.map(|stretch| {
         let (from_ns, to_ns) = stretch.split_once(':')?;
         Some((from_ns.parse().ok()?, to_ns.parse().ok()?))
@@ -132,7 +133,7 @@ fn kept_off(answer: &str) -> Option<Vec<(u64, u64)>> {
 }
 
 /// Waits until batch is off, and returns the time of its last unit of work.
-fn wait_until_off(containers: &Containers) -> Result<u64> {
+fn wait_until_batch_stops(containers: &Containers) -> Result<u64> {
     let began = Instant::now();
     let (mut last_ns, mut since) = (0, Instant::now());
     loop {
@@ -148,9 +149,9 @@ fn wait_until_off(containers: &Containers) -> Result<u64> {
     }
 }
 
-fn wait_until(containers: &Containers, what: &str, is_so: impl Fn(u64) -> bool) -> Result<()> {
+fn wait_for_stamp(containers: &Containers, what: &str, is_reached: impl Fn(u64) -> bool) -> Result<()> {
     let began = Instant::now();
-    while !containers.last_at_work_ns(BATCH).is_some_and(&is_so) {
+    while !containers.last_at_work_ns(BATCH).is_some_and(&is_reached) {
         ensure!(began.elapsed() < TIMEOUT, "waited 5 s in vain until {what}");
         thread::sleep(LOOK_EVERY);
     }
@@ -158,12 +159,12 @@ fn wait_until(containers: &Containers, what: &str, is_so: impl Fn(u64) -> bool) 
 }
 
 /// Returns the number after `key=` in an answer of the service.
-fn number(answer: &str, key: &str) -> Result<u64> {
-    let value = word(answer, key).with_context(|| format!("no {key} in `{answer}`"))?;
+fn parse_number_field(answer: &str, key: &str) -> Result<u64> {
+    let value = find_field(answer, key).with_context(|| format!("no {key} in `{answer}`"))?;
     value.parse().with_context(|| format!("{key}={value} is not a number"))
 }
 
-fn word<'a>(answer: &'a str, key: &str) -> Option<&'a str> {
+fn find_field<'a>(answer: &'a str, key: &str) -> Option<&'a str> {
     answer.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
@@ -174,16 +175,19 @@ mod tests {
     #[test]
     fn an_answer_has_its_stretches_of_time() {
         let answer = "rested_ns=90 faults=8 kept_off_ns=";
-        assert_eq!(kept_off(answer), Some(vec![]));
-        assert_eq!(kept_off(&format!("{answer}10:20,30:45\n")), Some(vec![(10, 20), (30, 45)]));
-        assert_eq!([format!("{answer}10"), "rested_ns=90".to_owned()].map(|answer| kept_off(&answer)), [None, None]);
+        assert_eq!(parse_stalled_intervals_ns(answer), Some(vec![]));
+        assert_eq!(parse_stalled_intervals_ns(&format!("{answer}10:20,30:45\n")), Some(vec![(10, 20), (30, 45)]));
+        assert_eq!(
+            [format!("{answer}10"), "rested_ns=90".to_owned()].map(|answer| parse_stalled_intervals_ns(&answer)),
+            [None, None]
+        );
     }
 
     #[test]
     fn rounds_are_taken_together() {
-        let mut reactions = Reactions::of(NotificationMode::Wakeup);
-        reactions.add(&[Some(7_000), None, Some(3_000)], 10, Duration::from_nanos(100));
-        reactions.add(&[Some(5_000)], 20, Duration::from_nanos(200));
+        let mut reactions = Reactions::new(NotificationMode::Wakeup);
+        reactions.add_round(&[Some(7_000), None, Some(3_000)], 10, Duration::from_nanos(100));
+        reactions.add_round(&[Some(5_000)], 20, Duration::from_nanos(200));
         assert_eq!(reactions.sorted_ns, [3_000, 5_000, 7_000]);
         assert_eq!((reactions.left_out_percent(), reactions.agent_cpu_percent()), (25.0, 10.0));
     }

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use super::agent::NotificationMode;
 use super::environment::{Figures, Latency};
-use super::idle::Idle;
+use super::idle::IdleAgentFigures;
 use super::plan::{Group, GuardVariant};
 use super::reaction::{Reactions, percentile_us};
 use crate::experiment::comparison::Samples;
 use crate::experiment::load::above_percent;
-use crate::experiment::sibling::Emulated;
+use crate::experiment::sibling::SiblingDescription;
 use sidelane_diagnostics::note::Note;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Interval, Row, Unit};
-use sidelane_requests::at_socket::at_us;
-use sidelane_stats::interval::{of_all, of_median};
+use sidelane_requests::at_socket::latency_at_percentile_us;
+use sidelane_stats::interval::{bootstrap_interval, median_interval};
 use sidelane_stats::ranks::median;
 
 /// Percentile of the latency alone that is the paper's SLO.
@@ -31,42 +31,42 @@ const PERCENTILES: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0];
 
 /// Group of stores, and its samples.
 #[derive(Clone, Copy)]
-pub(super) struct Compared<'a> {
+pub(super) struct GroupSamples<'a> {
     pub(super) group: &'a Group,
     pub(super) samples: &'a Samples<GuardVariant, Figures>,
 }
 
-impl Compared<'_> {
+impl GroupSamples<'_> {
     /// Returns a store's p99 divided by its p99 under `other` in the same round, for each round.
-    pub(super) fn p99_over(&self, store: usize, variant: GuardVariant, other: GuardVariant) -> Vec<f64> {
-        self.samples.compared(variant, other, |one, other| {
-            Some(one.stores.get(store)?.p99_us / other.stores.get(store)?.p99_us)
+    pub(super) fn p99_ratios(&self, store_index: usize, variant: GuardVariant, baseline: GuardVariant) -> Vec<f64> {
+        self.samples.compare_by_round(variant, baseline, |one, other| {
+            Some(one.stores.get(store_index)?.p99_us / other.stores.get(store_index)?.p99_us)
         })
     }
 
     /// Returns the share of requests beyond the SLO, in percent, for each round. The SLO is the p90 alone in the same
     /// round (§6.1).
-    pub(super) fn violations_percent(&self, store: usize, variant: GuardVariant) -> Vec<f64> {
-        self.samples.compared(variant, GuardVariant::Alone, |one, alone| {
-            let slo_us = at_us(&alone.stores.get(store)?.curve, SLO_PERCENTILE)?;
-            above_percent(&one.stores.get(store)?.curve, slo_us)
+    pub(super) fn violations_percent(&self, store_index: usize, variant: GuardVariant) -> Vec<f64> {
+        self.samples.compare_by_round(variant, GuardVariant::Alone, |one, alone| {
+            let slo_us = latency_at_percentile_us(&alone.stores.get(store_index)?.curve, SLO_PERCENTILE)?;
+            above_percent(&one.stores.get(store_index)?.curve, slo_us)
         })
     }
 }
 
 /// All measurements of the guard bench.
-pub(super) struct Measured {
-    pub(super) emulated: Option<Emulated>,
+pub(super) struct GuardMeasurements {
+    pub(super) emulated: Option<SiblingDescription>,
     pub(super) groups: Vec<(Group, Samples<GuardVariant, Figures>)>,
-    pub(super) idle: Option<Idle>,
+    pub(super) idle: Option<IdleAgentFigures>,
     /// Reactions for each measured way of learning about interference.
     pub(super) reactions: Vec<Reactions>,
     pub(super) notes: BTreeSet<Note>,
 }
 
-impl Measured {
-    pub(super) fn compared(&self) -> impl Iterator<Item = Compared<'_>> {
-        self.groups.iter().map(|(group, samples)| Compared { group, samples })
+impl GuardMeasurements {
+    pub(super) fn sample_groups(&self) -> impl Iterator<Item = GroupSamples<'_>> {
+        self.groups.iter().map(|(group, samples)| GroupSamples { group, samples })
     }
 
     /// Returns the figures of all samples of all groups, with their variants.
@@ -76,8 +76,8 @@ impl Measured {
 }
 
 /// Returns all checks of the bench.
-pub(super) fn checks(measured: &Measured) -> Vec<Check> {
-    let mut checks: Vec<Check> = measured.compared().flat_map(checks_of_group).collect();
+pub(super) fn checks(measured: &GuardMeasurements) -> Vec<Check> {
+    let mut checks: Vec<Check> = measured.sample_groups().flat_map(checks_of_group).collect();
     let idle = measured.idle;
     let used = idle.map(|idle| idle.cpu_percent);
     checks
@@ -101,7 +101,7 @@ pub(super) fn check_of_reactions(reactions: &Reactions) -> Option<Check> {
 
 /// Returns the p99 of all reactions in microseconds. Each begins after batch is back, so they are independent samples.
 fn p99_of(reactions_ns: &[u64]) -> Option<Interval> {
-    of_all(reactions_ns, |drawn| {
+    bootstrap_interval(reactions_ns, |drawn| {
         let mut sorted: Vec<u64> = drawn.iter().map(|ns| **ns).collect();
         sorted.sort_unstable();
         percentile_us(&sorted, 99.0)
@@ -111,17 +111,17 @@ fn p99_of(reactions_ns: &[u64]) -> Option<Interval> {
 /// Returns the checks on one group of stores.
 ///
 /// Variants that were not measured are not judged.
-pub(super) fn checks_of_group(compared: Compared<'_>) -> Vec<Check> {
+pub(super) fn checks_of_group(compared: GroupSamples<'_>) -> Vec<Check> {
     let was_run = |variant: GuardVariant| compared.samples.has(variant);
     let mut checks = Vec::new();
-    for (store, name) in names(compared).iter().enumerate() {
+    for (store, name) in store_names(compared).iter().enumerate() {
         if !is_disturbed(compared, store) {
             continue;
         }
         for variant in [GuardVariant::Holmes, GuardVariant::HolmesGate].into_iter().filter(|variant| was_run(*variant))
         {
             let title = format!("{name}: p99 over alone, {}", variant.title());
-            let over = of_median(compared.p99_over(store, variant, GuardVariant::Alone));
+            let over = median_interval(compared.p99_ratios(store, variant, GuardVariant::Alone));
             checks.push(Check::interval_at_most(title, over, P99_OVER_ALONE, Unit::OverAlone));
         }
     }
@@ -129,44 +129,44 @@ pub(super) fn checks_of_group(compared: Compared<'_>) -> Vec<Check> {
     if was_run(GuardVariant::Holmes) && was_run(GuardVariant::HolmesGate) {
         checks.push(Check::interval_at_least(
             format!("{group}: batch's work, Holmes + lane gate over Holmes"),
-            work_over(compared, GuardVariant::HolmesGate, GuardVariant::Holmes),
+            batch_work_ratio(compared, GuardVariant::HolmesGate, GuardVariant::Holmes),
             1.0,
             Unit::Ratio,
         ));
     }
-    let busy = of_median(compared.samples.of(GuardVariant::Holmes).filter_map(|run| run.figures.agent_cpu_percent));
+    let busy = median_interval(
+        compared.samples.of_variant(GuardVariant::Holmes).filter_map(|run| run.figures.agent_cpu_percent),
+    );
     let title = format!("{group}: agent's CPU, Holmes");
     checks.extend(busy.map(|busy| Check::interval_at_most(title, busy, AGENT_BUSY_PERCENT, Unit::Percent)));
     checks
 }
 
 /// Returns the name of each store with its mix.
-pub(super) fn names(compared: Compared<'_>) -> Vec<String> {
+pub(super) fn store_names(compared: GroupSamples<'_>) -> Vec<String> {
     compared.group.stores.iter().map(|store| format!("{} {}", store.name(), compared.group.mix.name)).collect()
 }
 
 /// Returns how much longer batch makes the p99 of a store without a policy, as a ratio.
-pub(super) fn unmanaged_slowdown(compared: Compared<'_>, store: usize) -> Option<Interval> {
-    of_median(compared.p99_over(store, GuardVariant::Unmanaged, GuardVariant::Alone))
+pub(super) fn unmanaged_slowdown(compared: GroupSamples<'_>, store_index: usize) -> Option<Interval> {
+    median_interval(compared.p99_ratios(store_index, GuardVariant::Unmanaged, GuardVariant::Alone))
 }
 
 /// Returns whether unmanaged batch disturbs a store enough to judge policies by it.
-pub(super) fn is_disturbed(compared: Compared<'_>, store: usize) -> bool {
-    unmanaged_slowdown(compared, store).is_some_and(|over| over.measured >= DISTURBED)
+pub(super) fn is_disturbed(compared: GroupSamples<'_>, store_index: usize) -> bool {
+    unmanaged_slowdown(compared, store_index).is_some_and(|over| over.measured >= DISTURBED)
 }
 
 /// Returns the ratio of batch's work under two variants. Rounds in which batch did no work under `other` are omitted.
-fn work_over(compared: Compared<'_>, variant: GuardVariant, other: GuardVariant) -> Option<Interval> {
-    of_median(
-        compared.samples.compared(variant, other, |one, other| {
-            Some(one.batch_work? / other.batch_work.filter(|work| *work > 0.0)?)
-        }),
-    )
+fn batch_work_ratio(compared: GroupSamples<'_>, variant: GuardVariant, baseline: GuardVariant) -> Option<Interval> {
+    median_interval(compared.samples.compare_by_round(variant, baseline, |one, other| {
+        Some(one.batch_work? / other.batch_work.filter(|work| *work > 0.0)?)
+    }))
 }
 
 /// Returns all rows; the last ones are the idle agent and its reactions.
-pub(super) fn rows(measured: &Measured) -> Vec<Row> {
-    let mut rows: Vec<Row> = measured.compared().flat_map(rows_of_group).collect();
+pub(super) fn rows(measured: &GuardMeasurements) -> Vec<Row> {
+    let mut rows: Vec<Row> = measured.sample_groups().flat_map(rows_of_group).collect();
     rows.extend(measured.idle.map(|idle| {
         let mut row = Row::new("agent/idle");
         row.put("agent_cpu_percent", idle.cpu_percent);
@@ -186,7 +186,7 @@ pub(super) fn rows(measured: &Measured) -> Vec<Row> {
     rows
 }
 
-fn rows_of_group(compared: Compared<'_>) -> Vec<Row> {
+fn rows_of_group(compared: GroupSamples<'_>) -> Vec<Row> {
     let stores = 0..compared.group.stores.len();
     stores
         .flat_map(|store| {
@@ -199,32 +199,32 @@ fn rows_of_group(compared: Compared<'_>) -> Vec<Row> {
 }
 
 /// Returns one row, such as `redis_a/holmes`: medians over the rounds. Ratios are computed within a round first.
-fn row(compared: Compared<'_>, store: usize, variant: GuardVariant) -> Row {
-    let name = format!("{}_{}/{}", compared.group.stores[store].name(), compared.group.mix.name, variant.name());
+fn row(compared: GroupSamples<'_>, store_index: usize, variant: GuardVariant) -> Row {
+    let name = format!("{}_{}/{}", compared.group.stores[store_index].name(), compared.group.mix.name, variant.name());
     let latency =
-        |figure: fn(&Latency) -> f64| compared.samples.median(variant, |run| run.stores.get(store).map(figure));
+        |figure: fn(&Latency) -> f64| compared.samples.median(variant, |run| run.stores.get(store_index).map(figure));
     let mut row = Row::new(name);
     row.put("mean_us", latency(|seen| seen.mean_us));
     row.put("p99_us", latency(|seen| seen.p99_us));
-    row.put("p99_over_alone", median(compared.p99_over(store, variant, GuardVariant::Alone)));
-    row.put("slo_violations_percent", median(compared.violations_percent(store, variant)));
+    row.put("p99_over_alone", median(compared.p99_ratios(store_index, variant, GuardVariant::Alone)));
+    row.put("slo_violations_percent", median(compared.violations_percent(store_index, variant)));
     row.put("utilisation_ratio", compared.samples.median(variant, |run| run.utilisation));
     row.put("batch_work_ratio", compared.samples.median(variant, |run| run.batch_work));
     row.put("agent_cpu_percent", compared.samples.median(variant, |run| run.agent_cpu_percent));
     row.put("agent_memory_mib_count", compared.samples.median(variant, |run: &Figures| run.agent_memory_mib));
-    let requests = |run: &Figures| run.stores.get(store).map_or(0.0, |seen| seen.requests as f64);
+    let requests = |run: &Figures| run.stores.get(store_index).map_or(0.0, |seen| seen.requests as f64);
     row.put("requests_count", compared.samples.sum(variant, requests));
     row.put(
         "left_out_percent",
-        compared.samples.median(variant, |run| run.stores.get(store).and_then(|seen| seen.left_out_percent)),
+        compared.samples.median(variant, |run| run.stores.get(store_index).and_then(|seen| seen.left_out_percent)),
     );
-    row.put("rounds_count", compared.samples.of(variant).count() as f64);
+    row.put("rounds_count", compared.samples.of_variant(variant).count() as f64);
     row
 }
 
 /// Returns the pictures of the page; none if nothing was measured.
-pub(super) fn pictures(measured: &Measured) -> Vec<Multiples> {
-    let panels: Vec<Panel> = measured.compared().flat_map(panels).collect();
+pub(super) fn latency_charts(measured: &GuardMeasurements) -> Vec<Multiples> {
+    let panels: Vec<Panel> = measured.sample_groups().flat_map(panels).collect();
     let pictures = Multiples {
         title: "Latency under each way of sharing the machine".to_owned(),
         caption: "Latency by percentile, on a logarithmic axis; lower is better. Medians over the rounds. As Holmes' \
@@ -238,7 +238,7 @@ pub(super) fn pictures(measured: &Measured) -> Vec<Multiples> {
     Some(pictures).filter(|pictures| !pictures.panels.is_empty()).into_iter().collect()
 }
 
-fn panels(compared: Compared<'_>) -> Vec<Panel> {
+fn panels(compared: GroupSamples<'_>) -> Vec<Panel> {
     let panel = |(store, name): (usize, String)| Panel {
         title: name,
         unit: Unit::Us,
@@ -251,12 +251,17 @@ fn panels(compared: Compared<'_>) -> Vec<Panel> {
             .filter(|line| !line.points.is_empty())
             .collect(),
     };
-    names(compared).into_iter().enumerate().map(panel).collect()
+    store_names(compared).into_iter().enumerate().map(panel).collect()
 }
 
-fn line(compared: Compared<'_>, store: usize, variant: GuardVariant) -> Line {
+fn line(compared: GroupSamples<'_>, store_index: usize, variant: GuardVariant) -> Line {
     let at = |percentile: f64| {
-        Some((percentile, compared.samples.median(variant, |run| at_us(&run.stores.get(store)?.curve, percentile))?))
+        Some((
+            percentile,
+            compared
+                .samples
+                .median(variant, |run| latency_at_percentile_us(&run.stores.get(store_index)?.curve, percentile))?,
+        ))
     };
     Line { setting: variant.title().to_owned(), points: PERCENTILES.into_iter().filter_map(at).collect() }
 }
@@ -272,7 +277,7 @@ pub(super) mod tests {
     }
 
     /// Returns the figures of a run of one store with this p99; 90 % of its requests take at most half of that.
-    fn figures(variant: GuardVariant, p99_us: f64, batch_work: f64) -> Figures {
+    fn figures_with_p99(variant: GuardVariant, p99_us: f64, batch_work: f64) -> Figures {
         let curve = curve(&[(0.0, 1.0), (50.0, p99_us / 4.0), (90.0, p99_us / 2.0), (99.0, p99_us)]);
         let store = Latency { requests: 1000, mean_us: p99_us / 4.0, p99_us, curve, left_out_percent: None };
         let batch_work = variant.has_batch().then_some(batch_work);
@@ -281,13 +286,13 @@ pub(super) mod tests {
     }
 
     /// Calls `read` on runs of one store, each with round, variant, p99 and batch's work.
-    fn of<T>(runs: &[(u64, GuardVariant, f64, f64)], read: impl Fn(Compared<'_>) -> T) -> T {
+    fn with_group_samples<T>(runs: &[(u64, GuardVariant, f64, f64)], evaluate: impl Fn(GroupSamples<'_>) -> T) -> T {
         let group = Group { stores: vec![Store::Redis], mix: Mix { name: "a", records: 10 } };
         let mut samples = Samples::default();
         for (round, variant, p99_us, work) in runs {
-            samples.add(*round, *variant, figures(*variant, *p99_us, *work));
+            samples.add(*round, *variant, figures_with_p99(*variant, *p99_us, *work));
         }
-        read(Compared { group: &group, samples: &samples })
+        evaluate(GroupSamples { group: &group, samples: &samples })
     }
 
     #[test]
@@ -299,7 +304,9 @@ pub(super) mod tests {
             (0, GuardVariant::Holmes, 120.0, 0.5),
             (2, GuardVariant::Holmes, 999.0, 0.5),
         ];
-        let over = |store| of(&runs, |compared| compared.p99_over(store, GuardVariant::Holmes, GuardVariant::Alone));
+        let over = |store| {
+            with_group_samples(&runs, |compared| compared.p99_ratios(store, GuardVariant::Holmes, GuardVariant::Alone))
+        };
         assert_eq!(over(0), [1.1, 1.2]);
         assert_eq!(over(1), [0.0; 0], "there is no second store");
     }
@@ -307,7 +314,7 @@ pub(super) mod tests {
     #[test]
     fn violations_are_counted_against_nine_in_ten_alone() {
         let runs = [(0, GuardVariant::Alone, 100.0, 0.0), (0, GuardVariant::Unmanaged, 200.0, 0.5)];
-        let percent = |variant| of(&runs, |compared| compared.violations_percent(0, variant));
+        let percent = |variant| with_group_samples(&runs, |compared| compared.violations_percent(0, variant));
         assert_eq!(percent(GuardVariant::Alone), [10.0]);
         assert_eq!(percent(GuardVariant::Unmanaged), [50.0]);
     }
@@ -326,7 +333,7 @@ pub(super) mod tests {
             variants.map(|(variant, p99_us, work)| (round, variant, p99_us, work)).into_iter().chain([alone])
         };
         let runs: Vec<_> = (0..6).flat_map(round).collect();
-        of(&runs, checks_of_group).iter().map(|check| check.verdict).collect()
+        with_group_samples(&runs, checks_of_group).iter().map(|check| check.verdict).collect()
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::plan::{GuardVariant, Plan};
-use super::results::{Measured, is_disturbed, names, unmanaged_slowdown};
+use super::results::{GuardMeasurements, is_disturbed, store_names, unmanaged_slowdown};
 use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
@@ -14,7 +14,7 @@ use sidelane_host::topology::PairKind;
 /// Largest number of CPUs at which there is at most one CPU to give to batch.
 const FEW_CPUS: u64 = 2;
 
-pub(super) fn settings(plan: &Plan, place: ExperimentCpus, measured: &Measured) -> Value {
+pub(super) fn settings(plan: &Plan, place: ExperimentCpus, measured: &GuardMeasurements) -> Value {
     json!({
         "title": "Sidelane bench: guard",
         "explanation": explanation(plan, place, measured),
@@ -34,12 +34,12 @@ pub(super) fn settings(plan: &Plan, place: ExperimentCpus, measured: &Measured) 
 }
 
 /// Returns the interference metrics that agents used.
-fn metrics(measured: &Measured) -> BTreeSet<String> {
+fn metrics(measured: &GuardMeasurements) -> BTreeSet<String> {
     let figures = measured.figures().filter(|(variant, _)| *variant != GuardVariant::PerfIso);
     figures.filter_map(|(_, figures)| figures.metric.clone()).collect()
 }
 
-fn explanation(plan: &Plan, place: ExperimentCpus, measured: &Measured) -> Vec<String> {
+fn explanation(plan: &Plan, place: ExperimentCpus, measured: &GuardMeasurements) -> Vec<String> {
     let what = "Holmes' evaluation (HPDC'22, §6) on this machine. Key-value stores serve the mixes of YCSB, with zipfian \
                 keys and 20 000 records of 1 000 bytes; an open-loop client sends requests in bursts, and counts each \
                 latency from the moment it should have been sent. Batch runs in containers that come and go. Within a \
@@ -64,7 +64,7 @@ fn explanation(plan: &Plan, place: ExperimentCpus, measured: &Measured) -> Vec<S
     vec![what.to_owned(), figures, pair]
 }
 
-pub(super) fn notes(measured: &Measured, place: ExperimentCpus) -> BTreeSet<Note> {
+pub(super) fn notes(measured: &GuardMeasurements, place: ExperimentCpus) -> BTreeSet<Note> {
     let mut notes = measured.notes.clone();
     if place.kind == PairKind::Declared {
         notes.insert(LabNote::DeclaredPair.into());
@@ -75,8 +75,8 @@ pub(super) fn notes(measured: &Measured, place: ExperimentCpus) -> BTreeSet<Note
         notes.insert(LabNote::FewCpus { cpus }.into());
     }
     notes.extend(metrics(measured).into_iter().map(|metric| LabNote::GuardMetric { metric }.into()));
-    for group in measured.compared() {
-        let undisturbed = names(group).into_iter().enumerate().filter(|(store, _)| !is_disturbed(group, *store));
+    for group in measured.sample_groups() {
+        let undisturbed = store_names(group).into_iter().enumerate().filter(|(store, _)| !is_disturbed(group, *store));
         notes.extend(undisturbed.filter_map(|(store, what)| {
             let times = format!("{:.2}", unmanaged_slowdown(group, store)?.measured);
             Some(Note::from(LabNote::LittleSlowdown { what, times }))

@@ -15,8 +15,8 @@ use super::environment::Environment;
 use super::plan::SWEEP_LOAD;
 use super::results;
 use super::variant::Variant;
-use crate::bench::request_cost::spent_us;
-use sidelane_stats::rounds::{Limit, numbers_until_decided};
+use crate::bench::request_cost::exchange_cpu_us;
+use sidelane_stats::rounds::{Limit, measure_until_decided};
 
 /// Search for a word that no text contains.
 const QUESTION: &[u8] = b"GET /search?q=and+zqxjzqxj HTTP/1.1\r\nHost: sidelane\r\n\r\n";
@@ -41,34 +41,34 @@ impl RequestTimes {
 
 /// Measures the cost. It must be the last measurement on `environment`, since it leaves the service on the big core
 /// alone.
-pub(super) fn measure(environment: &mut Environment, limit: Limit) -> Result<RequestTimes> {
+pub(super) fn measure_request_cost(environment: &mut Environment, limit: Limit) -> Result<RequestTimes> {
     environment.slow.as_mut().map_or(Ok(()), |slow| slow.end())?;
     for tid in threads(environment.fixture.pid) {
         pin_thread(tid, &[environment.fixture.place.request]).context("cannot bind a thread of the service")?;
     }
     let mut without_us = Vec::new();
-    request_us(environment)?;
+    measure_request_cpu_us(environment)?;
     let pair = || {
-        let without = request_us(environment)?;
-        let mapper = environment.start(Variant::Kernel, SWEEP_LOAD)?;
-        let with = request_us(environment);
-        let ended = mapper.end();
+        let without = measure_request_cpu_us(environment)?;
+        let mapper = environment.start_mapper(Variant::Kernel, SWEEP_LOAD)?;
+        let with = measure_request_cpu_us(environment);
+        let ended = mapper.stop();
         let added = with? - without;
         ended?;
         without_us.push(without);
         Ok(added)
     };
-    let added_us = numbers_until_decided("cost for a request", limit, pair, results::check_of_cost)?;
+    let added_us = measure_until_decided("cost for a request", limit, pair, results::check_of_cost)?;
     Ok(RequestTimes { without_us, added_us })
 }
 
-fn request_us(environment: &Environment) -> Result<f64> {
+fn measure_request_cpu_us(environment: &Environment) -> Result<f64> {
     let fixture = &environment.fixture;
     let port = u16::try_from(fixture.port).context("the service has no port")?;
     let ask = || {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("cannot connect to the service")?;
         stream.set_nodelay(true)?;
-        spent_us(stream, (QUESTION, ANSWER), || fixture.service_cpu_ns().unwrap_or(0))
+        exchange_cpu_us(stream, (QUESTION, ANSWER), || fixture.service_cpu_ns().unwrap_or(0))
     };
     with_this_thread_on(&[fixture.place.request], ask).context("cannot join the service on its CPU")?
 }

@@ -20,44 +20,44 @@ use crate::note::LabNote;
 use environment::Environment;
 pub use plan::{HurryOptions, LITTLE_SPEED};
 use plan::{Load, Plan};
-use results::{Compared, Samples};
-use sidelane_diagnostics::note::{Note, written};
+use results::{HurrySamples, Samples};
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_report::ResultFile;
 use variant::Variant;
 
 /// Measures all variants at all loads, and the mapper's cost for a request.
 pub fn run(options: &HurryOptions) -> Result<ResultFile> {
-    let plan = Plan::of(options);
+    let plan = Plan::from_options(options);
     let place = ExperimentCpus::choose(Some(&options.cores))?;
     let mut environment = Environment::prepare(options, &plan, place)?;
-    environment.learn(&plan)?;
+    environment.learn_thresholds(&plan)?;
     let turns = |round, _: &Samples| plan.turns(round, options.speed);
     let title = |(variant, _): &(Variant, Vec<Load>)| variant.title();
-    let checks = |samples: &Samples| results::checks(Compared(samples));
+    let checks = |samples: &Samples| results::checks(HurrySamples(samples));
     let mapping = Experiment { name: "hurry", limit: plan.limit, turns: &turns, title, checks: &checks };
     let (samples, rounds) = mapping.run(|(variant, loads), round, samples| {
         // Starts one mapper per load if thresholds are learnt, since a threshold learnt at one load does not fit
         // another.
         let together = if variant == Variant::Hurry && plan.learns_everywhere { 1 } else { loads.len() };
         for loads in loads.chunks(together) {
-            samples.add(round, variant, environment.mapped(&plan, variant, loads, round)?);
+            samples.add(round, variant, environment.run_under_mapper(&plan, variant, loads, round)?);
         }
         Ok(())
     })?;
     let little_speed = environment.slow.as_mut().map(|slow| slow.speed()).transpose()?.flatten();
-    let cost = cost::measure(&mut environment, plan.cost)?;
-    let (compared, measures) = (Compared(&samples), environment.measures);
+    let cost = cost::measure_request_cost(&mut environment, plan.cost)?;
+    let (compared, measures) = (HurrySamples(&samples), environment.measures);
     let report = Report {
         rows: results::rows(compared, &cost, measures),
         checks: results::checks(compared).into_iter().chain([results::check_of_cost(&cost.added_us)]).collect(),
-        multiples: results::pictures(compared, measures),
-        notes: written(&notes(&environment, place)),
-        ..Report::of(text::settings(options, &plan, place, &environment, little_speed))
+        multiples: results::latency_charts(compared, measures),
+        notes: notes_as_text(&notes(&environment, place)),
+        ..Report::with_settings(text::settings(options, &plan, place, &environment, little_speed))
     };
     Ok(report.result(place.kind, options.round_options, rounds))
 }
 
 fn notes(environment: &Environment, place: ExperimentCpus) -> std::collections::BTreeSet<Note> {
-    let client = place.client_on_batch_lane().then_some(LabNote::ClientOnLittleCore);
+    let client = place.is_client_on_batch_lane().then_some(LabNote::ClientOnLittleCore);
     environment.slow.iter().map(|slow| slow.note()).chain(client).map(Note::from).collect()
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::variant::{Measures, Variant};
-use crate::experiment::load::{Rhythm, Shape};
-use crate::experiment::sibling::Carrier;
+use super::variant::{MachineMeasures, Variant};
+use crate::experiment::load::{LoadPattern, Shape};
+use crate::experiment::sibling::SlowdownMechanism;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
 /// Capacity of all cores of the paper's machine, in big cores, and its mean request on a big core, in seconds: see
@@ -30,7 +30,7 @@ pub struct HurryOptions {
     /// Cores from `--cores`: the big one and the little one.
     pub cores: String,
     /// Mechanism from `--slow-cpu` that makes the little core slow.
-    pub slow_cpu: Carrier,
+    pub slow_cpu: SlowdownMechanism,
     /// Speed of the little core from `--speed`, as a fraction of a big one.
     pub speed: f64,
     /// Wanted mean time of a search on the big core, from `--mean`; `None` for the default.
@@ -56,7 +56,7 @@ impl Load {
     }
 
     /// Returns the rate that is this load on one big and one little core.
-    pub(super) fn rate_per_s(self, measures: Measures) -> f64 {
+    pub(super) fn rate_per_s(self, measures: MachineMeasures) -> f64 {
         self.percent() / 100.0 * (1.0 + measures.speed) * 1e6 / measures.mean_us
     }
 }
@@ -76,7 +76,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn of(options: &HurryOptions) -> Self {
+    pub(super) fn from_options(options: &HurryOptions) -> Self {
         let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.round_options.quick);
         let limit = |quick, full| options.round_options.limit(quick, full);
         let usual = if quick { ms(4) } else { ms(12) };
@@ -97,11 +97,13 @@ impl Plan {
     }
 
     /// Returns the variants of a round with their loads. Each round begins with another variant.
-    pub(super) fn turns(&self, round: u64, speed: f64) -> Vec<(Variant, Vec<Load>)> {
+    pub(super) fn turns(&self, round: u64, little_core_speed: f64) -> Vec<(Variant, Vec<Load>)> {
         let everywhere = Variant::all(self.quick).into_iter().map(|variant| (variant, Load::all(self.quick)));
-        let at_one = Variant::of_sweep(self.quick).into_iter().map(|variant| (variant, &[SWEEP_LOAD][..]));
+        let at_one = Variant::threshold_sweep(self.quick).into_iter().map(|variant| (variant, &[SWEEP_LOAD][..]));
         let possible = |(variant, loads): (Variant, &[Load])| {
-            let has_room = |load: &&Load| load.percent() / 100.0 * (1.0 + speed) < FULL * variant.capacity(speed);
+            let has_room = |load: &&Load| {
+                load.percent() / 100.0 * (1.0 + little_core_speed) < FULL * variant.capacity(little_core_speed)
+            };
             Some((variant, loads.iter().filter(has_room).copied().collect()))
                 .filter(|(_, loads): &(_, Vec<_>)| !loads.is_empty())
         };
@@ -112,8 +114,8 @@ impl Plan {
     }
 
     /// Returns the requests of a run: the same ones for each variant of a round.
-    pub(super) fn rhythm(&self, load: Load, measures: Measures, round: u64) -> Rhythm {
-        Rhythm {
+    pub(super) fn load_pattern(&self, load: Load, measures: MachineMeasures, round: u64) -> LoadPattern {
+        LoadPattern {
             rate_per_s: load.rate_per_s(measures),
             run: self.run,
             warm_up: self.warm_up,
@@ -133,8 +135,8 @@ mod tests {
 
     fn plan_of(quick: bool, mean: Option<Duration>) -> Plan {
         let round_options = RoundOptions { quick, rounds: None };
-        let (cores, slow_cpu, cache) = ("0:1".to_owned(), Carrier::BuiltIn, "cache".into());
-        Plan::of(&HurryOptions { round_options, cores, slow_cpu, speed: 0.31, mean, cache })
+        let (cores, slow_cpu, cache) = ("0:1".to_owned(), SlowdownMechanism::BuiltIn, "cache".into());
+        Plan::from_options(&HurryOptions { round_options, cores, slow_cpu, speed: 0.31, mean, cache })
     }
 
     #[test]
@@ -142,7 +144,7 @@ mod tests {
         for quick in [true, false] {
             let (usual, paper) = (plan(quick), plan_of(quick, Some(Duration::from_millis(70))));
             let searches = |plan: &Plan| {
-                let measures = Measures { mean_us: plan.mean.as_secs_f64() * 1e6, speed: 0.31 };
+                let measures = MachineMeasures { mean_us: plan.mean.as_secs_f64() * 1e6, speed: 0.31 };
                 SWEEP_LOAD.rate_per_s(measures) * plan.run.as_secs_f64()
             };
             assert!((searches(&usual) - searches(&paper)).abs() < 1e-3);
@@ -153,7 +155,7 @@ mod tests {
     #[test]
     fn highest_load_is_86_percent_and_rate_scales_with_cores() {
         assert_eq!(Load(40).percent().round(), 86.0);
-        let as_in_the_paper = Measures { mean_us: 70e3, speed: 0.625 };
+        let as_in_the_paper = MachineMeasures { mean_us: 70e3, speed: 0.625 };
         assert!((Load(40).rate_per_s(as_in_the_paper) - 20.0).abs() < 1e-9);
     }
 

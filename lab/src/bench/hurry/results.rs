@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cost::RequestTimes;
 use super::plan::{Load, SWEEP_LOAD};
-use super::variant::{Measures, Variant};
+use super::variant::{MachineMeasures, Variant};
 use crate::experiment::comparison;
 use crate::experiment::load::{Latencies, above_percent};
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Interval, Row, Unit};
-use sidelane_requests::at_socket::at_us;
-use sidelane_stats::interval::of_median;
+use sidelane_requests::at_socket::latency_at_percentile_us;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
 
 const MEDIAN_OVER_STATIC: f64 = 0.75;
@@ -23,7 +23,7 @@ const PERCENTILES: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0];
 
 /// Runs under one mapper, and the mapper's figures. A round may have several mappers of a variant, at different loads.
 #[derive(Clone, Debug)]
-pub(super) struct Mapped {
+pub(super) struct MapperTurn {
     pub(super) runs: Vec<Run>,
     pub(super) mapper: MapperFigures,
 }
@@ -48,33 +48,33 @@ pub(super) struct MapperFigures {
     pub(super) threshold_us: Option<f64>,
 }
 
-impl Mapped {
-    fn at(&self, load: Load) -> Option<&Run> {
+impl MapperTurn {
+    fn run_at(&self, load: Load) -> Option<&Run> {
         self.runs.iter().find(|run| run.load == load)
     }
 }
 
-pub(super) type Samples = comparison::Samples<Variant, Mapped>;
-type Sample = comparison::Sample<Variant, Mapped>;
+pub(super) type Samples = comparison::Samples<Variant, MapperTurn>;
+type Sample = comparison::Sample<Variant, MapperTurn>;
 
 /// Samples of the bench, selected by variant and load.
 #[derive(Clone, Copy)]
-pub(super) struct Compared<'a>(pub(super) &'a Samples);
+pub(super) struct HurrySamples<'a>(pub(super) &'a Samples);
 
-impl<'a> Compared<'a> {
+impl<'a> HurrySamples<'a> {
     /// Returns the turns of a variant.
-    pub(super) fn turns(self, variant: Variant) -> impl Iterator<Item = &'a Mapped> {
-        self.0.of(variant).map(|sample| &sample.figures)
+    pub(super) fn turns_of(self, variant: Variant) -> impl Iterator<Item = &'a MapperTurn> {
+        self.0.of_variant(variant).map(|sample| &sample.figures)
     }
 
     /// Returns the runs of a variant at a load.
-    pub(super) fn at(self, variant: Variant, load: Load) -> impl Iterator<Item = &'a Run> {
-        self.0.of(variant).filter_map(move |turn| turn.figures.at(load))
+    pub(super) fn runs_at(self, variant: Variant, load: Load) -> impl Iterator<Item = &'a Run> {
+        self.0.of_variant(variant).filter_map(move |turn| turn.figures.run_at(load))
     }
 
     /// Returns the loads at which a variant was measured, the lowest first.
-    pub(super) fn loads(self, variant: Variant) -> BTreeSet<Load> {
-        self.0.of(variant).flat_map(|turn| turn.figures.runs.iter().map(|run| run.load)).collect()
+    pub(super) fn loads_of(self, variant: Variant) -> BTreeSet<Load> {
+        self.0.of_variant(variant).flat_map(|turn| turn.figures.runs.iter().map(|run| run.load)).collect()
     }
 
     /// Returns the variants that were measured.
@@ -83,10 +83,10 @@ impl<'a> Compared<'a> {
     }
 
     /// Returns the CPU time of a variant's mappers, in percent of one CPU: for each round the maximum over its mappers.
-    pub(super) fn own_percent(self, variant: Variant) -> Vec<f64> {
+    pub(super) fn mapper_cpu_percent(self, variant: Variant) -> Vec<f64> {
         let mut rounds = BTreeMap::new();
         for (round, percent) in
-            self.0.of(variant).filter_map(|turn| Some((turn.round, turn.figures.mapper.own_percent?)))
+            self.0.of_variant(variant).filter_map(|turn| Some((turn.round, turn.figures.mapper.own_percent?)))
         {
             rounds.entry(round).and_modify(|most: &mut f64| *most = most.max(percent)).or_insert(percent);
         }
@@ -100,91 +100,91 @@ impl<'a> Compared<'a> {
         load: Load,
         figure: impl Fn(&Latencies) -> Option<f64>,
     ) -> Option<f64> {
-        median(self.at(variant, load).filter_map(|run| figure(&run.seen)))
+        median(self.runs_at(variant, load).filter_map(|run| figure(&run.seen)))
     }
 
     /// Returns the p90 divided by that of `other` in the same round, with the round's number.
-    pub(super) fn p90_over(self, variant: Variant, other: Variant, load: Load) -> Vec<(u64, f64)> {
-        self.pairs(variant, other, load, |one, other| Some(one.seen.p90_us / other.seen.p90_us))
+    pub(super) fn p90_ratios(self, variant: Variant, baseline: Variant, load: Load) -> Vec<(u64, f64)> {
+        self.compare_rounds(variant, baseline, load, |one, other| Some(one.seen.p90_us / other.seen.p90_us))
     }
 
     /// Returns the median share of requests that took longer than the p90 of the static mapping in the same round, in
     /// percent. For the static mapping itself it is 10.
-    pub(super) fn beyond_percent(self, variant: Variant, load: Load) -> Option<f64> {
+    pub(super) fn beyond_static_p90_percent(self, variant: Variant, load: Load) -> Option<f64> {
         let beyond = |one: &Run, other: &Run| above_percent(&one.seen.curve, other.seen.p90_us);
-        median(self.pairs(variant, Variant::Static, load, beyond).into_iter().map(|(_, percent)| percent))
+        median(self.compare_rounds(variant, Variant::Static, load, beyond).into_iter().map(|(_, percent)| percent))
     }
 
     /// Returns the median ratio of a run's energy to that of the static mapping in the same round.
-    pub(super) fn energy_over_static(self, variant: Variant, load: Load) -> Option<f64> {
+    pub(super) fn median_energy_over_static(self, variant: Variant, load: Load) -> Option<f64> {
         let over = |one: &Run, other: &Run| Some(one.joules? / other.joules?);
-        median(self.pairs(variant, Variant::Static, load, over).into_iter().map(|(_, over)| over))
+        median(self.compare_rounds(variant, Variant::Static, load, over).into_iter().map(|(_, over)| over))
     }
 
-    fn pairs(
+    fn compare_rounds(
         self,
         variant: Variant,
-        other: Variant,
+        baseline: Variant,
         load: Load,
         figure: impl Fn(&Run, &Run) -> Option<f64>,
     ) -> Vec<(u64, f64)> {
         let pair = |turn: &Sample| {
-            let other = self.0.of(other).filter(|other| other.round == turn.round);
-            let other = other.filter_map(|other| other.figures.at(load)).next()?;
-            let value = figure(turn.figures.at(load)?, other).filter(|value| value.is_finite())?;
+            let other = self.0.of_variant(baseline).filter(|other| other.round == turn.round);
+            let other = other.filter_map(|other| other.figures.run_at(load)).next()?;
+            let value = figure(turn.figures.run_at(load)?, other).filter(|value| value.is_finite())?;
             Some((turn.round, value))
         };
-        self.0.of(variant).filter_map(pair).collect()
+        self.0.of_variant(variant).filter_map(pair).collect()
     }
 }
 
 /// Returns the checks on the figures of clients and mappers.
-pub(super) fn checks(compared: Compared<'_>) -> Vec<Check> {
-    let loads = compared.loads(Variant::Hurry);
+pub(super) fn checks(compared: HurrySamples<'_>) -> Vec<Check> {
+    let loads = compared.loads_of(Variant::Hurry);
     let mut checks = vec![Check::interval_at_most(
         "p90 over static, median of the loads",
-        of_median(medians_over_static(compared, &loads)),
+        median_interval(median_p90_over_static(compared, &loads)),
         MEDIAN_OVER_STATIC,
         Unit::Ratio,
     )];
     checks.extend(loads.into_iter().map(|load| {
         let title = format!("p90 over static at {:.0} % load", load.percent());
-        Check::interval_at_most(title, over(compared, Variant::Static, load), ANY_OVER_STATIC, Unit::Ratio)
+        Check::interval_at_most(title, hurry_p90_ratio(compared, Variant::Static, load), ANY_OVER_STATIC, Unit::Ratio)
     }));
     checks.push(Check::interval_at_most(
         "p90 with the learnt threshold over the best of the sweep",
-        best_given(compared).and_then(|best| over(compared, best, SWEEP_LOAD)),
+        best_given_threshold(compared).and_then(|best| hurry_p90_ratio(compared, best, SWEEP_LOAD)),
         LEARNT_OVER_BEST,
         Unit::Ratio,
     ));
-    let own = of_median(compared.own_percent(Variant::Hurry));
+    let own = median_interval(compared.mapper_cpu_percent(Variant::Hurry));
     checks.push(Check::interval_at_most("own CPU, at the load where it is highest", own, OWN_PERCENT, Unit::Percent));
     checks
 }
 
 /// Returns the check on the mapper's cost to the service, from the differences of pairs.
 pub(super) fn check_of_cost(added_us: &[f64]) -> Check {
-    let added = of_median(added_us.iter().copied());
+    let added = median_interval(added_us.iter().copied());
     Check::interval_at_most("CPU for a request, added", added, REQUEST_US, Unit::Us)
 }
 
 /// Returns the median ratio over the loads, for each round.
-fn medians_over_static(compared: Compared<'_>, loads: &BTreeSet<Load>) -> Vec<f64> {
+fn median_p90_over_static(compared: HurrySamples<'_>, loads: &BTreeSet<Load>) -> Vec<f64> {
     let mut rounds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for load in loads {
-        for (round, ratio) in compared.p90_over(Variant::Hurry, Variant::Static, *load) {
+        for (round, ratio) in compared.p90_ratios(Variant::Hurry, Variant::Static, *load) {
             rounds.entry(round).or_default().push(ratio);
         }
     }
     rounds.into_values().filter(|ratios| ratios.len() == loads.len()).filter_map(median).collect()
 }
 
-fn over(compared: Compared<'_>, other: Variant, load: Load) -> Option<Interval> {
-    of_median(compared.p90_over(Variant::Hurry, other, load).into_iter().map(|(_, ratio)| ratio))
+fn hurry_p90_ratio(compared: HurrySamples<'_>, baseline: Variant, load: Load) -> Option<Interval> {
+    median_interval(compared.p90_ratios(Variant::Hurry, baseline, load).into_iter().map(|(_, ratio)| ratio))
 }
 
 /// Returns the given threshold with the lowest p90.
-pub(super) fn best_given(compared: Compared<'_>) -> Option<Variant> {
+pub(super) fn best_given_threshold(compared: HurrySamples<'_>) -> Option<Variant> {
     let given = compared.variants().into_iter().filter(|variant| matches!(variant, Variant::Given(_)));
     let with_p90 =
         given.filter_map(|variant| Some((variant, compared.median(variant, SWEEP_LOAD, |seen| Some(seen.p90_us))?)));
@@ -192,18 +192,18 @@ pub(super) fn best_given(compared: Compared<'_>) -> Option<Variant> {
 }
 
 /// Returns all rows; the last one is the mapper's cost to the service.
-pub(super) fn rows(compared: Compared<'_>, cost: &RequestTimes, measures: Measures) -> Vec<Row> {
+pub(super) fn rows(compared: HurrySamples<'_>, cost: &RequestTimes, measures: MachineMeasures) -> Vec<Row> {
     let of_way = |variant: Variant| {
-        let loads = compared.loads(variant).into_iter().map(move |load| row(compared, variant, load, measures));
-        loads.chain(of_all_loads(compared, variant))
+        let loads = compared.loads_of(variant).into_iter().map(move |load| row(compared, variant, load, measures));
+        loads.chain(row_of_all_loads(compared, variant))
     };
     compared.variants().into_iter().flat_map(of_way).chain([cost.row()]).collect()
 }
 
 /// Returns one row, such as `hurry_up/43%`: medians over the rounds. Ratios are computed within a round first.
-fn row(compared: Compared<'_>, variant: Variant, load: Load, measures: Measures) -> Row {
+fn row(compared: HurrySamples<'_>, variant: Variant, load: Load, measures: MachineMeasures) -> Row {
     let latency = |figure: fn(&Latencies) -> f64| compared.median(variant, load, |seen| Some(figure(seen)));
-    let turns: Vec<&Mapped> = compared.turns(variant).filter(|turn| turn.at(load).is_some()).collect();
+    let turns: Vec<&MapperTurn> = compared.turns_of(variant).filter(|turn| turn.run_at(load).is_some()).collect();
     let mut row = Row::new(format!("{}/{:.0}%", variant.name(), load.percent()));
     row.put("rate_per_s", load.rate_per_s(measures));
     row.put("p50_us", latency(|seen| seen.p50_us));
@@ -211,51 +211,51 @@ fn row(compared: Compared<'_>, variant: Variant, load: Load, measures: Measures)
     row.put("p99_us", latency(|seen| seen.p99_us));
     row.put(
         "p90_over_static_ratio",
-        median(compared.p90_over(variant, Variant::Static, load).into_iter().map(|(_, over)| over)),
+        median(compared.p90_ratios(variant, Variant::Static, load).into_iter().map(|(_, over)| over)),
     );
-    row.put("beyond_static_p90_percent", compared.beyond_percent(variant, load));
-    row.put("energy_over_static_ratio", compared.energy_over_static(variant, load));
-    row.put("threshold_us", of_mappers(&turns, |told| told.threshold_us));
+    row.put("beyond_static_p90_percent", compared.beyond_static_p90_percent(variant, load));
+    row.put("energy_over_static_ratio", compared.median_energy_over_static(variant, load));
+    row.put("threshold_us", median_mapper_figure(&turns, |told| told.threshold_us));
     if turns.iter().all(|turn| turn.runs.len() == 1) {
-        put_moves(&mut row, &turns);
+        put_mapper_figures(&mut row, &turns);
     }
-    row.put("requests_count", compared.at(variant, load).map(|run| run.seen.requests as f64).sum::<f64>());
+    row.put("requests_count", compared.runs_at(variant, load).map(|run| run.seen.requests as f64).sum::<f64>());
     row.put("rounds_count", turns.len() as f64);
     row
 }
 
 /// Returns a row such as `paper/all`; `None` unless one mapper ran at several loads.
-fn of_all_loads(compared: Compared<'_>, variant: Variant) -> Option<Row> {
-    let turns: Vec<&Mapped> = compared.turns(variant).filter(|turn| turn.runs.len() > 1).collect();
+fn row_of_all_loads(compared: HurrySamples<'_>, variant: Variant) -> Option<Row> {
+    let turns: Vec<&MapperTurn> = compared.turns_of(variant).filter(|turn| turn.runs.len() > 1).collect();
     let mut row = Row::new(format!("{}/all", variant.name()));
-    put_moves(&mut row, &turns);
+    put_mapper_figures(&mut row, &turns);
     row.put("rounds_count", turns.len() as f64);
     (!turns.is_empty()).then_some(row)
 }
 
-fn put_moves(row: &mut Row, turns: &[&Mapped]) {
-    row.put("moved_percent", of_mappers(turns, |told| told.moved_percent));
-    row.put("own_cpu_percent", of_mappers(turns, |told| told.own_percent));
+fn put_mapper_figures(row: &mut Row, turns: &[&MapperTurn]) {
+    row.put("moved_percent", median_mapper_figure(turns, |told| told.moved_percent));
+    row.put("own_cpu_percent", median_mapper_figure(turns, |told| told.own_percent));
 }
 
-fn of_mappers(turns: &[&Mapped], figure: impl Fn(&MapperFigures) -> Option<f64>) -> Option<f64> {
+fn median_mapper_figure(turns: &[&MapperTurn], figure: impl Fn(&MapperFigures) -> Option<f64>) -> Option<f64> {
     median(turns.iter().filter_map(|turn| figure(&turn.mapper)))
 }
 
 /// Returns the pictures of the page; none if nothing was measured.
-pub(super) fn pictures(compared: Compared<'_>, measures: Measures) -> Vec<Multiples> {
+pub(super) fn latency_charts(compared: HurrySamples<'_>, measures: MachineMeasures) -> Vec<Multiples> {
     if compared.0.0.is_empty() {
         return Vec::new();
     }
-    vec![tails(compared), latencies(compared), thresholds(compared, measures)]
+    vec![tail_latency_chart(compared), latency_percentile_chart(compared), threshold_chart(compared, measures)]
 }
 
 /// Returns the picture of the paper's Figure 8: tail latency by load.
-fn tails(compared: Compared<'_>) -> Multiples {
+fn tail_latency_chart(compared: HurrySamples<'_>) -> Multiples {
     let p90_us = |seen: &Latencies| Some(seen.p90_us);
     let line = |variant: Variant| {
         let at = |load: Load| Some((load.percent(), compared.median(variant, load, p90_us)?));
-        Line { setting: variant.title(), points: compared.loads(variant).into_iter().filter_map(at).collect() }
+        Line { setting: variant.title(), points: compared.loads_of(variant).into_iter().filter_map(at).collect() }
     };
     Multiples {
         title: "Tail latency by load".to_owned(),
@@ -274,11 +274,14 @@ fn tails(compared: Compared<'_>) -> Multiples {
 }
 
 /// Returns the picture of the paper's Figure 6: latency by percentile.
-fn latencies(compared: Compared<'_>) -> Multiples {
+fn latency_percentile_chart(compared: HurrySamples<'_>) -> Multiples {
     let variants = || compared.variants().into_iter().filter(|variant| !matches!(variant, Variant::Given(_)));
     let line = |variant: Variant, load: Load| {
         let at = |percentile: f64| {
-            Some((percentile, compared.median(variant, load, |seen| at_us(&seen.curve, percentile))?))
+            Some((
+                percentile,
+                compared.median(variant, load, |seen| latency_at_percentile_us(&seen.curve, percentile))?,
+            ))
         };
         Line { setting: variant.title(), points: PERCENTILES.into_iter().filter_map(at).collect() }
     };
@@ -293,13 +296,13 @@ fn latencies(compared: Compared<'_>) -> Multiples {
                 .to_owned(),
         across: "percentile".to_owned(),
         across_unit: Unit::Percent,
-        panels: compared.loads(Variant::Static).into_iter().map(of_load).collect(),
+        panels: compared.loads_of(Variant::Static).into_iter().map(of_load).collect(),
         columns: 2,
     }
 }
 
 /// Returns the picture of the paper's Figure 9: tail latency by threshold, at one load.
-fn thresholds(compared: Compared<'_>, measures: Measures) -> Multiples {
+fn threshold_chart(compared: HurrySamples<'_>, measures: MachineMeasures) -> Multiples {
     let p90_us = |variant: Variant| compared.median(variant, SWEEP_LOAD, |seen| Some(seen.p90_us));
     let given = compared.variants().into_iter().filter_map(|variant| match variant {
         Variant::Given(ms) => Some((measures.scaled_ns(ms) as f64 / 1e6, p90_us(variant)?)),
@@ -330,7 +333,7 @@ mod tests {
 
     const LOADS: [Load; 3] = [Load(10), SWEEP_LOAD, Load(30)];
 
-    fn mapped(runs: &[(Load, f64)]) -> Mapped {
+    fn turn_with_p90s(runs: &[(Load, f64)]) -> MapperTurn {
         let seen = |p90_us: f64| {
             let curve = [(0.0, 0.0), (90.0, p90_us), (100.0, 2.0 * p90_us)];
             let curve = curve.map(|(percentile, us)| Percentile { percentile, us }).to_vec();
@@ -338,7 +341,7 @@ mod tests {
         };
         let run = |(load, p90_us): &(Load, f64)| Run { load: *load, seen: seen(*p90_us), joules: Some(*p90_us) };
         let mapper = MapperFigures { own_percent: Some(0.5), ..MapperFigures::default() };
-        Mapped { runs: runs.iter().map(run).collect(), mapper }
+        MapperTurn { runs: runs.iter().map(run).collect(), mapper }
     }
 
     /// Turn of a test: the round, the variant, and the p90 of each load in µs.
@@ -346,7 +349,7 @@ mod tests {
 
     fn samples(turns: &[Turn<'_>]) -> Samples {
         let mut samples = Samples::default();
-        turns.iter().for_each(|(round, variant, runs)| samples.add(*round, *variant, mapped(runs)));
+        turns.iter().for_each(|(round, variant, runs)| samples.add(*round, *variant, turn_with_p90s(runs)));
         samples
     }
 
@@ -359,29 +362,29 @@ mod tests {
             (1, Variant::Static, &[(one, 120.0), (two, 200.0)]),
             (0, Variant::Hurry, &[(one, 70.0)]),
         ]);
-        let compared = Compared(&samples);
-        assert_eq!(compared.p90_over(Variant::Hurry, Variant::Static, one), [(1, 0.5), (0, 0.7)]);
-        assert_eq!(compared.p90_over(Variant::Hurry, Variant::Static, two), [(1, 0.9)]);
+        let compared = HurrySamples(&samples);
+        assert_eq!(compared.p90_ratios(Variant::Hurry, Variant::Static, one), [(1, 0.5), (0, 0.7)]);
+        assert_eq!(compared.p90_ratios(Variant::Hurry, Variant::Static, two), [(1, 0.9)]);
         assert_eq!(compared.median(Variant::Static, one, |seen| Some(seen.p90_us)), Some(110.0));
         assert_eq!(compared.variants().into_iter().collect::<Vec<_>>(), [Variant::Static, Variant::Hurry]);
-        assert_eq!(compared.loads(Variant::Hurry).into_iter().collect::<Vec<_>>(), [one, two]);
+        assert_eq!(compared.loads_of(Variant::Hurry).into_iter().collect::<Vec<_>>(), [one, two]);
     }
 
     #[test]
     fn costliest_mapper_of_a_round_counts() {
         let mut samples = samples(&[(0, Variant::Hurry, &[]), (0, Variant::Hurry, &[]), (1, Variant::Hurry, &[])]);
         samples.0[1].figures.mapper.own_percent = Some(2.0);
-        assert_eq!(Compared(&samples).own_percent(Variant::Hurry), [2.0, 0.5]);
+        assert_eq!(HurrySamples(&samples).mapper_cpu_percent(Variant::Hurry), [2.0, 0.5]);
     }
 
     #[test]
     fn tenth_of_static_requests_is_beyond_its_own_p90() {
         let load = Load(10);
         let samples = samples(&[(0, Variant::Static, &[(load, 100.0)]), (0, Variant::Hurry, &[(load, 50.0)])]);
-        let compared = Compared(&samples);
-        assert_eq!(compared.beyond_percent(Variant::Static, load), Some(10.0));
-        assert_eq!(compared.beyond_percent(Variant::Hurry, load), Some(0.0));
-        assert_eq!(compared.energy_over_static(Variant::Hurry, load), Some(0.5));
+        let compared = HurrySamples(&samples);
+        assert_eq!(compared.beyond_static_p90_percent(Variant::Static, load), Some(10.0));
+        assert_eq!(compared.beyond_static_p90_percent(Variant::Hurry, load), Some(0.0));
+        assert_eq!(compared.median_energy_over_static(Variant::Hurry, load), Some(0.5));
     }
 
     /// Returns the verdicts of six rounds with these p90s under Hurry-up. The static mapping has 100 µs at each load,
@@ -391,12 +394,12 @@ mod tests {
         let (alike, hurry) = (runs([100.0; 3]), runs(hurry_us));
         let mut samples = Samples::default();
         for round in 0..6 {
-            samples.add(round, Variant::Static, mapped(&alike));
-            samples.add(round, Variant::Hurry, mapped(&hurry));
-            samples.add(round, Variant::Given(25), mapped(&[(SWEEP_LOAD, 60.0)]));
-            samples.add(round, Variant::Given(50), mapped(&[(SWEEP_LOAD, 80.0)]));
+            samples.add(round, Variant::Static, turn_with_p90s(&alike));
+            samples.add(round, Variant::Hurry, turn_with_p90s(&hurry));
+            samples.add(round, Variant::Given(25), turn_with_p90s(&[(SWEEP_LOAD, 60.0)]));
+            samples.add(round, Variant::Given(50), turn_with_p90s(&[(SWEEP_LOAD, 80.0)]));
         }
-        checks(Compared(&samples)).iter().map(|check| check.verdict).collect()
+        checks(HurrySamples(&samples)).iter().map(|check| check.verdict).collect()
     }
 
     #[test]
@@ -409,8 +412,8 @@ mod tests {
 
     #[test]
     fn unmeasured_checks_do_not_hold() {
-        assert!(checks(Compared(&Samples::default())).iter().all(|check| check.verdict != Verdict::Holds));
-        assert_eq!(check_of_cost(&[]).verdict, checks(Compared(&Samples::default()))[0].verdict);
+        assert!(checks(HurrySamples(&Samples::default())).iter().all(|check| check.verdict != Verdict::Holds));
+        assert_eq!(check_of_cost(&[]).verdict, checks(HurrySamples(&Samples::default()))[0].verdict);
     }
 
     #[test]
@@ -426,7 +429,7 @@ mod tests {
         let (one, two) = (Load(10), Load(20));
         let samples = samples(&[(0, Variant::Paper, &[(one, 9.0), (two, 9.0)]), (0, Variant::Hurry, &[(one, 9.0)])]);
         let cost = RequestTimes { without_us: vec![40.0], added_us: vec![1.0] };
-        let rows = rows(Compared(&samples), &cost, Measures { mean_us: 4_000.0, speed: 0.31 });
+        let rows = rows(HurrySamples(&samples), &cost, MachineMeasures { mean_us: 4_000.0, speed: 0.31 });
         let told: Vec<_> = rows.iter().map(|row| (row.setting(), row.get("own_cpu_percent").is_some())).collect();
         let expected =
             [("paper/22%", false), ("paper/43%", false), ("paper/all", true), ("hurry_up/22%", true), ("cost", false)];

@@ -21,7 +21,7 @@ pub(super) fn settings(
     let loads: Vec<f64> = Load::all(plan.quick).iter().map(|load| load.percent().round()).collect();
     json!({
         "title": "Sidelane bench: hurry",
-        "explanation": [WHAT, times(environment)],
+        "explanation": [WHAT, search_time_text(environment)],
         "big": place.request.to_string(),
         "little": place.batch.to_string(),
         "little_speed_ratio": options.speed,
@@ -36,7 +36,7 @@ pub(super) fn settings(
     })
 }
 
-fn times(environment: &Environment) -> String {
+fn search_time_text(environment: &Environment) -> String {
     format!(
         "A search takes {:.1} ms on the big core in the mean, 70 ms in the paper: its sampling time and its thresholds are \
          shorter in this proportion. Loads are those of its Fig. 8, as shares of what all cores can do.",

@@ -29,14 +29,14 @@ pub(super) enum Variant {
 
 /// Measures of the machine from which times are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Measures {
+pub(super) struct MachineMeasures {
     /// Mean time of a request on a big core, in microseconds.
     pub(super) mean_us: f64,
     /// Speed of a little core, as a fraction of a big one.
     pub(super) speed: f64,
 }
 
-impl Measures {
+impl MachineMeasures {
     /// Scales one of the paper's times to the requests of this machine.
     pub(super) fn scaled_ns(self, paper_ms: u64) -> u64 {
         (paper_ms as f64 / PAPER_MEAN_MS * self.mean_us * 1e3).round() as u64
@@ -53,18 +53,18 @@ impl Variant {
 
     /// Returns the variants that are compared at one load only: the thresholds of Fig. 9, and with `quick` the paper's
     /// algorithm.
-    pub(super) fn of_sweep(quick: bool) -> Vec<Self> {
+    pub(super) fn threshold_sweep(quick: bool) -> Vec<Self> {
         let thresholds: &[u64] = if quick { &THRESHOLDS_QUICK_MS } else { &THRESHOLDS_MS };
         let paper = quick.then_some(Self::Paper);
         thresholds.iter().copied().map(Self::Given).chain(paper).collect()
     }
 
     /// Returns the capacity of the cores that the variant uses, in big cores.
-    pub(super) fn capacity(self, speed: f64) -> f64 {
+    pub(super) fn capacity(self, little_core_speed: f64) -> f64 {
         match self {
             Self::AllBig => 1.0,
-            Self::AllLittle => speed,
-            _ => 1.0 + speed,
+            Self::AllLittle => little_core_speed,
+            _ => 1.0 + little_core_speed,
         }
     }
 
@@ -95,10 +95,10 @@ impl Variant {
     }
 
     /// Returns the configuration of the mapper. A learnt threshold begins with `known_ns`.
-    pub(super) fn config(self, measures: Measures, known_ns: u64) -> Config {
+    pub(super) fn config(self, measures: MachineMeasures, initial_threshold_ns: u64) -> Config {
         let usual = Config::default();
         let little_speed_milli = (measures.speed * 1e3).round() as u32;
-        let learnt = Learning { first_ns: known_ns, little_speed_milli, ..Learning::default() };
+        let learnt = Learning { first_ns: initial_threshold_ns, little_speed_milli, ..Learning::default() };
         let mapping = |mapping| Config { mapping, ..usual };
         match self {
             Self::Static => mapping(Mapping::Static),
@@ -121,14 +121,14 @@ impl Variant {
 mod tests {
     use super::*;
 
-    const MEASURES: Measures = Measures { mean_us: 2_800.0, speed: 0.31 };
+    const MEASURES: MachineMeasures = MachineMeasures { mean_us: 2_800.0, speed: 0.31 };
 
     #[test]
     fn times_of_the_paper_scale_with_the_mean_request() {
         let paper = Variant::Paper.config(MEASURES, 0);
         assert_eq!((paper.scan_times, paper.threshold), (ScanTimes::Sampling(1_000_000), Threshold::Given(2_000_000)));
         assert_eq!(Variant::Given(300).config(MEASURES, 0).threshold, Threshold::Given(12_000_000));
-        let as_in_the_paper = Variant::Paper.config(Measures { mean_us: 70e3, ..MEASURES }, 0);
+        let as_in_the_paper = Variant::Paper.config(MachineMeasures { mean_us: 70e3, ..MEASURES }, 0);
         assert_eq!(as_in_the_paper, Config::PAPER);
     }
 
@@ -140,9 +140,11 @@ mod tests {
 
     #[test]
     fn every_variant_is_measured_at_full_size() {
-        let (all, sweep) = (Variant::all(false), Variant::of_sweep(false));
+        let (all, sweep) = (Variant::all(false), Variant::threshold_sweep(false));
         assert_eq!((all.len(), sweep.len()), (6, THRESHOLDS_MS.len()));
         assert!(sweep.iter().all(|variant| !all.contains(variant)));
-        assert!(Variant::of_sweep(true).contains(&Variant::Paper) && !Variant::all(true).contains(&Variant::Paper));
+        assert!(
+            Variant::threshold_sweep(true).contains(&Variant::Paper) && !Variant::all(true).contains(&Variant::Paper)
+        );
     }
 }

@@ -17,7 +17,7 @@ use sidelane_report::chart::{IntervalGroup, Intervals, Mean};
 use sidelane_report::{Row, Unit};
 
 use super::estimate::Estimate;
-use reference::{PAPER_MACHINE, paper};
+use reference::{PAPER_MACHINE, paper_cycles};
 
 /// Measurements of all rungs, or the reasons why they are missing.
 pub(super) struct Ladder {
@@ -38,21 +38,26 @@ struct Latency {
 }
 
 /// Rung of the instrumented gate, whose measurement needs a whole session.
-pub(super) struct Checked(Rung);
+pub(super) struct InstrumentedRung(Rung);
 
 /// Measures the instrumented gate on `pair`.
-pub(super) fn checked(pair: &TestPair, effort: &ReactionPlan) -> Checked {
-    Checked(rungs::checked(pair, effort))
+pub(super) fn measure_instrumented_gate(pair: &TestPair, plan: &ReactionPlan) -> InstrumentedRung {
+    InstrumentedRung(rungs::measure_instrumented_rung(pair, plan))
 }
 
 /// Measures the other rungs on `pair`. `name` is the name of temporary objects such as cgroups.
-pub(super) fn measure(pair: &TestPair, name: &str, effort: &ReactionPlan, checked: Checked) -> Ladder {
+pub(super) fn measure_ladder(
+    pair: &TestPair,
+    group_name: &str,
+    plan: &ReactionPlan,
+    instrumented: InstrumentedRung,
+) -> Ladder {
     let cycles_per_ns = Clock::calibrate().cycles_per_ns;
-    Ladder { rungs: rungs::all(pair, name, effort, cycles_per_ns, checked.0), cycles_per_ns }
+    Ladder { rungs: rungs::measure_all_rungs(pair, group_name, plan, cycles_per_ns, instrumented.0), cycles_per_ns }
 }
 
 /// Runs a measurement on a new thread, so that changes of affinity and class end with it.
-fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
+fn run_on_new_thread<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(measure).join().expect("measurements do not panic"))
 }
 
@@ -73,7 +78,7 @@ impl Ladder {
     }
 
     /// Returns the picture of the times to sleep and to wake for each rung, beside the paper's.
-    pub(super) fn picture(&self) -> Intervals {
+    pub(super) fn latency_chart(&self) -> Intervals {
         let groups = self.rungs.iter().map(|rung| self.group(rung)).filter(|group| !group.means.is_empty());
         Intervals {
             title: "How fast a lane sleeps and wakes".to_owned(),
@@ -95,14 +100,14 @@ impl Ladder {
         for (direction, estimate) in
             [("sleep", latency.map(|found| found.sleep)), ("wake", latency.map(|found| found.wake))]
         {
-            let cycles = estimate.map(|estimate| estimate.times(self.cycles_per_ns));
+            let cycles = estimate.map(|estimate| estimate.scaled_by(self.cycles_per_ns));
             for (unit, estimate) in [("cycles", cycles), ("ns", estimate)] {
                 row.put(&format!("{direction}_mean_{unit}"), estimate.map(|estimate| estimate.mean.round()));
                 row.put(&format!("{direction}_ci95_{unit}"), estimate.map(|estimate| estimate.half_width.round()));
             }
         }
         row.put("samples_count", latency.map_or(0.0, |found| found.sleep.count as f64));
-        let paper = paper(&rung.name);
+        let paper = paper_cycles(&rung.name);
         row.put("paper_sleep_cycles", paper.map(|(sleep, _)| sleep));
         row.put("paper_wake_cycles", paper.map(|(_, wake)| wake));
         row
@@ -110,13 +115,14 @@ impl Ladder {
 
     fn group(&self, rung: &Rung) -> IntervalGroup {
         let measured = |series: &str, estimate: Estimate| {
-            let Estimate { mean, half_width, .. } = estimate.times(self.cycles_per_ns);
+            let Estimate { mean, half_width, .. } = estimate.scaled_by(self.cycles_per_ns);
             Mean { series: series.to_owned(), mean, half_width: Some(half_width) }
         };
         let from_paper = |series: &str, mean| Mean { series: series.to_owned(), mean, half_width: None };
         let latency = rung.outcome.as_ref().ok();
         let here = latency.map(|found| [measured("to sleep", found.sleep), measured("to wake", found.wake)]);
-        let there = paper(&rung.name).map(|(sleep, wake)| [from_paper("to sleep", sleep), from_paper("to wake", wake)]);
+        let there =
+            paper_cycles(&rung.name).map(|(sleep, wake)| [from_paper("to sleep", sleep), from_paper("to wake", wake)]);
         IntervalGroup { name: rung.name.clone(), means: here.into_iter().chain(there).flatten().collect() }
     }
 }

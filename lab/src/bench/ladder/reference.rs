@@ -6,8 +6,8 @@ pub(super) const PAPER_MACHINE: &str = "measured on a Xeon D-1540 at 2.0 GHz, tw
 
 /// Returns the cycles to sleep and to wake in Fig. 8 and its text, for the mechanism that corresponds to the rung
 /// `name`.
-pub(super) fn paper(name: &str) -> Option<(f64, f64)> {
-    match name {
+pub(super) fn paper_cycles(rung_name: &str) -> Option<(f64, f64)> {
+    match rung_name {
         "futex" => Some((11_518.0, 3_968.0)),
         // The paper's number for MWAIT alone, without the system call, corresponds to a user-level wait.
         "UMWAIT" | "MWAITX" => Some((2_443.0, 1_036.0)),

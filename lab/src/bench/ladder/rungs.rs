@@ -2,14 +2,14 @@
 
 use anyhow::{Context, Result};
 
-use super::sleeper::Sleeper;
-use super::{Latency, Rung, apart, gate, voluntary};
+use super::sleeper::SleepMechanism;
+use super::{Latency, Rung, gate, run_on_new_thread, voluntary};
 use crate::bench::estimate::Estimate;
-use sidelane_doctor::gates::{Freezing, V1, V2, in_group};
+use sidelane_doctor::gates::{CgroupFreezer, V1, V2, with_freezer_cgroup};
 use sidelane_doctor::reaction::holder::WokenBy;
 use sidelane_doctor::reaction::latency::ReactionPlan;
 use sidelane_doctor::reaction::pair::TestPair;
-use sidelane_doctor::reaction::victim::Switch;
+use sidelane_doctor::reaction::victim::StopMethod;
 use sidelane_doctor::reaction::{holder, victim};
 use sidelane_host::nap::Nap;
 use sidelane_host::procfs::own_cpus;
@@ -24,30 +24,44 @@ const NAPS: [(&str, &str); 3] = [
 ];
 
 /// Returns all rungs of the ladder of naps; an unavailable rung holds the reason.
-pub(super) fn all(pair: &TestPair, name: &str, effort: &ReactionPlan, cycles_per_ns: f64, checked: Rung) -> Vec<Rung> {
+pub(super) fn measure_all_rungs(
+    pair: &TestPair,
+    group_name: &str,
+    plan: &ReactionPlan,
+    cycles_per_ns: f64,
+    instrumented: Rung,
+) -> Vec<Rung> {
     let here = [Nap::probe(), Nap::PAUSE];
-    let naps = here.iter().take(if here[0] == here[1] { 1 } else { 2 }).map(|nap| Sleeper::Nap(*nap));
+    let naps = here.iter().take(if here[0] == here[1] { 1 } else { 2 }).map(|nap| SleepMechanism::Nap(*nap));
     let missing = NAPS.iter().filter(|(name, _)| here.iter().all(|nap| !nap.to_string().starts_with(name)));
     let missing = missing.map(|(name, why)| Rung { name: (*name).to_owned(), outcome: Err((*why).to_owned()) });
-    let voluntary = naps.chain([Sleeper::Futex]).map(|sleeper| nap(sleeper, pair, effort, cycles_per_ns));
+    let voluntary = naps.chain([SleepMechanism::Futex]).map(|sleeper| measure_nap(sleeper, pair, plan, cycles_per_ns));
     let held = [("lane holder, own CPU wakes", WokenBy::OwnCpu), ("lane holder, batch lane wakes", WokenBy::BatchLane)];
-    let held =
-        held.map(|(name, by)| rung(name, apart(|| holder::reactions(Gate::Holder, pair, by, effort)).map(of_kernel)));
+    let held = held.map(|(name, by)| {
+        rung(
+            name,
+            run_on_new_thread(|| holder::reaction_histograms(Gate::Holder, pair, by, plan))
+                .map(latency_from_histograms),
+        )
+    });
     let mut rungs: Vec<Rung> = missing.chain(voluntary).collect();
-    rungs.push(checked);
+    rungs.push(instrumented);
     rungs.extend(held);
     rungs.extend([
-        frozen("cgroup v2 freezer", &V2, name, pair, effort),
-        frozen("cgroup v1 freezer", &V1, name, pair, effort),
-        rung("SIGSTOP", switched(&Switch::Signal, pair, effort)),
-        rung("affinity", switched(&Switch::Affinity { elsewhere: pair.elsewhere(&own_cpus()) }, pair, effort)),
+        measure_freezer("cgroup v2 freezer", &V2, group_name, pair, plan),
+        measure_freezer("cgroup v1 freezer", &V1, group_name, pair, plan),
+        rung("SIGSTOP", measure_switch(&StopMethod::Signal, pair, plan)),
+        rung(
+            "affinity",
+            measure_switch(&StopMethod::Affinity { elsewhere: pair.cpu_off_pair(&own_cpus()) }, pair, plan),
+        ),
     ]);
     rungs
 }
 
 /// Measures the rung of the instrumented gate.
-pub(super) fn checked(pair: &TestPair, effort: &ReactionPlan) -> Rung {
-    rung(gate::NAME, apart(|| gate::measure(pair, effort)))
+pub(super) fn measure_instrumented_rung(pair: &TestPair, plan: &ReactionPlan) -> Rung {
+    rung(gate::NAME, run_on_new_thread(|| gate::measure_nap_latency(pair, plan)))
 }
 
 fn rung(name: &str, measured: Result<Option<Latency>>) -> Rung {
@@ -59,34 +73,42 @@ fn rung(name: &str, measured: Result<Option<Latency>>) -> Rung {
     Rung { name: name.to_owned(), outcome }
 }
 
-fn nap(sleeper: Sleeper, pair: &TestPair, effort: &ReactionPlan, cycles_per_ns: f64) -> Rung {
-    let rounds = apart(|| voluntary::measure(sleeper, pair, effort)).context("cannot run on both lanes");
+fn measure_nap(sleeper: SleepMechanism, pair: &TestPair, plan: &ReactionPlan, cycles_per_ns: f64) -> Rung {
+    let rounds = run_on_new_thread(|| voluntary::measure_naps(sleeper, pair, plan)).context("cannot run on both lanes");
     let latency = rounds.map(|rounds| {
         let (sleep, wake) = rounds.iter().map(|round| (round.sleep as f64, round.wake as f64)).unzip();
-        of_samples(sleep, wake).map(|latency| Latency {
-            sleep: latency.sleep.times(1.0 / cycles_per_ns),
-            wake: latency.wake.times(1.0 / cycles_per_ns),
+        latency_from_samples(sleep, wake).map(|latency| Latency {
+            sleep: latency.sleep.scaled_by(1.0 / cycles_per_ns),
+            wake: latency.wake.scaled_by(1.0 / cycles_per_ns),
         })
     });
     rung(&sleeper.to_string(), latency)
 }
 
 /// Returns the latency estimates from samples of the times to sleep and to wake.
-pub(super) fn of_samples(sleep: Vec<f64>, wake: Vec<f64>) -> Option<Latency> {
-    Some(Latency { sleep: Estimate::of(sleep)?, wake: Estimate::of(wake)? })
+pub(super) fn latency_from_samples(sleep: Vec<f64>, wake: Vec<f64>) -> Option<Latency> {
+    Some(Latency { sleep: Estimate::from_samples(sleep)?, wake: Estimate::from_samples(wake)? })
 }
 
-pub(super) fn of_kernel((off, on): (Histogram, Histogram)) -> Option<Latency> {
-    let of = |histogram: &Histogram| Estimate::of_counted(histogram.values().map(|(ns, count)| (ns as f64, count)));
+pub(super) fn latency_from_histograms((off, on): (Histogram, Histogram)) -> Option<Latency> {
+    let of = |histogram: &Histogram| {
+        Estimate::from_counted_samples(histogram.latency_counts().map(|(ns, count)| (ns as f64, count)))
+    };
     Some(Latency { sleep: of(&off)?, wake: of(&on)? })
 }
 
-fn switched(switch: &Switch, pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Latency>> {
-    let rounds = apart(|| victim::rounds(switch, pair, effort))?;
+fn measure_switch(switch: &StopMethod, pair: &TestPair, plan: &ReactionPlan) -> Result<Option<Latency>> {
+    let rounds = run_on_new_thread(|| victim::measure_rounds(switch, pair, plan))?;
     let (sleep, wake) = rounds.into_iter().map(|(off_ns, on_ns)| (off_ns as f64, on_ns as f64)).unzip();
-    Ok(of_samples(sleep, wake))
+    Ok(latency_from_samples(sleep, wake))
 }
 
-fn frozen(title: &str, how: &Freezing, name: &str, pair: &TestPair, effort: &ReactionPlan) -> Rung {
-    rung(title, in_group(how, name, |switch| switched(switch, pair, effort)))
+fn measure_freezer(
+    rung_name: &str,
+    freezing: &CgroupFreezer,
+    group_name: &str,
+    pair: &TestPair,
+    plan: &ReactionPlan,
+) -> Rung {
+    rung(rung_name, with_freezer_cgroup(freezing, group_name, |switch| measure_switch(switch, pair, plan)))
 }

@@ -15,14 +15,14 @@ const NAP_MAX: Duration = Duration::from_millis(1);
 
 /// Mechanism by which a thread sleeps until it is asked to do something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sleeper {
+pub(super) enum SleepMechanism {
     /// Sleep in the kernel, which frees the lane.
     Futex,
     /// Nap of the thread on its lane, such as UMWAIT.
     Nap(Nap),
 }
 
-impl fmt::Display for Sleeper {
+impl fmt::Display for SleepMechanism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Futex => f.write_str("futex"),
@@ -31,23 +31,23 @@ impl fmt::Display for Sleeper {
     }
 }
 
-impl Sleeper {
+impl SleepMechanism {
     /// Sleeps while T2 is asked to nap.
-    pub(super) fn sleep(self, asked: &AtomicU32) {
-        let over = || asked.load(Ordering::Acquire) != NAP;
+    pub(super) fn nap_while_commanded(self, command_word: &AtomicU32) {
+        let over = || command_word.load(Ordering::Acquire) != NAP;
         while !over() {
             match self {
-                Self::Futex => futex_wait(asked),
-                Self::Nap(nap) => nap.wait(asked, NAP_MAX, over),
+                Self::Futex => futex_wait(command_word),
+                Self::Nap(nap) => nap.wait(command_word, NAP_MAX, over),
             }
         }
     }
 
     /// Gives T2 the command `what`, and wakes T2 if it sleeps.
-    pub(super) fn ask(self, asked: &AtomicU32, what: u32) {
-        asked.store(what, Ordering::Release);
-        if self == Self::Futex && what != NAP {
-            futex_wake(asked);
+    pub(super) fn send_command(self, command_word: &AtomicU32, command: u32) {
+        command_word.store(command, Ordering::Release);
+        if self == Self::Futex && command != NAP {
+            futex_wake(command_word);
         }
     }
 }

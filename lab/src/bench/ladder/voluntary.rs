@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::sleeper::{BE_AWAKE, END, NAP, Sleeper};
+use super::sleeper::{BE_AWAKE, END, NAP, SleepMechanism};
 use sidelane_doctor::reaction::latency::ReactionPlan;
 use sidelane_doctor::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
@@ -45,7 +45,7 @@ pub(super) struct Round {
 }
 
 /// Measures `sleeper` on `pair`. The calling thread becomes the measurement thread.
-pub(super) fn measure(sleeper: Sleeper, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Vec<Round>> {
+pub(super) fn measure_naps(sleeper: SleepMechanism, pair: &TestPair, plan: &ReactionPlan) -> io::Result<Vec<Round>> {
     pin_this_thread(&[pair.request])?;
     let flags = &Flags::default();
     thread::scope(|scope| {
@@ -53,48 +53,53 @@ pub(super) fn measure(sleeper: Sleeper, pair: &TestPair, effort: &ReactionPlan) 
         scope.spawn(move || {
             // Ignores the send error: the receiver lives until this thread has been told to end.
             let _ = placed.send(pin_this_thread(&[pair.batch]).and_then(|()| own_clock()));
-            t2(sleeper, flags);
+            run_batch_thread(sleeper, flags);
         });
         let clock = place.recv().expect("T2 says where it is");
-        let rounds = clock.map(|clock| rounds(sleeper, flags, clock, effort));
-        sleeper.ask(&flags.asked.0, END);
+        let rounds = clock.map(|clock| run_rounds(sleeper, flags, clock, plan));
+        sleeper.send_command(&flags.asked.0, END);
         rounds
     })
 }
 
-fn rounds(sleeper: Sleeper, flags: &Flags, clock: libc::clockid_t, effort: &ReactionPlan) -> Vec<Round> {
-    let deadline_ns = now_ns() + effort.gate_time.as_nanos() as u64;
-    let more = |done: usize| done < effort.rounds && now_ns() < deadline_ns;
+fn run_rounds(
+    sleeper: SleepMechanism,
+    flags: &Flags,
+    thread_clock: libc::clockid_t,
+    plan: &ReactionPlan,
+) -> Vec<Round> {
+    let deadline_ns = now_ns() + plan.gate_time.as_nanos() as u64;
+    let more = |done: usize| done < plan.rounds && now_ns() < deadline_ns;
     let mut rounds = Vec::new();
     while more(rounds.len()) {
-        rounds.extend(round(sleeper, flags, clock));
+        rounds.extend(run_round(sleeper, flags, thread_clock));
     }
     rounds
 }
 
 /// Runs one round: the body of `measure()` in Fig. 7.
-fn round(sleeper: Sleeper, flags: &Flags, clock: libc::clockid_t) -> Option<Round> {
+fn run_round(sleeper: SleepMechanism, flags: &Flags, thread_clock: libc::clockid_t) -> Option<Round> {
     spin(AWAKE_TIME);
     let began = cycles();
-    sleeper.ask(&flags.asked.0, NAP);
-    let mut slept = wait_for(flags, NAP)?;
-    if sleeper == Sleeper::Futex {
-        slept = wait_until_stopped(clock)?;
+    sleeper.send_command(&flags.asked.0, NAP);
+    let mut slept = wait_until_reported(flags, NAP)?;
+    if sleeper == SleepMechanism::Futex {
+        slept = wait_until_stopped(thread_clock)?;
     }
     spin(NAP_TIME);
     let woken = cycles();
-    sleeper.ask(&flags.asked.0, BE_AWAKE);
-    let awake = wait_for(flags, BE_AWAKE)?;
+    sleeper.send_command(&flags.asked.0, BE_AWAKE);
+    let awake = wait_until_reported(flags, BE_AWAKE)?;
     Some(Round { sleep: slept - began, wake: awake - woken })
 }
 
-fn t2(sleeper: Sleeper, flags: &Flags) {
+fn run_batch_thread(sleeper: SleepMechanism, flags: &Flags) {
     loop {
         match flags.asked.0.load(Ordering::Acquire) {
             BE_AWAKE => flags.heart.0.store(BE_AWAKE, Ordering::Release),
             NAP => {
                 flags.heart.0.store(NAP, Ordering::Release);
-                sleeper.sleep(&flags.asked.0);
+                sleeper.nap_while_commanded(&flags.asked.0);
             }
             _ => return,
         }
@@ -102,9 +107,9 @@ fn t2(sleeper: Sleeper, flags: &Flags) {
 }
 
 /// Waits until T2 reports `what`; returns the time of that in cycles, or `None` after [`TIMEOUT_NS`].
-fn wait_for(flags: &Flags, what: u32) -> Option<u64> {
+fn wait_until_reported(flags: &Flags, state: u32) -> Option<u64> {
     let since_ns = now_ns();
-    while flags.heart.0.load(Ordering::Acquire) != what {
+    while flags.heart.0.load(Ordering::Acquire) != state {
         if now_ns() - since_ns > TIMEOUT_NS {
             return None;
         }
@@ -113,11 +118,11 @@ fn wait_for(flags: &Flags, what: u32) -> Option<u64> {
 }
 
 /// Waits until two consecutive reads find T2's CPU time unchanged; returns the time of the first read in cycles.
-fn wait_until_stopped(clock: libc::clockid_t) -> Option<u64> {
+fn wait_until_stopped(thread_clock: libc::clockid_t) -> Option<u64> {
     let since_ns = now_ns();
-    let (mut seen_at, mut seen) = (cycles(), used_ns(clock));
+    let (mut seen_at, mut seen) = (cycles(), thread_cpu_ns(thread_clock));
     loop {
-        let (now, used) = (cycles(), used_ns(clock));
+        let (now, used) = (cycles(), thread_cpu_ns(thread_clock));
         if used == seen {
             return Some(seen_at);
         }
@@ -138,10 +143,10 @@ fn own_clock() -> io::Result<libc::clockid_t> {
     }
 }
 
-fn used_ns(clock: libc::clockid_t) -> i64 {
+fn thread_cpu_ns(thread_clock: libc::clockid_t) -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for writes. A thread that has ended leaves it as it is.
-    unsafe { libc::clock_gettime(clock, &mut time) };
+    unsafe { libc::clock_gettime(thread_clock, &mut time) };
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
@@ -167,8 +172,8 @@ mod tests {
         };
         let pair = TestPair { request, batch, kind: PairKind::Declared };
         let effort = ReactionPlan { rounds: 5, gate_time: Duration::from_secs(5), sibling_pairs: 0 };
-        for sleeper in [Sleeper::Futex, Sleeper::Nap(Nap::PAUSE), Sleeper::Nap(Nap::probe())] {
-            let rounds = thread::scope(|scope| scope.spawn(|| measure(sleeper, &pair, &effort)).join().unwrap());
+        for sleeper in [SleepMechanism::Futex, SleepMechanism::Nap(Nap::PAUSE), SleepMechanism::Nap(Nap::probe())] {
+            let rounds = thread::scope(|scope| scope.spawn(|| measure_naps(sleeper, &pair, &effort)).join().unwrap());
             let rounds = rounds.unwrap();
             assert!(rounds.iter().all(|round| round.sleep > 0 && round.wake > 0), "{sleeper}");
             assert!(!rounds.is_empty(), "{sleeper}");

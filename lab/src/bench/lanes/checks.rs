@@ -5,7 +5,7 @@ use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 use super::samples::{SampleKey, Samples};
 use super::sweep::Sweep;
 use sidelane_report::{Check, Interval, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 
 /// Policies in the order of the lane time that they lend: each must let batch run at least as much as the previous one.
 const POLICIES: [(&str, &str); 5] = [
@@ -32,27 +32,27 @@ const CONTENTION_COST_WITHIN: f64 = 0.1;
 const LEARNS: &str = "dynamic_refresh";
 
 /// Returns the checks on the search service.
-pub(super) fn of_search(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
-    let mut checks = of_moderate_load(sweep, samples);
-    checks.extend(sweep.plan.loads.iter().filter_map(|load| of_deadline(sweep, samples, *load)));
+pub(super) fn search_checks(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
+    let mut checks = moderate_load_checks(sweep, samples);
+    checks.extend(sweep.plan.loads.iter().filter_map(|load| deadline_check(sweep, samples, *load)));
     checks.extend(POLICIES.map(|(policy, title)| {
         let name = format!("p99 over the SLO, {title}, worst load");
-        Check::interval_at_most(name, worst_of_slo(sweep, samples, policy), 1.0, Unit::Ratio)
+        Check::interval_at_most(name, worst_p99_over_slo(sweep, samples, policy), 1.0, Unit::Ratio)
     }));
     checks
 }
 
 /// Returns the comparisons at moderate load.
-fn of_moderate_load(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
-    let load = sweep.plan.moderate();
+fn moderate_load_checks(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
+    let load = sweep.plan.moderate_load();
     let mut checks = Vec::new();
     for pair in POLICIES.windows(2) {
         let name = format!("batch's time at {load} %, {} over {}", pair[1].1, pair[0].1);
-        let gain = gain(sweep, samples, load, pair[1].0, pair[0].0);
+        let gain = batch_gain(sweep, samples, load, pair[1].0, pair[0].0);
         checks.push(Check::interval_at_least(name, gain, 1.0 - NOISE, Unit::Ratio));
     }
     let name = format!("batch's time at {load} %, dynamic refresh over borrow idle");
-    let gain = gain(sweep, samples, load, "dynamic_refresh", "borrow_idle");
+    let gain = batch_gain(sweep, samples, load, "dynamic_refresh", "borrow_idle");
     checks.push(Check::interval_at_least(name, gain, DYNAMIC_OVER_IDLE, Unit::Ratio));
     let name = format!("p99 at {load} % over alone, borrow idle, median of pairs");
     checks.push(Check::interval_at_most(name, p99_over_alone(sweep, samples), P99_OVER_ALONE, Unit::OverAlone));
@@ -63,7 +63,7 @@ fn of_moderate_load(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
 /// Whether the learned contention cost is the emulated one. The emulated contention cost is the same with all batch
 /// kernels, so the mean over them is taken, weighted by their precision: one session's estimate
 /// alone has a wider interval than the bound.
-fn contention_cost_check(sweep: &Sweep, samples: &Samples, emulated: f64) -> Check {
+fn contention_cost_check(sweep: &Sweep, samples: &Samples, emulated_cost: f64) -> Check {
     let percent = |contention_cost: f64| 100.0 * contention_cost;
     let last_with = |batch: &&'static str| {
         let learned = |cell: SampleKey| cell.setting == LEARNS && cell.batch == *batch;
@@ -72,9 +72,10 @@ fn contention_cost_check(sweep: &Sweep, samples: &Samples, emulated: f64) -> Che
     let learned = sweep.plan.batches.iter().filter_map(last_with);
     let off = mean_of(learned).map(|contention_cost| {
         let interval = Interval::of_mean(percent(contention_cost.mean), percent(contention_cost.error));
-        interval.apart_from(percent(emulated), |one, other| (one - other).abs())
+        interval.distance_from(percent(emulated_cost), |one, other| (one - other).abs())
     });
-    let name = format!("contention cost learned by dynamic refresh is off the {:.0} % emulated by", percent(emulated));
+    let name =
+        format!("contention cost learned by dynamic refresh is off the {:.0} % emulated by", percent(emulated_cost));
     Check::interval_at_most(name, off, percent(CONTENTION_COST_WITHIN), Unit::Percent)
 }
 
@@ -89,19 +90,19 @@ fn mean_of(estimates: impl Iterator<Item = ContentionCostEstimate>) -> Option<Co
 }
 
 /// Returns the check on the gain of the policy `deadline` at one of its loads.
-fn of_deadline(sweep: &Sweep, samples: &Samples, load: u8) -> Option<Check> {
+fn deadline_check(sweep: &Sweep, samples: &Samples, load: u8) -> Option<Check> {
     let name = format!("batch's time at {load} %, deadline well over dynamic refresh");
-    let gain = gain(sweep, samples, load, "deadline", "dynamic_refresh");
+    let gain = batch_gain(sweep, samples, load, "deadline", "dynamic_refresh");
     let check = Check::interval_at_least(name, gain, DEADLINE_OVER_DYNAMIC, Unit::Ratio);
     DEADLINE_LOADS.contains(&load).then_some(check)
 }
 
 /// Returns the checks on the sweep over Redis.
-pub(super) fn of_redis(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
-    let load = sweep.plan.moderate();
-    let gains = POLICIES.windows(2).map(|pair| gain(sweep, samples, load, pair[1].0, pair[0].0));
-    let worst = POLICIES.iter().map(|(policy, _)| worst_of_slo(sweep, samples, policy));
-    let (least, most) = (all_of(gains, Interval::min), all_of(worst, Interval::max));
+pub(super) fn redis_checks(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
+    let load = sweep.plan.moderate_load();
+    let gains = POLICIES.windows(2).map(|pair| batch_gain(sweep, samples, load, pair[1].0, pair[0].0));
+    let worst = POLICIES.iter().map(|(policy, _)| worst_p99_over_slo(sweep, samples, policy));
+    let (least, most) = (worst_interval(gains, Interval::min), worst_interval(worst, Interval::max));
     vec![
         Check::interval_at_least(
             "redis: batch's time, each policy over the one before",
@@ -116,22 +117,22 @@ pub(super) fn of_redis(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
 /// Returns the loads at which some check needs more rounds.
 pub(super) fn undecided_loads(sweep: &Sweep, samples: &Samples) -> Vec<u8> {
     let is_undecided = |load: &&u8| {
-        let moderate = || of_moderate_load(sweep, samples).iter().any(Check::is_undecided);
-        let deadline = of_deadline(sweep, samples, **load).is_some_and(|check| check.is_undecided());
+        let moderate = || moderate_load_checks(sweep, samples).iter().any(Check::is_undecided);
+        let deadline = deadline_check(sweep, samples, **load).is_some_and(|check| check.is_undecided());
         let slo = POLICIES.iter().any(|(policy, _)| is_slo_undecided(sweep, samples, **load, policy));
-        deadline || slo || **load == sweep.plan.moderate() && moderate()
+        deadline || slo || **load == sweep.plan.moderate_load() && moderate()
     };
     sweep.plan.loads.iter().filter(is_undecided).copied().collect()
 }
 
 fn is_slo_undecided(sweep: &Sweep, samples: &Samples, load: u8, policy: &'static str) -> bool {
     let check = |over: &Option<Interval>| Check::interval_at_most("", *over, 1.0, Unit::Ratio);
-    within_alone(sweep, samples, load)
-        && over_slo(sweep, samples, load, policy).iter().any(|over| check(over).is_undecided())
+    keeps_slo_alone(sweep, samples, load)
+        && p99_over_slo(sweep, samples, load, policy).iter().any(|over| check(over).is_undecided())
 }
 
 /// Returns the worst of several numbers by `worse`; `None` if one is missing.
-fn all_of(
+fn worst_interval(
     mut numbers: impl Iterator<Item = Option<Interval>>,
     worse: fn(Interval, Interval) -> Interval,
 ) -> Option<Interval> {
@@ -141,33 +142,40 @@ fn all_of(
 
 /// Returns the ratio of batch's time under two policies at one load: the median of pairs, with the batch kernel that
 /// gained least.
-fn gain(sweep: &Sweep, samples: &Samples, load: u8, policy: &'static str, other: &'static str) -> Option<Interval> {
+fn batch_gain(
+    sweep: &Sweep,
+    samples: &Samples,
+    load: u8,
+    policy: &'static str,
+    baseline: &'static str,
+) -> Option<Interval> {
     let of_batch = |batch: &&'static str| {
-        let cell = SampleKey::of(load, batch, policy);
-        let over = samples
-            .compared(cell, cell.under(other), |one, other| Some(one.batch_utilisation? / other.batch_utilisation?));
-        of_median(over)
+        let cell = SampleKey::new(load, batch, policy);
+        let over = samples.compare_by_round(cell, cell.with_setting(baseline), |one, other| {
+            Some(one.batch_utilisation? / other.batch_utilisation?)
+        });
+        median_interval(over)
     };
-    all_of(sweep.plan.batches.iter().map(of_batch), Interval::min)
+    worst_interval(sweep.plan.batches.iter().map(of_batch), Interval::min)
 }
 
 /// Returns the largest ratio of the policy's p99 to the objective. Loads at which the service alone misses its
 /// objective are excluded: no policy can improve them.
-fn worst_of_slo(sweep: &Sweep, samples: &Samples, policy: &'static str) -> Option<Interval> {
-    let loads = sweep.plan.loads.iter().filter(|load| within_alone(sweep, samples, **load));
-    all_of(loads.flat_map(|load| over_slo(sweep, samples, *load, policy)), Interval::max)
+fn worst_p99_over_slo(sweep: &Sweep, samples: &Samples, policy: &'static str) -> Option<Interval> {
+    let loads = sweep.plan.loads.iter().filter(|load| keeps_slo_alone(sweep, samples, **load));
+    worst_interval(loads.flat_map(|load| p99_over_slo(sweep, samples, *load, policy)), Interval::max)
 }
 
-fn within_alone(sweep: &Sweep, samples: &Samples, load: u8) -> bool {
-    let alone_us = samples.median(SampleKey::of(load, "", ALONE), |run| Some(run.p99_us));
-    alone_us.is_some_and(|alone_us| alone_us <= sweep.promise.slo_us)
+fn keeps_slo_alone(sweep: &Sweep, samples: &Samples, load: u8) -> bool {
+    let alone_us = samples.median(SampleKey::new(load, "", ALONE), |run| Some(run.p99_us));
+    alone_us.is_some_and(|alone_us| alone_us <= sweep.objective.slo_us)
 }
 
 /// Returns the ratio of the policy's p99 to the objective at one load, for each batch kernel.
-fn over_slo(sweep: &Sweep, samples: &Samples, load: u8, policy: &'static str) -> Vec<Option<Interval>> {
+fn p99_over_slo(sweep: &Sweep, samples: &Samples, load: u8, policy: &'static str) -> Vec<Option<Interval>> {
     let over = |batch: &&'static str| {
-        let runs = samples.of(SampleKey::of(load, batch, policy));
-        of_median(runs.map(|run| run.figures.p99_us / sweep.promise.slo_us))
+        let runs = samples.of_variant(SampleKey::new(load, batch, policy));
+        median_interval(runs.map(|run| run.figures.p99_us / sweep.objective.slo_us))
     };
     sweep.plan.batches.iter().map(over).collect()
 }
@@ -175,10 +183,10 @@ fn over_slo(sweep: &Sweep, samples: &Samples, load: u8, policy: &'static str) ->
 /// Returns the ratio of p99 over alone in all pairs at moderate load, with all batch kernels.
 fn p99_over_alone(sweep: &Sweep, samples: &Samples) -> Option<Interval> {
     let of_batch = |batch: &&'static str| {
-        let cell = SampleKey::of(sweep.plan.moderate(), batch, "borrow_idle");
-        samples.compared(cell, cell.under(ALONE), |one, alone| Some(one.p99_us / alone.p99_us))
+        let cell = SampleKey::new(sweep.plan.moderate_load(), batch, "borrow_idle");
+        samples.compare_by_round(cell, cell.with_setting(ALONE), |one, alone| Some(one.p99_us / alone.p99_us))
     };
-    of_median(sweep.plan.batches.iter().flat_map(of_batch))
+    median_interval(sweep.plan.batches.iter().flat_map(of_batch))
 }
 
 #[cfg(test)]
@@ -186,14 +194,14 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use super::super::objective::Promise;
+    use super::super::objective::ServiceObjective;
     use super::super::plan::{Comparison, SweepPlan};
     use super::super::samples::Figures;
     use super::*;
     use sidelane_report::Verdict;
     use sidelane_stats::rounds::Limit;
 
-    fn plan(loads: &[u8]) -> Sweep {
+    fn sweep_with_loads(loads: &[u8]) -> Sweep {
         Sweep {
             plan: SweepPlan {
                 service: "search",
@@ -205,7 +213,7 @@ mod tests {
                 warm_up: Duration::ZERO,
                 learning: Duration::ZERO,
             },
-            promise: Promise::of(Some(25_000.0), BTreeMap::from([(50, 10_000.0)]), 50),
+            objective: ServiceObjective::from_p99_alone(Some(25_000.0), BTreeMap::from([(50, 10_000.0)]), 50),
             emulated_contention_cost: None,
         }
     }
@@ -214,7 +222,7 @@ mod tests {
     fn add(samples: &mut Samples, round: u64, load: u8, setting: &'static str, p99_us: f64, batch: f64) {
         let batch_utilisation = Some(batch).filter(|_| setting != ALONE);
         let figures = Figures { p99_us, lc_utilisation: 0.5, batch_utilisation, ..Figures::default() };
-        samples.add(round, SampleKey::of(load, "loop", setting), figures);
+        samples.add(round, SampleKey::new(load, "loop", setting), figures);
     }
 
     /// Six rounds at 50 %, with p99 and batch utilisation of each policy. The service alone has a p99 of 10 ms, and its
@@ -234,17 +242,21 @@ mod tests {
         [(10_100.0, 0.48), (14_000.0, 0.6), (15_000.0, 0.7), (20_000.0, 0.9), (21_000.0, 1.0)];
 
     fn failing(samples: &Samples) -> Vec<String> {
-        of_search(&plan(&[50]), samples).into_iter().filter(|check| !check.ok).map(|check| check.name).collect()
+        search_checks(&sweep_with_loads(&[50]), samples)
+            .into_iter()
+            .filter(|check| !check.ok)
+            .map(|check| check.name)
+            .collect()
     }
 
-    fn redis(policies: [(f64, f64); 5]) -> Vec<Check> {
-        of_redis(&plan(&[50]), &samples(policies))
+    fn redis_checks_for(policies: [(f64, f64); 5]) -> Vec<Check> {
+        redis_checks(&sweep_with_loads(&[50]), &samples(policies))
     }
 
     #[test]
     fn policies_within_their_bounds_pass() {
         assert_eq!(failing(&samples(GOOD)), [""; 0]);
-        assert!(redis(GOOD).iter().all(|check| check.ok));
+        assert!(redis_checks_for(GOOD).iter().all(|check| check.ok));
     }
 
     #[test]
@@ -253,19 +265,19 @@ mod tests {
         policies[2].1 = 0.58;
         assert_eq!(failing(&samples(policies)), ["batch's time at 50 %, refresh budget over fixed budget"]);
         policies[2].1 = 0.56;
-        assert!(!redis(policies)[0].ok);
+        assert!(!redis_checks_for(policies)[0].ok);
         policies[2].1 = 0.595;
         assert_eq!(failing(&samples(policies)), [""; 0], "within the noise");
     }
 
     #[test]
     fn harm_is_judged_by_what_is_emulated() {
-        let sweep = Sweep { emulated_contention_cost: Some(0.4), ..plan(&[50]) };
+        let sweep = Sweep { emulated_contention_cost: Some(0.4), ..sweep_with_loads(&[50]) };
         let of = |mean, error| {
             let mut samples = samples(GOOD);
             let learned = samples.0.iter_mut().filter(|sample| sample.variant.setting == LEARNS);
             learned.for_each(|sample| sample.figures.contention_cost = Some(ContentionCostEstimate { mean, error }));
-            let checks = of_search(&sweep, &samples);
+            let checks = search_checks(&sweep, &samples);
             checks.into_iter().find(|check| check.name.starts_with("contention cost")).unwrap().verdict
         };
         assert_eq!(of(0.42, 0.02), Verdict::Holds);
@@ -296,11 +308,11 @@ mod tests {
         let mut policies = GOOD;
         policies[3].0 = 25_100.0;
         assert_eq!(failing(&samples(policies)), ["p99 over the SLO, dynamic refresh, worst load"]);
-        assert!(!redis(policies)[1].ok);
-        let (sweep, mut overloaded) = (plan(&[50, 90]), samples(GOOD));
+        assert!(!redis_checks_for(policies)[1].ok);
+        let (sweep, mut overloaded) = (sweep_with_loads(&[50, 90]), samples(GOOD));
         add(&mut overloaded, 0, 90, ALONE, 80_000.0, 0.0);
         POLICIES.iter().for_each(|(name, _)| add(&mut overloaded, 0, 90, name, 99_000.0, 0.1));
-        assert!(of_search(&sweep, &overloaded).iter().all(|check| check.ok));
+        assert!(search_checks(&sweep, &overloaded).iter().all(|check| check.ok));
         assert!(undecided_loads(&sweep, &overloaded).is_empty());
     }
 
@@ -316,14 +328,14 @@ mod tests {
 
     #[test]
     fn more_rounds_are_taken_where_something_is_undecided() {
-        let (sweep, mut noisy) = (plan(&[50, 80]), samples(GOOD));
-        assert!(undecided_loads(&plan(&[50]), &noisy).is_empty());
+        let (sweep, mut noisy) = (sweep_with_loads(&[50, 80]), samples(GOOD));
+        assert!(undecided_loads(&sweep_with_loads(&[50]), &noisy).is_empty());
         for round in 0..6 {
             let p99_us = if round == 3 { 60_000.0 } else { 20_000.0 };
             add(&mut noisy, round, 80, ALONE, 12_000.0, 0.0);
             POLICIES.iter().for_each(|(name, _)| add(&mut noisy, round, 80, name, p99_us, 0.1));
         }
         assert_eq!(undecided_loads(&sweep, &noisy), [80]);
-        assert!(of_search(&sweep, &noisy).iter().filter(|check| !check.ok).all(Check::is_undecided));
+        assert!(search_checks(&sweep, &noisy).iter().filter(|check| !check.ok).all(Check::is_undecided));
     }
 }

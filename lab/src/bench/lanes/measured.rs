@@ -2,13 +2,13 @@
 
 use crate::bench::ladder::Ladder;
 use crate::bench::lanes::step::StepRuns;
-use crate::bench::lanes::sweep::Swept;
-use crate::experiment::sibling::Emulated;
+use crate::bench::lanes::sweep::SweepResult;
+use crate::experiment::sibling::SiblingDescription;
 
-pub(super) struct Measured {
+pub(super) struct LanesMeasurements {
     pub(super) ladder: Ladder,
-    pub(super) emulated: Option<Emulated>,
-    pub(super) search: Swept,
-    pub(super) redis: Option<Swept>,
+    pub(super) emulated: Option<SiblingDescription>,
+    pub(super) search: SweepResult,
+    pub(super) redis: Option<SweepResult>,
     pub(super) step: Option<StepRuns>,
 }

@@ -27,11 +27,11 @@ use anyhow::{Context, Result};
 
 use crate::experiment::comparison::Report;
 use crate::experiment::place::ExperimentCpus;
-use crate::experiment::sibling::{Carrier, Emulated, Sibling};
+use crate::experiment::sibling::{EmulatedSibling, SiblingDescription, SlowdownMechanism};
 use crate::experiment::store::{Mix, Store};
 use crate::experiment::{search, store};
-use crate::programs::Lab;
-use sidelane_diagnostics::note::written;
+use crate::programs::LabBinary;
+use sidelane_diagnostics::note::notes_as_text;
 use sidelane_doctor as doctor;
 use sidelane_doctor::reaction::pair::TestPair;
 use sidelane_host::procfs::own_cpus;
@@ -41,11 +41,11 @@ use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::claim::Claim;
 
 use super::ladder::{self, Ladder};
-use measured::Measured;
+use measured::LanesMeasurements;
 pub use options::LanesOptions;
 use plan::Plan;
 use step::StepRuns;
-use sweep::Swept;
+use sweep::SweepResult;
 
 /// Columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 20] = [
@@ -73,58 +73,63 @@ pub const COLUMNS: [&str; 20] = [
 
 /// Measures the naps, the sweeps over search and Redis, and the step of load.
 pub fn run(options: &LanesOptions) -> Result<ResultFile> {
-    let plan = Plan::of(options)?;
+    let plan = Plan::from_options(options)?;
     let place = ExperimentCpus::choose(options.lanes.as_deref())?;
-    plan.redis.as_ref().map_or(Ok(()), |_| Store::Redis.ensure_installed(&Lab::find()?))?;
+    plan.redis.as_ref().map_or(Ok(()), |_| Store::Redis.ensure_installed(&LabBinary::find()?))?;
     eprint_fitted("sidelane: naps");
-    let ladder = climb(options, &plan)?;
-    let search = search::fixture(place, options.sibling, &options.cache).context("cannot start the search service")?;
-    let lanes = search.beside()?.lanes;
-    let emulated = Emulated::of(search.sibling.as_ref(), &place.lanes());
-    let swept = sweep::run(&search, &plan.search, plan.slo_us(), checks::of_search).context("search")?;
-    let step = plan.step.map(|step| step::run(&search, step, plan.slo_us())).transpose().context("step")?;
+    let ladder = measure_naps(options, &plan)?;
+    let search = search::start_search_service(place, options.sibling, &options.cache)
+        .context("cannot start the search service")?;
+    let lanes = search.placement()?.lanes;
+    let emulated = SiblingDescription::from_sibling(search.sibling.as_ref(), &place.lanes());
+    let swept = sweep::run_sweep(&search, &plan.search, plan.slo_us(), checks::search_checks).context("search")?;
+    let step = plan.step.map(|step| step::measure_step(&search, step, plan.slo_us())).transpose().context("step")?;
     drop(search);
     let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, options.sibling, plan));
     let redis = redis.transpose().context("redis")?;
-    let measured = Measured { ladder, emulated, search: swept, redis, step };
+    let measured = LanesMeasurements { ladder, emulated, search: swept, redis, step };
     let report = report(&plan, &measured, place, &lanes);
     Ok(report.result(lanes.kind, plan.round_options, plan.search.limit.rounds))
 }
 
-fn sweep_redis(place: ExperimentCpus, sibling: Option<Carrier>, plan: &plan::SweepPlan) -> Result<Swept> {
-    let lab = Lab::find()?;
-    let sibling = Sibling::choose(sibling, place, &lab)?;
-    let fixture = store::measured_stage(place, lab, sibling, Store::Redis, Mix::PLAIN)?;
-    sweep::run(&fixture, plan, None, checks::of_redis)
+fn sweep_redis(
+    place: ExperimentCpus,
+    sibling: Option<SlowdownMechanism>,
+    plan: &plan::SweepPlan,
+) -> Result<SweepResult> {
+    let lab = LabBinary::find()?;
+    let sibling = EmulatedSibling::start_chosen(sibling, place, &lab)?;
+    let fixture = store::start_measured_store(place, lab, sibling, Store::Redis, Mix::PLAIN)?;
+    sweep::run_sweep(&fixture, plan, None, checks::redis_checks)
 }
 
 /// Measures the naps. The guardian process removes their groups even if this process is killed.
-fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
+fn measure_naps(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
     let pair = pair.context("two CPUs are needed; this process may use one: check taskset and cpusets")?;
     // Measures the instrumented gate before it claims the lane, since its session claims the lane itself.
-    let checked = ladder::checked(&pair, &plan.naps);
-    let claim = Claim::take(pair.batch)?;
+    let checked = ladder::measure_instrumented_gate(&pair, &plan.naps);
+    let claim = Claim::take_batch_lane(pair.batch)?;
     let name = format!("sidelane-bench-{}", std::process::id());
     let guardian = doctor::start_guardian(&name, Some(&claim))?;
-    let ladder = ladder::measure(&pair, &name, &plan.naps, checked);
+    let ladder = ladder::measure_ladder(&pair, &name, &plan.naps, checked);
     guardian.finish().context("cannot undo all changes to the machine")?;
     Ok(ladder)
 }
 
 /// Returns the report of all measurements.
-fn report(plan: &Plan, measured: &Measured, place: ExperimentCpus, lanes: &Lanes) -> Report {
-    let Measured { ladder, search, redis, step, .. } = measured;
-    let rows_of_others = redis.iter().flat_map(rows::of_sweep).chain(step.iter().flat_map(StepRuns::rows));
-    let of_redis = redis.iter().flat_map(|redis| checks::of_redis(&redis.sweep, &redis.samples));
-    let of_search = checks::of_search(&search.sweep, &search.samples);
+fn report(plan: &Plan, measured: &LanesMeasurements, place: ExperimentCpus, lanes: &Lanes) -> Report {
+    let LanesMeasurements { ladder, search, redis, step, .. } = measured;
+    let rows_of_others = redis.iter().flat_map(rows::sweep_rows).chain(step.iter().flat_map(StepRuns::rows));
+    let of_redis = redis.iter().flat_map(|redis| checks::redis_checks(&redis.sweep, &redis.samples));
+    let of_search = checks::search_checks(&search.sweep, &search.samples);
     Report {
-        rows: ladder.rows().into_iter().chain(rows::of_sweep(search)).chain(rows_of_others).collect(),
+        rows: ladder.rows().into_iter().chain(rows::sweep_rows(search)).chain(rows_of_others).collect(),
         checks: of_search.into_iter().chain(of_redis).chain(step.iter().map(StepRuns::check)).collect(),
-        intervals: vec![ladder.picture()],
-        multiples: [pictures::of_sweep(search)].into_iter().chain(step.iter().map(StepRuns::picture)).collect(),
-        notes: written(&text::notes(measured, place, lanes)),
-        ..Report::of(text::settings(plan, place, lanes, measured))
+        intervals: vec![ladder.latency_chart()],
+        multiples: [pictures::sweep_chart(search)].into_iter().chain(step.iter().map(StepRuns::p99_chart)).collect(),
+        notes: notes_as_text(&text::notes(measured, place, lanes)),
+        ..Report::with_settings(text::settings(plan, place, lanes, measured))
     }
 }

@@ -16,23 +16,30 @@ const LEAST_US: f64 = 5_000.0;
 
 /// Objective of the service, and its p99 alone.
 #[derive(Clone, Debug)]
-pub(super) struct Promise {
+pub(super) struct ServiceObjective {
     /// Latency objective for p99, in microseconds.
     pub(super) slo_us: f64,
     /// p99 of the service alone, by load.
     pub(super) alone_p99_us: BTreeMap<u8, f64>,
 }
 
-impl Promise {
+impl ServiceObjective {
     /// Returns the promise for the p99 measured alone; `moderate` must be among its loads.
-    pub(super) fn of(given_us: Option<f64>, alone_p99_us: BTreeMap<u8, f64>, moderate: u8) -> Self {
-        let own_us = alone_p99_us.get(&moderate).copied().unwrap_or(0.0);
-        Self { slo_us: given_us.unwrap_or_else(|| rounded(FACTOR * own_us).max(LEAST_US)), alone_p99_us }
+    pub(super) fn from_p99_alone(
+        given_slo_us: Option<f64>,
+        alone_p99_us: BTreeMap<u8, f64>,
+        moderate_load: u8,
+    ) -> Self {
+        let own_us = alone_p99_us.get(&moderate_load).copied().unwrap_or(0.0);
+        Self {
+            slo_us: given_slo_us.unwrap_or_else(|| round_to_two_digits(FACTOR * own_us).max(LEAST_US)),
+            alone_p99_us,
+        }
     }
 
     /// Returns the request age until which batch may run beside the request: the objective itself. The used part of it
     /// depends on the load. It is 0 at loads without a budget.
-    pub(super) fn age_us(&self, load: u8) -> f64 {
+    pub(super) fn age_limit_us(&self, load: u8) -> f64 {
         if self.budget_us(load) > 0.0 { self.slo_us } else { 0.0 }
     }
 
@@ -44,7 +51,7 @@ impl Promise {
 }
 
 /// Rounds to two digits: an objective is a decision, not a measurement.
-pub(super) fn rounded(value: f64) -> f64 {
+pub(super) fn round_to_two_digits(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;
     }
@@ -56,20 +63,20 @@ pub(super) fn rounded(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn alone() -> BTreeMap<u8, f64> {
+    fn p99_us_alone_by_load() -> BTreeMap<u8, f64> {
         BTreeMap::from([(20, 9_000.0), (50, 13_370.0), (90, 90_000.0)])
     }
 
     #[test]
     fn objective_follows_the_rule_of_the_paper() {
-        let promise = Promise::of(Some(100_000.0), BTreeMap::from([(50, 53_000.0)]), 50);
+        let promise = ServiceObjective::from_p99_alone(Some(100_000.0), BTreeMap::from([(50, 53_000.0)]), 50);
         assert_eq!((promise.slo_us, promise.budget_us(50)), (100_000.0, 47_000.0));
-        assert_eq!(promise.age_us(50), 100_000.0);
+        assert_eq!(promise.age_limit_us(50), 100_000.0);
     }
 
     #[test]
     fn without_an_objective_the_service_sets_it() {
-        let promise = Promise::of(None, alone(), 50);
+        let promise = ServiceObjective::from_p99_alone(None, p99_us_alone_by_load(), 50);
         assert_eq!(promise.slo_us, 33_000.0);
         assert_eq!(promise.budget_us(20), 24_000.0);
         assert_eq!(promise.budget_us(90), 0.0, "nothing is left");
@@ -78,13 +85,13 @@ mod tests {
 
     #[test]
     fn no_objective_is_below_what_the_machine_does() {
-        assert_eq!(Promise::of(None, BTreeMap::from([(50, 500.0)]), 50).slo_us, LEAST_US);
+        assert_eq!(ServiceObjective::from_p99_alone(None, BTreeMap::from([(50, 500.0)]), 50).slo_us, LEAST_US);
     }
 
     #[test]
     fn objective_is_rounded_to_two_digits() {
         for (value, wanted) in [(33_425.0, 33_000.0), (97.6, 98.0), (0.123, 0.12), (0.0, 0.0)] {
-            assert!((rounded(value) - wanted).abs() < 1e-9, "{value}");
+            assert!((round_to_two_digits(value) - wanted).abs() < 1e-9, "{value}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::experiment::sibling::Carrier;
+use crate::experiment::sibling::SlowdownMechanism;
 use sidelane_policy::borrow::Objective;
 use sidelane_stats::rounds::RoundOptions;
 
@@ -14,7 +14,7 @@ pub struct LanesOptions {
     /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Emulation of the sibling from `--sibling`, if given.
-    pub sibling: Option<Carrier>,
+    pub sibling: Option<SlowdownMechanism>,
     /// Shares of the request lane that the load keeps busy, in percent.
     pub loads: Option<Vec<u8>>,
     /// Names of the lab's batch kernels.

@@ -1,7 +1,7 @@
 //! The pictures of Figs. 10 and 11: p99 and utilisation against load, with a line for each setting.
 
 use super::samples::{Figures, SampleKey};
-use super::sweep::Swept;
+use super::sweep::SweepResult;
 use crate::experiment::setting::Setting;
 use sidelane_report::Unit;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
@@ -10,7 +10,7 @@ use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 const BOTH_LANES: f64 = 2.0;
 
 /// Returns the picture of a sweep, with two panels for each batch kernel.
-pub(super) fn of_sweep(swept: &Swept) -> Multiples {
+pub(super) fn sweep_chart(swept: &SweepResult) -> Multiples {
     let panels = swept.sweep.plan.batches.iter().flat_map(|batch| [p99(swept, batch), utilisation(swept, batch)]);
     Multiples {
         title: "What each way of sharing the pair costs the service, and gains".to_owned(),
@@ -26,18 +26,18 @@ pub(super) fn of_sweep(swept: &Swept) -> Multiples {
     }
 }
 
-fn p99(swept: &Swept, batch: &'static str) -> Panel {
+fn p99(swept: &SweepResult, batch: &'static str) -> Panel {
     Panel {
         title: format!("{batch}: p99 of the service"),
         unit: Unit::Us,
         scale: ScaleKind::Log,
         up_to: None,
-        limit: Some(Limit { name: "SLO".to_owned(), value: swept.sweep.promise.slo_us }),
+        limit: Some(Limit { name: "SLO".to_owned(), value: swept.sweep.objective.slo_us }),
         lines: lines(swept, batch, |run| Some(run.p99_us)),
     }
 }
 
-fn utilisation(swept: &Swept, batch: &'static str) -> Panel {
+fn utilisation(swept: &SweepResult, batch: &'static str) -> Panel {
     Panel {
         title: format!("{batch}: utilisation of both lanes"),
         unit: Unit::Ratio,
@@ -48,9 +48,9 @@ fn utilisation(swept: &Swept, batch: &'static str) -> Panel {
     }
 }
 
-fn lines(swept: &Swept, batch: &'static str, figure: fn(&Figures) -> Option<f64>) -> Vec<Line> {
+fn lines(swept: &SweepResult, batch: &'static str, figure: fn(&Figures) -> Option<f64>) -> Vec<Line> {
     let point = |setting: &Setting, load: u8| {
-        Some((f64::from(load), swept.samples.median(SampleKey::of(load, batch, setting.name), figure)?))
+        Some((f64::from(load), swept.samples.median(SampleKey::new(load, batch, setting.name), figure)?))
     };
     let line = |setting: &Setting| Line {
         setting: setting.title.to_owned(),

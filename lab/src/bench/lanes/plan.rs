@@ -67,23 +67,23 @@ pub(super) enum Comparison {
 }
 
 impl Plan {
-    pub(super) fn of(options: &LanesOptions) -> Result<Self> {
+    pub(super) fn from_options(options: &LanesOptions) -> Result<Self> {
         let slo_us = options.slo.map(|slo| slo.limit_ns as f64 / 1e3);
         if let Some(slo) = options.slo.filter(|slo| slo.percentile != 99.0) {
             anyhow::bail!(
                 "bench lanes judges the p99, so it cannot use {}: write --slo p99=TIME",
-                objective::written(slo)
+                objective::format_objective(slo)
             );
         }
-        let search = SweepPlan::search(options);
+        let search = SweepPlan::for_search(options);
         ensure!(!search.loads.is_empty() && !search.batches.is_empty(), "no loads or no batch kernels to measure");
         let round_options = options.round_options;
         let full = !round_options.quick;
         Ok(Self {
             round_options,
-            naps: naps(round_options.quick),
+            naps: nap_plan(round_options.quick),
             search,
-            redis: full.then(|| SweepPlan::redis(round_options)),
+            redis: full.then(|| SweepPlan::for_redis(round_options)),
             step: full.then_some(StepPlan::DEFAULT),
             slo_us,
         })
@@ -95,13 +95,13 @@ impl Plan {
     }
 }
 
-fn naps(quick: bool) -> ReactionPlan {
+fn nap_plan(quick: bool) -> ReactionPlan {
     let (rounds, gate_ms) = if quick { (100, 600) } else { (300, 2_500) };
     ReactionPlan { rounds, gate_time: Duration::from_millis(gate_ms), sibling_pairs: 0 }
 }
 
 impl SweepPlan {
-    fn search(options: &LanesOptions) -> Self {
+    fn for_search(options: &LanesOptions) -> Self {
         let (ms, quick) = (Duration::from_millis, options.round_options.quick);
         let (run, warm_up, time) =
             if quick { (ms(1_100), ms(250), ms(160_000)) } else { (ms(1_500), ms(400), ms(2_700_000)) };
@@ -132,7 +132,7 @@ impl SweepPlan {
         Self { limit: options.round_options.limit(limit, limit), ..plan }
     }
 
-    fn redis(round_options: RoundOptions) -> Self {
+    fn for_redis(round_options: RoundOptions) -> Self {
         let limit = Limit { first: ROUNDS_MIN, rounds: 4 * ROUNDS_MIN, time: Duration::from_secs(300) };
         Self {
             service: "redis",
@@ -148,14 +148,14 @@ impl SweepPlan {
 
     /// Returns the number of rounds for which there is time.
     fn rounds_in(&self, length: Duration) -> u64 {
-        let round = (self.run + self.warm_up + OVERHEAD) * self.runs_a_round() as u32;
+        let round = (self.run + self.warm_up + OVERHEAD) * self.runs_per_round() as u32;
         let rounds = length.as_millis() / round.as_millis().max(1);
         (rounds as u64).clamp(ROUNDS_MIN, ROUNDS_MAX)
     }
 
-    fn runs_a_round(&self) -> usize {
+    fn runs_per_round(&self) -> usize {
         // Counts the runs of a setting by the same rule as `turns` in the module `sweep`.
-        let of = |setting: &Setting| match setting.compares_everywhere() {
+        let of = |setting: &Setting| match setting.runs_with_every_batch() {
             true => self.batches.len(),
             false => 1,
         };
@@ -163,7 +163,7 @@ impl SweepPlan {
     }
 
     /// Returns the measured load at which policies are compared.
-    pub(super) fn moderate(&self) -> u8 {
+    pub(super) fn moderate_load(&self) -> u8 {
         let distance = |load: &&u8| load.abs_diff(MODERATE_PERCENT);
         self.loads.iter().min_by_key(distance).copied().unwrap_or(MODERATE_PERCENT)
     }
@@ -173,10 +173,10 @@ impl SweepPlan {
     pub(super) fn settings(&self, budget_ns: u64, age_ns: u64) -> Vec<Setting> {
         let others = [Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::freezer()];
         let everything = self.comparison == Comparison::Everything;
-        let printed = PolicyKind::ALL.into_iter().filter(|kind| everything && kind.is_printed());
-        let spends = |kind: PolicyKind| if kind.is_by_age() { age_ns } else { budget_ns };
+        let printed = PolicyKind::ALL.into_iter().filter(|kind| everything && kind.is_paper_rule());
+        let spends = |kind: PolicyKind| if kind.limits_by_age() { age_ns } else { budget_ns };
         let policies = PolicyKind::OURS.into_iter().chain(printed);
-        let policies = policies.map(|kind| Setting::on_budget(kind, Budget::Given(spends(kind))));
+        let policies = policies.map(|kind| Setting::with_budget(kind, Budget::Given(spends(kind))));
         [Setting::ALONE].into_iter().chain(others.into_iter().filter(|_| everything)).chain(policies).collect()
     }
 }
@@ -185,7 +185,7 @@ impl SweepPlan {
 mod tests {
     use super::*;
 
-    fn plan(quick: bool, loads: Option<Vec<u8>>) -> Plan {
+    fn plan_with_loads(quick: bool, loads: Option<Vec<u8>>) -> Plan {
         let round_options = RoundOptions { quick, rounds: None };
         let options = LanesOptions {
             round_options,
@@ -196,13 +196,13 @@ mod tests {
             slo: None,
             cache: "/tmp".into(),
         };
-        Plan::of(&options).unwrap()
+        Plan::from_options(&options).unwrap()
     }
 
     /// Returns the duration of the first rounds if all settings take part in each.
-    fn takes(plan: &SweepPlan) -> Duration {
-        let runs = plan.loads.len() + plan.runs_a_round() * plan.limit.first as usize;
-        let sessions = |setting: &Setting| if setting.compares_everywhere() { plan.batches.len() } else { 1 };
+    fn estimated_duration(plan: &SweepPlan) -> Duration {
+        let runs = plan.loads.len() + plan.runs_per_round() * plan.limit.first as usize;
+        let sessions = |setting: &Setting| if setting.runs_with_every_batch() { plan.batches.len() } else { 1 };
         let settings = plan.settings(1, 1).into_iter().filter(Setting::learns_contention_cost);
         let learning = plan.learning * settings.map(|setting| sessions(&setting)).sum::<usize>() as u32;
         learning + (plan.run + plan.warm_up + OVERHEAD) * runs as u32
@@ -210,29 +210,37 @@ mod tests {
 
     #[test]
     fn full_and_quick_plan_keep_their_time_limits() {
-        let full = plan(false, None);
-        let all = takes(&full.search) + takes(full.redis.as_ref().unwrap());
+        let full = plan_with_loads(false, None);
+        let all = estimated_duration(&full.search) + estimated_duration(full.redis.as_ref().unwrap());
         assert!(all < Duration::from_secs(55 * 60), "{all:?}");
-        let quick = plan(true, None);
-        assert!(takes(&quick.search) < Duration::from_secs(190), "{:?}", takes(&quick.search));
+        let quick = plan_with_loads(true, None);
+        assert!(
+            estimated_duration(&quick.search) < Duration::from_secs(190),
+            "{:?}",
+            estimated_duration(&quick.search)
+        );
         assert!(quick.redis.is_none() && quick.step.is_none());
     }
 
     #[test]
     fn fewer_loads_get_more_rounds() {
-        assert!(plan(false, Some(vec![50])).search.limit.rounds > plan(false, None).search.limit.rounds);
+        assert!(
+            plan_with_loads(false, Some(vec![50])).search.limit.rounds
+                > plan_with_loads(false, None).search.limit.rounds
+        );
     }
 
     #[test]
     fn settings_are_in_order_of_what_they_borrow() {
-        let names: Vec<&str> = plan(true, None).search.settings(1, 2).iter().map(|setting| setting.name).collect();
+        let names: Vec<&str> =
+            plan_with_loads(true, None).search.settings(1, 2).iter().map(|setting| setting.name).collect();
         assert_eq!(names, ["alone", "borrow_idle", "fixed_budget", "refresh_budget", "dynamic_refresh", "deadline"]);
-        assert_eq!(plan(false, None).search.settings(1, 2).len(), 12);
+        assert_eq!(plan_with_loads(false, None).search.settings(1, 2).len(), 12);
     }
 
     #[test]
     fn moderate_is_what_is_closest_to_half() {
-        assert_eq!(plan(true, None).search.moderate(), 50);
-        assert_eq!(plan(true, Some(vec![20, 60, 90])).search.moderate(), 60);
+        assert_eq!(plan_with_loads(true, None).search.moderate_load(), 50);
+        assert_eq!(plan_with_loads(true, Some(vec![20, 60, 90])).search.moderate_load(), 60);
     }
 }

@@ -1,14 +1,14 @@
 //! The table rows of a sweep.
 
 use super::samples::{Figures, SampleKey};
-use super::sweep::Swept;
+use super::sweep::SweepResult;
 use crate::experiment::setting::Setting;
 use sidelane_policy::borrow::Budget;
 use sidelane_report::Row;
 
 /// Returns a row for each load, batch kernel and setting, with medians over the rounds. Ratios are computed within a
 /// round first.
-pub(super) fn of_sweep(swept: &Swept) -> Vec<Row> {
+pub(super) fn sweep_rows(swept: &SweepResult) -> Vec<Row> {
     let plan = &swept.sweep.plan;
     let batches = || [""].into_iter().chain(plan.batches.iter().copied());
     let mut rows = Vec::new();
@@ -16,7 +16,7 @@ pub(super) fn of_sweep(swept: &Swept) -> Vec<Row> {
         let settings = swept.sweep.settings(*load);
         for batch in batches() {
             let own = settings.iter().filter(|setting| setting.beside.is_none() == batch.is_empty());
-            let ran = |setting: &&Setting| swept.samples.has(SampleKey::of(*load, batch, setting.name));
+            let ran = |setting: &&Setting| swept.samples.has(SampleKey::new(*load, batch, setting.name));
             rows.extend(own.filter(ran).map(|setting| row(swept, *load, batch, setting)));
         }
     }
@@ -29,13 +29,13 @@ fn name(service: &str, batch: &str, setting: &Setting) -> String {
     format!("{service}{separator}{batch}/{}", setting.name)
 }
 
-fn row(swept: &Swept, load: u8, batch: &'static str, setting: &Setting) -> Row {
-    let (cell, samples) = (SampleKey::of(load, batch, setting.name), &swept.samples);
+fn row(swept: &SweepResult, load: u8, batch: &'static str, setting: &Setting) -> Row {
+    let (cell, samples) = (SampleKey::new(load, batch, setting.name), &swept.samples);
     let median = |figure: fn(&Figures) -> Option<f64>| samples.median(cell, figure);
-    let over_alone =
-        samples.compared(cell, cell.under(Setting::ALONE.name), |one, alone| Some(one.p99_us / alone.p99_us));
+    let over_alone = samples
+        .compare_by_round(cell, cell.with_setting(Setting::ALONE.name), |one, alone| Some(one.p99_us / alone.p99_us));
     let contention_cost = samples
-        .of(cell)
+        .of_variant(cell)
         .last()
         .and_then(|last| last.figures.contention_cost)
         .filter(|_| setting.learns_contention_cost());
@@ -46,8 +46,8 @@ fn row(swept: &Swept, load: u8, batch: &'static str, setting: &Setting) -> Row {
     row.put("p99_us", median(|run| Some(run.p99_us)));
     row.put("client_p99_us", median(|run| run.client_p99_us));
     row.put("p99_over_alone", sidelane_stats::ranks::median(over_alone));
-    row.put("slo_us", swept.sweep.promise.slo_us);
-    row.put("budget_us", spends_us(setting));
+    row.put("slo_us", swept.sweep.objective.slo_us);
+    row.put("budget_us", setting_budget_us(setting));
     row.put("utilisation_ratio", median(|run| Some(run.utilisation())));
     row.put("service_utilisation_ratio", median(|run| Some(run.lc_utilisation)));
     row.put("batch_utilisation_ratio", median(|run| run.batch_utilisation));
@@ -57,13 +57,13 @@ fn row(swept: &Swept, load: u8, batch: &'static str, setting: &Setting) -> Row {
     row.put("contention_cost_learned_percent", contention_cost.map(|contention_cost| 100.0 * contention_cost.mean));
     row.put("contention_cost_margin_percent", contention_cost.map(|contention_cost| 100.0 * contention_cost.margin()));
     row.put("requests_count", samples.sum(cell, |run| run.requests));
-    row.put("rounds_count", samples.of(cell).count() as f64);
+    row.put("rounds_count", samples.of_variant(cell).count() as f64);
     row
 }
 
 /// Returns the time by which batch may delay a request. Under `deadline` it is the request age until which batch may
 /// run.
-fn spends_us(setting: &Setting) -> Option<f64> {
+fn setting_budget_us(setting: &Setting) -> Option<f64> {
     match setting.beside?.hold?.budget {
         Budget::Given(ns) => Some(ns as f64 / 1e3),
         Budget::None | Budget::Slo(_) => None,

@@ -40,14 +40,14 @@ pub(super) struct SampleKey {
 }
 
 impl SampleKey {
-    pub(super) fn of(load: u8, batch: &'static str, setting: &'static str) -> Self {
+    pub(super) fn new(load: u8, batch: &'static str, setting: &'static str) -> Self {
         let batch = if setting == Setting::ALONE.name { "" } else { batch };
         Self { load, batch, setting }
     }
 
     /// Returns the same cell under another setting.
-    pub(super) fn under(self, setting: &'static str) -> Self {
-        Self::of(self.load, self.batch, setting)
+    pub(super) fn with_setting(self, setting: &'static str) -> Self {
+        Self::new(self.load, self.batch, setting)
     }
 }
 
@@ -64,11 +64,11 @@ mod tests {
         for (batch, setting, p99_us) in
             [("loop", "alone", 10.0), ("loop", "borrow_idle", 12.0), ("flush", "borrow_idle", 15.0)]
         {
-            samples.add(0, SampleKey::of(50, batch, setting), Figures { p99_us, ..Figures::default() });
+            samples.add(0, SampleKey::new(50, batch, setting), Figures { p99_us, ..Figures::default() });
         }
         let over_alone = |batch| {
-            let cell = SampleKey::of(50, batch, "borrow_idle");
-            samples.compared(cell, cell.under("alone"), |one, alone| Some(one.p99_us / alone.p99_us))
+            let cell = SampleKey::new(50, batch, "borrow_idle");
+            samples.compare_by_round(cell, cell.with_setting("alone"), |one, alone| Some(one.p99_us / alone.p99_us))
         };
         assert_eq!((over_alone("loop"), over_alone("flush")), (vec![1.2], vec![1.5]));
     }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::Result;
 use sidelane_policy::borrow::{Budget, Objective, PolicyKind};
 
-use super::objective::rounded;
+use super::objective::round_to_two_digits;
 use crate::experiment::comparison::{self, Experiment};
 use crate::experiment::fixture::Fixture;
-use crate::experiment::learn::Experience;
-use crate::experiment::load::{Rhythm, RunningClient, Shape, Step};
-use crate::experiment::run::{Figures, Task};
+use crate::experiment::learn::LearningOptions;
+use crate::experiment::load::{LoadPattern, RunningClient, Shape, Step};
+use crate::experiment::run::{Figures, RunSpec};
 use crate::experiment::setting::Setting;
 use crate::experiment::{batch, run};
 use crate::note::LabNote;
@@ -65,22 +65,22 @@ const ALONE: &str = Setting::ALONE.name;
 const LENT: &str = "slo_dynamic_refresh";
 
 /// Measures the service of `fixture`, alone and beside batch in turns.
-pub(super) fn run(fixture: &Fixture, plan: StepPlan, given_us: Option<f64>) -> Result<StepRuns> {
-    let slo_us = match given_us {
+pub(super) fn measure_step(fixture: &Fixture, plan: StepPlan, given_slo_us: Option<f64>) -> Result<StepRuns> {
+    let slo_us = match given_slo_us {
         Some(slo_us) => slo_us,
-        None => rounded(FACTOR * alone_p99_us(fixture, plan)?),
+        None => round_to_two_digits(FACTOR * alone_p99_us(fixture, plan)?),
     };
     let slo = Objective { percentile: 99.0, limit_ns: (slo_us * 1e3) as u64 };
-    let lent = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Slo(slo));
-    let batch_alone_per_s = batch::alone_per_s(fixture, plan.batch, BATCH_ALONE, 0)?;
+    let lent = Setting::with_budget(PolicyKind::DynamicRefresh, Budget::Slo(slo));
+    let batch_alone_per_s = batch::measure_batch_alone_per_s(fixture, plan.batch, BATCH_ALONE, 0)?;
     let turns = |_, _: &Samples| vec![(ALONE, Setting::ALONE), (LENT, lent)];
     let title = |(_, setting): &(&str, Setting)| setting.title.to_owned();
     let checks = |samples: &Samples| vec![check(plan, samples)];
     let step = Experiment { name: "step of load", limit: plan.limit, turns: &turns, title, checks: &checks };
     let (samples, _) = step.run(|(name, setting), round, samples| {
-        let rhythm = rhythm(fixture, plan, slo, round + 1);
-        let (batch, draw, experience) = (plan.batch, false, Experience::default());
-        let task = Task { fixture, rhythm, batch, batch_alone_per_s, draw, experience };
+        let rhythm = step_load_pattern(fixture, plan, slo, round + 1);
+        let (batch, draw, experience) = (plan.batch, false, LearningOptions::default());
+        let task = RunSpec { fixture, rhythm, batch, batch_alone_per_s, draw, experience };
         samples.add(round, name, run::run(task, &setting)?);
         Ok(())
     })?;
@@ -89,19 +89,19 @@ pub(super) fn run(fixture: &Fixture, plan: StepPlan, given_us: Option<f64>) -> R
 
 fn alone_p99_us(fixture: &Fixture, plan: StepPlan) -> Result<f64> {
     let (rate_per_s, run) = (fixture.rate_per_s(plan.after), plan.run - plan.at);
-    let rhythm = Rhythm { rate_per_s, run, warm_up: Duration::from_secs(1), seed: 1, shape: Shape::Steady };
+    let rhythm = LoadPattern { rate_per_s, run, warm_up: Duration::from_secs(1), seed: 1, shape: Shape::Steady };
     Ok(RunningClient::start(fixture, rhythm)?.finish()?.p99_us)
 }
 
-fn rhythm(fixture: &Fixture, plan: StepPlan, slo: Objective, seed: u64) -> Rhythm {
+fn step_load_pattern(fixture: &Fixture, plan: StepPlan, slo: Objective, seed: u64) -> LoadPattern {
     let step =
         Step { then_per_s: fixture.rate_per_s(plan.after), at: plan.at, limit: Duration::from_nanos(slo.limit_ns) };
     let (rate_per_s, warm_up) = (fixture.rate_per_s(plan.before), Duration::from_millis(500));
-    Rhythm { rate_per_s, run: plan.run, warm_up, seed, shape: Shape::Step(step) }
+    LoadPattern { rate_per_s, run: plan.run, warm_up, seed, shape: Shape::Step(step) }
 }
 
 /// Returns the longest uninterrupted time above the objective in any repetition, in seconds.
-fn longest_s<'a>(runs: impl IntoIterator<Item = &'a Figures>) -> Option<f64> {
+fn longest_violation_s<'a>(runs: impl IntoIterator<Item = &'a Figures>) -> Option<f64> {
     let each: Option<Vec<f64>> = runs.into_iter().map(|run| run.latencies.longest_above_s).collect();
     each?.into_iter().reduce(f64::max)
 }
@@ -112,12 +112,12 @@ fn check(plan: StepPlan, samples: &Samples) -> Check {
     let (before, after) = (plan.before * 100.0, plan.after * 100.0);
     let name = format!("longest time above the SLO after a step from {before:.0} to {after:.0} % load");
     let in_time = |run: &Figures| run.latencies.longest_above_s.is_none_or(|alone_s| alone_s <= ABOVE_LIMIT_S);
-    let pairs = samples.together([ALONE, LENT]).into_iter().filter(|[alone, _]| in_time(alone));
+    let pairs = samples.rounds_with_all([ALONE, LENT]).into_iter().filter(|[alone, _]| in_time(alone));
     let lent: Vec<&Figures> = pairs.map(|[_, lent]| lent).collect();
     match lent.is_empty() {
         true => Check::interval_at_most(name, None, ABOVE_LIMIT_S, Unit::S)
-            .undecided("a machine on which the service alone keeps its objective"),
-        false => Check::at_most(name, longest_s(lent), ABOVE_LIMIT_S, Unit::S),
+            .into_undecided("a machine on which the service alone keeps its objective"),
+        false => Check::at_most(name, longest_violation_s(lent), ABOVE_LIMIT_S, Unit::S),
     }
 }
 
@@ -127,13 +127,13 @@ impl StepRuns {
     }
 
     /// Returns the longest time above the objective in a setting.
-    fn longest_s(&self, setting: &'static str) -> Option<f64> {
-        longest_s(self.samples.of(setting).map(|sample| &sample.figures))
+    fn longest_violation_s(&self, setting: &'static str) -> Option<f64> {
+        longest_violation_s(self.samples.of_variant(setting).map(|sample| &sample.figures))
     }
 
     /// Returns a note if the service alone was late for long, so that batch is not blamed.
     pub(super) fn note(&self) -> Option<LabNote> {
-        let above_s = self.longest_s(ALONE).filter(|above_s| *above_s > ABOVE_LIMIT_S)?;
+        let above_s = self.longest_violation_s(ALONE).filter(|above_s| *above_s > ABOVE_LIMIT_S)?;
         Some(LabNote::StepLateAlone { above: Duration::from_secs_f64(above_s) })
     }
 
@@ -145,15 +145,15 @@ impl StepRuns {
         let median = |figure: fn(&Figures) -> Option<f64>| self.samples.median(setting, figure);
         let mut row = Row::new(format!("step+{}/{setting}", self.plan.batch));
         row.put("limit_us", self.slo_us);
-        row.put("longest_above_s", self.longest_s(setting));
+        row.put("longest_above_s", self.longest_violation_s(setting));
         row.put("step_p99_us", median(|run| Some(run.latencies.p99_us)));
         row.put("step_batch_work_ratio", median(|run| Some(run.beside.as_ref()?.batch_work_ratio)));
-        row.put("repetitions_count", self.samples.of(setting).count() as f64);
+        row.put("repetitions_count", self.samples.of_variant(setting).count() as f64);
         row
     }
 
     /// Returns the picture of the p99 of each half second, with a panel for each repetition.
-    pub(super) fn picture(&self) -> Multiples {
+    pub(super) fn p99_chart(&self) -> Multiples {
         let panel = |(number, [alone, lent]): (usize, [&Figures; 2])| Panel {
             title: format!("repetition {}", number + 1),
             unit: Unit::Us,
@@ -171,7 +171,7 @@ impl StepRuns {
             ),
             across: "time since the warm-up".to_owned(),
             across_unit: Unit::S,
-            panels: self.samples.together([ALONE, LENT]).into_iter().enumerate().map(panel).collect(),
+            panels: self.samples.rounds_with_all([ALONE, LENT]).into_iter().enumerate().map(panel).collect(),
             columns: 3,
         }
     }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::experiment::load::Latencies;
 
-    fn runs(alone_s: [f64; 2], lent_s: [Option<f64>; 2]) -> StepRuns {
+    fn step_runs_with_violations(alone_s: [f64; 2], lent_s: [Option<f64>; 2]) -> StepRuns {
         let figures = |longest_above_s| Figures {
             latencies: Latencies { longest_above_s, ..Latencies::default() },
             at_socket: None,
@@ -206,18 +206,22 @@ mod tests {
 
     #[test]
     fn the_worst_repetition_counts() {
-        assert!(runs(IN_TIME_S, [Some(0.0), Some(2.0)]).check().ok);
-        let late = runs(IN_TIME_S, [Some(0.0), Some(2.05)]).check();
+        assert!(step_runs_with_violations(IN_TIME_S, [Some(0.0), Some(2.0)]).check().ok);
+        let late = step_runs_with_violations(IN_TIME_S, [Some(0.0), Some(2.05)]).check();
         assert!(!late.ok && late.measured == Some(2.05));
-        assert!(!runs(IN_TIME_S, [Some(0.0), None]).check().ok, "not measured");
-        assert_eq!(runs(IN_TIME_S, [Some(9.0), None]).note(), None, "the service alone was in time");
+        assert!(!step_runs_with_violations(IN_TIME_S, [Some(0.0), None]).check().ok, "not measured");
+        assert_eq!(
+            step_runs_with_violations(IN_TIME_S, [Some(9.0), None]).note(),
+            None,
+            "the service alone was in time"
+        );
     }
 
     #[test]
     fn repetition_with_a_late_baseline_is_ignored() {
-        let noisy = runs([6.0, 0.0], [Some(7.0), Some(1.0)]);
+        let noisy = step_runs_with_violations([6.0, 0.0], [Some(7.0), Some(1.0)]);
         assert!(noisy.check().ok && noisy.note().is_some());
-        let noisier = runs([6.0, 2.1], [Some(7.0), Some(1.0)]);
+        let noisier = step_runs_with_violations([6.0, 2.1], [Some(7.0), Some(1.0)]);
         assert!(noisier.check().is_undecided(), "no repetition is left");
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::measured::Measured;
+use super::measured::LanesMeasurements;
 use super::objective::FACTOR;
 use super::plan::Plan;
 use super::step::StepRuns;
-use super::sweep::Swept;
+use super::sweep::SweepResult;
 use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
@@ -17,7 +17,7 @@ use sidelane_host::topology::{Lanes, PairKind};
 /// Largest p99 delay of sending at the client; a later client is too busy itself.
 const SEND_LAG_LIMIT_US: u64 = 1_000;
 
-pub(super) fn settings(plan: &Plan, place: ExperimentCpus, lanes: &Lanes, measured: &Measured) -> Value {
+pub(super) fn settings(plan: &Plan, place: ExperimentCpus, lanes: &Lanes, measured: &LanesMeasurements) -> Value {
     let search = &measured.search;
     json!({
         "title": "Sidelane bench: lanes",
@@ -31,23 +31,23 @@ pub(super) fn settings(plan: &Plan, place: ExperimentCpus, lanes: &Lanes, measur
         "run_s": plan.search.run.as_secs_f64(),
         "warm_up_s": plan.search.warm_up.as_secs_f64(),
         "search_mean_service_us": search.mean_service_us,
-        "search_slo_us": search.sweep.promise.slo_us,
-        "search_slo_from": source(plan),
+        "search_slo_us": search.sweep.objective.slo_us,
+        "search_slo_from": slo_source(plan),
         "redis_mean_service_us": measured.redis.as_ref().map(|redis| redis.mean_service_us),
-        "redis_slo_us": measured.redis.as_ref().map(|redis| redis.sweep.promise.slo_us),
+        "redis_slo_us": measured.redis.as_ref().map(|redis| redis.sweep.objective.slo_us),
         "step_slo_us": measured.step.as_ref().map(|step| step.slo_us),
         "quick": plan.round_options.quick,
     })
 }
 
-fn source(plan: &Plan) -> String {
+fn slo_source(plan: &Plan) -> String {
     match plan.slo_us() {
         Some(_) => "given".to_owned(),
-        None => format!("{FACTOR} × p99 alone at {} % load", plan.search.moderate()),
+        None => format!("{FACTOR} × p99 alone at {} % load", plan.search.moderate_load()),
     }
 }
 
-fn explanation(place: ExperimentCpus, lanes: &Lanes, measured: &Measured) -> Vec<String> {
+fn explanation(place: ExperimentCpus, lanes: &Lanes, measured: &LanesMeasurements) -> Vec<String> {
     let (lanes_in_words, search) = (place.lanes(), &measured.search);
     let what = "Elfen's evaluation (USENIX ATC'16, Figs. 8, 10 and 11) on this machine. One thread serves full-text \
                 searches over real English text on the request lane; a batch job wants the other lane of the pair. An \
@@ -57,7 +57,7 @@ fn explanation(place: ExperimentCpus, lanes: &Lanes, measured: &Measured) -> Vec
         "The service's p99 is to stay within {:.1} ms. The budgets of the policies that run batch beside requests \
          are what that leaves: the objective less the p99 of the service alone at the same load (§3.4: 100 ms − 53 ms \
          = 47 ms).",
-        search.sweep.promise.slo_us / 1e3
+        search.sweep.objective.slo_us / 1e3
     );
     let pair = match (lanes.kind, &measured.emulated) {
         (_, Some(emulated)) => emulated.explanation.clone(),
@@ -75,7 +75,7 @@ fn explanation(place: ExperimentCpus, lanes: &Lanes, measured: &Measured) -> Vec
     vec![what.to_owned(), objective, pair]
 }
 
-pub(super) fn notes(measured: &Measured, place: ExperimentCpus, lanes: &Lanes) -> Vec<Note> {
+pub(super) fn notes(measured: &LanesMeasurements, place: ExperimentCpus, lanes: &Lanes) -> Vec<Note> {
     let mut notes = BTreeSet::from([Note::from(LabNote::FreezerEmulated)]);
     if lanes.kind == PairKind::Declared {
         notes.insert(LabNote::DeclaredPair.into());
@@ -83,7 +83,7 @@ pub(super) fn notes(measured: &Measured, place: ExperimentCpus, lanes: &Lanes) -
     notes.extend(measured.emulated.as_ref().map(|emulated| Note::from(emulated.note.clone())));
     let swept = [Some(&measured.search), measured.redis.as_ref()].into_iter().flatten();
     for swept in swept {
-        notes.extend(of_client(swept, place).map(Note::from));
+        notes.extend(client_notes(swept, place).map(Note::from));
         notes.extend(swept.seen.notes.iter().cloned());
     }
     if measured.redis.is_none() {
@@ -93,10 +93,10 @@ pub(super) fn notes(measured: &Measured, place: ExperimentCpus, lanes: &Lanes) -
     notes.into_iter().chain(measured.ladder.notes().into_iter().map(Note::from)).collect()
 }
 
-fn of_client(swept: &Swept, place: ExperimentCpus) -> impl Iterator<Item = LabNote> {
+fn client_notes(swept: &SweepResult, place: ExperimentCpus) -> impl Iterator<Item = LabNote> {
     let (service, percent) = (swept.sweep.plan.service, swept.seen.client_percent.round() as u64);
     let lag_us = swept.seen.send_lag_us.round() as u64;
-    let shares = place.client_on_batch_lane().then_some(LabNote::ClientOnBatchLane { service, percent });
+    let shares = place.is_client_on_batch_lane().then_some(LabNote::ClientOnBatchLane { service, percent });
     let late = (lag_us > SEND_LAG_LIMIT_US).then_some(LabNote::ClientLate { service, lag_us });
     shares.into_iter().chain(late)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::fixture::{Look, ObserveFixture};
+use super::fixture::{ObservationOptions, ObserveFixture};
 use crate::experiment::comparison::Report;
 use crate::note::LabNote;
 use sidelane_host::tsc;
@@ -12,8 +12,8 @@ use sidelane_observe::observed::Observed;
 use sidelane_observe::period::Period;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Interval, Row, Unit};
-use sidelane_stats::interval::of_median;
-use sidelane_stats::rounds::{Limit, Turn, until_decided};
+use sidelane_stats::interval::median_interval;
+use sidelane_stats::rounds::{Limit, Turn, run_until_decided};
 
 /// Cycles between two increments of the target's counter.
 const COUNTED_EVERY: u64 = 1200;
@@ -31,50 +31,55 @@ const LONG: u64 = 2500;
 const KEPT_WANTED_PERCENT: f64 = 90.0;
 const TOLERANCE: f64 = 0.01;
 
-pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, report: &mut Report) -> Result<()> {
-    let target = fixture.phases(COUNTED_EVERY)?;
+pub(super) fn measure_fidelity(
+    fixture: &ObserveFixture,
+    length: Duration,
+    limit: Limit,
+    report: &mut Report,
+) -> Result<()> {
+    let target = fixture.start_phases_target(COUNTED_EVERY)?;
     let (mut least_kept, mut worst_cpc, mut points) = (None::<Interval>, None::<f64>, Vec::new());
     for period in PERIODS {
         let signals = &["counter:phases.done", "cpc"];
         let mut rounds = Vec::new();
         let round = |rounds: &mut Vec<Observed>, _: Turn<'_>| {
-            rounds.push(fixture.observe(&target, &Look { signals, progress: None, period, length })?);
+            rounds.push(fixture.observe(&target, &ObservationOptions { signals, progress: None, period, length })?);
             Ok(())
         };
         // Runs one round at short periods, where the share of kept samples is shown without a bound.
         let limit = if is_long(&period) { limit } else { Limit { first: 1, rounds: 1, ..limit } };
         let judged = |rounds: &Vec<Observed>| match is_long(&period) {
-            true => vec![kept_check(kept(rounds))],
+            true => vec![kept_check(kept_percent(rounds))],
             false => Vec::new(),
         };
-        until_decided(&format!("rate, period {period}"), limit, &mut rounds, round, judged)?;
-        let (kept, seen) = (kept(&rounds), rounds.last().context("one round at least")?);
+        run_until_decided(&format!("rate, period {period}"), limit, &mut rounds, round, judged)?;
+        let (kept, seen) = (kept_percent(&rounds), rounds.last().context("one round at least")?);
         report.rows.push(row(&period, seen, kept));
         points.extend(seen.analysis.periods.percentile(50.0).zip(kept.map(|kept| kept.measured)));
         if is_long(&period) {
             least_kept = least_kept.map_or(kept, |least| kept.map(|kept| least.min(kept)));
         }
-        worst_cpc = rounds.iter().map(worst_of).chain(worst_cpc).reduce(f64::max);
+        worst_cpc = rounds.iter().map(worst_cpc_error).chain(worst_cpc).reduce(f64::max);
     }
     report.checks.push(kept_check(least_kept));
     // Allows for rounding errors only: a spread's smallest and largest values are exact.
     let wanted = TOLERANCE * 100.0 + 1e-9;
     let name = "kept samples: CPC furthest from 1";
     report.checks.push(Check::at_most(name, worst_cpc.map(|worst| worst * 100.0), wanted, Unit::Percent));
-    report.multiples.push(picture(points));
+    report.multiples.push(kept_samples_chart(points));
     Ok(())
 }
 
 /// Returns a note if the time stamp counter is coarse: the correction would take its steps for errors at the period
 /// [`LONG`].
-pub(super) fn coarse_cycles() -> Option<LabNote> {
-    let step = tsc::step();
+pub(super) fn coarse_tsc_note() -> Option<LabNote> {
+    let step = tsc::cycle_increment();
     (step as f64 > TOLERANCE * LONG as f64).then_some(LabNote::CoarseCycles { step, period: LONG })
 }
 
 /// Returns the share of kept samples, in percent.
-fn kept(rounds: &[Observed]) -> Option<Interval> {
-    of_median(rounds.iter().map(|seen| seen.analysis.kept_share().unwrap_or(0.0) * 100.0))
+fn kept_percent(rounds: &[Observed]) -> Option<Interval> {
+    median_interval(rounds.iter().map(|seen| seen.analysis.kept_share().unwrap_or(0.0) * 100.0))
 }
 
 fn kept_check(kept: Option<Interval>) -> Check {
@@ -102,14 +107,14 @@ fn row(period: &Period, seen: &Observed, kept: Option<Interval>) -> Row {
 }
 
 /// Returns the largest distance of a kept sample's CPC from 1.
-fn worst_of(seen: &Observed) -> f64 {
+fn worst_cpc_error(seen: &Observed) -> f64 {
     let kept = seen.analysis.rate("cpc").map(|cpc| &cpc.kept);
     let ends = kept.and_then(|kept| Some([kept.min()?, kept.max()?]));
     // Returns 0 without kept samples; another check requires that samples are kept.
     ends.map_or(0.0, |ends| ends.map(|cpc| (cpc - 1.0).abs()).into_iter().fold(0.0, f64::max))
 }
 
-fn picture(points: Vec<(f64, f64)>) -> Multiples {
+fn kept_samples_chart(points: Vec<(f64, f64)>) -> Multiples {
     Multiples {
         title: "Samples kept".into(),
         caption:

@@ -38,25 +38,25 @@ pub(super) struct ObserveFixture {
 }
 
 impl ObserveFixture {
-    pub(super) fn set(target_cpu: u32, observer_cpu: u32) -> Result<Self> {
-        let c_build = CBuild::open(&SOURCES)?;
+    pub(super) fn prepare(target_cpu: u32, observer_cpu: u32) -> Result<Self> {
+        let c_build = CBuild::with_sources(&SOURCES)?;
         let build = |name: &str| c_build.build(&format!("runtime/c/examples/{name}.c"), name, &[]);
         let (phases, bursts, bare) = (build("phases")?, build("bursts")?, build("bare")?);
         Ok(Self { phases, bursts, bare, _c_build: c_build, target_cpu, observer_cpu })
     }
 
     /// Starts a target that stores its tag once in `cycles` cycles.
-    pub(super) fn phases(&self, cycles: u64) -> Result<Running> {
-        Running::start(&self.phases, &[cycles.to_string()], self.target_cpu)
+    pub(super) fn start_phases_target(&self, store_period_cycles: u64) -> Result<TargetProcess> {
+        TargetProcess::start(&self.phases, &[store_period_cycles.to_string()], self.target_cpu)
     }
 
     /// Starts a target whose speed changes every `cycles` cycles.
-    pub(super) fn bursts(&self, cycles: u64) -> Result<Running> {
-        Running::start(&self.bursts, &[cycles.to_string()], self.target_cpu)
+    pub(super) fn start_bursts_target(&self, phase_cycles: u64) -> Result<TargetProcess> {
+        TargetProcess::start(&self.bursts, &[phase_cycles.to_string()], self.target_cpu)
     }
 
     /// Returns the cycles per turn of the bare loop on the target's tag.
-    pub(super) fn bare(&self, target: &Running, tag: &str, length: Duration) -> Result<f64> {
+    pub(super) fn measure_bare_loop_cycles(&self, target: &TargetProcess, tag: &str, length: Duration) -> Result<f64> {
         let mut command = Command::new(&self.bare);
         command.args([target.pid().to_string(), tag.to_owned(), length.as_secs_f64().to_string()]);
         command.stderr(Stdio::inherit());
@@ -66,15 +66,15 @@ impl ObserveFixture {
     }
 
     /// Observes a running target.
-    pub(super) fn observe(&self, target: &Running, look: &Look) -> Result<Observed> {
-        let signals: Result<Vec<Signal>, _> = look.signals.iter().map(|signal| signal.parse()).collect();
+    pub(super) fn observe(&self, target: &TargetProcess, options: &ObservationOptions) -> Result<Observed> {
+        let signals: Result<Vec<Signal>, _> = options.signals.iter().map(|signal| signal.parse()).collect();
         session::run(&ObserveOptions {
             target: Some(Target::Pid(target.pid())),
             command: Vec::new(),
             signals: signals?,
-            progress: look.progress.map(str::parse).transpose()?,
-            length: Some(look.length),
-            period: look.period,
+            progress: options.progress.map(str::parse).transpose()?,
+            length: Some(options.length),
+            period: options.period,
             cpu: Some(self.target_cpu),
             observer_cpu: Some(self.observer_cpu),
             tolerance: 0.01,
@@ -85,7 +85,7 @@ impl ObserveFixture {
 }
 
 /// Options of one observation: signals, period and length.
-pub(super) struct Look {
+pub(super) struct ObservationOptions {
     pub(super) signals: &'static [&'static str],
     pub(super) progress: Option<&'static str>,
     pub(super) period: Period,
@@ -93,9 +93,9 @@ pub(super) struct Look {
 }
 
 /// Target process that runs until it is dropped.
-pub(super) struct Running(Child);
+pub(super) struct TargetProcess(Child);
 
-impl Running {
+impl TargetProcess {
     fn start(program: &PathBuf, args: &[String], cpu: u32) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
@@ -119,7 +119,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for TargetProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

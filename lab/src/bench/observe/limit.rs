@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::fixture::{Look, ObserveFixture};
+use super::fixture::{ObservationOptions, ObserveFixture};
 use crate::experiment::comparison::Report;
 use sidelane_observe::period::Period;
 use sidelane_report::{Check, Interval, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, Turn, run_until_decided};
 
 /// Cycles from one store of the tag to the next.
 const WRITTEN_EVERY: [u64; 4] = [200, 1000, 2000, 10_000];
@@ -23,23 +23,23 @@ const SELDOM: u64 = 1000;
 
 /// Cycles per read of the observer and the bare loop, in turns on the same target.
 #[derive(Default)]
-struct Turns {
+struct LoopComparison {
     ours: Vec<f64>,
     bare: Vec<f64>,
 }
 
-pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
+pub(super) fn measure_highest_rate(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
     let (mut worst_ratio, mut worst_cycles) = (None, None);
     for every in WRITTEN_EVERY {
-        let turns = in_turns(fixture, every, limit)?;
+        let turns = measure_in_turns(fixture, every, limit)?;
         let mut row = Row::new(format!("one tag, written every {every} cycles"));
-        row.put("ours_per_read_cycles", turns.cycles().map(|cycles| cycles.measured));
+        row.put("ours_per_read_cycles", turns.observer_cycles().map(|cycles| cycles.measured));
         row.put("bare_per_read_cycles", median(turns.bare.iter().copied()));
-        row.put("over_bare_ratio", turns.ratio().map(|ratio| ratio.measured));
+        row.put("over_bare_ratio", turns.ratio_over_bare().map(|ratio| ratio.measured));
         report.rows.push(row);
         if every >= SELDOM {
-            worst_ratio = larger(worst_ratio, turns.ratio());
-            worst_cycles = larger(worst_cycles, turns.cycles());
+            worst_ratio = larger(worst_ratio, turns.ratio_over_bare());
+            worst_cycles = larger(worst_cycles, turns.observer_cycles());
         }
     }
     report.checks.extend(checks(worst_ratio, worst_cycles));
@@ -55,31 +55,32 @@ fn checks(ratio: Option<Interval>, cycles: Option<Interval>) -> [Check; 2] {
 }
 
 /// Measures the observer's loop and the bare loop, in turns on the same target.
-fn in_turns(fixture: &ObserveFixture, every: u64, limit: Limit) -> Result<Turns> {
-    let target = fixture.phases(every)?;
-    let look = Look { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
-    let mut turns = Turns::default();
-    let round = |turns: &mut Turns, _: Turn<'_>| {
+fn measure_in_turns(fixture: &ObserveFixture, every: u64, limit: Limit) -> Result<LoopComparison> {
+    let target = fixture.start_phases_target(every)?;
+    let look =
+        ObservationOptions { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
+    let mut turns = LoopComparison::default();
+    let round = |turns: &mut LoopComparison, _: Turn<'_>| {
         let seen = fixture.observe(&target, &look)?;
         turns.ours.push(seen.analysis.periods.mean().context("nothing was read")?);
-        turns.bare.push(fixture.bare(&target, "phases.phase", SLICE)?);
+        turns.bare.push(fixture.measure_bare_loop_cycles(&target, "phases.phase", SLICE)?);
         Ok(())
     };
-    let judged = |turns: &Turns| match every >= SELDOM {
-        true => checks(turns.ratio(), turns.cycles()).to_vec(),
+    let judged = |turns: &LoopComparison| match every >= SELDOM {
+        true => checks(turns.ratio_over_bare(), turns.observer_cycles()).to_vec(),
         false => Vec::new(),
     };
-    until_decided(&format!("one tag, written every {every} cycles"), limit, &mut turns, round, judged)?;
+    run_until_decided(&format!("one tag, written every {every} cycles"), limit, &mut turns, round, judged)?;
     Ok(turns)
 }
 
-impl Turns {
-    fn ratio(&self) -> Option<Interval> {
-        of_median(self.ours.iter().zip(&self.bare).map(|(ours, bare)| ours / bare))
+impl LoopComparison {
+    fn ratio_over_bare(&self) -> Option<Interval> {
+        median_interval(self.ours.iter().zip(&self.bare).map(|(ours, bare)| ours / bare))
     }
 
-    fn cycles(&self) -> Option<Interval> {
-        of_median(self.ours.iter().copied())
+    fn observer_cycles(&self) -> Option<Interval> {
+        median_interval(self.ours.iter().copied())
     }
 }
 

@@ -38,20 +38,20 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let target = pair.request_lanes.first().context("a pair has a first lane")?;
     let observer = pair.batch.first().context("a pair has a second lane")?.cpu;
-    let fixture = ObserveFixture::set(target, observer)?;
-    let mut report = Report::of(settings(lanes));
+    let fixture = ObserveFixture::prepare(target, observer)?;
+    let mut report = Report::with_settings(settings(lanes));
     let length = Duration::from_millis(if round_options.quick { 200 } else { 1000 });
     let limit = round_options.limit(ROUNDS_QUICK, ROUNDS);
-    limit::measure(&fixture, limit, &mut report).context("one tag")?;
-    fidelity::measure(&fixture, length, limit, &mut report).context("rates")?;
-    overhead::measure(&fixture, length, limit, &mut report).context("overhead")?;
-    hidden::measure(&fixture, length, limit, &mut report).context("slow sampling")?;
-    profiler::measure(&fixture, limit, &mut report).context("perf record")?;
-    pause::measure(&fixture, limit, &mut report).context("pauses of a JVM")?;
+    limit::measure_highest_rate(&fixture, limit, &mut report).context("one tag")?;
+    fidelity::measure_fidelity(&fixture, length, limit, &mut report).context("rates")?;
+    overhead::measure_overhead(&fixture, length, limit, &mut report).context("overhead")?;
+    hidden::measure_hidden_changes(&fixture, length, limit, &mut report).context("slow sampling")?;
+    profiler::compare_with_perf(&fixture, limit, &mut report).context("perf record")?;
+    pause::measure_pause_delays(&fixture, limit, &mut report).context("pauses of a JVM")?;
     if !machine::has_pmu() {
         report.notes.push(LabNote::NoHardwareCounters.to_string());
     }
-    report.notes.extend(fidelity::coarse_cycles().map(|note| note.to_string()));
+    report.notes.extend(fidelity::coarse_tsc_note().map(|note| note.to_string()));
     Ok(report.result(pair.kind, round_options, limit.rounds))
 }
 

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::fixture::{Look, ObserveFixture};
+use super::fixture::{ObservationOptions, ObserveFixture};
 use crate::experiment::comparison::Report;
 use sidelane_observe::period::Period;
 use sidelane_report::{Check, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, Turn, run_until_decided};
 
 /// Store periods of the target, in cycles from one store of its tag to the next.
 const WRITTEN_EVERY: [u64; 4] = [50, 200, 1200, 5000];
@@ -24,15 +24,20 @@ const INNER_LOOP: u64 = 200;
 /// Length of a checked round, which holds at least three pairs.
 const CHECKED: Duration = Duration::from_millis(800);
 
-pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, report: &mut Report) -> Result<()> {
+pub(super) fn measure_overhead(
+    fixture: &ObserveFixture,
+    length: Duration,
+    limit: Limit,
+    report: &mut Report,
+) -> Result<()> {
     for every in WRITTEN_EVERY {
         for period in PERIODS {
             if every == INNER_LOOP && period == MODERATE {
-                checked(fixture, limit, report)?;
+                measure_checked_overhead(fixture, limit, report)?;
                 continue;
             }
             let mut rounds = Rounds::default();
-            rounds.take(fixture, every, period, length)?;
+            rounds.measure_round(fixture, every, period, length)?;
             report.rows.push(rounds.row(every, period));
         }
     }
@@ -40,15 +45,15 @@ pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, 
 }
 
 /// Measures the combination of store period and sampling period that has a bound.
-fn checked(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
+fn measure_checked_overhead(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
     let name = format!("slowdown of a target that stores its tag every {INNER_LOOP} cycles, period {MODERATE}");
     let check = |rounds: &Rounds| {
-        let slowdown = of_median(rounds.slowdown_percent.iter().copied());
+        let slowdown = median_interval(rounds.slowdown_percent.iter().copied());
         Check::interval_at_most(name.clone(), slowdown, SLOWDOWN_LIMIT_PERCENT, Unit::Percent)
     };
     let mut rounds = Rounds::default();
-    let round = |rounds: &mut Rounds, _: Turn<'_>| rounds.take(fixture, INNER_LOOP, MODERATE, CHECKED);
-    until_decided("slowdown of a target", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
+    let round = |rounds: &mut Rounds, _: Turn<'_>| rounds.measure_round(fixture, INNER_LOOP, MODERATE, CHECKED);
+    run_until_decided("slowdown of a target", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
     report.checks.push(check(&rounds));
     report.rows.push(rounds.row(INNER_LOOP, MODERATE));
     Ok(())
@@ -64,9 +69,20 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn take(&mut self, fixture: &ObserveFixture, every: u64, period: Period, length: Duration) -> Result<()> {
-        let target = fixture.phases(every)?;
-        let look = Look { signals: &["tag:phases.phase"], progress: Some("counter:phases.done"), period, length };
+    fn measure_round(
+        &mut self,
+        fixture: &ObserveFixture,
+        store_period_cycles: u64,
+        period: Period,
+        length: Duration,
+    ) -> Result<()> {
+        let target = fixture.start_phases_target(store_period_cycles)?;
+        let look = ObservationOptions {
+            signals: &["tag:phases.phase"],
+            progress: Some("counter:phases.done"),
+            period,
+            length,
+        };
         let seen = fixture.observe(&target, &look)?;
         self.slowdown_percent.extend(seen.slowdown.as_ref().and_then(|slowdown| slowdown.percent));
         self.pairs += seen.slowdown.as_ref().map_or(0, |slowdown| slowdown.pairs);

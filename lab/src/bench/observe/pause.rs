@@ -17,9 +17,9 @@ use sidelane_observe::period::Period;
 use sidelane_observe::session;
 use sidelane_observe::session::ObserveOptions;
 use sidelane_report::{Check, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::percentile;
-use sidelane_stats::rounds::{Limit, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, Turn, run_until_decided};
 
 const PROGRAM: &str = include_str!("Garbage.java");
 /// Counter that increases by one when a pause begins.
@@ -31,7 +31,7 @@ const PAUSES_MIN: usize = 20;
 const ROUND: Duration = Duration::from_secs(1);
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
+pub(super) fn measure_pause_delays(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
     let Some(jvm) = Jvm::start(fixture.target_cpu)? else {
         report.notes.push(LabNote::NoJava.to_string());
         return Ok(());
@@ -40,10 +40,10 @@ pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, report: &mut Repor
     // Starts with one round: each pause is a sample, and one round has many of them.
     let limit = Limit { first: 1, ..limit };
     let round = |delays_us: &mut Vec<f64>, _: Turn<'_>| {
-        delays_us.extend(watch(fixture, &jvm)?);
+        delays_us.extend(measure_delays_us(fixture, &jvm)?);
         Ok(())
     };
-    until_decided("pauses", limit, &mut delays_us, round, |delays_us| vec![check(delays_us)])?;
+    run_until_decided("pauses", limit, &mut delays_us, round, |delays_us| vec![check(delays_us)])?;
     report.checks.push(check(&delays_us));
     delays_us.sort_by(f64::total_cmp);
     let at = |percent| percentile(&delays_us, percent);
@@ -55,12 +55,12 @@ pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, report: &mut Repor
 }
 
 fn check(delays_us: &[f64]) -> Check {
-    let delay = of_median(delays_us.iter().copied());
+    let delay = median_interval(delays_us.iter().copied());
     Check::interval_at_most("a JVM's pause is seen after, median of pauses", delay, WANTED_US, Unit::Us)
 }
 
 /// Observes the JVM for a round; returns the delays in microseconds.
-fn watch(fixture: &ObserveFixture, jvm: &Jvm) -> Result<Vec<f64>> {
+fn measure_delays_us(fixture: &ObserveFixture, jvm: &Jvm) -> Result<Vec<f64>> {
     let log = jvm.dir.path().join("log");
     session::run(&ObserveOptions {
         target: Some(Target::Pid(jvm.child.id())),
@@ -89,7 +89,7 @@ fn delays_us<R: std::io::Read>(log: &mut LogReader<R>) -> Vec<f64> {
             && last != count
         {
             // Counts until the second clock reading of the sample: the counter was certainly read before it.
-            delays.push(clock.ns(sample.end - then) / 1e3);
+            delays.push(clock.cycles_to_ns(sample.end - then) / 1e3);
         }
         before = Some((at, count));
     });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::fixture::{Look, ObserveFixture, Running};
+use super::fixture::{ObservationOptions, ObserveFixture, TargetProcess};
 use crate::experiment::comparison::Report;
 use crate::note::LabNote;
 use sidelane_channels::Reader;
@@ -15,9 +15,9 @@ use sidelane_channels::app::EmittedSignals;
 use sidelane_host::tsc::Clock;
 use sidelane_observe::period::Period;
 use sidelane_report::{Check, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, Turn, run_until_decided};
 
 const SLICE: Duration = Duration::from_millis(500);
 const WRITTEN_EVERY: u64 = 1200;
@@ -35,21 +35,21 @@ struct Rounds {
 
 /// Figures of the observer and of perf, measured in turns.
 #[derive(Default)]
-struct Turns {
+struct ProfilerComparison {
     ours: Rounds,
     perf: Rounds,
 }
 
-pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
+pub(super) fn compare_with_perf(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
     if Command::new("perf").arg("--version").stdout(Stdio::null()).status().is_err() {
         report.notes.push(LabNote::NoPerf.to_string());
         return Ok(());
     }
     let clock = Clock::calibrate();
-    let target = fixture.phases(WRITTEN_EVERY)?;
-    let mut turns = Turns::default();
-    let round = |turns: &mut Turns, _: Turn<'_>| turns.take(fixture, &target, &clock);
-    until_decided("perf record", limit, &mut turns, round, Turns::checks)?;
+    let target = fixture.start_phases_target(WRITTEN_EVERY)?;
+    let mut turns = ProfilerComparison::default();
+    let round = |turns: &mut ProfilerComparison, _: Turn<'_>| turns.measure_round(fixture, &target, &clock);
+    run_until_decided("perf record", limit, &mut turns, round, ProfilerComparison::checks)?;
     report.checks.extend(turns.checks());
     report.rows.extend([
         turns.ours.row("observer, one tag at the highest rate"),
@@ -58,20 +58,23 @@ pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, report: &mut Repor
     Ok(())
 }
 
-impl Turns {
-    fn take(&mut self, fixture: &ObserveFixture, target: &Running, clock: &Clock) -> Result<()> {
-        let without = progress(target, || {
+impl ProfilerComparison {
+    fn measure_round(&mut self, fixture: &ObserveFixture, target: &TargetProcess, clock: &Clock) -> Result<()> {
+        let without = measure_progress_per_s(target, || {
             std::thread::sleep(SLICE);
             Ok(())
         })?;
         let mut samples = 0;
-        let with_perf = progress(target, || record(fixture, target).map(|counted| samples = counted))?;
+        let with_perf =
+            measure_progress_per_s(target, || record_with_perf(fixture, target).map(|counted| samples = counted))?;
         self.perf.slowdown_percent.push(100.0 * (1.0 - with_perf / without));
-        self.perf.period_cycles.push(clock.cycles(SLICE.as_nanos() as u64) as f64 / samples.max(1) as f64);
-        let look = Look { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
+        self.perf.period_cycles.push(clock.ns_to_cycles(SLICE.as_nanos() as u64) as f64 / samples.max(1) as f64);
+        let look =
+            ObservationOptions { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
         let mut period = None;
-        let with_ours =
-            progress(target, || fixture.observe(target, &look).map(|seen| period = seen.analysis.periods.mean()))?;
+        let with_ours = measure_progress_per_s(target, || {
+            fixture.observe(target, &look).map(|seen| period = seen.analysis.periods.mean())
+        })?;
         self.ours.slowdown_percent.push(100.0 * (1.0 - with_ours / without));
         self.ours.period_cycles.push(period.context("nothing was read")?);
         Ok(())
@@ -79,8 +82,8 @@ impl Turns {
 
     fn checks(&self) -> Vec<Check> {
         let pairs = |of: fn(&Rounds) -> &Vec<f64>| of(&self.perf).iter().zip(of(&self.ours));
-        let finer = of_median(pairs(|rounds| &rounds.period_cycles).map(|(perf, ours)| perf / ours));
-        let more = of_median(pairs(|rounds| &rounds.slowdown_percent).map(|(perf, ours)| ours - perf));
+        let finer = median_interval(pairs(|rounds| &rounds.period_cycles).map(|(perf, ours)| perf / ours));
+        let more = median_interval(pairs(|rounds| &rounds.slowdown_percent).map(|(perf, ours)| ours - perf));
         vec![
             Check::interval_at_least("period finer than perf record's, times", finer, FINER_WANTED, Unit::Ratio),
             Check::interval_at_most(
@@ -102,7 +105,7 @@ impl Rounds {
 }
 
 /// Returns the target's progress per second while `work` runs.
-fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+fn measure_progress_per_s(target: &TargetProcess, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let emitted = EmittedSignals::find(target.pid()).pop().context("the target has ended")?;
     let channel = emitted.channels("phases.done").pop().context("the target counts nothing")?;
     let Reader::Word(done) = channel.reader else { unreachable!("an emitted counter is a word") };
@@ -112,7 +115,7 @@ fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> 
 }
 
 /// Runs `perf record` on the target, and returns the number of its samples.
-fn record(fixture: &ObserveFixture, target: &Running) -> Result<u64> {
+fn record_with_perf(fixture: &ObserveFixture, target: &TargetProcess) -> Result<u64> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("perf.data");
     let length = SLICE.as_secs_f64().to_string();

@@ -11,7 +11,7 @@ pub(super) const RATE: &str = "service.arrivals.rate_per_s";
 const BATCH: &str = "run_batch";
 
 /// Function that takes a number from the figures of one run.
-pub(super) type Number = fn(&Figures) -> f64;
+pub(super) type FigureSelector = fn(&Figures) -> f64;
 
 pub(super) fn p99_ms(run: &Figures) -> f64 {
     run.p99_ns as f64 / 1e6
@@ -47,28 +47,28 @@ impl Evidence {
     }
 
     /// Returns the runs of one setting.
-    pub(super) fn of(&self, setting: &str) -> RunSet<'_> {
+    pub(super) fn runs_of_setting(&self, setting: &str) -> RunSet<'_> {
         self.all().keep(|outcome| outcome.setting == setting)
     }
 
     /// Returns a number of each of `cells`, divided by that of `other` at the same load and batch.
-    pub(super) fn ratios(&self, cells: &RunSet, other: &str, number: Number) -> Option<Vec<f64>> {
-        Some(self.pairs(cells, other, number)?.into_iter().map(|(own, other)| own / other).collect())
+    pub(super) fn ratios(&self, runs: &RunSet, baseline: &str, number: FigureSelector) -> Option<Vec<f64>> {
+        Some(self.pair_with_baseline(runs, baseline, number)?.into_iter().map(|(own, other)| own / other).collect())
     }
 
     /// Returns a number of each of `cells`, less that of `other` at the same load and batch.
-    pub(super) fn differences(&self, cells: &RunSet, other: &str, number: Number) -> Option<Vec<f64>> {
-        Some(self.pairs(cells, other, number)?.into_iter().map(|(own, other)| own - other).collect())
+    pub(super) fn differences(&self, runs: &RunSet, baseline: &str, number: FigureSelector) -> Option<Vec<f64>> {
+        Some(self.pair_with_baseline(runs, baseline, number)?.into_iter().map(|(own, other)| own - other).collect())
     }
 
     /// Returns the number of each cell and of its partner under `other`. `None` without cells, or if one has no
     /// partner.
-    fn pairs(&self, cells: &RunSet, other: &str, number: Number) -> Option<Vec<(f64, f64)>> {
+    fn pair_with_baseline(&self, runs: &RunSet, baseline: &str, number: FigureSelector) -> Option<Vec<(f64, f64)>> {
         let pair = |own: &&Outcome| {
-            let other = self.outcomes.iter().find(|outcome| outcome.setting == other && outcome.at == own.at)?;
+            let other = self.outcomes.iter().find(|outcome| outcome.setting == baseline && outcome.at == own.at)?;
             Some((number(&own.figures), number(&other.figures)))
         };
-        let pairs: Vec<(f64, f64)> = cells.0.iter().map(pair).collect::<Option<_>>()?;
+        let pairs: Vec<(f64, f64)> = runs.0.iter().map(pair).collect::<Option<_>>()?;
         (!pairs.is_empty()).then_some(pairs)
     }
 }
@@ -82,22 +82,22 @@ impl<'e> RunSet<'e> {
     }
 
     /// Returns the runs beside the batch job `batch`.
-    pub(super) fn beside(&self, batch: &str) -> Self {
+    pub(super) fn beside_batch(&self, batch: &str) -> Self {
         self.keep(|outcome| outcome.text(BATCH) == Some(batch))
     }
 
     /// Returns the runs in which `path` has this value.
-    pub(super) fn with(&self, path: &str, value: f64) -> Self {
+    pub(super) fn with_parameter(&self, path: &str, value: f64) -> Self {
         self.keep(|outcome| outcome.number(path) == Some(value))
     }
 
     /// Returns the runs at these loads, in requests per second.
-    pub(super) fn within(&self, loads: RangeInclusive<f64>) -> Self {
+    pub(super) fn at_loads(&self, loads: RangeInclusive<f64>) -> Self {
         self.keep(|outcome| outcome.number(RATE).is_some_and(|rate| loads.contains(&rate)))
     }
 
     /// Returns the runs whose `number` is at most `limit`.
-    pub(super) fn up_to(&self, number: Number, limit: f64) -> Self {
+    pub(super) fn with_number_at_most(&self, number: FigureSelector, limit: f64) -> Self {
         self.keep(|outcome| number(&outcome.figures) <= limit)
     }
 
@@ -115,12 +115,12 @@ impl<'e> RunSet<'e> {
         batches
     }
 
-    pub(super) fn numbers(&self, number: Number) -> impl Iterator<Item = f64> {
+    pub(super) fn numbers(&self, number: FigureSelector) -> impl Iterator<Item = f64> {
         self.0.iter().map(move |outcome| number(&outcome.figures))
     }
 
     /// Returns the number of the only run; `None` unless there is exactly one.
-    pub(super) fn one(&self, number: Number) -> Option<f64> {
+    pub(super) fn only_number(&self, number: FigureSelector) -> Option<f64> {
         match self.0[..] {
             [one] => Some(number(&one.figures)),
             _ => None,
@@ -128,7 +128,7 @@ impl<'e> RunSet<'e> {
     }
 
     /// Returns the number as a function of the load.
-    pub(super) fn line(&self, number: Number) -> Vec<(f64, f64)> {
+    pub(super) fn points_by_load(&self, number: FigureSelector) -> Vec<(f64, f64)> {
         let point = |outcome: &&Outcome| Some((outcome.number(RATE)?, number(&outcome.figures)));
         let mut line: Vec<(f64, f64)> = self.0.iter().filter_map(point).collect();
         line.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -137,8 +137,8 @@ impl<'e> RunSet<'e> {
 
     /// Returns the highest load at which `number`, which grows with the load, is at most `level`. It interpolates
     /// between the loads that ran.
-    pub(super) fn load_at(&self, number: Number, level: f64) -> Option<f64> {
-        let line = self.line(number);
+    pub(super) fn load_at(&self, number: FigureSelector, level: f64) -> Option<f64> {
+        let line = self.points_by_load(number);
         let crosses = |pair: &&[(f64, f64)]| pair[0].1 <= level && level < pair[1].1;
         let pair = line.windows(2).find(crosses)?;
         let share = (level - pair[0].1) / (pair[1].1 - pair[0].1);
@@ -192,7 +192,7 @@ pub(super) mod tests {
     fn a_level_is_found_between_two_loads_and_not_beyond_them() {
         let runs = [20.0, 60.0, 40.0].map(|rate| run("alone", "loop", rate, rate, (0.1, 0.0)));
         let evidence = evidence(runs.to_vec());
-        let alone = evidence.of("alone");
+        let alone = evidence.runs_of_setting("alone");
         assert_eq!(alone.load_at(p99_ms, 50.0), Some(50.0));
         assert_eq!(alone.load_at(p99_ms, 40.0), Some(40.0));
         assert_eq!((alone.load_at(p99_ms, 10.0), alone.load_at(p99_ms, 60.0)), (None, None));
@@ -206,12 +206,12 @@ pub(super) mod tests {
             run("borrow-idle", "flush", 20.0, 30.0, (0.1, 0.9)),
         ];
         let seen = evidence(runs.clone());
-        assert_eq!(seen.ratios(&seen.of("borrow-idle"), "alone", p99_ms), Some(vec![1.5]));
-        assert_eq!(seen.differences(&seen.of("borrow-idle"), "alone", p99_ms), Some(vec![10.0]));
+        assert_eq!(seen.ratios(&seen.runs_of_setting("borrow-idle"), "alone", p99_ms), Some(vec![1.5]));
+        assert_eq!(seen.differences(&seen.runs_of_setting("borrow-idle"), "alone", p99_ms), Some(vec![10.0]));
         assert_eq!(seen.all().batches(), ["flush", "loop"]);
         runs.remove(1);
         let seen = evidence(runs);
-        assert_eq!(seen.ratios(&seen.of("borrow-idle"), "alone", p99_ms), None);
-        assert_eq!(seen.ratios(&seen.of("freezer"), "alone", p99_ms), None);
+        assert_eq!(seen.ratios(&seen.runs_of_setting("borrow-idle"), "alone", p99_ms), None);
+        assert_eq!(seen.ratios(&seen.runs_of_setting("freezer"), "alone", p99_ms), None);
     }
 }

@@ -24,49 +24,54 @@ pub(super) const ONE_CORE: [Statement; 7] = [
         says: "p99 beside batch ÷ alone, at the same RPS: very little impact",
         wanted: AtMost(SAME),
         unit: Unit::OverAlone,
-        measured: |seen| most(seen.ratios(&seen.of("borrow-idle"), "alone", p99_ms)?),
+        measured: |seen| most(seen.ratios(&seen.runs_of_setting("borrow-idle"), "alone", p99_ms)?),
     },
     Statement {
         source: "Elfen §5, Fig. 10(a)",
         says: "latency is sometimes slightly lower than alone, since the core never sleeps (mean, where it is least)",
         wanted: AtMost(1.0),
         unit: Unit::OverAlone,
-        measured: |seen| least(seen.ratios(&seen.of("borrow-idle"), "alone", mean_ms)?),
+        measured: |seen| least(seen.ratios(&seen.runs_of_setting("borrow-idle"), "alone", mean_ms)?),
     },
     Statement {
         source: "Elfen §5, Fig. 10(a)",
         says: "the peak utilisation of 1.0 of 2.0 is achieved beside batch that is busy",
         wanted: AtLeast(1.0 - READ),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.of("borrow-idle").beside(BUSY).numbers(utilisation)),
+        measured: |seen| least(seen.runs_of_setting("borrow-idle").beside_batch(BUSY).numbers(utilisation)),
     },
     Statement {
         source: "Elfen §5, Fig. 10(a)",
         says: "only one lane is busy at a time",
         wanted: AtMost(ONE_AT_A_TIME),
         unit: Unit::Ratio,
-        measured: |seen| most(seen.of("borrow-idle").numbers(utilisation)),
+        measured: |seen| most(seen.runs_of_setting("borrow-idle").numbers(utilisation)),
     },
     Statement {
         source: "Elfen §5, Fig. 10(a)",
         says: "beside batch that often waits utilisation stays below the peak",
         wanted: AtMost(1.0 - READ),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.of("borrow-idle").beside(WAITING).numbers(utilisation)),
+        measured: |seen| least(seen.runs_of_setting("borrow-idle").beside_batch(WAITING).numbers(utilisation)),
     },
     Statement {
         source: "Elfen §1, Fig. 10(a)",
         says: "utilisation improves by 90 % of a lane at low load",
         wanted: AtLeast(0.9),
         unit: Unit::Ratio,
-        measured: |seen| most(gains(seen, &seen.of("borrow-idle").beside(BUSY))?),
+        measured: |seen| most(utilisation_gains(seen, &seen.runs_of_setting("borrow-idle").beside_batch(BUSY))?),
     },
     Statement {
         source: "Elfen §1, Fig. 10(a)",
         says: "utilisation improves by 25 % of a lane at high load (120 RPS)",
         wanted: AtLeast(0.25),
         unit: Unit::Ratio,
-        measured: |seen| least(gains(seen, &seen.of("borrow-idle").beside(BUSY).with(RATE, 120.0))?),
+        measured: |seen| {
+            least(utilisation_gains(
+                seen,
+                &seen.runs_of_setting("borrow-idle").beside_batch(BUSY).with_parameter(RATE, 120.0),
+            )?)
+        },
     },
 ];
 
@@ -76,21 +81,21 @@ pub(super) const SEVEN_CORES: [Statement; 10] = [
         says: "seven cores sustain about 1000 RPS at a p99 of 60 ms, and not less",
         wanted: AtLeast(1000.0 * (1.0 - ABOUT)),
         unit: Unit::PerS,
-        measured: at_60_ms,
+        measured: load_at_p99_60_ms,
     },
     Statement {
         source: "Elfen §5, Fig. 10(b)",
         says: "seven cores sustain about 1000 RPS at a p99 of 60 ms, and not more",
         wanted: AtMost(1000.0 * (1.0 + ABOUT)),
         unit: Unit::PerS,
-        measured: at_60_ms,
+        measured: load_at_p99_60_ms,
     },
     Statement {
         source: "Elfen §5, Fig. 10(b)",
         says: "that is more than seven times the 70 RPS of one core",
         wanted: AtLeast(7.0 * 70.0),
         unit: Unit::PerS,
-        measured: at_60_ms,
+        measured: load_at_p99_60_ms,
     },
     Statement {
         source: "Elfen §5, Fig. 10(b)",
@@ -104,28 +109,28 @@ pub(super) const SEVEN_CORES: [Statement; 10] = [
         says: "borrow idle achieves close to 100 % of the peak without SMT",
         wanted: AtLeast(1.0 - READ),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.of("borrow-idle").numbers(utilisation)),
+        measured: |seen| least(seen.runs_of_setting("borrow-idle").numbers(utilisation)),
     },
     Statement {
         source: "Elfen §5, Fig. 10(c)",
         says: "dynamic refresh reaches a peak utilisation of 1.75",
         wanted: AtLeast(1.75 * (1.0 - READ)),
         unit: Unit::Ratio,
-        measured: |seen| Some(peak(seen)?.1),
+        measured: |seen| Some(peak_utilisation(seen)?.1),
     },
     Statement {
         source: "Elfen §5, Fig. 10(c)",
         says: "the peak is at around 600 RPS, and not sooner",
         wanted: AtLeast(600.0 * (1.0 - ABOUT)),
         unit: Unit::PerS,
-        measured: |seen| Some(peak(seen)?.0),
+        measured: |seen| Some(peak_utilisation(seen)?.0),
     },
     Statement {
         source: "Elfen §5, Fig. 10(c)",
         says: "the peak is at around 600 RPS, and not later",
         wanted: AtMost(600.0 * (1.0 + ABOUT)),
         unit: Unit::PerS,
-        measured: |seen| Some(peak(seen)?.0),
+        measured: |seen| Some(peak_utilisation(seen)?.0),
     },
     Statement {
         source: "Elfen §5, Fig. 10(c)",
@@ -139,33 +144,38 @@ pub(super) const SEVEN_CORES: [Statement; 10] = [
         says: "beyond the peak utilisation drops (the highest load ÷ the peak)",
         wanted: AtMost(1.0 - READ),
         unit: Unit::Ratio,
-        measured: |seen| Some(seen.of(DYNAMIC).busiest().one(utilisation)? / peak(seen)?.1),
+        measured: |seen| {
+            Some(seen.runs_of_setting(DYNAMIC).busiest().only_number(utilisation)? / peak_utilisation(seen)?.1)
+        },
     },
 ];
 
 /// Returns the utilisation gained over the service alone, where 1 is one lane.
-fn gains(seen: &Evidence, cells: &RunSet) -> Option<Vec<f64>> {
-    seen.differences(cells, "alone", utilisation)
+fn utilisation_gains(seen: &Evidence, runs: &RunSet) -> Option<Vec<f64>> {
+    seen.differences(runs, "alone", utilisation)
 }
 
-fn at_60_ms(seen: &Evidence) -> Option<f64> {
-    seen.of("alone").load_at(p99_ms, 60.0)
+fn load_at_p99_60_ms(seen: &Evidence) -> Option<f64> {
+    seen.runs_of_setting("alone").load_at(p99_ms, 60.0)
 }
 
 /// Returns the load and the utilisation at which dynamic refresh uses both lanes most.
-fn peak(seen: &Evidence) -> Option<(f64, f64)> {
-    seen.of(DYNAMIC).line(utilisation).into_iter().reduce(|one, other| if other.1 > one.1 { other } else { one })
+fn peak_utilisation(seen: &Evidence) -> Option<(f64, f64)> {
+    seen.runs_of_setting(DYNAMIC)
+        .points_by_load(utilisation)
+        .into_iter()
+        .reduce(|one, other| if other.1 > one.1 { other } else { one })
 }
 
 /// Returns the runs at loads below the peak.
 fn before_peak<'e>(seen: &'e Evidence) -> Option<RunSet<'e>> {
-    Some(seen.of(DYNAMIC).within(0.0..=peak(seen)?.0.next_down()))
+    Some(seen.runs_of_setting(DYNAMIC).at_loads(0.0..=peak_utilisation(seen)?.0.next_down()))
 }
 
 /// Returns the runs in which the objective is kept. Beyond it the paper sees degradations from causes that are not
 /// modelled.
 fn within_slo<'e>(seen: &'e Evidence, setting: &str) -> RunSet<'e> {
-    seen.of(setting).up_to(p99_ms, SLO_MS)
+    seen.runs_of_setting(setting).with_number_at_most(p99_ms, SLO_MS)
 }
 
 #[cfg(test)]
@@ -178,12 +188,12 @@ mod tests {
 
     /// Returns runs on one core, by p99 and mean beside batch divided by those alone, and by the utilisation of both
     /// lanes beside each job.
-    fn one_core(over_alone: f64, busy: f64, waiting: f64) -> Vec<Outcome> {
+    fn runs_on_one_core(p99_over_alone: f64, busy_utilisation: f64, waiting_utilisation: f64) -> Vec<Outcome> {
         let of_load = |rate: f64| {
             let lane = rate * 0.0059;
-            [(BUSY, busy), (WAITING, waiting)].into_iter().flat_map(move |(batch, both)| {
+            [(BUSY, busy_utilisation), (WAITING, waiting_utilisation)].into_iter().flat_map(move |(batch, both)| {
                 let alone = run("alone", batch, rate, 70.0, (lane, 0.0));
-                [alone, run("borrow-idle", batch, rate, 70.0 * over_alone, (lane, both - lane))]
+                [alone, run("borrow-idle", batch, rate, 70.0 * p99_over_alone, (lane, both - lane))]
             })
         };
         [15.0, 120.0].into_iter().flat_map(of_load).collect()
@@ -191,7 +201,8 @@ mod tests {
 
     #[test]
     fn weaker_figures_of_one_core_fail() {
-        let says = |over_alone, busy, waiting| failing(&ONE_CORE, &evidence(one_core(over_alone, busy, waiting)));
+        let says =
+            |over_alone, busy, waiting| failing(&ONE_CORE, &evidence(runs_on_one_core(over_alone, busy, waiting)));
         let [same, lower, peak, one, waits, low, high] = ONE_CORE.map(|statement| statement.says);
         assert_eq!(says(0.99, 0.999, 0.8), [""; 0]);
         assert_eq!(says(1.03, 0.999, 0.8), [lower]);
@@ -204,14 +215,19 @@ mod tests {
 
     /// Returns runs on seven cores: p99 reaches 60 ms at the load `at_60_ms`, and dynamic refresh has its peak at
     /// `peak`.
-    fn seven_cores(at_60_ms: f64, peak: (f64, f64), costs_ms: f64, high: f64) -> Vec<Outcome> {
+    fn runs_on_seven_cores(
+        load_at_60_ms: f64,
+        peak: (f64, f64),
+        added_p99_ms: f64,
+        other_utilisation: f64,
+    ) -> Vec<Outcome> {
         let mut runs = Vec::new();
         for rate in [200.0, peak.0, 1200.0] {
-            let (p99_ms, lane) = (60.0 * rate / at_60_ms, rate / 1300.0);
-            let both = if rate == peak.0 { peak.1 } else { high };
+            let (p99_ms, lane) = (60.0 * rate / load_at_60_ms, rate / 1300.0);
+            let both = if rate == peak.0 { peak.1 } else { other_utilisation };
             runs.push(run("alone", "", rate, p99_ms, (lane, 0.0)));
             runs.push(run("borrow-idle", "", rate, p99_ms, (lane, 0.999 - lane)));
-            runs.push(run(DYNAMIC, "", rate, p99_ms + costs_ms, (lane, both - lane)));
+            runs.push(run(DYNAMIC, "", rate, p99_ms + added_p99_ms, (lane, both - lane)));
         }
         runs
     }
@@ -219,7 +235,7 @@ mod tests {
     #[test]
     fn weaker_figures_of_seven_cores_fail() {
         let says = |at_60_ms, peak, costs_ms, high| {
-            failing(&SEVEN_CORES, &evidence(seven_cores(at_60_ms, peak, costs_ms, high)))
+            failing(&SEVEN_CORES, &evidence(runs_on_seven_cores(at_60_ms, peak, costs_ms, high)))
         };
         let all = SEVEN_CORES.map(|statement| statement.says);
         assert_eq!(says(1000.0, (600.0, 1.75), 20.0, 1.3), [""; 0]);
@@ -231,7 +247,7 @@ mod tests {
         assert_eq!(says(1000.0, (700.0, 1.75), 20.0, 1.3), [all[7]]);
         assert_eq!(says(1000.0, (600.0, 1.75), 30.0, 1.3), [all[8]]);
         assert_eq!(says(1000.0, (600.0, 1.75), 20.0, 1.7), [all[9]]);
-        let mut slower = seven_cores(1000.0, (600.0, 1.75), 20.0, 1.3);
+        let mut slower = runs_on_seven_cores(1000.0, (600.0, 1.75), 20.0, 1.3);
         slower[1].figures.p99_ns *= 2;
         slower[4].figures.batch_utilisation = 0.1;
         assert_eq!(failing(&SEVEN_CORES, &evidence(slower)), [all[3], all[4]]);

@@ -1,6 +1,6 @@
 //! Elfen's Fig. 11: four policies on one core; the more aggressive the policy, the more utilisation.
 
-use super::evidence::{Evidence, Number, RunSet, least, most, p99_ms, utilisation};
+use super::evidence::{Evidence, FigureSelector, RunSet, least, most, p99_ms, utilisation};
 use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
 use sidelane_report::Unit;
@@ -26,100 +26,104 @@ pub(super) const STATEMENTS: [Statement; 8] = [
         says: "more aggressive policies cost more p99, at moderate load (each ÷ the one before it, least)",
         wanted: AtLeast(SAME),
         unit: Unit::Ratio,
-        measured: |seen| steps(seen, p99_ms),
+        measured: |seen| least_step_ratio(seen, p99_ms),
     },
     Statement {
         source: "Elfen §5, Fig. 11",
         says: "budgets improve utilisation over borrow idle, at every load that leaves a budget",
         wanted: AtLeast(1.0),
         unit: Unit::Ratio,
-        measured: budgets_over_idle,
+        measured: utilisation_over_borrow_idle,
     },
     Statement {
         source: "Elfen §5, Fig. 11",
         says: "fixed budget achieves over 1.4 at moderate load, beside each batch",
         wanted: AtLeast(1.4),
         unit: Unit::Ratio,
-        measured: |seen| best(seen, POLICIES[1]),
+        measured: |seen| least_utilisation(seen, POLICIES[1]),
     },
     Statement {
         source: "Elfen §5, Fig. 11",
         says: "dynamic refresh achieves 1.5 at moderate load, beside each batch",
         wanted: AtLeast(1.5),
         unit: Unit::Ratio,
-        measured: |seen| best(seen, POLICIES[3]),
+        measured: |seen| least_utilisation(seen, POLICIES[3]),
     },
     Statement {
         source: "Elfen §5, Fig. 11",
         says: "all budget policies achieve at least 1.2, beside each batch",
         wanted: AtLeast(1.2),
         unit: Unit::Ratio,
-        measured: |seen| least(POLICIES[1..].iter().map(|policy| best(seen, policy)).collect::<Option<Vec<f64>>>()?),
+        measured: |seen| {
+            least(POLICIES[1..].iter().map(|policy| least_utilisation(seen, policy)).collect::<Option<Vec<f64>>>()?)
+        },
     },
     Statement {
         source: "Elfen §5, Fig. 11",
         says: "at high load utilisation drops (dynamic refresh at the highest load ÷ its best)",
         wanted: AtMost(1.0 - READ),
         unit: Unit::Ratio,
-        measured: |seen| least_drop(seen),
+        measured: |seen| utilisation_kept_at_highest_load(seen),
     },
     Statement {
         source: "Elfen §5, Fig. 11",
         says: "dynamic refresh consistently has more utilisation than the other policies (least ratio)",
         wanted: AtLeast(SAME),
         unit: Unit::Ratio,
-        measured: dynamic_over_others,
+        measured: dynamic_refresh_over_others,
     },
 ];
 
 /// Returns the highest p99 of any policy, at loads at which the service alone keeps the objective.
 fn worst_p99_ms(seen: &Evidence) -> Option<f64> {
-    let highest = highest_within(seen)?;
-    let worst = |policy: &&str| most(seen.of(policy).within(0.0..=highest).numbers(p99_ms));
+    let highest = highest_load_within_slo(seen)?;
+    let worst = |policy: &&str| most(seen.runs_of_setting(policy).at_loads(0.0..=highest).numbers(p99_ms));
     most(POLICIES.iter().map(worst).collect::<Option<Vec<f64>>>()?)
 }
 
 /// Returns the highest load at which the service alone keeps the objective.
-fn highest_within(seen: &Evidence) -> Option<f64> {
-    Some(seen.of("alone").up_to(p99_ms, SLO_MS).line(p99_ms).last()?.0)
+fn highest_load_within_slo(seen: &Evidence) -> Option<f64> {
+    Some(seen.runs_of_setting("alone").with_number_at_most(p99_ms, SLO_MS).points_by_load(p99_ms).last()?.0)
 }
 
 fn moderate<'e>(seen: &'e Evidence, policy: &str) -> RunSet<'e> {
-    seen.of(policy).within(MODERATE)
+    seen.runs_of_setting(policy).at_loads(MODERATE)
 }
 
 /// Returns the smallest ratio of a number under one policy to that under the previous policy, at moderate load.
-fn steps(seen: &Evidence, number: Number) -> Option<f64> {
+fn least_step_ratio(seen: &Evidence, number: FigureSelector) -> Option<f64> {
     let step = |pair: &[&str]| least(seen.ratios(&moderate(seen, pair[1]), pair[0], number)?);
     least(POLICIES.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
 }
 
-fn budgets_over_idle(seen: &Evidence) -> Option<f64> {
-    let highest = highest_within(seen)?;
-    let over = |policy: &&str| least(seen.ratios(&seen.of(policy).within(0.0..=highest), POLICIES[0], utilisation)?);
+fn utilisation_over_borrow_idle(seen: &Evidence) -> Option<f64> {
+    let highest = highest_load_within_slo(seen)?;
+    let over = |policy: &&str| {
+        least(seen.ratios(&seen.runs_of_setting(policy).at_loads(0.0..=highest), POLICIES[0], utilisation)?)
+    };
     least(POLICIES[1..].iter().map(over).collect::<Option<Vec<f64>>>()?)
 }
 
 /// Returns the utilisation of both lanes at moderate load, with the batch for which it is lowest.
-fn best(seen: &Evidence, policy: &str) -> Option<f64> {
+fn least_utilisation(seen: &Evidence, policy: &str) -> Option<f64> {
     let cells = moderate(seen, policy);
-    let of_batch = |batch: &&str| most(cells.beside(batch).numbers(utilisation));
+    let of_batch = |batch: &&str| most(cells.beside_batch(batch).numbers(utilisation));
     least(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
 }
 
 /// Returns the utilisation at the highest load, divided by the highest at any load, with the batch for which it drops
 /// least.
-fn least_drop(seen: &Evidence) -> Option<f64> {
-    let cells = seen.of(POLICIES[3]);
+fn utilisation_kept_at_highest_load(seen: &Evidence) -> Option<f64> {
+    let cells = seen.runs_of_setting(POLICIES[3]);
     let of_batch = |batch: &&str| {
-        let cells = cells.beside(batch);
-        Some(cells.busiest().one(utilisation)? / most(cells.numbers(utilisation))?)
+        let cells = cells.beside_batch(batch);
+        Some(cells.busiest().only_number(utilisation)? / most(cells.numbers(utilisation))?)
     };
     most(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
 }
 
-fn dynamic_over_others(seen: &Evidence) -> Option<f64> {
-    let dynamic = seen.of(POLICIES[3]);
+fn dynamic_refresh_over_others(seen: &Evidence) -> Option<f64> {
+    let dynamic = seen.runs_of_setting(POLICIES[3]);
     let over = |other: &&str| least(seen.ratios(&dynamic, other, utilisation)?);
     least(POLICIES[..3].iter().map(over).collect::<Option<Vec<f64>>>()?)
 }
@@ -137,11 +141,11 @@ mod tests {
 
     /// Returns runs with this p99 and utilisation of the policies at moderate load; at high load batch can borrow half
     /// as much.
-    fn runs(p99_ms: [f64; 4], both: [f64; 4]) -> Vec<Outcome> {
+    fn runs(p99_ms: [f64; 4], utilisations: [f64; 4]) -> Vec<Outcome> {
         let mut runs = Vec::new();
         for (rate, left, later) in [(20.0, 0.5, 0.5), (80.0, 1.0, 1.0), (120.0, 0.5, 1.3)] {
             runs.push(run("alone", "loop", rate, 50.0 * later, (0.5, 0.0)));
-            for ((policy, p99_ms), both) in POLICIES.iter().zip(p99_ms).zip(both) {
+            for ((policy, p99_ms), both) in POLICIES.iter().zip(p99_ms).zip(utilisations) {
                 let batch = 0.5 + (both - 1.0) * left;
                 runs.push(run(policy, "loop", rate, p99_ms * later, (0.5, batch)));
             }

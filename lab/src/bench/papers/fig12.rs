@@ -19,51 +19,58 @@ pub(super) const STATEMENTS: [Statement; 6] = [
         says: "programs take 49 % longer on average",
         wanted: AtMost(1.49 * (1.0 + READ)),
         unit: Unit::OverAlone,
-        measured: |seen| of(seen, AVERAGE, time_over_alone),
+        measured: |seen| job_figure(seen, AVERAGE, time_over_alone),
     },
     Statement {
         source: "Elfen §5, Fig. 12",
         says: "pmd, with the largest slowdown, has its utilisation reduced by 36 %",
         wanted: AtMost(0.36 * (1.0 + READ)),
         unit: Unit::Ratio,
-        measured: |seen| Some(1.0 - of(seen, SLOWEST, utilisation_over_alone)?),
+        measured: |seen| Some(1.0 - job_figure(seen, SLOWEST, utilisation_over_alone)?),
     },
     Statement {
         source: "Elfen §5, Fig. 12",
         says: "the more a program waits, the less it is slowed: fop is slowed least (÷ the least of all)",
         wanted: AtMost(1.0),
         unit: Unit::Ratio,
-        measured: |seen| Some(of(seen, FASTEST, time_over_alone)? / least(all(seen, time_over_alone)?)?),
+        measured: |seen| {
+            Some(job_figure(seen, FASTEST, time_over_alone)? / least(all_job_figures(seen, time_over_alone)?)?)
+        },
     },
     Statement {
         source: "Elfen §5, Fig. 12",
         says: "and keeps most of its utilisation (÷ the most of all)",
         wanted: AtLeast(1.0),
         unit: Unit::Ratio,
-        measured: |seen| Some(of(seen, FASTEST, utilisation_over_alone)? / most(all(seen, utilisation_over_alone)?)?),
+        measured: |seen| {
+            Some(
+                job_figure(seen, FASTEST, utilisation_over_alone)?
+                    / most(all_job_figures(seen, utilisation_over_alone)?)?,
+            )
+        },
     },
     Statement {
         source: "Elfen §5, Fig. 12",
         says: "execution time follows from utilisation: of a job that never waits, time × idle time of the service",
         wanted: AtMost(1.0 + READ),
         unit: Unit::Ratio,
-        measured: |seen| of(seen, BUSY, |run| time_over_alone(run) * (1.0 - run.lc_utilisation)),
+        measured: |seen| job_figure(seen, BUSY, |run| time_over_alone(run) * (1.0 - run.lc_utilisation)),
     },
     Statement {
         source: "Elfen §5, Fig. 12",
         says: "while it runs a program is at most 1 % less efficient (IPC; here work for each unit of CPU time)",
         wanted: AtLeast(0.99),
         unit: Unit::OverAlone,
-        measured: |seen| least(all(seen, efficiency)?),
+        measured: |seen| least(all_job_figures(seen, efficiency)?),
     },
 ];
 
-fn of(seen: &Evidence, batch: &str, number: fn(&Figures) -> f64) -> Option<f64> {
-    seen.of("borrow-idle").beside(batch).one(number)
+fn job_figure(seen: &Evidence, batch: &str, number: fn(&Figures) -> f64) -> Option<f64> {
+    seen.runs_of_setting("borrow-idle").beside_batch(batch).only_number(number)
 }
 
-fn all(seen: &Evidence, number: fn(&Figures) -> f64) -> Option<Vec<f64>> {
-    [BUSY, SLOWEST, AVERAGE, FASTEST].into_iter().map(|batch| of(seen, batch, number)).collect()
+fn all_job_figures(seen: &Evidence, number: fn(&Figures) -> f64) -> Option<Vec<f64>> {
+    [BUSY, SLOWEST, AVERAGE, FASTEST].into_iter().map(|batch| job_figure(seen, batch, number)).collect()
 }
 
 /// Returns by which factor a program takes longer. NaN if batch did not run, since then there is no measurement.
@@ -93,15 +100,15 @@ mod tests {
 
     /// Returns a job that needs its lane for the share `alone` of its time. It takes `time` times as long beside a
     /// service that is busy half of the time.
-    fn job(batch: &str, alone: f64, time: f64, efficiency: f64) -> Outcome {
-        let mut run = run("borrow-idle", batch, 80.0, 60.0, (0.5, alone / time / efficiency));
+    fn job(batch: &str, utilisation_alone: f64, time_factor: f64, efficiency: f64) -> Outcome {
+        let mut run = run("borrow-idle", batch, 80.0, 60.0, (0.5, utilisation_alone / time_factor / efficiency));
         run.figures.elapsed_ns = ELAPSED_NS;
-        run.figures.batch_work_ratio = Some(1.0 / time);
-        run.figures.batch_work_ns = alone / time * ELAPSED_NS as f64;
+        run.figures.batch_work_ratio = Some(1.0 / time_factor);
+        run.figures.batch_work_ns = utilisation_alone / time_factor * ELAPSED_NS as f64;
         run
     }
 
-    fn says(busy: f64, pmd: f64, average: f64, fop: f64, efficiency: f64) -> Vec<&'static str> {
+    fn failing_with_job_times(busy: f64, pmd: f64, average: f64, fop: f64, efficiency: f64) -> Vec<&'static str> {
         let job = |batch, alone, time| job(batch, alone, time, efficiency);
         let jobs =
             vec![job(BUSY, 1.0, busy), job(SLOWEST, 0.6, pmd), job(AVERAGE, 0.5, average), job(FASTEST, 0.4, fop)];
@@ -110,11 +117,11 @@ mod tests {
 
     #[test]
     fn slowdown_of_batch_other_than_by_holds_fails() {
-        assert_eq!(says(2.0, 1.59, 1.49, 1.47, 1.0), [""; 0]);
-        assert_eq!(says(2.0, 1.59, 1.6, 1.47, 1.0), [STATEMENTS[0].says]);
-        assert_eq!(says(2.0, 1.7, 1.49, 1.47, 1.0), [STATEMENTS[1].says]);
-        assert_eq!(says(2.0, 1.59, 1.46, 1.47, 1.0), [STATEMENTS[2].says, STATEMENTS[3].says]);
-        assert_eq!(says(2.3, 1.59, 1.49, 1.47, 1.0), [STATEMENTS[4].says]);
-        assert_eq!(says(2.0, 1.59, 1.49, 1.47, 0.9), [STATEMENTS[5].says]);
+        assert_eq!(failing_with_job_times(2.0, 1.59, 1.49, 1.47, 1.0), [""; 0]);
+        assert_eq!(failing_with_job_times(2.0, 1.59, 1.6, 1.47, 1.0), [STATEMENTS[0].says]);
+        assert_eq!(failing_with_job_times(2.0, 1.7, 1.49, 1.47, 1.0), [STATEMENTS[1].says]);
+        assert_eq!(failing_with_job_times(2.0, 1.59, 1.46, 1.47, 1.0), [STATEMENTS[2].says, STATEMENTS[3].says]);
+        assert_eq!(failing_with_job_times(2.3, 1.59, 1.49, 1.47, 1.0), [STATEMENTS[4].says]);
+        assert_eq!(failing_with_job_times(2.0, 1.59, 1.49, 1.47, 0.9), [STATEMENTS[5].says]);
     }
 }

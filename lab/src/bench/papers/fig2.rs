@@ -13,14 +13,14 @@ pub(super) const STATEMENTS: [Statement; 6] = [
         says: "p99 hits a wall above 120 RPS: it is 100 ms there, and not sooner",
         wanted: AtLeast(120.0 * (1.0 - READ)),
         unit: Unit::PerS,
-        measured: wall,
+        measured: load_at_slo,
     },
     Statement {
         source: "Elfen §2, Fig. 2",
         says: "p99 hits a wall above 120 RPS: it is 100 ms there, and not later",
         wanted: AtMost(120.0 * (1.0 + READ)),
         unit: Unit::PerS,
-        measured: wall,
+        measured: load_at_slo,
     },
     Statement {
         source: "Elfen §2, Fig. 2",
@@ -28,38 +28,40 @@ pub(super) const STATEMENTS: [Statement; 6] = [
         // The bound stands for the paper's "non-linear"; its text has no number.
         wanted: AtLeast(2.0),
         unit: Unit::Ratio,
-        measured: bend,
+        measured: slope_ratio,
     },
     Statement {
         source: "Elfen §2, Fig. 2",
         says: "the request lane is only 70 % busy at 120 RPS",
         wanted: AtMost(0.7 * (1.0 + READ)),
         unit: Unit::Ratio,
-        measured: |seen| seen.of("alone").with(super::evidence::RATE, 120.0).one(lc_utilisation),
+        measured: |seen| {
+            seen.runs_of_setting("alone").with_parameter(super::evidence::RATE, 120.0).only_number(lc_utilisation)
+        },
     },
     Statement {
         source: "Elfen §5, Fig. 10(a)",
         says: "one core sustains about 70 RPS at a p99 of 60 ms, and not less",
         wanted: AtLeast(70.0 * (1.0 - ABOUT)),
         unit: Unit::PerS,
-        measured: |seen| seen.of("alone").load_at(p99_ms, 60.0),
+        measured: |seen| seen.runs_of_setting("alone").load_at(p99_ms, 60.0),
     },
     Statement {
         source: "Elfen §5, Fig. 10(a)",
         says: "one core sustains about 70 RPS at a p99 of 60 ms, and not more",
         wanted: AtMost(70.0 * (1.0 + ABOUT)),
         unit: Unit::PerS,
-        measured: |seen| seen.of("alone").load_at(p99_ms, 60.0),
+        measured: |seen| seen.runs_of_setting("alone").load_at(p99_ms, 60.0),
     },
 ];
 
-fn wall(seen: &Evidence) -> Option<f64> {
-    seen.of("alone").load_at(p99_ms, SLO_MS)
+fn load_at_slo(seen: &Evidence) -> Option<f64> {
+    seen.runs_of_setting("alone").load_at(p99_ms, SLO_MS)
 }
 
 /// Returns the slope of p99 over the load, at the end of the line divided by that at its beginning.
-fn bend(seen: &Evidence) -> Option<f64> {
-    let line = seen.of("alone").line(p99_ms);
+fn slope_ratio(seen: &Evidence) -> Option<f64> {
+    let line = seen.runs_of_setting("alone").points_by_load(p99_ms);
     let slopes: Vec<f64> = line.windows(2).map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0)).collect();
     let first = slopes.first().filter(|_| slopes.len() > 1)?;
     most(slopes.last().copied()).map(|last| last / first)

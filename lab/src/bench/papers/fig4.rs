@@ -17,52 +17,52 @@ pub(super) const STATEMENTS: [Statement; 6] = [
         says: "alone, p99 is 76 ms at 100 RPS, and not less",
         wanted: AtLeast(76.0 * (1.0 - READ)),
         unit: Unit::Ms,
-        measured: alone_ms,
+        measured: p99_alone_ms,
     },
     Statement {
         source: "Elfen §2, Fig. 4",
         says: "alone, p99 is 76 ms at 100 RPS, and not more",
         wanted: AtMost(76.0 * (1.0 + READ)),
         unit: Unit::Ms,
-        measured: alone_ms,
+        measured: p99_alone_ms,
     },
     Statement {
         source: "Elfen §2, Fig. 4",
         says: "beside a co-runner that p99 takes around 40 RPS: at the most that co-runners cost (50 %, §6)",
         wanted: AtMost(40.0 * (1.0 + ABOUT)),
         unit: Unit::PerS,
-        measured: |seen| same_p99(seen, MOST),
+        measured: |seen| load_with_same_p99(seen, MOST),
     },
     Statement {
         source: "Elfen §2, Fig. 4",
         says: "beside a co-runner that p99 takes around 40 RPS: at the least that co-runners cost (30 %, §6)",
         wanted: AtLeast(40.0 * (1.0 - ABOUT)),
         unit: Unit::PerS,
-        measured: |seen| same_p99(seen, LEAST),
+        measured: |seen| load_with_same_p99(seen, LEAST),
     },
     Statement {
         source: "Elfen §2, Fig. 4",
         says: "the 100 ms are missed at 100 RPS beside even the cheapest co-runner",
         wanted: AtLeast(100.0),
         unit: Unit::Ms,
-        measured: |seen| least(seen.of("unmanaged").with(RATE, 100.0).numbers(p99_ms)),
+        measured: |seen| least(seen.runs_of_setting("unmanaged").with_parameter(RATE, 100.0).numbers(p99_ms)),
     },
     Statement {
         source: "Elfen §2, Fig. 4",
         says: "the co-runner keeps the batch lane busy at every load",
         wanted: AtLeast(0.99),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.of("unmanaged").numbers(batch_utilisation)),
+        measured: |seen| least(seen.runs_of_setting("unmanaged").numbers(batch_utilisation)),
     },
 ];
 
-fn alone_ms(seen: &Evidence) -> Option<f64> {
-    least(seen.of("alone").with(RATE, 100.0).numbers(p99_ms))
+fn p99_alone_ms(seen: &Evidence) -> Option<f64> {
+    least(seen.runs_of_setting("alone").with_parameter(RATE, 100.0).numbers(p99_ms))
 }
 
 /// Returns the load beside a co-runner at which p99 equals that of the service alone at 100 RPS.
-fn same_p99(seen: &Evidence, slowdown: f64) -> Option<f64> {
-    seen.of("unmanaged").with(SLOWDOWN, slowdown).load_at(p99_ms, alone_ms(seen)?)
+fn load_with_same_p99(seen: &Evidence, slowdown: f64) -> Option<f64> {
+    seen.runs_of_setting("unmanaged").with_parameter(SLOWDOWN, slowdown).load_at(p99_ms, p99_alone_ms(seen)?)
 }
 
 #[cfg(test)]
@@ -76,9 +76,9 @@ mod tests {
 
     /// Returns runs beside co-runners of both costs, whose p99 equals that of the service alone at 100 RPS at the loads
     /// `same_at`.
-    fn runs(alone_ms: f64, same_at: [f64; 2], batch: f64) -> Vec<Outcome> {
+    fn runs(alone_ms: f64, same_p99_loads: [f64; 2], batch: f64) -> Vec<Outcome> {
         let mut runs = Vec::new();
-        for (slowdown, same_at) in [LEAST, MOST].into_iter().zip(same_at) {
+        for (slowdown, same_at) in [LEAST, MOST].into_iter().zip(same_p99_loads) {
             let mut put = |setting, rate, p99_ms, batch| {
                 let mut run = run(setting, "", rate, p99_ms, (0.5, batch));
                 run.at.push((SLOWDOWN.to_owned(), PointValue::Number(slowdown)));

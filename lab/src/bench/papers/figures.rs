@@ -13,13 +13,13 @@ pub(super) struct Figure {
     pub(super) text: &'static str,
     pub(super) statements: &'static [Statement],
     /// Numbers from the paper's text, drawn as points in the picture.
-    pub(super) paper: &'static [Read],
+    pub(super) paper: &'static [PaperPoint],
     /// Whether the figure is about idle periods, which need a separate simulation.
     pub(super) of_idle_periods: bool,
 }
 
 /// Number that the paper's text reads off a figure.
-pub(super) struct Read {
+pub(super) struct PaperPoint {
     /// Name of the line in the paper's figure.
     pub(super) setting: &'static str,
     /// Unit of the panels to which the number belongs.
@@ -28,12 +28,12 @@ pub(super) struct Read {
     pub(super) point: (f64, f64),
 }
 
-const fn p99(setting: &'static str, rate_per_s: f64, p99_ms: f64) -> Read {
-    Read { setting, unit: Unit::Us, point: (rate_per_s, p99_ms * 1e3) }
+const fn paper_p99(setting: &'static str, rate_per_s: f64, p99_ms: f64) -> PaperPoint {
+    PaperPoint { setting, unit: Unit::Us, point: (rate_per_s, p99_ms * 1e3) }
 }
 
-const fn utilisation(setting: &'static str, rate_per_s: f64, utilisation: f64) -> Read {
-    Read { setting, unit: Unit::Ratio, point: (rate_per_s, utilisation) }
+const fn paper_utilisation(setting: &'static str, rate_per_s: f64, utilisation: f64) -> PaperPoint {
+    PaperPoint { setting, unit: Unit::Ratio, point: (rate_per_s, utilisation) }
 }
 
 macro_rules! figure {
@@ -55,21 +55,21 @@ pub(super) const FIGURES: [Figure; 8] = [
         "Fig. 2",
         "elfen-fig2.toml",
         fig2::STATEMENTS,
-        [p99("alone", 120.0, 100.0), utilisation("alone", 120.0, 0.7)]
+        [paper_p99("alone", 120.0, 100.0), paper_utilisation("alone", 120.0, 0.7)]
     ),
     figure!(
         "Fig. 4",
         "elfen-fig4.toml",
         fig4::STATEMENTS,
-        [p99("alone", 100.0, 76.0), p99("unmanaged, IPC 0.01", 40.0, 76.0)]
+        [paper_p99("alone", 100.0, 76.0), paper_p99("unmanaged, IPC 0.01", 40.0, 76.0)]
     ),
     Figure { of_idle_periods: true, ..figure!("Fig. 5", "elfen-fig5.toml", fig5::STATEMENTS, []) },
-    figure!("Fig. 10(a)", "elfen-fig10a.toml", fig10::ONE_CORE, [p99("borrow-idle", 70.0, 60.0)]),
+    figure!("Fig. 10(a)", "elfen-fig10a.toml", fig10::ONE_CORE, [paper_p99("borrow-idle", 70.0, 60.0)]),
     figure!(
         "Fig. 10(b), (c)",
         "elfen-fig10bc.toml",
         fig10::SEVEN_CORES,
-        [p99("borrow-idle", 1000.0, 60.0), utilisation("elfen-dynamic", 600.0, 1.75)]
+        [paper_p99("borrow-idle", 1000.0, 60.0), paper_utilisation("elfen-dynamic", 600.0, 1.75)]
     ),
     figure!("Fig. 11", "elfen-fig11.toml", fig11::STATEMENTS, []),
     figure!("Fig. 12", "elfen-fig12.toml", fig12::STATEMENTS, []),

@@ -28,10 +28,10 @@ impl<E: From<Vec<Outcome<MachineFigures>>>> MachineFigure<E> {
     /// Simulates the scenario, and adds its rows and checks to the result.
     pub(super) fn add(&self, result: &mut ResultFile, quick: bool) -> Result<(), Problems> {
         let choices = Choices { seed: None, quick };
-        let Scenario::Machine(experiment) = Scenario::parse(self.file, self.text, choices, &names_no_file)? else {
+        let Scenario::Machine(experiment) = Scenario::parse(self.file, self.text, choices, &refuse_file)? else {
             unreachable!("{} is of whole machines", self.file)
         };
-        let outcomes = whole::outcomes(&experiment);
+        let outcomes = whole::run_experiment(&experiment);
         for row in whole::rows(&experiment, &outcomes) {
             let name = format!("{}: {}", self.name, row.setting());
             result.rows.push(row.named(name));
@@ -43,13 +43,13 @@ impl<E: From<Vec<Outcome<MachineFigures>>>> MachineFigure<E> {
 }
 
 /// Refuses to read a file that a scenario names; none of these scenarios names one.
-pub(super) fn names_no_file(file: &str) -> Result<String, String> {
+pub(super) fn refuse_file(file: &str) -> Result<String, String> {
     Err(format!("{file}: the bench reads no files"))
 }
 
 /// Checks that no statement holds without evidence, and that all have different names.
 #[cfg(test)]
-pub(super) fn must_be_sound<E: Default>(figures: &[MachineFigure<E>]) {
+pub(super) fn assert_statements_sound<E: Default>(figures: &[MachineFigure<E>]) {
     let statements = figures.iter().flat_map(MachineFigure::statements);
     let checks: Vec<_> = statements.map(|statement| statement.check(&E::default())).collect();
     assert!(checks.iter().all(|check| check.measured.is_none()));

@@ -27,10 +27,10 @@ use sidelane_sim::{Choices, Experiment, Problems};
 use crate::this_run;
 use evidence::Evidence;
 use figures::{FIGURES, Figure};
-use machine::names_no_file;
+use machine::refuse_file;
 use sidelane_report::chart::{Line, Multiples};
 use sidelane_report::{Machine, Pair, ResultFile, Row};
-use sidelane_sim::run::{SIMULATED, outcomes, pictures, rows};
+use sidelane_sim::run::{SIMULATED, pictures, rows, run_experiment};
 
 /// Columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 12] = [
@@ -55,7 +55,7 @@ pub const COLUMNS: [&str; 12] = [
 /// Fails only if one of Sidelane's own scenarios is wrong.
 pub fn run(quick: bool) -> Result<ResultFile, Problems> {
     let mut result = ResultFile::new(machine(), settings(quick));
-    result.run = this_run::described();
+    result.run = this_run::current_run();
     for figure in &FIGURES {
         add(&mut result, figure, quick)?;
     }
@@ -66,23 +66,25 @@ pub fn run(quick: bool) -> Result<ResultFile, Problems> {
 }
 
 fn add(result: &mut ResultFile, figure: &Figure, quick: bool) -> Result<(), Problems> {
-    let experiment = Experiment::parse(figure.file, figure.text, Choices { seed: None, quick }, &names_no_file)?;
-    let evidence = Evidence { outcomes: outcomes(&experiment), idle_ns: idle_ns(figure, &experiment) };
+    let experiment = Experiment::parse(figure.file, figure.text, Choices { seed: None, quick }, &refuse_file)?;
+    let evidence = Evidence { outcomes: run_experiment(&experiment), idle_ns: idle_periods_ns(figure, &experiment) };
     result.checks.extend(figure.statements.iter().map(|statement| statement.check(&evidence)));
-    result.rows.extend(rows::of(&experiment, &evidence.outcomes).into_iter().map(|row| of_figure(figure, row)));
+    result
+        .rows
+        .extend(rows::sweep_rows(&experiment, &evidence.outcomes).into_iter().map(|row| prefix_row_name(figure, row)));
     result.rows.extend(figure.of_idle_periods.then(|| fig5::row(&evidence.idle_ns)));
-    let picture = pictures::of(&experiment, &evidence.outcomes);
-    result.multiples.extend(picture.map(|picture| with_paper(figure, picture)));
+    let picture = pictures::result_panels(&experiment, &evidence.outcomes);
+    result.multiples.extend(picture.map(|picture| add_paper_points(figure, picture)));
     Ok(())
 }
 
-fn of_figure(figure: &Figure, row: Row) -> Row {
+fn prefix_row_name(figure: &Figure, row: Row) -> Row {
     let name = format!("{}: {}", figure.name, row.setting());
     row.named(name)
 }
 
 /// Adds the numbers of the paper's text as points beside the simulated lines.
-fn with_paper(figure: &Figure, mut picture: Multiples) -> Multiples {
+fn add_paper_points(figure: &Figure, mut picture: Multiples) -> Multiples {
     for seen in figure.paper {
         for panel in picture.panels.iter_mut().filter(|panel| panel.unit == seen.unit) {
             panel.lines.push(Line { setting: format!("Elfen's: {}", seen.setting), points: vec![seen.point] });
@@ -91,7 +93,7 @@ fn with_paper(figure: &Figure, mut picture: Multiples) -> Multiples {
     picture
 }
 
-fn idle_ns(figure: &Figure, experiment: &Experiment) -> Vec<u64> {
+fn idle_periods_ns(figure: &Figure, experiment: &Experiment) -> Vec<u64> {
     let models = experiment.points.iter().flat_map(|point| &point.runs).filter(|_| figure.of_idle_periods);
     models.flat_map(fig5::idle_periods).collect()
 }

@@ -29,7 +29,9 @@ pub(super) const STATEMENTS: [Statement; 5] = [
         wanted: AtMost(SLO_MS),
         unit: Unit::Ms,
         measured: |seen| {
-            most(ELFEN.iter().chain(&[DEADLINE]).filter_map(|policy| most(seen.of(policy).numbers(p99_ms))))
+            most(
+                ELFEN.iter().chain(&[DEADLINE]).filter_map(|policy| most(seen.runs_of_setting(policy).numbers(p99_ms))),
+            )
         },
     },
     Statement {
@@ -37,33 +39,33 @@ pub(super) const STATEMENTS: [Statement; 5] = [
         says: "utilisation of deadline less that of Elfen's, ours or as printed, at the same load, least",
         wanted: AtLeast(-SAME),
         unit: Unit::Ratio,
-        measured: over_elfen,
+        measured: least_gain_over_elfen,
     },
     Statement {
         source: "Sidelane, policies",
         says: "utilisation of deadline ÷ that of an oracle that knows all demands, least",
         wanted: AtLeast(0.9),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.ratios(&seen.of(DEADLINE), "oracle", utilisation)?),
+        measured: |seen| least(seen.ratios(&seen.runs_of_setting(DEADLINE), "oracle", utilisation)?),
     },
     Statement {
         source: "Sidelane, policies",
         says: "requests meet the 100 ms under deadline that learns its age from them",
         wanted: AtMost(SLO_MS),
         unit: Unit::Ms,
-        measured: |seen| most(seen.of(LEARNED).numbers(p99_ms)),
+        measured: |seen| most(seen.runs_of_setting(LEARNED).numbers(p99_ms)),
     },
     Statement {
         source: "Sidelane, policies",
         says: "utilisation of deadline that learns its age ÷ that of dynamic refresh that learns its budget, least",
         wanted: AtLeast(1.0),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.ratios(&seen.of(LEARNED), "dynamic-refresh, learned", utilisation)?),
+        measured: |seen| least(seen.ratios(&seen.runs_of_setting(LEARNED), "dynamic-refresh, learned", utilisation)?),
     },
 ];
 
-fn over_elfen(seen: &Evidence) -> Option<f64> {
-    let over = |other: &&str| least(seen.differences(&seen.of(DEADLINE), other, utilisation)?);
+fn least_gain_over_elfen(seen: &Evidence) -> Option<f64> {
+    let over = |other: &&str| least(seen.differences(&seen.runs_of_setting(DEADLINE), other, utilisation)?);
     least(ELFEN.iter().map(over).collect::<Option<Vec<f64>>>()?)
 }
 

@@ -33,14 +33,14 @@ impl<E> Statement<E> {
         let name = format!("{}: {}", self.source, self.says);
         let measured = (self.measured)(evidence);
         match self.wanted {
-            PaperBound::AtMost(limit) => Check::at_most(name, measured, readable(limit), self.unit),
-            PaperBound::AtLeast(limit) => Check::at_least(name, measured, readable(limit), self.unit),
+            PaperBound::AtMost(limit) => Check::at_most(name, measured, rounded_bound(limit), self.unit),
+            PaperBound::AtLeast(limit) => Check::at_least(name, measured, rounded_bound(limit), self.unit),
         }
     }
 }
 
 /// Rounds a bound, to print 50.35 instead of 50.349999999999994.
-fn readable(limit: f64) -> f64 {
+fn rounded_bound(limit: f64) -> f64 {
     (limit * 1e4).round() / 1e4
 }
 

@@ -1,7 +1,7 @@
 //! The comparison of measured with simulated values.
 
 use sidelane_report::{Check, Interval, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 
 /// Single pairs of runs of the *same* setting differ by a factor of up to 1.23 on a virtual machine (pairs of
 /// `sidelane-lab demo`), so a model cannot be more exact than this. Medians over rounds differ by less.
@@ -22,7 +22,7 @@ pub(super) struct ComparedFigures {
 
 /// One setting at one load, measured and simulated.
 #[derive(Clone, Debug)]
-pub(super) struct Compared {
+pub(super) struct SettingComparison {
     /// Name of the comparison, such as `60 %, borrow-idle`.
     pub(super) name: String,
     pub(super) load_percent: f64,
@@ -33,18 +33,19 @@ pub(super) struct Compared {
     pub(super) client: f64,
 }
 
-impl Compared {
+impl SettingComparison {
     pub(super) fn checks(&self) -> Vec<Check> {
         let simulated = &self.simulated;
         let latency = |what, measured: fn(&ComparedFigures) -> f64, simulated| {
             let name = format!("{what} at {}: measured over simulated, whichever is more", self.name);
-            let ratio = self.median(|seen| Some(measured(seen))).map(|one| one.apart_from(simulated, factor));
+            let ratio =
+                self.median(|seen| Some(measured(seen))).map(|one| one.distance_from(simulated, ratio_of_larger));
             Check::interval_at_most(name, ratio, LATENCY_FACTOR, Unit::Ratio)
         };
         let lane = |what, measured: fn(&ComparedFigures) -> Option<f64>, simulated, limit| {
             let name = format!("{what} lane at {}: measured less simulated, of its time", self.name);
             let apart = |one: f64, other: f64| (one - other).abs();
-            let difference = self.median(measured).map(|one| one.apart_from(simulated, apart));
+            let difference = self.median(measured).map(|one| one.distance_from(simulated, apart));
             Check::interval_at_most(name, difference, limit, Unit::Ratio)
         };
         let mut checks = vec![
@@ -61,7 +62,7 @@ impl Compared {
     }
 
     fn median(&self, figure: impl Fn(&ComparedFigures) -> Option<f64>) -> Option<Interval> {
-        of_median(self.measured.iter().filter_map(figure).filter(|figure| figure.is_finite()))
+        median_interval(self.measured.iter().filter_map(figure).filter(|figure| figure.is_finite()))
     }
 
     /// Returns the measured and the simulated row.
@@ -87,7 +88,7 @@ impl Compared {
 }
 
 /// Returns the larger number divided by the smaller one.
-fn factor(one: f64, other: f64) -> f64 {
+fn ratio_of_larger(one: f64, other: f64) -> f64 {
     (one / other).max(other / one)
 }
 
@@ -103,9 +104,15 @@ mod tests {
     const SEEN: ComparedFigures =
         ComparedFigures { p50_us: 400.0, p99_us: 4000.0, lc_utilisation: 0.5, batch_utilisation: Some(0.5) };
 
-    fn failing(measured: ComparedFigures, simulated: ComparedFigures, client: f64) -> Vec<String> {
+    fn failing(measured: ComparedFigures, simulated: ComparedFigures, client_share: f64) -> Vec<String> {
         let name = "50 %, borrow-idle".to_owned();
-        let compared = Compared { name, load_percent: 50.0, measured: vec![measured; 6], simulated, client };
+        let compared = SettingComparison {
+            name,
+            load_percent: 50.0,
+            measured: vec![measured; 6],
+            simulated,
+            client: client_share,
+        };
         let checks = compared.checks().into_iter().filter(|check| !check.ok);
         checks.map(|check| check.name.split(" at").next().unwrap().to_owned()).collect()
     }

@@ -19,21 +19,21 @@ use sidelane_sim::{Choices, Experiment, Model};
 
 use crate::experiment::comparison::Report;
 use crate::experiment::fixture::Fixture;
-use crate::experiment::learn::Experience;
-use crate::experiment::load::{Rhythm, RunningClient, Shape};
+use crate::experiment::learn::LearningOptions;
+use crate::experiment::load::{LoadPattern, RunningClient, Shape};
 use crate::experiment::place::ExperimentCpus;
-use crate::experiment::run::Task;
-use crate::experiment::sibling::{Carrier, Sibling};
+use crate::experiment::run::RunSpec;
+use crate::experiment::sibling::{EmulatedSibling, SlowdownMechanism};
 use crate::experiment::{batch, run, search};
 use crate::note::LabNote;
-use compare::Compared;
-use sidelane_diagnostics::note::{Note, written};
+use compare::SettingComparison;
+use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_host::service::Target;
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_report::{Check, ResultFile};
 use sidelane_requests::watch;
 use sidelane_requests::watch::WatchOptions;
-use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
 
 /// Options of `sidelane-lab bench parity`.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct ParityOptions {
     /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Emulation of the sibling from `--sibling`, if given.
-    pub sibling: Option<Carrier>,
+    pub sibling: Option<SlowdownMechanism>,
     /// Folder that keeps index and queries between runs.
     pub cache: PathBuf,
 }
@@ -66,34 +66,39 @@ const BATCH_ALONE: Duration = Duration::from_millis(300);
 /// Runs the scenario on the machine and in simulation.
 pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let place = ExperimentCpus::choose(options.lanes.as_deref())?;
-    let mut fixture =
-        search::fixture(place, options.sibling, &options.cache).context("cannot start the search service")?;
-    let recorded = record(&fixture).context("cannot record the service's requests")?;
+    let mut fixture = search::start_search_service(place, options.sibling, &options.cache)
+        .context("cannot start the search service")?;
+    let recorded = record_requests(&fixture).context("cannot record the service's requests")?;
     let experiment = load(&options.scenario, options.round_options.quick, &recorded)?;
-    let lanes = fixture.beside()?.lanes;
+    let lanes = fixture.placement()?.lanes;
     let all = experiment.points.iter().flat_map(|point| &point.runs);
-    let (left_out, runs): (Vec<&Model>, Vec<&Model>) = all.partition(|model| model::saturated(model).is_some());
-    let mut notes = words(&lanes, place, fixture.sibling.is_some());
-    notes.extend(left_out.iter().filter_map(|model| Some(Note::from(left_out_note(model, model::saturated(model)?)))));
-    let mut both = Both { compared: runs.iter().map(|model| compared(model)).collect(), notes };
+    let (left_out, runs): (Vec<&Model>, Vec<&Model>) =
+        all.partition(|model| model::saturated_utilisation(model).is_some());
+    let mut notes = parity_notes(&lanes, place, fixture.sibling.is_some());
+    notes.extend(
+        left_out
+            .iter()
+            .filter_map(|model| Some(Note::from(left_out_note(model, model::saturated_utilisation(model)?)))),
+    );
+    let mut both = ParityComparisons { compared: runs.iter().map(|model| compared(model)).collect(), notes };
     let limit = options.round_options.limit(ROUNDS_QUICK, ROUNDS);
-    let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&mut fixture, &lanes, &runs, turn);
-    let rounds = until_decided("parity", limit, &mut both, round, Both::checks)?;
+    let round = |both: &mut ParityComparisons, turn: Turn<'_>| both.measure_round(&mut fixture, &lanes, &runs, turn);
+    let rounds = run_until_decided("parity", limit, &mut both, round, ParityComparisons::checks)?;
     let report = Report {
-        rows: both.compared.iter().flat_map(Compared::rows).collect(),
+        rows: both.compared.iter().flat_map(SettingComparison::rows).collect(),
         checks: both.checks(),
-        notes: written(&both.notes),
-        ..Report::of(settings(options, &experiment, fixture.sibling.as_ref(), rounds))
+        notes: notes_as_text(&both.notes),
+        ..Report::with_settings(settings(options, &experiment, fixture.sibling.as_ref(), rounds))
     };
     Ok(report.result(lanes.kind, options.round_options, rounds))
 }
 
 /// Records the service's requests under load, and returns the log.
-fn record(fixture: &Fixture) -> Result<String> {
+fn record_requests(fixture: &Fixture) -> Result<String> {
     let log = fixture.scratch.path().join(RECORDED);
     let watched = WatchOptions { target: Target::Pid(fixture.pid), length: RECORD, log: Some(log.clone()) };
     let run = RECORD - 2 * RECORD_MARGIN;
-    let rhythm = Rhythm {
+    let rhythm = LoadPattern {
         rate_per_s: fixture.rate_per_s(RECORD_LOAD),
         run,
         warm_up: Duration::ZERO,
@@ -120,8 +125,8 @@ fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
 }
 
 /// Returns one setting at one load, without measurements yet.
-fn compared(model: &Model) -> Compared {
-    Compared {
+fn compared(model: &Model) -> SettingComparison {
+    SettingComparison {
         name: name(model),
         load_percent: 100.0 * model.service.load(),
         measured: Vec::new(),
@@ -135,48 +140,48 @@ fn name(model: &Model) -> String {
     format!("{:.0} %, {}", 100.0 * model.service.load(), model.setting.name)
 }
 
-fn left_out_note(model: &Model, busy: f64) -> LabNote {
+fn left_out_note(model: &Model, utilisation: f64) -> LabNote {
     let percent = |part: f64| (100.0 * part).round() as u64;
-    LabNote::ParityLeftOut { run: name(model), busy: percent(busy), most: percent(model::BUSY_MOST) }
+    LabNote::ParityLeftOut { run: name(model), busy: percent(utilisation), most: percent(model::BUSY_MOST) }
 }
 
 /// Comparisons of all settings, and the notes.
-struct Both {
-    compared: Vec<Compared>,
+struct ParityComparisons {
+    compared: Vec<SettingComparison>,
     notes: BTreeSet<Note>,
 }
 
-impl Both {
+impl ParityComparisons {
     fn checks(&self) -> Vec<Check> {
-        self.compared.iter().flat_map(Compared::checks).collect()
+        self.compared.iter().flat_map(SettingComparison::checks).collect()
     }
 
     /// Runs each setting once on the machine.
-    fn take_round(&mut self, fixture: &mut Fixture, lanes: &Lanes, models: &[&Model], turn: Turn<'_>) -> Result<()> {
+    fn measure_round(&mut self, fixture: &mut Fixture, lanes: &Lanes, models: &[&Model], turn: Turn<'_>) -> Result<()> {
         for (model, compared) in models.iter().zip(&mut self.compared) {
             turn.bar.set_message(compared.name.clone());
-            let real = model::real(model)?;
+            let real = model::machine_run(model)?;
             if let Some(sibling) = &mut fixture.sibling {
                 sibling.begin(model::slowdown(model)?)?;
                 self.notes.insert(sibling.note().into());
             }
             let fixture = &*fixture;
             let batch_alone_per_s = match real.setting.beside {
-                Some(_) => batch::alone_per_s(fixture, real.batch, BATCH_ALONE, turn.round)?,
+                Some(_) => batch::measure_batch_alone_per_s(fixture, real.batch, BATCH_ALONE, turn.round)?,
                 None => 0.0,
             };
-            let rhythm = Rhythm { seed: turn.round + 1, ..real.rhythm };
-            let task = Task {
+            let rhythm = LoadPattern { seed: turn.round + 1, ..real.rhythm };
+            let task = RunSpec {
                 fixture,
                 rhythm,
                 batch: real.batch,
                 batch_alone_per_s,
                 draw: false,
-                experience: Experience::default(),
+                experience: LearningOptions::default(),
             };
             let figures = run::run(task, &real.setting).with_context(|| real.setting.title.to_owned())?;
             self.notes.extend(figures.beside.iter().flat_map(|beside| beside.notes.iter().cloned()));
-            if fixture.place.client_on_batch_lane() {
+            if fixture.place.is_client_on_batch_lane() {
                 compared.client = compared.client.max(figures.latencies.cpu_percent / 100.0);
             }
             compared.measured.push(model::figures(&figures, lanes));
@@ -185,23 +190,23 @@ impl Both {
     }
 }
 
-fn settings(options: &ParityOptions, experiment: &Experiment, sibling: Option<&Sibling>, rounds: u64) -> Value {
+fn settings(options: &ParityOptions, experiment: &Experiment, sibling: Option<&EmulatedSibling>, rounds: u64) -> Value {
     json!({
         "title": experiment.title,
         "explanation": experiment.explanation,
         "scenario": options.scenario.display().to_string(),
-        "sibling": sibling.map(Sibling::title),
+        "sibling": sibling.map(EmulatedSibling::title),
         "rounds_count": rounds,
         "quick": options.round_options.quick,
     })
 }
 
-fn words(lanes: &Lanes, place: ExperimentCpus, emulated: bool) -> BTreeSet<Note> {
+fn parity_notes(lanes: &Lanes, place: ExperimentCpus, emulated: bool) -> BTreeSet<Note> {
     let mut notes = BTreeSet::from([Note::from(LabNote::SimulatedRows)]);
     if lanes.kind == PairKind::Declared && !emulated {
         notes.insert(LabNote::PairWithoutSlowdown.into());
     }
-    if place.client_on_batch_lane() {
+    if place.is_client_on_batch_lane() {
         notes.insert(LabNote::ClientWidensBound.into());
     }
     notes

@@ -10,7 +10,7 @@ use sidelane_sim::smt::NAP;
 use sidelane_sim::{Model, sweep};
 
 use super::compare::ComparedFigures;
-use crate::experiment::load::{Rhythm, Shape};
+use crate::experiment::load::{LoadPattern, Shape};
 use crate::experiment::run;
 use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Slowdown;
@@ -26,24 +26,24 @@ pub(super) const BUSY_MOST: f64 = 0.85;
 
 /// Settings of a model for a run on the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Real<'m> {
+pub(super) struct MachineRun<'m> {
     pub(super) setting: Setting,
     /// Name of the lab's batch kernel.
     pub(super) batch: &'m str,
-    pub(super) rhythm: Rhythm,
+    pub(super) rhythm: LoadPattern,
 }
 
 /// # Errors
 ///
 /// Fails if the model has parts that the lab cannot run.
-pub(super) fn real(model: &Model) -> Result<Real<'_>> {
+pub(super) fn machine_run(model: &Model) -> Result<MachineRun<'_>> {
     let (Arrivals::Poisson { gap_ns }, RunEnd::Time(run_ns)) = (&model.service.arrivals, model.until) else {
         bail!("for real there is only a load with arrivals.kind = \"poisson\", for run_s");
     };
     if model.service.workers != 1 || model.machine.lanes_per_core != 2 {
         bail!("for real there is only one worker on a pair of lanes: workers = 1, lanes_per_core = 2");
     }
-    let rhythm = Rhythm {
+    let rhythm = LoadPattern {
         rate_per_s: 1e9 / gap_ns,
         run: Duration::from_nanos(run_ns),
         warm_up: Duration::from_nanos(model.warm_up_ns),
@@ -54,7 +54,7 @@ pub(super) fn real(model: &Model) -> Result<Real<'_>> {
         [job] => job.name.as_str(),
         _ => bail!("for real there is one batch job, the lab's kernel of that name: loop, matrix, flush or zstd"),
     };
-    Ok(Real { setting: setting(model)?, batch, rhythm })
+    Ok(MachineRun { setting: setting(model)?, batch, rhythm })
 }
 
 /// Returns the lanes' slowdown in the model, for an emulated sibling with the same slowdown.
@@ -76,7 +76,7 @@ fn setting(model: &Model) -> Result<Setting> {
         BatchMode::Lent(lending) => match (lending.by, lending.budget) {
             (LendingDecider::Policy(PolicyKind::BorrowIdle), _) => Setting::borrow_idle(),
             (LendingDecider::Policy(policy), Budget::Given(ns)) => {
-                Setting::on_budget(policy, borrow::Budget::Given(ns))
+                Setting::with_budget(policy, borrow::Budget::Given(ns))
             }
             _ => bail!("for real {name} needs a budget_ms"),
         },
@@ -97,7 +97,7 @@ pub(super) fn figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures 
 
 /// Returns the request lane's utilisation in the model if it is too high for a steady state to compare. It assumes
 /// batch beside every request, which lengthens each by the slowdown.
-pub(super) fn saturated(model: &Model) -> Option<f64> {
+pub(super) fn saturated_utilisation(model: &Model) -> Option<f64> {
     let unmanaged = matches!(model.setting.beside, BatchMode::Unmanaged);
     let batch = model.batch.first().and_then(Job::class).filter(|_| unmanaged)?;
     let busy = model.service.load() * model.smt.slowdown(model.service.class, batch);
@@ -128,21 +128,21 @@ mod tests {
     const SCENARIO: &str = include_str!("../../../scenarios/parity.toml");
 
     /// Returns a recording of one request that takes a millisecond.
-    fn recorded(_: &str) -> Result<String, String> {
+    fn recording_of_one_request(_: &str) -> Result<String, String> {
         Ok("{\"arrived_ns\":1,\"started_ns\":1000000,\"finished_ns\":2000000}\n".to_owned())
     }
 
     fn models(text: &str) -> Vec<Model> {
-        let experiment = Experiment::parse("parity.toml", text, Choices::default(), &recorded).unwrap();
+        let experiment = Experiment::parse("parity.toml", text, Choices::default(), &recording_of_one_request).unwrap();
         experiment.points.into_iter().flat_map(|point| point.runs).collect()
     }
 
     #[test]
     fn the_scenario_runs_for_real() {
         let models = models(SCENARIO);
-        let names: Vec<_> = models.iter().map(|model| real(model).unwrap().setting.name).collect();
+        let names: Vec<_> = models.iter().map(|model| machine_run(model).unwrap().setting.name).collect();
         assert_eq!(names, [["alone", "unmanaged", "borrow_idle"]; 2].concat());
-        let first = real(&models[0]).unwrap();
+        let first = machine_run(&models[0]).unwrap();
         assert_eq!((first.batch, first.rhythm.rate_per_s.round()), ("matrix", 300.0));
         assert_eq!((first.rhythm.run, first.rhythm.warm_up), (Duration::from_secs(10), Duration::from_secs(1)));
     }
@@ -156,14 +156,14 @@ mod tests {
     #[test]
     fn unmanaged_batch_beside_a_busy_service_has_no_steady_state() {
         let models = models(SCENARIO);
-        let busy: Vec<_> = models.iter().map(saturated).collect();
+        let busy: Vec<_> = models.iter().map(saturated_utilisation).collect();
         assert!(busy.iter().enumerate().all(|(run, busy)| busy.is_some() == (run == 4)), "{busy:?}");
         assert!((busy[4].unwrap() - 0.6 * 1.67).abs() < 0.01, "{busy:?}");
     }
 
     #[test]
     fn scenarios_beyond_the_lab_are_refused() {
-        let with = |from: &str, to: &str| real(&models(&SCENARIO.replace(from, to))[0]).unwrap_err().to_string();
+        let with = |from: &str, to: &str| machine_run(&models(&SCENARIO.replace(from, to))[0]).unwrap_err().to_string();
         assert!(with("run_s = 10", "requests = 10").contains("run_s"));
         assert!(with("lanes_per_core = 2", "lanes_per_core = 4").contains("pair of lanes"));
         assert!(with("name = \"matrix\"", "name = \"matrix\"\n[[batch]]\nname = \"b\"").contains("one batch job"));

@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::worker::{Loss, Rest, Worker};
+use super::worker::{LossSource, Rest, Worker};
 use crate::experiment::place::ExperimentCpus;
-use crate::experiment::sibling::{Carrier, LaneReport, Sibling, Slowdown};
-use crate::programs::Lab;
+use crate::experiment::sibling::{EmulatedSibling, LaneReport, Slowdown, SlowdownMechanism};
+use crate::programs::LabBinary;
 use sidelane_report::{Check, Interval, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
 
 /// Requested loss of each lane beside the other, in percent.
 pub(super) const ASKED_PERCENT: f64 = 40.0;
@@ -38,30 +38,36 @@ const SETTLE: Duration = Duration::from_millis(30);
 
 /// Emulation mechanism, and the bounds on its accuracy and cost.
 #[derive(Clone, Copy)]
-struct CarrierBounds {
-    carrier: Carrier,
+struct MechanismBounds {
+    carrier: SlowdownMechanism,
     name: &'static str,
-    loss: Loss,
+    loss: LossSource,
     /// Largest accepted distance of the achieved loss from the requested one, in percent.
     within_percent: f64,
     /// Highest accepted cost for a lane beside an idle one, in percent.
     cost_percent: f64,
 }
 
-const CARRIERS: [CarrierBounds; 2] = [
-    CarrierBounds {
-        carrier: Carrier::BuiltIn,
+const CARRIERS: [MechanismBounds; 2] = [
+    MechanismBounds {
+        carrier: SlowdownMechanism::BuiltIn,
         name: "built in",
-        loss: Loss::MadeUp,
+        loss: LossSource::MadeUp,
         within_percent: 2.0,
         cost_percent: 0.5,
     },
-    CarrierBounds { carrier: Carrier::Steal, name: "steal", loss: Loss::Taken, within_percent: 5.0, cost_percent: 3.0 },
+    MechanismBounds {
+        carrier: SlowdownMechanism::Steal,
+        name: "steal",
+        loss: LossSource::Taken,
+        within_percent: 5.0,
+        cost_percent: 3.0,
+    },
 ];
 
 /// Measurements of one emulation mechanism at one load.
-pub(super) struct Achieved {
-    wanted: CarrierBounds,
+pub(super) struct EmulationMeasurement {
+    wanted: MechanismBounds,
     load_percent: u64,
     /// Whether the batch lane had a worker too.
     beside: bool,
@@ -77,10 +83,13 @@ const STRETCH: Duration = Duration::from_millis(150);
 pub(super) const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 9, rounds: 36, time: Duration::from_secs(15) };
 
-pub(super) fn run(place: ExperimentCpus, round_options: RoundOptions) -> Result<Vec<Achieved>> {
+pub(super) fn measure_emulation(
+    place: ExperimentCpus,
+    round_options: RoundOptions,
+) -> Result<Vec<EmulationMeasurement>> {
     let bench = Bench {
         place,
-        lab: Lab::find()?,
+        lab: LabBinary::find()?,
         scratch: tempfile::tempdir().context("cannot make a directory for scratch files")?,
         limit: round_options.limit(PAIRS_QUICK, PAIRS),
     };
@@ -97,7 +106,7 @@ pub(super) fn run(place: ExperimentCpus, round_options: RoundOptions) -> Result<
 
 struct Bench {
     place: ExperimentCpus,
-    lab: Lab,
+    lab: LabBinary,
     scratch: tempfile::TempDir,
     limit: Limit,
 }
@@ -106,52 +115,69 @@ impl Bench {
     /// Measures the time of one unit of work in nanoseconds.
     fn unit_ns(&self) -> Result<f64> {
         let worker = self.worker(self.place.request, None, None)?;
-        let before = worker.done();
+        let before = worker.read_counters();
         thread::sleep(STRETCH);
-        worker.done().unit_ns_since(before).context("a worker did nothing")
+        worker.read_counters().unit_ns_since(before).context("a worker did nothing")
     }
 
-    fn worker(&self, cpu: u32, rest: Option<Rest>, sibling: Option<&Sibling>) -> Result<Worker> {
+    fn worker(&self, cpu: u32, rest: Option<Rest>, sibling: Option<&EmulatedSibling>) -> Result<Worker> {
         Worker::start(&self.lab, cpu, self.scratch.path().join(format!("worker-{cpu}")), rest, sibling)
     }
 
     /// Measures one mechanism at one load, with or without a worker on the batch lane.
-    fn measure(&self, wanted: CarrierBounds, load_percent: u64, beside: bool, unit_ns: f64) -> Result<Achieved> {
-        let mut sibling = Sibling::start(self.place, &self.lab, wanted.carrier)?;
-        let mut workers = vec![self.worker(self.place.request, Some(rest(load_percent, unit_ns)), Some(&sibling))?];
-        if beside {
+    fn measure(
+        &self,
+        bounds: MechanismBounds,
+        load_percent: u64,
+        with_batch: bool,
+        unit_ns: f64,
+    ) -> Result<EmulationMeasurement> {
+        let mut sibling = EmulatedSibling::start(self.place, &self.lab, bounds.carrier)?;
+        let mut workers =
+            vec![self.worker(self.place.request, Some(rest_between_bursts(load_percent, unit_ns)), Some(&sibling))?];
+        if with_batch {
             workers.push(self.worker(self.place.batch, None, Some(&sibling))?);
         }
-        let mut achieved = Achieved { wanted, load_percent, beside, lost_percent: Default::default(), report: None };
-        let mut before = self.work_shares(wanted.loss, &workers);
-        let pair = |achieved: &mut Achieved, _: Turn<'_>| {
+        let mut achieved = EmulationMeasurement {
+            wanted: bounds,
+            load_percent,
+            beside: with_batch,
+            lost_percent: Default::default(),
+            report: None,
+        };
+        let mut before = self.work_shares(bounds.loss, &workers);
+        let pair = |achieved: &mut EmulationMeasurement, _: Turn<'_>| {
             sibling.begin(ASKED)?;
             thread::sleep(SETTLE);
             let began = sibling.report()?;
-            let with = self.work_shares(wanted.loss, &workers);
+            let with = self.work_shares(bounds.loss, &workers);
             let ended = sibling.report()?;
             sibling.end()?;
             thread::sleep(SETTLE);
-            let after = self.work_shares(wanted.loss, &workers);
-            achieved.note(&[&before, &with, &after], &began, ended);
+            let after = self.work_shares(bounds.loss, &workers);
+            achieved.add_pair(&[&before, &with, &after], &began, ended);
             before = after;
             Ok(())
         };
-        until_decided(&achieved.name(), self.limit, &mut achieved, pair, Achieved::checks)?;
+        run_until_decided(&achieved.name(), self.limit, &mut achieved, pair, EmulationMeasurement::checks)?;
         Ok(achieved)
     }
 
     /// Returns the share of a stretch in which each worker worked.
-    fn work_shares(&self, loss: Loss, workers: &[Worker]) -> Vec<Option<f64>> {
-        let before: Vec<_> = workers.iter().map(Worker::done).collect();
+    fn work_shares(&self, loss: LossSource, workers: &[Worker]) -> Vec<Option<f64>> {
+        let before: Vec<_> = workers.iter().map(Worker::read_counters).collect();
         thread::sleep(STRETCH);
-        workers.iter().zip(before).map(|(worker, before)| worker.done().work_share_since(before, loss)).collect()
+        workers
+            .iter()
+            .zip(before)
+            .map(|(worker, before)| worker.read_counters().work_share_since(before, loss))
+            .collect()
     }
 }
 
 /// Returns bursts of a millisecond, with enough sleep between them that the lane is busy for `load_percent` of its
 /// time.
-fn rest(load_percent: u64, unit_ns: f64) -> Rest {
+fn rest_between_bursts(load_percent: u64, unit_ns: f64) -> Rest {
     let idle_ns = BURST_NS * (100.0 / load_percent as f64 - 1.0);
     Rest { after_units: (BURST_NS / unit_ns).max(1.0) as u64, length: Duration::from_nanos(idle_ns as u64) }
 }
@@ -163,15 +189,15 @@ fn loss_percent(before: Option<f64>, with: Option<f64>, after: Option<f64>) -> O
 }
 
 /// Figures of a lane between two reports.
-struct Between {
+struct LaneReportDelta {
     /// Share of the lane's work in which the other lane worked too.
     beside: f64,
     /// Share of time that the kernel program spent in context switches.
     switching: f64,
 }
 
-impl Between {
-    fn of(began: &LaneReport, ended: &LaneReport) -> Self {
+impl LaneReportDelta {
+    fn between(began: &LaneReport, ended: &LaneReport) -> Self {
         let worked_ns = (ended.worked_ns - began.worked_ns).max(1) as f64;
         let switches = (ended.switches - began.switches) as f64;
         Self {
@@ -181,31 +207,31 @@ impl Between {
     }
 
     /// Returns the loss for each moment of overlap, in percent.
-    fn lost_beside(&self, percent: f64) -> f64 {
-        percent / self.beside
+    fn loss_per_overlap_percent(&self, loss_percent: f64) -> f64 {
+        loss_percent / self.beside
     }
 
     /// Returns the loss that was not requested, in percent.
-    fn cost(&self, percent: f64) -> f64 {
-        percent - ASKED_PERCENT * self.beside + 100.0 * self.switching
+    fn unrequested_loss_percent(&self, loss_percent: f64) -> f64 {
+        loss_percent - ASKED_PERCENT * self.beside + 100.0 * self.switching
     }
 }
 
-impl Achieved {
+impl EmulationMeasurement {
     fn name(&self) -> String {
         let beside = if self.beside { "beside batch" } else { "beside an idle lane" };
         format!("{}, {beside}", self.wanted.name)
     }
 
     /// Adds a pair: the work shares before, with and after the sibling.
-    fn note(&mut self, shares: &[&[Option<f64>]; 3], began: &[LaneReport; 2], ended: [LaneReport; 2]) {
+    fn add_pair(&mut self, shares: &[&[Option<f64>]; 3], began: &[LaneReport; 2], ended: [LaneReport; 2]) {
         let [before, with, after] = shares;
         for (lane, lost) in self.lost_percent.iter_mut().enumerate().take(before.len()) {
-            let between = Between::of(&began[lane], &ended[lane]);
+            let between = LaneReportDelta::between(&began[lane], &ended[lane]);
             let percent = loss_percent(before[lane], with[lane], after[lane]);
             lost.extend(percent.map(|percent| match self.beside {
-                true => between.lost_beside(percent),
-                false => between.cost(percent),
+                true => between.loss_per_overlap_percent(percent),
+                false => between.unrequested_loss_percent(percent),
             }));
         }
         self.report = Some(ended);
@@ -226,7 +252,7 @@ impl Achieved {
     }
 
     pub(super) fn checks(&self) -> Vec<Check> {
-        let lost = |lane: usize| of_median(self.lost_percent[lane].iter().copied());
+        let lost = |lane: usize| median_interval(self.lost_percent[lane].iter().copied());
         if !self.beside {
             let name = format!("{}: what it costs the service beside an idle lane", self.wanted.name);
             return vec![Check::interval_at_most(name, lost(0), self.wanted.cost_percent, Unit::Percent)];
@@ -236,16 +262,16 @@ impl Achieved {
             let name = format!(
                 "{carrier}, request lane {load} % busy: what {who} loses is off the {ASKED_PERCENT} % asked by"
             );
-            Check::interval_at_most(name, lost.map(off_asked), self.wanted.within_percent, Unit::Percent)
+            Check::interval_at_most(name, lost.map(distance_from_requested), self.wanted.within_percent, Unit::Percent)
         };
         vec![check("the service", lost(0)), check("batch", lost(1))]
     }
 }
 
 /// Returns the distance of a loss from the requested one, in either direction.
-fn off_asked(lost_percent: Interval) -> Interval {
+fn distance_from_requested(lost_percent: Interval) -> Interval {
     let above = lost_percent.map(|percent| percent - ASKED_PERCENT);
-    above.max(lost_percent.map_falling(|percent| ASKED_PERCENT - percent))
+    above.max(lost_percent.map_decreasing(|percent| ASKED_PERCENT - percent))
 }
 
 #[cfg(test)]
@@ -254,9 +280,9 @@ mod tests {
 
     #[test]
     fn a_load_is_bursts_and_rests() {
-        let half = rest(50, 5_000.0);
+        let half = rest_between_bursts(50, 5_000.0);
         assert_eq!((half.after_units, half.length), (200, Duration::from_millis(1)));
-        assert_eq!(rest(80, 5_000.0).length, Duration::from_micros(250));
+        assert_eq!(rest_between_bursts(80, 5_000.0).length, Duration::from_micros(250));
     }
 
     #[test]
@@ -277,17 +303,17 @@ mod tests {
             switches,
             switch_ns: Some(200.0),
         };
-        let between = Between::of(&report(1_000, 500, 10), &report(101_000, 25_500, 15));
+        let between = LaneReportDelta::between(&report(1_000, 500, 10), &report(101_000, 25_500, 15));
         assert_eq!((between.beside, between.switching), (0.25, 0.01));
-        assert_eq!((between.lost_beside(10.0), between.cost(10.5)), (40.0, 1.5));
+        assert_eq!((between.loss_per_overlap_percent(10.0), between.unrequested_loss_percent(10.5)), (40.0, 1.5));
     }
 
     #[test]
     fn too_much_is_as_bad_as_too_little() {
         for lost_percent in [37.0, 43.0] {
-            assert_eq!(off_asked(Interval::exact(lost_percent)).measured, 3.0);
+            assert_eq!(distance_from_requested(Interval::exact(lost_percent)).measured, 3.0);
         }
-        let both_sides = of_median([36.0, 39.0, 39.5, 40.5, 41.0, 43.0]).map(off_asked).unwrap();
+        let both_sides = median_interval([36.0, 39.0, 39.5, 40.5, 41.0, 43.0]).map(distance_from_requested).unwrap();
         assert_eq!((both_sides.measured, both_sides.high), (0.0, Some(4.0)));
     }
 

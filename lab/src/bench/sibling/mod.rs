@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::experiment::comparison::Report;
 use crate::experiment::place::ExperimentCpus;
-use sidelane_diagnostics::note::written;
+use sidelane_diagnostics::note::notes_as_text;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::RoundOptions;
@@ -41,13 +41,13 @@ pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
     if place.kind == PairKind::Smt {
         bail!("CPUs {} are real lanes of one core: there is nothing to emulate", place.lanes());
     }
-    let achieved = achieved::run(place, options.round_options)?;
-    let search = search::run(place, options)?;
+    let achieved = achieved::measure_emulation(place, options.round_options)?;
+    let search = search::run_search(place, options)?;
     let report = Report {
-        rows: achieved.iter().map(achieved::Achieved::row).chain(search.rows()).collect(),
-        checks: achieved.iter().flat_map(achieved::Achieved::checks).chain(search.checks()).collect(),
-        notes: written(&search.notes(place)),
-        ..Report::of(settings(options, place))
+        rows: achieved.iter().map(achieved::EmulationMeasurement::row).chain(search.rows()).collect(),
+        checks: achieved.iter().flat_map(achieved::EmulationMeasurement::checks).chain(search.checks()).collect(),
+        notes: notes_as_text(&search.notes(place)),
+        ..Report::with_settings(settings(options, place))
     };
     Ok(report.result(place.kind, options.round_options, achieved::PAIRS.rounds))
 }

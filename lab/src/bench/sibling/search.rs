@@ -8,18 +8,18 @@ use anyhow::{Context, Result};
 
 use super::SiblingOptions;
 use crate::experiment::fixture::Fixture;
-use crate::experiment::learn::Experience;
-use crate::experiment::load::{Rhythm, Shape};
+use crate::experiment::learn::LearningOptions;
+use crate::experiment::load::{LoadPattern, Shape};
 use crate::experiment::place::ExperimentCpus;
-use crate::experiment::run::{Figures, Task};
+use crate::experiment::run::{Figures, RunSpec};
 use crate::experiment::setting::Setting;
 use crate::experiment::{batch, run, search};
 use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_report::{Check, Interval, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, Turn, run_until_decided};
 
 const LOAD: f64 = 0.5;
 const BATCH: &str = "matrix";
@@ -40,36 +40,49 @@ fn settings() -> [Setting; 3] {
     [Setting::ALONE, Setting::UNMANAGED, Setting::borrow_idle()]
 }
 
-pub(super) fn run(place: ExperimentCpus, options: &SiblingOptions) -> Result<SearchRuns> {
-    let fixture = search::fixture(place, None, &options.cache).context("cannot start the search service")?;
+pub(super) fn run_search(place: ExperimentCpus, options: &SiblingOptions) -> Result<SearchRuns> {
+    let fixture =
+        search::start_search_service(place, None, &options.cache).context("cannot start the search service")?;
     let length = Duration::from_millis(if options.round_options.quick { 1_500 } else { 4_000 });
     let mut runs = SearchRuns { rounds: Vec::new(), note: fixture.sibling.as_ref().map(|sibling| sibling.note()) };
     let round = |runs: &mut SearchRuns, turn: Turn<'_>| {
         runs.rounds.push(one_round(&fixture, turn.round, length)?);
         Ok(())
     };
-    until_decided("search", options.round_options.limit(ROUNDS_QUICK, ROUNDS), &mut runs, round, SearchRuns::checks)?;
+    run_until_decided(
+        "search",
+        options.round_options.limit(ROUNDS_QUICK, ROUNDS),
+        &mut runs,
+        round,
+        SearchRuns::checks,
+    )?;
     Ok(runs)
 }
 
 fn one_round(fixture: &Fixture, round: u64, length: Duration) -> Result<[Figures; 3]> {
-    let rhythm = Rhythm {
+    let rhythm = LoadPattern {
         rate_per_s: fixture.rate_per_s(LOAD),
         run: length,
         warm_up: Duration::from_millis(400),
         seed: round + 1,
         shape: Shape::Steady,
     };
-    let batch_alone_per_s = batch::alone_per_s(fixture, BATCH, BATCH_ALONE, round)?;
-    let task =
-        Task { fixture, rhythm, batch: BATCH, batch_alone_per_s, draw: false, experience: Experience::default() };
+    let batch_alone_per_s = batch::measure_batch_alone_per_s(fixture, BATCH, BATCH_ALONE, round)?;
+    let task = RunSpec {
+        fixture,
+        rhythm,
+        batch: BATCH,
+        batch_alone_per_s,
+        draw: false,
+        experience: LearningOptions::default(),
+    };
     let [alone, unmanaged, borrow_idle] = settings();
     Ok([run::run(task, &alone)?, run::run(task, &unmanaged)?, run::run(task, &borrow_idle)?])
 }
 
 impl SearchRuns {
-    fn over_alone(&self, setting: usize) -> Option<Interval> {
-        of_median(self.rounds.iter().map(|round| round[setting].p99_us() / round[0].p99_us()))
+    fn p99_over_alone(&self, setting_index: usize) -> Option<Interval> {
+        median_interval(self.rounds.iter().map(|round| round[setting_index].p99_us() / round[0].p99_us()))
     }
 
     pub(super) fn rows(&self) -> Vec<Row> {
@@ -78,7 +91,7 @@ impl SearchRuns {
             let mut row = Row::new(format!("search, {}", setting.title));
             row.put("load_percent", LOAD * 100.0);
             row.put("p50_us", of(Figures::p50_us)).put("p99_us", of(Figures::p99_us));
-            row.put("p99_over_alone", self.over_alone(number).map(|over| over.measured));
+            row.put("p99_over_alone", self.p99_over_alone(number).map(|over| over.measured));
             row.put(
                 "batch_work_ratio",
                 median(self.rounds.iter().filter_map(|round| Some(round[number].beside.as_ref()?.batch_work_ratio))),
@@ -93,11 +106,16 @@ impl SearchRuns {
         vec![
             Check::interval_at_least(
                 name("batch unmanaged"),
-                self.over_alone(1),
+                self.p99_over_alone(1),
                 UNMANAGED_OVER_ALONE,
                 Unit::OverAlone,
             ),
-            Check::interval_at_most(name("borrow idle"), self.over_alone(2), BORROW_IDLE_OVER_ALONE, Unit::OverAlone),
+            Check::interval_at_most(
+                name("borrow idle"),
+                self.p99_over_alone(2),
+                BORROW_IDLE_OVER_ALONE,
+                Unit::OverAlone,
+            ),
         ]
     }
 
@@ -105,7 +123,7 @@ impl SearchRuns {
         let mut notes: BTreeSet<Note> = self.note.iter().cloned().map(Note::from).collect();
         let beside = self.rounds.iter().flat_map(|round| round.iter().filter_map(|run| run.beside.as_ref()));
         notes.extend(beside.flat_map(|beside| beside.notes.iter().cloned()));
-        if place.client_on_batch_lane() {
+        if place.is_client_on_batch_lane() {
             notes.insert(LabNote::ClientOnBatchLaneAsleep.into());
         }
         notes

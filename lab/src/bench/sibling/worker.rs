@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::experiment::fixture::cpu_ns;
-use crate::experiment::sibling::Sibling;
-use crate::programs::Lab;
+use crate::experiment::sibling::EmulatedSibling;
+use crate::programs::LabBinary;
 use sidelane_host::priority::with_this_thread_on;
 
 /// Batch kernel of the worker: only arithmetic, so only the lane's own time limits it.
@@ -34,7 +34,7 @@ pub(super) struct Worker {
 
 /// Counters of a worker at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Done {
+pub(super) struct WorkerCounters {
     units: u64,
     /// Total length of the worker's bursts.
     busy_ns: u64,
@@ -46,7 +46,7 @@ pub(super) struct Done {
 
 /// Mechanism by which a worker loses time in a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Loss {
+pub(super) enum LossSource {
     /// The worker itself spins to emulate its loss.
     MadeUp,
     /// Another program runs on the worker's lane.
@@ -56,11 +56,11 @@ pub(super) enum Loss {
 impl Worker {
     /// Starts a worker on `cpu`. It emulates its own loss if `sibling` is given and built in.
     pub(super) fn start(
-        lab: &Lab,
+        lab: &LabBinary,
         cpu: u32,
         counter: PathBuf,
         rest: Option<Rest>,
-        sibling: Option<&Sibling>,
+        sibling: Option<&EmulatedSibling>,
     ) -> Result<Self> {
         let _ = fs::remove_file(&counter);
         let mut command = lab.command(["batch", KERNEL]);
@@ -77,7 +77,7 @@ impl Worker {
 
     fn wait_until_it_works(&self) -> Result<()> {
         let began = Instant::now();
-        while self.done().busy_ns == 0 {
+        while self.read_counters().busy_ns == 0 {
             ensure!(
                 began.elapsed() < START_TIMEOUT,
                 "a worker did nothing for 5 s: is something else busy on its lane?"
@@ -88,9 +88,9 @@ impl Worker {
     }
 
     /// Reads the worker's counters.
-    pub(super) fn done(&self) -> Done {
-        let (units, busy_ns, made_up_ns) = read(&self.counter).unwrap_or_default();
-        Done { units, busy_ns, cpu_ns: cpu_ns(self.child.id()).unwrap_or_default(), made_up_ns }
+    pub(super) fn read_counters(&self) -> WorkerCounters {
+        let (units, busy_ns, made_up_ns) = read_counter_file(&self.counter).unwrap_or_default();
+        WorkerCounters { units, busy_ns, cpu_ns: cpu_ns(self.child.id()).unwrap_or_default(), made_up_ns }
     }
 }
 
@@ -101,13 +101,13 @@ impl Drop for Worker {
     }
 }
 
-fn read(counter: &Path) -> Option<(u64, u64, u64)> {
+fn read_counter_file(counter: &Path) -> Option<(u64, u64, u64)> {
     let bytes = fs::read(counter).ok()?;
     let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     Some((word(0)?, word(8)?, word(16)?))
 }
 
-impl Done {
+impl WorkerCounters {
     /// Returns the CPU time on the lane for each unit of work since `before`.
     pub(super) fn unit_ns_since(self, before: Self) -> Option<f64> {
         let units = self.units - before.units;
@@ -115,11 +115,11 @@ impl Done {
     }
 
     /// Returns the share of the worker's bursts since `before` in which it worked.
-    pub(super) fn work_share_since(self, before: Self, loss: Loss) -> Option<f64> {
+    pub(super) fn work_share_since(self, before: Self, loss: LossSource) -> Option<f64> {
         let busy_ns = self.busy_ns.checked_sub(before.busy_ns).filter(|busy_ns| *busy_ns > 0)?;
         let worked_ns = match loss {
-            Loss::MadeUp => busy_ns.saturating_sub(self.made_up_ns - before.made_up_ns),
-            Loss::Taken => self.cpu_ns - before.cpu_ns,
+            LossSource::MadeUp => busy_ns.saturating_sub(self.made_up_ns - before.made_up_ns),
+            LossSource::Taken => self.cpu_ns - before.cpu_ns,
         };
         Some(worked_ns as f64 / busy_ns as f64)
     }
@@ -131,11 +131,11 @@ mod tests {
 
     #[test]
     fn spun_and_taken_time_is_no_work() {
-        let before = Done { units: 100, busy_ns: 1_000, made_up_ns: 10, cpu_ns: 900 };
-        let after = Done { units: 150, busy_ns: 1_200, made_up_ns: 90, cpu_ns: 1_000 };
-        assert_eq!(after.work_share_since(before, Loss::MadeUp), Some(0.6));
-        assert_eq!(after.work_share_since(before, Loss::Taken), Some(0.5));
-        assert_eq!(before.work_share_since(before, Loss::Taken), None);
+        let before = WorkerCounters { units: 100, busy_ns: 1_000, made_up_ns: 10, cpu_ns: 900 };
+        let after = WorkerCounters { units: 150, busy_ns: 1_200, made_up_ns: 90, cpu_ns: 1_000 };
+        assert_eq!(after.work_share_since(before, LossSource::MadeUp), Some(0.6));
+        assert_eq!(after.work_share_since(before, LossSource::Taken), Some(0.5));
+        assert_eq!(before.work_share_since(before, LossSource::Taken), None);
         assert_eq!((after.unit_ns_since(before), before.unit_ns_since(before)), (Some(2.0), None));
     }
 }

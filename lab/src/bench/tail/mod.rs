@@ -28,19 +28,20 @@ use serde_json::{Value, json};
 use crate::experiment::comparison::Report;
 use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
-use crate::programs::Lab;
+use crate::programs::LabBinary;
 use fixture::TailFixture;
 pub use options::{Part, TailOptions};
-pub use planted::Claim;
+pub use planted::Attribution;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 
 /// Measures the selected parts.
 pub fn run(options: &TailOptions) -> Result<ResultFile> {
-    let fixture = TailFixture { lab: Lab::find()?, place: ExperimentCpus::choose(options.lanes.as_deref())?, options };
-    let mut report = Report::of(settings(&fixture));
+    let fixture =
+        TailFixture { lab: LabBinary::find()?, place: ExperimentCpus::choose(options.lanes.as_deref())?, options };
+    let mut report = Report::with_settings(settings(&fixture));
     for part in options.parts() {
-        measure(part, &fixture, &mut report).with_context(|| part.name().to_owned())?;
+        measure_part(part, &fixture, &mut report).with_context(|| part.name().to_owned())?;
     }
     if fixture.place.kind == PairKind::Declared {
         report.notes.push(LabNote::DeclaredPair.to_string());
@@ -50,20 +51,24 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
 
 /// Plants a cause once, by its name in the lab. Returns the expected statement of a trace on its slow requests, and the
 /// number of each statement. The key is `None` if no cause explains most of a request.
-pub fn claims(lab: Lab, options: &TailOptions, planted: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
+pub fn attribute_planted_cause(
+    lab: LabBinary,
+    options: &TailOptions,
+    cause_name: &str,
+) -> Result<(Attribution, BTreeMap<Option<Attribution>, u64>)> {
     let fixture = TailFixture { lab, place: ExperimentCpus::choose(options.lanes.as_deref())?, options };
-    planted::claims(&fixture, planted)
+    planted::attribute_planted_cause(&fixture, cause_name)
 }
 
 /// Measures one part, which adds its rows, checks, notes and pictures.
-fn measure(part: Part, fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
+fn measure_part(part: Part, fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
     match part {
-        Part::Planted => planted::measure(fixture, report),
-        Part::Redis => redis::measure(fixture, report),
-        Part::Cost => cost::measure(fixture, report),
-        Part::Lucene => lucene::measure(fixture, report),
-        Part::Proxy => proxy::measure(fixture, report),
-        Part::Hazard => hazard::measure(fixture, report),
+        Part::Planted => planted::measure_planted_causes(fixture, report),
+        Part::Redis => redis::measure_redis_trace(fixture, report),
+        Part::Cost => cost::measure_trace_cost(fixture, report),
+        Part::Lucene => lucene::measure_lucene_remedies(fixture, report),
+        Part::Proxy => proxy::compare_proxies(fixture, report),
+        Part::Hazard => hazard::compare_hedge_rules(fixture, report),
     }
 }
 

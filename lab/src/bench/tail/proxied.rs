@@ -12,8 +12,8 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::fixture::TailFixture;
-use crate::programs::dying_with_us;
-use crate::programs::sidelane;
+use crate::programs::find_sidelane;
+use crate::programs::kill_with_parent;
 use sidelane_host::priority::{make_this_thread_fifo, with_this_thread_on};
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ pub(super) struct RunningProxy {
 
 /// Counts of a proxy, from its report at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Done {
+pub(super) struct ProxyCounts {
     pub(super) requests: u64,
     /// Number of requests that were also sent to the other server.
     pub(super) hedges: u64,
@@ -50,7 +50,7 @@ pub(super) struct Done {
 
 #[derive(Deserialize)]
 struct Summary {
-    counts: Done,
+    counts: ProxyCounts,
 }
 
 impl RunningProxy {
@@ -58,19 +58,19 @@ impl RunningProxy {
     pub(super) fn start(
         fixture: &TailFixture<'_>,
         (active, backup): (u32, u32),
-        wanted: ProxySettings<'_>,
+        settings: ProxySettings<'_>,
     ) -> Result<Self> {
         let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
-        let wanted_priority = wanted.priority;
+        let wanted_priority = settings.priority;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let mut command = Command::new(sidelane()?);
+        let mut command = Command::new(find_sidelane()?);
         let address = |port: u32| format!("127.0.0.1:{port}");
-        command.args(["proxy", "--listen", &address(port.into()), "--clients", wanted.clients]);
+        command.args(["proxy", "--listen", &address(port.into()), "--clients", settings.clients]);
         command.args(["--active", &address(active), "--backup", &address(backup)]);
-        command.args(["--hazard", wanted.hazards, "--hedge", wanted.hedge]);
+        command.args(["--hazard", settings.hazards, "--hedge", settings.hedge]);
         command.arg("--json").arg(scratch.path().join("proxy.json"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut command = dying_with_us(command);
+        let mut command = kill_with_parent(command);
         // SAFETY: one async-signal-safe system call between fork and exec.
         unsafe { command.pre_exec(move || wanted_priority.map_or(Ok(()), make_this_thread_fifo)) };
         let child =
@@ -90,7 +90,7 @@ impl RunningProxy {
     }
 
     /// Ends the proxy, and returns its counts.
-    pub(super) fn end(mut self) -> Result<Done> {
+    pub(super) fn end(mut self) -> Result<ProxyCounts> {
         let process = Pid::from_raw(self.child.id() as i32).context("a process has a number")?;
         kill_process(process, Signal::TERM).context("cannot end the proxy")?;
         let status = self.child.wait().context("cannot wait for the proxy")?;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::fixture::TailFixture;
-use super::traced::{TraceResult, TracedService, while_running};
+use super::traced::{TraceResult, TracedService, trace_while_running};
 use crate::experiment::comparison::{self, Experiment, Report};
 use sidelane_host::service::Target;
 use sidelane_report::{Check, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::rounds::Limit;
 
 const RATE_PER_S: f64 = 20_000.0;
@@ -30,8 +30,8 @@ struct Run {
 type Samples = comparison::Samples<(), Run>;
 
 /// Traces Redis in rounds until the checks are decided.
-pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
-    let Some((server, place)) = fixture.redis(report)? else { return Ok(()) };
+pub(super) fn measure_redis_trace(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
+    let Some((server, place)) = fixture.start_redis(report)? else { return Ok(()) };
     let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
     let seconds = if fixture.options.round_options.quick { 0.5 } else { 5.0 };
     let redis =
@@ -39,8 +39,8 @@ pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<
     let (samples, _) = redis.run(|(), round, samples| {
         let load = || server.load(&fixture.lab, place, RATE_PER_S, seconds);
         let service = TracedService { service: Target::Pid(server.pid()), place: fixture.place, batch: None };
-        let (traced, client) = while_running(&service, load)?;
-        samples.add(round, (), Run::of(&traced, client["requests"].as_f64().unwrap_or(0.0)));
+        let (traced, client) = trace_while_running(&service, load)?;
+        samples.add(round, (), Run::from_trace(&traced, client["requests"].as_f64().unwrap_or(0.0)));
         Ok(())
     })?;
     report.rows.push(row(&samples));
@@ -50,7 +50,7 @@ pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<
 
 impl Run {
     /// Counts the requests of a trace, without those of the client's first connection, which prepared the data.
-    fn of(traced: &TraceResult, sent: f64) -> Self {
+    fn from_trace(traced: &TraceResult, sent: f64) -> Self {
         let earliest = traced.timelines.iter().min_by_key(|timeline| timeline.arrived_ns);
         let first = earliest.map(|timeline| timeline.socket);
         let of_load = traced.timelines.iter().filter(|timeline| Some(timeline.socket) != first);
@@ -68,7 +68,7 @@ impl Run {
 }
 
 fn checks(samples: &Samples) -> Vec<Check> {
-    let rebuilt = of_median(samples.of(()).map(|sample| sample.figures.rebuilt_percent()));
+    let rebuilt = median_interval(samples.of_variant(()).map(|sample| sample.figures.rebuilt_percent()));
     let lost = samples.sum((), |run| run.lost);
     vec![
         Check::interval_at_least("redis: requests that are rebuilt", rebuilt, REBUILT_PERCENT, Unit::Percent),
@@ -83,6 +83,6 @@ fn row(samples: &Samples) -> Row {
     row.put("rebuilt_percent", samples.median((), |run| Some(run.rebuilt_percent())));
     row.put("lost_count", sum(|run| run.lost));
     row.put("records_per_request_ratio", sum(|run| run.records) / sum(|run| run.sent));
-    row.put("rounds_count", samples.of(()).count() as f64);
+    row.put("rounds_count", samples.of_variant(()).count() as f64);
     row
 }

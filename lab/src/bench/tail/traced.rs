@@ -46,7 +46,7 @@ pub(super) struct Batch(pub(super) &'static str);
 
 /// Traces the service while `load` runs on a new thread. Both stay on the client's CPU, so that neither disturbs the
 /// service.
-pub(super) fn while_running<T: Send>(
+pub(super) fn trace_while_running<T: Send>(
     service: &TracedService,
     load: impl FnOnce() -> Result<T> + Send,
 ) -> Result<(TraceResult, T)> {
@@ -55,7 +55,7 @@ pub(super) fn while_running<T: Send>(
 
 impl TracedService {
     /// Starts the recorder. The kernel knows batch as such as long as the returned batch tracking lives.
-    fn record(&self, service: Service) -> Result<(Recorder, Option<BatchTracking>)> {
+    fn start_recorder(&self, service: Service) -> Result<(Recorder, Option<BatchTracking>)> {
         let Some(Batch(name)) = self.batch else {
             return Ok((Recorder::start(&TraceOptions::default(), &[service])?, None));
         };
@@ -64,9 +64,9 @@ impl TracedService {
         let tracker = Rc::new(Tracker::load(purpose, false)?);
         let lanes = Topology::read(Path::new("/sys"))?.declared_pairs(&self.place.lanes())?;
         let batch = BatchTracking::start(&tracker, None)?;
-        Target::Comm(name.to_owned()).find()?.pids.into_iter().for_each(|pid| batch.take_in(pid));
-        let mut recorder = Recorder::on(&tracker)?;
-        recorder.trace(ServiceTracking::start(&tracker, &service, &lanes, LaneUse::default())?, &service)?;
+        Target::Comm(name.to_owned()).find()?.pids.into_iter().for_each(|pid| batch.add_process(pid));
+        let mut recorder = Recorder::with_tracker(&tracker)?;
+        recorder.add_service(ServiceTracking::start(&tracker, &service, &lanes, LaneUse::default())?, &service)?;
         tracker.attach()?;
         Ok((recorder, Some(batch)))
     }
@@ -75,15 +75,15 @@ impl TracedService {
 fn trace<T: Send>(service: &TracedService, load: impl FnOnce() -> Result<T> + Send) -> Result<(TraceResult, T)> {
     let found = service.service.find()?;
     let mut pauses = Pauses::watch(&found.pids);
-    let (mut recorder, _batch) = service.record(found).context("cannot trace")?;
-    let recorded = pauses.kinds_beside(recorder.recorded());
+    let (mut recorder, _batch) = service.start_recorder(found).context("cannot trace")?;
+    let recorded = pauses.with_pause_kinds(recorder.recorded());
     let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });
     let (mut timelines, mut unanswered, mut records) = (Vec::new(), Vec::new(), Vec::new());
     let mut take = |records: &mut Vec<Record>, builder: &mut Builder| {
         records.drain(..).for_each(|record| builder.push(record, &mut |timeline| timelines.push(timeline)));
         unanswered.extend(builder.take_unanswered());
     };
-    let period = recorder.period() / 4;
+    let period = recorder.read_interval_max() / 4;
     let loaded = thread::scope(|scope| {
         let load = scope.spawn(load);
         while !load.is_finished() {

@@ -9,7 +9,7 @@ use super::{Containers, Work, WorkFiles};
 
 /// Presence of one container during a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stay {
+pub struct ContainerSchedule {
     /// Name of the container's group.
     pub name: &'static str,
     /// Work that the container repeats.
@@ -22,7 +22,7 @@ pub struct Stay {
 
 /// Containers of one run, started and stopped by schedule.
 pub struct Churn<'a> {
-    stays: &'a [Stay],
+    stays: &'a [ContainerSchedule],
     length: Duration,
     containers: Containers,
     work_files: &'a WorkFiles,
@@ -33,13 +33,13 @@ pub struct Churn<'a> {
 impl<'a> Churn<'a> {
     /// Starts the containers that are present from the beginning of the run.
     pub fn start(
-        stays: &'a [Stay],
+        stays: &'a [ContainerSchedule],
         length: Duration,
         containers: Containers,
         work_files: &'a WorkFiles,
     ) -> Result<Self> {
         let mut churn = Self { stays, length, containers, work_files, done: BTreeMap::new() };
-        churn.tick(Duration::ZERO, Duration::ZERO)?;
+        churn.apply_schedule(Duration::ZERO, Duration::ZERO)?;
         Ok(churn)
     }
 
@@ -49,8 +49,8 @@ impl<'a> Churn<'a> {
     }
 
     /// Starts and stops the containers whose time lies between `before`, the `now` of the previous call, and `now`.
-    pub fn tick(&mut self, before: Duration, now: Duration) -> Result<()> {
-        for (stay, comes) in due(self.stays, self.length, before, now) {
+    pub fn apply_schedule(&mut self, previous: Duration, now: Duration) -> Result<()> {
+        for (stay, comes) in due_changes(self.stays, self.length, previous, now) {
             if comes {
                 self.containers.start(stay.name, &stay.work, self.work_files)?;
             } else {
@@ -78,7 +78,12 @@ impl<'a> Churn<'a> {
 }
 
 /// Returns the containers that start (`true`) or stop (`false`) between `before` and `now`, ordered by time.
-fn due(stays: &[Stay], length: Duration, before: Duration, now: Duration) -> Vec<(&Stay, bool)> {
+fn due_changes(
+    stays: &[ContainerSchedule],
+    length: Duration,
+    before: Duration,
+    now: Duration,
+) -> Vec<(&ContainerSchedule, bool)> {
     let is_due = |at: f64| {
         let at = length.mul_f64(at);
         (at > before || (at.is_zero() && before.is_zero() && now.is_zero())) && at <= now
@@ -94,20 +99,20 @@ fn due(stays: &[Stay], length: Duration, before: Duration, now: Duration) -> Vec
 mod tests {
     use super::*;
 
-    const STAYS: [Stay; 2] = [
-        Stay { name: "always", work: Work::Kernel("matrix"), from: 0.0, to: 2.0 },
-        Stay { name: "visitor", work: Work::Compile, from: 0.25, to: 0.75 },
+    const STAYS: [ContainerSchedule; 2] = [
+        ContainerSchedule { name: "always", work: Work::Kernel("matrix"), from: 0.0, to: 2.0 },
+        ContainerSchedule { name: "visitor", work: Work::Compile, from: 0.25, to: 0.75 },
     ];
 
     #[test]
     fn each_stay_starts_and_ends_once_at_any_clock_step() {
         let s = Duration::from_secs_f64;
         for step_ms in [7, 100, 1_900, 5_000] {
-            let mut seen = due(&STAYS, s(4.0), Duration::ZERO, Duration::ZERO);
+            let mut seen = due_changes(&STAYS, s(4.0), Duration::ZERO, Duration::ZERO);
             let mut before = Duration::ZERO;
             while before < s(12.0) {
                 let now = before + Duration::from_millis(step_ms);
-                seen.extend(due(&STAYS, s(4.0), before, now));
+                seen.extend(due_changes(&STAYS, s(4.0), before, now));
                 before = now;
             }
             let seen: Vec<_> = seen.into_iter().map(|(stay, comes)| (stay.name, comes)).collect();

@@ -13,9 +13,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::work::{Prepared, Work, WorkFiles};
+use super::work::{PreparedCommand, Work, WorkFiles};
 use crate::experiment::batch;
-use sidelane_host::cgroup::Leaf;
+use sidelane_host::cgroup::BatchGroup;
 use sidelane_rollback::groups::kill_all;
 
 /// Interval between attempts to kill a container: a new process may still be outside the groups, on its way into them.
@@ -23,24 +23,24 @@ const KILL_AGAIN: Duration = Duration::from_millis(1);
 
 pub(super) struct Container {
     name: String,
-    leaves: Vec<Leaf>,
+    leaves: Vec<BatchGroup>,
     /// File in which the lab's kernels count their units; `None` for other programs.
     counter: Option<PathBuf>,
-    shared: Arc<Shared>,
+    shared: Arc<ContainerState>,
     thread: JoinHandle<Result<()>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct ContainerState {
     ends: AtomicBool,
     /// Number of commands that ended by themselves.
     runs: AtomicU64,
 }
 
 impl Container {
-    pub(super) fn start(name: &str, leaves: Vec<Leaf>, work: &Work, work_files: &WorkFiles) -> Result<Self> {
+    pub(super) fn start(name: &str, leaves: Vec<BatchGroup>, work: &Work, work_files: &WorkFiles) -> Result<Self> {
         let prepared = work.prepare(work_files, name)?;
-        let (counter, shared) = (prepared.counter.clone(), Arc::<Shared>::default());
+        let (counter, shared) = (prepared.counter.clone(), Arc::<ContainerState>::default());
         let (cgroup_files, for_thread) = (cgroup_files(&leaves)?, Arc::clone(&shared));
         let thread = thread::Builder::new()
             .name(format!("container-{name}"))
@@ -89,15 +89,15 @@ impl Container {
 }
 
 /// Opens the `cgroup.procs` files through which a process enters the groups.
-fn cgroup_files(leaves: &[Leaf]) -> Result<Arc<[File]>> {
-    let open = |leaf: &Leaf| {
+fn cgroup_files(leaves: &[BatchGroup]) -> Result<Arc<[File]>> {
+    let open = |leaf: &BatchGroup| {
         let file = leaf.dir.join("cgroup.procs");
         OpenOptions::new().write(true).open(&file).with_context(|| format!("cannot open {}", file.display()))
     };
     leaves.iter().map(open).collect()
 }
 
-fn run_again_and_again(prepared: &Prepared, cgroup_files: &Arc<[File]>, shared: &Shared) -> Result<()> {
+fn run_again_and_again(prepared: &PreparedCommand, cgroup_files: &Arc<[File]>, shared: &ContainerState) -> Result<()> {
     loop {
         let mut command = prepared.command();
         let cgroup_files = Arc::clone(cgroup_files);

@@ -10,20 +10,20 @@ mod work;
 
 use anyhow::{Context, Result, ensure};
 
-pub use churn::{Churn, Stay};
+pub use churn::{Churn, ContainerSchedule};
 use container::Container;
 pub use work::{Work, WorkFiles};
 
-use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_rollback::change::own_groups;
+use sidelane_rollback::change::undos_of_own_groups;
 use sidelane_rollback::guardian::Guardian;
 
 /// The parent group of all containers, in each cgroup hierarchy that this user may manage.
 pub struct Containers {
     name: String,
     hierarchies: Vec<Hierarchy>,
-    leaves: Vec<Leaf>,
+    leaves: Vec<BatchGroup>,
     /// Guardian process that removes all groups even if this process is killed.
     guardian: Option<Guardian>,
     there: Vec<Container>,
@@ -34,10 +34,10 @@ impl Containers {
     /// groups stay behind if this process is killed.
     pub fn make(name: &str, cpus: &CpuSet, mut guardian: Option<Guardian>) -> Result<Self> {
         let hierarchies: Vec<Hierarchy> = Hierarchy::all().into_iter().filter(is_managed).collect();
-        brief(&mut guardian, name)?;
+        announce_group(&mut guardian, name)?;
         let leaves = make_leaves(&hierarchies, name)?;
-        leaves.iter().for_each(hand_down);
-        let confined = leaves.iter().filter(|leaf| leaf.has("cpuset.cpus"));
+        leaves.iter().for_each(enable_child_controllers);
+        let confined = leaves.iter().filter(|leaf| leaf.has_control_file("cpuset.cpus"));
         let count = confined.map(|leaf| leaf.set_cpus(cpus)).collect::<Result<Vec<_>, _>>();
         let count = count.with_context(|| format!("cannot give the group {name} CPUs {cpus}"))?.len();
         ensure!(count > 0, "there is no cpuset here, neither of cgroup v1 nor of v2: containers cannot be confined");
@@ -47,7 +47,7 @@ impl Containers {
     /// Returns the kernel's path of the parent group, in the hierarchy that assigns CPUs; `None` if no group assigns
     /// any.
     pub fn path(&self) -> Option<String> {
-        let confines = self.leaves.iter().position(|leaf| leaf.has("cpuset.cpus"))?;
+        let confines = self.leaves.iter().position(|leaf| leaf.has_control_file("cpuset.cpus"))?;
         let (hierarchy, leaf) = (&self.hierarchies[confines], &self.leaves[confines]);
         let below = leaf.dir.strip_prefix(&hierarchy.mount).ok()?;
         Some(hierarchy.root.join(below).display().to_string())
@@ -56,7 +56,7 @@ impl Containers {
     /// Starts a container that repeats `work` until it is stopped.
     pub fn start(&mut self, name: &str, work: &Work, work_files: &WorkFiles) -> Result<()> {
         let group = format!("{}/{name}", self.name);
-        brief(&mut self.guardian, &group)?;
+        announce_group(&mut self.guardian, &group)?;
         let leaves = make_leaves(&self.hierarchies, &group)?;
         self.there.push(Container::start(name, leaves, work, work_files)?);
         Ok(())
@@ -116,8 +116,8 @@ impl Drop for Containers {
 }
 
 /// Tells the guardian about a group before the group is made.
-fn brief(guardian: &mut Option<Guardian>, group: &str) -> Result<()> {
-    guardian.as_mut().map_or(Ok(()), |guardian| guardian.add(own_groups(group)).map(drop))
+fn announce_group(guardian: &mut Option<Guardian>, group: &str) -> Result<()> {
+    guardian.as_mut().map_or(Ok(()), |guardian| guardian.add(undos_of_own_groups(group)).map(drop))
 }
 
 /// Key of the consumed CPU time in `cpu.stat` of cgroup v2, in microseconds.
@@ -125,12 +125,12 @@ const USED: &str = "usage_usec";
 
 /// Returns whether this hierarchy assigns CPUs or freezes processes.
 fn is_managed(hierarchy: &Hierarchy) -> bool {
-    hierarchy.is_v2() || hierarchy.controls("cpuset") || hierarchy.controls("freezer")
+    hierarchy.is_v2() || hierarchy.has_controller("cpuset") || hierarchy.has_controller("freezer")
 }
 
-fn make_leaves(hierarchies: &[Hierarchy], name: &str) -> Result<Vec<Leaf>> {
+fn make_leaves(hierarchies: &[Hierarchy], name: &str) -> Result<Vec<BatchGroup>> {
     let make = |hierarchy: &Hierarchy| {
-        Leaf::make(hierarchy, name)
+        BatchGroup::create(hierarchy, name)
             .with_context(|| format!("cannot make the group {name} in {}", hierarchy.mount.display()))
     };
     hierarchies.iter().map(make).collect()
@@ -138,7 +138,7 @@ fn make_leaves(hierarchies: &[Hierarchy], name: &str) -> Result<Vec<Leaf>> {
 
 /// Lets child groups use this group's controllers. In cgroup v2 a group must enable them for its children. A group
 /// without controllers is left alone: the v1 hierarchies have them.
-fn hand_down(leaf: &Leaf) {
+fn enable_child_controllers(leaf: &BatchGroup) {
     let offered = leaf.read("cgroup.controllers").unwrap_or_default();
     for controller in offered.split_whitespace().filter(|controller| ["cpu", "cpuset"].contains(controller)) {
         let _ = leaf.write("cgroup.subtree_control", &format!("+{controller}"));

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::experiment::sibling::Sibling;
-use crate::programs::Lab;
+use crate::experiment::sibling::EmulatedSibling;
+use crate::programs::LabBinary;
 
 /// Functions of the generated C file: compiling it takes about 0.1 s.
 const FUNCTIONS: usize = 20;
@@ -57,7 +57,7 @@ impl Work {
         }
     }
 
-    pub(super) fn prepare(&self, work_files: &WorkFiles, container: &str) -> Result<Prepared> {
+    pub(super) fn prepare(&self, work_files: &WorkFiles, container: &str) -> Result<PreparedCommand> {
         let counter = work_files.folder.join(format!("counter-{container}"));
         let _ = fs::remove_file(&counter);
         let file = |name: &str| work_files.folder.join(name).into_os_string();
@@ -75,17 +75,17 @@ impl Work {
             Work::Spark => [words(&["python3"]), vec![file("spark.py")]].concat(),
             Work::Wait => words(&["sleep", "infinity"]),
         };
-        Ok(Prepared { words, counter: matches!(self, Work::Kernel(_) | Work::Stamps).then_some(counter) })
+        Ok(PreparedCommand { words, counter: matches!(self, Work::Kernel(_) | Work::Stamps).then_some(counter) })
     }
 }
 
 /// Command line that can be started repeatedly.
-pub(super) struct Prepared {
+pub(super) struct PreparedCommand {
     words: Vec<OsString>,
     pub(super) counter: Option<PathBuf>,
 }
 
-impl Prepared {
+impl PreparedCommand {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
@@ -95,7 +95,7 @@ impl Prepared {
 
 /// Resources of the work: the lab's binary, and a folder with the files to work on.
 pub struct WorkFiles {
-    lab: Lab,
+    lab: LabBinary,
     sibling_options: Vec<String>,
     folder: PathBuf,
 }
@@ -103,10 +103,12 @@ pub struct WorkFiles {
 impl WorkFiles {
     /// Writes the input files into `folder`. The lab's kernels emulate the loss of `sibling` themselves if its carrier
     /// is built in.
-    pub fn make(lab: &Lab, sibling: Option<&Sibling>, folder: &Path) -> Result<Self> {
-        let sibling_options = sibling.map(Sibling::options).unwrap_or_default();
+    pub fn make(lab: &LabBinary, sibling: Option<&EmulatedSibling>, folder: &Path) -> Result<Self> {
+        let sibling_options = sibling.map(EmulatedSibling::options).unwrap_or_default();
         let work_files = Self { lab: lab.clone(), sibling_options, folder: folder.to_owned() };
-        for (name, text) in [("source.c", source()), ("text", text()?), ("spark.py", SPARK.to_owned().into_bytes())] {
+        for (name, text) in
+            [("source.c", c_source()), ("text", compressible_data()?), ("spark.py", SPARK.to_owned().into_bytes())]
+        {
             fs::write(folder.join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
         Ok(work_files)
@@ -114,7 +116,7 @@ impl WorkFiles {
 }
 
 /// Returns a C source file whose functions give the optimiser some work.
-fn source() -> Vec<u8> {
+fn c_source() -> Vec<u8> {
     let function = |number: usize| {
         format!(
             "int f{number}(int n, int *a) {{\n  int s = {number};\n  for (int i = 0; i < n; i++)\n    \
@@ -127,7 +129,7 @@ fn source() -> Vec<u8> {
 }
 
 /// Returns realistic data to compress: the executable of this program, repeated up to [`TEXT_BYTES`].
-fn text() -> Result<Vec<u8>> {
+fn compressible_data() -> Result<Vec<u8>> {
     let own = fs::read("/proc/self/exe").context("cannot read this program's own file")?;
     ensure!(!own.is_empty(), "this program's own file is empty");
     Ok(own.into_iter().cycle().take(TEXT_BYTES).collect())
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn kernels_count_their_units_and_other_work_its_runs() {
         let folder = tempfile::tempdir().unwrap();
-        let lab = Lab::at("/lab".into());
+        let lab = LabBinary::with_path("/lab".into());
         let work_files = WorkFiles::make(&lab, None, folder.path()).unwrap();
         let kernel = Work::Kernel("matrix").prepare(&work_files, "c1").unwrap();
         assert_eq!(kernel.counter, Some(folder.path().join("counter-c1")));

@@ -31,7 +31,7 @@ const PROXY: [&str; 23] = [
 
 #[test]
 fn example_file_is_valid() {
-    let config = read(EXAMPLE);
+    let config = parse_valid(EXAMPLE);
     assert_eq!((config.services.len(), config.batch.len()), (1, 1));
 }
 
@@ -79,7 +79,7 @@ fn commented_lines_of_the_example_are_valid() {
             _ if begins(line, without) => None,
             _ => Some(line),
         };
-        read(&EXAMPLE.lines().filter_map(line).collect::<Vec<_>>().join("\n"));
+        parse_valid(&EXAMPLE.lines().filter_map(line).collect::<Vec<_>>().join("\n"));
     }
     let comments = EXAMPLE.lines().filter_map(|line| line.strip_prefix("# "));
     let is_setting = |line: &&str| line.contains(" = ") || line.starts_with('[');

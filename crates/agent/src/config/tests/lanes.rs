@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn lanes_are_lent_by_what_batch_may_cost() {
-    let lanes = read(GOOD).lanes.unwrap();
+    let lanes = parse_valid(GOOD).lanes.unwrap();
     let slo = Objective { percentile: 99.0, limit_ns: 5_000_000 };
     assert_eq!(lanes.lending(None).unwrap().policy, PolicyKind::BorrowIdle);
     assert_eq!(lanes.lending(Some(slo)).unwrap().policy, PolicyKind::Deadline);
@@ -14,13 +14,13 @@ fn lanes_are_lent_by_what_batch_may_cost() {
 
 #[test]
 fn invalid_lanes_are_refused() {
-    wrong(
+    assert_edit_is_refused(
         "gate = \"holder\"",
         "gate = \"sched-ext\"",
         &["a.toml:22: `lanes.gate` is \"sched-ext\", which works only for commands that Sidelane starts; write \
              holder, freezer or sched-idle"],
     );
-    wrong(
+    assert_edit_is_refused(
         "gate = \"holder\"",
         "policy = \"fixed-budget\"",
         &[
@@ -30,14 +30,14 @@ fn invalid_lanes_are_refused() {
              write an objective, as in slo = \"p99=5ms\", or a budget in [lanes]",
         ],
     );
-    wrong(
+    assert_edit_is_refused(
         "gate = \"holder\"",
         "policy = \"borrow-idle\"\nbudget = \"1ms\"",
         &["a.toml:23: `lanes.budget` is given, but borrow-idle never runs batch beside a request; leave it out, or \
              choose another policy, such as deadline"],
     );
     for line in ["policy = \"fixed-budget\"\nbudget = \"1ms\"", "gate = \"freezer\"\n"] {
-        wrong(
+        assert_edit_is_refused(
             "gate = \"holder\"",
             &format!("{line}\nmax_slowdown = \"5%\""),
             &["a.toml:24: `lanes.max_slowdown` is given, but only gate \"holder\" with policy \"borrow-idle\" has \
@@ -48,17 +48,17 @@ fn invalid_lanes_are_refused() {
         let told = format!(
             "a.toml:22: `lanes.max_slowdown` is {problem}; write a percentage with its sign, as in \"5%\", or \"none\""
         );
-        wrong("gate = \"holder\"", &format!("max_slowdown = {value}"), &[&told]);
+        assert_edit_is_refused("gate = \"holder\"", &format!("max_slowdown = {value}"), &[&told]);
     }
 }
 
 #[test]
 fn max_slowdown_is_5_percent_unless_the_file_sets_it() {
-    let lanes = |more: &str| read(&GOOD.replace("gate = \"holder\"", more)).lanes.unwrap().max_slowdown;
+    let lanes = |more: &str| parse_valid(&GOOD.replace("gate = \"holder\"", more)).lanes.unwrap().max_slowdown;
     assert_eq!(lanes("gate = \"holder\""), MaxSlowdown::Bound(0.05));
     assert_eq!(lanes("max_slowdown = \"12.5%\""), MaxSlowdown::Bound(0.125));
     assert_eq!(lanes("max_slowdown = \"none\""), MaxSlowdown::Any);
-    let config = read(GOOD);
+    let config = parse_valid(GOOD);
     let told = config.settings.iter().find(|setting| setting.key == "lanes.max_slowdown").unwrap();
     assert_eq!(told.value, "\"5%\"");
 }

@@ -34,24 +34,24 @@ gate = "holder"
 "#;
 
 #[track_caller]
-fn wrong(from: &str, to: &str, problems: &[&str]) {
+fn assert_edit_is_refused(from: &str, to: &str, problems: &[&str]) {
     assert!(GOOD.contains(from), "{from}");
-    refused(&GOOD.replace(from, to), problems);
+    assert_refused(&GOOD.replace(from, to), problems);
 }
 
 #[track_caller]
-fn refused(text: &str, problems: &[&str]) {
+fn assert_refused(text: &str, problems: &[&str]) {
     let found = Config::parse("a.toml", text).expect_err("it is refused").to_string();
     assert_eq!(found.lines().collect::<Vec<_>>(), problems);
 }
 
-fn read(text: &str) -> Config {
+fn parse_valid(text: &str) -> Config {
     Config::parse("a.toml", text).expect("it can be read")
 }
 
 #[test]
 fn valid_file_is_read() {
-    let config = read(GOOD);
+    let config = parse_valid(GOOD);
     assert_eq!(config.services[0].matches, Match::Unit("redis-server.service".into()));
     assert_eq!(config.services[0].settings.slo, Some(Objective { percentile: 99.0, limit_ns: 5_000_000 }));
     assert_eq!(config.services[1].matches, Match::Port(8080));
@@ -68,7 +68,7 @@ fn valid_file_is_read() {
 
 #[test]
 fn each_setting_says_where_it_comes_from() {
-    let config = read(GOOD);
+    let config = parse_valid(GOOD);
     let setting = |key: &str| {
         let found = config.settings.iter().find(|setting| setting.key == key).expect(key);
         (found.value.as_str(), found.line)
@@ -93,7 +93,7 @@ proptest! {
 #[test]
 fn fuzzed_files_are_read_or_refused_with_a_reason() {
     sidelane_testing::fuzz("agent-file", |bytes| match Config::parse("a.toml", &String::from_utf8_lossy(bytes)) {
-        Ok(config) => drop(config.in_words()),
+        Ok(config) => drop(config.summary()),
         Err(problems) => assert!(problems.to_string().contains("a.toml"), "{problems}"),
     });
 }

@@ -16,7 +16,7 @@ fn with_proxy(lines: &str) -> String {
 
 #[test]
 fn a_proxy_has_the_defaults_of_its_verb() {
-    let config = read(&with_proxy("active = \"127.0.0.1:9001\""));
+    let config = parse_valid(&with_proxy("active = \"127.0.0.1:9001\""));
     let (listen, active) = (parse_listen(":8080").unwrap(), parse_server("127.0.0.1:9001").unwrap());
     assert_eq!(config.proxies, [ProxyOptions::new(listen, active)]);
     let setting = |key: &str| config.settings.iter().find(|setting| setting.key == key).expect(key).value.clone();
@@ -29,8 +29,8 @@ fn a_proxy_has_the_defaults_of_its_verb() {
 fn invalid_proxies_are_refused() {
     const ADDRESS: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
     let active = "active = \"127.0.0.1:9001\"";
-    refused(&with_proxy(""), &[&format!("a.toml:24: `proxy.active` is missing; {ADDRESS}")]);
-    refused(
+    assert_refused(&with_proxy(""), &[&format!("a.toml:24: `proxy.active` is missing; {ADDRESS}")]);
+    assert_refused(
         &with_proxy("active = \"9001\"\nbudgets = \"10%\""),
         &[
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
@@ -40,7 +40,7 @@ fn invalid_proxies_are_refused() {
              `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
         ],
     );
-    refused(
+    assert_refused(
         &with_proxy(&format!("{active}\nbudget = 10\npoll = 200\nhedge = \"timer:20\"\nhazard = \"gc\"")),
         &[
             "a.toml:27: `proxy.budget` is 10, which has no unit; write a percentage from 0 to 100 with its sign, as in \
@@ -53,12 +53,12 @@ fn invalid_proxies_are_refused() {
              \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"",
         ],
     );
-    refused(
+    assert_refused(
         &with_proxy(&format!("{active}\nbackup = \"127.0.0.1:9001\"")),
         &["a.toml:27: `proxy.backup` is \"127.0.0.1:9001\", the same as `proxy.active`; write a different address \
              for each"],
     );
-    refused(
+    assert_refused(
         &with_proxy(&format!("{active}\nprotocol = \"redis\"\ntrace = true")),
         &["a.toml:28: `proxy.trace` is true, but protocol is \"redis\"; leave it out: only HTTP requests can be \
              traced"],
@@ -68,15 +68,15 @@ fn invalid_proxies_are_refused() {
 #[test]
 fn an_access_log_is_a_file() {
     let active = "active = \"127.0.0.1:9001\"";
-    let config = read(&with_proxy(&format!("{active}\naccess_log = \"/var/log/a.log\"\nlog_format = \"json\"")));
+    let config = parse_valid(&with_proxy(&format!("{active}\naccess_log = \"/var/log/a.log\"\nlog_format = \"json\"")));
     let proxy = &config.proxies[0];
     assert_eq!((proxy.access_log.as_deref(), proxy.log_format), (Some(Path::new("/var/log/a.log")), Format::Json));
-    refused(
+    assert_refused(
         &with_proxy(&format!("{active}\naccess_log = \"-\"")),
         &["a.toml:27: `proxy.access_log` is \"-\", which is not a path of a file; write the path of the access log, \
              as in \"/var/log/sidelane-access.log\""],
     );
-    refused(
+    assert_refused(
         &with_proxy(&format!("{active}\nlog_format = \"json\"")),
         &["a.toml:27: `proxy.log_format` is given without `access_log`; write access_log, too"],
     );
@@ -86,14 +86,14 @@ fn an_access_log_is_a_file() {
 fn an_address_has_one_listener() {
     const ADVICE: &str = "write another address or port for one of the two";
     let proxy = with_proxy("active = \"127.0.0.1:9001\"");
-    refused(
+    assert_refused(
         &format!("{proxy}\n[[proxy]]\nlisten = \"127.0.0.1:8080\"\nactive = \"127.0.0.1:9001\"\n"),
         &[&format!(
             "a.toml:28: `proxy.listen` is \"127.0.0.1:8080\", which clashes with `proxy.listen` of line 24, \
              \"[::]:8080\"; {ADVICE}"
         )],
     );
-    refused(
+    assert_refused(
         &format!("{proxy}\n[metrics]\nlisten = \"127.0.0.1:8080\"\n"),
         &[&format!(
             "a.toml:29: `metrics.listen` is \"127.0.0.1:8080\", which clashes with `proxy.listen` of line 24, \
@@ -102,7 +102,7 @@ fn an_address_has_one_listener() {
     );
     let two = proxy.replace(":8080", "127.0.0.1:8080")
         + "\n[[proxy]]\nlisten = \"127.0.0.2:8080\"\nactive = \"127.0.0.1:9001\"\n";
-    assert_eq!(read(&two).proxies.len(), 2);
+    assert_eq!(parse_valid(&two).proxies.len(), 2);
 }
 
 #[test]
@@ -110,11 +110,11 @@ fn flight_recorders_need_a_service_with_an_objective() {
     const SERVICES: &str = "write names of [[service]], as in [\"redis\"]";
     const SLO: &str = "write an objective for its requests, as in slo = \"p99=5ms\"";
     let with = |lines: &str| format!("{GOOD}\n[trace]\n{lines}\n");
-    let trace = read(&with("dir = \"/var/tmp\"")).trace.unwrap();
+    let trace = parse_valid(&with("dir = \"/var/tmp\"")).trace.unwrap();
     assert_eq!((trace.keep, trace.recordings, trace.light), (Duration::from_secs(10), 100, false));
-    let recorded: Vec<bool> = read(GOOD).services.iter().map(|rule| trace.names(rule)).collect();
+    let recorded: Vec<bool> = parse_valid(GOOD).services.iter().map(|rule| trace.includes_service(rule)).collect();
     assert_eq!(recorded, [true, false], "redis has an slo, web has none");
-    refused(
+    assert_refused(
         &with("services = [\"redis\", \"web\", \"sql\"]\nkeep = \"2000s\"\nrecordings = 0\nfiles = 3\ndir = \"a\""),
         &[
             &format!(
@@ -129,8 +129,11 @@ fn flight_recorders_need_a_service_with_an_objective() {
              `services`",
         ],
     );
-    refused(&with(""), &["a.toml:24: `trace.dir` is missing; write the directory for recordings, as in \"/var/tmp\""]);
-    refused(
+    assert_refused(
+        &with(""),
+        &["a.toml:24: `trace.dir` is missing; write the directory for recordings, as in \"/var/tmp\""],
+    );
+    assert_refused(
         &with("dir = \"a\"").replace("slo = \"p99=5ms\"\n", ""),
         &[&format!(
             "a.toml:23: `trace.services` is missing, and no [[service]] has an slo, so nothing would be recorded; {SLO}"
@@ -145,32 +148,32 @@ fn with_hurry(lines: &str) -> String {
 
 #[test]
 fn threads_are_mapped_as_by_the_verb() {
-    let config = read(&with_hurry(""));
+    let config = parse_valid(&with_hurry(""));
     let hurry = config.hurry.as_ref().unwrap();
-    let mapped: Vec<bool> = config.services.iter().map(|rule| hurry.names(rule)).collect();
+    let mapped: Vec<bool> = config.services.iter().map(|rule| hurry.includes_service(rule)).collect();
     assert_eq!(mapped, [true, false], "redis has an slo, web has none");
-    assert_eq!((hurry.cores.clone(), hurry.mapping(None)), (BigCores::Found, hurryup::Config::default()));
+    assert_eq!((hurry.cores.clone(), hurry.policy_config(None)), (BigCores::Found, hurryup::Config::default()));
     let setting = |key: &str| config.settings.iter().find(|setting| setting.key == key).expect(key).value.clone();
     assert_eq!((setting("hurry.big"), setting("hurry.threshold")), ("from the kernel".into(), "learnt".into()));
     let given =
         with_hurry("services = [\"web\"]\nbig = \"0-3\"\nlittle = \"4-7\"\nthreshold = \"50ms\"\nsampling = \"25ms\"");
-    let hurry = read(&given).hurry.unwrap();
+    let hurry = parse_valid(&given).hurry.unwrap();
     let [big, little] = ["0-3", "4-7"].map(|cpus| cpus.parse().unwrap());
     assert_eq!(hurry.cores, BigCores::Given(big, little));
-    let mapping = hurry.mapping(None);
+    let mapping = hurry.policy_config(None);
     assert_eq!(
         (mapping.threshold, mapping.scan_times),
         (Threshold::Given(50_000_000), ScanTimes::Sampling(25_000_000))
     );
-    assert_eq!(read(&with_hurry("siblings = true")).hurry.unwrap().cores, BigCores::Siblings);
-    let learnt = read(&with_hurry("percentile = 99.9")).hurry.unwrap().mapping(Some(500));
-    assert_eq!(learnt.threshold, Threshold::Learnt(Learning::of(9990, Some(500))));
+    assert_eq!(parse_valid(&with_hurry("siblings = true")).hurry.unwrap().cores, BigCores::Siblings);
+    let learnt = parse_valid(&with_hurry("percentile = 99.9")).hurry.unwrap().policy_config(Some(500));
+    assert_eq!(learnt.threshold, Threshold::Learnt(Learning::with_percentile(9990, Some(500))));
 }
 
 #[test]
 fn invalid_thread_mappings_are_refused() {
     const CPUS: &str = "write the numbers of CPUs, as in \"0-3,8\"";
-    refused(
+    assert_refused(
         &with_hurry(
             "big = \"0-3\"\nlittle = \"3-7\"\nthreshold = 50\nsampling = \"1us\"\npercentiles = 90\nservices = [\"sql\"]",
         ),
@@ -185,7 +188,7 @@ fn invalid_thread_mappings_are_refused() {
              in [\"redis\"]",
         ],
     );
-    refused(
+    assert_refused(
         &with_hurry("little = \"4-x\"\nthreshold = \"50ms\"\npercentile = 100"),
         &[
             "a.toml:24: `hurry.big` is missing, but `little` is given; write both, or neither to use what the kernel \
@@ -196,18 +199,21 @@ fn invalid_thread_mappings_are_refused() {
              for a learnt threshold",
         ],
     );
-    refused(
+    assert_refused(
         &with_hurry("big = \"0-3\"\nlittle = \"4-7\"\nsiblings = true"),
         &["a.toml:27: `hurry.siblings` is true, but `big` is given, too; write one of them: with siblings all cores \
            are alike"],
     );
-    refused(&with_hurry("siblings = [\"0,1\"]"), &["a.toml:25: `hurry.siblings` is a list; write true or false"]);
-    refused(
+    assert_refused(
+        &with_hurry("siblings = [\"0,1\"]"),
+        &["a.toml:25: `hurry.siblings` is a list; write true or false"],
+    );
+    assert_refused(
         &with_hurry("services = [\"web\"]").replace("port = 8080", "port = 8080\nmay_be_placed = true"),
         &["a.toml:8: `service.may_be_placed` is true, but [hurry] moves the threads of \"web\", too; leave \
              may_be_placed out, or name other services in [hurry]"],
     );
-    refused(
+    assert_refused(
         &with_hurry("").replace("slo = \"p99=5ms\"\n", ""),
         &["a.toml:23: `hurry.services` is missing, and no [[service]] has an slo, so no service would be mapped; \
              write names of [[service]], as in [\"redis\"]"],

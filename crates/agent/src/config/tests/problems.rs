@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn all_problems_of_a_file_are_reported_at_once() {
-    refused(
+    assert_refused(
         "[[service]]\nname = 3\n\n[policy]\nkind = \"holms\"\ncalm_time = 1\nInterference_thresold = 40\n",
         &[
             "a.toml:1: `service.cgroup` is missing; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, by which the \
@@ -23,7 +23,7 @@ fn all_problems_of_a_file_are_reported_at_once() {
 
 #[test]
 fn unknown_keys_are_refused() {
-    wrong(
+    assert_edit_is_refused(
         "port = 8080",
         "prot = 8080",
         &[
@@ -33,36 +33,40 @@ fn unknown_keys_are_refused() {
              `cpus`, `may_be_placed`, `name`, `pod`, `port`, `slo`, `unit`",
         ],
     );
-    wrong(
+    assert_edit_is_refused(
         "[lanes]",
         "[lane]",
         &["a.toml:21: `lane` is not a key here; did you mean `lanes`? the keys here are `audit`, `batch`, `hurry`, \
              `intervals`, `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`"],
     );
-    wrong(
+    assert_edit_is_refused(
         "cgroup = \"/batch\"",
         "cgroup = \"/batch\"\nkubernetes = true",
         &["a.toml:14: `batch.kubernetes` is not a key here; write it above the first table of the file, or as \
            [kubernetes]"],
     );
-    wrong("[[batch]]", "[batch]", &["a.toml:12: `batch` is a table; write [[batch]] with two brackets, once for each"]);
+    assert_edit_is_refused(
+        "[[batch]]",
+        "[batch]",
+        &["a.toml:12: `batch` is a table; write [[batch]] with two brackets, once for each"],
+    );
 }
 
 #[test]
 fn wrong_units_are_refused() {
-    wrong(
+    assert_edit_is_refused(
         "reserved_busy = \"80%\"",
         "reserved_busy = 80",
         &[
             "a.toml:18: `policy.reserved_busy` is 80, which has no unit; write a percentage from 1 to 99 with its sign, as in \"80%\"",
         ],
     );
-    wrong(
+    assert_edit_is_refused(
         "reserved_busy = \"80%\"",
         "reserved_busy = \"0.8\"",
         &["a.toml:18: `policy.reserved_busy` is \"0.8\"; write a percentage from 1 to 99 with its sign, as in \"80%\""],
     );
-    wrong(
+    assert_edit_is_refused(
         "calm_time = \"1s\"",
         "calm_time = \"1 min\"",
         &[
@@ -70,7 +74,7 @@ fn wrong_units_are_refused() {
            as in \"8us\" or \"1.5s\"",
         ],
     );
-    wrong(
+    assert_edit_is_refused(
         "slo = \"p99=5ms\"",
         "slo = \"5ms\"",
         &[
@@ -78,7 +82,7 @@ fn wrong_units_are_refused() {
            as in \"p99=5ms\"",
         ],
     );
-    wrong(
+    assert_edit_is_refused(
         "gate = \"holder\"",
         "gate = \"holder\"\nmin_idle = 8",
         &[
@@ -87,24 +91,24 @@ fn wrong_units_are_refused() {
         ],
     );
     let text = format!("{GOOD}\n[intervals]\nlook = \"1us\"\n");
-    refused(&text, &["a.toml:25: `intervals.look` is \"1us\"; write 1ms or more"]);
+    assert_refused(&text, &["a.toml:25: `intervals.look` is \"1us\"; write 1ms or more"]);
 }
 
 #[test]
 fn a_cpu_has_one_role() {
-    wrong(
+    assert_edit_is_refused(
         "reserved = \"0-1\"",
         "reserved = \"0-1,1\"",
         &["a.toml:19: `policy.reserved` is \"0-1,1\", which names CPU 1 twice; write a number of CPUs, as in 4, or \
              which CPUs, as in \"0-3\" or [0, 1]"],
     );
-    wrong(
+    assert_edit_is_refused(
         "reserved = \"0-1\"",
         "reserved = [0, 1, 0]",
         &["a.toml:19: `policy.reserved` names CPU 0 twice; write a number of CPUs, as in 4, or which CPUs, as in \
            \"0-3\" or [0, 1]"],
     );
-    wrong(
+    assert_edit_is_refused(
         "reserved = \"0-1\"",
         "siblings = [\"0,1\", \"1,2\"]",
         &["a.toml:19: `policy.siblings` has \"1,2\", which names CPU 1, which another core has already; write a list \
@@ -114,20 +118,20 @@ fn a_cpu_has_one_role() {
 
 #[test]
 fn a_group_has_one_role() {
-    wrong(
+    assert_edit_is_refused(
         "cgroup = \"/batch\"",
         "cgroup = \"/system.slice/redis-server.service\"",
         &["a.toml:12: `batch.cgroup` is \"/system.slice/redis-server.service\", which may match the same groups as \
            `service.unit` of line 3, \"redis-server.service\"; write patterns that cannot match the same group: a \
            group has one role"],
     );
-    wrong(
+    assert_edit_is_refused(
         "port = 8080",
         "cgroup = \"/batch/web\"",
         &["a.toml:12: `batch.cgroup` is \"/batch\", which may match the same groups as `service.cgroup` of line 8, \
            \"/batch/web\"; write patterns that cannot match the same group: a group has one role"],
     );
-    wrong(
+    assert_edit_is_refused(
         "cgroup = \"/batch\"",
         "cgroup = \"/kubepods.slice/*\"",
         &["a.toml:12: `batch.cgroup` is \"/kubepods.slice/*\", which may match the same groups as `kubernetes` of \
@@ -137,7 +141,7 @@ fn a_group_has_one_role() {
 
 #[test]
 fn a_name_and_a_port_are_given_once() {
-    wrong(
+    assert_edit_is_refused(
         "name = \"web\"\nport = 8080",
         "name = \"redis\"\nunit = \"redis-server.service\"",
         &[
@@ -147,13 +151,17 @@ fn a_name_and_a_port_are_given_once() {
              role",
         ],
     );
-    wrong(
+    assert_edit_is_refused(
         "port = 8080",
         "port = 8080\ncomm = \"nginx\"",
         &["a.toml:11: `service.comm` is given, but `port` is given, too; write one of `cgroup`, `unit`, `pod`, \
              `port`, `comm`, by which the service is found"],
     );
-    wrong("port = 8080", "port = 80800", &["a.toml:10: `service.port` is 80800; write a whole number from 1 to 65535"]);
+    assert_edit_is_refused(
+        "port = 8080",
+        "port = 80800",
+        &["a.toml:10: `service.port` is 80800; write a whole number from 1 to 65535"],
+    );
 }
 
 #[test]
@@ -166,13 +174,13 @@ fn invalid_paths_are_refused() {
         ("/a/../b", "has the part `..`, which a path of a cgroup cannot have"),
     ] {
         let problem = format!("a.toml:13: `batch.cgroup` is \"{path}\", which {why}; {ADVICE}");
-        wrong("cgroup = \"/batch\"", &format!("cgroup = \"{path}\""), &[&problem]);
+        assert_edit_is_refused("cgroup = \"/batch\"", &format!("cgroup = \"{path}\""), &[&problem]);
     }
 }
 
 #[test]
 fn keys_of_another_policy_are_refused() {
-    wrong(
+    assert_edit_is_refused(
         "kind = \"holmes\"",
         "kind = \"perfiso\"",
         &[
@@ -185,7 +193,7 @@ fn keys_of_another_policy_are_refused() {
         "kind = \"holmes\"\ncalm_time = \"1s\"\nreserved_busy = \"80%\"\nreserved = \"0-1\"",
         "kind = \"unmanaged\"\nfloor = 1",
     );
-    refused(
+    assert_refused(
         &unmanaged,
         &["a.toml:17: `policy.floor` is for `holmes` and `perfiso`, but kind is `unmanaged`; leave it out"],
     );
@@ -194,9 +202,9 @@ fn keys_of_another_policy_are_refused() {
 #[test]
 fn a_replay_has_its_file_and_no_other_source_has() {
     let text = format!("{GOOD}\n[metric]\nsource = \"replay\"\n");
-    refused(&text, &["a.toml:24: `metric.replay` is missing; write the path of the recorded counters"]);
+    assert_refused(&text, &["a.toml:24: `metric.replay` is missing; write the path of the recorded counters"]);
     let text = format!("{GOOD}\n[metric]\nreplay = \"a.jsonl\"\n");
-    refused(
+    assert_refused(
         &text,
         &["a.toml:25: `metric.replay` is given, but source is not \"replay\"; write source = \"replay\", or \
                       leave it out"],
@@ -212,10 +220,10 @@ fn form_of_a_formula_is_checked_for_any_events() {
         ("a / (b + c + d + e)", "has more than four events"),
     ] {
         let text = format!("{GOOD}\n[metric]\nformula = \"{formula}\"\n");
-        refused(&text, &[&format!("a.toml:25: `metric.formula` is \"{formula}\", which {why}; {ADVICE}")]);
+        assert_refused(&text, &[&format!("a.toml:25: `metric.formula` is \"{formula}\", which {why}; {ADVICE}")]);
     }
     let text = format!("{GOOD}\n[metric]\nformula = \"STALLS / (LOADS + STORES)\"\n");
-    assert_eq!(read(&text).metric.formula.as_deref(), Some("STALLS / (LOADS + STORES)"));
+    assert_eq!(parse_valid(&text).metric.formula.as_deref(), Some("STALLS / (LOADS + STORES)"));
 }
 
 #[test]

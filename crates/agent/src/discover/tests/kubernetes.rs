@@ -1,6 +1,6 @@
 //! Tests of Kubernetes nodes, by their cgroups: the same pods under each driver, runtime and version.
 
-use super::machine::Files;
+use super::machine::TestMachine;
 
 const NODES: [(&str, &str); 7] = [
     ("v2 systemd containerd", include_str!("../../../tests/fixtures/kubernetes/v2-systemd-containerd.txt")),
@@ -13,16 +13,16 @@ const NODES: [(&str, &str); 7] = [
 ];
 
 /// Makes the first of the Kubernetes nodes, for tests of properties that all nodes share.
-fn node() -> Files {
-    Files::of(NODES[0].1)
+fn node() -> TestMachine {
+    TestMachine::from_listing(NODES[0].1)
 }
 
 #[test]
 fn guaranteed_and_burstable_pods_are_services_others_batch() {
     for (name, listing) in NODES {
-        let node = Files::of(listing);
+        let node = TestMachine::from_listing(listing);
         let mut look = node.finder("kubernetes = true");
-        let changes = look.again();
+        let changes = look.scan_later();
         assert_eq!(look.services(), ["default/redis-0", "default/web-5d9c7b", "kube-system/etcd-node1"], "{name}");
         // Two containers are in one pod, each with a limit. Another one may use all 8 CPUs of the node, or all CPUs of
         // this machine.
@@ -30,17 +30,17 @@ fn guaranteed_and_burstable_pods_are_services_others_batch() {
         let names: Vec<&str> = containers.iter().map(|(name, _)| name.split(':').next().unwrap()).collect();
         assert_eq!(names, ["batch/crunch-1", "batch/zip-2", "batch/zip-2"], "{name}");
         assert_eq!((changes.services_came.len(), changes.containers_came.len()), (3, 3), "{name}");
-        assert_eq!(look.lacks(), Vec::<String>::new(), "{name}");
-        assert!(look.again().is_empty(), "{name}");
+        assert_eq!(look.problems(), Vec::<String>::new(), "{name}");
+        assert!(look.scan_later().is_empty(), "{name}");
     }
 }
 
 #[test]
 fn a_pods_processes_are_those_of_all_its_containers() {
     for (name, listing) in NODES {
-        let node = Files::of(listing);
+        let node = TestMachine::from_listing(listing);
         let mut look = node.finder("kubernetes = true");
-        look.again();
+        look.scan_later();
         let web = look.finder.services().find(|service| service.name == "default/web-5d9c7b").unwrap();
         assert!([2401, 2402].iter().all(|pid| web.service.pids.contains(pid)), "{name}: {:?}", web.service.pids);
         assert!(!web.service.pids.contains(&2301), "{name}");
@@ -55,7 +55,7 @@ fn pods_can_be_left_out_and_named() {
          [[service]]\nname = \"redis\"\npod = \"default/redis-*\"\nslo = \"p99=5ms\"\nmay_be_placed = true\n\
          [[service]]\nname = \"crunch\"\npod = \"batch/crunch-1\"\n",
     );
-    look.again();
+    look.scan_later();
     assert_eq!(look.services(), ["crunch", "default/web-5d9c7b", "redis:redis-0"]);
     assert_eq!(look.containers(), []);
     let limits =
@@ -71,9 +71,9 @@ fn pods_can_be_left_out_and_named() {
 #[test]
 fn new_pods_are_born_where_no_pod_is_spared() {
     for (name, listing) in NODES {
-        let node = Files::of(listing);
+        let node = TestMachine::from_listing(listing);
         let mut look = node.finder("[kubernetes]\nexclude = [\"batch/zip-*\"]");
-        look.again();
+        look.scan_later();
         let [place] = look.finder.birthplaces() else { panic!("{name}: {:?}", look.finder.birthplaces()) };
         assert!(place.path.ends_with("besteffort") || place.path.ends_with("-besteffort.slice"), "{name}: {place:?}");
         let mut spared: Vec<&str> = place.spared.iter().map(String::as_str).collect();
@@ -86,16 +86,16 @@ fn new_pods_are_born_where_no_pod_is_spared() {
     const POD: &str = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod11_22.slice";
     let node = node();
     let mut look = node.finder("kubernetes = true");
-    look.again();
+    look.scan_later();
     let spared = look.finder.birthplaces()[0].spared.len();
     node.add_group(POD);
-    look.again();
+    look.scan_later();
     assert_eq!(look.finder.birthplaces()[0].spared.len(), spared);
     node.add_group(&format!("{POD}/cri-containerd-aa.scope 3001:proxy"));
-    look.again();
+    look.scan_later();
     assert_eq!(look.finder.birthplaces()[0].spared.len(), spared + 1);
     std::fs::create_dir(node.path().join("pods/batch_late_11-22")).unwrap();
-    look.again();
+    look.scan_later();
     assert_eq!(look.finder.birthplaces()[0].spared.len(), spared);
 }
 
@@ -104,10 +104,10 @@ fn a_pod_without_a_name_is_never_batch() {
     let node = node();
     std::fs::remove_dir_all(node.path().join("pods")).unwrap();
     let mut look = node.finder("kubernetes = true");
-    look.again();
+    look.scan_later();
     assert_eq!((look.services().len(), look.containers().len()), (3, 0));
     assert!(look.services().contains(&"pod 0b6a5a0c-6f0e-4c43-8f6b-0d6c1f8c2a11".to_owned()), "{:?}", look.services());
-    let lacks = look.lacks();
+    let lacks = look.problems();
     assert!(lacks[0].starts_with("kubernetes: 6 pods have no name in ") && lacks.len() == 1, "{lacks:?}");
 }
 
@@ -116,31 +116,31 @@ fn a_pod_comes_when_its_work_starts_and_goes_with_its_group() {
     const POD: &str = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod11_22.slice";
     let node = node();
     let mut look = node.finder("kubernetes = true");
-    look.again();
+    look.scan_later();
     node.add_group(POD);
-    assert!(look.again().is_empty());
+    assert!(look.scan_later().is_empty());
     std::fs::create_dir(node.path().join("pods/batch_late_11-22")).unwrap();
     let (pause, work) = (format!("{POD}/cri-containerd-aa.scope"), format!("{POD}/cri-containerd-bb.scope"));
     node.add_group(&format!("{pause} 3001:runc:[2:INIT]"));
-    assert!(look.again().is_empty());
+    assert!(look.scan_later().is_empty());
     node.add_group(&format!("{pause} 3001:pause"));
     node.add_group(&work);
-    assert!(look.again().is_empty());
+    assert!(look.scan_later().is_empty());
     node.add_group(&format!("{work} 3002:make"));
-    let came = look.again().containers_came;
+    let came = look.scan_later().containers_came;
     assert_eq!(came.iter().map(|container| container.name.as_str()).collect::<Vec<_>>(), ["batch/late:bb"]);
     assert_eq!((came[0].id.path.as_str(), came[0].top.as_str()), (work.as_str(), POD));
     node.remove_group(POD);
-    let gone = look.again().containers_gone;
+    let gone = look.scan_later().containers_gone;
     assert_eq!(gone.iter().map(|id| id.path.as_str()).collect::<Vec<_>>(), [work.as_str()]);
 }
 
 #[test]
 fn node_without_pods_is_reported() {
-    let mut look = Files::of("hierarchy v2").finder("kubernetes = true");
-    assert!(look.again().is_empty());
+    let mut look = TestMachine::from_listing("hierarchy v2").finder("kubernetes = true");
+    assert!(look.scan_later().is_empty());
     assert_eq!(
-        look.lacks(),
+        look.problems(),
         ["kubernetes: no cgroup of pods was found; start the kubelet, or name its group as cgroup of [kubernetes]"]
     );
 }

@@ -17,15 +17,15 @@ use crate::config::Config;
 /// Time that is longer than any interval, so that each scan is a full one.
 const LATER_NS: u64 = 10_000_000_000;
 
-pub(super) struct Files {
+pub(super) struct TestMachine {
     dir: TempDir,
     hierarchies: Vec<Hierarchy>,
     /// Number of cgroups that were removed.
     removed: Cell<usize>,
 }
 
-impl Files {
-    pub(super) fn of(listing: &str) -> Self {
+impl TestMachine {
+    pub(super) fn from_listing(listing: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut files = Self { dir, hierarchies: Vec::new(), removed: Cell::new(0) };
         for line in listing.lines().filter(|line| !line.starts_with('#')) {
@@ -86,14 +86,14 @@ impl Files {
     }
 
     /// Makes a finder for this machine, with a clock.
-    pub(super) fn finder(&self, file: &str) -> Look {
+    pub(super) fn finder(&self, file: &str) -> TestFinder {
         let config = Config::parse("a.toml", file).unwrap_or_else(|problems| panic!("{problems}"));
         let machine = Machine {
             hierarchies: Some(self.hierarchies.clone()),
             proc: self.dir.path().join("proc"),
             pod_logs: self.dir.path().join("pods"),
         };
-        Look { finder: Finder::on(&config, machine), now: 0 }
+        TestFinder { finder: Finder::for_machine(&config, machine), now: 0 }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -102,16 +102,16 @@ impl Files {
 }
 
 /// Finder with the test's clock.
-pub(super) struct Look {
+pub(super) struct TestFinder {
     pub(super) finder: Finder,
     now: u64,
 }
 
-impl Look {
+impl TestFinder {
     /// Returns the changes found by a scan after a time in which everything is due.
-    pub(super) fn again(&mut self) -> Changes {
+    pub(super) fn scan_later(&mut self) -> Changes {
         self.now += LATER_NS;
-        self.finder.look(self.now)
+        self.finder.scan(self.now)
     }
 
     /// Returns the names of all services.
@@ -130,7 +130,7 @@ impl Look {
     }
 
     /// Returns the problems of discovery as text.
-    pub(super) fn lacks(&self) -> Vec<String> {
-        self.finder.lacks().iter().map(ToString::to_string).collect()
+    pub(super) fn problems(&self) -> Vec<String> {
+        self.finder.problems().iter().map(ToString::to_string).collect()
     }
 }

@@ -3,19 +3,19 @@
 use std::path::Path;
 
 use crate::cpulist::CpuSet;
-use crate::fixture::{self, set, tree};
+use crate::fixture::{self, cpu_set, create_file_tree};
 use crate::topology::*;
 
 mod pairs;
 
 /// Reads the machine that the fixture of this name describes.
 fn machine(name: &str) -> Topology {
-    Topology::read(fixture::machine(name).path()).expect(name)
+    Topology::read(fixture::create_machine_sysfs(name).path()).expect(name)
 }
 
 /// Reads the machine that `text` describes, in the form of the fixtures.
 fn read_text(text: &str) -> Result<Topology, ReadError> {
-    Topology::read(tree(text).path())
+    Topology::read(create_file_tree(text).path())
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn an_unknown_socket_is_socket_0() {
     let text = "devices/system/cpu/online: 0\n\
                 devices/system/cpu/cpu0/topology/physical_package_id: -1";
     let cpu = read_text(text).expect("a machine").cpus.remove(0);
-    assert_eq!((cpu.package, cpu.siblings), (0, set("0")));
+    assert_eq!((cpu.package, cpu.siblings), (0, cpu_set("0")));
 }
 
 #[test]

@@ -22,80 +22,80 @@ const MACHINES: [&str; 14] = [
 ];
 
 /// Writes lanes in short: `REQUESTS>BATCH` for each batch lane.
-fn brief(lanes: &Lanes) -> String {
+fn format_lanes(lanes: &Lanes) -> String {
     let pair = |lane: &BatchLane| format!("{}>{}", lane.request_lanes, lane.cpu);
     lanes.batch.iter().map(pair).collect::<Vec<_>>().join(" ")
 }
 
-fn smt(name: &str, service: &str) -> Lanes {
-    machine(name).smt_pairs(&set(service)).expect(name)
+fn smt_lanes(fixture: &str, service: &str) -> Lanes {
+    machine(fixture).smt_pairs(&cpu_set(service)).expect(fixture)
 }
 
-fn no_smt(name: &str, service: &str) -> String {
-    machine(name).smt_pairs(&set(service)).expect_err(name).to_string()
+fn smt_lanes_error(fixture: &str, service: &str) -> String {
+    machine(fixture).smt_pairs(&cpu_set(service)).expect_err(fixture).to_string()
 }
 
-fn declared(spec: &str) -> Result<Lanes, String> {
+fn declared_lanes(spec: &str) -> Result<Lanes, String> {
     machine("siblings_offline").declared_pairs(spec).map_err(|error| error.to_string())
 }
 
 #[test]
 fn one_allowed_lane_of_each_core_lends_its_sibling() {
-    let lanes = smt("smt2_desktop", "0-1");
-    assert_eq!(brief(&lanes), "0>4 1>5");
-    assert_eq!(lanes.request_lanes, set("0-1"));
+    let lanes = smt_lanes("smt2_desktop", "0-1");
+    assert_eq!(format_lanes(&lanes), "0>4 1>5");
+    assert_eq!(lanes.request_lanes, cpu_set("0-1"));
     assert_eq!((lanes.needs_pin, lanes.kind), (false, PairKind::Smt));
 }
 
 #[test]
 fn request_lane_is_the_lane_of_the_service() {
-    assert_eq!(brief(&smt("smt2_desktop", "4,1")), "4>0 1>5");
+    assert_eq!(format_lanes(&smt_lanes("smt2_desktop", "4,1")), "4>0 1>5");
 }
 
 #[test]
 fn an_unpinned_service_keeps_the_lowest_lane_of_each_core() {
-    let lanes = smt("smt2_desktop", "0-7");
-    assert_eq!(brief(&lanes), "0>4 1>5 2>6 3>7");
-    assert_eq!((lanes.request_lanes, lanes.needs_pin), (set("0-3"), true));
+    let lanes = smt_lanes("smt2_desktop", "0-7");
+    assert_eq!(format_lanes(&lanes), "0>4 1>5 2>6 3>7");
+    assert_eq!((lanes.request_lanes, lanes.needs_pin), (cpu_set("0-3"), true));
 }
 
 #[test]
 fn a_service_on_one_of_four_lanes_lends_three() {
-    assert_eq!(brief(&smt("smt4_power9", "5")), "5>4 5>6 5>7");
+    assert_eq!(format_lanes(&smt_lanes("smt4_power9", "5")), "5>4 5>6 5>7");
 }
 
 #[test]
 fn a_service_on_two_of_four_lanes_lends_two_that_answer_to_both() {
-    let lanes = smt("smt4_power9", "16,18");
-    assert_eq!(brief(&lanes), "16,18>17 16,18>19");
+    let lanes = smt_lanes("smt4_power9", "16,18");
+    assert_eq!(format_lanes(&lanes), "16,18>17 16,18>19");
     assert!(!lanes.needs_pin);
 }
 
 #[test]
 fn cores_of_two_sockets_with_equal_core_ids_stay_apart() {
-    assert_eq!(brief(&smt("numa_2_socket", "0,4")), "0>8 4>12");
+    assert_eq!(format_lanes(&smt_lanes("numa_2_socket", "0,4")), "0>8 4>12");
     let far = machine("numa_2_socket").cpu(12).cloned().expect("CPU 12");
     assert_eq!((far.core, far.package, far.numa_node), (CoreId(4), 1, 1));
 }
 
 #[test]
 fn core_with_one_lane_stays_with_the_service() {
-    let lanes = smt("hybrid_intel", "2,20");
-    assert_eq!(brief(&lanes), "2>3");
-    assert_eq!(lanes.request_lanes, set("2,20"));
+    let lanes = smt_lanes("hybrid_intel", "2,20");
+    assert_eq!(format_lanes(&lanes), "2>3");
+    assert_eq!(lanes.request_lanes, cpu_set("2,20"));
 }
 
 #[test]
 fn an_offline_sibling_is_not_lent() {
-    let lanes = smt("siblings_offline", "0-1");
-    assert_eq!(brief(&lanes), "0>4");
+    let lanes = smt_lanes("siblings_offline", "0-1");
+    assert_eq!(format_lanes(&lanes), "0>4");
     let offline = machine("siblings_offline").cpu(5).cloned().expect("CPU 5");
-    assert_eq!((offline.online, offline.core, offline.siblings), (false, CoreId(5), set("5")));
+    assert_eq!((offline.online, offline.core, offline.siblings), (false, CoreId(5), cpu_set("5")));
 }
 
 #[test]
 fn affinity_may_name_missing_cpus() {
-    assert_eq!(brief(&smt("smt2_desktop", "3,8-127")), "3>7");
+    assert_eq!(format_lanes(&smt_lanes("smt2_desktop", "3,8-127")), "3>7");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn error_without_smt_has_the_best_remedy() {
         ("siblings_offline", "allow the service on some of CPUs 0,2,4,6"),
     ];
     for (name, fix) in fixes {
-        let error = no_smt(name, "1");
+        let error = smt_lanes_error(name, "1");
         assert!(error.starts_with("cannot find a batch lane beside CPUs 1: "), "{error}");
         assert!(error.contains(fix), "{name}: {error}");
     }
@@ -115,26 +115,26 @@ fn error_without_smt_has_the_best_remedy() {
 #[test]
 fn without_smt_offline_cpus_are_suggested() {
     let text = "devices/system/cpu/present: 0-1\ndevices/system/cpu/online: 0";
-    let error = read_text(text).expect("a machine").smt_pairs(&set("0")).expect_err("one lane");
+    let error = read_text(text).expect("a machine").smt_pairs(&cpu_set("0")).expect_err("one lane");
     assert!(error.to_string().contains("switch CPUs 1 on"), "{error}");
 }
 
 #[test]
 fn a_service_on_no_online_cpu_is_an_error() {
     assert_eq!(
-        no_smt("siblings_offline", "5,7"),
+        smt_lanes_error("siblings_offline", "5,7"),
         "cannot use request lanes 5,7: none of them is online; allow the service CPUs of 0-4,6"
     );
 }
 
 #[test]
 fn declared_pairs_are_taken_as_written() {
-    let lanes = declared("2:3, 0:1+4").expect("lanes");
-    assert_eq!(brief(&lanes), "0>1 2>3 0>4");
-    assert_eq!((lanes.request_lanes, lanes.needs_pin), (set("0,2"), false));
+    let lanes = declared_lanes("2:3, 0:1+4").expect("lanes");
+    assert_eq!(format_lanes(&lanes), "0>1 2>3 0>4");
+    assert_eq!((lanes.request_lanes, lanes.needs_pin), (cpu_set("0,2"), false));
     assert_eq!(lanes.kind, PairKind::Declared);
     // A declared pair that shares a core is still an SMT pair.
-    assert_eq!(declared("0:4").expect("lanes").kind, PairKind::Smt);
+    assert_eq!(declared_lanes("0:4").expect("lanes").kind, PairKind::Smt);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn declared_pairs_that_cannot_be_are_refused() {
         ("", "cannot read `` in --lanes ``; write REQUEST:BATCH, as in 0:1"),
     ];
     for (spec, start) in refusals {
-        let error = declared(spec).expect_err(spec);
+        let error = declared_lanes(spec).expect_err(spec);
         assert!(error.starts_with(start), "{spec}: {error}");
     }
 }

@@ -26,14 +26,14 @@ pub enum Unavailable {
 ///
 /// # Errors
 /// The reason why batch cannot have one.
-pub fn available() -> Result<(), Unavailable> {
+pub fn check_available() -> Result<(), Unavailable> {
     let read = |file: &str| fs::read_to_string(Path::new(ROOT).join(file));
-    judge(read("state"), read("root/ops"))
+    check_sched_ext_state(read("state"), read("root/ops"))
 }
 
-fn judge(state: io::Result<String>, loaded: io::Result<String>) -> Result<(), Unavailable> {
+fn check_sched_ext_state(state: io::Result<String>, loaded_scheduler: io::Result<String>) -> Result<(), Unavailable> {
     let state = state.map_err(|_| Unavailable::NotInKernel)?;
-    match (state.trim(), loaded) {
+    match (state.trim(), loaded_scheduler) {
         ("disabled", _) => Ok(()),
         ("enabled", Ok(name)) => Err(Unavailable::Taken(name.trim().to_owned())),
         (other, _) => Err(Unavailable::NotReady(other.to_owned())),
@@ -44,17 +44,17 @@ fn judge(state: io::Result<String>, loaded: io::Result<String>) -> Result<(), Un
 mod tests {
     use super::*;
 
-    fn judged(state: Option<&str>, loaded: Option<&str>) -> Result<(), Unavailable> {
+    fn check_state_texts(state: Option<&str>, loaded_scheduler: Option<&str>) -> Result<(), Unavailable> {
         let file = |text: Option<&str>| text.map(str::to_owned).ok_or_else(|| io::ErrorKind::NotFound.into());
-        judge(file(state), file(loaded))
+        check_sched_ext_state(file(state), file(loaded_scheduler))
     }
 
     #[test]
     fn each_obstacle_has_its_own_workaround() {
-        assert_eq!(judged(Some("disabled\n"), None), Ok(()));
-        assert_eq!(judged(None, None), Err(Unavailable::NotInKernel));
-        assert_eq!(judged(Some("enabled\n"), Some("lavd\n")), Err(Unavailable::Taken("lavd".into())));
-        assert_eq!(judged(Some("disabling\n"), None), Err(Unavailable::NotReady("disabling".into())));
+        assert_eq!(check_state_texts(Some("disabled\n"), None), Ok(()));
+        assert_eq!(check_state_texts(None, None), Err(Unavailable::NotInKernel));
+        assert_eq!(check_state_texts(Some("enabled\n"), Some("lavd\n")), Err(Unavailable::Taken("lavd".into())));
+        assert_eq!(check_state_texts(Some("disabling\n"), None), Err(Unavailable::NotReady("disabling".into())));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, LaneState};
 
-use super::super::super::decider::{Decider, KeeperCounts, Means, Shared};
+use super::super::super::decider::{Decider, KeeperCounts, KeeperResources, Shared};
 use super::super::super::holder::Holder;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::BatchLane;
@@ -32,7 +32,7 @@ const LOOK_EVERY_NS: Nanos = 5_000_000_000;
 const EVICT_AFTER_NS: Nanos = 10_000_000_000;
 
 /// Function that starts the holder that takes over the lane if the kernel ends the scheduler.
-pub type Successor = Box<dyn FnOnce() -> io::Result<Holder> + Send>;
+pub type HolderStarter = Box<dyn FnOnce() -> io::Result<Holder> + Send>;
 
 /// Keeper of a lane by batch's scheduler. Dropping it leaves the lane to batch.
 pub struct ExtKeeper {
@@ -54,21 +54,21 @@ impl ExtKeeper {
     /// When no thread can be started.
     pub fn start(
         lane: &BatchLane,
-        means: Means,
+        resources: KeeperResources,
         ring: SummonsRing,
         orders: HoldOrders,
         policy: Borrow<AnyRule>,
-        succeed: Successor,
+        start_holder: HolderStarter,
     ) -> io::Result<Self> {
-        let memory = Arc::clone(&means.memory);
+        let memory = Arc::clone(&resources.memory);
         let shared = Arc::new(Shared::new(memory.word(lane.cpu))?);
         let successor = Arc::new(OnceLock::new());
-        let decider = Decider::new(lane, means, Arc::clone(&shared), policy);
-        let body = Body { decider, ring, orders };
+        let decider = Decider::new(lane, resources, Arc::clone(&shared), policy);
+        let body = ExtKeeperThread { decider, ring, orders };
         let succeeded = Arc::clone(&successor);
         let thread = thread::Builder::new().name(format!("keeper-{}", lane.cpu)).spawn(move || {
-            if body.run() == End::PutOut {
-                let _ = succeeded.set(succeed());
+            if body.run() == KeeperEnd::SchedulerEjected {
+                let _ = succeeded.set(start_holder());
             }
         })?;
         Ok(Self { cpu: lane.cpu, shared, memory, successor, thread: Some(thread) })
@@ -80,15 +80,16 @@ impl ExtKeeper {
     }
 
     /// Returns whether threads of the service came to the batch lane and were not acknowledged as gone; see
-    /// [`Holder::visited`].
-    pub fn visited(&self) -> bool {
-        self.holder().map_or_else(|| self.shared.visited(self.memory.word(self.cpu)), Holder::visited)
+    /// [`Holder::has_service_visitors`].
+    pub fn has_service_visitors(&self) -> bool {
+        self.holder()
+            .map_or_else(|| self.shared.has_service_visitors(self.memory.word(self.cpu)), Holder::has_service_visitors)
     }
 
-    /// Acknowledges that the service cannot run on the batch lane any more; see [`Holder::visitors_gone`].
-    pub fn visitors_gone(&self) {
-        let here = || self.shared.visitors_gone(self.memory.word(self.cpu));
-        self.holder().map_or_else(here, Holder::visitors_gone);
+    /// Acknowledges that the service cannot run on the batch lane any more; see [`Holder::acknowledge_visitors_gone`].
+    pub fn acknowledge_visitors_gone(&self) {
+        let here = || self.shared.acknowledge_visitors_gone(self.memory.word(self.cpu));
+        self.holder().map_or_else(here, Holder::acknowledge_visitors_gone);
     }
 
     /// Returns the counts of this keeper and of the holder that has replaced it, if any.
@@ -108,7 +109,7 @@ impl ExtKeeper {
     }
 
     /// Returns why no holder took over although the kernel ended the scheduler; `None` otherwise.
-    pub fn forsaken(&self) -> Option<&io::Error> {
+    pub fn takeover_error(&self) -> Option<&io::Error> {
         self.successor.get().and_then(|taken| taken.as_ref().err())
     }
 
@@ -127,52 +128,54 @@ impl Drop for ExtKeeper {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum KeeperEnd {
     Dismissed,
-    PutOut,
+    SchedulerEjected,
 }
 
 /// State of the keeper's thread.
-struct Body {
+struct ExtKeeperThread {
     decider: Decider,
     ring: SummonsRing,
     orders: HoldOrders,
 }
 
-impl Body {
-    fn run(mut self) -> End {
+impl ExtKeeperThread {
+    fn run(mut self) -> KeeperEnd {
         while !self.decider.must_stop() {
             if self.orders.ejection().is_some() {
                 break;
             }
             self.decider.decide();
-            if self.may_sleep() {
-                let timeout_ns = self.look_at().saturating_sub(now_ns());
+            if self.try_leave_lane() {
+                let timeout_ns = self.next_check_at().saturating_sub(now_ns());
                 self.decider.shared.sleep(&self.ring, Some(timeout_ns));
             }
         }
-        self.decider.let_back();
-        self.set(LaneState::Released);
+        self.decider.restore_batch();
+        self.set_lane_state(LaneState::Released);
         // A scheduler that is ended on purpose has dismissed its keepers before.
-        if self.decider.must_stop() { End::Dismissed } else { End::PutOut }
+        if self.decider.must_stop() { KeeperEnd::Dismissed } else { KeeperEnd::SchedulerEjected }
     }
 
     /// Returns when to check the lane again without a signal.
-    fn look_at(&self) -> Nanos {
+    fn next_check_at(&self) -> Nanos {
         let routine = now_ns().saturating_add(LOOK_EVERY_NS);
-        self.decider.due().map_or(routine, |wanted| wanted.min(routine))
+        self.decider.next_sample_at().map_or(routine, |wanted| wanted.min(routine))
     }
 
     /// Leaves the lane in the state that the policy wants. Returns false if the observation has changed in between. The
     /// state is stored before the words of the other side are read, as [`sidelane_formats::HoldWord`] demands.
-    fn may_sleep(&self) -> bool {
+    fn try_leave_lane(&self) -> bool {
         let decider = &self.decider;
-        self.set(decider.state);
-        let may_sleep = decider.state.may_be_left_to_orders(|| decider.busy(), || decider.waited_meanwhile());
-        may_sleep && decider.visited() == decider.seen.service_on_batch_lane
+        self.set_lane_state(decider.state);
+        let may_sleep = decider
+            .state
+            .can_be_left_to_scheduler(|| decider.is_request_lane_busy(), || decider.refresh_has_waited_request());
+        may_sleep && decider.has_service_visitors() == decider.seen.service_on_batch_lane
     }
 
-    fn set(&self, state: LaneState) {
+    fn set_lane_state(&self, state: LaneState) {
         let cpu = self.decider.cpu;
         if self.orders.set(cpu, state).is_err() {
             // Without a kick, the scheduler checks the lane at the end of batch's present turn.

@@ -15,5 +15,5 @@
 mod available;
 mod keeper;
 
-pub use available::{Unavailable, available};
-pub use keeper::{ExtKeeper, Successor};
+pub use available::{Unavailable, check_available};
+pub use keeper::{ExtKeeper, HolderStarter};

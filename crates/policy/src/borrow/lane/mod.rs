@@ -83,14 +83,14 @@ const LOOK_EVERY_NS: Nanos = 10_000_000;
 pub trait Rule {
     /// Processes an observation at `now`, idle or busy. While the request lanes are busy, returns the time until which
     /// batch may run beside them. `None` means that batch may not run before the request lanes were idle.
-    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos>;
+    fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos>;
 
     /// Returns whether a request that starts after the observed idle moment may find batch running. Then its start
     /// needs no summons.
-    fn lends(&self, seen: &LaneObservation) -> bool;
+    fn may_lend_ahead(&self, seen: &LaneObservation) -> bool;
 
     /// Returns the rule's own reason why batch may not run beside the observed work.
-    fn refuses(&self, _seen: &LaneObservation) -> Option<LaneReason> {
+    fn refusal_reason(&self, _seen: &LaneObservation) -> Option<LaneReason> {
         None
     }
 }
@@ -122,13 +122,15 @@ impl<R: Rule> Borrow<R> {
     /// Processes an observation at `now`, which never decreases from one call to the next. Returns the state that the
     /// lane should have, with the reason.
     pub fn observe(&mut self, now: Nanos, seen: &LaneObservation) -> Decision {
-        let until = self.rule.check(now, seen);
+        let until = self.rule.co_run_until(now, seen);
         match self.state {
-            _ if seen.service_on_batch_lane => self.keep_away(LaneReason::ServiceOnBatchLane, None, now),
-            _ if seen.limits.kept_off => self.keep_away(LaneReason::KeptOff, Some(self.look_evicted_at(now)), now),
-            LaneState::Released | LaneState::Lent => self.running(now, seen, until),
-            LaneState::Held => self.held(now, seen, until),
-            LaneState::Evicted => self.evicted(now, seen),
+            _ if seen.service_on_batch_lane => self.keep_evicted(LaneReason::ServiceOnBatchLane, None, now),
+            _ if seen.limits.kept_off => {
+                self.keep_evicted(LaneReason::KeptOff, Some(self.next_return_check_at(now)), now)
+            }
+            LaneState::Released | LaneState::Lent => self.observe_running(now, seen, until),
+            LaneState::Held => self.observe_held(now, seen, until),
+            LaneState::Evicted => self.observe_evicted(now, seen),
         }
         Decision { state: self.state, why: self.why }
     }
@@ -139,79 +141,79 @@ impl<R: Rule> Borrow<R> {
         self.wakeup
     }
 
-    fn running(&mut self, now: Nanos, seen: &LaneObservation, until: Option<Nanos>) {
-        match until {
-            _ if !seen.request_busy => self.beside_idle(now, seen),
+    fn observe_running(&mut self, now: Nanos, seen: &LaneObservation, lend_until: Option<Nanos>) {
+        match lend_until {
+            _ if !seen.request_busy => self.run_beside_idle(now, seen),
             Some(until) => self.lend(until, now),
             None => {
-                let why = self.why_hold(seen);
+                let why = self.hold_reason(seen);
                 self.enter(LaneState::Held, now);
-                self.hold_on(why, now);
+                self.continue_hold(why, now);
             }
         }
     }
 
-    fn held(&mut self, now: Nanos, seen: &LaneObservation, until: Option<Nanos>) {
+    fn observe_held(&mut self, now: Nanos, seen: &LaneObservation, lend_until: Option<Nanos>) {
         let release_at = self.release_at(seen);
-        match until {
-            _ if !seen.request_busy && now >= release_at => self.beside_idle(now, seen),
+        match lend_until {
+            _ if !seen.request_busy && now >= release_at => self.run_beside_idle(now, seen),
             _ if !seen.request_busy => {
                 if release_at.saturating_sub(now) > HOLD_IDLE_MAX_NS {
                     self.enter(LaneState::Evicted, now);
                 }
-                self.rest(LaneReason::IdleTooShort, Some(release_at));
+                self.set_reason_and_wakeup(LaneReason::IdleTooShort, Some(release_at));
             }
-            Some(_) if now < release_at => self.rest(LaneReason::RequestBusy, Some(release_at)),
+            Some(_) if now < release_at => self.set_reason_and_wakeup(LaneReason::RequestBusy, Some(release_at)),
             Some(until) => self.lend(until, now),
-            None => self.hold_on(self.why_hold(seen), now),
+            None => self.continue_hold(self.hold_reason(seen), now),
         }
     }
 
-    fn evicted(&mut self, now: Nanos, seen: &LaneObservation) {
+    fn observe_evicted(&mut self, now: Nanos, seen: &LaneObservation) {
         if seen.request_busy {
             let planned = self.wakeup.filter(|at| *at > now);
-            self.rest(self.why, planned.or(Some(self.look_evicted_at(now))));
+            self.set_reason_and_wakeup(self.why, planned.or(Some(self.next_return_check_at(now))));
         } else if now >= self.release_at(seen) {
-            self.beside_idle(now, seen);
+            self.run_beside_idle(now, seen);
         } else {
-            self.rest(LaneReason::IdleTooShort, Some(self.release_at(seen)));
+            self.set_reason_and_wakeup(LaneReason::IdleTooShort, Some(self.release_at(seen)));
         }
     }
 
     /// Lets batch run beside an idle service. The lane is lent or released: whether batch may stay when the service
     /// starts can change.
-    fn beside_idle(&mut self, now: Nanos, seen: &LaneObservation) {
-        let lends = self.rule.lends(seen) && seen.limits.budget_ns >= self.config.lend_ahead_min_ns;
+    fn run_beside_idle(&mut self, now: Nanos, seen: &LaneObservation) {
+        let lends = self.rule.may_lend_ahead(seen) && seen.limits.budget_ns >= self.config.lend_ahead_min_ns;
         self.enter(if lends { LaneState::Lent } else { LaneState::Released }, now);
         // A request that starts right now has its budget until that time.
         let look_at = now.saturating_add(seen.limits.budget_ns.clamp(1, LOOK_EVERY_NS));
-        self.rest(LaneReason::RequestIdle, lends.then_some(look_at));
+        self.set_reason_and_wakeup(LaneReason::RequestIdle, lends.then_some(look_at));
     }
 
     /// Lets batch run beside a request until the time `until`, at which its budget is spent.
     fn lend(&mut self, until: Nanos, now: Nanos) {
         self.enter(LaneState::Lent, now);
-        self.rest(LaneReason::CoRunning, Some(until));
+        self.set_reason_and_wakeup(LaneReason::CoRunning, Some(until));
     }
 
     /// Continues a hold beside a busy request lane, or evicts batch if the hold has lasted too long.
-    fn hold_on(&mut self, why: LaneReason, now: Nanos) {
+    fn continue_hold(&mut self, why: LaneReason, now: Nanos) {
         match now >= self.evict_at() {
             true => self.evict(LaneReason::HeldTooLong, now),
-            false => self.rest(why, Some(self.evict_at())),
+            false => self.set_reason_and_wakeup(why, Some(self.evict_at())),
         }
     }
 
     fn evict(&mut self, why: LaneReason, now: Nanos) {
         self.enter(LaneState::Evicted, now);
-        self.rest(why, Some(self.look_evicted_at(now)));
+        self.set_reason_and_wakeup(why, Some(self.next_return_check_at(now)));
     }
 
     /// Evicts batch and keeps it evicted, whatever the request lanes do. While it is away, the next look is at
     /// `wakeup`.
-    fn keep_away(&mut self, why: LaneReason, wakeup: Option<Nanos>, now: Nanos) {
+    fn keep_evicted(&mut self, why: LaneReason, wakeup: Option<Nanos>, now: Nanos) {
         match self.state {
-            LaneState::Evicted => self.rest(why, wakeup),
+            LaneState::Evicted => self.set_reason_and_wakeup(why, wakeup),
             _ => self.evict(why, now),
         }
     }
@@ -223,7 +225,7 @@ impl<R: Rule> Borrow<R> {
         }
     }
 
-    fn rest(&mut self, why: LaneReason, wakeup: Option<Nanos>) {
+    fn set_reason_and_wakeup(&mut self, why: LaneReason, wakeup: Option<Nanos>) {
         (self.why, self.wakeup) = (why, wakeup);
     }
 
@@ -243,7 +245,7 @@ impl<R: Rule> Borrow<R> {
 
     /// Returns the next time to check whether evicted batch may return. With a short `evict_after_ns` this is soon,
     /// too.
-    fn look_evicted_at(&self, now: Nanos) -> Nanos {
+    fn next_return_check_at(&self, now: Nanos) -> Nanos {
         let every_ns = (self.config.evict_after_ns / LOOKS_A_CREDIT).clamp(LOOK_EVICTED_MIN_NS, LOOK_EVERY_NS);
         now.saturating_add(every_ns)
     }
@@ -254,8 +256,8 @@ impl<R: Rule> Borrow<R> {
         seen.request_since.saturating_add(self.config.min_idle_ns.max(seen.limits.min_idle_ns))
     }
 
-    fn why_hold(&self, seen: &LaneObservation) -> LaneReason {
-        match (self.rule.refuses(seen), self.why) {
+    fn hold_reason(&self, seen: &LaneObservation) -> LaneReason {
+        match (self.rule.refusal_reason(seen), self.why) {
             (Some(why), _) => why,
             (None, LaneReason::CoRunning | LaneReason::BudgetSpent) => LaneReason::BudgetSpent,
             _ => LaneReason::RequestBusy,

@@ -15,11 +15,11 @@ const CONFIG: BorrowConfig = BorrowConfig { min_idle_ns: 10, evict_after_ns: 1_0
 struct Always;
 
 impl Rule for Always {
-    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
+    fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         Some(now + seen.limits.budget_ns)
     }
 
-    fn lends(&self, _seen: &LaneObservation) -> bool {
+    fn may_lend_ahead(&self, _seen: &LaneObservation) -> bool {
         true
     }
 }
@@ -33,7 +33,7 @@ fn idle(since: Nanos) -> LaneObservation {
 }
 
 /// Returns the state that the policy wants if it differs from the previous one, else `None`.
-fn look(policy: &mut Borrow<impl Rule>, now: Nanos, seen: LaneObservation) -> Option<LaneState> {
+fn observe_change(policy: &mut Borrow<impl Rule>, now: Nanos, seen: LaneObservation) -> Option<LaneState> {
     let before = policy.state;
     Some(policy.observe(now, &seen).state).filter(|state| *state != before)
 }
@@ -41,14 +41,14 @@ fn look(policy: &mut Borrow<impl Rule>, now: Nanos, seen: LaneObservation) -> Op
 #[test]
 fn lane_is_held_while_service_runs_and_released_when_idle() {
     let mut policy = Borrow::new(CONFIG, Idle);
-    assert_eq!(look(&mut policy, 5, idle(0)), None);
-    assert_eq!(look(&mut policy, 100, busy(99)), Some(LaneState::Held));
+    assert_eq!(observe_change(&mut policy, 5, idle(0)), None);
+    assert_eq!(observe_change(&mut policy, 100, busy(99)), Some(LaneState::Held));
     assert_eq!(policy.why, LaneReason::RequestBusy);
     assert_eq!(policy.next_wakeup(), Some(1_100));
-    assert_eq!(look(&mut policy, 205, idle(200)), None);
+    assert_eq!(observe_change(&mut policy, 205, idle(200)), None);
     assert_eq!(policy.why, LaneReason::IdleTooShort);
     assert_eq!(policy.next_wakeup(), Some(210));
-    assert_eq!(look(&mut policy, 210, idle(200)), Some(LaneState::Released));
+    assert_eq!(observe_change(&mut policy, 210, idle(200)), Some(LaneState::Released));
     assert_eq!(policy.why, LaneReason::RequestIdle);
     assert_eq!(policy.next_wakeup(), None);
 }
@@ -56,34 +56,34 @@ fn lane_is_held_while_service_runs_and_released_when_idle() {
 #[test]
 fn a_held_lane_is_lent_only_after_the_minimal_idle_time() {
     let mut policy = Borrow { state: LaneState::Held, ..Borrow::new(CONFIG, Always) };
-    assert_eq!(look(&mut policy, 105, busy(100)), None);
+    assert_eq!(observe_change(&mut policy, 105, busy(100)), None);
     assert_eq!((policy.why, policy.next_wakeup()), (LaneReason::RequestBusy, Some(110)));
-    assert!(look(&mut policy, 110, busy(100)).is_some());
+    assert!(observe_change(&mut policy, 110, busy(100)).is_some());
 }
 
 #[test]
 fn a_gap_shorter_than_min_idle_costs_no_new_hold() {
     let mut policy = Borrow::new(CONFIG, Idle);
-    look(&mut policy, 0, busy(0));
-    assert_eq!(look(&mut policy, 52, idle(50)), None);
-    assert_eq!(look(&mut policy, 58, busy(57)), None);
-    assert_eq!(look(&mut policy, 70, idle(60)), Some(LaneState::Released));
+    observe_change(&mut policy, 0, busy(0));
+    assert_eq!(observe_change(&mut policy, 52, idle(50)), None);
+    assert_eq!(observe_change(&mut policy, 58, busy(57)), None);
+    assert_eq!(observe_change(&mut policy, 70, idle(60)), Some(LaneState::Released));
 }
 
 #[test]
 fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
     let mut policy = Borrow::new(CONFIG, Idle);
-    look(&mut policy, 0, busy(0));
-    assert_eq!(look(&mut policy, 999, busy(0)), None);
-    assert_eq!(look(&mut policy, 1_000, busy(0)), Some(LaneState::Evicted));
+    observe_change(&mut policy, 0, busy(0));
+    assert_eq!(observe_change(&mut policy, 999, busy(0)), None);
+    assert_eq!(observe_change(&mut policy, 1_000, busy(0)), Some(LaneState::Evicted));
     assert_eq!(policy.why, LaneReason::HeldTooLong);
     assert_eq!(policy.next_wakeup(), Some(1_000 + LOOK_EVICTED_MIN_NS));
-    assert_eq!(look(&mut policy, 5_000, busy(0)), None);
+    assert_eq!(observe_change(&mut policy, 5_000, busy(0)), None);
     assert_eq!(policy.next_wakeup(), Some(1_000 + LOOK_EVICTED_MIN_NS));
-    assert_eq!(look(&mut policy, 6_005, idle(6_000)), None);
-    assert_eq!(look(&mut policy, 6_010, idle(6_000)), Some(LaneState::Released));
+    assert_eq!(observe_change(&mut policy, 6_005, idle(6_000)), None);
+    assert_eq!(observe_change(&mut policy, 6_010, idle(6_000)), Some(LaneState::Released));
     // The eviction cleared the debt, so the lane may be held for the whole time again.
-    assert_eq!(look(&mut policy, 6_020, busy(6_020)), Some(LaneState::Held));
+    assert_eq!(observe_change(&mut policy, 6_020, busy(6_020)), Some(LaneState::Held));
     assert_eq!(policy.next_wakeup(), Some(7_020));
 }
 
@@ -94,47 +94,47 @@ fn an_idle_lane_is_lent_ahead_only_with_a_budget_worth_a_look() {
     let with_budget =
         |budget_ns| LaneObservation { limits: LendingLimits { budget_ns, ..LendingLimits::default() }, ..idle(0) };
 
-    assert_eq!(look(&mut policy, 100, with_budget(299)), None);
+    assert_eq!(observe_change(&mut policy, 100, with_budget(299)), None);
     assert_eq!(policy.next_wakeup(), None);
-    assert_eq!(look(&mut policy, 200, with_budget(300)), Some(LaneState::Lent));
+    assert_eq!(observe_change(&mut policy, 200, with_budget(300)), Some(LaneState::Lent));
     assert_eq!(policy.next_wakeup(), Some(500));
-    assert_eq!(look(&mut policy, 300, with_budget(299)), Some(LaneState::Released));
+    assert_eq!(observe_change(&mut policy, 300, with_budget(299)), Some(LaneState::Released));
     assert_eq!(policy.next_wakeup(), None);
     let starts = LaneObservation { request_busy: true, request_since: 350, ..with_budget(299) };
-    assert_eq!(look(&mut policy, 360, starts), Some(LaneState::Lent));
+    assert_eq!(observe_change(&mut policy, 360, starts), Some(LaneState::Lent));
 }
 
 #[test]
 fn an_evicted_lane_is_looked_at_a_hundred_times_a_second() {
     let mut policy = Borrow::new(BorrowConfig::default(), Idle);
-    look(&mut policy, 0, busy(0));
-    assert_eq!(look(&mut policy, 250_000_000, busy(0)), Some(LaneState::Evicted));
+    observe_change(&mut policy, 0, busy(0));
+    assert_eq!(observe_change(&mut policy, 250_000_000, busy(0)), Some(LaneState::Evicted));
     assert_eq!(policy.next_wakeup(), Some(260_000_000));
 }
 
 #[test]
 fn release_pays_debt_back_threefold() {
     let mut policy = Borrow::new(CONFIG, Idle);
-    look(&mut policy, 0, busy(0));
-    look(&mut policy, 600, idle(590)); // released with a debt of 600
-    look(&mut policy, 700, busy(700)); // 100 released pay back 300
+    observe_change(&mut policy, 0, busy(0));
+    observe_change(&mut policy, 600, idle(590)); // released with a debt of 600
+    observe_change(&mut policy, 700, busy(700)); // 100 released pay back 300
     assert_eq!(policy.next_wakeup(), Some(700 + 1_000 - 300));
 }
 
 #[test]
 fn a_debt_at_its_limit_evicts_at_once() {
     let mut policy = Borrow::new(BorrowConfig { min_idle_ns: 0, evict_after_ns: 0, lend_ahead_min_ns: 0 }, Idle);
-    assert_eq!(look(&mut policy, 7, busy(7)), Some(LaneState::Evicted));
+    assert_eq!(observe_change(&mut policy, 7, busy(7)), Some(LaneState::Evicted));
 }
 
 #[test]
 fn service_on_batch_lane_evicts_batch_until_it_leaves() {
     let mut policy = Borrow::new(CONFIG, Idle);
     let visited = LaneObservation { service_on_batch_lane: true, ..idle(0) };
-    assert_eq!(look(&mut policy, 50, visited), Some(LaneState::Evicted));
-    assert_eq!(look(&mut policy, 60, visited), None);
+    assert_eq!(observe_change(&mut policy, 50, visited), Some(LaneState::Evicted));
+    assert_eq!(observe_change(&mut policy, 60, visited), None);
     assert_eq!(policy.why, LaneReason::ServiceOnBatchLane);
-    assert_eq!(look(&mut policy, 70, idle(0)), Some(LaneState::Released));
+    assert_eq!(observe_change(&mut policy, 70, idle(0)), Some(LaneState::Released));
 }
 
 /// Generated history of a request lane that flips between busy and idle. Looks come at each flip, when the policy asks
@@ -162,14 +162,14 @@ fn history() -> impl Strategy<Value = History> {
 }
 
 impl History {
-    fn seen_at(&self, now: Nanos) -> LaneObservation {
+    fn observation_at(&self, now: Nanos) -> LaneObservation {
         let flips = self.flips_ns.partition_point(|&at| at <= now);
         let since = flips.checked_sub(1).map_or(0, |last| self.flips_ns[last]);
         if flips % 2 == 1 { busy(since) } else { idle(since) }
     }
 
     /// Returns every look in order: its time, the observation, the new state if it changed, and the policy after it.
-    fn play(&self) -> Vec<(Nanos, LaneObservation, Option<LaneState>, Borrow<Idle>)> {
+    fn run_policy(&self) -> Vec<(Nanos, LaneObservation, Option<LaneState>, Borrow<Idle>)> {
         let mut policy = Borrow::new(CONFIG, Idle);
         let mut planned: Vec<Nanos> = self.flips_ns.iter().chain(&self.extra_looks).copied().collect();
         planned.sort_unstable();
@@ -177,8 +177,8 @@ impl History {
         let mut looks = Vec::new();
         let mut now = 0;
         while now < end {
-            let seen = self.seen_at(now);
-            let change = look(&mut policy, now, seen);
+            let seen = self.observation_at(now);
+            let change = observe_change(&mut policy, now, seen);
             looks.push((now, seen, change, policy.clone()));
             let next = planned.iter().copied().find(|&at| at > now).unwrap_or(end);
             now = policy.next_wakeup().map_or(next, |at| at.min(next));
@@ -191,14 +191,14 @@ proptest! {
     /// The test reacts at each flip without delay, so the lane is empty exactly when it has to be.
     #[test]
     fn while_the_request_lane_is_busy_batch_never_runs(history in history()) {
-        for (_, seen, _, policy) in history.play() {
+        for (_, seen, _, policy) in history.run_policy() {
             prop_assert!(!seen.request_busy || policy.state != LaneState::Released);
         }
     }
 
     #[test]
     fn no_hold_begins_without_a_busy_lane(history in history()) {
-        for (_, seen, change, _) in history.play() {
+        for (_, seen, change, _) in history.run_policy() {
             prop_assert!(change != Some(LaneState::Held) || seen.request_busy);
         }
     }
@@ -206,7 +206,7 @@ proptest! {
     /// Batch gets every idle moment longer than `min_idle_ns`, once `min_idle_ns` has passed.
     #[test]
     fn no_hold_outlasts_min_idle(history in history()) {
-        for (now, seen, _, policy) in history.play() {
+        for (now, seen, _, policy) in history.run_policy() {
             let over = !seen.request_busy && now >= seen.request_since + CONFIG.min_idle_ns;
             prop_assert!(!over || policy.state == LaneState::Released);
         }
@@ -214,7 +214,7 @@ proptest! {
 
     #[test]
     fn no_hold_outlasts_its_credit(history in history()) {
-        for (now, _, _, policy) in history.play().into_iter().filter(|look| look.1.request_busy) {
+        for (now, _, _, policy) in history.run_policy().into_iter().filter(|look| look.1.request_busy) {
             prop_assert!(policy.state != LaneState::Held || policy.debt_at(now) < CONFIG.evict_after_ns);
         }
     }
@@ -222,7 +222,7 @@ proptest! {
     /// The next wakeup is in the future, and an early look without a change never postpones it.
     #[test]
     fn next_wakeup_is_monotone(history in history()) {
-        let looks = history.play();
+        let looks = history.run_policy();
         for (now, _, _, policy) in &looks {
             prop_assert!(policy.next_wakeup().is_none_or(|at| at > *now));
         }
@@ -238,7 +238,7 @@ proptest! {
     #[test]
     fn an_eviction_comes_after_a_hold(history in history()) {
         let mut state = LaneState::Released;
-        for (_, _, change, _) in history.play() {
+        for (_, _, change, _) in history.run_policy() {
             let Some(next) = change else { continue };
             prop_assert!(next != LaneState::Lent);
             let is_step = match state {
@@ -255,7 +255,7 @@ proptest! {
     #[test]
     fn held_time_stays_below_the_kernels_patience(history in history()) {
         let window_ns = 4 * CONFIG.evict_after_ns;
-        let looks = history.play();
+        let looks = history.run_policy();
         for end in 0..looks.len() {
             let (from, to) = (looks[end].0.saturating_sub(window_ns), looks[end].0);
             let held_ns: u64 = looks.windows(2).take(end)
@@ -276,10 +276,10 @@ fn kept_off(since: Nanos) -> LaneObservation {
 #[test]
 fn kept_off_batch_leaves_idle_lane_and_returns_afterwards() {
     let mut policy = Borrow::new(CONFIG, Idle);
-    assert_eq!(look(&mut policy, 100, kept_off(0)), Some(LaneState::Evicted));
+    assert_eq!(observe_change(&mut policy, 100, kept_off(0)), Some(LaneState::Evicted));
     assert_eq!((policy.why, policy.next_wakeup()), (LaneReason::KeptOff, Some(100 + LOOK_EVICTED_MIN_NS)));
-    assert_eq!(look(&mut policy, 60_000, kept_off(0)), None);
-    assert_eq!(look(&mut policy, 60_001, idle(0)), Some(LaneState::Released));
+    assert_eq!(observe_change(&mut policy, 60_000, kept_off(0)), None);
+    assert_eq!(observe_change(&mut policy, 60_001, idle(0)), Some(LaneState::Released));
 }
 
 #[test]
@@ -289,10 +289,10 @@ fn an_idle_moment_has_to_be_as_long_as_the_terms_say() {
         limits: LendingLimits { min_idle_ns: 500, ..LendingLimits::default() },
         ..idle(since)
     };
-    look(&mut policy, 0, busy(0));
-    assert_eq!(look(&mut policy, 50, idle_long(20)), None);
+    observe_change(&mut policy, 0, busy(0));
+    assert_eq!(observe_change(&mut policy, 50, idle_long(20)), None);
     assert_eq!((policy.why, policy.next_wakeup()), (LaneReason::IdleTooShort, Some(520)));
-    assert_eq!(look(&mut policy, 520, idle_long(20)), Some(LaneState::Released));
+    assert_eq!(observe_change(&mut policy, 520, idle_long(20)), Some(LaneState::Released));
 }
 
 #[test]
@@ -301,15 +301,15 @@ fn a_lane_is_not_held_for_an_idle_moment_that_has_to_be_long() {
     let mut policy = Borrow::new(BorrowConfig { evict_after_ns: 10 * WAIT, ..CONFIG }, Idle);
     let limits = LendingLimits { min_idle_ns: WAIT, ..LendingLimits::default() };
     let [idle, busy] = [idle, busy].map(|seen| move |since| LaneObservation { limits, ..seen(since) });
-    look(&mut policy, 0, busy(0));
-    assert_eq!(look(&mut policy, 60, idle(50)), Some(LaneState::Evicted));
+    observe_change(&mut policy, 0, busy(0));
+    assert_eq!(observe_change(&mut policy, 60, idle(50)), Some(LaneState::Evicted));
     assert_eq!((policy.why, policy.next_wakeup()), (LaneReason::IdleTooShort, Some(50 + WAIT)));
     // A request in between restarts the idle moment.
-    assert_eq!(look(&mut policy, 50 + WAIT, idle(2_000)), None);
+    assert_eq!(observe_change(&mut policy, 50 + WAIT, idle(2_000)), None);
     assert_eq!(policy.next_wakeup(), Some(2_000 + WAIT));
-    assert_eq!(look(&mut policy, 2_000 + WAIT, idle(2_000)), Some(LaneState::Released));
-    assert_eq!(look(&mut policy, 3 * WAIT, busy(3 * WAIT)), Some(LaneState::Held));
+    assert_eq!(observe_change(&mut policy, 2_000 + WAIT, idle(2_000)), Some(LaneState::Released));
+    assert_eq!(observe_change(&mut policy, 3 * WAIT, busy(3 * WAIT)), Some(LaneState::Held));
     // Little of the wait is left, so sending batch away is no longer worth it.
-    assert_eq!(look(&mut policy, 5 * WAIT, idle(4 * WAIT + 50)), None);
-    assert_eq!(look(&mut policy, 5 * WAIT + 50, idle(4 * WAIT + 50)), Some(LaneState::Released));
+    assert_eq!(observe_change(&mut policy, 5 * WAIT, idle(4 * WAIT + 50)), None);
+    assert_eq!(observe_change(&mut policy, 5 * WAIT + 50, idle(4 * WAIT + 50)), Some(LaneState::Released));
 }

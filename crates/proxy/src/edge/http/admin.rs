@@ -8,15 +8,15 @@ use sidelane_policy::hedge::Server;
 
 use super::super::shared::Shared;
 use crate::config::SentCopy;
-use crate::http::{Number, write_error};
-use crate::request_table::{CopyState, End, Record};
+use crate::http::{RequestNumber, write_error};
+use crate::request_table::{CopyState, Record, RequestEnd};
 
 const PATH: &[u8] = b"/.sidelane/trace/";
 
 /// Returns the complete answer to a request for this target.
-pub(super) fn answer(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
+pub(super) fn answer_trace_request(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let Some(number) = target.strip_prefix(PATH).and_then(Number::read) else {
+    let Some(number) = target.strip_prefix(PATH).and_then(RequestNumber::read) else {
         write_error(
             404,
             "there is no such page; ask for /.sidelane/trace/NUMBER, with the number in the field \
@@ -28,14 +28,14 @@ pub(super) fn answer(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
     let table = shared.table.borrow();
     // Check the secret mark of the number, so that a guessed number is not accepted.
     match table.find(number.id).filter(|_| number == shared.number(number.id)) {
-        Some(record) => write_json(&history(shared, number.id, record), &mut out),
+        Some(record) => write_json(&request_history_json(shared, number.id, record), &mut out),
         None => write_error(404, "no such request; only those in flight and the last 4,096 are kept", &mut out),
     }
     out
 }
 
 /// Returns what the proxy knows of a request, as JSON. Times are relative to its arrival.
-fn history(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
+fn request_history_json(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
     let since = |at_ns: u64| at_ns.saturating_sub(record.arrived_ns);
     let copies = Server::BOTH.into_iter().filter_map(|server| {
         let copy = &record.copies[server.index()];
@@ -46,7 +46,7 @@ fn history(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
                 "why": copy.why.map(|why| why.to_string()),
                 "state": copy.state,
                 "port": copy.port,
-                "at_server": asked(record, server).map(|asked| (shared.trace_lookup)(&asked)),
+                "at_server": sent_copy(record, server).map(|asked| (shared.trace_lookup)(&asked)),
             })
         })
     });
@@ -58,13 +58,13 @@ fn history(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
         "copies": copies.collect::<Vec<_>>(),
         "answered_by": record.answered.map(|(by, _)| shared.address(by).to_string()),
         "answered_ns": record.answered.map(|(_, at)| since(at)),
-        "ended": record.ended.map(|(end, _)| words(end)),
+        "ended": record.ended.map(|(end, _)| describe_end(end)),
         "ended_ns": record.ended.map(|(_, at)| since(at)),
     })
 }
 
 /// Returns the copy of a request at this server; `None` if it had no connection.
-fn asked(record: &Record, server: Server) -> Option<SentCopy> {
+fn sent_copy(record: &Record, server: Server) -> Option<SentCopy> {
     let copy = &record.copies[server.index()];
     let answered = record.answered.filter(|(by, _)| *by == server).map(|(_, at_ns)| at_ns);
     Some(SentCopy {
@@ -76,12 +76,12 @@ fn asked(record: &Record, server: Server) -> Option<SentCopy> {
     })
 }
 
-fn words(end: End) -> String {
+fn describe_end(end: RequestEnd) -> String {
     match end {
-        End::Answered => "answered".to_owned(),
-        End::Failed(status) => format!("failed with {status}"),
-        End::Cut => "the answer broke off".to_owned(),
-        End::ClientLeft => "the client went away".to_owned(),
+        RequestEnd::Answered => "answered".to_owned(),
+        RequestEnd::Failed(status) => format!("failed with {status}"),
+        RequestEnd::Cut => "the answer broke off".to_owned(),
+        RequestEnd::ClientLeft => "the client went away".to_owned(),
     }
 }
 

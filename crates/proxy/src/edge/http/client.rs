@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::super::buffer::Buffer;
-use super::super::connection::unacknowledged;
+use super::super::connection::unacknowledged_bytes;
 use super::super::deadline::{Deadline, TooLate};
 use super::super::pace::Pace;
 use super::super::shared::{Owner, Shared};
@@ -18,7 +18,7 @@ use super::journal::Journal;
 use crate::access::RequestOutcome;
 use crate::config::Limits;
 use crate::http::{Body, Peer, Refused, RequestHead, read_request, write_error};
-use crate::request_table::{Class, End, Label, RequestId};
+use crate::request_table::{Label, RequestClass, RequestEnd, RequestId};
 
 /// Prefix of targets that the proxy answers itself.
 const OWN: &[u8] = b"/.sidelane/";
@@ -82,28 +82,31 @@ impl Client {
     pub(super) async fn next_request(
         &mut self,
         shared: &Rc<Shared>,
-        has_asked: bool,
-    ) -> Result<(RequestHead, Class), NoRequest> {
+        has_sent_request: bool,
+    ) -> Result<(RequestHead, RequestClass), NoRequest> {
         let limits = &shared.config.limits;
-        let mut head = self.next_head(shared, has_asked).await?;
-        self.journal.has_head(&self.input.data()[..head.bytes]);
+        let mut head = self.next_head(shared, has_sent_request).await?;
+        self.journal.record_head(&self.input.data()[..head.bytes]);
         let label = self.label(&head);
         let is_listed = shared.config.repeatable.contains(&self.input.data()[head.method.0..head.method.1]);
         if self.input.data()[head.target.0..head.target.1].starts_with(OWN) {
             let target = self.input.data()[head.target.0..head.target.1].to_vec();
-            self.answer_here(admin::answer(shared, &target), |journal| journal.finish_apart(RequestOutcome::Own)).await;
+            self.answer_and_close(admin::answer_trace_request(shared, &target), |journal| {
+                journal.finish_untracked(RequestOutcome::Own)
+            })
+            .await;
             return Err(NoRequest::Closed);
         }
         self.input.consume(head.bytes);
-        let is_repeatable = is_listed && !head.upgrades && self.has_whole_body(&mut head, limits).await?;
-        Ok((head, Class { is_repeatable, follows: None, label }))
+        let is_repeatable = is_listed && !head.upgrades && self.buffer_short_body(&mut head, limits).await?;
+        Ok((head, RequestClass { is_repeatable, follows: None, label }))
     }
 
     fn label(&self, head: &RequestHead) -> Label {
-        Label::of(&self.input.data()[head.method.0..head.target.1])
+        Label::from_text(&self.input.data()[head.method.0..head.target.1])
     }
 
-    async fn next_head(&mut self, shared: &Shared, has_asked: bool) -> Result<RequestHead, NoRequest> {
+    async fn next_head(&mut self, shared: &Shared, has_sent_request: bool) -> Result<RequestHead, NoRequest> {
         let limits = &shared.config.limits;
         self.deadline.start(if self.input.is_empty() { limits.idle_time } else { limits.head_time });
         let mut looked = 0;
@@ -118,15 +121,15 @@ impl Client {
             }
             looked = self.input.data().len();
             if looked > 0 {
-                self.journal.comes();
+                self.journal.record_arrival();
             }
             let had_none = self.input.is_empty();
             let more = match had_none {
                 true => {
                     self.give_memory_back();
-                    self.more_unless_drained(shared, has_asked).await?
+                    self.read_more_unless_draining(shared, has_sent_request).await?
                 }
-                false => self.more().await,
+                false => self.read_more().await,
             };
             match more {
                 Ok(0) if had_none => return Err(NoRequest::Closed),
@@ -134,36 +137,36 @@ impl Client {
                 Ok(_) if had_none => self.deadline.start(limits.head_time),
                 Ok(_) => {}
                 Err(Some(TooLate)) if had_none => return Err(NoRequest::Closed),
-                Err(Some(TooLate)) => return Err(late(limits)),
+                Err(Some(TooLate)) => return Err(timeout_error(limits)),
                 Err(None) => return Err(NoRequest::Closed),
             }
         }
     }
 
     fn give_memory_back(&mut self) {
-        for bytes in [&mut self.out, &mut self.request, self.journal.texts()] {
+        for bytes in [&mut self.out, &mut self.request, self.journal.texts_mut()] {
             bytes.clear();
             bytes.shrink_to(IDLE_BYTES);
         }
     }
 
     /// Appends the body to `request` if it is short enough for a second copy. Returns whether it is.
-    async fn has_whole_body(&mut self, head: &mut RequestHead, limits: &Limits) -> Result<bool, NoRequest> {
+    async fn buffer_short_body(&mut self, head: &mut RequestHead, limits: &Limits) -> Result<bool, NoRequest> {
         let Body::Length(length) = head.body else { return Ok(false) };
         if length as usize > limits.copy_bytes || head.expects_continue {
             return Ok(length == 0);
         }
         self.deadline.start(limits.head_time);
-        while !head.body.is_over() {
+        while !head.body.is_complete() {
             self.take_body(&mut head.body).map_err(|_| Refused::Malformed("its body"))?;
-            if head.body.is_over() {
+            if head.body.is_complete() {
                 break;
             }
-            self.journal.comes();
-            match self.more().await {
+            self.journal.record_arrival();
+            match self.read_more().await {
                 Ok(0) => return Err(Refused::Malformed("it ends within the head").into()),
                 Ok(_) => {}
-                Err(Some(TooLate)) => return Err(late(limits)),
+                Err(Some(TooLate)) => return Err(timeout_error(limits)),
                 Err(None) => return Err(NoRequest::Closed),
             }
         }
@@ -172,30 +175,30 @@ impl Client {
 
     /// Moves the received bytes of the body to the end of `request`, and returns their number.
     pub(super) fn take_body(&mut self, body: &mut Body) -> Result<usize, crate::http::BadBody> {
-        let count = body.take(self.input.data())?;
+        let count = body.consume(self.input.data())?;
         self.request.extend_from_slice(&self.input.data()[..count]);
         self.input.consume(count);
-        self.journal.received(count);
+        self.journal.add_received_bytes(count);
         Ok(count)
     }
 
     /// Waits for the first bytes of a request, or for the drain. Bytes that have arrived already take precedence.
-    async fn more_unless_drained(
+    async fn read_more_unless_draining(
         &mut self,
         shared: &Shared,
-        has_asked: bool,
+        has_sent_request: bool,
     ) -> Result<Result<usize, Option<TooLate>>, NoRequest> {
         tokio::select! {
             biased;
-            more = self.more() => Ok(more),
-            () = shared.drain.closes_idle(has_asked) => Err(NoRequest::Closed),
+            more = self.read_more() => Ok(more),
+            () = shared.drain.wait_to_close_idle(has_sent_request) => Err(NoRequest::Closed),
         }
     }
 
     /// Waits for more bytes, and returns their number, or 0 at the end of the stream.
-    pub(super) async fn more(&mut self) -> Result<usize, Option<TooLate>> {
+    pub(super) async fn read_more(&mut self) -> Result<usize, Option<TooLate>> {
         loop {
-            let ready = self.deadline.wait(self.stream.readable()).await.map_err(Some)?;
+            let ready = self.deadline.wait_for(self.stream.readable()).await.map_err(Some)?;
             ready.map_err(|_| None)?;
             match self.input.fill(&self.stream) {
                 Ok(count) => return Ok(count),
@@ -212,9 +215,9 @@ impl Client {
             match self.stream.try_write(&self.out[written..]) {
                 Ok(count) => {
                     written += count;
-                    self.journal.sent(count);
+                    self.journal.add_sent_bytes(count);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.has_room().await?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_write_room().await?,
                 Err(_) => return Err(Gone),
             }
         }
@@ -223,17 +226,17 @@ impl Client {
     }
 
     /// Waits until the client has read enough for more to be written. Fails if it reads too slowly.
-    async fn has_room(&mut self) -> Result<(), Gone> {
-        let mut unread = unacknowledged(&self.stream).ok_or(Gone)?;
+    async fn wait_for_write_room(&mut self) -> Result<(), Gone> {
+        let mut unread = unacknowledged_bytes(&self.stream).ok_or(Gone)?;
         loop {
-            self.pace.wait(Instant::now(), true);
+            self.pace.set_waiting(Instant::now(), true);
             self.deadline.start(self.pace.left());
-            let ready = self.deadline.wait(self.stream.writable()).await;
-            self.pace.wait(Instant::now(), false);
+            let ready = self.deadline.wait_for(self.stream.writable()).await;
+            self.pace.set_waiting(Instant::now(), false);
             // Measure progress by unacknowledged bytes. The socket becomes writable only after a third of the kernel's
             // buffer was read, which may be a megabyte.
-            let left = unacknowledged(&self.stream).ok_or(Gone)?;
-            self.pace.came(unread.saturating_sub(left));
+            let left = unacknowledged_bytes(&self.stream).ok_or(Gone)?;
+            self.pace.add_transferred(unread.saturating_sub(left));
             unread = left;
             match ready {
                 Ok(ready) => return ready.map_err(|_| Gone),
@@ -246,21 +249,27 @@ impl Client {
     /// Answers with an error about the request, and closes the connection.
     pub(super) async fn refuse(&mut self, status: u16, why: &str) {
         // A head that was parsed is recorded already.
-        if !self.journal.is_noted() {
-            self.journal.has_head(self.input.data());
+        if !self.journal.has_recorded_head() {
+            self.journal.record_head(self.input.data());
         }
-        self.answer_here(error(status, why), |journal| journal.finish_apart(End::Failed(status).into())).await;
+        self.answer_and_close(error_answer(status, why), |journal| {
+            journal.finish_untracked(RequestEnd::Failed(status).into())
+        })
+        .await;
     }
 
     /// Answers with the reason why the request failed, and closes the connection.
     pub(super) async fn fail(&mut self, request_id: RequestId, status: u16, why: &str) {
-        self.answer_here(error(status, why), |journal| journal.finish(request_id, End::Failed(status))).await;
+        self.answer_and_close(error_answer(status, why), |journal| {
+            journal.finish(request_id, RequestEnd::Failed(status))
+        })
+        .await;
     }
 
     /// Answers, ends the request with `finish`, and closes the connection. It first reads what the client still sends,
     /// because the client might otherwise lose the answer.
-    async fn answer_here(&mut self, answer: Vec<u8>, finish: impl FnOnce(&mut Journal)) {
-        self.journal.is_answered_here(&answer);
+    async fn answer_and_close(&mut self, answer: Vec<u8>, finish: impl FnOnce(&mut Journal)) {
+        self.journal.record_own_answer(&answer);
         self.out = answer;
         self.pace = Pace::new(LINGER_TIME);
         let written = self.write_out().await;
@@ -277,13 +286,13 @@ impl Client {
     }
 }
 
-fn error(status: u16, why: &str) -> Vec<u8> {
+fn error_answer(status: u16, why: &str) -> Vec<u8> {
     let mut answer = Vec::new();
     write_error(status, why, &mut answer);
     answer
 }
 
-fn late(limits: &Limits) -> NoRequest {
+fn timeout_error(limits: &Limits) -> NoRequest {
     NoRequest::Error(408, format!("the request did not arrive completely within {} ms", limits.head_time.as_millis()))
 }
 
@@ -299,7 +308,7 @@ async fn linger_for(stream: &TcpStream, deadline: &mut Deadline, time: std::time
     deadline.start(time);
     let (mut thrown, mut bytes) = (0, [0; 4096]);
     let _ = deadline
-        .wait(std::future::poll_fn(|cx| {
+        .wait_for(std::future::poll_fn(|cx| {
             while thrown < bytes_max {
                 match stream.try_read(&mut bytes) {
                     Ok(0) => return Poll::Ready(()),
@@ -327,7 +336,7 @@ pub(super) enum Departure {
 }
 
 /// Waits until the client leaves. After a half-close, only a broken connection counts.
-pub(super) async fn departure(stream: &TcpStream, is_half_closed: bool) -> Departure {
+pub(super) async fn wait_for_departure(stream: &TcpStream, is_half_closed: bool) -> Departure {
     if !is_half_closed {
         // Interest in priority data makes tokio report a half-close without reporting ordinary data.
         match stream.ready(Interest::ERROR | Interest::PRIORITY).await {
@@ -345,7 +354,7 @@ pub(super) async fn departure(stream: &TcpStream, is_half_closed: bool) -> Depar
 
 impl Client {
     /// Records a departure. Returns whether the client gets no further answer.
-    pub(super) fn is_left(&mut self, departure: Departure, limits: &Limits) -> bool {
+    pub(super) fn record_departure(&mut self, departure: Departure, limits: &Limits) -> bool {
         self.is_half_closed = true;
         departure == Departure::Broken || limits.abort_on_close
     }

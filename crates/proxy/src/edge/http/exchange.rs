@@ -14,11 +14,11 @@ use tokio::task::spawn_local;
 use super::super::connection::ServerConnection;
 use super::super::pace::Pace;
 use super::super::shared::Shared;
-use super::answer::{Answered, Dropped, Forwarding, drop_answer, relay};
-use super::client::{Client, Departure, Gone, departure};
+use super::answer::{DroppedAnswer, ForwardedAnswer, Forwarding, drop_answer, relay};
+use super::client::{Client, Departure, Gone, wait_for_departure};
 use super::upload;
 use crate::http::{Forwarded, RequestHead, ResponseContext, ResponseHead, read_response};
-use crate::request_table::{Class, End, Loss, Next, Quality, RequestId, ServerOutcome, Verdict};
+use crate::request_table::{Loss, NextStep, Quality, RequestClass, RequestEnd, RequestId, ServerOutcome, Verdict};
 
 /// Maximum number of second answers that are read and dropped at a time, so that their connections can be reused.
 const DROPPING_MAX: usize = 32;
@@ -53,9 +53,14 @@ enum Event {
 }
 
 /// Sends a request to a server, and forwards its answer.
-pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: RequestHead, class: Class) -> After {
+pub(super) async fn exchange(
+    shared: &Rc<Shared>,
+    client: &mut Client,
+    head: RequestHead,
+    class: RequestClass,
+) -> ConnectionAction {
     let (request_id, to) = shared.admit(class, &client.mailbox);
-    client.journal.begin(request_id);
+    client.journal.record_admission(request_id);
     let keeps_alive = head.keeps_alive;
     let wanted = ResponseContext {
         number: shared.number(request_id.number),
@@ -73,10 +78,10 @@ pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: Req
     exchange.drop_copies();
     let (end, after) = match outcome {
         Ok(after) => after,
-        Err(Failure::Gone) => (End::ClientLeft, After::Close),
+        Err(Failure::Gone) => (RequestEnd::ClientLeft, ConnectionAction::Close),
         Err(Failure::Error(status, why)) => {
             client.fail(request_id, status, why).await;
-            return After::Close;
+            return ConnectionAction::Close;
         }
     };
     client.journal.finish(request_id, end);
@@ -84,26 +89,26 @@ pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: Req
 }
 
 impl Exchange<'_> {
-    async fn run(&mut self, mut head: RequestHead, to: Server) -> Result<(End, After), Failure> {
+    async fn run(&mut self, mut head: RequestHead, to: Server) -> Result<(RequestEnd, ConnectionAction), Failure> {
         self.client.deadline.start(self.shared.config.limits.answer_time);
         self.client.pace = Pace::new(self.shared.config.limits.idle_time);
-        if !head.body.is_over() {
-            let answered = upload::send(self, to, &mut head).await?;
-            return relay(self.forwarding(head.upgrades, head.body.is_over()), answered).await;
+        if !head.body.is_complete() {
+            let answered = upload::send_upload(self, to, &mut head).await?;
+            return relay(self.forwarding(head.upgrades, head.body.is_complete()), answered).await;
         }
-        self.start(to);
+        self.start_copy(to);
         let answered = self.first_answer().await?;
-        self.drop_other(answered.by);
+        self.drop_other_copy(answered.by);
         if self.is_repeatable && ServerOutcome::Status(answered.head.status).quality() == Quality::Success {
             self.shared.note_sample(&self.client.request);
         }
         relay(self.forwarding(head.upgrades, true), answered).await
     }
 
-    fn forwarding(&mut self, may_switch: bool, is_read: bool) -> Forwarding<'_> {
+    fn forwarding(&mut self, may_switch: bool, is_request_read: bool) -> Forwarding<'_> {
         let wanted = self.response_context();
         let Self { shared, client, request_id, .. } = self;
-        Forwarding { shared, client, request_id: *request_id, wanted, may_switch, is_read }
+        Forwarding { shared, client, request_id: *request_id, wanted, may_switch, is_read: is_request_read }
     }
 
     /// Returns the answer options of the client. During a drain, no connection is kept.
@@ -113,9 +118,12 @@ impl Exchange<'_> {
     }
 
     /// Starts a copy that the request table counts as sent.
-    fn start(&mut self, to: Server) {
-        let idle =
-            if self.is_repeatable { self.shared.idle_connection(to) } else { self.shared.just_used_connection(to) };
+    fn start_copy(&mut self, to: Server) {
+        let idle = if self.is_repeatable {
+            self.shared.take_idle_connection(to)
+        } else {
+            self.shared.take_recent_connection(to)
+        };
         match idle {
             Some(connection) => self.send_on(to, connection),
             None => self.connect(to),
@@ -128,17 +136,17 @@ impl Exchange<'_> {
     }
 
     fn send_on(&mut self, to: Server, connection: ServerConnection) {
-        self.shared.table.borrow_mut().connected(self.request_id, to, connection.port);
+        self.shared.table.borrow_mut().record_connection(self.request_id, to, connection.port);
         self.copies[to.index()] = Some(Copy::There(connection, 0));
     }
 
     /// Waits for the first answer, and carries out the orders of the request table until then.
-    async fn first_answer(&mut self) -> Result<Answered, Failure> {
+    async fn first_answer(&mut self) -> Result<ForwardedAnswer, Failure> {
         loop {
-            let answer = match self.event().await {
+            let answer = match self.next_event().await {
                 Event::Order(request_id, to) => {
                     if request_id == self.request_id {
-                        self.start(to);
+                        self.start_copy(to);
                     }
                     None
                 }
@@ -146,14 +154,14 @@ impl Exchange<'_> {
                     self.send_on(server, connection);
                     None
                 }
-                Event::Connected(server, None) => self.lose(server, Loss::NotSent)?,
-                Event::Broken(server) => self.lose_connection(server, false)?,
-                Event::Readable(server) => self.read(server).await?,
+                Event::Connected(server, None) => self.handle_copy_loss(server, Loss::NotSent)?,
+                Event::Broken(server) => self.handle_connection_end(server, false)?,
+                Event::Readable(server) => self.read_answer(server).await?,
                 Event::Departed(departure) => {
-                    self.departed(departure)?;
+                    self.handle_departure(departure)?;
                     None
                 }
-                Event::Late => Some(self.late()?),
+                Event::Late => Some(self.handle_timeout()?),
             };
             if let Some(answer) = answer {
                 return Ok(answer);
@@ -162,35 +170,35 @@ impl Exchange<'_> {
     }
 
     /// Ends the wait for an answer after the time limit. Returns a failure answer that was kept, if there is one.
-    fn late(&mut self) -> Result<Answered, Failure> {
+    fn handle_timeout(&mut self) -> Result<ForwardedAnswer, Failure> {
         // `late` may end the service of a server, which would hedge its requests. So stop the hedging of this one
         // first.
         self.shared.table.borrow_mut().stop_hedging(self.request_id);
         for server in Server::BOTH {
             if let Some(Copy::There(_, 1..)) = self.copies[server.index()] {
-                self.shared.late(self.request_id, server);
+                self.shared.record_timeout(self.request_id, server);
             }
         }
-        let kept = self.shared.table.borrow_mut().late(now_ns(), self.request_id);
-        kept.and_then(|server| self.forward_kept(server)).ok_or(LATE)
+        let kept = self.shared.table.borrow_mut().end_wait_for_copies(now_ns(), self.request_id);
+        kept.and_then(|server| self.take_kept_answer(server)).ok_or(LATE)
     }
 
     /// Takes the failure answer that was kept from this server, and writes its head to `out`.
-    fn forward_kept(&mut self, server: Server) -> Option<Answered> {
+    fn take_kept_answer(&mut self, server: Server) -> Option<ForwardedAnswer> {
         let Some(Copy::Kept(mut connection, sent)) = self.copies[server.index()].take() else { return None };
         self.client.out.clear();
         let head_bytes = self.shared.config.limits.head_bytes;
         let head = read_response(connection.input.data(), head_bytes, self.response_context(), &mut self.client.out)
             .ok()??;
         connection.input.consume(head.bytes);
-        Some(Answered { by: server, connection, head, is_asked: sent == self.client.request.len() })
+        Some(ForwardedAnswer { by: server, connection, head, is_asked: sent == self.client.request.len() })
     }
 
-    async fn event(&mut self) -> Event {
+    async fn next_event(&mut self) -> Event {
         let Client { stream, mailbox, deadline, request, is_half_closed, .. } = &mut *self.client;
-        let mut departs = std::pin::pin!(departure(stream, *is_half_closed));
+        let mut departs = std::pin::pin!(wait_for_departure(stream, *is_half_closed));
         std::future::poll_fn(|cx| {
-            if let Some((request_id, to)) = mailbox.next(cx) {
+            if let Some((request_id, to)) = mailbox.poll_order(cx) {
                 return Poll::Ready(Event::Order(request_id, to));
             }
             for (server, copy) in Server::BOTH.into_iter().zip(&mut self.copies) {
@@ -201,14 +209,14 @@ impl Exchange<'_> {
             if let Poll::Ready(departure) = departs.as_mut().poll(cx) {
                 return Poll::Ready(Event::Departed(departure));
             }
-            deadline.poll_over(cx).map(|()| Event::Late)
+            deadline.poll_expired(cx).map(|()| Event::Late)
         })
         .await
     }
 
     /// Handles the departure of the client: a half-closed client gets no hedge, and a gone client ends the exchange.
-    pub(super) fn departed(&mut self, departure: Departure) -> Result<(), Failure> {
-        if self.client.is_left(departure, &self.shared.config.limits) {
+    pub(super) fn handle_departure(&mut self, departure: Departure) -> Result<(), Failure> {
+        if self.client.record_departure(departure, &self.shared.config.limits) {
             return Err(Failure::Gone);
         }
         self.shared.table.borrow_mut().stop_hedging(self.request_id);
@@ -216,14 +224,14 @@ impl Exchange<'_> {
     }
 
     /// Reads from a server. Returns the answer if its head is complete.
-    async fn read(&mut self, server: Server) -> Result<Option<Answered>, Failure> {
+    async fn read_answer(&mut self, server: Server) -> Result<Option<ForwardedAnswer>, Failure> {
         let limits = self.shared.config.limits;
         let Some(Copy::There(connection, _)) = &mut self.copies[server.index()] else { return Ok(None) };
         match connection.input.fill(&connection.stream) {
-            Ok(0) => return self.lose_connection(server, true),
+            Ok(0) => return self.handle_connection_end(server, true),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(_) => return self.lose_connection(server, false),
+            Err(_) => return self.handle_connection_end(server, false),
         }
         let wanted = self.response_context();
         loop {
@@ -234,7 +242,7 @@ impl Exchange<'_> {
                 Ok(Some(head)) => head,
                 Ok(None) => return Ok(None),
                 // Give up only this copy: the other server may have the request too, or may be asked.
-                Err(_) => return self.lose(server, Loss::Malformed).map_err(|_| MALFORMED),
+                Err(_) => return self.handle_copy_loss(server, Loss::Malformed).map_err(|_| MALFORMED),
             };
             if head.is_interim() {
                 connection.input.consume(head.bytes);
@@ -246,14 +254,14 @@ impl Exchange<'_> {
     }
 
     /// Asks the request table which answer is forwarded. The head of this final answer is in `out` and in the input.
-    fn judge(&mut self, server: Server, head: ResponseHead) -> Option<Answered> {
-        match self.shared.answered(self.request_id, server, ServerOutcome::Status(head.status)) {
+    fn judge(&mut self, server: Server, head: ResponseHead) -> Option<ForwardedAnswer> {
+        match self.shared.record_answer(self.request_id, server, ServerOutcome::Status(head.status)) {
             Verdict::Forward(by) if by == server => {
                 let Some(Copy::There(mut connection, sent)) = self.copies[server.index()].take() else { return None };
                 connection.input.consume(head.bytes);
-                Some(Answered { by, connection, head, is_asked: sent == self.client.request.len() })
+                Some(ForwardedAnswer { by, connection, head, is_asked: sent == self.client.request.len() })
             }
-            Verdict::Forward(kept) => self.forward_kept(kept),
+            Verdict::Forward(kept) => self.take_kept_answer(kept),
             Verdict::Keep => {
                 if let Some(Copy::There(connection, sent)) = self.copies[server.index()].take() {
                     self.copies[server.index()] = Some(Copy::Kept(connection, sent));
@@ -273,13 +281,17 @@ impl Exchange<'_> {
     }
 
     /// Handles the end of a server connection, by an orderly close or by a reset.
-    fn lose_connection(&mut self, server: Server, is_in_order: bool) -> Result<Option<Answered>, Failure> {
+    fn handle_connection_end(
+        &mut self,
+        server: Server,
+        is_orderly_close: bool,
+    ) -> Result<Option<ForwardedAnswer>, Failure> {
         let loss = match &self.copies[server.index()] {
-            Some(Copy::There(connection, sent)) => connection.loss(*sent, is_in_order),
+            Some(Copy::There(connection, sent)) => connection.classify_loss(*sent, is_orderly_close),
             _ => Some(Loss::NotSent),
         };
         match loss {
-            Some(loss) => self.lose(server, loss),
+            Some(loss) => self.handle_copy_loss(server, loss),
             None => {
                 self.connect(server);
                 Ok(None)
@@ -289,34 +301,38 @@ impl Exchange<'_> {
 
     /// Handles a lost copy as the request table says. Returns a failure answer that was kept earlier, if it is to be
     /// forwarded.
-    fn lose(&mut self, server: Server, loss: Loss) -> Result<Option<Answered>, Failure> {
+    fn handle_copy_loss(&mut self, server: Server, loss: Loss) -> Result<Option<ForwardedAnswer>, Failure> {
         self.copies[server.index()] = None;
-        match self.shared.lost(self.request_id, server, loss) {
-            Next::Send(to) => self.start(to),
-            Next::Wait => {}
-            Next::Forward(kept) => return self.forward_kept(kept).map(Some).ok_or(LOST),
-            Next::GiveUp => return Err(LOST),
+        match self.shared.record_loss(self.request_id, server, loss) {
+            NextStep::Send(to) => self.start_copy(to),
+            NextStep::Wait => {}
+            NextStep::Forward(kept) => return self.take_kept_answer(kept).map(Some).ok_or(LOST),
+            NextStep::GiveUp => return Err(LOST),
         }
         Ok(None)
     }
 
     /// Returns whether another second answer may be awaited. Each one keeps a file open.
-    fn may_wait(&self) -> bool {
+    fn can_read_dropped_answer(&self) -> bool {
         self.shared.dropping.get() < DROPPING_MAX
     }
 
     /// Handles the copy at the other server: reads and drops its answer, or closes its connection.
-    fn drop_other(&mut self, by: Server) {
-        let other = by.other();
+    fn drop_other_copy(&mut self, answered_by: Server) {
+        let other = answered_by.other();
         let copy = self.copies[other.index()].take();
         // The request table has already recorded the head of a kept failure answer.
         let is_new = matches!(copy, Some(Copy::There(..)));
         match copy {
             Some(Copy::There(connection, sent) | Copy::Kept(connection, sent))
-                if sent == self.client.request.len() && self.may_wait() =>
+                if sent == self.client.request.len() && self.can_read_dropped_answer() =>
             {
                 let (shared, request_id, is_head) = (Rc::clone(self.shared), self.request_id, self.wanted.is_head);
-                drop(spawn_local(drop_answer(shared, connection, Dropped { of: other, request_id, is_head, is_new })));
+                drop(spawn_local(drop_answer(
+                    shared,
+                    connection,
+                    DroppedAnswer { of: other, request_id, is_head, is_new },
+                )));
             }
             copy => self.drop_copy(other, copy),
         }
@@ -330,11 +346,11 @@ impl Exchange<'_> {
         }
     }
 
-    fn drop_copy(&self, of: Server, copy: Option<Copy>) {
+    fn drop_copy(&self, server: Server, copy: Option<Copy>) {
         let mut table = self.shared.table.borrow_mut();
         match copy {
-            Some(Copy::There(_, 1..) | Copy::Kept(..)) => table.dropped(now_ns(), self.request_id, of),
-            Some(Copy::There(..) | Copy::Connecting(_)) => table.not_sent(self.request_id, of),
+            Some(Copy::There(_, 1..) | Copy::Kept(..)) => table.count_dropped_answer(now_ns(), self.request_id, server),
+            Some(Copy::There(..) | Copy::Connecting(_)) => table.record_not_sent(self.request_id, server),
             None => {}
         }
     }
@@ -370,7 +386,7 @@ fn poll_copy(copy: &mut Copy, server: Server, request: &[u8], cx: &mut Context<'
 
 /// Handling of the client's connection after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
+pub(super) enum ConnectionAction {
     KeepAlive,
     Close,
     /// The proxy drains. It closes the connection after the client has closed its side, since more data may be in

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 
-use super::super::ended::{EndedRequest, Facts};
+use super::super::ended::{ClientFacts, EndedRequest};
 use super::super::shared::Shared;
 use crate::access::{ClientRequest, FIELD_MAX, REQUEST_MAX, RequestOutcome, Text};
-use crate::http::Number;
-use crate::request_table::{End, RequestId};
+use crate::http::RequestNumber;
+use crate::request_table::{RequestEnd, RequestId};
 
 /// Data for the access log about the present request of a client. Each request gets one entry. A request in flight at
 /// the end of the proxy is logged as cut.
@@ -34,7 +34,7 @@ enum RequestStage {
     /// No byte of a request has arrived.
     Idle,
     /// The request has been arriving since the given time, and is not in the request table yet.
-    Coming(Nanos),
+    Arriving(Nanos),
     /// The request is in the request table.
     InFlight(RequestId),
 }
@@ -55,17 +55,17 @@ impl Journal {
     }
 
     /// Records that a part of a request has arrived.
-    pub(super) fn comes(&mut self) {
+    pub(super) fn record_arrival(&mut self) {
         if self.shared.has_log() && matches!(self.stage, RequestStage::Idle) {
-            self.stage = RequestStage::Coming(now_ns());
+            self.stage = RequestStage::Arriving(now_ns());
         }
     }
 
     /// Records the head of a request. It may be incomplete if the rest will never arrive.
-    pub(super) fn has_head(&mut self, head: &[u8]) {
+    pub(super) fn record_head(&mut self, head: &[u8]) {
         self.received += head.len() as u64;
         if self.shared.has_log() {
-            let [line, fields @ ..] = texts_of(head);
+            let [line, fields @ ..] = extract_head_texts(head);
             let texts =
                 [Text::cut(line, REQUEST_MAX), Text::cut(fields[0], FIELD_MAX), Text::cut(fields[1], FIELD_MAX)];
             self.texts.clear();
@@ -75,45 +75,45 @@ impl Journal {
     }
 
     /// Returns the memory of the texts, which is free between two requests.
-    pub(super) fn texts(&mut self) -> &mut Vec<u8> {
+    pub(super) fn texts_mut(&mut self) -> &mut Vec<u8> {
         &mut self.texts
     }
 
     /// Returns whether the head of the request was recorded.
-    pub(super) fn is_noted(&self) -> bool {
+    pub(super) fn has_recorded_head(&self) -> bool {
         self.received > 0
     }
 
     /// Counts received bytes of the body.
-    pub(super) fn received(&mut self, bytes: usize) {
+    pub(super) fn add_received_bytes(&mut self, bytes: usize) {
         self.received += bytes as u64;
     }
 
     /// Records that the request is in the request table from now on.
-    pub(super) fn begin(&mut self, request_id: RequestId) {
+    pub(super) fn record_admission(&mut self, request_id: RequestId) {
         self.stage = RequestStage::InFlight(request_id);
     }
 
     /// Counts bytes that were written to the client.
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub(super) fn add_sent_bytes(&mut self, bytes: usize) {
         self.sent += bytes as u64;
     }
 
     /// Records the status of the final answer, and the number of bytes of its head that are still to be written.
-    pub(super) fn is_answered(&mut self, status: u16, head_bytes: usize) {
+    pub(super) fn record_answer(&mut self, status: u16, head_bytes: usize) {
         self.status = Some(status);
         self.head_sent = self.sent + head_bytes as u64;
     }
 
     /// Records an answer of the proxy itself.
-    pub(super) fn is_answered_here(&mut self, answer: &[u8]) {
+    pub(super) fn record_own_answer(&mut self, answer: &[u8]) {
         let status = answer.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
         let head = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
-        self.is_answered(status.unwrap_or(0), head);
+        self.record_answer(status.unwrap_or(0), head);
     }
 
     /// Ends the request in the request table, and writes its log entry, unless that was done before.
-    pub(super) fn finish(&mut self, request_id: RequestId, end: End) {
+    pub(super) fn finish(&mut self, request_id: RequestId, end: RequestEnd) {
         if let Some(ended) = self.shared.finish(request_id, end) {
             self.log(&ended, Some(self.shared.number(request_id.number)));
         }
@@ -121,10 +121,10 @@ impl Journal {
     }
 
     /// Writes the log entry of a request that is not in the request table.
-    pub(super) fn finish_apart(&mut self, outcome: RequestOutcome) {
+    pub(super) fn finish_untracked(&mut self, outcome: RequestOutcome) {
         if self.shared.has_log() {
-            let arrived_ns = if let RequestStage::Coming(since) = self.stage { since } else { now_ns() };
-            self.log(&EndedRequest::apart(outcome, arrived_ns, None), None);
+            let arrived_ns = if let RequestStage::Arriving(since) = self.stage { since } else { now_ns() };
+            self.log(&EndedRequest::without_record(outcome, arrived_ns, None), None);
         }
         self.reset();
     }
@@ -135,14 +135,14 @@ impl Journal {
         self.lengths = [(0, 0); 3];
     }
 
-    fn log(&self, ended: &EndedRequest, number: Option<Number>) {
+    fn log(&self, ended: &EndedRequest, number: Option<RequestNumber>) {
         let mut rest = &self.texts[..];
         let [line, referer, agent] = self.lengths.map(|(bytes, omitted)| {
             let (bytes, others) = rest.split_at(bytes);
             rest = others;
             Text { bytes, omitted }
         });
-        let facts = Facts {
+        let facts = ClientFacts {
             client: self.client,
             status: self.status,
             received_bytes: self.received,
@@ -161,9 +161,11 @@ impl Drop for Journal {
     fn drop(&mut self) {
         match self.stage {
             RequestStage::Idle => {}
-            RequestStage::Coming(since) => self.log(&EndedRequest::apart(RequestOutcome::Abandoned, since, None), None),
+            RequestStage::Arriving(since) => {
+                self.log(&EndedRequest::without_record(RequestOutcome::Abandoned, since, None), None)
+            }
             RequestStage::InFlight(request_id) => {
-                if let Some(ended) = self.shared.cut_off(request_id).filter(|_| self.shared.has_log()) {
+                if let Some(ended) = self.shared.describe_cut_off(request_id).filter(|_| self.shared.has_log()) {
                     self.log(&ended, Some(self.shared.number(request_id.number)));
                 }
             }
@@ -173,7 +175,7 @@ impl Drop for Journal {
 
 /// Returns the first line of a head, and the values of Referer and User-Agent, which may be empty. The head may be
 /// malformed.
-fn texts_of(head: &[u8]) -> [&[u8]; 3] {
+fn extract_head_texts(head: &[u8]) -> [&[u8]; 3] {
     let mut lines = head.trim_ascii_start().split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
     let mut texts = [lines.next().unwrap_or_default(), &[], &[]];
     for line in lines {
@@ -193,8 +195,8 @@ mod tests {
     #[test]
     fn fields_of_a_head_are_found_in_any_case() {
         let head = b"\r\nGET / HTTP/1.1\r\nHost: h\r\nUSER-AGENT:  a b \r\nReferer:http://c\r\nx-referer: no\r\n\r\n";
-        assert_eq!(texts_of(head), [&b"GET / HTTP/1.1"[..], b"http://c", b"a b"]);
-        assert_eq!(texts_of(b"GET / HTTP/1.1"), [&b"GET / HTTP/1.1"[..], b"", b""]);
-        assert_eq!(texts_of(b"\r\n"), [&b""[..], b"", b""]);
+        assert_eq!(extract_head_texts(head), [&b"GET / HTTP/1.1"[..], b"http://c", b"a b"]);
+        assert_eq!(extract_head_texts(b"GET / HTTP/1.1"), [&b"GET / HTTP/1.1"[..], b"", b""]);
+        assert_eq!(extract_head_texts(b"\r\n"), [&b""[..], b"", b""]);
     }
 }

@@ -13,10 +13,10 @@ use tokio::net::TcpStream;
 
 use super::shared::Shared;
 use crate::http::Peer;
-pub(super) use answer::{more, swallow};
+pub(super) use answer::{read_and_discard_answer, read_more};
 pub(super) use client::linger;
 use client::{Client, NoRequest};
-use exchange::{After, exchange};
+use exchange::{ConnectionAction, exchange};
 use journal::Journal;
 
 /// Serves a client until the client or the proxy closes the connection.
@@ -29,10 +29,10 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     for number in 0_u64.. {
         match client.next_request(&shared, number > 0).await {
             Ok((head, class)) => match exchange(&shared, &mut client, head, class).await {
-                After::KeepAlive => {}
-                After::Close => return,
-                After::CloseAfterClient => return linger(&client.stream, &mut client.deadline).await,
-                After::Linger => return client.linger_after_upload().await,
+                ConnectionAction::KeepAlive => {}
+                ConnectionAction::Close => return,
+                ConnectionAction::CloseAfterClient => return linger(&client.stream, &mut client.deadline).await,
+                ConnectionAction::Linger => return client.linger_after_upload().await,
             },
             Err(NoRequest::Closed) => return,
             Err(NoRequest::Error(status, why)) => return client.refuse(status, &why).await,

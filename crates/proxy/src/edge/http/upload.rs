@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use super::super::connection::ServerConnection;
 use super::super::pace::Pace;
-use super::answer::Answered;
-use super::client::{Client, Departure, departure};
+use super::answer::ForwardedAnswer;
+use super::client::{Client, Departure, wait_for_departure};
 use super::exchange::{Exchange, Failure, LATE, LOST, MALFORMED, SLOW};
 use crate::http::{Body, RequestHead, ResponseContext, ResponseHead, read_response};
-use crate::request_table::{Loss, Next, ServerOutcome};
+use crate::request_table::{Loss, NextStep, ServerOutcome};
 
 /// Maximum number of body bytes that are read and not sent. At this number, the proxy stops reading from the client.
 const AHEAD_MAX: usize = 64 << 10;
@@ -50,7 +50,7 @@ impl Progress {
             Ok(count) => {
                 self.kept += count;
                 self.written += count;
-                if !self.is_whole() || request.len() > AHEAD_MAX {
+                if !self.is_fully_kept() || request.len() > AHEAD_MAX {
                     request.drain(..self.kept);
                     self.kept = 0;
                 }
@@ -62,25 +62,25 @@ impl Progress {
     }
 
     /// Returns whether all written bytes are still kept.
-    fn is_whole(&self) -> bool {
+    fn is_fully_kept(&self) -> bool {
         self.kept == self.written
     }
 }
 
 /// Time limit of an upload, with the side that it waits for.
-struct Limit {
+struct UploadLimit {
     pace: Pace,
     waits_for_client: bool,
     /// Whether the client waits for `100 Continue`.
     is_held: bool,
 }
 
-impl Limit {
+impl UploadLimit {
     /// Sets the time limit for the next event.
-    fn set(&mut self, exchange: &mut Exchange<'_>, body: &Body, progress: &Progress) {
+    fn set_deadline(&mut self, exchange: &mut Exchange<'_>, body: &Body, progress: &Progress) {
         let waits = wants_more(body, progress.unsent(&exchange.client.request)) && !self.is_held;
         let was_waiting = std::mem::replace(&mut self.waits_for_client, waits);
-        self.pace.wait(Instant::now(), waits);
+        self.pace.set_waiting(Instant::now(), waits);
         let deadline = &mut exchange.client.deadline;
         match waits {
             true => deadline.start(self.pace.left()),
@@ -91,52 +91,52 @@ impl Limit {
 }
 
 fn wants_more(body: &Body, unsent: &[u8]) -> bool {
-    !body.is_over() && unsent.len() < AHEAD_MAX
+    !body.is_complete() && unsent.len() < AHEAD_MAX
 }
 
 /// Sends the request, and its body as it arrives. Returns the answer, which may come before the end of the body.
-pub(super) async fn send(
+pub(super) async fn send_upload(
     exchange: &mut Exchange<'_>,
     to: Server,
     request: &mut RequestHead,
-) -> Result<Answered, Failure> {
+) -> Result<ForwardedAnswer, Failure> {
     let (mut to, mut connection) = connect(exchange, to).await?;
     let (mut progress, body) = (Progress::default(), &mut request.body);
     let pace = Pace::new(exchange.shared.config.limits.idle_time);
-    let mut limit = Limit { pace, waits_for_client: false, is_held: request.expects_continue };
+    let mut limit = UploadLimit { pace, waits_for_client: false, is_held: request.expects_continue };
     loop {
         exchange.client.take_body(body).map_err(|_| Failure::Error(400, "the body of the request is malformed"))?;
-        limit.set(exchange, body, &progress);
+        limit.set_deadline(exchange, body, &progress);
         match next_event(exchange, &connection, body, &progress).await {
             Event::FromClient => {
                 let count = read_client(exchange)?;
-                limit.pace.came(count);
+                limit.pace.add_transferred(count);
                 limit.is_held &= count == 0;
             }
             Event::Writable => progress.write(&mut exchange.client.request, &connection),
             Event::FromServer => match connection.input.fill(&connection.stream) {
                 Ok(1..) => {
                     let wanted = exchange.response_context();
-                    let wanted = ResponseContext { keeps_alive: wanted.keeps_alive && body.is_over(), ..wanted };
+                    let wanted = ResponseContext { keeps_alive: wanted.keeps_alive && body.is_complete(), ..wanted };
                     if let Some(head) = read_answer(exchange, &mut connection, to, wanted, &mut limit.is_held).await? {
-                        let is_asked = body.is_over() && progress.unsent(&exchange.client.request).is_empty();
-                        return Ok(Answered { by: to, connection, head, is_asked });
+                        let is_asked = body.is_complete() && progress.unsent(&exchange.client.request).is_empty();
+                        return Ok(ForwardedAnswer { by: to, connection, head, is_asked });
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 end @ (Ok(0) | Err(_)) => {
-                    let loss = connection.loss(progress.written, end.is_ok());
-                    (to, connection) = anew(exchange, to, loss, &progress).await?;
+                    let loss = connection.classify_loss(progress.written, end.is_ok());
+                    (to, connection) = reconnect(exchange, to, loss, &progress).await?;
                     progress = Progress::default();
                 }
             },
-            Event::Departed(departure) => exchange.departed(departure)?,
+            Event::Departed(departure) => exchange.handle_departure(departure)?,
             Event::Late => {
-                exchange.shared.table.borrow_mut().dropped(now_ns(), exchange.request_id, to);
+                exchange.shared.table.borrow_mut().count_dropped_answer(now_ns(), exchange.request_id, to);
                 if limit.waits_for_client {
                     return Err(SLOW);
                 }
-                exchange.shared.late(exchange.request_id, to);
+                exchange.shared.record_timeout(exchange.request_id, to);
                 return Err(LATE);
             }
         }
@@ -145,57 +145,57 @@ pub(super) async fn send(
 
 /// Connects to the server, or to its backup if that fails. Nothing has been sent yet.
 async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, ServerConnection), Failure> {
-    match exchange.shared.just_used_connection(to) {
-        Some(connection) => Ok(connected(exchange, to, connection)),
-        None => connect_anew(exchange, to).await,
+    match exchange.shared.take_recent_connection(to) {
+        Some(connection) => Ok(record_connection(exchange, to, connection)),
+        None => connect_or_fail_over(exchange, to).await,
     }
 }
 
 /// Returns a new connection after the last one has ended. Fails if the server may have read a part of the request.
-async fn anew(
+async fn reconnect(
     exchange: &mut Exchange<'_>,
     to: Server,
     loss: Option<Loss>,
     progress: &Progress,
 ) -> Result<(Server, ServerConnection), Failure> {
     match loss {
-        None if progress.is_whole() => connect_anew(exchange, to).await,
-        Some(Loss::Unread) if progress.is_whole() => elsewhere(exchange, to, Loss::Unread).await,
+        None if progress.is_fully_kept() => connect_or_fail_over(exchange, to).await,
+        Some(Loss::Unread) if progress.is_fully_kept() => fail_over(exchange, to, Loss::Unread).await,
         // Fail even if the server has read nothing, when a part of the request is no longer kept.
         _ => {
-            exchange.shared.lost(exchange.request_id, to, Loss::Sent);
+            exchange.shared.record_loss(exchange.request_id, to, Loss::Sent);
             Err(LOST)
         }
     }
 }
 
-async fn connect_anew(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, ServerConnection), Failure> {
+async fn connect_or_fail_over(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, ServerConnection), Failure> {
     match Rc::clone(exchange.shared).next_connection(to).await {
-        Some(connection) => Ok(connected(exchange, to, connection)),
-        None => elsewhere(exchange, to, Loss::NotSent).await,
+        Some(connection) => Ok(record_connection(exchange, to, connection)),
+        None => fail_over(exchange, to, Loss::NotSent).await,
     }
 }
 
 /// Lets the request table choose the next server after a loss, and connects to it.
-async fn elsewhere(
+async fn fail_over(
     exchange: &mut Exchange<'_>,
     mut to: Server,
     mut loss: Loss,
 ) -> Result<(Server, ServerConnection), Failure> {
     loop {
-        match exchange.shared.lost(exchange.request_id, to, loss) {
-            Next::Send(other) => to = other,
-            Next::Wait | Next::Forward(_) | Next::GiveUp => return Err(LOST),
+        match exchange.shared.record_loss(exchange.request_id, to, loss) {
+            NextStep::Send(other) => to = other,
+            NextStep::Wait | NextStep::Forward(_) | NextStep::GiveUp => return Err(LOST),
         }
         match Rc::clone(exchange.shared).next_connection(to).await {
-            Some(connection) => return Ok(connected(exchange, to, connection)),
+            Some(connection) => return Ok(record_connection(exchange, to, connection)),
             None => loss = Loss::NotSent,
         }
     }
 }
 
-fn connected(exchange: &Exchange<'_>, to: Server, connection: ServerConnection) -> (Server, ServerConnection) {
-    exchange.shared.table.borrow_mut().connected(exchange.request_id, to, connection.port);
+fn record_connection(exchange: &Exchange<'_>, to: Server, connection: ServerConnection) -> (Server, ServerConnection) {
+    exchange.shared.table.borrow_mut().record_connection(exchange.request_id, to, connection.port);
     (to, connection)
 }
 
@@ -210,7 +210,7 @@ async fn next_event(
     let wants_more = wants_more(body, unsent);
     let has_some = !progress.is_broken && !unsent.is_empty();
     // Ignore a half-close before the end of the body: it may follow the bytes that are still unread.
-    let mut departs = std::pin::pin!(departure(stream, *is_half_closed || !body.is_over()));
+    let mut departs = std::pin::pin!(wait_for_departure(stream, *is_half_closed || !body.is_complete()));
     std::future::poll_fn(|cx| {
         if connection.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Event::FromServer);
@@ -224,7 +224,7 @@ async fn next_event(
         if let Poll::Ready(departure) = departs.as_mut().poll(cx) {
             return Poll::Ready(Event::Departed(departure));
         }
-        deadline.poll_over(cx).map(|()| Event::Late)
+        deadline.poll_expired(cx).map(|()| Event::Late)
     })
     .await
 }
@@ -247,27 +247,28 @@ async fn read_answer(
     exchange: &mut Exchange<'_>,
     connection: &mut ServerConnection,
     to: Server,
-    wanted: ResponseContext,
-    is_held: &mut bool,
+    context: ResponseContext,
+    is_awaiting_continue: &mut bool,
 ) -> Result<Option<ResponseHead>, Failure> {
     let limits = exchange.shared.config.limits;
     loop {
         exchange.client.out.clear();
-        let answer = match read_response(connection.input.data(), limits.head_bytes, wanted, &mut exchange.client.out) {
+        let answer = match read_response(connection.input.data(), limits.head_bytes, context, &mut exchange.client.out)
+        {
             Ok(Some(answer)) => answer,
             Ok(None) => return Ok(None),
             Err(_) => {
-                exchange.shared.lost(exchange.request_id, to, Loss::Malformed);
+                exchange.shared.record_loss(exchange.request_id, to, Loss::Malformed);
                 return Err(MALFORMED);
             }
         };
         connection.input.consume(answer.bytes);
         if answer.is_interim() {
             exchange.client.write_out().await?;
-            *is_held = false;
+            *is_awaiting_continue = false;
             continue;
         }
-        exchange.shared.answered(exchange.request_id, to, ServerOutcome::Status(answer.status));
+        exchange.shared.record_answer(exchange.request_id, to, ServerOutcome::Status(answer.status));
         return Ok(Some(answer));
     }
 }

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::Server;
 
-use super::super::ended::{EndedRequest, Facts};
+use super::super::ended::{ClientFacts, EndedRequest};
 use super::super::shared::Shared;
 use crate::access::{ClientRequest, RequestOutcome};
-use crate::request_table::{End, Label, RequestId};
-use crate::resp::{Command, count_keys, name_of};
+use crate::request_table::{Label, RequestEnd, RequestId};
+use crate::resp::{Command, count_keys, display_name};
 
 /// Data for the access log about the unanswered commands of a client. Each command gets one entry. A command that is
 /// unanswered at the end of the proxy is logged as cut.
@@ -19,20 +19,20 @@ pub(super) struct Journal {
     shared: Rc<Shared>,
     client: SocketAddr,
     /// Unanswered commands in the order of arrival, which is also the order of their ends.
-    asked: VecDeque<(RequestId, Size)>,
+    asked: VecDeque<(RequestId, CommandSize)>,
     /// Number of bytes of the next reply that were forwarded before it was complete.
     streamed: usize,
 }
 
 /// Number of keys and bytes of a command.
 #[derive(Clone, Copy, Default)]
-struct Size {
+struct CommandSize {
     keys: Option<u32>,
     bytes: usize,
 }
 
-impl Size {
-    fn of(command: &Command) -> Self {
+impl CommandSize {
+    fn from_command(command: &Command) -> Self {
         Self { keys: count_keys(command), bytes: command.bytes().len() }
     }
 }
@@ -44,45 +44,55 @@ impl Journal {
     }
 
     /// Records that the command is in the request table from now on.
-    pub(super) fn begin(&mut self, request_id: RequestId, command: &Command) {
+    pub(super) fn record_admission(&mut self, request_id: RequestId, command: &Command) {
         if self.shared.has_log() {
-            self.asked.push_back((request_id, Size::of(command)));
+            self.asked.push_back((request_id, CommandSize::from_command(command)));
         }
     }
 
     /// Counts forwarded bytes of an incomplete reply.
-    pub(super) fn streams(&mut self, bytes: usize) {
+    pub(super) fn add_streamed_bytes(&mut self, bytes: usize) {
         self.streamed += bytes;
     }
 
     /// Ends a command in the request table, and writes its log entry. `bytes` is the size of the last part of its
     /// reply.
-    pub(super) fn finish(&mut self, request_id: RequestId, end: End, bytes: usize) {
+    pub(super) fn finish(&mut self, request_id: RequestId, end: RequestEnd, bytes: usize) {
         let sent = std::mem::take(&mut self.streamed) + bytes;
         if let Some(ended) = self.shared.finish(request_id, end) {
-            let (_, size) = self.asked.pop_front().unwrap_or((request_id, Size::default()));
+            let (_, size) = self.asked.pop_front().unwrap_or((request_id, CommandSize::default()));
             self.log(&ended, ended.label(), size, sent);
         }
     }
 
     /// Logs the command that ties the connection to the server `to`; `None` if no server was reached.
-    pub(super) fn is_tied(&self, command: &Command, to: Option<Server>) {
+    pub(super) fn log_tied(&self, command: &Command, to: Option<Server>) {
         if self.shared.has_log() {
             let outcome = if to.is_some() { RequestOutcome::Tied } else { RequestOutcome::Failed };
-            let name = Label::of(name_of(command));
-            self.log(&EndedRequest::apart(outcome, now_ns(), to), name.bytes(), Size::of(command), 0);
+            let name = Label::from_text(display_name(command));
+            self.log(
+                &EndedRequest::without_record(outcome, now_ns(), to),
+                name.bytes(),
+                CommandSize::from_command(command),
+                0,
+            );
         }
     }
 
     /// Logs data of the client that is not a command.
-    pub(super) fn is_refused(&self, answer: &[u8]) {
+    pub(super) fn log_refused(&self, answer: &[u8]) {
         if self.shared.has_log() {
-            self.log(&EndedRequest::apart(RequestOutcome::Refused, now_ns(), None), b"", Size::default(), answer.len());
+            self.log(
+                &EndedRequest::without_record(RequestOutcome::Refused, now_ns(), None),
+                b"",
+                CommandSize::default(),
+                answer.len(),
+            );
         }
     }
 
-    fn log(&self, ended: &EndedRequest, name: &[u8], size: Size, sent: usize) {
-        let facts = Facts {
+    fn log(&self, ended: &EndedRequest, name: &[u8], size: CommandSize, sent: usize) {
+        let facts = ClientFacts {
             client: self.client,
             status: None,
             received_bytes: size.bytes as u64,
@@ -99,7 +109,7 @@ impl Drop for Journal {
     /// Logs the commands that are unanswered at the end of the proxy.
     fn drop(&mut self) {
         while let Some((request_id, size)) = self.asked.pop_front() {
-            if let Some(ended) = self.shared.cut_off(request_id) {
+            if let Some(ended) = self.shared.describe_cut_off(request_id) {
                 let sent = std::mem::take(&mut self.streamed);
                 self.log(&ended, ended.label(), size, sent);
             }

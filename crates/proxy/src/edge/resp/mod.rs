@@ -7,4 +7,4 @@ mod side;
 mod tunnel;
 
 pub(super) use client::serve;
-pub(super) use quality::swallow;
+pub(super) use quality::read_and_discard_reply;

@@ -1,29 +1,29 @@
 //! Classification of a Redis reply as a sign of its server's health.
 
 use super::super::connection::ServerConnection;
-use super::super::http::more;
+use super::super::http::read_more;
 use crate::config::Limits;
 use crate::request_table::{ReplyKind, ServerOutcome};
-use crate::resp::Scanner;
+use crate::resp::ReplyScanner;
 
 /// Reads a complete reply and drops it. Returns its classification, and the connection if it can be reused.
-pub(crate) async fn swallow(
+pub(crate) async fn read_and_discard_reply(
     mut connection: ServerConnection,
     limits: &Limits,
 ) -> Option<(ServerOutcome, Option<ServerConnection>)> {
-    let (mut scanner, mut bytes, mut outcome) = (Scanner::default(), 0, ServerOutcome::Reply(ReplyKind::Value));
+    let (mut scanner, mut bytes, mut outcome) = (ReplyScanner::default(), 0, ServerOutcome::Reply(ReplyKind::Value));
     loop {
-        let (count, is_whole) = scanner.next(connection.input.data()).ok()?;
+        let (count, is_whole) = scanner.scan(connection.input.data()).ok()?;
         if bytes == 0 {
-            outcome = outcome_of(&connection.input.data()[..count]);
+            outcome = classify_reply(&connection.input.data()[..count]);
         }
-        scanner.take();
+        scanner.consume_scanned();
         connection.input.consume(count);
         bytes += count;
         match is_whole {
             true => return Some((outcome, Some(connection))),
             false if bytes > limits.reply_bytes => return None,
-            false => more(&mut connection).await?,
+            false => read_more(&mut connection).await?,
         }
     }
 }
@@ -34,7 +34,7 @@ const FAILING: [&[u8]; 4] = [b"-LOADING", b"-MASTERDOWN", b"-BUSY ", b"-CLUSTERD
 const REFUSALS: [&[u8]; 4] = [b"-TRYAGAIN", b"-READONLY", b"-NOAUTH", b"-NOREPLICAS"];
 
 /// Classifies a reply by its first bytes.
-pub(super) fn outcome_of(reply: &[u8]) -> ServerOutcome {
+pub(super) fn classify_reply(reply: &[u8]) -> ServerOutcome {
     let begins_as = |errors: &[&[u8]]| errors.iter().any(|error| reply.starts_with(error));
     ServerOutcome::Reply(match reply.first() {
         Some(b'-') if begins_as(&FAILING) => ReplyKind::Failing,
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn errors_of_the_server_are_told_from_those_of_the_command() {
-        let of = |reply: &str| outcome_of(reply.as_bytes());
+        let of = |reply: &str| classify_reply(reply.as_bytes());
         assert_eq!(of("-LOADING Redis is loading the dataset in memory\r\n"), ServerOutcome::Reply(ReplyKind::Failing));
         assert_eq!(
             of("-READONLY You can't write against a read only replica.\r\n"),

@@ -12,9 +12,9 @@ use tokio::io::AsyncWriteExt;
 use super::super::buffer::Buffer;
 use super::super::connection::ServerConnection;
 use super::super::shared::Shared;
-use super::quality::swallow;
+use super::quality::read_and_discard_reply;
 use crate::request_table::Loss;
-use crate::resp::{BadFrame, Scanner};
+use crate::resp::{BadFrame, ReplyScanner};
 
 /// State of the connection.
 #[derive(Default)]
@@ -27,10 +27,10 @@ enum ConnectionState {
 
 /// One server from the view of one client's task: its connection, and its unsent commands.
 #[derive(Default)]
-pub(super) struct Side {
+pub(super) struct ServerSide {
     way: ConnectionState,
     unsent: Buffer,
-    scanner: Scanner,
+    scanner: ReplyScanner,
     /// Whether the connection has state of this client, so that no other client may use it.
     is_marked: bool,
     /// Command that each new connection begins with. The client does not get its reply.
@@ -38,21 +38,25 @@ pub(super) struct Side {
 }
 
 /// Event of the connection to a server.
-pub(super) enum SideEvent {
+pub(super) enum ServerSideEvent {
     /// Replies may be readable.
     Readable,
     /// The connection is lost, and its pending replies will not come.
     Lost(Loss),
 }
 
-impl Side {
+impl ServerSide {
     /// Queues a command to be written as soon as possible. Opens a connection if there is none.
     pub(super) fn send(&mut self, shared: &Rc<Shared>, server: Server, command: &[u8]) {
         self.unsent.push(command);
         if matches!(self.way, ConnectionState::None) {
-            self.way = match shared.idle_connection(server).filter(|_| !self.has_greeting()) {
+            self.way = match shared.take_idle_connection(server).filter(|_| !self.has_greeting()) {
                 Some(connection) => ConnectionState::There(connection),
-                None => ConnectionState::Connecting(Box::pin(open(Rc::clone(shared), server, self.greeting.clone()))),
+                None => ConnectionState::Connecting(Box::pin(open_connection(
+                    Rc::clone(shared),
+                    server,
+                    self.greeting.clone(),
+                ))),
             };
         }
     }
@@ -68,20 +72,20 @@ impl Side {
     }
 
     /// Sets the greeting: each new connection begins with this command, and is not used by other clients.
-    pub(super) fn greet(&mut self, greeting: Rc<[u8]>) {
+    pub(super) fn set_greeting(&mut self, greeting: Rc<[u8]>) {
         self.greeting = Some(greeting);
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SideEvent> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ServerSideEvent> {
         if let ConnectionState::Connecting(connecting) = &mut self.way {
             match connecting.as_mut().poll(cx) {
                 Poll::Ready(Some(connection)) => self.way = ConnectionState::There(connection),
-                Poll::Ready(None) => return Poll::Ready(SideEvent::Lost(Loss::NotSent)),
+                Poll::Ready(None) => return Poll::Ready(ServerSideEvent::Lost(Loss::NotSent)),
                 Poll::Pending => return Poll::Pending,
             }
         }
         let ConnectionState::There(connection) = &self.way else { return Poll::Pending };
-        let lost = Poll::Ready(SideEvent::Lost(Loss::Sent));
+        let lost = Poll::Ready(ServerSideEvent::Lost(Loss::Sent));
         while !self.unsent.is_empty() {
             match connection.stream.try_write(self.unsent.data()) {
                 Ok(count) => self.unsent.consume(count),
@@ -95,14 +99,14 @@ impl Side {
             }
         }
         match connection.stream.poll_read_ready(cx) {
-            Poll::Ready(Ok(())) => Poll::Ready(SideEvent::Readable),
+            Poll::Ready(Ok(())) => Poll::Ready(ServerSideEvent::Readable),
             Poll::Ready(Err(_)) => lost,
             Poll::Pending => Poll::Pending,
         }
     }
 
     /// Reads available bytes. An error means the end of the connection.
-    pub(super) fn read(&mut self) -> io::Result<()> {
+    pub(super) fn read_available(&mut self) -> io::Result<()> {
         let ConnectionState::There(connection) = &mut self.way else { return Ok(()) };
         match connection.input.fill(&connection.stream) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -112,18 +116,18 @@ impl Side {
     }
 
     /// Returns the received bytes of the next reply, and whether they are all of it; `None` if there are none.
-    pub(super) fn reply(&mut self) -> Result<Option<(&[u8], bool)>, BadFrame> {
+    pub(super) fn next_reply_part(&mut self) -> Result<Option<(&[u8], bool)>, BadFrame> {
         let ConnectionState::There(connection) = &mut self.way else { return Ok(None) };
         if connection.input.is_empty() {
             return Ok(None);
         }
-        let (count, is_whole) = self.scanner.next(connection.input.data())?;
+        let (count, is_whole) = self.scanner.scan(connection.input.data())?;
         Ok(Some((&connection.input.data()[..count], is_whole)))
     }
 
-    /// Removes the first bytes that [`Self::reply`] returned.
-    pub(super) fn take(&mut self, count: usize) {
-        self.scanner.take();
+    /// Removes the first bytes that [`Self::next_reply_part`] returned.
+    pub(super) fn consume_reply(&mut self, count: usize) {
+        self.scanner.consume_scanned();
         if let ConnectionState::There(connection) = &mut self.way {
             connection.input.consume(count);
         }
@@ -143,11 +147,11 @@ impl Side {
     }
 
     /// Records that the connection has state of this client, so that no other client may use it.
-    pub(super) fn mark(&mut self) {
+    pub(super) fn mark_stateful(&mut self) {
         self.is_marked = true;
     }
 
-    pub(super) fn is_marked(&self) -> bool {
+    pub(super) fn is_stateful(&self) -> bool {
         self.is_marked || self.has_greeting()
     }
 
@@ -171,7 +175,7 @@ impl Side {
     ) -> Option<ServerConnection> {
         match self.take_connection() {
             Some(connection) => Some(connection),
-            None => open(Rc::clone(shared), server, self.greeting.clone()).await,
+            None => open_connection(Rc::clone(shared), server, self.greeting.clone()).await,
         }
     }
 
@@ -185,9 +189,9 @@ impl Side {
 }
 
 /// Opens a connection, and sends the greeting. Ignores an error reply: the client gets the other server's.
-async fn open(shared: Rc<Shared>, server: Server, greeting: Option<Rc<[u8]>>) -> Option<ServerConnection> {
+async fn open_connection(shared: Rc<Shared>, server: Server, greeting: Option<Rc<[u8]>>) -> Option<ServerConnection> {
     let mut connection = Rc::clone(&shared).next_connection(server).await?;
     let Some(greeting) = greeting else { return Some(connection) };
     connection.stream.write_all(&greeting).await.ok()?;
-    swallow(connection, &shared.config.limits).await?.1
+    read_and_discard_reply(connection, &shared.config.limits).await?.1
 }

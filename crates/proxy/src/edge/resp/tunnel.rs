@@ -12,34 +12,34 @@ use super::super::tunnel;
 const NO_SERVER: &[u8] = b"-ERR sidelane: no server can be reached\r\n";
 
 /// Bytes that the server gets first.
-pub(super) struct First<'a> {
+pub(super) struct InitialBytes<'a> {
     pub(super) bytes: &'a [u8],
     /// Whether the first command blocks for data that would be lost if the client is gone.
     pub(super) blocks: bool,
 }
 
 /// Passes bytes in both directions, beginning with those received already, until both sides have ended.
-pub(super) async fn pass(
+pub(super) async fn run_redis_tunnel(
     shared: &Shared,
     client: &mut TcpStream,
     connection: Option<ServerConnection>,
-    first: First<'_>,
+    first: InitialBytes<'_>,
 ) {
     let Some(mut connection) = connection else {
         // Ignore an error: the client is gone.
         let _ = client.write_all(NO_SERVER).await;
         return;
     };
-    if first.blocks && has_left(client) {
+    if first.blocks && has_client_closed(client) {
         return;
     }
     if connection.stream.write_all(first.bytes).await.is_ok() {
-        tunnel::pass_on(&shared.tunnels, client, &mut connection.stream).await;
+        tunnel::run_tunnel(&shared.tunnels, client, &mut connection.stream).await;
     }
 }
 
 /// Returns whether the client has closed its side, as far as the kernel knows.
-fn has_left(client: &TcpStream) -> bool {
+fn has_client_closed(client: &TcpStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     match recv(client, &mut [0], flags) {
         Ok((_, count)) => count == 0,

@@ -8,7 +8,7 @@ use sidelane_timeline::advice::advice;
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnosis::CauseTime;
 use sidelane_timeline::timeline::{Span, Timeline};
-use sidelane_trace::text::of_span;
+use sidelane_trace::text::describe_span;
 
 use super::recent_timelines::{LookupResult, RecentTimelines};
 use crate::config::SentCopy;
@@ -17,32 +17,34 @@ use crate::config::SentCopy;
 const SPANS_MAX: usize = 200;
 
 /// Returns the answer for a request without a trace.
-pub(super) fn untraced(why: &str, what_to_do: &str) -> Value {
+pub(super) fn untraced_answer(why: &str, what_to_do: &str) -> Value {
     json!({ "state": "unknown", "why": why, "what_to_do": what_to_do })
 }
 
 /// Returns the answer for a request, from the stored timelines of its server.
-pub(super) fn answer(kept: &RecentTimelines, asked: &SentCopy, server: SocketAddr) -> Value {
-    match kept.find(asked) {
-        LookupResult::This(timeline) => this(timeline, kept, asked),
-        LookupResult::Earlier => untraced("it was sent before the trace began", "ask for a request that came later"),
-        LookupResult::Later => json!({
+pub(super) fn trace_answer(timelines: &RecentTimelines, copy: &SentCopy, server: SocketAddr) -> Value {
+    match timelines.find(copy) {
+        LookupResult::Found(timeline) => timeline_answer(timeline, timelines, copy),
+        LookupResult::BeforeTrace => {
+            untraced_answer("it was sent before the trace began", "ask for a request that came later")
+        }
+        LookupResult::Incomplete => json!({
             "state": "later",
             "why": "it has not ended, or its response may go on",
             "what_to_do": "ask again in 2 s",
         }),
-        LookupResult::None => untraced(
+        LookupResult::None => untraced_answer(
             &format!(
                 "the trace has no request from port {} at that time: the server did not take it up, or records \
                       are missing",
-                asked.port
+                copy.port
             ),
             &format!("run `sidelane trace --service port:{}`, and see which records it counts as lost", server.port()),
         ),
-        LookupResult::Several(count) => untraced(
+        LookupResult::Several(count) => untraced_answer(
             &format!(
                 "{count} requests came from port {} at that time, and it is not known which of them is this one",
-                asked.port
+                copy.port
             ),
             &format!("trace the server: sidelane trace --service port:{}", server.port()),
         ),
@@ -50,8 +52,8 @@ pub(super) fn answer(kept: &RecentTimelines, asked: &SentCopy, server: SocketAdd
 }
 
 /// Returns the answer for a timeline. Its times are relative to the request's arrival at the proxy.
-fn this(timeline: &Timeline, kept: &RecentTimelines, asked: &SentCopy) -> Value {
-    let since = |at_ns: u64| at_ns.saturating_sub(asked.arrived_ns);
+fn timeline_answer(timeline: &Timeline, timelines: &RecentTimelines, copy: &SentCopy) -> Value {
+    let since = |at_ns: u64| at_ns.saturating_sub(copy.arrived_ns);
     let mut longest: Vec<&Span> = timeline.spans.iter().collect();
     longest.sort_by_key(|span| Reverse(span.length_ns()));
     longest.truncate(SPANS_MAX);
@@ -61,7 +63,7 @@ fn this(timeline: &Timeline, kept: &RecentTimelines, asked: &SentCopy) -> Value 
             "from_ns": since(span.from_ns),
             "to_ns": since(span.to_ns),
             "cause": span.cause,
-            "words": of_span(span, &kept.names),
+            "words": describe_span(span, &timelines.names),
         })
     });
     json!({
@@ -70,22 +72,22 @@ fn this(timeline: &Timeline, kept: &RecentTimelines, asked: &SentCopy) -> Value 
         "taken_up_ns": since(timeline.started_ns),
         "answered_ns": since(timeline.finished_ns),
         "left_ns": since(timeline.ended_ns),
-        "time": time(timeline),
+        "time": time_by_cause(timeline),
         "spans": spans.collect::<Vec<_>>(),
         "shorter_spans_left_out": timeline.spans.len() - longest.len(),
     })
 }
 
 /// Returns the time for each cause, with advice, in descending order.
-fn time(timeline: &Timeline) -> Vec<Value> {
+fn time_by_cause(timeline: &Timeline) -> Vec<Value> {
     let told = timeline.time().into_iter().map(|CauseTime { cause, ns }| {
-        json!({ "cause": cause, "name": cause.words(), "ns": ns, "what_to_do": advice(cause, detail(timeline, cause)) })
+        json!({ "cause": cause, "name": cause.words(), "ns": ns, "what_to_do": advice(cause, longest_span_detail(timeline, cause)) })
     });
     told.collect()
 }
 
 /// Returns the detail of the longest span with this cause.
-fn detail(timeline: &Timeline, cause: Cause) -> u64 {
+fn longest_span_detail(timeline: &Timeline, cause: Cause) -> u64 {
     let spans = timeline.spans.iter().filter(|span| span.cause == cause);
     spans.max_by_key(|span| span.length_ns()).map_or(0, |span| span.detail)
 }
@@ -99,16 +101,16 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn of(parts: &[(Cause, u64)]) -> Value {
+    fn answer_with_spans(parts: &[(Cause, u64)]) -> Value {
         let mut kept = RecentTimelines::since(0);
         kept.add(Timeline { peer_port: 7, ..timeline(1, S, parts) });
         let asked = SentCopy { server: Server::First, port: 7, arrived_ns: S - 5, sent_ns: S, until_ns: Some(2 * S) };
-        answer(&kept, &asked, ([127, 0, 0, 1], 9001).into())
+        trace_answer(&kept, &asked, ([127, 0, 0, 1], 9001).into())
     }
 
     #[test]
     fn times_start_at_arrival_and_longest_cause_comes_first() {
-        let told = of(&[(Cause::NetworkReceive, 10), (Cause::RunQueue, 70), (Cause::OnCpu, 20)]);
+        let told = answer_with_spans(&[(Cause::NetworkReceive, 10), (Cause::RunQueue, 70), (Cause::OnCpu, 20)]);
         assert_eq!((&told["state"], &told["arrived_ns"], &told["left_ns"]), (&json!("known"), &json!(5), &json!(105)));
         assert_eq!(told["time"][0]["cause"], "run-queue");
         assert_eq!(told["time"][0]["ns"], 70);
@@ -120,7 +122,7 @@ mod tests {
     fn shortest_of_too_many_spans_are_left_out_and_counted() {
         let mut parts = vec![(Cause::OnCpu, 9); SPANS_MAX];
         parts.push((Cause::Lock, 1));
-        let told = of(&parts);
+        let told = answer_with_spans(&parts);
         assert_eq!(told["spans"].as_array().unwrap().len(), SPANS_MAX);
         assert_eq!((&told["shorter_spans_left_out"], &told["time"][1]["cause"]), (&json!(1), &json!("lock")));
     }

@@ -60,7 +60,7 @@ impl Traces {
         let recorder = |traced: &Arc<Traced>| {
             let traced = Arc::clone(traced);
             Background::start("sidelane-trace", move |until, _| {
-                traced.record(until);
+                traced.run_recorder(until);
                 Ok(())
             })
         };
@@ -72,8 +72,8 @@ impl Traces {
     pub(super) fn trace_lookup(&self) -> TraceLookup {
         let servers = self.servers.clone();
         Arc::new(move |asked| match &servers[asked.server.index()] {
-            Some(traced) => traced.tell(asked),
-            None => answer::untraced(
+            Some(traced) => traced.look_up(asked),
+            None => answer::untraced_answer(
                 "the proxy's servers are not traced",
                 "start the proxy as root with --trace, or set `trace = true` at its [[proxy]] of the agent's file",
             ),
@@ -91,45 +91,47 @@ impl Traced {
     }
 
     /// Locks the state. The lock is only held to add or to look up a request.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, asked: &SentCopy) -> Value {
-        match &*self.state() {
-            State::Begins => answer::untraced("the trace of its server has not begun", "ask for a later request"),
-            State::Records(kept) => answer::answer(kept, asked, self.server),
-            State::Ended(why) => answer::untraced("its server is not traced", why),
+    fn look_up(&self, copy: &SentCopy) -> Value {
+        match &*self.lock_state() {
+            State::Begins => {
+                answer::untraced_answer("the trace of its server has not begun", "ask for a later request")
+            }
+            State::Records(kept) => answer::trace_answer(kept, copy, self.server),
+            State::Ended(why) => answer::untraced_answer("its server is not traced", why),
         }
     }
 
     /// Runs the recording thread.
-    fn record(&self, until: Shutdown) {
-        if let Err(error) = self.follow(until) {
+    fn run_recorder(&self, shutdown: Shutdown) {
+        if let Err(error) = self.record_requests(shutdown) {
             let why = format!("{error:#}");
             eprint_fitted(&format!("sidelane: requests at {} are not traced: {why}", self.server));
-            *self.state() = State::Ended(why);
+            *self.lock_state() = State::Ended(why);
         }
     }
 
-    fn follow(&self, until: Shutdown) -> Result<()> {
+    fn record_requests(&self, shutdown: Shutdown) -> Result<()> {
         let target = Target::Port(self.server.port());
-        if !until.wait_until(|| Source::is_there(&target))? {
+        if !shutdown.wait_until(|| Source::is_listening(&target))? {
             return Ok(());
         }
-        let mut source = Source::start(&target, false, until)?;
+        let mut source = Source::start(&target, false, shutdown)?;
         let mut builder = Builder::new(Settings { kinds: source.recorded(), ..Settings::default() });
-        builder.traced_by(std::process::id());
-        *self.state() = State::Records(RecentTimelines::since(now_ns()));
+        builder.set_tracer_pid(std::process::id());
+        *self.lock_state() = State::Records(RecentTimelines::since(now_ns()));
         eprint_fitted(&format!("sidelane: tracing the requests at {}", self.server));
         let (mut records, mut ended, mut named_at) = (Vec::new(), Vec::new(), Instant::now());
-        while source.wait()? {
+        while source.wait_for_records()? {
             let until_ns = source.read(&mut records)?;
             records.drain(..).for_each(|record| builder.push(record, &mut |timeline| ended.push(timeline)));
             builder.advance(until_ns, &mut |timeline| ended.push(timeline));
             let names = (named_at.elapsed() >= NAMES_EVERY).then(|| source.names());
             named_at = names.as_ref().map_or(named_at, |_| Instant::now());
-            let State::Records(kept) = &mut *self.state() else { return Ok(()) };
+            let State::Records(kept) = &mut *self.lock_state() else { return Ok(()) };
             ended.drain(..).for_each(|timeline| kept.add(timeline));
             kept.until_ns = until_ns;
             kept.names = names.unwrap_or_else(|| std::mem::take(&mut kept.names));

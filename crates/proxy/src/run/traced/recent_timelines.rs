@@ -33,11 +33,11 @@ pub(super) struct RecentTimelines {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LookupResult<'k> {
     /// Timeline of the request.
-    This(&'k Timeline),
+    Found(&'k Timeline),
     /// The request was sent before the trace began.
-    Earlier,
+    BeforeTrace,
     /// The timeline is not complete yet: the server may still work on the request, or more of its response may come.
-    Later,
+    Incomplete,
     /// The trace has no request from the proxy's port at that time.
     None,
     /// The trace has several requests from that port at that time, of other machines or in sequence, with their number.
@@ -62,24 +62,24 @@ impl RecentTimelines {
 
     /// Finds the request that came from the proxy's port while the proxy waited for its answer. Proxy and trace both
     /// use `CLOCK_MONOTONIC`.
-    pub(super) fn find(&self, asked: &SentCopy) -> LookupResult<'_> {
-        let until_ns = asked.until_ns.unwrap_or(u64::MAX);
+    pub(super) fn find(&self, copy: &SentCopy) -> LookupResult<'_> {
+        let until_ns = copy.until_ns.unwrap_or(u64::MAX);
         let is_it = |timeline: &&Timeline| {
-            timeline.peer_port == u32::from(asked.port) && (asked.sent_ns..=until_ns).contains(&timeline.arrived_ns)
+            timeline.peer_port == u32::from(copy.port) && (copy.sent_ns..=until_ns).contains(&timeline.arrived_ns)
         };
         let found: Vec<&Timeline> = self.timelines.iter().filter(is_it).collect();
         match found[..] {
-            [one] => LookupResult::This(one),
+            [one] => LookupResult::Found(one),
             [_, ..] => LookupResult::Several(found.len()),
-            [] if asked.sent_ns < self.began_ns => LookupResult::Earlier,
-            [] if self.until_ns < until_ns.saturating_add(told_within_ns()) => LookupResult::Later,
+            [] if copy.sent_ns < self.began_ns => LookupResult::BeforeTrace,
+            [] if self.until_ns < until_ns.saturating_add(max_store_delay_ns()) => LookupResult::Incomplete,
             [] => LookupResult::None,
         }
     }
 }
 
 /// Returns the maximum time from the end of a request until its timeline is stored.
-fn told_within_ns() -> u64 {
+fn max_store_delay_ns() -> u64 {
     let usual = Settings::default();
     usual.settle_ns + usual.hold_ns + LATER_NS
 }
@@ -96,23 +96,23 @@ mod tests {
     const PORT: u16 = 40_000;
 
     /// Creates the timeline of a request that arrived at `at_ns` from the given port.
-    fn arrived(number: u64, at_ns: u64, port: u16) -> Timeline {
+    fn timeline_at(number: u64, at_ns: u64, port: u16) -> Timeline {
         Timeline { peer_port: port.into(), ..timeline(number, at_ns, &[(Cause::OnCpu, 1_000)]) }
     }
 
-    fn kept(timelines: impl IntoIterator<Item = Timeline>) -> RecentTimelines {
+    fn store_with(timelines: impl IntoIterator<Item = Timeline>) -> RecentTimelines {
         let mut kept = RecentTimelines { until_ns: 10 * S, ..RecentTimelines::since(S) };
         timelines.into_iter().for_each(|timeline| kept.add(timeline));
         kept
     }
 
-    fn asked(sent_ns: u64, until_ns: Option<u64>) -> SentCopy {
+    fn sent_copy(sent_ns: u64, until_ns: Option<u64>) -> SentCopy {
         SentCopy { server: Server::First, port: PORT, arrived_ns: sent_ns, sent_ns, until_ns }
     }
 
-    fn number(found: LookupResult<'_>) -> u64 {
+    fn found_request_number(found: LookupResult<'_>) -> u64 {
         match found {
-            LookupResult::This(timeline) => timeline.request,
+            LookupResult::Found(timeline) => timeline.request,
             other => panic!("{other:?}"),
         }
     }
@@ -120,29 +120,33 @@ mod tests {
     #[test]
     fn a_request_is_known_by_its_port_and_by_when_it_came() {
         let all = [(1, 2 * S, PORT), (2, 3 * S, PORT + 1), (3, 4 * S, PORT), (4, 5 * S, PORT)];
-        let kept = kept(all.map(|(number, at_ns, port)| arrived(number, at_ns, port)));
-        assert_eq!(number(kept.find(&asked(2 * S + 1, Some(4 * S)))), 3);
-        assert_eq!(number(kept.find(&asked(4 * S + 1, None))), 4);
-        assert_eq!(kept.find(&asked(2 * S + 1, Some(3 * S))), LookupResult::None, "that one came from another port");
-        assert_eq!(kept.find(&asked(2 * S + 1, Some(5 * S))), LookupResult::Several(2));
+        let kept = store_with(all.map(|(number, at_ns, port)| timeline_at(number, at_ns, port)));
+        assert_eq!(found_request_number(kept.find(&sent_copy(2 * S + 1, Some(4 * S)))), 3);
+        assert_eq!(found_request_number(kept.find(&sent_copy(4 * S + 1, None))), 4);
+        assert_eq!(
+            kept.find(&sent_copy(2 * S + 1, Some(3 * S))),
+            LookupResult::None,
+            "that one came from another port"
+        );
+        assert_eq!(kept.find(&sent_copy(2 * S + 1, Some(5 * S))), LookupResult::Several(2));
     }
 
     #[test]
     fn missing_request_is_later_earlier_or_unknown() {
-        let kept = kept([]);
-        assert_eq!(kept.find(&asked(S - 1, Some(S))), LookupResult::Earlier);
-        assert_eq!(kept.find(&asked(8 * S, Some(9 * S))), LookupResult::Later, "its response may go on");
-        assert_eq!(kept.find(&asked(2 * S, None)), LookupResult::Later, "it has no response");
-        assert_eq!(kept.find(&asked(8 * S, Some(8 * S + S / 2))), LookupResult::None);
+        let kept = store_with([]);
+        assert_eq!(kept.find(&sent_copy(S - 1, Some(S))), LookupResult::BeforeTrace);
+        assert_eq!(kept.find(&sent_copy(8 * S, Some(9 * S))), LookupResult::Incomplete, "its response may go on");
+        assert_eq!(kept.find(&sent_copy(2 * S, None)), LookupResult::Incomplete, "it has no response");
+        assert_eq!(kept.find(&sent_copy(8 * S, Some(8 * S + S / 2))), LookupResult::None);
     }
 
     #[test]
     fn oldest_requests_make_room() {
-        let many = (0..REQUESTS_MAX as u64 + 2).map(|number| arrived(number, S + number, PORT));
-        let all = kept(many);
+        let many = (0..REQUESTS_MAX as u64 + 2).map(|number| timeline_at(number, S + number, PORT));
+        let all = store_with(many);
         assert_eq!((all.timelines.len(), all.timelines[0].request), (REQUESTS_MAX, 2));
         let long = vec![(Cause::OnCpu, 1); SPANS_MAX / 2];
-        let few = kept((0..4).map(|number| timeline(number, S, &long)));
+        let few = store_with((0..4).map(|number| timeline(number, S, &long)));
         assert_eq!((few.timelines.len(), few.spans), (2, SPANS_MAX));
     }
 }

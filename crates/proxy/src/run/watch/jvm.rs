@@ -17,7 +17,7 @@ const STOPPED_TIME: &str = "sun.rt.safepointTime";
 
 /// Pause counters of one JVM, each of which may be missing.
 pub(super) struct JvmPauses {
-    cause: Option<Result<Cause, JvmError>>,
+    cause: Option<Result<GcCause, JvmError>>,
     safepoint: Option<Result<Safepoint, JvmError>>,
 }
 
@@ -25,7 +25,7 @@ impl JvmPauses {
     /// Finds the counters of the first JVM among the processes.
     pub(super) fn find(pids: &BTreeSet<u32>, wanted: &WatchedHazards) -> Self {
         Self {
-            cause: wanted.contains(Hazard::JvmGc).then(|| Cause::find(pids)),
+            cause: wanted.contains(Hazard::JvmGc).then(|| GcCause::find(pids)),
             safepoint: wanted.contains(Hazard::Safepoint).then(|| Safepoint::find(pids)),
         }
     }
@@ -40,38 +40,38 @@ impl JvmPauses {
     }
 
     /// Adds the present hazards of the JVM to `others`.
-    pub(super) fn look(&mut self, others: Hazards) -> Hazards {
-        let is_collecting = self.cause.iter_mut().flatten().any(Cause::is_collecting);
+    pub(super) fn add_present_hazards(&mut self, hazards: Hazards) -> Hazards {
+        let is_collecting = self.cause.iter_mut().flatten().any(GcCause::is_collecting);
         let is_stopped = self.safepoint.iter_mut().flatten().any(Safepoint::is_stopped);
-        others.with(Hazard::JvmGc, is_collecting).with(Hazard::Safepoint, is_stopped)
+        hazards.with(Hazard::JvmGc, is_collecting).with(Hazard::Safepoint, is_stopped)
     }
 }
 
 /// Counter with the reason for a garbage collection, as text.
-struct Cause {
+struct GcCause {
     word: Word,
     channel: Channel,
     /// Last value of the counter, and whether it means a collection. The text is only read when the value changes.
     last: (u64, bool),
 }
 
-impl Cause {
+impl GcCause {
     fn find(pids: &BTreeSet<u32>) -> Result<Self, JvmError> {
-        let (word, channel) = word(CAUSE, pids)?;
+        let (word, channel) = find_counter_word(CAUSE, pids)?;
         let mut cause = Self { word, channel, last: (0, false) };
-        cause.last = cause.meaning(cause.word.read());
+        cause.last = cause.decode(cause.word.read());
         Ok(cause)
     }
 
     fn is_collecting(&mut self) -> bool {
         let value = self.word.read();
         if value != self.last.0 {
-            self.last = self.meaning(value);
+            self.last = self.decode(value);
         }
         self.last.1
     }
 
-    fn meaning(&self, value: u64) -> (u64, bool) {
+    fn decode(&self, value: u64) -> (u64, bool) {
         let text = self.channel.meaning.as_ref().and_then(|meaning| meaning(value));
         (value, text.is_some_and(|text| !text.contains("No GC")))
     }
@@ -103,7 +103,7 @@ enum Stop {
 
 impl Safepoint {
     fn find(pids: &BTreeSet<u32>) -> Result<Self, JvmError> {
-        let (begun, time) = (word(BEGUN, pids)?.0, word(STOPPED_TIME, pids)?.0);
+        let (begun, time) = (find_counter_word(BEGUN, pids)?.0, find_counter_word(STOPPED_TIME, pids)?.0);
         let last = Counts { time: time.read(), begun: begun.read() };
         Ok(Self { begun, time, last, stop: Stop::Off })
     }
@@ -113,7 +113,7 @@ impl Safepoint {
         // the next check.
         let time = self.time.read();
         let now = Counts { begun: self.begun.read(), time };
-        self.stop = self.stop.next(self.last, now);
+        self.stop = self.stop.after_check(self.last, now);
         self.last = now;
         self.stop != Stop::Off
     }
@@ -121,7 +121,7 @@ impl Safepoint {
 
 impl Stop {
     /// Returns the state after a check, from the counters before and now.
-    fn next(self, before: Counts, now: Counts) -> Self {
+    fn after_check(self, before: Counts, now: Counts) -> Self {
         let (begun, has_ended) = (now.begun.wrapping_sub(before.begun), now.time != before.time);
         match (self, begun, has_ended) {
             (Self::On, 0, false) => Self::On,
@@ -136,7 +136,7 @@ impl Stop {
 }
 
 /// Finds the word of a counter in a JVM's memory.
-fn word(name: &'static str, pids: &BTreeSet<u32>) -> Result<(Word, Channel), JvmError> {
+fn find_counter_word(name: &'static str, pids: &BTreeSet<u32>) -> Result<(Word, Channel), JvmError> {
     let signal = format!("jvm:{name}").parse().expect("a name of a counter");
     let channel = channels(&signal, Some(name), pids)?.into_iter().next().ok_or(JvmError::NoTarget)?;
     match &channel.reader {
@@ -151,10 +151,10 @@ mod tests {
 
     /// Returns whether a stop is seen at each check, for a sequence of counters. The first ones are those before the
     /// checks.
-    fn looks(counts: &[(u64, u64)]) -> Vec<bool> {
+    fn stops_seen(counts: &[(u64, u64)]) -> Vec<bool> {
         let counts: Vec<Counts> = counts.iter().map(|(begun, time)| Counts { begun: *begun, time: *time }).collect();
         let looks = counts.windows(2).scan(Stop::Off, |stop, pair| {
-            *stop = stop.next(pair[0], pair[1]);
+            *stop = stop.after_check(pair[0], pair[1]);
             Some(*stop != Stop::Off)
         });
         looks.collect()
@@ -162,17 +162,17 @@ mod tests {
 
     #[test]
     fn a_stop_lasts_from_its_count_to_its_time() {
-        assert_eq!(looks(&[(5, 100), (6, 100), (6, 100), (6, 130), (6, 130)]), [true, true, false, false]);
-        assert_eq!(looks(&[(6, 130), (7, 140), (7, 140)]), [false, false], "it came and went between two looks");
-        assert_eq!(looks(&[(6, 130), (7, 130), (8, 140), (8, 150)]), [true, true, false], "another one has begun");
+        assert_eq!(stops_seen(&[(5, 100), (6, 100), (6, 100), (6, 130), (6, 130)]), [true, true, false, false]);
+        assert_eq!(stops_seen(&[(6, 130), (7, 140), (7, 140)]), [false, false], "it came and went between two looks");
+        assert_eq!(stops_seen(&[(6, 130), (7, 130), (8, 140), (8, 150)]), [true, true, false], "another one has begun");
     }
 
     #[test]
     fn possible_jvm_stop_lasts_for_one_look() {
         // The first stop has ended, and another one came and went, or has begun.
-        assert_eq!(looks(&[(5, 100), (6, 100), (7, 140), (7, 140), (7, 140)]), [true, true, false, false]);
-        assert_eq!(looks(&[(5, 100), (7, 140), (7, 140), (7, 140)]), [true, false, false]);
+        assert_eq!(stops_seen(&[(5, 100), (6, 100), (7, 140), (7, 140), (7, 140)]), [true, true, false, false]);
+        assert_eq!(stops_seen(&[(5, 100), (7, 140), (7, 140), (7, 140)]), [true, false, false]);
         // The stop came and went between the two loads of a check.
-        assert_eq!(looks(&[(5, 100), (6, 100), (6, 140), (6, 140)]), [true, false, false]);
+        assert_eq!(stops_seen(&[(5, 100), (6, 100), (6, 140), (6, 140)]), [true, false, false]);
     }
 }

@@ -62,11 +62,11 @@ impl Watch {
         if !is_on_this_machine(address) {
             return Ok(unwatched("it is not on this machine".to_owned()));
         }
-        let mut watch = Self::of(server, address, wanted, poll);
+        let mut watch = Self::without_sources(server, address, wanted, poll);
         match Sources::find(address, wanted) {
             Ok(Some(sources)) => {
-                let notes = watch.check(&sources)?;
-                watch.take(sources);
+                let notes = watch.check_unwatchable(&sources)?;
+                watch.set_sources(sources);
                 return Ok((Some(watch), notes));
             }
             Ok(None) => eprint_fitted(&format!(
@@ -80,7 +80,7 @@ impl Watch {
         Ok((Some(watch), Vec::new()))
     }
 
-    fn of(server: Server, address: SocketAddr, wanted: &WatchedHazards, poll: Duration) -> Self {
+    fn without_sources(server: Server, address: SocketAddr, wanted: &WatchedHazards, poll: Duration) -> Self {
         Self {
             server,
             address,
@@ -94,15 +94,15 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, sources: Sources) {
+    fn set_sources(&mut self, sources: Sources) {
         self.found = Some(sources);
         self.was_found = true;
     }
 
     /// Checks which hazards cannot be seen. Returns notes, or an error if the user named one of these hazards.
-    fn check(&mut self, sources: &Sources) -> Result<Vec<ProxyNote>> {
+    fn check_unwatchable(&mut self, sources: &Sources) -> Result<Vec<ProxyNote>> {
         let mut notes = Vec::new();
-        for (hazard, lack) in sources.lacks() {
+        for (hazard, lack) in sources.unwatchable_hazards() {
             let server = self.address.to_string();
             match lack {
                 _ if self.wanted != WatchedHazards::All => {
@@ -121,13 +121,13 @@ impl Watch {
     }
 
     /// Starts a thread that watches the server until `ends` is set.
-    pub(super) fn start(mut self, board: Arc<HazardBoard>, ends: Arc<AtomicBool>) -> Result<()> {
+    pub(super) fn start(mut self, board: Arc<HazardBoard>, stop_flag: Arc<AtomicBool>) -> Result<()> {
         let run = move || {
-            precise_sleep();
-            while !ends.load(Ordering::Relaxed) {
-                let hazards = self.look();
+            set_precise_sleep();
+            while !stop_flag.load(Ordering::Relaxed) {
+                let hazards = self.present_hazards();
                 board.publish(self.server, hazards, now_ns());
-                self.wait();
+                self.wait_for_next_check();
             }
         };
         let thread = thread::Builder::new().name("sidelane-watch".to_owned()).spawn(run);
@@ -135,21 +135,21 @@ impl Watch {
     }
 
     /// Returns the present hazards.
-    fn look(&mut self) -> Hazards {
-        if self.found.as_mut().is_some_and(Sources::are_over) {
+    fn present_hazards(&mut self) -> Hazards {
+        if self.found.as_mut().is_some_and(Sources::have_all_ended) {
             self.found = None;
             // Search at once, because another process may listen already.
-            self.find();
-        } else if self.is_to_be_found() {
-            self.find();
+            self.search_sources();
+        } else if self.should_search() {
+            self.search_sources();
         }
         match &mut self.found {
-            Some(sources) => sources.look(),
+            Some(sources) => sources.present_hazards(),
             None => Hazards::NONE.with(Hazard::Restart, self.was_found && self.wanted.contains(Hazard::Restart)),
         }
     }
 
-    fn is_to_be_found(&self) -> bool {
+    fn should_search(&self) -> bool {
         let every = match &self.found {
             Some(sources) if sources.have_changed() => FIND_ALL_EVERY,
             Some(_) => return false,
@@ -159,40 +159,46 @@ impl Watch {
         self.looked_at.elapsed() >= every
     }
 
-    fn find(&mut self) {
+    fn search_sources(&mut self) {
         self.looked_at = Instant::now();
         let found = Sources::find(self.address, &self.wanted);
         self.is_out_of_sight = found.is_err();
         match found {
             Ok(Some(sources)) => {
-                self.say_lacks(&sources);
-                self.take(sources);
+                self.report_unwatchable(&sources);
+                self.set_sources(sources);
             }
             // Some listeners may be left, or the next check notices that all have ended.
             Ok(None) => {}
-            Err(out_of_sight) => self.say(format!("hazards of {} are not watched: {out_of_sight}", self.address)),
+            Err(out_of_sight) => {
+                self.report_once(format!("hazards of {} are not watched: {out_of_sight}", self.address))
+            }
         }
     }
 
     /// Prints which hazards cannot be seen. This may change when the server restarts.
-    fn say_lacks(&mut self, sources: &Sources) {
-        for (hazard, lack) in sources.lacks() {
+    fn report_unwatchable(&mut self, sources: &Sources) {
+        for (hazard, lack) in sources.unwatchable_hazards() {
             if matches!(lack, UnwatchableHazard::Unreadable(_)) || self.wanted != WatchedHazards::All {
-                self.say(format!("hazard {hazard} of {} cannot be seen: {}", self.address, lack.kind()));
+                self.report_once(format!(
+                    "hazard {hazard} of {} cannot be seen: {}",
+                    self.address,
+                    lack.reason_without_digits()
+                ));
             }
         }
     }
 
-    fn say(&mut self, what: String) {
+    fn report_once(&mut self, what: String) {
         if self.said.insert(what.clone()) {
             eprint_fitted(&format!("sidelane: {what}"));
         }
     }
 
     /// Waits until the next check, or until a process of the server ends.
-    fn wait(&self) {
+    fn wait_for_next_check(&self) {
         match &self.found {
-            Some(sources) => sources.wait(self.poll),
+            Some(sources) => sources.wait_for_end(self.poll),
             None => thread::sleep(FIND_EVERY),
         }
     }
@@ -204,7 +210,7 @@ pub(super) fn is_on_this_machine(address: SocketAddr) -> bool {
 }
 
 /// Makes this thread's sleeps end on time, instead of up to 50 µs later.
-fn precise_sleep() {
+fn set_precise_sleep() {
     // SAFETY: a plain system call that changes a number of this thread.
     if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) } != 0 {
         let error = io::Error::last_os_error();
@@ -222,11 +228,11 @@ mod tests {
     #[test]
     fn a_server_that_was_never_found_has_no_hazard() {
         let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut watch = Watch::of(Server::First, nowhere, &WatchedHazards::All, FIND_EVERY);
-        watch.find();
-        assert_eq!(watch.look(), Hazards::NONE);
+        let mut watch = Watch::without_sources(Server::First, nowhere, &WatchedHazards::All, FIND_EVERY);
+        watch.search_sources();
+        assert_eq!(watch.present_hazards(), Hazards::NONE);
         watch.was_found = true;
-        assert!(watch.look().contains(Hazard::Restart));
+        assert!(watch.present_hazards().contains(Hazard::Restart));
     }
 
     #[test]

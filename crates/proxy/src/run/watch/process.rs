@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sidelane_host::cgroup::Hierarchy;
-use sidelane_host::procfs::{family, state};
+use sidelane_host::procfs::{state, with_descendants};
 use sidelane_host::thread::Thread;
 
 /// Processes that listen for a server, and their children.
@@ -22,12 +22,12 @@ pub(super) struct Processes {
 
 impl Processes {
     /// Opens the processes that listen, and their children. Returns `None` if all that listen have ended in between.
-    pub(super) fn of(listeners: &BTreeSet<u32>) -> Option<Self> {
+    pub(super) fn open(listeners: &BTreeSet<u32>) -> Option<Self> {
         let end = |pid: &u32| pidfd_open(Pid::from_raw(i32::try_from(*pid).ok()?)?, PidfdFlags::empty()).ok();
         let ends: Vec<OwnedFd> = listeners.iter().filter_map(end).collect();
-        let pids = family(listeners);
-        let freezers = freezers(&pids);
-        let members = pids.into_iter().filter_map(Thread::of).collect();
+        let pids = with_descendants(listeners);
+        let freezers = freezer_files(&pids);
+        let members = pids.into_iter().filter_map(Thread::with_tid).collect();
         (!ends.is_empty()).then_some(Self { members, ends, freezers })
     }
 
@@ -36,27 +36,27 @@ impl Processes {
     }
 
     /// Waits until a process that listens ends, or the time is over.
-    pub(super) fn wait(&self, time: Duration) {
-        self.ended(time);
+    pub(super) fn wait_for_end(&self, time: Duration) {
+        self.ended_listeners(time);
     }
 
     /// Removes the listening processes that have ended. Returns whether there were any.
     pub(super) fn forget_ended(&mut self) -> bool {
-        let ended = self.ended(Duration::ZERO);
+        let ended = self.ended_listeners(Duration::ZERO);
         let mut ends = ended.iter();
         self.ends.retain(|_| !ends.next().is_some_and(|has_ended| *has_ended));
         ended.contains(&true)
     }
 
     /// Returns whether all processes that listened have ended.
-    pub(super) fn are_over(&self) -> bool {
+    pub(super) fn have_all_ended(&self) -> bool {
         self.ends.is_empty()
     }
 
     /// Returns for each listening process whether it has ended. Returns an empty list if none ends within `time`.
-    fn ended(&self, time: Duration) -> Vec<bool> {
+    fn ended_listeners(&self, timeout: Duration) -> Vec<bool> {
         let mut ends: Vec<PollFd<'_>> = self.ends.iter().map(|end| PollFd::new(end, PollFlags::IN)).collect();
-        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let time = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         match poll(&mut ends, Some(&time)) {
             Ok(1..) => ends.iter().map(|end| !end.revents().is_empty()).collect(),
             Ok(0) | Err(_) => Vec::new(),
@@ -68,7 +68,7 @@ impl Processes {
         let is_stopped = |process: &Thread| {
             let is_so = matches!(state(&format!("/proc/{}/stat", process.tid)), Some('T' | 't'));
             // Check the start time too, because another process may have the id of one that has ended.
-            is_so && Thread::of(process.tid).as_ref() == Some(process)
+            is_so && Thread::with_tid(process.tid).as_ref() == Some(process)
         };
         self.members.iter().any(is_stopped) || self.freezers.iter().any(|file| is_frozen(file))
     }
@@ -76,9 +76,9 @@ impl Processes {
 
 /// Returns the files that tell whether the cgroups of the processes are frozen: cgroup.events in v2, freezer.state in
 /// v1. The state of a v1 group includes the groups above it.
-fn freezers(pids: &BTreeSet<u32>) -> Vec<std::path::PathBuf> {
+fn freezer_files(pids: &BTreeSet<u32>) -> Vec<std::path::PathBuf> {
     let hierarchies =
-        Hierarchy::all().into_iter().filter(|hierarchy| hierarchy.is_v2() || hierarchy.controls("freezer"));
+        Hierarchy::all().into_iter().filter(|hierarchy| hierarchy.is_v2() || hierarchy.has_controller("freezer"));
     let mut files = BTreeSet::new();
     for hierarchy in hierarchies {
         let file = if hierarchy.is_v2() { "cgroup.events" } else { "freezer.state" };
@@ -105,7 +105,7 @@ mod tests {
         Command::new("sleep").arg("100").spawn().unwrap()
     }
 
-    fn end(mut child: Child) {
+    fn kill_child(mut child: Child) {
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -113,14 +113,14 @@ mod tests {
     #[test]
     fn process_with_a_reused_pid_is_not_the_server() {
         let server = child();
-        let mut processes = Processes::of(&BTreeSet::from([server.id()])).unwrap();
+        let mut processes = Processes::open(&BTreeSet::from([server.id()])).unwrap();
         let pid = Pid::from_child(&server);
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
         let status = rustix::process::waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
         assert!(status.is_some_and(|(_, status)| status.stopped()) && processes.are_stopped());
         processes.members.iter_mut().for_each(|process| process.started -= 1);
         assert!(!processes.are_stopped());
-        end(server);
+        kill_child(server);
     }
 
     #[test]
@@ -128,14 +128,14 @@ mod tests {
         let (one, two, gone) = (child(), child(), child());
         let listeners = BTreeSet::from([one.id(), two.id(), gone.id()]);
         // This process ends after it was listed, and before it is opened.
-        end(gone);
-        let mut processes = Processes::of(&listeners).expect("two are there");
-        assert!(!processes.forget_ended() && !processes.are_over() && !processes.are_stopped());
-        end(one);
-        assert!(processes.forget_ended() && !processes.are_over());
+        kill_child(gone);
+        let mut processes = Processes::open(&listeners).expect("two are there");
+        assert!(!processes.forget_ended() && !processes.have_all_ended() && !processes.are_stopped());
+        kill_child(one);
+        assert!(processes.forget_ended() && !processes.have_all_ended());
         assert!(!processes.forget_ended());
-        end(two);
-        assert!(processes.forget_ended() && processes.are_over());
-        assert!(Processes::of(&listeners).is_none());
+        kill_child(two);
+        assert!(processes.forget_ended() && processes.have_all_ended());
+        assert!(Processes::open(&listeners).is_none());
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, process};
 
 use sidelane_channels::hsperf::JvmError;
-use sidelane_host::accepting::{Accepting, accepting};
+use sidelane_host::accepting::{AcceptingProcesses, find_accepting_processes};
 use sidelane_host::service::StandIn;
 use sidelane_policy::hedge::{Hazard, Hazards};
 use thiserror::Error;
@@ -23,10 +23,10 @@ const HAZARDS: [Hazard; 5] = [Hazard::JvmGc, Hazard::Safepoint, Hazard::Stopped,
 
 /// Error: a process listens, but the process that serves cannot be watched.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(super) enum OutOfSight {
+pub(super) enum UnwatchableServer {
     /// Another process accepts the connections, and passes them on.
     #[error("its port belongs to {0}")]
-    StandIn(Taker),
+    StandIn(ConnectionTaker),
     /// The listening processes belong to another user, or are invisible.
     #[error("the process that listens there is of another user, or not visible here")]
     Hidden,
@@ -34,9 +34,9 @@ pub(super) enum OutOfSight {
 
 /// Process that accepts connections for another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Taker(StandIn);
+pub(super) struct ConnectionTaker(StandIn);
 
-impl std::fmt::Display for Taker {
+impl std::fmt::Display for ConnectionTaker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             StandIn::Activation { pid, comm } => {
@@ -65,17 +65,17 @@ pub(super) struct Sources {
 impl Sources {
     /// Opens the sources for the process that listens at this address. Returns `None` if no process listens, and an
     /// error if the process cannot be watched.
-    pub(super) fn find(address: SocketAddr, wanted: &WatchedHazards) -> Result<Option<Self>, OutOfSight> {
+    pub(super) fn find(address: SocketAddr, wanted: &WatchedHazards) -> Result<Option<Self>, UnwatchableServer> {
         let mut hidden = None;
         for _ in 0..LOOKS {
-            match accepting(address, process::id()) {
-                Accepting::NoProcess => return Ok(None),
-                Accepting::StandIn(stand) => return Err(OutOfSight::StandIn(Taker(stand))),
+            match find_accepting_processes(address, process::id()) {
+                AcceptingProcesses::NoProcess => return Ok(None),
+                AcceptingProcesses::StandIn(stand) => return Err(UnwatchableServer::StandIn(ConnectionTaker(stand))),
                 // The listener is hidden, or its socket was closed between two reads.
-                Accepting::Hidden => hidden = Some(OutOfSight::Hidden),
-                Accepting::These(listeners) => {
-                    if let Some(processes) = Processes::of(&listeners) {
-                        return Ok(Some(Self::of(processes, wanted)));
+                AcceptingProcesses::Hidden => hidden = Some(UnwatchableServer::Hidden),
+                AcceptingProcesses::Processes(listeners) => {
+                    if let Some(processes) = Processes::open(&listeners) {
+                        return Ok(Some(Self::from_processes(processes, wanted)));
                     }
                 }
             }
@@ -83,7 +83,7 @@ impl Sources {
         hidden.map_or(Ok(None), Err)
     }
 
-    fn of(processes: Processes, wanted: &WatchedHazards) -> Self {
+    fn from_processes(processes: Processes, wanted: &WatchedHazards) -> Self {
         let jvm = JvmPauses::find(&processes.pids(), wanted);
         let throttled = wanted.contains(Hazard::Throttled).then(|| Throttled::find(&processes.pids())).flatten();
         let (files, files_at) = (Hazards::NONE, Instant::now());
@@ -91,9 +91,9 @@ impl Sources {
     }
 
     /// Returns whether all processes that listened have ended.
-    pub(super) fn are_over(&mut self) -> bool {
+    pub(super) fn have_all_ended(&mut self) -> bool {
         self.have_changed |= self.processes.forget_ended();
-        self.processes.are_over()
+        self.processes.have_all_ended()
     }
 
     /// Returns whether one of several processes has ended.
@@ -102,29 +102,29 @@ impl Sources {
     }
 
     /// Waits until a listening process ends, or the time is over.
-    pub(super) fn wait(&self, time: Duration) {
-        self.processes.wait(time);
+    pub(super) fn wait_for_end(&self, time: Duration) {
+        self.processes.wait_for_end(time);
     }
 
-    pub(super) fn look(&mut self) -> Hazards {
+    pub(super) fn present_hazards(&mut self) -> Hazards {
         if self.files_at.elapsed() >= FILES_EVERY {
             self.files_at = Instant::now();
-            let is_throttled = self.throttled.as_mut().is_some_and(Throttled::look);
+            let is_throttled = self.throttled.as_mut().is_some_and(Throttled::check_throttled);
             self.files =
                 Hazards::NONE.with(Hazard::Stopped, self.processes.are_stopped()).with(Hazard::Throttled, is_throttled);
         }
-        self.jvm.look(self.files)
+        self.jvm.add_present_hazards(self.files)
     }
 
     /// Returns the hazards that should be watched and cannot be seen, each with the reason.
-    pub(super) fn lacks(&self) -> Vec<(Hazard, UnwatchableHazard)> {
+    pub(super) fn unwatchable_hazards(&self) -> Vec<(Hazard, UnwatchableHazard)> {
         let wanted = HAZARDS.into_iter().filter(|hazard| self.wanted.contains(*hazard));
-        wanted.filter_map(|hazard| Some((hazard, self.unwatchable(hazard)?))).collect()
+        wanted.filter_map(|hazard| Some((hazard, self.unwatchable_reason(hazard)?))).collect()
     }
 
-    fn unwatchable(&self, hazard: Hazard) -> Option<UnwatchableHazard> {
+    fn unwatchable_reason(&self, hazard: Hazard) -> Option<UnwatchableHazard> {
         match hazard {
-            Hazard::JvmGc | Hazard::Safepoint => self.jvm.error(hazard).map(lack_of_jvm),
+            Hazard::JvmGc | Hazard::Safepoint => self.jvm.error(hazard).map(jvm_error_reason),
             Hazard::Throttled if self.throttled.is_none() => {
                 Some(UnwatchableHazard::NotThere("its cgroup has no CPU quota"))
             }
@@ -133,7 +133,7 @@ impl Sources {
     }
 }
 
-fn lack_of_jvm(error: &JvmError) -> UnwatchableHazard {
+fn jvm_error_reason(error: &JvmError) -> UnwatchableHazard {
     match error {
         JvmError::NoJvm { .. } | JvmError::NoProcess { .. } | JvmError::NoTarget => {
             UnwatchableHazard::NotThere("it is not a JVM")
@@ -153,7 +153,7 @@ pub(super) enum UnwatchableHazard {
 
 impl UnwatchableHazard {
     /// Returns the reason without digits. Process ids are left out, so that it is equal in each run of the server.
-    pub(super) fn kind(&self) -> String {
+    pub(super) fn reason_without_digits(&self) -> String {
         self.to_string().replace(|letter: char| letter.is_ascii_digit(), "")
     }
 }

@@ -26,7 +26,7 @@ impl Throttled {
     /// Finds the cgroups of the processes, and those above them, that have a CPU quota. Returns `None` if there are
     /// none.
     pub(super) fn find(pids: &BTreeSet<u32>) -> Option<Self> {
-        let hierarchies = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("cpu"));
+        let hierarchies = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.has_controller("cpu"));
         let mut dirs = BTreeSet::new();
         for hierarchy in hierarchies {
             let own = pids.iter().filter_map(|pid| hierarchy.dir_of(*pid));
@@ -35,14 +35,14 @@ impl Throttled {
         let with_quota: Vec<PathBuf> = dirs.into_iter().filter(|dir| has_quota(dir)).collect();
         let period = with_quota.iter().map(|dir| period(dir)).max()?;
         let groups = with_quota.into_iter().map(|dir| dir.join("cpu.stat"));
-        let groups = groups.filter_map(|file| Some((file.clone(), throttled(&file)?))).collect();
+        let groups = groups.filter_map(|file| Some((file.clone(), read_throttled_count(&file)?))).collect();
         Some(Self { groups, period, seen_at: None })
     }
 
     /// Returns whether any of the cgroups is throttled.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn check_throttled(&mut self) -> bool {
         for (file, before) in &mut self.groups {
-            let now = throttled(file).unwrap_or(*before);
+            let now = read_throttled_count(file).unwrap_or(*before);
             if std::mem::replace(before, now) < now {
                 self.seen_at = Some(Instant::now());
             }
@@ -64,7 +64,7 @@ fn period(dir: &Path) -> Duration {
     text.and_then(|text| text.trim().parse().ok()).map_or(PERIOD, Duration::from_micros)
 }
 
-fn throttled(file: &Path) -> Option<u64> {
+fn read_throttled_count(file: &Path) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix("nr_throttled ")?.parse().ok())
 }
@@ -82,10 +82,10 @@ mod tests {
         assert!(has_quota(dir.path()) && period(dir.path()) == PERIOD);
         let file = dir.path().join("cpu.stat");
         let mut group = Throttled { groups: vec![(file.clone(), 3)], period: Duration::from_secs(3600), seen_at: None };
-        assert!(!group.look());
+        assert!(!group.check_throttled());
         stat(4).unwrap();
-        assert!(group.look() && group.look());
+        assert!(group.check_throttled() && group.check_throttled());
         group.period = Duration::ZERO;
-        assert!(!group.look());
+        assert!(!group.check_throttled());
     }
 }

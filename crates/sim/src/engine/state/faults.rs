@@ -43,7 +43,7 @@ impl Faults {
 
     /// Draws the delay of a keeper's wakeup; 0 without a fault.
     #[inline]
-    pub fn wakes_late(&mut self) -> Nanos {
+    pub fn draw_wakeup_delay_ns(&mut self) -> Nanos {
         if self.late.is_empty() {
             return 0;
         }
@@ -61,12 +61,12 @@ impl Faults {
     }
 
     /// Returns the time of the next periodic fault.
-    pub fn next_at(&self) -> Nanos {
+    pub fn next_fault_at(&self) -> Nanos {
         self.timed.iter().map(|(at, ..)| *at).min().unwrap_or(NEVER)
     }
 
     /// Returns a periodic fault that is due at `now`. The caller repeats the call until it returns `None`.
-    pub fn due(&mut self, now: Nanos) -> Option<Incident> {
+    pub fn take_due_incident(&mut self, now: Nanos) -> Option<Incident> {
         let (at, every_ns, incident) = self.timed.iter_mut().find(|(at, ..)| *at <= now)?;
         *at += *every_ns;
         Some(*incident)

@@ -41,15 +41,15 @@ impl BatchLane {
     }
 
     /// Whether batch may run beside a request. `waited` says whether the request waited in the queue.
-    pub fn is_lent(&self, waited: bool) -> bool {
-        self.keeper.as_ref().is_some_and(|keeper| keeper.lends_to(waited))
+    pub fn is_lent(&self, request_waited: bool) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| keeper.lends_to_request(request_waited))
     }
 
     /// Returns the class by which the lane slows its neighbours now: that of the job, or a nap; `None` if it is idle.
     pub fn occupant(&self) -> Option<Class> {
         match self.runs {
             true => Some(self.class),
-            false => self.keeper.as_ref().filter(|keeper| keeper.naps()).map(|_| NAP),
+            false => self.keeper.as_ref().filter(|keeper| keeper.is_on_lane()).map(|_| NAP),
         }
     }
 }

@@ -21,10 +21,12 @@ pub struct LendingLimitsKeeper {
 impl LendingLimitsKeeper {
     pub fn new(model: &Model) -> Self {
         let (by, budget, queue_weight) = match &model.setting.beside {
-            BatchMode::Lent(lending) => (Some(lending.by), lending.budget.known(model.objective), lending.queue_weight),
+            BatchMode::Lent(lending) => {
+                (Some(lending.by), lending.budget.initial_budget(model.objective), lending.queue_weight)
+            }
             _ => (None, borrow::Budget::None, 0.0),
         };
-        let by_age = matches!(by, Some(LendingDecider::Policy(kind)) if kind.is_by_age());
+        let by_age = matches!(by, Some(LendingDecider::Policy(kind)) if kind.limits_by_age());
         let queued = QueuedCost::new(queue_weight, model.service.workers);
         Self {
             wanted: by.is_some_and(LendingDecider::lends),
@@ -33,12 +35,12 @@ impl LendingLimitsKeeper {
         }
     }
 
-    pub fn present(&self) -> LendingLimits {
-        self.meter.present()
+    pub fn current(&self) -> LendingLimits {
+        self.meter.present_limits()
     }
 
     /// Takes in a request; with a `glitch` its counters say something else.
-    pub fn finished(&mut self, request: &Request, now: Nanos, glitch: bool) {
+    pub fn record_finished(&mut self, request: &Request, now: Nanos, glitch: bool) {
         if !self.wanted {
             return;
         }
@@ -53,7 +55,7 @@ impl LendingLimitsKeeper {
             waited: request.waited,
             counters: Some(counted).filter(|_| self.counters),
         };
-        self.meter.finished(now - request.arrived, &finished);
+        self.meter.record_request(now - request.arrived, &finished);
     }
 
     /// Computes new limits.

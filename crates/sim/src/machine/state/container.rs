@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sidelane_policy::cpus::{CpuMask, MAX_CONTAINERS};
 
 use crate::arrivals::Client;
-use crate::machine::model::{Coming, Kind};
+use crate::machine::model::{ContainerStarts, Kind};
 use crate::rng::{Rng, Stream, seed_of};
 use crate::time::{Nanos, Speed, Work};
 
@@ -26,8 +26,8 @@ pub struct Container {
 
 impl Container {
     /// Books and returns the work done since the last call, in units of work.
-    pub fn settle(&mut self, now: Nanos) -> u128 {
-        let done = self.left.take(now - self.since, self.speed);
+    pub fn book_work(&mut self, now: Nanos) -> u128 {
+        let done = self.left.take_done(now - self.since, self.speed);
         self.since = now;
         done
     }
@@ -42,25 +42,25 @@ pub struct ContainerSlots {
 
 impl ContainerSlots {
     /// Creates an empty table; without slots if there is never to be a container.
-    pub fn new(any: bool) -> Self {
-        let count = if any { MAX_CONTAINERS } else { 0 };
+    pub fn new(has_containers: bool) -> Self {
+        let count = if has_containers { MAX_CONTAINERS } else { 0 };
         Self { all: vec![None; count], unseen: vec![false; count] }
     }
 
     /// Returns a free slot: one that was free at the last observation, if possible.
-    pub fn free(&self) -> Option<usize> {
+    pub fn free_slot(&self) -> Option<usize> {
         let free = |at: &usize| self.all[*at].is_none();
         (0..self.all.len()).find(|at| free(at) && !self.unseen[*at]).or_else(|| (0..self.all.len()).find(free))
     }
 
     /// Removes the container that ends at a slot.
-    pub fn leave(&mut self, at: usize) -> Option<Container> {
-        self.unseen[at] = true;
-        self.all[at].take()
+    pub fn remove(&mut self, slot: usize) -> Option<Container> {
+        self.unseen[slot] = true;
+        self.all[slot].take()
     }
 
     /// Makes freed slots reusable, after an observation of the controller.
-    pub fn seen(&mut self) {
+    pub fn release_freed_slots(&mut self) {
         self.unseen.fill(false);
     }
 
@@ -85,11 +85,11 @@ pub struct ContainerArrivals {
 impl ContainerArrivals {
     /// Returns the queue of the kind with index `number` on a machine with this seed. Containers that follow others
     /// are all due at once.
-    pub fn new(kind: &Kind, seed: u64, number: usize) -> Self {
-        let seed = seed_of(seed, (usize::MAX - number) as u64);
+    pub fn new(kind: &Kind, seed: u64, kind_index: usize) -> Self {
+        let seed = seed_of(seed, (usize::MAX - kind_index) as u64);
         let (due, client) = match &kind.coming {
-            Coming::Again { .. } => (VecDeque::from(vec![0; kind.count]), None),
-            Coming::Submitted(arrivals) => (VecDeque::new(), Some(Client::new(arrivals.clone()))),
+            ContainerStarts::Repeated { .. } => (VecDeque::from(vec![0; kind.count]), None),
+            ContainerStarts::Submitted(arrivals) => (VecDeque::new(), Some(Client::new(arrivals.clone()))),
         };
         let (arrivals, work) = (Rng::new(seed, Stream::Submissions), Rng::new(seed, Stream::ContainerWork));
         Self { running: 0, backlog: 0, due, client, arrivals, work }

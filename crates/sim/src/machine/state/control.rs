@@ -46,7 +46,7 @@ impl Controller {
     }
 
     /// Asks the policy for actions, with the observation in `seen`.
-    pub fn ask(&mut self, now: Nanos) {
+    pub fn ask_policy(&mut self, now: Nanos) {
         self.actions.clear();
         self.policy.observe(now, &self.seen, &mut self.actions);
         self.to_do.extend(self.actions.iter());
@@ -56,7 +56,7 @@ impl Controller {
     }
 
     /// Returns the time of the next observation. Actions that are under way take effect before.
-    pub fn next_look(&self, now: Nanos) -> Nanos {
+    pub fn next_observation_at(&self, now: Nanos) -> Nanos {
         self.look_at.min(self.ring_at.unwrap_or(self.look_at)).max(now)
     }
 }

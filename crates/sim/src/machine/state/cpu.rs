@@ -17,26 +17,26 @@ pub struct Thread {
 pub struct Rate(u64);
 
 impl Rate {
-    pub fn of(per_ns: f64) -> Self {
+    pub fn from_per_ns(per_ns: f64) -> Self {
         Self((per_ns * f64::from(1 << 20)) as u64)
     }
 
-    fn over(self, ns: Nanos) -> u128 {
-        u128::from(self.0) * u128::from(ns)
+    fn count_in(self, duration_ns: Nanos) -> u128 {
+        u128::from(self.0) * u128::from(duration_ns)
     }
 }
 
 /// Sums of the memory counters.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counted {
+pub struct MemoryCounts {
     stalls: u128,
     accesses: u128,
 }
 
-impl Counted {
+impl MemoryCounts {
     pub fn add(&mut self, passed_ns: Nanos, pace: &Pace) {
-        self.stalls += pace.stalls.over(passed_ns);
-        self.accesses += pace.accesses.over(passed_ns);
+        self.stalls += pace.stalls.count_in(passed_ns);
+        self.accesses += pace.accesses.count_in(passed_ns);
     }
 
     /// Returns Holmes' VPI, in cycles; `None` if nothing was loaded or stored.
@@ -63,7 +63,7 @@ impl Pace {
 
     /// Returns Holmes' VPI at this moment; `None` without accesses.
     pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
-        let mut counted = Counted::default();
+        let mut counted = MemoryCounts::default();
         counted.add(1, self);
         counted.vpi(clock_ghz)
     }
@@ -74,13 +74,13 @@ impl Pace {
 pub struct Window {
     pub busy_ns: Nanos,
     pub serving_ns: Nanos,
-    counted: Counted,
+    counted: MemoryCounts,
 }
 
 impl Window {
-    pub fn add(&mut self, passed_ns: Nanos, pace: &Pace, serving: bool) {
+    pub fn add(&mut self, passed_ns: Nanos, pace: &Pace, is_serving: bool) {
         self.busy_ns += passed_ns;
-        self.serving_ns += if serving { passed_ns } else { 0 };
+        self.serving_ns += if is_serving { passed_ns } else { 0 };
         self.counted.add(passed_ns, pace);
     }
 
@@ -146,8 +146,8 @@ impl Cpu {
     }
 
     /// Whether a keeper naps on this CPU.
-    pub fn naps(&self) -> bool {
-        self.thread.is_none() && self.keeper.as_ref().is_some_and(Keeper::naps)
+    pub fn has_napping_keeper(&self) -> bool {
+        self.thread.is_none() && self.keeper.as_ref().is_some_and(Keeper::is_on_lane)
     }
 }
 

@@ -3,7 +3,7 @@
 //! The kernel program checks the counters at context switches and ticks. A window ends when services have run for 50
 //! µs in it, or after 10 ms. Its value is compared with the threshold.
 
-use super::cpu::{Counted, Pace};
+use super::cpu::{MemoryCounts, Pace};
 use crate::time::{MS, Nanos, US};
 
 /// Time of services in a window, after which the window ends.
@@ -16,7 +16,7 @@ pub const TICK_NS: Nanos = MS;
 /// Counters of one CPU in the present window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guard {
-    counted: Counted,
+    counted: MemoryCounts,
     service_ns: Nanos,
     opened: Nanos,
     peak: Option<f64>,
@@ -32,12 +32,12 @@ impl Guard {
 
     /// Ends the window if it is long enough, at a context switch or a tick. Returns whether interference crosses the
     /// threshold from below.
-    pub fn check(&mut self, now: Nanos, clock_ghz: f64, threshold: f64) -> bool {
+    pub fn check_window(&mut self, now: Nanos, clock_ghz: f64, threshold: f64) -> bool {
         if self.service_ns < WINDOW_NS && now - self.opened < WINDOW_MAX_NS {
             return false;
         }
         let value = self.counted.vpi(clock_ghz);
-        (self.counted, self.service_ns, self.opened) = (Counted::default(), 0, now);
+        (self.counted, self.service_ns, self.opened) = (MemoryCounts::default(), 0, now);
         let Some(value) = value else { return false };
         self.peak = Some(self.peak.unwrap_or(value).max(value));
         let was_above = std::mem::replace(&mut self.above, value >= threshold);
@@ -58,16 +58,16 @@ mod tests {
     const E: f64 = 40.0;
 
     fn pace(vpi: f64) -> Pace {
-        Pace { stalls: Rate::of(vpi), accesses: Rate::of(1.0), ..Pace::IDLE }
+        Pace { stalls: Rate::from_per_ns(vpi), accesses: Rate::from_per_ns(1.0), ..Pace::IDLE }
     }
 
     #[test]
     fn a_window_is_a_stretch_of_the_services_own_time() {
         let mut guard = Guard::default();
         guard.add(30_000, &pace(70.0));
-        assert!(!guard.check(1_000_000, 1.0, E));
+        assert!(!guard.check_window(1_000_000, 1.0, E));
         guard.add(30_000, &pace(20.0));
-        assert!(guard.check(2_000_000, 1.0, E));
+        assert!(guard.check_window(2_000_000, 1.0, E));
         assert_eq!((guard.take_peak(), guard.take_peak()), (Some(45.0), None));
     }
 
@@ -76,7 +76,7 @@ mod tests {
         let mut guard = Guard::default();
         let rings = [50.0, 60.0, 30.0, 50.0].map(|vpi| {
             guard.add(50_000, &pace(vpi));
-            guard.check(0, 1.0, E)
+            guard.check_window(0, 1.0, E)
         });
         assert_eq!((rings, guard.take_peak()), ([true, false, false, true], Some(60.0)));
     }
@@ -84,10 +84,10 @@ mod tests {
     #[test]
     fn window_ends_after_its_time_and_is_empty_without_activity() {
         let mut guard = Guard::default();
-        assert!(!guard.check(10_000_000, 1.0, E));
+        assert!(!guard.check_window(10_000_000, 1.0, E));
         guard.add(1_000, &pace(50.0));
-        assert!(!guard.check(19_999_999, 1.0, E));
-        assert!(guard.check(20_000_000, 1.0, E));
+        assert!(!guard.check_window(19_999_999, 1.0, E));
+        assert!(guard.check_window(20_000_000, 1.0, E));
         assert_eq!(guard.take_peak(), Some(50.0));
     }
 }

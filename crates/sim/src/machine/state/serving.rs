@@ -25,8 +25,8 @@ pub struct Serving {
 
 impl Serving {
     /// Returns the service with index `number` on a machine with this seed.
-    pub fn new(service: &MachineService, seed: u64, number: usize) -> Self {
-        let seed = seed_of(seed, number as u64);
+    pub fn new(service: &MachineService, seed: u64, service_index: usize) -> Self {
+        let seed = seed_of(seed, service_index as u64);
         Self {
             queues: Queues::new(service.queue, service.workers),
             last_cpu: vec![None; service.workers],

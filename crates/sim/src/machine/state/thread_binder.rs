@@ -25,29 +25,29 @@ impl ThreadBinder {
         let config = model.setting.mapping?;
         let policy = HurryUp::new(config);
         let mut thread_binder = Box::new(Self { config, policy, actions: Box::default(), told: Vec::new() });
-        thread_binder.tell(HurryEvent::Cores(cores(model)));
+        thread_binder.record_event(HurryEvent::Cores(cores(model)));
         for (service, described) in model.services.iter().enumerate() {
             for worker in 0..described.workers {
                 let thread = number(&Thread { service, worker, visit: 0 });
-                thread_binder.tell(HurryEvent::Joined { thread, allowed: described.cpus });
+                thread_binder.record_event(HurryEvent::Joined { thread, allowed: described.cpus });
             }
         }
         Some(thread_binder)
     }
 
     /// Records an event for Hurry-up.
-    pub fn tell(&mut self, seen: HurryEvent) {
-        self.told.push(seen);
+    pub fn record_event(&mut self, event: HurryEvent) {
+        self.told.push(event);
     }
 
     /// Records for Hurry-up that a thread takes a request.
-    pub fn begin(&mut self, thread: Thread, now: Nanos) {
-        self.tell(HurryEvent::Began { thread: number(&thread), request: thread.visit as Request, since: now });
+    pub fn record_begin(&mut self, thread: Thread, now: Nanos) {
+        self.record_event(HurryEvent::Began { thread: number(&thread), request: thread.visit as Request, since: now });
     }
 
     /// Passes the recorded events to the policy, or that time has passed. Returns the number of threads that it sends
     /// elsewhere.
-    pub fn look(&mut self, now: Nanos) -> usize {
+    pub fn run_policy(&mut self, now: Nanos) -> usize {
         if self.told.is_empty() {
             self.told.push(HurryEvent::Nothing);
         }
@@ -62,7 +62,7 @@ impl ThreadBinder {
     }
 
     /// Returns the time at which Hurry-up wants to be called again.
-    pub fn next_look(&self) -> Option<Nanos> {
+    pub fn next_call_at(&self) -> Option<Nanos> {
         self.policy.next_wakeup()
     }
 

@@ -38,13 +38,13 @@ impl Visits {
         }
     }
 
-    pub fn of(&mut self, at: usize) -> &mut Visit {
-        &mut self.all[at]
+    pub fn get_mut(&mut self, slot: usize) -> &mut Visit {
+        &mut self.all[slot]
     }
 
-    pub fn remove(&mut self, at: usize) -> Visit {
-        self.free.push(at);
-        self.all[at]
+    pub fn remove(&mut self, slot: usize) -> Visit {
+        self.free.push(slot);
+        self.all[slot]
     }
 
     /// Returns the number of requests under way.

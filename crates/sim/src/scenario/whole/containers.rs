@@ -5,12 +5,12 @@ use std::ops::RangeInclusive;
 use sidelane_policy::cpus::MAX_CONTAINERS;
 
 use super::cpus;
-use super::names::{class, name};
+use super::names::{read_class, read_name};
 use crate::machine::layout::Layout;
-use crate::machine::model::{Coming, Kind};
+use crate::machine::model::{ContainerStarts, Kind};
 use crate::scenario::inputs::{Files, Result};
-use crate::scenario::parts::ms;
-use crate::scenario::service::{arrivals, demand};
+use crate::scenario::parts::ms_to_ns;
+use crate::scenario::service::{read_arrivals, read_demand};
 use crate::smt::Interference;
 use crate::time::Nanos;
 use sidelane_toml::Reader;
@@ -22,35 +22,39 @@ const MEAN_S: f64 = 1000.0;
 const GAP_MS: RangeInclusive<f64> = 0.0..=1e9;
 
 /// Reads all kinds of containers.
-pub(super) fn kinds(top: &Reader, layout: Layout, smt: &Interference, files: Files) -> Result<Vec<Kind>> {
+pub(super) fn read_kinds(top: &Reader, layout: Layout, smt: &Interference, files: Files) -> Result<Vec<Kind>> {
     let mut kinds: Vec<Kind> = Vec::new();
     for reader in top.numbered_tables("container") {
         let others: Vec<&str> = kinds.iter().map(|other| other.name.as_str()).collect();
-        let name = name(&reader, &others)?;
-        kinds.push(kind(&reader, name, layout, smt, files)?);
-        reader.finish();
+        let name = read_name(&reader, &others)?;
+        kinds.push(read_kind(&reader, name, layout, smt, files)?);
+        reader.record_unknown_keys();
     }
     let count: usize = kinds.iter().map(|kind| kind.count).sum();
     if count > AT_ONCE {
-        return Err(top.wrong("container", format!("has {count} at once"), format!("write {AT_ONCE} at most")));
+        return Err(top.record_problem(
+            "container",
+            format!("has {count} at once"),
+            format!("write {AT_ONCE} at most"),
+        ));
     }
     Ok(kinds)
 }
 
-fn kind(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: Files) -> Result<Kind> {
+fn read_kind(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: Files) -> Result<Kind> {
     let count = reader.whole("count", 1..=AT_ONCE).unwrap_or(1);
     let wanted = reader.whole("cpus", 1..=layout.cpus() as u32).unwrap_or(1);
-    let work = demand(reader.table("work"), files)?;
+    let work = read_demand(reader.table("work"), files)?;
     if work.mean_ns() > MEAN_S * 1e9 {
-        return Err(reader.wrong("work", "is too long", format!("write a mean of {MEAN_S} s at most")));
+        return Err(reader.record_problem("work", "is too long", format!("write a mean of {MEAN_S} s at most")));
     }
     let priority = reader.number("priority", -1000.0..=1000.0).unwrap_or(0.0) as i32;
-    let coming = coming(reader, work.mean_ns() / count as f64 / f64::from(wanted), files)?;
+    let coming = read_container_starts(reader, work.mean_ns() / count as f64 / f64::from(wanted), files)?;
     Ok(Kind {
         name: name.to_owned(),
-        class: class(reader, name, smt)?,
+        class: read_class(reader, name, smt)?,
         wanted,
-        allowed: cpus::list(reader, "allowed", layout)?.unwrap_or(cpus::all(layout)),
+        allowed: cpus::read_cpu_list(reader, "allowed", layout)?.unwrap_or(cpus::all_cpus(layout)),
         priority,
         count,
         work,
@@ -60,12 +64,14 @@ fn kind(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: 
 
 /// Reads how containers of a kind start. `work_ns` is the mean work of a container, divided by the CPUs that all
 /// containers of the kind want.
-fn coming(reader: &Reader, work_ns: f64, files: Files) -> Result<Coming> {
-    let gap_ns: Option<Nanos> = reader.number("gap_ms", GAP_MS).map(ms);
+fn read_container_starts(reader: &Reader, work_ns: f64, files: Files) -> Result<ContainerStarts> {
+    let gap_ns: Option<Nanos> = reader.number("gap_ms", GAP_MS).map(ms_to_ns);
     let submitted = reader.table("arrivals");
     match (submitted.is_there(), gap_ns) {
-        (true, Some(_)) => Err(reader.wrong("gap_ms", "is given, but arrivals is given, too", "write one of them")),
-        (true, None) => Ok(Coming::Submitted(arrivals(submitted, work_ns, files)?)),
-        (false, gap_ns) => Ok(Coming::Again { gap_ns: gap_ns.unwrap_or(0) }),
+        (true, Some(_)) => {
+            Err(reader.record_problem("gap_ms", "is given, but arrivals is given, too", "write one of them"))
+        }
+        (true, None) => Ok(ContainerStarts::Submitted(read_arrivals(submitted, work_ns, files)?)),
+        (false, gap_ns) => Ok(ContainerStarts::Repeated { gap_ns: gap_ns.unwrap_or(0) }),
     }
 }

@@ -7,24 +7,24 @@ use crate::scenario::inputs::Result;
 use sidelane_toml::Reader;
 
 /// Returns all CPUs of the machine.
-pub(super) fn all(layout: Layout) -> CpuMask {
+pub(super) fn all_cpus(layout: Layout) -> CpuMask {
     (0..layout.cpus()).collect()
 }
 
 /// Checks that the machine has no more CPUs than a policy supports.
-pub(super) fn fit(top: &Reader, layout: Layout) -> Result<()> {
+pub(super) fn check_cpu_count(top: &Reader, layout: Layout) -> Result<()> {
     match layout.cpus() {
         cpus if cpus <= MAX_CPUS => Ok(()),
-        cpus => Err(top.wrong("machine", format!("has {cpus} CPUs"), format!("write {MAX_CPUS} at most"))),
+        cpus => Err(top.record_problem("machine", format!("has {cpus} CPUs"), format!("write {MAX_CPUS} at most"))),
     }
 }
 
 /// Reads the list of CPUs under `key`, if there is one.
-pub(super) fn list(reader: &Reader, key: &str, layout: Layout) -> Result<Option<CpuMask>> {
+pub(super) fn read_cpu_list(reader: &Reader, key: &str, layout: Layout) -> Result<Option<CpuMask>> {
     let allowed = format!("write a list such as \"0-3,8\", of CPUs 0 to {}", layout.cpus() - 1);
     let Some(text) = reader.text(key, &allowed) else { return Ok(None) };
-    let cpus = parsed(text).filter(|cpus| !cpus.is_empty() && cpus.is_subset(&all(layout)));
-    cpus.map(Some).ok_or_else(|| reader.wrong(key, format!("is \"{text}\""), allowed))
+    let cpus = parsed(text).filter(|cpus| !cpus.is_empty() && cpus.is_subset(&all_cpus(layout)));
+    cpus.map(Some).ok_or_else(|| reader.record_problem(key, format!("is \"{text}\""), allowed))
 }
 
 fn parsed(text: &str) -> Option<CpuMask> {

@@ -8,7 +8,7 @@ mod names;
 mod services;
 mod settings;
 
-use super::inputs::{Choices, Files, Result, length, seed};
+use super::inputs::{Choices, Files, Result, read_seed, read_warm_up_and_end};
 use super::parts;
 use crate::fleet::Fleet;
 use crate::machine::layout::Layout;
@@ -18,16 +18,20 @@ use crate::smt::Interference;
 use sidelane_toml::Reader;
 
 /// Reads a scenario of whole machines: a run for each setting.
-pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<MachineModel>, Option<Fleet>)> {
-    let machine = parts::machine(top.table("machine"))?;
+pub(super) fn read_machine_models(
+    top: &Reader,
+    choices: Choices,
+    files: Files,
+) -> Result<(Vec<MachineModel>, Option<Fleet>)> {
+    let machine = parts::read_machine(top.table("machine"))?;
     let layout = Layout::new(&machine);
-    cpus::fit(top, layout)?;
-    let smt = parts::interference(top, classes(top));
-    let chip = chip::memory(top.table("chip"), &smt)?;
-    let services = services::services(top, layout, &smt, files)?;
-    let kinds = containers::kinds(top, layout, &smt, files)?;
-    let (seed, (warm_up_ns, until)) = (seed(top, choices), length(top)?);
-    let settings = settings::settings(
+    cpus::check_cpu_count(top, layout)?;
+    let smt = parts::read_interference(top, read_classes(top));
+    let chip = chip::read_chip_memory(top.table("chip"), &smt)?;
+    let services = services::read_services(top, layout, &smt, files)?;
+    let kinds = containers::read_kinds(top, layout, &smt, files)?;
+    let (seed, (warm_up_ns, until)) = (read_seed(top, choices), read_warm_up_and_end(top)?);
+    let settings = settings::read_settings(
         top,
         &settings::Machine { hardware: &machine, layout, services: &services, smt: &smt, files },
     )?;
@@ -46,7 +50,7 @@ pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Ve
 }
 
 /// Reads the names of all classes: those of services and containers.
-fn classes(top: &Reader) -> Interference {
+fn read_classes(top: &Reader) -> Interference {
     let mut names = Vec::new();
     for reader in top.numbered_tables("service").into_iter().chain(top.numbered_tables("container")) {
         let name = reader.text("class", "write a name").or(reader.text("name", "write a name"));

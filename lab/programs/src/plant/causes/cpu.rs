@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::setpriority_process;
 
 use crate::clock::{Nanos, now_ns};
-use crate::plant::accomplice::Accomplice;
+use crate::plant::accomplice::HelperProcess;
 use crate::plant::cause::{PlantArgs, PlantedCause, spin};
-use crate::plant::group::Group;
+use crate::plant::group::PlantCgroup;
 use crate::scheduling;
 
 const NICEST: i32 = -20;
@@ -18,60 +18,64 @@ const REAL_TIME_PRIORITY: i32 = 50;
 const BATCH: &str = "plant-batch";
 
 /// Plants a process of far higher priority on the service's CPU.
-pub fn hog(args: &PlantArgs) -> Result<Intruder> {
-    intruder(args.cpu, args.delay_ns(), || Ok(setpriority_process(None, NICEST)?))
+pub fn start_high_priority_process(args: &PlantArgs) -> Result<CompetingProcess> {
+    start_competing_process(args.cpu, args.delay_ns(), || Ok(setpriority_process(None, NICEST)?))
 }
 
 /// Plants a real-time thread on the service's CPU.
-pub fn real_time_thread(args: &PlantArgs) -> Result<Intruder> {
-    intruder(args.cpu, args.delay_ns(), || scheduling::run_as_fifo(REAL_TIME_PRIORITY))
+pub fn start_real_time_thread(args: &PlantArgs) -> Result<CompetingProcess> {
+    start_competing_process(args.cpu, args.delay_ns(), || scheduling::run_as_fifo(REAL_TIME_PRIORITY))
 }
 
 /// Plants batch on an emulated sibling lane: while batch works there, the request makes no progress. Both run in
 /// real-time class, so that no other program takes their lanes, which would be another cause.
-pub fn sibling(args: &PlantArgs) -> Result<Intruder> {
+pub fn start_sibling_batch(args: &PlantArgs) -> Result<CompetingProcess> {
     let rise = || scheduling::run_as_fifo(REAL_TIME_PRIORITY);
     let batch = || fs::write("/proc/self/comm", BATCH).context("cannot name batch").and_then(|()| rise());
-    let intruder = intruder(args.other_cpu, args.delay_ns(), batch)?;
+    let intruder = start_competing_process(args.other_cpu, args.delay_ns(), batch)?;
     rise()?;
     Ok(intruder)
 }
 
-fn intruder(cpu: usize, length_ns: Nanos, rise: impl FnOnce() -> Result<()>) -> Result<Intruder> {
+fn start_competing_process(
+    cpu: usize,
+    length_ns: Nanos,
+    raise_priority: impl FnOnce() -> Result<()>,
+) -> Result<CompetingProcess> {
     let prepare = || {
         scheduling::pin_to(cpu)?;
-        rise()?;
+        raise_priority()?;
         Ok(move || {
             spin(length_ns);
             Ok(())
         })
     };
-    Ok(Intruder(Accomplice::start(prepare, || ())?))
+    Ok(CompetingProcess(HelperProcess::start(prepare, || ())?))
 }
 
 /// Process that runs on the service's CPU, or beside it, while a planted request is served.
-pub struct Intruder(Accomplice);
+pub struct CompetingProcess(HelperProcess);
 
-impl PlantedCause for Intruder {
-    fn strike(&mut self) -> Result<()> {
-        self.0.strike()
+impl PlantedCause for CompetingProcess {
+    fn disturb_request(&mut self) -> Result<()> {
+        self.0.disturb_and_wait()
     }
 }
 
 /// CPU quota that suffices for plain requests but not for planted ones.
 pub struct Quota {
     /// Helper process that removes the group at the end.
-    _janitor: Accomplice,
-    group: Group,
+    _janitor: HelperProcess,
+    group: PlantCgroup,
     delay_ns: Nanos,
 }
 
 impl Quota {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let period_us = (args.delay_ms * 2_000).min(1_000_000);
-        let group = Group::with_quota((period_us / 5).max(1_000), period_us)?;
+        let group = PlantCgroup::with_quota((period_us / 5).max(1_000), period_us)?;
         let of_janitor = group.clone();
-        let janitor = Accomplice::start(|| Ok(|| Ok(())), move || of_janitor.remove())?;
+        let janitor = HelperProcess::start(|| Ok(|| Ok(())), move || of_janitor.remove())?;
         group.enter()?;
         Ok(Self { _janitor: janitor, group, delay_ns: args.delay_ns() })
     }
@@ -80,7 +84,7 @@ impl Quota {
 impl PlantedCause for Quota {
     /// Works until the quota is used up, which shows as a gap between two clock readings. Gaps without throttling are
     /// ignored: another program had the CPU.
-    fn strike(&mut self) -> Result<()> {
+    fn disturb_request(&mut self) -> Result<()> {
         let times = self.group.times_throttled()?;
         let began_ns = now_ns();
         let mut last_ns = began_ns;
@@ -96,19 +100,19 @@ impl PlantedCause for Quota {
 }
 
 /// Moves of the service's thread to another CPU and back.
-pub struct Moves {
+pub struct CpuMigrations {
     cpus: [usize; 2],
     length_ns: Nanos,
 }
 
-impl Moves {
+impl CpuMigrations {
     pub fn prepare(args: &PlantArgs) -> Self {
         Self { cpus: [args.other_cpu, args.cpu], length_ns: args.delay_ns() }
     }
 }
 
-impl PlantedCause for Moves {
-    fn strike(&mut self) -> Result<()> {
+impl PlantedCause for CpuMigrations {
+    fn disturb_request(&mut self) -> Result<()> {
         let end_ns = now_ns() + self.length_ns;
         while now_ns() < end_ns {
             self.cpus.into_iter().try_for_each(scheduling::pin_to)?;

@@ -6,14 +6,14 @@ use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::clock::{Nanos, now_ns, sleep_until, timespec};
-use crate::plant::accomplice::Accomplice;
+use crate::plant::accomplice::HelperProcess;
 use crate::plant::cause::{PlantArgs, PlantedCause};
 use crate::scheduling;
 
 const QUESTION: &[u8] = b"name?";
 
 /// Returns a socket that sends questions, and the socket that receives them.
-fn sockets() -> Result<(UdpSocket, UdpSocket)> {
+fn open_udp_socket_pair() -> Result<(UdpSocket, UdpSocket)> {
     let open = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot open a UDP socket on 127.0.0.1");
     let (asking, asked) = (open()?, open()?);
     asking.connect(asked.local_addr()?)?;
@@ -21,22 +21,22 @@ fn sockets() -> Result<(UdpSocket, UdpSocket)> {
 }
 
 /// Planted cause: a UDP service that does not answer.
-pub struct Silent {
+pub struct SilentUdpService {
     socket: UdpSocket,
     timeout_ns: Nanos,
     /// Receiving socket, which is never read: questions stay in it or are dropped.
     _asked: UdpSocket,
 }
 
-impl Silent {
+impl SilentUdpService {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
-        let (socket, asked) = sockets()?;
+        let (socket, asked) = open_udp_socket_pair()?;
         Ok(Self { socket, timeout_ns: args.delay_ns(), _asked: asked })
     }
 }
 
-impl PlantedCause for Silent {
-    fn strike(&mut self) -> Result<()> {
+impl PlantedCause for SilentUdpService {
+    fn disturb_request(&mut self) -> Result<()> {
         self.socket.send(QUESTION)?;
         let mut answers = [PollFd::new(&self.socket, PollFlags::IN)];
         let answered = poll(&mut answers, Some(&timespec(self.timeout_ns)))?;
@@ -46,14 +46,14 @@ impl PlantedCause for Silent {
 }
 
 /// Planted cause: a UDP service that answers late.
-pub struct Late {
+pub struct LateUdpService {
     socket: UdpSocket,
-    process: Accomplice,
+    process: HelperProcess,
 }
 
-impl Late {
+impl LateUdpService {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
-        let ((socket, asked), cpu, length_ns) = (sockets()?, args.other_cpu, args.delay_ns());
+        let ((socket, asked), cpu, length_ns) = (open_udp_socket_pair()?, args.other_cpu, args.delay_ns());
         let prepare = move || {
             scheduling::pin_to(cpu)?;
             Ok(move || {
@@ -64,13 +64,13 @@ impl Late {
                 Ok(())
             })
         };
-        Ok(Self { socket, process: Accomplice::start(prepare, || ())? })
+        Ok(Self { socket, process: HelperProcess::start(prepare, || ())? })
     }
 }
 
-impl PlantedCause for Late {
-    fn strike(&mut self) -> Result<()> {
-        self.process.call()?;
+impl PlantedCause for LateUdpService {
+    fn disturb_request(&mut self) -> Result<()> {
+        self.process.request_disturbance()?;
         self.socket.send(QUESTION)?;
         self.socket.recv(&mut [0; QUESTION.len()])?;
         Ok(())

@@ -20,23 +20,24 @@ const BLOCKS: usize = 32;
 struct Block([u8; BLOCK]);
 
 /// Random reads from a file without the page cache.
-pub struct Reads {
+pub struct DiskReads {
     file: File,
     rng: Rng,
     length_ns: Nanos,
 }
 
-impl Reads {
+impl DiskReads {
     /// Writes the file and opens it. The file is already unlinked when this returns, so it need not be removed.
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let path = args.dir.join(format!("sidelane-plant-{}", std::process::id()));
-        let file = fill(&path).with_context(|| format!("cannot make a file in {} (--dir)", args.dir.display()));
+        let file =
+            create_filled_file(&path).with_context(|| format!("cannot make a file in {} (--dir)", args.dir.display()));
         let _ = std::fs::remove_file(&path);
         Ok(Self { file: file?, rng: Rng::new(1, 0), length_ns: args.delay_ns() })
     }
 }
 
-fn fill(path: &Path) -> Result<File> {
+fn create_filled_file(path: &Path) -> Result<File> {
     let mut file = File::create(path)?;
     (0..BLOCKS).try_for_each(|_| file.write_all(&[1; BLOCK]))?;
     file.sync_all()?;
@@ -44,8 +45,8 @@ fn fill(path: &Path) -> Result<File> {
     direct.context("its file system cannot be read past the page cache")
 }
 
-impl PlantedCause for Reads {
-    fn strike(&mut self) -> Result<()> {
+impl PlantedCause for DiskReads {
+    fn disturb_request(&mut self) -> Result<()> {
         let end_ns = now_ns() + self.length_ns;
         let mut block = Box::new(Block([0; BLOCK]));
         while now_ns() < end_ns {

@@ -7,14 +7,14 @@ use anyhow::{Context, Result, ensure};
 
 use super::http2::{self, Frame};
 use crate::clock::{Nanos, now_ns, sleep_until};
-use crate::plant::accomplice::Accomplice;
+use crate::plant::accomplice::HelperProcess;
 use crate::plant::cause::{PlantArgs, PlantedCause};
 use crate::scheduling;
 
 const QUESTION: &[u8] = b"GET / HTTP/1.1\r\nHost: second\r\nConnection: close\r\n\r\n";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 3\r\n\r\nok\n";
 
-fn door() -> Result<(TcpListener, SocketAddr)> {
+fn listen_on_loopback() -> Result<(TcpListener, SocketAddr)> {
     let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
     let address = door.local_addr()?;
     Ok((door, address))
@@ -27,7 +27,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
 }
 
 /// Plants questions of one byte on one lasting connection, each answered by one byte.
-pub fn plain(args: &PlantArgs) -> Result<Lasting> {
+pub fn start_plain_service(args: &PlantArgs) -> Result<PersistentConnection> {
     let serve = |mut client: TcpStream, length_ns| {
         let mut question = [0];
         while client.read(&mut question).is_ok_and(|length| length == 1) {
@@ -40,21 +40,21 @@ pub fn plain(args: &PlantArgs) -> Result<Lasting> {
         connection.write_all(&[1])?;
         connection.read_exact(&mut [0]).context("the second service is gone")
     };
-    Lasting::start(args, serve, ask)
+    PersistentConnection::start(args, serve, ask)
 }
 
 /// Plants a question by HTTP/2 on one connection, as in gRPC. The second service sends a ping at once and acknowledges
 /// the question. The answer comes later, in two parts.
-pub fn grpc(args: &PlantArgs) -> Result<Lasting> {
+pub fn start_grpc_service(args: &PlantArgs) -> Result<PersistentConnection> {
     let serve = |mut client: TcpStream, length_ns| {
-        http2::greet(&mut client)?;
+        http2::exchange_settings(&mut client)?;
         while let Ok(question) = http2::read_until(&mut client, http2::DATA) {
-            client.write_all(&Frame::ping(false).bytes())?;
+            client.write_all(&Frame::ping(false).into_bytes())?;
             http2::read_until(&mut client, http2::PING)?;
-            client.write_all(&Frame::window(question.length()).bytes())?;
+            client.write_all(&Frame::window_update(question.payload_bytes()).into_bytes())?;
             sleep_until(now_ns() + length_ns)?;
-            client.write_all(&Frame::status(question.stream).bytes())?;
-            client.write_all(&Frame::data(question.stream).bytes())?;
+            client.write_all(&Frame::response_headers(question.stream).into_bytes())?;
+            client.write_all(&Frame::data(question.stream).into_bytes())?;
         }
         Ok(())
     };
@@ -63,35 +63,35 @@ pub fn grpc(args: &PlantArgs) -> Result<Lasting> {
         if stream == 1 {
             connection.write_all(http2::PREFACE)?;
         }
-        connection.write_all(&[Frame::post(stream), Frame::data(stream)].map(Frame::bytes).concat())?;
+        connection.write_all(&[Frame::request_headers(stream), Frame::data(stream)].map(Frame::into_bytes).concat())?;
         http2::read_until(connection, http2::PING)?;
-        connection.write_all(&Frame::ping(true).bytes())?;
+        connection.write_all(&Frame::ping(true).into_bytes())?;
         let answer = http2::read_until(connection, http2::DATA)?;
         ensure!(answer.stream == stream, "the second service answered another question");
         stream += 2;
         Ok(())
     };
-    Lasting::start(args, serve, ask)
+    PersistentConnection::start(args, serve, ask)
 }
 
-type Ask = Box<dyn FnMut(&mut TcpStream) -> Result<()>>;
+type AskQuestion = Box<dyn FnMut(&mut TcpStream) -> Result<()>>;
 
 /// Lasting connection to the second service, and the function that asks one question.
-pub struct Lasting {
+pub struct PersistentConnection {
     connection: TcpStream,
-    ask: Ask,
+    ask: AskQuestion,
     /// Helper process that runs the second service.
-    _process: Accomplice,
+    _process: HelperProcess,
 }
 
-impl Lasting {
+impl PersistentConnection {
     /// Starts the second service, which runs `serve` until the first service is gone, and connects to it.
     fn start(
         args: &PlantArgs,
         serve: impl FnOnce(TcpStream, Nanos) -> Result<()>,
-        ask: impl FnMut(&mut TcpStream) -> Result<()> + 'static,
+        ask_question: impl FnMut(&mut TcpStream) -> Result<()> + 'static,
     ) -> Result<Self> {
-        let ((door, address), cpu, length_ns) = (door()?, args.other_cpu, args.delay_ns());
+        let ((door, address), cpu, length_ns) = (listen_on_loopback()?, args.other_cpu, args.delay_ns());
         let prepare = move || {
             scheduling::pin_to(cpu)?;
             let (client, _) = door.accept()?;
@@ -99,13 +99,13 @@ impl Lasting {
             serve(client, length_ns)?;
             Ok(|| Ok(()))
         };
-        let process = Accomplice::start(prepare, || ())?;
-        Ok(Self { connection: connect(address)?, ask: Box::new(ask), _process: process })
+        let process = HelperProcess::start(prepare, || ())?;
+        Ok(Self { connection: connect(address)?, ask: Box::new(ask_question), _process: process })
     }
 }
 
-impl PlantedCause for Lasting {
-    fn strike(&mut self) -> Result<()> {
+impl PlantedCause for PersistentConnection {
+    fn disturb_request(&mut self) -> Result<()> {
         (self.ask)(&mut self.connection)
     }
 }
@@ -113,12 +113,12 @@ impl PlantedCause for Lasting {
 /// Second service that is asked by HTTP, with a new connection for each question.
 pub struct Http {
     address: SocketAddr,
-    process: Accomplice,
+    process: HelperProcess,
 }
 
 impl Http {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
-        let ((door, address), cpu, length_ns) = (door()?, args.other_cpu, args.delay_ns());
+        let ((door, address), cpu, length_ns) = (listen_on_loopback()?, args.other_cpu, args.delay_ns());
         let prepare = move || {
             scheduling::pin_to(cpu)?;
             Ok(move || {
@@ -128,13 +128,13 @@ impl Http {
                 Ok(client.write_all(ANSWER)?)
             })
         };
-        Ok(Self { address, process: Accomplice::start(prepare, || ())? })
+        Ok(Self { address, process: HelperProcess::start(prepare, || ())? })
     }
 }
 
 impl PlantedCause for Http {
-    fn strike(&mut self) -> Result<()> {
-        self.process.call()?;
+    fn disturb_request(&mut self) -> Result<()> {
+        self.process.request_disturbance()?;
         let mut connection = connect(self.address)?;
         connection.write_all(QUESTION)?;
         let mut answer = Vec::new();
@@ -148,12 +148,12 @@ impl PlantedCause for Http {
 /// connection is dropped, and the kernel sends it again after a second.
 pub struct FullQueue {
     address: SocketAddr,
-    process: Accomplice,
+    process: HelperProcess,
 }
 
 impl FullQueue {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
-        let ((door, address), cpu, length_ns) = (door()?, args.other_cpu, args.delay_ns());
+        let ((door, address), cpu, length_ns) = (listen_on_loopback()?, args.other_cpu, args.delay_ns());
         rustix::net::listen(&door, 0).context("cannot make the accept queue short")?;
         let prepare = move || {
             scheduling::pin_to(cpu)?;
@@ -164,13 +164,13 @@ impl FullQueue {
                 Ok(())
             })
         };
-        Ok(Self { address, process: Accomplice::start(prepare, || ())? })
+        Ok(Self { address, process: HelperProcess::start(prepare, || ())? })
     }
 }
 
 impl PlantedCause for FullQueue {
-    fn strike(&mut self) -> Result<()> {
-        self.process.call()?;
+    fn disturb_request(&mut self) -> Result<()> {
+        self.process.request_disturbance()?;
         let _in_the_queue = connect(self.address)?;
         connect(self.address)?;
         Ok(())

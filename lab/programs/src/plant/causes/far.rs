@@ -15,7 +15,7 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 
 use crate::clock::{Nanos, now_ns, sleep_until};
-use crate::plant::accomplice::Accomplice;
+use crate::plant::accomplice::HelperProcess;
 use crate::plant::cause::{PlantArgs, PlantedCause};
 use crate::scheduling;
 
@@ -31,27 +31,27 @@ const RESPONSE_BYTES: usize = 48 << 10;
 const HEADER_BYTES: usize = 20;
 
 /// Response that takes several round trips, each as long as the delay.
-pub struct Far {
+pub struct DelayedNetwork {
     /// Process that delays the packets.
-    _network: Accomplice,
+    _network: HelperProcess,
 }
 
-impl Far {
+impl DelayedNetwork {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
-        let device =
-            open().with_context(|| format!("cannot make the network device {DEVICE}; run as root, one at a time"))?;
+        let device = open_tun_device()
+            .with_context(|| format!("cannot make the network device {DEVICE}; run as root, one at a time"))?;
         let (cpu, way_ns) = (args.other_cpu, args.delay_ns() / 2);
         let prepare = move || {
             scheduling::pin_to(cpu)?;
-            carry(device, way_ns)?;
+            start_delayed_return(device, way_ns)?;
             Ok(|| Ok(()))
         };
-        Ok(Self { _network: Accomplice::start(prepare, || ())? })
+        Ok(Self { _network: HelperProcess::start(prepare, || ())? })
     }
 }
 
-impl PlantedCause for Far {
-    fn strike(&mut self) -> Result<()> {
+impl PlantedCause for DelayedNetwork {
+    fn disturb_request(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -61,7 +61,7 @@ impl PlantedCause for Far {
 }
 
 /// Opens a TUN network device, which exists as long as the file is open.
-fn open() -> Result<File> {
+fn open_tun_device() -> Result<File> {
     let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
     // SAFETY: an ifreq consists of numbers, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -70,32 +70,32 @@ fn open() -> Result<File> {
     // SAFETY: `request` is valid during the call.
     let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &request) };
     ensure!(made == 0, std::io::Error::last_os_error());
-    ip(&["address", "add", &SERVICE.to_string(), "peer", &CLIENT.to_string(), "dev", DEVICE])?;
-    ip(&["link", "set", DEVICE, "up"])?;
+    run_ip_command(&["address", "add", &SERVICE.to_string(), "peer", &CLIENT.to_string(), "dev", DEVICE])?;
+    run_ip_command(&["link", "set", DEVICE, "up"])?;
     Ok(file)
 }
 
-fn ip(words: &[&str]) -> Result<()> {
-    let status = Command::new("ip").args(words).status().context("cannot run ip (package iproute2)")?;
-    ensure!(status.success(), "`ip {}` failed", words.join(" "));
+fn run_ip_command(arguments: &[&str]) -> Result<()> {
+    let status = Command::new("ip").args(arguments).status().context("cannot run ip (package iproute2)")?;
+    ensure!(status.success(), "`ip {}` failed", arguments.join(" "));
     Ok(())
 }
 
 /// Starts two threads that return each packet after `way_ns`.
-fn carry(device: File, way_ns: Nanos) -> Result<()> {
+fn start_delayed_return(device: File, delay_ns: Nanos) -> Result<()> {
     let (mut reads, mut writes) = (device.try_clone()?, device);
     let (on_the_way, arrives) = channel();
     thread::spawn(move || -> Result<()> {
         let mut packet = [0; 1 << 16];
         loop {
             let length = reads.read(&mut packet)?;
-            on_the_way.send((now_ns() + way_ns, packet[..length].to_vec()))?;
+            on_the_way.send((now_ns() + delay_ns, packet[..length].to_vec()))?;
         }
     });
     thread::spawn(move || -> Result<()> {
         for (due_ns, mut packet) in arrives {
             sleep_until(due_ns)?;
-            if turn(&mut packet) {
+            if swap_addresses(&mut packet) {
                 writes.write_all(&packet)?;
             }
         }
@@ -105,7 +105,7 @@ fn carry(device: File, way_ns: Nanos) -> Result<()> {
 }
 
 /// Exchanges the addresses of an IPv4 packet, which keeps its checksums right. Returns whether the packet is IPv4.
-fn turn(packet: &mut [u8]) -> bool {
+fn swap_addresses(packet: &mut [u8]) -> bool {
     let is_v4 = packet.len() >= HEADER_BYTES && packet[0] >> 4 == 4;
     if is_v4 {
         let (from, to) = packet[12..HEADER_BYTES].split_at_mut(4);
@@ -121,9 +121,9 @@ mod tests {
     #[test]
     fn a_packet_goes_back_to_where_it_came_from() {
         let mut packet: Vec<u8> = (0x40..0x60).collect();
-        assert!(turn(&mut packet));
+        assert!(swap_addresses(&mut packet));
         assert_eq!(packet[12..20], [0x50, 0x51, 0x52, 0x53, 0x4c, 0x4d, 0x4e, 0x4f]);
-        assert!(turn(&mut packet) && packet == (0x40..0x60).collect::<Vec<u8>>());
-        assert!(!turn(&mut [0x60; 40]) && !turn(&mut packet[..19]));
+        assert!(swap_addresses(&mut packet) && packet == (0x40..0x60).collect::<Vec<u8>>());
+        assert!(!swap_addresses(&mut [0x60; 40]) && !swap_addresses(&mut packet[..19]));
     }
 }

@@ -39,12 +39,12 @@ impl Frame {
     }
 
     /// Returns the frame with the header fields of a question.
-    pub fn post(stream: u32) -> Self {
+    pub fn request_headers(stream: u32) -> Self {
         Self::new(HEADERS, END_HEADERS, stream, &POST)
     }
 
     /// Returns the frame with the header fields of an answer.
-    pub fn status(stream: u32) -> Self {
+    pub fn response_headers(stream: u32) -> Self {
         Self::new(HEADERS, END_HEADERS, stream, &STATUS_200)
     }
 
@@ -54,7 +54,7 @@ impl Frame {
     }
 
     /// Returns a frame that acknowledges `bytes` read bytes.
-    pub fn window(bytes: usize) -> Self {
+    pub fn window_update(bytes: usize) -> Self {
         Self::new(WINDOW_UPDATE, 0, 0, &(bytes as u32).to_be_bytes())
     }
 
@@ -64,22 +64,22 @@ impl Frame {
     }
 
     /// Returns the size of the payload in bytes.
-    pub fn length(&self) -> usize {
+    pub fn payload_bytes(&self) -> usize {
         self.payload.len()
     }
 
     /// Returns the encoded frame, ready to send.
-    pub fn bytes(self) -> Vec<u8> {
-        let length = (self.length() as u32).to_be_bytes();
+    pub fn into_bytes(self) -> Vec<u8> {
+        let length = (self.payload_bytes() as u32).to_be_bytes();
         let head = [&length[1..], &[self.kind, self.flags], &self.stream.to_be_bytes()].concat();
         [head, self.payload].concat()
     }
 }
 
 /// Starts the server's side of a connection: reads the client's preface, and sends the server's own settings.
-pub fn greet(stream: &mut (impl Read + Write)) -> Result<()> {
+pub fn exchange_settings(stream: &mut (impl Read + Write)) -> Result<()> {
     stream.read_exact(&mut [0; PREFACE.len()])?;
-    Ok(stream.write_all(&Frame::new(SETTINGS, 0, 0, &[]).bytes())?)
+    Ok(stream.write_all(&Frame::new(SETTINGS, 0, 0, &[]).into_bytes())?)
 }
 
 /// Reads frames up to the next one of this kind, and returns it.
@@ -107,10 +107,12 @@ mod tests {
 
     #[test]
     fn frames_are_read_as_written_and_others_are_passed_over() {
-        let sent = [Frame::window(5), Frame::ping(true), Frame::status(7), Frame::data(7)].map(Frame::bytes).concat();
+        let sent = [Frame::window_update(5), Frame::ping(true), Frame::response_headers(7), Frame::data(7)]
+            .map(Frame::into_bytes)
+            .concat();
         let data = read_until(&mut &sent[..], DATA).unwrap();
-        assert_eq!((data.stream, data.flags, data.length()), (7, END_STREAM, MESSAGE.len()));
-        assert_eq!(PREFACE[PREFACE.len() - HEAD_BYTES..], Frame::new(SETTINGS, 0, 0, &[]).bytes());
+        assert_eq!((data.stream, data.flags, data.payload_bytes()), (7, END_STREAM, MESSAGE.len()));
+        assert_eq!(PREFACE[PREFACE.len() - HEAD_BYTES..], Frame::new(SETTINGS, 0, 0, &[]).into_bytes());
         assert!(read_until(&mut &sent[..20], DATA).is_err());
     }
 }

@@ -10,14 +10,14 @@ use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::clock::{now_ns, sleep_until};
-use crate::plant::accomplice::Accomplice;
+use crate::plant::accomplice::HelperProcess;
 use crate::plant::cause::{PlantArgs, PlantedCause};
 use crate::scheduling;
 
 /// Process that is asked at a Unix socket, with a new connection for each question.
 pub struct Socket {
     address: SocketAddr,
-    process: Accomplice,
+    process: HelperProcess,
 }
 
 impl Socket {
@@ -39,15 +39,15 @@ impl Socket {
                 Ok(client.write_all(&[1])?)
             })
         };
-        let mut process = Accomplice::start(prepare, || ())?;
-        process.strike().context("no process listens at the Unix socket")?;
+        let mut process = HelperProcess::start(prepare, || ())?;
+        process.disturb_and_wait().context("no process listens at the Unix socket")?;
         Ok(Self { address, process })
     }
 }
 
 impl PlantedCause for Socket {
-    fn strike(&mut self) -> Result<()> {
-        self.process.call()?;
+    fn disturb_request(&mut self) -> Result<()> {
+        self.process.request_disturbance()?;
         let mut connection = UnixStream::connect_addr(&self.address)?;
         connection.write_all(&[1])?;
         connection.read_exact(&mut [0]).context("the process at the Unix socket is gone")
@@ -60,7 +60,7 @@ const FULL_BYTES: usize = 68 << 10;
 /// Pipe that another process reads late.
 pub struct Pipe {
     end: PipeWriter,
-    process: Accomplice,
+    process: HelperProcess,
 }
 
 impl Pipe {
@@ -74,13 +74,13 @@ impl Pipe {
                 Ok(read.read_exact(&mut [0; FULL_BYTES])?)
             })
         };
-        Ok(Self { end, process: Accomplice::start(prepare, || ())? })
+        Ok(Self { end, process: HelperProcess::start(prepare, || ())? })
     }
 }
 
 impl PlantedCause for Pipe {
-    fn strike(&mut self) -> Result<()> {
-        self.process.call()?;
+    fn disturb_request(&mut self) -> Result<()> {
+        self.process.request_disturbance()?;
         self.end.write_all(&[1; FULL_BYTES]).context("the process that reads from the pipe is gone")
     }
 }
@@ -88,7 +88,7 @@ impl PlantedCause for Pipe {
 /// File that another process has locked.
 pub struct FileLock {
     file: File,
-    process: Accomplice,
+    process: HelperProcess,
 }
 
 impl FileLock {
@@ -113,14 +113,14 @@ impl FileLock {
                 Ok(flock(&its_file, FlockOperation::Unlock)?)
             })
         };
-        Ok(Self { file, process: Accomplice::start(prepare, || ())? })
+        Ok(Self { file, process: HelperProcess::start(prepare, || ())? })
     }
 }
 
 impl PlantedCause for FileLock {
-    fn strike(&mut self) -> Result<()> {
-        self.process.strike()?;
-        self.process.call()?;
+    fn disturb_request(&mut self) -> Result<()> {
+        self.process.disturb_and_wait()?;
+        self.process.request_disturbance()?;
         flock(&self.file, FlockOperation::LockExclusive)?;
         Ok(flock(&self.file, FlockOperation::Unlock)?)
     }

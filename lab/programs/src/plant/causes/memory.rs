@@ -22,10 +22,10 @@ impl Faults {
 }
 
 impl PlantedCause for Faults {
-    fn strike(&mut self) -> Result<()> {
+    fn disturb_request(&mut self) -> Result<()> {
         let end_ns = now_ns() + self.length_ns;
         while now_ns() < end_ns {
-            self.pages.touch()?;
+            self.pages.fault_all_pages()?;
         }
         Ok(())
     }

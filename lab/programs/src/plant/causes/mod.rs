@@ -19,34 +19,34 @@ use super::cause::{PlantArgs, Planted, PlantedCause};
 use crate::clock::{Nanos, now_ns, sleep_until};
 
 /// Returns the address at which the service listens for this cause.
-pub fn address(cause: Planted) -> Ipv4Addr {
+pub fn listen_address(cause: Planted) -> Ipv4Addr {
     if cause == Planted::CongestionWindow { far::SERVICE } else { Ipv4Addr::LOCALHOST }
 }
 
 /// Prepares the cause in `args`. This process must have one thread.
-pub fn prepare(args: &PlantArgs) -> Result<Box<dyn PlantedCause>> {
+pub fn prepare_cause(args: &PlantArgs) -> Result<Box<dyn PlantedCause>> {
     Ok(match args.cause {
         Planted::Nagle => Box::new(Nagle),
-        Planted::Retransmit | Planted::EventLoop => Box::new(Nothing),
-        Planted::SlowReader => Box::new(Long(1 << 20)),
-        Planted::SmallWindow => Box::new(Long(16 << 10)),
-        Planted::CongestionWindow => Box::new(far::Far::prepare(args)?),
+        Planted::Retransmit | Planted::EventLoop => Box::new(NoAction),
+        Planted::SlowReader => Box::new(LongResponse(1 << 20)),
+        Planted::SmallWindow => Box::new(LongResponse(16 << 10)),
+        Planted::CongestionWindow => Box::new(far::DelayedNetwork::prepare(args)?),
         Planted::Sleep => Box::new(Sleep(args.delay_ns())),
         Planted::Abandoned => Box::new(Sleep(2 * args.delay_ns())),
         Planted::Faults => Box::new(memory::Faults::prepare(args)?),
-        Planted::Disk => Box::new(disk::Reads::prepare(args)?),
-        Planted::Migrate => Box::new(cpu::Moves::prepare(args)),
-        Planted::Hog => Box::new(cpu::hog(args)?),
-        Planted::RealTime => Box::new(cpu::real_time_thread(args)?),
-        Planted::Sibling => Box::new(cpu::sibling(args)?),
+        Planted::Disk => Box::new(disk::DiskReads::prepare(args)?),
+        Planted::Migrate => Box::new(cpu::CpuMigrations::prepare(args)),
+        Planted::Hog => Box::new(cpu::start_high_priority_process(args)?),
+        Planted::RealTime => Box::new(cpu::start_real_time_thread(args)?),
+        Planted::Sibling => Box::new(cpu::start_sibling_batch(args)?),
         Planted::Throttle => Box::new(cpu::Quota::prepare(args)?),
-        Planted::Stop => Box::new(others::stop(args)?),
-        Planted::Freeze => Box::new(others::freeze(args)?),
-        Planted::Downstream => Box::new(downstream::plain(args)?),
+        Planted::Stop => Box::new(others::start_stopping_process(args)?),
+        Planted::Freeze => Box::new(others::start_freezing_process(args)?),
+        Planted::Downstream => Box::new(downstream::start_plain_service(args)?),
         Planted::DownstreamHttp => Box::new(downstream::Http::prepare(args)?),
-        Planted::DownstreamGrpc => Box::new(downstream::grpc(args)?),
-        Planted::NoAnswer => Box::new(datagram::Silent::prepare(args)?),
-        Planted::LateAnswer => Box::new(datagram::Late::prepare(args)?),
+        Planted::DownstreamGrpc => Box::new(downstream::start_grpc_service(args)?),
+        Planted::NoAnswer => Box::new(datagram::SilentUdpService::prepare(args)?),
+        Planted::LateAnswer => Box::new(datagram::LateUdpService::prepare(args)?),
         Planted::Connect => Box::new(downstream::FullQueue::prepare(args)?),
         Planted::UnixSocket => Box::new(local::Socket::prepare(args)?),
         Planted::FullPipe => Box::new(local::Pipe::prepare(args)?),
@@ -61,20 +61,20 @@ pub fn prepare(args: &PlantArgs) -> Result<Box<dyn PlantedCause>> {
 struct Nagle;
 
 impl PlantedCause for Nagle {
-    fn strike(&mut self) -> Result<()> {
+    fn disturb_request(&mut self) -> Result<()> {
         Ok(())
     }
 
-    fn in_two_writes(&self) -> bool {
+    fn splits_response(&self) -> bool {
         true
     }
 }
 
 /// Cause at the client: the response of this number of bytes does not fit its receive window.
-struct Long(usize);
+struct LongResponse(usize);
 
-impl PlantedCause for Long {
-    fn strike(&mut self) -> Result<()> {
+impl PlantedCause for LongResponse {
+    fn disturb_request(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -87,16 +87,16 @@ impl PlantedCause for Long {
 struct Sleep(Nanos);
 
 impl PlantedCause for Sleep {
-    fn strike(&mut self) -> Result<()> {
+    fn disturb_request(&mut self) -> Result<()> {
         sleep_until(now_ns() + self.0)
     }
 }
 
 /// Cause that needs no action here: it is at the client, or in the event loop.
-struct Nothing;
+struct NoAction;
 
-impl PlantedCause for Nothing {
-    fn strike(&mut self) -> Result<()> {
+impl PlantedCause for NoAction {
+    fn disturb_request(&mut self) -> Result<()> {
         Ok(())
     }
 }

@@ -16,14 +16,14 @@ const LOOK_EVERY_NS: Nanos = 500_000;
 
 /// Start signal between two threads that needs no system call.
 #[derive(Default)]
-struct Cue {
+struct StartSignal {
     wanted: AtomicU64,
     begun: AtomicU64,
 }
 
-impl Cue {
+impl StartSignal {
     /// Gives the cue, and returns when the other thread has begun.
-    fn give(&self) {
+    fn signal_and_wait_for_begin(&self) {
         let number = self.wanted.fetch_add(1, Ordering::AcqRel) + 1;
         while self.begun.load(Ordering::Acquire) < number {
             thread::yield_now();
@@ -38,7 +38,7 @@ impl Cue {
         Ok(())
     }
 
-    fn begin(&self) {
+    fn confirm_begin(&self) {
         self.begun.fetch_add(1, Ordering::Release);
     }
 }
@@ -46,18 +46,18 @@ impl Cue {
 /// Lock that another thread holds while it works.
 pub struct HeldLock {
     lock: Arc<Mutex<()>>,
-    cue: Arc<Cue>,
+    cue: Arc<StartSignal>,
 }
 
 impl HeldLock {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
-        let (lock, cue, length_ns) = (Arc::new(Mutex::new(())), Arc::new(Cue::default()), args.delay_ns());
+        let (lock, cue, length_ns) = (Arc::new(Mutex::new(())), Arc::new(StartSignal::default()), args.delay_ns());
         let (of_holder, its_cue) = (Arc::clone(&lock), Arc::clone(&cue));
         let hold = move || -> Result<()> {
             loop {
                 its_cue.wait()?;
                 let held = of_holder.lock().expect("no thread panics while it holds the lock");
-                its_cue.begin();
+                its_cue.confirm_begin();
                 spin(length_ns);
                 drop(held);
             }
@@ -68,8 +68,8 @@ impl HeldLock {
 }
 
 impl PlantedCause for HeldLock {
-    fn strike(&mut self) -> Result<()> {
-        self.cue.give();
+    fn disturb_request(&mut self) -> Result<()> {
+        self.cue.signal_and_wait_for_begin();
         drop(self.lock.lock().expect("no thread panics while it holds the lock"));
         Ok(())
     }
@@ -77,21 +77,21 @@ impl PlantedCause for HeldLock {
 
 /// Worker thread that answers for the request through pipes, and is busy with other work first.
 pub struct Pool {
-    cue: Arc<Cue>,
+    cue: Arc<StartSignal>,
     jobs: PipeWriter,
     answers: PipeReader,
 }
 
 impl Pool {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
-        let (cue, length_ns) = (Arc::new(Cue::default()), args.delay_ns());
+        let (cue, length_ns) = (Arc::new(StartSignal::default()), args.delay_ns());
         let (mut ear, jobs) = pipe().context("cannot make a pipe")?;
         let (answers, mut mouth) = pipe().context("cannot make a pipe")?;
         let its_cue = Arc::clone(&cue);
         let work = move || -> Result<()> {
             loop {
                 its_cue.wait()?;
-                its_cue.begin();
+                its_cue.confirm_begin();
                 spin(length_ns);
                 ear.read_exact(&mut [0])?;
                 mouth.write_all(&[1])?;
@@ -103,8 +103,8 @@ impl Pool {
 }
 
 impl PlantedCause for Pool {
-    fn strike(&mut self) -> Result<()> {
-        self.cue.give();
+    fn disturb_request(&mut self) -> Result<()> {
+        self.cue.signal_and_wait_for_begin();
         self.jobs.write_all(&[1])?;
         Ok(self.answers.read_exact(&mut [0])?)
     }
@@ -118,31 +118,31 @@ struct Questions {
 }
 
 impl Questions {
-    fn all_are_answered(&mut self) -> bool {
+    fn are_all_answered(&mut self) -> bool {
         self.asked == self.answered
     }
 }
 
 /// Pool of one busy thread that reports its answer by a condition variable.
 pub struct Condition {
-    cue: Arc<Cue>,
+    cue: Arc<StartSignal>,
     shared: Arc<(Mutex<Questions>, Condvar)>,
 }
 
 impl Condition {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let (cue, shared, length_ns) =
-            (Arc::new(Cue::default()), Arc::<(Mutex<_>, Condvar)>::default(), args.delay_ns());
+            (Arc::new(StartSignal::default()), Arc::<(Mutex<_>, Condvar)>::default(), args.delay_ns());
         let (its_cue, its_shared) = (Arc::clone(&cue), Arc::clone(&shared));
         let work = move || -> Result<()> {
             let (questions, changed): &(Mutex<Questions>, Condvar) = &its_shared;
             loop {
                 its_cue.wait()?;
-                its_cue.begin();
+                its_cue.confirm_begin();
                 spin(length_ns);
                 let questions = questions.lock().expect("no thread panics while it holds the lock");
                 let mut questions = changed
-                    .wait_while(questions, Questions::all_are_answered)
+                    .wait_while(questions, Questions::are_all_answered)
                     .expect("no thread panics while it holds the lock");
                 questions.answered = questions.asked;
                 changed.notify_all();
@@ -154,13 +154,13 @@ impl Condition {
 }
 
 impl PlantedCause for Condition {
-    fn strike(&mut self) -> Result<()> {
-        self.cue.give();
+    fn disturb_request(&mut self) -> Result<()> {
+        self.cue.signal_and_wait_for_begin();
         let (questions, changed) = &*self.shared;
         let mut questions = questions.lock().expect("no thread panics while it holds the lock");
         questions.asked += 1;
         changed.notify_all();
-        let is_waiting = |questions: &mut Questions| !questions.all_are_answered();
+        let is_waiting = |questions: &mut Questions| !questions.are_all_answered();
         drop(changed.wait_while(questions, is_waiting).expect("no thread panics while it holds the lock"));
         Ok(())
     }

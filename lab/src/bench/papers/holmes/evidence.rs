@@ -14,7 +14,7 @@ pub(super) const STORES: [&str; 4] = ["redis", "rocksdb", "wiredtiger", "memcach
 pub(super) const INSENSITIVE: &str = "wiredtiger-e";
 
 /// Function that takes a number from the figures of one service.
-pub(super) type Number = fn(&ServiceFigures) -> f64;
+pub(super) type ServiceFigureSelector = fn(&ServiceFigures) -> f64;
 
 pub(super) fn mean_ns(service: &ServiceFigures) -> f64 {
     service.whole.mean_ns
@@ -38,26 +38,34 @@ impl From<Vec<Outcome<MachineFigures>>> for HolmesEvidence {
 
 impl HolmesEvidence {
     /// Returns the runs of one setting, by workload.
-    pub(super) fn of<'s>(&self, setting: &'s str) -> impl Iterator<Item = (&str, &MachineFigures)> + use<'_, 's> {
+    pub(super) fn runs_of_setting<'s>(
+        &self,
+        setting: &'s str,
+    ) -> impl Iterator<Item = (&str, &MachineFigures)> + use<'_, 's> {
         let own = self.outcomes.iter().filter(move |outcome| outcome.setting == setting);
         own.filter_map(|outcome| Some((outcome.text(WORKLOAD)?, &outcome.figures)))
     }
 
     /// Returns the run of one workload under one setting.
-    pub(super) fn one(&self, workload: &str, setting: &str) -> Option<&MachineFigures> {
-        self.of(setting).find(|(of, _)| *of == workload).map(|(_, figures)| figures)
+    pub(super) fn find_run(&self, workload: &str, setting: &str) -> Option<&MachineFigures> {
+        self.runs_of_setting(setting).find(|(of, _)| *of == workload).map(|(_, figures)| figures)
     }
 
     /// Returns a number of the service under one setting, divided by that under another.
-    pub(super) fn ratio(&self, workload: &str, (own, other): (&str, &str), number: Number) -> Option<f64> {
-        let of = |setting| Some(number(self.one(workload, setting)?.services.first()?));
+    pub(super) fn ratio(
+        &self,
+        workload: &str,
+        (own, other): (&str, &str),
+        number: ServiceFigureSelector,
+    ) -> Option<f64> {
+        let of = |setting| Some(number(self.find_run(workload, setting)?.services.first()?));
         Some(of(own)? / of(other)?)
     }
 
     /// Returns the ratio of a number under two settings for all workloads; `None` without any.
-    pub(super) fn ratios(&self, settings: (&str, &str), number: Number) -> Option<Vec<(&str, f64)>> {
+    pub(super) fn ratios(&self, settings: (&str, &str), number: ServiceFigureSelector) -> Option<Vec<(&str, f64)>> {
         let ratio = |(workload, _)| Some((workload, self.ratio(workload, settings, number)?));
-        let ratios: Vec<(&str, f64)> = self.of(settings.0).map(ratio).collect::<Option<_>>()?;
+        let ratios: Vec<(&str, f64)> = self.runs_of_setting(settings.0).map(ratio).collect::<Option<_>>()?;
         (!ratios.is_empty()).then_some(ratios)
     }
 }
@@ -76,18 +84,26 @@ pub(super) mod tests {
     use super::*;
 
     /// Returns a run of a workload whose latencies are `times` those of the service alone.
-    pub(in crate::bench::papers::holmes) fn run(workload: &str, setting: &str, times: f64) -> Outcome<MachineFigures> {
-        let ns = |us: f64| (us * times * 1e3) as u64;
+    pub(in crate::bench::papers::holmes) fn run(
+        workload: &str,
+        setting: &str,
+        latency_factor: f64,
+    ) -> Outcome<MachineFigures> {
+        let ns = |us: f64| (us * latency_factor * 1e3) as u64;
         let whole = LatencyFigures {
             count: 1000,
-            mean_ns: 60e3 * times,
+            mean_ns: 60e3 * latency_factor,
             p50_ns: ns(50.0),
             p90_ns: ns(136.0),
             p99_ns: ns(300.0),
             max_ns: ns(900.0),
         };
-        let service =
-            ServiceFigures { whole, violations: Some(0.1 * times), vpi: Some(28.0 * times), ..Default::default() };
+        let service = ServiceFigures {
+            whole,
+            violations: Some(0.1 * latency_factor),
+            vpi: Some(28.0 * latency_factor),
+            ..Default::default()
+        };
         let figures = MachineFigures { services: vec![service], ..MachineFigures::default() };
         let at = vec![(WORKLOAD.to_owned(), PointValue::Text(workload.to_owned()))];
         Outcome { at, setting: setting.to_owned(), figures, fleet: None }

@@ -4,7 +4,7 @@ use sidelane_report::Unit;
 use sidelane_sim::Outcome;
 use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
 
-use super::evidence::{HolmesEvidence, Number, mean_ns, p99_ns};
+use super::evidence::{HolmesEvidence, ServiceFigureSelector, mean_ns, p99_ns};
 use crate::bench::papers::evidence::{least, most};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
@@ -15,7 +15,7 @@ const THRESHOLDS: [f64; 5] = [40.0, 50.0, 60.0, 70.0, 80.0];
 /// Tolerated difference of two runs that differ only in the placement of containers.
 const SAME: f64 = 0.01;
 
-const MEASURES: [Number; 4] =
+const MEASURES: [ServiceFigureSelector; 4] =
     [mean_ns, |service| service.whole.p50_ns as f64, |service| service.whole.p90_ns as f64, p99_ns];
 
 pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 3] = [
@@ -25,7 +25,12 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 3] = [
         wanted: AtMost(1.0 + READ),
         unit: Unit::OverAlone,
         measured: |seen| {
-            most(MEASURES.iter().map(|number| most(at(seen, 40.0, *number)?)).collect::<Option<Vec<f64>>>()?)
+            most(
+                MEASURES
+                    .iter()
+                    .map(|number| most(ratios_at_threshold(seen, 40.0, *number)?))
+                    .collect::<Option<Vec<f64>>>()?,
+            )
         },
     },
     Statement {
@@ -34,7 +39,12 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 3] = [
         wanted: AtLeast(1.0 - SAME),
         unit: Unit::Ratio,
         measured: |seen| {
-            let step = |pair: &[f64]| least(over(&at(seen, pair[1], mean_ns)?, &at(seen, pair[0], mean_ns)?));
+            let step = |pair: &[f64]| {
+                least(ratios_of_pairs(
+                    &ratios_at_threshold(seen, pair[1], mean_ns)?,
+                    &ratios_at_threshold(seen, pair[0], mean_ns)?,
+                ))
+            };
             least(THRESHOLDS.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
         },
     },
@@ -43,12 +53,17 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 3] = [
         says: "and E = 80 a higher one (mean ÷ at E = 40, least)",
         wanted: AtLeast(1.0 + READ),
         unit: Unit::Ratio,
-        measured: |seen| least(over(&at(seen, 80.0, mean_ns)?, &at(seen, 40.0, mean_ns)?)),
+        measured: |seen| {
+            least(ratios_of_pairs(
+                &ratios_at_threshold(seen, 80.0, mean_ns)?,
+                &ratios_at_threshold(seen, 40.0, mean_ns)?,
+            ))
+        },
     },
 ];
 
 /// Returns a number of each store at this threshold, divided by that alone; `None` without any.
-fn at(seen: &HolmesEvidence, threshold: f64, number: Number) -> Option<Vec<f64>> {
+fn ratios_at_threshold(seen: &HolmesEvidence, threshold: f64, number: ServiceFigureSelector) -> Option<Vec<f64>> {
     let of = |setting: &'static str| {
         let own =
             move |run: &&Outcome<MachineFigures>| run.setting == setting && run.number(THRESHOLD) == Some(threshold);
@@ -59,7 +74,7 @@ fn at(seen: &HolmesEvidence, threshold: f64, number: Number) -> Option<Vec<f64>>
     (!ratios.is_empty()).then_some(ratios)
 }
 
-fn over(own: &[f64], other: &[f64]) -> Vec<f64> {
+fn ratios_of_pairs(own: &[f64], other: &[f64]) -> Vec<f64> {
     own.iter().zip(other).map(|(own, other)| own / other).collect()
 }
 
@@ -72,9 +87,9 @@ mod tests {
     use crate::bench::papers::statement::failing;
 
     /// Judges runs with this ratio of latency to that alone, at each threshold.
-    fn says(times: [f64; 5]) -> Vec<&'static str> {
+    fn failing_with_ratios(latency_ratios: [f64; 5]) -> Vec<&'static str> {
         let mut outcomes = Vec::new();
-        for (threshold, times) in THRESHOLDS.into_iter().zip(times) {
+        for (threshold, times) in THRESHOLDS.into_iter().zip(latency_ratios) {
             for (setting, times) in [("alone", 1.0), ("holmes", times)] {
                 let mut run = run("redis-a", setting, times);
                 run.at.push((THRESHOLD.to_owned(), PointValue::Number(threshold)));
@@ -87,9 +102,9 @@ mod tests {
     #[test]
     fn figures_of_the_paper_pass_and_weaker_ones_fail() {
         let all = STATEMENTS.map(|statement| statement.says);
-        assert_eq!(says([1.0, 1.1, 1.1, 1.3, 1.4]), [""; 0]);
-        assert_eq!(says([1.1, 1.1, 1.1, 1.3, 1.4]), [all[0]]);
-        assert_eq!(says([1.0, 1.2, 1.1, 1.3, 1.4]), [all[1]]);
-        assert_eq!(says([1.0, 1.0, 1.0, 1.0, 1.0]), [all[2]]);
+        assert_eq!(failing_with_ratios([1.0, 1.1, 1.1, 1.3, 1.4]), [""; 0]);
+        assert_eq!(failing_with_ratios([1.1, 1.1, 1.1, 1.3, 1.4]), [all[0]]);
+        assert_eq!(failing_with_ratios([1.0, 1.2, 1.1, 1.3, 1.4]), [all[1]]);
+        assert_eq!(failing_with_ratios([1.0, 1.0, 1.0, 1.0, 1.0]), [all[2]]);
     }
 }

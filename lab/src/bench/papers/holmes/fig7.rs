@@ -2,7 +2,7 @@
 
 use sidelane_report::Unit;
 
-use super::evidence::{HolmesEvidence, INSENSITIVE, Number, mean_ns, p99_ns};
+use super::evidence::{HolmesEvidence, INSENSITIVE, ServiceFigureSelector, mean_ns, p99_ns};
 use crate::bench::papers::evidence::most;
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
@@ -49,14 +49,14 @@ pub(super) const ALIKE: [Statement<HolmesEvidence>; 3] = [
         says: "RocksDB, WiredTiger and Memcached have almost the mean latency of alone (most)",
         wanted: AtMost(1.0 + READ),
         unit: Unit::OverAlone,
-        measured: |seen| but_redis(seen, mean_ns),
+        measured: |seen| worst_ratio_except_redis(seen, mean_ns),
     },
     Statement {
         source: "Holmes §6.2, Figs. 8 to 10",
         says: "and almost its p99 (most)",
         wanted: AtMost(1.0 + READ),
         unit: Unit::OverAlone,
-        measured: |seen| but_redis(seen, p99_ns),
+        measured: |seen| worst_ratio_except_redis(seen, p99_ns),
     },
     Statement {
         source: "Holmes §6.2, Fig. 9",
@@ -68,7 +68,7 @@ pub(super) const ALIKE: [Statement<HolmesEvidence>; 3] = [
 ];
 
 /// Returns the worst ratio of a number to that alone, over the stores that the paper finds unharmed.
-fn but_redis(seen: &HolmesEvidence, number: Number) -> Option<f64> {
+fn worst_ratio_except_redis(seen: &HolmesEvidence, number: ServiceFigureSelector) -> Option<f64> {
     let ratios = seen.ratios(("holmes", "alone"), number)?;
     most(ratios.into_iter().filter(|(workload, _)| !workload.starts_with("redis")).map(|(_, ratio)| ratio))
 }
@@ -80,26 +80,26 @@ mod tests {
     use crate::bench::papers::statement::failing;
 
     /// Returns runs of a store under Holmes and PerfIso, with these ratios of its latency to that alone.
-    fn store(workload: &str, holmes: f64, perfiso: f64) -> HolmesEvidence {
+    fn runs_of_store(workload: &str, holmes: f64, perfiso: f64) -> HolmesEvidence {
         let runs = [("alone", 1.0), ("holmes", holmes), ("perfiso", perfiso)];
         HolmesEvidence { outcomes: runs.map(|(setting, times)| run(workload, setting, times)).to_vec() }
     }
 
     #[test]
     fn a_workload_has_to_gain_as_much_as_in_the_paper() {
-        let says = |holmes, perfiso| failing(&REDUCED[0], &store("redis-a", holmes, perfiso));
+        let says = |holmes, perfiso| failing(&REDUCED[0], &runs_of_store("redis-a", holmes, perfiso));
         assert_eq!(says(1.0, 2.0), [""; 0]);
         assert_eq!(says(1.0, 1.6), [REDUCED[0][0].says]);
         assert_eq!(says(1.4, 2.0), [REDUCED[0][0].says, REDUCED[0][1].says]);
-        assert_eq!(failing(&REDUCED[1], &store("redis-a", 1.0, 2.0)).len(), 2, "another workload");
+        assert_eq!(failing(&REDUCED[1], &runs_of_store("redis-a", 1.0, 2.0)).len(), 2, "another workload");
     }
 
     #[test]
     fn stores_but_redis_are_as_alone() {
-        assert_eq!(failing(&ALIKE, &store("wiredtiger-e", 1.0, 1.02)), [""; 0]);
-        assert_eq!(failing(&ALIKE, &store("wiredtiger-e", 1.06, 1.1)).len(), 3);
-        let mut seen = store("wiredtiger-e", 1.0, 1.0);
-        seen.outcomes.extend(store("redis-b", 1.5, 2.0).outcomes);
+        assert_eq!(failing(&ALIKE, &runs_of_store("wiredtiger-e", 1.0, 1.02)), [""; 0]);
+        assert_eq!(failing(&ALIKE, &runs_of_store("wiredtiger-e", 1.06, 1.1)).len(), 3);
+        let mut seen = runs_of_store("wiredtiger-e", 1.0, 1.0);
+        seen.outcomes.extend(runs_of_store("redis-b", 1.5, 2.0).outcomes);
         assert_eq!(failing(&ALIKE, &seen), [""; 0]);
     }
 }

@@ -10,14 +10,14 @@ const RATE: &str = "service.0.arrivals.rate_per_s";
 const MOVE_US: &str = "machine.migration_us";
 
 /// Function that takes a number from the figures of one run.
-pub(super) type Number = fn(&MachineFigures) -> f64;
+pub(super) type MachineFigureSelector = fn(&MachineFigures) -> f64;
 
 /// Returns the service's p90 in milliseconds; NaN without a service, since then nothing was measured.
 pub(super) fn p90_ms(figures: &MachineFigures) -> f64 {
     figures.services.first().map_or(f64::NAN, |service| service.whole.p90_ns as f64 / 1e6)
 }
 
-pub(super) fn worst_ms(figures: &MachineFigures) -> f64 {
+pub(super) fn slowest_request_ms(figures: &MachineFigures) -> f64 {
     figures.services.first().map_or(f64::NAN, |service| service.whole.max_ns as f64 / 1e6)
 }
 
@@ -40,26 +40,31 @@ impl From<Vec<Outcome<MachineFigures>>> for HurryEvidence {
 
 impl HurryEvidence {
     /// Returns load and number of each run of a setting. `move_us` selects the cost of a move, if that was swept.
-    pub(super) fn line(&self, setting: &str, move_us: Option<f64>, number: Number) -> Vec<(f64, f64)> {
+    pub(super) fn points_by_load(
+        &self,
+        setting: &str,
+        move_us: Option<f64>,
+        number: MachineFigureSelector,
+    ) -> Vec<(f64, f64)> {
         let own = self.outcomes.iter().filter(|outcome| outcome.setting == setting);
         let own = own.filter(|outcome| outcome.number(MOVE_US) == move_us);
         own.filter_map(|outcome| Some((outcome.number(RATE)?, number(&outcome.figures)))).collect()
     }
 
     /// Returns the number of a setting at one load.
-    pub(super) fn at(&self, setting: &str, load: f64, number: Number) -> Option<f64> {
-        self.line(setting, None, number).into_iter().find(|(at, _)| *at == load).map(|(_, number)| number)
+    pub(super) fn number_at(&self, setting: &str, load: f64, number: MachineFigureSelector) -> Option<f64> {
+        self.points_by_load(setting, None, number).into_iter().find(|(at, _)| *at == load).map(|(_, number)| number)
     }
 
     /// Returns the number under one setting divided by that under another, by load. `None` if one is missing.
-    pub(super) fn ratios(&self, own: &str, other: &str, number: Number) -> Option<Vec<f64>> {
-        let own = self.line(own, None, number);
-        let ratio = |(load, own): &(f64, f64)| Some(own / self.at(other, *load, number)?);
+    pub(super) fn ratios(&self, own: &str, other: &str, number: MachineFigureSelector) -> Option<Vec<f64>> {
+        let own = self.points_by_load(own, None, number);
+        let ratio = |(load, own): &(f64, f64)| Some(own / self.number_at(other, *load, number)?);
         own.iter().map(ratio).collect::<Option<Vec<f64>>>().filter(|ratios| !ratios.is_empty())
     }
 
     /// Returns the swept costs of moving a thread, in microseconds; only `None` if the scenario sweeps none.
-    pub(super) fn moves_us(&self) -> Vec<Option<f64>> {
+    pub(super) fn move_costs_us(&self) -> Vec<Option<f64>> {
         let mut all: Vec<_> = self.outcomes.iter().map(|outcome| outcome.number(MOVE_US)).collect();
         all.sort_by(|one, other| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
         all.dedup();
@@ -84,7 +89,7 @@ pub(super) fn mean_gain_percent(ratios: &[f64]) -> f64 {
 }
 
 /// Returns the largest of several numbers; `None` if one is missing.
-pub(super) fn most_of(numbers: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+pub(super) fn maximum_of_all(numbers: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     most(numbers.collect::<Option<Vec<f64>>>()?)
 }
 
@@ -116,7 +121,7 @@ pub(super) mod tests {
         let mut evidence =
             HurryEvidence { outcomes: vec![run("a", (5.0, None), 50.0, 1.0), run("b", (5.0, None), 100.0, 2.0)] };
         assert_eq!(evidence.ratios("a", "b", p90_ms), Some(vec![0.5]));
-        assert_eq!((evidence.at("b", 5.0, watts), evidence.at("b", 6.0, watts)), (Some(2.0), None));
+        assert_eq!((evidence.number_at("b", 5.0, watts), evidence.number_at("b", 6.0, watts)), (Some(2.0), None));
         evidence.outcomes.push(run("a", (6.0, None), 50.0, 1.0));
         assert_eq!((evidence.ratios("a", "b", p90_ms), evidence.ratios("c", "b", p90_ms)), (None, None));
         assert_eq!(mean_gain_percent(&[0.5, 0.7]), 40.0);
@@ -128,6 +133,6 @@ pub(super) mod tests {
         let runs = [("given 1", at(2.0)), ("given 2", at(1.0)), ("given 1", at(1.0)), ("learnt", at(1.0))];
         let evidence = HurryEvidence { outcomes: runs.map(|(setting, at)| run(setting, at, 1.0, 1.0)).to_vec() };
         assert_eq!(evidence.settings("given"), ["given 1", "given 2"]);
-        assert_eq!(evidence.moves_us(), [Some(1.0), Some(2.0)]);
+        assert_eq!(evidence.move_costs_us(), [Some(1.0), Some(2.0)]);
     }
 }

@@ -2,7 +2,7 @@
 
 use sidelane_report::Unit;
 
-use super::evidence::{HurryEvidence, Number, most_of, p90_ms, watts};
+use super::evidence::{HurryEvidence, MachineFigureSelector, maximum_of_all, p90_ms, watts};
 use crate::bench::papers::evidence::{least, most};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
@@ -20,43 +20,46 @@ pub(super) const STATEMENTS: [Statement<HurryEvidence>; 4] = [
         says: "at 10 to 30 requests/s a higher threshold entails a higher latency (p90 ÷ that at the next lower one, least)",
         wanted: AtLeast(1.0),
         unit: Unit::Ratio,
-        measured: |seen| least(steps(seen, p90_ms)?),
+        measured: |seen| least(step_ratios(seen, p90_ms)?),
     },
     Statement {
         source: "Hurry-up §IV-B, Fig. 9",
         says: "and a lower energy (÷ that at the next lower one, most)",
         wanted: AtMost(1.0),
         unit: Unit::Ratio,
-        measured: |seen| most(steps(seen, watts)?),
+        measured: |seen| most(step_ratios(seen, watts)?),
     },
     Statement {
         source: "Hurry-up §IV-B, Fig. 9",
         says: "at 40 requests/s the tail increases due to queuing, whatever the threshold (÷ at 30, least)",
         wanted: AtLeast(1.0 + READ),
         unit: Unit::Ratio,
-        measured: |seen| least(queuing(seen)?),
+        measured: |seen| least(queueing_ratios(seen)?),
     },
     Statement {
         source: "Hurry-up §IV-B, Fig. 9",
         says: "ours: the learnt threshold is as good as the best of a sweep (p90 ÷ its p90, most of all loads and costs)",
         wanted: AtMost(1.0 + LEARNT),
         unit: Unit::Ratio,
-        measured: |seen| most_of(seen.moves_us().into_iter().map(|move_us| most(over_best(seen, move_us)?))),
+        measured: |seen| {
+            maximum_of_all(seen.move_costs_us().into_iter().map(|move_us| most(p90_over_best_given(seen, move_us)?)))
+        },
     },
 ];
 
 /// Returns a number at each threshold divided by that at the next lower one, for each load.
-fn steps(seen: &HurryEvidence, number: Number) -> Option<Vec<f64>> {
-    let lines: Vec<_> = seen.settings("printed").iter().map(|name| seen.line(name, MOVE_US, number)).collect();
+fn step_ratios(seen: &HurryEvidence, number: MachineFigureSelector) -> Option<Vec<f64>> {
+    let lines: Vec<_> =
+        seen.settings("printed").iter().map(|name| seen.points_by_load(name, MOVE_US, number)).collect();
     let at = |line: &[(f64, f64)], load: f64| line.iter().find(|(at, _)| *at == load).map(|(_, number)| *number);
     let pairs = lines.windows(2).flat_map(|pair| LOADS.map(|load| Some(at(&pair[1], load)? / at(&pair[0], load)?)));
     pairs.collect::<Option<Vec<f64>>>().filter(|steps| !steps.is_empty())
 }
 
 /// Returns p90 at 40 requests/s divided by that at 30, for each threshold.
-fn queuing(seen: &HurryEvidence) -> Option<Vec<f64>> {
+fn queueing_ratios(seen: &HurryEvidence) -> Option<Vec<f64>> {
     let ratio = |name: &&str| {
-        let line = seen.line(name, MOVE_US, p90_ms);
+        let line = seen.points_by_load(name, MOVE_US, p90_ms);
         let at = |load: f64| line.iter().find(|(at, _)| *at == load).map(|(_, p90)| *p90);
         Some(at(40.0)? / at(30.0)?)
     };
@@ -64,10 +67,10 @@ fn queuing(seen: &HurryEvidence) -> Option<Vec<f64>> {
 }
 
 /// Returns p90 with the learnt threshold divided by the lowest with a given one, for each load.
-fn over_best(seen: &HurryEvidence, move_us: Option<f64>) -> Option<Vec<f64>> {
-    let given: Vec<_> = seen.settings("given").iter().map(|name| seen.line(name, move_us, p90_ms)).collect();
+fn p90_over_best_given(seen: &HurryEvidence, move_us: Option<f64>) -> Option<Vec<f64>> {
+    let given: Vec<_> = seen.settings("given").iter().map(|name| seen.points_by_load(name, move_us, p90_ms)).collect();
     let best = |load: f64| least(given.iter().flatten().filter(|(at, _)| *at == load).map(|(_, p90)| *p90));
-    let learnt = seen.line("learnt", move_us, p90_ms);
+    let learnt = seen.points_by_load("learnt", move_us, p90_ms);
     learnt.into_iter().map(|(load, p90)| Some(p90 / best(load)?)).collect()
 }
 
@@ -82,19 +85,19 @@ mod tests {
 
     /// Returns runs in which p90 grows from threshold to threshold by `step` and power falls by `less`. At a load of
     /// 40, p90 is `queuing` times as high.
-    fn runs(step: f64, less: f64, queuing: f64, learnt: f64) -> Vec<Outcome<MachineFigures>> {
+    fn runs(p90_step: f64, power_step: f64, queueing_factor: f64, learnt_factor: f64) -> Vec<Outcome<MachineFigures>> {
         let mut outcomes = Vec::new();
         for (load, move_us) in
             [5.0, 10.0, 15.0, 20.0, 30.0, 40.0].into_iter().flat_map(|load| [(load, 50.0), (load, 5e3)])
         {
             let at = (load, Some(move_us));
-            let base = if load == 40.0 { 200.0 * queuing } else { 200.0 };
+            let base = if load == 40.0 { 200.0 * queueing_factor } else { 200.0 };
             for (place, name) in ["25 ms", "50 ms", "100 ms"].into_iter().enumerate() {
-                let p90 = base * step.powi(place as i32);
-                outcomes.push(run(&format!("printed {name}"), at, p90, 2.0 * less.powi(place as i32)));
+                let p90 = base * p90_step.powi(place as i32);
+                outcomes.push(run(&format!("printed {name}"), at, p90, 2.0 * power_step.powi(place as i32)));
                 outcomes.push(run(&format!("given {name}"), at, p90, 2.0));
             }
-            outcomes.push(run("learnt", at, learnt * base, 2.0));
+            outcomes.push(run("learnt", at, learnt_factor * base, 2.0));
         }
         outcomes
     }

@@ -29,10 +29,10 @@ pub(super) const FIGURES: [MachineFigure<HurryEvidence>; 2] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::papers::machine::must_be_sound;
+    use crate::bench::papers::machine::assert_statements_sound;
 
     #[test]
     fn statements_need_evidence_and_have_unique_names() {
-        must_be_sound(&FIGURES);
+        assert_statements_sound(&FIGURES);
     }
 }

@@ -20,14 +20,14 @@ use crate::experiment::comparison::Report;
 use sidelane_host::priority::pin_this_thread;
 
 /// Measures the cost of a request and the cost at saturation.
-pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
-    let Some((server, place)) = fixture.redis(report)? else { return Ok(()) };
+pub(super) fn measure_trace_cost(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
+    let Some((server, place)) = fixture.start_redis(report)? else { return Ok(()) };
     // Keeps the thread that reads records off the service's CPU. It is a new thread, since it stays pinned.
     thread::scope(|scope| {
         let measured = scope.spawn(|| {
             pin_this_thread(&[place.client_cpu]).context("cannot stay off the service's CPU")?;
-            request::measure(fixture, &server, place, report)?;
-            saturation::measure(fixture, &server, place, report)
+            request::measure_request_cost(fixture, &server, place, report)?;
+            saturation::measure_saturation(fixture, &server, place, report)
         });
         measured.join().expect("measuring does not panic")
     })

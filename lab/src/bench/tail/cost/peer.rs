@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Tool other than Sidelane that records the events of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(super) enum PeerTool {
     /// `perf record` of the same tracepoints as a trace.
     PerfRecord,
     /// `perf sched record`: switches and wakeups alone.
@@ -32,8 +32,8 @@ const EVENTS: [&str; 12] = [
     "exceptions:page_fault_user",
 ];
 
-impl Peer {
-    pub(super) const ALL: [Peer; 3] = [Peer::PerfRecord, Peer::PerfSched, Peer::Bpftrace];
+impl PeerTool {
+    pub(super) const ALL: [PeerTool; 3] = [PeerTool::PerfRecord, PeerTool::PerfSched, PeerTool::Bpftrace];
 
     /// Returns the name of the tool in a row.
     pub(super) fn name(self) -> &'static str {
@@ -76,7 +76,7 @@ pub(super) struct RunningPeer {
 }
 
 impl RunningPeer {
-    pub(super) fn start(peer: Peer) -> Result<Self> {
+    pub(super) fn start(peer: PeerTool) -> Result<Self> {
         let directory = tempfile::tempdir().context("cannot make a directory for what a peer records")?;
         let output = directory.path().join("recorded");
         let mut command = Command::new(peer.program());
@@ -87,7 +87,7 @@ impl RunningPeer {
     }
 
     /// Returns whether the tool still runs: a tool that cannot work here ends at once.
-    pub(super) fn works(&mut self) -> bool {
+    pub(super) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_peer_records_the_events_that_a_trace_has() {
-        for peer in [Peer::PerfRecord, Peer::Bpftrace] {
+        for peer in [PeerTool::PerfRecord, PeerTool::Bpftrace] {
             let words = peer.arguments("out").join(" ");
             assert!(EVENTS.iter().all(|event| words.contains(event)), "{words}");
         }

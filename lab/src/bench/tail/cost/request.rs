@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::setting::{Setting, Watchers};
-use crate::bench::request_cost::round_trips_us;
+use super::setting::{Observers, Setting};
+use crate::bench::request_cost::round_trip_cpu_us;
 use crate::bench::tail::fixture::TailFixture;
 use crate::bench::workload::{RealServer, ServiceCpus};
 use crate::experiment::comparison::{self, Experiment, Report};
 use sidelane_host::priority::pin_this_thread;
 use sidelane_report::{Check, Row, Unit};
-use sidelane_stats::interval::of_all;
+use sidelane_stats::interval::bootstrap_interval;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::Limit;
 
@@ -27,24 +27,24 @@ const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_s
 type Samples = comparison::Samples<Setting, f64>;
 
 /// Adds a row of the CPU time that each setting adds, and the check of a trace.
-pub(super) fn measure(
+pub(super) fn measure_request_cost(
     fixture: &TailFixture<'_>,
     server: &RealServer,
     place: ServiceCpus,
     report: &mut Report,
 ) -> Result<()> {
-    let mut watchers = Watchers::load(server)?;
+    let mut watchers = Observers::load(server)?;
     let ask = || {
         pin_this_thread(&[place.server_cpu]).context("cannot join the service on its CPU")?;
-        round_trips_us(server)
+        round_trip_cpu_us(server)
     };
-    watchers.under(Setting::Untraced, ask)?;
+    watchers.run_observed(Setting::Untraced, ask)?;
     let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
     let (turns, title) = (|_, _: &Samples| SETTINGS.to_vec(), |setting: &Setting| setting.name().to_owned());
     let checks = |samples: &Samples| vec![check(samples)];
     let cost = Experiment { name: "cost of a request", limit, turns: &turns, title, checks: &checks };
     let (samples, _) = cost.run(|setting, round, samples| {
-        samples.add(round, setting, watchers.under(setting, ask)?);
+        samples.add(round, setting, watchers.run_observed(setting, ask)?);
         Ok(())
     })?;
     report.rows.extend(SETTINGS.map(|setting| row(&samples, setting)));
@@ -53,22 +53,22 @@ pub(super) fn measure(
 }
 
 fn row(samples: &Samples, setting: Setting) -> Row {
-    let added_us = samples.compared(setting, Setting::Untraced, |with, without| Some(with - without));
+    let added_us = samples.compare_by_round(setting, Setting::Untraced, |with, without| Some(with - without));
     let mut row = Row::new(format!("cost/request/{}", setting.name()));
     row.put("cpu_us", samples.median(setting, |us| Some(*us)));
     row.put("added_us", median(added_us));
-    row.put("rounds_count", samples.of(setting).count() as f64);
+    row.put("rounds_count", samples.of_variant(setting).count() as f64);
     row
 }
 
 fn check(samples: &Samples) -> Check {
     let name = "tracing a request / empty programs at the same tracepoints";
-    let rounds = samples.together([Setting::Untraced, Setting::Empty, Setting::Traced]);
-    Check::interval_at_most(name, of_all(&rounds, over_empty), OVER_EMPTY_LIMIT, Unit::Ratio)
+    let rounds = samples.rounds_with_all([Setting::Untraced, Setting::Empty, Setting::Traced]);
+    Check::interval_at_most(name, bootstrap_interval(&rounds, median_cost_over_empty), OVER_EMPTY_LIMIT, Unit::Ratio)
 }
 
 /// Returns the cost of a trace as a multiple of that of empty programs.
-fn over_empty(rounds: &[&[&f64; 3]]) -> Option<f64> {
+fn median_cost_over_empty(rounds: &[&[&f64; 3]]) -> Option<f64> {
     let added = |index: usize| median(rounds.iter().map(|round| round[index] - round[0]));
     Some(added(2)? / added(1).filter(|empty| *empty > 0.0)?)
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::peer::{Peer, RunningPeer};
-use super::setting::{Setting, Watchers};
+use super::peer::{PeerTool, RunningPeer};
+use super::setting::{Observers, Setting};
 use crate::bench::tail::fixture::TailFixture;
 use crate::bench::workload::{RealServer, ServiceCpus};
 use crate::experiment::comparison::{self, Experiment, Report};
 use crate::note::LabNote;
 use sidelane_report::{Check, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
@@ -30,21 +30,21 @@ const ROUNDS: Limit = Limit { first: 12, rounds: 48, time: Duration::from_secs(3
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(9) };
 
 /// Figures of one turn of one setting.
-struct Measured {
+struct SaturationFigures {
     requests_per_s: f64,
     p99_us: Option<f64>,
 }
 
-type Samples = comparison::Samples<Setting, Measured>;
+type Samples = comparison::Samples<Setting, SaturationFigures>;
 
 /// Adds a row for each setting, and the checks of a trace.
-pub(super) fn measure(
+pub(super) fn measure_saturation(
     fixture: &TailFixture<'_>,
     server: &RealServer,
     place: ServiceCpus,
     report: &mut Report,
 ) -> Result<()> {
-    let mut watchers = Watchers::load(server)?;
+    let mut watchers = Observers::load(server)?;
     let peers = peers(fixture.options.round_options, report);
     let own = [Setting::Untraced, Setting::Empty, Setting::Traced, Setting::EmptyLight, Setting::Light];
     let settings: Vec<Setting> = own.into_iter().chain(peers.into_iter().map(Setting::Peer)).collect();
@@ -58,7 +58,7 @@ pub(super) fn measure(
     let title = |setting: &Setting| setting.name().to_owned();
     let saturation = Experiment { name: "saturation", limit, turns: &turns, title, checks: &checks };
     let (samples, _) = saturation.run(|setting, round, samples| {
-        samples.add(round, setting, one(fixture, server, place, &mut watchers, setting)?);
+        samples.add(round, setting, measure_setting(fixture, server, place, &mut watchers, setting)?);
         Ok(())
     })?;
     report.rows.extend(settings.iter().map(|setting| row(&samples, *setting)));
@@ -68,68 +68,70 @@ pub(super) fn measure(
 }
 
 /// Returns the tools that can be compared on this machine in the available time. The result notes the missing ones.
-fn peers(round_options: RoundOptions, report: &mut Report) -> Vec<Peer> {
+fn peers(round_options: RoundOptions, report: &mut Report) -> Vec<PeerTool> {
     if round_options.quick {
         report.notes.push(LabNote::TracedWithoutPeers.to_string());
         return Vec::new();
     }
-    let (peers, missing): (Vec<Peer>, Vec<Peer>) = Peer::ALL.into_iter().partition(|peer| works(*peer));
+    let (peers, missing): (Vec<PeerTool>, Vec<PeerTool>) =
+        PeerTool::ALL.into_iter().partition(|peer| can_record(*peer));
     let absent = missing.iter().map(|peer| LabNote::NotInstalled { program: peer.program() }.to_string());
     report.notes.extend(absent);
     peers
 }
 
 /// Returns whether a tool can record anything on this machine.
-fn works(peer: Peer) -> bool {
+fn can_record(peer: PeerTool) -> bool {
     let began = RunningPeer::start(peer).ok();
     began.is_some_and(|mut peer| {
         std::thread::sleep(Duration::from_millis(500));
-        peer.works()
+        peer.is_running()
     })
 }
 
-fn one(
+fn measure_setting(
     fixture: &TailFixture<'_>,
     server: &RealServer,
     place: ServiceCpus,
-    watchers: &mut Watchers,
+    watchers: &mut Observers,
     setting: Setting,
-) -> Result<Measured> {
+) -> Result<SaturationFigures> {
     let quick = fixture.options.round_options.quick;
     let (requests, seconds) = if quick { (REQUESTS_QUICK, 0.2) } else { (REQUESTS, 1.0) };
-    watchers.under(setting, || {
+    watchers.run_observed(setting, || {
         // Saturates the service once without measurement, until all threads that were started or moved are at work.
-        saturate(server, place, REQUESTS_QUICK)?;
-        let requests_per_s = saturate(server, place, requests)?;
+        measure_requests_per_s(server, place, REQUESTS_QUICK)?;
+        let requests_per_s = measure_requests_per_s(server, place, requests)?;
         let load = server.load(&fixture.lab, place, RATE_PER_S, seconds)?;
-        Ok(Measured { requests_per_s, p99_us: load["p99_us"].as_f64() })
+        Ok(SaturationFigures { requests_per_s, p99_us: load["p99_us"].as_f64() })
     })
 }
 
 /// Returns the requests per second of a client that waits for every answer, on [`CONNECTIONS`] connections.
-fn saturate(server: &RealServer, place: ServiceCpus, requests: &str) -> Result<f64> {
+fn measure_requests_per_s(server: &RealServer, place: ServiceCpus, request_count: &str) -> Result<f64> {
     let (cpu, port) = (place.client_cpu.to_string(), server.address().port().to_string());
     let mut command = Command::new("taskset");
-    command.args(["-c", &cpu, CLIENT, "-p", &port, "-c", CONNECTIONS, "-n", requests, "-t", "get", "--csv"]);
+    command.args(["-c", &cpu, CLIENT, "-p", &port, "-c", CONNECTIONS, "-n", request_count, "-t", "get", "--csv"]);
     let output = command.output().with_context(|| format!("cannot start {CLIENT}"))?;
     ensure!(output.status.success(), "{CLIENT}: {}", String::from_utf8_lossy(&output.stderr));
-    per_s(&String::from_utf8_lossy(&output.stdout)).with_context(|| format!("{CLIENT} has not said how many it sent"))
+    parse_requests_per_s(&String::from_utf8_lossy(&output.stdout))
+        .with_context(|| format!("{CLIENT} has not said how many it sent"))
 }
 
 /// Parses the rate from output such as `"GET","71942.45","0.150",…`.
-fn per_s(csv: &str) -> Option<f64> {
+fn parse_requests_per_s(csv: &str) -> Option<f64> {
     let line = csv.lines().find(|line| line.starts_with("\"GET\""))?;
     line.split(',').nth(1)?.trim_matches('"').parse().ok()
 }
 
 /// Returns the throughput of one setting as a share of that of another setting in the same round.
-fn share(samples: &Samples, of: Setting, to: Setting) -> Vec<f64> {
-    samples.compared(of, to, |of, to| Some(of.requests_per_s / to.requests_per_s))
+fn throughput_ratios(samples: &Samples, setting: Setting, baseline: Setting) -> Vec<f64> {
+    samples.compare_by_round(setting, baseline, |of, to| Some(of.requests_per_s / to.requests_per_s))
 }
 
 fn checks(samples: &Samples, settings: &[Setting]) -> Vec<Check> {
     let at_least = |name: String, of, to, least| {
-        Check::interval_at_least(name, of_median(share(samples, of, to)), least, Unit::Ratio)
+        Check::interval_at_least(name, median_interval(throughput_ratios(samples, of, to)), least, Unit::Ratio)
     };
     let own = [(Setting::Traced, OF_UNTRACED_MIN), (Setting::Light, LIGHT_OF_UNTRACED_MIN)];
     let own = own.map(|(of, least)| {
@@ -145,9 +147,9 @@ fn checks(samples: &Samples, settings: &[Setting]) -> Vec<Check> {
 fn row(samples: &Samples, setting: Setting) -> Row {
     let mut row = Row::new(format!("cost/saturation/{}", setting.name()));
     row.put("requests_per_s", samples.median(setting, |measured| Some(measured.requests_per_s)));
-    row.put("of_untraced_ratio", median(share(samples, setting, Setting::Untraced)));
+    row.put("of_untraced_ratio", median(throughput_ratios(samples, setting, Setting::Untraced)));
     row.put("p99_us", samples.median(setting, |measured| measured.p99_us));
-    row.put("rounds_count", samples.of(setting).count() as f64);
+    row.put("rounds_count", samples.of_variant(setting).count() as f64);
     row
 }
 
@@ -158,7 +160,7 @@ mod tests {
     #[test]
     fn the_clients_line_is_found() {
         let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"71942.45\",\"0.150\"\n";
-        assert_eq!(per_s(csv), Some(71_942.45));
-        assert_eq!(per_s("\"test\",\"rps\"\n"), None);
+        assert_eq!(parse_requests_per_s(csv), Some(71_942.45));
+        assert_eq!(parse_requests_per_s("\"test\",\"rps\"\n"), None);
     }
 }

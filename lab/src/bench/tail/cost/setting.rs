@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::peer::{Peer, RunningPeer};
+use super::peer::{PeerTool, RunningPeer};
 use crate::bench::workload::RealServer;
-use crate::floor::Floor;
+use crate::floor::EmptyPrograms;
 use sidelane_host::service::Target;
 use sidelane_tracker::trace::{Recorder, TraceOptions};
 
@@ -24,7 +24,7 @@ pub(super) enum Setting {
     EmptyLight,
     Light,
     /// Another tool that records the same events.
-    Peer(Peer),
+    Peer(PeerTool),
 }
 
 impl Setting {
@@ -42,13 +42,13 @@ impl Setting {
 }
 
 /// Kernel programs of all observers, loaded once.
-pub(super) struct Watchers {
+pub(super) struct Observers {
     traces: [Recorder; 2],
-    floors: [Floor; 2],
+    floors: [EmptyPrograms; 2],
     lost: u64,
 }
 
-impl Watchers {
+impl Observers {
     /// Loads the kernel programs without attaching them.
     pub(super) fn load(server: &RealServer) -> Result<Self> {
         let service = Target::Pid(server.pid()).find()?;
@@ -58,31 +58,35 @@ impl Watchers {
             Ok(recorder)
         };
         let (full, light) = (TraceOptions::default(), TraceOptions { light: true, ..TraceOptions::default() });
-        let floors = [Floor::of_trace(&full)?, Floor::of_trace(&light)?];
+        let floors = [EmptyPrograms::for_trace(&full)?, EmptyPrograms::for_trace(&light)?];
         Ok(Self { traces: [trace(full)?, trace(light)?], floors, lost: 0 })
     }
 
     /// Runs `work` on a new thread while `setting` observes.
-    pub(super) fn under<T: Send>(&mut self, setting: Setting, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    pub(super) fn run_observed<T: Send>(
+        &mut self,
+        setting: Setting,
+        work: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
         match setting {
-            Setting::Untraced => alone(work),
+            Setting::Untraced => run_unobserved(work),
             Setting::Empty | Setting::EmptyLight => {
                 let _links = self.floors[usize::from(setting == Setting::EmptyLight)].attach()?;
-                alone(work)
+                run_unobserved(work)
             }
-            Setting::Traced | Setting::Light => self.traced(usize::from(setting == Setting::Light), work),
+            Setting::Traced | Setting::Light => self.run_traced(usize::from(setting == Setting::Light), work),
             Setting::Peer(peer) => {
                 let _running = RunningPeer::start(peer)?;
-                alone(work)
+                run_unobserved(work)
             }
         }
     }
 
-    fn traced<T: Send>(&mut self, which: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let recorder = &mut self.traces[which];
+    fn run_traced<T: Send>(&mut self, trace_index: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let recorder = &mut self.traces[trace_index];
         recorder.tracker().attach()?;
         let (lost, mut records) = (recorder.lost(), Vec::new());
-        let period = recorder.period().min(Duration::from_millis(10));
+        let period = recorder.read_interval_max().min(Duration::from_millis(10));
         let done = thread::scope(|scope| {
             let work = scope.spawn(work);
             while !work.is_finished() {
@@ -104,6 +108,6 @@ impl Watchers {
 }
 
 /// Runs `work` on a new thread without an observer, as `traced` does with one.
-fn alone<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+fn run_unobserved<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| scope.spawn(work).join().expect("the work does not panic"))
 }

@@ -11,18 +11,18 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::fixture::TailFixture;
-use super::lucene::{CONNECTIONS, ClientReport, Lucene, LuceneLoad, LuceneVariant, Memory, Server, prepared};
-use super::proxied::{Done, ProxySettings, RunningProxy};
+use super::lucene::{CONNECTIONS, ClientReport, HeapSettings, Lucene, LuceneLoad, LuceneVariant, Server, prepared};
+use super::proxied::{ProxyCounts, ProxySettings, RunningProxy};
 use crate::experiment::comparison::{self, Experiment};
 use sidelane_report::{Check, Row, Unit};
-use sidelane_stats::interval::{of_all, of_median};
+use sidelane_stats::interval::{bootstrap_interval, median_interval};
 use sidelane_stats::rounds::Limit;
 use timer::Timer;
 
 /// Heap of the servers. Young collections take tens of milliseconds and come about twice a second; a full one takes
 /// thirty, every few seconds. Concurrent marking is off: it would slow requests without a visible hazard under both
 /// variants.
-const MEMORY: Memory = Memory { heap_mib: 256, live_mib: 64, renewed: 2_000, marks: false };
+const MEMORY: HeapSettings = HeapSettings { heap_mib: 256, live_mib: 64, renewed: 2_000, marks: false };
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(600) };
 /// Number of rounds with `--quick`, too few to decide anything.
@@ -40,11 +40,11 @@ const P999_RATIO: f64 = 0.5;
 /// Fewest hedges of the timer, as a fraction of those at hazards. A timer with fewer would look worse than it is.
 const HEDGES_RATIO: f64 = 0.9;
 
-type Samples = comparison::Samples<Hedging, Run>;
+type Samples = comparison::Samples<HedgeRule, Run>;
 
 /// Rule that decides when a request is also sent to the backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hedging {
+enum HedgeRule {
     /// Requests are never sent to the backup.
     Never,
     /// Requests are hedged when a collection begins.
@@ -53,7 +53,7 @@ enum Hedging {
     Timer,
 }
 
-impl Hedging {
+impl HedgeRule {
     const ALL: [Self; 3] = [Self::Never, Self::Hazard, Self::Timer];
 
     fn name(self) -> &'static str {
@@ -69,7 +69,7 @@ impl Hedging {
 struct Run {
     timer: Option<Timer>,
     seen: ClientReport,
-    done: Done,
+    done: ProxyCounts,
 }
 
 /// Two servers that are warmed up, and the load for them.
@@ -81,7 +81,7 @@ struct Servers<'a> {
 }
 
 /// Compares the rules until the checks are decided.
-pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Result<()> {
+pub(super) fn compare_hedge_rules(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Result<()> {
     let Some(lucene) = prepared(fixture, report) else { return Ok(()) };
     let start = |cpu| Server::start(&lucene, LuceneVariant::Pretouch, cpu, MEMORY, 0);
     let started = [start(fixture.place.request)?, start(fixture.place.batch)?];
@@ -92,32 +92,32 @@ pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut comparison::Report
     let ports = (started[0].port()?, started[1].port()?);
     let servers = Servers { fixture, lucene: &lucene, ports, seconds };
     let (limit, title) =
-        (fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS), |hedging: &Hedging| hedging.name().to_owned());
+        (fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS), |hedging: &HedgeRule| hedging.name().to_owned());
     let hazard = Experiment { name: "hazard", limit, turns: &turns, title, checks: &checks };
     let (samples, _) = hazard.run(|hedging, round, samples| {
         let run = servers.run(hedging, round, samples)?;
         samples.add(round, hedging, run);
         Ok(())
     })?;
-    report.rows.extend(Hedging::ALL.map(|hedging| row(&samples, hedging)));
+    report.rows.extend(HedgeRule::ALL.map(|hedging| row(&samples, hedging)));
     report.checks.extend(checks(&samples));
     Ok(())
 }
 
 /// Returns the order of the runs in a round. The first two alternate.
-fn turns(round: u64, _: &Samples) -> Vec<Hedging> {
+fn turns(round: u64, _: &Samples) -> Vec<HedgeRule> {
     match round % 2 {
-        0 => vec![Hedging::Never, Hedging::Hazard, Hedging::Timer],
-        _ => vec![Hedging::Hazard, Hedging::Never, Hedging::Timer],
+        0 => vec![HedgeRule::Never, HedgeRule::Hazard, HedgeRule::Timer],
+        _ => vec![HedgeRule::Hazard, HedgeRule::Never, HedgeRule::Timer],
     }
 }
 
 impl Servers<'_> {
     /// Runs the load under one rule. All runs of a round have the same load.
-    fn run(&self, hedging: Hedging, round: u64, samples: &Samples) -> Result<Run> {
-        let timer = (hedging == Hedging::Timer).then(|| Timer::of(samples)).transpose()?;
+    fn run(&self, hedging: HedgeRule, round: u64, samples: &Samples) -> Result<Run> {
+        let timer = (hedging == HedgeRule::Timer).then(|| Timer::from_earlier_runs(samples)).transpose()?;
         let hedge = timer.map_or_else(|| hedging.name().to_owned(), |timer| format!("timer:{}ms", timer.after_ms));
-        let hazards = if hedging == Hedging::Hazard { "jvm-gc" } else { "none" };
+        let hazards = if hedging == HedgeRule::Hazard { "jvm-gc" } else { "none" };
         let wanted = ProxySettings { hazards, hedge: &hedge, clients: CONNECTIONS, priority: Some(PRIORITY) };
         let proxy = RunningProxy::start(self.fixture, self.ports, wanted)?;
         let (requests, seed) = (RATE_PER_S * self.seconds, round + 1);
@@ -129,31 +129,32 @@ impl Servers<'_> {
 
 /// Returns the checks that hedging at hazards must gain over a timer.
 fn checks(samples: &Samples) -> Vec<Check> {
-    let late = samples
-        .compared(Hedging::Hazard, Hedging::Timer, |hazard, timer| Some(hazard.seen.p999_us / timer.seen.p999_us));
-    let hedges = of_all(&samples.together([Hedging::Hazard, Hedging::Timer]), |drawn| {
-        let of = |place: usize| share(drawn.iter().map(|round| round[place]));
+    let late = samples.compare_by_round(HedgeRule::Hazard, HedgeRule::Timer, |hazard, timer| {
+        Some(hazard.seen.p999_us / timer.seen.p999_us)
+    });
+    let hedges = bootstrap_interval(&samples.rounds_with_all([HedgeRule::Hazard, HedgeRule::Timer]), |drawn| {
+        let of = |place: usize| hedges_per_request(drawn.iter().map(|round| round[place]));
         of(0).filter(|share| *share > 0.0).and_then(|hazard| Some(of(1)? / hazard))
     });
     let (late_at, hedges_at) =
         ("hazard: p99.9 at hazards over that under a timer", "hazard: the timer's hedges over those at hazards");
     vec![
-        Check::interval_at_most(late_at, of_median(late), P999_RATIO, Unit::Ratio),
+        Check::interval_at_most(late_at, median_interval(late), P999_RATIO, Unit::Ratio),
         Check::interval_at_least(hedges_at, hedges, HEDGES_RATIO, Unit::Ratio),
     ]
 }
 
 /// Returns the hedges per request of all these runs together.
-fn share<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
+fn hedges_per_request<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
     let (hedges, requests) =
         runs.fold((0, 0), |(hedges, requests), run| (hedges + run.done.hedges, requests + run.done.requests));
     (requests > 0).then(|| hedges as f64 / requests as f64)
 }
 
 /// Returns the row of a rule: medians over the runs, and the hedges of all runs together.
-fn row(samples: &Samples, hedging: Hedging) -> Row {
+fn row(samples: &Samples, hedging: HedgeRule) -> Row {
     let each = |figure: fn(&Run) -> f64| samples.median(hedging, |run| Some(figure(run)));
-    let hedges = share(samples.of(hedging).map(|sample| &sample.figures));
+    let hedges = hedges_per_request(samples.of_variant(hedging).map(|sample| &sample.figures));
     let mut row = Row::new(format!("hazard/{}", hedging.name()));
     row.put("p50_us", each(|run| run.seen.p50_us));
     row.put("p99_us", each(|run| run.seen.p99_us));
@@ -175,18 +176,18 @@ mod tests {
     pub(super) fn run(hedges: u64, p999_us: f64) -> Run {
         let seen =
             ClientReport { p50_us: 0.0, p99_us: 0.0, p999_us, max_us: 0.0, curve: Vec::new(), iterations: Vec::new() };
-        Run { timer: None, seen, done: Done { requests: 1_000, hedges, wins: 0 } }
+        Run { timer: None, seen, done: ProxyCounts { requests: 1_000, hedges, wins: 0 } }
     }
 
     fn verdicts(hazard_us: f64, timers_hedges: u64) -> Vec<Verdict> {
         let mut samples = Samples::default();
         for round in 0..6 {
             let slower = (round + 1) as f64;
-            samples.add(round, Hedging::Hazard, run(4, hazard_us * slower));
-            samples.add(round, Hedging::Timer, run(timers_hedges, 10_000.0 * slower));
+            samples.add(round, HedgeRule::Hazard, run(4, hazard_us * slower));
+            samples.add(round, HedgeRule::Timer, run(timers_hedges, 10_000.0 * slower));
         }
         // Adds a run of an incomplete round, which must not count.
-        samples.add(6, Hedging::Hazard, run(1_000, 1e9));
+        samples.add(6, HedgeRule::Hazard, run(1_000, 1e9));
         checks(&samples).iter().map(|check| check.verdict).collect()
     }
 

@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result};
 
-use super::{Hedging, Run, Samples, share};
+use super::{HedgeRule, Run, Samples, hedges_per_request};
 use crate::bench::tail::lucene::Point;
 
 /// Largest factor by which earlier runs correct the timer.
@@ -21,11 +21,11 @@ pub(super) struct Timer {
 impl Timer {
     /// Returns the timer of the next run. It has whole milliseconds, rounded down, which gives more hedges than at
     /// hazards rather than fewer.
-    pub(super) fn of(samples: &Samples) -> Result<Self> {
-        let runs = samples.of(Hedging::Hazard).map(|sample| &sample.figures);
-        let wanted = share(runs).context("no run with hedges at hazards")?;
-        let aim = aim(wanted, samples);
-        let latency_us = samples.median(Hedging::Never, |run| quantile_us(&run.seen.curve, 100.0 * (1.0 - aim)));
+    pub(super) fn from_earlier_runs(samples: &Samples) -> Result<Self> {
+        let runs = samples.of_variant(HedgeRule::Hazard).map(|sample| &sample.figures);
+        let wanted = hedges_per_request(runs).context("no run with hedges at hazards")?;
+        let aim = next_timer_share(wanted, samples);
+        let latency_us = samples.median(HedgeRule::Never, |run| quantile_us(&run.seen.curve, 100.0 * (1.0 - aim)));
         let latency_us = latency_us.context("no run without hedges")?;
         Ok(Self { after_ms: ((latency_us / 1e3) as u64).max(1), aim })
     }
@@ -33,14 +33,14 @@ impl Timer {
 
 /// Returns the share of the requests that should take longer, so that all timers together reach the wanted share of
 /// hedges.
-fn aim(wanted: f64, samples: &Samples) -> f64 {
+fn next_timer_share(wanted_share: f64, samples: &Samples) -> f64 {
     let runs = samples.0.iter().map(|sample| &sample.figures);
     let of_timers = || runs.clone().filter_map(|run: &Run| Some((run, run.timer?)));
     let count = of_timers().count() as f64;
-    let Some(came) = share(of_timers().map(|(run, _)| run)) else { return wanted };
+    let Some(came) = hedges_per_request(of_timers().map(|(run, _)| run)) else { return wanted_share };
     let aimed = of_timers().map(|(_, timer)| timer.aim).sum::<f64>() / count;
-    let lacking = (wanted - came) * count;
-    let next = (wanted + lacking).clamp(wanted / 2.0, wanted * 2.0);
+    let lacking = (wanted_share - came) * count;
+    let next = (wanted_share + lacking).clamp(wanted_share / 2.0, wanted_share * 2.0);
     next * (aimed / came).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX)
 }
 
@@ -60,12 +60,12 @@ mod tests {
     }
 
     /// Returns the first two runs of a round.
-    fn begun(hedges: u64) -> Samples {
+    fn samples_of_first_two_runs(hedges: u64) -> Samples {
         let mut samples = Samples::default();
         let mut plain = run(0, 0.0);
         plain.seen.curve = curve();
-        samples.add(0, Hedging::Never, plain);
-        samples.add(0, Hedging::Hazard, run(hedges, 0.0));
+        samples.add(0, HedgeRule::Never, plain);
+        samples.add(0, HedgeRule::Hazard, run(hedges, 0.0));
         samples
     }
 
@@ -78,25 +78,28 @@ mod tests {
 
     #[test]
     fn first_timer_follows_from_latencies_in_whole_ms() {
-        assert_eq!(Timer::of(&begun(5)).unwrap(), Timer { after_ms: 14, aim: 0.005 });
-        let mut first = begun(5);
+        assert_eq!(
+            Timer::from_earlier_runs(&samples_of_first_two_runs(5)).unwrap(),
+            Timer { after_ms: 14, aim: 0.005 }
+        );
+        let mut first = samples_of_first_two_runs(5);
         first.0.truncate(1);
-        assert!(Timer::of(&first).is_err());
+        assert!(Timer::from_earlier_runs(&first).is_err());
     }
 
     #[test]
     fn measured_hedges_correct_the_next_timer() {
-        let mut runs = begun(5);
+        let mut runs = samples_of_first_two_runs(5);
         // The first timer made half of the wanted hedges. The next one aims at twice as many, plus the missing ones.
-        runs.add(0, Hedging::Timer, Run { timer: Some(Timer { after_ms: 14, aim: 0.005 }), ..run(2, 0.0) });
-        let next = Timer::of(&runs).unwrap();
+        runs.add(0, HedgeRule::Timer, Run { timer: Some(Timer { after_ms: 14, aim: 0.005 }), ..run(2, 0.0) });
+        let next = Timer::from_earlier_runs(&runs).unwrap();
         assert!((next.aim - 0.02).abs() < 1e-9 && next.after_ms == 2, "{next:?}");
     }
 
     #[test]
     fn a_timer_without_hedges_is_corrected_within_bounds() {
-        let mut runs = begun(5);
-        runs.add(0, Hedging::Timer, Run { timer: Some(Timer { after_ms: 20, aim: 0.005 }), ..run(0, 0.0) });
-        assert!((Timer::of(&runs).unwrap().aim - 0.04).abs() < 1e-9);
+        let mut runs = samples_of_first_two_runs(5);
+        runs.add(0, HedgeRule::Timer, Run { timer: Some(Timer { after_ms: 20, aim: 0.005 }), ..run(0, 0.0) });
+        assert!((Timer::from_earlier_runs(&runs).unwrap().aim - 0.04).abs() < 1e-9);
     }
 }

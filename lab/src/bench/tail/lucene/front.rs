@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::LuceneVariant;
 use super::jar::Lucene;
 use super::load::{CONNECTIONS, LuceneLoad};
-use super::server::{Memory, Server};
+use super::server::{HeapSettings, Server};
 use crate::bench::tail::fixture::TailFixture;
 use crate::bench::tail::proxied::{ProxySettings, RunningProxy};
 
@@ -20,16 +20,16 @@ const WANTED: ProxySettings<'static> = ProxySettings {
 };
 
 /// Server that has just been started, with the proxy in front of it if there is one.
-pub(super) struct Front {
+pub(super) struct LuceneFrontend {
     port: u32,
     _servers: Vec<Server>,
     _proxy: Option<RunningProxy>,
 }
 
-impl Front {
+impl LuceneFrontend {
     /// Starts the server, and with a backup also the second server and the proxy.
     pub(super) fn start(fixture: &TailFixture<'_>, lucene: &Lucene, variant: LuceneVariant) -> Result<Self> {
-        let start = |cpu, port| Server::start(lucene, variant, cpu, Memory::SMALL, port);
+        let start = |cpu, port| Server::start(lucene, variant, cpu, HeapSettings::SMALL, port);
         let active = start(fixture.place.request, 0)?;
         if variant != LuceneVariant::Backup {
             return Ok(Self { port: active.port()?, _servers: vec![active], _proxy: None });

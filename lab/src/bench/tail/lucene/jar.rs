@@ -59,9 +59,9 @@ impl Lucene {
     }
 
     /// Returns a command of the server's program.
-    fn java(&self, words: &[&OsStr]) -> Command {
+    fn java(&self, arguments: &[&OsStr]) -> Command {
         let mut java = Command::new("java");
-        java.arg("-jar").arg(&self.jar).args(words);
+        java.arg("-jar").arg(&self.jar).args(arguments);
         java
     }
 }

@@ -16,14 +16,14 @@ use anyhow::{Result, ensure};
 use super::fixture::TailFixture;
 use crate::experiment::comparison::{self, Experiment};
 use crate::note::LabNote;
-use front::Front;
+use front::LuceneFrontend;
 pub(super) use jar::Lucene;
 pub(super) use load::{CONNECTIONS, ClientReport, LuceneLoad, Point};
 use load::{ITERATIONS, Iteration};
-pub(super) use server::{Memory, Server};
+pub(super) use server::{HeapSettings, Server};
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
@@ -62,7 +62,7 @@ impl LuceneVariant {
     pub const TREATED: LuceneVariant = LuceneVariant::Backup;
 
     /// Returns the variants to measure; with `--quick` the first and the last one.
-    pub(super) fn of(round_options: RoundOptions) -> impl Iterator<Item = LuceneVariant> {
+    pub(super) fn chosen(round_options: RoundOptions) -> impl Iterator<Item = LuceneVariant> {
         LuceneVariant::ALL.into_iter().filter(move |variant| {
             !round_options.quick || [LuceneVariant::Plain, LuceneVariant::TREATED].contains(variant)
         })
@@ -107,24 +107,29 @@ pub(super) fn prepared(fixture: &TailFixture<'_>, report: &mut comparison::Repor
 }
 
 /// Measures all variants of the server, and compares them.
-pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Result<()> {
+pub(super) fn measure_lucene_remedies(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Result<()> {
     let Some(lucene) = prepared(fixture, report) else { return Ok(()) };
-    let turns = |_, _: &Samples| LuceneVariant::of(fixture.options.round_options).collect();
+    let turns = |_, _: &Samples| LuceneVariant::chosen(fixture.options.round_options).collect();
     let (limit, title) = (rounds(fixture.options.round_options), |variant: &LuceneVariant| variant.title().to_owned());
     let remedies = Experiment { name: "lucene", limit, turns: &turns, title, checks: &checks };
     let (samples, _) = remedies.run(|variant, round, samples| {
-        samples.add(round, variant, run(fixture, &lucene, variant, round)?);
+        samples.add(round, variant, run_variant(fixture, &lucene, variant, round)?);
         Ok(())
     })?;
-    report.rows.extend(LuceneVariant::of(fixture.options.round_options).map(|variant| row(&samples, variant)));
+    report.rows.extend(LuceneVariant::chosen(fixture.options.round_options).map(|variant| row(&samples, variant)));
     report.checks.extend(checks(&samples));
-    report.multiples.extend(picture(&samples));
+    report.multiples.extend(iterations_chart(&samples));
     Ok(())
 }
 
 /// Starts the server, and loads it from its first moment on.
-fn run(fixture: &TailFixture<'_>, lucene: &Lucene, variant: LuceneVariant, round: u64) -> Result<Vec<Iteration>> {
-    let front = Front::start(fixture, lucene, variant)?;
+fn run_variant(
+    fixture: &TailFixture<'_>,
+    lucene: &Lucene,
+    variant: LuceneVariant,
+    round: u64,
+) -> Result<Vec<Iteration>> {
+    let front = LuceneFrontend::start(fixture, lucene, variant)?;
     let requests = ITERATIONS as f64 * if fixture.options.round_options.quick { REQUESTS_QUICK } else { REQUESTS };
     let load = LuceneLoad { per_s: RATE_PER_S, warm_up_s: 0.0, requests, seed: round + 1 };
     let iterations = load.send(fixture, lucene, front.port())?.iterations;
@@ -134,12 +139,12 @@ fn run(fixture: &TailFixture<'_>, lucene: &Lucene, variant: LuceneVariant, round
 
 /// Returns the checks of the remedies.
 fn checks(samples: &Samples) -> Vec<Check> {
-    let times = samples.compared(LuceneVariant::Plain, LuceneVariant::TREATED, |plain, treated| {
+    let times = samples.compare_by_round(LuceneVariant::Plain, LuceneVariant::TREATED, |plain, treated| {
         Some(max_us(plain)? / max_us(treated)?)
     });
     let name =
         format!("lucene: slowest request, plain over {}", LuceneVariant::TREATED.title().trim_start_matches("+ "));
-    vec![Check::interval_at_least(name, of_median(times), TIMES, Unit::Ratio)]
+    vec![Check::interval_at_least(name, median_interval(times), TIMES, Unit::Ratio)]
 }
 
 /// Returns the slowest request of all iterations, in microseconds.
@@ -149,7 +154,7 @@ fn max_us(iterations: &[Iteration]) -> Option<f64> {
 
 /// Returns the row of a variant: medians over the runs.
 fn row(samples: &Samples, variant: LuceneVariant) -> Row {
-    let of = || samples.of(variant).map(|sample| &sample.figures);
+    let of = || samples.of_variant(variant).map(|sample| &sample.figures);
     let each = |figure: fn(&Iteration) -> Option<f64>| median(of().flatten().filter_map(figure));
     let mut row = Row::new(format!("lucene/{}", variant.name()));
     row.put("max_us", samples.median(variant, |iterations| max_us(iterations)));
@@ -162,7 +167,7 @@ fn row(samples: &Samples, variant: LuceneVariant) -> Row {
 }
 
 /// Returns the picture of Figure 4.14: the slowest request, and the p99.9, of each iteration.
-fn picture(samples: &Samples) -> Option<Multiples> {
+fn iterations_chart(samples: &Samples) -> Option<Multiples> {
     let panel = |title: &str, figure: fn(&Iteration) -> Option<f64>| Panel {
         title: title.to_owned(),
         unit: Unit::Us,
@@ -207,12 +212,12 @@ mod tests {
         vec![iteration(200.0), iteration(max_us)]
     }
 
-    fn verdict(rounds: u64, times: f64) -> Verdict {
+    fn verdict(rounds: u64, ratio: f64) -> Verdict {
         let mut samples = Samples::default();
         for round in 0..rounds {
             let slow_us = 45_000.0 * (round + 1) as f64;
             samples.add(round, LuceneVariant::Plain, iterations(slow_us));
-            samples.add(round, LuceneVariant::TREATED, iterations(slow_us / times));
+            samples.add(round, LuceneVariant::TREATED, iterations(slow_us / ratio));
         }
         checks(&samples)[0].verdict
     }

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::LuceneVariant;
 use super::jar::Lucene;
-use crate::programs::{Service, dying_with_us};
+use crate::programs::{LabProcess, kill_with_parent};
 use sidelane_host::priority::with_this_thread_on;
 
 /// Options of the JVM that prevent concurrent marking.
@@ -16,7 +16,7 @@ const WORKERS: &str = "2";
 
 /// Heap of a server's JVM.
 #[derive(Clone, Copy)]
-pub struct Memory {
+pub struct HeapSettings {
     pub heap_mib: u32,
     /// Size of the live objects beside those of the search, in MiB.
     pub live_mib: u32,
@@ -26,17 +26,17 @@ pub struct Memory {
     pub marks: bool,
 }
 
-impl Memory {
+impl HeapSettings {
     /// Heap so small that a run of some seconds collects garbage.
-    pub const SMALL: Memory = Memory { heap_mib: 128, live_mib: 0, renewed: 0, marks: true };
+    pub const SMALL: HeapSettings = HeapSettings { heap_mib: 128, live_mib: 0, renewed: 0, marks: true };
 }
 
 /// Server process. It is killed when this is dropped.
-pub struct Server(Service);
+pub struct Server(LabProcess);
 
 impl Server {
     /// Starts the server on `cpu`, and waits until it listens: on `port`, or on a free one if that is 0.
-    pub fn start(lucene: &Lucene, variant: LuceneVariant, cpu: u32, memory: Memory, port: u32) -> Result<Self> {
+    pub fn start(lucene: &Lucene, variant: LuceneVariant, cpu: u32, memory: HeapSettings, port: u32) -> Result<Self> {
         let mut java = Command::new("java");
         let heap = memory.heap_mib;
         java.args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")]).args(["-XX:+UseG1GC", "-XX:TieredStopAtLevel=1"]);
@@ -50,11 +50,11 @@ impl Server {
             &memory.renewed.to_string(),
             &port.to_string(),
         ]);
-        Ok(Self(with_this_thread_on(&[cpu], || Service::start(dying_with_us(java)))??))
+        Ok(Self(with_this_thread_on(&[cpu], || LabProcess::start(kill_with_parent(java)))??))
     }
 
     pub fn port(&self) -> Result<u32> {
-        self.0.ready("port")
+        self.0.ready_number("port")
     }
 
     pub fn pid(&self) -> u32 {

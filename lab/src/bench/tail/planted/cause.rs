@@ -12,38 +12,38 @@ pub(super) const SLOW_NS: u64 = 10_000_000;
 
 /// Statement of a trace on a slow request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Claim {
+pub enum Attribution {
     /// Most of the request's time above the normal is due to this cause.
     Cause(Cause),
     /// The client left before there was a response.
     Abandoned,
 }
 
-impl Claim {
+impl Attribution {
     /// Returns the text of the statement for people.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Claim::Cause(cause) => cause.words(),
-            Claim::Abandoned => "abandoned by the client",
+            Attribution::Cause(cause) => cause.words(),
+            Attribution::Abandoned => "abandoned by the client",
         }
     }
 
     /// Returns whether a trace can make the statement if only `recorded` can be recorded.
-    pub(super) fn can_be_told(self, recorded: Kinds) -> bool {
+    pub(super) fn is_detectable(self, recorded: Kinds) -> bool {
         match self {
-            Claim::Cause(cause) => cause.can_be_told(recorded),
-            Claim::Abandoned => true,
+            Attribution::Cause(cause) => cause.is_detectable(recorded),
+            Attribution::Abandoned => true,
         }
     }
 }
 
 /// Cause that is planted, with the expected statement.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Planted {
+pub(super) struct PlantedCause {
     /// Name of the cause in the lab.
     pub(super) name: &'static str,
     /// Statement that a trace should make on planted requests.
-    pub(super) claim: Claim,
+    pub(super) claim: Attribution,
     /// Program in which the cause is planted.
     pub(super) place: PlantedProgram,
 }
@@ -65,15 +65,15 @@ pub(super) enum PlantedProgram {
     Lucene(&'static str),
 }
 
-const fn planted(name: &'static str, cause: Cause, place: PlantedProgram) -> Planted {
-    Planted { name, claim: Claim::Cause(cause), place }
+const fn planted(name: &'static str, cause: Cause, place: PlantedProgram) -> PlantedCause {
+    PlantedCause { name, claim: Attribution::Cause(cause), place }
 }
 
-impl Planted {
+impl PlantedCause {
     /// All planted causes.
     ///
     /// A thread of SCHED_FIFO is not stolen time: the kernel sees which thread it is.
-    pub(super) const ALL: &[Planted] = &[
+    pub(super) const ALL: &[PlantedCause] = &[
         planted("nagle", Cause::Nagle, PlantedProgram::Service),
         planted("faults", Cause::PageFault, PlantedProgram::Service),
         planted("hog", Cause::RunQueue, PlantedProgram::Service),
@@ -112,9 +112,9 @@ impl Planted {
             PlantedProgram::Client(&["--read-after-ms", DELAY_MS, "--receive-buffer", "4096"]),
         ),
         planted("congestion-window", Cause::CongestionWindow, PlantedProgram::Far("198.18.77.2")),
-        Planted {
+        PlantedCause {
             name: "abandoned",
-            claim: Claim::Abandoned,
+            claim: Attribution::Abandoned,
             place: PlantedProgram::Client(&["--leave-after-ms", DELAY_MS]),
         },
         planted("jvm-gc", Cause::Collection, PlantedProgram::Lucene("/gc")),
@@ -140,8 +140,8 @@ impl Planted {
     ];
 
     /// Returns the causes to plant; with `--quick` a few of them.
-    pub(super) fn chosen(round_options: RoundOptions) -> Vec<&'static Planted> {
-        let is_chosen = |planted: &&Planted| !round_options.quick || Self::QUICK.contains(&planted.name);
+    pub(super) fn chosen(round_options: RoundOptions) -> Vec<&'static PlantedCause> {
+        let is_chosen = |planted: &&PlantedCause| !round_options.quick || Self::QUICK.contains(&planted.name);
         Self::ALL.iter().filter(is_chosen).collect()
     }
 }

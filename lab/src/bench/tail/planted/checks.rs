@@ -1,18 +1,18 @@
 //! The checks on the causes that a trace named.
 
 use super::Samples;
-use super::named::Named;
+use super::named::PlantedRunResult;
 use sidelane_report::{Check, Interval, Unit};
-use sidelane_stats::interval::of_all;
+use sidelane_stats::interval::bootstrap_interval;
 
 const NAMED_PERCENT: f64 = 95.0;
 const WRONGLY_PERCENT: f64 = 1.0;
 const NOT_EXPLAINED_PERCENT: f64 = 5.0;
 
 /// Returns the checks over all runs together. Each run is independent of the others; the requests of a run are not.
-pub(super) fn of(samples: &Samples) -> Vec<Check> {
-    let slow = percent(samples, |run| run.right().1, |run| run.right().0);
-    let wrong = percent(samples, Named::wrong, |run| run.others);
+pub(super) fn planted_checks(samples: &Samples) -> Vec<Check> {
+    let slow = percent(samples, |run| run.slow_and_named_counts().1, |run| run.slow_and_named_counts().0);
+    let wrong = percent(samples, PlantedRunResult::wrongly_named_count, |run| run.others);
     let not_explained = percent(samples, |run| run.not_explained_ns, |run| run.tail_ns);
     let do_not_sum = samples.0.iter().map(|sample| sample.figures.do_not_sum).sum::<u64>() as f64;
     vec![
@@ -23,9 +23,13 @@ pub(super) fn of(samples: &Samples) -> Vec<Check> {
     ]
 }
 
-fn percent(samples: &Samples, part: fn(&Named) -> u64, whole: fn(&Named) -> u64) -> Option<Interval> {
-    of_all(&samples.0, |drawn| {
-        let sum = |of: fn(&Named) -> u64| drawn.iter().map(|sample| of(&sample.figures)).sum::<u64>() as f64;
+fn percent(
+    samples: &Samples,
+    part: fn(&PlantedRunResult) -> u64,
+    whole: fn(&PlantedRunResult) -> u64,
+) -> Option<Interval> {
+    bootstrap_interval(&samples.0, |drawn| {
+        let sum = |of: fn(&PlantedRunResult) -> u64| drawn.iter().map(|sample| of(&sample.figures)).sum::<u64>() as f64;
         Some(sum(whole)).filter(|whole| *whole > 0.0).map(|whole| sum(part) * 100.0 / whole)
     })
 }
@@ -36,16 +40,16 @@ mod tests {
 
     use sidelane_timeline::cause::Cause;
 
-    use super::super::cause::{Claim, Planted};
+    use super::super::cause::{Attribution, PlantedCause};
     use super::*;
     use sidelane_report::Verdict;
 
-    const ON_CPU: Claim = Claim::Cause(Cause::OnCpu);
+    const ON_CPU: Attribution = Attribution::Cause(Cause::OnCpu);
 
     /// Returns the samples of eight runs, in which `named` of ten planted requests have the right cause, and in which
     /// `wrong` of the others have it.
     fn samples(named: u64, wrong: u64) -> Samples {
-        let planted = &Planted::ALL[0];
+        let planted = &PlantedCause::ALL[0];
         let mut samples = Samples::default();
         for round in 0..8 {
             let of_planted = BTreeMap::from([(Some(planted.claim), named), (Some(ON_CPU), 10 - named)]);
@@ -53,7 +57,7 @@ mod tests {
             let (tail_ns, not_explained_ns, planted_ns) = (1_000, 10, vec![20_000_000; 10]);
             let (others, do_not_sum, whole, asked) = (100, 0, 110, 110);
             let claim = planted.claim;
-            let run = Named {
+            let run = PlantedRunResult {
                 claim,
                 of_planted,
                 of_others,
@@ -72,12 +76,12 @@ mod tests {
 
     #[test]
     fn check_holds_only_if_the_cause_is_always_named() {
-        assert!(of(&samples(10, 0)).iter().all(|check| check.verdict == Verdict::Holds));
-        assert_eq!(of(&samples(5, 0))[0].verdict, Verdict::Missed);
+        assert!(planted_checks(&samples(10, 0)).iter().all(|check| check.verdict == Verdict::Holds));
+        assert_eq!(planted_checks(&samples(5, 0))[0].verdict, Verdict::Missed);
     }
 
     #[test]
     fn naming_the_cause_where_it_was_not_is_wrong() {
-        assert_eq!(of(&samples(10, 2))[1].verdict, Verdict::Missed);
+        assert_eq!(planted_checks(&samples(10, 2))[1].verdict, Verdict::Missed);
     }
 }

@@ -16,20 +16,20 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::fixture::TailFixture;
-use super::lucene::{Lucene, LuceneVariant, Memory, Server};
-use super::traced::{TracedService, while_running};
+use super::lucene::{HeapSettings, Lucene, LuceneVariant, Server};
+use super::traced::{TracedService, trace_while_running};
 use crate::experiment::comparison::{self, Experiment, Report};
 use crate::note::LabNote;
-use crate::programs::Service;
-pub use cause::Claim;
-use cause::{DELAY_MS, Planted, PlantedProgram};
-use named::Named;
+use crate::programs::LabProcess;
+pub use cause::Attribution;
+use cause::{DELAY_MS, PlantedCause, PlantedProgram};
+use named::PlantedRunResult;
 use sidelane_host::service::Target;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 use sidelane_timeline::cause::Cause;
 
 /// Heap of a Java service: a collection of all its live objects takes tens of milliseconds.
-const MEMORY: Memory = Memory { live_mib: 48, ..Memory::SMALL };
+const MEMORY: HeapSettings = HeapSettings { live_mib: 48, ..HeapSettings::SMALL };
 const PLAIN_SEARCH: &str = "/search?q=and+w10+w20";
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: std::time::Duration::from_secs(600) };
@@ -37,49 +37,49 @@ const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: std::time::Duration::f
 /// judged one by one.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: std::time::Duration::from_secs(12) };
 
-type Samples = comparison::Samples<&'static Planted, Named>;
+type Samples = comparison::Samples<&'static PlantedCause, PlantedRunResult>;
 
 /// Number of requests of a run, and the interval between planted ones.
 #[derive(Clone, Copy)]
-struct Size {
+struct RunSize {
     requests: u64,
     every: u64,
 }
 
-const SIZE: Size = Size { requests: 1_000, every: 50 };
-const SIZE_QUICK: Size = Size { requests: 75, every: 15 };
+const SIZE: RunSize = RunSize { requests: 1_000, every: 50 };
+const SIZE_QUICK: RunSize = RunSize { requests: 75, every: 15 };
 
-impl Size {
-    fn of(planted: &Planted, round_options: RoundOptions) -> Size {
+impl RunSize {
+    fn for_cause(planted: &PlantedCause, round_options: RoundOptions) -> RunSize {
         let size = if round_options.quick { SIZE_QUICK } else { SIZE };
         match planted.place {
-            PlantedProgram::Seldom => Size { every: size.every * 5, ..size },
+            PlantedProgram::Seldom => RunSize { every: size.every * 5, ..size },
             // Sends fewer requests to a distant client: each plain one takes as long as a planted one does elsewhere.
-            PlantedProgram::Far(_) => Size { requests: size.requests / 5, every: size.every / 5 },
+            PlantedProgram::Far(_) => RunSize { requests: size.requests / 5, every: size.every / 5 },
             _ => size,
         }
     }
 }
 
 /// Plants the causes in turn, and compares them with the statements of traces.
-pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
+pub(super) fn measure_planted_causes(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
     let mut notes = Vec::new();
-    let chosen = Planted::chosen(fixture.options.round_options);
-    if chosen.len() < Planted::ALL.len() {
-        notes.push(LabNote::FewPlanted { chosen: chosen.len(), all: Planted::ALL.len() }.to_string());
+    let chosen = PlantedCause::chosen(fixture.options.round_options);
+    if chosen.len() < PlantedCause::ALL.len() {
+        notes.push(LabNote::FewPlanted { chosen: chosen.len(), all: PlantedCause::ALL.len() }.to_string());
     }
     let (limit, turns) = (fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS), |_, _: &Samples| chosen.clone());
-    let title = |planted: &&'static Planted| planted.name.to_owned();
-    let planting = Experiment { name: "planted causes", limit, turns: &turns, title, checks: &checks::of };
+    let title = |planted: &&'static PlantedCause| planted.name.to_owned();
+    let planting = Experiment { name: "planted causes", limit, turns: &turns, title, checks: &checks::planted_checks };
     let (samples, _) = planting.run(|planted, round, samples| {
-        match run(fixture, planted) {
+        match plant_and_trace(fixture, planted) {
             Ok(named) => samples.add(round, planted, named),
             Err(why) => notes.push(LabNote::NotPlanted { cause: planted.name, why: format!("{why:#}") }.to_string()),
         }
         Ok(())
     })?;
-    report.rows.extend(rows::of(&samples));
-    report.checks.extend(checks::of(&samples));
+    report.rows.extend(rows::planted_rows(&samples));
+    report.checks.extend(checks::planted_checks(&samples));
     report.bars.extend(rows::confusion(&samples));
     notes.dedup();
     report.notes.extend(notes);
@@ -87,40 +87,43 @@ pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<
 }
 
 /// Plants one cause once. Returns the expected statement on its slow requests, and the number of each statement.
-pub(super) fn claims(fixture: &TailFixture<'_>, name: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
-    let planted = Planted::ALL.iter().find(|planted| planted.name == name).context("no such cause")?;
-    Ok((planted.claim, run(fixture, planted)?.of_planted))
+pub(super) fn attribute_planted_cause(
+    fixture: &TailFixture<'_>,
+    cause_name: &str,
+) -> Result<(Attribution, BTreeMap<Option<Attribution>, u64>)> {
+    let planted = PlantedCause::ALL.iter().find(|planted| planted.name == cause_name).context("no such cause")?;
+    Ok((planted.claim, plant_and_trace(fixture, planted)?.of_planted))
 }
 
 /// Plants one cause, and compares it with the statements of a trace.
-fn run(fixture: &TailFixture<'_>, planted: &'static Planted) -> Result<Named> {
+fn plant_and_trace(fixture: &TailFixture<'_>, planted: &'static PlantedCause) -> Result<PlantedRunResult> {
     let is_moved_to_the_client =
-        planted.claim == Claim::Cause(Cause::Migration) && fixture.place.client_on_batch_lane();
+        planted.claim == Attribution::Cause(Cause::Migration) && fixture.place.is_client_on_batch_lane();
     ensure!(!is_moved_to_the_client, "there are two CPUs: a thread that moves waits for the client there");
-    let service = Running::start(fixture, planted)?;
+    let service = PlantedService::start(fixture, planted)?;
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let file = scratch.path().join("truth");
-    let size = Size::of(planted, fixture.options.round_options);
-    let warm_up = Size { every: size.requests + 1, ..size };
-    fixture.lab.run(question(fixture, planted, &service, warm_up, &file)?)?;
-    let words = question(fixture, planted, &service, size, &file)?;
+    let size = RunSize::for_cause(planted, fixture.options.round_options);
+    let warm_up = RunSize { every: size.requests + 1, ..size };
+    fixture.lab.run(client_command_line(fixture, planted, &service, warm_up, &file)?)?;
+    let words = client_command_line(fixture, planted, &service, size, &file)?;
     let batch = match planted.place {
         PlantedProgram::Beside(batch) => Some(batch),
         _ => None,
     };
     let of = TracedService { service: Target::Pid(service.pid()), place: fixture.place, batch };
-    let (traced, ()) = while_running(&of, || fixture.lab.run(words))?;
-    ensure!(planted.claim.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.claim.text());
-    Ok(Named::of(planted.claim, &truth::read(&file)?, &traced))
+    let (traced, ()) = trace_while_running(&of, || fixture.lab.run(words))?;
+    ensure!(planted.claim.is_detectable(traced.recorded), "a trace here cannot tell: {}", planted.claim.text());
+    Ok(PlantedRunResult::from_trace(planted.claim, &truth::read(&file)?, &traced))
 }
 
 /// Returns the client's command line.
-fn question(
+fn client_command_line(
     fixture: &TailFixture<'_>,
-    planted: &Planted,
-    service: &Running,
-    size: Size,
-    truth: &Path,
+    planted: &PlantedCause,
+    service: &PlantedService,
+    size: RunSize,
+    truth_file: &Path,
 ) -> Result<Vec<OsString>> {
     let host = match planted.place {
         PlantedProgram::Far(host) => host,
@@ -136,17 +139,17 @@ fn question(
         PlantedProgram::Lucene(path) => &["--planted", path, "--plain", PLAIN_SEARCH],
     };
     let words = words.into_iter().chain(of_place.iter().copied()).map(OsString::from);
-    Ok(words.chain(["--truth".into(), truth.into()]).collect())
+    Ok(words.chain(["--truth".into(), truth_file.into()]).collect())
 }
 
 /// Service in which a cause is planted.
-enum Running {
-    Lab(Service),
+enum PlantedService {
+    Lab(LabProcess),
     Lucene(Server),
 }
 
-impl Running {
-    fn start(fixture: &TailFixture<'_>, planted: &Planted) -> Result<Self> {
+impl PlantedService {
+    fn start(fixture: &TailFixture<'_>, planted: &PlantedCause) -> Result<Self> {
         if let PlantedProgram::Lucene(_) = planted.place {
             let lucene = Lucene::prepare(&fixture.options.cache)?;
             return Ok(Self::Lucene(Server::start(
@@ -165,15 +168,15 @@ impl Running {
 
     fn pid(&self) -> u32 {
         match self {
-            Running::Lab(service) => service.pid(),
-            Running::Lucene(server) => server.pid(),
+            PlantedService::Lab(service) => service.pid(),
+            PlantedService::Lucene(server) => server.pid(),
         }
     }
 
     fn port(&self) -> Result<u32> {
         match self {
-            Running::Lab(service) => service.ready("port"),
-            Running::Lucene(server) => server.port(),
+            PlantedService::Lab(service) => service.ready_number("port"),
+            PlantedService::Lucene(server) => server.port(),
         }
     }
 }

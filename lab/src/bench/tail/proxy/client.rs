@@ -18,7 +18,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 
 /// Runs wrk in a closed loop, and returns the number of answered requests.
-pub(super) fn as_fast_as_possible(cpu: u32, at: SocketAddr, time: Duration) -> Result<f64> {
+pub(super) fn run_closed_loop(cpu: u32, at: SocketAddr, time: Duration) -> Result<f64> {
     let seconds = format!("{}s", time.as_secs().max(1));
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu.to_string(), "wrk", "-t1", "-c", CONNECTIONS, "-d", &seconds]);
@@ -30,7 +30,7 @@ pub(super) fn as_fast_as_possible(cpu: u32, at: SocketAddr, time: Duration) -> R
 }
 
 /// Returns latencies in nanoseconds, from the intended start of each request.
-pub(super) fn on_time(cpu: u32, at: SocketAddr, per_s: f64, time: Duration) -> Result<Vec<u64>> {
+pub(super) fn run_open_loop(cpu: u32, at: SocketAddr, per_s: f64, time: Duration) -> Result<Vec<u64>> {
     let each = Duration::from_secs_f64(f64::from(ON_TIME) / per_s);
     let begin = Instant::now() + Duration::from_millis(5);
     let ask = move |number: u32| -> Result<Vec<u64>> {
@@ -40,7 +40,7 @@ pub(super) fn on_time(cpu: u32, at: SocketAddr, per_s: f64, time: Duration) -> R
         stream.set_read_timeout(Some(SILENCE_MAX))?;
         let first = begin + each * number / ON_TIME;
         let count = (time.as_secs_f64() / each.as_secs_f64()) as u32;
-        (0..count).map(|turn| ask_once(&mut stream, first + each * turn)).collect()
+        (0..count).map(|turn| send_request_when_due(&mut stream, first + each * turn)).collect()
     };
     let threads: Vec<_> = (0..ON_TIME).map(|number| thread::spawn(move || ask(number))).collect();
     let mut all = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn on_time(cpu: u32, at: SocketAddr, per_s: f64, time: Duration) -> R
     Ok(all)
 }
 
-fn ask_once(stream: &mut TcpStream, due: Instant) -> Result<u64> {
+fn send_request_when_due(stream: &mut TcpStream, due: Instant) -> Result<u64> {
     thread::sleep(due.saturating_duration_since(Instant::now()));
     stream.write_all(REQUEST)?;
     let mut answer = [0; 1024];

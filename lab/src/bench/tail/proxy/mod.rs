@@ -11,10 +11,10 @@ use anyhow::Result;
 use super::fixture::TailFixture;
 use crate::experiment::comparison::{self, Experiment, Report};
 use crate::note::LabNote;
-use client::{as_fast_as_possible, on_time};
-use peers::{Peer, Running, start_server};
+use client::{run_closed_loop, run_open_loop};
+use peers::{ListeningProcess, ProxyProgram, start_server};
 use sidelane_report::{Check, Row, Unit};
-use sidelane_stats::interval::of_median;
+use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::{median, percentile};
 use sidelane_stats::rounds::Limit;
 
@@ -47,49 +47,50 @@ struct ProxyFigures {
 }
 
 /// Figures of proxies; `None` is the server without a proxy.
-type Samples = comparison::Samples<Option<Peer>, ProxyFigures>;
+type Samples = comparison::Samples<Option<ProxyProgram>, ProxyFigures>;
 
 /// Compares the proxies until the checks are decided.
-pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
-    if let Some(program) = Peer::missing() {
+pub(super) fn compare_proxies(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
+    if let Some(program) = ProxyProgram::missing() {
         report.notes.push(LabNote::NotInstalled { program }.to_string());
         return Ok(());
     }
     let scratch = tempfile::tempdir()?;
     let server = start_server(fixture.place.client, scratch.path())?;
-    let start = |peer: Peer| peer.start(fixture.place.request, server.address, scratch.path());
-    let proxies = [start(Peer::ALL[0])?, start(Peer::ALL[1])?, start(Peer::ALL[2])?];
+    let start = |peer: ProxyProgram| peer.start(fixture.place.request, server.address, scratch.path());
+    let proxies = [start(ProxyProgram::ALL[0])?, start(ProxyProgram::ALL[1])?, start(ProxyProgram::ALL[2])?];
     let (time, time_at_half) = if fixture.options.round_options.quick { TIME_QUICK } else { TIME };
     let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
-    let field = Field { client_cpu: fixture.place.client, proxies: &proxies, server: &server, time, time_at_half };
+    let field =
+        ProxyComparison { client_cpu: fixture.place.client, proxies: &proxies, server: &server, time, time_at_half };
     let (turns, title) = (|_, _: &Samples| vec![()], |_: &()| "all proxies".to_owned());
     let proxy = Experiment { name: "proxy", limit, turns: &turns, title, checks: &checks };
-    let (samples, _) = proxy.run(|(), round, samples| field.round(round, samples))?;
-    report.rows.extend(Peer::ALL.map(|peer| row(&samples, peer)));
+    let (samples, _) = proxy.run(|(), round, samples| field.measure_round(round, samples))?;
+    report.rows.extend(ProxyProgram::ALL.map(|peer| row(&samples, peer)));
     report.checks.extend(checks(&samples));
     Ok(())
 }
 
-struct Field<'a> {
+struct ProxyComparison<'a> {
     client_cpu: u32,
-    proxies: &'a [Running; 3],
-    server: &'a Running,
+    proxies: &'a [ListeningProcess; 3],
+    server: &'a ListeningProcess,
     time: Duration,
     time_at_half: Duration,
 }
 
-impl Field<'_> {
+impl ProxyComparison<'_> {
     /// Measures each proxy at saturation, then each and the server itself at half the rate of the slowest. The first
     /// turn changes from round to round.
-    fn round(&self, round: u64, samples: &mut Samples) -> Result<()> {
+    fn measure_round(&self, round: u64, samples: &mut Samples) -> Result<()> {
         let (mut seen, mut requests) = ([ProxyFigures::default(); 4], [0.0; 3]);
         for place in (0..3).map(|place| (place + round as usize) % 3) {
-            let (count, used_us) = self.saturate(&self.proxies[place])?;
+            let (count, used_us) = self.measure_saturation(&self.proxies[place])?;
             requests[place] = count;
             (seen[place].per_s, seen[place].cpu_us) = (Some(count / self.time.as_secs_f64()), Some(used_us / count));
         }
         let slowest = seen.iter().filter_map(|seen| seen.per_s).fold(f64::INFINITY, f64::min);
-        let latencies = self.at_half(slowest / 2.0, round as usize)?;
+        let latencies = self.measure_latencies(slowest / 2.0, round as usize)?;
         for (seen, latencies) in seen.iter_mut().zip(&latencies) {
             [seen.p50_ns, seen.p99_ns] = [50.0, 99.0].map(|percent| percentile(latencies, percent).map(|ns| ns as f64));
         }
@@ -97,19 +98,24 @@ impl Field<'_> {
             let all = requests[place] + latencies[place].len() as f64;
             seen[place].logged = Some(proxy.take_log_lines()? as f64 / all);
         }
-        let variants = Peer::ALL.into_iter().map(Some).chain([None]);
+        let variants = ProxyProgram::ALL.into_iter().map(Some).chain([None]);
         variants.zip(seen).for_each(|(variant, seen)| samples.add(round, variant, seen));
         Ok(())
     }
 
     /// Returns the sorted latencies of each proxy and of the server itself.
-    fn at_half(&self, per_s: f64, round: usize) -> Result<[Vec<u64>; 4]> {
+    fn measure_latencies(&self, per_s: f64, round: usize) -> Result<[Vec<u64>; 4]> {
         let [first, second, third] = self.proxies.each_ref().map(|proxy| proxy.address);
         let places = [first, second, third, self.server.address];
         let mut latencies = [const { Vec::new() }; 4];
         for turn in 0..TURNS as usize {
             for place in (0..places.len()).map(|place| (place + turn + round) % places.len()) {
-                latencies[place].extend(on_time(self.client_cpu, places[place], per_s, self.time_at_half / TURNS)?);
+                latencies[place].extend(run_open_loop(
+                    self.client_cpu,
+                    places[place],
+                    per_s,
+                    self.time_at_half / TURNS,
+                )?);
             }
         }
         latencies.iter_mut().for_each(|of_one| of_one.sort_unstable());
@@ -117,9 +123,9 @@ impl Field<'_> {
     }
 
     /// Requests, and the CPU time that the proxy used for all of them in microseconds.
-    fn saturate(&self, proxy: &Running) -> Result<(f64, f64)> {
+    fn measure_saturation(&self, proxy: &ListeningProcess) -> Result<(f64, f64)> {
         let before_ns = proxy.cpu_ns();
-        let requests = as_fast_as_possible(self.client_cpu, proxy.address, self.time)?;
+        let requests = run_closed_loop(self.client_cpu, proxy.address, self.time)?;
         let used_us = (proxy.cpu_ns() - before_ns) as f64 / 1e3;
         Ok((requests, used_us))
     }
@@ -127,16 +133,21 @@ impl Field<'_> {
 
 /// Returns Sidelane's number divided by the better peer's, for each round. The better peer has the higher median, or the
 /// lower one.
-fn ratios(samples: &Samples, number: impl Fn(&ProxyFigures) -> Option<f64> + Copy, is_high_good: bool) -> Vec<f64> {
+fn ratios_to_better_peer(
+    samples: &Samples,
+    number: impl Fn(&ProxyFigures) -> Option<f64> + Copy,
+    is_higher_better: bool,
+) -> Vec<f64> {
     let median_of = |peer| samples.median(Some(peer), number).unwrap_or(f64::NAN);
-    let is_nginx_higher = median_of(Peer::Nginx) > median_of(Peer::Haproxy);
-    let better = if is_nginx_higher == is_high_good { Peer::Nginx } else { Peer::Haproxy };
-    samples.compared(Some(Peer::Sidelane), Some(better), |own, peers| Some(number(own)? / number(peers)?))
+    let is_nginx_higher = median_of(ProxyProgram::Nginx) > median_of(ProxyProgram::Haproxy);
+    let better = if is_nginx_higher == is_higher_better { ProxyProgram::Nginx } else { ProxyProgram::Haproxy };
+    samples
+        .compare_by_round(Some(ProxyProgram::Sidelane), Some(better), |own, peers| Some(number(own)? / number(peers)?))
 }
 
 fn checks(samples: &Samples) -> Vec<Check> {
-    let per_s = of_median(ratios(samples, |seen| seen.per_s, true));
-    let p99 = of_median(ratios(samples, |seen| seen.p99_ns, false));
+    let per_s = median_interval(ratios_to_better_peer(samples, |seen| seen.per_s, true));
+    let p99 = median_interval(ratios_to_better_peer(samples, |seen| seen.p99_ns, false));
     let speed = "proxy: requests at saturation over those of the better of haproxy and nginx";
     let late = "proxy: p99 at half of it over that of the better of haproxy and nginx";
     vec![
@@ -145,10 +156,10 @@ fn checks(samples: &Samples) -> Vec<Check> {
     ]
 }
 
-fn row(samples: &Samples, peer: Peer) -> Row {
+fn row(samples: &Samples, peer: ProxyProgram) -> Row {
     let of = |number: fn(&ProxyFigures) -> Option<f64>| samples.median(Some(peer), number);
     let added_us = |number: fn(&ProxyFigures) -> Option<f64>| {
-        median(samples.compared(Some(peer), None, |own, direct| Some((number(own)? - number(direct)?) / 1e3)))
+        median(samples.compare_by_round(Some(peer), None, |own, direct| Some((number(own)? - number(direct)?) / 1e3)))
     };
     let mut row = Row::new(peer.name());
     row.put("requests_per_s", of(|seen| seen.per_s));

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::programs::dying_with_us;
-use crate::programs::sidelane;
+use crate::programs::find_sidelane;
+use crate::programs::kill_with_parent;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of the server's answer, that of a small object.
@@ -17,13 +17,13 @@ const BODY_BYTES: usize = 100;
 
 /// Compared proxy program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(super) enum ProxyProgram {
     Sidelane,
     Haproxy,
     Nginx,
 }
 
-impl Peer {
+impl ProxyProgram {
     pub(super) const ALL: [Self; 3] = [Self::Sidelane, Self::Haproxy, Self::Nginx];
 
     pub(super) fn name(self) -> &'static str {
@@ -41,36 +41,48 @@ impl Peer {
 
     /// Starts the proxy on a CPU in front of a server. Each proxy writes an access log to a file, forwards the client's
     /// address to the server, and keeps connections on both sides.
-    pub(super) fn start(self, cpu: u32, server: SocketAddr, scratch: &Path) -> Result<Running> {
+    pub(super) fn start(self, cpu: u32, server: SocketAddr, scratch: &Path) -> Result<ListeningProcess> {
         let at = free_address()?;
         let log = scratch.join(format!("{}.log", self.name()));
         let log_text = log.to_string_lossy();
         match self {
             Self::Sidelane => {
-                let own = sidelane()?;
+                let own = find_sidelane()?;
                 let (at_text, server) = (at.to_string(), server.to_string());
                 let addresses = ["proxy", "--listen", &at_text, "--active", &server, "--hazard", "none"];
                 let told = ["--access-log", &log_text, "--forwarded", "add"];
-                Running::start(cpu, &own, &[&addresses[..], &told].concat(), at, Some(Log::OfProgram(log.clone())))
+                ListeningProcess::start(
+                    cpu,
+                    &own,
+                    &[&addresses[..], &told].concat(),
+                    at,
+                    Some(Log::OfProgram(log.clone())),
+                )
             }
             Self::Haproxy => {
                 let file = scratch.join("haproxy.cfg");
-                fs::write(&file, haproxy(at, server))?;
+                fs::write(&file, haproxy_config(at, server))?;
                 let options = ["-db", "-f", &file.to_string_lossy()];
-                Running::start(cpu, &program("haproxy")?, &options, at, Some(Log::OnStdout(log.clone())))
+                ListeningProcess::start(cpu, &program("haproxy")?, &options, at, Some(Log::OnStdout(log.clone())))
             }
-            Self::Nginx => nginx(cpu, at, &passing(server), Some(log), scratch),
+            Self::Nginx => start_nginx(cpu, at, &nginx_forwarding_config(server), Some(log), scratch),
         }
     }
 }
 
 /// Starts the server behind the proxies.
-pub(super) fn start_server(cpu: u32, scratch: &Path) -> Result<Running> {
+pub(super) fn start_server(cpu: u32, scratch: &Path) -> Result<ListeningProcess> {
     let body = "x".repeat(BODY_BYTES);
-    nginx(cpu, free_address()?, &format!("location / {{ return 200 \"{body}\"; }}"), None, scratch)
+    start_nginx(cpu, free_address()?, &format!("location / {{ return 200 \"{body}\"; }}"), None, scratch)
 }
 
-fn nginx(cpu: u32, at: SocketAddr, location: &str, log: Option<PathBuf>, scratch: &Path) -> Result<Running> {
+fn start_nginx(
+    cpu: u32,
+    at: SocketAddr,
+    location: &str,
+    log: Option<PathBuf>,
+    scratch: &Path,
+) -> Result<ListeningProcess> {
     let dir = scratch.join(format!("nginx-{}", at.port()));
     fs::create_dir(&dir)?;
     let (upstream, location) = location.split_once('|').unwrap_or(("", location));
@@ -85,12 +97,12 @@ fn nginx(cpu: u32, at: SocketAddr, location: &str, log: Option<PathBuf>, scratch
     );
     fs::write(dir.join("conf"), config)?;
     let options = ["-c", "conf", "-p", &dir.to_string_lossy()];
-    Running::start(cpu, &program("nginx")?, &options, at, log.map(Log::OfProgram))
+    ListeningProcess::start(cpu, &program("nginx")?, &options, at, log.map(Log::OfProgram))
 }
 
 /// Returns the configuration by which nginx forwards requests over kept connections: the part outside the server block,
 /// then the part inside it.
-fn passing(server: SocketAddr) -> String {
+fn nginx_forwarding_config(server: SocketAddr) -> String {
     format!(
         "upstream u {{ server {server}; keepalive 256; keepalive_requests 1000000000; }}|location / {{ \
          proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; \
@@ -98,7 +110,7 @@ fn passing(server: SocketAddr) -> String {
     )
 }
 
-fn haproxy(at: SocketAddr, server: SocketAddr) -> String {
+fn haproxy_config(at: SocketAddr, server: SocketAddr) -> String {
     format!(
         "global\n  nbthread 1\n  maxconn 4096\n  log stdout format raw local0 info\ndefaults\n  mode http\n  log global\n  \
          option httplog\n  option forwardfor\n  timeout connect 5s\n  timeout client 60s\n  \
@@ -108,7 +120,7 @@ fn haproxy(at: SocketAddr, server: SocketAddr) -> String {
 }
 
 /// Process that listens. It is killed when this is dropped.
-pub(super) struct Running {
+pub(super) struct ListeningProcess {
     child: Child,
     pub(super) address: SocketAddr,
     log: Option<PathBuf>,
@@ -122,7 +134,7 @@ enum Log {
     OnStdout(PathBuf),
 }
 
-impl Running {
+impl ListeningProcess {
     fn start(cpu: u32, program: &Path, options: &[&str], address: SocketAddr, log: Option<Log>) -> Result<Self> {
         let mut command = Command::new("taskset");
         command.args(["-c", &cpu.to_string()]).arg(program).args(options);
@@ -131,7 +143,7 @@ impl Running {
             _ => Stdio::null(),
         };
         command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null());
-        let child = dying_with_us(command).spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        let child = kill_with_parent(command).spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let log = log.map(|(Log::OfProgram(file) | Log::OnStdout(file))| file);
         let running = Self { child, address, log };
         let began = Instant::now();
@@ -162,7 +174,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ListeningProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

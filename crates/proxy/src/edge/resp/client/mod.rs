@@ -16,16 +16,16 @@ use super::super::buffer::Buffer;
 use super::super::deadline::Deadline;
 use super::super::http::linger;
 use super::super::shared::{Owner, Shared};
-use super::super::tunnel::notice_its_end;
+use super::super::tunnel::enable_keep_alive_probes;
 use super::journal::Journal;
-use super::side::{Side, SideEvent};
+use super::side::{ServerSide, ServerSideEvent};
 use super::tunnel;
-use crate::request_table::{Class, End, Label, RequestId};
+use crate::request_table::{Label, RequestClass, RequestEnd, RequestId};
 use crate::resp::{
-    Command, CommandReader, Kind, ReplyQueue, asks_for_resp2, asks_for_resp3, asks_of_writes, blocks, kind_of,
-    loads_script, marks_connection, may_write, name_of,
+    Command, CommandReader, ReplyQueue, SendMode, asks_for_resp2, asks_for_resp3, depends_on_writes, display_name,
+    leaves_connection_state, loads_script, may_block, may_write, send_mode,
 };
-use replies::Fate;
+use replies::ReplyFate;
 
 /// Maximum number of reply bytes that the client has not read. Above it, the proxy reads neither from the client nor
 /// from servers for it.
@@ -44,14 +44,14 @@ struct Session {
     input: Buffer,
     reader: CommandReader,
     out: Buffer,
-    sides: [Side; 2],
+    sides: [ServerSide; 2],
     /// Handling of each server's present reply, by server; `None` before it was decided.
-    replies: [Option<Fate>; 2],
+    replies: [Option<ReplyFate>; 2],
     reply_queue: ReplyQueue,
     mailbox: Owner,
     deadline: Deadline,
     /// Action after all present commands are answered.
-    next: After,
+    next: PendingAction,
     writes: Writes,
     /// Whether a reply to a command that must not be repeated is still unread by the client.
     out_has_once: bool,
@@ -69,7 +69,7 @@ struct Session {
 }
 
 /// Action after all present commands are answered.
-enum After {
+enum PendingAction {
     /// The session continues with more commands.
     Commands,
     /// The connection belongs to one server, beginning with this command.
@@ -92,7 +92,7 @@ enum Event {
     FromClient,
     ToClient,
     Order(RequestId, Server),
-    Side(Server, SideEvent),
+    Side(Server, ServerSideEvent),
     Late,
     /// The client's connection is broken.
     Gone,
@@ -101,19 +101,19 @@ enum Event {
 }
 
 /// End of a client's session, with the outcome of its unanswered commands.
-struct Over(End);
+struct SessionEnd(RequestEnd);
 
 impl Writes {
     /// Returns the server that has the data written by this client; `None` if there is none.
-    fn server(self) -> Option<Server> {
+    fn written_server(self) -> Option<Server> {
         match self {
             Self::At(server) => Some(server),
             Self::None | Self::Lost => None,
         }
     }
 
-    fn lose(&mut self, server: Server) {
-        if self.server() == Some(server) {
+    fn record_lost_server(&mut self, server: Server) {
+        if self.written_server() == Some(server) {
             *self = Self::Lost;
         }
     }
@@ -135,7 +135,7 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
         reply_queue: ReplyQueue::default(),
         mailbox: Owner::default(),
         deadline: Deadline::new(&limits),
-        next: After::Commands,
+        next: PendingAction::Commands,
         writes: Writes::None,
         out_has_once: false,
         counted: 0,
@@ -146,8 +146,8 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
         shared,
     };
     loop {
-        if let Err(Over(end)) = session.step().await {
-            session.end(end);
+        if let Err(SessionEnd(end)) = session.step().await {
+            session.end_commands(end);
             if session.is_dismissed {
                 linger(&session.stream, &mut session.deadline).await;
             }
@@ -157,38 +157,38 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
 }
 
 impl Session {
-    async fn step(&mut self) -> Result<(), Over> {
+    async fn step(&mut self) -> Result<(), SessionEnd> {
         if self.has_asked && !self.has_ended && self.shared.drain.has_begun() {
-            self.dismiss()?;
+            self.stop_reading_for_drain()?;
         }
         self.take_commands();
-        self.collect_replies()?;
+        self.forward_ready_replies()?;
         self.count_memory();
-        if self.reply_queue.waiting() == 0 && self.out.is_empty() {
+        if self.reply_queue.waiting_commands() == 0 && self.out.is_empty() {
             match &self.next {
-                After::Commands if self.has_ended => return Err(Over(End::ClientLeft)),
-                After::Commands => {}
-                After::Tie(_) => {
-                    self.pass().await;
-                    return Err(Over(End::ClientLeft));
+                PendingAction::Commands if self.has_ended => return Err(SessionEnd(RequestEnd::ClientLeft)),
+                PendingAction::Commands => {}
+                PendingAction::Tie(_) => {
+                    self.tunnel_to_server().await;
+                    return Err(SessionEnd(RequestEnd::ClientLeft));
                 }
-                After::Refuse => {
-                    self.say_last(NO_RESP);
-                    self.journal.is_refused(NO_RESP);
-                    return Err(Over(End::Failed(400)));
+                PendingAction::Refuse => {
+                    self.send_final_error(NO_RESP);
+                    self.journal.log_refused(NO_RESP);
+                    return Err(SessionEnd(RequestEnd::Failed(400)));
                 }
             }
         }
-        match self.event().await {
+        match self.next_event().await {
             Event::FromClient => self.read_client(),
             Event::ToClient => self.write_client(),
             Event::Order(request_id, to) => {
                 self.copy(request_id, to);
                 Ok(())
             }
-            Event::Side(server, event) => self.on_side(server, event),
-            Event::Late => self.late(),
-            Event::Gone => Err(Over(End::ClientLeft)),
+            Event::Side(server, event) => self.handle_server_event(server, event),
+            Event::Late => self.handle_timeout(),
+            Event::Gone => Err(SessionEnd(RequestEnd::ClientLeft)),
             Event::Dismissed => {
                 self.has_asked = true;
                 Ok(())
@@ -197,24 +197,24 @@ impl Session {
     }
 
     /// Stops reading from the client for a drain. Commands that have arrived are still answered.
-    fn dismiss(&mut self) -> Result<(), Over> {
+    fn stop_reading_for_drain(&mut self) -> Result<(), SessionEnd> {
         self.read_client()?;
-        self.is_dismissed = !self.input.is_empty() || self.reply_queue.waiting() > 0 || !self.out.is_empty();
+        self.is_dismissed = !self.input.is_empty() || self.reply_queue.waiting_commands() > 0 || !self.out.is_empty();
         self.has_ended = true;
         Ok(())
     }
 
-    async fn event(&mut self) -> Event {
+    async fn next_event(&mut self) -> Event {
         if self.is_idle() && self.out.is_empty() && !self.has_ended {
             let shared = Rc::clone(&self.shared);
-            let mut dismissed = std::pin::pin!(shared.drain.closes_idle(self.has_asked));
+            let mut dismissed = std::pin::pin!(shared.drain.wait_to_close_idle(self.has_asked));
             return std::future::poll_fn(|cx| match self.poll_event(cx) {
                 Poll::Pending => dismissed.as_mut().poll(cx).map(|()| Event::Dismissed),
                 ready => ready,
             })
             .await;
         }
-        if self.wants_more() {
+        if self.should_read_client() {
             // No extra check is needed: a read also reports a broken connection.
             return std::future::poll_fn(|cx| self.poll_event(cx)).await;
         }
@@ -228,7 +228,7 @@ impl Session {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        if let Some((request_id, to)) = self.mailbox.next(cx) {
+        if let Some((request_id, to)) = self.mailbox.poll_order(cx) {
             return Poll::Ready(Event::Order(request_id, to));
         }
         if !self.out.is_empty() && self.stream.poll_write_ready(cx).is_ready() {
@@ -241,132 +241,135 @@ impl Session {
                 return Poll::Ready(Event::Side(server, event));
             }
         }
-        if self.wants_more() && self.stream.poll_read_ready(cx).is_ready() {
+        if self.should_read_client() && self.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Event::FromClient);
         }
         if !self.shared.memory.has_room() {
-            self.shared.memory.wait(cx);
+            self.shared.memory.register_waiter(cx);
         }
-        self.deadline.poll_over(cx).map(|()| Event::Late)
+        self.deadline.poll_expired(cx).map(|()| Event::Late)
     }
 
     /// Returns whether more replies of this server may be read. Replies that wait for one of the other server must not
     /// keep that one from being read.
     fn has_room_for_replies(&self, server: Server) -> bool {
         let kept = self.reply_queue.kept_bytes() + self.sides[server.index()].kept_bytes();
-        self.out.data().len() < UNREAD_MAX && (kept < UNREAD_MAX || self.reply_queue.owes_next(server))
+        self.out.data().len() < UNREAD_MAX && (kept < UNREAD_MAX || self.reply_queue.has_first_command(server))
     }
 
-    fn wants_more(&self) -> bool {
-        self.has_room() && self.out.data().len() < UNREAD_MAX && !self.has_ended
+    fn should_read_client(&self) -> bool {
+        self.has_room_for_command() && self.out.data().len() < UNREAD_MAX && !self.has_ended
     }
 
     /// Sends all commands that have arrived completely to servers.
     fn take_commands(&mut self) {
-        while !self.input.is_empty() && self.has_room() {
+        while !self.input.is_empty() && self.has_room_for_command() {
             match self.reader.read(self.input.data()) {
                 Ok((used, command)) => {
                     self.input.consume(used);
                     match command {
-                        Some(command) => self.take_command(command),
+                        Some(command) => self.dispatch_command(command),
                         None => break,
                     }
                 }
-                Err(_) => self.next = After::Refuse,
+                Err(_) => self.next = PendingAction::Refuse,
             }
         }
     }
 
     /// Returns whether another command may be read. A client without commands may always send one, however long.
-    fn has_room(&self) -> bool {
+    fn has_room_for_command(&self) -> bool {
         let limits = &self.shared.config.limits;
-        let is_first = self.reply_queue.waiting() == 0;
-        let is_room =
-            is_first || (self.reply_queue.waiting() < limits.pipeline && self.command_bytes() < limits.pipeline_bytes);
+        let is_first = self.reply_queue.waiting_commands() == 0;
+        let is_room = is_first
+            || (self.reply_queue.waiting_commands() < limits.pipeline && self.command_bytes() < limits.pipeline_bytes);
         let is_memory = self.shared.memory.has_room() || (is_first && self.reader.held_bytes() == 0);
-        matches!(self.next, After::Commands) && is_room && is_memory
+        matches!(self.next, PendingAction::Commands) && is_room && is_memory
     }
 
     /// Returns the number of bytes of unanswered commands.
     fn command_bytes(&self) -> usize {
-        self.reply_queue.command_bytes() + self.sides.iter().map(Side::unsent_bytes).sum::<usize>()
+        self.reply_queue.command_bytes() + self.sides.iter().map(ServerSide::unsent_bytes).sum::<usize>()
     }
 
     fn count_memory(&mut self) {
         let replies = self.reply_queue.kept_bytes() + self.out.data().len();
-        let sides: usize = self.sides.iter().map(Side::kept_bytes).sum();
+        let sides: usize = self.sides.iter().map(ServerSide::kept_bytes).sum();
         let bytes = self.command_bytes() + self.reader.held_bytes() + self.input.data().len() + replies + sides;
-        self.shared.memory.change(self.counted, bytes);
+        self.shared.memory.update_client_bytes(self.counted, bytes);
         self.counted = bytes;
     }
 
-    fn take_command(&mut self, command: Command) {
+    fn dispatch_command(&mut self, command: Command) {
         let limits = &self.shared.config.limits;
-        let kind = match kind_of(&command, &self.shared.config.repeatable) {
+        let kind = match send_mode(&command, &self.shared.config.repeatable) {
             // A long command is kept until it is answered in any case, but is not sent to a second server.
-            Kind::Repeatable if command.bytes().len() > limits.copy_bytes => Kind::Once,
-            Kind::Tied if asks_for_resp3(&command) && self.may_greet() => Kind::Once,
-            Kind::Once if asks_for_resp2(&command) && self.sides.iter().any(Side::has_greeting) => Kind::Tied,
+            SendMode::Repeatable if command.bytes().len() > limits.copy_bytes => SendMode::Once,
+            SendMode::Tied if asks_for_resp3(&command) && self.can_set_greeting() => SendMode::Once,
+            SendMode::Once if asks_for_resp2(&command) && self.sides.iter().any(ServerSide::has_greeting) => {
+                SendMode::Tied
+            }
             kind => kind,
         };
-        if kind == Kind::Tied {
-            self.next = After::Tie(command);
+        if kind == SendMode::Tied {
+            self.next = PendingAction::Tie(command);
             return;
         }
         // A command after one that changes data goes to the same server, in order, and so do later ones.
-        let follows = self.reply_queue.tied_to().or(self.writes.server());
-        let (is_repeatable, label) = (kind == Kind::Repeatable && follows.is_none(), Label::of(name_of(&command)));
-        if kind == Kind::Once {
+        let follows = self.reply_queue.tied_server().or(self.writes.written_server());
+        let (is_repeatable, label) =
+            (kind == SendMode::Repeatable && follows.is_none(), Label::from_text(display_name(&command)));
+        if kind == SendMode::Once {
             let mut table = self.shared.table.borrow_mut();
-            self.reply_queue.pin().into_iter().for_each(|request_id| table.pin(request_id));
+            self.reply_queue.pin_repeatable().into_iter().for_each(|request_id| table.forbid_copies(request_id));
         }
-        if self.reply_queue.waiting() == 0 {
+        if self.reply_queue.waiting_commands() == 0 {
             self.deadline.start(limits.answer_time);
         }
-        let (request_id, to) = self.shared.admit(Class { is_repeatable, follows, label }, &self.mailbox);
+        let (request_id, to) = self.shared.admit(RequestClass { is_repeatable, follows, label }, &self.mailbox);
         if self.is_half_closed {
             self.shared.table.borrow_mut().stop_hedging(request_id);
         }
-        self.journal.begin(request_id, &command);
-        if kind == Kind::Once && may_write(&command) {
+        self.journal.record_admission(request_id, &command);
+        if kind == SendMode::Once && may_write(&command) {
             self.writes = Writes::At(to);
         }
         let side = &mut self.sides[to.index()];
         side.send(&self.shared, to, command.bytes());
-        if marks_connection(&command) {
-            side.mark();
+        if leaves_connection_state(&command) {
+            side.mark_stateful();
         }
         if is_repeatable {
             self.shared.note_sample(command.bytes());
         }
         if asks_for_resp3(&command) {
             let greeting: Rc<[u8]> = command.bytes().into();
-            self.sides.iter_mut().for_each(|side| side.greet(Rc::clone(&greeting)));
+            self.sides.iter_mut().for_each(|side| side.set_greeting(Rc::clone(&greeting)));
         }
         if loads_script(&command) {
-            self.shared.tell_too(to.other(), command.bytes());
+            self.shared.send_ignoring_answer(to.other(), command.bytes());
         }
-        self.reply_queue.ask(request_id, to, command.into_bytes(), is_repeatable);
+        self.reply_queue.push_command(request_id, to, command.into_bytes(), is_repeatable);
     }
 
     /// Returns whether the client has sent no command yet, so that all its connections can begin with a greeting.
-    fn may_greet(&self) -> bool {
-        self.reply_queue.waiting() == 0 && self.sides.iter().all(Side::is_new)
+    fn can_set_greeting(&self) -> bool {
+        self.reply_queue.waiting_commands() == 0 && self.sides.iter().all(ServerSide::is_new)
     }
 
     /// Sends a copy of a command to another server, as the request table orders.
     fn copy(&mut self, request_id: RequestId, to: Server) {
-        match self.reply_queue.copy(request_id, to) {
+        match self.reply_queue.record_copy(request_id, to) {
             Some(command) => self.sides[to.index()].send(&self.shared, to, command),
-            None => self.shared.table.borrow_mut().not_sent(request_id, to),
+            None => self.shared.table.borrow_mut().record_not_sent(request_id, to),
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.reply_queue.waiting() == 0 && self.input.is_empty() && self.reader.is_between_commands()
+        self.reply_queue.waiting_commands() == 0 && self.input.is_empty() && self.reader.is_between_commands()
     }
 
-    fn read_client(&mut self) -> Result<(), Over> {
+    fn read_client(&mut self) -> Result<(), SessionEnd> {
         match self.input.fill(&self.stream) {
             Ok(0) => {
                 self.has_ended = true;
@@ -376,21 +379,21 @@ impl Session {
             }
             Ok(_) => self.has_asked = true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Err(Over(End::ClientLeft)),
+            Err(_) => return Err(SessionEnd(RequestEnd::ClientLeft)),
         }
         Ok(())
     }
 
-    fn write_client(&mut self) -> Result<(), Over> {
+    fn write_client(&mut self) -> Result<(), SessionEnd> {
         match self.stream.try_write(self.out.data()) {
-            Ok(count) => self.has_read(count),
+            Ok(count) => self.record_client_read(count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Err(Over(End::ClientLeft)),
+            Err(_) => return Err(SessionEnd(RequestEnd::ClientLeft)),
         }
         Ok(())
     }
 
-    fn has_read(&mut self, count: usize) {
+    fn record_client_read(&mut self, count: usize) {
         self.out.consume(count);
         match self.out.is_empty() {
             true => self.out_has_once = false,
@@ -400,87 +403,87 @@ impl Session {
     }
 
     /// Handles a passed deadline: no server answered, or the client is idle.
-    fn late(&mut self) -> Result<(), Over> {
+    fn handle_timeout(&mut self) -> Result<(), SessionEnd> {
         let is_unread = !self.out.is_empty();
-        let has_failure = self.answer_failures();
+        let has_failure = self.answer_with_kept_failures();
         // Do not cut off a command that is sent once: a server may have executed it already, for example a pop.
-        if self.reply_queue.has_once() || (is_unread && self.out_has_once) {
+        if self.reply_queue.has_unrepeatable() || (is_unread && self.out_has_once) {
             self.deadline.start(self.shared.config.limits.answer_time);
             for stream in self
                 .sides
                 .iter()
-                .filter_map(Side::connection)
+                .filter_map(ServerSide::connection)
                 .map(|connection| &connection.stream)
                 .chain([&*self.stream])
             {
                 // Ignore an error: without keep-alive probes, a vanished peer is only noticed later.
-                let _ = notice_its_end(stream);
+                let _ = enable_keep_alive_probes(stream);
             }
             return Ok(());
         }
         // A client that does not read its replies is itself too late.
-        if self.reply_queue.waiting() == 0 || is_unread {
-            return Err(Over(End::ClientLeft));
+        if self.reply_queue.waiting_commands() == 0 || is_unread {
+            return Err(SessionEnd(RequestEnd::ClientLeft));
         }
-        if self.replies.contains(&Some(Fate::PassedOn)) {
-            return Err(Over(End::Cut));
+        if self.replies.contains(&Some(ReplyFate::PassedOn)) {
+            return Err(SessionEnd(RequestEnd::Cut));
         }
         if has_failure {
             self.deadline.start(self.shared.config.limits.answer_time);
             return Ok(());
         }
-        self.say_last(LATE);
-        Err(Over(End::Failed(504)))
+        self.send_final_error(LATE);
+        Err(SessionEnd(RequestEnd::Failed(504)))
     }
 
     /// Sends a last error. Does not wait if the socket is full: a message after a partial reply would be read as part
     /// of it.
-    fn say_last(&mut self, what: &[u8]) {
+    fn send_final_error(&mut self, error: &[u8]) {
         let left = self.out.data();
         if left.is_empty() || matches!(self.stream.try_write(left), Ok(count) if count == left.len()) {
-            let _ = self.stream.try_write(what);
+            let _ = self.stream.try_write(error);
         }
     }
 
     /// Gives the connection to one server until it ends. The server that has the client's written data is preferred.
-    async fn pass(&mut self) {
-        let After::Tie(command) = std::mem::replace(&mut self.next, After::Refuse) else { return };
-        self.shared.table.borrow_mut().tied();
+    async fn tunnel_to_server(&mut self) {
+        let PendingAction::Tie(command) = std::mem::replace(&mut self.next, PendingAction::Refuse) else { return };
+        self.shared.table.borrow_mut().count_tied_connection();
         let active = self.shared.table.borrow().active();
         let to = match self.writes {
             Writes::At(server) => server,
-            Writes::Lost if asks_of_writes(&command) => {
-                self.journal.is_tied(&command, None);
-                return self.say_last(SCATTERED);
+            Writes::Lost if depends_on_writes(&command) => {
+                self.journal.log_tied(&command, None);
+                return self.send_final_error(SCATTERED);
             }
             _ if self.shared.config.table.unsafe_stay => Server::First,
             _ => active,
         };
         let connection = self.sides[to.index()].take_or_open_connection(&self.shared, to).await;
-        self.journal.is_tied(&command, connection.is_some().then_some(to));
+        self.journal.log_tied(&command, connection.is_some().then_some(to));
         let mut came = command.bytes().to_vec();
         came.extend_from_slice(self.input.data());
-        let first = tunnel::First { bytes: &came, blocks: blocks(&command) };
+        let first = tunnel::InitialBytes { bytes: &came, blocks: may_block(&command) };
         if let Some(client) = Rc::get_mut(&mut self.stream) {
-            tunnel::pass(&self.shared, client, connection, first).await;
+            tunnel::run_redis_tunnel(&self.shared, client, connection, first).await;
         }
     }
 
     /// Ends all unanswered commands. Keeps connections without pending replies and without state of this client for
     /// reuse.
-    fn end(&mut self, end: End) {
-        self.shared.memory.change(self.counted, 0);
+    fn end_commands(&mut self, end: RequestEnd) {
+        self.shared.memory.update_client_bytes(self.counted, 0);
         self.reply_queue.request_ids().for_each(|request_id| self.journal.finish(request_id, end, 0));
         let at = now_ns();
         for server in Server::BOTH {
-            let owed: Vec<RequestId> = self.reply_queue.owed_by(server).collect();
-            if let Some(first) = owed.first().filter(|_| end == End::Failed(504)) {
-                self.shared.late(*first, server);
+            let owed: Vec<RequestId> = self.reply_queue.unanswered_commands(server).collect();
+            if let Some(first) = owed.first().filter(|_| end == RequestEnd::Failed(504)) {
+                self.shared.record_timeout(*first, server);
             }
             let mut table = self.shared.table.borrow_mut();
-            owed.iter().for_each(|request_id| table.dropped(at, *request_id, server));
+            owed.iter().for_each(|request_id| table.count_dropped_answer(at, *request_id, server));
             drop(table);
-            let is_clean = owed.is_empty() && !self.sides[server.index()].is_marked();
+            let is_clean = owed.is_empty() && !self.sides[server.index()].is_stateful();
             if let Some(connection) = self.sides[server.index()].take_connection().filter(|_| is_clean) {
                 self.shared.keep_connection(server, connection);
             }
