@@ -31,8 +31,8 @@ enum sidelane_trace_type {
 	SIDELANE_TRACE_RECEIVED = 3,      /* the thread received data from the socket; value: bytes; detail: TCP sequence up to which it has received; on a socket that is not at the service's own port, detail is 0, and payload[1] is the time when data last came there, 0 if unknown */
 	SIDELANE_TRACE_SENT = 4,          /* the thread has written data to the socket, the call returns, and TCP has sent what it could at once; value: bytes; detail: end of the data in the TCP sequence; payload[1]: enum sidelane_trace_hold, and in the high half the bytes in the send buffer that TCP has not sent; on a socket that is not at the service's own port see CONNECTS */
 	SIDELANE_TRACE_TRANSMITTED = 5,   /* a segment of the socket left for the device; value: bytes; detail: end of its TCP sequence */
-	SIDELANE_TRACE_RETRANSMITTED = 6, /* TCP sent a segment again, on a connection of a client or on one on which the service has asked; value: bytes */
-	SIDELANE_TRACE_ACKNOWLEDGED = 7,  /* a segment of the peer came while data waited in the socket, or the service for a late answer; detail: TCP sequence acknowledged; payload[1]: what held the data back until then, as in SENT */
+	SIDELANE_TRACE_RETRANSMITTED = 6, /* TCP sent a segment again, on a connection of a client, or on a connection on which the service sent a request; value: bytes */
+	SIDELANE_TRACE_ACKNOWLEDGED = 7,  /* a segment of the peer came while data waited in the socket, or while the service waited for a late answer; detail: TCP sequence acknowledged; payload[1]: what held the data back until then, as in SENT */
 	SIDELANE_TRACE_SOCKET_STATE = 8,  /* a side of a connection ends, or the connection itself (new state TCP_CLOSE = 7); detail: old state << 16 | new state; value: enum sidelane_trace_end, the first side that ended, and flags */
 
 	/* ---- Requests, as request tracking sees them ---- */
@@ -45,7 +45,7 @@ enum sidelane_trace_type {
 
 	/* ---- Threads ---- */
 	SIDELANE_TRACE_SWITCHED = 11,     /* context switch: the thread left the CPU, the other thread got it; detail: enum sidelane_trace_leave; value: when the other thread was woken; 0 if it was preempted, or if that is unknown */
-	SIDELANE_TRACE_WOKEN = 12,        /* the thread (0: an interrupt, or a kernel thread that serves no request) woke the other thread; value: SIDELANE_TRACE_BY_TIMER, or the number of the system call in which it did so plus one, 0 if unknown, and SIDELANE_TRACE_WAKES_SEVERAL; detail: CPU on which the other thread last ran, and will again unless it is MIGRATED */
+	SIDELANE_TRACE_WOKEN = 12,        /* the thread (0: an interrupt, or a kernel thread that serves no request) woke the other thread; value: SIDELANE_TRACE_BY_TIMER, or one plus the number of the waking thread's system call, 0 if unknown, and SIDELANE_TRACE_WAKES_SEVERAL; detail: CPU on which the other thread last ran, and will again unless it is MIGRATED */
 	SIDELANE_TRACE_MIGRATED = 13,     /* the thread moved to another CPU; detail: its old CPU; value: its new CPU */
 	/* Numbers 14 and 15 were the begin and end of system calls; they are no longer recorded. */
 	SIDELANE_TRACE_PAGE_FAULT = 16,   /* a page fault; detail: 1 at its begin, 3 if it begins in a system call, 2 at its end if that can be seen; value, at its begin: address */
@@ -73,7 +73,7 @@ enum sidelane_trace_type {
 	SIDELANE_TRACE_PAUSE_ENDED = 32,
 	SIDELANE_TRACE_PROGRAM = 33,      /* an event that the program itself reports; detail: number of the event */
 
-	/* ---- Threads again ---- */
+	/* ---- Threads: kinds that were added later ---- */
 	SIDELANE_TRACE_SLEEPS_IN = 34,    /* the thread is about to sleep, as the next record says; detail: number of its system call, or SIDELANE_TRACE_NO_CALL; value: first argument of the call; socket: the socket that the argument names; high half of payload[1]: enum sidelane_trace_file | timeout << SIDELANE_TRACE_TIMEOUT_SHIFT, in milliseconds rounded up, 0: none; low half: inode number of the file, or family | protocol << 16 of a socket, or operation on a futex; a futex has its expected value in place of the socket, with SIDELANE_TRACE_OWN_STACK */
 	/* In CONNECTS, and in SENT on a socket that is not at the service's own port, detail is
 	 * the peer's port | protocol << SIDELANE_TRACE_PROTOCOL_SHIFT | family <<
@@ -82,7 +82,7 @@ enum sidelane_trace_type {
 	 * value. For a Unix socket its high half has the peer's process id. */
 	SIDELANE_TRACE_CONNECTS = 35,     /* the thread begins to connect to another service */
 
-	/* ---- Runtimes again, from user space ---- */
+	/* ---- Runtimes, from user space: kinds that were added later ---- */
 	SIDELANE_TRACE_TASKS = 36,        /* the process runs tasks of its own, that the kernel does not see; detail: enum sidelane_trace_tasks */
 };
 
@@ -92,7 +92,7 @@ enum sidelane_trace_type {
 #define SIDELANE_TRACE_WAKES_SEVERAL (1ull << 33)
 
 /* Flag beside the expected value of a futex: the futex is on the stack of the waiting thread,
- * close to its end. */
+ * close to the stack pointer. */
 #define SIDELANE_TRACE_OWN_STACK (1ull << 32)
 
 /* Kinds of files in a SLEEPS_IN record, as in a file's mode or for the kernel's own files. 0:

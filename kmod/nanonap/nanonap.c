@@ -76,8 +76,8 @@ static void nanonap_monitor(const u32 *word)
 	__monitor(word, 0, 0);
 }
 
-/* Clears buffers that a lane shares with its partner again when it falls asleep, on some CPUs.
- * The kernel's idle task does the same. */
+/* Clears CPU buffers before the lane sleeps: on some CPUs a sleeping lane leaves its part of
+ * these buffers to its partner. The kernel's idle task clears them too. */
 static void nanonap_clear_buffers(void)
 {
 #ifdef NANONAP_CLEARS_BUFFERS

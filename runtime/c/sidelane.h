@@ -42,7 +42,7 @@ struct sidelane_emit_file {
 
 struct sidelane_emit_self {
 	struct sidelane_emit_file *file; /* file that contains `ring`; 0 before the first event */
-	struct sidelane_emit_ring *ring; /* 0: this thread's ring of events; 0: none was free */
+	struct sidelane_emit_ring *ring; /* this thread's ring of events; 0: no ring was free */
 	uint32_t tid;
 };
 

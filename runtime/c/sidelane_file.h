@@ -39,7 +39,7 @@ extern "C" {
 struct sidelane_process {
 	void *file;
 	int busy;   /* 1 while a thread makes the shared file */
-	int failed; /* 1: 1: the shared file could not be made */
+	int failed; /* 1: the shared file could not be made */
 };
 
 /* Returns the process's state at `place`, and creates it if there is none; 0 if no memory is

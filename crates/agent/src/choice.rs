@@ -1,4 +1,4 @@
-//! Makes the policy that the file names, for this machine.
+//! Construction of the policy that the agent's file names, for this machine.
 
 use sidelane_policy::cpus::{CpuActions, CpuReason, MachineObservation};
 use sidelane_policy::holmes::{Holmes, HolmesConfig};
@@ -9,7 +9,7 @@ use sidelane_policy::{Nanos, Policy};
 use super::config::{Kind, MachineConfig, PolicyConfig};
 use sidelane_rollback::cpu_mask::to_cpu_mask;
 
-/// Policy of CPUs, of any kind.
+/// Policy that decides on CPUs, of any kind.
 pub type AnyPolicy = Box<dyn Policy<Observation = MachineObservation, Actions = CpuActions, Reason = CpuReason>>;
 
 /// Makes the policy that the file names.
@@ -40,7 +40,7 @@ pub fn moves_containers(config: &PolicyConfig) -> bool {
     !matches!(config.kind, Kind::Unmanaged)
 }
 
-/// Returns whether the policy places services on CPUs, if their rules allow it.
+/// Returns whether the policy places services on CPUs, if the services' rules in the file allow it.
 pub fn places_services(config: &PolicyConfig) -> bool {
     matches!(config.kind, Kind::Holmes(_))
 }

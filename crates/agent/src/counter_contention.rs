@@ -11,7 +11,7 @@ use sidelane_tracker::interference::InterferenceCounts;
 
 /// Share of time below which there is no note, in percent.
 const WORTH_A_NOTE: u64 = 1;
-/// Increase of the share below which there is no further note, in percent.
+/// Increase of the share of time below which there is no further note, in percentage points.
 const WORTH_ANOTHER: u64 = 10;
 
 /// Share of time in which other programs have the counters, by CPU.
@@ -46,8 +46,8 @@ impl CounterContention {
         })
     }
 
-    /// Returns the share since the last new values. Counters are read when a service comes or goes; in between nothing
-    /// is known.
+    /// Returns the share of time in which other programs had the CPU's counters since their last reading, in percent.
+    /// `None` if there was no new reading: counters are read only while a service runs on the CPU.
     fn contended_percent(&mut self, cpu: u32, now_ns: Nanos, counted: InterferenceCounts) -> Option<u64> {
         let now = Before { at_ns: now_ns, counted };
         let before = *self.cpus.entry(cpu).or_insert(now);

@@ -204,7 +204,7 @@ impl Worker {
         }
     }
 
-    /// Waits for orders, or until a cgroup comes or goes. Returns whether a cgroup did.
+    /// Waits for an order, or until a cgroup comes or goes. Returns whether a cgroup came or went.
     fn wait(&self) -> io::Result<bool> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.ordered.as_fd(), PollFlags::IN)];
         fds.extend(self.finder.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));

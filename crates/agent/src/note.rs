@@ -135,7 +135,7 @@ impl AgentNote {
     }
 }
 
-/// Returns whether `note` is about the agent's service `of`, so that it is removed with this service.
+/// Returns whether `note` is about the agent's service `name`. Such a note is removed with the service.
 pub(crate) fn is_about_service(note: &Note, name: &str) -> bool {
     let is_own = |note: &AgentNote| match note {
         AgentNote::InterferenceUnknown { service, .. } | AgentNote::NoLaneBeside { service, .. } => service == name,
@@ -147,7 +147,7 @@ pub(crate) fn is_about_service(note: &Note, name: &str) -> bool {
         || note.matches(|note| matches!(note, RequestNote::OtherSockets { service, .. } if service == name))
 }
 
-/// Returns whether `note` reports that the requests of the service `of` cannot be seen.
+/// Returns whether `note` reports that the requests of the service `name` cannot be seen.
 pub(crate) fn is_about_unseen_requests(note: &Note, name: &str) -> bool {
     note.matches(|note| matches!(note, AgentNote::InterferenceUnknown { service, .. } if service == name))
         || note.matches(|note: &LaneNote| note.is_unknown_cost_of(name))

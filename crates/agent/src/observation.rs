@@ -26,7 +26,7 @@ impl Span {
     }
 
     /// Takes in the sample of a CPU. A CPU that could not be read keeps its old values, and its next sample covers the
-    /// time of both.
+    /// time since its last readable one.
     fn update_cpu(&mut self, cpu: usize, sample: Option<Shares>, before: &mut Option<Shares>) {
         let Some(now) = sample else { return };
         if let Some(before) = before.replace(now) {
@@ -91,7 +91,7 @@ impl Sampler {
 }
 
 /// Fills the input of a policy. `usable` are the CPUs that are online and claimed by the agent, without the lanes from
-/// which batch is evicted. `closed` are the CPUs of these lanes' cores.
+/// which batch is evicted. `closed_cpus` are the CPUs of these lanes' cores.
 pub fn fill(
     observation: &mut MachineObservation,
     span: &Span,

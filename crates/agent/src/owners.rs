@@ -21,7 +21,7 @@ use sidelane_rollback::claim::{Claim, ClaimError};
 const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Thing that can have an owner.
+/// Thing that can have an owner: a CPU, a cgroup or a service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// CPU that batch may be given.

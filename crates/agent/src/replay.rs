@@ -92,7 +92,7 @@ impl Replay {
         self.rest.front().map(|next| next.at_ns - self.origin_ns)
     }
 
-    /// Passes every value up to `since_start_ns` that was not passed yet to `tell`, in order.
+    /// Calls `handle` in order for every value up to `since_start_ns` for which it was not called yet.
     pub fn advance(&mut self, since_start_ns: u64, mut handle: impl FnMut(Recorded)) {
         while self.next_ns().is_some_and(|next_ns| next_ns <= since_start_ns) {
             self.rest.pop_front().into_iter().for_each(&mut handle);

@@ -14,7 +14,7 @@ pub struct Figures {
     pub latency_sum_ns: u64,
     /// Times from start to finish of the requests.
     pub server: ServerTimes,
-    /// Number of requests that kept the objective; the next field is the number of requests that were judged by it.
+    /// Number of requests that kept the objective, out of the `judged` requests.
     in_time: u64,
     judged: u64,
 }
@@ -72,7 +72,7 @@ impl RequestFigures {
         Self { objective, asked: is_wanted, current: coming, recent, all, lost: 0 }
     }
 
-    /// Sets the objective: earlier requests were not judged by it. `asked`: whether figures are wanted.
+    /// Sets the objective: earlier requests were not judged by it. `is_wanted`: whether figures of requests are wanted.
     pub fn set_objective(&mut self, objective: Option<Objective>, is_wanted: bool) {
         self.asked = is_wanted;
         if objective != self.objective {
@@ -86,7 +86,7 @@ impl RequestFigures {
         self.current.add(request, self.objective);
     }
 
-    /// Begins a check: the figures since the last check are the recent ones now.
+    /// Begins a check: the figures since the last check become the recent figures.
     pub fn begin_check(&mut self) {
         self.recent = std::mem::take(&mut self.current);
         self.all.merge(&self.recent);

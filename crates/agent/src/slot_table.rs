@@ -1,6 +1,6 @@
 //! A table of slots: a freed slot is reused only after the next observation.
 
-/// Table with the number of slots that a policy knows.
+/// Table of values in slots. A policy refers to a value by the number of its slot.
 #[derive(Debug)]
 pub struct SlotTable<T> {
     slots: Vec<Slot<T>>,
@@ -79,7 +79,7 @@ impl<T> SlotTable<T> {
         })
     }
 
-    /// Returns the slot of the first value for which `is_it` is true.
+    /// Returns the slot of the first value for which `is_wanted` is true.
     pub fn find(&self, is_wanted: impl Fn(&T) -> bool) -> Option<usize> {
         self.iter().find(|(_, value)| is_wanted(value)).map(|(place, _)| place)
     }

@@ -42,13 +42,13 @@ pub struct AgentService {
     pub figures: RequestFigures,
     /// CPUs that the agent has placed the service on; `None` if it has not.
     pub placed: Option<CpuMask>,
-    /// Whether lanes have to be looked for again. The service may run on other CPUs since, or a service has gone that
-    /// had the lanes.
+    /// Whether lanes beside the service have to be searched for again: the service may run on other CPUs now, or
+    /// another service that had the lanes has gone.
     pub has_moved: bool,
 }
 
 impl AgentService {
-    /// Takes over the file's present settings. `asked`: whether figures of the service's requests are wanted.
+    /// Takes over the file's present settings. `figures_wanted`: whether figures of the service's requests are wanted.
     pub fn apply_settings(&mut self, found: FoundService, figures_wanted: bool) {
         self.allowed = found.settings.cpus.as_ref().map_or(self.found_on, to_cpu_mask);
         self.figures.set_objective(found.settings.slo, figures_wanted);
@@ -239,7 +239,8 @@ impl Tracked {
         Some(contained.container)
     }
 
-    /// Makes processes batch that are in cgroups of batch, but were started by a service or belonged to one before.
+    /// Classifies processes in cgroups of batch as batch if they still have the identity of a service, which started
+    /// them or to which they belonged before.
     pub fn reclassify_batch(&self) {
         let identities = self.tracker.identities();
         let searched = self.services.iter().filter(|(_, served)| served.found.group.is_none());

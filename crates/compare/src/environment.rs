@@ -167,7 +167,8 @@ impl<'a> Environment<'a> {
         Ok(Some(Figures { length, seen: self.traffic.end()?, batch }))
     }
 
-    /// Keeps session and traffic going for this time. Returns false if this process was stopped in that time.
+    /// Supervises batch and collects requests for this time. Returns false if this process was stopped during it
+    /// (Ctrl-Z).
     fn supervise_for(
         &mut self,
         duration: Duration,

@@ -23,7 +23,7 @@ impl Setting {
     pub(super) const ALL: [Self; 3] = [Self::Alone, Self::Unmanaged, Self::Sidelane];
 
     /// Returns the settings of a round in their order. Each order comes once in six rounds, so that no setting always
-    /// follows the same one.
+    /// follows the same other setting.
     pub(super) fn in_order_of(round: u64) -> [Self; 3] {
         use Setting::{Alone, Sidelane, Unmanaged};
         const ORDERS: [[Setting; 3]; 6] = [
@@ -162,8 +162,8 @@ pub(super) fn figures_in_rounds<'a>(
     rounds.iter().filter_map(move |round| figure(round.figures_of(setting)))
 }
 
-/// Returns a figure of a setting divided by the same figure without batch. It is the median of the rounds, each of
-/// which compares its own runs.
+/// Returns the ratio of a figure in a setting to the same figure without batch. Each round gives a ratio of its own
+/// runs; the result is the median of these ratios with its interval.
 pub(super) fn ratio_to_alone(
     rounds: &[Round],
     setting: Setting,

@@ -23,7 +23,7 @@ use sidelane_stats::interval::ROUNDS_MIN;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::RoundOptions;
 
-/// Columns of the table on a terminal; the page shows all columns.
+/// Columns of the table on a terminal; the HTML page shows all columns.
 pub const COLUMNS: [&str; 8] = [
     "p50_us",
     "p50_over_alone",
@@ -202,8 +202,7 @@ mod tests {
             let overlap = Overlap { service_ns: 500_000_000, overlap_ns, turns: 100 };
             Figures { batch: Some(BatchFigures { overlap, ..BatchFigures::default() }), ..Figures::default() }
         };
-        // An overlap of 9 ms in 500 ms is over 1 % and within the margin of 10 ms. Three such runs together are over
-        // both.
+        // An overlap of 9 ms in 500 ms exceeds 1 %, but not the margin of 10 ms. Three such runs together exceed both.
         let mut round = Round::default();
         round.put(Setting::Unmanaged, run(400_000_000));
         round.put(Setting::Sidelane, run(9_000_000));

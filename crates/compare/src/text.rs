@@ -15,7 +15,7 @@ pub(super) struct Lanes {
     pub(super) share_a_core: bool,
 }
 
-/// Returns the sentence with the verdict of the rounds. `advice` says what would decide it.
+/// Returns the sentence with the verdict of the rounds. `advice` says what would decide an open verdict.
 pub(super) fn finding(
     judged: &Evaluation,
     rounds: &[Round],

@@ -17,7 +17,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(3);
 const FIRST_REQUESTS: usize = 500;
 /// Number of requests wanted in a run, for a 99th percentile.
 const REQUESTS_WANTED: f64 = 300.0;
-/// Shortest length of a run that fits its traffic; the next constant is the longest.
+/// Shortest length of a run that is chosen by the traffic; `RUN_MAX` is the longest.
 const RUN_MIN: Duration = Duration::from_millis(1_500);
 const RUN_MAX: Duration = Duration::from_secs(5);
 

@@ -58,8 +58,8 @@ impl Measure {
         Check::interval_at_least(self.name(setting), self.value, self.limit, self.unit)
     }
 
-    /// Returns whether ten times the rounds would not close an open interval. The width decreases with the square root
-    /// of the number of rounds.
+    /// Returns whether the interval would contain the limit even after ten times as many rounds. The width decreases
+    /// with the square root of the number of rounds.
     fn is_far_too_wide(&self) -> bool {
         const TIMES: f64 = 10.0;
         let ends = |interval: Interval| Some((interval.measured, interval.low?, interval.high?));
@@ -147,7 +147,7 @@ impl Evaluation {
     }
 }
 
-/// Returns the measures of a setting. The last one, the traffic, counts only if it is certain.
+/// Returns the measures of a setting: the percentile of the objective, or p99, p50 and the time between requests.
 fn measures(rounds: &[Round], setting: Setting, bounds: Bounds) -> Vec<Measure> {
     if let Some(Objective { percentile, limit_ns }) = bounds.objective {
         let value = median_interval(figures_in_rounds(rounds, setting, |figures| figures.percentile_us(percentile)));
@@ -249,7 +249,7 @@ mod tests {
             }
             Evaluation::judge(&rounds, BOUNDS).quiet_machine_advice()
         };
-        // The medians are 1.01 and 1.10; the intervals are 0.95 to 1.07 and 0.2 to 2.
+        // The ratios of p99 have the medians 1.01 and 1.10, and the intervals 0.95 to 1.07 and 0.2 to 2.
         assert_eq!(advice([950.0, 1_070.0]), None);
         assert!(advice([200.0, 2_000.0]).is_some_and(|advice| advice.contains("a quieter machine")));
     }

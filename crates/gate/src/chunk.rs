@@ -13,10 +13,10 @@ use sidelane_policy::Nanos;
 
 use crate::lane::Lane;
 
-/// Age at which a chunk is closed: a context switch then costs little of the count.
+/// Age at which a chunk is closed, so short that a context switch loses little of the counted time.
 const CHUNK_NS: Nanos = 1_000;
-/// Largest age of a chunk that counts: an older one is not all nap, for the longest nap takes 10 µs. The limit is much
-/// higher, because a virtual CPU may lose its physical CPU during a nap; nothing runs beside the service then.
+/// Largest age of a chunk that counts: an older chunk is not all nap, since the longest nap takes 10 µs. The limit is
+/// much higher, because a virtual CPU may lose its physical CPU during a nap; nothing runs beside the service then.
 const CHUNK_MAX_NS: Nanos = 200_000;
 
 /// Part of a nap that is not in the accounting yet.

@@ -21,7 +21,7 @@ pub(crate) fn tsc() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Moment on both clocks. Two moments give the counter's rate.
+/// Moment on CLOCK_MONOTONIC and on the time stamp counter. Two moments give the counter's rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     at_ns: u64,

@@ -12,7 +12,7 @@ use sidelane_formats::LaneLimits;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, LaneObservation, PolicyKind};
 
-/// The policy that a lane's limits ask for.
+/// Returns the policy that a lane's limits ask for.
 fn policy_for(limits: &LaneLimits) -> Borrow<AnyRule> {
     // The default for a policy that this version does not know is borrow-idle, which never lends the lane beside a
     // request.
@@ -59,14 +59,14 @@ struct Inner {
 unsafe impl Sync for SharedPolicy {}
 
 impl SharedPolicy {
-    /// Records that a thread runs on beside the service, whose run time is `lc_ns` now.
+    /// Records that a thread runs on beside the service. `service_ns` is the service's total run time now.
     pub(crate) fn record_pass_start(&self, service_ns: Nanos) {
         self.let_go_lc_ns.store(service_ns.max(1), Ordering::Relaxed);
     }
 
     /// Returns how long the service has run beside the thread since the thread was allowed to run on, at most
-    /// `limit_ns`. `lc_ns` is the service's run time now. The limit exists because a thread that has not checked for
-    /// longer than its pass was not allowed to run for the time after it.
+    /// `limit_ns`. `service_ns` is the service's total run time now. The limit exists because a thread that has not
+    /// checked for longer than its pass was not allowed to run for the time after it.
     pub(crate) fn take_shared_time_ns(&self, service_ns: Nanos, limit_ns: Nanos) -> Nanos {
         match self.let_go_lc_ns.swap(0, Ordering::Relaxed) {
             0 => 0,
@@ -120,7 +120,7 @@ mod tests {
         let ask = |now_ns, seen: LaneObservation| state.decide(&limits, now_ns, &seen).unwrap();
         assert_eq!(ask(5_000, seen(false, 1_000)), Verdict::GoOn { until_ns: None });
         assert!(matches!(ask(6_000, seen(true, 5_900)), Verdict::Nap { .. }));
-        // Borrow-idle naps for as long as the service is busy.
+        // Under borrow-idle the thread naps for as long as the service is busy.
         assert!(matches!(ask(60_000_000_000, seen(true, 5_900)), Verdict::Nap { .. }));
         let until_ns = Some(60_000_002_000);
         assert_eq!(ask(60_000_001_500, seen(false, 60_000_001_000)), Verdict::Nap { until_ns });

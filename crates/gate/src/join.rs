@@ -58,8 +58,8 @@ pub(crate) fn arrays() -> Option<&'static Arrays> {
 }
 
 fn map_arrays() -> Option<&'static Arrays> {
-    // Another thread, or a POSIX signal handler in this thread, may call this at the same time; it continues without
-    // the arrays.
+    // Another thread, or a POSIX signal handler in this thread, may call this function at the same time; that call
+    // continues without the arrays.
     STATE.compare_exchange(ARMED, OPENING, Ordering::AcqRel, Ordering::Acquire).ok()?;
     let fds = GateFds::from_environment();
     match fds.ok_or("SIDELANE_GATE is no longer set").and_then(|fds| Ok((fds, Arrays::map(&fds)?))) {

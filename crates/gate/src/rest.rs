@@ -11,7 +11,7 @@ use crate::clock::now_ns;
 use crate::decide::Verdict;
 use crate::lane::Lane;
 
-/// Naps until the policy allows the thread to run on, or the thread is moved off the lane. `me` is the thread's id as
+/// Naps until the policy allows the thread to run on, or the thread is moved off the lane. `tid` is the thread's id as
 /// the kernel program knows it.
 pub(crate) fn nap_until_allowed(lane: &Lane, tid: u32, nap: Nap) {
     let began_ns = now_ns();

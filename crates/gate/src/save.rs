@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn slow_path_keeping_registers() {
         "push rax",
         "push rcx",
         "push rdx",
-        // The same check as in `Thread::has_pass`, with three registers.
+        // Assembly of `Thread::has_pass`, which uses only three registers.
         "mov rcx, qword ptr [rip + sidelane_gate_thread@GOTTPOFF]",
         "add rcx, qword ptr fs:[0]",
         "rdtsc",

@@ -47,7 +47,7 @@ fn check(arrays: &'static Arrays, thread: &Thread) {
     if !lane.busy() {
         return;
     }
-    // The words are read before the decision, so that a change after it ends the pass.
+    // The words are read before the decision, so that a change after the decision ends the pass.
     let words = lane.pass_words();
     let now = Moment::now();
     add_lent_time(&lane, now.ns());
@@ -83,8 +83,8 @@ fn check_in_handler(arrays: &'static Arrays) {
     }
 }
 
-/// Sets the calling thread's bit, unless it is set. Returns the CPU that the thread is on and the thread's id. `None`
-/// if the arrays have no room for either.
+/// Sets the bit by which the calling thread promises to check often. Returns the CPU that the thread is on and the
+/// thread's id. `None` if the arrays have no entry for the CPU or the thread.
 fn register_thread(arrays: &Arrays) -> Option<(u32, u32)> {
     let (cpu, tid) = this_thread_on(arrays.lanes)?;
     let (bits, bit): (&AtomicU64, u64) = (arrays.threads.get(tid as usize / 64)?, 1 << (tid % 64));

@@ -21,9 +21,9 @@ pub(crate) struct Thread {
     until_tsc: AtomicU64,
     /// First word that must not change during the pass.
     first: AtomicPtr<AtomicU64>,
-    /// Value of `first` at the time when the thread got its pass: permission to run batch without another check.
+    /// Value of `first` at the start of the pass, which permits the thread to run on without another decision.
     first_was: AtomicU64,
-    /// Second word that must not change during the pass; the next field is its value.
+    /// Second word that must not change during the pass; `second_was` is its value at the start of the pass.
     second: AtomicPtr<AtomicU64>,
     second_was: AtomicU64,
     /// Number of slow paths under way in this thread: a POSIX signal handler may check too.
@@ -75,7 +75,7 @@ pub(crate) enum Depth {
     First,
     /// Slow path in a POSIX signal handler that interrupted the first one.
     InHandler,
-    /// Slow path in a further handler.
+    /// Slow path in a handler that interrupted a slow path of another handler.
     TooDeep,
 }
 
@@ -91,7 +91,7 @@ impl Thread {
     /// Gives the thread a pass until `until_tsc`, for as long as the two words keep these values.
     pub(crate) fn give_pass(&self, until_tsc: u64, words: PassWords) {
         let [(first, first_was), (second, second_was)] = words;
-        // A handler that arrives between these stores finds no pass.
+        // A POSIX signal handler that runs between these stores finds no pass.
         self.until_tsc.store(0, Ordering::Relaxed);
         self.first.store(std::ptr::from_ref(first).cast_mut(), Ordering::Relaxed);
         self.first_was.store(first_was, Ordering::Relaxed);

@@ -38,20 +38,21 @@ pub(super) struct ContainerHandle {
     inode: Option<u64>,
     pub(super) means: Means,
     freezer: Option<(PathBuf, Freezer)>,
-    /// Path of the container's cgroup in all hierarchies. A freezer that appears later is found by it.
+    /// Path of the container's cgroup, which is the same in all hierarchies. A freezer that appears later is looked up
+    /// by this path.
     path: String,
     /// Whether a freeze of the container has failed, and was not tried again since.
     is_refused: bool,
-    /// Id of the guardian's entry that permits to freeze the container.
+    /// Id of the guardian's entry that permits the guardian to freeze the container.
     may_freeze: Option<ChangeId>,
     /// Id of the guardian's entry that thaws the container; `None` if it is not frozen, or its owner froze it.
     frozen: Option<ChangeId>,
     /// Whether the policy has paused the container.
     pub(super) paused: bool,
-    /// CPUs that the policy may give to the container, as last reported to it.
+    /// CPUs that the policy may give to the container, as last reported to the policy.
     pub(super) allowed: CpuSet,
-    /// Ids of the guardian's entries for threads that had chosen CPUs of their own. The kernel forgets their choice
-    /// when the list of their cgroup is written.
+    /// Ids of the guardian's entries for threads that had chosen CPUs of their own. The kernel forgets a thread's
+    /// choice when the CPU list of its cgroup is written.
     pub(super) pinned: Vec<ChangeId>,
 }
 
@@ -74,9 +75,9 @@ impl FoundGroups {
         Ok(Self { dir, cpuset, freezer: adoptee.freezable, path: container.id.path.clone() })
     }
 
-    /// Returns whether a container runtime may still be putting the container into its cgroups, one after the other.
-    /// Its path then has cgroups in other hierarchies that could pause or confine it, and its processes are not in them
-    /// yet.
+    /// Returns whether a container runtime may still be adding the container to its cgroups, one after the other. If
+    /// so, the container's path has cgroups in other hierarchies that could pause or confine the container, but its
+    /// processes are not in these cgroups yet.
     pub(super) fn may_be_incomplete(&self, container: &Container) -> bool {
         let able = Hierarchy::all().into_iter().filter(Hierarchy::can_freeze_or_confine);
         let dirs = able.map(|hierarchy| container.dir(&hierarchy));
@@ -86,7 +87,8 @@ impl FoundGroups {
     }
 }
 
-/// Returns the directory of the tree `tree`, in the hierarchy in which the container `path` has the directory `dir`.
+/// Returns the directory of the tree `tree_path`, in the hierarchy in which the container `container_path` has the
+/// directory `container_dir`.
 fn tree_root_dir(container_dir: &Path, container_path: &str, tree_path: &str) -> PathBuf {
     let depth = |path: &str| path.split('/').filter(|part| !part.is_empty()).count();
     let levels = depth(container_path).saturating_sub(depth(tree_path));
@@ -98,7 +100,7 @@ fn with_freezer(dir: PathBuf) -> Option<(PathBuf, Freezer)> {
     Some((dir, freezer))
 }
 
-/// Returns the processes of a cgroup, whose threads can be pinned.
+/// Returns the processes of the cgroup `dir`. The threads of these processes can be pinned.
 pub(super) fn members(dir: &Path) -> ThreadOwner {
     let pids = processes_in_tree(dir).into_iter().filter(|pid| is_alive(*pid)).collect();
     ThreadOwner { pids, group: Some(dir.to_owned()) }
@@ -150,7 +152,7 @@ impl ContainerHandle {
         inode(&self.dir).is_some_and(|now| self.inode != Some(now))
     }
 
-    /// Forgets the freezer of the container. Returns the ids of the guardian's entries about it.
+    /// Forgets the freezer of the container. Returns the ids of the guardian's entries about the freezer.
     pub(super) fn take_freezer(&mut self) -> Vec<ChangeId> {
         self.freezer = None;
         self.may_freeze.take().into_iter().chain(self.frozen.take()).collect()
@@ -184,13 +186,14 @@ impl ContainerHandle {
         freezer.is_none_or(|(dir, freezer)| freezer.are_all_tasks_stopped() || !dir.exists())
     }
 
-    /// Freezes or thaws the container as decided, unless that was done. Returns whether anything was changed.
+    /// Freezes or thaws the container as the policy decided, unless the container is in that state already. Returns
+    /// whether anything was changed.
     pub(super) fn apply_pause_state(&mut self, guardian: &mut Guardian) -> Result<bool> {
         let Some((dir, freezer)) = self.freezer.clone() else { return Ok(false) };
         let done = match (self.paused, self.frozen) {
             (false, None) => return Ok(false),
             (false, Some(_)) => self.thaw(&freezer, guardian),
-            // The container's owner has frozen it, or it is gone.
+            // The container is gone, or its owner has frozen it.
             (true, _) if freezer.is_frozen().unwrap_or(!dir.exists()) => return Ok(false),
             (true, _) => self.freeze(&dir, &freezer, guardian),
         };
@@ -225,8 +228,8 @@ impl ContainerHandle {
         Ok(())
     }
 
-    /// Notes that the guardian has frozen the container, if one of the guardian's entries `by` is about the container.
-    /// The agent has to thaw the container then.
+    /// Notes that the guardian has frozen the container, if one of the guardian's entries `frozen_ids` is about the
+    /// container. The agent has to thaw the container then.
     pub(super) fn note_guardian_freeze(
         &mut self,
         frozen_ids: &BTreeSet<ChangeId>,

@@ -33,7 +33,7 @@ use tree::HeldTree;
 /// Reason why the agent does not manage a container.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
-    /// Container without a process, or one that is still being put into its cgroups.
+    /// Container without a process, or container that a runtime is still adding to its cgroups.
     #[error("it has no process yet, or is being put into its groups")]
     Incomplete,
     /// Container that must not be changed.
@@ -75,12 +75,12 @@ struct Placed {
     pids: Vec<u32>,
 }
 
-/// Returns `whose` without the processes that another Sidelane process has claimed.
+/// Returns `owner` without the processes that another Sidelane process has claimed.
 fn retain_claimed(owner: ThreadOwner, claims: &ThreadClaims) -> ThreadOwner {
     ThreadOwner { pids: owner.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..owner }
 }
 
-/// Returns the tree with this uppermost cgroup, and begins to manage it if necessary.
+/// Returns the tree whose uppermost cgroup is `root`, and begins to manage the tree if necessary.
 fn get_or_read_tree<'a>(
     trees: &'a mut BTreeMap<PathBuf, HeldTree>,
     root: &Path,
@@ -130,7 +130,7 @@ impl Actuator {
     }
 
     /// Finds the cgroups of a container whose construction is complete. After a long wait an incomplete container is
-    /// taken as it is.
+    /// managed as it is.
     pub fn find_groups(
         &mut self,
         container: &Container,
@@ -184,8 +184,8 @@ impl Actuator {
         Ok(())
     }
 
-    /// Returns whether the agent manages the lists of this tree while their hierarchy is not mounted. The CPUs of the
-    /// tree's threads come from that hierarchy.
+    /// Returns whether the agent manages the CPU lists of this tree although the hierarchy of these lists is not
+    /// mounted now. The lists still limit the CPUs of the tree's threads.
     fn is_tree_unmounted(&self, tree_path: &str) -> bool {
         let mounts: Vec<PathBuf> = Hierarchy::all().into_iter().map(|found| found.mount).collect();
         let held = self.trees.keys().filter(|root| root.ends_with(tree_path.trim_start_matches('/')));
@@ -197,8 +197,8 @@ impl Actuator {
         get_or_read_tree(trees, root, guardian)?.add_container(dir, guardian)
     }
 
-    /// Begins to manage a container that contains the containers in the slots `parts`. It continues with their
-    /// settings, and they are released. Returns the CPUs that it may be given.
+    /// Begins to manage a container that contains the containers in the slots `part_slots`. It takes over the settings
+    /// of these containers, and they are released. Returns the CPUs that the new container may be given.
     pub fn manage_enclosing_container(
         &mut self,
         slot: usize,
@@ -237,8 +237,8 @@ impl Actuator {
     }
 
     /// Confines cgroups in which new batch starts, and cgroups there that are no container, to the CPUs `cpus`, if any.
-    /// This ends when a container in them gets its own CPUs. Returns the cgroups that could not be confined, with the
-    /// reason.
+    /// The confinement of a cgroup ends when a container in it gets CPUs of its own. Returns the cgroups that could not
+    /// be confined, with the reason.
     pub fn confine_new_batch(&mut self, birthplaces: &[Birthplace], cpus: Option<&CpuSet>) -> Vec<(String, String)> {
         let (mut roots, mut failed) = (BTreeSet::new(), Vec::new());
         for place in birthplaces {
@@ -276,8 +276,9 @@ impl Actuator {
         Ok(())
     }
 
-    /// Notes the threads of a container that have chosen CPUs of their own, if the kernel would forget their choice.
-    /// They are restored after the lists of their cgroups, because a thread has no CPU that its cgroup does not have.
+    /// Notes the threads of a container that have chosen CPUs of their own, if the kernel would forget the choice. The
+    /// guardian restores these threads after the CPU lists of their cgroups, because a thread can only run on CPUs of
+    /// its cgroup.
     fn note_pinned(&mut self, handle: &mut ContainerHandle) -> Result<()> {
         let Means::Cpuset { root, .. } = &handle.means else { return Ok(()) };
         handle.pinned = self.guardian.add(affinity_undos_in(&handle.dir))?;
@@ -337,8 +338,9 @@ impl Actuator {
         handle.pause(false, &mut self.guardian)
     }
 
-    /// Writes the lists of the trees in which containers were given CPUs. Version 2 accepts any list. A cgroup that has
-    /// none of these CPUs gets the CPUs of the cgroup above. So the result is read back.
+    /// Writes the CPU lists of the trees in which containers were given CPUs, and reads the result back. The result may
+    /// differ, because cgroup version 2 accepts any list: a cgroup that may use no CPU of its list uses the CPUs of the
+    /// cgroup above.
     fn write_touched_trees(&mut self, touched: &mut BTreeMap<PathBuf, Vec<CpuAction>>, outcome: &mut Outcome) {
         for (root, actions) in std::mem::take(touched) {
             let done = self.trees.get_mut(&root).map_or(Ok(0), HeldTree::carry_out);
@@ -361,7 +363,7 @@ impl Actuator {
     }
 
     /// Returns the containers that may be given other CPUs than last reported, because a cgroup above has changed. Each
-    /// is its slot and the new CPUs. Each change is returned once.
+    /// item is the slot of a container and its new CPUs. Each change is returned once.
     pub fn take_changed_allowed_cpus(&mut self) -> Vec<(usize, CpuSet)> {
         let mut told = Vec::new();
         for (place, handle) in &mut self.containers {
@@ -420,7 +422,8 @@ impl Actuator {
         self.claims.retain(&pids, &mut self.guardian)
     }
 
-    /// Places services whose threads other processes have released since. Returns the slots of these services.
+    /// Places services that had to wait because other processes moved their threads, if those processes have released
+    /// the threads. Returns the slots of these services.
     pub fn place_awaited(&mut self, find: FindService<'_>) -> Result<Vec<usize>> {
         let mut placed = Vec::new();
         for (place, cpus) in self.awaited.clone() {
@@ -461,12 +464,13 @@ impl Actuator {
         refused.map_or(Ok(()), |refused| Err(Error::from(refused).context("cannot place new processes of the service")))
     }
 
-    /// Replaces the guardian by a new one, which holds these locks and the locks of the actuator's claims.
+    /// Replaces the guardian by a new guardian, which holds `locks` and the locks of the actuator's claims.
     pub fn replace_guardian(&mut self, locks: Vec<OwnedFd>) -> Result<()> {
         self.claims.replace_guardian(locks, &mut self.guardian)
     }
 
-    /// Returns whether a new guardian is needed: it has ended, or does not hold the locks of some claims yet.
+    /// Returns whether a new guardian is needed: the present guardian has ended, or does not hold the locks of all
+    /// claims.
     pub fn need_a_guardian(&mut self) -> bool {
         self.claims.has_new_claims() || !self.guardian.is_alive()
     }
@@ -500,8 +504,8 @@ impl Actuator {
         self.containers.get(&slot).is_some_and(|handle| handle.paused)
     }
 
-    /// Returns whether a process of the container lives. For a container that is ending, it is unknown whether it can
-    /// be paused.
+    /// Returns whether any process of the container is alive. A container without a live process is ending, and it is
+    /// unknown whether such a container can be paused.
     pub fn has_live_process(&self, slot: usize) -> bool {
         self.containers.get(&slot).is_some_and(|handle| !members(&handle.dir).pids.is_empty())
     }
@@ -535,7 +539,7 @@ impl Actuator {
             self.guardian.withdraw(handle.take_freezer())?;
         }
         let change_ids = handle.change_ids();
-        // The container runs again, whatever else fails.
+        // The container is resumed first, so that it runs even if a later step fails.
         let goes_on = handle.pause(false, &mut self.guardian);
         if let Means::Cpuset { root, dir } = &handle.means {
             let let_go = self.trees.get_mut(root).map_or(Ok(()), |tree| match is_another {

@@ -1,8 +1,8 @@
 //! Threads that have chosen CPUs of their own, in cgroups whose lists are written.
 //!
 //! Before Linux 6.2, each write of a cgroup's list gives the whole list to each of the cgroup's threads. The affinity
-//! that a thread had chosen (taskset, numactl, OMP_PROC_BIND, MPI) is lost. So it is noted before the first write. A
-//! newer kernel keeps the affinity, and does not need a restore.
+//! that a thread had chosen (taskset, numactl, OMP_PROC_BIND, MPI) is lost. So Sidelane notes the affinity before the
+//! first write. A newer kernel keeps the affinity, and does not need a restore.
 
 use std::path::Path;
 

@@ -41,7 +41,8 @@ pub struct HeldTree {
     /// CPUs of the tree while no container in it has been given its own CPUs.
     born_on: Option<CpuSet>,
     /// CPUs that containers and the uppermost cgroup have in place of their targets, because a cgroup above the tree
-    /// has other CPUs. Until that changes, or they get new targets, their lists are not written again.
+    /// has other CPUs. The CPU list of such a cgroup is not written again until the cgroup above changes or the target
+    /// changes.
     got: BTreeMap<PathBuf, CpuSet>,
     /// All cgroups of the tree at the last check.
     groups: HashMap<PathBuf, TreeGroup>,
@@ -79,7 +80,8 @@ impl HeldTree {
     pub fn read(root: &Path, guardian: &mut Guardian) -> Result<Self> {
         let tree = Tree::read(root);
         let found = tree.snapshot();
-        // The affinity of threads is undone after the lists, because a thread has no CPU that its cgroup does not have.
+        // The guardian restores the affinity of threads after the CPU lists, because a thread can only run on CPUs of
+        // its cgroup.
         let pinned = guardian.add(affinity_undos_in(root))?;
         let change_id = guardian.add([Undo::Cpusets(found.clone())])?[0];
         let (told, got, spared, left_alone, groups) = Default::default();
@@ -126,8 +128,8 @@ impl HeldTree {
         if is_other { self.tell_guardian(guardian) } else { Ok(()) }
     }
 
-    /// Returns whether a cgroup has an unknown list that does not come from a cgroup above. Then the cgroup is new, or
-    /// its owner has chosen the list since.
+    /// Returns whether a cgroup has an unknown CPU list that does not come from a cgroup above. Such a cgroup is new,
+    /// or its owner has changed the list.
     fn has_own_list(&self, dir: &Path, list: &str) -> bool {
         let mut above = dir.ancestors().skip(1).filter_map(|above| self.groups.get(above));
         let is_inherited = above.any(|above| above.was_given_list(list));
@@ -166,8 +168,8 @@ impl HeldTree {
         self.mark_for_rewrite(dir);
     }
 
-    /// Makes the lists of this cgroup and the uppermost one be written again: they may now get CPUs that they could not
-    /// have before.
+    /// Marks the CPU lists of this cgroup and of the uppermost cgroup to be written again, because both may now get
+    /// CPUs that were not available to them before.
     fn mark_for_rewrite(&mut self, dir: &Path) {
         self.got.remove(dir);
         self.got.remove(&self.found.root);
@@ -180,7 +182,7 @@ impl HeldTree {
         self.original_cpus(dir).cloned().unwrap_or_else(|| self.found.cpus(dir))
     }
 
-    /// Makes the guardian restore the lists before all its present entries.
+    /// Makes the guardian restore the lists of this tree before it undoes any of its present entries.
     pub fn move_undo_first(&mut self, guardian: &mut Guardian) -> Result<()> {
         let before = self.change_id;
         self.change_id = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
@@ -410,8 +412,9 @@ mod tests {
         assert_eq!(lists(&mut tree, &mut guardian), ["1-3"; 5], "all are one container");
     }
 
-    /// Makes a cgroup `above` with CPUs in effect, and `above/tree/one` below it. As on version 2, any list can be
-    /// written; the test sets the CPUs in effect, as the kernel does.
+    /// Makes plain files that stand for the cgroups `tree` and `tree/one` and the cgroup above them, all with these
+    /// effective CPUs. As in cgroup version 2, any list can be written to them; only the test changes their effective
+    /// CPUs.
     fn make_cgroup_v2_tree(effective_cpus: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for group in ["", "tree", "tree/one"] {

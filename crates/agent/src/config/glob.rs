@@ -27,7 +27,7 @@ pub enum GlobError {
     /// A pattern that matches the root, and so everything.
     #[error("is the root, with every process of the machine")]
     Root,
-    /// A part that no path has.
+    /// A part that no path can have, such as `..`.
     #[error("has the part `{0}`, which a path of a cgroup cannot have")]
     Part(String),
 }
@@ -35,7 +35,7 @@ pub enum GlobError {
 /// Relation of a path to a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
-    /// Path that does not match, as does no path below it.
+    /// Path that does not match; no path below it matches either.
     No,
     /// Path that does not match, but a path below it may match.
     Leads,
@@ -56,7 +56,7 @@ impl Glob {
         }
     }
 
-    /// Returns the pattern with the parts `below` appended.
+    /// Returns the pattern with the parts of `suffix` appended.
     pub fn join(&self, suffix: &str) -> Self {
         let parts = self.parts.iter().cloned().chain(suffix.split('/').map(str::to_owned)).collect();
         Self { text: format!("{}/{suffix}", self.text.trim_end_matches('/')), parts }
@@ -78,13 +78,14 @@ impl Glob {
         match_parts(&self.parts, &path)
     }
 
-    /// Returns whether some path may match one pattern, and match the other pattern or lie below a match of it.
+    /// Returns whether both patterns may apply to one path. A pattern applies to its matches, and to all paths below a
+    /// match.
     pub fn overlaps(&self, other: &Self) -> bool {
         parts_overlap(&self.parts, &other.parts)
     }
 }
 
-/// Returns whether no path of the kernel can have this part.
+/// Returns whether this part cannot occur in a path of the kernel.
 fn is_invalid_part(part: &str) -> bool {
     part == "." || part == ".." || (part.contains(ANY_PARTS) && part != ANY_PARTS)
 }
@@ -229,7 +230,8 @@ mod tests {
     }
 
     proptest! {
-        /// A path that matches one pattern and lies below a match of another shows that both patterns meet.
+        /// Two patterns overlap if a path matches the first pattern, and also matches the second one or lies below its
+        /// match.
         #[test]
         fn patterns_with_a_common_path_meet(
             one in patterns(), other in patterns(), path in paths(), cut in 0_usize..5,
@@ -241,7 +243,7 @@ mod tests {
             }
         }
 
-        /// All paths above a match lead to it.
+        /// Every path above a match of a pattern has the result `Leads` or `Matches`, never `No`.
         #[test]
         fn parents_of_a_match_lead_to_it(one in patterns(), path in paths()) {
             if one.match_path(&format!("/{}", path.join("/"))) == Fit::Matches {

@@ -87,15 +87,15 @@ fn name_of(choice: GateChoice) -> String {
 }
 
 impl LaneGate {
-    /// Returns whether the slowdown of requests by batch can be bounded: batch never runs beside a request, and a
-    /// holder keeps it off.
+    /// Returns whether the slowdown of requests by batch can be bounded. This requires that batch never runs beside a
+    /// request, and that the gate is a holder.
     pub fn can_bound_slowdown(&self) -> bool {
         let by_holder = matches!(self.gate, GateChoice::Auto | GateChoice::Holder);
         by_holder && self.budget.is_none() && !self.policy.is_some_and(PolicyKind::needs_requests)
     }
 
-    /// Returns the bound of the slowdown of requests that batch never runs beside, as 0.05 for 5 %; `None` without a
-    /// bound.
+    /// Returns the bound on the slowdown of requests by batch, such as 0.05 for 5 %; `None` if there is no bound, or if
+    /// these settings do not allow one.
     pub fn slowdown_bound(&self) -> Option<f64> {
         match self.max_slowdown {
             MaxSlowdown::Bound(bound) if self.can_bound_slowdown() => Some(bound),

@@ -94,7 +94,7 @@ pub struct MachineConfig {
     pub online: CpuSet,
     /// Cores, from the machine or from the file.
     pub cores: CoreTopology,
-    /// CPUs that batch never uses; only Holmes has any.
+    /// CPUs that batch never uses; empty unless the policy is Holmes.
     pub reserved: CpuSet,
     /// Source of interference values.
     pub source: ActiveSource,
@@ -107,8 +107,8 @@ pub struct MachineConfig {
 }
 
 impl Config {
-    /// Applies the configuration to this machine. `running` is the source of interference that the agent uses already,
-    /// if any.
+    /// Applies the configuration to this machine. `running_source` is the source of interference that the agent already
+    /// uses, if any.
     ///
     /// # Errors
     /// When the machine's CPUs cannot be read. The inner error is all reasons why the configuration does not fit.
@@ -133,8 +133,8 @@ impl Config {
         missing.map(|(key, dir)| Unfit::NoDirectory { key, dir: dir.clone() })
     }
 
-    /// Applies the configuration to a machine with this topology. If interference is measured by `running` already, its
-    /// threshold is kept: the file and the counters may mean another metric now.
+    /// Applies the configuration to a machine with this topology. If interference is measured already, `running` is its
+    /// source, and stays the source even if the file and the counters mean another metric now.
     ///
     /// # Errors
     /// All reasons why the configuration does not fit the machine.
@@ -161,7 +161,7 @@ impl Config {
         }
     }
 
-    /// Returns the machine's cores. Cores named in the file replace cores that they share CPUs with.
+    /// Returns the machine's cores. A core that the file names replaces all cores with which it shares CPUs.
     fn cores(&self, topology: &Topology) -> CoreTopology {
         CoreTopology::of(self.lanes_of_cores(topology).iter().map(to_cpu_mask).filter(|core| !core.is_empty()))
     }

@@ -193,7 +193,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// Returns the number of CPUs on a machine with `cpus` CPUs.
+    /// Returns the number of CPUs that this share is on a machine with `total_cpus` CPUs.
     pub fn cpu_count(self, total_cpus: usize) -> usize {
         match self {
             Self::Cpus(count) => count as usize,
@@ -221,7 +221,8 @@ pub struct Intervals {
     /// Interval of checks of the metric, as in the paper. `None`: the kernel program reports when the metric crosses
     /// the threshold.
     pub poll: Option<Duration>,
-    /// Interval of readings of the counters while a service runs on; each reading costs the service time.
+    /// Interval of readings of the counters while a service runs without a context switch. Each reading costs the
+    /// service time.
     pub tick: Duration,
 }
 

@@ -223,7 +223,7 @@ impl HurryRule {
         policy_config(self.percentile, self.sampling, self.threshold, little_speed_milli)
     }
 
-    /// Returns the big and little cores of this machine, whose cores have these lanes.
+    /// Returns the big and little cores of this machine. Each item of `lanes` is the set of lanes of one core.
     ///
     /// # Errors
     /// A note, if the machine has no big and little cores.

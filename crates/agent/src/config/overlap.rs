@@ -103,7 +103,8 @@ fn listen_address_claims(config: &Config, lines: &Lines) -> impl Iterator<Item =
     proxies.chain(config.metrics.map(|address| claim("metrics.listen", address, lines.metrics)))
 }
 
-/// Returns whether the agent can listen at only one of both addresses. For port 0 the system chooses a free port.
+/// Returns whether the agent can listen at only one of the two addresses. Port 0 conflicts with no address, because the
+/// system chooses a free port.
 fn share_a_port(one: &SocketAddr, other: &SocketAddr) -> bool {
     let (any, port) = ([one, other].iter().any(|address| address.ip().is_unspecified()), one.port());
     port != 0 && port == other.port() && (any || one.ip() == other.ip())

@@ -32,7 +32,7 @@ enum Name {
 
 const NAMES: [(&str, Name); 3] = [("holmes", Name::Holmes), ("perfiso", Name::PerfIso), ("unmanaged", Name::Unmanaged)];
 
-/// Keys of `[policy]` that only some policies have, with these policies.
+/// Keys of `[policy]` that not all policies have, each with the policies that have it.
 const OF_ONE: [(&str, &[Name]); 6] = [
     ("interference_threshold", &[Name::Holmes]),
     ("calm_time", &[Name::Holmes]),
@@ -228,7 +228,7 @@ impl ReadTime for Reader<'_, '_> {
     }
 }
 
-/// Returns a time in the form in which the file has it.
+/// Returns a time as it is written in the file: in quotes and with a unit, such as "20ms".
 pub(super) fn quote_time(time: &Duration) -> String {
     quoted(&format!("{time:?}").replace('µ', "u"))
 }

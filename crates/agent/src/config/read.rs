@@ -10,7 +10,7 @@ use super::overlap::{Lines, contradictions};
 use super::{Config, Match, MetricSource, lanes, modules, policy, proxy, roles};
 
 impl Config {
-    /// Reads a file. Paths in it are relative to its directory.
+    /// Reads the agent's file. Paths in the file are relative to the file's directory.
     ///
     /// # Errors
     /// All problems of the file.
@@ -175,7 +175,8 @@ fn missing_kubernetes_problems(config: &Config, lines: &Lines) -> Vec<Problem> {
     pods.map(|(_, line)| problem(*line)).collect()
 }
 
-/// Returns problems for services that have neither budget nor objective, although the policy of lanes needs one.
+/// Returns problems for services that have neither budget nor objective, although the policy of lanes needs a budget or
+/// an objective.
 fn missing_budget_problems(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(lanes) = config.lanes.as_ref().filter(|lanes| lanes.budget.is_none()) else { return Vec::new() };
     let services =

@@ -59,8 +59,8 @@ impl Agent {
         }
     }
 
-    /// Tells the policy which containers may be given other CPUs than it knows, because a cgroup above has changed. The
-    /// policy decides again at once.
+    /// Tells the policy which containers may be given other CPUs than the policy knows, because a cgroup above has
+    /// changed. The policy decides again at once.
     pub(super) fn update_allowed_cpus(&mut self) {
         let Some(actuator) = &mut self.actuator else { return };
         for (place, allowed) in actuator.take_changed_allowed_cpus() {

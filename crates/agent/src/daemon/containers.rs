@@ -45,7 +45,7 @@ impl Agent {
         }
     }
 
-    /// Manages a container in place of its parts. Returns whether any part was managed.
+    /// Manages a container in place of the containers `parts` below it. Returns whether any part was managed.
     fn merge(&mut self, container: &Container, parts: &[ContainerId]) -> bool {
         parts.iter().for_each(|id| self.stop_waiting_for(id));
         let places: Vec<usize> = parts.iter().filter_map(|id| self.tracked.slot_of_container(id)).collect();

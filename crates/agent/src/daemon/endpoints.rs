@@ -83,8 +83,8 @@ impl Endpoints {
         Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })
     }
 
-    /// Returns the undo entry that removes the socket if the agent is killed. Until then its guardian holds the agent's
-    /// claim.
+    /// Returns the undo entry that removes the socket if the agent is killed. The guardian holds the agent's claim
+    /// until it has removed the socket.
     pub(super) fn undo_entry() -> Undo {
         Undo::Claim { file: SOCKET.into(), inode: None }
     }
@@ -103,7 +103,7 @@ impl Endpoints {
             fds.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         match poll(&mut endpoints, Some(&timespec(timeout_ns))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            // Without memory for this wait, due work is done, and the next wait may succeed.
+            // The kernel has no memory for this wait. The daemon does its due work, and the next wait may succeed.
             Err(rustix::io::Errno::NOMEM | rustix::io::Errno::AGAIN) => {
                 thread::sleep(NO_MEMORY_PAUSE);
                 return Ok(WakeEvents::default());
@@ -150,7 +150,7 @@ fn send(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
     // The size is above the machine's limit for ordinary processes (net.core.wmem_max). To set it needs a privilege.
     sockopt::set_socket_send_buffer_size_force(&stream, SEND_BYTES)
         .or_else(|_| sockopt::set_socket_send_buffer_size(&stream, SEND_BYTES))?;
-    // The kernel counts the memory of the bytes, up to twice their number, and returns twice the size that was set.
+    // The kernel counts up to two bytes of memory for each byte of data, and returns twice the size that was set.
     let limit = sockopt::socket_send_buffer_size(&stream)? / 4;
     stream.set_nonblocking(true)?;
     stream.write_all(&snapshot.clone().to_json_within(limit))

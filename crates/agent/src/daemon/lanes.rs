@@ -45,8 +45,8 @@ impl Agent {
         }
     }
 
-    /// Looks for lanes again. A placed service may leave siblings to batch that it could use before. A service that has
-    /// gone leaves the lanes that were kept for it.
+    /// Searches for lanes again, for services without lanes. A service that was placed may leave siblings of its CPUs
+    /// to batch, and a service that has gone leaves the lanes that were kept for it.
     fn find_lanes_again(&mut self) {
         let has_none = |served: &AgentService| served.tracked.kept.as_ref().is_none_or(|kept| kept.cpus().is_empty());
         let mut moved = Vec::new();

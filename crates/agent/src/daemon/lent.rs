@@ -2,8 +2,8 @@
 //! lent.
 //!
 //! If all CPUs belong to services or are their lanes, the agent's thread runs on a lane. Batch in a real-time class
-//! there
-//! keeps it from working. A separate thread receives the alarm on another CPU, and moves the agent's thread there.
+//! there keeps that thread from working. A separate thread receives the alarm on another CPU, and moves the agent's
+//! thread there.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

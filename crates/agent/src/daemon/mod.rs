@@ -202,13 +202,13 @@ struct DecisionStats {
     why: CpuReason,
     /// Observation at the last decision.
     seen: LoggedObservation,
-    /// Notes on what failed or is degraded, each with its number.
+    /// Notes on what failed or is degraded, each with the number of times that it was made.
     notes: BTreeMap<Note, u64>,
     /// Notes about a service or container, by its name.
     about: BTreeMap<String, BTreeSet<Note>>,
     /// Things that the file names and the machine lacks.
     lacks: BTreeMap<DiscoveryProblem, Lacking>,
-    /// Time at which interference reached its threshold, if the present check is about that.
+    /// Time at which interference reached its threshold, if the present check reacts to that interference.
     onset_ns: Option<Nanos>,
     /// Onset of interference on which the agent has acted, while the pause of batch has not taken effect yet.
     reacting_since_ns: Option<Nanos>,
@@ -301,7 +301,7 @@ impl Agent {
         if self.interference.has_event() {
             return self.react_to_interference();
         }
-        // A keeper that asks does not hold its lane any more, and batch is still there.
+        // A keeper that asks for an eviction does not hold its lane any more, and batch still runs there.
         if self.gates.as_ref().is_some_and(|gates| gates.evictions().has_request()) {
             self.check_machine()
         } else {
@@ -326,7 +326,8 @@ impl Agent {
         let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
         self.times.note_batch(now_ns, has_batch, !self.tracked.services.is_empty());
         let asked = self.gates.as_ref().map(|gates| gates.evictions().take_requests());
-        // For the policy a lane without batch is not one of batch's CPUs, and its siblings belong to the service.
+        // The policy does not count a lane from which batch was evicted among batch's CPUs. The siblings of such a lane
+        // belong to the service.
         let evicted = asked.as_ref().map_or_else(CpuSet::default, |asked| asked.lanes.union(&withheld));
         let (usable, closed) =
             (self.usable.difference(&evicted), self.here.cores.with_siblings(&to_cpu_mask(&evicted)));
@@ -344,8 +345,8 @@ impl Agent {
     }
 
     /// Answers keepers that wait for an eviction. A keeper leaves its lane only when batch has left it. Batch that
-    /// could not be moved or paused is still there. A task whose freeze has not taken effect may still run. Until it
-    /// has, the keeper holds the lane except for moments, and the reaction continues.
+    /// could not be moved or paused is still there. A task whose freeze has not taken effect may still run. Until the
+    /// freeze takes effect, the keeper holds the lane with only short breaks, and the reaction continues.
     fn answer_keepers(&mut self, requests: Option<EvictionRequests>, failed: bool, now_ns: Nanos) {
         let evictions = self.gates.as_ref().map(LaneGates::evictions);
         let is_asked = evictions.is_some_and(Evictions::has_request);

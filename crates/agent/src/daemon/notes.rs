@@ -63,7 +63,8 @@ impl Agent {
         self.stats.notes.retain(|note, _| !over.contains(note));
     }
 
-    /// Notes things that the file names and the machine lacks, once the lack has lasted for a moment, until it ends.
+    /// Adds a note for each thing that the file names and the machine has lacked for a second. Removes the note when
+    /// the machine has the thing.
     pub(super) fn note_discovery_problems(&mut self, now_ns: Nanos) {
         let now: BTreeSet<DiscoveryProblem> = self.lacks.iter().map(DiscoveryProblem::without_figures).collect();
         let over: Vec<DiscoveryProblem> = self.stats.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
@@ -91,7 +92,7 @@ impl Agent {
         names
     }
 
-    /// Notes which services have no slot, while there are any.
+    /// Adds a note with the services that have no slot, and removes the note when all services have one.
     pub(super) fn note_services_without_slot(&mut self) {
         let names = self.services_without_slot();
         let (count, shown) = (names.len(), names.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", "));

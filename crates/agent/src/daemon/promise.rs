@@ -1,4 +1,5 @@
-//! The overlap promise of lanes that are kept: judged every second over the last minute, for each service.
+//! The overlap promise of kept lanes: the bound on the time in which batch runs beside a service without permission. It
+//! is judged every second over the last minute, for each service.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ pub(super) struct Promises {
     explaining: BTreeMap<Note, Nanos>,
     /// Time at which the agent last continued after it had been stopped.
     stopped_ns: Option<Nanos>,
-    /// Broken promises, by service.
+    /// Overlap promises that are broken now, by service.
     broken: BTreeMap<String, OverlapPromise>,
 }
 
@@ -42,12 +43,12 @@ impl Promises {
         self.stopped_ns = Some(now_ns);
     }
 
-    /// Returns the broken promise to a service.
+    /// Returns the overlap promise to a service if it is broken now.
     pub(super) fn broken(&self, service: &str) -> Option<&OverlapPromise> {
         self.broken.get(service)
     }
 
-    /// Returns the promises to these services that were broken or kept again since the last call.
+    /// Returns the overlap promises to services that were broken, or are kept again, since the last call.
     fn update_broken_promises(&mut self, judged: Vec<OverlapPromise>) -> Vec<(OverlapPromise, bool)> {
         let before = std::mem::take(&mut self.broken);
         let changed = |promise: &OverlapPromise| promise.is_broken() != before.contains_key(&promise.service);

@@ -115,8 +115,8 @@ impl Agent {
         }
     }
 
-    /// Returns the processes of containers on lent lanes, and the processes of all containers; none while no lane is
-    /// lent.
+    /// Returns the processes of containers on lent lanes, and the processes of all containers. Both sets are empty
+    /// while no lane is lent.
     fn batch_on_lanes(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
         let lent = to_cpu_mask(&self.kept_cpus());
         let processes = |contained: &TrackedContainer| contained.group().map(Group::processes).unwrap_or_default();

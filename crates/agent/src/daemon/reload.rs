@@ -78,11 +78,11 @@ impl Agent {
         Ok((config, here, kept))
     }
 
-    /// Replaces tables that are only read at the start by the running ones. Returns the names of the tables that
-    /// differ.
+    /// Replaces tables of the new file that take effect only at the start of the agent by the tables that are in
+    /// effect. Returns the names of the tables that differ.
     fn keep_start_only_tables(&self, config: &mut Config) -> Vec<&'static str> {
         let running = &self.config;
-        // A policy that does not use interference has not read this table.
+        // While interference is not measured, the new table `[metric]` may still take effect.
         let metric =
             self.running_source().and_then(|_| keep_running_table("[metric]", &running.metric, &mut config.metric));
         let lanes = keep_running_table("[lanes]", &running.lanes, &mut config.lanes);
@@ -96,7 +96,7 @@ impl Agent {
         (!matches!(self.interference, InterferenceSource::None)).then_some(&self.here.source)
     }
 
-    /// Takes over new cores: a rise in latency is measured by cores, and lanes are found by them.
+    /// Applies changed cores, by which rises in latency are measured and lanes are found.
     pub(super) fn apply_new_cores(&mut self) {
         self.interference.set_cores(&self.here.cores);
         self.drop_lanes(&self.kept_cpus());
@@ -195,7 +195,8 @@ impl Agent {
     }
 }
 
-/// Replaces the file's table by the running one if they differ, and returns the table's name then.
+/// Replaces the new table `file` by the table `running` that is in effect. Returns the table's name; `None` if the
+/// tables are equal.
 fn keep_running_table<T: PartialEq + Clone>(table: &'static str, running: &T, file: &mut T) -> Option<&'static str> {
     (*file != *running).then(|| file.clone_from(running))?;
     Some(table)

@@ -98,8 +98,8 @@ impl Agent {
         }
     }
 
-    /// Takes in where requests of a service can be seen. A process may listen, or emit, long after it was found, and so
-    /// may other processes of its service.
+    /// Takes in the place where requests of a service can be seen. This may change long after the service was found,
+    /// when any of its processes begins to listen or to emit requests.
     fn handle_request_answer(&mut self, answer: SearchAnswer) {
         let Some(place) = self.tracked.slot_of(ServiceId(answer.service)) else { return };
         let Some(served) = self.tracked.services.get_mut(place) else { return };
@@ -238,7 +238,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Notes why interference with a service is unknown, and another place where it may take requests.
+    /// Notes why interference with a service is unknown, and another place where the service may take requests.
     fn note_request_visibility(&mut self, slot: usize, name: &str) {
         let Some(served) = self.tracked.services.get(slot) else { return };
         let why_not = served.why_no_figures().filter(|_| self.interference.needs_requests());
@@ -359,7 +359,7 @@ impl Agent {
         self.forget_about(&container.name);
         self.log_note("went", &format!("container {} was removed", container.name));
         let let_go = self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.release_container(slot));
-        // A cgroup that its owner has narrowed since cannot be restored. The other cgroups are managed as before.
+        // The CPU list of a cgroup cannot be restored if its owner has narrowed it. All other cgroups stay managed.
         let_go.unwrap_or_else(|error| self.note_error(error));
     }
 
@@ -419,8 +419,8 @@ impl Agent {
             let locks = locks(&self.owners, self.claim.as_ref());
             let replaced = locks.and_then(|locks| actuator.replace_guardian(locks));
             if let Err(error) = replaced {
-                // A start may fail without memory for a process, for example. The agent can still undo its own changes
-                // itself.
+                // The start of a guardian may fail, for example without memory for a process. Without a guardian, the
+                // agent can still undo its changes itself.
                 return self.note_retried_step(Tried::Guardian, error);
             }
             self.tried_again.retain(|tried| *tried != Tried::Guardian);
@@ -490,7 +490,7 @@ impl Agent {
         new.into_iter().for_each(|note| self.note(note));
     }
 
-    /// Notes counters that other programs use too: they show only a part of the interference.
+    /// Notes hardware counters that other programs use too. Such counters show only a part of the interference.
     fn look_at_counters(&mut self, now_ns: Nanos) {
         if let Some((cpu, percent)) = self.interference.shared_counters(now_ns) {
             self.stats.notes.retain(|note, _| !note.matches(|note| matches!(note, AgentNote::CountersShared { .. })));

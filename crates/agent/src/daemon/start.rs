@@ -158,8 +158,8 @@ fn raise_priority() -> (Option<TurnLimit>, Option<LaneNote>) {
     }
 }
 
-/// Applies the configuration to this machine. `running` is the source of interference that the agent uses already, if
-/// any.
+/// Applies the configuration to this machine. `running_source` is the source of interference that the agent already
+/// uses, if any.
 pub(super) fn fit_to_machine(config: &Config, running_source: Option<&ActiveSource>) -> Result<MachineConfig> {
     let fits = config.apply_to_this_machine(running_source)?;
     fits.map_err(|unfit| {
@@ -184,7 +184,7 @@ fn wants_requests(config: &Config, by_latency: bool) -> bool {
 }
 
 /// Returns the purpose of the tracker. Requests are tracked only if they are needed, because tracking costs a service 2
-/// µs for each. To measure batch's cost a few requests suffice, and the agent works without it.
+/// µs per request. To measure batch's cost a few requests suffice, and the agent works without that measurement.
 fn purpose(config: &Config, source: Option<&ActiveSource>) -> Result<Purpose> {
     let wanted = wants_requests(config, source == Some(&ActiveSource::Latency));
     let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.slowdown_bound().is_some());
@@ -206,8 +206,8 @@ struct Log {
     lane_pen: LaneAudit,
 }
 
-/// Opens the log. A wrong path is an error of the file. A full disk is not, because a refused start would leave
-/// services unprotected.
+/// Opens the log. A wrong path is an error of the file. A full disk does not keep the agent from starting, because
+/// services would be unprotected.
 fn open_log(path: &Path) -> Result<Log> {
     let file = AuditFile::append(path.to_owned());
     let file = file.with_context(|| format!("cannot write the audit log {}", path.display()))?;

@@ -8,7 +8,7 @@ use sidelane_host::cpulist::CpuSet;
 
 use super::found::{CpuDemand, CpuDemandSource};
 
-/// Default of `cpu.weight` in the kernel; the next constant is that of `cpu.shares`. The defaults are no request,
+/// Kernel's default of `cpu.weight`; `DEFAULT_SHARES` is the default of `cpu.shares`. A default counts as no request,
 /// except below a kubelet's cgroup: a kubelet writes these values for a request of one CPU.
 const DEFAULT_WEIGHT: u64 = 100;
 const DEFAULT_SHARES: u64 = 1024;
@@ -51,7 +51,8 @@ fn demand_of(hierarchies: &[Hierarchy], path: &str, online_cpus: u64) -> CpuDema
     CpuDemand { cpus: cpus.clamp(1, online_cpus) as u32, from }
 }
 
-/// Returns the limit in CPUs from `QUOTA PERIOD`; `None` for `max PERIOD`.
+/// Returns the limit of a version 2 cgroup in CPUs, rounded up, from its file `cpu.max`. The file contains `QUOTA
+/// PERIOD`; `None` for `max PERIOD`.
 fn limit_v2(dir: &Path) -> Option<u64> {
     let text = fs::read_to_string(dir.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
@@ -77,9 +78,8 @@ fn shares_v1(dir: &Path, is_pods: bool) -> Option<u64> {
     number(&dir.join("cpu.shares")).filter(|shares| (is_pods || *shares != DEFAULT_SHARES) && *shares > NO_SHARES)
 }
 
-/// Returns the shares from which a container runtime has made this weight. Requests of whole CPUs distinguish the
-/// formulas. If only one formula makes the weight from such a request, that formula is used. Otherwise the newer one is
-/// used.
+/// Returns the shares from which a container runtime has computed this weight. Runtimes use an older or a newer
+/// formula. The older formula is assumed only if it alone yields this weight for a whole number of CPUs.
 fn shares_of(weight: u64) -> u64 {
     let whole = |formula: fn(u64) -> u64| {
         (1..=SHARES_MAX / SHARES_A_CPU).map(|cpus| cpus * SHARES_A_CPU).find(|shares| formula(*shares) == weight)
@@ -94,13 +94,14 @@ fn shares_of(weight: u64) -> u64 {
     })
 }
 
-/// Returns the weight of shares by the older formula: that of runc before 1.3.2 and crun before 1.23, and of a kubelet
-/// for its own cgroups.
+/// Converts shares to a weight by the older formula. runc before 1.3.2 and crun before 1.23 use it, and a kubelet uses
+/// it for its own cgroups.
 fn linear_weight(shares: u64) -> u64 {
     1 + (shares - NO_SHARES) * 9_999 / 262_142
 }
 
-/// Returns the weight of shares by the newer formula: a parabola in the logarithm through both ends and both defaults.
+/// Converts shares to a weight by the newer formula. The logarithm of the weight is a parabola in the logarithm of the
+/// shares, through the least, default and largest values of both.
 fn quadratic_weight(shares: u64) -> u64 {
     if shares <= NO_SHARES {
         return 1;

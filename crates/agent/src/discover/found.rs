@@ -72,7 +72,7 @@ pub struct Container {
     /// Path of the uppermost cgroup that contains only batch, or only new pods of batch. It is the top of the
     /// container's tree, or the cgroup above its pod.
     pub tree: String,
-    /// Name of the container for users: the name of its pod with its own, or its path.
+    /// Name of the container for users: its pod's name and its own name, or its path.
     pub name: String,
     /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
@@ -81,7 +81,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Returns the path of the container's cgroup in a hierarchy, in which the cgroup may not exist.
+    /// Returns the path of the container's cgroup in a hierarchy. The cgroup need not exist there.
     pub fn dir(&self, hierarchy: &Hierarchy) -> PathBuf {
         hierarchy.dir(&self.id.path)
     }

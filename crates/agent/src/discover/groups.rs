@@ -45,7 +45,8 @@ pub(super) struct Groups {
 struct Node {
     role: Role,
     places: Vec<GroupInHierarchy>,
-    /// Hierarchy and inode in which the cgroup was first seen. It is the same cgroup until it is made again there.
+    /// Hierarchy in which the cgroup was first seen, with its inode number there. Another inode number there means
+    /// another cgroup of the same path.
     home: GroupInHierarchy,
 }
 
@@ -193,7 +194,8 @@ impl Groups {
         })
     }
 
-    /// Returns the cgroups that lead to others and for which `is_it` is true, with their inodes.
+    /// Returns the cgroups without a role for which `is_wanted` is true and below which cgroups may have a role. Each
+    /// is a path and an inode number.
     pub(super) fn leading_groups(&self, is_wanted: impl Fn(&Path) -> bool) -> impl Iterator<Item = (&PathBuf, u64)> {
         let leading = self.nodes.iter().filter(|(_, node)| node.role == Role::Leads);
         leading.filter(move |(path, _)| is_wanted(path)).map(|(path, node)| (path, node.home.inode))

@@ -80,7 +80,7 @@ pub struct Finder {
     inhabited: BTreeSet<ContainerId>,
     /// Containers with processes of their own beside cgroups below them, with the number of these processes.
     mixed: BTreeMap<PathBuf, usize>,
-    /// Cgroups of batch's trees that lead to containers and are part of none.
+    /// Cgroups of batch's trees that have containers below them and are part of no container.
     hollow: Vec<PathBuf>,
     /// Uppermost cgroups of the trees that are batch.
     batch_tops: BTreeSet<PathBuf>,

@@ -73,7 +73,7 @@ fn read_names(logs: &Path) -> HashMap<String, String> {
 fn uid_of(group: &Path) -> Option<String> {
     let name = group.file_name()?.to_str()?;
     let name = name.strip_suffix(".slice").unwrap_or(name);
-    // The slices above have names that may contain the word "pod" as well.
+    // The last "pod" counts: the name contains the names of the slices above, which may contain "pod" too.
     let (_, uid) = name.rsplit_once("pod")?;
     Some(uid.replace('_', "-"))
 }

@@ -5,7 +5,7 @@ use crate::config::{Class, Config, Fit, Glob, Match};
 /// Role of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// No role of the cgroup or of any cgroup below it.
+    /// No role: neither the cgroup nor any cgroup below it has one.
     None,
     /// No role of the cgroup, but cgroups below it may have one.
     Leads,
@@ -33,7 +33,7 @@ impl Role {
 
 enum Pattern {
     Glob(Glob),
-    /// Name of a unit of this machine's systemd, which lies only in slices.
+    /// Name of a unit of this machine's systemd. The cgroup of a unit lies only in slices.
     Unit(String),
 }
 
@@ -59,7 +59,7 @@ impl Roles {
         Self { patterns: services.chain(trees).chain(pods).collect() }
     }
 
-    /// Returns the role of the cgroup of this path. The cgroup above it has the role `above`.
+    /// Returns the role of the cgroup `path`. The cgroup above it has the role `parent_role`.
     pub(super) fn role(&self, path: &str, parent_role: Role) -> Role {
         match parent_role {
             Role::Leads => {}

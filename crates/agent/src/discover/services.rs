@@ -163,7 +163,8 @@ impl Finder {
         let rule = self.searches[search_index].rule;
         if let Some(other) = self.service_sharing_processes(&service) {
             self.taken.insert(rule, other);
-            // The search has to find this service again when the other service ends.
+            // The processes belong to this service when the other service ends, so the search has to find them again
+            // then.
             self.searches[search_index].forget();
             return;
         }
@@ -235,7 +236,8 @@ impl Finder {
     }
 }
 
-/// Returns the name of a service with the path of its cgroup, to distinguish it from another with the same last part.
+/// Returns the name of a service with the path of its cgroup, to distinguish it from a service whose path has the same
+/// last part.
 fn with_path(name: &str, group: &GroupId) -> String {
     format!("{name} {}", group.path)
 }

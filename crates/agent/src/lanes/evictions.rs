@@ -34,7 +34,8 @@ struct State {
     forsaken: BTreeSet<u32>,
     /// Number of requests so far.
     asked: u64,
-    /// Number of the last request on which the agent has acted; the next field is whether that failed.
+    /// Number of the last request on which the agent has acted; `failed` says whether it could not carry out that
+    /// request.
     done: u64,
     failed: bool,
     /// Whether a pause of batch has not taken effect yet.
@@ -68,8 +69,8 @@ impl Evictions {
         EvictionRequests { lanes: state.evicted.iter().copied().collect(), number: state.asked }
     }
 
-    /// Notes that the agent has acted on the requests `asked`, and wakes the keepers. `leaving`: see
-    /// [`Evictions::note_leaving`].
+    /// Notes that the agent has acted on `requests`, and wakes the keepers. `leaving` says whether paused batch still
+    /// runs.
     pub fn complete_requests(&self, requests: &EvictionRequests, failed: bool, leaving: bool) {
         let mut state = self.state();
         (state.done, state.failed, state.leaving) = (requests.number, failed, leaving);

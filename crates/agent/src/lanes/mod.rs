@@ -34,7 +34,7 @@ pub struct LaneGates {
 }
 
 impl LaneGates {
-    /// Makes the gate that the file asks for. `pen` writes the decisions of keepers into the agent's own log.
+    /// Makes the gate that the file asks for. `audit` writes the decisions of keepers into the agent's own log.
     pub fn new(config: &LaneGate, audit: LaneAudit) -> Result<Self> {
         Ok(Self {
             gate: Gate::choose_for_adopted(config.gate)?,
@@ -80,9 +80,9 @@ impl LaneGates {
     }
 }
 
-/// Returns the lanes beside a service that may run on `own`: CPUs of its cores that are `usable` for batch. No service
-/// may run on them, neither this service nor one that may run on `others`, since a hold would delay it. `None` if there
-/// are none.
+/// Returns the lanes beside a service that may run on `service_cpus`: CPUs of its cores that are `usable` for batch. No
+/// service may run on a lane, neither this service nor services on `other_service_cpus`, since a hold would delay the
+/// service. `None` if there are no lanes.
 pub fn lanes_of(
     cores: &CoreTopology,
     service_cpus: &CpuSet,

@@ -68,19 +68,20 @@ impl Flights {
         news.collect()
     }
 
-    /// Ends all recorders, and waits until all files are written. One more call of `look` returns the last events.
+    /// Ends all recorders, and waits until all files are written. One more call of `take_events` returns the last
+    /// events.
     pub fn end(&mut self) -> Result<()> {
         self.running.values().for_each(|flight| flight.recorder.ask_to_end());
         let ended: Vec<Result<()>> = self.running.values_mut().map(|flight| flight.recorder.end()).collect();
         ended.into_iter().collect::<Result<()>>().context("a flight recorder failed")
     }
 
-    /// Returns the status of all recorders, as of the last call of `look`.
+    /// Returns the status of all recorders, as of the last call of `take_events`.
     pub fn status(&self) -> Vec<FlightStatus> {
         self.running.iter().map(|(service, flight)| flight.status(service)).collect()
     }
 
-    /// Returns the metrics of all recorders, as of the last call of `look`.
+    /// Returns the metrics of all recorders, as of the last call of `take_events`.
     pub fn families(&self) -> Vec<Family> {
         let recordings = self
             .running

@@ -90,8 +90,8 @@ impl Hurries {
         news
     }
 
-    /// Ends all mappers, and waits until all threads have their CPUs back. One more call of `look` returns the last
-    /// events.
+    /// Ends all mappers, and waits until all threads have their CPUs back. One more call of `take_events` returns the
+    /// last events.
     ///
     /// # Errors
     /// If a mapper could not give threads their CPUs back.
@@ -112,12 +112,12 @@ impl Hurries {
         outcome
     }
 
-    /// Returns the status of all mappers, as of the last call of `look`.
+    /// Returns the status of all mappers, as of the last call of `take_events`.
     pub fn status(&self) -> Vec<HurryStatus> {
         self.running.values().map(Hurry::status).collect()
     }
 
-    /// Returns the metrics of all mappers, as of the last call of `look`.
+    /// Returns the metrics of all mappers, as of the last call of `take_events`.
     pub fn families(&self) -> Vec<Family> {
         let each = |value: fn(&Figures) -> f64| {
             let known = self.running.values().filter_map(|hurry| Some((&hurry.service, hurry.figures.as_ref()?)));

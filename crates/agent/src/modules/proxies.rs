@@ -116,7 +116,7 @@ impl Proxies {
         }
     }
 
-    /// Returns the metrics of all proxies, as of the last call of `look`.
+    /// Returns the metrics of all proxies, as of the last call of `take_events`.
     pub fn families(&self) -> Vec<Family> {
         let states: Vec<_> =
             self.one_for_each_address().filter_map(|proxy| Some((proxy, self.combined_state(proxy)?))).collect();
@@ -151,7 +151,7 @@ impl Proxies {
         })
     }
 
-    /// Returns the status of all proxies, as of the last call of `look`.
+    /// Returns the status of all proxies, as of the last call of `take_events`.
     pub fn status(&self) -> Vec<ProxyStatus> {
         let draining = self.draining.iter().map(|proxy| ProxyStatus { draining: true, ..status(proxy) });
         self.running.iter().map(status).chain(draining).collect()

@@ -54,8 +54,8 @@ fn is_none_left_out(count: &usize) -> bool {
 }
 
 impl Snapshot {
-    /// Returns the snapshot as JSON of at most `limit` bytes. If it is longer, half of its longest list is left out,
-    /// and counted, until it fits. Among lists of one length, notes are shortened first, and services last.
+    /// Returns the snapshot as JSON of at most `max_bytes` bytes. If it is longer, half of its longest list is left
+    /// out, and counted, until it fits. Among lists of one length, notes are shortened first, and services last.
     pub fn to_json_within(mut self, max_bytes: usize) -> Vec<u8> {
         loop {
             let text = serde_json::to_vec(&self).unwrap_or_default();
@@ -332,8 +332,7 @@ pub struct HurryStatus {
     pub why: Option<String>,
     /// Big and little cores, as text.
     pub sizes: String,
-    /// Number of threads that work on requests, each bound to one CPU. `None` until the mapper begins to map, as are
-    /// the following values.
+    /// Number of threads that work on requests, each bound to one CPU. `None` until the mapper begins to map.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threads: Option<usize>,
     /// Number of requests that were answered.

@@ -24,8 +24,7 @@ fn guaranteed_and_burstable_pods_are_services_others_batch() {
         let mut look = node.finder("kubernetes = true");
         let changes = look.scan_later();
         assert_eq!(look.services(), ["default/redis-0", "default/web-5d9c7b", "kube-system/etcd-node1"], "{name}");
-        // Two containers are in one pod, each with a limit. Another one may use all 8 CPUs of the node, or all CPUs of
-        // this machine.
+        // The pod batch/zip-2 has two containers, and the pod batch/crunch-1 has one.
         let containers = look.containers();
         let names: Vec<&str> = containers.iter().map(|(name, _)| name.split(':').next().unwrap()).collect();
         assert_eq!(names, ["batch/crunch-1", "batch/zip-2", "batch/zip-2"], "{name}");

@@ -40,8 +40,8 @@ final class PointTransformer implements ClassFileTransformer {
     }
 
     /**
-     * Loads all classes that a transformation needs, so that none is loaded during one. For the
-     * same reason the transformer uses no streams.
+     * Loads all classes that a transformation needs, so that no class is loaded during a
+     * transformation. For the same reason the transformer uses no streams.
      */
     void rehearse() throws IOException {
         try (InputStream in = PointTransformer.class.getResourceAsStream("PointTransformer.class")) {

@@ -22,8 +22,8 @@ final class Scope {
 
     /** Classes that get no checks, but may get tags. */
     private static final List<String> COSTLY = List.of(
-            // Loops here follow one bucket for a turn or two; checks would be expensive for
-            // programs with many look-ups.
+            // Loops of hash maps follow one bucket for a turn or two; checks in them would be
+            // expensive for programs with many look-ups.
             "java/util/HashMap",
             "java/util/LinkedHashMap",
             "java/util/IdentityHashMap",

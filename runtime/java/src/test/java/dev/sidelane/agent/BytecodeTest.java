@@ -45,7 +45,7 @@ class BytecodeTest {
         assertTrue(CountingCheck.count >= TURNS - 1, "only " + CountingCheck.count + " checks");
     }
 
-    /** The loop has two entries. */
+    /** A loop that other code enters at two places, which javac never generates. */
     @Test
     void anIrreducibleLoop() throws Exception {
         byte[] loop = method(V11, mv -> {
@@ -97,7 +97,7 @@ class BytecodeTest {
         assertEquals(TURNS - 1, CountingCheck.count);
     }
 
-    /** With one more check HotSpot would never compile the method. */
+    /** HotSpot compiles no method above 8000 bytes, so a method of that size gets no check. */
     @Test
     void aMethodAtTheLimitOfTheJitIsLeftAlone() {
         assertNull(transformer().instrument(countdown(8000)));
