@@ -58,7 +58,7 @@ struct sidelane_lane_limits {
 	uint32_t contention_cost_ppm; /* 20: loss of a request, in millionths of co-running; see policy/borrow/dynamic.rs */
 	uint32_t request_count; /* 24: number of request lanes of this batch lane's core; 0: not a batch lane */
 	uint32_t requests[SIDELANE_GATE_PARTNERS]; /* 28: CPUs of those request lanes */
-	uint64_t queued_ns;   /* 56: for the deadline policy: the age that each waiting request counts for */
+	uint64_t queued_ns;   /* 56: age that each waiting request adds, for the deadline policy */
 };
 
 #define SIDELANE_GATE_HIST_BUCKETS 1024

@@ -45,7 +45,7 @@ pub struct MachineScan {
 
 /// Everything that the new file names and the machine has.
 pub struct Reloaded {
-    /// First scan by the new file.
+    /// Result of the first scan after the new file was read.
     pub looked: MachineScan,
     /// All services that the new file names.
     pub services: BTreeMap<ServiceId, FoundService>,

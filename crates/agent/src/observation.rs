@@ -20,7 +20,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns the CPU times on the CPU; `None` if they are unknown.
+    /// Returns the CPU times of the CPU in this span; `None` if they are unknown.
     pub fn shares_on(&self, cpu: usize) -> Option<&Shares> {
         self.cpus.get(cpu)?.as_ref()
     }
@@ -79,7 +79,7 @@ impl Sampler {
         &self.span
     }
 
-    /// Returns the CPU times on the CPU since the kernel program began to count; `None` if they are unknown.
+    /// Returns the CPU times of the CPU since the kernel program began to count; `None` if they are unknown.
     pub fn total_shares(&self, cpu: usize) -> Option<&Shares> {
         self.before.get(cpu)?.as_ref()
     }

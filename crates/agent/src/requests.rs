@@ -55,11 +55,11 @@ pub struct RequestFigures {
     pub objective: Option<Objective>,
     /// Whether figures of requests are wanted, not only the cost of batch.
     pub asked: bool,
-    /// Figures since the last check.
+    /// Figures of the requests since the last check.
     current: Figures,
-    /// Figures that the last check fetched.
+    /// Figures of the requests that the last check fetched.
     pub recent: Figures,
-    /// Figures since the agent began to see requests.
+    /// Figures of all requests since the agent began to see them.
     pub all: Figures,
     /// Number of requests whose records were lost.
     pub lost: u64,

@@ -35,7 +35,7 @@ pub(super) struct Environment<'a> {
     /// Bound on the slowdown that `sidelane run` would keep; `None` without one.
     max_slowdown: Option<f64>,
     traffic: Traffic,
-    /// Knowledge of the last session about the service, with which the next session continues.
+    /// Limits that the last session learned for the service, with which the next session starts.
     learned: Option<LearnedLimits>,
     /// Slowdown of requests by batch as the last session measured it.
     slowdown: Option<SlowdownKeeper>,

@@ -41,8 +41,8 @@ const LOCKED: u32 = 1;
 /// Policy of one lane in this process. All zero means: not locked, and no policy chosen yet.
 pub(crate) struct SharedPolicy {
     lock: AtomicU32,
-    /// Service's run time on the lane when a thread was last allowed to run beside it; 0 if that is already accounted
-    /// for.
+    /// Service's total run time beside the lane when a thread was last allowed to run on; 0 if the time since then is
+    /// already accounted for.
     let_go_lc_ns: AtomicU64,
     inner: UnsafeCell<Inner>,
 }

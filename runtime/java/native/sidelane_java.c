@@ -15,7 +15,7 @@ static void (*slow_path)(void);
 /* Word that checks read while the JIT's profile is prepared: always 1. */
 static const volatile uint32_t training_word = 1;
 
-/* Makes the promise to check of a thread that starts. */
+/* Promises, for a thread that starts, that this thread will check often. */
 static void JNICALL on_thread_start(jvmtiEnv *jvmti, JNIEnv *env, jthread thread)
 {
 	(void)jvmti;
@@ -60,9 +60,9 @@ JNIEXPORT void JNICALL Java_java_lang_SidelaneCheck_nap(JNIEnv *env, jclass chec
 }
 
 /*
- * Makes the promise to check of this thread, and of threads that are started later. A thread that
- * already runs makes it at its first nap. Returns false if threads that are started later also make
- * it only at their first nap.
+ * Promises that this thread, and each thread that is started later, checks often. A thread that
+ * already runs makes this promise at its first nap. Returns false if threads that are started later
+ * also make the promise only at their first nap.
  */
 JNIEXPORT jboolean JNICALL Java_java_lang_SidelaneCheck_promise(JNIEnv *env, jclass check)
 {

@@ -117,7 +117,7 @@ impl Outcome {
 pub type FindService<'a> = &'a dyn Fn(usize) -> Option<ThreadOwner>;
 
 impl Actuator {
-    /// Makes an actuator that holds nothing.
+    /// Makes an actuator that manages no container or service yet.
     pub fn new(guardian: Guardian, lanes_are_held: bool) -> Self {
         let (trees, containers, services, awaited, birthplaces) = Default::default();
         let claims = ThreadClaims::none(Claimant::Agent);

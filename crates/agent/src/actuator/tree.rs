@@ -19,7 +19,7 @@ use super::pinned::affinity_undos_in;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{ChangeId, Undo};
 
-/// Limit of the number of lists that are remembered of one cgroup.
+/// Limit of the number of CPU lists that are remembered for one cgroup.
 const GIVEN_MAX: usize = 64;
 
 /// Tree of cgroups, with its original settings and its target.

@@ -25,7 +25,7 @@ pub enum Unfit {
     /// CPUs that the machine does not have.
     #[error("{key} names CPUs {missing}, but this machine has CPUs {online}; name some of these")]
     NoSuchCpus {
-        /// Key of the CPUs in the file.
+        /// Key of the file that names the CPUs.
         key: &'static str,
         /// CPUs that are missing.
         missing: CpuSet,
@@ -47,7 +47,7 @@ pub enum Unfit {
     /// Directory that does not exist.
     #[error("{key} is {}, but there is no such directory; make it, or name another", .dir.display())]
     NoDirectory {
-        /// Key of the directory in the file.
+        /// Key of the file that names the directory.
         key: &'static str,
         /// Path of the directory.
         dir: PathBuf,
@@ -102,7 +102,7 @@ pub struct MachineConfig {
     pub interference_threshold: f64,
     /// Big and little cores, if threads are to be moved to big ones and the machine has any.
     pub sizes: Option<CoreSizes>,
-    /// Notes on differences from the paper, and on missing features.
+    /// Notes on differences from the Holmes paper, and on missing features.
     pub notes: Vec<AgentNote>,
 }
 
@@ -194,8 +194,8 @@ impl Config {
         })
     }
 
-    /// Returns notes if the interference metric, or its threshold, differs from the paper without a request in the
-    /// file.
+    /// Returns notes if the interference metric, or its threshold, differs from the Holmes paper although the file does
+    /// not ask for it.
     fn notes(&self, source: &ActiveSource, counters: CounterSupport) -> Vec<AgentNote> {
         let Kind::Holmes(holmes) = &self.policy.kind else { return Vec::new() };
         let threshold = || HolmesConfig::default().threshold.to_string();

@@ -108,7 +108,7 @@ pub enum Match {
 pub struct BatchTree {
     /// Uppermost cgroup of the tree. A pattern may match several trees.
     pub cgroup: Glob,
-    /// Priority: containers with a higher one are given CPUs first.
+    /// Priority of the tree's containers. Containers with a higher priority are given CPUs first.
     pub priority: i32,
     /// Number of CPUs that each container wants. `None`: the number comes from the container's own cgroup.
     pub cpus: Option<u32>,
@@ -218,8 +218,8 @@ pub struct Intervals {
     pub look: Duration,
     /// Interval of the searches for services by port and name, which read all processes.
     pub processes: Duration,
-    /// Interval of checks of the metric, as in the paper. `None`: the kernel program reports when the metric crosses
-    /// the threshold.
+    /// Interval of checks of the metric, as in the Holmes paper. `None`: the kernel program reports when the metric
+    /// crosses the threshold.
     pub poll: Option<Duration>,
     /// Interval of readings of the counters while a service runs without a context switch. Each reading costs the
     /// service time.

@@ -95,7 +95,7 @@ impl Agent {
     }
 }
 
-/// Returns the promise to a service, judged by the overlap of the last minute.
+/// Returns the overlap promise to a service, judged by the overlap of the last minute.
 fn promise_to(served: &AgentService, circumstances: Circumstances) -> Option<OverlapPromise> {
     let overlap = served.tracked.kept.as_ref()?.overlap.recent();
     Some(OverlapPromise::new(served.found.name.clone(), overlap, None, circumstances))

@@ -264,7 +264,7 @@ impl Agent {
         let_go.unwrap_or_else(|error| self.note_error(error));
     }
 
-    /// Takes in containers that are complete now, and containers and services that failed before.
+    /// Manages containers that are complete now, and tries containers and services again that failed before.
     pub(super) fn retry_waiting(&mut self) {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let now_ns = now_ns();

@@ -74,7 +74,7 @@ pub struct Container {
     pub tree: String,
     /// Name of the container for users: its pod's name and its own name, or its path.
     pub name: String,
-    /// Priority: containers with a higher one are given CPUs first.
+    /// Priority of the container. Containers with a higher priority are given CPUs first.
     pub priority: i32,
     /// Number of CPUs that the container wants.
     pub cpu_demand: CpuDemand,

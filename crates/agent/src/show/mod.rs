@@ -62,7 +62,7 @@ pub struct ContainerShown {
     pub name: String,
     /// Path of the container's cgroup.
     pub group: String,
-    /// Priority: containers with a higher one are given CPUs first.
+    /// Priority of the container. Containers with a higher priority are given CPUs first.
     pub priority: i32,
     /// Number of CPUs that the container wants.
     #[serde(rename = "wanted_cpus")]

@@ -262,7 +262,7 @@ pub struct ContainerStatus {
     pub wanted: u32,
     /// Source of the number of CPUs that the container wants.
     pub wanted_from: String,
-    /// Priority: containers with a higher one are given CPUs first.
+    /// Priority of the container. Containers with a higher priority are given CPUs first.
     pub priority: i32,
 }
 
