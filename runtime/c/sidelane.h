@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For services that report their requests exactly: three calls for each request, some tens of
+ * Calls by which services report their requests exactly: three for each request, some tens of
  * nanoseconds each. Only a thread's first call takes a lock or makes a system call. Header only,
  * for Linux, C99 or C++ with GCC or Clang; no library to link.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For programs that can be observed: tags and counters that cost one store for each change. Header
- * only, for Linux, C99 or C++ with GCC or Clang; no library to link.
+ * Signals of programs that can be observed: tags and counters that cost one store for each change.
+ * Header only, for Linux, C99 or C++ with GCC or Clang; no library to link.
  *
  *   static uint64_t *phase;
  *   phase = sidelane_tag("myapp.phase");        once; never 0

@@ -80,7 +80,8 @@ impl InterferenceSource {
         }
     }
 
-    /// Opens counters on CPUs that have come online. Counters that were open on them before do not count any more.
+    /// Opens counters on CPUs that have come online. Counters that were open on these CPUs before do not count any
+    /// more.
     pub fn open_counters(&mut self, cpus: &CpuSet) -> Result<()> {
         let Self::Counters(counters) = self else { return Ok(()) };
         for cpu in cpus {

@@ -125,8 +125,8 @@ impl Owners {
         self.claims.keys().copied().collect()
     }
 
-    /// Claims those CPUs that are not claimed yet, and records the owners of the others. Returns the undo entries of
-    /// new claims, which are to be announced when the guardian knows them.
+    /// Claims the CPUs of `cpus` that are not claimed yet, and records the owner of each CPU that another process has
+    /// claimed. Returns the undo entries of new claims, which are to be announced when the guardian knows them.
     pub fn claim(&mut self, cpus: &CpuSet) -> Result<Vec<Undo>, ClaimError> {
         let mut new = Vec::new();
         for cpu in cpus.iter().filter(|cpu| !self.claims.contains_key(cpu)).collect::<Vec<_>>() {

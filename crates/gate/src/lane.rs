@@ -68,8 +68,8 @@ impl Lane {
         self.request_words().any(LaneWord::busy)
     }
 
-    /// Returns the policy's observation. It leaves the service's use of the batch lane itself to the lane holder, which
-    /// is summoned for it.
+    /// Returns the policy's observation. The observation leaves out the service's use of the batch lane itself, for
+    /// which the kernel program summons the lane holder.
     pub(crate) fn sample(&self) -> LaneObservation {
         let requests = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
         sidelane_formats::sample::sample(self.request_words(), requests, self.arrays.service, self.limits)

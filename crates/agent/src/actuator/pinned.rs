@@ -30,7 +30,7 @@ pub fn affinity_undos_in(dir: &Path) -> Vec<Undo> {
     if forgets_affinity(&kernel_release()) { affinity_undos(&whose()) } else { Vec::new() }
 }
 
-/// Returns the undo entries for those of the threads that have other CPUs than their cgroup.
+/// Returns an undo entry for each thread whose CPUs differ from the CPUs of its cgroup.
 fn affinity_undos(owner: &ThreadOwner) -> Vec<Undo> {
     let cpusets = Cpusets::find();
     let threads = owner.threads().into_iter();

@@ -230,8 +230,8 @@ mod tests {
     }
 
     proptest! {
-        /// Two patterns overlap if a path matches the first pattern, and also matches the second one or lies below its
-        /// match.
+        /// Two patterns overlap if a path matches the first pattern, and also matches the second pattern or lies below
+        /// a match of it.
         #[test]
         fn patterns_with_a_common_path_meet(
             one in patterns(), other in patterns(), path in paths(), cut in 0_usize..5,

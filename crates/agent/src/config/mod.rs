@@ -296,7 +296,7 @@ pub struct TraceRule {
 pub enum BigCores {
     /// Big cores as the kernel distinguishes them.
     Found,
-    /// CPUs named in the file: first those of big cores, then those of little ones.
+    /// CPUs that the file names: first the CPUs of big cores, then the CPUs of little cores.
     Given(CpuSet, CpuSet),
     /// Equal cores: a lane is big while its siblings are idle. The cores are those of the machine and of `[policy]`.
     Siblings,

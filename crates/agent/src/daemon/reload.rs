@@ -19,7 +19,7 @@ use sidelane_diagnostics::audit::AuditLog;
 const HEED_EVERY: Duration = Duration::from_millis(1);
 
 impl Agent {
-    /// Reads the file again. If the file is wrong, everything continues as before.
+    /// Reads the file again. If the file is wrong, the agent keeps its present settings.
     pub(super) fn reload(&mut self) {
         // A log may be rotated by rename, so another file may have the log's name now.
         self.log.iter().for_each(AuditLog::open_again);

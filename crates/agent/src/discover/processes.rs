@@ -107,7 +107,8 @@ impl Search {
         }
     }
 
-    /// Returns those of the processes that are in no cgroup of batch, and notes the others as impostors.
+    /// Returns the processes of `pids` that are in no cgroup of batch. Notes each process in a cgroup of batch as an
+    /// impostor.
     fn without_batch(&mut self, pids: impl Iterator<Item = u32>, batch_of: BatchOf<'_>) -> BTreeSet<u32> {
         let (mut rest, mut impostors) = (BTreeSet::new(), Vec::new());
         for pid in pids {

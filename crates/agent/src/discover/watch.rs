@@ -24,7 +24,7 @@ pub(super) enum DirChanges {
 
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Queue of the kernel's events; `None` if the kernel allows no more of them.
+    /// Queue of the kernel's events; `None` if the kernel allows no more queues.
     queue: Option<OwnedFd>,
     /// Whether a directory could not be watched.
     is_blind: bool,

@@ -2,7 +2,7 @@
 package dev.sidelane;
 
 /**
- * For services that report their requests exactly: three calls for each request.
+ * Calls by which services report their requests exactly: three for each request.
  *
  * <pre>
  * Requests.receive(id);  // all of it has arrived   (any thread)

@@ -7,7 +7,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * For programs that can be observed: tags and counters that cost one store for each change.
+ * Signals of programs that can be observed: tags and counters that cost one store for each change.
  *
  * <pre>
  * static final Signals.Tag PHASE = Signals.tag("app.phase");
