@@ -64,8 +64,7 @@ impl EmittedSignals {
     fn channel(&self, emitted: &EmittedName, index: usize, adds_tid: bool) -> Channel {
         let thread = if adds_tid { format!("@{}", emitted.tid) } else { String::new() };
         let value = &self.file.items_at::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS)[index].value;
-        // SAFETY: an aligned word of the mapping, which the file keeps; a sealed file cannot
-        // shrink.
+        // SAFETY: the word is aligned and in the mapping, which `file` keeps. A sealed file cannot shrink.
         let word = unsafe { Word::new(NonNull::from(value).cast(), Width::U64, Arc::clone(&self.file) as _) };
         Channel {
             name: format!("{}{thread}", emitted.name),

@@ -48,7 +48,8 @@ impl LaneThread {
 }
 
 impl LaneTracking {
-    /// Starts to track `lane`, on which the target's processes `pids` run. With `requests`, also tracks their requests.
+    /// Starts to track `lane`, on which the target's processes `pids` run. If `tracks_requests`, also tracks their
+    /// requests.
     pub fn start(lane: u32, target: &str, pids: &BTreeSet<u32>, tracks_requests: bool) -> Result<Self> {
         if tracks_requests {
             can_track().context("cannot observe requests")?;
@@ -75,15 +76,15 @@ impl LaneTracking {
         LaneThread { memory: self.memory(), lane: self.lane }
     }
 
-    /// Returns the channel of the signal `lane`: the thread that runs there, of any program.
+    /// Returns the channel of the signal `lane`: the thread, of any program, that runs on the observed lane.
     pub fn lane(&self) -> Channel {
         let memory = self.memory();
         let word = word_u32(&memory, &memory.word(self.lane).pid);
         channel(LANE, Kind::Tag, word, Some(Arc::new(name_of_thread)))
     }
 
-    /// Returns the channels of the signal `request`: the lane's state, the number of waiting requests, and the number
-    /// that have finished there.
+    /// Returns the channels of the signal `request`: the state of the lane, the number of waiting requests, and the
+    /// number of requests that have finished on the lane.
     pub fn requests(&self) -> Vec<Channel> {
         let memory = self.memory();
         let (request, service) = (memory.request(self.lane), memory.service(self.tracking.number()));

@@ -89,7 +89,7 @@ pub enum ChannelEnd {
     Error(io::Error),
 }
 
-/// Width of a word.
+/// Width of a word of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Width {
@@ -140,13 +140,12 @@ pub struct Word {
 unsafe impl Send for Word {}
 
 impl Word {
-    /// Makes a word at `place`.
+    /// Makes a word at `address`.
     ///
     /// # Safety
     ///
-    /// `place` must be aligned to `width`, and readable as long as `mapping` is kept, whatever its owner does. A file
-    /// that could
-    /// shrink is not allowed.
+    /// `address` must be aligned to `width`, and readable as long as `mapping` is kept, whatever its owner does. A file
+    /// that could shrink is not allowed.
     pub unsafe fn new(address: NonNull<u8>, width: Width, mapping: Arc<dyn Any + Send + Sync>) -> Self {
         assert!(address.as_ptr().addr().is_multiple_of(width.bytes()), "an aligned word");
         Self { place: address, width, mapping }
@@ -190,8 +189,8 @@ impl Word {
     }
 }
 
-/// Returns the error to report if none of several processes can be read. Errors for which `says_little` holds come
-/// last, such as that of a shell that started the program.
+/// Returns the error to report if none of several processes can be read. Errors for which `is_uninformative` returns
+/// true come last, such as that of a shell that started the program.
 fn most_informative<E>(errors: Vec<E>, is_uninformative: fn(&E) -> bool) -> Option<E> {
     let (little, much): (Vec<E>, Vec<E>) = errors.into_iter().partition(is_uninformative);
     much.into_iter().chain(little).next()

@@ -1,8 +1,7 @@
 //! A file mapped for reading that stays readable even if the file shrinks.
 //!
 //! A process that maps a file gets SIGBUS when another program truncates the file. So a target could kill an observer
-//! that
-//! runs as root. Here a handler replaces each lost page by a page of zeros, and the mapping reports it.
+//! that runs as root. Here a handler replaces each lost page by a page of zeros, and the mapping reports it.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -73,7 +72,7 @@ impl Mapping {
 
     /// Returns the bytes of the mapping. They may change during the read if another process writes the file.
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: the memory is mapped with this length for the life of self, and readable whatever happens to the
+        // SAFETY: the memory is mapped with this length for the life of `self`, and readable whatever happens to the
         // file.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.memory.len()) }
     }
@@ -91,13 +90,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // The guard is cleared before the memory is unmapped: as soon as the addresses are free, another mapping may get
-        // them.
+        // The guard is cleared before the memory is unmapped: as soon as the addresses are free, another mapping may
+        // get them.
         self.guard.start.store(FREE, Ordering::Release);
     }
 }
 
-/// Action for SIGBUS before this handler was installed, or the error number of the failed installation.
+/// Action for SIGBUS before this handler was installed, or the error number if the handler could not be installed.
 static HANDLER: OnceLock<Result<libc::sigaction, i32>> = OnceLock::new();
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
@@ -139,8 +138,8 @@ fn forward_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void)
     let before = HANDLER.get().and_then(|handler| handler.as_ref().ok());
     match before {
         Some(before) if before.sa_sigaction > libc::SIG_IGN => {
-            // SAFETY: this address was installed as a handler; a handler without SA_SIGINFO ignores
-            // the further arguments.
+            // SAFETY: this address was installed as a handler; a handler without SA_SIGINFO ignores the further
+            // arguments.
             let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
                 unsafe { std::mem::transmute(before.sa_sigaction) };
             handler(signal, info, context);

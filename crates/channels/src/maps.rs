@@ -68,7 +68,8 @@ impl Region {
     /// Opens the mapped file for reading, even if it was deleted or replaced since.
     pub fn open(&self, pid: u32) -> io::Result<File> {
         let link = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end);
-        // Only root may follow that link. For other users the path is looked up in the process's root directory.
+        // Only root may follow a link in `map_files`. For other users the path is looked up in the process's root
+        // directory.
         File::open(link).or_else(|_| self.open_path(pid))
     }
 

@@ -1,13 +1,10 @@
 //! Variables of a process, read from its memory without stopping it.
 //!
-//! A read is a system call (0.9 µs in a virtual machine), since the memory is the process's own. It uses /proc/PID/mem,
-//! which
-//! takes a quarter less time than process_vm_readv there. The open file also belongs to one process, so a later process
-//! with
-//! the same id is not read. The kernel copies an aligned number of up to 8 bytes in one piece on all processors that
-//! were
-//! tested, but does not guarantee it: a value that changes during the copy may be torn. Memory that the process shares
-//! through a file is mapped here too, so that a read is one load.
+//! A read is a system call (0.9 µs in a virtual machine), since the memory is private to the process. It uses
+//! /proc/PID/mem, which takes a quarter less time than process_vm_readv there. The open file also belongs to one
+//! process, so a later process with the same id is not read. The kernel copies an aligned number of up to 8 bytes in
+//! one piece on all processors that were tested, but does not guarantee it: a value that changes during the copy may be
+//! torn. Memory that the process shares through a file is mapped here too, so that a read is one load.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -48,7 +45,7 @@ pub enum MemoryError {
              mem:{pid}:0x{address:x}/u64"
     )]
     WhoseAddress { pid: u32, address: u64 },
-    /// Place in memory without a process to read it from.
+    /// Place in memory for which no process was named.
     #[error("no process was named for {place}; add its id, as in mem:PID:{place}")]
     NoProcess { place: String },
     /// Memory that the system refuses to read.
@@ -74,7 +71,8 @@ fn reading_hint(error: &io::Error) -> String {
     }
 }
 
-/// Returns the channels of `mem:[PID:]PLACE[/WIDTH]`: in process `pid`, or else in each of `pids` that has the place.
+/// Returns the channels of `mem:[PID:]PLACE[/WIDTH]`. Reads process `pid` if it is given, or else each of `pids` that
+/// has the place.
 pub fn channels(
     signal: &Signal,
     pid: Option<u32>,

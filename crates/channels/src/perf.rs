@@ -1,12 +1,9 @@
 //! Hardware and kernel counters of the observed lane.
 //!
 //! A processor counter can be read with RDPMC, in some 30 cycles, but only on its own lane. So an observer on the
-//! sibling
-//! lane counts events of both lanes and subtracts its own (thesis section 3.3). This needs a processor that can count
-//! for
-//! both lanes: Intel's "any thread", until Ice Lake. The kernel reads all other counters, which interrupts the observed
-//! lane
-//! at each read.
+//! sibling lane counts events of both lanes and subtracts its own (thesis section 3.3). This needs a processor that can
+//! count for both lanes: Intel's "any thread", until Ice Lake. The kernel reads all other counters, which interrupts
+//! the observed lane at each read.
 
 use std::arch::asm;
 use std::io;
@@ -29,7 +26,7 @@ pub const PERIOD_MIN: Duration = Duration::from_micros(100);
 const ANY_THREAD: u64 = 1 << 21;
 /// File by which the kernel reports that the processor has the "any thread" bit.
 const ANY_THREAD_FORMAT: &str = "/sys/bus/event_source/devices/cpu/format/any";
-/// File with a permission of the kernel: 0 if programs must not use RDPMC.
+/// File that says whether programs may use RDPMC: 0 if not.
 const RDPMC_ALLOWED: &str = "/sys/bus/event_source/devices/cpu/rdpmc";
 
 /// Lanes of an observation, which decide how a counter can be read.
@@ -109,7 +106,8 @@ struct CoreMinusOwnCounter {
     own: UserCounter,
 }
 
-/// Opens a counter of the core. `None` if the processor, the kernel or the places of the two lanes do not allow it.
+/// Opens a counter of the core. Returns `None` if the lanes are of different cores, or the processor or the kernel does
+/// not allow it.
 fn open_core_counter(event: Event, vantage: Vantage) -> Option<CoreMinusOwnCounter> {
     let allowed = std::fs::read_to_string(RDPMC_ALLOWED).is_ok_and(|text| text.trim() != "0");
     if !vantage.same_core || !allowed || !Path::new(ANY_THREAD_FORMAT).exists() {

@@ -47,12 +47,11 @@ pub struct Signal {
 pub enum Source {
     /// `lane`: which thread runs on the observed lane.
     Lane,
-    /// `request`: whether the observed lane works on a request, how many wait, how many have
-    /// finished.
+    /// `request`: whether the observed lane works on a request, how many requests wait, and how many have finished.
     Request,
     /// `ipc`: instructions per cycle on the observed lane.
     Ipc,
-    /// `cpc`: cycles per cycle, whose correct value is 1 (thesis section 3.4).
+    /// `cpc`: cycles per cycle, a test of the measurement whose correct value is 1 (thesis section 3.4).
     Cpc,
     /// `jvm:NAME`: one of HotSpot's counters; or `jvm`: the most informative of them.
     Jvm(Option<String>),
@@ -168,8 +167,8 @@ fn split_kind(text: &str) -> (Option<Kind>, &str) {
 }
 
 impl Source {
-    /// Parses the source of a signal. `whole` is the signal as the user wrote it. After a kind, a plain name is one of
-    /// the program's own signals.
+    /// Parses the source of a signal. `full_text` is the signal as the user wrote it. If the user gave a kind, a plain
+    /// name is one of the program's own signals.
     fn parse(text: &str, has_kind: bool, full_text: &str) -> Result<Self, SignalError> {
         let unknown = || SignalError::Unknown(full_text.to_owned());
         let named = |name: &str| if name.is_empty() { Err(unknown()) } else { Ok(name.to_owned()) };
@@ -195,8 +194,8 @@ impl Source {
         }
     }
 
-    /// Returns the kind of the signal, if the channel can have the user's kind `said`. `whole` is the signal as the
-    /// user wrote it.
+    /// Returns the kind of the signal, or an error if the channel cannot have `requested_kind`. `full_text` is the
+    /// signal as the user wrote it.
     fn resolve_kind(&self, requested_kind: Option<Kind>, full_text: &str) -> Result<Option<Kind>, SignalError> {
         let wrong =
             |is, wanted| Err(SignalError::Kind { name: full_text.to_owned(), source_name: self.name(), is, wanted });
@@ -208,7 +207,8 @@ impl Source {
             (Source::Lane, _) => Ok(Some(Kind::Tag)),
             (Source::Ipc | Source::Cpc, _) => Ok(Some(Kind::Rate)),
             (Source::Perf(_), None) => Ok(Some(Kind::Counter)),
-            // `request` is several signals. HotSpot and the emitting program give the kinds of their own signals.
+            // Accept any kind: `request` is several signals, and HotSpot and the emitting program give the kinds of
+            // their own signals.
             (_, said) => Ok(said),
         }
     }

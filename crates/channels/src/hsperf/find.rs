@@ -45,7 +45,7 @@ pub(super) fn check_owner(pid: u32, file: &File) -> Result<(), JvmError> {
     Ok(())
 }
 
-/// Returns the user whose rights the process has.
+/// Returns the effective user id of the process.
 fn user(pid: u32) -> io::Result<u32> {
     const EFFECTIVE: usize = 1;
     let status = fs::read(format!("/proc/{pid}/status"))?;

@@ -7,7 +7,7 @@ const MAGIC: [u8; 4] = [0xca, 0xfe, 0xc0, 0xc0];
 const VERSION: u8 = 2;
 const NATIVE_ORDER: u8 = cfg!(target_endian = "little") as u8;
 
-/// Offset in the prologue of the counter file, in bytes; so are the constants below.
+/// Offset of a field in the prologue of the counter file, in bytes; so are the constants below.
 const BYTE_ORDER: usize = 4;
 const MAJOR_VERSION: usize = 5;
 const ACCESSIBLE: usize = 7;
@@ -15,7 +15,7 @@ const USED: usize = 8;
 const ENTRY_OFFSET: usize = 24;
 const NUM_ENTRIES: usize = 28;
 
-/// Offset in an entry of the counter file, in bytes; so are the constants below.
+/// Offset of a field in an entry of the counter file, in bytes; so are the constants below.
 const ENTRY_LENGTH: usize = 0;
 const NAME_OFFSET: usize = 4;
 const VECTOR_LENGTH: usize = 8;

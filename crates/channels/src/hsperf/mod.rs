@@ -216,8 +216,8 @@ impl Jvm {
         Ok(Channel { name, kind: Kind::Tag, reader, meaning: Some(self.text_meaning(entry, part)), notes: vec![] })
     }
 
-    /// Returns a function that names the values of a text's readable part. It knows the texts that HotSpot can store
-    /// there, and the current text.
+    /// Returns a function that names the values of the readable part of a text. The function knows the texts that
+    /// HotSpot can store in the counter, and the current text.
     fn text_meaning(&self, entry: &Entry, part: TextPart) -> Meaning {
         let is_cause = matches!(entry.name.as_str(), CAUSE | LAST_CAUSE);
         let causes = texts::causes(self.has_zgc()).filter(|_| is_cause);
@@ -249,8 +249,8 @@ impl Jvm {
     fn word(&self, offset: usize, width: Width) -> Word {
         let place = self.mapping.address_at(offset).expect("the parser checked that values are within the file");
         // SAFETY: the place is within the mapping, which the word keeps. It is aligned, since the parser refuses
-        // unaligned numbers and `TextPart::widest` chooses aligned parts. HotSpot deletes the file at its end and never shrinks
-        // it; if another process shrinks it, `Mapping` keeps it readable.
+        // unaligned numbers and `TextPart::widest` chooses aligned parts. HotSpot deletes the file at its end and never
+        // shrinks it; if another process shrinks it, `Mapping` keeps it readable.
         unsafe { Word::new(place, width, self.mapping.clone()) }
     }
 

@@ -1,8 +1,7 @@
 //! HotSpot's texts as tags: `sun.gc.cause` names the collector's current activity.
 //!
 //! HotSpot puts a text right after its name, so the text is not aligned. One atomic load reaches only the aligned bytes
-//! in it:
-//! for `sun.gc.cause`, eight bytes from the eighth letter on. Those bytes distinguish nearly all causes
+//! in it: for `sun.gc.cause`, eight bytes from the eighth letter on. Those bytes distinguish nearly all causes
 //! (`G1 Evac[uation P]ause`); otherwise the meaning lists all causes with these bytes.
 
 use crate::Width;
@@ -39,7 +38,7 @@ const CAUSES: [&str; 28] = [
     "ILLEGAL VALUE - last gc cause - ILLEGAL VALUE",
 ];
 
-/// Causes of a collection that only ZGC has. From the eighth letter on they are equal to other causes.
+/// Causes of a collection that only ZGC has. From the eighth letter on, each of them is equal to another cause.
 const CAUSES_OF_ZGC: [&str; 6] = ["Timer", "Warmup", "Allocation Rate", "Allocation Stall", "Proactive", "High Usage"];
 
 /// Returns the causes of a collection that a JVM may name.
@@ -75,7 +74,7 @@ impl TextPart {
         u64::from_ne_bytes(letters)
     }
 
-    /// Returns the text, or the texts, that have `value` in this part.
+    /// Returns the known texts that have `value` in this part, as one text.
     pub(super) fn matching_texts(self, value: u64, known: &[String]) -> String {
         let fits: Vec<&str> = known.iter().filter(|text| self.load_value(text) == value).map(String::as_str).collect();
         if fits.is_empty() { self.escaped_letters(value) } else { fits.join(" or ") }

@@ -59,7 +59,8 @@ impl From<gimli::Error> for FieldError {
     }
 }
 
-/// Returns the places that `name` may mean: a variable, or fields of variables. Empty without such a variable.
+/// Returns the places that `name` may mean: a variable, or fields of variables. Returns an empty list if no variable
+/// matches.
 pub(super) fn find_variables(elf: &object::File<'_>, name: &str) -> Result<Vec<VariableLocation>, FieldError> {
     let sections = load(elf)?;
     let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
@@ -110,8 +111,8 @@ fn uncompressed<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, 
     compressed.decompress().map_err(failed)
 }
 
-/// Returns the prefixes of a name that may be the variable, before a path of fields. Names in Go, and of compiler-made
-/// copies, contain dots themselves.
+/// Returns the prefixes of `name` that may be the variable's name, before a path of fields. Names in Go and names of
+/// compiler-made copies contain dots themselves.
 fn variable_prefixes(name: &str) -> Vec<&str> {
     let splits = name.char_indices().filter(|(_, letter)| matches!(letter, '.' | '[')).map(|(at, _)| at);
     let heads = splits.chain([name.len()]).map(|at| &name[..at]);
@@ -162,8 +163,9 @@ fn search_unit<'a>(
 
 type Declaration<'a> = (Rc<Unit<'a>>, Entry<'a>);
 
-/// Returns the entry that declares the variable of `entry`, if it is another entry. A static class member is declared
-/// in the class and defined elsewhere. Link-time optimisation leaves only the address here.
+/// Returns the entry that declares the variable of `entry`, if the declaration is a separate entry. A static class
+/// member is declared in the class and defined elsewhere. After link-time optimisation, `entry` itself has only the
+/// address.
 fn find_declaration<'a>(
     dwarf: &Dwarf<'a>,
     unit: &Rc<Unit<'a>>,
@@ -176,7 +178,7 @@ fn find_declaration<'a>(
     Ok(Some((unit, entry)))
 }
 
-/// Returns the longest of `heads` that is a name of the entry.
+/// Returns the longest of `prefixes` that is a name of the entry.
 fn matching_prefix<'h>(
     dwarf: &Dwarf<'_>,
     unit: &Unit<'_>,

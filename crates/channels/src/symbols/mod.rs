@@ -40,7 +40,7 @@ pub enum SymbolError {
     /// Process to which the system refuses access.
     #[error("cannot read the memory map of process {pid}: {source}{}", permission_hint(.source))]
     Map { pid: u32, source: io::Error },
-    /// Name of no variable in the process.
+    /// Name that no variable of the process has.
     #[error("process {pid} has no variable {name}{}{}", did_you_mean(.close), stripped_hint(*.stripped))]
     NotFound { pid: u32, name: String, close: Vec<String>, stripped: bool },
     /// Variable whose type is unknown.
@@ -171,7 +171,7 @@ fn all_symbols(object: &Object) -> Vec<Symbol> {
     let all = elf.symbols().chain(debug.iter().flat_map(|debug| debug.symbols())).chain(elf.dynamic_symbols());
     let symbol = |symbol: object::Symbol<'_, '_>| {
         let kind = match symbol.kind() {
-            // A symbol of unknown kind in executable code is a label of assembly code.
+            // Treat a symbol of unknown kind in executable code as code: it is a label of assembly code.
             SymbolKind::Unknown if is_code(symbol.address()) => SymbolKind::Text,
             kind => kind,
         };

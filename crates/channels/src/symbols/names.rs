@@ -40,7 +40,7 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// Returns whether `full` is `wanted`, or `wanted` in some namespace, package or crate.
+/// Returns whether `full_name` is `wanted`, or `wanted` in some namespace, package or crate.
 pub(super) fn is_qualified_match(full_name: &str, wanted: &str) -> bool {
     let Some(before) = full_name.strip_suffix(wanted) else { return false };
     before.is_empty() || ["::", ".", "/"].iter().any(|separator| before.ends_with(separator))
@@ -65,7 +65,7 @@ pub fn did_you_mean(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
 }
 
-/// Returns the number of letters to insert, delete or replace (Levenshtein); `None` if it is more than `limit`.
+/// Returns the number of letters to insert, delete or replace (Levenshtein); `None` if the number is more than `limit`.
 fn edit_distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit {
         return None;
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(demangle("_ZN2ns7counterE"), "ns::counter");
         assert_eq!(demangle("_ZN4demo7COUNTER17h0123456789abcdefE"), "demo::COUNTER");
         assert_eq!(demangle("_Znonsense"), "_Znonsense");
-        // The name is P<int, int>, then 60 times P of twice the last type: 2^60 characters.
+        // The demangled name is P<int, int>, then 60 times P with two arguments of the previous type: 2^60 characters.
         let numbered = ["S0_".to_owned()].into_iter().chain((1..60).map(|number| format!("S{}_", in_base_36(number))));
         let doubling: String = numbered.map(|part| format!("S_I{part}{part}E")).collect();
         let name = format!("_Z1f1PIiiE{doubling}");

@@ -134,6 +134,6 @@ fn load_bias(elf: &object::File<'_>, regions: &[&Region]) -> Option<u64> {
             regions.iter().any(|region| (region.start..region.end).contains(&start))
         })
     };
-    // The same file may also be mapped as data, so a start that fits all segments is preferred.
+    // Prefer a start that fits all segments, because the same file may also be mapped as data.
     candidates.clone().find(fits).or_else(|| candidates.next())
 }

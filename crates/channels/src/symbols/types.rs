@@ -11,7 +11,7 @@ use crate::symbols::names::closest;
 const ALIASES_MAX: usize = 64;
 /// Limit of nested arrays; a deeper nesting is a loop.
 const DEPTH_MAX: usize = 32;
-/// Limit of a type's unnamed parts. More of them are a loop, or made to take long: each part may have two of the next.
+/// Limit of a type's unnamed parts. A type with more is a loop, or malicious: nested parts can double at each level.
 const UNNAMED_MAX: usize = 256;
 
 /// One step of a path into a variable.
@@ -47,7 +47,7 @@ pub(super) struct Type<'a> {
     at: UnitOffset,
 }
 
-/// Offset of a part in bytes, with the part's type if it is described.
+/// Offset of a field or element in bytes, with its type if the debug information describes it.
 type Part<'a> = (u64, Option<Type<'a>>);
 
 impl<'a> Type<'a> {
@@ -61,7 +61,7 @@ impl<'a> Type<'a> {
         Ok(resolve_reference(dwarf, unit, &value)?.map(|(unit, at)| Self { unit, at }))
     }
 
-    /// Returns the type without aliases, `const` and similar. `name` is the variable's name, for errors.
+    /// Returns the type without aliases, `const` and similar qualifiers. `name` is the variable's name, for errors.
     pub(super) fn resolved(mut self, dwarf: &Dwarf<'a>, name: &str) -> Result<Self, FieldError> {
         let elsewhere = || FieldError::Elsewhere { of: name.to_owned() };
         for _ in 0..ALIASES_MAX {
@@ -109,8 +109,8 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Returns a field of the type, also of its base classes and its unnamed members. At most `left` of these are
-    /// searched. Adds the names of the other fields to `names`.
+    /// Returns a field of the type, also of its base classes and its unnamed members. Searches at most `searches_left`
+    /// of these parts. Adds the names of the other fields to `names`.
     fn field(
         &self,
         dwarf: &Dwarf<'a>,
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(format_steps(".a..b["), [".a", "..b["]);
     }
 
-    /// Each of these types has two unnamed members of the next type: 2^40 parts.
+    /// Each of 40 types has two unnamed members of the next type, so the first type has 2^40 parts.
     #[test]
     fn a_type_of_very_many_parts_is_given_up() {
         const TYPES: u32 = 40;
