@@ -112,7 +112,8 @@ pub struct SentCopy {
     pub arrived_ns: Nanos,
     /// Time at which the copy was sent.
     pub sent_ns: Nanos,
-    /// Time at which its answer began, or the request ended without one; `None` while the copy is unanswered.
+    /// Time at which the answer to the copy began, or the request ended without an answer; `None` while the copy is
+    /// unanswered.
     pub until_ns: Option<Nanos>,
 }
 

@@ -43,7 +43,7 @@ impl HazardBoard {
     }
 
     /// Publishes the present hazards of a server, and wakes the proxy if they have changed. Only the watcher of this
-    /// server may call it.
+    /// server may call this function.
     pub fn publish(&self, server: Server, hazards: Hazards, now: Nanos) {
         if self.word(server).store_hazards(hazards.bits(), now) {
             self.changed.notify();

@@ -33,14 +33,15 @@
 //!   `rotation_by_rename_and_sighup_loses_no_line`).
 //! - A full disk loses lines and no request (`crates/sidelane/tests/proxy/access.rs`:
 //!   `full_disk_loses_log_lines_and_no_request`).
-//! - What is told of a request at its server belongs to that request (`crates/sidelane/tests/proxy/traces.rs`:
+//! - A trace that a client gets for its request is a trace of this request (`crates/sidelane/tests/proxy/traces.rs`:
 //!   `trace_of_a_slow_request_names_the_cause_at_its_server`).
 //! - No client waits for a stopped or killed server while the other server is there
 //!   (`crates/sidelane/tests/proxy/hazards.rs`: `stopped_server_is_replaced_without_waiting_for_it`,
 //!   `a_killed_server_is_replaced_comes_back_and_is_warmed_up`).
-//! - A client that keeps to no limit is told so, and other clients are served (`crates/sidelane/tests/proxy/limits.rs`:
-//!   `unfinished_head_gets_408_and_delays_no_other_client`, `a_flood_of_clients_is_turned_away_with_503_and_ends`).
-//! - Servers are only looked at: *not guarded*.
+//! - A client that exceeds a limit gets an error, and other clients are still served
+//!   (`crates/sidelane/tests/proxy/limits.rs`: `unfinished_head_gets_408_and_delays_no_other_client`,
+//!   `a_flood_of_clients_is_turned_away_with_503_and_ends`).
+//! - Watchers change nothing in the processes of servers: *not guarded*.
 
 #![warn(missing_docs)]
 

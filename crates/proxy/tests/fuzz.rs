@@ -19,7 +19,7 @@ fn parse_message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(u
     out.clear();
     let (head, mut body) = if is_request {
         let head = read_request(bytes, LIMIT, &peer(Forwarded::Set), out).ok()??;
-        // Check that the head for the server is parsed in the same way.
+        // The head that was written for the server must be parsed in the same way.
         let mut again = Vec::new();
         let second = read_request(out, 2 * LIMIT, &peer(Forwarded::Off), &mut again)
             .expect("what we write is right")

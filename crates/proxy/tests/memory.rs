@@ -18,7 +18,7 @@ use std::time::Duration;
 use scene::{Proxy, http, redis};
 use scripted::{read_until, start_server};
 
-/// Number of bytes allocated now; the static below holds the maximum since [`Memory::start`].
+/// Number of bytes that are allocated now; `PEAK` holds the maximum since [`Memory::start`].
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 /// Lock that lets only one test count at a time.
@@ -29,18 +29,18 @@ struct Counting;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-// SAFETY: memory comes from the system's allocator, as it was asked for.
+// SAFETY: each call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(live, Ordering::Relaxed);
-        // SAFETY: as this function's caller promises.
+        // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as this function's caller promises.
+        // SAFETY: the caller keeps the contract of `dealloc`.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -94,7 +94,7 @@ fn an_idle_client_of_http_keeps_no_buffers() {
         read_until(client, "\r\n\r\n");
         client.read_exact(&mut answer).unwrap();
     };
-    // Make the proxy allocate the memory that it needs only once.
+    // First let the proxy allocate the memory that all clients share.
     ask(&mut proxy.connect());
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
     proxy.wait_until("the clients", |state| state.clients == CLIENTS);

@@ -57,7 +57,7 @@ fn a_hedge_that_was_never_sent_is_neither_counted_nor_paid() {
 fn a_request_that_reached_the_second_server_alone_is_no_hedge() {
     let mut table = table(Mode::Hazard, false);
     let (request_id, _) = table.admit(0, request(true, None), ());
-    // The connect for this request fails. This causes a swap, and a resend of the requests at the first server.
+    // The connect for this request fails. So the servers are swapped, and the request is sent to the second server.
     table.observe(1, HedgeEvent::Unreachable(First));
     assert_eq!(table.take_effects(), [Effect::Send { owner: (), request_id, to: Second }]);
     assert_eq!(table.record_loss(1, request_id, First, Loss::NotSent), NextStep::Wait);
@@ -92,7 +92,7 @@ fn a_failure_is_forwarded_when_the_other_copy_is_lost_or_late() {
     for request_id in [lost, late] {
         assert_eq!(table.record_answer(11, request_id, Second, Quality::Failure), Verdict::Keep);
     }
-    // The first server is asked again on another connection. The second one is not, because it has answered.
+    // The first server is asked again on another connection. The second server is not, because it has answered.
     assert_eq!(table.record_loss(12, lost, First, Loss::Sent), NextStep::Send(First));
     assert_eq!(table.record_loss(13, lost, First, Loss::Sent), NextStep::Forward(Second));
     assert_eq!((table.end_wait_for_copies(14, late), table.end_wait_for_copies(15, late)), (Some(Second), None));

@@ -96,7 +96,7 @@ pub enum Winner {
     First,
     /// The hedge gave the answer.
     Hedge,
-    /// A copy that was sent after the loss of another gave the answer.
+    /// The answer came from a copy that was sent because another copy was lost.
     Again,
 }
 
@@ -189,7 +189,7 @@ pub struct Entry<'a> {
     pub first_byte_ns: Option<Nanos>,
     /// Address of the client.
     pub client: SocketAddr,
-    /// Server that answered; `None` if none did.
+    /// Server that answered; `None` if no server answered.
     pub server: Option<Server>,
     /// Outcome of the request.
     pub outcome: RequestOutcome,
@@ -205,7 +205,7 @@ pub struct Entry<'a> {
     pub sent_bytes: u64,
     /// Size of the answer's body in bytes, as written to the client.
     pub body_bytes: u64,
-    /// Number with which the client can later ask for details of the request.
+    /// Number with which the client can later request details of this request.
     pub number: Option<RequestNumber>,
     /// Description of the request, by protocol.
     pub asked: ClientRequest<'a>,

@@ -19,7 +19,7 @@ pub enum Format {
     Json,
 }
 
-/// Data for all log lines that the single entries do not contain.
+/// Formatter of log lines, with the data that all lines need and that no entry contains.
 #[derive(Clone, Copy, Debug)]
 pub struct LineFormatter {
     /// Format of the log.
@@ -237,7 +237,8 @@ impl Moment {
         (second / 3600, second / 60 % 60, second % 60)
     }
 
-    /// Returns year, month and day. The computation lets years begin in March, so that a leap day ends a year.
+    /// Returns year, month and day. For the computation, a year begins in March, so that a leap day is the last day of
+    /// a year.
     fn date(&self) -> (u64, u64, u64) {
         let days = self.0 / (86_400 * 1_000_000_000) + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -4,9 +4,9 @@
 //! Only the sender advances `written`, after it has stored the words of an entry. Only the receiver advances `read`,
 //! after it has copied the words.
 //!
-//! The receiver sleeps while the ring is empty. It sets a flag before its last look at the ring; the sender reads the flag
-//! after it has put an entry in. So no entry is left in the ring of a receiver that sleeps, and only the first entry after a
-//! pause costs a system call (`sleeping_receiver_is_woken_by_an_entry_and_by_the_end`).
+//! The receiver sleeps while the ring is empty. It sets a flag before its last look at the ring; the sender reads the
+//! flag after it has put an entry in. So no entry is left in the ring of a receiver that sleeps, and only the first
+//! entry after a pause costs a system call (`sleeping_receiver_is_woken_by_an_entry_and_by_the_end`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -20,14 +20,14 @@ const WORD: usize = size_of::<u64>();
 #[derive(Debug)]
 struct Ring {
     words: Box<[AtomicU64]>,
-    /// Number of words that were put in since the start.
+    /// Number of words that were put into the ring since its creation.
     written: AtomicU64,
-    /// Number of words that were taken out since the start.
+    /// Number of words that were taken out of the ring since its creation.
     read: AtomicU64,
-    /// Number of entries that found the ring full, or could not be written to the log.
+    /// Number of entries that are lost, because the ring was full or the log could not be written.
     lost: AtomicU64,
     has_ended: AtomicBool,
-    /// Thread of the receiver, which is woken while `is_asleep` is set.
+    /// Thread of the receiver. The sender wakes it while `is_asleep` is set.
     receiver: OnceLock<Thread>,
     is_asleep: AtomicBool,
 }
@@ -48,18 +48,18 @@ impl Ring {
     }
 }
 
-/// Sending end of the ring. Dropping it ends the log.
+/// Sending end of the ring buffer. Dropping it ends the access log.
 #[derive(Debug)]
 pub struct Sender {
     ring: Arc<Ring>,
     written: u64,
-    /// Last known value of the ring's `read`, updated when the ring seems full.
+    /// Last known value of the ring's `read`. The sender reads it again when the ring seems full.
     read: u64,
-    /// Buffer for the texts of an entry, kept to reuse its memory.
+    /// Buffer for the texts of an entry. It is kept so that its memory is reused.
     texts: Vec<u8>,
 }
 
-/// Receiving end of the ring.
+/// Receiving end of the ring buffer.
 #[derive(Debug)]
 pub struct Receiver {
     ring: Arc<Ring>,
@@ -67,7 +67,7 @@ pub struct Receiver {
     texts: Vec<u8>,
 }
 
-/// Creates a ring of `bytes` bytes for entries between two threads.
+/// Creates a ring buffer of `capacity_bytes` bytes for log entries between two threads.
 pub fn channel(capacity_bytes: usize) -> (Sender, Receiver) {
     let words = (0..capacity_bytes.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
     let (written, read, lost) = Default::default();
@@ -126,7 +126,7 @@ impl Drop for Sender {
 pub struct Waker(Arc<Ring>);
 
 impl Waker {
-    /// Ends the present sleep of the receiver, or its next one if it is awake.
+    /// Wakes the receiver. If the receiver is awake, its next sleep ends at once.
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
         if let Some(receiver) = self.0.receiver.get() {
@@ -136,7 +136,7 @@ impl Waker {
 }
 
 impl Receiver {
-    /// Returns whether the sender is gone. Entries may still be in the ring.
+    /// Returns whether the sender was dropped. Entries may still be in the ring.
     pub fn is_sender_gone(&self) -> bool {
         self.ring.has_ended.load(Ordering::Acquire)
     }
@@ -146,8 +146,8 @@ impl Receiver {
         Waker(Arc::clone(&self.ring))
     }
 
-    /// Sleeps until an entry comes, the sender is gone, a waker wakes it, or the time `at_most` is over. Only one
-    /// thread may call it. It may also return without a reason.
+    /// Sleeps until an entry comes, the sender is dropped, a waker wakes the receiver, or `timeout` is over. Only one
+    /// thread may call this function. It may also return early for no reason.
     pub fn wait_for_entry(&self, timeout: Option<Duration>) {
         if self.ring.receiver.set(thread::current()).is_ok() {
             // The sender could not wake this thread before it was registered, so check the ring first.
@@ -162,7 +162,7 @@ impl Receiver {
         self.ring.is_asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the oldest entry out and passes it to `take`. Returns `None` if the ring is empty.
+    /// Takes the oldest entry out of the ring and passes it to `take`. Returns `None` if the ring is empty.
     pub fn receive<T>(&mut self, take: impl FnOnce(Entry<'_>) -> T) -> Option<T> {
         if self.read == self.ring.written.load(Ordering::Acquire) {
             return None;

@@ -15,7 +15,7 @@ pub struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Cuts a text to at most `max` bytes.
+    /// Cuts a text to at most `max_bytes` bytes.
     pub fn cut(text: &'a [u8], max_bytes: usize) -> Self {
         let kept = text.len().min(max_bytes);
         Self { bytes: &text[..kept], omitted: u32::try_from(text.len() - kept).unwrap_or(u32::MAX) }

@@ -1,4 +1,4 @@
-//! Buffer for bytes of a connection: read and not yet used, or waiting to be written.
+//! Buffer for bytes of one connection that are read and not yet used, or that wait to be written.
 
 use std::cell::RefCell;
 use std::io;
@@ -31,7 +31,7 @@ impl Buffer {
         self.start == self.bytes.len()
     }
 
-    /// Removes bytes that have been used from the front.
+    /// Removes used bytes from the front of the buffer.
     pub(super) fn consume(&mut self, count: usize) {
         self.start += count;
         if self.is_empty() {
@@ -43,7 +43,8 @@ impl Buffer {
         if self.bytes.capacity() == 0 && bytes.len() <= ROOM {
             self.make_room();
         }
-        // Move the content only after more than half was used, so each byte moves at most once per used byte.
+        // Move the content only after more than half of the buffer was used. So at most one byte is moved for each used
+        // byte.
         if self.start > self.bytes.len() / 2 {
             self.bytes.drain(..self.start);
             self.start = 0;
@@ -88,7 +89,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // While the thread ends, the pool may be destroyed already.
+        // At the end of the thread, the pool may be destroyed already. The buffer is then not reused.
         if SPARE.try_with(|_| ()).is_ok() {
             self.release_memory();
         }

@@ -1,7 +1,7 @@
 //! Queue of requests that wait for a connection to one server.
 //!
-//! After a swap, a burst of requests may find no idle connection. It must not become a burst of connects. If the
-//! server's accept queue overflows, which may hold 50 connections, a connect waits one second for its SYN to be sent
+//! After a swap, a burst of requests may find no idle connection, and must not cause a burst of connects. A server's
+//! accept queue may hold only 50 connections. If the queue overflows, a connect waits one second until its SYN is sent
 //! again. So the number of simultaneous connects is limited. A waiting request takes the first connection that is made
 //! or becomes idle.
 
@@ -48,14 +48,14 @@ pub(super) struct ConnectQueue {
 }
 
 impl ConnectQueue {
-    /// Adds a request to the queue. The receiver gets a connection, or `None` if the request gets no connection.
+    /// Adds a request to the queue. The returned receiver gets a connection, or `None` if the request is rejected.
     pub(super) fn enqueue(&mut self) -> Receiver<Option<ServerConnection>> {
         let (taker, receiver) = channel();
         self.waiters.push_back(Waiter { since: Instant::now(), taker });
         receiver
     }
 
-    /// Returns whether the caller shall begin another connect, and counts it.
+    /// Returns whether the caller must begin another connect. If so, counts that connect as begun.
     pub(super) fn try_begin_connect(&mut self) -> bool {
         while self.waiters.front().is_some_and(|waiter| waiter.taker.is_closed()) {
             self.waiters.pop_front();
@@ -87,8 +87,8 @@ impl ConnectQueue {
         self.failures = 0;
     }
 
-    /// Gives the connection to the first waiting request. Returns it if no request waits. Closes it if the server has
-    /// closed it.
+    /// Gives the connection to the first waiting request. Returns the connection if no request waits. Drops the
+    /// connection if the server has closed it.
     pub(super) fn give_to_first_waiter(&mut self, mut connection: ServerConnection) -> Option<ServerConnection> {
         if !self.waiters.is_empty() && !connection.is_reusable(Duration::MAX) {
             return None;
@@ -96,14 +96,14 @@ impl ConnectQueue {
         while let Some(waiter) = self.waiters.pop_front() {
             match waiter.taker.send(Some(connection)) {
                 Ok(()) => return None,
-                // The request ended while it waited.
+                // Try the next request: this one ended while it waited.
                 Err(back) => connection = back?,
             }
         }
         Some(connection)
     }
 
-    /// Turns away all requests that have waited for at least this time: they get no connection.
+    /// Rejects all requests that have waited for at least `min_wait`: they get no connection.
     pub(super) fn reject_waiters(&mut self, min_wait: Duration) {
         while self.waiters.front().is_some_and(|waiter| waiter.since.elapsed() >= min_wait) {
             let waiter = self.waiters.pop_front();
@@ -112,7 +112,7 @@ impl ConnectQueue {
         }
     }
 
-    /// Turns away the first waiting request: it gets no connection.
+    /// Rejects the first waiting request: it gets no connection.
     pub(super) fn reject_first_waiter(&mut self) {
         let waiter = self.waiters.pop_front();
         waiter.map(|waiter| waiter.taker.send(None).is_ok());

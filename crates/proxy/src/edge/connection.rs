@@ -17,8 +17,8 @@ use crate::request_table::Loss;
 
 /// Maximum number of idle connections per server.
 const IDLE_MAX: usize = 1024;
-/// Maximum age of an idle connection, unless its server announced another. It is below the 5 s that are common for
-/// servers.
+/// Maximum age of an idle connection, unless its server announced another limit. Many servers close idle connections
+/// after 5 s, so this limit is shorter.
 pub(super) const KEPT: Duration = Duration::from_secs(4);
 /// Maximum idle time of a connection for a request that must not be sent twice. If the server closed an older
 /// connection at the same moment, it would be unknown whether the server executed the request.
@@ -29,7 +29,8 @@ pub(super) struct ServerConnection {
     pub(super) input: Buffer,
     /// Local port of the connection.
     pub(super) port: u16,
-    /// Whether the connection was idle before: its server may have closed it before this request.
+    /// Whether the connection was idle before this request. If so, the server may have closed it before the request
+    /// came.
     pub(super) is_reused: bool,
     /// Maximum idle time, after which the connection is closed.
     pub(super) kept: Duration,
@@ -43,8 +44,9 @@ impl ServerConnection {
         Self::from_stream(stream)
     }
 
-    /// Wraps a new connection, and refuses one that leads to itself. If no server listens on a port, the kernel may
-    /// choose that port for our end. While such a connection exists, no server can use the port.
+    /// Wraps a new connection, and refuses a connection of the proxy to itself. If no server listens on a port, the
+    /// kernel may choose this port for the proxy's end. While such a connection exists, no server can listen on the
+    /// port.
     fn from_stream(stream: TcpStream) -> io::Result<Self> {
         let own = stream.local_addr()?;
         if own == stream.peer_addr()? {
@@ -63,10 +65,11 @@ impl ServerConnection {
         })
     }
 
-    /// What the end of the connection means for a request of which `sent` bytes were written. `None`: the server closed an
-    /// idle connection before the request, which says nothing about a new one. An end in order acknowledges all that had
-    /// come before it. So a server whose end acknowledges nothing of the request cannot have read any of it, and does not
-    /// get it later. Guarded by `end_shows_whether_the_server_may_have_read_the_request`.
+    /// Classifies the end of the connection for a request of which `sent_bytes` bytes were written. Returns `None` if
+    /// the server closed an idle connection before the request: this says nothing about a new connection. An orderly
+    /// close acknowledges all bytes that the server's kernel got before it. If it acknowledges no byte of the request,
+    /// the server has read none, and gets none later. Guarded by
+    /// `end_shows_whether_the_server_may_have_read_the_request`.
     pub(super) fn classify_loss(&self, sent_bytes: usize, is_orderly_close: bool) -> Option<Loss> {
         let is_unread = sent_bytes == 0
             || (is_orderly_close && self.input.is_empty() && unacknowledged_bytes(&self.stream) >= Some(sent_bytes));
@@ -87,8 +90,8 @@ impl ServerConnection {
         self.is_reused = true;
     }
 
-    /// Returns whether the connection is young enough, open, and has no unread data. It asks the kernel, because the
-    /// event loop may not have seen an end yet.
+    /// Returns whether the connection is young enough, is open, and has no unread data. Asks the kernel, because the
+    /// event loop may not have noticed a close yet.
     pub(super) fn is_reusable(&self, age_max: Duration) -> bool {
         let is_young = self.idle_since.elapsed() < self.kept.min(age_max);
         let is_silent = || recv(&self.stream, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT);

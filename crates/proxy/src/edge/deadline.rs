@@ -1,7 +1,7 @@
 //! Deadlines for the task of one connection.
 //!
-//! Two timers per request would cost more than all other work for it. So each connection has one periodic timer, and
-//! checks its deadline at each tick. A deadline may therefore be noticed one tick late.
+//! Two timers per request would cost more than the rest of its processing. So each connection has one periodic timer,
+//! and checks its deadline at each tick. A deadline may therefore be noticed one tick late.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -30,7 +30,7 @@ impl Drain {
         self.begins.notify_waiters();
     }
 
-    /// Waits until an idle connection is to be closed. A new connection (`has_asked` is false) gets more time.
+    /// Waits until an idle connection must be closed. A new connection (`has_sent_request` is false) gets more time.
     pub(super) async fn wait_to_close_idle(&self, has_sent_request: bool) {
         let begins = self.begins.notified();
         if !self.has_begun.get() {
@@ -54,6 +54,6 @@ pub(super) async fn drain_clients(shared: &Shared) {
             shared.drain.left.notified().await;
         }
     };
-    // Ignore a timeout: `State` reports what is left.
+    // Ignore a timeout: the final state reports the remaining requests.
     let _ = timeout(shared.config.limits.drain, all_left).await;
 }

@@ -1,4 +1,4 @@
-//! End of a request: updates the request table, and writes the entry of the access log.
+//! End of a request: it updates the request table, and writes the entry of the access log.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub(super) struct EndedRequest {
     label: Label,
 }
 
-/// Data about a request that only the client's task knows.
+/// Data about a request that the client's task has, and that the request table lacks.
 pub(super) struct ClientFacts<'a> {
     pub(super) client: SocketAddr,
     pub(super) status: Option<u16>,
@@ -66,7 +66,7 @@ impl EndedRequest {
         }
     }
 
-    /// Returns the begin of the request, as the request table stores it.
+    /// Returns the beginning of the request's first line, as the request table stores it.
     pub(super) fn label(&self) -> &[u8] {
         self.label.bytes()
     }

@@ -22,7 +22,8 @@ use crate::http::write_error;
 const FILES_OF_CLIENT: u64 = 3;
 /// Number of open files reserved for everything else.
 const FILES_KEPT: u64 = 64;
-/// Maximum number of excess clients that get time to read the error answer. Beyond it, connections close at once.
+/// Maximum number of rejected clients that get time to read the error answer. Further rejected clients are disconnected
+/// at once.
 const TOLD_MAX: usize = 16;
 /// Pause before the next accept if the system has no open files left.
 const WITHOUT_FILES: Duration = Duration::from_millis(10);
@@ -38,7 +39,7 @@ pub(super) fn raise_open_files() {
 /// Number of clients of all proxies of this process, which share its open files.
 static CLIENTS: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the maximum number of clients of this process: the present ones, and as many as the free files allow.
+/// Returns the maximum number of clients of this process: the present clients, and those for which open files are free.
 fn clients_max() -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
@@ -65,7 +66,7 @@ impl Drop for ClientSlot {
     }
 }
 
-/// Acceptor of clients up to two limits: that of the proxy, and that of the process.
+/// Acceptor of clients, up to the client limits of the proxy and of the process.
 pub(super) struct Acceptor<'a> {
     shared: &'a Rc<Shared>,
     own_max: usize,
@@ -82,7 +83,7 @@ impl<'a> Acceptor<'a> {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => self.serve_or_turn_away(stream),
-                // Continue after errors of a single client or of the whole system.
+                // Continue after an error of a single client or of the whole system.
                 Err(error) if is_out_of_files(&error) => sleep(WITHOUT_FILES).await,
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
                 Err(_) => {}
@@ -126,7 +127,8 @@ fn serve_client(shared: &Rc<Shared>, stream: TcpStream) {
     }));
 }
 
-/// Answers an excess client with an error. If `stays`, keeps the connection open until the client has read it.
+/// Answers a client above the limit with an error. If `lingers`, keeps the connection open until the client has read
+/// the error.
 fn turn_away(shared: &Rc<Shared>, stream: TcpStream, lingers: bool) {
     shared.turned_away.set(shared.turned_away.get() + 1);
     let mut answer = Vec::new();
@@ -134,7 +136,7 @@ fn turn_away(shared: &Rc<Shared>, stream: TcpStream, lingers: bool) {
         Protocol::Http => write_error(503, "too many clients", &mut answer),
         Protocol::Redis => answer.extend_from_slice(b"-ERR sidelane: too many clients\r\n"),
     }
-    // Ignore an error: if the answer does not fit into an empty socket, the client is gone.
+    // Ignore an error: the answer always fits into an empty socket, so an error means that the client is gone.
     let _ = stream.try_write(&answer);
     if lingers {
         let slot = ClientSlot::take(shared);

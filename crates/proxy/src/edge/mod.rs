@@ -81,7 +81,7 @@ pub struct State {
 
 impl Proxy {
     /// Creates a proxy for clients of `listener`, which [`listen`] made. Sends an entry for each request to `log`. All
-    /// methods require a tokio runtime of one thread, in a `LocalSet`.
+    /// methods require a single-threaded tokio runtime, in a `LocalSet`.
     pub fn open(
         listener: std::net::TcpListener,
         config: Config,
@@ -99,7 +99,8 @@ impl Proxy {
         StateView(Rc::clone(&self.shared))
     }
 
-    /// Serves clients until the future `end` is ready, and then drains. Returns early if the proxy cannot continue.
+    /// Serves clients until the future `shutdown` is ready, and then drains. Returns early if the proxy cannot
+    /// continue.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let (hazards, timers) =
             (timers::watch_hazards(Rc::clone(&self.shared)), timers::run_timers(Rc::clone(&self.shared)));

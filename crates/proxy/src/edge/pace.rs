@@ -21,7 +21,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Creates a full bucket. `max` is its capacity, and so the longest allowed pause.
+    /// Creates a full bucket. `max_pause` is the longest allowed pause of the client, and the capacity of the bucket.
     pub(super) fn new(max_pause: Duration) -> Self {
         Self { max: max_pause, left: max_pause, waits_since: None }
     }
@@ -51,7 +51,8 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// Returns the time after which a client is too slow that sends `bytes` after each pause. `None` means never.
+    /// Returns the time after which a client that sends `bytes` bytes after each pause counts as too slow; `None` if it
+    /// never does.
     fn time_until_too_slow(bytes: usize, pause: Duration) -> Option<Duration> {
         let start = Instant::now();
         let (mut pace, mut now) = (Pace::new(MINUTE), start);

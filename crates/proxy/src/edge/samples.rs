@@ -1,4 +1,4 @@
-//! Samples of recent requests, to warm up another server with.
+//! Samples of recent requests, which can be sent to another server to warm it up.
 
 /// Maximum number of sampled requests.
 const KEPT: usize = 64;
@@ -28,7 +28,8 @@ impl Samples {
         self.seen == 1
     }
 
-    /// Returns a sampled request; `None` if there are none. Higher numbers start again at the first sample.
+    /// Returns a sampled request; `None` without samples. A `number` beyond the last sample starts again at the first
+    /// one.
     pub(super) fn get(&self, number: usize) -> Option<Vec<u8>> {
         let len = self.requests.len();
         (len > 0).then(|| self.requests[number % len].clone())

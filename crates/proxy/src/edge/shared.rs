@@ -28,7 +28,8 @@ use crate::request_table::{
     Effect, Loss, NextStep, RequestClass, RequestId, RequestTable, ServerError, ServerOutcome, Verdict,
 };
 
-/// Functions that carry out orders of the request table. They depend on [`Shared`], and are passed in to avoid a cycle.
+/// Functions that carry out orders of the request table. They need [`Shared`], so they are passed in to avoid a cyclic
+/// dependency.
 #[derive(Clone, Copy)]
 pub(super) struct Helpers {
     pub(super) warm_up: fn(Rc<Shared>, Server),
@@ -44,7 +45,7 @@ pub(super) struct Shared {
     pub(super) table: RefCell<RequestTable<Owner>>,
     pools: [RefCell<Pool>; 2],
     connect_queues: [RefCell<ConnectQueue>; 2],
-    /// Secret key for the marks of request numbers.
+    /// Secret key of the hash that makes request numbers hard to guess.
     secret: RandomState,
     pub(super) samples: RefCell<Samples>,
     /// Notification for warm-ups that wait for the first sample.
@@ -53,7 +54,7 @@ pub(super) struct Shared {
     pub(super) clients: Cell<usize>,
     /// Number of connections that belong to one server.
     pub(super) tunnels: Cell<usize>,
-    /// Number of second answers that are read in order to be dropped.
+    /// Number of answers that are being read only to be dropped.
     pub(super) dropping: Cell<usize>,
     /// Number of clients that were turned away because there were too many.
     pub(super) turned_away: Cell<u64>,
@@ -199,7 +200,7 @@ impl Shared {
         }
     }
 
-    /// Sends a request whose answer is dropped, if the server is configured and may be asked.
+    /// Sends a request, and drops the answer. Does nothing if the server is not configured or is unreachable.
     pub(super) fn send_ignoring_answer(self: &Rc<Self>, server: Server, request: &[u8]) {
         let is_there = server == Server::First || self.config.backup.is_some();
         if is_there && self.table.borrow().can_ask(server) {
@@ -207,7 +208,7 @@ impl Shared {
         }
     }
 
-    /// Returns the number with which the client can ask for details of its request.
+    /// Returns the number with which the client can request details of its request.
     pub(super) fn number(&self, id: u64) -> RequestNumber {
         RequestNumber { id, mark: self.secret.hash_one(id) }
     }
@@ -224,13 +225,14 @@ impl Shared {
         self.pools[server.index()].borrow_mut().take(Duration::MAX)
     }
 
-    /// Takes a connection for a request that must not be sent twice. It was used so recently that its server does not
-    /// close it now.
+    /// Takes a connection for a request that must not be sent twice. The connection was used so recently that its
+    /// server is not about to close it.
     pub(super) fn take_recent_connection(&self, server: Server) -> Option<ServerConnection> {
         self.pools[server.index()].borrow_mut().take(JUST_USED)
     }
 
-    /// Waits for a connection: a new one, or one that becomes idle earlier. Returns `None` if the server gives none.
+    /// Waits for a connection: a new one, or one that becomes idle earlier. Returns `None` if the server accepts no
+    /// connection.
     pub(super) async fn next_connection(self: Rc<Self>, server: Server) -> Option<ServerConnection> {
         let connection = self.connect_queue(server).enqueue();
         self.begin_connects(server);
@@ -314,7 +316,7 @@ pub(super) struct Mailbox {
     reader: RefCell<Option<Waker>>,
 }
 
-/// Owner of a request in the request table.
+/// Owner of a request in the request table: the queue of orders for its client's task.
 pub(super) type Owner = Rc<Mailbox>;
 
 impl Mailbox {
@@ -327,7 +329,7 @@ impl Mailbox {
         }
     }
 
-    /// Returns the next order. If there is none, the task is woken when one comes.
+    /// Returns the next order. If there is none, registers the task to be woken by the next order.
     pub(super) fn poll_order(&self, cx: &mut Context<'_>) -> Option<(RequestId, Server)> {
         if self.has_orders.get() {
             let mut orders = self.orders.borrow_mut();

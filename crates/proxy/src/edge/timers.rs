@@ -19,7 +19,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// Passes changes on the hazard board to the request table. Returns only on an error.
 pub(super) async fn watch_hazards(shared: Rc<Shared>) -> std::io::Result<()> {
     let eventfd: OwnedFd = shared.board.changed.as_fd().try_clone_to_owned()?;
-    // SAFETY: an owned file has the same number for as long as it lives, and is closed after the registration.
+    // SAFETY: `OwnedFd` keeps its file descriptor open and unchanged, and is dropped after the registration.
     let eventfd = unsafe { AsyncFd::register_with_interest(eventfd, Interest::READABLE) }?;
     let mut told = [Hazards::NONE; 2];
     loop {

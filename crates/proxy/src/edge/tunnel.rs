@@ -22,8 +22,8 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Passes bytes in both directions until both sides have ended, and counts the tunnel in `tunnels`. A side may be
-/// silent for any time while it exists: a subscriber waits for hours.
+/// Passes bytes in both directions until both sides have ended, and counts the tunnel in `tunnels`. There is no time
+/// limit for silence: a subscriber may wait for hours.
 pub(super) async fn run_tunnel(tunnels: &Cell<usize>, client: &mut TcpStream, server: &mut TcpStream) {
     tunnels.set(tunnels.get() + 1);
     let _counted = Counted(tunnels);

@@ -54,7 +54,7 @@ async fn warm_up(shared: Rc<Shared>, server: Server) {
                 end = Instant::now() + time;
                 sleep(AFTER_FAILURE).await;
             }
-            // Report the missing answer: a server on trial after failures is ejected for it.
+            // Report the missing answer: if the server is on trial after failures, this ejects it.
             Err(_) => {
                 shared.observe(HedgeEvent::StillCold(server));
                 break;

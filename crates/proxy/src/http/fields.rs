@@ -40,7 +40,7 @@ enum FieldKind {
     Host,
     Expect,
     KeepAlive,
-    /// Field about this connection alone that the proxy does not use.
+    /// Field that concerns only one connection, and that the proxy does not use.
     HopByHop,
     Other,
 }
@@ -130,7 +130,7 @@ fn parse_digits(value: &[u8]) -> Option<u64> {
 /// List of all fields of a head.
 pub(super) struct FieldList<'a> {
     fields: &'a [httparse::Header<'a>],
-    /// Whether a `Connection` field names other fields.
+    /// Whether a `Connection` field lists names of fields that concern only this connection.
     nominates: bool,
 }
 
@@ -142,13 +142,13 @@ impl<'a> FieldList<'a> {
         Self { fields, nominates: fields.iter().any(names) }
     }
 
-    /// Returns the values of the fields with this name, except those that are for this connection alone.
+    /// Returns the values of the fields with this name, except fields that concern only one connection.
     pub(super) fn forwarded_values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let named = self.fields.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
         named.filter(|header| !self.is_named_in_connection(header.name)).map(|header| header.value)
     }
 
-    /// Writes all fields that the other side may see and that `keeps` accepts.
+    /// Writes all fields that may be forwarded and that `keeps` accepts.
     pub(super) fn write_forwarded(&self, keep_upgrade: bool, keeps: impl Fn(&str) -> bool, out: &mut Vec<u8>) {
         for header in self.fields {
             let is_for_us = match field_kind(header.name) {
@@ -164,7 +164,7 @@ impl<'a> FieldList<'a> {
         }
     }
 
-    /// Returns whether a `Connection` field names this field as one for this connection alone.
+    /// Returns whether a `Connection` field lists this field as one that concerns only one connection.
     fn is_named_in_connection(&self, name: &str) -> bool {
         let connections = self.fields.iter().filter(|header| field_kind(header.name) == FieldKind::Connection);
         let mut named = connections.flat_map(|header| options(header.value));

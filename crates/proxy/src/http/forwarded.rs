@@ -1,7 +1,7 @@
 //! Fields that tell servers who the client is: Forwarded (RFC 7239), the X-Forwarded family, and Via (RFC 9110, 7.6.3).
 //!
-//! A server that trusts the proxy's address believes these fields. So by default the proxy drops those of the client,
-//! and writes its own.
+//! A server that trusts the proxy's address believes these fields. So by default the proxy drops fields of this kind
+//! that the client sent, and writes its own.
 
 use std::net::IpAddr;
 
@@ -46,7 +46,7 @@ impl Peer {
     pub(super) fn should_forward_field(&self, name: &str) -> bool {
         match self.mode {
             Forwarded::Off => true,
-            // Drop the two list fields: `write` writes each of them as a single field.
+            // Drop the two list fields: `write_forwarding_fields` writes each of them as a single field.
             Forwarded::Add => !["X-Forwarded-For", "Forwarded"].iter().any(|list| name.eq_ignore_ascii_case(list)),
             Forwarded::Set => !is_client_identity_field(name),
         }
@@ -110,7 +110,8 @@ pub(super) fn write_via(is_http10: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Returns whether servers take a field of this name as a proxy's statement about the client. Some read `_` as `-`.
+/// Returns whether servers take a field of this name as a proxy's statement about the client. Some servers read `_` in
+/// names as `-`.
 fn is_client_identity_field(name: &str) -> bool {
     let is = |byte: u8, wanted: u8| byte.eq_ignore_ascii_case(&wanted) || (byte == b'_' && wanted == b'-');
     let begins = |start: &str| {

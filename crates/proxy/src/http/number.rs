@@ -1,4 +1,4 @@
-//! Number with which a client can later ask for details of its request.
+//! Number with which a client can later request details of its request.
 
 /// Number of a request. A client could guess the id, but the mark is known only to the client that made the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,7 @@ pub struct RequestHead {
     pub body: Body,
     /// Whether the client waits for "100 Continue" before it sends the body.
     pub expects_continue: bool,
-    /// Whether the client keeps the connection open afterwards.
+    /// Whether the client keeps the connection open after the answer.
     pub keeps_alive: bool,
     /// Whether the client asks for another protocol on this connection.
     pub upgrades: bool,
@@ -134,7 +134,7 @@ fn request_body(parsed: &ParsedFields) -> Body {
     if parsed.is_chunked { Body::CHUNKED } else { Body::Length(parsed.content_length.unwrap_or(0)) }
 }
 
-/// Writes the first lines of the head. The version stays HTTP/1.0 for a client that reads only that.
+/// Writes the first lines of the head. The version stays HTTP/1.0 if the client speaks only HTTP/1.0.
 fn write_request_start(method: &str, target: &Target<'_>, is_http10: bool, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(method.as_bytes());
@@ -146,7 +146,7 @@ fn write_request_start(method: &str, target: &Target<'_>, is_http10: bool, out: 
     }
 }
 
-/// Returns start and end of a part within the bytes.
+/// Returns start and end of `part` within `bytes`, which contains it.
 fn byte_range(bytes: &[u8], part: &str) -> (usize, usize) {
     let start = part.as_ptr().addr() - bytes.as_ptr().addr();
     (start, start + part.len())

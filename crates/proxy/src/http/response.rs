@@ -21,7 +21,7 @@ pub struct ResponseHead {
     pub status: u16,
     /// Body that follows the head.
     pub body: Body,
-    /// Whether the server keeps the connection open afterwards.
+    /// Whether the server keeps the connection open after the response.
     pub keeps_alive: bool,
     /// Time for which the server keeps the idle connection, in seconds; `None` if the server does not tell.
     pub keep_alive_s: Option<u32>,

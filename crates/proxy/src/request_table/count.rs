@@ -9,7 +9,7 @@ use super::servers::{Durations, add_each};
 /// Counts of requests and servers since the start.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
-    /// Number of requests that came.
+    /// Number of requests that arrived.
     pub requests: u64,
     /// Number of requests whose answer was completely forwarded.
     pub answered: u64,
@@ -19,9 +19,9 @@ pub struct Counts {
     pub failed: u64,
     /// Number of requests whose answer broke off.
     pub cut: u64,
-    /// Number of requests whose client went away.
+    /// Number of requests whose client disconnected before the end of the answer.
     pub left: u64,
-    /// Number of finished requests that were sent to both servers although nothing was lost.
+    /// Number of finished requests that were sent to both servers although no copy was lost.
     pub hedges: u64,
     /// Number of hedges whose answer was forwarded and is not a failure.
     pub wins: u64,
@@ -31,9 +31,9 @@ pub struct Counts {
     pub refused: u64,
     /// Number of copies that were sent because another copy was lost.
     pub sent_again: u64,
-    /// Number of second answers that were dropped.
+    /// Number of answers that were dropped because the other server answered first.
     pub dropped: u64,
-    /// Total time for which servers had the copies whose answers were dropped.
+    /// Total time for which servers had the copies of requests whose answers were dropped.
     pub wasted_ns: u64,
     /// Number of swaps for each hazard.
     pub swaps: [u64; Hazard::ALL.len()],
@@ -104,7 +104,7 @@ impl Counts {
             RequestEnd::Answered => {
                 self.answered += 1;
                 self.failures += u64::from(record.is_failure);
-                // Leave failures out: a server that fails at once must not look fast.
+                // Count no durations of failures: a server that fails at once must not look fast.
                 if let Some(duration) = record.duration_ns().filter(|_| !record.is_failure) {
                     self.answered_ns += duration;
                     self.durations.record(duration);

@@ -11,10 +11,11 @@
 //!
 //! # Order of calls
 //!
-//! [`RequestTable::admit`] comes first, and [`RequestTable::finish_request`] once at the end. Between them the owner of the
-//! request reports what happens to its copies: `connected`, then `answered`, `lost` or `not_sent`. Their results tell
-//! the owner what to do next. `pin` and `stop_hedging` restrict later orders for a request. `tried`, `not_connected`
-//! and `observe` report about a server instead of a request. After `tried` and `observe` the caller carries out
+//! [`RequestTable::admit`] comes first, and [`RequestTable::finish_request`] once at the end. In between, the owner of
+//! the request reports events of its copies with `record_connection`, `record_answer`, `record_loss` and
+//! `record_not_sent`. The results of these calls tell the owner what to do next. `forbid_copies` and `stop_hedging`
+//! restrict later orders for a request. `record_outcome`, `count_failed_connect` and `observe` report about a server
+//! instead of a request. After `record_outcome` and `observe` the caller carries out the orders of
 //! [`RequestTable::take_effects`]. It calls `observe` again at [`RequestTable::next_wakeup`], even if nothing happened.
 
 mod count;
@@ -37,7 +38,7 @@ use slots::Slots;
 /// Maximum number of copies of a repeatable request that may be sent to one server if earlier ones were lost.
 const TRIES_MAX: u8 = 2;
 
-/// Order of the table that is not the result of a call.
+/// Order of the request table that the caller gets from [`RequestTable::take_effects`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<O> {
     /// Order to the owner of a request: send a copy of it to a server.
@@ -165,7 +166,7 @@ impl<O: Clone> RequestTable<O> {
             return NextStep::Wait;
         }
         let can_ask = |server| self.roles.can_send_to(server);
-        // Ask a failing server last.
+        // Choose a failing server only if the other server cannot take the request.
         let is_other_failing = can_ask(lost_server.other()) && !self.roles.can_hedge_to(lost_server.other());
         let candidates =
             if is_other_failing { [lost_server, lost_server.other()] } else { [lost_server.other(), lost_server] };
@@ -180,7 +181,7 @@ impl<O: Clone> RequestTable<O> {
         }
     }
 
-    /// Ends a request after its answer was forwarded, or could not be.
+    /// Ends a request after its answer was forwarded, or after the request failed.
     pub fn finish_request(&mut self, now: Nanos, request_id: RequestId, end: RequestEnd) {
         let Some(record) = self.slots.get_mut(request_id) else { return };
         record.finish(now, end);
@@ -191,7 +192,7 @@ impl<O: Clone> RequestTable<O> {
         self.slots.retire(request_id);
     }
 
-    /// Counts a second answer that was dropped, or that is no longer awaited.
+    /// Counts a dropped answer: it came second, or it is no longer awaited.
     pub fn count_dropped_answer(&mut self, now: Nanos, request_id: RequestId, server: Server) {
         self.counts.dropped += 1;
         if let Some(record) = self.slots.find_mut(request_id) {
@@ -375,7 +376,7 @@ impl<O: Clone> RequestTable<O> {
         self.slots.in_flight()
     }
 
-    /// Returns the record of a request in flight; `None` if it is over.
+    /// Returns the record of a request in flight; `None` if the request has ended.
     pub fn find_in_flight(&self, request_id: RequestId) -> Option<&Record> {
         self.slots.get(request_id)
     }

@@ -155,7 +155,7 @@ pub enum RequestEnd {
     Failed(u16),
     /// The answer broke off.
     Cut,
-    /// The client went away.
+    /// The client disconnected.
     ClientLeft,
 }
 
@@ -166,9 +166,9 @@ pub struct CopyRecord {
     pub state: CopyState,
     /// Time at which the copy was last sent.
     pub at_ns: Nanos,
-    /// Reason for which the copy was sent; `None` if none was.
+    /// Reason for which the copy was sent; `None` if no copy was sent.
     pub why: Option<SendReason>,
-    /// Local port of the connection on which the copy was sent; `None` before there is one.
+    /// Local port of the connection on which the copy was sent; `None` before the connection exists.
     pub port: Option<u16>,
     tries: u8,
 }
@@ -184,7 +184,7 @@ pub struct Record {
     pub is_repeatable: bool,
     /// Copies of the request, by server.
     pub copies: [CopyRecord; 2],
-    /// Server that answered first, and the begin of its answer; `None` before that.
+    /// Server that answered first, and the time at which its answer began; `None` before the first answer.
     pub answered: Option<(Server, Nanos)>,
     /// Whether the forwarded answer is a failure.
     pub is_failure: bool,
@@ -267,8 +267,8 @@ impl Record {
         }
     }
 
-    /// Decides between an answer and the other copy. A failure never wins against a success that may still come: it is
-    /// kept while the other copy is unanswered. The first of two failures is forwarded. Guarded by
+    /// Decides whether an answer is forwarded, kept or dropped. A failure never wins against a success that may still
+    /// come: it is kept while the other copy is unanswered. The first of two failures is forwarded. Guarded by
     /// `tests/histories.rs`.
     pub(super) fn decide_answer(&mut self, now: Nanos, by: Server, quality: Quality) -> Verdict {
         if self.is_answered() || !self.is_awaiting_answer(by) {
@@ -322,7 +322,7 @@ impl Record {
         is_none
     }
 
-    /// Returns whether the hedge gave the forwarded answer, and that is not a failure.
+    /// Returns whether the forwarded answer came from the hedge and is not a failure.
     pub(super) fn is_hedge_win(&self) -> bool {
         !self.is_failure && self.answered.is_some_and(|(by, _)| self.hedge == Some(by))
     }

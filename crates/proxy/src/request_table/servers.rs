@@ -146,7 +146,7 @@ pub struct ServerCounts {
 }
 
 impl ServerCounts {
-    /// Adds the counts of another table for the same server. Keeps `last_fault`.
+    /// Adds the counts of another table for the same server. Leaves `last_fault` unchanged.
     pub fn add(&mut self, other: &Self) {
         let Self { responses, replies, errors, ejections, last_fault: _, response_time } = other;
         add_each(&mut self.responses, responses);

@@ -117,7 +117,7 @@ impl<O: Clone> Slots<O> {
         request_ids
     }
 
-    /// Removes and returns the next request whose hedge time has come. It may be finished already.
+    /// Removes and returns the next request whose hedge time has come. The request may have finished already.
     pub(super) fn pop_due(&mut self, now: Nanos) -> Option<RequestId> {
         let is_due = self.timers.front().is_some_and(|(at, _)| *at <= now);
         is_due.then(|| self.timers.pop_front().expect("just seen").1)

@@ -45,10 +45,10 @@ const TYING: &str = "\
 const BLOCKING: &str = "\
     BLMOVE BLMPOP BLPOP BRPOP BRPOPLPUSH BZMPOP BZPOPMAX BZPOPMIN";
 
-/// Length of the longest name in the lists.
+/// Length of the longest command name in the lists of this file.
 const NAME_MAX: usize = 20;
 
-/// Effect of a listed command.
+/// Effect of a command on its connection and on data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     Reads,
@@ -133,7 +133,7 @@ pub enum SendMode {
     Tied,
 }
 
-/// Returns the way of sending a command.
+/// Returns how the command is sent: repeatable, once, or on a tied connection.
 pub fn send_mode(command: &Command, repeatable: &Repeatable) -> SendMode {
     let name = command.name();
     match effect_of(name) {
@@ -169,8 +169,8 @@ pub fn loads_script(command: &Command) -> bool {
         && words.next().is_some_and(|word| word.eq_ignore_ascii_case(b"LOAD"))
 }
 
-/// Returns whether the command leaves state on its connection that no reply depends on. This is a name (CLIENT
-/// SETINFO), or a request for notifications that the client does not get (CLIENT MAINT_NOTIFICATIONS). All later
+/// Returns whether the command leaves state on its connection that no reply depends on. Examples are a name (CLIENT
+/// SETINFO), and a request for notifications that the client does not get (CLIENT MAINT_NOTIFICATIONS). All later
 /// commands may go to either server, but no other client gets the connection.
 pub fn leaves_connection_state(command: &Command) -> bool {
     let mut words = command.arguments();

@@ -24,9 +24,9 @@ pub enum BadFrame {
 pub struct ReplyScanner {
     /// Number of bytes at the start that have been scanned.
     at: usize,
-    /// Number of parts that are still to come.
+    /// Number of parts of the reply that are not completely scanned.
     parts: u64,
-    /// Number of missing bytes of the present bulk string; `None` outside of one.
+    /// Number of missing bytes of the present bulk string; `None` outside of a bulk string.
     text: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ impl ReplyScanner {
             }
             b'*' | b'~' | b'>' => parse_count(argument)?,
             b'%' => 2 * parse_count(argument)?,
-            // An attribute comes before the part that it belongs to.
+            // Count the attribute's keys and values, and the part after the attribute that it belongs to.
             b'|' => 2 * parse_count(argument)? + 1,
             b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => 0,
             _ => return Err(BadFrame::Malformed),

@@ -15,7 +15,7 @@ enum Keys {
     AllBut(usize),
     /// Every second argument is a key.
     Pairs,
-    /// The number is in the argument at this index; the second value is added to it.
+    /// An argument tells the number of keys. The values are the index of this argument, and a number of keys to add.
     Said(usize, u32),
     /// Half of the arguments after STREAMS are keys.
     Streams,

@@ -48,7 +48,7 @@ impl Command {
         })
     }
 
-    /// Returns the first argument, which may be empty.
+    /// Returns the name of the command, which may be empty.
     pub fn name(&self) -> &[u8] {
         self.arguments().next().unwrap_or_default()
     }
@@ -89,9 +89,9 @@ enum ParseState {
     Command,
     /// Length of an argument.
     Length,
-    /// Bytes of an argument, with the number of missing ones.
+    /// Bytes of an argument, with the number of missing bytes.
     Text(usize),
-    /// Bytes that Redis skips after an argument, with the number of missing ones.
+    /// Bytes that Redis skips after an argument, with the number of missing bytes.
     TextEnd(usize),
 }
 
@@ -243,7 +243,7 @@ fn number(text: &[u8]) -> Option<i64> {
 }
 
 /// Splits an inline command into its arguments (`sdssplitargs` of Redis). Returns `None` if a quote is not closed, or
-/// is followed by anything but a blank.
+/// if another byte than a blank follows it.
 fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (mut arguments, mut rest) = (Vec::new(), line);
     loop {
@@ -266,8 +266,8 @@ fn is_blank(byte: u8) -> bool {
 fn take_argument<'a>(mut rest: &'a [u8], argument: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         match rest {
-            // Only these four blanks end an argument. Vertical tab and form feed do not, although they may separate
-            // arguments.
+            // End the argument only at these four blanks. Vertical tab and form feed do not end an argument, although
+            // they may separate arguments.
             [b' ' | b'\t' | b'\n' | b'\r', ..] | [] => return Some(rest),
             [b'"', quoted @ ..] => return take_double_quoted(quoted, argument),
             [b'\'', quoted @ ..] => return take_single_quoted(quoted, argument),

@@ -80,7 +80,7 @@ impl ReplyQueue {
         }
     }
 
-    /// Keeps a failure reply, which the client gets if the other server does no better.
+    /// Keeps a failure reply. The client gets it if the other server gives no better reply.
     pub fn keep_failure(&mut self, request_id: RequestId, bytes: Vec<u8>) {
         if let Some(asked) = self.asked.iter_mut().find(|asked| asked.request_id == request_id) {
             self.kept_bytes += bytes.len();
@@ -114,12 +114,12 @@ impl ReplyQueue {
         self.asked.front().is_some_and(|asked| asked.is_repeatable)
     }
 
-    /// Returns whether this command is the first one, and has a reply that is kept.
+    /// Returns whether this command is the first one in the queue, and has a reply that is kept.
     pub fn has_kept_reply(&self, request_id: RequestId) -> bool {
         self.asked.front().is_some_and(|asked| asked.request_id == request_id && asked.reply.is_some())
     }
 
-    /// Removes the first command, after its reply was forwarded to the client in parts.
+    /// Removes the first command of the queue, after its reply was forwarded to the client in parts.
     pub fn remove_forwarded(&mut self, request_id: RequestId) {
         if self.is_reply_next(request_id) {
             self.pop();
@@ -161,7 +161,7 @@ impl ReplyQueue {
         Server::BOTH.into_iter().find(|server| self.sent[server.index()].contains(&once.request_id))
     }
 
-    /// Returns repeatable commands that must not be sent twice any more, since a later command changes data.
+    /// Returns the repeatable commands that must not be sent again, because a later command changes data.
     pub fn pin_repeatable(&mut self) -> Vec<RequestId> {
         let from = std::mem::replace(&mut self.pinned, self.asked.len());
         self.asked.range(from..).filter(|asked| asked.is_repeatable).map(|asked| asked.request_id).collect()

@@ -92,7 +92,7 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new(STDOUT)
 }
 
-/// Opens the file for appending. Opening a pipe without a reader fails instead of waiting.
+/// Opens the file to append to it. Opening a pipe that no process reads fails instead of waiting.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(MODE).custom_flags(libc::O_NONBLOCK);
@@ -105,7 +105,7 @@ fn duplicate_stdout() -> io::Result<File> {
     Ok(io::stdout().as_fd().try_clone_to_owned()?.into())
 }
 
-/// State that the writing thread shares with its owners.
+/// State that the writing thread shares with its handles.
 struct Shared {
     opens_again: AtomicBool,
     lost: AtomicU64,
@@ -176,20 +176,20 @@ struct Writer {
     loss: Loss,
 }
 
-/// Loss of lines, as far as it was reported.
+/// Lost lines of the access log, as far as they were reported to the user.
 #[derive(Default)]
 struct Loss {
     /// Number of lost lines.
     lost: u64,
     /// Number of lost lines that the file did not accept.
     unwritten: u64,
-    /// Present loss: the number of lines lost before it, and the time of its last lost line; `None` if no loss is going
-    /// on.
+    /// State of a loss that is not over: the number of lines lost before it, and the time of its last lost line; `None`
+    /// if no lines are being lost.
     goes_on: Option<(u64, Instant)>,
 }
 
 impl Writer {
-    /// Writes entries until the sender is gone. `_ended` closes with this thread.
+    /// Writes entries until the sender is dropped. `_ended` closes when this thread ends.
     fn run(mut self, _ended: SyncSender<()>) {
         let _patient = PatientThread::for_reader();
         loop {
@@ -205,7 +205,7 @@ impl Writer {
             }
             match count {
                 0 => self.receiver.wait_for_entry(self.loss.goes_on.map(|_| LOSS_LOOK_EVERY)),
-                // Let more entries arrive, so that they are written together.
+                // Wait for more entries, so that they are written together.
                 _ => thread::sleep(LOOK_EVERY),
             }
         }
@@ -234,7 +234,7 @@ impl Writer {
 
     fn append_text(&mut self, line_count: u64) {
         let lines = &mut self.log.lines;
-        // Write no line about lost lines: the log has one line for each request, and no others.
+        // Do not write a line about lost lines: the log has exactly one line for each request.
         let written = match lines.write_pending(|_| Vec::new()) {
             Ok(()) => lines.write_lines(&self.text),
             Err(error) => {

@@ -1,7 +1,7 @@
 //! `sidelane proxy`: the command that runs a proxy in front of two servers, and watches the servers for hazards.
 //!
 //! The rest of the crate is the proxy itself. This module contains the options and messages for the user, the search
-//! for hazards on this machine (`watch/`), and the threads of a proxy (`running.rs`). The agent uses it too.
+//! for hazards on this machine (`watch/`), and the threads of a proxy (`running.rs`). The agent uses this module too.
 
 mod access_log;
 mod ejections;
@@ -31,7 +31,7 @@ use options::{OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
 pub use summary::Summary;
 
-/// Maximum time between two checks if nothing happens.
+/// Maximum time between two checks of the proxy if no event comes.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 /// Options of `sidelane proxy`.

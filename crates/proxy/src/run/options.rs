@@ -39,7 +39,7 @@ pub enum OptionError {
     /// The option `--trace` has no effect with this protocol.
     #[error("cannot use --trace with --protocol redis; leave --trace out")]
     UntoldTrace,
-    /// The text is not a way to hedge.
+    /// The text is not a condition for hedging.
     #[error("`{0}` does not say when to hedge; write hazard, timer:TIME (as in timer:20ms) or none")]
     Hedge(String),
 }
@@ -72,9 +72,9 @@ pub fn parse_server(text: &str) -> Result<SocketAddr, OptionError> {
 /// Selection of the hazards to watch for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchedHazards {
-    /// All hazards that can be seen. A note names those that the server may have although they cannot be seen.
+    /// All hazards that can be seen. A note names hazards that the server may have and that cannot be seen.
     All,
-    /// A given set of hazards. If one of them cannot be seen, the proxy does not start.
+    /// Hazards that the user named. If one of them cannot be seen, the proxy does not start.
     These(Hazards),
 }
 
@@ -157,7 +157,8 @@ impl fmt::Display for Hedge {
 
 /// Names of the protocols in options.
 pub const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("redis", Protocol::Redis)];
-/// Names of the places for requests that are not safe to repeat. The value tells whether they stay at the first server.
+/// Names of the targets for requests that are not safe to repeat. The value tells whether these requests stay at the
+/// first server.
 pub const ONCE_TO: [(&str, bool); 2] = [("active", false), ("first", true)];
 
 /// Names of the modes for fields that tell servers who the client is.
@@ -184,7 +185,7 @@ pub struct ProxyOptions {
     pub hedge: Hedge,
     /// HTTP methods or Redis commands that are safe to repeat. An empty list stands for the default.
     pub repeat: Vec<String>,
-    /// Whether requests that are not safe to repeat stay at the server that was named as active.
+    /// Whether requests that are not safe to repeat stay at the server that the user named as active.
     pub unsafe_stay: bool,
     /// Mode for the fields that tell servers who the client is.
     pub forwarded: Forwarded,
@@ -243,7 +244,7 @@ impl ProxyOptions {
         })
     }
 
-    /// Returns whether servers would be traced although no client can ask for the traces.
+    /// Returns whether the options trace servers although no client can request the traces.
     pub fn is_trace_unusable(&self) -> bool {
         self.trace && self.protocol == Protocol::Redis
     }

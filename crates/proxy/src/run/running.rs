@@ -1,7 +1,7 @@
 //! Proxy that runs on a separate thread, together with the threads that watch its servers.
 //!
 //! The thread that started the proxy never waits for it. The proxy publishes its state, and a reader skips a state that
-//! is just being written.
+//! is being written.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,9 +28,9 @@ use crate::edge::{Proxy, State, StateView};
 use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
 
-/// Minimum interval at which a proxy is asked to publish its state.
+/// Minimum interval between two requests to a proxy to publish its state.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// Maximum time to wait for a proxy to publish its state. A proxy that needs longer is too busy.
+/// Maximum time to wait until a proxy publishes its state. A proxy that needs longer is overloaded.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Proxy that is ready to start.
@@ -130,7 +130,7 @@ struct Shared {
     drains: Notify,
     ends: Notify,
     watches_end: Arc<AtomicBool>,
-    /// Request to the proxy to publish its state.
+    /// Notification that asks the proxy to publish its state.
     asks: Notify,
     state: Mutex<Option<State>>,
     /// Notification that the proxy has published its state.
@@ -171,7 +171,7 @@ pub struct RunningProxy {
     address: SocketAddr,
     /// Listening socket, for a successor; `None` once the proxy drains.
     listener: Option<TcpListener>,
-    /// State of the proxy at the last look.
+    /// State of the proxy when the owner last read it.
     state: Option<State>,
     /// Time of the last request to publish the state.
     asked: Instant,
@@ -204,8 +204,8 @@ impl RunningProxy {
         )
     }
 
-    /// Reads the last published state, unless it is just being written, and asks for a new one. Returns messages about
-    /// the servers and the access log.
+    /// Reads the state that the proxy published last, and asks for a new one. Reads nothing while the proxy writes the
+    /// state. Returns messages about the servers and the access log.
     pub fn refresh_state(&mut self) -> Vec<String> {
         self.shared.eventfd.clear();
         let news = self.read_published_state();
@@ -234,13 +234,13 @@ impl RunningProxy {
         self.refresh_state()
     }
 
-    /// Returns a file descriptor that is readable if there is a message or the proxy has ended. [`Self::refresh_state`] resets
-    /// it.
+    /// Returns a file descriptor that is readable if there is a message or the proxy has ended. [`Self::refresh_state`]
+    /// resets it.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.shared.eventfd.as_fd()
     }
 
-    /// Returns the state at the last look; `None` if the proxy has not published any.
+    /// Returns the state that was read last; `None` if the proxy has not published any.
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
     }
@@ -304,7 +304,8 @@ fn run(
     })
 }
 
-/// Publishes the proxy's state at the start, on request, and after a change that the user is told of. Never returns.
+/// Publishes the proxy's state at the start, on request, and after a change that is reported to the user. Never
+/// returns.
 async fn publish_state(view: &StateView, shared: &Shared) {
     let mut is_news = false;
     loop {

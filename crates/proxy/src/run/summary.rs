@@ -19,7 +19,7 @@ pub struct Summary {
     hedge: String,
     /// Number of swaps by hazard, without zeros.
     swaps: serde_json::Map<String, serde_json::Value>,
-    /// Requests and tunnels that were unfinished when the drain's time limit was over, or a second signal came.
+    /// Requests and tunnels that were unfinished at the time limit of the drain, or at a second signal.
     cut_at_end: CutAtEnd,
     #[serde(flatten)]
     state: State,

@@ -1,4 +1,4 @@
-//! Tests of the access log: one entry for each request, however it ends.
+//! Tests of the access log: each request has one entry, however the request ends.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -72,7 +72,7 @@ fn reset(client: TcpStream) {
     set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
 }
 
-/// Returns the server, the end, the way of sending, and the status of a line.
+/// Returns the fields of a log line for server, end, copies and status.
 fn outcome_fields(line: &Value) -> [&Value; 4] {
     ["server", "end", "sent", "status"].map(|name| &line[name])
 }
@@ -163,7 +163,7 @@ fn a_client_that_goes_away_has_abandoned_its_request() {
     let line = log.next();
     assert_eq!((&line["end"], &line["request"]), (&json!("abandoned"), &json!("GET /a?b HTTP/1.1")));
     assert_eq!((line.get("status"), line.get("won"), &line["sent_bytes"]), (None, None, &json!(0)));
-    // The client leaves in the middle of a head.
+    // This client disconnects in the middle of a request head.
     let mut client = proxy.connect();
     send_text(&mut client, "GET /a");
     proxy.wait_until("the client", |state| state.clients == 1);

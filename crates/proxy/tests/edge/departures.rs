@@ -14,7 +14,8 @@ use crate::scripted::{read_to_end, read_until, send_answer, start_recording_serv
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// Starts a server that never answers. Its channels report each request, and each connection that ends after one.
+/// Starts a server that never answers. Its first channel reports each request, and its second channel each connection
+/// that ends after a request.
 fn silent_server() -> (SocketAddr, Receiver<()>, Receiver<()>) {
     let ((asked, requests), (closed, ends)) = (channel(), channel());
     let address = start_server(move |mut stream| {
@@ -85,7 +86,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
     half_closed.write_all(b"GET /half HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     half_closed.shutdown(Shutdown::Write).unwrap();
     requests.recv_timeout(TIMEOUT).expect("the server gets it");
-    // The proxy reads this client's request after it has seen the half-close of the first client.
+    // When the server has this client's request, the proxy has also seen the half-close of the first client.
     let mut open = proxy.connect();
     open.write_all(b"GET /open HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     requests.recv_timeout(TIMEOUT).expect("the server gets it");

@@ -49,7 +49,7 @@ fn malformed_answer_is_ignored_while_the_other_copy_runs() {
         read_until(&mut stream, "\r\n\r\n");
         tell_first.lock().unwrap().recv().unwrap();
         stream.write_all(b"nonsense\r\n\r\n").unwrap();
-        // The proxy has read the wrong answer when it closes the connection.
+        // The connection ends here as soon as the proxy has read the malformed answer.
         let _ = stream.read(&mut [0]);
         first_is_gone.send(()).unwrap();
     });
@@ -154,7 +154,7 @@ fn trace_identifies_each_copy_by_the_port_its_server_sees() {
     }
 }
 
-/// Starts a proxy whose active server answers with status `last` after the backup has answered with status `first`.
+/// Starts a proxy whose backup answers with `backup_status`, and whose active server then answers with `active_status`.
 fn proxy_with_ordered_answers(backup_status: u16, active_status: u16) -> Proxy {
     let (backup_answered, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
@@ -181,7 +181,7 @@ fn a_failure_does_not_win_against_a_success_that_comes() {
         let counts = proxy.finish().counts;
         assert_eq!((counts.answered, counts.hedges, counts.wins, counts.failures), (1, 1, 0, 0), "{counts:?}");
     }
-    // These answers are about the request itself, and would be the same at any server.
+    // These statuses are about the request itself, so any server would answer with them.
     for answer in [200, 301, 404, 413] {
         assert!(proxy_with_ordered_answers(answer, 200).get("/").ends_with("backup"), "{answer}");
     }
@@ -198,7 +198,7 @@ fn failure_is_forwarded_if_the_other_server_has_no_answer() {
     });
     let (backup, _seen) = start_recording_server(move |stream, _| {
         let goes_on = send_answer_with_status(stream, 503, "backup");
-        // Send one message for each time that the other server is asked.
+        // Send one message for each of the two requests to the active server.
         (0..2).for_each(|_| backup_answered.send(()).unwrap());
         goes_on
     });
@@ -225,7 +225,7 @@ fn failures_do_not_count_as_warm_up() {
     let (backup, _seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
     let mut config = http(address, Some(backup));
     config.warm_up_requests = WARM_UP;
-    // Use a time shorter than the failures last, since it starts again at each of them.
+    // Use a shorter warm-up time than the failures last: the time must start again at each failure.
     config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
     let proxy = Proxy::start(config);
     proxy.publish_hazards(Server::First, [Hazard::Restart]);
@@ -264,7 +264,7 @@ fn a_post_is_not_sent_on_a_connection_that_was_idle() {
         client.write_all(format!("POST / HTTP/1.1\r\nHost: h\r\n{body}").as_bytes()).unwrap();
         let answer = read_until(&mut client, "well");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        // Wait until the connection no longer counts as just used.
+        // Wait until the connection has been idle for too long to count as just used.
         thread::sleep(Duration::from_millis(150));
     }
     assert_eq!(answered.try_iter().count(), 3);
@@ -292,8 +292,8 @@ fn a_cut_answer_without_a_length_is_not_taken_for_whole() {
     let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n");
         stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhalf").unwrap();
-        // The rest of the head stays unread, so the close is a reset. Wait until the proxy has forwarded the first
-        // part.
+        // The rest of the request head stays unread, so the close becomes a reset. Wait until the proxy has forwarded
+        // the first part of the answer.
         thread::sleep(Duration::from_millis(50));
     });
     let proxy = Proxy::start(http(address, None));
@@ -405,7 +405,7 @@ fn too_slow_upload_gets_408_and_frees_its_server() {
     let mut client = proxy.connect();
     client.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n").unwrap();
     let mut writer = client.try_clone().unwrap();
-    // Each pause is short, but all of them together would take more than an hour.
+    // Send each byte after a short pause, so that the whole body would take more than an hour.
     thread::spawn(move || {
         while writer.write_all(b"x").is_ok() {
             thread::sleep(Duration::from_millis(50));

@@ -59,7 +59,7 @@ fn failing_server_is_ejected_and_returns_when_it_is_well() {
     (0..IN_A_ROW).for_each(|_| assert!(proxy.get("/").starts_with("HTTP/1.1 503 ")));
     let answer = proxy.get("/");
     assert!(answer.ends_with("two"), "{answer}");
-    // After its time out of service, the server fails its warm-up, and is ejected again without a client's request.
+    // Wait for more ejections. After its time out of service, the server fails its warm-up, without a client's request.
     proxy.wait_until("more ejections", |state| first_server_state(state).counts.ejections > 2);
     proxy.wait_until("the answers", |state| first_server_state(state).counts.responses[4] == IN_A_ROW as u64);
     proxy.wait_until("an ejection", |state| {

@@ -112,7 +112,7 @@ fn a_command_that_is_too_long_to_be_kept_is_sent_once() {
     proxy.wait_until("the command", |state| state.counts.requests == 1);
     let mut other = proxy.connect();
     other.write_all(b"GET b\r\n").unwrap();
-    // This command is hedged, so the hedge timer of the earlier, long command has expired too.
+    // The hedge of this command shows that the hedge timer of the earlier, long command has expired too.
     assert_eq!(read_until(&mut other, "\r\n"), "+OK\r\n");
     assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
     assert_eq!(at_second.try_iter().collect::<Vec<_>>(), ["GET b"]);
@@ -143,7 +143,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
     half_closed.write_all(b"GET half\r\n").unwrap();
     half_closed.shutdown(Shutdown::Write).unwrap();
     at_active.recv().unwrap();
-    // The proxy reads this client's command after it has seen the half-close of the first client.
+    // When the server has this client's command, the proxy has also seen the half-close of the first client.
     let mut open = proxy.connect();
     open.write_all(b"GET open\r\n").unwrap();
     at_active.recv().unwrap();
@@ -337,7 +337,7 @@ fn a_long_reply_is_passed_on_before_it_is_whole() {
     client.write_all(b"GET a\r\nPING\r\n").unwrap();
     let mut begin = vec![0; LONG / 2];
     assert_eq!(read_until(&mut client, "\r\n"), format!("${LONG}\r\n"));
-    // The slow client reads no more for now, and other clients are still served.
+    // Other clients are still served while the slow client reads nothing.
     assert_eq!(send_command(&proxy, "PING"), "+PONG\r\n");
     client.read_exact(&mut begin).unwrap();
     tell.send(()).unwrap();
@@ -378,7 +378,7 @@ fn greeting_ties_no_connection_and_tied_ones_are_counted() {
     let (address, _commands) = command_server(reply_ok);
     let proxy = Proxy::start(redis(address, None));
     let mut client = proxy.connect();
-    // These are the first commands of the client libraries go-redis and lettuce.
+    // Send the first commands of the client libraries go-redis and lettuce.
     let greeting = "HELLO 2\r\nCLIENT SETINFO lib-name x\r\nCLIENT MAINT_NOTIFICATIONS on\r\nGET a\r\n";
     client.write_all(greeting.as_bytes()).unwrap();
     (0..4).for_each(|_| assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n"));
@@ -388,8 +388,8 @@ fn greeting_ties_no_connection_and_tied_ones_are_counted() {
     assert_eq!((counts.requests, counts.answered, counts.tied), (4, 4, 1), "{counts:?}");
 }
 
-/// Returns the client's reply and the counts, when the active server replies `last` after the backup has replied
-/// `first`.
+/// Returns the client's reply and the counts. The backup replies with `backup_reply`, and the active server then with
+/// `active_reply`.
 fn run_ordered_replies(backup_reply: &'static str, active_reply: &'static str) -> (String, Counts) {
     let (tell, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
@@ -415,7 +415,7 @@ fn failing_redis_does_not_win_against_an_answer() {
         assert_eq!((counts.answered, counts.hedges, counts.wins, counts.failures), (1, 1, 0, 0), "{counts:?}");
         assert_eq!(counts.failed_hedges, 1);
     }
-    // An error about the command itself would be the same at any server.
+    // An error about the command itself is forwarded at once, because any server would return it.
     assert_eq!(run_ordered_replies("-WRONGTYPE a\r\n", "+active\r\n").0, "-WRONGTYPE a\r\n");
     assert_eq!(
         run_ordered_replies("-LOADING first\r\n", "-BUSY last\r\n").0,
@@ -446,7 +446,7 @@ fn failure_of_redis_is_forwarded_if_the_other_is_lost() {
     });
     let (backup, _at_backup) = command_server(move |stream, _| {
         let _ = stream.write_all(b"-LOADING wait\r\n");
-        // Send one message for each time that the other server is asked.
+        // Send one message for each of the two commands to the active server.
         (0..2).for_each(|_| tell.send(()).unwrap());
     });
     let proxy = Proxy::start(hedged_after(redis(ends, Some(backup)), Duration::from_millis(1)));
@@ -477,7 +477,7 @@ fn script_load_is_copied_to_the_other_server() {
     assert_eq!(at_second.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("SCRIPT LOAD x"));
     proxy.publish_hazards(Server::First, [Hazard::Stopped]);
     proxy.wait_until("the swap", |state| state.active == second);
-    // Loading a script is not a write, so the client may leave its server.
+    // Loading a script does not tie the client to its server, so the next command may go to the other server.
     client.write_all(b"EVALSHA y 0\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
     assert_eq!(at_second.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("EVALSHA y 0"));
@@ -496,7 +496,7 @@ fn redis_that_loads_its_data_is_not_warm() {
     });
     let mut config = redis(first, Some(second));
     config.warm_up_requests = WARM_UP;
-    // Use a time shorter than the failures last, since it starts again at each of them.
+    // Use a shorter warm-up time than the failures last: the time must start again at each failure.
     config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
     let proxy = Proxy::start(config);
     proxy.publish_hazards(Server::First, [Hazard::Restart]);

@@ -50,8 +50,8 @@ impl FullServer {
     }
 }
 
-/// Sends the request `second` after a first one. Returns its answer, and how the proxy ended the connection of the
-/// first.
+/// Sends `request` after another request on the same connection. Returns the answer to `request`, and how the proxy
+/// ended the connection of the first request.
 fn send_second_request(request: &str) -> (String, Result<usize, ErrorKind>) {
     let server = FullServer::start();
     let proxy = Proxy::start(http(server.address, None));
@@ -86,7 +86,8 @@ fn a_request_that_its_server_cannot_have_read_is_sent_again() {
 
 #[test]
 fn a_body_that_its_server_cannot_have_read_is_sent_again() {
-    // Repeat the attempt: on a connection that was idle for longer, the body would not be sent at all.
+    // Try several times: after more than 100 ms, the proxy would not reuse the connection and would not send the body
+    // on it.
     let was_sent_there = (0..ATTEMPTS).any(|_| {
         let (answer, end) = send_second_request("POST /second HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nend");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");

@@ -31,7 +31,7 @@ fn server_slow_to_accept(answer: fn(&mut TcpStream) -> bool) -> SocketAddr {
     address
 }
 
-/// Checks that the backup answers all clients that wait at the active server when the active server gets a hazard.
+/// Checks that the backup answers all waiting clients when the active server gets a hazard.
 fn check_backup_answers_all(clients: usize, backup: SocketAddr) {
     let (active, requests) = start_recording_server(|_, _| {
         thread::park();

@@ -80,7 +80,8 @@ fn client_that_does_not_read_is_reset() {
 
 #[test]
 fn slow_but_steady_client_gets_its_whole_answer() {
-    /// Duration of slow reading in idle times. The buffers on the way have no space for more during it.
+    /// Duration of slow reading, in units of the idle time. The buffers between server and client are full during this
+    /// time.
     const TIMES: u32 = 3;
     let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");

@@ -70,7 +70,7 @@ fn parse_multibulk(bytes: &[u8]) -> Read {
     let mut arguments = Vec::new();
     for _ in 0..count {
         if bytes.get(at).is_some_and(|byte| *byte != b'$') {
-            // Redis checks this byte when the line is complete. Until then it waits, so both results are possible.
+            // Redis waits for the complete line before it checks this byte. The model reports the error at once.
             return Read::Error;
         }
         let (length, text) = match number_line(bytes, at) {
@@ -91,7 +91,7 @@ fn parse_multibulk(bytes: &[u8]) -> Read {
     Read::Command(arguments, at)
 }
 
-/// Parses the number after the type at index `at`. Returns it with the index of the next line.
+/// Parses the number after the type byte at index `start`. Returns the number and the index of the next line.
 fn number_line(bytes: &[u8], start: usize) -> Result<Option<(i64, usize)>, ()> {
     let line = &bytes[start..];
     let Some(end) = strchr(line, b'\r') else { return if line.len() > LINE_MAX { Err(()) } else { Ok(None) } };

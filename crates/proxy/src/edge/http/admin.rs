@@ -63,7 +63,7 @@ fn request_history_json(shared: &Rc<Shared>, id: u64, record: &Record) -> Value 
     })
 }
 
-/// Returns the copy of a request at this server; `None` if it had no connection.
+/// Returns the copy of a request at this server; `None` if the copy had no connection.
 fn sent_copy(record: &Record, server: Server) -> Option<SentCopy> {
     let copy = &record.copies[server.index()];
     let answered = record.answered.filter(|(by, _)| *by == server).map(|(_, at_ns)| at_ns);

@@ -29,7 +29,8 @@ pub(super) struct ForwardedAnswer {
     pub(super) by: Server,
     pub(super) connection: ServerConnection,
     pub(super) head: ResponseHead,
-    /// Whether the whole request was written to the server. Otherwise the server would take later bytes for its rest.
+    /// Whether the whole request was written to the server. If not, the connection cannot be reused: the server would
+    /// take later bytes for the rest of this request.
     pub(super) is_asked: bool,
 }
 
@@ -39,7 +40,7 @@ pub(super) struct Forwarding<'a> {
     pub(super) client: &'a mut Client,
     pub(super) request_id: RequestId,
     pub(super) wanted: ResponseContext,
-    /// Whether the client asked for another protocol.
+    /// Whether the client asked to switch the connection to another protocol.
     pub(super) may_switch: bool,
     /// Whether the whole request was read from the client.
     pub(super) is_read: bool,
@@ -144,11 +145,11 @@ pub(super) struct DroppedAnswer {
     pub(super) of: Server,
     pub(super) request_id: RequestId,
     pub(super) is_head: bool,
-    /// Whether the request table has not recorded the head of the answer.
+    /// Whether the answer is new to the request table, which has not recorded its begin yet.
     pub(super) is_new: bool,
 }
 
-/// Waits for an answer that came second, and drops it.
+/// Waits for the answer of the slower server, and drops it.
 pub(super) async fn drop_answer(shared: Rc<Shared>, connection: ServerConnection, dropped: DroppedAnswer) {
     let DroppedAnswer { of, request_id, is_head, is_new } = dropped;
     let (limits, sent_ns) = (shared.config.limits, shared.sent_ns(request_id, of));

@@ -1,4 +1,4 @@
-//! Connection of one HTTP client: reads requests and writes answers.
+//! Connection of one HTTP client: it reads requests and writes answers.
 
 use std::io;
 use std::rc::Rc;
@@ -77,8 +77,8 @@ impl From<Refused> for NoRequest {
 }
 
 impl Client {
-    /// Returns the next request, with its whole body if it is safe to repeat. `has_asked` is true after the first
-    /// request. A request for the proxy itself is answered here, and ends the connection.
+    /// Returns the next request, with its whole body if it is safe to repeat. `has_sent_request` is true after the
+    /// client's first request. A request for the proxy itself is answered here, and ends the connection.
     pub(super) async fn next_request(
         &mut self,
         shared: &Rc<Shared>,
@@ -150,7 +150,8 @@ impl Client {
         }
     }
 
-    /// Appends the body to `request` if it is short enough for a second copy. Returns whether it is.
+    /// Appends the body to `request` if the body is short enough for a second copy. Returns whether the body was
+    /// appended.
     async fn buffer_short_body(&mut self, head: &mut RequestHead, limits: &Limits) -> Result<bool, NoRequest> {
         let Body::Length(length) = head.body else { return Ok(false) };
         if length as usize > limits.copy_bytes || head.expects_continue {
@@ -248,7 +249,7 @@ impl Client {
 
     /// Answers with an error about the request, and closes the connection.
     pub(super) async fn refuse(&mut self, status: u16, why: &str) {
-        // A head that was parsed is recorded already.
+        // Record the head if it has not been recorded yet, because it could not be parsed.
         if !self.journal.has_recorded_head() {
             self.journal.record_head(self.input.data());
         }
@@ -296,7 +297,7 @@ fn timeout_error(limits: &Limits) -> NoRequest {
     NoRequest::Error(408, format!("the request did not arrive completely within {} ms", limits.head_time.as_millis()))
 }
 
-/// Closes our sending direction, and reads the client's data to its end, within limits of bytes and time.
+/// Closes the proxy's sending direction, and reads the client's data to its end, within limits of bytes and time.
 pub(crate) async fn linger(stream: &TcpStream, deadline: &mut Deadline) {
     linger_for(stream, deadline, LINGER_TIME, LINGER_BYTES).await;
 }
@@ -347,7 +348,7 @@ pub(super) async fn wait_for_departure(stream: &TcpStream, is_half_closed: bool)
             Err(_) => return Departure::Broken,
         }
     }
-    // Any result means that the connection is of no use.
+    // Ignore the result: any event means that the connection is of no use.
     let _ = stream.ready(Interest::ERROR).await;
     Departure::Broken
 }

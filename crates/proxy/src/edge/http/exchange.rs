@@ -1,5 +1,5 @@
-//! Exchange of one request and its answer, with copies at up to two servers. The first answer that is no failure
-//! counts.
+//! Exchange of one request and its answer, with copies at up to two servers. The client gets the first answer that is
+//! not a failure.
 
 use std::future::Future;
 use std::io;
@@ -20,7 +20,7 @@ use super::upload;
 use crate::http::{Forwarded, RequestHead, ResponseContext, ResponseHead, read_response};
 use crate::request_table::{Loss, NextStep, Quality, RequestClass, RequestEnd, RequestId, ServerOutcome, Verdict};
 
-/// Maximum number of second answers that are read and dropped at a time, so that their connections can be reused.
+/// Maximum number of dropped answers that are read at a time, so that their connections can be reused.
 const DROPPING_MAX: usize = 32;
 
 /// Copy of the request at one server.
@@ -29,7 +29,8 @@ pub(super) enum Copy {
     Connecting(Pin<Box<dyn Future<Output = Option<ServerConnection>>>>),
     /// Established connection, with the number of request bytes that were sent.
     There(ServerConnection, usize),
-    /// Copy like `There` whose answer is a failure. The head of the answer is still in the connection's input.
+    /// Established connection whose answer is a failure, with the number of request bytes that were sent. The head of
+    /// the answer is still in the connection's input.
     Kept(ServerConnection, usize),
 }
 
@@ -171,8 +172,8 @@ impl Exchange<'_> {
 
     /// Ends the wait for an answer after the time limit. Returns a failure answer that was kept, if there is one.
     fn handle_timeout(&mut self) -> Result<ForwardedAnswer, Failure> {
-        // `late` may end the service of a server, which would hedge its requests. So stop the hedging of this one
-        // first.
+        // First stop hedges of this request: `record_timeout` may eject a server, and an ejection hedges the server's
+        // requests.
         self.shared.table.borrow_mut().stop_hedging(self.request_id);
         for server in Server::BOTH {
             if let Some(Copy::There(_, 1..)) = self.copies[server.index()] {
@@ -312,7 +313,7 @@ impl Exchange<'_> {
         Ok(None)
     }
 
-    /// Returns whether another second answer may be awaited. Each one keeps a file open.
+    /// Returns whether one more dropped answer may be read. Reading a dropped answer keeps a file open.
     fn can_read_dropped_answer(&self) -> bool {
         self.shared.dropping.get() < DROPPING_MAX
     }

@@ -24,7 +24,7 @@ pub(super) struct Journal {
     lengths: [(usize, u32); 3],
     received: u64,
     sent: u64,
-    /// Value of `sent` when the body of the answer begins.
+    /// Number of bytes written to the client before the body of the answer.
     head_sent: u64,
     status: Option<u16>,
 }
@@ -112,7 +112,7 @@ impl Journal {
         self.record_answer(status.unwrap_or(0), head);
     }
 
-    /// Ends the request in the request table, and writes its log entry, unless that was done before.
+    /// Ends the request in the request table, and writes its log entry. Does nothing if the request has ended before.
     pub(super) fn finish(&mut self, request_id: RequestId, end: RequestEnd) {
         if let Some(ended) = self.shared.finish(request_id, end) {
             self.log(&ended, Some(self.shared.number(request_id.number)));

@@ -67,7 +67,7 @@ impl Progress {
     }
 }
 
-/// Time limit of an upload, with the side that it waits for.
+/// Time limit of an upload, and whether the proxy waits for the client or for the server.
 struct UploadLimit {
     pace: Pace,
     waits_for_client: bool,
@@ -151,7 +151,7 @@ async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, Ser
     }
 }
 
-/// Returns a new connection after the last one has ended. Fails if the server may have read a part of the request.
+/// Returns a new connection after the previous one has ended. Fails if the server may have read a part of the request.
 async fn reconnect(
     exchange: &mut Exchange<'_>,
     to: Server,
@@ -161,7 +161,8 @@ async fn reconnect(
     match loss {
         None if progress.is_fully_kept() => connect_or_fail_over(exchange, to).await,
         Some(Loss::Unread) if progress.is_fully_kept() => fail_over(exchange, to, Loss::Unread).await,
-        // Fail even if the server has read nothing, when a part of the request is no longer kept.
+        // Fail even if the server has read nothing: a part of the request is no longer kept, so it cannot be sent
+        // again.
         _ => {
             exchange.shared.record_loss(exchange.request_id, to, Loss::Sent);
             Err(LOST)
@@ -233,7 +234,7 @@ async fn next_event(
 fn read_client(exchange: &mut Exchange<'_>) -> Result<usize, Failure> {
     let client = &mut *exchange.client;
     match client.input.fill(&client.stream) {
-        // The server gets no end of the body, so it does not take a part of the body for all of it.
+        // The body at the server stays incomplete, so the server does not take a part of the body for the whole.
         Ok(0) => Err(Failure::Gone),
         Ok(count) => Ok(count),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),

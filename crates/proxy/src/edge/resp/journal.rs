@@ -79,7 +79,7 @@ impl Journal {
         }
     }
 
-    /// Logs data of the client that is not a command.
+    /// Logs bytes of the client that are not a valid command, with the error `answer`.
     pub(super) fn log_refused(&self, answer: &[u8]) {
         if self.shared.has_log() {
             self.log(

@@ -28,9 +28,9 @@ pub(crate) async fn read_and_discard_reply(
     }
 }
 
-/// Errors of a server that cannot work.
+/// Beginnings of error replies from a server that cannot work.
 const FAILING: [&[u8]; 4] = [b"-LOADING", b"-MASTERDOWN", b"-BUSY ", b"-CLUSTERDOWN"];
-/// Errors of a working server that another server might not return.
+/// Beginnings of error replies from a working server, for commands that another server might execute.
 const REFUSALS: [&[u8]; 4] = [b"-TRYAGAIN", b"-READONLY", b"-NOAUTH", b"-NOREPLICAS"];
 
 /// Classifies a reply by its first bytes.

@@ -115,7 +115,7 @@ impl ServerSide {
         }
     }
 
-    /// Returns the received bytes of the next reply, and whether they are all of it; `None` if there are none.
+    /// Returns the received bytes of the next reply, and whether the reply is complete; `None` if no byte has arrived.
     pub(super) fn next_reply_part(&mut self) -> Result<Option<(&[u8], bool)>, BadFrame> {
         let ConnectionState::There(connection) = &mut self.way else { return Ok(None) };
         if connection.input.is_empty() {
@@ -188,7 +188,7 @@ impl ServerSide {
     }
 }
 
-/// Opens a connection, and sends the greeting. Ignores an error reply: the client gets the other server's.
+/// Opens a connection, and sends the greeting. Drops the reply to the greeting, also if it is an error.
 async fn open_connection(shared: Rc<Shared>, server: Server, greeting: Option<Rc<[u8]>>) -> Option<ServerConnection> {
     let mut connection = Rc::clone(&shared).next_connection(server).await?;
     let Some(greeting) = greeting else { return Some(connection) };

@@ -11,7 +11,7 @@ use super::super::tunnel;
 
 const NO_SERVER: &[u8] = b"-ERR sidelane: no server can be reached\r\n";
 
-/// Bytes that the server gets first.
+/// Bytes that the proxy sends to the server before it passes on further bytes.
 pub(super) struct InitialBytes<'a> {
     pub(super) bytes: &'a [u8],
     /// Whether the first command blocks for data that would be lost if the client is gone.

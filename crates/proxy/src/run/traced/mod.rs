@@ -68,7 +68,7 @@ impl Traces {
         Ok(Self { servers, _recorders: recorders })
     }
 
-    /// Returns a function that looks up a request in the traces.
+    /// Returns a function that finds a request in the traces.
     pub(super) fn trace_lookup(&self) -> TraceLookup {
         let servers = self.servers.clone();
         Arc::new(move |asked| match &servers[asked.server.index()] {
@@ -90,7 +90,7 @@ impl Traced {
         Self { server, state: Mutex::new(state) }
     }
 
-    /// Locks the state. The lock is only held to add or to look up a request.
+    /// Locks the state. The lock is held only while a request is added or looked up.
     fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,8 +12,7 @@ use crate::config::SentCopy;
 const REQUESTS_MAX: usize = 4096;
 /// Maximum number of stored spans, which need 14 MB.
 const SPANS_MAX: usize = 200_000;
-/// Maximum additional delay of a timeline after its records and the waiting times of the builder. The builder runs a
-/// few times per second.
+/// Maximum delay of a timeline beyond the builder's own waiting times. The builder runs only a few times per second.
 const LATER_NS: u64 = 100_000_000;
 
 /// Store of the timelines of a server's requests.
@@ -38,9 +37,10 @@ pub(super) enum LookupResult<'k> {
     BeforeTrace,
     /// The timeline is not complete yet: the server may still work on the request, or more of its response may come.
     Incomplete,
-    /// The trace has no request from the proxy's port at that time.
+    /// The trace has no request from the proxy's port while the copy was unanswered.
     None,
-    /// The trace has several requests from that port at that time, of other machines or in sequence, with their number.
+    /// The trace has this number of requests from the same port while the copy was unanswered: from other machines, or
+    /// one after the other.
     Several(usize),
 }
 

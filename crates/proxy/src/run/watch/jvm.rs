@@ -8,7 +8,7 @@ use super::super::options::WatchedHazards;
 use sidelane_channels::hsperf::{JvmError, channels};
 use sidelane_channels::{Channel, Reader, Word};
 
-/// Counter with the present reason for a collection; "No GC" while there is none.
+/// Counter with the reason for the present garbage collection; "No GC" between collections.
 const CAUSE: &str = "sun.gc.cause";
 /// Counter that increases when a stop of all threads (safepoint) begins.
 const BEGUN: &str = "sun.rt.safepoints";
@@ -39,7 +39,7 @@ impl JvmPauses {
         }
     }
 
-    /// Adds the present hazards of the JVM to `others`.
+    /// Adds the present hazards of the JVM to `hazards`.
     pub(super) fn add_present_hazards(&mut self, hazards: Hazards) -> Hazards {
         let is_collecting = self.cause.iter_mut().flatten().any(GcCause::is_collecting);
         let is_stopped = self.safepoint.iter_mut().flatten().any(Safepoint::is_stopped);
@@ -97,7 +97,8 @@ struct Counts {
 enum Stop {
     Off,
     On,
-    /// A stop has ended, and another one has begun, which may have ended too. It counts for one check.
+    /// A stop has ended, and another one has begun, which may have ended too. The server counts as stopped for one
+    /// check.
     Unsure,
 }
 
@@ -120,7 +121,7 @@ impl Safepoint {
 }
 
 impl Stop {
-    /// Returns the state after a check, from the counters before and now.
+    /// Returns the state after a check, from the counters of the previous check and of this one.
     fn after_check(self, before: Counts, now: Counts) -> Self {
         let (begun, has_ended) = (now.begun.wrapping_sub(before.begun), now.time != before.time);
         match (self, begun, has_ended) {
@@ -128,7 +129,7 @@ impl Stop {
             // No counter shows that a stop is going on now.
             (Self::Off | Self::Unsure, 0, false) | (_, 0, true) => Self::Off,
             (_, _, false) => Self::On,
-            // A whole stop happened between two checks.
+            // A whole stop began and ended between two checks.
             (Self::Off, 1, true) => Self::Off,
             (_, _, true) => Self::Unsure,
         }
@@ -149,8 +150,8 @@ fn find_counter_word(name: &'static str, pids: &BTreeSet<u32>) -> Result<(Word, 
 mod tests {
     use super::*;
 
-    /// Returns whether a stop is seen at each check, for a sequence of counters. The first ones are those before the
-    /// checks.
+    /// Returns for each check whether it sees a stop. The first pair of `counts` is from before the first check, and
+    /// each further pair from one check.
     fn stops_seen(counts: &[(u64, u64)]) -> Vec<bool> {
         let counts: Vec<Counts> = counts.iter().map(|(begun, time)| Counts { begun: *begun, time: *time }).collect();
         let looks = counts.windows(2).scan(Stop::Off, |stop, pair| {
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn possible_jvm_stop_lasts_for_one_look() {
-        // The first stop has ended, and another one came and went, or has begun.
+        // The first stop has ended, and a second one has begun, which may have ended too.
         assert_eq!(stops_seen(&[(5, 100), (6, 100), (7, 140), (7, 140), (7, 140)]), [true, true, false, false]);
         assert_eq!(stops_seen(&[(5, 100), (7, 140), (7, 140), (7, 140)]), [true, false, false]);
         // The stop came and went between the two loads of a check.

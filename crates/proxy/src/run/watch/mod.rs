@@ -27,7 +27,7 @@ use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
 use sources::{Sources, UnwatchableHazard};
 
-/// Interval of searches for the process that listens, while there is none.
+/// Interval of searches for the server's process while no process listens.
 const FIND_EVERY: Duration = Duration::from_millis(10);
 /// Interval of searches while the process that listens cannot be watched, or after one of several has ended. Such a
 /// search reads all processes of the machine.
@@ -50,8 +50,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Finds out which hazards of the server can be watched. Returns no watcher if none can, and notes about those that
-    /// cannot. Fails if a hazard that the user named cannot be seen.
+    /// Finds out which hazards of the server can be watched. Returns no watcher if none can be watched, and notes about
+    /// the hazards that cannot. Fails if a hazard that the user named cannot be seen.
     pub(super) fn new(
         server: Server,
         address: SocketAddr,
@@ -99,7 +99,7 @@ impl Watch {
         self.was_found = true;
     }
 
-    /// Checks which hazards cannot be seen. Returns notes, or an error if the user named one of these hazards.
+    /// Checks which hazards cannot be seen. Returns a note for each, or an error if the user named one of them.
     fn check_unwatchable(&mut self, sources: &Sources) -> Result<Vec<ProxyNote>> {
         let mut notes = Vec::new();
         for (hazard, lack) in sources.unwatchable_hazards() {
@@ -120,7 +120,7 @@ impl Watch {
         Ok(notes)
     }
 
-    /// Starts a thread that watches the server until `ends` is set.
+    /// Starts a thread that watches the server until `stop_flag` is set.
     pub(super) fn start(mut self, board: Arc<HazardBoard>, stop_flag: Arc<AtomicBool>) -> Result<()> {
         let run = move || {
             set_precise_sleep();
@@ -168,7 +168,7 @@ impl Watch {
                 self.report_unwatchable(&sources);
                 self.set_sources(sources);
             }
-            // Some listeners may be left, or the next check notices that all have ended.
+            // Keep the old sources: other processes may still listen, or the next check notices that all have ended.
             Ok(None) => {}
             Err(out_of_sight) => {
                 self.report_once(format!("hazards of {} are not watched: {out_of_sight}", self.address))
@@ -211,7 +211,7 @@ pub(super) fn is_on_this_machine(address: SocketAddr) -> bool {
 
 /// Makes this thread's sleeps end on time, instead of up to 50 µs later.
 fn set_precise_sleep() {
-    // SAFETY: a plain system call that changes a number of this thread.
+    // SAFETY: a plain system call that changes a setting of this thread.
     if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) } != 0 {
         let error = io::Error::last_os_error();
         eprint_fitted(&format!(

@@ -21,7 +21,8 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// Opens the processes that listen, and their children. Returns `None` if all that listen have ended in between.
+    /// Opens the processes that listen, and their children. Returns `None` if all listening processes have ended before
+    /// they could be opened.
     pub(super) fn open(listeners: &BTreeSet<u32>) -> Option<Self> {
         let end = |pid: &u32| pidfd_open(Pid::from_raw(i32::try_from(*pid).ok()?)?, PidfdFlags::empty()).ok();
         let ends: Vec<OwnedFd> = listeners.iter().filter_map(end).collect();
@@ -40,7 +41,7 @@ impl Processes {
         self.ended_listeners(time);
     }
 
-    /// Removes the listening processes that have ended. Returns whether there were any.
+    /// Removes the listening processes that have ended. Returns whether any process was removed.
     pub(super) fn forget_ended(&mut self) -> bool {
         let ended = self.ended_listeners(Duration::ZERO);
         let mut ends = ended.iter();
@@ -53,7 +54,7 @@ impl Processes {
         self.ends.is_empty()
     }
 
-    /// Returns for each listening process whether it has ended. Returns an empty list if none ends within `time`.
+    /// Returns for each listening process whether it has ended. Returns an empty list if none ends within `timeout`.
     fn ended_listeners(&self, timeout: Duration) -> Vec<bool> {
         let mut ends: Vec<PollFd<'_>> = self.ends.iter().map(|end| PollFd::new(end, PollFlags::IN)).collect();
         let time = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };

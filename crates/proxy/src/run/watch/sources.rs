@@ -152,7 +152,7 @@ pub(super) enum UnwatchableHazard {
 }
 
 impl UnwatchableHazard {
-    /// Returns the reason without digits. Process ids are left out, so that it is equal in each run of the server.
+    /// Returns the reason without digits, so that process ids do not make it differ between runs of the server.
     pub(super) fn reason_without_digits(&self) -> String {
         self.to_string().replace(|letter: char| letter.is_ascii_digit(), "")
     }

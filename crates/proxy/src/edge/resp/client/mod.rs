@@ -55,7 +55,7 @@ struct Session {
     writes: Writes,
     /// Whether a reply to a command that must not be repeated is still unread by the client.
     out_has_once: bool,
-    /// Number of bytes reported to [`Memory`](super::super::client_memory::ClientMemory).
+    /// Number of bytes reported to [`ClientMemory`](super::super::client_memory::ClientMemory).
     counted: usize,
     journal: Journal,
     /// Whether the proxy reads nothing more from the client.
@@ -78,7 +78,7 @@ enum PendingAction {
     Refuse,
 }
 
-/// Server that got those commands of a client that may have written data.
+/// Server that got this client's writing commands.
 #[derive(Clone, Copy)]
 enum Writes {
     None,
@@ -250,8 +250,8 @@ impl Session {
         self.deadline.poll_expired(cx).map(|()| Event::Late)
     }
 
-    /// Returns whether more replies of this server may be read. Replies that wait for one of the other server must not
-    /// keep that one from being read.
+    /// Returns whether more replies of this server may be read. A full buffer does not stop the server that has the
+    /// first command, because all buffered replies wait for that command's reply.
     fn has_room_for_replies(&self, server: Server) -> bool {
         let kept = self.reply_queue.kept_bytes() + self.sides[server.index()].kept_bytes();
         self.out.data().len() < UNREAD_MAX && (kept < UNREAD_MAX || self.reply_queue.has_first_command(server))
@@ -303,7 +303,7 @@ impl Session {
     fn dispatch_command(&mut self, command: Command) {
         let limits = &self.shared.config.limits;
         let kind = match send_mode(&command, &self.shared.config.repeatable) {
-            // A long command is kept until it is answered in any case, but is not sent to a second server.
+            // A long command is kept until its reply, but is never sent to a second server.
             SendMode::Repeatable if command.bytes().len() > limits.copy_bytes => SendMode::Once,
             SendMode::Tied if asks_for_resp3(&command) && self.can_set_greeting() => SendMode::Once,
             SendMode::Once if asks_for_resp2(&command) && self.sides.iter().any(ServerSide::has_greeting) => {
@@ -315,7 +315,7 @@ impl Session {
             self.next = PendingAction::Tie(command);
             return;
         }
-        // A command after one that changes data goes to the same server, in order, and so do later ones.
+        // After a command that changes data, all later commands go to the same server, in order.
         let follows = self.reply_queue.tied_server().or(self.writes.written_server());
         let (is_repeatable, label) =
             (kind == SendMode::Repeatable && follows.is_none(), Label::from_text(display_name(&command)));

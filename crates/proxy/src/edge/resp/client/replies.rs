@@ -1,4 +1,4 @@
-//! Replies of the servers: which are forwarded, and how commands of a lost server end.
+//! Replies of the servers: which replies are forwarded, and how the commands of a lost server end.
 
 use std::io;
 
@@ -26,7 +26,7 @@ pub(super) enum ReplyFate {
     PassedOn,
     /// The reply is dropped, since the client gets the other server's reply.
     Dropped,
-    /// The reply is a failure. The client gets it if the other server does no better.
+    /// The reply is a failure. The client gets it if the other server gives no better reply.
     Kept,
 }
 
@@ -38,7 +38,7 @@ impl Session {
         };
         let Some(loss) = lost else { return Ok(()) };
         if self.replies[server.index()] == Some(ReplyFate::PassedOn) {
-            // After a partial reply, the client could not parse anything that follows.
+            // End the session: after a partial reply, the client could not parse anything that follows.
             return Err(SessionEnd(RequestEnd::Cut));
         }
         self.handle_connection_loss(server, loss);
@@ -124,8 +124,8 @@ impl Session {
         }
     }
 
-    /// Answers with an error if a reply must wait for an earlier one, and exceeds the limit. The other server's reply
-    /// would be as long.
+    /// Answers with an error if a reply must wait for an earlier one and exceeds the limit. Waiting for the other
+    /// server would not help, because its reply would be as long.
     fn reject_long_reply(&mut self, server: Server) -> io::Result<bool> {
         if let Some(request_id) = self.reply_queue.take_replied_command(server)
             && self.shared.table.borrow_mut().record_answer(now_ns(), request_id, server, Quality::Success)
@@ -167,7 +167,7 @@ impl Session {
                 self.out_has_once |= !reply.is_repeatable;
                 self.out.push(&reply.bytes);
             }
-            // Bytes of a long reply may have arrived while the client was still owed an earlier reply.
+            // Bytes of a long reply may have arrived while the client still waited for an earlier reply.
             let waits = |server: &Server| {
                 let side = &self.sides[server.index()];
                 self.replies[server.index()].is_none()
