@@ -21,7 +21,7 @@ pub enum AcceptingProcesses {
     Hidden,
 }
 
-/// Returns which processes accept connections at `address`, other than the process `own`.
+/// Returns which processes accept connections at `address`, other than the process `own_pid`.
 pub fn find_accepting_processes(address: SocketAddr, own_pid: u32) -> AcceptingProcesses {
     let sockets = sockets_listening_at(address);
     let mut holders = processes_holding_sockets(&sockets);
@@ -46,8 +46,8 @@ mod tests {
 
     use super::*;
 
-    /// Waits up to 60 s until `accepting` returns `wanted`. A child that another test forks holds this process's
-    /// sockets until it calls exec.
+    /// Waits up to 60 s until [`find_accepting_processes`] returns `wanted`. A child that another test forks holds this
+    /// process's sockets until it calls exec.
     #[track_caller]
     fn wait_until_accepting(address: SocketAddr, own_pid: u32, wanted: &AcceptingProcesses) {
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -63,7 +63,7 @@ impl Affinity {
         given.or_else(|error| if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) })
     }
 
-    /// Returns the affinity for a thread that one of several threads created: every CPU that any of these has.
+    /// Returns the union of affinities, for a new thread whose creator may be any of several threads.
     pub fn union<'found>(all: impl Iterator<Item = &'found Self>) -> Self {
         all.fold(Self::default(), |sum, one| Self {
             cpus: sum.cpus.union(&one.cpus),

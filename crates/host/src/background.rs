@@ -17,8 +17,8 @@ pub struct Background<E, T> {
 }
 
 impl<E: Send + 'static, T: Send + 'static> Background<E, T> {
-    /// Starts the thread. `work` runs until its first argument says to stop, and sends events through the second one.
-    /// A send fails after the owner has dropped this handle.
+    /// Starts the thread. `work` runs until its first argument says to stop, and sends events through its second
+    /// argument. A send fails after the owner has dropped this handle.
     ///
     /// # Errors
     /// If a thread cannot be started.

@@ -77,9 +77,9 @@ impl Hierarchy {
         self.seen_dir(memberships.lines().find_map(|line| self.parse_group_path(line))?)
     }
 
-    /// Returns the directory of a group, if the group lies in the mounted part. A cgroup namespace names groups
-    /// outside of it with `..`. A mount made outside the namespace has such a root; names of groups below that root
-    /// are unknown.
+    /// Returns the directory of a group, if the group lies in the mounted part. A cgroup namespace names groups outside
+    /// of it with `..`. If the mount was made outside the namespace, its root has such a name; the names of groups
+    /// below that root are unknown.
     fn seen_dir(&self, group_path: &str) -> Option<PathBuf> {
         let below = Path::new(group_path).strip_prefix(&self.root).ok()?;
         (!below.starts_with("..")).then(|| self.mount.join(below))
@@ -170,7 +170,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Finds the group with the kernel path `path`, in the first hierarchy in which that group has processes.
+    /// Finds the group with the kernel path `group_path`, in the first hierarchy in which that group has processes.
     pub fn find_with_processes(group_path: &str) -> Option<Self> {
         Hierarchy::all().into_iter().find_map(|hierarchy| {
             let dir = hierarchy.dir(group_path);
@@ -182,7 +182,8 @@ impl Group {
         })
     }
 
-    /// Returns the ancestor group `top` of this group, whose own kernel path is `path`.
+    /// Returns the ancestor of this group that has the kernel path `ancestor_path`. The kernel path of this group is
+    /// `own_path`.
     pub fn ancestor(&self, own_path: &str, ancestor_path: &str) -> Option<Self> {
         let depth = |path: &str| path.split('/').filter(|part| !part.is_empty()).count();
         let dir = self.dir.ancestors().nth(depth(own_path).checked_sub(depth(ancestor_path))?)?.to_owned();
@@ -247,8 +248,8 @@ pub struct BatchGroup {
 }
 
 impl BatchGroup {
-    /// Creates the leaf `name` in `hierarchy`. A name with a slash creates it below a group that `make` created
-    /// before.
+    /// Creates the leaf `name` in `hierarchy`. A name with a slash creates it below a group that an earlier call
+    /// created.
     pub fn create(hierarchy: &Hierarchy, name: &str) -> io::Result<Self> {
         let own = hierarchy.own_dir().ok_or(io::ErrorKind::NotFound)?;
         let leaf = Self { dir: own.join(name) };
@@ -291,7 +292,7 @@ impl BatchGroup {
         self.write("cgroup.procs", &pid.to_string())
     }
 
-    /// Restricts the group to `cpus`. In version 1 it also restricts the groups below: there a group cannot lose a
+    /// Restricts the group to `cpus`. In version 1 the groups below are restricted, too, since a group cannot lose a
     /// CPU that a group below it has.
     pub fn set_cpus(&self, cpus: &CpuSet) -> io::Result<()> {
         let list = cpus.to_string();
@@ -303,8 +304,8 @@ impl BatchGroup {
         written.or_else(|_| self.write("cpuset.cpus", &list))
     }
 
-    /// Removes the group, and groups that other processes created below it. Their tasks must be dead, or about to
-    /// die.
+    /// Removes the group, and the groups below it that other processes created. The tasks of all these groups must be
+    /// dead, or about to die.
     pub fn remove(&self) -> io::Result<()> {
         groups_below(&self.dir).into_iter().try_for_each(|dir| Self { dir }.remove())?;
         let deadline = Instant::now() + REMOVE_TIMEOUT;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static NOTHING: AtomicU32 = AtomicU32::new(0);
 
-/// Check of the gate: the word that it reads, and the function that it calls when the word is not 0.
+/// Check of the instrumented gate: a word to read, and a function to call if the word is not 0.
 #[derive(Clone, Copy)]
 pub struct GateCheck {
     word: &'static AtomicU32,
@@ -17,13 +17,13 @@ pub struct GateCheck {
 extern "C" fn go_on() {}
 
 impl GateCheck {
-    /// Returns a check of a word that stays 0.
+    /// Returns a check whose word stays 0, so that it never naps.
     pub fn without_gate() -> Self {
         Self { word: &NOTHING, slow_path: go_on }
     }
 
-    /// Returns the check of the gate's library if that is loaded, else [`GateCheck::without_gate`]. The calling thread promises
-    /// to check often.
+    /// Returns the check of the gate's library if the library is loaded, else [`GateCheck::without_gate`]. The calling
+    /// thread promises to check often.
     pub fn join_gate() -> Self {
         Self::find_in_gate_library().inspect(|check| (check.slow_path)()).unwrap_or_else(Self::without_gate)
     }
@@ -35,8 +35,8 @@ impl GateCheck {
         let address: extern "C" fn() -> *const AtomicU32 = unsafe { std::mem::transmute(address) };
         // SAFETY: the library's function has this type, as runtime/c/sidelane_gate.h declares it.
         let slow_path: extern "C" fn() = unsafe { std::mem::transmute(slow_path) };
-        // SAFETY: null, or an aligned word that stays mapped until the process ends; this process
-        // only reads it.
+        // SAFETY: the address is null, or that of an aligned word that stays mapped until the process ends; this
+        // process only reads the word.
         Some(Self { word: unsafe { address().as_ref() }?, slow_path })
     }
 
@@ -50,7 +50,7 @@ impl GateCheck {
 }
 
 fn symbol(name: &std::ffi::CStr) -> Option<*mut libc::c_void> {
-    // SAFETY: looks a name up among the loaded libraries.
+    // SAFETY: the call only looks a name up among the loaded libraries.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!found.is_null()).then_some(found)
 }

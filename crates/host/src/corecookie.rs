@@ -1,13 +1,14 @@
 //! Core scheduling: the kernel itself never runs batch and another task on one core at the same time.
 //!
-//! Since Linux 5.14 a task can have a *cookie*, and the lanes of a core run only tasks with the same cookie at a
-//! time. Other tasks wait, or their lane idles. So batch with a cookie of its own never overlaps a service without
-//! one. Core scheduling is an alternative to the lane holder, made for security, not for latency. The scheduler's
-//! fairness decides which side gets the core, so the service may have to wait for batch, if only for the small share
-//! of SCHED_IDLE. Therefore `run` does not use it and the benchmarks compare with it.
+//! Since Linux 5.14 a task can have a *cookie*, and the lanes of a core run only tasks with the same cookie at a time.
+//! Other tasks wait, or their lane idles. So batch with a cookie of its own never overlaps a service without one. Core
+//! scheduling is an alternative to the lane holder, made for security, not for latency. The scheduler's fairness
+//! decides whether service or batch gets the core. So the service may have to wait for batch, if only for the small
+//! share of SCHED_IDLE. Therefore `run` does not use it and the benchmarks compare with it.
 //!
 //! Children inherit a cookie, so batch gets it before it starts. The cookie ends with batch, so nothing has to be
-//! undone. It is given to the process, not to its process group, since batch may share the group with a shell.
+//! undone. The cookie is given to batch's process, not to the process group, since batch may share the group with a
+//! shell.
 
 use std::io;
 
@@ -81,8 +82,8 @@ impl From<io::Error> for CookieError {
 
 /// Calls prctl(PR_SCHED_CORE). `result` is null, or the place to which the kernel writes a cookie.
 fn core_sched(command: libc::c_int, pid: u32, scope: Scope, result: *mut u64) -> io::Result<()> {
-    // SAFETY: of these commands only GET writes: 8 bytes to `result`, for which `of` provides the
-    // memory. The others require null.
+    // SAFETY: only the command GET writes: 8 bytes to `result`, for which `of_thread` provides the memory. The other
+    // commands require null.
     match unsafe { libc::prctl(libc::PR_SCHED_CORE, command as u64, u64::from(pid), scope as u64, result) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -58,19 +58,19 @@ impl CpuSet {
         self.0.iter().copied()
     }
 
-    /// Returns the CPUs that are in both sets.
+    /// Returns the CPUs that are in this set and in `other`.
     #[must_use]
     pub fn intersection(&self, other: &CpuSet) -> CpuSet {
         CpuSet(&self.0 & &other.0)
     }
 
-    /// Returns the CPUs that are in either set.
+    /// Returns the CPUs that are in this set or in `other`.
     #[must_use]
     pub fn union(&self, other: &CpuSet) -> CpuSet {
         CpuSet(&self.0 | &other.0)
     }
 
-    /// Returns the CPUs that are also in `bound`; all of `bound` if there are none.
+    /// Returns the CPUs of this set that are also in `bound`; all of `bound` if there are none.
     pub fn intersection_or_bound(&self, bound: &CpuSet) -> CpuSet {
         let both = self.intersection(bound);
         if both.is_empty() { bound.clone() } else { both }

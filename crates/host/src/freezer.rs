@@ -17,7 +17,7 @@ pub struct Freezer {
 }
 
 impl Freezer {
-    /// Returns the freezer of the group `dir`, if it has one.
+    /// Returns the freezer of the group `group_dir`, if it has one.
     pub fn find_in_group(group_dir: &Path) -> Option<Self> {
         let file = [V2, V1].into_iter().find(|file| group_dir.join(file).exists())?;
         Some(Self { dir: group_dir.to_owned(), file })

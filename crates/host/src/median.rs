@@ -1,6 +1,6 @@
 //! Medians, for measurements on noisy machines.
 
-/// Returns the median; `None` without values.
+/// Returns the median of `values`; `None` if there are none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);

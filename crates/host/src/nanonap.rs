@@ -16,8 +16,8 @@ use std::time::Duration;
 /// Path of the device file of the kernel module nanonap.
 pub const DEVICE: &str = "/dev/nanonap";
 
-/// Longest single nap. It bounds the delay in noticing changes that do not write the watched word, such as one on a
-/// second request lane. To wake, check and sleep again is expected to take about 1 µs, so a napping lane sleeps
+/// Longest single nap. It bounds the delay in noticing changes that do not write the watched word, such as a change on
+/// a second request lane. To wake, check and sleep again is expected to take about 1 µs, so a napping lane sleeps
 /// nearly all the time.
 const NAP_MAX: Duration = Duration::from_micros(50);
 
@@ -72,7 +72,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// If there is no device, or one that does not nap.
+    /// If the device does not exist, or refuses the test nap.
     pub fn open(path: &Path) -> Result<Self, NoNanonap> {
         let file = File::options().read(true).write(true).open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => NoNanonap::Absent,

@@ -62,8 +62,8 @@ impl Nap {
     }
 }
 
-/// Naps through the device. The kernel reads `watched` again after its watch has begun, so a write after the read
-/// here that makes `done` hold is not missed.
+/// Naps through the device. The kernel reads `watched` again after its watch has begun. So it notices a write after the
+/// read in this function, even if that write makes `is_done` return true.
 fn nap_in_kernel(watched: &AtomicU32, timeout: Duration, is_done: impl Fn() -> bool) {
     let seen = watched.load(Ordering::Acquire);
     if is_done() {

@@ -84,8 +84,8 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 64);
 
-/// Opens a counter of `event` on `cpu`, which counts from now on, whatever runs there. With `group`, both counters
-/// count at the same times.
+/// Opens a counter of `event` on `cpu`, which counts from now on, whatever thread runs there. `group` is the first
+/// counter of a group: all counters of the group count at the same times.
 pub fn open_counter(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     const EVERYBODY: libc::pid_t = -1;
     const NO_GROUP: c_int = -1;
@@ -101,7 +101,7 @@ pub fn open_counter(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Resu
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that was opened a moment ago and has no other owner.
+    // SAFETY: the kernel has just opened this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
@@ -117,7 +117,7 @@ pub fn open_counter_group(events: &[Event], cpu: u32) -> Result<Vec<OwnedFd>, (u
     Ok(opened)
 }
 
-/// Returns what a counter has counted since it was opened.
+/// Returns the number of events since the counter was opened.
 pub fn read_counter(counter: &OwnedFd) -> io::Result<u64> {
     let mut count = [0; size_of::<u64>()];
     rustix::io::read(counter, &mut count)?;

@@ -31,7 +31,7 @@ pub struct Listener {
 /// Ports of listening sockets, by network namespace and inode of the socket.
 pub type Sockets = BTreeMap<u32, BTreeMap<u64, u16>>;
 
-/// Returns the ports that any of these processes listens on: all of them, or `only` that one.
+/// Returns the ports that any of these processes listens on: all of them, or only the port `only_port`.
 pub fn listeners(pids: &BTreeSet<u32>, only_port: Option<u16>) -> BTreeSet<Listener> {
     let listening = ListeningSockets::read_for_processes(pids.iter().copied());
     pids.iter().flat_map(|pid| listening.listeners_of_process(*pid, only_port)).collect()
@@ -63,14 +63,14 @@ impl ListeningSockets {
         listening
     }
 
-    /// Returns the sockets in the network namespaces of these processes alone.
+    /// Returns the listening sockets in the network namespaces of the processes `pids` only.
     pub fn in_namespaces_of(&self, pids: &BTreeSet<u32>) -> Sockets {
         let networks: BTreeSet<u32> = pids.iter().filter_map(|pid| self.networks.get(pid)).copied().collect();
         self.sockets.iter().filter(|(network, _)| networks.contains(network)).map(|(n, s)| (*n, s.clone())).collect()
     }
 
-    /// Returns the ports that this process listens on: all of them, or `only` that one. The search of its open files
-    /// ends when all sockets of its namespace are found.
+    /// Returns the ports that this process listens on: all of them, or only the port `only_port`. The search of its
+    /// open files ends when all sockets of its namespace are found.
     pub fn listeners_of_process(&self, pid: u32, only_port: Option<u16>) -> BTreeSet<Listener> {
         let Some(network) = self.networks.get(&pid) else { return BTreeSet::new() };
         let mut wanted = self.sockets.get(network).cloned().unwrap_or_default();
@@ -98,7 +98,7 @@ fn by_inode(sockets: Vec<(String, u16)>) -> BTreeMap<u64, u16> {
 
 /// Returns inode and port of each socket that listens in the network namespace of a process.
 fn listening_in_network_of(pid: u32) -> Vec<(String, u16)> {
-    // A new thread enters the other namespace, and ends there.
+    // A new thread enters the network namespace of the process, and ends there.
     let ask = || {
         let network = fs::File::open(format!("/proc/{pid}/ns/net"))?;
         rustix::thread::move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -139,8 +139,8 @@ pub(crate) fn tcp_sockets_reached_from(pid: u32, address: SocketAddr) -> BTreeSe
     best_matching_sockets(sockets_in_tables(&format!("/proc/{pid}")), address)
 }
 
-/// Returns the inodes of the UDP sockets without a peer, in the network namespace of the process `pid`, that receive
-/// what is sent to an address.
+/// Returns the inodes of the UDP sockets without a peer that receive datagrams to an address. The sockets are in the
+/// network namespace of the process `pid`.
 pub(crate) fn udp_sockets_reached_from(pid: u32, address: SocketAddr) -> BTreeSet<String> {
     let tables = ["udp", "udp6"].map(|name| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default());
     best_matching_sockets(tables.iter().flat_map(|table| sockets_in_state(table, UNCONNECTED)).collect(), address)
@@ -153,8 +153,8 @@ fn best_matching_sockets(sockets: Vec<(String, SocketAddr)>, destination: Socket
     ranked.into_iter().filter(|(rank, _)| Some(*rank) == best).map(|(_, inode)| inode).collect()
 }
 
-/// Returns how well a socket at `own` fits a connection to `to`, in the kernel's order; `None` if it does not receive
-/// it.
+/// Returns how well a socket at `socket_address` fits a connection to `destination`, in the kernel's order; `None` if
+/// the socket does not receive that connection.
 fn match_rank(socket_address: SocketAddr, destination: SocketAddr) -> Option<u8> {
     let (own_ip, to_ip) =
         (socket_address.ip().to_canonical(), loopback_if_unspecified(destination.ip().to_canonical()));
@@ -220,7 +220,7 @@ fn ip_in_table(digits: &str) -> Option<IpAddr> {
     }
 }
 
-/// A socket, other than of TCP, at which requests may arrive.
+/// A UDP or Unix socket at which requests may arrive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OtherSocket {
     /// A UDP port, for datagrams or QUIC.
@@ -238,8 +238,8 @@ impl fmt::Display for OtherSocket {
     }
 }
 
-/// Returns the sockets, other than of TCP, at which these processes may take requests: all of them, or the UDP port
-/// `only`.
+/// Returns the UDP and Unix sockets at which these processes may take requests: all of them, or only the UDP port
+/// `only_udp_port`.
 pub fn other_sockets(pids: &BTreeSet<u32>, only_udp_port: Option<u16>) -> BTreeSet<OtherSocket> {
     let all: BTreeSet<OtherSocket> = pids.iter().flat_map(|pid| other_sockets_of(*pid)).collect();
     all.into_iter().filter(|socket| only_udp_port.is_none_or(|port| *socket == OtherSocket::Udp(port))).collect()

@@ -116,7 +116,7 @@ pub fn set_highest_ordinary_priority(tid: u32) -> io::Result<()> {
 
 fn set_attributes(tid: u32, attributes: Attributes) -> io::Result<()> {
     let attributes = Attributes { size: size_of::<Attributes>() as u32, ..attributes };
-    // SAFETY: the kernel reads `size` bytes at the address, which are all there.
+    // SAFETY: the kernel reads `size` bytes from the struct, which has that size.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid as libc::pid_t, &attributes, 0) };
     check(done as libc::c_int)
 }
@@ -146,7 +146,7 @@ impl Reservation {
     fn of_thread(tid: u32) -> Option<Self> {
         let mut found = Attributes::default();
         let size = size_of::<Attributes>();
-        // SAFETY: the kernel writes at most `size` bytes to the address, which are all there.
+        // SAFETY: the kernel writes at most `size` bytes to the struct, which has that size.
         let known = unsafe { libc::syscall(libc::SYS_sched_getattr, tid as libc::pid_t, &mut found, size, 0) };
         let Attributes { flags, runtime_ns, deadline_ns, period_ns, .. } = found;
         (known == 0).then_some(Self { flags, runtime_ns, deadline_ns, period_ns })
@@ -162,14 +162,14 @@ impl Reservation {
 impl ThreadClass {
     /// SCHED_IDLE: any other task that needs the CPU gets it at once.
     pub const IDLE: Self = Self::new(libc::SCHED_IDLE, 0);
-    /// SCHED_EXT: a loaded scheduler decides; without one it is the ordinary class.
+    /// SCHED_EXT: a loaded scheduler decides; without a loaded scheduler it is the ordinary class.
     pub const EXT: Self = Self::new(SCHED_EXT, 0);
     /// SCHED_OTHER: the class of most threads.
     pub const ORDINARY: Self = Self::new(libc::SCHED_OTHER, 0);
     /// SCHED_FIFO with the priority of lane holders.
     pub const HOLDER: Self = Self::new(libc::SCHED_FIFO, HOLDER_PRIORITY);
 
-    /// Returns a class other than SCHED_DEADLINE, by the kernel's number of it.
+    /// Returns the class with the kernel's number `policy`, which must not be SCHED_DEADLINE.
     pub const fn new(policy: i32, priority: i32) -> Self {
         Self { policy, priority, reservation: None }
     }

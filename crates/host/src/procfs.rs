@@ -40,7 +40,7 @@ pub fn is_alive(pid: u32) -> bool {
     runs(&format!("/proc/{pid}/stat")) || threads(pid).into_iter().any(is_threads)
 }
 
-/// Passes the fields of a `stat` file to `read`, from the third field (the state) on.
+/// Passes the fields of a `stat` file to `parse`, from the third field (the state) on.
 fn parse_stat_fields<T>(stat_path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     // The buffer is longer than any such line: one read is enough, and this is called often.
     let mut bytes = [0; 1024];
@@ -137,9 +137,8 @@ pub fn all_pids() -> Vec<u32> {
 }
 
 /// Returns the living ones among these processes, with all living descendants that their threads still list as
-/// children.
-/// [`with_descendants`] reads the whole of `/proc`, this function only the threads of a few processes. It does not find a
-/// process whose parent has ended.
+/// children. [`with_descendants`] reads the whole of `/proc`, this function reads only the threads of a few processes.
+/// It does not find a process whose parent has ended.
 pub fn living_with_descendants(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut rest: Vec<u32> = roots.iter().copied().collect();
@@ -209,7 +208,7 @@ pub fn pid_in_own_namespace(pid: u32) -> Option<u32> {
     innermost_namespace_id(&format!("/proc/{pid}")).map(|(own, _)| own)
 }
 
-/// Whether a process has another number in its own PID namespace than in this one.
+/// Whether a process has a different number in its own PID namespace than in the PID namespace of this process.
 pub fn is_in_other_pid_namespace(pid: u32) -> bool {
     innermost_namespace_id(&format!("/proc/{pid}")).is_some_and(|(_, other)| other)
 }
@@ -220,7 +219,7 @@ pub fn threads_by_namespace_tid(pid: u32) -> BTreeMap<u32, u32> {
     threads(pid).into_iter().filter_map(numbered).collect()
 }
 
-/// Whether each thread of these processes is pinned to one CPU, the same or another one for each.
+/// Whether each thread of these processes is pinned to a single CPU. Different threads may have different CPUs.
 pub fn is_each_thread_pinned(pids: &BTreeSet<u32>) -> bool {
     let places = pids.iter().flat_map(|pid| threads(*pid).into_iter().filter_map(|tid| thread_cpus(*pid, tid)));
     places.into_iter().all(|cpus| cpus.len() == 1)

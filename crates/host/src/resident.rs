@@ -32,11 +32,11 @@ pub fn keep_code_in_memory() -> io::Result<()> {
 
 fn lock_in_memory(address_range: &Range<usize>) -> io::Result<()> {
     let (start, length) = (address_range.start as *mut _, address_range.len());
-    // SAFETY: changes neither what is in the memory nor whether it may be used.
+    // SAFETY: `mlock` changes neither the content of the memory nor its access rights.
     let locked = unsafe { mlock(start, length) };
     if locked.is_err() {
-        // Kernels before 5.14 do not know this advice; there a page is read when it is needed.
-        // SAFETY: changes neither what is in the memory nor whether it may be used.
+        // Kernels before 5.14 do not know this advice; on them a page is read when it is first needed.
+        // SAFETY: this advice changes neither the content of the memory nor its access rights.
         let _ = unsafe { madvise(start, length, Advice::LinuxPopulateRead) };
     }
     Ok(locked?)

@@ -1,7 +1,7 @@
 //! Rights by which a process outranks others on a CPU, and how a process gives them up for good.
 //!
-//! Two rights lead into a real-time class or to a higher nice value: the capability CAP_SYS_NICE, and the limits
-//! RLIMIT_RTPRIO and RLIMIT_NICE. CAP_SYS_RESOURCE can raise the limits again, so it is given up too. The kernel
+//! Two rights lead into a real-time class or to a higher priority by nice value: the capability CAP_SYS_NICE, and the
+//! limits RLIMIT_RTPRIO and RLIMIT_NICE. CAP_SYS_RESOURCE can raise the limits again, so it is given up too. The kernel
 //! checks both capabilities in the initial user namespace, so a user namespace of the process's own does not help it.
 
 use std::fs;
@@ -9,17 +9,18 @@ use std::io;
 
 use crate::capabilities::{CAP_SETPCAP, CAP_SYS_NICE, CAP_SYS_RESOURCE, Capabilities};
 
-/// Capabilities that lead into a real-time class, to a higher nice value, or to the limits that allow either.
+/// Capabilities that lead into a real-time class, to a higher priority by nice value, or to the limits that allow
+/// either.
 const CAPABILITIES: [u32; 2] = [CAP_SYS_NICE, CAP_SYS_RESOURCE];
 
-/// Whether this process can give up the rights for its children too. Without CAP_SETPCAP a setuid program, or any
-/// program of root, regains the capabilities from the bounding set.
+/// Whether this process can give up the rights to higher priorities for its children too. Without CAP_SETPCAP a setuid
+/// program, or any program of root, regains the capabilities from the bounding set.
 pub fn can_drop_priority_rights() -> bool {
     Capabilities::own().has(CAP_SETPCAP) || !CAPABILITIES.into_iter().any(is_in_bounding_set)
 }
 
-/// Takes the rights to outrank others from the calling process, which must have one thread, and from all that it
-/// starts. Setuid programs still work: they get every other capability.
+/// Takes the rights to real-time classes and to higher priorities from the calling process and from all that it starts.
+/// The process must have one thread. Setuid programs still work: they get every other capability.
 ///
 /// # Errors
 /// If the kernel refuses a part; the other parts are done.
@@ -27,7 +28,7 @@ pub fn drop_priority_rights() -> io::Result<()> {
     let limits = [libc::RLIMIT_RTPRIO, libc::RLIMIT_NICE].map(|limit| set_limit(limit, 0, 0));
     let bounding = CAPABILITIES
         .map(|capability| if is_in_bounding_set(capability) { leave_bounding_set(capability) } else { Ok(()) });
-    // This clears the inheritable bits too, and with them those of the ambient set.
+    // Clearing the sets also clears the inheritable bits, and with them the ambient set.
     let sets = clear_sets();
     limits.into_iter().chain(bounding).chain([sets]).collect()
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU8;
 
 use crate::shared_mapping::SharedMapping;
 
-/// Returns the files of this name that the process `pid` has open, mapped for reading: their first `bytes` bytes. Files
-/// that are shorter, or could shrink, are left out, since reading them could fail.
+/// Returns the files of this name that the process `pid` has open, mapped for reading: their first `length_bytes`
+/// bytes. Files that are shorter, or could shrink, are left out, since reading them could fail.
 pub fn map_sealed_files(pid: u32, name: &str, length_bytes: usize) -> impl Iterator<Item = SharedMapping<AtomicU8>> {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let named = files.map(|file| file.path()).filter(move |path| is_named(path, name));

@@ -187,13 +187,13 @@ impl Target {
         Ok(service)
     }
 
-    /// Whether processes that do not descend from the service's may belong to it later: another one of the same name,
-    /// or one that listens beside it during a restart.
+    /// Whether processes that do not descend from the service's may belong to it later: another process of the same
+    /// name, or one that listens at the same port during a restart.
     pub fn can_gain_processes(&self) -> bool {
         matches!(self, Target::Port(_) | Target::Comm(_))
     }
 
-    /// Finds the processes that accept connections at the port, as far as the holders of its sockets tell.
+    /// Finds the processes that accept connections at the port, by the processes that hold its listening sockets.
     fn at_port(&self, port: u16) -> Result<Service, ServiceError> {
         let holders = processes_listening_on(port)
             .into_iter()

@@ -52,11 +52,12 @@ impl<T: Shared> SharedMapping<T> {
     /// Returns `len` items of another type, from byte `offset` on.
     ///
     /// # Panics
-    /// If they are outside the mapping or not aligned. The format must exclude both.
+    /// If the items are outside the mapping or not aligned. The format of the file must exclude such items.
     pub fn items_at<U: Shared>(&self, offset: usize, len: usize) -> &[U] {
         let bytes = len * size_of::<U>();
         assert!(offset + bytes <= self.memory.len(), "inside the mapping");
-        // SAFETY: inside the mapping (just checked), which lives as long as self; all accesses are atomic.
+        // SAFETY: the bytes are inside the mapping (just checked), which lives as long as self; all accesses are
+        // atomic.
         let items = unsafe { view::<U>(self.memory.as_ptr().add(offset), bytes) };
         items.expect("the format is aligned")
     }
@@ -67,8 +68,8 @@ impl<T: Shared> Deref for SharedMapping<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` items are mapped as long as self, and aligned (checked in `of`). Any bytes are a valid item, and
-        // all its fields are atomics (`Shared`).
+        // SAFETY: `len` items are mapped as long as self, and aligned (checked in `from_mmap`). Any bytes are a valid
+        // item, and all its fields are atomics (`Shared`).
         unsafe { slice::from_raw_parts(self.memory.as_ptr().cast(), self.len) }
     }
 }

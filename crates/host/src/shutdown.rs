@@ -31,7 +31,7 @@ impl StopRequest {
         }
     }
 
-    /// Stops this process if that is requested. Returns false if the process is to end.
+    /// Stops this process if the request is to stop. Returns false if the request is to end.
     fn apply_request(request: Option<Self>) -> bool {
         if request == Some(Self::Stop) {
             stop_this_process();
@@ -72,7 +72,7 @@ impl Shutdown {
         }
     }
 
-    /// Waits until `is_so` returns true, with a check every 500 ms. Returns false on a request to end.
+    /// Waits until `is_met` returns true, with a check every 500 ms. Returns false on a request to end.
     pub fn wait_until(&self, mut is_met: impl FnMut() -> bool) -> Result<bool> {
         while !is_met() {
             if !self.wait(LOOK_EVERY)? {

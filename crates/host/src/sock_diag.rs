@@ -12,7 +12,7 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const LISTENING: u32 = 1 << 10;
 
 const HEADER_LEN: usize = 16;
-/// Length of a request: a header, then family, protocol and state. Nothing of the socket itself is requested.
+/// Length of a request: a header, then family, protocol and state. The fields that would select a single socket stay 0.
 const REQUEST_LEN: usize = HEADER_LEN + 56;
 /// Offset of the address family in an answer.
 const FAMILY_AT: usize = HEADER_LEN;
@@ -57,7 +57,7 @@ fn request(family: u8) -> [u8; REQUEST_LEN] {
 }
 
 fn send(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
-    // SAFETY: the bytes are there for the length that is given.
+    // SAFETY: `request` is a slice, so all bytes up to its length exist.
     let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -65,13 +65,13 @@ fn send(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
 /// Receives one answer into `found`. Returns whether more answers follow.
 fn receive(socket: &OwnedFd, found: &mut Vec<(u32, SocketAddr)>) -> io::Result<bool> {
     let mut buffer = [0_u8; BUFFER_LEN];
-    // SAFETY: the buffer is there for the length that is given.
+    // SAFETY: `buffer` has the length that the call gets.
     let len = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
     let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
     parse_messages(&buffer[..len], found)
 }
 
-/// Parses the sockets in an answer into `found`. Returns whether more answers follow.
+/// Parses the sockets in an answer into `sockets`. Returns whether more answers follow.
 fn parse_messages(mut answer: &[u8], sockets: &mut Vec<(u32, SocketAddr)>) -> io::Result<bool> {
     const ALIGNMENT: usize = 4;
     while answer.len() >= HEADER_LEN {
@@ -103,7 +103,7 @@ fn ip(answer: &[u8]) -> IpAddr {
     }
 }
 
-/// Returns four bytes at `at` as a number; 0 if there are fewer.
+/// Returns the four bytes at `offset` as a number; 0 if there are fewer.
 fn word(bytes: &[u8], offset: usize) -> u32 {
     bytes.get(offset..offset + 4).map_or(0, |word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
 }

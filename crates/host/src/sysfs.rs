@@ -13,7 +13,7 @@ use crate::cpulist::{CpuListError, CpuSet};
 /// Reason why sysfs could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Neither `present` nor `online` exists, or both are empty.
+    /// No CPU is listed: the files `present` and `online` are missing or empty.
     #[error("cannot read CPUs from {}: no such file; check that sysfs is mounted there", dir.display())]
     NoCpus {
         /// Directory in which `present` and `online` are expected.

@@ -1,7 +1,7 @@
 //! A bound on how long a real-time thread keeps a CPU.
 //!
 //! The kernel spins when it looks up a file of a control group or process that is being removed, until the task that
-//! removes it is done (`shrink_dcache_parent`). A real-time thread that preempted this task on the same CPU spins
+//! removes it is done (`shrink_dcache_parent`). If a real-time thread preempted this task on the same CPU, it spins
 //! until the task gets another CPU: 745 ms were measured. No lookup is known to be safe. So a second thread of higher
 //! priority moves the first one to the ordinary class when a turn takes too long.
 
@@ -60,17 +60,17 @@ impl TurnLimit {
         if self.is_over.swap(false, Ordering::AcqRel) {
             make_only_this_thread_fifo(self.priority)?;
         }
-        // SAFETY: zeroed is a valid itimerspec, of a timer that rings once.
+        // SAFETY: zeroed is a valid itimerspec, which makes a timer expire once.
         let mut turn: libc::itimerspec = unsafe { zeroed() };
         turn.it_value.tv_nsec = TURN_NS;
-        // SAFETY: the timer is ours, and `turn` is valid.
+        // SAFETY: this value owns the timer, and `turn` is valid.
         check(unsafe { libc::timer_settime(self.timer, 0, &turn, null_mut()) })
     }
 }
 
 impl Drop for TurnLimit {
     fn drop(&mut self) {
-        // SAFETY: the timer is ours, and is not used after this.
+        // SAFETY: this value owns the timer, and does not use it after this call.
         unsafe { libc::timer_delete(self.timer) };
     }
 }
@@ -81,13 +81,13 @@ fn timer_for(watcher: libc::pid_t) -> io::Result<libc::timer_t> {
     let mut event: libc::sigevent = unsafe { zeroed() };
     (event.sigev_notify, event.sigev_signo, event.sigev_notify_thread_id) = (libc::SIGEV_THREAD_ID, SIGNAL, watcher);
     let mut timer = MaybeUninit::uninit();
-    // SAFETY: both are valid, and the timer is written if the call succeeds.
+    // SAFETY: `event` is valid, and the kernel writes `timer` if the call succeeds.
     check(unsafe { libc::timer_create(libc::CLOCK_THREAD_CPUTIME_ID, &mut event, timer.as_mut_ptr()) })?;
     // SAFETY: the call has succeeded.
     Ok(unsafe { timer.assume_init() })
 }
 
-/// Moves the thread `watched` to the ordinary class at each signal, for as long as the process lives.
+/// Moves the thread `watched_tid` to the ordinary class at each signal, for as long as the process lives.
 fn demote_at_signals(
     watched_tid: u32,
     priority: i32,
@@ -110,7 +110,7 @@ fn demote_at_signals(
         return;
     }
     loop {
-        // SAFETY: the set is valid, and nothing is asked about the signal.
+        // SAFETY: the set is valid, and null requests no details about the signal.
         if unsafe { libc::sigwaitinfo(&set, null::<libc::siginfo_t>().cast_mut()) } == SIGNAL {
             // The flag is set before the class changes, so that a thread that sees its new class becomes real-time
             // again. The flag is set again after the change, for a thread whose turn began in between: that thread

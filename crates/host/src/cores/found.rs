@@ -10,9 +10,9 @@ type Parts = (CpuSet, CpuSet, Source);
 /// Function that reads one source: it returns the division, or a text about what the source contains instead.
 type SpeedSource = fn(&CpuSpeeds) -> Result<Parts, String>;
 
-/// Sources in order of preference. The scheduler itself uses capacities. Lists distinguish kinds of cores, but not
-/// their speeds. Clocks leave out how much work a core does in a cycle. Rankings are comparisons, made for other
-/// purposes.
+/// Sources of the division, in order of preference. The scheduler itself uses capacities. Lists distinguish kinds of
+/// cores, but not their speeds. Clocks leave out how much work a core does in a cycle. Rankings are made for other
+/// purposes and only compare CPUs.
 const PLACES: [SpeedSource; 4] = [
     |told| divide_by_speeds(told, Measure::Capacity, &told.capacities),
     divide_by_pmu_lists,
@@ -63,7 +63,7 @@ fn divide_by_pmu_lists(cpu_speeds: &CpuSpeeds) -> Result<Parts, String> {
     }
 }
 
-/// Returns the speed of little CPUs in thousandths of that of big ones: by capacities, else by clocks. A result
+/// Returns the speed of little CPUs in thousandths of the speed of big CPUs: by capacities, else by clocks. A result
 /// counts only if it is below 1000.
 fn little_speed_milli(cpu_speeds: &CpuSpeeds, big: &CpuSet, little: &CpuSet) -> Option<u32> {
     let shares =
@@ -71,7 +71,8 @@ fn little_speed_milli(cpu_speeds: &CpuSpeeds, big: &CpuSet, little: &CpuSet) -> 
     shares.into_iter().flatten().find(|milli| *milli < 1000)
 }
 
-/// Returns the mean speed of `some` CPUs in thousandths of that of `others`; `None` if the speed of any is unknown.
+/// Returns the mean speed of `compared_cpus` in thousandths of the mean speed of `reference_cpus`; `None` if the speed
+/// of any of these CPUs is unknown.
 fn relative_speed_milli(speeds: &Speeds, compared_cpus: &CpuSet, reference_cpus: &CpuSet) -> Option<u32> {
     let sum = |cpus: &CpuSet| cpus.iter().map(|cpu| speeds.get(&cpu).copied().map(u64::from)).sum::<Option<u64>>();
     let share =

@@ -23,15 +23,15 @@ mod tests;
 
 pub use speeds::Measure;
 
-/// Big and little cores of a machine, by their CPUs: both lanes of a core are in one list.
+/// Big and little cores of a machine, by their CPUs: all lanes of a core are in the same list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores {
     /// CPUs of big cores: online, and at least one.
     pub big: CpuSet,
     /// CPUs of little cores: online, and at least one.
     pub little: CpuSet,
-    /// Mean speed of little CPUs in thousandths of that of big ones: by capacity, else by highest clock, which
-    /// ignores work per cycle. `None` if neither is known.
+    /// Mean speed of little CPUs in thousandths of the mean speed of big CPUs: by capacity, else by highest clock,
+    /// which ignores work per cycle. `None` if CPUs report neither number.
     pub little_speed_milli: Option<u32>,
     /// Source of the division into big and little cores.
     pub source: Source,
@@ -81,10 +81,10 @@ pub enum CoresError {
         /// Option of the empty list: `--big` or `--little`.
         option: &'static str,
     },
-    /// CPUs are in both lists.
+    /// CPUs are in the lists of both `--big` and `--little`.
     #[error("CPUs {cpus} are in both --big and --little; name each CPU in one of them")]
     Overlap {
-        /// CPUs that are in both lists.
+        /// CPUs that are in the lists of both `--big` and `--little`.
         cpus: CpuSet,
     },
     /// CPUs of a list that the user gave are offline, or do not exist.
@@ -123,7 +123,7 @@ impl Cores {
     ///
     /// # Errors
     ///
-    /// If a list is empty or has CPUs that are not online, or a CPU is in both lists.
+    /// If a list is empty or has CPUs that are not online, or a CPU is in `big` and in `little`.
     pub fn from_user_lists(big: &CpuSet, little: &CpuSet, online: &CpuSet) -> Result<Self, CoresError> {
         check_user_list("--big", big, online)?;
         check_user_list("--little", little, online)?;

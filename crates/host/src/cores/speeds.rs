@@ -20,7 +20,7 @@ pub enum Measure {
     Capacity,
     /// Highest clock of the CPU, in kHz.
     Clock,
-    /// Ranking by the firmware (ACPI CPPC), by which schedulers also prefer the better ones of equal cores.
+    /// Ranking by the firmware (ACPI CPPC). Schedulers use it to prefer the better cores among equal ones.
     Ranking,
 }
 

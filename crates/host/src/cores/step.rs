@@ -41,7 +41,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns the speeds of CPUs 0, 1, …
+    /// Maps the CPUs 0, 1, … to the listed speeds.
     fn speeds(speeds: &[u32]) -> Speeds {
         (0..).zip(speeds.iter().copied()).collect()
     }

@@ -112,7 +112,7 @@ fn given_lists_are_taken_as_they_are() {
     let cores = cores_from_lists("0,1", "2-5").expect("two lists");
     assert_eq!((&cores.big, &cores.little, cores.little_speed_milli), (&cpu_set("0-1"), &cpu_set("2-5"), None));
     assert_eq!(cores.to_string(), "big CPUs 0-1, little CPUs 2-5 (given)");
-    // A CPU may be in neither list.
+    // A CPU may be missing in the lists of big and little CPUs.
     assert!(cores_from_lists("1", "0").is_ok());
 }
 

@@ -2,19 +2,19 @@
 //!
 //! The kernel requires that a group's CPUs are among those of the group above it (version 1 refuses anything else, in
 //! either direction). So each group first gets its current and its target CPUs, from the top down. Then it gets its
-//! target CPUs, from the bottom up. If the writer dies after any write, the kernel accepts the tree as it is, and
-//! each task still has all CPUs that are in both sets.
+//! target CPUs, from the bottom up. If the writer dies after any write, the kernel accepts the tree in its state then.
+//! Each task still has all CPUs that are in its current and its target set.
 
 use crate::cpulist::CpuSet;
 
 /// A control group in a tree, with its current and its target CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Index of the parent group, which comes before this one; `None` for the root.
+    /// Index of the parent group, which precedes this group in the list; `None` for the root.
     pub parent: Option<usize>,
     /// CPUs that the group has now.
     pub now: CpuSet,
-    /// CPUs that the group is to have.
+    /// CPUs that the group has after the last write.
     pub target: CpuSet,
 }
 
@@ -27,8 +27,8 @@ pub struct Step {
     pub cpus: CpuSet,
 }
 
-/// Returns the writes that lead from the current CPUs to the target. Both must be valid: a group's CPUs are among
-/// those of the group above it.
+/// Returns the writes that lead from the current CPUs to the target CPUs. Current and target CPUs must be valid: a
+/// group's CPUs are among those of the group above it.
 pub fn plan(nodes: &[Node]) -> Vec<Step> {
     let wide: Vec<CpuSet> = nodes.iter().map(|node| node.now.union(&node.target)).collect();
     let widen = nodes.iter().enumerate().filter(|(at, node)| wide[*at] != node.now);

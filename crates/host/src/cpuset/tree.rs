@@ -95,7 +95,7 @@ impl Tree {
         self.groups.iter().find(|group| group.dir == dir).map(|group| &group.cpus)
     }
 
-    /// Restricts groups to the CPUs that `told` returns, and adapts the groups above and below them. Returns the
+    /// Restricts groups to the CPUs that `wanted_cpus` returns, and adapts the groups above and below them. Returns the
     /// number of writes.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Tree {
                     *write_count += 1;
                 }
                 Err(_) if !group.dir.exists() => {}
-                // Groups that do not depend on this one are changed all the same.
+                // After a refused write, the groups that do not depend on this group are still changed.
                 Err(source) => {
                     refused.get_or_insert(CpusetError { dir: group.dir.clone(), cpus: step.cpus, source });
                 }
@@ -141,8 +141,8 @@ impl Tree {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Returns the target CPUs of each group. A group below one that `told` names stays within that group's CPUs. An
-    /// unnamed group with groups below it gets the union of their CPUs. Any other group keeps its CPUs.
+    /// Returns the target CPUs of each group. A group below one for which `wanted_cpus` returns CPUs stays within them.
+    /// Any other group gets the union of the CPUs of the groups below it, or keeps its CPUs if there are none below.
     fn targets(&self, wanted_cpus: &dyn Fn(&Path) -> Option<CpuSet>) -> Vec<CpuSet> {
         let mut targets: Vec<Option<CpuSet>> = Vec::new();
         for group in &self.groups {
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(lists(dir.path()), ["0-3", "0-3", "3", "0-3"]);
     }
 
-    /// Imitates version 2, in which the root group of a hierarchy shows only its CPUs in effect.
+    /// Imitates cgroup version 2, in which the root group of a hierarchy shows only its CPUs in effect.
     #[test]
     fn a_group_without_a_list_has_what_is_above_it() {
         let dir = create_groups(&[("batch", ""), ("batch/a", ""), ("batch/b", "1")]);

@@ -17,8 +17,8 @@ struct Chip {
 }
 
 const CHIPS: [Chip; 3] = [
-    // Arm's Juno has meters of the big and the little cluster, the rest of the chip, and graphics. Hurry-up (§IV-A)
-    // adds up the first three.
+    // Arm's Juno has meters of the big and the little cluster, the rest of the chip, and graphics. The Hurry-up paper
+    // (§IV-A) adds up the first three.
     Chip { name: "scpi_sensors", takes: |label| !label.contains("GPU") },
     // Arm's Versatile Express has a chip for each cluster.
     Chip { name: "vexpress_energy", takes: |_| true },

@@ -37,7 +37,7 @@ const JUNO: &str = "
     class/hwmon/hwmon0/energy4_label: BOARD_ENERGY_GPU
     class/hwmon/hwmon0/energy4_input: 2142136";
 
-/// Returns the error of a machine with the files `text`, which has no usable meter.
+/// Returns the error of a machine with the files of `file_tree`, which has no usable meter.
 fn open_error(file_tree: &str) -> String {
     Energy::open(create_file_tree(file_tree).path()).expect_err("no meter").to_string()
 }
@@ -103,13 +103,13 @@ fn unreadable_package_is_an_error_and_not_left_out() {
 fn a_meter_that_vanishes_leaves_no_sum() {
     let sys = create_file_tree(TWO_SOCKETS);
     let mut energy = Energy::open(sys.path()).expect("packages");
-    // A test cannot make an open file vanish. An empty file fails like a driver that has gone.
+    // A test cannot make an open file vanish. An empty file fails like the file of a driver that was unloaded.
     let file = sys.path().join("class/powercap/intel-rapl:1/energy_uj");
     fs::write(&file, "").expect("a file");
     let error = energy.joules().expect_err("a part").to_string();
     assert!(error.starts_with("cannot read the energy meter package-1 ("), "{error}");
     assert!(error.contains("intel-rapl:1/energy_uj) any more, so energy is not measured"), "{error}");
-    // When the meter is back, no energy is missing.
+    // The meter can be read again, and the sum lacks no energy.
     write(&file, "9000000");
     assert_eq!(energy.joules().expect("joules"), 2.0);
 }

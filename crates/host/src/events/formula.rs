@@ -67,7 +67,7 @@ impl Formula {
         Self::parse_with(text, |_| None)
     }
 
-    /// Parses a formula that may also name the events of `others`, which have precedence over those of perf.
+    /// Parses a formula that may also name the events of `other_events`, which have precedence over those of perf.
     pub fn parse_with(text: &str, other_events: impl Fn(&str) -> Option<Event>) -> Result<Self, FormulaError> {
         let form = || FormulaError::Form { text: text.to_owned() };
         let (above, below) = text.split_once('/').ok_or_else(form)?;
@@ -88,7 +88,7 @@ impl Formula {
         }
     }
 
-    /// Returns the index of an event, and adds the event unless it is there already.
+    /// Returns the index of the event `name` in the formula. An event that is missing in the formula is added.
     fn add_event(&mut self, name: &str, find_event: &impl Fn(&str) -> Option<Event>) -> Result<usize, FormulaError> {
         let event = find_event(name).ok_or_else(|| FormulaError::Event { name: name.to_owned() })?;
         if let Some(place) = self.events.iter().position(|other| *other == event) {
@@ -114,7 +114,7 @@ impl Formula {
         bits(&self.numerator)
     }
 
-    /// Returns the events below the line: a bit each, by index in `events`.
+    /// Returns the events in the denominator of the formula: a bit for each event, by its index in `events`.
     pub fn denominator_bits(&self) -> u32 {
         bits(&self.denominator)
     }
@@ -124,7 +124,7 @@ impl Formula {
         self.events.iter().any(Event::is_hardware)
     }
 
-    /// Returns the value of the formula for the counts of its events; `None` if the sum below the line is 0.
+    /// Returns the value of the formula for the counts of its events; `None` if the denominator is 0.
     pub fn value(&self, counts: &[u64]) -> Option<f64> {
         let sum = |places: &[usize]| places.iter().map(|place| counts[*place] as f64).sum::<f64>();
         let below = sum(&self.denominator);

@@ -1,6 +1,6 @@
 //! Events that tell how much a thread is disturbed by its SMT sibling, by processor.
 //!
-//! - `formula`: stalls over loads and stores (Holmes, HPDC'22, Equation 1), of any events
+//! - `formula`: a ratio of any events, such as stalls over loads and stores (Holmes, HPDC'22, Equation 1)
 //! - `processor`: vendor, family and model
 //! - `table`: the events of each processor, with their sources
 

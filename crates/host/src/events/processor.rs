@@ -26,12 +26,14 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Returns the processor of this machine; `None` if it is of another vendor, or its files do not say.
+    /// Returns the processor of this machine; `None` if its vendor is not in [`Vendor`], or /proc/cpuinfo lacks its
+    /// numbers.
     pub fn find() -> Option<Self> {
         Self::of_cpuinfo(&fs::read_to_string("/proc/cpuinfo").ok()?)
     }
 
-    /// Parses the first processor in the text of a /proc/cpuinfo; `None` if it is of another vendor.
+    /// Parses the first processor in the text of /proc/cpuinfo; `None` if its vendor is not in [`Vendor`], or a number
+    /// is missing.
     pub fn of_cpuinfo(text: &str) -> Option<Self> {
         let field = |name: &str| {
             let mut fields = text.lines().filter_map(|line| line.split_once(':'));

@@ -1,9 +1,9 @@
 //! Table of events by processor: their ratio tells how much a thread is disturbed by its SMT sibling.
 //!
-//! The paper's events are those of Skylake-SP (Holmes, HPDC'22, Table 1 and Equation 1): execution stalls while the
-//! memory subsystem has an outstanding load, over loads and stores retired. A row is *exact* if its events are
-//! documented as counting that. Other rows have the nearest events, and say so; `sidelane calibrate` measures what
-//! they are worth on a machine.
+//! The Holmes paper (HPDC'22, Table 1 and Equation 1) uses events of Skylake-SP: execution stalls while the memory
+//! subsystem has an outstanding load, over loads and stores retired. A row is *exact* if its events are documented as
+//! counting that. Other rows have the nearest events, and are marked as not exact; `sidelane calibrate` measures how
+//! well they work on a machine.
 //!
 //! Event numbers are perf's raw ones: on Intel and AMD the event select, the unit mask (`<< 8`) and the counter mask
 //! (`<< 24`); on Arm the event's number. Sources are the vendors' event lists as the kernel has them, under
@@ -76,14 +76,14 @@ const QUEUES_FULL: &[Candidate] = &[
 /// data.
 const LOAD_NOT_COMPLETE: &[Candidate] =
     &[candidate_event("ex_no_retire.load_not_complete", 0xa2d6), candidate_event("ex_no_retire.not_complete", 0x02d6)];
-/// Dispatched loads, stores and operations that are both. AMD counts no retired ones.
+/// Dispatched loads, stores and operations that are both. AMD counts no retired loads and stores.
 const LS_DISPATCH: &[Candidate] = &[candidate_event("ls_dispatch.all", 0x0729)];
 
 /// Stalls in the back end of an Arm core because a load waits. Older cores count only all stalls in the back end.
 const STALL_BACKEND_MEM: &[Candidate] =
     &[candidate_event("STALL_BACKEND_MEM", 0x4005), candidate_event("STALL_BACKEND", 0x24)];
 const STALL_BACKEND: &[Candidate] = &[candidate_event("STALL_BACKEND", 0x24)];
-/// Speculatively executed loads and stores: Neoverse does not count retired ones.
+/// Speculatively executed loads and stores: Neoverse does not count retired loads and stores.
 const LD_ST_SPEC: &[Candidate] = &[candidate_event("LD_SPEC", 0x70), candidate_event("ST_SPEC", 0x71)];
 const MEM_ACCESS: &[Candidate] = &[candidate_event("MEM_ACCESS", 0x13)];
 
@@ -214,8 +214,8 @@ impl ProcessorEvents {
     }
 }
 
-/// Returns the kernel's number of a PMU. On a machine with several PMUs, a raw event without it would mean another
-/// one.
+/// Returns the kernel's number of a PMU. On a machine with several PMUs, a raw event without this number would select
+/// the event of another PMU.
 fn pmu_kind(pmu: &str) -> Option<u32> {
     fs::read_to_string(format!("/sys/bus/event_source/devices/{pmu}/type")).ok()?.trim().parse().ok()
 }

@@ -1,8 +1,8 @@
 //! Pairs of request lanes with batch lanes.
 //!
-//! A batch lane must be held while any request lane of its core is busy, so the unit here is a batch lane with the
-//! list of its request lanes. That covers 2-way SMT (one each), 4-way SMT with a service on one lane (three batch
-//! lanes, one request lane) and with a service on two (two batch lanes, two request lanes).
+//! A batch lane must be held while any request lane of its core is busy, so the unit is a batch lane with the list of
+//! its request lanes. This list covers 2-way SMT (one each), 4-way SMT with a service on one lane (three batch lanes,
+//! one request lane) and with a service on two (two batch lanes, two request lanes).
 //!
 //! A service that may run on every lane of a core leaves no lane to borrow. It has to be confined to one lane of each
 //! core first, as Elfen does. [`Lanes::needs_pin`] says so; the service's owner decides whether to do it.
@@ -107,10 +107,10 @@ pub enum LaneError {
         /// Online CPUs of the machine.
         online: CpuSet,
     },
-    /// A CPU is declared both request lane and batch lane.
+    /// A CPU is declared as request lane and as batch lane.
     #[error("cannot use CPU {cpu} as request lane and batch lane at once; name it once")]
     BothEnds {
-        /// CPU that was declared as both.
+        /// CPU that was declared as request lane and as batch lane.
         cpu: u32,
     },
     /// A batch lane is declared twice.
