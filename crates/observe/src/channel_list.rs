@@ -46,8 +46,8 @@ pub fn need_same_core(signals: &[Signal]) -> bool {
     signals.iter().any(|signal| matches!(signal.source, Source::Ipc | Source::Perf(_)))
 }
 
-/// The signals of an observation for which none was named: the lane, its requests, and a JVM's counters, as far as the
-/// target has them; `observed_program` is a target that runs already. What is left out is noted.
+/// Returns the signals to observe if the user named none: the lane, requests, and a JVM's counters, as far as the
+/// target has them. `program` is a target that runs already. The notes name the signals that are left out.
 pub fn default_signals(program: Option<&ObservedProgram>, cpu: Option<u32>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
     let left_out = |signal: &'static str, why: String| vec![ObserveNote::UsualLeftOut { signal, why }];
     let Some(program) = program else {

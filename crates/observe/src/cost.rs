@@ -1,11 +1,10 @@
 //! The cost of observing for the target: its progress with and without an observer, in pairs.
 //!
 //! The observer pauses at intervals. The target's progress in the pause is compared with its progress in windows of the
-//! same length just before and after, so that a slow period of the machine affects both alike.
+//! same length just before and after. So a slow period of the machine affects pause and windows alike.
 //!
 //! A counter measures progress. If a pair has only a few events, the difference between windows is chance. So a pair
-//! with
-//! fewer than [`EVENTS_MIN`] events is not used.
+//! with fewer than [`EVENTS_MIN`] events is not used.
 
 use std::time::{Duration, Instant};
 

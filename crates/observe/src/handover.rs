@@ -17,7 +17,7 @@ pub struct BufferReceiver<T> {
     full: Consumer<Box<T>>,
 }
 
-/// Returns both sides of a handover with at most `count` buffers on the way.
+/// Returns both sides of a handover with at most `buffers_max` buffers on the way.
 pub fn buffer_channel<T>(buffers_max: usize) -> (BufferSender<T>, BufferReceiver<T>) {
     let (give_empty, take_empty) = RingBuffer::new(buffers_max);
     let (give_full, take_full) = RingBuffer::new(buffers_max);

@@ -6,10 +6,8 @@
 //! through rings with one writer and one reader each.
 //!
 //! There are two loops. A single tag in memory is not sampled at the highest rate but *watched*. A read that gives the
-//! same
-//! value as the read before is only counted, which takes a cycle or two, and the analysis gets runs of equal values.
-//! All
-//! other observations use the loop of the figure.
+//! same value as the read before is only counted, which takes a cycle or two, and the analysis gets runs of equal
+//! values. All other observations use the loop of Figure 3.2.
 
 use std::io;
 use std::sync::Arc;
@@ -119,9 +117,8 @@ impl Observer {
         }
     }
 
-    /// Returns why the loop has to end, or `None` to go on. Sleeps while the observer is paused.
-    /// When its lane goes offline, the kernel moves the thread to another lane, where it would
-    /// disturb other programs.
+    /// Returns why the loop has to end, or `None` to go on. Sleeps while the observer is paused. When its lane goes
+    /// offline, the kernel moves the thread to another lane, where it would disturb other programs.
     #[inline(always)]
     fn check_for_end(&mut self, analysis: &mut Box<Analysis>) -> Option<ObserverEnd> {
         match self.controls.0.load(Ordering::Acquire) {
@@ -178,8 +175,8 @@ impl Observer {
         }
     }
 
-    /// Reads one sample: lines 4 to 16 of the figure. Before them, each word is fetched into this lane's cache. Reading
-    /// the words then takes the same time in each sample, and few samples are skewed.
+    /// Reads one sample: lines 4 to 16 of the thesis's Figure 3.2. First each word is fetched into this lane's cache.
+    /// Reading the words then takes the same time in each sample, and few samples are skewed.
     #[inline(always)]
     fn read_sample(&mut self, sample: &mut Sample) -> Result<(), (usize, ChannelEnd)> {
         for counter in &self.counters {
@@ -202,7 +199,7 @@ impl Observer {
 
     fn watch(&mut self, word: &Word, analysis: &mut Box<Analysis>) -> ObserverEnd {
         match word.width() {
-            // The most common width has a loop of its own, compiled without a check of the width.
+            // The most common width has a separate loop, compiled without a check of the width.
             Width::U64 => self.watch_reads(|| word.read_u64(), analysis),
             _ => self.watch_reads(|| word.read(), analysis),
         }
@@ -251,7 +248,7 @@ fn watch_block(read: &impl Fn() -> u64, run: &mut Run, analysis: &mut Analysis) 
             let value = read();
             if value != run.value {
                 analysis.record_run(run.value, run.reads.wrapping_add(place));
-                // The reads of this row after `place` are added below.
+                // The reads of this row from index `place` on have the new value, and are added after the inner loop.
                 *run = Run { value, reads: 0_u64.wrapping_sub(place) };
             }
         }

@@ -16,8 +16,8 @@ use sidelane_host::units::parse_time;
 /// Share of the target length by which a period is longer or shorter at most. Periods are evenly distributed in
 /// between.
 pub const JITTER: f64 = 0.25;
-/// Length from which the observer sleeps during a period. It does not sleep at the end, because a wakeup comes some 60
-/// µs late.
+/// Length from which the observer sleeps during a period. The observer stays awake at the end of the period, because a
+/// wakeup is some 60 µs late.
 const SLEEP_FROM: Duration = Duration::from_micros(200);
 const WAKES_LATE: Duration = Duration::from_micros(100);
 

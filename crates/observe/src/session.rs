@@ -125,7 +125,7 @@ struct Setup {
     program: ObservedProgram,
     signals: Vec<Signal>,
     places: ChosenLanes,
-    /// Notes on signals that are observed by default but are left out here.
+    /// Notes on signals that are observed by default but are left out for this target.
     notes: Vec<ObserveNote>,
 }
 
@@ -240,7 +240,7 @@ struct ObserverThread {
     thread: JoinHandle<(Box<Analysis>, ObserverEnd)>,
     controls: Arc<Controls>,
     takeover: BufferReceiver<Analysis>,
-    /// Analysis to give to the observer next. It is cleared before, so two analyses are enough.
+    /// Cleared analysis that the observer gets next, in exchange for a filled one.
     spare: Option<Box<Analysis>>,
     lane: u32,
     observed: Option<u32>,

@@ -6,9 +6,10 @@
 
 use super::spread::Spread;
 
-/// Limit for a counter that seldom changes: fewer than one in this number of samples shows a change of any size.
+/// Mean number of samples per change above which a counter changes so seldom that its rate is not useful.
 const SAMPLES_A_CHANGE: u64 = 10;
-/// Limit of events per sample. With fewer events, the rate of a single sample can only be that of 0, 1 or 2 events.
+/// Mean number of events per sample below which a rate is not useful. With fewer events, the rate of a single sample
+/// can only be that of 0, 1 or 2 events.
 const EVENTS_A_SAMPLE: u64 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub struct Events {
     pub unseen: u64,
     /// Number of readings that differ from the reading before.
     pub changes: u64,
-    /// Cycles from one change to the next.
+    /// Distribution of the cycles from one change of the counter to the next.
     pub apart: Spread,
     first: Option<Reading>,
     last: Option<Reading>,
@@ -78,7 +79,7 @@ impl Events {
         grown
     }
 
-    /// Adds the events of a later analysis. An event between both analyses has no exact time.
+    /// Adds the events of a later analysis. An event between the two analyses has no exact time.
     pub fn append(&mut self, later: &Events) {
         let Some(first) = later.first else { return };
         self.record(first.at, first.value, false);

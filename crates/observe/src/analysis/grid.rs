@@ -1,4 +1,5 @@
-//! Two rates as a grid (Figure 3.14): counts by the buckets of both.
+//! Grid of two rates (Figure 3.14): the number of samples in each bucket of the first rate and bucket of the second
+//! rate.
 
 /// Number of columns and of rows in a grid of two rates.
 pub const GRID: usize = 96;

@@ -106,7 +106,7 @@ pub struct Analysis {
     pub discarded: u64,
     /// Time in which the observer read samples, in cycles.
     pub looked_cycles: u64,
-    /// Growth of each counter since the sample before, and whether any counter grew.
+    /// Growth of each counter since the previous sample, and whether any counter grew.
     grown: ([u64; SIGNALS_MAX], bool),
     /// Last sample; `None` if it was not used.
     before: Option<Sample>,
@@ -169,7 +169,7 @@ impl Analysis {
         self.last_start = sample.start;
     }
 
-    /// Counts the events of all threads since the sample before.
+    /// Counts the events of all threads since the previous sample.
     #[inline(always)]
     fn note_events(&mut self, sample: &Sample) {
         let looked = self.last_start != 0;
@@ -181,7 +181,7 @@ impl Analysis {
         }
     }
 
-    /// Counts a sample's tag value, with the events since the sample before. Returns the place of the value in its
+    /// Counts a sample's tag value, with the events since the previous sample. Returns the place of the value in its
     /// table.
     #[inline(always)]
     fn count_tag(&mut self, tag: usize, sample: &Sample, cycles: u64) -> usize {
@@ -206,8 +206,7 @@ impl Analysis {
         if self.last_start == 0 { 0 } else { sample.start.wrapping_sub(self.last_start) }
     }
 
-    /// Takes in the first sample of a thread's turn. Tags are valid in every sample; rates need a period of two
-    /// samples.
+    /// Records the first sample of a thread's turn. Tags are valid in every sample; rates need a period of two samples.
     fn record_turn_start(&mut self, sample: &Sample) {
         for tag in 0..self.recipe.layout.tags {
             let cycles = if self.recipe.lane_tag == Some(tag) { self.cycles_since_last(sample) } else { 0 };
@@ -282,7 +281,7 @@ impl Analysis {
         self.tags[0].add_samples(value, reads, 0);
     }
 
-    /// Adds the time of a block of `reads` reads, from `began` to `end` in cycles. The last read gave `value`.
+    /// Adds the time of a block of `reads` reads, from `start_cycles` to `end_cycles`. The last read gave `last_value`.
     #[inline(always)]
     pub fn record_block(&mut self, reads: u64, start_cycles: u64, end_cycles: u64, last_value: u64) {
         self.samples += reads;

@@ -1,8 +1,7 @@
 //! A signal over time, in memory of fixed size for any duration.
 //!
 //! Time is divided into bins of equal length. If there are more bins than fit, neighbours are joined: each bin is twice
-//! as
-//! long then. So a short run has fine bins, and the bins of a long run cover all of it.
+//! as long then. So a short run has fine bins, and the bins of a long run cover all of it.
 
 /// Limit of the number of bins in a series.
 pub const BINS_MAX: usize = 4096;
@@ -67,8 +66,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Adds the signal's value at time `at` in cycles, which must not be earlier than the first
-    /// one.
+    /// Adds the signal's value at the time `at_cycles`, which must not be earlier than the first recorded time.
     #[inline(always)]
     pub fn record(&mut self, at_cycles: u64, value: f64) {
         let bin = self.bin_index_for(at_cycles);

@@ -68,7 +68,7 @@ pub struct TagTable {
     last: usize,
     /// First and last value that were counted; `None` before the first.
     ends: Option<(u64, u64)>,
-    /// Counts of all values that do not fit together; the field `value` has no meaning here.
+    /// Sum of the counts of all values that have no place in the table; the field `value` has no meaning here.
     others: ValueCounts,
 }
 
@@ -164,7 +164,7 @@ impl TagTable {
         };
     }
 
-    /// Removes one turn of a value that is the last of one table and the first of the next: both parts are one turn.
+    /// Counts one turn less for a value that ends one table and begins the next: the two parts are one turn.
     fn merge_split_turn(&mut self, value: u64) {
         let seen = match self.find_place(value) {
             NO_PLACE => &mut self.others,

@@ -1,10 +1,8 @@
 //! The finding: the most notable facts of an observation, for users who read nothing else.
 //!
 //! Sentences are made from the analysis alone, and claim no more than its numbers support. Each kind of sentence has a
-//! file,
-//! which puts the most notable sentence first. The list takes sentences of all kinds in turn, so that it begins with
-//! one of
-//! each.
+//! file, which puts the most notable sentence first. The list takes sentences of all kinds in turn, so that it begins
+//! with one of each.
 
 mod cost;
 mod events;

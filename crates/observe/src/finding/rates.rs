@@ -24,7 +24,7 @@ impl RateDuringValue {
         Some(Self { value: value.value, share, mean: sum.mean()?, per: sum.per })
     }
 
-    /// Returns the number of events to expect during this value if the rate were `mean`.
+    /// Returns the number of events to expect during this tag value if the rate were `mean_rate`.
     fn expected_events(&self, mean_rate: f64) -> f64 {
         self.per as f64 * mean_rate
     }
@@ -66,10 +66,10 @@ fn compare_rate_over_tag(seen: &Evidence<'_>, (number, rate): (usize, &Rate), ta
     let mut values: Vec<RateDuringValue> = values.filter(|value| value.share >= SHARE_MIN).collect();
     values.sort_by(|one, other| other.mean.total_cmp(&one.mean));
     let (fast, slow) = (values.first()?, values.last()?);
-    // With fewer events, expected or counted, the difference may be chance.
+    // With fewer events the difference between the two rates may be chance.
     let enough = fast.expected_events(fast.mean).min(slow.expected_events(fast.mean)) >= EVENTS_MIN as f64;
     let quotient = fast.mean / slow.mean;
-    // A quotient by zero is shown as a rate of zero.
+    // If the slow rate is zero, the sentence says "nothing" and has no quotient.
     (enough && quotient >= QUOTIENT_MIN).then(|| {
         let weight = fast.share.min(slow.share) * quotient.min(100.0).ln();
         (weight, rate_sentence(seen, rate, tag, (fast, slow)))

@@ -62,7 +62,7 @@ fn describe_value_share(seen: &Evidence<'_>, tag: usize, rank: usize, (value, sh
 /// that.
 fn describe_turns(seen: &Evidence<'_>, value: &Value) -> Option<String> {
     let (analysis, period) = (seen.analysis, seen.analysis.periods.mean()?);
-    // Single reads without a period lie the mean period apart.
+    // Without measured periods, each sample counts as one mean period.
     let cycles = if value.cycles > 0 { value.cycles as f64 } else { value.samples as f64 * period };
     let each = cycles / value.turns as f64;
     let looked_s = seen.seconds(analysis.looked_cycles);

@@ -56,7 +56,7 @@ pub enum LaneChoiceError {
         cpu: u32,
         /// Option by which the user named the lane.
         option: &'static str,
-        /// Lanes that may be used.
+        /// Lanes that this process may use.
         allowed: CpuSet,
     },
     /// Observer and target on the same lane.
@@ -67,7 +67,8 @@ pub enum LaneChoiceError {
     SameLane(u32),
 }
 
-/// Chooses the lanes. `allowed` are the lanes of this process, `target` those of the target if it runs already.
+/// Chooses the lanes. `allowed` are the lanes that this process may use; `target` are those that a running target may
+/// use.
 pub fn choose(
     lane_requirements: &LaneRequirements,
     topology: &Topology,
@@ -95,8 +96,8 @@ pub fn choose(
     Ok(ChosenLanes { observed, observer, same_core })
 }
 
-/// Returns the observed lane. A command that is started here can be put on any lane; a running target must be confined
-/// to one.
+/// Returns the observed lane. A command that this process starts can run on any lane; a running target must be confined
+/// to one lane already.
 fn choose_observed_lane(
     lane_requirements: &LaneRequirements,
     allowed: &CpuSet,

@@ -179,7 +179,7 @@ fn looks_like_pointer(listed: &ListedSignal) -> bool {
     matches!(listed.value, Some(Value::Number(value)) if value >= POINTERS)
 }
 
-/// Returns the signal for a variable. A variable that shares its name with another one is written by its address.
+/// Returns the signal for a variable. If several variables have its name, the signal names the variable by its address.
 fn word_signal(pid: u32, variable: &Variable, is_name_shared: bool) -> Option<ListedSignal> {
     let (name, width) = (&variable.name, Width::from_bytes(variable.bytes)?);
     let place = MemoryLocation::Address(variable.address);
@@ -198,7 +198,7 @@ fn structure_signal(variable: &Variable) -> ListedSignal {
 }
 
 impl SignalGroup {
-    /// Adds the first signals up to the limit, and a note with the number of the others.
+    /// Adds the first signals up to the limit, and a note with the number of the remaining signals.
     fn add_up_to_limit(&mut self, mut signals: Vec<ListedSignal>, filter: Option<&str>) {
         let shown = filter.map_or(SHOWN, |_| SHOWN_FILTERED);
         if signals.len() > shown {

@@ -126,7 +126,8 @@ impl LogWriter {
 fn write_all(mut file: File, path: &Path, mut take: BufferReceiver<Chunk>) -> LogOutcome {
     let mut logged = LogOutcome::default();
     loop {
-        // Read before the last check of the queue, so that the check sees all chunks handed over before the end.
+        // The end is read before the last check of the queue, so that the check sees all chunks handed over before the
+        // end.
         let ended = take.has_ended();
         while let Some(mut chunk) = take.take_filled() {
             write_or_leave_out(&mut file, path, &chunk, &mut logged);

@@ -15,7 +15,7 @@ use sidelane_report::{ResultFile, Unit};
 
 /// Limit of the number of a tag's values that get a bar each.
 const BARS_MAX: usize = 15;
-/// Number of digits of a drawn number: a results file does not need 17.
+/// Number of significant digits of a drawn number, in place of the 17 of a floating-point number.
 const DIGITS: i32 = 6;
 
 impl Observed {

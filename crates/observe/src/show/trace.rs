@@ -1,8 +1,7 @@
 //! The trace of an observation for Perfetto: rates and counters as numbers, tags as slices.
 //!
 //! For a live observation the trace has the bins; for a log that is read again, each change of a tag. A rate keeps its
-//! last
-//! value in a time without kept samples, because counters in Perfetto have no gaps.
+//! last value in a time without kept samples, because counters in Perfetto have no gaps.
 
 use crate::analysis::series::{Bin, Series};
 use crate::observed::Observed;

@@ -135,7 +135,7 @@ fn shortened(name: &str, width: usize) -> String {
     format!("…{}", name.chars().skip(length + 1 - width.max(1)).collect::<String>())
 }
 
-/// Histograms on a terminal during an observation; each drawing replaces the one before.
+/// Histograms on a terminal during an observation; each drawing replaces the previous one.
 pub struct Live {
     on: bool,
     lines: usize,
