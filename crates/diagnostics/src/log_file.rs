@@ -65,7 +65,7 @@ pub enum LogError {
     },
 }
 
-/// Opens the log at `path`; `begin` reads its beginning.
+/// Opens the log at `path`; `read_beginning` reads its beginning.
 pub fn open<L>(
     path: &Path,
     verb: &'static str,

@@ -42,8 +42,8 @@ struct CpuTimes {
 
 impl CpuTimes {
     fn now() -> Option<Self> {
-        /// Index of the steal time in user nice system idle iowait irq softirq steal; the first two include the time of
-        /// guests.
+        /// Index of the steal time in a line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. The
+        /// times user and nice include the time of guests.
         const STEAL: usize = 7;
         let text = fs::read_to_string("/proc/stat").ok()?;
         let ticks: Vec<u64> = text.lines().next()?.split_whitespace().skip(1).flat_map(str::parse).collect();

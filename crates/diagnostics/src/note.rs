@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Declares the notes of a feature as an enum. The table of its variants contains for each the name, the values, each
-/// with an example for the tests, and the sentence. A note on a degraded function also says what to do.
+/// Declares the notes of a feature as an enum, by a table with one row for each kind of note. A row has the name, the
+/// values with an example of each for the tests, and the sentence. A row about a degraded function also has advice.
 #[macro_export]
 macro_rules! diagnostics {
     (

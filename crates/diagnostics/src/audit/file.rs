@@ -158,7 +158,8 @@ impl<W: Write> WholeLines<W> {
         self.is_torn = ends_within_a_line(path);
     }
 
-    /// Finishes an incomplete line, and reports lost lines with the line that `tell` makes of their number.
+    /// Finishes an incomplete line, and reports lost lines with the line that `lost_lines_notice` returns for their
+    /// number.
     pub fn write_pending(&mut self, lost_lines_notice: impl FnOnce(u64) -> Vec<u8>) -> io::Result<()> {
         if std::mem::take(&mut self.is_torn) {
             self.rest.insert(0, b'\n');
@@ -237,7 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// With any room at each write, lines are whole, in order, and written or counted.
+        /// Each write accepts a random number of bytes. Lines are whole and in order, and each is either written or
+        /// counted.
         #[test]
         fn each_line_is_whole_or_counted_as_lost(rooms in prop::collection::vec(0..40_usize, 1..60)) {
             let mut lines = WholeLines::with_output(Some(Disk::default()));

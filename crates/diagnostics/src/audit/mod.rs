@@ -19,7 +19,8 @@ pub use writer::{AuditLog, AuditState};
 /// Capacity of a ring in decisions. At a drain every 100 ms, it has room for 80 000 a second.
 const RING_ENTRIES: usize = 8192;
 
-/// Entry that becomes a line of the log. A decider creates it at little cost, and another thread formats it.
+/// Entry that becomes a line of the log. The thread that decides creates the entry at little cost, and another thread
+/// formats it.
 pub trait Line: Send + 'static {
     /// Returns the fields of the line, without the time.
     fn fields(&self) -> Map<String, Value>;
@@ -57,7 +58,7 @@ pub enum AuditLevel {
 
 type Ring<L> = (SyncSender<(u64, L)>, Arc<AtomicU64>);
 
-/// Sender of a decider's entries to the audit log. The default one drops all entries.
+/// Sender of the entries of a deciding thread to the audit log. The default sender drops all entries.
 #[derive(Clone)]
 pub struct Audit<L> {
     ring: Option<Ring<L>>,
@@ -86,7 +87,7 @@ impl<L: Line> Audit<L> {
     }
 }
 
-/// Receiver of the entries of one kind of decider.
+/// Receiver of the entries of an [`Audit`] sender and its clones.
 pub struct AuditReceiver(Box<dyn Source>);
 
 impl AuditReceiver {
@@ -107,7 +108,7 @@ struct EntryQueue<L> {
 
 impl<L: Line> Source for EntryQueue<L> {
     fn take_entries(&mut self, level: AuditLevel, entries: &mut Vec<(u64, Map<String, Value>)>) -> u64 {
-        // At most as many entries are taken as the ring contains: deciders may write while it is read.
+        // At most as many entries are taken as the ring contains: other threads may add entries during the read.
         let taken = self.lines.try_iter().take(RING_ENTRIES);
         let wanted = taken.filter(|(_, line)| level == AuditLevel::All || line.is_event());
         entries.extend(wanted.map(|(at_ns, line)| (at_ns, line.fields())));
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn entries_beyond_the_ring_are_counted_as_lost() {
-        // The writer starts when the ring is full.
+        // The log is started only after the ring is full.
         let (pen, ring) = Audit::channel();
         (0..RING_ENTRIES as u64 + 3).for_each(|at_ns| pen.record(at_ns, called_event(0)));
         let lines = logged_lines_from(ring, AuditLevel::All, |_| ());
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!((lines.len(), lost), (RING_ENTRIES + 1, vec![3]));
     }
 
-    /// The disk is full from the start; no writer waits for it or ends because of it.
+    /// Each write to /dev/full fails as on a full disk. The writer neither waits nor ends because of it.
     #[test]
     fn a_full_disk_loses_lines_and_counts_each() {
         let (pen, lines) = Audit::channel();

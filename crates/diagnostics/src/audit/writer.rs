@@ -216,7 +216,7 @@ fn lost_lines_fields(lost: u64, error: Option<&str>) -> Map<String, Value> {
     fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Formats a line, with its time on both clocks.
+/// Formats a line, with its time as time of day and in nanoseconds of CLOCK_MONOTONIC.
 fn as_line(monotonic_zero: SystemTime, at_ns: u64, fields: Map<String, Value>) -> Vec<u8> {
     let at = format_utc(monotonic_zero + Duration::from_nanos(at_ns));
     let mut line = Map::from_iter([("at".to_owned(), json!(at)), ("at_ns".to_owned(), json!(at_ns))]);
