@@ -22,7 +22,7 @@ const TAIL: f64 = 0.025;
 pub const ROUNDS_MIN: usize = 6;
 const DRAWS: usize = 1_000;
 
-/// The median of `values` and its interval; `None` without values.
+/// Returns the median of `values` with its confidence interval; `None` without values.
 pub fn median_interval(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
     let sorted = sorted(values);
     let left_out = ranks_outside_interval(sorted.len());
@@ -31,8 +31,8 @@ pub fn median_interval(values: impl IntoIterator<Item = f64>) -> Option<Interval
     Some(Interval { measured: median_of_sorted(&sorted)?, low, high, method: Method::OrderStatistics })
 }
 
-/// How many of `count` sorted values are outside the median's interval on each side: the largest
-/// number k such that at most k values lie below the true median in at most 2.5 % of cases.
+/// Returns how many of `count` sorted values are outside the median's interval on each side: the largest number k such
+/// that at most k values lie below the true median in at most 2.5 % of cases.
 fn ranks_outside_interval(count: usize) -> Option<usize> {
     // In logarithms, since 0.5 to the power of some thousands underflows.
     let mut log_term = -(count as f64) * std::f64::consts::LN_2;
@@ -47,7 +47,7 @@ fn ranks_outside_interval(count: usize) -> Option<usize> {
     None
 }
 
-/// `figure` of all rounds together and its interval; `None` if the figure does not exist.
+/// Returns the `statistic` of all rounds together with its confidence interval; `None` if the statistic does not exist.
 pub fn bootstrap_interval<T>(rounds: &[T], statistic: impl Fn(&[&T]) -> Option<f64>) -> Option<Interval> {
     let all: Vec<&T> = rounds.iter().collect();
     let measured = statistic(&all)?;
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn thousands_of_values_have_ranks_too() {
-        // The normal approximation is 5000 ± 0.98 √10000.
+        // The normal approximation of the interval is 5000 ± 0.98 √10000.
         let interval = interval_of_one_to(10_000);
         assert!((interval.low.unwrap() - 4_902.0).abs() <= 1.0 && (interval.high.unwrap() - 5_099.0).abs() <= 1.0);
     }
@@ -110,7 +110,7 @@ mod tests {
     fn a_bootstrap_of_means_is_as_wide_as_their_standard_error() {
         let values: Vec<f64> = (0..100).map(|value| f64::from(value % 10)).collect();
         let interval = bootstrap_interval(&values, mean).unwrap();
-        // The deviation is 2.87, so the interval is ± 1.96 × 0.287.
+        // The standard deviation of the values is 2.87, so the interval is ± 1.96 × 0.287.
         assert_eq!(interval.measured, 4.5);
         assert!((interval.low.unwrap() - 3.94).abs() < 0.1 && (interval.high.unwrap() - 5.06).abs() < 0.1);
         assert_eq!(bootstrap_interval(&values, mean), Some(interval), "the same draws");

@@ -5,7 +5,8 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     median_of_sorted(&sorted(values))
 }
 
-/// Returns the value of sorted ones that `percent` of 100 do not exceed: one of them, by the nearest rank.
+/// Returns a percentile of sorted values by the nearest rank: the smallest value that at least `percent` percent of the
+/// values do not exceed.
 pub fn percentile<T: Copy>(sorted: &[T], percent: f64) -> Option<T> {
     let rank = (sorted.len() as f64 * percent / 100.0).ceil().max(1.0) as usize;
     sorted.get(rank - 1).copied()

@@ -47,7 +47,8 @@ impl RoundOptions {
         }
     }
 
-    /// Adds to each undecided check what would decide it. `result.machine` must have the stolen time already.
+    /// Adds advice to each undecided check: what would decide the check. `result.machine` must contain the stolen time
+    /// already.
     pub fn advise(self, result: &mut ResultFile, rounds: u64) {
         let advice = self.advice(rounds, result.machine.stolen_percent);
         for check in result.checks.iter_mut().filter(|check| check.is_undecided()) {
