@@ -15,29 +15,30 @@ struct CountingAllocator;
 #[global_allocator]
 static COUNTED: CountingAllocator = CountingAllocator;
 
-// SAFETY: all is handed on to the system's allocator; counting touches thread-local numbers alone, which need no memory.
+// SAFETY: every call is passed on to the system's allocator; the counters are thread-local numbers, which need no
+// memory.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count_bytes(layout.size(), 0);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count_bytes(layout.size(), 0);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the system's allocator requires.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count_bytes(0, layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the system's allocator requires.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count_bytes(size, layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has promised what the system's allocator requires.
         unsafe { System.realloc(at, layout, size) }
     }
 }

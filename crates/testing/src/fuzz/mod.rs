@@ -34,15 +34,15 @@ pub const PARSER: &str = "SIDELANE_FUZZ_PARSER";
 
 /// Number of inputs in an ordinary run, in which many parsers are compiled without optimisation.
 const INPUTS_QUICK: u64 = 10_000;
-/// Time limit of an ordinary run, which tests functions and ends early on a slow machine.
+/// Time limit of an ordinary test run, so that the run is short on a slow machine, too.
 const QUICK: Duration = Duration::from_secs(4);
 /// Number of inputs between two readings of the clock.
 const LOOK_EVERY: u64 = 64;
 
-/// Gives `read` the corpus of `parser` and mutations of it.
+/// Calls `parse` with the corpus of `parser`, and with mutations of it.
 ///
 /// # Panics
-/// If `read` panics, or takes too much memory; if there is no corpus.
+/// If `parse` panics, or takes too much memory; if there is no corpus.
 pub fn fuzz(parser: &str, mut parse: impl FnMut(&[u8])) {
     if env::var(PARSER).is_ok_and(|only| !only.is_empty() && only != parser) {
         return;

@@ -6,7 +6,7 @@ use fastrand::Rng;
 const LENGTH_MAX: usize = 1 << 14;
 /// Most changes of one input.
 const CHANGES_MAX: usize = 8;
-/// Most bytes that one change removes, repeats or copies from elsewhere.
+/// Most bytes that one change removes, repeats or copies from another input.
 const PIECE_MAX: usize = 64;
 
 /// Words that parsers often handle wrongly: ends, brackets, signs, and numbers at the edges of types.
