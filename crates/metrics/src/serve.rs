@@ -212,7 +212,7 @@ mod tests {
         let mut slow: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(at).unwrap()).collect();
         let is_open = |stream: &mut TcpStream| {
             stream.set_nonblocking(true).unwrap();
-            // A client that sends a byte now and then gets no longer time limit.
+            // Sends a byte: a client that does so now and then must not get a longer time limit.
             let is_cut = matches!(stream.read(&mut [0; 64]), Ok(0)) || stream.write_all(b"G").is_err();
             stream.set_nonblocking(false).unwrap();
             !is_cut
