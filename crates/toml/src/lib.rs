@@ -45,7 +45,7 @@ impl Problems {
     /// Collects the problems of a file, in the order of its lines.
     pub fn new(file: &str, mut all: Vec<Problem>) -> Self {
         all.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
-        // A key may be asked for twice, so its problem may be there twice.
+        // A caller may ask for a key twice, so its problem may be recorded twice.
         all.dedup();
         Self { file: file.to_owned(), all }
     }
@@ -74,7 +74,7 @@ fn file_problem(line: Option<usize>, problem: String, advice: &str) -> Problem {
 /// Parses a text as TOML. `file` is its name in messages.
 ///
 /// # Errors
-/// Every part of it that is not TOML, with `advice`.
+/// One problem for each part of the text that is not TOML, with `advice`.
 pub fn parse<'t>(file: &str, text: &'t str, advice: &str) -> Result<Spanned<DeTable<'t>>, Problems> {
     let (root, errors) = DeTable::parse_recoverable(text);
     let problem = |error: toml::de::Error| {

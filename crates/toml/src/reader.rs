@@ -105,7 +105,8 @@ pub struct Reader<'d, 't> {
     /// Content of the table; `None` if the file lacks it, so that only overriding values count.
     table: Option<&'t DeTable<'t>>,
     at: Range<usize>,
-    /// Whether the key is no table. That is recorded already, so no key in it counts as missing.
+    /// Whether the file has another kind of value in place of the table. This problem is recorded already, so no key of
+    /// the table counts as missing.
     is_wrong: bool,
     known: RefCell<BTreeSet<String>>,
 }
@@ -121,7 +122,7 @@ impl<'d, 't> Reader<'d, 't> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Returns the same table, with `which` in the keys of its settings.
+    /// Adds `which` in brackets to the name of this table in the keys of its settings, as in `service[web]`.
     pub fn with_entry_name(mut self, which: impl Display) -> Self {
         self.name = Some(format!("{}[{which}]", self.path));
         self
@@ -162,7 +163,8 @@ impl<'d, 't> Reader<'d, 't> {
         self.document.record(self.line(key), self.path(key), problem, advice)
     }
 
-    /// Records that a key is missing, unless it is there: then its value was recorded as wrong.
+    /// Records that a key is missing. If the file has the key, its value was recorded as wrong already, and nothing is
+    /// added.
     pub fn record_missing(&self, key: &str, advice: impl Display) -> Refused {
         if self.is_wrong || self.has(key) { Refused } else { self.record_problem(key, "is missing", advice) }
     }
@@ -371,7 +373,8 @@ impl<'d, 't> Reader<'d, 't> {
         entries
     }
 
-    /// Returns the value of a setting, or its default, and records which of them it is.
+    /// Returns the value of a setting, or its default. Records the setting with its line, or without a line for the
+    /// default.
     pub fn record_setting<T>(&self, key: &str, value: Option<T>, default: T, show: impl Fn(&T) -> String) -> T {
         let line = self.has(key).then(|| self.line(key)).flatten();
         let value = value.unwrap_or(default);
