@@ -49,8 +49,8 @@ fn check_cgroup_namespace(is_hosts: Option<bool>) -> Finding {
     }
 }
 
-/// Returns the finding about /run, in which files claim lanes. `is_hosts` is whether it is the host's; `None` if that
-/// is unknown.
+/// Returns the finding about /run, in which files claim lanes. `is_hosts` tells whether /run is the host's; `None` if
+/// unknown.
 fn check_run_folder(is_hosts: Option<bool>) -> Finding {
     const NAME: &str = "claims";
     match is_hosts {

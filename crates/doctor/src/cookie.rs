@@ -28,7 +28,8 @@ struct Overlap {
     with_percent: f64,
 }
 
-/// Returns whether core scheduling works here; it is tested on `pair` if that is a pair of siblings.
+/// Returns the finding on whether core scheduling works on this machine. The test runs on `pair` if that is a pair of
+/// siblings.
 pub fn check_core_scheduling(pair: Option<&TestPair>) -> Finding {
     match CoreCookie::supported() {
         Ok(()) => pair.filter(|pair| pair.kind == PairKind::Smt).map_or_else(untested_finding, test_core_scheduling),
@@ -89,7 +90,7 @@ fn count_forever(board: &ChildMemory) {
     }
 }
 
-/// Values of one look, read in this order.
+/// Number of context switches, batch's counter, and the time, read in this order.
 struct SwitchSample {
     own_switches: i64,
     batch_turns: u64,
@@ -120,7 +121,7 @@ fn measure_overlap_percent(batch_memory: &ChildMemory) -> io::Result<f64> {
     let end_ns = last.now_ns + SPAN.as_nanos() as u64;
     while last.now_ns < end_ns {
         let seen = SwitchSample::take(batch_memory)?;
-        // The span without a switch reaches from before the first look to after the second.
+        // The span without a context switch reaches from before the first sample to after the second sample.
         if own_switches()? == last.own_switches {
             let apart_ns = seen.now_ns - last.now_ns;
             ran_ns += apart_ns;

@@ -35,7 +35,7 @@ pub struct Finding {
     pub state: State,
     /// Details of the finding, in words.
     pub detail: String,
-    /// What the user can do about it; `None` if there is nothing to do.
+    /// Advice for the user; `None` if there is nothing to do.
     pub fix: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Finding {
         Self { name, state: State::Optional, detail: detail.into(), fix: None }
     }
 
-    /// Adds what the user can do about the finding.
+    /// Adds advice for the user to the finding.
     pub fn with_fix(self, fix: impl Into<String>) -> Self {
         Self { fix: Some(fix.into()), ..self }
     }

@@ -75,7 +75,7 @@ fn row_without_figures(gate: &str) -> Row {
 }
 
 /// Tests every gate except the instrumented one on `pair`, in order of preference; the holder only if `can_hold`.
-/// Temporary cgroups get the name `name`.
+/// Temporary cgroups get the name `cgroup_name`.
 pub fn measure_all(pair: &TestPair, cgroup_name: &str, can_hold: bool, effort: &ReactionPlan) -> Vec<Gate> {
     let hold = if can_hold { measure_holder_gate } else { untested_holder_gate };
     vec![
@@ -168,7 +168,7 @@ fn measure_freezer_gate(
     Gate::from_measurement(name, figures, |why| Finding::optional(name, why))
 }
 
-/// Runs `measure` with a switch that freezes a cgroup `leaf_name`. The cgroup is removed afterwards.
+/// Runs `measure` with the stop method that freezes a new cgroup `cgroup_name`. The cgroup is removed afterwards.
 pub fn with_freezer_cgroup<T>(
     freezer: &CgroupFreezer,
     cgroup_name: &str,

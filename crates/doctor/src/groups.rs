@@ -5,7 +5,7 @@ use std::io;
 use super::finding::Finding;
 use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 
-/// Control files that Sidelane uses.
+/// Names of the control files that Sidelane uses.
 const FREEZE: &str = "cgroup.freeze";
 const KILL: &str = "cgroup.kill";
 const CPUS: &str = "cpuset.cpus";
@@ -22,7 +22,7 @@ struct CgroupAttempts {
     v1_freezer: Attempt,
 }
 
-/// Creates cgroups with the name `name`, removes them again, and returns the findings about them.
+/// Creates cgroups with the name `cgroup_name`, removes them again, and returns the findings about them.
 pub fn check_cgroups(cgroup_name: &str) -> Vec<Finding> {
     let all = Hierarchy::all();
     let attempt = |wanted: &dyn Fn(&Hierarchy) -> bool| {
@@ -80,7 +80,8 @@ impl CgroupAttempts {
         }
     }
 
-    /// Returns whether commands can be confined by a group. Adopted batch is confined by its own group, or by thread.
+    /// Returns the finding on whether a cgroup can confine batch commands. Adopted batch is confined by its own cgroup,
+    /// or thread by thread.
     fn cpuset_finding(&self) -> Finding {
         const NAME: &str = "cgroup cpuset";
         let for_commands =

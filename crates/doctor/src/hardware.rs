@@ -109,8 +109,8 @@ fn check_pmu(is_present: bool) -> Finding {
     }
 }
 
-/// Returns a finding about hardware that `sidelane run` does not need: what was found, or an error that says why
-/// nothing was and what to do.
+/// Returns a finding about hardware that `sidelane run` does not need. `found` is the hardware, or an error that says
+/// why it was not found and what to do.
 fn finding_from_result(name: &'static str, found: Result<impl Display, impl Into<anyhow::Error>>) -> Finding {
     match found {
         Ok(found) => Finding::works(name, found.to_string()),

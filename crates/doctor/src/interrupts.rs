@@ -30,8 +30,8 @@ pub fn check_interrupts(pair: &TestPair) -> Finding {
     }
 }
 
-/// Returns the interrupts of devices that this CPU serves. If the kernel does not report which CPU serves one, the CPUs
-/// that may serve it count.
+/// Returns the interrupts of devices that this CPU serves. If the kernel does not report which CPU serves an interrupt,
+/// all CPUs that may serve it count.
 fn interrupts_of_cpu(irqs: &Path, cpu: u32) -> Vec<Interrupt> {
     let folders = fs::read_dir(irqs).into_iter().flatten().flatten();
     let mut found: Vec<Interrupt> = folders.filter_map(|folder| read_interrupt(&folder.path(), cpu)).collect();
@@ -43,7 +43,7 @@ fn read_interrupt(irq_dir: &Path, cpu: u32) -> Option<Interrupt> {
     let number = irq_dir.file_name()?.to_str()?.parse().ok()?;
     let cpus =
         ["effective_affinity_list", "smp_affinity_list"].iter().find_map(|file| read_cpu_list(&irq_dir.join(file)))?;
-    // A device that uses the interrupt has a folder there.
+    // Each device that uses the interrupt has a folder in the folder of the interrupt.
     let mut handlers = fs::read_dir(irq_dir).ok()?.flatten().filter(|entry| entry.path().is_dir());
     let device = handlers.next()?.file_name().to_string_lossy().into_owned();
     cpus.contains(cpu).then_some(Interrupt { number, device })

@@ -53,7 +53,7 @@ fn check_btf(size_bytes: Result<usize, &io::Error>) -> Finding {
 }
 
 /// Returns the tracepoints that BPF programs can attach to: the kernel's type information contains the name of each
-/// one's callback.
+/// tracepoint's callback.
 fn attachable_tracepoints(btf_types: &[u8]) -> BTreeSet<&str> {
     let names = btf_types.split(|byte| *byte == 0).filter_map(|name| name.strip_prefix(b"btf_trace_"));
     names.filter_map(|name| std::str::from_utf8(name).ok()).collect()

@@ -70,7 +70,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
     let effort = if options.quick { ReactionPlan::QUICK } else { ReactionPlan::FULL };
-    // The instrumented gate comes first, since a session claims its lane itself.
+    // The instrumented gate comes first, since its test runs a session, which claims the lane itself.
     let checked = pair.as_ref().map(|pair| gates::measure_instrumented_gate(pair, &effort));
     let (claim, claimed) = pair.as_ref().map(privileges::claim).unzip();
     let name = format!("sidelane-doctor-{}", std::process::id());

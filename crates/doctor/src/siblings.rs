@@ -76,7 +76,7 @@ fn pass(words: &[u64; WORDS]) -> u64 {
     sums.iter().fold(0, |all, sum| all ^ sum)
 }
 
-/// Runs the other CPU's program; never returns.
+/// Runs the program of the process on the other CPU; never returns.
 fn run_competing_load(board: &ChildMemory) {
     let words = [1; WORDS];
     loop {

@@ -16,7 +16,7 @@ pub struct Summary {
     pub groups: Vec<Group>,
     /// Tested gates with their latencies; empty if none could be tested.
     pub gates: Vec<Gate>,
-    /// Slowdown of two CPUs by each other; `None` if it was not measured.
+    /// Slowdown of two CPUs by each other, in percent; `None` if it was not measured.
     pub slowdown_percent: Option<f64>,
 }
 

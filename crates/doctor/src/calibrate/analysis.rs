@@ -2,15 +2,15 @@
 //! §3.1).
 //!
 //! Problem. Each candidate event is counted per load and store. The wanted event correlates with the latency of
-//! requests to memory, whatever makes it long. Its threshold is the value above which requests take noticeably longer
-//! than alone.
+//! requests to memory, whatever makes these requests slow. Its threshold is the value above which requests take
+//! noticeably longer than alone.
 //!
 //! Approach. Pearson's correlation of each event's value with the latency is computed over all steps, as in the paper's
 //! Table 1. The event with the highest correlation is chosen. A line is fitted through its values; the threshold is
 //! where requests take a tenth longer than alone. If that is within the values seen alone, the threshold is a little
 //! above them.
 //!
-//! What does not fit is no conclusion: see [`Inconclusive`].
+//! Measurements that do not fit lead to no conclusion: see [`Inconclusive`].
 
 use thiserror::Error;
 
@@ -74,7 +74,7 @@ pub enum Inconclusive {
     /// The second thread did not slow the first one.
     #[error("a second thread hardly disturbs the first: requests take at most {inflation:.2} times as long as alone")]
     Undisturbed {
-        /// Latency beside the other thread divided by the latency alone.
+        /// Latency beside the second thread, divided by the latency alone.
         inflation: f64,
     },
     /// No event correlates with the latency.
@@ -113,7 +113,7 @@ fn conclude(
         return Err(Inconclusive::Undisturbed { inflation: beside_ns / alone_ns });
     }
     let counted = correlations.iter().enumerate().filter_map(|(at, correlation)| Some((at, (*correlation)?)));
-    // The first of equal ones is chosen: candidates come best first.
+    // Among equal correlations the first candidate is chosen, since the candidates are sorted by preference.
     let best = counted.reduce(|best, next| if next.1 > best.1 { next } else { best });
     let (candidate, correlation) = best.ok_or(Inconclusive::NotCounted)?;
     let points = value_latency_points(samples, candidate);
@@ -178,8 +178,8 @@ mod tests {
         Sample { alone, latency_ns, values: values.iter().copied().map(Some).collect() }
     }
 
-    /// Returns samples like those of the paper's machine: the first event counts stalls for the latency, the second one
-    /// something else.
+    /// Returns samples like those of the paper's machine. The count of the first event is proportional to the latency;
+    /// the count of the second event is unrelated to it.
     fn samples_like_paper() -> Vec<Sample> {
         let other = [1.0, 7.0, 2.0, 5.0, 3.0, 6.0, 4.0, 1.5];
         let step = |at: usize| {

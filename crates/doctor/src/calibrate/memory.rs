@@ -107,7 +107,7 @@ impl Area {
         Ok(Self { memory })
     }
 
-    /// Sends requests for `duration_ns`, one each `gap_ns`; with 0 there is no gap.
+    /// Sends requests for `duration_ns`, one every `gap_ns`, or without a gap if that is 0.
     fn run_requests(&self, gap_ns: u64, duration_ns: u64, rng: &mut Rng) -> RequestStats {
         let began_ns = now_ns();
         let (mut next_ns, mut took_ns) = (began_ns, Vec::new());
@@ -119,7 +119,7 @@ impl Area {
             self.read_block(rng.usize(..self.memory.len() / BLOCK_BYTES));
             let end_ns = now_ns();
             took_ns.push(end_ns - start_ns);
-            // A late request is not made up for: the rate is at most the wanted one.
+            // A late request delays all later ones, so the rate never exceeds the wanted rate.
             next_ns = (next_ns + gap_ns).max(end_ns);
         }
         RequestStats::from_latencies(took_ns, now_ns() - began_ns)

@@ -46,7 +46,7 @@ pub struct Calibration {
     pub concluded: bool,
 }
 
-/// Measures, and analyses the measurements. It calls `tell` with the name of each finished step.
+/// Measures, and analyses the measurements. Calls `on_step` with the name of each finished step.
 pub fn run(options: &CalibrateOptions, mut on_step: impl FnMut(&str)) -> Result<Calibration> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;

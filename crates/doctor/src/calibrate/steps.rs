@@ -20,7 +20,7 @@ const MARGIN: Duration = Duration::from_millis(50);
 const AREA_MB: u64 = 600;
 const CACHES: u64 = 4;
 
-/// Length and number of the steps.
+/// Length and number of the steps of a calibration.
 #[derive(Clone, Copy, Debug)]
 pub struct CalibrationPlan {
     /// Length of each step.
@@ -71,8 +71,9 @@ impl<'a> Bench<'a> {
         Ok(Self { own: start(pair.request)?, other: start(pair.batch)?, candidates, counters, effort })
     }
 
-    /// Runs all steps. First one thread runs alone at each rate. Then two threads run, and one runs through the rates
-    /// while the other is as fast as it can: first the second thread, then the measured one.
+    /// Runs all steps. First one thread runs alone at each rate. Then the second thread runs at each rate, beside the
+    /// measured thread at its highest rate. Last, the measured thread runs at each rate, beside the second thread at
+    /// its highest rate.
     pub fn measure(&mut self, mut on_step: impl FnMut(&Step)) -> Result<Vec<Step>> {
         let mut steps = Vec::new();
         let mut add = |step: Step| {
@@ -95,7 +96,8 @@ impl<'a> Bench<'a> {
         Ok(steps)
     }
 
-    /// Runs one step. A rate of `None` is the highest possible rate; without `other` the second thread does not run.
+    /// Runs one step. A rate of `None` is the highest possible rate; without `other_rate` the second thread does not
+    /// run.
     fn step(&mut self, name: &str, own_rate: Option<f64>, other_rate: Option<Option<f64>>) -> Result<Step> {
         if let Some(rate) = other_rate {
             self.other.begin_step(rate, self.effort.step + 2 * MARGIN)?;

@@ -31,14 +31,14 @@ pub struct ChildMemory {
     pub returned_ns: AtomicU64,
     /// Number of turns that the child has done.
     pub turns: AtomicU64,
-    /// 1: the child is to do what it does; 0: to rest.
+    /// 1 while the child has to work, 0 while it has to rest.
     pub on: AtomicU64,
     ready: AtomicU64,
     rest: [AtomicU64; 3],
 }
 
 const _: () = assert!(size_of::<ChildMemory>() == 64);
-// SAFETY: atomic integers that fill the struct.
+// SAFETY: the struct consists of atomic integers, without padding.
 unsafe impl Shared for ChildMemory {}
 
 /// Scheduling class of a child.
@@ -48,7 +48,7 @@ pub enum Class {
     Ordinary,
     /// Class of batch: SCHED_IDLE.
     Idle,
-    /// Class of batch under a scheduler of its own: SCHED_EXT.
+    /// Class of batch under a sched_ext scheduler: SCHED_EXT.
     Ext,
 }
 
@@ -59,8 +59,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a child on `cpu` that runs `body` with no file but `keep` open, and waits until it is ready. `body` must
-    /// neither allocate nor take a lock.
+    /// Starts a child on `cpu` that runs `body` with no file but `kept_fd` open, and waits until it is ready. `body`
+    /// must neither allocate nor take a lock.
     pub fn start(
         cpu: u32,
         class: Class,
@@ -102,7 +102,7 @@ impl Child {
         Ok(kill_process(self.pid, signal)?)
     }
 
-    /// Sleeps until the condition `wanted` holds for the board.
+    /// Sleeps until the condition `wanted` holds for the shared memory.
     pub fn wait_until(&self, timeout: Duration, wanted: impl Fn(&ChildMemory) -> bool) -> io::Result<()> {
         let deadline = Instant::now() + timeout;
         while !wanted(self.shared_memory()) {
@@ -112,7 +112,7 @@ impl Child {
             if Instant::now() >= deadline {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "a measuring process did not run in time"));
             }
-            // No process waits for this moment, and a sleeping thread uses no CPU.
+            // The exact time of the change does not matter, and a sleeping thread uses no CPU.
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -126,7 +126,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Only this process reaps the child, so the number still names it and both calls succeed.
+        // Only this process reaps the child, so the process id is still valid and both calls succeed.
         let _ = kill_process(self.pid, Signal::KILL);
         let _ = waitpid(Some(self.pid), WaitOptions::empty());
     }
@@ -154,7 +154,7 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
     if first > last {
         return Ok(());
     }
-    // SAFETY: called in a fresh fork, which never runs the owners of what is closed.
+    // SAFETY: called in a fresh fork, which never runs the code that owns the closed descriptors.
     match unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -2,13 +2,13 @@
 //! policy, or kernel program alone.
 //!
 //! A child on the request lane acts as the service: short bursts with idle moments between them. A child on the batch
-//! lane acts as batch and spins. The kernel program's own counters say how long after the start of each burst batch was
-//! off, and how soon after its end it was back.
+//! lane acts as batch and spins. The kernel program's counters show how long after the start of each burst batch was
+//! off, and how long after the end of the burst batch was back.
 //!
 //! The CPU that wakes the service pays for the summons, so there are two measurements. A timer on the request lane is
-//! the most expensive case: the service's CPU rings for the holder, across CPUs. An interrupt on the batch lane summons
-//! the holder on its own CPU, before the service has even been sent its wakeup. Here batch itself wakes the service
-//! through an eventfd.
+//! the most expensive case: the service's CPU has to wake the holder on another CPU. An interrupt on the batch lane
+//! summons the holder on its own CPU, even before the wakeup of the service is sent. Here batch itself wakes the
+//! service through an eventfd.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -37,9 +37,9 @@ use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::tracker::{Extension, LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
-/// Length of a burst: the holder always comes before its end.
+/// Length of a burst of the service, long enough for the holder to react before its end.
 const BUSY_NS: u64 = 200_000;
-/// Length of an idle moment: batch is always back before its end.
+/// Length of an idle moment of the service, long enough for batch to be back before its end.
 const IDLE_NS: u64 = 600_000;
 
 /// Source of the service's wakeup.
@@ -114,7 +114,7 @@ enum LaneHolder {
 impl LaneHolder {
     fn start(gate: &Gate, pair: &TestPair, tracker: &Tracker) -> Result<Self> {
         Ok(match gate {
-            // A lane without a keeper is released, and the scheduler alone does the rest.
+            // Without a keeper the lane is released, and the scheduler alone keeps batch off while the service is busy.
             Gate::SchedExt => Self::ByScheduler { _scheduler: Scheduler::start(tracker)? },
             _ => Self::InPerson { _holder: start_holder(pair, tracker)? },
         })
@@ -131,7 +131,7 @@ fn batch_class(gate: &Gate) -> Class {
 fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {
     let lane = pair.lanes().batch.remove(0);
     let ring = tracker.ring(lane.cpu)?;
-    // Other gates resume at once, too, so the policy's wait for an idle moment is off.
+    // The policy's wait for an idle moment is off, since the other gates resume batch at once, too.
     let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
     Holder::start(lane, tracker.memory(), ring, policy, Arc::new(NeverEvicts), LaneAudit::default())
         .context("cannot put a thread into SCHED_FIFO")
@@ -147,7 +147,7 @@ fn run_bursts(service: &Child, batch: &Child, effort: &ReactionPlan) -> Result<(
     }
 }
 
-/// Runs the service's program: never returns.
+/// Runs the program of the child that acts as the service; never returns.
 fn run_service(board: &ChildMemory, woken_by: WokenBy, wakeup_fd: &OwnedFd) {
     loop {
         match woken_by {
@@ -160,7 +160,7 @@ fn run_service(board: &ChildMemory, woken_by: WokenBy, wakeup_fd: &OwnedFd) {
     }
 }
 
-/// Runs batch's program: never returns.
+/// Runs the program of the child that acts as batch; never returns.
 fn run_batch(board: &ChildMemory, woken_by: WokenBy, wakeup_fd: &OwnedFd) {
     let mut rang_ns = now_ns();
     loop {

@@ -24,7 +24,7 @@ use sidelane_tracker::histogram::Histogram;
 
 /// Verb by which this program starts itself as the batch program that checks.
 pub const VERB: &str = "__checks";
-/// Length of the service's bursts; below it the length of the idle moments between them.
+/// Length of the service's bursts in nanoseconds; `IDLE_NS` is the length of the idle moments between bursts.
 const BUSY_NS: u64 = 200_000;
 const IDLE_NS: i64 = 600_000;
 /// Number of loop turns between two checks, as in a loop of a program built with `gcc -pg`.
@@ -41,7 +41,8 @@ pub fn measure_gate(pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Fig
     }))
 }
 
-/// Returns the histograms of two times: from the service's wakeup to a nap, and from its end to the nap's end.
+/// Returns the histograms of two times: from the service's wakeup to batch's nap, and from the end of the service's
+/// burst to the end of that nap.
 pub fn reaction_histograms(pair: &TestPair, effort: &ReactionPlan) -> Result<(Histogram, Histogram)> {
     let own = std::env::current_exe().context("cannot find the path of this program")?;
     let command = [own.into_os_string(), VERB.into()];

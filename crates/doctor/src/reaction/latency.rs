@@ -6,14 +6,14 @@ use sidelane_report::Row;
 use sidelane_stats::ranks::percentile;
 use sidelane_tracker::histogram::Histogram;
 
-/// Extent of the measurements.
+/// Number and duration of the measurements of reaction times.
 #[derive(Clone, Copy, Debug)]
 pub struct ReactionPlan {
     /// Number of times that each gate is closed and opened.
     pub rounds: usize,
     /// Longest time for which one gate is measured: a slow one gets fewer rounds.
     pub gate_time: Duration,
-    /// Number of pairs of runs, alone and beside another, when CPUs are compared.
+    /// Number of pairs of runs when two CPUs are compared: one run alone, and one beside a load on the other CPU.
     pub sibling_pairs: usize,
 }
 

@@ -6,9 +6,9 @@ use sidelane_host::topology::{BatchLane, LaneError, Lanes, PairKind, Topology};
 /// Pair of one request lane and one batch lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestPair {
-    /// CPU that acts as the service's.
+    /// CPU that acts as the request lane, on which the service runs.
     pub request: u32,
-    /// CPU that acts as the one lent to batch.
+    /// CPU that acts as the batch lane.
     pub batch: u32,
     /// Whether the two CPUs share a core.
     pub kind: PairKind,

@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_micros(300);
 /// Silence after which a victim counts as off. It is far above an interrupt or a pause by the hypervisor, and equals a
 /// busy burst of ordinary length.
 const SILENCE_NS: u64 = 300_000;
-/// Absence after which a victim counts as stopped.
+/// Time between two turns of a victim on its lane after which it counts as back from a stop.
 const ABSENCE_NS: u64 = SILENCE_NS / 2;
 /// Longest wait for a victim to be off, or back. Thawing takes 11 ms at times.
 const TIMEOUT_NS: u64 = 100_000_000;
@@ -63,7 +63,7 @@ pub struct Victim<'switch> {
     switch: &'switch StopMethod,
 }
 
-/// Measures `switch` on a fresh victim, from a thread of this process on the request lane. Returns `None` without a
+/// Measures `method` on a fresh victim, from a thread of this process on the request lane. Returns `None` without a
 /// successful round.
 pub fn measure_stop_method(method: &StopMethod, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Option<Figures>> {
     let (off_ns, on_ns): (Vec<u64>, Vec<u64>) = measure_rounds(method, pair, effort)?.into_iter().unzip();
@@ -73,7 +73,7 @@ pub fn measure_stop_method(method: &StopMethod, pair: &TestPair, effort: &Reacti
         .map(|(off, on)| Figures { off, on, samples }))
 }
 
-/// Measures `switch`, and returns for each round the nanoseconds until the victim was off, and until it was back.
+/// Measures `method`, and returns for each round the nanoseconds until the victim was off, and until it was back.
 pub fn measure_rounds(method: &StopMethod, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Vec<(u64, u64)>> {
     pin_this_thread(&[pair.request])?;
     let victim = Victim::start(pair.batch, method)?;
@@ -159,7 +159,7 @@ fn spin_until_some<T>(since_ns: u64, mut attempt: impl FnMut(u64) -> Option<T>) 
     }
 }
 
-/// Runs the victim's own program: never returns.
+/// Runs the program of the victim; never returns.
 fn stamp_while_on(board: &ChildMemory, lane: u32) {
     let mut last_ns = 0;
     loop {
