@@ -21,7 +21,7 @@ const LOOKS_A_SEARCH: u32 = 10;
 pub struct Finder(Background<Service, ()>);
 
 impl Finder {
-    /// Starts the search for a service with the function `find`. The processes in `known` are known already.
+    /// Starts the search for a service with the function `find_service`. `known_pids` are the processes found so far.
     ///
     /// # Errors
     /// Fails if the thread cannot be started.

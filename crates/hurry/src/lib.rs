@@ -24,7 +24,7 @@
 //!   `refused_move_to_a_core_outside_the_cpuset_is_reported`).
 //! - A writer to the pipe moves threads of the service alone (`crates/sidelane/tests/hurry.rs`:
 //!   `lines_of_a_pipe_count_from_any_writer`).
-//! - All looks take less than 1 % of a CPU (`src/pace.rs`: `looks_take_less_than_1_percent_of_a_cpu`).
+//! - All polls take less than 1 % of a CPU (`src/pace.rs`: `looks_take_less_than_1_percent_of_a_cpu`).
 //! - CPUs that a thread chooses itself are left alone (`crates/sidelane/tests/hurry_owners.rs`:
 //!   `cpus_that_threads_choose_themselves_stay_chosen`).
 //! - A thread created by a bound thread is freed (`crates/sidelane/tests/hurry_owners.rs`:

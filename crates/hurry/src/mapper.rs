@@ -55,7 +55,8 @@ pub struct Mapper {
     actions: Box<HurryActions>,
     /// Buffer for the actions that are being carried out, kept to reuse its memory.
     todo: Vec<HurryAction>,
-    /// Next request number for requests without one. These count down from the maximum; sources count up.
+    /// Next number for a request that has none. These numbers count down from the maximum; numbers from sources count
+    /// up.
     next_request: Request,
     figures: Figures,
     audit: ThreadAudit,
@@ -237,7 +238,7 @@ impl Mapper {
         }
     }
 
-    /// Takes the CPU time that a number of polls has used.
+    /// Records the CPU time that a number of polls has used.
     pub fn record_poll_cost(&mut self, cpu_ns: u64, polls: u64) {
         self.pace.record_poll_cost(cpu_ns, polls);
     }
@@ -353,7 +354,7 @@ impl Mapper {
         }
     }
 
-    /// Tells the policy that an action failed. Its answer is ignored until the next poll.
+    /// Tells the policy that an action failed. The policy's answer is ignored until the next poll.
     fn notify_policy_of_failure(&mut self, now_ns: u64, event: HurryEvent) {
         self.policy.record_event(now_ns, &event, &mut HurryActions::default());
     }

@@ -4,7 +4,7 @@
 //! and 30 µs on another.
 //!
 //! Approach. The cost of a poll is estimated from the last ones, and all polls together take less than 1 % of a CPU.
-//! Unused polls are saved up to a limit: requests come in bursts, and each is looked at when it begins. If the
+//! Unused polls are saved up to a limit: requests come in bursts, and a poll follows the begin of each request. If the
 //! threshold is long compared with the interval of polls, polls at that interval are enough. A request that begins
 //! after a poll is due no sooner than one threshold later. If the threshold is short, nothing is due until a request
 //! begins on a little core. A long request that found no free big core can move when one becomes free, and so can a
@@ -53,7 +53,7 @@ pub struct PollPacer {
     /// Whether the present poll came before the budget allowed it.
     is_early: bool,
     wake_on: WakeConditions,
-    /// Whether a present poll may still arm a wakeup at ends of requests.
+    /// Whether the present poll may still arm a wakeup at ends of requests.
     may_end: bool,
 }
 
@@ -79,14 +79,14 @@ impl PollPacer {
         }
     }
 
-    /// Takes the CPU time that a number of polls has used.
+    /// Records the CPU time that a number of polls has used.
     pub fn record_poll_cost(&mut self, cpu_ns: u64, polls: u64) {
         self.least_ns = (PART_OF_CPU * cpu_ns / polls.max(1)).clamp(LEAST_NS.0, LEAST_NS.1);
     }
 
     /// Begins a poll. Returns the events for which the kernel program wakes this thread. The caller sets them before it
-    /// reads events, so that none is missed. `can_ring` contains the events that the kernel program can report. `waits`
-    /// tells whether a thread waits for a free big core.
+    /// reads events, so that none is missed. `can_wake` contains the events that the kernel program can report.
+    /// `is_waiting` tells whether a thread waits for a free big core.
     pub fn begin_poll(
         &mut self,
         now_ns: u64,
@@ -122,8 +122,8 @@ impl PollPacer {
         threshold_ns < SHORT_LOOKS * self.least_ns
     }
 
-    /// Returns when to poll again after a poll at `now_ns`. `due_ns` is the time for which the policy asks. `waits`
-    /// tells whether a thread waits for a free big core.
+    /// Returns when to poll again after a poll at `now_ns`. `due_ns` is the time for which the policy asks.
+    /// `is_waiting` tells whether a thread waits for a free big core.
     pub fn next_poll(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, is_waiting: bool) -> NextPoll {
         match self.looks {
             ScanTimes::Sampling(every_ns) => NextPoll { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_event: false },

@@ -83,7 +83,7 @@ pub struct Pool {
     claims: ThreadClaims,
     /// All CPUs to which threads were bound.
     given: CpuSet,
-    /// CPUs of the last binding to several CPUs together.
+    /// CPUs of the last binding of a thread to several CPUs.
     together: CpuSet,
     /// Processes with bound threads, or with children of bound threads.
     bound: BTreeSet<u32>,
@@ -150,7 +150,7 @@ impl Pool {
     /// Fails if the thread has ended or may not run there. It then keeps its CPUs.
     pub fn bind(&mut self, tid: u32, cpus: &CpuSet) -> Result<(), NotMoved> {
         let worker = self.workers.get_mut(&tid).and_then(Worker::member_if_alive).ok_or(NotMoved::Ended)?;
-        // Bind only if the guardian knows of it, so that it can be undone.
+        // The thread is bound only if the guardian knows of the binding and can undo it.
         self.register_binding(worker, cpus).map_err(|_| NotMoved::Refused)?;
         pin_thread(tid, &cpus.iter().collect::<Vec<_>>()).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => NotMoved::Ended,

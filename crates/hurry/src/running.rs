@@ -34,7 +34,7 @@ impl RunningHurry {
         })
     }
 
-    /// Starts a mapper after the function `begins` returns. If it returns false, the mapper does not start.
+    /// Starts a mapper after the function `wait_to_begin` returns true. If it returns false, the mapper does not start.
     fn start_after(
         settings: Settings,
         wait_to_begin: impl FnOnce(&Settings, &Shutdown) -> Result<bool> + Send + 'static,

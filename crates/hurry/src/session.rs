@@ -38,8 +38,8 @@ const REFRESH_EVERY_NS: u64 = 500_000_000;
 /// Number of checks of threads and CPUs between two retries of refused moves.
 const CENSUSES_A_RETRY: u32 = 10;
 
-/// Maps the threads of a service until `shutdown` ends it or `length` is over. Calls `tell` when all is ready, and then
-/// twice per second with the present figures.
+/// Maps the threads of a service until `shutdown` ends it or `length` is over. Calls `on_figures` when all is ready,
+/// and then twice per second with the present figures.
 ///
 /// # Errors
 /// Fails if requests cannot be observed, if another process moves the threads, or if no guardian can be started.
@@ -74,7 +74,7 @@ struct Session {
     refreshes: u32,
     /// Whether the service has ended and cannot come back.
     is_over: bool,
-    /// CPU time at the last census; the field below counts polls since then.
+    /// CPU time at the last check of threads and CPUs; `looks` counts the polls since then.
     cpu_ns: u64,
     looks: u64,
     notes: Vec<Note>,

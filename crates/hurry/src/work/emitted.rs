@@ -25,7 +25,7 @@ impl Emissions {
         Self { emitters, begun: UnfinishedRequests::default(), lost: 0 }
     }
 
-    /// Calls `tell` for every event since the last call of this function.
+    /// Calls `on_event` for every event since the last call of this function.
     pub fn read(&mut self, on_event: &mut dyn FnMut(ThreadEvent)) {
         for (pid, event) in self.emitters.fetch_events() {
             self.begun.convert_event(pid, event).map(&mut *on_event);

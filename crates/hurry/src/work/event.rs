@@ -18,7 +18,7 @@ pub enum ThreadEvent {
     Served {
         /// Id of the thread that worked on the request. Another thread may have answered.
         tid: u32,
-        /// Number of the request; `None` for the one that the thread worked on.
+        /// Number of the request; `None` for the request on which the thread worked.
         request: Option<u64>,
         /// Time at which the thread started the request.
         since_ns: u64,

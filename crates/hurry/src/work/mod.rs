@@ -79,7 +79,7 @@ impl WorkSource {
             || !listeners(pids, None).is_empty()
     }
 
-    /// Calls `tell` for every event since the last call of this function.
+    /// Calls `on_event` for every event since the last call of this function.
     pub fn read(&mut self, on_event: &mut dyn FnMut(ThreadEvent)) -> Result<()> {
         match self {
             Self::Sockets(sockets) => sockets.read(on_event)?,

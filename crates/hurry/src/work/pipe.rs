@@ -59,7 +59,7 @@ impl StatsPipe {
         Ok(Self { file, lines, clock, threads: NamespaceTids::from_processes(pids), made, has_writer: false })
     }
 
-    /// Calls `tell` for every line since the last call of this function.
+    /// Calls `on_event` for every line since the last call of this function.
     pub fn read(&mut self, on_event: &mut dyn FnMut(ThreadEvent)) -> Result<()> {
         let (mut bytes, mut left) = ([0; 4096], READ_MAX);
         let is_closed = loop {
@@ -119,7 +119,7 @@ impl Drop for StatsPipe {
     }
 }
 
-/// Translation of thread ids of the service's own namespace to those of this one.
+/// Translation of thread ids of the service's own namespace to thread ids of this process's namespace.
 struct NamespaceTids {
     /// Processes in another namespace.
     pids: Vec<u32>,
@@ -133,7 +133,7 @@ impl NamespaceTids {
         Self { pids, known }
     }
 
-    /// Returns the thread's id in this namespace; 0, which is no thread, if it has none here.
+    /// Returns the thread's id in this process's namespace; 0, which is no thread, if it has none there.
     fn local_tid(&mut self, namespace_tid: u32) -> u32 {
         match self.known.get(&namespace_tid) {
             _ if self.pids.is_empty() => namespace_tid,

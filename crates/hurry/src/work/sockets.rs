@@ -80,7 +80,7 @@ impl Sockets {
         self.requests.event_fd()
     }
 
-    /// Calls `tell` for every request that was answered since the last call, and for every present one.
+    /// Calls `on_event` for every request that was answered since the last call, and for every request in progress.
     pub fn read(&mut self, on_event: &mut dyn FnMut(ThreadEvent)) -> Result<(), RequestError> {
         self.tracking.tracker().attach_switch_program()?;
         self.working.clear();
