@@ -108,7 +108,8 @@ impl PosixSignals {
         if wait_for_any(&mut door, timeout)? { self.read() } else { Ok(None) }
     }
 
-    /// Waits for a POSIX signal, until `event_fd` can be read, or for at most `timeout`. Returns `None` without a signal.
+    /// Waits for a POSIX signal, until `event_fd` can be read, or for at most `timeout`. Returns `None` without a
+    /// signal.
     pub fn wait_for_event(&self, event_fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<Option<CaughtSignal>> {
         let mut poll_fds = [self.as_fd(), event_fd].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let any = wait_for_any(&mut poll_fds, timeout)?;

@@ -54,8 +54,8 @@ impl Shutdown {
         PosixSignals::listen().map(Self::Signal).context("cannot receive POSIX signals")
     }
 
-    /// Waits for at most this time, or until `event_fd` is readable. Returns false on a request to end. A request by the
-    /// owner's flag may be seen only after the wait.
+    /// Waits for at most this time, or until `event_fd` is readable. Returns false on a request to end. A request by
+    /// the owner's flag may be seen only after the wait.
     pub fn wait_for_event(&self, event_fd: BorrowedFd<'_>, time: Duration) -> Result<bool> {
         match self {
             Self::Signal(signals) => {

@@ -1,8 +1,8 @@
 //! Tables of a file that are asked for their keys, so that every problem has its line.
 //!
-//! A [`Reader`] is one table. The caller asks it for each possible key. A value that is wrong is recorded, and
-//! reading goes on, so one reading finds all problems. In the end [`Reader::record_unknown_keys`] records the keys that were never
-//! asked for. Values may be overridden by their whole path, as a sweep does; a problem then has the line of the
+//! A [`Reader`] is one table. The caller asks it for each possible key. A value that is wrong is recorded, and reading
+//! goes on, so one reading finds all problems. In the end [`Reader::record_unknown_keys`] records the keys that were
+//! never asked for. Values may be overridden by their whole path, as a sweep does; a problem then has the line of the
 //! overriding value.
 
 use std::cell::RefCell;

@@ -57,7 +57,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads a group and all groups below it. Groups that vanish during the read, or that have no CPUs yet, are left out.
+    /// Reads a group and all groups below it. Groups that vanish during the read, or that have no CPUs yet, are left
+    /// out.
     pub fn read(root: &Path) -> Self {
         let mut tree = Self { root: root.to_owned(), groups: Vec::new() };
         tree.read_subtree(root, None);
