@@ -2,9 +2,8 @@
 //! instruction.
 //!
 //! The barrier is this binary with a hidden verb. It waits on a pipe, takes its scheduling class and becomes the
-//! command by
-//! exec. So the command has the process id, environment, terminal and standard streams that it would have without
-//! Sidelane.
+//! command by exec. So the command has the process id, environment, terminal and standard streams that it would have
+//! without Sidelane.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -63,7 +62,7 @@ impl BatchClass {
         }
     }
 
-    /// Returns whether a thread of batch may be in the class `found`. The scheduler notices a thread that leaves
+    /// Returns whether a thread of batch may be in the class `thread_class`. The scheduler notices a thread that leaves
     /// SCHED_EXT.
     fn allows_class(self, thread_class: ThreadClass) -> bool {
         match self {
@@ -97,8 +96,8 @@ pub struct StartBarrier {
 }
 
 impl StartBarrier {
-    /// Starts `command` behind the barrier. With `quiet`, it has no input and output; with `pass`, it can check its
-    /// lane itself. Without `has_rights`, it cannot enter a class that preempts the holder ([`rights`]).
+    /// Starts `command` behind the barrier. With `quiet`, it has no input and output; with `gate_descriptors`, it can
+    /// check its lane itself. Without `has_rights`, it cannot enter a class that preempts the holder ([`rights`]).
     pub fn start(
         command: &[OsString],
         class: BatchClass,
@@ -193,8 +192,8 @@ fn give_up_rights() {
 pub fn main(entrance_fd: i32, class: BatchClass, without_rights: bool, command: &[OsString]) -> i32 {
     // SAFETY: the agent passed this descriptor for this process alone.
     let mut entrance = unsafe { std::fs::File::from_raw_fd(entrance_fd) };
-    // Done before the barrier opens, so that not even the end of this process runs in another class. Only unusual
-    // security policies refuse the class. The lane holder still works then; a scheduler of batch does not.
+    // The class is taken before the barrier opens, so that not even the end of this process runs in another class. Only
+    // unusual security policies refuse the class. The lane holder still works then; a scheduler of batch does not.
     let taken = class.apply_to_this_thread();
     if without_rights {
         give_up_rights();

@@ -1,16 +1,12 @@
 //! The confinement of batch: keeps batch on its lanes, evicts it from a lane, and ends a batch command.
 //!
 //! The best mechanism of the machine is used. A cgroup v2 leaf freezes and kills, and confines if the cpuset controller
-//! is
-//! delegated to it. On other machines v1 cpuset and freezer leaves do the same. Without either, batch is confined by
-//! affinity,
-//! which is set again when batch changes it.
+//! is delegated to it. On other machines v1 cpuset and freezer leaves do the same. Without either, batch is confined by
+//! affinity, which is set again when batch changes it.
 //!
 //! Batch evicted from one of several lanes moves to the others. Batch evicted from the last lane is frozen. A thawed
-//! program
-//! sees what it would see after SIGSTOP and SIGCONT: a few waiting system calls (epoll_wait, sigtimedwait; see
-//! signal(7))
-//! return EINTR.
+//! program sees what it would see after SIGSTOP and SIGCONT: a few waiting system calls (epoll_wait, sigtimedwait; see
+//! signal(7)) return EINTR.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -50,7 +46,7 @@ pub struct BatchConfinement {
     state: Mutex<State>,
     /// Whether the watchdog has stopped batch. Atomic, because the watchdog takes no lock that a keeper may hold.
     stopped: AtomicBool,
-    /// Eventfd that wakes the watchdog.
+    /// Eventfd that wakes the watchdog when evicted batch is back on a lane.
     came_back: OnceLock<Arc<EventFd>>,
 }
 
@@ -215,8 +211,8 @@ impl BatchConfinement {
         all.into_iter().collect()
     }
 
-    /// Puts processes back that have left a cgroup. Otherwise they would not be frozen with it or ended by the
-    /// guardian. Returns the number of these processes.
+    /// Puts processes back that have left a cgroup. A process outside the cgroup is neither frozen with it nor ended by
+    /// the guardian. Returns the number of these processes.
     pub fn return_escaped_processes(&self) -> usize {
         let fetched = |leaf: &BatchGroup| {
             self.escaped_processes(leaf).into_iter().filter(|pid| leaf.move_process_in(*pid).is_ok()).count()
@@ -268,7 +264,7 @@ impl BatchConfinement {
         right
     }
 
-    /// Writes the cgroup's CPUs again if batch has changed them. Returns whether batch had.
+    /// Writes the cgroup's CPUs again if batch has changed them. Returns whether batch had changed them.
     fn restore_cgroup_cpus(&self) -> bool {
         let state = self.state.lock().expect("no holder panics");
         let lanes = self.usable(&state.evicted);
@@ -407,7 +403,7 @@ fn signal_all(processes: &[u32], signal: i32) {
     }
 }
 
-/// Confines a thread again if it was allowed other CPUs than `lanes`. Returns whether it was.
+/// Confines a thread again if it was allowed other CPUs than `lanes`. Returns whether the thread was confined again.
 fn repin_escaped_thread(tid: u32, lanes: &CpuSet) -> bool {
     may_run_outside(tid, lanes) && pin_thread(tid, &lanes.iter().collect::<Vec<_>>()).is_ok()
 }
@@ -430,7 +426,8 @@ mod tests {
         Command::new("sleep").arg("1000").spawn().unwrap()
     }
 
-    /// The kernel refuses to move a kernel thread of one CPU. The same holds for workers of io_uring before Linux 6.3.
+    /// The kernel refuses to move a kernel thread that belongs to one CPU. Before Linux 6.3 it also refuses to move
+    /// workers of io_uring.
     #[test]
     fn thread_that_the_kernel_keeps_elsewhere_is_reported() {
         let numbers = std::fs::read_dir("/proc").unwrap().flatten();
@@ -444,7 +441,7 @@ mod tests {
         assert_eq!((right.kept, right.cpus), (Some(format!("\"ksoftirqd/0\" ({pid})")), None));
     }
 
-    /// The second process is created, on all lanes, just after the first check.
+    /// The list of processes contains a second process, allowed on all lanes, from its second read on.
     #[test]
     fn process_created_during_an_eviction_is_evicted_too() {
         let lanes: CpuSet = [0, 1].into_iter().collect();

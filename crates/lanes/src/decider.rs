@@ -37,7 +37,7 @@ pub trait Evictor: Send + Sync {
     fn is_batch_leaving(&self, _cpu: u32) -> bool {
         false
     }
-    /// Notes that evicted batch runs on `cpu` beside the service. The lane is held again.
+    /// Notes that evicted batch runs on its lane beside the service. The lane is held again.
     fn notify_batch_back(&self, _cpu: u32) {}
 }
 
@@ -207,8 +207,8 @@ impl Shared {
 /// of its lane on a virtual machine where a wakeup takes 28 µs, 2 µs of them for the check.
 const REFRESH_EVERY_NS: Nanos = 1_000_000;
 
-/// Least time that batch runs in its 1 ms to stop, if it has its lane. With less time, other threads of the machine had
-/// the lane.
+/// Shortest time that batch runs in the 1 ms that it has to leave its lane. If batch ran for less, other threads of the
+/// machine had the lane.
 const RAN_MIN_NS: Nanos = 300_000;
 
 /// Policy of one lane, with its observations and actions.
@@ -298,8 +298,8 @@ impl Decider {
         }
     }
 
-    /// Updates whether batch has left the lane; see [`Evictor::has_batch_left`]. Batch that does not run even now delays no
-    /// request. When it runs, the kernel program summons the holder.
+    /// Updates whether batch has left the lane; see [`Evictor::has_batch_left`]. Batch that did not run in that time
+    /// delays no request. When it runs later, the kernel program summons the holder.
     pub(super) fn wait_until_batch_left(&mut self) {
         let was_told = !self.has_left;
         let before_ns = self.memory.batch_ns(self.cpu);

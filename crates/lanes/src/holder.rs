@@ -1,16 +1,12 @@
 //! The lane holder: keeps a batch lane empty by running there itself.
 //!
-//! There is one thread for each batch lane, in SCHED_FIFO and pinned. It sleeps on its [`SummonsRing`] while
-//! batch may
+//! There is one thread for each batch lane, in SCHED_FIFO and pinned. It sleeps on its [`SummonsRing`] while batch may
 //! run. When the service starts beside running batch, the kernel program rings. The thread preempts batch, and naps on
-//! the lane
-//! until the policy releases it. It asks the policy and carries out the answer; it decides nothing.
+//! the lane until the policy releases it. It asks the policy and carries out the answer; it decides nothing.
 //!
 //! While the service waits for it, the thread must not do anything slow. Its loop allocates nothing, takes no lock,
-//! waits for
-//! no page of its code, and makes no system call but to sleep. (Evictions and restores do, but only when a pause of at
-//! least
-//! 1 ms has begun or has lasted.)
+//! waits for no page of its code, and makes no system call but to sleep. (Evictions and restores do, but only when a
+//! pause of at least 1 ms has begun or has lasted.)
 
 use std::io;
 use std::sync::Arc;
@@ -214,8 +210,8 @@ impl HolderThread {
         self.restore_lane();
     }
 
-    /// Returns whether the holder is on another CPU: its own went offline, or another process has moved the holder. The
-    /// service may run there.
+    /// Returns whether the holder is on another CPU: its own CPU went offline, or another process has moved the holder.
+    /// The service may run there.
     fn is_displaced(&self) -> bool {
         // SAFETY: the call reads no memory of this process.
         unsafe { libc::sched_getcpu() as u32 != self.decider.cpu }

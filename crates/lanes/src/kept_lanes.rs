@@ -76,7 +76,8 @@ impl KeptLanes {
         self.keepers().any(LaneKeeper::has_service_visitors)
     }
 
-    /// Keeps a lane again that the service visited, if none of the service's `processes` may run there any more.
+    /// Keeps a lane again that the service visited, if none of the service's processes (`service_pids`) may run there
+    /// any more.
     pub fn rehold_visited_lanes(&self, service_pids: impl FnOnce() -> BTreeSet<u32>) {
         if self.has_service_visitors() {
             acknowledge_departed_visitors(self.keepers(), &service_pids());

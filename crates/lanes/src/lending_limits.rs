@@ -1,8 +1,7 @@
 //! The lending limits of lanes, kept up to date while batch runs.
 //!
 //! The policies use a budget and a contention cost. [`LendingLimitsMeter`] computes both from finished requests. This
-//! file
-//! collects these requests, and writes the results to the memory that the lanes' keepers read.
+//! file collects these requests, and writes the results to the memory that the lanes' keepers read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -219,7 +218,7 @@ pub struct LendingLimitsKeeper {
 }
 
 impl LendingLimitsKeeper {
-    /// Writes the first limits. Without an objective, these contain the user's budget, otherwise none yet.
+    /// Writes the first limits. They contain the user's budget; with an objective they contain no budget yet.
     pub fn new(lending: Lending, lanes: &Lanes, memory: Arc<LaneMemory>) -> Self {
         let queued = QueuedCost::new(QUEUE_WEIGHT, lanes.request_lanes.len());
         let keeper = Self {
@@ -236,8 +235,8 @@ impl LendingLimitsKeeper {
         keeper
     }
 
-    /// Changes the budget, and keeps what was learned. Returns false if the policy is another one, because that needs
-    /// other keepers.
+    /// Changes the budget, and keeps what was learned. Returns false if `lending` has another policy, because a change
+    /// of policy needs new keepers.
     pub fn set_lending(&mut self, lending: Lending) -> bool {
         if lending.policy != self.lending.policy {
             return false;
@@ -272,7 +271,7 @@ impl LendingLimitsKeeper {
         self.lending.budget
     }
 
-    /// Takes in the requests that have finished since the last call, and passes each to `each`.
+    /// Takes in the requests that have finished since the last call, and passes each to `on_request`.
     pub fn learn_from_source(
         &mut self,
         source: &mut RequestSource,
@@ -294,8 +293,8 @@ impl LendingLimitsKeeper {
         Ok(())
     }
 
-    /// Takes in an emitted request. Its record does not contain the batch beside it. If the history does not either,
-    /// the request is not used for contention cost.
+    /// Takes in an emitted request. Its record does not contain the batch beside it. If `history` does not contain it
+    /// either, the request is not used for contention cost.
     fn record_emitted_request(&mut self, request: &Request, history: &History) {
         let lane = history.lane_of(request.tid, request.finished_ns);
         let co_run_ns = lane.and_then(|lane| history.batch_ns(lane, request.started_ns, request.finished_ns));

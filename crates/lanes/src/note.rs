@@ -187,7 +187,8 @@ diagnostics! {
 }
 
 impl LaneNote {
-    /// Returns the note on batch's cost for `service` and the consequence for batch; `None` if a step was taken back.
+    /// Returns the note on batch's cost for `service` and the consequence for batch; `None` if a step to a longer idle
+    /// time was taken back.
     pub fn from_idle_threshold(service: String, threshold: IdleThreshold, verdict: Verdict) -> Option<Self> {
         let Verdict::Beyond { percentile, ratio } = verdict else { return None };
         let [_, percent, _] = ratio.percent_longer();
@@ -198,12 +199,12 @@ impl LaneNote {
         })
     }
 
-    /// Returns whether the note is about the idle threshold of the service `of`.
+    /// Returns whether the note is about the idle threshold of the service `service_name`.
     pub fn is_about_idle_threshold(&self, service_name: &str) -> bool {
         matches!(self, Self::SlowsDown { service, .. } | Self::KeptOff { service, .. } if service == service_name)
     }
 
-    /// Returns whether the note reports that batch's cost for requests of the service `of` is unknown.
+    /// Returns whether the note reports that batch's cost for requests of the service `service_name` is unknown.
     pub fn is_unknown_cost_of(&self, service_name: &str) -> bool {
         matches!(self, Self::CostUnknown { service, .. } if service == service_name)
     }

@@ -65,9 +65,9 @@ pub enum PlacementError {
     LaneOfTwo {
         /// CPU of the lane.
         cpu: u32,
-        /// Name of one service.
+        /// Name of the first of the two services.
         one: Target,
-        /// Name of the other service.
+        /// Name of the second of the two services.
         other: Target,
     },
     /// Process that two names of services stand for.
@@ -75,9 +75,9 @@ pub enum PlacementError {
     ProcessOfTwo {
         /// Id of the process.
         pid: u32,
-        /// Name of one service.
+        /// Name of the first of the two services.
         one: Target,
-        /// Name of the other service.
+        /// Name of the second of the two services.
         other: Target,
     },
     /// Lane whose state is unknown.
@@ -135,7 +135,7 @@ impl Placement {
     /// Returns the lanes of several services together, after checking that no service runs on the lanes of another.
     ///
     /// # Errors
-    /// When two share a lane or a process, or a service may run on a batch lane of another.
+    /// When two services share a lane or a process, or a service may run on a batch lane of another.
     pub fn combined_lanes(placements: &[Self]) -> Result<Lanes, PlacementError> {
         for (index, one) in placements.iter().enumerate() {
             placements[index + 1..].iter().try_for_each(|other| one.stands_apart_from(other))?;

@@ -19,7 +19,7 @@ pub struct Circumstances {
     /// Whether this process was stopped in the judged time, so that no holder ran.
     pub was_stopped: bool,
     /// Note of the judged time that explains overlap best; see
-    /// [`LaneNote::explaining`](crate::note::LaneNote::best_overlap_explanation).
+    /// [`LaneNote::best_overlap_explanation`](crate::note::LaneNote::best_overlap_explanation).
     pub note: Option<Note>,
 }
 

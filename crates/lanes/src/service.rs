@@ -33,8 +33,8 @@ impl TrackedService {
         self.tracking.processes().into_iter().collect()
     }
 
-    /// Returns the question for the search of the service's requests; `None` if none of its processes lives. `service`
-    /// is the service's number in the answer.
+    /// Returns the question for the search of the service's requests; `None` if none of its processes lives.
+    /// `service_number` is the service's number in the answer.
     pub fn search_question(&self, service_number: u64) -> Option<SearchQuery> {
         let (pids, known) = (self.processes(), self.requests.known_source());
         let (name, port) = (self.name.clone(), self.tracking.port());
@@ -71,8 +71,8 @@ impl TrackedService {
         }
     }
 
-    /// Fetches requests that have finished since the last call, and passes each to `each`. The lending limits of the
-    /// service's lanes learn from them.
+    /// Fetches requests that have finished since the last call, and passes each to `on_request`. The lending limits of
+    /// the service's lanes learn from them.
     pub fn fetch_requests(&mut self, on_request: impl FnMut(&Request)) -> Result<(), RequestError> {
         match (&mut self.kept, &mut self.requests.source) {
             (_, None) => Ok(()),
@@ -98,9 +98,9 @@ pub enum RequestVisibility {
 pub struct ServiceRequests {
     /// Source of the requests, if they are seen.
     pub source: Option<RequestSource>,
-    /// Reason why requests are not seen; `None` if they are, or were not looked for.
+    /// Reason why requests are not seen; `None` if requests are seen, or were not searched for.
     pub why_not: Option<String>,
-    /// Whether requests are looked for and no answer has come yet.
+    /// Whether the search for requests has not found an answer yet.
     pub is_looked_for: bool,
     /// Another place where the service may take requests, if its sockets are observed.
     pub elsewhere: Option<RequestNote>,
@@ -134,7 +134,7 @@ impl ServiceRequests {
 
 const STILL_LOOKED_FOR: &str = "its requests are not found yet";
 
-/// Reason why requests are not observed, if they would only show batch's cost.
+/// Text for a service whose requests are not observed, because no setting of the agent needs them.
 pub const NOBODY_ASKS: &str = "no setting needs them (slo, [metrics], or latency as metric)";
 
 /// Observes the requests at the place that was found, or returns why they cannot be seen. Requests that the service
@@ -158,8 +158,8 @@ fn open_request_source(
     requests.map(RequestSource::Sockets).map_err(|why| why.to_string())
 }
 
-/// Returns the source of requests that the service emits. If lanes are lent by them, the service writes the request
-/// words itself.
+/// Returns the source of requests that the service emits. If lanes are lent by these requests, the service writes the
+/// request words itself.
 pub fn emitted_request_source(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource {
     if tracking.tracker().purpose().lends_with(|lent| lent.turns) && !tracking.lanes().batch.is_empty() {
         let words = emitters.create_word_writer(tracking.number(), &tracking.lanes().request_lanes);

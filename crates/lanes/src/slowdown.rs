@@ -63,7 +63,8 @@ pub struct IdleThresholdChange {
     pub service: u64,
     /// New idle threshold of the service.
     pub threshold: IdleThreshold,
-    /// Verdict on the slowdown; [`Verdict::Undecided`] or [`Verdict::Within`] if a step is taken back.
+    /// Verdict on the slowdown; [`Verdict::Undecided`] or [`Verdict::Within`] if a step to a longer idle time is taken
+    /// back.
     pub verdict: Verdict,
 }
 
@@ -178,7 +179,8 @@ impl SlowdownKeeper {
         let judged = self.services.iter_mut().filter_map(|(service, of)| {
             let verdict = of.recent.verdict(bound);
             let changes = of.threshold.apply_verdict(now, verdict);
-            // After a change the measurement starts again, because the service may change.
+            // The measurement starts again after a change of the threshold, and after a slowdown within the bound: the
+            // service may change.
             if changes || verdict == Verdict::Within {
                 of.recent.clear();
             }

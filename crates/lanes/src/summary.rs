@@ -73,7 +73,7 @@ pub struct Summary {
     pub own_cpu_s: f64,
     /// Time for which the holders napped.
     pub napped_s: f64,
-    /// Steal time of the lanes, in percent. The other times do not contain it.
+    /// Steal time of the lanes, in percent. CPU times do not contain it.
     pub stolen_percent: Option<f64>,
     /// Longest gap of steal time, in µs.
     pub stolen_gap_max_us: Option<f64>,

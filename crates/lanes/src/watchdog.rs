@@ -1,11 +1,9 @@
 //! The watchdog of a session's batch lanes: a thread that acts when batch does not leave a lane.
 //!
 //! It sleeps until the kernel program raises an alarm, or a holder finds that evicted batch is back. [`Watchdog`]
-//! decides
-//! what to do. The thread observes the lanes, and carries out the decision. It takes no lock that a keeper may hold
-//! while batch
-//! keeps that keeper from running. It does not run on a batch lane, so batch that outranks everything does not delay
-//! it.
+//! decides what to do. The thread observes the lanes, and carries out the decision. It takes no lock that a keeper may
+//! hold while batch keeps that keeper from running. It does not run on a batch lane, so batch that outranks everything
+//! does not delay it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -81,9 +81,10 @@ pub struct Adoptee {
     pub root: Thread,
     /// Cgroup of the batch that can be frozen, if the user named the batch by its cgroup.
     pub freezable: Option<PathBuf>,
-    /// Cgroup of the batch whose list of CPUs can be changed alone, if the user named the batch by its cgroup.
+    /// Cgroup of the batch whose list of CPUs can be changed without the cgroups below it, if the user named the batch
+    /// by its cgroup.
     pub cpuset: Option<BatchGroup>,
-    /// Cgroup of the batch with a list of CPUs, even if the lists of cgroups below must be changed with it.
+    /// Cgroup of the batch with a writable list of CPUs. The lists of the cgroups below may have to be changed with it.
     pub lists: Option<PathBuf>,
 }
 
@@ -99,7 +100,7 @@ impl BatchCgroup {
     }
 
     /// Returns whether these processes are in this cgroup. Processes that are ending cannot be read, and count as
-    /// members. Processes created in between are in the cgroup of their parent.
+    /// members. A process created after `pids` were read is in the cgroup of its parent.
     fn contains_all(&self, pids: &BTreeSet<u32>, memberships_by_pid: &mut MembershipsByPid) -> bool {
         let mut is_here = |pid: &u32| {
             let memberships = memberships_by_pid.entry(*pid).or_insert_with(|| read_memberships(*pid));
@@ -129,8 +130,8 @@ impl Adoptee {
         }
     }
 
-    /// Finds the present processes and cgroups of the batch `target`. `service` are the processes of the service beside
-    /// it.
+    /// Finds the present processes and cgroups of the batch `target`. `service_pids` are the processes of the service
+    /// beside the batch.
     pub fn find(target: &Target, service_pids: &BTreeSet<u32>) -> Result<Self, AdoptError> {
         let adoptee = match target {
             Target::Pid(pid) => Self::from_process_tree(target, *pid)?,
@@ -149,7 +150,7 @@ impl Adoptee {
 
     fn from_cgroup(target: &Target, path: &str) -> Result<Self, AdoptError> {
         let all = Hierarchy::all().into_iter().map(|hierarchy| BatchCgroup { dir: hierarchy.dir(path), hierarchy });
-        // Hierarchies that can freeze or confine batch come first. Usually the others are not read then.
+        // Hierarchies that can freeze or confine batch come first. All other hierarchies are usually not read.
         let (able, others): (Vec<BatchCgroup>, Vec<BatchCgroup>) =
             all.partition(|group| group.hierarchy.can_freeze_or_confine());
         let named = able.iter().chain(&others);
@@ -210,15 +211,16 @@ impl Adoptee {
     }
 }
 
-/// Returns whether the list of CPUs of the cgroup `dir` can be changed alone. A version 1 cgroup cannot have fewer CPUs
-/// than the cgroups below it.
+/// Returns whether the list of CPUs of the cgroup `dir` can be changed without the cgroups below it. A version 1 cgroup
+/// cannot have fewer CPUs than the cgroups below it.
 fn has_independent_cpu_list(dir: &Path) -> bool {
     let is_v2 = dir.join("cgroup.controllers").exists();
     let has_groups = || fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| entry.path().is_dir());
     has_writable_cpu_list(dir) && (is_v2 || !has_groups())
 }
 
-/// Returns whether the cgroup `dir` has a list of CPUs that can be written. The CPUs of a partition are exclusive.
+/// Returns whether the cgroup `dir` has a list of CPUs that can be written. A cpuset partition owns its CPUs
+/// exclusively, so its list is left alone.
 fn has_writable_cpu_list(dir: &Path) -> bool {
     let says = |file: &str| fs::read_to_string(dir.join(file)).ok();
     let partition = says("cpuset.cpus.partition").is_some_and(|kind| kind.trim() != "member");

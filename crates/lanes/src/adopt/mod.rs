@@ -3,9 +3,9 @@
 //! Sidelane does not end these processes. The guardian is told of each setting before it is changed: the CPUs and class
 //! of each thread, the cgroup of each process, and the freezer and CPUs of a cgroup that is used in place.
 //!
-//! A process becomes batch in the kernel program after its threads were noted, and before they are changed. So a
-//! process created with the CPUs of a changed thread is batch too. A process that is not batch has the settings that it
-//! had before Sidelane.
+//! A process becomes batch in the kernel program after undo entries for its threads were added, and before the threads
+//! are changed. So a process created with the CPUs of a changed thread is batch too. A process that is not batch has
+//! the settings that it had before Sidelane.
 
 mod find;
 
@@ -33,8 +33,8 @@ use sidelane_rollback::newcomers::Newcomers;
 use sidelane_rollback::{ChangeId, Undo};
 use sidelane_tracker::tracking::BatchTracking;
 
-/// Limit of the rounds in which new processes are taken in. A process creates children no faster than that, and this
-/// limit was never reached.
+/// Limit of the rounds in which new processes are taken in. Only batch that creates processes in each of these rounds
+/// reaches the limit, and none did so far.
 const ROUNDS_MAX: usize = 1000;
 
 pub struct AdoptedBatch {
@@ -94,8 +94,8 @@ impl AdoptedBatch {
             class: Some(class),
         };
         let cpuset = adoptee.cpuset.clone();
-        // This entry is undone last. The list of newcomers is empty until each present process has an undo entry of its
-        // own. Otherwise a process that had the CPUs of the lanes before would count as a newcomer.
+        // The undo entry for newcomers is undone last. Its list is empty until each present process has an undo entry
+        // of its own. Otherwise a process that had the CPUs of the lanes before would count as a newcomer.
         let none = Newcomers { groups: vec![], families: vec![], ..newcomers.clone() };
         let newcomers_change_id = guardian.add([Undo::Newcomers(none)])?[0];
         let (noted, counts) = (BTreeMap::new(), Counts::default());
@@ -107,8 +107,8 @@ impl AdoptedBatch {
             adopted.register_undo(pid, guardian)?;
         }
         guardian.replace(newcomers_change_id, Undo::Newcomers(adopted.newcomers.clone()))?;
-        // Added after the entries of the threads, and so undone before them: threads can get back only CPUs that their
-        // cgroup has.
+        // The entry for the cgroup's CPUs is added after the entries of the threads, and so undone before them. Threads
+        // can get back only CPUs that their cgroup has.
         if let Some(leaf) = &adopted.cpuset {
             let found = Tree::read(&leaf.dir).snapshot();
             ensure!(!found.lists.is_empty(), "cannot read the CPUs of the adopted group {}", leaf.dir.display());
@@ -201,7 +201,7 @@ impl AdoptedBatch {
         }
         let change_ids = guardian.add(changes)?;
         let before = self.noted.insert(pid, (process, change_ids));
-        // The entries belong to an ended process that had this id before.
+        // The withdrawn entries belong to an ended process that had the same id before.
         guardian
             .withdraw(before.map(|(_, change_ids)| change_ids).unwrap_or_default())
             .context("cannot register an undo with the guardian")
@@ -228,7 +228,8 @@ impl AdoptedBatch {
         }
     }
 
-    /// Takes in processes that joined the batch, and gives back those that left. Returns the names of those that left.
+    /// Takes in processes that joined the batch, and gives back processes that left. Returns the names of the processes
+    /// that left.
     pub fn update_members(
         &mut self,
         confinement: &BatchConfinement,
@@ -272,7 +273,8 @@ impl AdoptedBatch {
         guardian.replace(self.newcomers_change_id, undo).context("cannot register an undo with the guardian")
     }
 
-    /// Gives back a process that no longer belongs to the batch. Returns whether it had belonged to it.
+    /// Gives back a process that no longer belongs to the batch. Returns whether the process belonged to the batch
+    /// until now.
     fn give_back(
         &mut self,
         pid: u32,

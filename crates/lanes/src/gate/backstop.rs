@@ -1,12 +1,9 @@
 //! The backstop: the holder checks batch that promised to check its lane itself.
 //!
 //! The promise is checked by its effect. Batch breaks it if it runs beside the service without a nap and without
-//! permission.
-//! This time, the leak, is counted. So while such a thread runs, the holder wakes once a millisecond, which costs the
-//! lane
-//! about 0.3 %, and compares the count. A thread that leaked loses its promise. The holder is then summoned for it, as
-//! for any
-//! other thread, until the thread checks its lane again.
+//! permission. This time, the leak, is counted. So while such a thread runs, the holder wakes once a millisecond, which
+//! costs the lane about 0.3 %, and compares the count. A thread that leaked loses its promise. The holder is then
+//! summoned for it, as for any other thread, until the thread checks its lane again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +35,7 @@ impl Backstop {
         Self { memory, cpu, watching: false, leaked_ns: 0, broken: 0 }
     }
 
-    /// Returns how long the holder may sleep, if the policy lets it sleep for `policy_ns`.
+    /// Returns how long the holder may sleep, if the policy lets it sleep for `policy_sleep_ns`.
     pub fn max_sleep_ns(&mut self, policy_sleep_ns: Option<u64>) -> Option<u64> {
         if !self.memory.self_checking() {
             return policy_sleep_ns;
@@ -52,7 +49,8 @@ impl Backstop {
     }
 
     /// Returns whether the holder may go on sleeping, after it woke by itself and preempted the thread on the lane. It
-    /// may if nothing else is due and self-checking batch kept its promise.
+    /// may if the thread checks the lane itself and kept its promise. Beside any other thread it may if the policy is
+    /// not due.
     pub fn may_keep_sleeping(&mut self, policy_is_due: bool) -> bool {
         if !self.memory.self_checking() {
             return false;

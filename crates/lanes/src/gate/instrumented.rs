@@ -45,7 +45,7 @@ impl GateDescriptors {
     /// Keeps the descriptors open through an exec. Called between fork and exec; async-signal-safe.
     pub fn keep_open_on_exec(fds: &[i32]) -> io::Result<()> {
         fds.iter().try_for_each(|fd| {
-            // SAFETY: the descriptors belong to a pass that lives until the fork is done.
+            // SAFETY: the descriptors belong to a `GateDescriptors` that lives until the fork is done.
             let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) };
             Ok(fcntl_setfd(fd, FdFlags::empty())?)
         })

@@ -86,8 +86,8 @@ impl LaneKeeper {
         }
     }
 
-    /// Returns why no holder could replace the keeper after the end of batch's scheduler; `None` if none had to, or one
-    /// did.
+    /// Returns why no holder could replace the keeper after the end of batch's scheduler; `None` if a holder did, or
+    /// none was needed.
     pub fn takeover_error(&self) -> Option<&std::io::Error> {
         match self {
             Self::Holder(_) => None,

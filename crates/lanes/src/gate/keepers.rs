@@ -40,8 +40,8 @@ pub fn start_holders(
     lanes.batch.iter().map(start).collect::<io::Result<_>>().context(NO_HOLDER)
 }
 
-/// Lets lanes be held again that the service visited and may not run on any more. `processes` are those of the service.
-/// If there are none, nothing is done, because the service's CPUs are unknown.
+/// Lets lanes be held again that the service visited and may not run on any more. Does nothing if `service_pids` is
+/// empty, because the service's CPUs are unknown then.
 pub fn acknowledge_departed_visitors<'a>(keepers: impl Iterator<Item = &'a LaneKeeper>, service_pids: &BTreeSet<u32>) {
     if service_pids.is_empty() {
         return;

@@ -86,15 +86,12 @@ pub enum GateError {
 impl Gate {
     /// Returns the gate for a command.
     ///
-    /// Whether a command is instrumented is read from its file. For a script that starts instrumented programs this
-    /// is unknown.
-    /// Preloading a library into every program is not harmless: some refuse to run with one (sanitizers, other C
-    /// libraries). So in
-    /// this case the user has to ask for the gate.
+    /// Whether a command is instrumented is read from its file. For a script that starts instrumented programs this is
+    /// unknown. Preloading a library into every program is not harmless: some refuse to run with one (sanitizers, other
+    /// C libraries). So in this case the user has to ask for the gate.
     ///
-    /// A scheduler for batch is not chosen unasked either. Its kick costs the service's CPU an interrupt at each stop,
-    /// too; a
-    /// holder sees the stop by itself. Only measurements on real lanes can tell which costs more.
+    /// A scheduler for batch is not chosen by default either. Its kick costs the service's CPU an interrupt at each
+    /// stop, too; a holder sees the stop by itself. Only measurements on real lanes can tell which costs more.
     ///
     /// # Errors
     /// When the choice cannot be used on this machine.

@@ -1,9 +1,8 @@
 //! A session: one batch, a command or adopted, on the lanes of one or more services, from start to end.
 //!
 //! The order matters. Steps that can fail without a change to the machine come first. The guardian knows of each change
-//! before
-//! it is made. Batch runs last. At the end batch ends first, and the lanes are released when nothing is left to run on
-//! them.
+//! before it is made. Batch runs last. At the end batch ends first, and the lanes are released when nothing is left to
+//! run on them.
 
 mod rank;
 mod service;
@@ -392,7 +391,7 @@ impl Session {
         Ok(())
     }
 
-    /// Notes at once which process does not die, because its cgroups cannot be removed before it is gone.
+    /// Notes at once which process does not die, because batch's cgroups cannot be removed before that process is gone.
     fn note_unkillable_processes(&self) {
         let (began, stuck) =
             (Instant::now(), || self.confinement.processes().into_iter().find(|pid| has_uninterruptible_thread(*pid)));
@@ -408,7 +407,7 @@ impl Session {
         }
     }
 
-    /// Notes that batch has been kept off its lanes for the time `after`.
+    /// Notes that batch has been kept off its lanes for the time `blocked_for`.
     pub fn note_blocked(&mut self, blocked_for: Duration, why: LaneReason) {
         if why != LaneReason::ServiceOnBatchLane && why != LaneReason::KeptOff {
             self.add_note(LaneNote::Blocked { seconds: blocked_for.as_secs(), why: why.to_string() });
@@ -427,7 +426,7 @@ impl Session {
     }
 }
 
-/// Number of switches: if the kernel hides at least one in this number, a note reports that.
+/// Divisor of the number of context switches: if the kernel hides more than this part of them, a note reports that.
 const UNTOLD_ONE_IN: u64 = 200;
 
 fn leak_notes(accounting: &Accounting, holders: KeeperCounts) -> impl Iterator<Item = LaneNote> {

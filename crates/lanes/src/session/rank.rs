@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// Notes a command that only waits, perhaps while a daemon works for it, unless it was kept off its lanes.
+    /// Adds a note on a command that only waits, perhaps while a daemon works for it, unless it was kept off its lanes.
     pub(super) fn note_unused_lanes(&mut self, accounting: &Accounting) {
         let is_kept_off_or_told = |note: &LaneNote| {
             use LaneNote::{Blocked, CommandUsedNoCpu, KeptOff, SlowsDown};
@@ -166,7 +166,7 @@ mod tests {
         const S: u64 = 1_000_000_000;
         assert_eq!(batch_ms_if_idle_unused(0, S), Some(0));
         assert_eq!(batch_ms_if_idle_unused(50_000_000, 60 * S), Some(50));
-        // A hundredth of the idle time, or idle time of less than a second, gives no note.
+        // No note is made if batch used a hundredth of the idle time, or if the idle time was less than a second.
         assert_eq!(batch_ms_if_idle_unused(S, 100 * S), None);
         assert_eq!(batch_ms_if_idle_unused(0, S - 1), None);
     }

@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Tells request sources and keepers of lanes what to do in the present window.
+    /// Tells request sources and keepers of lanes what to do in the present window of the slowdown measurement.
     fn set_idle_thresholds(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         let seen = self.services.iter().map(|service| &service.tracked).enumerate();
@@ -167,7 +167,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns an error if the lane `gone` has no keeper, because batch must not run there.
+    /// Returns an error if the lane `lost_cpu` has no keeper, because batch must not run there.
     fn fail_if_lane_lost(&self, lost_cpu: Option<u32>) -> Result<()> {
         let Some(cpu) = lost_cpu else { return Ok(()) };
         bail!(

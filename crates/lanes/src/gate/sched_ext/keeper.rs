@@ -1,8 +1,7 @@
 //! The keeper of a lane whose batch has a scheduler of its own.
 //!
 //! It runs the same policy as a holder, but only writes the hold word, and is not on the lane: the scheduler acts on
-//! the word.
-//! It differs from a holder in three ways:
+//! the word. It differs from a holder in three ways:
 //!
 //! - *It is not told when the service starts.* While the service is busy, the kernel refuses a RELEASED lane to batch.
 //!   So the policy rightly calls the lane released: it is, on this condition. Hysteresis is not needed, because there
@@ -165,7 +164,7 @@ impl ExtKeeperThread {
     }
 
     /// Leaves the lane in the state that the policy wants. Returns false if the observation has changed in between. The
-    /// state is stored before the words of the other side are read, as [`sidelane_formats::HoldWord`] demands.
+    /// state is stored before the words of the kernel program are read, as [`sidelane_formats::HoldWord`] demands.
     fn try_leave_lane(&self) -> bool {
         let decider = &self.decider;
         self.set_lane_state(decider.state);
