@@ -1,5 +1,5 @@
-//! Buckets of histograms: `2^bits` of one width for each power of two. The kernel program has the same with 5 bits
-//! (`record` in `bpf/lane/books.h`), so a bucket of it is at most 3 % wide.
+//! Buckets of histograms: `2^bits` of one width for each power of two. The kernel program has such histograms with 5
+//! bits (`record` in `bpf/lane/accounting.h`); their buckets are at most 3 % wide.
 
 /// Returns the bucket of a value.
 #[inline]
@@ -8,7 +8,7 @@ pub const fn bucket(value: u64, bits: u32) -> usize {
     ((shift as usize) << bits) + (value >> shift) as usize
 }
 
-/// Returns the first value of a bucket; the largest possible value for the one after the last.
+/// Returns the first value of a bucket; the largest possible value for the bucket after the last one.
 pub const fn first_of(bucket: usize, bits: u32) -> u64 {
     let shift = (bucket >> bits).saturating_sub(1);
     let shifted = (bucket - (shift << bits)) as u64;

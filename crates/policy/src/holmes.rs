@@ -11,17 +11,17 @@
 //!
 //! - *CPUs that host a service* (Table 2, "LC CPU"): those it ran on in the last S, and the reserved ones while there
 //!   is a service.
-//! - *CPUs that are taken.* All threads of the core leave, be they two or four, and the CPU itself if it is not
-//!   reserved: counters do not tell which thread it was. A CPU without activity has no interference.
+//! - *CPUs that batch leaves*: all CPUs of the core, two or four, with the service's CPU if it is not reserved.
+//!   Counters do not tell which thread disturbed the service. A CPU without activity has no interference.
 //! - *Calm*: a core without an earlier disturbance is open at once (line 12 asks for S after a disturbance).
 //! - *Order of CPUs and containers*: see [`crate::cpus`]' `assignment.rs`. A container prefers CPUs with the fewest
-//!   containers, then those not beside a service. A sibling is offered to one container a look (line 13: priority, then
-//!   fewest CPUs).
+//!   containers, then those not beside a service. A sibling is offered to one container per observation (line 13:
+//!   priority, then fewest CPUs).
 //! - *Time at which batch returns*: S doubles when interference follows soon; when traffic ends S is enough
 //!   (`core_clock.rs`).
-//! - *Reserved CPUs* are judged over a window, since a look may cover microseconds. They are not judged while batch
-//!   that disturbs has yet to leave ("but VPI is less than E"). An added CPU is given up again when one fewer would
-//!   suffice for [`ROOMY_FOR`] calm times. It is given up at once when there is no service.
+//! - *Reserved CPUs* are judged over a window, since an observation may cover microseconds. They are not judged while
+//!   batch that disturbs has yet to leave ("but VPI is less than E"). An added CPU is given up again when one fewer
+//!   would suffice for [`ROOMY_FOR`] calm times. It is given up at once when there is no service.
 //! - *A container without a CPU* is paused. A container that cannot be paused runs on the one CPU where it disturbs
 //!   services least. With a floor, batch always keeps that number of CPUs; they are never reserved ones.
 
@@ -42,11 +42,11 @@ pub struct HolmesConfig {
     pub threshold: f64,
     /// S of the paper: time for which interference stays below E before batch returns.
     pub calm_ns: Nanos,
-    /// The CPUs that batch never runs on. [`CoreTopology::spread`] chooses some by number.
+    /// The CPUs that batch never runs on. [`CoreTopology::spread`] chooses a given number of them.
     pub reserved: CpuMask,
     /// T of the paper: share of the reserved CPUs' time above which one more CPU is reserved, 0 to 1.
     pub busy_most: f64,
-    /// Time over which the load of the reserved CPUs is judged. The policy looks once in it.
+    /// Time over which the load of the reserved CPUs is judged. The policy observes once in it.
     pub window_ns: Nanos,
     /// Number of CPUs that batch always has, so that it always progresses; with 0 it may be paused.
     pub floor: usize,
@@ -208,7 +208,7 @@ impl Holmes {
     }
 }
 
-// Steps of one look, which the paper does not name.
+// Steps of one observation, which the paper does not name.
 impl Holmes {
     /// Returns the CPUs that host a service.
     fn hosting(&self) -> CpuMask {
@@ -246,7 +246,7 @@ impl Holmes {
         self.reserve.record_load(now, seen, elapsed_ns, window_ns, busy_most).unwrap_or(Usage::Right)
     }
 
-    /// Returns the CPUs that batch may use at this look.
+    /// Returns the CPUs that batch may use at this observation.
     fn batch_cpus(&mut self, hosting: &CpuMask) -> BatchCpus {
         let others = self.observation_state.online().without(&self.reserved());
         let free = others.without(&self.cores.cpus_of_cores(&self.clocks.avoided_cores()));
@@ -306,7 +306,7 @@ impl Policy for Holmes {
         }
         let batch_cpus = self.batch_cpus(&self.hosting());
         self.settle_containers(batch_cpus, turnover);
-        // Batch gets a CPU that is given up at the next look, when the services have left it.
+        // A reserved CPU that is given up goes to batch at the next observation, when the services have left it.
         if let Usage::Roomy(since) = usage {
             self.shrink_reserved(now, since);
         }

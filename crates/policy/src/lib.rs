@@ -98,7 +98,7 @@ impl<A: Copy, const MAX: usize> ActionList<A, MAX> {
         self.len += 1;
     }
 
-    /// Adds some actions, as [`ActionList::push`] does.
+    /// Appends several actions, under the conditions of [`ActionList::push`].
     pub fn extend(&mut self, actions: impl IntoIterator<Item = A>) {
         actions.into_iter().for_each(|action| self.push(action));
     }
@@ -116,7 +116,7 @@ impl<A: Copy, const MAX: usize> ActionList<A, MAX> {
 pub trait Policy {
     /// Input of the policy.
     type Observation;
-    /// Its answer to one observation: [`ActionList`] of its family.
+    /// Answer of the policy to one observation: the [`ActionList`] of its family.
     type Actions;
     /// Reason of an answer.
     type Reason: PolicyReason;
@@ -125,8 +125,9 @@ pub trait Policy {
     /// next.
     fn observe(&mut self, now: Nanos, seen: &Self::Observation, out: &mut Self::Actions);
 
-    /// Returns when the policy wants to look again even if nothing changes; `None`: only on a change. The time is
-    /// always later than the last `now`. During a hold, or while batch uses a budget, an early look never postpones it.
+    /// Returns when the policy wants to observe again even if nothing changes; `None`: only on a change. The time is
+    /// always later than the `now` of the last observation. During a hold, or while batch uses a budget, an early
+    /// observation never postpones it.
     fn next_wakeup(&self) -> Option<Nanos>;
 
     /// Returns the reason of the present state.

@@ -12,9 +12,10 @@ pub struct Placement {
     pub is_apart: bool,
 }
 
-/// Chooses CPUs from `own`, the CPUs that the tool may use. CPUs outside `allowed`, where the services may run, are
-/// preferred. If there are none, CPUs with less than `busy_ns` of services (`ran_ns`) are chosen, provided that
-/// services run on others. If services ran on all of them, the tool takes the CPU with the least.
+/// Chooses CPUs from `own_cpus`, the CPUs that the tool may use. CPUs outside `service_cpus`, where the services may
+/// run, are preferred. If there are none, CPUs with less than `busy_ns` of services (`ran_ns`) are chosen, provided
+/// that services are busy on others. If services are busy on all or on none of them, the tool takes the CPUs with the
+/// least time of services.
 pub fn choose_own_cpus(
     own_cpus: &CpuMask,
     service_cpus: &CpuMask,

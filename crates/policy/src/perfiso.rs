@@ -8,9 +8,10 @@
 //! buffer of B CPUs. If I < B, S decreases; if I > B, S increases. The policy is blind to the threads on the busy CPUs,
 //! and does not know siblings.
 //!
-//! Differences from the paper: a look covers a stretch of time, not a moment. So I is the sum of the CPUs' idle shares
-//! over [`PerfIsoConfig::window_ns`], rounded. S decreases by as many CPUs as are missing, and increases by one. Batch
-//! has the CPUs with the highest numbers, at first all but B, and always at least [`PerfIsoConfig::floor`] of them.
+//! Differences from the paper: an observation covers a stretch of time, not a moment. So I is the sum of the CPUs' idle
+//! shares over [`PerfIsoConfig::window_ns`], rounded. S decreases by as many CPUs as are missing, and increases by one.
+//! Batch has the CPUs with the highest numbers, at first all but B, and always at least [`PerfIsoConfig::floor`] of
+//! them.
 
 use crate::cpus::{
     Average, ContainerObservation, CpuActions, CpuMask, CpuReason, LastActions, MachineObservation, ObservationStart,
@@ -25,7 +26,7 @@ pub struct PerfIsoConfig {
     pub buffer: usize,
     /// Number of CPUs that batch always has, so that it always progresses; with 0 it may be paused.
     pub floor: usize,
-    /// Time over which idle CPUs are counted. The policy looks once in it.
+    /// Time over which idle CPUs are counted. The policy observes once in it.
     pub window_ns: Nanos,
 }
 
@@ -41,7 +42,7 @@ impl Default for PerfIsoConfig {
 pub struct PerfIso {
     config: PerfIsoConfig,
     observation_state: ObservationState,
-    /// S of the paper: number of CPUs of batch; `None` before the first look.
+    /// S of the paper: number of CPUs of batch; `None` before the first observation.
     size: Option<usize>,
     idle: Average,
     /// Whether the present window was restarted once, because the CPUs changed.
@@ -50,7 +51,7 @@ pub struct PerfIso {
 }
 
 impl PerfIso {
-    /// Creates the policy in its state before the first look.
+    /// Creates the policy in its state before the first observation.
     pub fn new(config: PerfIsoConfig) -> Self {
         let (observation_state, idle, last_actions) = Default::default();
         Self { config, observation_state, size: None, idle, put_off: false, last_actions }
@@ -63,7 +64,7 @@ impl PerfIso {
         online.iter().skip(others).collect()
     }
 
-    /// Changes S after a window in which `idle` CPUs were idle (the paper's "CPU blind isolation").
+    /// Changes S after a window in which `idle_cpus` CPUs were idle (the paper's "CPU blind isolation").
     fn adjust(&mut self, idle_cpus: usize) {
         let size = self.size.unwrap_or_default();
         let (reason, size) = match idle_cpus.cmp(&self.config.buffer) {
@@ -82,8 +83,8 @@ impl PerfIso {
         size.max(self.config.floor).min(self.observation_state.online().len())
     }
 
-    /// Sets S at the first look, and limits it to the CPUs that are online now. A window restarts when the CPUs change,
-    /// but only once: lanes that are evicted and restored change them more often than once a window.
+    /// Sets S at the first observation, and limits it to the CPUs that are online now. A window restarts when the CPUs
+    /// change, but only once: lanes that are evicted and restored change them more often than once a window.
     fn update_size_limits(&mut self, cpus_changed: bool) {
         if cpus_changed && self.size.is_some() && !core::mem::replace(&mut self.put_off, true) {
             self.idle = Average::default();

@@ -1,4 +1,4 @@
-//! Harm: the part of its time that a request loses while batch runs beside it (for Elfen's Fig. 9(d)).
+//! Contention cost: the part of its time that a request loses while batch runs beside it (for Elfen's Fig. 9(d)).
 //!
 //! Problem. The figure compares a request's IPC beside batch with its IPC alone. Many virtual machines have no
 //! counters, only the server times of requests. These vary a hundredfold from request to request, with batch and
@@ -6,8 +6,9 @@
 //!
 //! Approach. Only requests that did not wait count. Some of them ran alone (the reference periods of
 //! [`super::DynamicRefresh`]), some beside batch. If the requests carry counters, the estimate is the figure's:
-//! contention cost = 1 − LC_IPC ÷ ref_IPC, from those beside batch for all of their time. Otherwise it comes from
-//! server times. Whether a request ran alone does not depend on the request, so both kinds have the same mean work, and
+//! contention cost = 1 − LC_IPC ÷ ref_IPC, from requests that batch ran beside all of their time. Otherwise it comes
+//! from server times. Whether a request ran alone does not depend on the request, so both kinds have the same mean
+//! work, and
 //!
 //! ```text
 //! contention cost = (mean server time beside − mean server time alone) ÷ mean time beside batch
@@ -31,8 +32,8 @@ const PASSING: Nanos = 100;
 /// the request. A reaction can exceed [`PASSING`] in a request about as short as itself. Without this bound such
 /// requests would be missing among those alone, whose mean would become too long.
 ///
-/// The bound is low, since other threads than the holder also use the batch lane. A short request beside those has seen
-/// little of batch, but did not run alone.
+/// The bound is low, since other threads than the holder also use the batch lane. A short request beside such threads
+/// has seen little of batch, but did not run alone.
 const STOPPING_NS: Nanos = 10_000;
 const STOPPING_PART: Nanos = 4;
 /// Factor of the weight of old samples at each new sample of their kind: about 1000 samples count.
@@ -243,8 +244,8 @@ mod tests {
         (*seed >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Measures requests of 100 to 1900 µs beside batch that takes `contention_cost` of the time, one in eight alone; batch leaves
-    /// after `budget_ns`.
+    /// Measures requests of 100 to 1900 µs beside batch that takes `contention_cost` of the time, one in eight alone;
+    /// batch leaves after `budget_ns`.
     fn measure(contention_cost: f64, budget_ns: f64, count: usize) -> ContentionCost {
         let (mut meter, mut seed) = (ContentionCostMeter::default(), 7);
         for index in 0..count {

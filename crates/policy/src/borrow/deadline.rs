@@ -31,17 +31,17 @@ use crate::borrow::state::LaneReason;
 
 /// Mean server times for which each request behind the running one counts. In simulations
 /// (`lab/scenarios/policies.toml`) the values 0 to 3 differ by less than 0.005 of both lanes, each with the age that
-/// its objective leaves. With 2 that age is above the objective at each load, so the objective itself is a safe age
-/// limit. With 0 the age is below the objective.
+/// its objective leaves. With 2 the age that the objective leaves is above the objective at each load, so the objective
+/// itself is a safe age limit. With 0 the age is below the objective.
 pub const QUEUE_WEIGHT: f64 = 2.0;
 /// Approximate number of requests in the mean server time; the weight of older requests fades.
 const REQUESTS_OF_MEAN: f64 = 1000.0;
 
-/// Fraction of the time that one more request in the queue would change. After this fraction the keeper looks again,
-/// since the queue may grow unseen.
+/// Divisor of the time that one more request in the queue would change. After this part of that time the keeper checks
+/// again, since the queue may grow unseen.
 const LOOKS_PER_REQUEST: Nanos = 4;
-/// Shortest time between two looks of the keeper at a lent lane. A look takes 5 to 30 µs of batch's lane: up to 3 % of
-/// it while lent beside a busy lane.
+/// Shortest time between two checks of the keeper at a lent lane. A check takes 5 to 30 µs of batch's lane: up to 3 %
+/// of it while lent beside a busy lane.
 const LOOK_EVERY_NS_MIN: Nanos = 1_000_000;
 
 /// Borrowing rule that lends by the age of requests.
@@ -147,7 +147,7 @@ mod tests {
             seen.limits.queued_ns = 12 * MS;
             seen
         };
-        // The rule looks again after a quarter of 12 ms, since the queue may grow.
+        // The rule checks again after a quarter of 12 ms, since the queue may grow.
         assert_eq!(Deadline.co_run_until(MS, &seen(0)), Some(4 * MS));
         assert_eq!(Deadline.co_run_until(24 * MS, &seen(2)), Some(26 * MS));
         assert_eq!(Deadline.co_run_until(26 * MS, &seen(2)), None);

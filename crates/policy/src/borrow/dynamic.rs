@@ -6,13 +6,13 @@
 //! Approach. As the refresh budget, but what is spent is the delay. The figure stretches the budget by ref_IPC ÷
 //! (ref_IPC − LC_IPC): a request that runs at 80 % of its speed alone loses a fifth of the time, so batch may run
 //! beside it for five budgets. Here that fraction, 1 − LC_IPC ÷ ref_IPC, is the *contention cost*, in parts of a
-//! million. Its source (counters, or the inflation of server times) is the caller's business, see
+//! million. Its source (counters, or the inflation of server times) is chosen by the caller, see
 //! [`super::contention_cost`].
 //!
 //! Contention cost can only be measured with requests that have no batch beside them. So one idle moment in
 //! [`REFERENCE_EVERY`] does not begin a period of co-running: the request after it has the core for itself. The paper
-//! profiles once, before; a service whose requests change needs it always. While the contention cost is unknown, it is
-//! one in [`REFERENCE_EVERY_UNKNOWN`].
+//! profiles once, before; a service whose requests change needs it always. While the contention cost is unknown, one
+//! idle moment in [`REFERENCE_EVERY_UNKNOWN`] is such a reference.
 //!
 //! A contention cost near zero would stretch a budget to infinity. [`STRETCH_MAX`] bounds that, since contention cost
 //! is a mean and one request may fare worse.
@@ -23,10 +23,11 @@ use crate::borrow::observation::{ContentionCost, LaneObservation};
 use crate::borrow::refresh::RefreshBudget;
 use crate::borrow::state::LaneReason;
 
-/// Of this many new periods, one has no batch, so that its requests are a reference. That costs batch 3 % of its time
-/// beside requests. Requests that have no batch beside them by chance are references, too.
+/// Number of new periods of which one has no batch, so that its requests are a reference. This costs batch 3 % of its
+/// time beside requests. Requests that have no batch beside them by chance are references, too.
 const REFERENCE_EVERY: u32 = 32;
-/// The same while the contention cost is unknown: the budget is not stretched then, so a fast estimate is worth more.
+/// Number of new periods of which one has no batch, while the contention cost is unknown. The budget is not stretched
+/// then, so a fast estimate is worth more.
 const REFERENCE_EVERY_UNKNOWN: u32 = 4;
 /// Largest factor by which a budget is stretched.
 const STRETCH_MAX: u64 = 16;

@@ -5,11 +5,11 @@
 //! unknown.
 //!
 //! Approach. These rules follow the figure line by line; the numbers in the comments are its lines. In the figure batch
-//! polls all the time; here the lane's keeper looks now and then. So two rules replace the missing polls:
+//! polls all the time; here the lane's keeper checks now and then. So two rules replace the missing polls:
 //!
 //! - `rdtsc()` in the first check after a change is the time of that change.
-//! - A busy period that began since the last look is a new period even if no look saw the idle moment before it. (Line
-//!   8 requires an empty queue at that moment; only a look can see a queue that was not empty.)
+//! - A busy period that began since the last check is a new period even if no check saw the idle moment before it.
+//!   (Line 8 requires an empty queue at that moment; only a check can see a queue that was not empty.)
 //!
 //! Fig. 9(d) divides by ref_IPC, which the paper measures before the run. Here the first [`PROFILE_PERIODS`] new
 //! periods are that profile: batch does not run beside their requests. No later period is a reference.
@@ -101,7 +101,7 @@ pub struct ElfenRefresh {
     pub(super) fixed: ElfenFixed,
     /// Number of the request that the present budget was given for.
     last_request: u64,
-    /// Time of the last look. The present request change happened after it.
+    /// Time of the last check. The present request change happened after it.
     looked: Nanos,
 }
 
@@ -153,7 +153,8 @@ pub struct ElfenDynamic {
     profiled: u32,
 }
 
-/// Lines 7 and 8: `ratio` is ref_IPC ÷ (ref_IPC − LC_IPC), which is 1 ÷ contention cost.
+/// Returns the budget of lines 7 and 8 of Fig. 9(d). Its `ratio` is ref_IPC ÷ (ref_IPC − LC_IPC), which is 1 ÷
+/// contention cost.
 fn real_budget_ns(budget_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
     match u64::from(contention_cost.ppm()) {
         0 => Nanos::MAX,
@@ -201,8 +202,8 @@ mod tests {
         assert_eq!(elfen_fixed_answers(&looks), [None, Some(150), Some(150), None]);
     }
 
-    /// Line 22 of Fig. 9(b) does not depend on the request: the second one waited and still shares its core for the
-    /// rest.
+    /// Line 22 of Fig. 9(b) does not depend on the request: a second request that waited shares its core, too, for the
+    /// rest of the budget.
     #[test]
     fn a_request_that_waited_pays_too() {
         let second = busy_lane(2, 10).with_start(30).with_waiting();

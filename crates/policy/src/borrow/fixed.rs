@@ -11,7 +11,7 @@
 //!
 //! Two rules are more exact than the figure, which polls without pause:
 //! - The budget counts from the start of the busy period, not from the check that noticed it.
-//! - A busy period that began since the last look is a new period even if no look saw the idle moment before it.
+//! - A busy period that began since the last check is a new period even if no check saw the idle moment before it.
 //!
 //! One rule is stricter than [`super::elfen`], which follows the figure to the letter. In the figure batch stays beside
 //! the next request if it comes before the budget is spent. A next request that has waited would pay a second time.
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_late_look_costs_no_extra_budget_and_misses_no_period() {
-        // No look saw the idle moment between the two periods.
+        // No check saw the idle moment between the two periods.
         let looks = [(0, idle_lane(0)), (40, busy_lane(1, 10)), (200, busy_lane(9, 180))];
         assert_eq!(fixed_budget_answers(&looks), [None, Some(60), Some(230)]);
     }

@@ -7,7 +7,7 @@
 //! Approach. The requests of the last second are examined ten times a second. One budget delays a request by at most
 //! its own length ([`super::fixed`]). So there is room while the percentile, batch included, is below the objective:
 //!
-//! - *Slow growth*: each look adds an eighth of the room that is left to the target. The target lies a tenth below the
+//! - *Slow growth*: each check adds an eighth of the room that is left to the target. The target lies a tenth below the
 //!   objective.
 //! - *Fast decrease*: beyond the target the budget halves; beyond the objective it is 0 for a second.
 //!
@@ -16,20 +16,20 @@
 
 use crate::Nanos;
 
-/// Target as a percentage of the objective; the rest is a margin for changes between two looks.
+/// Target as a percentage of the objective; the rest is a margin for changes between two checks.
 const TARGET_PERCENT: u64 = 90;
 /// Divisor of the objective: a budget below this part counts as 0, since the check of the budget would cost all of it.
 const WORTH: Nanos = 1000;
 /// Largest age limit as a multiple of the objective. An age is not what a request loses, so it may exceed the
 /// objective.
 const AGE_MOST: Nanos = 2;
-/// Divisor of the room to the target: each look adds this part to the budget.
+/// Divisor of the room to the target: each check adds this part to the budget.
 const GROWTH: u64 = 8;
-/// Number of looks without a budget after the objective was missed: one second.
+/// Number of checks without a budget after the objective was missed: one second.
 const PENALTY_LOOKS: u32 = 10;
-/// Number of looks in a row beyond the objective without a budget, after which the service itself is the cause.
+/// Number of checks in a row beyond the objective without a budget, after which the service itself is the cause.
 const MISSED_LOOKS: u32 = 20;
-/// Fewest requests for a decision of a look.
+/// Fewest requests for a decision of a check.
 const REQUESTS_MIN: u64 = 20;
 
 /// Measured latencies of the last second.
@@ -69,7 +69,7 @@ pub struct Headroom {
 
 impl Headroom {
     /// Creates a controller for requests that may take `limit_ns` at the objective's percentile. Its result is a budget
-    /// or, if `age` is set, an age limit for [`super::Deadline`].
+    /// or, if `is_age` is set, an age limit for [`super::Deadline`].
     pub fn with_limit(limit_ns: Nanos, is_age: bool) -> Self {
         let most_ns = if is_age { limit_ns.saturating_mul(AGE_MOST) } else { limit_ns / 100 * TARGET_PERCENT };
         Self { limit_ns, most_ns, budget_ns: 0, penalty: 0, missed: 0, standing: ObjectiveStatus::Unknown }
@@ -79,7 +79,7 @@ impl Headroom {
         self.limit_ns / 100 * TARGET_PERCENT
     }
 
-    /// Returns whether the service met its objective at the last look.
+    /// Returns whether the service met its objective at the last check.
     pub fn status(&self) -> ObjectiveStatus {
         self.standing
     }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     proptest! {
-        /// One look halves the budget at least, or adds at most an eighth of the room.
+        /// One check halves the budget at least, or adds at most an eighth of the room.
         #[test]
         fn budget_shrinks_fast_and_grows_slowly(latencies in prop::collection::vec(0_u64..2 * LIMIT_NS, 1..100)) {
             let mut headroom = Headroom::with_limit(LIMIT_NS, false);

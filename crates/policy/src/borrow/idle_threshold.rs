@@ -2,8 +2,8 @@
 //! slowdown of requests below a bound.
 //!
 //! Problem. Each release of a lane costs the next request a wakeup and a reaction. The effect depends on the request:
-//! 20 µs are nothing for a search of 5 ms, but a third of a Redis request. `min_idle` bounds how often requests pay
-//! this cost. The right value depends on machine and service.
+//! 20 µs are nothing for a search of 5 ms, but a third of a Redis request. The idle threshold bounds how often requests
+//! pay this cost. The right value depends on machine and service.
 //!
 //! Approach. [`super::slowdown`] measures. Each violation of the bound multiplies the idle time before batch gets the
 //! lane by [`STEP`]. A service whose idle moments are all shorter pays for none. After [`LEVELS`] such steps batch is

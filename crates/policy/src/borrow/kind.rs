@@ -22,11 +22,12 @@ pub enum PolicyKind {
     /// Batch runs only while the service is idle: Elfen's Fig. 9(a).
     #[default]
     BorrowIdle = 0,
-    /// One budget for each busy period, as in Elfen's Fig. 9(b). Unlike there, a request that had to wait gets none.
+    /// One budget for each busy period, as in Elfen's Fig. 9(b). Unlike in the figure, a request that had to wait gets
+    /// none.
     FixedBudget = 1,
-    /// One budget for each request that did not wait: Elfen's Fig. 9(c), stricter.
+    /// One budget for each request that did not wait: a stricter form of Elfen's Fig. 9(c).
     RefreshBudget = 2,
-    /// Budget of delay for requests that did not wait: Elfen's Fig. 9(d), stricter.
+    /// Budget of delay for requests that did not wait: a stricter form of Elfen's Fig. 9(d).
     DynamicRefresh = 3,
     /// Limit on the age of requests beside which batch runs.
     Deadline = 4,
@@ -66,7 +67,8 @@ impl PolicyKind {
         Self::ElfenRefresh,
         Self::ElfenDynamic,
     ];
-    /// Sidelane's own policies, in the order of how much they borrow. The others are the paper's, for comparison.
+    /// Sidelane's own policies, in the order of how much they borrow. All other policies are the paper's, for
+    /// comparison.
     pub const OURS: [Self; 5] =
         [Self::BorrowIdle, Self::FixedBudget, Self::RefreshBudget, Self::DynamicRefresh, Self::Deadline];
 

@@ -41,7 +41,7 @@ impl LearnedCosts {
     }
 }
 
-/// Data from which a budget is computed that is not given.
+/// Data from which the budget is computed, if the user gives an objective.
 #[derive(Clone, Debug)]
 struct ObjectiveControl<W> {
     objective: Objective,
@@ -50,8 +50,8 @@ struct ObjectiveControl<W> {
 }
 
 impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
-    /// Creates a meter that knows only the budget, if that is given; for an objective it begins with none. `by_age`:
-    /// the result is an age, see [`super::PolicyKind::limits_by_age`]. A `window` is made only for an objective.
+    /// Creates a meter that knows only the budget, if the user gives one. With an objective it begins without a budget.
+    /// With `by_age` the limit is an age; see [`super::PolicyKind::limits_by_age`]. Only an objective needs a `window`.
     pub fn new(budget: Budget, by_age: bool, queued: QueuedCost, window: impl FnOnce() -> W) -> Self {
         let budget_ns = if let Budget::Given(ns) = budget { ns } else { 0 };
         let aim = if let Budget::Slo(objective) = budget {
@@ -77,7 +77,8 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
         self.record_unobserved_request(latency_ns, request.server_ns);
     }
 
-    /// Takes in a finished request of which it is unknown what ran beside it: it does not count for contention cost.
+    /// Takes in a finished request for which it is unknown whether batch ran beside it. Such a request does not count
+    /// for the contention cost.
     pub fn record_unobserved_request(&mut self, latency_ns: Nanos, server_ns: Nanos) {
         self.queued.add(server_ns);
         if let Some(aim) = &mut self.aim {
@@ -105,7 +106,7 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
         }
     }
 
-    /// Continues with the knowledge of another meter. A computed budget changes at the next look.
+    /// Continues with the knowledge of another meter. A computed budget changes at the next check.
     pub fn restore_learned(&mut self, learned: &LearnedCosts) {
         (self.contention_cost, self.queued) = (learned.contention_cost, learned.queued);
         if let Some((aim, headroom)) = self.aim.as_mut().zip(learned.headroom) {
@@ -120,17 +121,17 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
         self.limits
     }
 
-    /// Returns the service's relation to its objective when they were computed.
+    /// Returns the service's relation to its objective when the limits were last computed.
     pub fn objective_status(&self) -> ObjectiveStatus {
         self.aim.as_ref().map_or(ObjectiveStatus::Unknown, |aim| aim.headroom.status())
     }
 
-    /// Returns the contention cost by all that is known; the limits get it when they are next computed.
+    /// Returns the contention cost by the present knowledge. The limits contain it after the next computation.
     pub fn contention_cost(&self) -> ContentionCost {
         self.contention_cost.contention_cost()
     }
 
-    /// Returns its source.
+    /// Returns the source of the contention cost.
     pub fn contention_cost_source(&self) -> ContentionCostSource {
         self.contention_cost.source()
     }

@@ -6,8 +6,8 @@
 //! [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a) to (d)). [`elfen`] has the last three as they are printed, for
 //! comparison. [`Deadline`] decides by the age of requests.
 //!
-//! A [`Lending`] contains the policy and the cost that batch may have. A policy answers each [`LaneObservation`] with the
-//! [`LaneState`] that it wants and a [`LaneReason`]; a keeper asks again when its [`WakeState`] changes.
+//! A [`Lending`] contains the policy and the cost that batch may have. A policy answers each [`LaneObservation`] with
+//! the [`LaneState`] that it wants and a [`LaneReason`]; a keeper asks again when its [`WakeState`] changes.
 //!
 //! [`contention_cost`] and [`headroom`] compute the inputs of the rules: how much a request loses to batch beside it,
 //! and how much it may lose. [`lending_limits`] combines them, ten times a second. [`delay`] is the most that a request

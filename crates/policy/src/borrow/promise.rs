@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn overlap_of_short_turns_is_told_from_batch_that_stays() {
-        // A Redis has 21 655 turns of 24 µs, with 5.3 µs of overlap in each.
+        // A Redis server has 21 655 turns of 24 µs, with 5.3 µs of overlap in each.
         let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };
         assert_eq!(
             (redis.verdict(BOUND_PPM), redis.kind(BOUND_PPM)),

@@ -1,6 +1,6 @@
 //! Tests of the guarantees of the policies on random queues, with one server, one batch lane, and time in ticks.
 //!
-//! The keeper looks as on a real machine: when it is summoned, when the policy wants to, and all the time while it
+//! The keeper checks as on a real machine: when it is summoned, when the policy wants to, and all the time while it
 //! holds. Batch beside a request delays it by its contention cost.
 
 extern crate std;
@@ -150,7 +150,8 @@ fn limits(budget_ns: Nanos, contention_cost: ContentionCost) -> LendingLimits {
 }
 
 proptest! {
-    /// Under these policies, batch delays no request by more than one budget, plus one tick for rounding.
+    /// Under policies that spare requests that waited, batch delays no request by more than one budget, plus one tick
+    /// for rounding.
     #[test]
     fn no_request_pays_more_than_one_budget(
         requests in requests(), kind in sparing_policy_strategy(), budget_ns in 0_u64..60,

@@ -24,7 +24,7 @@ pub struct RefreshBudget {
 }
 
 impl RefreshBudget {
-    /// Runs the whole check, with a budget that may differ from that of the limits.
+    /// Applies the rule with a budget that may differ from that of the limits.
     pub(super) fn co_run_until_with(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         let printed = &mut self.printed;

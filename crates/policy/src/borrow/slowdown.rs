@@ -20,7 +20,7 @@ pub const PERCENTILES: [f64; 2] = [50.0, 99.0];
 /// Width of the confidence interval over all pairs, in standard deviations.
 const DEVIATIONS: f64 = 2.0;
 /// Width of the confidence interval of one half, in standard deviations. One half in ten is beyond it by chance; both
-/// are beyond it in one case of a hundred.
+/// halves are beyond it in one case of a hundred.
 const DEVIATIONS_OF_HALF: f64 = 1.3;
 /// Largest number of requests in a half. At this number the weight of all older requests is halved, since they say
 /// little about the present.
@@ -195,8 +195,8 @@ mod tests {
 
     const BOUND: f64 = 0.05;
 
-    /// Returns a comparison with `requests` on each side of ten pairs. Requests take about 100 µs alone, and `beside`
-    /// of the pair times as long beside batch.
+    /// Returns a comparison with `requests` on each side of ten pairs. Requests take about 100 µs alone, and
+    /// `beside_latency` of the pair times as long beside batch.
     fn slowdown_with_requests(requests: u64, beside_latency: impl Fn(u64) -> f64) -> Box<Slowdown> {
         let mut slowdown = Box::new(Slowdown::new());
         for pair in 0..10 {

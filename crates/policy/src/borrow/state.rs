@@ -2,7 +2,7 @@
 //! Keeper and kernel program agree on it in the hold word.
 //!
 //! A keeper is a thread on the lane, batch's scheduler, batch itself, or a model of them. Whether a state needs a
-//! keeper on the lane depends on what the service does in that state. So does the time at which a keeper has to look
+//! keeper on the lane depends on what the service does in that state. So does the time at which a keeper has to check
 //! again.
 
 use core::fmt;
@@ -69,8 +69,8 @@ impl LaneState {
     }
 
     /// Returns whether the next request may change the right state without a summons, so that a sleeping keeper has to
-    /// look by its timer. On a lent lane that is a request to be spared, if the kernel program does not see requests
-    /// start (`unheard`). On a held lane it is a request beside which batch may run.
+    /// check by its timer. On a lent lane that is a request to be spared, if the kernel program does not see requests
+    /// start (`without_summons`). On a held lane it is a request beside which batch may run.
     pub fn needs_polling(self, spares_waited: bool, without_summons: bool) -> bool {
         match self {
             Self::Lent => spares_waited && without_summons,
@@ -164,7 +164,7 @@ impl fmt::Display for LaneReason {
     }
 }
 
-/// State that a keeper watches while it naps on its lane. When the state changes, the keeper looks again.
+/// State that a keeper watches while it naps on its lane. When the state changes, the keeper checks again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WakeState {
     busy: bool,

@@ -8,7 +8,7 @@ use crate::Nanos;
 use crate::borrow::lane::Rule;
 use crate::borrow::observation::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 
-/// State of the request lane at one look.
+/// State of the request lane at one check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneObservationBuilder {
     busy: bool,
@@ -17,7 +17,7 @@ pub(crate) struct LaneObservationBuilder {
     running: Option<RunningRequest>,
 }
 
-/// Time of a look, and the state of the lane then.
+/// Time of a check, and the state of the lane then.
 pub(crate) type TimedBuilder = (Nanos, LaneObservationBuilder);
 
 /// Returns a request lane that has been idle since `since`.
@@ -71,7 +71,7 @@ impl LaneObservationBuilder {
     }
 }
 
-/// Returns the answers of `rule` to all looks.
+/// Returns the answers of `rule` to all checks.
 pub(crate) fn rule_answers(
     rule: &mut impl Rule,
     budget_ns: Nanos,

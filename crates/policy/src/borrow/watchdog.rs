@@ -19,7 +19,7 @@ pub const STAY_MAX_NS: Nanos = 2_000_000;
 pub const DEMOTIONS_MAX: u32 = 3;
 /// Length of the first stop.
 pub const FIRST_STOP_NS: Nanos = 100_000_000;
-/// Length of the longest stop. One look every minute bounds the overlap to less than 0.01 %.
+/// Length of the longest stop. One check every minute bounds the overlap to less than 0.01 %.
 pub const LONGEST_STOP_NS: Nanos = 60_000_000_000;
 /// Time without any step after which earlier steps are forgotten.
 pub const FORGIVEN_AFTER_NS: Nanos = 120_000_000_000;
@@ -110,7 +110,7 @@ impl Watchdog {
         Step::Stop
     }
 
-    /// Returns the time of the next look without an alarm; `None`: only after an alarm.
+    /// Returns the time of the next check without an alarm; `None`: only after an alarm.
     pub fn next_look_at(&self, now: Nanos, situation: Situation) -> Option<Nanos> {
         match self.stopped_until {
             Some(until) => Some((now + FIRST_STOP_NS / 4).min(until.max(now + STAY_MAX_NS))),
@@ -189,8 +189,8 @@ mod tests {
     }
 
     proptest! {
-        /// At any behaviour of batch each stop ends. Batch that outranks the holder at every look is stopped nearly all
-        /// the time in the end.
+        /// At any behaviour of batch each stop ends. Batch that outranks the holder at every check is stopped nearly
+        /// all the time in the end.
         #[test]
         fn each_stop_ends_and_gets_longer(seen in prop::collection::vec((any::<bool>(), 0_u64..10), 1..200)) {
             let mut dog = Watchdog::default();
@@ -212,7 +212,7 @@ mod tests {
                 let next = dog.next_look_at(now, situation);
                 prop_assert!(next.is_none_or(|next| next > now));
                 prop_assert!(next.is_some() || !dog.is_stopped());
-                // The next look comes when it is due.
+                // The next check comes when it is due.
                 now = next.unwrap_or(now + MS);
             }
         }

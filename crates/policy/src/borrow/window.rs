@@ -1,55 +1,55 @@
 //! Latencies of the last second, or of a longer time if the second has too few requests for a percentile.
 //!
 //! Problem. A percentile of the latencies of the last second is needed ten times a second. If the service has few
-//! requests, it covers as many looks (up to ten seconds) as a hundred requests need. The number of requests in that
-//! time is unbounded, but the memory here must not grow with it.
+//! requests, it covers as many such intervals (up to ten seconds) as a hundred requests need. The number of requests in
+//! that time is unbounded, but the memory here must not grow with it.
 //!
-//! Approach. One histogram contains all looks that count. The oldest looks are subtracted as newer ones fill up; a
-//! subtracted look never counts again. To subtract a look, its requests must be known. So each look of the last second
-//! has a histogram of its own. An older look only counts while all newer looks have less than a hundred requests. So a
-//! short list is enough for all older looks except the oldest. If the oldest is too large for the list, it is the sum
-//! minus all other looks.
+//! Approach. One histogram contains all intervals that count. The oldest intervals are subtracted as newer ones fill
+//! up; a subtracted interval never counts again. To subtract an interval, its requests must be known. So each interval
+//! of the last second has a histogram of its own. An older interval only counts while all newer intervals have less
+//! than a hundred requests. So a short list is enough for all older intervals except the oldest. If the oldest is too
+//! large for the list, it is the sum minus all other intervals.
 
 use crate::Nanos;
 use crate::borrow::headroom::LastSecond;
 use crate::borrow::latencies::{Latencies, bucket};
 
-/// Number of looks in the last second, which always count.
+/// Number of intervals in the last second, which always count.
 const LOOKS_MIN: usize = 10;
-/// Largest number of looks that count (ten seconds), if fewer have too few requests for a percentile.
+/// Largest number of intervals that count (ten seconds), if fewer have too few requests for a percentile.
 const LOOKS_MAX: u64 = 100;
 const REQUESTS_WANTED: u64 = 100;
 
-/// Capacity of the list of older looks: fewer requests than wanted, plus the oldest look, which has fewer, too.
+/// Capacity of the list of older intervals: fewer requests than wanted, plus the oldest interval, which has fewer, too.
 const LISTED_MAX: usize = 2 * REQUESTS_WANTED as usize;
 
-/// Request of an older look.
+/// Request of an older interval.
 #[derive(Clone, Copy, Debug)]
 struct ListedRequest {
     look: u64,
     bucket: u16,
 }
 
-/// Number of requests that finished in one look.
+/// Number of requests that finished in one interval.
 #[derive(Clone, Copy, Debug)]
 struct LookSize {
     look: u64,
     requests: u64,
 }
 
-/// Histogram of the latencies in the last looks, from which a percentile is read. Its size is always 54 kB.
+/// Histogram of the latencies in the last intervals, from which a percentile is read. Its size is always 54 kB.
 #[derive(Clone, Debug)]
 pub struct LatencyWindow {
-    /// Histogram over all looks that count.
+    /// Histogram over all intervals that count.
     sum: Latencies,
-    /// Histograms of the last looks, each at its look number modulo [`LOOKS_MIN`].
+    /// Histograms of the last intervals, each at its number modulo [`LOOKS_MIN`].
     latest: [Latencies; LOOKS_MIN],
-    /// Number of the present look.
+    /// Number of the present interval.
     present: u64,
-    /// Requests of older looks, oldest first.
+    /// Requests of older intervals, oldest first.
     listed: [ListedRequest; LISTED_MAX],
     listed_len: usize,
-    /// Size of the oldest look, if it is not in the list.
+    /// Size of the oldest interval, if it is not in the list.
     crowd: Option<LookSize>,
 }
 
@@ -79,13 +79,13 @@ impl LatencyWindow {
         self.latest[self.present as usize % LOOKS_MIN].add(bucket);
     }
 
-    /// Returns the latency that `percentile` of 100 requests do not exceed, over the looks that count now.
+    /// Returns the latency that `percentile` of 100 requests do not exceed, over the intervals that count now.
     pub fn last_second(&mut self, percentile: f64) -> LastSecond {
         self.subtract_expired_looks();
         LastSecond { requests: self.sum.requests, latency_ns: self.sum.percentile_ns(percentile) }
     }
 
-    /// Begins the next look, which collects requests that finish after this call.
+    /// Begins the next interval, which collects requests that finish after this call.
     pub fn begin_next_look(&mut self) {
         self.subtract_expired_looks();
         self.present += 1;
@@ -93,7 +93,7 @@ impl LatencyWindow {
         let requests = self.latest[place].requests;
         let newer = self.latest.iter().map(|look| look.requests).sum::<u64>() - requests;
         if requests > 0 {
-            // If the newer looks have enough requests together, no older look is left.
+            // If the newer intervals have enough requests together, no older interval is left.
             let look = self.present - LOOKS_MIN as u64;
             match newer {
                 REQUESTS_WANTED.. => self.sum.subtract(&self.latest[place]),
@@ -104,7 +104,7 @@ impl LatencyWindow {
         }
     }
 
-    /// Adds the requests of one of the latest looks to the list.
+    /// Adds the requests of one of the latest intervals to the list.
     fn list_requests_of(&mut self, look: u64, slot: usize) {
         for (bucket, count) in self.latest[slot].counts.iter().enumerate() {
             for _ in 0..*count {
@@ -114,7 +114,7 @@ impl LatencyWindow {
         }
     }
 
-    /// Subtracts the older looks that no longer count.
+    /// Subtracts the older intervals that no longer count.
     fn subtract_expired_looks(&mut self) {
         while let Some(oldest) = self.oldest() {
             let enough_without = self.sum.requests - oldest.requests >= REQUESTS_WANTED;
@@ -128,7 +128,7 @@ impl LatencyWindow {
         }
     }
 
-    /// Returns the oldest look that is older than the last second.
+    /// Returns the oldest interval that is older than the last second.
     fn oldest(&self) -> Option<LookSize> {
         self.crowd.or_else(|| {
             let listed = &self.listed[..self.listed_len];
@@ -147,7 +147,7 @@ impl LatencyWindow {
         self.listed_len -= count;
     }
 
-    /// Computes the sum again from the looks that count.
+    /// Computes the sum again from the intervals that count.
     fn recompute_sum(&mut self) {
         self.sum.clear();
         self.latest.iter().for_each(|look| self.sum.merge(look));
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Returns the expected result, computed from its definition over all looks.
+    /// Returns the expected result, computed from its definition over all intervals.
     fn expected_last_second(looks: &[Vec<Nanos>], percentile: f64) -> LastSecond {
         let mut seen: Vec<usize> = Vec::new();
         for (age, look) in looks.iter().rev().take(LOOKS_MAX as usize).enumerate() {
@@ -230,7 +230,7 @@ mod tests {
         LastSecond { requests: seen.len() as u64, latency_ns: seen.get(rank - 1).map_or(0, |at| middle_ns(*at)) }
     }
 
-    /// Generates looks of a service that alternates between idle, busy and flooded.
+    /// Generates intervals of a service that alternates between idle, busy and flooded.
     fn looks() -> impl Strategy<Value = Vec<Vec<Nanos>>> {
         let latency = 0..2_000_000_000_u64;
         let look = |most| proptest::collection::vec(latency.clone(), 0..most);
@@ -246,7 +246,7 @@ mod tests {
             let mut window = window();
             for (number, look) in looks.iter().enumerate() {
                 look.iter().for_each(|ns| window.record(*ns));
-                // A look whose percentile is not read also counts.
+                // An interval whose percentile is not read also counts.
                 if number % 7 != 3 {
                     prop_assert_eq!(window.last_second(percentile), expected_last_second(&looks[..=number], percentile));
                 }

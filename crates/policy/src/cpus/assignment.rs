@@ -37,7 +37,7 @@ impl Default for Assignment {
     }
 }
 
-/// Changes among the containers since the last look.
+/// Changes among the containers since the last observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContainerChanges {
     pub(crate) came: bool,
@@ -161,8 +161,8 @@ impl Container {
         shared
     }
 
-    /// Takes one CPU shared with a container of a higher priority, preferably one of `had`, which the container had
-    /// before.
+    /// Takes one CPU shared with a container of a higher priority, preferably one of `previous_cpus`, which the
+    /// container had before.
     fn take_shared_cpu(&mut self, previous_cpus: &CpuMask, pass: &mut AllocationPass, cores: &CoreTopology) {
         if let Some(cpu) = pass.best_cpu(previous_cpus) {
             self.add(cpu, pass);
@@ -194,7 +194,7 @@ pub(crate) struct AllocationPass {
     batch_cpus: BatchCpus,
     /// Priority of the container that chooses now.
     priority: Option<i32>,
-    /// Number of containers on each CPU, of that priority and of higher ones.
+    /// Number of containers of the priority `priority` or a higher one, on each CPU.
     count: [u16; MAX_CPUS],
     /// CPUs of containers with higher priorities.
     higher: CpuMask,

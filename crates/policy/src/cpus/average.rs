@@ -2,8 +2,8 @@
 
 use crate::Nanos;
 
-/// Mean of a share over windows of a fixed length. Looks also come at events, and a look may cover a few microseconds,
-/// so no single look is judged.
+/// Mean of a share over windows of a fixed length. Observations also come at events, and an observation may cover a few
+/// microseconds, so no single observation is judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Average {
     covered_ns: Nanos,
@@ -12,8 +12,8 @@ pub(crate) struct Average {
 }
 
 impl Average {
-    /// Adds the share of the last `for_ns`. Returns the mean if that completes a window of `window_ns`; the next window
-    /// begins then.
+    /// Adds the share of the last `elapsed_ns` nanoseconds. Returns the mean if these complete a window of `window_ns`;
+    /// the next window begins then.
     pub(crate) fn add(&mut self, share: f64, elapsed_ns: Nanos, window_ns: Nanos) -> Option<f64> {
         self.covered_ns += elapsed_ns;
         self.sum += share * elapsed_ns as f64;

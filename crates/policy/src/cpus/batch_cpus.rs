@@ -3,7 +3,7 @@
 use super::cores::CoreTopology;
 use super::mask::CpuMask;
 
-/// CPUs that batch may use at one look, sorted by how much batch there could disturb a service.
+/// CPUs that batch may use at one observation, sorted by how much batch there could disturb a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BatchCpus {
     /// All CPUs that batch may use.
@@ -14,7 +14,7 @@ pub(crate) struct BatchCpus {
     /// CPUs that host a service themselves and are not reserved.
     pub(crate) hosting: CpuMask,
     /// CPUs beside a service that may be given to a container that runs already. A core offers one CPU to one container
-    /// a look, so that its effect on the service is seen before the next one comes.
+    /// per observation, so that its effect on the service is seen before the next one comes.
     pub(crate) offered: CpuMask,
 }
 

@@ -48,8 +48,8 @@ impl CoreClocks {
         has_to_leave
     }
 
-    /// Records that a core without batch has no interference; for the last `for_ns` services had the share `serving` of
-    /// it. Returns whether batch may return.
+    /// Records that a core without batch has no interference. In the last `elapsed_ns` services used the share
+    /// `serving_share` of the core. Returns whether batch may return.
     pub(crate) fn record_calm(&mut self, core: usize, now: Nanos, serving_share: f64, elapsed_ns: Nanos) -> bool {
         let is_over = self.clocks[core].record_calm(now, self.calm_ns, serving_share, elapsed_ns);
         if is_over {
@@ -75,7 +75,7 @@ impl CoreClocks {
 struct CoreClock {
     /// Time of the last interference, if batch stays away from the core.
     calm_since: Nanos,
-    /// Time at which batch returned to the core; `None` if it stays away or never left.
+    /// Time at which batch returned to the core; `None` if batch stays away or never left.
     back_since: Option<Nanos>,
     /// Required length of the calm, as a multiple of the calm time.
     wait: u32,
@@ -119,7 +119,8 @@ mod tests {
 
     const CORE: usize = 3;
 
-    /// Looks every 10 ns after one onset, with a working service, until batch is back. Returns the time it took.
+    /// Observes every 10 ns after one onset of interference, with a working service, until batch is back. Returns
+    /// the time it took.
     fn time_until_return(clocks: &mut CoreClocks, onset: Nanos) -> Nanos {
         clocks.record_interference(CORE, onset);
         let mut observation_state = (1..).map(|look| onset + 10 * look);

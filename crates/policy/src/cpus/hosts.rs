@@ -20,7 +20,7 @@ impl Default for HostingCpus {
     }
 }
 
-/// Services that came or ended at one look.
+/// Services that came or ended at one observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceChanges {
     /// Whether a service came.
@@ -30,7 +30,8 @@ pub(crate) struct ServiceChanges {
 }
 
 impl HostingCpus {
-    /// Adds the CPUs on which services ran since the last look, and removes a CPU after `for_ns` without a service.
+    /// Adds the CPUs on which services ran since the last observation, and removes a CPU after `keep_ns` without a
+    /// service.
     pub(crate) fn update(&mut self, now: Nanos, seen: &MachineObservation, keep_ns: Nanos) -> ServiceChanges {
         let mut changes = ServiceChanges::default();
         for (service, hosts) in seen.services.iter().zip(&mut self.of) {

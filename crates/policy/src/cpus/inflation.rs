@@ -1,11 +1,11 @@
 //! Inflation of a service's server times by batch: the measure of interference on a machine without hardware counters.
 //!
-//! The requests of each look are counted as *beside* batch or *alone*. They are beside batch if batch had the siblings
-//! for most of the time. They are alone if batch had hardly any time of the siblings and of the service's own CPUs.
-//! Other looks do not count. A look in which the service ran on no CPU with a sibling ([`BatchShares`]) does not count
-//! either.
+//! The requests of each observation are counted as *beside* batch or *alone*. They are beside batch if batch had the
+//! siblings for most of the time. They are alone if batch had hardly any time of the siblings and of the service's own
+//! CPUs. Other observations do not count. An observation in which the service ran on no CPU with a sibling
+//! ([`BatchShares`]) does not count either.
 //!
-//! The mean server time alone is remembered over many looks, since load changes slowly. The mean beside batch is
+//! The mean server time alone is remembered over many observations, since load changes slowly. The mean beside batch is
 //! remembered only until there are enough requests to compare, since batch that disturbs has to be noticed soon.
 
 use super::cores::CoreTopology;
@@ -24,11 +24,11 @@ const REMEMBERED: u64 = 10_000;
 /// Number of requests in a row without a result, after which the reason is reported.
 const SILENT_MOST: u64 = 1_000;
 
-/// Shares of batch on the CPUs around a service in one look, 0 to 1. Each CPU counts by the time for which the service
-/// ran there. So a short time on the sibling does not make that a CPU of the service.
+/// Shares of batch on the CPUs around a service in one observation, 0 to 1. Each CPU counts by the time for which the
+/// service ran there. So a short time on the sibling does not make that a CPU of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BatchShares {
-    /// Share of batch in the time of the siblings. `None` if the service ran on no CPU that has one.
+    /// Share of batch in the time of the siblings. `None` if the service ran on no CPU with a sibling.
     pub siblings: Option<f64>,
     /// Share of batch in the time of the CPUs on which the service ran.
     pub own: f64,
@@ -117,7 +117,7 @@ pub struct Inflation {
 }
 
 impl Inflation {
-    /// Adds the requests of a look, in which batch had these shares.
+    /// Adds the requests of an observation, in which batch had these shares.
     pub fn record_requests(&mut self, server_times: ServerTimes, batch: BatchShares) {
         let silence = match batch.siblings {
             Some(share) if share.max(batch.own) <= ALONE_MOST => {

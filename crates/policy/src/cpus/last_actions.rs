@@ -67,7 +67,8 @@ enum CpuChange {
 }
 
 impl CpuChange {
-    /// Compares two sets of CPUs. A container without a previous set may run anywhere, so its first one takes CPUs.
+    /// Compares two sets of CPUs. A container without a previous set may run anywhere, so its first set takes CPUs
+    /// away.
     fn between(before: Option<&CpuMask>, after: Option<&CpuMask>) -> Self {
         let only_gives = before.zip(after).is_some_and(|(before, after)| before.is_subset(after));
         if only_gives { Self::Gives } else { Self::Takes }

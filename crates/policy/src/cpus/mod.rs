@@ -1,8 +1,8 @@
 //! Policies for the CPUs of a machine: which CPUs batch containers may use beside services (Holmes §4.3, PerfIso).
 //!
 //! Every few milliseconds, and as soon as interference crosses its threshold, a policy of this family gets the state of
-//! each CPU, service and container ([`MachineObservation`]). It answers with the CPUs that each container, and each service
-//! whose owner allows it, may use from now on ([`CpuAction`]). How that is carried out is not known here.
+//! each CPU, service and container ([`MachineObservation`]). It answers with the CPUs that each container, and each
+//! service whose owner allows it, may use from now on ([`CpuAction`]). The caller carries out the actions.
 
 mod action;
 mod assignment;

@@ -13,10 +13,11 @@ pub const MAX_CONTAINERS: usize = 256;
 pub struct MachineObservation {
     /// State of each CPU, by its number.
     pub cpus: [CpuObservation; MAX_CPUS],
-    /// State of each service, by slot. A service keeps its slot until it ends, and the slot is empty at the next look.
+    /// State of each service, by slot. A service keeps its slot until it ends, and the slot is empty at the next
+    /// observation.
     pub services: [Option<ServiceObservation>; MAX_SERVICES],
     /// State of each container, by slot. A container keeps its slot until it ends, and the slot is empty at the next
-    /// look.
+    /// observation.
     pub containers: [Option<ContainerObservation>; MAX_CONTAINERS],
 }
 
@@ -38,7 +39,7 @@ impl MachineObservation {
     }
 }
 
-/// State of one CPU since the last look.
+/// State of one CPU since the last observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuObservation {
     /// Whether the CPU can run threads now.
@@ -52,7 +53,7 @@ pub struct CpuObservation {
     pub interference: Option<f64>,
 }
 
-/// State of one service since the last look.
+/// State of one service since the last observation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServiceObservation {
     /// CPUs that the service may run on: those it had when it was found.
@@ -63,13 +64,14 @@ pub struct ServiceObservation {
     pub may_be_placed: bool,
 }
 
-/// State of one container since the last look.
+/// State of one container since the last observation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ContainerObservation {
     /// CPUs that the container may be given: those it had when it was found, without the cores of lanes that it is
     /// evicted from. The siblings of such a lane are the service's own.
     pub allowed: CpuMask,
-    /// Whether the container is evicted from no CPU. Then `allowed` are the CPUs that it was found with.
+    /// Whether the container has all CPUs that it was found with, because it is evicted from none. Then `allowed`
+    /// contains these CPUs.
     pub as_found: bool,
     /// Whether the container can be paused. A container that cannot be paused, and has to leave all its CPUs, runs
     /// where it disturbs services least.

@@ -1,4 +1,5 @@
-//! State that each policy for CPUs keeps from one look to the next: the time, the CPUs, and the reason of its decision.
+//! State that each policy for CPUs keeps from one observation to the next: the time, the CPUs, and the reason of its
+//! decision.
 
 use crate::Nanos;
 
@@ -6,7 +7,7 @@ use super::action::CpuReason;
 use super::mask::CpuMask;
 use super::observation::MachineObservation;
 
-/// Record of a policy's last look.
+/// Record of a policy's last observation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObservationState {
     last: Option<Nanos>,
@@ -14,17 +15,17 @@ pub(crate) struct ObservationState {
     why: CpuReason,
 }
 
-/// Facts about a look that begins.
+/// Facts about an observation that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObservationStart {
-    /// Time since the last look, which the present look covers.
+    /// Time since the last observation, which the present observation covers.
     pub(crate) for_ns: Nanos,
-    /// Whether CPUs have come or gone since the last look, or it is the first look.
+    /// Whether CPUs have come or gone since the last observation, or it is the first observation.
     pub(crate) cpus_changed: bool,
 }
 
 impl ObservationState {
-    /// Begins a look, with no decision yet.
+    /// Begins an observation, with no decision yet.
     pub(crate) fn begin_observation(&mut self, now: Nanos, seen: &MachineObservation) -> ObservationStart {
         let for_ns = now - self.last.replace(now).unwrap_or(now);
         self.why = CpuReason::Steady;
@@ -36,12 +37,12 @@ impl ObservationState {
         ObservationStart { for_ns, cpus_changed: other_cpus }
     }
 
-    /// Returns the CPUs that could run threads at the last look.
+    /// Returns the CPUs that could run threads at the last observation.
     pub(crate) fn online(&self) -> CpuMask {
         self.online
     }
 
-    /// Adds a reason for the decision. The one that is first in the list of reasons is kept.
+    /// Adds a reason for the decision. The reason that comes first in `CpuReason` is kept.
     pub(crate) fn add_reason(&mut self, reason: CpuReason) {
         self.why = self.why.min(reason);
     }
@@ -51,7 +52,7 @@ impl ObservationState {
         self.why
     }
 
-    /// Returns when the window ends that began at the last look.
+    /// Returns when the window ends that began at the last observation.
     pub(crate) fn window_end_at(&self, window_ns: Nanos) -> Option<Nanos> {
         self.last.map(|last| last + window_ns.max(1))
     }

@@ -5,7 +5,7 @@ use core::cmp::Reverse;
 use super::mask::CpuMask;
 use super::observation::ContainerObservation;
 
-/// Returns the CPUs of a container that a policy gives `cpus`. A container without any is paused. If it cannot be
+/// Returns the CPUs of a container that a policy gives `cpus`. A container without CPUs is paused. If it cannot be
 /// paused, it gets one online CPU of those that it may use: the one that costs the services least, the highest of equal
 /// ones. Several CPUs would disturb more, and all such containers share this one. The result is empty if the container
 /// may use no online CPU.

@@ -71,7 +71,7 @@ impl Reserve {
         self.roomy_since = None;
     }
 
-    /// Adds the load of the CPUs during the last `for_ns`. Returns a result once in a window of `window_ns`.
+    /// Adds the load of the CPUs during the last `elapsed_ns`. Returns a result once in a window of `window_ns`.
     /// `busy_most` is the permitted share of busy time.
     pub(crate) fn record_load(
         &mut self,

@@ -4,8 +4,8 @@
 //!
 //! Approach. Each answered request adds a part of a hedge to the budget, up to a limit; each hedge takes a whole one.
 //! So the extra load stays below that part of the answered requests. An empty budget stops new hedges only. First
-//! attempts do not use the budget. A request whose server was lost before it was hedged does not use it either. A hedge
-//! of which no byte was sent is given back.
+//! attempts do not use the budget. Retries of a request whose server was lost before its hedge do not use it either. A
+//! hedge of which no byte was sent is given back.
 
 /// One hedge, in thousandths.
 const ONE_MILLI: u64 = 1000;

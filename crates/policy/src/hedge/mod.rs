@@ -2,8 +2,8 @@
 //!
 //! A *hazard* is a reason why a server is slow for a while: a garbage collection, a restart. [`Roles`] is told of
 //! hazards as they begin and end. It swaps active and backup, and says which server's requests in flight are sent
-//! again. A request that is sent again although nothing was lost is a *hedge*; [`HedgeBudget`] bounds their number. How
-//! requests are sent is not known here.
+//! again. A request that is sent again although nothing was lost is a *hedge*; [`HedgeBudget`] bounds their number. The
+//! caller sends the requests.
 
 mod budget;
 mod condition;

@@ -129,13 +129,13 @@ pub type HedgeActions = crate::ActionList<HedgeAction, 6>;
 /// Reason why the active server is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HedgeReason {
-    /// It is the first server of the configuration.
+    /// The active server is the first server of the configuration.
     Start,
     /// The peer of the active server had this hazard.
     Swapped(Hazard),
-    /// It lost its role because of this hazard, which is over.
+    /// The active server lost its role because of this hazard, which is over.
     Returned(Hazard),
-    /// It has this hazard, and its peer is no better off.
+    /// The active server has this hazard, and its peer is no better off.
     NoBetter(Hazard),
 }
 
@@ -188,7 +188,7 @@ impl Roles {
         self.is_configured(server) && self.rank(server) != Rank::Away
     }
 
-    /// Returns whether the server exists, and may answer better than another one.
+    /// Returns whether the server exists, and may answer better than its peer.
     pub fn can_hedge_to(&self, server: Server) -> bool {
         self.is_configured(server) && self.rank(server) < Rank::Failing
     }

@@ -19,13 +19,13 @@ pub enum Mapping {
     Kernel,
 }
 
-/// Times at which the policy looks for long requests.
+/// Times at which the policy scans for long requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanTimes {
-    /// The policy looks at each event, and at the moment at which a request exceeds its threshold. A request moves when
+    /// The policy scans at each event, and at the moment at which a request exceeds its threshold. A request moves when
     /// it is due, not up to one sampling time later, and a service without requests costs nothing.
     Events,
-    /// The paper's loop: the policy looks at most once in this time (`SAMPLING_TIME`).
+    /// The paper's loop: the policy scans at most once in this time (`SAMPLING_TIME`).
     Sampling(Nanos),
 }
 
@@ -37,12 +37,12 @@ pub struct Options {
     pub spare_longer: bool,
     /// Big cores without a thread are chosen first, so that no thread has to leave.
     pub empty_first: bool,
-    /// Big cores whose threads are between requests are chosen next, so that no request has to leave.
+    /// Big cores whose threads are between requests are chosen after empty ones, so that no request has to leave.
     pub between_first: bool,
     /// Time for which a request stays on its core after a move. Caches are cold after a move, so a request that moves
     /// all the time gets slower on any core.
     pub rest_ns: Nanos,
-    /// If requests move as they start, the thread that takes the next one waits on a big core.
+    /// If requests move as they start, the thread that takes the next request waits on a big core.
     pub preplace: bool,
     /// Threads are bound to cores only if there are not more threads than cores (`oversubscription.rs`).
     pub float_oversubscribed: bool,
@@ -124,7 +124,7 @@ impl Learning {
 pub struct Config {
     /// Mapping of threads to cores.
     pub mapping: Mapping,
-    /// Times at which the policy looks for long requests.
+    /// Times at which the policy scans for long requests.
     pub scan_times: ScanTimes,
     /// Time on a little core after which a request is long.
     pub threshold: Threshold,
@@ -143,7 +143,7 @@ impl Config {
 }
 
 impl Default for Config {
-    /// Returns event-driven looks, a learnt threshold and the default options.
+    /// Returns event-driven scans, a learnt threshold and the default options.
     fn default() -> Self {
         Self {
             mapping: Mapping::HurryUp,

@@ -58,8 +58,9 @@ pub enum HurryEvent {
         /// Time of the line.
         at: Nanos,
     },
-    /// A thread could not be sent to this core, and is where it was before; so is the thread that was to leave the core
-    /// for it. It is not sent there again before the core goes offline and comes back, or [`HurryEvent::Reconsider`].
+    /// A thread could not be sent to this core, and stays where it was. The thread that was to leave the core for it
+    /// stays, too. The refused thread is not sent there again before the core goes offline and comes back, or
+    /// [`HurryEvent::Reconsider`].
     Refused {
         /// Thread that could not be moved.
         thread: Thread,

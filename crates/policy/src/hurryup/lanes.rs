@@ -4,7 +4,8 @@
 use super::event::BigLittleCores;
 use crate::cpus::{self, CpuMask};
 
-/// Returns which of these lanes are big and which are little, while requests are under way on the lanes `working`.
+/// Returns which of these lanes are big and which are little, while requests are under way on the lanes
+/// `working_lanes`.
 pub fn classify_lanes(lanes: &CpuMask, siblings: &cpus::CoreTopology, working_lanes: &CpuMask) -> BigLittleCores {
     let is_alone = |lane: &usize| {
         let mut others = siblings.cpus_of(siblings.core(*lane)).filter(|other| other != lane);

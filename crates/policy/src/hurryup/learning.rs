@@ -5,7 +5,7 @@
 //! distribution of work, the cores and the load.
 //!
 //! Approach. The start and the work of each finished request are known, since its cores are known. When a set of
-//! requests is full, candidates are simulated on it, one at each further request that ends, so that no look takes long.
+//! requests is full, candidates are simulated on it, one at each further request that ends, so that no scan takes long.
 //! Candidates are 0 and quantiles of the time that the requests would take on little cores. Each candidate gets its
 //! percentile relative to the best one, averaged over sets with decreasing weight. Of those as good as the best, the
 //! highest is taken. It moves the fewest requests, and uses big cores, which take more power, the least.
@@ -16,7 +16,7 @@ use crate::Nanos;
 
 /// Number of requests in a set for learning.
 pub(super) const SERVED_MAX: usize = 512;
-/// Quantiles of the candidates, as percentages of shorter requests.
+/// Quantiles of request times that are candidates for the threshold, in percent.
 const QUANTILES: [usize; 11] = [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95];
 /// Largest percentile that counts as good as the best one, in thousandths of the best.
 const AS_GOOD_MILLI: u64 = 1005;
@@ -37,7 +37,7 @@ pub(super) struct Learner {
     batch: [ServedRequest; SERVED_MAX],
     len: usize,
     candidates: [Nanos; QUANTILES.len()],
-    /// Percentiles of the candidates that were simulated on the present set; `rehearsed` is their number.
+    /// Percentiles of the candidates that were simulated on the present set; `replayed` is their number.
     percentiles_ns: [Nanos; QUANTILES.len()],
     replayed: usize,
     /// Averages of the candidates' percentiles, in thousandths of the best one; 0 before the first set.
@@ -63,7 +63,7 @@ impl Learner {
         self.threshold_ns
     }
 
-    /// Returns the work that a thread did in `passed_ns`, as time on a big core. The thread was on little cores for
+    /// Returns the work that a thread did in `elapsed_ns`, as time on a big core. The thread was on little cores for
     /// `on_little_milli` thousandths of that time.
     pub(super) fn work_ns(&self, elapsed_ns: Nanos, on_little_milli: u64) -> Nanos {
         let speed_milli = 1000 - on_little_milli * (1000 - u64::from(self.how.little_speed_milli.min(1000))) / 1000;

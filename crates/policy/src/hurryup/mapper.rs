@@ -25,7 +25,7 @@ pub struct HurryUp {
     turns: TurnCounts,
     /// Whether there are more threads than cores.
     is_oversubscribed: bool,
-    /// Start of the present sampling interval, `StartSamplingTime` of Algorithm 1; `None` before the first look.
+    /// Start of the present sampling interval, `StartSamplingTime` of Algorithm 1; `None` before the first scan.
     started: Option<Nanos>,
     wakeup: Option<Nanos>,
     why: HurryReason,
@@ -227,7 +227,8 @@ impl HurryUp {
         }
     }
 
-    /// Returns the rule of turns, if threads are sent to big cores before they take requests.
+    /// Returns the rule for which idle thread takes the next request, if threads are sent to big cores before they take
+    /// requests.
     fn next_turn(&self) -> Option<TurnRule> {
         self.turns.predicted_rule().filter(|_| {
             self.config.options.preplace && !self.is_oversubscribed && preplace::should_preplace(self.threshold_ns())
@@ -245,7 +246,7 @@ impl HurryUp {
     }
 
     /// Returns whether threads are sent to big cores before they take requests. The end of a request on a big core is
-    /// then a reason to look.
+    /// then a reason to scan.
     pub fn is_preplacing(&self) -> bool {
         self.next_turn().is_some()
     }
@@ -267,7 +268,7 @@ impl HurryUp {
         }
     }
 
-    /// Returns whether it is time to look (lines 9 and 10 of Algorithm 1).
+    /// Returns whether it is time to scan (lines 9 and 10 of Algorithm 1).
     fn is_scan_due(&mut self, now: Nanos) -> bool {
         let started = *self.started.get_or_insert(now);
         match self.config.scan_times {
@@ -318,7 +319,7 @@ impl HurryUp {
         )
     }
 
-    /// Returns the time at which the next request is due to move, after a look with this outcome.
+    /// Returns the time at which the next request is due to move, after a scan with this outcome.
     fn next_event(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
         let may_move = |thread: Thread| match self.placement.placed_thread(thread) {
             Some(placed) if self.is_oversubscribed => !placed.on_big && !self.config.options.one_by_one,

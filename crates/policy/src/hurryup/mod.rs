@@ -7,7 +7,7 @@
 //! Approach. A service has a pool of threads, each bound to one core and each at work on one request at a time. A
 //! request that has been on a little core for longer than a threshold changes places with the thread on a big core, the
 //! longest first. [`HurryUp`] is told which threads joined and left the pool and which requests began and ended
-//! ([`HurryEvent`]). It answers with the core of each thread ([`HurryAction`]). How that is carried out is not known here.
+//! ([`HurryEvent`]). It answers with the core of each thread ([`HurryAction`]). The caller moves the threads.
 //!
 //! Lines of Algorithm 1, and the files that implement them:
 //!
@@ -19,9 +19,9 @@
 //! | 18 to 26 | each changes places with the thread on a big core | `swap.rs` |
 //! | 15, 22, 24 | the core of each thread | `thread_placement.rs` |
 //!
-//! Beyond the paper, `preplace.rs` has threads begin on big cores if requests would move there at once, and `oversubscription.rs`
-//! binds no thread that shares its core with others. Cases that the paper leaves open, or to tuning, are in
-//! [`Options`], [`ScanTimes`] and [`Threshold`].
+//! Beyond the paper, `preplace.rs` has threads begin on big cores if requests would move there at once, and
+//! `oversubscription.rs` binds no thread that shares its core with others. Cases that the paper leaves open, or to
+//! tuning, are in [`Options`], [`ScanTimes`] and [`Threshold`].
 
 mod action;
 mod config;

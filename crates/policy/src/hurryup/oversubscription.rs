@@ -10,8 +10,9 @@
 //! them, until the request ends. At most one such thread for each big core does so at once, those with the oldest
 //! requests first. Age counts from the start of the request, since it is unknown where an unbound thread ran.
 //!
-//! A pool becomes a crowd with the first thread too many. It ceases to be one at the next
-//! [`HurryEvent::Reconsider`](super::HurryEvent). So threads that come and go do not bind and release all others each time.
+//! A pool is oversubscribed as soon as it has one thread too many. It stays so at least until the next
+//! [`HurryEvent::Reconsider`](super::HurryEvent). So threads that come and go do not bind and release all others each
+//! time.
 //!
 //! With [`Options::one_by_one`](super::Options) the size of a lane depends on its siblings. The sizes are unknown while
 //! threads have no core, so the kernel places all threads, and none moves.

@@ -1,7 +1,7 @@
 //! Placement of the thread that takes the next request on a big core, ahead of the request.
 //!
 //! Problem. With a threshold of 0 requests move as they start. Each request that starts on a little core pays for a
-//! move, and is slow until the next look. In most pools threads wait in line: the next request goes to the thread that
+//! move, and is slow until the next scan. In most pools threads wait in line: the next request goes to the thread that
 //! has been idle longest. After a move that is the thread that was sent to the little core. So requests start there
 //! again and again, though a big core is idle.
 //!
@@ -22,7 +22,7 @@ const BEGINS_MAX: u32 = 64;
 /// Fewest requests for a prediction.
 const BEGINS_MIN: u32 = 16;
 
-/// Returns whether threads are sent ahead with this threshold.
+/// Returns whether threads are sent to big cores before they take requests, with this threshold.
 pub(super) fn should_preplace(threshold_ns: Nanos) -> bool {
     threshold_ns == 0
 }
@@ -43,7 +43,7 @@ pub(super) struct TurnCounts {
 }
 
 impl TurnCounts {
-    /// Records that a thread takes a request. The thread counts as idle until its seat changes.
+    /// Records that a thread takes a request. The thread counts as idle until its entry in `placement` changes.
     pub(super) fn record_begin(&mut self, thread: Thread, since: Nanos, placement: &ThreadPlacement) {
         let Some(own) = placement.placed_thread(thread).and_then(|placed| placed.idle_since) else { return };
         let others = placement.iter().filter(|placed| placed.thread != thread).filter_map(|placed| placed.idle_since);
@@ -64,7 +64,7 @@ impl TurnCounts {
         self.shortest += u32::from(shorter == 0);
     }
 
-    /// Returns the rule that predicts at least three of four requests; `None` if neither does.
+    /// Returns the rule that predicts at least three of four requests; `None` if no rule does.
     pub(super) fn predicted_rule(&self) -> Option<TurnRule> {
         let is_right = |count: u32| self.begins >= BEGINS_MIN && 4 * count >= 3 * self.begins;
         let turns = [(self.longest, TurnRule::IdleLongest), (self.shortest, TurnRule::IdleShortest)];
@@ -99,7 +99,8 @@ impl TurnRule {
         placement.threads_on(cpu).max_by_key(key).map(|placed| placed.thread)
     }
 
-    /// Places the threads with the next turns on the idle big cores `free`. Returns the number of threads that moved.
+    /// Places the threads with the next turns on the idle big cores `free_cores`. Returns the number of threads that
+    /// moved.
     pub(super) fn preplace_threads(
         self,
         mut free_cores: CpuMask,

@@ -1,8 +1,8 @@
 //! Exchange of cores between long requests and the threads on big cores: lines 18 to 26 of Algorithm 1.
 //!
-//! As printed, the longest request takes the first big core, the next the second, regardless of what runs there. With
-//! the options of [`Options`] each takes the big core on which it disturbs least. That is an empty core, then one whose
-//! threads are between requests, then that of the request that began last.
+//! As printed, the longest request takes the first big core, the next request takes the second, regardless of what runs
+//! there. With the options of [`Options`] each takes the big core on which it disturbs least. An empty core comes
+//! first, then a core whose threads are between requests, then the core of the request that began last.
 
 use core::cmp::Reverse;
 
@@ -40,7 +40,7 @@ pub(super) struct Outcome {
     pub(super) moved: usize,
     /// Number of long requests that found no big core.
     pub(super) left: usize,
-    /// Earliest time at which one of these may move because a rest time is over, if it only waits for that.
+    /// Earliest time at which a long request without a big core may move, if it only waits for the end of a rest time.
     pub(super) rested: Option<Nanos>,
 }
 

@@ -11,7 +11,7 @@ use crate::cpus::CpuMask;
 /// Largest number of threads of a service that are moved; other threads stay where they are.
 pub const MAX_THREADS: usize = 256;
 
-/// Seat: a thread and its core.
+/// Thread of the service, with the core that it has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PlacedThread {
     pub(super) thread: Thread,
@@ -27,10 +27,10 @@ pub(super) struct PlacedThread {
     pub(super) moved: Option<Nanos>,
     /// End of the thread's last request; `None` while it works on one.
     pub(super) idle_since: Option<Nanos>,
-    /// `Some` if the thread was sent to its core to be on a big one. It contains the thread that left the core for it,
-    /// if any.
+    /// Whether the thread was sent to its core because the core is big: `Some` if so. It contains the thread that left
+    /// the core in exchange, if any.
     came: Option<Option<Thread>>,
-    /// Whether the thread may use only big cores, because of a long request in a crowd.
+    /// Whether the thread may use only big cores, because it has a long request and there are more threads than cores.
     pub(super) on_big: bool,
 }
 
@@ -68,7 +68,7 @@ impl PlacedThread {
     }
 }
 
-/// Seats of all threads.
+/// Threads of the service, each with its core.
 #[derive(Clone, Debug)]
 pub(super) struct ThreadPlacement {
     list: [PlacedThread; MAX_THREADS],
@@ -98,7 +98,7 @@ impl ThreadPlacement {
         self.iter_mut().find(|placed| placed.thread == thread)
     }
 
-    /// Returns the seats of the threads on a core.
+    /// Returns the threads on a core.
     pub(super) fn threads_on(&self, cpu: usize) -> impl Iterator<Item = &PlacedThread> {
         self.iter().filter(move |placed| placed.cpu == Some(cpu))
     }
@@ -124,8 +124,8 @@ impl ThreadPlacement {
         self.len
     }
 
-    /// Sets the cores that threads may be bound to. Threads on other cores move to one of these. New cores are tried
-    /// again, for all threads to which they were refused.
+    /// Sets the cores that threads may be bound to. Threads on cores that are not usable move to usable ones. New cores
+    /// are tried again, for all threads to which they were refused.
     pub(super) fn set_usable_cores(&mut self, usable: CpuMask, emit: impl FnMut(HurryAction)) {
         let new = usable.without(&self.usable);
         self.usable = usable;

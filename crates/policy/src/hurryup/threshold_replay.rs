@@ -25,8 +25,8 @@ struct Job {
 pub(super) struct CoreLayout {
     pub(super) big: usize,
     pub(super) little: usize,
-    /// Whether threads are sent ahead. Then requests start on big cores, if one of them is idle, with a threshold for
-    /// which threads are sent ahead.
+    /// Whether threads are sent to big cores before they take requests. Then requests start on an idle big core, if the
+    /// threshold is one for which threads are sent ahead.
     pub(super) preplace: bool,
 }
 
@@ -68,7 +68,7 @@ impl<'r> ThresholdReplay<'r> {
             count,
             big,
             preplace,
-            // The start is the first request, since times are multiplied and have to be small.
+            // The simulated time starts at the first request, since times are multiplied and have to be small.
             now: served.first().map_or(0, |first| first.since),
             random: 1,
             times_ns: [0; SERVED_MAX],
@@ -129,7 +129,7 @@ impl<'r> ThresholdReplay<'r> {
         }
     }
 
-    /// Starts the requests that have come, each on an idle core.
+    /// Starts the requests that have arrived, each on an idle core.
     fn start_requests(&mut self) {
         while let Some((first, rest)) = self.coming.split_first().filter(|(first, _)| first.since <= self.now)
             && let Some(core) = self.idle_core()
@@ -197,7 +197,8 @@ mod tests {
         // With only little or only big cores there is no move, so the request takes its time there.
         assert_eq!(longest_time_ns(&[(0, 100)], (0, 1), 1000), 200);
         assert_eq!(longest_time_ns(&[(0, 100)], (1, 0), 1000), 100);
-        // Two requests come at once. After 40 the request on the little core has done 20 of 100; its neighbour ends at 30.
+        // Two requests come at once. After 40 the request on the little core has done 20 of 100; its neighbour ends at
+        // 30.
         assert!([130, 100 + 20].contains(&longest_time_ns(&[(0, 30), (0, 100)], (1, 1), 40)));
     }
 

@@ -42,7 +42,7 @@ impl Machine {
     }
 }
 
-/// Event of a history, or a look of the policy.
+/// Event of a history, or an observation of the policy.
 #[derive(Clone, Debug)]
 enum Event {
     Service(usize, ServiceObservation),
@@ -89,8 +89,8 @@ impl History {
         self.words.iter().map(|word| decode_event(*word, self.machine.cpus()))
     }
 
-    /// Calls `look` at each look of the history and at its end, with the scene and the time since the last look.
-    /// Returns the scene at the end.
+    /// Calls `on_look` at each observation of the history and at its end, with the scene and the time since the last
+    /// observation. Returns the scene at the end.
     pub fn replay(&self, mut on_look: impl FnMut(&mut Scene, Nanos)) -> Scene {
         let mut scene = Scene::with_cpus(self.machine.cpus());
         let mut ended = (CpuMask::EMPTY, CpuMask::EMPTY);
@@ -106,8 +106,8 @@ impl History {
     }
 }
 
-/// Applies an event to the observation. `ended` are the slots of services and containers that must stay empty until the
-/// next look.
+/// Applies an event to the observation. `ended_slots` are the slots of services and containers that must stay empty
+/// until the next observation.
 fn apply_event(event: Event, seen: &mut MachineObservation, ended_slots: &mut (CpuMask, CpuMask)) {
     match event {
         Event::Service(place, service) if !ended_slots.0.contains(place) => seen.services[place] = Some(service),

@@ -83,7 +83,8 @@ fn with_a_service_elsewhere() -> (Holmes, Scene) {
     (holmes, scene)
 }
 
-/// Siblings of a service are given before its own CPU, which counts as its own until S after it last ran there.
+/// Batch gets the siblings of a service's CPU before that CPU itself, which counts as the service's until S after it
+/// last ran there.
 #[test]
 fn cpu_of_a_service_is_given_last_until_idle_for_s() {
     for (away_ms, cpus) in [(0, [4, 5]), (100, [4, 5]), (101, [1, 5])] {
@@ -289,7 +290,7 @@ fn wait_is_reset_after_long_calm_beside_batch() {
     assert_eq!([wait_after(1), wait_after(200), wait_after(410)], [100, 200, 100]);
 }
 
-/// Lines 6 to 10 of Algorithm 2: a container moves to the CPUs of one that has ended.
+/// Lines 6 to 10 of Algorithm 2: a container moves to the CPUs of an ended container.
 #[test]
 fn container_on_sibling_moves_to_cpus_of_an_ended_one() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -380,7 +381,8 @@ fn a_container_moves_from_a_cpu_that_goes_offline() {
     assert_eq!(holmes.why(), CpuReason::CpusChanged);
 }
 
-/// Batch has the CPUs 1 to 7. A container that asks for more than these gets all, and one of a lower priority the rest.
+/// Batch has the CPUs 1 to 7. A container of high priority that asks for more gets all of them; the other one shares
+/// one CPU with it.
 #[test]
 fn low_priority_container_shares_cpus_only_if_it_had_none() {
     let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));

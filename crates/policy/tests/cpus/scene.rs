@@ -24,7 +24,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Creates a machine with `cpus` CPUs, all idle.
+    /// Creates a machine with `cpu_count` CPUs, all idle.
     pub fn with_cpus(cpu_count: usize) -> Self {
         let mut seen = Box::<MachineObservation>::default();
         seen.cpus[..cpu_count].fill(CpuObservation { online: true, ..CpuObservation::default() });
@@ -54,7 +54,7 @@ impl Scene {
         self.seen.cpus[cpu].serving = 0.5;
     }
 
-    /// Returns the actions of the policy at a look `later_ns` after the last one.
+    /// Returns the actions of the policy at an observation `elapsed_ns` after the last one.
     pub fn observe_after(
         &mut self,
         policy: &mut impl Policy<Observation = MachineObservation, Actions = CpuActions>,

@@ -24,8 +24,8 @@ fn observe_event(roles: &mut Roles, now: u64, seen: HedgeEvent) -> Vec<HedgeActi
     out.iter().collect()
 }
 
-/// Makes the server fail as many requests as an ejection takes. Returns the actions of the last one; the others have
-/// none.
+/// Makes the server fail as many requests as an ejection takes. Returns the actions after the last failure; earlier
+/// failures cause none.
 fn fail_until_ejected(roles: &mut Roles, now: u64, server: Server) -> Vec<HedgeAction> {
     for _ in 1..IN_A_ROW {
         assert_eq!(observe_event(roles, now, tried(server, now, true)), []);

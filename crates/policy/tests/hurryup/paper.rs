@@ -108,7 +108,7 @@ fn with_events_a_due_request_moves_if_a_big_core_is_free() {
         }
         told.extend(observe_at(&mut hurryup, line.2, noted(line)).into_iter().map(|action| (line.2, action)));
     }
-    // Thread 78 is due at 28004. Then 77, which began 1 ms before it, is on core 1 and 75 on core 0: both have longer
-    // requests. At 28023 thread 77 is done.
+    // Thread 78 is due at 28004. At that time thread 77, which began 1 ms before 78, is on core 1 and thread 75 on core
+    // 0: both have longer requests than 78. At 28023 thread 77 is done.
     assert_eq!(told, [(28_023, map(78, 1)), (28_023, map(77, 2))]);
 }

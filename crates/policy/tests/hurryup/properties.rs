@@ -68,7 +68,7 @@ fn config() -> impl Strategy<Value = Config> {
             between_first: options.2,
             rest_ns: options.3,
             preplace: options.4,
-            // Crowds have tests of their own, below.
+            // A test below covers pools with more threads than cores.
             float_oversubscribed: false,
             one_by_one: options.5,
         },

@@ -206,7 +206,7 @@ fn in_a_crowd_the_oldest_requests_run_on_big_cores_only() {
     assert_eq!((hurryup.why(), hurryup.moved_count()), (HurryReason::NoBigCore, 2), "juno has two big cores");
     let ended = HurryEvent::Ended { request: 3 };
     assert_eq!(observe_at(&mut hurryup, 70, ended), [HurryAction::Restore { thread: 3 }, to_big(5)]);
-    // The move of a request that its cpuset forbids did not happen.
+    // The cpuset of thread 5 forbids CPU 0, so its request did not move.
     assert_eq!(observe_at(&mut hurryup, 71, HurryEvent::Refused { thread: 5, cpu: 0 }), [to_big(5)]);
     assert_eq!(
         (observe_at(&mut hurryup, 72, HurryEvent::Refused { thread: 5, cpu: 0 }), hurryup.moved_count()),

@@ -1,6 +1,6 @@
 //! Control of one batch lane: when it is held, released, lent and evicted.
 //!
-//! Problem. Elfen's batch threads look at the request lane every few hundred cycles and nap by themselves. Unmodified
+//! Problem. Elfen's batch threads check the request lane every few hundred cycles and nap by themselves. Unmodified
 //! batch cannot. So a keeper thread is woken when the service starts, and keeps the lane empty until it stops. That is
 //! exact but not free, and must not last.
 //!
@@ -18,7 +18,7 @@
 //! 2. *Eviction.* The kernel does not let a real-time thread starve others. After 950 ms of a second it throttles that
 //!    thread, or (since 6.12) serves the fair class for 50 ms. Batch would then run during the hold. So the lane keeps
 //!    a *debt*: time held adds to it, time released pays it back [`PAYBACK`]-fold. At `evict_after_ns` batch is sent
-//!    away, and the holder releases the lane to the kernel's own threads. The keeper then looks for an idle moment by
+//!    away, and the holder releases the lane to the kernel's own threads. The keeper then checks for an idle moment by
 //!    its own timer. A service that saturates its lane has thousands of idle moments a second, and must not pay a
 //!    wakeup for any of them. With a limit of 250 ms, batch that is held has had at least 187 ms of any second, far
 //!    more than the kernel's 50 ms. The reason: held − 3·released ≤ 250 ms and held + released = 1 s give held ≤ 812
@@ -29,7 +29,7 @@
 //! enough.
 //!
 //! While a lane is lent, its keeper sleeps until the budget is spent: that of the running request, or of one that would
-//! start now. Requests that start and finish in between wake no thread. With a small budget the keeper would look at an
+//! start now. Requests that start and finish in between wake no thread. With a small budget the keeper would check an
 //! idle lane thousands of times a second. A lane with a small budget is lent only when a request starts, which wakes
 //! the keeper.
 
@@ -54,15 +54,15 @@ pub struct BorrowConfig {
 
 impl Default for BorrowConfig {
     /// Returns values for measured machines. A wakeup and a reaction together cost about 8 µs there. A keeper that
-    /// looks every 0.3 ms takes some 3 % of its lane.
+    /// checks every 0.3 ms takes some 3 % of its lane.
     fn default() -> Self {
         Self { min_idle_ns: 8_000, evict_after_ns: 250_000_000, lend_ahead_min_ns: 300_000 }
     }
 }
 
-/// Number of looks for an idle moment within `evict_after_ns`, while batch is evicted: one every 10 ms by default.
+/// Number of checks for an idle moment within `evict_after_ns`, while batch is evicted: one every 10 ms by default.
 const LOOKS_A_CREDIT: u64 = 25;
-/// Shortest time between two looks for an idle moment: as long as a freezer takes to let batch continue.
+/// Shortest time between two checks for an idle moment: as long as a freezer takes to let batch continue.
 const LOOK_EVICTED_MIN_NS: Nanos = 50_000;
 
 /// Longest wait for the end of `min_idle_ns` for which an idle lane is held. Sending batch away and bringing it back
@@ -70,7 +70,7 @@ const LOOK_EVICTED_MIN_NS: Nanos = 50_000;
 const HOLD_IDLE_MAX_NS: Nanos = 1_000_000;
 
 /// The longest sleep while a lane is lent, or while batch is evicted. Reference periods (see [`super::DynamicRefresh`])
-/// and changed limits take effect at such looks. Batch comes back at a look that finds the service idle. 100 looks a
+/// and changed limits take effect at such checks. Batch comes back at a check that finds the service idle. 100 checks a
 /// second take 0.05 % of the lane.
 const LOOK_EVERY_NS: Nanos = 10_000_000;
 
@@ -78,8 +78,8 @@ const LOOK_EVERY_NS: Nanos = 10_000_000;
 /// lanes. It is the `check` of Elfen's Fig. 9, for one batch lane.
 ///
 /// In the figure batch itself checks, all the time. Here the lane's keeper checks when something changes and when time
-/// is up, and may miss changes between two samples. So rules count from the times in an [`LaneObservation`], not from the
-/// time of the sample.
+/// is up, and may miss changes between two samples. So rules count from the times in an [`LaneObservation`], not from
+/// the time of the sample.
 pub trait Rule {
     /// Processes an observation at `now`, idle or busy. While the request lanes are busy, returns the time until which
     /// batch may run beside them. `None` means that batch may not run before the request lanes were idle.
@@ -135,8 +135,8 @@ impl<R: Rule> Borrow<R> {
         Decision { state: self.state, why: self.why }
     }
 
-    /// Returns when to look again even if nothing changes; `None`: only on a change. The time is always later than the
-    /// last `now`. During a hold, or while batch uses a budget, an early look never postpones it.
+    /// Returns when to check again even if nothing changes; `None`: only on a change. The time is always later than the
+    /// `now` of the last observation. During a hold, or while batch uses a budget, an early check never postpones it.
     pub fn next_wakeup(&self) -> Option<Nanos> {
         self.wakeup
     }
@@ -180,12 +180,12 @@ impl<R: Rule> Borrow<R> {
         }
     }
 
-    /// Lets batch run beside an idle service. The lane is lent or released: whether batch may stay when the service
-    /// starts can change.
+    /// Lets batch run beside an idle service. The lane is lent if batch may stay when the service starts, otherwise
+    /// released. This can change.
     fn run_beside_idle(&mut self, now: Nanos, seen: &LaneObservation) {
         let lends = self.rule.may_lend_ahead(seen) && seen.limits.budget_ns >= self.config.lend_ahead_min_ns;
         self.enter(if lends { LaneState::Lent } else { LaneState::Released }, now);
-        // A request that starts right now has its budget until that time.
+        // A request that starts right now has its budget until `look_at`.
         let look_at = now.saturating_add(seen.limits.budget_ns.clamp(1, LOOK_EVERY_NS));
         self.set_reason_and_wakeup(LaneReason::RequestIdle, lends.then_some(look_at));
     }
@@ -209,7 +209,7 @@ impl<R: Rule> Borrow<R> {
         self.set_reason_and_wakeup(why, Some(self.next_return_check_at(now)));
     }
 
-    /// Evicts batch and keeps it evicted, whatever the request lanes do. While it is away, the next look is at
+    /// Evicts batch and keeps it evicted, whatever the request lanes do. While it is away, the next check is at
     /// `wakeup`.
     fn keep_evicted(&mut self, why: LaneReason, wakeup: Option<Nanos>, now: Nanos) {
         match self.state {
@@ -243,7 +243,7 @@ impl<R: Rule> Borrow<R> {
         self.since.saturating_add(credit_ns)
     }
 
-    /// Returns the next time to check whether evicted batch may return. With a short `evict_after_ns` this is soon,
+    /// Returns the next time to check whether evicted batch may return. A short `evict_after_ns` makes this time short,
     /// too.
     fn next_return_check_at(&self, now: Nanos) -> Nanos {
         let every_ns = (self.config.evict_after_ns / LOOKS_A_CREDIT).clamp(LOOK_EVICTED_MIN_NS, LOOK_EVERY_NS);

@@ -87,7 +87,7 @@ fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
     assert_eq!(policy.next_wakeup(), Some(7_020));
 }
 
-/// With a small budget the keeper of an idle lane does not look again: the starting service wakes it.
+/// With a small budget the keeper of an idle lane does not check again: the starting service wakes it.
 #[test]
 fn an_idle_lane_is_lent_ahead_only_with_a_budget_worth_a_look() {
     let mut policy = Borrow::new(BorrowConfig { lend_ahead_min_ns: 300, ..CONFIG }, Always);
@@ -137,7 +137,7 @@ fn service_on_batch_lane_evicts_batch_until_it_leaves() {
     assert_eq!(observe_change(&mut policy, 70, idle(0)), Some(LaneState::Released));
 }
 
-/// Generated history of a request lane that flips between busy and idle. Looks come at each flip, when the policy asks
+/// Generated history of a request lane that flips between busy and idle. Checks come at each flip, when the policy asks
 /// for one, and at a few other times.
 #[derive(Clone, Debug)]
 struct History {
@@ -168,7 +168,7 @@ impl History {
         if flips % 2 == 1 { busy(since) } else { idle(since) }
     }
 
-    /// Returns every look in order: its time, the observation, the new state if it changed, and the policy after it.
+    /// Returns every check in order: its time, the observation, the new state if it changed, and the policy after it.
     fn run_policy(&self) -> Vec<(Nanos, LaneObservation, Option<LaneState>, Borrow<Idle>)> {
         let mut policy = Borrow::new(CONFIG, Idle);
         let mut planned: Vec<Nanos> = self.flips_ns.iter().chain(&self.extra_looks).copied().collect();
@@ -219,7 +219,7 @@ proptest! {
         }
     }
 
-    /// The next wakeup is in the future, and an early look without a change never postpones it.
+    /// The next wakeup is in the future, and an early check without a change never postpones it.
     #[test]
     fn next_wakeup_is_monotone(history in history()) {
         let looks = history.run_policy();
