@@ -1,9 +1,8 @@
 //! Benchmark of the simulator in events per second: `cargo run --release -p sidelane-sim --example events`.
 //!
-//! Every slot that fires counts as an event: arrivals, ends of requests, keepers that are woken,
-//! reach their lane or look again, gates that open, phases of jobs, and lending limits. The time is CPU
-//! time, on which other programs have little effect; where that cannot be read, it is wall-clock
-//! time.
+//! Every slot that fires counts as an event: arrivals, ends of requests, keepers that are woken, reach their lane or
+//! check again, gates that open, phases of jobs, and lending limits. The time is CPU time, on which other programs have
+//! little effect; where that cannot be read, it is wall-clock time.
 
 use std::fs;
 use std::time::Instant;

@@ -24,7 +24,7 @@ use crate::result::Figures;
 use crate::rng::seed_of;
 use crate::time::{MS, Nanos};
 
-/// Number of arrivals in a time window, about.
+/// Approximate number of arrivals in a time window.
 const WINDOW_GAPS: f64 = 512.0;
 /// Number of groups that a thread simulates before results are merged.
 const GROUPS_AT_ONCE: usize = 32;
@@ -66,7 +66,7 @@ pub struct FleetFigures {
 }
 
 impl FleetFigures {
-    /// Returns the number of servers saved: those that batch would need; 0 if the fleet misses the objective.
+    /// Returns the number of servers saved: as many as batch would need; 0 if the fleet misses the objective.
     pub fn servers_saved(&self) -> f64 {
         if self.meets == Some(false) { 0.0 } else { self.batch_servers }
     }

@@ -44,12 +44,13 @@ impl Keeper {
         Self { policy, by, batch_looks, presence, state, watched: WakeState::default() }
     }
 
-    /// Whether the keeper is on its lane.
+    /// Returns whether the keeper is on its lane.
     pub fn is_on_lane(&self) -> bool {
         self.presence == Presence::Awake
     }
 
-    /// Whether batch runs with permission beside a request. `waited` says whether the request waited in the queue.
+    /// Returns whether batch runs with permission beside a request. `request_waited` says whether the request waited in
+    /// the queue.
     pub fn lends_to_request(&self, request_waited: bool) -> bool {
         let on_leave = match self.presence {
             Presence::Waking { summoned } => !summoned,
@@ -58,12 +59,13 @@ impl Keeper {
         on_leave && !self.spares_request(request_waited)
     }
 
-    /// Whether a request must never share its core. `waited` says whether the request waited in the queue.
+    /// Returns whether a request must never share its core. `request_waited` says whether the request waited in the
+    /// queue.
     pub fn spares_request(&self, request_waited: bool) -> bool {
         request_waited && self.by.spares_waited()
     }
 
-    /// Whether batch would run without permission if the lane were not held.
+    /// Returns whether batch would run without permission if the lane were not held.
     pub fn is_needed(&self, service_busy: bool, request_waited: bool) -> bool {
         self.state.needs_keeper(|| service_busy, || self.spares_request(request_waited), || false)
     }

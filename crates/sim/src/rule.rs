@@ -7,7 +7,7 @@ use sidelane_policy::borrow::{AnyRule, LaneObservation, LaneReason, Rule};
 #[derive(Clone, Copy, Debug)]
 pub enum SimRule {
     Agent(AnyRule),
-    /// For as long as the limits' budget says, from now on.
+    /// The oracle: batch may run for the time of the limits' budget, from now on.
     Oracle,
 }
 

@@ -6,8 +6,8 @@ use sidelane_policy::borrow::{self, BorrowConfig, Objective, PolicyKind};
 use crate::gate::Gate;
 use crate::time::Nanos;
 
-/// Budget by which batch may delay a request, as a scenario gives it. [`Budget::initial_budget`] is the budget at the start of
-/// a run.
+/// Budget by which batch may delay a request, as a scenario gives it. [`Budget::initial_budget`] is the budget at the
+/// start of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
     /// No delay by batch is allowed.
@@ -44,7 +44,7 @@ pub enum LendingDecider {
 }
 
 impl LendingDecider {
-    /// Whether the decider lets batch run beside requests.
+    /// Returns whether the decider lets batch run beside requests.
     pub fn lends(self) -> bool {
         match self {
             Self::Policy(kind) => kind.needs_requests(),
@@ -52,7 +52,7 @@ impl LendingDecider {
         }
     }
 
-    /// Whether the decider never lets batch run beside a request that had to wait.
+    /// Returns whether the decider never lets batch run beside a request that had to wait.
     pub fn spares_waited(self) -> bool {
         matches!(self, Self::Policy(kind) if kind.spares_waited())
     }

@@ -84,7 +84,7 @@ impl Interference {
         1.0 + self.extra_slowdown(victim, aggressor)
     }
 
-    /// Returns the speed of a lane on a core of `core_speed`, beside aggressors with `extra` in total.
+    /// Returns the speed of a lane on a core of `core_speed`, beside aggressors with `extra_slowdown` in total.
     #[inline]
     pub fn speed_beside(core_speed: f64, extra_slowdown: f64) -> Speed {
         if extra_slowdown == 0.0 && core_speed == 1.0 {

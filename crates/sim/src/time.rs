@@ -83,7 +83,7 @@ impl Work {
         }
     }
 
-    /// Subtracts the work that a lane of `speed` does in `ns`, and returns it in units of work.
+    /// Subtracts the work that a lane of `speed` does in `elapsed_ns`, and returns it in units of work.
     #[inline]
     pub fn take_done(&mut self, elapsed_ns: Nanos, speed: Speed) -> u128 {
         let done = u128::from(elapsed_ns) * u128::from(speed.0);

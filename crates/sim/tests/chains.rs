@@ -195,7 +195,8 @@ fn a_fan_out_without_queues_takes_as_long_as_its_slowest_leaf() {
     assert_eq!(figures.services[1].own.count / 1_000, figures.services[0].own.count / 100);
 }
 
-/// A fan-out to one worker brings requests in groups: M[k]/M/1, with ρ (k + 1) ÷ 2 (1 − ρ) requests in it on average.
+/// A fan-out to one worker brings requests in groups: M[k]/M/1, with ρ (k + 1) ÷ 2 (1 − ρ) requests in the queue on
+/// average.
 #[test]
 fn a_fan_out_to_one_queue_comes_in_groups() {
     let (load, group) = (0.6, 4.0);

@@ -288,8 +288,8 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
 }
 
 /// Checks the paper's promise (§3.4), for one worker: no request is delayed by more than one budget and three
-/// reactions. They are to the end of the budget, to its start and to a request that waited; each is charged with its
-/// wakeup.
+/// reactions. There is one reaction to the start of the budget, one to its end and one to a request that waited; each
+/// is charged with its wakeup.
 fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let BatchMode::Lent(lending) = case.batch_mode() else { return Ok(()) };
     let lost_or_crashed = case.faults & 0b1_0010 != 0;
@@ -321,8 +321,8 @@ fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> 
     Ok(())
 }
 
-/// Checks, with any decider and one worker, the delay of each request. It is at most its core's loss to batch in its
-/// busy period, and to summonses.
+/// Checks, with any decider and one worker, that each request is delayed by at most the time that its core lost to
+/// batch and to summonses in its busy period.
 fn a_delay_is_the_harm_of_the_busy_period(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let crashed = case.faults & 0b1_0000 != 0;
     if case.workers > 1 || crashed || case.setting == 0 || !engine.watch().refused.is_empty() {

@@ -28,7 +28,7 @@ pub struct Accounting {
     pub finished: u64,
     /// Number of finished requests that had to wait for another one.
     pub waited: u64,
-    /// Histogram of latencies from arrival to end; `None` if a watch keeps them.
+    /// Histogram of latencies from arrival to end; `None` if the engine's watch records the latencies.
     pub latency: Option<Histogram<u64>>,
     /// Sum of all latencies from arrival to end.
     pub latency_ns: u128,
@@ -51,7 +51,7 @@ pub struct Accounting {
     pub overlap_ns: u128,
     /// Time in which batch ran beside a request on its budget.
     pub lent_ns: u128,
-    /// Time in which cores had this number of busy lanes, by number.
+    /// Time in which cores had N busy lanes, by N.
     pub active_ns: [u128; LANES_MAX + 1],
     /// Time that requests lost because other classes used memory.
     pub lost_to_memory_ns: f64,
@@ -105,7 +105,7 @@ impl Accounting {
         }
     }
 
-    /// Clears all counts except that of events, which measures the simulator.
+    /// Clears all counts except the count of events, which measures the simulator.
     pub fn clear_counts(&mut self, since: Nanos) {
         let (events, mut latency) = (self.events, self.latency.take());
         latency.iter_mut().for_each(Histogram::reset);

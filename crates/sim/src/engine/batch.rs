@@ -20,7 +20,7 @@ impl<W: Watch> Engine<W> {
         self.update_core_speeds(core);
     }
 
-    /// Ends the lane's job; a new job like it begins after `gone_ns`.
+    /// Ends the lane's job; a new job like it begins after `gap_ns`.
     pub(super) fn replace_job(&mut self, lane: usize, gap_ns: u64) {
         let core = self.lanes[lane].core;
         self.book_core_work(core);

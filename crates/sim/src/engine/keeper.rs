@@ -18,7 +18,7 @@ use crate::model::{BatchMode, LendingDecider};
 use crate::time::{NEVER, Nanos};
 
 impl<W: Watch> Engine<W> {
-    /// Whether batch on `lane` would run beside a request without permission, with no keeper on its way.
+    /// Returns whether batch on `lane` would run beside a request without permission, with no keeper on its way.
     pub(super) fn must_batch_leave(&self, lane: usize) -> bool {
         let core = &self.cores[self.lanes[lane].core];
         let keeper = self.lanes[lane].keeper.as_ref();
@@ -66,9 +66,9 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Asks the policy for batch on a lent lane; batch begins to leave if it has to. `changed` means that the service
-    /// has changed. Otherwise the policy's time is up, and batch has permission until it is off. The work of the core
-    /// must be booked up to now.
+    /// Asks the policy for batch on a lent lane; batch begins to leave if it has to. `service_changed` means that the
+    /// service has changed. Otherwise the policy's time is up, and batch has permission until it is off. The work of
+    /// the core must be booked up to now.
     fn check_lent_batch(&mut self, lane: usize, service_changed: bool) {
         self.ask_policy(lane);
         let Some(keeper) = &self.lanes[lane].keeper else { return };
@@ -211,7 +211,7 @@ impl<W: Watch> Engine<W> {
         self.update_core_speeds(core);
     }
 
-    /// Simulates a crash of the agent: its guardian ends batch, and both restart after `gone_ns`.
+    /// Simulates a crash of the agent: its guardian ends batch, and both restart after `downtime_ns`.
     pub(super) fn crash(&mut self, lane: usize, downtime_ns: Nanos) {
         if self.lanes[lane].keeper.is_none() {
             return;

@@ -230,7 +230,7 @@ impl<W: Watch> Engine<W> {
         &self.accounting
     }
 
-    /// The present lending limits.
+    /// Returns the present lending limits.
     pub fn limits(&self) -> LendingLimits {
         self.limits.current()
     }

@@ -97,7 +97,7 @@ pub struct MachineAccounting {
     pub lost_work: u128,
     /// Number of times that a container's thread moved to another CPU.
     pub migrations: u64,
-    /// Time in which cores had this number of busy lanes, by number.
+    /// Time in which cores had N busy lanes, by N.
     pub active_ns: [u128; LANES_MAX + 1],
     /// Time in which each core had a busy lane.
     pub core_busy_ns: Vec<u128>,
@@ -143,7 +143,7 @@ impl MachineAccounting {
         }
     }
 
-    /// Clears all counts except that of events, which measures the simulator.
+    /// Clears all counts except the count of events, which measures the simulator.
     pub fn clear_counts(&mut self, since: Nanos) {
         self.since = since;
         self.services.iter_mut().for_each(ServiceAccounting::clear_counts);

@@ -21,7 +21,7 @@ pub struct ChipMemory {
 }
 
 impl ChipMemory {
-    /// Whether pressure has any effect.
+    /// Returns whether pressure has any effect.
     pub fn has_effect(&self) -> bool {
         !self.points.is_empty()
     }

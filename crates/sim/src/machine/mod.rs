@@ -2,7 +2,7 @@
 //! and end, and a policy that moves CPUs between them.
 //!
 //! In the engine of [`crate::engine`], one service and one job share each core; here threads move between CPUs. Both
-//! have their events in [`Slots`], and the same arrivals, demands, streams and slowdowns.
+//! engines have their events in [`Slots`], and the same arrivals, demands, streams and slowdowns.
 //!
 //! *CPUs.* Between two changes each CPU has a constant speed. It depends on what its siblings run and, if a scenario
 //! says so, on the traffic of its chip ([`chip`]). To handle an event, the engine settles what the change can affect,

@@ -45,7 +45,7 @@ impl MachineEngine {
         serving.allowed.iter().filter(|cpu| self.may_run(&thread, *cpu)).filter_map(suits).min().map(|(_, cpu)| cpu)
     }
 
-    /// Whether a thread may run on a CPU: its service may, and the thread is not bound to another CPU.
+    /// Returns whether a thread may run on a CPU: its service may, and the thread is not bound to another CPU.
     pub(super) fn may_run(&self, thread: &Thread, cpu: usize) -> bool {
         let may_use = self.thread_binder.as_ref().is_none_or(|thread_binder| thread_binder.may_use(thread, cpu));
         self.services[thread.service].allowed.contains(cpu) && may_use

@@ -58,7 +58,7 @@ impl MachineEngine {
         self.update_speeds_around(cpu);
         self.schedule_tick(cpu);
         self.notify_service_changed(cpu);
-        // The thread that waited for this CPU has it; another CPU may be idle.
+        // Another thread that waited has this CPU now; a different CPU may be idle for the worker's next request.
         if next.is_some() && self.homeless.back() == next.as_ref() {
             self.homeless.pop_back();
             next.into_iter().for_each(|next| self.place_or_queue_thread(next));

@@ -24,7 +24,7 @@ impl MachineSetting {
         Self { name: "alone".to_owned(), beside: ContainerMode::Nothing, mapping: None }
     }
 
-    /// Whether the setting has only the services, which run where the kernel places them.
+    /// Returns whether the setting has only the services, which run where the kernel places them.
     pub fn is_alone(&self) -> bool {
         self.beside == ContainerMode::Nothing && self.mapping.is_none()
     }

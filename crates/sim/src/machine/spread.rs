@@ -14,7 +14,7 @@ use super::MachineEngine;
 type Load = (usize, usize);
 
 impl MachineEngine {
-    /// Changes the CPUs that the container in a slot may use; none if it is paused. `moved` says that its threads
+    /// Changes the CPUs that the container in a slot may use; none if it is paused. `has_moved` says that its threads
     /// ran on other CPUs before.
     pub(super) fn confine(&mut self, slot: usize, mask: CpuMask, has_moved: bool) {
         let Some(container) = &mut self.places.all[slot] else { return };
@@ -71,7 +71,7 @@ impl MachineEngine {
         worst.map(|(_, place, from)| (place, from))
     }
 
-    /// Returns the number of containers on the siblings of `to` after a thread has left `from`.
+    /// Returns the number of containers on the siblings of `to_cpu` after a thread has left `from_cpu`.
     fn sibling_containers_after_move(&self, to_cpu: usize, from_cpu: usize, sibling_containers: usize) -> usize {
         sibling_containers - usize::from(self.layout.siblings(to_cpu).any(|sibling| sibling == from_cpu))
     }

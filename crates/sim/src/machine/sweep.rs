@@ -9,7 +9,7 @@ use crate::sweep::{Outcome, Progress, ReportProgress};
 use crate::time::Nanos;
 
 /// Latency limit of each service at one point of the sweep. `alone` has the figures of a run without batch, if a limit
-/// is a multiple of these.
+/// comes from that run.
 struct Limits {
     limits_ns: Vec<Option<Nanos>>,
     alone: Option<MachineFigures>,

@@ -1,4 +1,4 @@
-//! `sidelane sim`: an experiment on a simulated machine (see `sidelane_sim`).
+//! `sidelane sim`: runs an experiment on simulated machines.
 
 pub mod pictures;
 pub mod rows;
@@ -102,7 +102,7 @@ pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path,
 }
 
 impl Simulated {
-    /// Whether a column is shown on a terminal.
+    /// Returns whether a column is shown on a terminal.
     pub fn shows(&self, key: &str) -> bool {
         COLUMNS.contains(&key)
             || whole::COLUMNS.contains(&key)

@@ -68,7 +68,7 @@ fn read_power(reader: Reader) -> Power {
     power
 }
 
-/// Reads the batch jobs: all of them, or those in `run_batch`.
+/// Reads the batch jobs: all of them, or those that the key `run_batch` names.
 pub(super) fn read_batch_jobs(top: &Reader, smt: &Interference) -> Result<Vec<Job>> {
     let jobs =
         top.numbered_tables("batch").into_iter().map(|reader| read_job(reader, smt)).collect::<Result<Vec<Job>>>()?;

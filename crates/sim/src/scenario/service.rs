@@ -140,7 +140,7 @@ fn read_shortest_and_longest(reader: &Reader, key: &str) -> Result<(f64, f64)> {
 }
 
 /// Reads numbers from the file that the key `file` names: microseconds, one on each line. For a log of requests,
-/// `of_log` computes the numbers.
+/// `times_of_log` computes the numbers.
 fn read_recorded_times(
     reader: &Reader,
     files: Files,

@@ -40,7 +40,7 @@ pub struct ServiceCore {
     pub flipped: Nanos,
     /// Time at which a lane of the core was last busy.
     pub used: Nanos,
-    /// Share of the request's time that is lost because others use memory.
+    /// Share of the request's time that is lost because other tasks use memory.
     pub memory_loss: f64,
     pub first_lane: usize,
     pub lanes: usize,

@@ -40,7 +40,7 @@ impl BatchLane {
         }
     }
 
-    /// Whether batch may run beside a request. `waited` says whether the request waited in the queue.
+    /// Returns whether batch may run beside a request. `request_waited` says whether the request waited in the queue.
     pub fn is_lent(&self, request_waited: bool) -> bool {
         self.keeper.as_ref().is_some_and(|keeper| keeper.lends_to_request(request_waited))
     }

@@ -1,5 +1,4 @@
-//! The lending limits of lanes, as the agent works them out ([`LendingLimitsMeter`]), from what a machine here knows of
-//! its requests.
+//! Lending limits of lanes, computed as in the agent ([`LendingLimitsMeter`]) from the requests of a simulated machine.
 
 use sidelane_policy::borrow::contention_cost::{FinishedRequest, RequestCounters};
 use sidelane_policy::borrow::deadline::QueuedCost;
@@ -9,10 +8,10 @@ use super::core::Request;
 use crate::model::{BatchMode, LendingDecider, Model};
 use crate::time::Nanos;
 
-/// Works out budget and contention cost.
+/// Keeper of the lending limits: it computes budget and contention cost.
 #[derive(Clone, Debug)]
 pub struct LendingLimitsKeeper {
-    /// A budget is being spent.
+    /// Whether batch may run beside requests, so that lending limits are needed.
     pub wanted: bool,
     counters: bool,
     meter: LendingLimitsMeter<Box<LatencyWindow>>,
@@ -39,7 +38,7 @@ impl LendingLimitsKeeper {
         self.meter.present_limits()
     }
 
-    /// Takes in a request; with a `glitch` its counters say something else.
+    /// Takes in a request; with a `glitch` its counters are wrong.
     pub fn record_finished(&mut self, request: &Request, now: Nanos, glitch: bool) {
         if !self.wanted {
             return;

@@ -83,7 +83,7 @@ pub struct ContainerArrivals {
 }
 
 impl ContainerArrivals {
-    /// Returns the queue of the kind with index `number` on a machine with this seed. Containers that follow others
+    /// Returns the queue of the kind with index `kind_index` on a machine with this seed. Containers that follow others
     /// are all due at once.
     pub fn new(kind: &Kind, seed: u64, kind_index: usize) -> Self {
         let seed = seed_of(seed, (usize::MAX - kind_index) as u64);

@@ -95,12 +95,12 @@ impl Window {
 pub struct Cpu {
     /// Running thread of a service. It has precedence over containers.
     pub thread: Option<Thread>,
-    /// Places of the containers with a thread on this CPU; the first one runs if no service does.
+    /// Slots of the containers with a thread on this CPU; the first one runs if no service does.
     pub batch: Vec<usize>,
     /// Time at which the first container's turn is over.
     pub turn_ends: Nanos,
     pub pace: Pace,
-    /// Place of the running container, and the speed that it has from this CPU.
+    /// Slot of the running container, and the speed that it has from this CPU.
     pub gives: Option<(usize, Speed)>,
     pub window: Window,
     /// Counts of the kernel program on this CPU.
@@ -135,7 +135,7 @@ impl Cpu {
         }
     }
 
-    /// Whether a service or a container runs on this CPU.
+    /// Returns whether a service or a container runs on this CPU.
     pub fn busy(&self) -> bool {
         self.thread.is_some() || self.container().is_some()
     }
@@ -145,7 +145,7 @@ impl Cpu {
         if self.thread.is_some() || self.held { None } else { self.batch.first().copied() }
     }
 
-    /// Whether a keeper naps on this CPU.
+    /// Returns whether a keeper naps on this CPU.
     pub fn has_napping_keeper(&self) -> bool {
         self.thread.is_none() && self.keeper.as_ref().is_some_and(Keeper::is_on_lane)
     }

@@ -24,7 +24,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Returns the service with index `number` on a machine with this seed.
+    /// Returns the service with index `service_index` on a machine with this seed.
     pub fn new(service: &MachineService, seed: u64, service_index: usize) -> Self {
         let seed = seed_of(seed, service_index as u64);
         Self {

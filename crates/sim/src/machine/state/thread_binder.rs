@@ -66,7 +66,7 @@ impl ThreadBinder {
         self.policy.next_wakeup()
     }
 
-    /// Whether Hurry-up allows a thread to run on a CPU.
+    /// Returns whether Hurry-up allows a thread to run on a CPU.
     pub fn may_use(&self, thread: &Thread, cpu: usize) -> bool {
         self.policy.may_use(number(thread), cpu)
     }
