@@ -51,7 +51,7 @@ impl Session {
                 let left = adopted.update_members(&self.confinement, &self.job, &mut self.guardian)?;
                 left.into_iter().for_each(|process| self.add_limited_note(LaneNote::LeftAdopted { process }));
             }
-            // Done after processes that have left adopted batch were released.
+            // Threads are restored after processes that have left adopted batch were given back.
             self.restore_escaped_threads();
         }
         Ok(())
@@ -203,7 +203,7 @@ impl Session {
             self.guardian
                 .restart(&duplicate_claim_locks(&self.claims)?)
                 .context("cannot replace the guardian process")?;
-            // Noted after the start of the new guardian, which has the whole list of changes.
+            // The note is added after the start of the new guardian, which has the whole list of changes.
             self.add_note(LaneNote::GuardianEnded);
         }
         if !self.guardian.take_frozen_changes().is_empty() {
