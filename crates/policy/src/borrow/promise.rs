@@ -203,8 +203,8 @@ mod tests {
         );
         let stays = Overlap { service_ns: 2 * S, overlap_ns: S, turns: 200 };
         assert_eq!(stays.kind(BOUND_PPM), OverlapKind::Stayed(5 * MS));
-        // In each 20th turn of 1 ms batch never leaves: 15 µs per turn on average. 1 % of a turn is long enough to
-        // leave.
+        // In each 20th turn of 1 ms batch never leaves: 15 µs per turn on average. 1 % of a turn, 10 µs, is long enough
+        // to leave.
         let some_turns = Overlap { service_ns: 10 * S, overlap_ns: 150 * MS, turns: 10_000 };
         assert_eq!(some_turns.kind(BOUND_PPM), OverlapKind::Stayed(15_000));
         let one_turn = Overlap { turns: 0, ..stays };
