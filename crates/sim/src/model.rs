@@ -44,7 +44,7 @@ pub struct Machine {
     pub power: Power,
 }
 
-/// Sleep state of a core (Elfen §5: with batch on the other lane the core never reaches it).
+/// Sleep state of a core (Elfen §5: with batch on its second lane the core never reaches it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleep {
     /// Time for which all lanes have to be idle before the core sleeps.

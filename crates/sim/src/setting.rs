@@ -14,7 +14,7 @@ pub enum Budget {
     None,
     /// Delay of this length, in nanoseconds.
     Given(Nanos),
-    /// Difference to the objective, which the agent computes during the run.
+    /// Latency that is left below the objective, which the agent computes during the run.
     Slo,
     /// Largest budget with which the same requests meet the objective, found by trial (see [`crate::sweep`]).
     Tuned,

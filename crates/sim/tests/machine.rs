@@ -64,7 +64,7 @@ fn a_little_core_takes_longer() {
     assert_near(figures.server_mean_ns, 2.0 * reference.server_mean_ns, 1e-5);
 }
 
-/// With batch on the other lane a core never sleeps, so requests start sooner (Elfen §5).
+/// With batch on its second lane a core never sleeps, so requests start sooner (Elfen §5).
 #[test]
 fn a_core_that_batch_keeps_awake_is_faster() {
     let sleep = "[machine]\nsleep_after_us = 0\nsleep_wake_us = 100\n";

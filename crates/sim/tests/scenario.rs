@@ -303,7 +303,7 @@ fn results_are_the_seeds() {
     assert_eq!(one[1].figures.budget_ns, 100_000_000 - one[0].figures.p99_ns);
 }
 
-/// These numbers must be the same on every machine, bit for bit.
+/// The results of a fixed scenario must be the same on every machine, bit for bit.
 #[test]
 fn results_are_the_same_on_every_machine() {
     let outcome = &sweep::run(&read(GOOD).unwrap(), 1, &|_| ())[3].figures;

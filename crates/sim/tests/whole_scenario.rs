@@ -217,7 +217,7 @@ fn results_are_the_seeds() {
     assert_ne!(one, other);
 }
 
-/// These numbers must be the same on every machine, bit for bit.
+/// The results of a fixed scenario must be the same on every machine, bit for bit.
 #[test]
 fn results_are_the_same_on_every_machine() {
     let outcome = &sweep::run(&read(GOOD).unwrap(), 1, &|_| ())[3].figures;

@@ -61,8 +61,8 @@ pub struct MachineService {
     pub arrivals: Option<Arrivals>,
     /// Calls that each request sends, all at once, when its own work is done.
     pub calls: Vec<Call>,
-    /// Longest time that a request may take, with its calls. `None` means the 90th percentile of the same service
-    /// alone.
+    /// Longest time that a request may take, with its calls. `None` means the 90th percentile of the service
+    /// without batch.
     pub limit_ns: Option<Nanos>,
     /// Whether a policy may choose the service's CPUs.
     pub may_be_placed: bool,
