@@ -1,9 +1,9 @@
 //! Two processes that alternate on one CPU. The partner is the child of the other process, since child processes of a
 //! service belong to the service. An experiment can make the partner a service and the other process a bystander.
 //!
-//! One byte goes back and forth through two pipes. Each bounce is two context switches, and wakeups, on one CPU that is
-//! never idle. The cost of watching the switches, or of holding a lane at each switch, is the additional time for the
-//! same number of bounces.
+//! One byte goes back and forth through two pipes. Each bounce is two context switches and two wakeups, on one CPU that
+//! is never idle. The cost of watching the switches, or of holding a lane at each switch, is the additional time for
+//! the same number of bounces.
 
 use std::io::{BufRead, Read, Write, stdin, stdout};
 use std::os::unix::process::CommandExt;

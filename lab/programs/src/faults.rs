@@ -64,9 +64,10 @@ struct Service {
     kept_off: Vec<(Nanos, Nanos)>,
 }
 
-/// Shortest interval that counts as lost progress, far longer than touching all pages and answering a command.
+/// Shortest interval without progress that is reported. It is far longer than touching all pages and answering a
+/// command.
 const KEPT_OFF_MIN_NS: Nanos = 100_000;
-/// Largest number of reported intervals, since the answer is one line.
+/// Largest number of reported intervals without progress, since they must fit on one line.
 const KEPT_OFF_MOST: usize = 32;
 
 impl Service {
@@ -133,7 +134,7 @@ impl Service {
     }
 }
 
-/// Private pages that are given back before each use, so that each use is a fault.
+/// Private memory pages that are given back to the kernel before each use, so that each use is a page fault.
 pub struct Pages {
     memory: MmapMut,
     touched: u64,
@@ -157,7 +158,7 @@ impl Pages {
 
     /// Gives all pages back to the kernel and writes to each, which causes one fault per page.
     pub fn fault_all_pages(&mut self) -> Result<()> {
-        // SAFETY: the mapping is private and anonymous, and there is no reference into it.
+        // SAFETY: the mapping is private and anonymous, and no reference points into it.
         unsafe { self.memory.unchecked_advise(UncheckedAdvice::DontNeed) }.context("pages cannot be given back")?;
         self.memory.iter_mut().step_by(page_size()).for_each(|byte| *byte = 1);
         black_box(&mut self.memory);

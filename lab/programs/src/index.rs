@@ -20,7 +20,7 @@ const STAMP_NAME: &str = "sidelane-lab.json";
 /// Version of the index format; raised when the same corpus would give another index.
 const FORMAT: u32 = 2;
 
-/// Divisor of `--quick`, which keeps one document of this number.
+/// Reduction by `--quick`: it indexes one of this many documents.
 const QUICK_EVERY: u64 = 8;
 
 /// Tables of the database. `documents` stores the text too, because phrases are drawn from it; its row numbers count
@@ -132,7 +132,7 @@ fn remove_dir_if_exists(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Indexes every `every`th document; returns the number of indexed documents.
+/// Indexes one of `every_nth` documents, and returns the number of indexed documents.
 fn write_index(dir: &Path, corpus: &Corpus, every_nth: u64) -> Result<u64> {
     let mut database = Connection::open(dir.join(DATABASE_NAME))?;
     database.execute_batch(SCHEMA)?;

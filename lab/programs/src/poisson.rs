@@ -1,4 +1,4 @@
-//! Poisson arrivals: many independent users, each of whom sends at any time.
+//! Poisson arrivals, as from many independent users, each of whom may send at any time.
 //!
 //! The seed alone fixes the arrival times. They do not depend on the times of replies; this makes the load open-loop.
 
@@ -14,7 +14,7 @@ pub struct Arrivals {
     gap_mean_ns: f64,
     /// Time of the last arrival, as a float: rounding each gap would bias high rates.
     last_ns: f64,
-    /// Future rate changes: their times, and the mean gap after each.
+    /// Future rate changes: the time of each, and the mean gap between arrivals after it, in nanoseconds.
     changes: VecDeque<(f64, f64)>,
 }
 
@@ -43,7 +43,8 @@ impl Arrivals {
     }
 }
 
-/// Returns the mean gap of a rate; finite also for the rate 0, so that the product with a gap of 0 is a number.
+/// Returns the mean gap between arrivals at a rate. For the rate 0 it is large but finite: infinity times a random 0
+/// would be NaN.
 fn gap_mean_ns(rate_per_s: f64) -> f64 {
     (1e9 / rate_per_s).min(f64::MAX)
 }

@@ -180,7 +180,7 @@ impl<'a> Mix<'a> {
         SearchQuery { shape, terms }
     }
 
-    /// Returns consecutive words of a random document; `None` if it has too few.
+    /// Returns a phrase of consecutive words from a random document; `None` if the document has too few words.
     fn draw_phrase_query(&mut self) -> Result<Option<SearchQuery>> {
         let words = self.words_of_random_document()?;
         let wanted = PHRASE_TERMS_MIN + self.rng.below(PHRASE_TERMS_MAX - PHRASE_TERMS_MIN + 1);
@@ -203,8 +203,8 @@ impl<'a> Mix<'a> {
         Ok(words(&text))
     }
 
-    /// Returns the number of postings that a query visits, whatever its shape: FTS5 counts the documents of each term
-    /// to rank them.
+    /// Returns the number of postings that a query visits: for all shapes the sum over its terms, since FTS5 counts
+    /// each term's documents for the rank.
     fn postings(&self, query: &SearchQuery) -> Result<i64> {
         query.terms.iter().map(|term| self.documents_with(term)).sum()
     }

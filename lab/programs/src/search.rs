@@ -19,7 +19,7 @@ use crate::index;
 const TOP: usize = 10;
 
 /// Query for all matching documents in the order of their numbers, each with its rank by BM25; the best rank is the
-/// lowest. `ORDER BY rank` would sort all of them, and would not count them.
+/// lowest. `ORDER BY rank` would sort all matches, and would not count them.
 const SEARCH: &str = "SELECT rowid, rank FROM documents WHERE documents MATCH ?";
 
 /// First statements of an engine. With `mmap_size` SQLite reads pages in place and copies none, which saves 5 % of a
@@ -169,7 +169,8 @@ impl SearchEngine {
     }
 }
 
-/// Inserts a match into the list of the best ones if it ranks among them. Among equal ranks, the earlier match stays.
+/// Inserts the match `found` into the list `best` if it ranks high enough. Of matches with equal ranks, the earlier one
+/// stays.
 fn keep_best(best: &mut Vec<(f64, i64)>, found: (f64, i64)) {
     if best.len() == TOP && best[TOP - 1].0 <= found.0 {
         return;
@@ -180,7 +181,7 @@ fn keep_best(best: &mut Vec<(f64, i64)>, found: (f64, i64)) {
 }
 
 /// Switches off SQLite's count of allocated bytes. Each allocation takes a lock of the whole process for it, so the
-/// searches of one thread would wait for those of another.
+/// searches of one thread would wait for the searches of another.
 fn disable_memory_statistics() -> Result<()> {
     static FIRST: Once = Once::new();
     let mut outcome = SQLITE_OK;

@@ -34,12 +34,12 @@ impl EndingSignals {
     /// Returns the POSIX signal that arrived, or -1 with errno set.
     fn wait_once(&self, end_ns: Option<Nanos>) -> libc::c_int {
         let Some(end_ns) = end_ns else {
-            // SAFETY: the set is initialised; the null pointer means that no signal information is wanted.
+            // SAFETY: the signal set is initialised; the null pointer means that no signal information is wanted.
             return unsafe { libc::sigwaitinfo(&self.0, std::ptr::null_mut()) };
         };
         let timeout = timespec(end_ns.saturating_sub(now_ns()));
         let timeout = libc::timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
-        // SAFETY: the set is initialised, a null pointer is allowed, and `timeout` outlives the call.
+        // SAFETY: the signal set is initialised, a null pointer is allowed, and `timeout` outlives the call.
         unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &timeout) }
     }
 }

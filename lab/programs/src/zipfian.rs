@@ -26,12 +26,12 @@ impl Zipfian {
         Self { keys, eta: (1.0 - (2.0 / RANKS).powf(1.0 - THETA)) / (1.0 - zeta_2 / ZETA) }
     }
 
-    /// Returns the key for the number `unit` of [0, 1).
+    /// Returns the key for a random number `fraction` in [0, 1).
     pub fn key_at(&self, fraction: f64) -> u64 {
         hash(self.rank(fraction)) % self.keys
     }
 
-    /// Returns the rank for the number `unit` of [0, 1); 0 is the most popular rank.
+    /// Returns the rank for a random number `fraction` in [0, 1); 0 is the most popular rank.
     fn rank(&self, fraction: f64) -> u64 {
         let weight = fraction * ZETA;
         if weight < 1.0 {
@@ -44,7 +44,7 @@ impl Zipfian {
     }
 }
 
-/// Returns how often rank 1 is drawn for each draw of rank 0.
+/// Returns the probability of rank 1, divided by the probability of rank 0.
 fn weight_of_second_rank() -> f64 {
     0.5_f64.powf(THETA)
 }
@@ -111,8 +111,8 @@ mod tests {
         assert!((25..75).contains(&lower_half), "{lower_half} of the 100 most popular keys are below 500");
     }
 
-    /// Compares with FNV's published test vector: the hash of the empty string is the basis. The hash of eight zero
-    /// bytes follows by hand.
+    /// Compares the hash of eight zero bytes with a value computed by hand from FNV's published basis, which is the
+    /// hash of the empty string.
     #[test]
     fn the_hash_is_fnv() {
         let zeroes = (0..8).fold(0xcbf2_9ce4_8422_2325_u64, |hash, _| hash.wrapping_mul(0x0100_0000_01b3));

@@ -36,13 +36,14 @@ impl Counter {
         self.busy_ns.store(busy_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
 
-    /// Adds time that the owning thread spun to emulate the loss to a sibling lane. It is part of the time worked.
+    /// Adds time that the owning thread spun to emulate the loss to a sibling lane. The spun time is also part of the
+    /// time that [`Counter::add_busy_time`] counts.
     pub fn add_emulated_loss(&self, length_ns: u64) {
         let made_up_ns = self.made_up_ns.load(Ordering::Relaxed);
         self.made_up_ns.store(made_up_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
 
-    /// Stores the time at which the owning thread was last at work.
+    /// Stores the time at which the owning thread last finished a unit of work.
     pub fn store_timestamp(&self, now_ns: u64) {
         self.stamp_ns.store(now_ns, Ordering::Relaxed);
     }

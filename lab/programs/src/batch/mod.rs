@@ -49,7 +49,7 @@ pub struct BatchArgs {
     /// Do this many units of work, then sleep, repeatedly
     #[arg(long, value_name = "UNITS:US", value_parser = rest)]
     rest: Option<Rest>,
-    /// Options of the emulated sibling. They do not apply to zstd, whose loss is left to a thief.
+    /// Options of the emulated sibling. They do not apply to the kernel zstd, whose loss a steal emulator takes.
     #[command(flatten)]
     pace: PaceArgs,
 }
@@ -97,7 +97,8 @@ pub fn run(args: &BatchArgs) -> Result<()> {
     Ok(())
 }
 
-/// Units between two checks of the other lane and of the clock, which take some tens of microseconds.
+/// Number of units of work between two checks. A check reads the other lane's state and the clock, and the 16 units
+/// between take some tens of microseconds.
 const UNITS_A_LOOK: u64 = 16;
 
 fn run_batch_thread(
@@ -134,7 +135,7 @@ fn run_batch_thread(
     }
 }
 
-/// Ends the process with an error. A batch job that went on without the emulated loss would give wrong measurements.
+/// Ends the process with an error. Batch that continued without the emulated loss would give wrong measurements.
 fn exit_with_error(error: &anyhow::Error) -> ! {
     eprintln!("sidelane-lab: {error:#}");
     std::process::exit(1);

@@ -58,7 +58,7 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a file as text. Bytes that are not UTF-8 become replacement characters: a few of them in old files do no harm
+/// Reads a file as text. Bytes that are not UTF-8 become replacement characters: old files have a few, which do no harm
 /// in a corpus.
 pub fn read_text(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&read_bytes(path)?).into_owned())

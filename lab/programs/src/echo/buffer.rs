@@ -11,7 +11,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// Result of one read from a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
-    /// The requests that are complete now, and the time when the last read returned.
+    /// Requests that the read completed, and the time at which it returned.
     Requests(Vec<EchoRequest>, Nanos),
     /// The client has closed the connection.
     Closed,

@@ -1,9 +1,9 @@
 //! `sidelane-lab echo-client`: an open-loop client whose sending habits make requests hard to tell apart for an outside
 //! observer.
 //!
-//! On some connections it sends several requests without waiting, each in a write of its own. On the others, some
-//! requests come in two writes, some are larger than a segment, and some ask for a reply in two sends. No request has
-//! two of these habits: its end could then be found only with knowledge of the protocol.
+//! On some connections it sends several requests without waiting, each in a write of its own. On all other connections,
+//! some requests come in two writes, some are larger than a segment, and some ask for a reply in two sends. No request
+//! has two of these habits: an observer could find the end of such a request only with knowledge of the protocol.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -48,7 +48,7 @@ pub struct EchoClientArgs {
     cpu: Option<usize>,
 }
 
-/// Number of requests that one turn sends at once on a connection that sends several.
+/// Number of requests that are sent together, on a connection that does not wait for each reply.
 const TOGETHER: u64 = 3;
 const SMALL_BYTES: usize = 40;
 /// Size of a large request body: more than a segment carries, on loopback too.
@@ -81,7 +81,7 @@ pub fn run(args: &EchoClientArgs) -> Result<()> {
         scheduling::pin_to(cpu)?;
     }
     let mut client = Client::connect(args)?;
-    // Computes the mean requests per turn: one of eight turns sends [`TOGETHER`] requests.
+    // Mean number of requests in a turn: one of eight turns sends [`TOGETHER`] requests, every other turn sends one.
     let mean = 1.0 + (TOGETHER - 1) as f64 / 8.0;
     let start_ns = now_ns();
     let end_ns = start_ns + seconds_to_ns(args.seconds);
@@ -135,7 +135,7 @@ impl Client {
         }
     }
 
-    /// Sends one request with at most one habit.
+    /// Sends one request with at most one sending habit, such as a body in two writes.
     fn send_with_habit(&mut self, connection_index: usize) -> Result<()> {
         if self.rng.next_f64() >= self.habits {
             return self.send(connection_index, false, SMALL_BYTES, 0);

@@ -62,7 +62,7 @@ impl Loop<'_> {
                         self.journal.spin_for_random_work();
                         answers.push((fd, ask, read_ns));
                     }
-                    // Answers several requests that arrived together one by one.
+                    // Serves requests that arrived together one after another.
                     _ => drop(self.journal.serve_requests(&asks, read_ns, &*stream)),
                 },
                 Received::Closed => drop(self.clients.remove(&fd)),

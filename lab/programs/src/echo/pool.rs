@@ -111,7 +111,7 @@ impl Pool {
 
     fn rearm_connection(&self, stream: &TcpStream) {
         let data = epoll::EventData::new_u64(stream.as_raw_fd() as u64);
-        // Ignores the error: it occurs only for a closed connection.
+        // Ignores an error, which occurs only if the connection is closed.
         let _ = epoll::modify(&self.epoll, stream, data, ONCE);
     }
 }

@@ -1,8 +1,8 @@
 //! The commands of Redis that the lab's key-value server understands.
 //!
-//! `GET`, `SET`, `SAVE` and `PING` are those of Redis. Scans use sorted sets: Redis orders the members of a sorted set
-//! with equal scores, and a store is ordered too. Records that are to be scanned are therefore members `KEY:VALUE` of a
-//! sorted set in Redis. `ZADD` and `ZRANGEBYLEX` with `LIMIT` do here what they do in Redis.
+//! `GET`, `SET`, `SAVE` and `PING` do the same as in Redis. Scans use sorted sets, since Redis orders the members of a
+//! sorted set with equal scores. Records for scans are therefore members `KEY:VALUE` of a sorted set. `ZADD` and
+//! `ZRANGEBYLEX` with `LIMIT` do the same as in Redis.
 
 use anyhow::{Context, Result, bail, ensure};
 

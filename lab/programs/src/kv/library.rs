@@ -1,4 +1,5 @@
-//! A shared library that is loaded at run time. The lab is built and runs without it; only its use needs it.
+//! A shared library that is loaded at run time. The lab is built and runs without the library; only a command that uses
+//! the library needs it installed.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
@@ -22,11 +23,11 @@ impl Library {
         found.with_context(|| format!("cannot load a library: {}; `apt-get install {package}` brings it", last_error()))
     }
 
-    /// Returns the function `name`, as a pointer of the type `F`.
+    /// Returns the library's function `name`, as a pointer of the type `F`.
     ///
     /// # Safety
     ///
-    /// `F` must be the type of a pointer to that function, as its header declares it.
+    /// `F` must be the pointer type of the function `name`, as the library's header declares it.
     pub unsafe fn function<F: Copy>(&self, name: &CStr) -> Result<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         // SAFETY: the library stays loaded; the name is a C string.
@@ -65,7 +66,7 @@ mod tests {
         let missing = Library::load(&[c"libsidelane-none.so.1"], "libsidelane-none-dev").unwrap_err().to_string();
         assert!(missing.contains("libsidelane-none.so.1") && missing.contains("apt-get install"), "{missing}");
         let libc = Library::load(&[c"libsidelane-none.so.1", c"libc.so.6"], "libc6").unwrap();
-        // SAFETY: the pointer is never called, since there is no such function.
+        // SAFETY: the pointer is never called, since the library has no function of this name.
         let missing = unsafe { libc.function::<unsafe extern "C" fn()>(c"no_such_function") }.unwrap_err();
         assert!(missing.to_string().contains("no_such_function"), "{missing}");
     }

@@ -1,7 +1,7 @@
 //! `sidelane-lab kv`: a server for embedded key-value stores, RocksDB and WiredTiger.
 //!
 //! Holmes §6.1 uses these two libraries as services. Here one thread serves them in the protocol of Redis, so that one
-//! client can load Redis and them. The libraries are loaded at run time:
+//! client can load Redis, RocksDB and WiredTiger. The libraries are loaded at run time:
 //!
 //! - `library`: a shared library and its functions
 //! - `store`: the operations of a store; `rocksdb`, `wiredtiger`: stores through the C interfaces of these libraries

@@ -1,5 +1,5 @@
-//! RocksDB, through its C interface (`rocksdb/c.h`), with its default options. The write-ahead log is written and not
-//! synchronised.
+//! RocksDB, through its C interface (`rocksdb/c.h`), with its default options. Writes go to the write-ahead log, which
+//! is not synced to disk.
 
 use std::ffi::{CStr, c_char, c_uchar, c_void};
 use std::path::Path;
@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use super::library::{Library, path_for_c};
 use super::store::Store;
 
-/// Library names in the order of attempts: Debian 13's, Debian 12's, and that of the development package.
+/// File names of the library, tried in this order: of Debian 13, of Debian 12, and of the development package.
 const NAMES: [&CStr; 3] = [c"librocksdb.so.9.10", c"librocksdb.so.7.8", c"librocksdb.so"];
 const PACKAGE: &str = "librocksdb-dev";
 
@@ -52,7 +52,8 @@ functions! {
     compact_range: c"rocksdb_compact_range" fn(Handle, *const u8, usize, *const u8, usize);
 }
 
-/// Open RocksDB database. It is not closed when the process is killed: the log then holds the missing writes.
+/// Open RocksDB database. A kill of the process does not close it: the log then holds the writes that are not in the
+/// table files yet.
 pub struct RocksDb {
     functions: Functions,
     database: Handle,

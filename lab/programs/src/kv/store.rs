@@ -17,11 +17,11 @@ pub trait Store {
     /// synced to disk.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Passes up to `count` records to `each` as key and value, in the order of their keys. The first is the first key
-    /// that is not less than `start`.
+    /// Passes up to `count` records to `on_record` as key and value, in the order of their keys. The scan starts at the
+    /// first key that is not less than `start`.
     fn scan(&mut self, start: &[u8], count: usize, on_record: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
 
-    /// Flushes all writes to the files and waits for it, so that no deferred work is left.
+    /// Flushes all writes to the store's files and waits until that is done, so that no deferred work is left.
     fn save(&mut self) -> Result<()>;
 }
 

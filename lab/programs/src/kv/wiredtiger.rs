@@ -1,8 +1,8 @@
 //! WiredTiger, through its C interface (`wiredtiger.h`): a table of raw keys and values, one session and one cursor.
-//! The log is written and not synchronised.
+//! Writes go to the log, which is not synced to disk.
 //!
-//! The objects of WiredTiger are structs of function pointers. The structs here have only the members up to the last
-//! used one, as version 3.2 declares them. Other versions are refused.
+//! The objects of WiredTiger are structs of function pointers. The structs in this file end at the last used member,
+//! and match version 3.2. Other versions are refused.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
@@ -18,26 +18,26 @@ const PACKAGE: &str = "libwiredtiger-dev";
 /// Version of WiredTiger whose struct layouts this file declares.
 const VERSION: (c_int, c_int) = (3, 2);
 
-/// Configuration of the connection. Each change is written to the log when it is made, and not synchronised, as in
-/// RocksDB.
+/// Configuration of the connection. Each change is written to the log at once but not synced to disk, which is also
+/// RocksDB's default.
 const CONNECTION: &CStr =
     c"create,cache_size=256MB,log=(enabled=true),transaction_sync=(enabled=true,method=none),statistics=(none)";
 const TABLE: &CStr = c"table:records";
 const FORMAT: &CStr = c"key_format=u,value_format=u";
-/// Return code `WT_NOTFOUND`: there is no such record.
+/// Return code `WT_NOTFOUND` of WiredTiger: the record does not exist.
 const NOT_FOUND: c_int = -31803;
 
 /// Placeholder for a struct member that is not used.
 type Unused = *const c_void;
 
-/// `WT_CONNECTION`, up to the last used member.
+/// Layout of WiredTiger's struct `WT_CONNECTION`, up to the last member that is used here.
 #[repr(C)]
 struct Connection {
     before: [Unused; 8],
     open_session: unsafe extern "C" fn(*mut Connection, *mut c_void, *const c_char, *mut *mut Session) -> c_int,
 }
 
-/// `WT_SESSION`, up to the last used member.
+/// Layout of WiredTiger's struct `WT_SESSION`, up to the last member that is used here.
 #[repr(C)]
 struct Session {
     before: [Unused; 5],
@@ -49,7 +49,7 @@ struct Session {
     checkpoint: unsafe extern "C" fn(*mut Session, *const c_char) -> c_int,
 }
 
-/// `WT_CURSOR`, up to the last used member.
+/// Layout of WiredTiger's struct `WT_CURSOR`, up to the last member that is used here.
 #[repr(C)]
 struct Cursor {
     before: [Unused; 4],
@@ -66,7 +66,7 @@ struct Cursor {
     insert: unsafe extern "C" fn(*mut Cursor) -> c_int,
 }
 
-/// `WT_ITEM`: a pointer to bytes, and their number.
+/// WiredTiger's struct `WT_ITEM`: a pointer to bytes, and their number.
 #[repr(C)]
 struct Item {
     data: *const u8,
@@ -99,7 +99,8 @@ type Version = unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int) -> *cons
 type Open = unsafe extern "C" fn(*const c_char, *mut c_void, *const c_char, *mut *mut Connection) -> c_int;
 type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// Open WiredTiger database. It is not closed when the process is killed: the log then holds the missing writes.
+/// Open WiredTiger database. A kill of the process does not close it: the log then holds the writes that are not in the
+/// table files yet.
 pub struct WiredTiger {
     session: *mut Session,
     cursor: *mut Cursor,
@@ -120,8 +121,8 @@ impl WiredTiger {
         let home = path_for_c(dir)?;
         let mut store = Self { session: null_mut(), cursor: null_mut(), strerror };
         let (mut connection, mut session) = (null_mut(), null_mut());
-        // SAFETY: the structs are those of this version; each object is used after the call that made it succeeded, and
-        // lives until the process ends.
+        // SAFETY: the structs have the layout of the checked version. Each object is used only after the call that made
+        // it succeeded, and lives until the process ends.
         unsafe {
             store.check_code(open(home.as_ptr(), null_mut(), CONNECTION.as_ptr(), &mut connection))?;
             store.check_code(((*connection).open_session)(connection, null_mut(), null(), &mut session))?;
@@ -142,13 +143,13 @@ impl WiredTiger {
         bail!("WiredTiger says: {}", message.to_string_lossy());
     }
 
-    /// Releases the record at which the cursor is.
+    /// Releases the record to which the cursor points.
     fn reset(&mut self) -> Result<()> {
         // SAFETY: the cursor is open.
         self.check_code(unsafe { ((*self.cursor).reset)(self.cursor) })
     }
 
-    /// Moves the cursor to the first key that is not less than `start`. Returns whether there is one.
+    /// Moves the cursor to the first key that is not less than `start`. Returns false if there is no such key.
     fn seek(&mut self, start: &[u8]) -> Result<bool> {
         let (key, mut order) = (Item::from_bytes(start), 0);
         // SAFETY: the cursor is open; the key outlives the search.

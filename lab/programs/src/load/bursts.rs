@@ -1,4 +1,4 @@
-//! Bursts of load, as in Holmes §6.1: 60 to 90 s of requests, then 5 to 10 s without.
+//! Bursts of load, as in Holmes §6.1: 60 to 90 s of requests, then 5 to 10 s without requests.
 //!
 //! The paper says that both lengths "agree to Poisson distribution". Each length is therefore a Poisson number of
 //! seconds around the middle of its range, drawn again until it lies in the range. A scale shortens all lengths alike.

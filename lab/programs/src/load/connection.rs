@@ -9,7 +9,7 @@ use super::protocol::Kind;
 use crate::clock::Nanos;
 use crate::resp::excerpt;
 
-/// Bytes of one read; most replies fit.
+/// Number of bytes requested by one read; most replies fit into one read.
 const READ_BYTES: usize = 4096;
 
 /// Request that was sent: its kind and its intended time.
@@ -44,15 +44,15 @@ impl Connection {
         &self.stream
     }
 
-    /// Sends a request. The reply to the previous request must be complete: the socket's buffer is then empty, so that
-    /// a small request always fits.
+    /// Sends a request. The previous request must have its complete reply: the socket's send buffer is then empty, so a
+    /// small request always fits.
     pub fn send(&mut self, request: &[u8], sent: SentRequest) -> Result<()> {
         self.stream.write_all(request).context("cannot send; did the service close the connection?")?;
         self.under_way = Some(sent);
         Ok(())
     }
 
-    /// Reads the available bytes; returns all bytes of the reply so far.
+    /// Reads the available bytes, and returns all bytes of the unfinished reply that have arrived.
     pub fn receive(&mut self) -> io::Result<&[u8]> {
         let mut chunk = [0; READ_BYTES];
         let length = self.stream.read(&mut chunk)?;

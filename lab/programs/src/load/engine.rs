@@ -1,8 +1,8 @@
 //! The event loop of the load generator: it sends the due requests, waits, and reads replies.
 //!
-//! The plan itself is the queue of requests that wait for a connection: a due request waits while it is still on the
-//! plan. The loop waits in epoll, with a timerfd set to the absolute time of the next request. It therefore neither
-//! spins nor rounds to milliseconds.
+//! There is no queue for due requests: a due request stays on the plan until a connection is free. The loop waits in
+//! epoll, with a timerfd set to the absolute time of the next request. The loop therefore neither spins nor rounds its
+//! waits to milliseconds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
@@ -24,7 +24,7 @@ use crate::summary::Durations;
 /// Longest time without a reply before the service counts as dead.
 const SILENCE_MAX_NS: Nanos = 20 * SECOND_NS;
 
-/// Number of the timer in epoll; connections have the numbers from 0 on.
+/// Number that identifies the timer in epoll events; connections are numbered from 0.
 const TIMER: u64 = u64::MAX;
 
 /// Result of a run of the load generator.
@@ -100,7 +100,7 @@ struct Engine {
     timer_ns: Nanos,
     /// Start of the run, from which all other times count.
     start_ns: Nanos,
-    /// Time since which the service has owed a reply and sent none.
+    /// Time of the last reply, or of the first request sent after an idle period. It serves to detect a silent service.
     silent_since_ns: Nanos,
     outcome: Outcome,
 }

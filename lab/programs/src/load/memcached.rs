@@ -9,11 +9,11 @@ use super::mix::Mix;
 use super::protocol::{Kind, Protocol, Reply};
 use crate::resp::{excerpt, first_line};
 
-/// End of the reply to a get.
+/// End marker of memcached's reply to a get.
 const END: &[u8] = b"END\r\n";
 /// Reply of memcached to a successful set.
 const STORED: &[u8] = b"STORED\r\n";
-/// Number of records set at once during preparation: their replies fit into any socket's buffer.
+/// Number of records sent at once when the store is filled; the replies to this many fit into any socket's buffer.
 const PREPARE_BATCH: usize = 500;
 
 /// Requests of a mix, in the protocol of memcached.
@@ -87,8 +87,8 @@ impl Protocol for Memcached {
     }
 }
 
-/// Parses the reply with a value. `line` ends with the length of the value. From `start` on follow that number of
-/// bytes, a line end and the end of the reply.
+/// Parses the reply to a get that found a value. `line` ends with the length of the value. The value starts at `start`;
+/// a line end and `END` follow it.
 fn value_reply(line: &[u8], start: usize, received: &[u8]) -> Result<Reply> {
     let size = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     let size: usize = std::str::from_utf8(size)

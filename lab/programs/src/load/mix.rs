@@ -1,9 +1,9 @@
 //! Mixes of requests to a key-value store: the kinds of the requests, and their keys.
 //!
-//! `a`, `b` and `e` are the core workloads of YCSB (Cooper et al., SoCC'10) with its defaults: records of 1 000 bytes
-//! (ten fields of 100 bytes, read and written as one value here), zipfian keys, scans of 1 to 100 records, names in the
-//! order of a hash. `plain` is the lab's own mix: one of ten requests sets its key, all keys are equally likely, values
-//! have 100 bytes.
+//! `a`, `b` and `e` are the core workloads of YCSB (Cooper et al., SoCC'10) with YCSB's defaults: records of 1 000
+//! bytes (ten fields of 100 bytes, read and written as one value here), zipfian keys, scans of 1 to 100 records, and
+//! keys named by a hash. `plain` is the lab's own mix: one of ten requests sets its key, all keys are equally likely,
+//! values have 100 bytes.
 
 use clap::ValueEnum;
 
@@ -12,13 +12,13 @@ use super::protocol::Kind;
 use crate::rng::Rng;
 use crate::zipfian::{Zipfian, hash};
 
-/// Number of the random stream from which the contents of values are drawn.
+/// Number of the random stream that gives the contents of values.
 const VALUES_STREAM: u64 = 3;
-/// Size of the random bytes of which values are pieces.
+/// Size of the buffer of random bytes from which values are cut.
 const POOL_BYTES: usize = 64 * 1024;
 /// Length of YCSB's longest scan, in records.
 const SCAN_MAX: usize = 100;
-/// Factor for new records: YCSB makes room for twice the expected number.
+/// Ratio of reserved keys to expected inserts: YCSB reserves twice the expected number.
 const ROOM: f64 = 2.0;
 
 /// Name of a request mix.

@@ -1,7 +1,7 @@
 //! The load generator: open loop, Poisson arrivals, one thread.
 //!
-//! Latency counts from the intended start of a request. If the service (or this process) falls behind, the requests
-//! that had to wait show the wait, as those of real users would: there is no coordinated omission.
+//! Latency counts from the intended start of a request. If the service (or this process) falls behind, the latency of a
+//! waiting request includes the wait, as for a real user: there is no coordinated omission.
 //!
 //! - `plan`: the requests and their times, fixed by the seed
 //! - `bursts`: load with pauses; `mix`: the requests to a key-value store

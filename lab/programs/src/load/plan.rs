@@ -12,10 +12,10 @@ use crate::rng::Rng;
 /// Largest number of requests in one run; more are taken for a mistake in the options.
 const REQUESTS_MAX: f64 = 100e6;
 
-/// Number of the random stream for arrival times; requests are drawn from another stream.
+/// Number of the random stream for arrival times; the contents of requests come from another stream.
 const TIMES_STREAM: u64 = 0;
 
-/// Number of the random stream from which requests are drawn.
+/// Number of the random stream that gives the contents of requests.
 pub const REQUESTS_STREAM: u64 = 1;
 
 /// Change of the rate during the run.
@@ -96,7 +96,7 @@ impl Plan {
         self.arrivals.next()
     }
 
-    /// Returns whether a request with that intended time is measured: it is after the warm-up.
+    /// Returns whether a request with this intended time is measured, which means that it is due after the warm-up.
     pub fn is_measured(&self, intended_ns: Nanos) -> bool {
         intended_ns >= self.warmup_ns
     }

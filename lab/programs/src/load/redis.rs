@@ -12,7 +12,7 @@ use super::mix::Mix;
 use super::protocol::{Kind, Protocol, Reply};
 use crate::resp::{encode, excerpt, first_line, first_value_length};
 
-/// Number of records set at once during preparation: their replies fit into any socket's buffer.
+/// Number of records sent at once when the store is filled; the replies to this many fit into any socket's buffer.
 const PREPARE_BATCH: usize = 500;
 
 /// Name of the sorted set with the records.

@@ -20,7 +20,7 @@ pub struct Report {
     /// Number of error replies, warm-up included.
     errors: u64,
     seconds: f64,
-    /// Requested mean rate, in requests per second.
+    /// Requested mean number of requests per second.
     rate_per_s: f64,
     mean_us: f64,
     p50_us: f64,
@@ -76,7 +76,7 @@ impl KindReport {
 /// Summary of the bursts of a run.
 #[derive(Debug, Serialize)]
 struct BurstReport {
-    /// Factor by which the paper's lengths are multiplied.
+    /// Factor by which the burst lengths of Holmes' paper (§6.1) are multiplied.
     scale: f64,
     /// Number of bursts that began.
     count: usize,

@@ -12,10 +12,10 @@ use crate::rng::Rng;
 /// own threads (99).
 pub const PRIORITY: i32 = 90;
 
-/// Shortest and longest of the long gaps.
+/// Shortest and longest length of the gaps of 5 to 20 ms, in nanoseconds.
 const LONG_NS: [Nanos; 2] = [5_000_000, 20_000_000];
 const LONG_MEAN_NS: f64 = 12_500_000.0;
-/// Rate of short gaps, as measured on a machine whose host is busy.
+/// Number of short gaps per second, as measured on a virtual machine with a busy host.
 const SHORT_PER_S: f64 = 125.0;
 
 /// Distribution of gaps, in which the host takes the CPU: their rate and their lengths.
@@ -81,7 +81,7 @@ pub fn steal_cpu(noise: &Noise, gaps: Gaps, seed: u64) -> Result<()> {
 
 fn record_gap(noise: &Noise, length_ns: Nanos) {
     let taken = &noise.taken;
-    // Stores the whole CPU time of the thread, wakeups included.
+    // Stores the CPU time of the thread, which includes the time of its wakeups.
     taken.host_ns.store(thread_cpu_ns(), Ordering::Relaxed);
     taken.gaps.fetch_add(1, Ordering::Relaxed);
     taken.longest_ns.fetch_max(length_ns, Ordering::Relaxed);

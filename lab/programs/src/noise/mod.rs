@@ -3,7 +3,7 @@
 //! There are two kinds of noise on each CPU. A *host* takes the CPU away at random, mostly for microseconds and
 //! sometimes for 5 to 20 ms, as a hypervisor with other guests does. It is a SCHED_FIFO thread above every lane holder.
 //! If SCHED_FIFO is refused, it is an ordinary thread, and a message says so. *Neighbours* are ordinary programs: one
-//! wakes 500 times a second, one computes 40 % of the time.
+//! wakes 500 times a second, another computes 40 % of the time.
 
 mod host;
 mod neighbours;

@@ -1,5 +1,4 @@
-//! A helper process beside the service, the accomplice. It disturbs the service on request, and cleans up after the
-//! service's end.
+//! The helper process of a planted cause. It disturbs the service on request, and cleans up after the service's end.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::ptr;
@@ -8,21 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result, ensure};
 use sidelane_host::shared_mapping::SharedMapping;
 
-/// Value of the shared counter if the accomplice failed; it has printed the reason.
+/// Value of the shared counter if the helper process failed, after it has printed the reason.
 const FAILED: u64 = u64::MAX;
 
-/// Connection to a running accomplice process. The process ends with this one, however this one ends.
+/// Connection to a running helper process, which ends when this process ends, even if this process is killed.
 pub struct HelperProcess {
     requests: PipeWriter,
-    /// Number of completed disturbances, in memory shared with the accomplice.
+    /// Number of completed disturbances, in memory shared with the helper process.
     done: &'static AtomicU64,
     rung: u64,
 }
 
 impl HelperProcess {
-    /// Forks the accomplice; this process must have only one thread. `prepare` runs in the new process and returns the
-    /// function that disturbs the service. `put_right` runs there after the service's end. The new process is no child
-    /// of the service, so it does not count as a part of it.
+    /// Forks the helper process; the calling process must have only one thread. `prepare_disturbance` runs in the
+    /// helper and returns the function that disturbs the service. `clean_up` runs in the helper after the service's
+    /// end. The helper is no child of the service, so it does not count as a part of the service.
     pub fn start<D: FnMut() -> Result<()>>(
         prepare_disturbance: impl FnOnce() -> Result<D>,
         clean_up: impl FnOnce(),
@@ -73,7 +72,7 @@ fn fork() -> Result<bool> {
     }
 }
 
-/// Waits for the intermediate child, which forked the accomplice.
+/// Waits for the intermediate child, which forked the helper process.
 fn wait_for_child() {
     // SAFETY: a null pointer means that the exit code is not wanted.
     unsafe { libc::wait(ptr::null_mut()) };

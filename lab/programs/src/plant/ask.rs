@@ -1,8 +1,8 @@
 //! `sidelane-lab ask`: a client that sends one request at a time to the service `plant`. It records the truth: which
 //! requests were planted, and when each was sent and answered, or abandoned.
 //!
-//! It waits for each answer, so that the cause of a planted request slows no other request. A trace identifies each
-//! request by its sending time. Twin requests wait at the same time; both count as planted.
+//! The client waits for each answer, so that the cause of a planted request slows no other request. A trace identifies
+//! each request by its sending time. Twins are two planted requests that wait at the same time.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Read, Write};
@@ -22,7 +22,7 @@ use crate::{numbers, scheduling};
 /// Longest time without an answer before the service counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// Time between a planted request and its twin.
+/// Time between a planted request and its twin, which is a second planted request on another connection.
 const TWIN_AFTER_NS: Nanos = 1_000_000;
 
 /// Options of `sidelane-lab ask`.
@@ -130,7 +130,7 @@ impl<'a> Client<'a> {
         Ok(sent_ns)
     }
 
-    /// Sends a planted request after the request of the other connection has arrived.
+    /// Sends a second planted request on this connection, after the first has arrived on another connection.
     fn send_twin_request(&mut self, number: u64) -> Result<Nanos> {
         sleep_until(now_ns() + TWIN_AFTER_NS)?;
         self.send_request(number, true)
@@ -155,8 +155,8 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Closes the connection, opens another one, and waits until twice `after_ns` has passed. The next request then
-    /// does not wait until the service has finished the abandoned one.
+    /// Closes the connection, opens another one, and waits until twice `after_ns` has passed since the request. The
+    /// next request then does not wait until the service has finished the abandoned one.
     fn abandon_request(&mut self, after_ns: Nanos) -> Result<Nanos> {
         sleep_until(now_ns() + after_ns)?;
         let left_ns = now_ns();
@@ -193,8 +193,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Connects to the service. The receive buffer is sized before, because the window that the first segment offers cannot
-/// shrink.
+/// Connects to the service. The receive buffer is sized before the connection is made, because the window of the first
+/// segment cannot shrink later.
 fn connect(target: SocketAddrV4, receive_buffer: Option<usize>) -> Result<TcpStream> {
     let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).context("cannot open a socket")?;
     if let Some(bytes) = receive_buffer {

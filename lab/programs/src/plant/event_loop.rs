@@ -20,7 +20,8 @@ pub fn serve_clients(listener: &TcpListener, args: &PlantArgs) -> Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll instance")?;
     epoll::add(&epoll, listener, epoll::EventData::new_u64(DOOR), epoll::EventFlags::IN)?;
     let mut clients: Vec<Option<TcpStream>> = Vec::new();
-    // Queue of waiting requests in order of arrival. All wait equally long, so the first in the queue is due first.
+    // Queue of waiting requests in order of arrival: when each is due, and its client. All wait equally long, so the
+    // first is due first.
     let mut timers: VecDeque<(Nanos, usize)> = VecDeque::new();
     let mut events = Vec::with_capacity(8);
     loop {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Cgroup that this process made for itself.
+/// Cgroup that this process created for itself alone.
 #[derive(Debug, Clone)]
 pub struct PlantCgroup {
     path: PathBuf,

@@ -1,11 +1,11 @@
 //! A service in which some requests are slow, each for exactly one known cause. It tests tools that explain slow
 //! requests.
 //!
-//! `plant` is the service: it serves one connection after another. `GET /plain` takes some microseconds of work, and
-//! `GET /planted` is slowed by the cause too. [`ask`] is its client, which records the kind and the times of each
-//! request.
+//! `plant` is the service: it serves one connection after another. `GET /plain` takes some microseconds of work. `GET
+//! /planted` takes the same work and is also slowed by the cause. [`ask`] is its client, which records the kind and the
+//! times of each request.
 //!
-//! - `accomplice`: a helper process that disturbs the service on request
+//! - `accomplice`: the helper process that disturbs the service on request
 //! - `event_loop`: the service as an event loop
 //! - `group`: a cgroup for the service alone
 //! - `cause`: the causes that can be planted; `causes`: how each cause is produced
@@ -32,7 +32,7 @@ const HEAD_BYTES_MAX: usize = 4096;
 
 /// Prints `ready port=N pid=N` and serves until killed.
 pub fn run(args: &PlantArgs) -> Result<()> {
-    // Prepares the cause first, while this process has one thread: accomplices are forked from it.
+    // Prepares the cause first, while this process has only one thread: the cause's helper process is forked from it.
     let mut way = causes::prepare_cause(args)?;
     scheduling::pin_to(args.cpu)?;
     let address = causes::listen_address(args.cause);

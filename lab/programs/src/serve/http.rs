@@ -25,7 +25,7 @@ pub fn parse_request_head(received: &[u8]) -> Result<Option<Head<'_>>, &'static 
     Ok(Some(Head { target, keep_alive: keep_alive(lines).unwrap_or(keep_alive_default), length: end + 4 }))
 }
 
-/// Returns the target, and whether connections of that HTTP version stay open by default.
+/// Returns the target of a request line, and whether connections of its HTTP version stay open by default.
 fn parse_request_line(line: &str) -> Result<(&str, bool), &'static str> {
     let mut words = line.split(' ');
     match (words.next(), words.next(), words.next(), words.next()) {

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use super::{AnswerOutcome, Fate, RequestHandler};
 use crate::sibling::Pace;
 
-/// Bytes of one read; most requests fit.
+/// Number of bytes requested by one read; most requests fit into one read.
 const READ_BYTES: usize = 4096;
 
 /// Connection of one client.
@@ -53,8 +53,8 @@ impl ServerConnection {
             };
             answered += length;
             pace.iter_mut().for_each(Pace::spin_for_loss);
-            // Drops a client that does not read its replies: a service of one thread cannot wait for it. Otherwise the
-            // reply always fits into the socket's buffer.
+            // Drops a client that does not read its replies, since a service of one thread cannot wait for the client.
+            // The reply to any other client fits into the socket's buffer.
             if self.stream.write_all(&self.reply).is_err() || fate == Fate::Close {
                 break Fate::Close;
             }

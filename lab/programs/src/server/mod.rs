@@ -1,8 +1,8 @@
-//! A service of one thread or a few: they do all work, and sleep in the kernel when there is none.
+//! A service of one or a few threads, which do all work and sleep in the kernel when there is none.
 //!
 //! The service is like the Lucene demo server of Elfen's section 5, but requests have a single queue: they wait in
 //! their sockets, and epoll returns the sockets in the order in which they became ready. One thread makes service times
-//! independent of each other. An [`RequestHandler`] parses the requests and answers them.
+//! independent of each other. A [`RequestHandler`] parses the requests and answers them.
 //!
 //! Several threads take turns to wait for the next request, which one of them then receives, works on and answers. Each
 //! core thus gets requests of every length, as in a pool whose threads share one queue.
@@ -24,7 +24,7 @@ use crate::sibling::{Pace, PaceArgs, Sibling};
 use connection::ServerConnection;
 use slots::Slots;
 
-/// Number of sockets that an only thread takes from epoll at a time.
+/// Number of ready sockets that a single-threaded server takes from epoll at a time.
 const EVENTS_MAX: usize = 64;
 
 /// Number of the listening socket in epoll; the number of a connection is its slot.
@@ -69,7 +69,8 @@ pub fn run(args: &ServerArgs, handler: impl RequestHandler) -> Result<()> {
     Server::open(args.port, false)?.run_worker(handler, sibling.as_ref())
 }
 
-/// Serves until the process is killed, with one thread for each of `answers`. The calling thread takes the last.
+/// Serves until the process is killed, with one thread for each of `handlers`. The calling thread runs the last
+/// handler.
 pub fn run_threads<A: RequestHandler + Send>(args: &ServerArgs, mut handlers: Vec<A>) -> Result<()> {
     let own = handlers.pop().context("a service needs a thread")?;
     let sibling = args.pace.open_sibling()?;

@@ -26,7 +26,7 @@ impl Stopwatch {
         self.0.load(Ordering::Acquire) & 1 == 1
     }
 
-    /// Returns the stopwatch's reading at the value `at` of the measured quantity, such as the current time.
+    /// Returns the stopwatch's reading when the measured quantity, such as the time, is at `value`.
     pub fn reading_at(&self, value: u64) -> u64 {
         let word = self.0.load(Ordering::Acquire) as i64;
         let start = if word & 1 == 1 { value as i64 } else { 0 };
@@ -38,7 +38,7 @@ impl Stopwatch {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Starts the stopwatch at `at`, without an end.
+    /// Starts the stopwatch when the measured quantity is at `value`; it is never stopped.
     fn start(&self, value: u64) {
         self.0.store((value.wrapping_neg() << 1) | 1, Ordering::Release);
     }
@@ -50,9 +50,9 @@ impl Stopwatch {
 pub struct Lane {
     /// Time in which the lane worked, and time in which a holder napped there.
     pub spent: [Stopwatch; LOADS],
-    /// Activity of the sibling lane while this lane worked.
+    /// Time in which the sibling lane worked, and time in which it napped, while this lane worked.
     pub both: [Stopwatch; LOADS],
-    /// Part of `both` in which threads without a slot in `threads` ran here.
+    /// Part of `both` in which threads without a slot in [`CoreMemory::threads`] ran on this lane.
     pub overlap: [Stopwatch; LOADS],
     /// Time in which the steal emulator ran while a thread waited for it.
     pub taken: Stopwatch,
@@ -70,7 +70,7 @@ pub struct Lane {
     pub spun_ns: AtomicU64,
     /// Number of times that threads checked their overlap.
     pub looks: AtomicU64,
-    /// Field that only the kernel program uses.
+    /// Thread that was switched in last; only the kernel program uses this field.
     _running: AtomicU32,
     _began_ns: AtomicU64,
     _scheduler_behind_ns: AtomicU64,
@@ -81,7 +81,7 @@ pub struct Lane {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Thread {
-    /// Activity of the sibling lane while the thread ran.
+    /// Time in which the sibling lane worked, and time in which it napped, while the thread ran.
     pub overlap: [Stopwatch; LOADS],
     /// Number of times that the thread was switched in.
     pub turns: AtomicU32,
@@ -187,7 +187,7 @@ impl CoreMemory {
         stopwatch.reading_at(if stopwatch.is_running() { now_ns() } else { 0 })
     }
 
-    /// Returns the lost part of `overlap`, counted on `lane`, over all loads of the other lane.
+    /// Returns the time that a thread on `lane` has to lose for its `overlap`, summed over all loads of the other lane.
     pub fn loss_ns(&self, lane: usize, overlap: &[Stopwatch; LOADS]) -> Nanos {
         let of = |load: usize| match self.loss_ppm(lane, load) {
             0 => 0,
@@ -237,7 +237,7 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// Returns a running stopwatch with the reading `so_far` at `at`, as the kernel program stores it.
+    /// Returns a running stopwatch with the reading `reading` at `value`, in the encoding of the kernel program.
     fn running_stopwatch(reading: i64, value: i64) -> Stopwatch {
         Stopwatch(AtomicU64::new(((reading - value) << 1 | 1) as u64))
     }

@@ -1,4 +1,4 @@
-//! The control of an emulation over its standard streams: other programs find it, ask it and end it.
+//! The control of an emulation over its standard streams, through which other programs find, query and end it.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::str::FromStr;
@@ -11,14 +11,14 @@ use crate::signals::{EndingSignals, end_with_parent};
 
 /// Emulation that changes how CPUs behave while it runs.
 pub trait Emulation: Send + 'static {
-    /// Parameter of the emulation, as in the line `on PARAMETER` of standard input.
+    /// Type of the emulation's parameter, which the line `on PARAMETER` of standard input gives.
     type How: FromStr<Err: Into<Error>>;
     /// Name of the parameter in messages.
     const HOW: &str;
 
     /// Returns the file descriptor by which other processes map the emulation's memory.
     fn fd(&self) -> i32;
-    /// Starts the emulation with the parameter `how`.
+    /// Starts the emulation with this parameter.
     fn begin(&mut self, parameter: Self::How) -> Result<()>;
     /// Ends the emulation: the CPUs behave normally again.
     fn end(&mut self);

@@ -10,8 +10,9 @@
 //! - `slowdown`: the size of the loss; `report`: the loss that was achieved
 //! - `emulation`: the control over standard streams
 //!
-//! The steal emulator takes nothing from a thread that emulates its own loss, so both may be in use at once. Nothing outlives
-//! the process: the kernel removes its programs, and readers of the stopwatches notice its end.
+//! The steal emulator takes nothing from a thread that emulates its own loss, so both may be in use at once. The
+//! emulation ends with the process: the kernel removes the process's programs, and readers of the stopwatches notice
+//! the end.
 
 pub mod core;
 pub mod emulation;
@@ -35,7 +36,7 @@ use report::LaneReport;
 use slowdown::{LANES, Slowdown};
 use steal_emulator::{StealEmulator, StealLane};
 
-/// Longest time between two checks of a steal emulator while the lanes do not overlap.
+/// Longest time between two checks by a steal emulator while the two lanes are not busy at the same time.
 const LOOK_IDLE_NS: Nanos = 16_000_000;
 
 /// Options of `sidelane-lab sibling`.
@@ -88,7 +89,7 @@ pub fn run(args: &SiblingArgs) -> Result<()> {
     emulation::run(|| Emulated::start(args))
 }
 
-/// Emulated core: the kernel program, and the thieves of its lanes.
+/// Emulated core: the kernel program, and the steal emulators of its lanes.
 struct Emulated {
     program: Program,
     emulators: [Option<StealEmulator>; LANES],

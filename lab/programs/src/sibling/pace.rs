@@ -1,4 +1,4 @@
-//! Built-in loss of time: a thread emulates the loss to its sibling lane itself.
+//! Built-in loss of time: a thread itself emulates the time that it would lose to a busy sibling lane.
 //!
 //! Problem. On a core whose lanes slow each other, a thread loses a share of its overlap: the time that it ran while
 //! the other lane worked. On two separate CPUs it lost nothing, so it has to lose that time itself, by spinning. But it
@@ -26,7 +26,7 @@ use crate::clock::{Nanos, now_ns};
 use crate::faults::Pages;
 use crate::scheduling;
 
-/// Shortest time between two checks whether `sidelane-lab sibling` still runs: a check takes a system call.
+/// Shortest time between two checks whether `sidelane-lab sibling` still runs. A check takes a system call.
 const ALIVE_EVERY_NS: Nanos = 50_000_000;
 
 /// Address of the emulated sibling's memory, as `sidelane-lab sibling` prints it: `PID:FD`.
@@ -97,7 +97,8 @@ impl Sibling {
     }
 }
 
-/// Loss of one thread, which should call [`Pace::spin_for_loss`] at the end of each piece of work, or every 100 µs.
+/// Emulator of one thread's loss. The thread should call [`Pace::spin_for_loss`] at the end of each piece of work, or
+/// every 100 µs.
 pub struct Pace<'s> {
     sibling: &'s Sibling,
     place: usize,
@@ -129,8 +130,8 @@ impl Pace<'_> {
         }
     }
 
-    /// Returns the time that this thread should have lost so far. It reads again if the thread was switched in between
-    /// the reads, so that the overlap belongs to the lane that counted it.
+    /// Returns the time that this thread should have lost so far. It reads lane and overlap again if the thread was
+    /// switched in between the two reads, since they must belong together.
     fn expected_loss_ns(&self, thread: &Thread) -> Nanos {
         loop {
             let turns = thread.turns.load(Ordering::Acquire);
@@ -148,7 +149,7 @@ impl Pace<'_> {
         let mut turns = thread.turns.load(Ordering::Acquire);
         let mut last_ns = now_ns();
         while self.is_sibling_alive(last_ns) && self.has_uncompensated_loss(thread) {
-            // Ignores a failure to touch pages: only the page faults are missing, and the thread still spins.
+            // Ignores a failure to make page faults: the thread spins anyway.
             let _ = self.pages.as_mut().map(Pages::fault_all_pages);
             std::hint::spin_loop();
             let now = now_ns();
@@ -176,7 +177,7 @@ impl Pace<'_> {
     }
 
     /// Returns whether the emulating process still runs, with at most one check per [`ALIVE_EVERY_NS`]. After its end
-    /// no program stops the stopwatches, and they would run for ever.
+    /// no kernel program stops the stopwatches, which would run for ever.
     fn is_sibling_alive(&mut self, now: Nanos) -> bool {
         if now - self.seen_alive_ns < ALIVE_EVERY_NS {
             return true;

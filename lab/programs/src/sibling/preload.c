@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A library to preload into a program that is not the lab's: its threads make up for their own
- * overlap, as pace.rs does in the lab's programs, and as exactly.
+ * A library to preload into a program outside the lab. The program's threads then emulate their
+ * loss to a sibling lane, as exactly as pace.rs does it in the lab's programs.
  *
- * A thread looks before it sends, so that its answers are late, and before it waits for more to
- * do. Which core that is, and where its memory, is in SIDELANE_LAB_SIBLING, as PID:FD.
+ * A thread emulates its loss before it sends, so that its answers are late, and before it waits
+ * for work. The environment variable SIDELANE_LAB_SIBLING has the address of the emulated core's
+ * memory, as PID:FD.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,14 +25,14 @@
 #include "bpf/sibling.h"
 
 #define NONE (-1)
-/* A shorter sleep may be over before the thread has left its CPU. */
+/* Sleep after which the kernel program knows a thread; a shorter sleep may end before the thread has left its CPU. */
 #define JOIN_NS 50000
-/* A check whether the emulator is alive takes a system call. */
+/* Shortest time between two checks whether the emulator runs; a check takes a system call. */
 #define ALIVE_EVERY_NS 50000000
 
 static struct sibling_core *core;
 static int emulator = NONE;
-/* Whether the emulator has ended. The memory stays mapped: other threads may be about to read it. */
+/* Whether the emulator has ended. The memory stays mapped, since other threads may still read it. */
 static bool is_alone;
 
 static _Thread_local struct {
@@ -70,7 +71,7 @@ __attribute__((constructor)) static void find(void)
 	memory = syscall(SYS_pidfd_getfd, emulator, fd, 0);
 	found = mmap(NULL, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	if (emulator < 0 || memory < 0 || found == MAP_FAILED) {
-		/* A program that went on without the slowdown would be measured as if it had it. */
+		/* Exits: a program that continued without the slowdown would give wrong measurements. */
 		fprintf(stderr, "there is no emulated sibling at %s\n", at);
 		_exit(1);
 	}
@@ -87,7 +88,7 @@ static uint32_t load32(const uint32_t *word)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* A stopwatch's reading when what it measures has reached `at`. */
+/* Returns a stopwatch's reading when the measured quantity is at `at`. */
 static uint64_t shows(uint64_t word, uint64_t at)
 {
 	int64_t reading = ((int64_t)word >> 1) + (word & 1 ? (int64_t)at : 0);
@@ -110,7 +111,7 @@ static uint64_t loss_ns(int lane, const uint64_t *overlap)
 	return sum;
 }
 
-/* Returns the loss so far. Reads again if the thread was switched in: overlap and lane belong together. */
+/* Returns the loss so far. Reads again if the thread was switched in, since overlap and lane must belong together. */
 static uint64_t lost_ns(const struct sibling_thread *thread)
 {
 	for (;;) {
@@ -141,12 +142,12 @@ static void join(void)
 		_exit(1);
 	}
 	__builtin_memset(&core->threads[me.place], 0, sizeof(core->threads[me.place]));
-	/* The kernel program notices a thread when it is switched in. */
+	/* Sleeps, since the kernel program notices a thread only when it is switched in. */
 	nanosleep(&moment, NULL);
 	me.generation = load32(&core->generation);
 }
 
-/* Checks for the emulator: without it nothing stops the stopwatches, and they would run for ever. */
+/* Returns whether the emulator still runs: after its end nothing stops the stopwatches. */
 static bool emulator_is_there(uint64_t now)
 {
 	struct pollfd ended = { .fd = emulator, .events = POLLIN };
@@ -154,14 +155,14 @@ static bool emulator_is_there(uint64_t now)
 	if (now - me.seen_alive_ns < ALIVE_EVERY_NS)
 		return true;
 	me.seen_alive_ns = now;
-	/* A poll that fails, as for a POSIX signal, says nothing. */
+	/* A poll that fails, as after a POSIX signal, counts as a running emulator. */
 	if (poll(&ended, 1, 0) <= 0 || !(ended.revents & POLLIN))
 		return true;
 	__atomic_store_n(&is_alone, true, __ATOMIC_RELEASE);
 	return false;
 }
 
-/* A page fault: what stands in for a stall, where no counter tells stalls. */
+/* Makes a page fault, which stands in for a stall on machines that cannot count stalls. */
 static void stand_in(void)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
@@ -188,7 +189,7 @@ static void make_up(struct sibling_thread *thread)
 		uint64_t now = now_ns();
 		uint32_t turns_now = load32(&thread->turns);
 
-		/* Time in which the thread was switched out was not spinning. */
+		/* Does not count time in which the thread was switched out. */
 		if (turns_now == turns)
 			me.spun_ns += now - last_ns;
 		turns = turns_now;
@@ -214,7 +215,7 @@ static void look(void)
 		make_up(&core->threads[me.place]);
 }
 
-/* Defines a function of libc anew: it looks first, then does what it did. */
+/* Replaces a function of libc by one that emulates the loss first, and then calls the function of libc. */
 #define LOOKS_FIRST(result, name, parameters, arguments)                                          \
 	result name parameters                                                                    \
 	{                                                                                         \

@@ -52,7 +52,7 @@ impl Program {
             self.object.progs_mut().map(|program| program.attach().context("cannot attach the kernel program"));
         self.links = attached.collect::<Result<_>>()?;
         self.core.set_sharing_core(true);
-        // Causes a context switch on each CPU, so that the kernel program notices the threads that run there already.
+        // Causes a context switch on each CPU, so that the kernel program learns which thread runs there.
         self.cpus
             .into_iter()
             .filter(|cpu| *cpu != NO_CPU)

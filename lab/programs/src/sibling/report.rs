@@ -18,7 +18,7 @@ pub struct LaneReport {
     pub worked_ns: Nanos,
     /// Part of `worked_ns` in which the other lane worked too.
     pub both_ns: Nanos,
-    /// Time that should be lost, beside work and beside a holder that naps.
+    /// Time that programs on the lane should lose, to a sibling lane that works and to a holder that naps there.
     pub asked_ns: Nanos,
     /// Time that programs spun to emulate their loss.
     pub spun_ns: Nanos,
@@ -28,7 +28,7 @@ pub struct LaneReport {
     pub slowdown: Option<f64>,
     /// Number of times that programs checked their overlap.
     pub looks: u64,
-    /// Number of wakeups of the thief.
+    /// Number of wakeups of the steal emulator.
     pub wake_ups: u64,
     /// Number of context switches on the lane.
     pub switches: u32,
@@ -64,8 +64,8 @@ pub fn lane_report(core: &Core, lane: usize, emulator: Option<&StealEmulator>) -
     }
 }
 
-/// Returns the ratio of the overlap's length to the time that its work would have taken alone. `None` if some loss was
-/// not beside a working lane.
+/// Returns the length of the overlap, divided by the time that its work would have taken alone. `None` unless all loss
+/// was beside a working lane.
 fn slowdown(both_ns: Nanos, lost_ns: Nanos, only_work_counts: bool) -> Option<f64> {
     let progress_ns = both_ns.checked_sub(lost_ns).filter(|progress_ns| *progress_ns > 0)?;
     (only_work_counts && both_ns > 0).then(|| both_ns as f64 / progress_ns as f64)

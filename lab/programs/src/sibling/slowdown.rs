@@ -1,7 +1,7 @@
 //! The slowdown of the lanes of a core, as `--slowdown` states it.
 //!
-//! The meaning is that of `[slowdown]` in scenario files: with `service:batch=1.67` a service takes 1.67 times as long
-//! beside batch. It then loses 1 − 1 ÷ 1.67 = 40 % of the time in which both work.
+//! The numbers mean the same as `[slowdown]` in scenario files: with `service:batch=1.67` a service takes 1.67 times as
+//! long beside batch. It then loses 1 − 1 ÷ 1.67 = 40 % of the time in which both work.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,8 +13,8 @@ pub const LANES: usize = 2;
 /// Number of loads that a lane may put on its sibling: work (index 0) and nap (index 1).
 pub const LOADS: usize = 2;
 
-/// Largest slowdown. Above it a steal emulator would take nearly all of a lane, and the kernel's real-time throttling would stop
-/// the steal emulator.
+/// Largest slowdown. Above it a steal emulator would take nearly all of a lane, and the kernel's real-time throttling
+/// would stop it.
 pub const MOST: f64 = 10.0;
 /// Pairs of victim and aggressor, with their indices in the matrix: lane and load.
 const PAIRS: [(&str, usize, usize); 4] =

@@ -1,17 +1,17 @@
-//! Loss of time for any program: a real-time thread, the thief, takes the lane for as long as a sibling lane would have
-//! slowed the program.
+//! Loss of time for any program: the steal emulator, a real-time thread, takes the lane for as long as a sibling lane
+//! would have slowed the program.
 //!
-//! Problem. A program that is not built for the emulated sibling loses nothing beside a busy lane. The thief has to
-//! take the loss in pieces that are short compared with a request and long compared with a timer: on a virtual machine
-//! a timer's wakeup costs 10 to 27 µs.
+//! Problem. A program that is not built for the emulated sibling loses nothing beside a busy lane. The steal emulator
+//! has to take the loss in pieces that are short compared with a request and long compared with a timer: on a virtual
+//! machine a timer's wakeup costs 10 to 27 µs.
 //!
 //! Approach. A SCHED_FIFO thread on the lane, below the lane holders and above ordinary programs, keeps a *debt*: the
 //! lane's loss so far, less the time taken. It wakes every 2 ms while the lanes overlap, and more often if slices of 2
 //! ms would not suffice. While the lanes do not overlap, the interval doubles up to a limit. A debt of 0.5 ms or more
 //! is taken at once, in a slice of at most 2 ms; then the program gets the lane back. The kernel program counts the
-//! time taken from context switch to context switch, and only while a thread waits for the steal emulator. A late wakeup
-//! interrupted the program too, so its lateness is added. The thief takes less than `1 − 1 ÷ 10` of a lane, so
-//! real-time throttling is not reached.
+//! time taken from context switch to context switch, and only while a thread waits for the steal emulator. A late
+//! wakeup interrupted the program too, so its lateness is added. The steal emulator takes less than `1 − 1 ÷ 10` of a
+//! lane, so real-time throttling is not reached.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,27 +24,28 @@ use super::core::{Core, Lane};
 use crate::clock::{Nanos, now_ns, timespec};
 use crate::scheduling;
 
-/// Real-time priority of the thief, below the lane holders (10), which preempt every other thread.
+/// Real-time priority of the steal emulator, below the lane holders (10), which preempt every other thread.
 const PRIORITY: i32 = 5;
-/// Shortest slice that the thief takes; a shorter one costs more than it takes.
+/// Shortest slice that the steal emulator takes; the wakeup for a shorter slice would cost more time than the slice.
 const SLICE_MIN_NS: Nanos = 500_000;
-/// Longest slice that the thief takes; a longer one is a pause that a real sibling lane never causes.
+/// Longest slice that the steal emulator takes; a longer slice would be a pause that a real sibling lane never causes.
 const SLICE_MAX_NS: Nanos = 2_000_000;
 /// Longest time between two slices, in which the program has its lane.
 const LOOK_EVERY_NS: Nanos = 2_000_000;
-/// Length of a usual slice, in percent of the longest one. The rest is a reserve for the debt of a late check.
+/// Length of a usual slice, in percent of the longest one. The rest is reserved for debt that grows when a check is
+/// late.
 const USUAL_SLICE_PERCENT: u64 = 75;
-/// Largest counted lateness of a wakeup. A later wakeup did not wait for the timer alone.
+/// Largest lateness of a wakeup that counts as loss. A later wakeup has another cause than the timer.
 const LATE_MAX_NS: Nanos = 50_000;
 
 /// Counters of a steal emulator in the current generation.
 #[derive(Debug, Default)]
 pub struct StealCounters {
-    /// Number of wakeups of the thief.
+    /// Number of wakeups of the steal emulator.
     pub wake_ups: AtomicU64,
-    /// Number of slices that the thief took.
+    /// Number of slices of CPU time that the steal emulator took.
     pub slices: AtomicU64,
-    /// Total lateness of the thief's wakeups: time that the interrupted program lost.
+    /// Total lateness of the steal emulator's wakeups: time that the interrupted program lost.
     pub late_ns: AtomicU64,
 }
 
@@ -59,9 +60,9 @@ pub struct StealLane {
     pub look_idle_ns: Nanos,
 }
 
-/// Thief of one lane. It ends with the process.
+/// Steal emulator of one lane. It ends with the process.
 pub struct StealEmulator {
-    /// Counters of the thief.
+    /// Counters of the steal emulator.
     pub counters: Arc<StealCounters>,
     thread: thread::Thread,
 }
@@ -138,8 +139,8 @@ fn sleep_and_count(length_ns: Nanos, lane: &Lane, counters: &StealCounters) {
     }
 }
 
-/// Takes the debt if it is large enough for a slice and a thread is waiting that loses the time. Returns whether it
-/// did.
+/// Takes the lane for a slice if the debt is large enough and an interrupted thread waits. Returns whether it took a
+/// slice.
 fn take_slice(core: &Core, lane: usize, counters: &StealCounters) -> bool {
     let debt_ns = || remaining_loss_ns(core, lane, counters);
     if !core.lanes[lane].taken.is_running() || debt_ns() < SLICE_MIN_NS {

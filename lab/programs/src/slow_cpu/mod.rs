@@ -1,15 +1,15 @@
 //! `sidelane-lab slow-cpu`: a CPU that is slow, as a little core is.
 //!
 //! All cores of an ordinary machine are equally fast. An experiment with big and little cores needs a CPU on which
-//! programs lose a share of their time. The [emulated sibling](crate::sibling) provides it, beside a lane that is not
-//! real and always works. With a speed of 0.4, a program on the slow CPU loses 60 % of its time there.
+//! programs lose a share of their time. The [emulated sibling](crate::sibling) makes one: its other lane is not a real
+//! CPU and always works. With a speed of 0.4, a program on the slow CPU loses 60 % of its time there.
 //!
-//! - *Built in:* a program with `--sibling PID:FD` emulates its loss itself, at the end of each request, on whatever
-//!   CPU it is then. The loss is exact also for a request that moves. In the time t on the slow CPU it did the work of
-//!   t, and should have done that of speed × t. The difference, (1 − speed) × t, is the time that any other CPU needs
-//!   for that work. Before the end of a request the order of work and loss cannot be observed.
-//! - *A steal emulator* takes the time from any other program, 0.5 to 2 ms at once. If a program sleeps, ends or moves with a
-//!   loss of less than a slice, the next program loses that time.
+//! - *Built in:* a program with `--sibling PID:FD` emulates its loss itself, at the end of each request, on whichever
+//!   CPU it runs at that time. The loss is exact even if a request moves to another CPU. In the time t on the slow CPU
+//!   the request did work for t, but should have done work for speed × t. The difference, (1 − speed) × t, is therefore
+//!   lost later, on any CPU. Before the end of a request an observer cannot tell the order of work and loss.
+//! - *A steal emulator* takes the lost time from any other program, in slices of 0.5 to 2 ms. If a program sleeps, ends
+//!   or moves before its loss makes a slice, the next program loses that time.
 //!
 //! A real-time thread loses nothing.
 
@@ -28,8 +28,8 @@ use speed::Speed;
 
 /// Index of the lane that is the slow CPU; the other lane is not real.
 const LANE: usize = 1;
-/// Longest time between two checks of the steal emulator while the CPU is idle. A request that arrives then should not end
-/// before the steal emulator checks.
+/// Longest time between two checks by the steal emulator while the CPU is idle. A request that arrives at an idle CPU
+/// should not end before the next check.
 const LOOK_IDLE_NS: Nanos = 4_000_000;
 
 /// Options of `sidelane-lab slow-cpu`.

@@ -21,8 +21,8 @@ pub struct SpeedReport {
     asked: f64,
     /// Measured speed: the share of `worked_ns` in which programs made progress. `None` if no program worked.
     speed: Option<f64>,
-    /// Time in which slowed programs had the CPU, or waited for the steal emulator. Without a thief, only programs with
-    /// `--sibling` are slowed.
+    /// Time in which slowed programs had the CPU, or waited for the steal emulator. Without a steal emulator, only
+    /// programs with `--sibling` are slowed.
     worked_ns: Nanos,
     /// Time that programs with `--sibling` spun to emulate their loss, on any CPU.
     spun_ns: Nanos,
@@ -30,12 +30,12 @@ pub struct SpeedReport {
     taken_ns: Nanos,
     /// Number of times that programs with `--sibling` checked their loss.
     looks: u64,
-    /// Number of wakeups of the thief, and number of its slices.
+    /// Number of wakeups of the steal emulator, and number of slices of CPU time that it took.
     wake_ups: u64,
     slices: u64,
-    /// Total lateness of the thief's wakeups.
+    /// Total lateness of the steal emulator's wakeups.
     late_ns: Nanos,
-    /// Number of context switches, and the kernel program's mean time for one, over the timed switches.
+    /// Number of context switches, and the mean time that the kernel program took in a timed one, in nanoseconds.
     switches: u32,
     switch_ns: Option<f64>,
 }

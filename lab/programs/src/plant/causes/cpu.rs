@@ -27,8 +27,8 @@ pub fn start_real_time_thread(args: &PlantArgs) -> Result<CompetingProcess> {
     start_competing_process(args.cpu, args.delay_ns(), || scheduling::run_as_fifo(REAL_TIME_PRIORITY))
 }
 
-/// Plants batch on an emulated sibling lane: while batch works there, the request makes no progress. Both run in
-/// real-time class, so that no other program takes their lanes, which would be another cause.
+/// Plants batch on an emulated sibling lane: while batch works there, the request makes no progress. Batch and the
+/// service run in real-time class: another program on their lanes would be a second cause.
 pub fn start_sibling_batch(args: &PlantArgs) -> Result<CompetingProcess> {
     let rise = || scheduling::run_as_fifo(REAL_TIME_PRIORITY);
     let batch = || fs::write("/proc/self/comm", BATCH).context("cannot name batch").and_then(|()| rise());
@@ -64,7 +64,7 @@ impl PlantedCause for CompetingProcess {
 
 /// CPU quota that suffices for plain requests but not for planted ones.
 pub struct Quota {
-    /// Helper process that removes the group at the end.
+    /// Helper process that removes the service's cgroup at the end.
     _janitor: HelperProcess,
     group: PlantCgroup,
     delay_ns: Nanos,

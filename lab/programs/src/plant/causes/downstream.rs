@@ -1,4 +1,4 @@
-//! A second service that answers late, asked in three ways; and one that is slow to accept a connection.
+//! A second service that answers late, over three protocols, and one that is slow to accept a connection.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -85,7 +85,7 @@ pub struct PersistentConnection {
 }
 
 impl PersistentConnection {
-    /// Starts the second service, which runs `serve` until the first service is gone, and connects to it.
+    /// Starts the second service, which runs `serve` until the first service ends, and connects to the second service.
     fn start(
         args: &PlantArgs,
         serve: impl FnOnce(TcpStream, Nanos) -> Result<()>,

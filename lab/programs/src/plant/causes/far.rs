@@ -1,8 +1,8 @@
-//! A distant client: packets between it and the service are delayed.
+//! A distant client, emulated by a delay of all packets between client and service.
 //!
-//! The accomplice has a network device. It takes each packet, waits, exchanges the two addresses of the packet, and
-//! returns it. A client that connects to [`CLIENT`] thus reaches the service at [`SERVICE`], which sees a connection
-//! from `CLIENT`.
+//! A helper process owns a network device. It receives each packet, waits, swaps source and destination address, and
+//! returns the packet. A client that connects to [`CLIENT`] thus reaches the service at [`SERVICE`], which sees a
+//! connection from `CLIENT`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use crate::plant::accomplice::HelperProcess;
 use crate::plant::cause::{PlantArgs, PlantedCause};
 use crate::scheduling;
 
-/// Address of the service; it and the client's are in the range for benchmarks (RFC 2544).
+/// IP address of the service, from the range for benchmarks (RFC 2544).
 pub const SERVICE: Ipv4Addr = Ipv4Addr::new(198, 18, 77, 1);
 /// IP address of the distant client.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 77, 2);
@@ -81,7 +81,7 @@ fn run_ip_command(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Starts two threads that return each packet after `way_ns`.
+/// Starts two threads that return each packet after `delay_ns`.
 fn start_delayed_return(device: File, delay_ns: Nanos) -> Result<()> {
     let (mut reads, mut writes) = (device.try_clone()?, device);
     let (on_the_way, arrives) = channel();

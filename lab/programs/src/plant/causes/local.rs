@@ -1,4 +1,4 @@
-//! Causes in another process of this machine: it answers late, reads late or holds a lock.
+//! Causes in another process of this machine, which answers late, reads late or holds a lock.
 
 use std::fs::File;
 use std::io::{PipeWriter, Read, Write, pipe};

@@ -70,7 +70,7 @@ impl PlantedCause for Nagle {
     }
 }
 
-/// Cause at the client: the response of this number of bytes does not fit its receive window.
+/// Cause at the client: a response of this many bytes, which does not fit the client's receive window.
 struct LongResponse(usize);
 
 impl PlantedCause for LongResponse {
@@ -92,7 +92,7 @@ impl PlantedCause for Sleep {
     }
 }
 
-/// Cause that needs no action here: it is at the client, or in the event loop.
+/// Cause that needs no action of the service: the client or the event loop causes the delay.
 struct NoAction;
 
 impl PlantedCause for NoAction {

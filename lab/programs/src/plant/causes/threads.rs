@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use crate::clock::{Nanos, now_ns, sleep_until};
 use crate::plant::cause::{PlantArgs, PlantedCause, spin};
 
-/// Polling interval of a thread that waits for its cue. A wakeup by the request would make the thread work for that
-/// request.
+/// Interval at which a waiting thread polls for its start signal. If the request woke the thread, the thread would
+/// count as working for the request.
 const LOOK_EVERY_NS: Nanos = 500_000;
 
 /// Start signal between two threads that needs no system call.
@@ -22,7 +22,7 @@ struct StartSignal {
 }
 
 impl StartSignal {
-    /// Gives the cue, and returns when the other thread has begun.
+    /// Sends the start signal, and returns when the other thread has begun.
     fn signal_and_wait_for_begin(&self) {
         let number = self.wanted.fetch_add(1, Ordering::AcqRel) + 1;
         while self.begun.load(Ordering::Acquire) < number {
@@ -30,7 +30,7 @@ impl StartSignal {
         }
     }
 
-    /// Waits until the cue is given.
+    /// Waits for the start signal.
     fn wait(&self) -> Result<()> {
         while self.wanted.load(Ordering::Acquire) == self.begun.load(Ordering::Relaxed) {
             sleep_until(now_ns() + LOOK_EVERY_NS)?;

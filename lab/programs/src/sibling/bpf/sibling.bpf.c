@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * For how long both lanes of an emulated core worked at once.
+ * Measures how long both lanes of an emulated core worked at the same time.
  *
  * Each context switch of the two CPUs starts and stops stopwatches. Only a lane's own context
- * switches write the stopwatches of that lane. The same holds for the stopwatches of a thread,
- * since a thread runs on one lane at a time.
+ * switches write the stopwatches of that lane. Only the lane on which a thread runs writes the
+ * stopwatches of that thread.
  *
- * A real-time thread counts as asleep: it is a lane holder that naps, or a client that stands for
- * another machine. The holder is recognised by its name, and may be given a cost. The steal emulator stands
- * for the lost cycles of the thread that it pre-empted: as long as a thread waits for the steal emulator,
- * the lane works.
+ * A lane counts as asleep while a real-time thread runs: the thread is a lane holder that naps, or a
+ * client that stands in for another machine. A holder is recognised by its name; its nap may slow
+ * the other lane, too. The real-time thread of the steal emulator is different: it stands in for the
+ * cycles that the pre-empted thread loses. The lane therefore works while a thread waits for the
+ * steal emulator.
  */
 #include "kernel/types.h"
 #include <bpf/bpf_helpers.h>
@@ -35,10 +36,10 @@ static __always_inline struct sibling_core *the_core(void)
 	return bpf_map_lookup_elem(&sibling_cores, &zero);
 }
 
-/* One switch in this many is timed. */
+/* One of this many context switches is timed. */
 #define COST_SAMPLE_EVERY 16
 
-/* What the kernel tells when a CPU leaves an idle state; PWR_EVENT_EXIT there. */
+/* State in the event cpu_idle when a CPU leaves an idle state; the kernel's PWR_EVENT_EXIT. */
 #define NO_IDLE_STATE (~0u)
 
 #define load_once(x) (*(volatile typeof(x) *)&(x))
@@ -87,7 +88,7 @@ static __always_inline bool is_holder(struct task_struct *task)
 	return true;
 }
 
-/* The place number of a thread, counted from 1; 0 if it has no place. */
+/* Returns the place of a thread: its slot in the shared memory, counted from 1; 0 if it has no place. */
 static __always_inline uint32_t place_of(struct sibling_core *core, uint32_t tid)
 {
 	for (uint32_t i = 0; i < SIBLING_THREADS; i++)
@@ -96,7 +97,7 @@ static __always_inline uint32_t place_of(struct sibling_core *core, uint32_t tid
 	return 0;
 }
 
-/* The place with that number, counted from 1; NULL for 0. */
+/* Returns the thread at this place, counted from 1; NULL for the place 0. */
 static __always_inline struct sibling_thread *thread_at(struct sibling_core *core, uint32_t place)
 {
 	uint32_t index = place - 1;
@@ -108,7 +109,7 @@ static __always_inline struct sibling_thread *thread_at(struct sibling_core *cor
 	return &core->threads[index & (SIBLING_THREADS - 1)];
 }
 
-/* Where the overlap of the thread on the lane is counted. */
+/* Returns the stopwatches that count overlap: of the running thread if it has a place, else of the lane. */
 static __always_inline uint64_t *overlap_of(struct sibling_core *core, struct sibling_lane *lane)
 {
 	struct sibling_thread *thread = thread_at(core, lane->place);
@@ -116,14 +117,14 @@ static __always_inline uint64_t *overlap_of(struct sibling_core *core, struct si
 	return thread ? thread->overlap : lane->overlap;
 }
 
-/* A lane of the core, and its sibling. */
+/* The lane of the current CPU, and its sibling lane. */
 struct lanes {
 	struct sibling_lane *own;
 	struct sibling_lane *other;
 	uint32_t number;
 };
 
-/* Returns whether the CPU is a lane of the core. */
+/* Sets `lanes` to the lane of the CPU and its sibling. Returns false if the CPU is no lane of the core. */
 static __always_inline bool find_lanes(struct sibling_core *core, uint32_t cpu, struct lanes *lanes)
 {
 	if (cpu != core->cpus[0] && cpu != core->cpus[1])
@@ -134,7 +135,7 @@ static __always_inline bool find_lanes(struct sibling_core *core, uint32_t cpu, 
 	return true;
 }
 
-/* A time, and for how long the other lane has worked and napped by then. */
+/* A time, and how long the other lane has worked and napped until then. */
 struct moment {
 	int64_t at_ns;
 	int64_t works_ns;
@@ -179,7 +180,7 @@ static __always_inline struct sibling_thread *thread_of(struct sibling_core *cor
 	return task->pid ? thread_at(core, place_of(core, task->pid)) : 0;
 }
 
-/* A program is switched in: sets its place, if it has one, and starts its stopwatches. */
+/* Starts the stopwatches of a program that is switched in, and stores its place in the lane. */
 static __always_inline void program_begins(struct sibling_core *core, const struct lanes *lanes,
 					   struct task_struct *task, struct moment begin)
 {
@@ -193,8 +194,8 @@ static __always_inline void program_begins(struct sibling_core *core, const stru
 	}
 }
 
-/* Returns when the thread that leaves the lane now had come there, by the scheduler's own clock, which covers
- * threads of any class. Switches that were seen show by how much that clock is behind. */
+/* Returns the time at which the thread that leaves the lane had been switched in, by the scheduler's own clock, which
+ * covers threads of all classes. Visible switches have shown how far that clock is behind. */
 static __always_inline int64_t arrived_ns(struct sibling_lane *lane, struct task_struct *prev, int64_t now_ns)
 {
 	if (!prev->pid || !lane->scheduler_behind_ns || !bpf_core_field_exists(prev->sched_info))
@@ -210,9 +211,9 @@ static __always_inline void note_scheduler_clock(struct sibling_lane *lane, stru
 		lane->scheduler_behind_ns = lane->began_ns - (int64_t)prev->sched_info.last_arrival;
 }
 
-/* Begins a turn whose first switch was not seen: some kernels hide some of their threads from every tracer, and the
- * switches away from them. The thread that came next is known only now, when it goes. The sibling lane is taken to
- * have done all the time what it does now. */
+/* Begins a turn afterwards if its first switch was hidden: some kernels hide some threads, and the switches away from
+ * them, from every tracer. The thread after a hidden one is known only now, when it is switched out. The sibling
+ * lane is assumed to have done the same as now during the whole turn. */
 static __always_inline void begin_untold(struct sibling_core *core, const struct lanes *lanes,
 					 struct task_struct *prev, int64_t now_ns)
 {
@@ -232,7 +233,7 @@ static __always_inline void begin_untold(struct sibling_core *core, const struct
 		program_begins(core, lanes, prev, then);
 }
 
-/* Begins the turn of the thread that comes to the lane. */
+/* Begins the turn of the thread that is switched in on the lane. */
 static __always_inline void task_comes(struct sibling_core *core, const struct lanes *lanes, struct task_struct *next,
 				       struct moment now)
 {
@@ -253,7 +254,8 @@ static __always_inline void task_comes(struct sibling_core *core, const struct l
 	}
 }
 
-/* On another CPU. A thread with a place is told, as it could take the time before for its own. */
+/* Counts a turn of a thread with a place on a CPU outside the core, so that the thread knows that it was switched
+ * out. */
 static __always_inline void goes_on_elsewhere(struct sibling_core *core, struct task_struct *next)
 {
 	struct sibling_thread *thread = thread_of(core, next);
@@ -292,7 +294,7 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 	return 0;
 }
 
-/* A CPU begins to sleep. A hidden thread may have been there before: only this event shows that it has gone. */
+/* Ends the turn on a CPU that becomes idle. If a hidden thread ran there, only this event shows its end. */
 SEC("tp_btf/cpu_idle")
 int BPF_PROG(sibling_idle, unsigned int state, unsigned int cpu)
 {
@@ -309,7 +311,7 @@ int BPF_PROG(sibling_idle, unsigned int state, unsigned int cpu)
 	return 0;
 }
 
-/* A thread that ends releases its place. */
+/* Releases the place of a thread that exits. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(sibling_exit, struct task_struct *task)
 {
