@@ -1,5 +1,5 @@
-//! Sidelane's laboratory: the demo, benches, the papers' figures and their subjects. It measures the product as users
-//! get it, and the product does not depend on it.
+//! Sidelane's laboratory: the demo, the benches, the figures of papers, and the programs that they measure. The
+//! laboratory measures Sidelane as users get it, and Sidelane does not depend on the laboratory.
 //!
 //! # Invariants
 //!
@@ -8,7 +8,7 @@
 //! - Settings take turns within a round (`src/demo/settings.rs`:
 //!   `judged_settings_run_every_round_and_rotate_first_place`).
 //! - A paper's statement is data that no result changes: *not guarded*.
-//! - The simulator agrees with the same scenario on the real machine, without saturated lanes
+//! - The simulator agrees with a run of the same scenario on the real machine, unless lanes are saturated
 //!   (`crates/sidelane/tests/parity.rs`: `a_scenario_comes_to_the_same_for_real`).
 //! - `lucene`: index and queries are the same on every machine: *not guarded*.
 

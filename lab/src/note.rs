@@ -152,8 +152,8 @@ diagnostics! {
     }
 }
 
-/// Returns `note` as it reads among notes of other settings: with the name of its setting. Notes on the machine stay
-/// without it, since they are the same in all settings.
+/// Adds the name of its setting to `note`, to tell it from notes on other settings. Notes on the machine stay
+/// unchanged, since they are the same in all settings.
 pub fn with_setting_name(note: Note, setting: &'static str) -> Note {
     let is_machine = |note: &LaneNote| {
         use LaneNote::{ContentionCostWithoutCounters, NoCpuset, NoFreezer, NoGroupsForCommand};

@@ -1,6 +1,7 @@
 //! Page of stored results, made only of the results files in a folder.
 //!
-//! A file is what a bench writes with `--json`. Each has a section under its bench, with a line for each check.
+//! A results file is the file that a bench writes with `--json`. Each file has a section under its bench, with a line
+//! for each check.
 
 use std::fmt::Write;
 use std::fs;
@@ -31,7 +32,7 @@ Add a run of your machine, as root:
     sidelane-lab results
 ";
 
-/// A results file.
+/// Results file with its run and its content.
 struct StoredResult {
     file: String,
     run: Run,
@@ -52,7 +53,7 @@ pub fn write_page(folder: &Path) -> Result<()> {
 /// A file is not the result of a bench.
 pub fn page(folder: &Path) -> Result<String> {
     let mut all = stored(folder)?;
-    // The newest run first, and runs of the same second by name.
+    // Sorts the newest run first, and runs of the same second by file name.
     all.sort_by(|one, other| (&other.run.date, &one.file).cmp(&(&one.run.date, &other.file)));
     let mut page = ABOUT.to_owned();
     let benches: Vec<(String, String)> = bench_names_and_questions();
@@ -102,7 +103,7 @@ impl StoredResult {
     }
 }
 
-/// Returns the name of each command that measures, in the order of the help, and what it measures.
+/// Returns the name and the question of each command that measures, in the order of the help.
 fn bench_names_and_questions() -> Vec<(String, String)> {
     let lab = Cli::command();
     let about = |command: &Command| command.get_about().map(ToString::to_string).unwrap_or_default();
@@ -177,7 +178,7 @@ fn line(check: &Check) -> String {
     )
 }
 
-/// Returns a text for a cell of a table, which a bar would end.
+/// Escapes `|` in the text of a table cell, since an unescaped `|` would end the cell.
 fn escape_cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,4 +1,4 @@
-//! Run of this process: its command, its date and the commit of its sources, for results.
+//! The run of this process, for results: the command, the date and the commit of the sources.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use sidelane_report::Run;
 
 use crate::programs::find_sidelane;
 
-/// Options that name files. What is measured does not depend on them.
+/// Options that name files. They do not affect the measurement.
 const OF_FILES: [&str; 5] = ["--json", "--csv", "--page", "--out", "--cache"];
 
 static AT_START: OnceLock<Run> = OnceLock::new();
@@ -26,7 +26,7 @@ pub fn current_run() -> Option<Run> {
     AT_START.get().cloned()
 }
 
-/// Describes the run of these arguments. `at` has a fraction of a second, which is left out.
+/// Describes the run of these arguments. `at` is the time with a fraction of a second, which is left out.
 fn run_from_arguments(arguments: impl Iterator<Item = String>, at: String, commit: Option<String>) -> Run {
     let arguments = drop_file_options(arguments);
     let words = if arguments.first().is_some_and(|first| first == "bench") { 2 } else { 1 };
@@ -50,8 +50,8 @@ fn drop_file_options(mut arguments: impl Iterator<Item = String>) -> Vec<String>
     kept
 }
 
-/// Returns the commit of the sources. `None` if these programs are older than their sources, or not where cargo
-/// builds.
+/// Returns the commit of the sources. `None` if the programs are older than their sources, or are not in cargo's build
+/// folder.
 fn commit() -> Option<String> {
     let own = std::env::current_exe().ok()?;
     let programs = [Some(own.clone()), find_sidelane().ok()];
@@ -69,19 +69,20 @@ fn commit() -> Option<String> {
     Some(git(&["rev-parse", "HEAD"])? + changed)
 }
 
-/// Returns the sources of a program, files and folders: cargo lists them beside it, as `PROGRAM: FILE FILE …`.
+/// Returns the source files and folders of a program. Cargo lists them in a file beside the program, as `PROGRAM: FILE
+/// FILE …`.
 fn sources(program: &Path) -> Option<Vec<String>> {
     let list = fs::read_to_string(program.with_extension("d")).ok()?;
     Some(list.split_whitespace().skip(1).map(str::to_owned).collect())
 }
 
-/// Returns whether no source of a program was changed since it was built.
+/// Returns whether a program is newer than all its sources.
 fn is_up_to_date(program: &Path) -> bool {
     let (Some(built_at), Some(sources)) = (changed_at(program), sources(program)) else { return false };
     sources.iter().all(|source| changed_at(Path::new(source)).is_some_and(|changed_at| changed_at <= built_at))
 }
 
-/// Returns when a file, or the last one in a folder, was changed.
+/// Returns the modification time of a file; for a folder the latest time of its files.
 fn changed_at(path: &Path) -> Option<SystemTime> {
     let metadata = fs::metadata(path).ok()?;
     if metadata.is_file() {

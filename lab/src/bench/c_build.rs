@@ -1,4 +1,5 @@
-//! C programs that a benchmark builds during its run. Their sources are in the binary, so that it needs no source tree.
+//! C programs that a benchmark builds during its run. The lab's binary contains their sources, so that a benchmark
+//! needs no source tree.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -15,14 +15,14 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Computes the estimate from single samples; `None` for fewer than two, which do not show their spread.
+    /// Computes the estimate from single samples; `None` for fewer than two samples, since one sample has no spread.
     pub fn from_samples(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         Self::from_counted_samples(samples.into_iter().map(|sample| (sample, 1)))
     }
 
     /// Computes the estimate from samples with the number of times that each occurred.
     pub fn from_counted_samples(samples: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
-        // Uses Welford's algorithm: with sums of squares the significant digits would cancel out.
+        // Uses Welford's algorithm, since sums of squares would lose their significant digits by cancellation.
         let (mut count, mut mean, mut squares) = (0_u64, 0.0, 0.0);
         for (value, times) in samples.into_iter().filter(|(_, times)| *times > 0) {
             count += times;

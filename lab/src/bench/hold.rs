@@ -3,7 +3,8 @@
 //! Costs are measured in pairs. Two processes, one of them the service, alternate on the request lane a fixed number of
 //! times. They do so in turn with and without the measured feature. The difference is divided by the number of its
 //! uses. The lane is never idle, so no cost is hidden in idle time. The service's own CPU sends the wakeup, which is
-//! the most expensive case: a waker on another CPU (a network interrupt, a client) pays for the summons itself.
+//! the most expensive case: a waker on another CPU (a network interrupt, a client) would pay for the summons instead of
+//! the service.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -35,14 +36,15 @@ use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::tracker::{LaneLending, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// Context switches in one bounce: a message from one thread to another and back. Each has a wakeup.
+/// Context switches in one bounce: a message from one thread to another and back. Each context switch follows a wakeup.
 const SWITCHES_PER_BOUNCE: f64 = 2.0;
 const TRACKED_BOUNCES: u64 = 10_000;
-/// Loop rounds of each side, 65 µs on a fast CPU, so that a hold begins and ends in each bounce.
+/// Loop rounds that each process works in a bounce, 65 µs on a fast CPU: long enough that a hold begins and ends in
+/// each bounce.
 const HELD_WORK: u64 = 500_000;
 const HELD_BOUNCES: u64 = 1_000;
-/// Idle time before a hold ends, longer than the gap between two bounces, so that one hold lasts through all of them.
-/// With a longer wait than this, batch would be evicted instead of held.
+/// Idle time before a hold ends, longer than the gap between two bounces, so that one hold lasts through all of them. A
+/// session with a longer wait evicts batch instead of holding it.
 const LASTING_MIN_IDLE_NS: u64 = 1_000_000;
 const LONG_HOLD: Duration = Duration::from_secs(10);
 const PULSES: Duration = Duration::from_secs(3);
@@ -59,7 +61,7 @@ const LEAK_LIMIT_PERCENT: f64 = 0.1;
 const PULSES_OVERLAP_LIMIT_PERCENT: f64 = 5.0;
 const PULSES_SHARE_LIMIT_PERCENT: f64 = 60.0;
 
-/// Number of pairs of a cost measurement, and the limit of further pairs.
+/// Number of first pairs of a cost measurement, and the limits on all pairs.
 const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(90) };
 const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(15) };
 /// Number of parts into which a long hold is divided; the parts are its rounds.
@@ -192,8 +194,8 @@ impl Bench<'_> {
     }
 
     /// Returns the cost of a hold for the request lane that sends the summons. Bounces with a hold at each are compared
-    /// with bounces under a single lasting hold. The batch lane is busy in both. A pair with few holds is
-    /// uninformative, and does not count.
+    /// with bounces under a single lasting hold. The batch lane is busy in both. A pair of runs with few holds does not
+    /// count.
     fn measure_hold_cost_us(&self) -> Result<Vec<f64>> {
         let mut bouncer = self.start_bouncer(HELD_WORK)?;
         let mut per_hold_us = Vec::new();

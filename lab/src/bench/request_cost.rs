@@ -2,8 +2,8 @@
 //!
 //! A client on the service's own CPU sends one request at a time. Each request is one receive, one send and two context
 //! switches, whatever else runs on the machine. The CPU time of both sides is compared with and without the kernel
-//! programs, in turns. The client pays for half of the arrival in this setup; over a network, the CPU that takes the
-//! interrupt does.
+//! programs, in turns. In this setup the client's CPU time includes half of the tracking cost of an arrival; over a
+//! network that part falls on the CPU that takes the interrupt.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -41,14 +41,15 @@ pub(super) fn measure_tracking_cost(
     let pids = Target::Pid(server.pid()).find()?.pids;
     let mut requests = Requests::track(&both, &format!("pid:{}", server.pid()), &pids)?;
     std::thread::scope(|scope| {
-        // Starts a thread for the client, since it stays pinned; the trackers must not run there.
+        // Starts a new thread for the client, which stays pinned to the service's CPU. The trackers must not run on
+        // this CPU.
         let (ask, asked) = std::sync::mpsc::channel::<()>();
         let (answer, answers) = std::sync::mpsc::channel();
         scope.spawn(move || {
             for () in asked {
                 let pinned = pin_this_thread(&[place.server_cpu]).context("cannot join the service on its CPU");
                 let spent = pinned.and_then(|()| round_trip_cpu_us(server));
-                // Ignores the error: a send fails only if the receiver has stopped waiting.
+                // Ignores a failed send, which means that the receiver has stopped waiting.
                 let _ = answer.send(spent);
             }
         });

@@ -1,10 +1,10 @@
-//! `sidelane-lab bench requests`: how exactly requests are observed at a service's sockets, and the cost of that for
-//! the service.
+//! `sidelane-lab bench requests`: how exactly requests are observed at a service's sockets, and what the observation
+//! costs the service.
 //!
 //! The echo servers record each request themselves, and every observed request is compared with that record. For Redis
-//! and memcached the client's numbers are used. These are the number of its requests, and their latencies, since a
-//! request cannot take longer in the server than for the client. Costs are measured in pairs: the same load runs
-//! alternately with and without the kernel programs, and the service's CPU time per request is compared.
+//! and memcached the comparison uses the client's number of requests and its latencies: a request cannot take longer in
+//! the server than for the client. Costs are measured in pairs: the same load runs alternately with and without the
+//! kernel programs, and the service's CPU time per request is compared.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,10 +29,10 @@ const NEAR_NS: u64 = 20_000;
 const NEAR_LIMIT_PERCENT: f64 = 99.0;
 const COST_LIMIT_US: f64 = 1.2;
 
-/// Number of rounds of a load, and its limit.
+/// Number of first rounds of a load, and the limits on all rounds.
 const LOADS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(60) };
 const LOADS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
-/// Number of pairs of a cost measurement, and its limit.
+/// Number of first pairs of a cost measurement, and the limits on all pairs.
 const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 
@@ -200,7 +200,7 @@ fn server_over_client_latency_check(name: &str, rounds: &[LoadRound]) -> Check {
     Check::interval_at_most(name, median_interval(rounds.iter().filter_map(part)), 1.0, Unit::Ratio)
 }
 
-/// Adds percentiles over all windows together to a row.
+/// Adds to a row the percentiles of the request times over all windows together.
 fn put_time_percentiles<'a>(row: &mut Row, windows: impl Iterator<Item = &'a Window>) {
     let (mut server, mut queueing) = (Times::default(), Times::default());
     for window in windows {

@@ -33,7 +33,8 @@ pub struct ServiceCpus {
     pub client_cpu: u32,
 }
 
-/// Observes a service's requests while `load` runs. Records stay in the kernel until then: at most 40 000 requests.
+/// Observes a service's requests while `load` runs. The records stay in the kernel until `load` ends, so there may be
+/// at most 40 000 requests.
 pub fn observe_requests_during(
     pid: u32,
     place: ServiceCpus,
@@ -126,7 +127,7 @@ impl RealServerKind {
         let port = port.to_string();
         let words: Vec<&str> = match self {
             RealServerKind::Redis => vec!["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"],
-            // Keeps the user: a server that changes its user would not die with this process.
+            // Keeps the user root: a server that changes its user would not be killed when this process dies.
             RealServerKind::Memcached => vec!["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "2", "-u", "root"],
         };
         words.into_iter().map(str::to_owned).collect()
@@ -176,8 +177,8 @@ impl RealServer {
         let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate_per_s.to_string(), seconds.to_string());
         let target = self.address.to_string();
         let options = ["--protocol", self.kind.protocol(), "--target", &target, "--rate", &rate, "--seconds", &seconds];
-        // Skips the preparation of memcached, which answers also for missing records. All its observed requests then
-        // belong to the load.
+        // Does not fill memcached with records, since it also answers requests for missing records. All observed
+        // requests then belong to the load.
         let unprepared = ["--filled"].into_iter().filter(|_| self.kind == RealServerKind::Memcached);
         let options = ["load"].into_iter().chain(options).chain(unprepared);
         let options = options.chain(["--warmup-seconds", "0", "--cpu", &cpu, "--json"]);
@@ -194,7 +195,7 @@ impl RealServer {
         threads.filter_map(|thread| used(thread.path())).sum::<u64>()
     }
 
-    /// Returns a new connection, and the smallest request and reply.
+    /// Returns a new connection to the server, and the smallest request and reply of its protocol.
     pub fn open_connection(&self) -> Result<(TcpStream, &'static [u8], &'static [u8])> {
         let stream = TcpStream::connect(self.address).with_context(|| format!("cannot connect to {}", self.address))?;
         stream.set_nodelay(true)?;
@@ -205,7 +206,7 @@ impl RealServer {
     }
 
     /// Returns the number of observed requests of the client's load. Requests on the first connection to Redis are
-    /// excluded, since they prepared the data.
+    /// excluded, since they filled Redis with records.
     pub fn count_load_requests(&self, seen: &[Request]) -> u64 {
         let first = seen.iter().map(|request| request.connection).min().filter(|_| self.kind == RealServerKind::Redis);
         seen.iter().filter(|request| Some(request.connection) != first).count() as u64

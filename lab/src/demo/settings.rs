@@ -15,7 +15,7 @@ pub(super) fn settings_of_round(round: u64) -> impl Iterator<Item = Setting> {
     all.into_iter().cycle().skip(first).take(all.len()).filter(taking_part)
 }
 
-/// Returns whether the finding or a check uses the setting; such settings take part in every round.
+/// Returns whether a check or the printed finding uses the setting; such settings take part in every round.
 fn is_judged(setting: &Setting) -> bool {
     *setting != Setting::SCHED_IDLE
 }

@@ -22,7 +22,7 @@ use sidelane_tracker::accounting::reaction_percentiles;
 use sidelane_tracker::histogram::Histogram;
 
 const SERVICE: &str = "search";
-/// Largest p99 delay of sending at the client; a later client is too busy itself.
+/// Largest p99 of the client's sending delay; a client with a larger delay is too busy itself.
 const SEND_LAG_LIMIT_US: u64 = 1_000;
 const OVERLAP_LIMIT_PERCENT: f64 = 1.0;
 const OFF_P50_LIMIT_NS: f64 = 5_000.0;
@@ -30,7 +30,7 @@ const OFF_P99_LIMIT_NS: f64 = 20_000.0;
 const SHARE_OF_IDLE_LIMIT_PERCENT: f64 = 90.0;
 const P99_OVER_ALONE_LIMIT: f64 = 1.05;
 
-/// Makes the result file from all runs, which were in `rounds` rounds.
+/// Makes the result file from all runs of `rounds` rounds.
 pub(super) fn build_result(
     options: &DemoOptions,
     fixture: &Fixture,
@@ -203,7 +203,7 @@ fn p99_over_alone(setting: Setting, runs: &[Run]) -> impl Iterator<Item = f64> {
     })
 }
 
-/// Checks Sidelane's promises under borrow idle. Reaction percentiles are over all rounds together.
+/// Checks Sidelane's promises under borrow idle. Percentiles of the reaction time are over all rounds together.
 pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
     let figures: Vec<&BesideFigures> = figures_beside_batch(runs, Setting::borrow_idle()).collect();
     let each =
@@ -222,14 +222,14 @@ pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
     ]
 }
 
-/// Returns a percentile of the reactions of these runs, in nanoseconds.
+/// Returns a percentile of the time until batch is off, over these runs, in nanoseconds.
 fn reaction_off_ns(runs: &[&&BesideFigures], percentile: f64) -> Option<f64> {
     let mut all = Histogram::default();
     runs.iter().for_each(|run| all.add(run.accounting.batch_off_latencies()));
     all.percentile_ns(percentile).map(|ns| ns as f64)
 }
 
-/// Returns the curve of the setting's median round by p99: a real run, not an average of several.
+/// Returns the latency curve of the setting's round with the median p99, which is a real run and no average.
 fn curve(setting: Setting, runs: &[Run]) -> Option<Curve> {
     let mut sorted: Vec<&Run> = runs_of_setting(runs, setting).collect();
     sorted.sort_by(|one, other| one.figures.p99_us().total_cmp(&other.figures.p99_us()));

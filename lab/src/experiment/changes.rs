@@ -9,7 +9,7 @@ use sidelane_host::shared_mapping::{Shared, SharedMapping};
 use sidelane_tracker::tracker::Tracker;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/changes.bpf.o"));
-/// Capacity of the recording, in changes. `lab/bpf/changes.bpf.c` has the same number.
+/// Capacity of the recording, in changes. The constant `CHANGES` in `lab/bpf/changes.bpf.c` has the same value.
 const CHANGES: usize = 16_384;
 /// Names of the arrays that the tracker's program writes and the lab's program reads.
 const OF_TRACKER: [&str; 2] = ["lane_words", "hold_words"];
@@ -30,7 +30,7 @@ unsafe impl Shared for Record {}
 pub(super) struct Change {
     pub(super) at_ns: u64,
     pub(super) cpu: u32,
-    /// Lane class in the tracker's numbering, or [`Change::HOLDER`].
+    /// Class of the lane in the tracker's numbering, or [`Change::HOLDER`].
     pub(super) class: u32,
 }
 

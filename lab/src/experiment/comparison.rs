@@ -1,7 +1,8 @@
-//! The skeleton of experiments that compare variants: the variants take turns in rounds, until each claim is decided.
+//! The common part of experiments that compare variants: the variants take turns in rounds, until each claim is
+//! decided.
 //!
-//! Problem. Machines are slow for a while. A variant that is measured at another time than the others has a different
-//! machine.
+//! Problem. Machines are slow for a while. A variant that is measured at another time than the others meets a machine
+//! of another speed.
 //!
 //! Approach. Each round takes a sample of each variant, with the same requests. Figures are compared within a round;
 //! rows show medians over the rounds. An [`Experiment`] is data: its variants, the turns of a round, and its claims.

@@ -1,4 +1,4 @@
-//! The stage of an experiment: a service on its request lane, ready for requests, and the facts that a client needs.
+//! The fixture of an experiment: a service on its request lane, ready for requests, and the facts that a client needs.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use sidelane_host::service::Target;
 use sidelane_lanes::placement::Placement;
 use sidelane_requests::at_socket::SocketTimes;
 
-/// Service that is ready for requests. It ends when the stage is dropped.
+/// Service that is ready for requests. It ends when the fixture is dropped.
 pub struct Fixture {
     /// Lab binary, which starts the client and the batch job.
     pub lab: LabBinary,
@@ -32,10 +32,10 @@ pub struct Fixture {
     pub mean_service_us: f64,
     /// Emulation that makes the lanes slow each other; `None` if the machine itself does.
     pub sibling: Option<EmulatedSibling>,
-    /// View at the service's sockets; `None` if the client has a CPU of its own.
+    /// Observer of the service's sockets; `None` if the client has a CPU of its own.
     pub(super) sockets: Option<RefCell<SocketObserver>>,
     pub(super) _service: Box<dyn Any>,
-    /// Folder for temporary files, deleted with the stage.
+    /// Folder for temporary files, which is removed when the fixture is dropped.
     pub scratch: tempfile::TempDir,
 }
 
@@ -50,28 +50,29 @@ impl Fixture {
         load * 1e6 / self.mean_service_us
     }
 
-    /// Returns a file for the counter of one run's batch job. The file does not exist yet.
+    /// Returns the path of a new file for the counter of a run's batch job.
     pub fn counter_file(&self, run: &str) -> PathBuf {
         self.scratch.path().join(format!("counter-{run}"))
     }
 
-    /// Begins a run at the service's sockets, if they are watched.
+    /// Begins to record latencies of a run at the service's sockets, if the sockets are observed.
     pub fn begin_socket_run(&self) -> Result<()> {
         self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().begin())
     }
 
-    /// Reads the finished requests at the sockets. It must be called several times a second.
+    /// Reads the records of finished requests at the sockets. It must be called several times a second.
     pub fn drain_sockets(&self) -> Result<()> {
         self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().drain())
     }
 
-    /// Returns the latencies at the sockets for `rhythm`; `None` if they are not watched.
+    /// Ends a run and returns its latencies at the sockets, without the warm-up of `rhythm`; `None` if the sockets are
+    /// not observed.
     pub fn end_socket_run(&self, rhythm: LoadPattern) -> Result<Option<SocketTimes>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
     }
 
-    /// Returns the latencies at the sockets of the requests that did not wait for the host, and the share of the
-    /// omitted requests, 0 to 1.
+    /// Ends a run and returns the latencies at the sockets without requests that waited for the host, and the share of
+    /// those omitted requests, 0 to 1.
     pub fn end_undisturbed_socket_run(&self, rhythm: LoadPattern) -> Result<Option<(SocketTimes, f64)>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end_undisturbed(rhythm))
     }

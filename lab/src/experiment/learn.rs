@@ -1,9 +1,9 @@
 //! Load before a run, until the session has learned the costs of its service.
 //!
-//! A session learns from requests what batch costs them, and what a request in the queue costs. A service runs for
-//! hours, so the value of a policy is its value with that knowledge. A run of a second does not reach it. So sessions
-//! of one experiment take over from each other, and the first of them is given time, until an event: the limits are
-//! learned.
+//! A session learns from requests what batch costs them, and what a request in the queue costs. A real service runs for
+//! hours, so a policy should be measured with this knowledge, which a run of a second cannot gain. Each session of an
+//! experiment therefore takes over the knowledge of the previous session. The first session gets load until it has
+//! learned the limits.
 
 use std::time::{Duration, Instant};
 
@@ -23,20 +23,21 @@ use sidelane_lanes::session::Session;
 pub struct LearningOptions {
     /// Knowledge taken over from an earlier session with the same service and batch.
     pub taken_over: Option<LearnedLimits>,
-    /// Longest time of load before the run starts without complete knowledge.
+    /// Longest time of load before the run; the run then starts even if the session still lacks knowledge.
     pub learning: Duration,
 }
 
-/// Contention cost counts as learned when it is raised by no more than this to be on the safe side.
+/// Largest safety margin, as a fraction, that the estimate of the contention cost may have to count as learned.
 const MARGIN: f64 = 0.2;
 /// Number of requests after which the mean cost of a queued request counts as learned.
 const REQUESTS_MIN: u64 = 100;
 /// Length of one piece of load. The session's knowledge is checked between pieces.
 const PIECE: Duration = Duration::from_secs(2);
-/// First seed of the learning load, which differs from the seeds of all runs.
+/// First seed of the load that a session learns from; no run uses the same seeds.
 const SEED: u64 = 1_000_000;
 
-/// Load until the limits of `session` are learned, if its policy learns any. Returns a note if they were not.
+/// Sends load until `session` has learned its limits, if its policy learns any. Returns a note if the time did not
+/// suffice.
 pub(super) fn learn(task: RunSpec<'_>, setting: &Setting, session: &mut Session) -> Result<Option<LabNote>> {
     let Some(lending) = setting.beside.and_then(|limits| limits.hold).filter(is_learning) else { return Ok(None) };
     let LearningOptions { taken_over, learning } = task.experience;
@@ -58,7 +59,7 @@ pub(super) fn learn(task: RunSpec<'_>, setting: &Setting, session: &mut Session)
     Ok(None)
 }
 
-/// Returns whether the policy learns, and has a budget to spend from which it can learn.
+/// Returns whether the policy learns limits, and has a budget: without one it never lends lanes and cannot learn.
 fn is_learning(lending: &Lending) -> bool {
     let learns = lending.policy.needs_contention_cost() || lending.policy.limits_by_age();
     learns && lending.budget != Budget::Given(0)

@@ -47,7 +47,7 @@ pub struct Step {
     pub then_per_s: f64,
     /// Time of the change, after the warm-up.
     pub at: Duration,
-    /// Latency limit: the client reports how long the p99 of a second stays above it.
+    /// Latency limit: the client reports how long the p99 of the last second exceeds it.
     pub limit: Duration,
 }
 
@@ -77,11 +77,12 @@ pub struct Latencies {
     /// Latencies per half-second window of the run.
     #[serde(default)]
     pub windows: Vec<Window>,
-    /// Longest time in seconds that the p99 of a second was above a step's limit; `None` without a step.
+    /// Longest time in seconds for which the p99 of the last second exceeded [`Step::limit`]; `None` without a step.
     pub longest_above_s: Option<f64>,
 }
 
-/// Returns the percentage of requests that took longer than `us`, interpolated between the points of a latency curve.
+/// Returns the percentage of requests that took longer than `limit_us`, interpolated between the points of a latency
+/// curve.
 pub fn above_percent(curve: &[Percentile], limit_us: f64) -> Option<f64> {
     let Some(after) = curve.iter().position(|point| point.us > limit_us) else {
         return curve.last().map(|_| 0.0);
@@ -139,7 +140,7 @@ impl RunningClient {
 }
 
 impl LoadPattern {
-    /// Returns the rhythm as options of `sidelane-lab load`.
+    /// Returns the arrival pattern as options of `sidelane-lab load`.
     fn options(&self) -> Vec<String> {
         let mut options = vec![
             ("--rate", self.rate_per_s.to_string()),

@@ -1,7 +1,7 @@
 //! Parts of experiments: a service, a client that sends requests on time, a batch job beside the service, and the
 //! figures of client and kernel.
 //!
-//! - `comparison`: the skeleton of experiments: variants take turns in rounds until each claim is decided
+//! - `comparison`: the common part of all experiments: variants take turns in rounds until each claim is decided
 //! - `place`: the lanes, and the client's CPU
 //! - `fixture`: a service that is ready for requests; `search` and `store` start one
 //! - `load`: the client
@@ -10,7 +10,7 @@
 //! - `batch`: the batch job and its progress
 //! - `containers`: batch in cgroups of its own, which come and go
 //! - `setting`: the way in which batch runs beside the service, as data
-//! - `run`: one run
+//! - `run`: one run of a service under load in one setting
 //! - `learn`: load before a run, until the session has learned the costs of its service
 //! - `socket`: latencies seen at the service's sockets, if the client disturbs its own measurement
 //! - `timeline`: the threads on the lanes, in one short part of a run

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use sidelane_host::topology::{PairKind, Topology};
 
 /// Real-time priority of the client, above the lane holder (10) and threaded interrupts (50). A client on the batch
-/// lane stands in for another machine, which batch could not delay.
+/// lane stands in for a client on another machine, which batch could not delay.
 const CLIENT_PRIORITY: &str = "80";
 
 /// CPUs of a lane pair and of the client.

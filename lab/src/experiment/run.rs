@@ -172,7 +172,7 @@ fn record_requested_timeline(task: RunSpec<'_>, setting: &Setting, session: &Ses
     timeline::record(session, setting.name, TIMELINE).map(Some)
 }
 
-/// Measurement of the CPU time that the service uses from a moment on.
+/// Meter of the CPU time that the service uses after the meter's start.
 struct ServiceCpuMeter<'fixture> {
     fixture: &'fixture Fixture,
     began: Instant,

@@ -25,7 +25,8 @@ struct Mix {
     count: &'static str,
 }
 
-/// Queries of very different length. 3000 of them hardly repeat in a run of some seconds, and each can still be timed.
+/// Queries of very different length. 3000 queries hardly repeat in a run of some seconds, and are few enough to time
+/// each once.
 const TERMS: Mix = Mix { name: "terms", file: "queries.txt", count: "3000" };
 /// Queries whose search time is proportional to their number of keywords.
 const KEYWORDS: Mix = Mix { name: "keywords", file: "keywords.txt", count: "400" };
@@ -38,7 +39,7 @@ pub fn start_search_service(
     cache: &Path,
 ) -> Result<Fixture> {
     let lab = LabBinary::find()?;
-    // Chooses the sibling before the slow preparations, since the choice may be refused.
+    // Starts the sibling before the slow preparations, so that a wrong choice fails early.
     let sibling = EmulatedSibling::start_chosen(sibling, place, &lab)?;
     let library = SearchIndex::open(&lab, cache, &TERMS)?;
     let mut words: Vec<OsString> = ["--cpu".to_owned(), place.request.to_string()].map(OsString::from).to_vec();
@@ -101,7 +102,8 @@ impl SearchIndex {
     }
 }
 
-/// Starts the service without a sibling and without a view at the sockets. `words` are its further options.
+/// Starts the service without an emulated sibling and without an observer of its sockets. `words` are further options
+/// of the service.
 fn start_service(
     place: ExperimentCpus,
     lab: LabBinary,

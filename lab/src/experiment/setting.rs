@@ -45,8 +45,8 @@ impl Setting {
         Self::lent("borrow_idle", "borrow idle", Lending::default())
     }
 
-    /// Returns the setting of a user-space daemon that freezes batch while the service is busy. It is borrow idle
-    /// without any debt: each hold evicts batch at once.
+    /// Returns the setting of a user-space daemon that freezes batch while the service is busy. It is borrow idle in
+    /// which each hold evicts batch at once.
     pub fn freezer() -> Self {
         Self::lent("freezer", "cgroup freezer", Lending::default().evicting_at_once())
     }

@@ -92,8 +92,9 @@ impl EmulatedSibling {
         Ok(Self { preload: None, at: emulator_address(&service)?, service, carrier, slowdown: SLOWDOWN })
     }
 
-    /// Starts an emulation as [`EmulatedSibling::start_chosen`] does, with page faults in place of stalls: threads make them while
-    /// they emulate their loss. With [`SlowdownMechanism::BuiltIn`] the programs that get [`EmulatedSibling::variables`] do this too.
+    /// Starts an emulation like [`EmulatedSibling::start_chosen`], but threads also make page faults while they emulate
+    /// their loss; the faults stand in for stalls. With [`SlowdownMechanism::BuiltIn`] this includes programs that get
+    /// [`EmulatedSibling::variables`].
     pub fn start_chosen_with_stand_in(
         choice: Option<SlowdownMechanism>,
         place: ExperimentCpus,
@@ -105,9 +106,9 @@ impl EmulatedSibling {
         let mut words = ["sibling", "--lanes", &place.lanes(), "--stand-in"].map(OsString::from).to_vec();
         let preload = (carrier == SlowdownMechanism::BuiltIn).then(create_preload_file).transpose()?;
         if let Some(file) = &preload {
-            // Leaves only batch to the thief, since services emulate their loss themselves. A steal emulator on their lane would
-            // also take the losses of other threads that ran there briefly. That is 0.5 ms and more at a time, while
-            // services wait.
+            // Starts a steal emulator only on the batch lane, since services emulate their loss themselves. On the
+            // services' lane it would also take the loss of other threads that ran there briefly: services would wait
+            // 0.5 ms and more at a time.
             words.extend(["--preload".into(), file.into(), "--steal".into(), "batch".into()]);
         }
         let service = lab.start(words).context("cannot start the emulated sibling")?;
@@ -139,14 +140,14 @@ impl EmulatedSibling {
         Ok(())
     }
 
-    /// Returns the emulator's counts so far, as `sidelane-lab sibling` reports them: of the request lane, then of the
-    /// batch lane.
+    /// Returns the emulator's counts so far, as `sidelane-lab sibling` reports them: first for the request lane, then
+    /// for the batch lane.
     pub fn report(&mut self) -> Result<[LaneReport; 2]> {
         let answer = self.service.query("report").context("the emulated sibling has ended")?;
         serde_json::from_str(&answer).with_context(|| format!("the emulated sibling reported `{answer}`"))
     }
 
-    /// Returns the service's loss for each moment beside batch, as a fraction of 1.
+    /// Returns the share of time that the service loses while batch runs beside it, as a fraction of 1.
     pub fn service_loss(&self) -> f64 {
         self.slowdown.service_loss_percent() / 100.0
     }
@@ -187,7 +188,7 @@ impl EmulatedSibling {
         }
     }
 
-    /// Returns which parts are real if lanes share no core and their contention cost is emulated.
+    /// Returns a text that tells which parts of a result are real and which are emulated.
     pub fn explanation(&self, lanes: &str) -> String {
         format!(
             "CPUs {lanes} are declared to be a pair: they are not known to share a core. What lanes of one core take \
@@ -241,7 +242,7 @@ pub struct LaneReport {
     pub spun_ns: u64,
     /// Time that the steal emulator took from the lane.
     pub taken_ns: u64,
-    /// Number of wakeups of the thief.
+    /// Number of wakeups of the steal emulator.
     pub wake_ups: u64,
     /// Number of context switches on the lane.
     pub switches: u64,

@@ -24,8 +24,8 @@ impl SlowCpu {
         let mut words = vec!["slow-cpu", "--cpu", &cpu_word, "--speed", &speed_word];
         match carrier {
             SlowdownMechanism::None => return Ok(None),
-            // Needs no thief: the measured programs emulate their loss themselves, and the speed of other programs is
-            // not measured.
+            // Needs no steal emulator: the measured programs emulate their loss themselves, and the speed of other
+            // programs is not measured.
             SlowdownMechanism::BuiltIn => words.push("--no-steal"),
             SlowdownMechanism::Steal => {}
         }

@@ -1,9 +1,9 @@
 //! Latencies of the service's requests, measured at its sockets: from the arrival there to the response.
 //!
-//! A client without a CPU of its own disturbs its measurement. Its turns take a lane from batch, and its own wakeups
-//! are late when that lane is busy. From the socket on, a request does not depend on the client. The same tracker
-//! watches all settings, the service alone too, so the cost of watching is in all of them. The tracker is loaded once,
-//! for all runs of a stage.
+//! A client without a CPU of its own disturbs its measurement. It takes time on a lane from batch, and its own wakeups
+//! are late when that lane is busy. A request that has arrived at the socket no longer depends on the client. The same
+//! tracker watches the service in all settings, so all settings include the cost of watching. The tracker is loaded
+//! once, for all runs of a fixture.
 
 use anyhow::{Context, Result};
 
@@ -17,9 +17,9 @@ use sidelane_requests::{Requests, can_track};
 use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// View at the sockets of one service.
+/// Observer of the sockets of one service.
 pub(super) struct SocketObserver {
-    /// Tracker, attached until it is dropped.
+    /// Tracker of the service, attached until this is dropped.
     tracking: ServiceTracking,
     requests: Requests,
     /// Start of the watched run.
@@ -39,8 +39,8 @@ struct StolenTimeDetector {
     disturbed: Vec<(u64, u64)>,
 }
 
-/// Largest stolen time of an undisturbed interval. It is as long as some requests; each turn of the host's scheduler is
-/// longer.
+/// Largest stolen time of an undisturbed interval, in nanoseconds. It is as long as some requests, but shorter than a
+/// time slice of the host's scheduler.
 const TAKEN_MOST_NS: u64 = 100_000;
 
 impl StolenTimeDetector {
@@ -89,7 +89,7 @@ impl SocketObserver {
         Ok(())
     }
 
-    /// Reads the finished requests. It must be called several times a second.
+    /// Reads the records of finished requests. It must be called several times a second.
     pub(super) fn drain(&mut self) -> Result<()> {
         self.sample_stolen_time();
         let seen = &mut self.seen;
@@ -101,8 +101,8 @@ impl SocketObserver {
         self.host.sample(now_ns(), accounting.lane(self.request_lane).stolen_ns);
     }
 
-    /// Ends a run as [`SocketObserver::end`] does, without requests that waited for the host. Also returns the share of the
-    /// omitted requests, 0 to 1; it does not depend on the policy.
+    /// Ends a run like [`SocketObserver::end`], but omits requests that waited for the host. Also returns the share of
+    /// omitted requests, 0 to 1; no policy influences it.
     pub(super) fn end_undisturbed(&mut self, rhythm: LoadPattern) -> Result<Option<(SocketTimes, f64)>> {
         self.sample_stolen_time();
         let Some(all) = self.end(rhythm)? else { return Ok(None) };

@@ -67,8 +67,8 @@ impl Store {
         }
     }
 
-    /// Makes the server on this port do all deferred work for its writes: an engine flushes memory to its files. Redis
-    /// and memcached keep all data in memory, so they have none.
+    /// Makes the server on this port do all deferred work for its writes: RocksDB and WiredTiger flush memory to their
+    /// files. Redis and memcached keep all data in memory and have no deferred work.
     pub fn flush_writes(self, port: u32) -> Result<()> {
         if matches!(self, Store::Redis | Store::Memcached) {
             return Ok(());
@@ -122,8 +122,9 @@ impl Mix {
     pub const PLAIN: Self = Self { name: "plain", records: 20_000 };
 }
 
-/// Starts a store at `place`, fills it, and measures roughly the time of a request. Lab programs emulate the sibling's
-/// loss themselves, if there is a sibling: the stage's own, or `others` from another stage.
+/// Starts a store at `place`, fills it, and measures roughly the time of a request. Lab programs emulate their loss to
+/// a sibling lane themselves, if there is an emulated sibling: `sibling`, which the fixture then owns, or
+/// `shared_sibling` of another fixture.
 pub fn start_store(
     place: ExperimentCpus,
     lab: LabBinary,
@@ -155,8 +156,8 @@ pub fn start_store(
     Ok(fixture)
 }
 
-/// Prepares a [`start_store`], and measures the time per request at half load. Alone a request takes longer, since a loaded
-/// server reads several requests at a time.
+/// Starts a store like [`start_store`], and measures the time per request at half load. A request takes longer at low
+/// load, since a loaded server reads several requests at a time.
 pub fn start_measured_store(
     place: ExperimentCpus,
     lab: LabBinary,
@@ -202,7 +203,7 @@ impl Server {
             Store::Redis => {
                 &["redis-server", "--port", &text, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
             }
-            // Keeps the user: a server that changes its user would not die with this process.
+            // Keeps the user root: a server that changes its user would not be killed when this process dies.
             Store::Memcached => {
                 &["memcached", "-l", "127.0.0.1", "-p", &text, "-U", "0", "-t", "1", "-m", "1024", "-u", "root"]
             }

@@ -29,7 +29,7 @@ pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Resu
     let began_ns = now_ns();
     thread::sleep(length);
     let seen: Vec<Change> = recorded.read_changes().collect();
-    // Drops changes after `length`, since the sleep takes longer than asked.
+    // Drops changes after `length`, since the sleep takes longer than requested.
     let within = began_ns..began_ns + length.as_nanos() as u64;
     let ended_ns = within.end;
     let track = |(cpu, role, first)| {
@@ -52,7 +52,7 @@ fn chart_class(class: u32) -> Class {
     }
 }
 
-/// Returns spans without gaps from changes in order of time; neighbouring spans of one class are joined.
+/// Returns spans without gaps from class changes in order of time; neighbouring spans of one class are joined.
 fn spans(changes: &[ClassStart], began_ns: u64, ended_ns: u64) -> Vec<Span> {
     let mut joined: Vec<ClassStart> = Vec::new();
     for change in changes {

@@ -1,5 +1,5 @@
-//! The programs of the gate benchmark: gcc builds them, and they run with the gate's library preloaded and no lane
-//! arrays.
+//! The programs of the gate benchmark: gcc builds the programs, which run with the gate's library preloaded but without
+//! the shared arrays of lane states.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -39,8 +39,8 @@ impl GateBuild {
         self.programs.build(&format!("examples/{example}"), name, options)
     }
 
-    /// Returns a command for `program` with the library preloaded, as under Sidelane. It gets no lane arrays, so only
-    /// the fast path runs.
+    /// Returns a command for `program` with the library preloaded, as under Sidelane. It gets no shared arrays of lane
+    /// states, so only the fast path of each check runs.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", &self.library).env_remove("SIDELANE_GATE").current_dir(self.dir());
@@ -48,7 +48,8 @@ impl GateBuild {
         command
     }
 
-    /// Runs both programs in turn, and returns the number that `checked` prints less that of `plain`.
+    /// Runs both programs in turn, and returns the time that `checked_program` prints less the time that
+    /// `plain_program` prints.
     pub(super) fn measure_added_time(
         &self,
         plain_program: &Path,

@@ -2,8 +2,8 @@
 //!
 //! The bench answers three questions, with programs that gcc builds during the run from `runtime/c/examples`. What does
 //! one check cost, compared with the same loop without it? How much slower is a whole program that was built with
-//! checks than the same program without? How fast does batch that checks its own lane nap, compared with a holder's
-//! reaction in the same rounds?
+//! checks than the same program without? How fast does batch nap if it checks its own lane, compared with the reaction
+//! of a holder in the same rounds?
 
 mod build;
 mod program;
@@ -39,7 +39,7 @@ const WAYS: [(&str, &[&str]); 4] = [
     ("check_instrument_functions", &["-finstrument-functions"]),
 ];
 
-/// Number of rounds of a cost measurement, and its limit.
+/// Number of first rounds of a cost measurement, and the limits on all rounds.
 const ROUNDS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 
@@ -65,7 +65,7 @@ fn measure_check_cost(c_build: &GateBuild, limit: Limit, report: &mut Report) ->
             Check::interval_at_most(what.clone(), median_interval(added_ns.iter().copied()), CHECK_LIMIT_NS, Unit::Ns)
         };
         let is_checked = ["check_inline", "check_pg_mfentry"].contains(&name);
-        // Limits the rounds of methods without a bound, for which the first rounds suffice.
+        // Runs only the first rounds for a method of building whose cost no check bounds.
         let limit = if is_checked { limit } else { Limit { rounds: limit.first, ..limit } };
         let pair = || c_build.measure_added_time(&plain, &checked, &[]);
         let added_ns = measure_until_decided(&what, limit, pair, check)?;

@@ -1,7 +1,7 @@
 //! A real program: lz4, from its Debian source, compressing text files of this machine.
 //!
-//! lz4 builds in seconds, and spends its time in C. Compilers put no checks into assembly language. It is linked with
-//! its own library, so that the checks are in the code that takes the time.
+//! lz4 builds in seconds, and spends its time in C. Compilers put no checks into assembly language. lz4 is linked with
+//! its own library, so that the code that takes the time has checks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,8 +41,8 @@ pub(super) fn fetch(dir: &Path) -> Result<Option<Source>> {
     Ok(Some(Source { dir: unpacked, input }))
 }
 
-/// Downloads the source with apt and separate package lists; returns false if that fails. The lists of most machines
-/// have no sources, and they stay unchanged.
+/// Downloads the source with apt and separate package lists; returns false if that fails. Most machines have no package
+/// lists of sources, and this download does not change the machine's lists.
 fn download_source(dir: &Path) -> Result<bool> {
     let Some(archive) = package_archive() else { return Ok(false) };
     fs::write(dir.join("sources.list"), format!("deb-src {archive}\n"))?;
@@ -94,8 +94,8 @@ impl Source {
         Ok(program)
     }
 
-    /// Runs both programs in turn, and returns how much longer `checked` takes than `plain`, in percent of user time.
-    /// Other programs do not add to user time.
+    /// Runs both programs in turn, and returns how much more user time `checked` takes than `plain`, in percent. Other
+    /// programs on the machine do not add to user time.
     pub(super) fn overhead_percent(&self, c_build: &GateBuild, plain: &Path, checked: &Path) -> Result<f64> {
         let ratio = self.measure_user_time_s(c_build, checked)? / self.measure_user_time_s(c_build, plain)?;
         Ok((ratio - 1.0) * 100.0)

@@ -1,5 +1,5 @@
-//! The reactions of gates: a pulse on the request lane, the matrix kernel on the batch lane, and the two gates in
-//! turns.
+//! The reaction times of the two gates, in turns, with a service that pulses on the request lane and the matrix kernel
+//! on the batch lane.
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -18,11 +18,11 @@ use crate::programs::find_sidelane;
 use crate::programs::signal_on_parent_exit;
 use sidelane_agent::status::{SOCKET, Snapshot};
 
-/// Metric formula of the stand-in: page faults per nanosecond of the service. An emulated sibling causes the page
-/// faults while a thread emulates its loss.
+/// Interference metric: page faults per nanosecond of the service, which stand in for memory stalls. A thread makes the
+/// page faults while it emulates its loss to the sibling lane.
 const FORMULA: &str = "page-faults / task-clock";
-/// Threshold of interference in page faults per ns of CPU time: two faults in a window of 50 µs. Redis and memcached
-/// without batch beside them have a window with one fault now and then.
+/// Threshold of interference in page faults per ns of CPU time: two faults in a window of 50 µs. Even without batch, a
+/// few windows of Redis and memcached have one fault.
 const THRESHOLD: &str = "interference_threshold = 0.00004\n";
 /// Longest wait for the agent's first observation, which finds services by their ports.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Starts the agent, and waits until it knows this number of services, and a container if there are services.
+    /// Starts the agent, and waits until it has found `services` services, and also a container if `services` is not 0.
     pub(super) fn start(config: &str, folder: &Path, services: usize) -> Result<Self> {
         let (file, log) = (folder.join("sidelane.toml"), folder.join("agent.log"));
         fs::write(&file, config).context("cannot write the agent's file")?;
@@ -44,7 +44,7 @@ impl Agent {
         let mut command = Command::new(find_sidelane()?);
         command.args(["agent", "--config"]).arg(&file).stdin(Stdio::null());
         command.stdout(said.try_clone()?).stderr(said);
-        // Sends SIGTERM to the agent when this process ends, so that the agent undoes its changes even then.
+        // Sends SIGTERM to the agent when this process ends, so that the agent undoes its changes.
         let child = signal_on_parent_exit(command, Signal::TERM).spawn().context("cannot start the agent")?;
         let mut agent = Self { child, log };
         let knows = |seen: &Snapshot| services == 0 || (seen.services.len() >= services && !seen.containers.is_empty());
@@ -129,7 +129,8 @@ pub enum InterferenceSource {
     StandIn,
 }
 
-/// Returns the reason why an agent cannot count the stand-in on this machine; `None` if it can.
+/// Returns the reason why an agent cannot count page faults, the stand-in for stalls, on this machine; `None` if it
+/// can.
 pub(super) fn counting_failure_reason(settings: &AgentSettings<'_>, folder: &Path) -> Result<Option<String>> {
     match Agent::start(&settings.to_toml(), folder, 0) {
         Ok(agent) => agent.end().map(|()| None),
@@ -142,9 +143,9 @@ pub(super) fn counting_failure_reason(settings: &AgentSettings<'_>, folder: &Pat
 pub(super) enum NotificationMode {
     /// The kernel program notifies the agent, with the default tick interval.
     Wakeup,
-    /// The kernel program notifies the agent, with ticks as frequent as the paper's observations.
+    /// The kernel program notifies the agent, with ticks every 50 µs: as often as the daemon of Holmes' paper polls.
     ShortTicks,
-    /// The agent observes as often as the paper's (§6.5).
+    /// The agent polls as often as the daemon of Holmes' paper (§6.5).
     Polling,
 }
 

@@ -30,7 +30,7 @@ use sidelane_rollback::own_threads::keep_off_cpus;
 const TICK: Duration = Duration::from_millis(20);
 /// Shortest time for which the speed of each kind of work is measured alone on the lane.
 const WORK_ALONE: Duration = Duration::from_millis(400);
-/// Calm time S, before it is scaled: the agent's own default.
+/// Calm time S of Holmes before it is scaled: the agent's own default.
 const CALM: Duration = Duration::from_secs(1);
 
 /// Latencies of one store's clients in one run.
@@ -49,7 +49,7 @@ pub(super) struct Latency {
 pub(super) struct Figures {
     /// Latencies by store, in the order of the group.
     pub(super) stores: Vec<Latency>,
-    /// Time of both lanes in which services or batch ran, divided by the length of the run; at most 2.
+    /// CPU time of services and batch on both lanes, divided by the length of the run; at most 2.
     pub(super) utilisation: Option<f64>,
     /// Batch's work in the run, divided by the work of one lane alone in the same time.
     pub(super) batch_work: Option<f64>,
@@ -59,10 +59,10 @@ pub(super) struct Figures {
     pub(super) metric: Option<String>,
 }
 
-/// Stores, and the resources of batch, for all runs of a group.
+/// Stores and resources of batch, for all runs of a group of stores.
 pub(super) struct Environment {
     pub(super) fixtures: Vec<Fixture>,
-    /// Kind of the store of each stage, in the order of `stages`.
+    /// Kind of each store, in the order of `fixtures`.
     stores: Vec<Store>,
     c_build: WorkFiles,
     /// Speed of each kind of work alone on the batch lane, in units per second.
@@ -119,7 +119,7 @@ impl Environment {
         Ok(per_s)
     }
 
-    /// Chooses the source of interference: `wanted`, if an agent can count the stand-in here. Returns a note if it
+    /// Chooses the source of interference: `preferred`, if an agent can count page faults here. Returns a note if it
     /// cannot.
     pub(super) fn choose_source(&mut self, preferred: Option<InterferenceSource>) -> Result<Option<LabNote>> {
         let (place, folder) = (self.fixtures[0].place, self.fixtures[0].scratch.path());
@@ -251,7 +251,7 @@ impl Environment {
         units_after.iter().map(of).sum()
     }
 
-    /// Loads all stores at the same time, and calls `tick` with the elapsed time at each interval.
+    /// Loads all stores at the same time, and calls `on_tick` with the elapsed time every [`TICK`].
     pub(super) fn run_under_load(
         &self,
         rhythm: LoadPattern,
@@ -274,8 +274,8 @@ impl Environment {
     }
 }
 
-/// Returns the latencies at the socket, without requests that waited for the host. Without a view at the socket it
-/// returns the client's.
+/// Waits for the client's end, and returns the latencies at the socket without requests that waited for the host.
+/// Returns the client's latencies if the socket is not observed.
 fn finish_and_read_latency(fixture: &Fixture, rhythm: LoadPattern, client: RunningClient) -> Result<Latency> {
     let (at_socket, client) = (fixture.end_undisturbed_socket_run(rhythm)?, client.finish()?);
     Ok(match at_socket {
@@ -302,7 +302,7 @@ impl Plan {
     }
 }
 
-/// Resources that each part has used up to a moment.
+/// Resources that services, agent and batch have used up to a moment.
 struct ResourceUsage {
     at: Instant,
     services_ns: u64,
@@ -330,7 +330,7 @@ pub(super) fn prioritise_service_threads(pid: u32) -> Result<()> {
     Ok(threads(pid).into_iter().try_for_each(priority::set_highest_ordinary_priority)?)
 }
 
-/// Waits until more than `so_far` units are done; returns their number.
+/// Waits until more than `previous_units` units of work are done; returns their number.
 fn wait_for_more_work(previous_units: u64, read_units: impl Fn() -> u64) -> Result<u64> {
     const TIMEOUT: Duration = Duration::from_secs(60);
     let began = Instant::now();

@@ -1,9 +1,9 @@
 //! `sidelane-lab bench guard`: Holmes' evaluation (§6), on this machine.
 //!
 //! Key-value stores get requests in bursts, and batch comes and goes in containers. Five ways of sharing the machine
-//! take turns with the same requests. Two of them are the stores alone and batch unmanaged. In the others `sidelane
-//! agent` decides, with PerfIso, with Holmes, or with Holmes and a gate on borrowed lanes. The agent is the real one: a
-//! process with a configuration file.
+//! take turns with the same requests. Two of the ways are the stores alone, and batch without management. In the other
+//! three ways `sidelane agent` decides, with PerfIso, with Holmes, or with Holmes and a gate on borrowed lanes. The
+//! agent is the real `sidelane agent`: a process with a configuration file.
 //!
 //! - `plan`: stores, mixes, containers and ways of sharing, their number and time
 //! - `environment`: one sample and its figures; `agent`: the agent's process and its file
@@ -95,7 +95,8 @@ fn measure_group(
         measure_agent_alone(plan, &environment, uncounted.is_none(), measured)?;
         measured.notes.extend(uncounted.map(Note::from));
     }
-    // Rotates the variants, so that each is first in turn. A round is a block of samples of each variant.
+    // Rotates the variants from round to round, so that each is first equally often. A round has a block of runs of
+    // each variant.
     let turns = |round: u64, _: &Samples<_, _>| {
         let variants = plan.variants.iter().copied().cycle();
         variants.skip(round as usize * 2).take(plan.variants.len()).collect()
@@ -106,7 +107,8 @@ fn measure_group(
     Ok(guard.run(|variant, round, samples| environment.measure_block(plan, variant, round, samples))?.0)
 }
 
-/// Measures reactions to interference in rounds. Only the default way to learn of it runs until its check is decided.
+/// Measures reactions to interference in rounds. Only for the agent's default notification mode rounds repeat until the
+/// check is decided.
 fn measure_reactions(plan: &Plan, environment: &Environment, notification: NotificationMode) -> Result<Reactions> {
     let mut reactions = Reactions::new(notification);
     let first = plan.onset_limit.first;
@@ -121,7 +123,7 @@ fn measure_reactions(plan: &Plan, environment: &Environment, notification: Notif
     Ok(reactions)
 }
 
-/// Measures the figures of the agent alone once. Its reaction time needs counters.
+/// Measures the cost of an idle agent once, and the agent's reaction times if it can count page faults.
 fn measure_agent_alone(
     plan: &Plan,
     environment: &Environment,

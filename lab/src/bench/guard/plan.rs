@@ -18,11 +18,11 @@ use sidelane_stats::rounds::{Limit, RoundOptions};
 
 /// Number of consecutive runs of one variant, which share one start of the agent.
 pub(super) const RUNS_A_BLOCK: u64 = 3;
-/// Fewest blocks: six runs of each variant are the fewest with a confidence interval.
+/// Fewest blocks of runs: they hold six runs of each variant, the fewest that give a confidence interval.
 const BLOCKS_MIN: u64 = 2;
-/// Request rate of the mixes of short requests, per second. With it, two services keep their lane half busy, so that
-/// batch beside them makes requests queue. At lower rates, most of a request's time is the wakeup of an idle CPU, and
-/// batch changes little. The promise on the agent's cost is for about 5 000 requests per second.
+/// Request rate of each service for mixes of short requests, per second. Two services at this rate keep their lane half
+/// busy, so that batch on the sibling lane makes requests queue. At lower rates a request mostly waits for the wakeup
+/// of an idle CPU, and batch changes little. The promise on the agent's cost is for about 5 000 requests per second.
 const RATE_PER_S: f64 = 8_000.0;
 /// Limits on the rounds in which interference begins repeatedly and reactions are measured.
 const ONSETS: Limit = Limit { first: 2, rounds: 8, time: Duration::from_secs(240) };
@@ -55,14 +55,14 @@ pub struct GuardOptions {
 pub enum GuardVariant {
     /// There is no batch.
     Alone,
-    /// No policy.
+    /// Batch runs without a policy.
     Unmanaged,
-    /// The agent, with PerfIso.
+    /// The agent decides, with the policy PerfIso.
     #[value(name = "perfiso")]
     PerfIso,
-    /// The agent, with Holmes.
+    /// The agent decides, with the policy Holmes.
     Holmes,
-    /// The agent, with Holmes, and a gate that keeps batch off its lanes while requests run.
+    /// The agent decides, with the policy Holmes and a gate that keeps batch off its lanes while requests run.
     #[value(name = "holmes-gate")]
     HolmesGate,
 }
@@ -216,7 +216,7 @@ fn can_start_stores(group: &Group, lab: &LabBinary, notes: &mut BTreeSet<Note>) 
     there
 }
 
-/// Returns the schedule of the containers: one stays, the others come and go.
+/// Returns the schedule of the containers: one stays for the whole run, the others start and stop during it.
 fn container_schedules(quick: bool, notes: &mut BTreeSet<Note>) -> Vec<ContainerSchedule> {
     let stay = |name, work, from, to| ContainerSchedule { name, work, from, to };
     let mut stays = vec![

@@ -5,8 +5,8 @@
 //! and takes the lane from batch. The measured path is the real one, from the moment before the first fault to the last
 //! unit of work.
 //!
-//! A service that makes no progress is not disturbed, and no counter can show it. If the host or another thread kept it
-//! off its CPU for long before batch was off, the onset is omitted.
+//! An onset is omitted if the host or another thread kept the service off its CPU for long before batch was off. Such a
+//! service makes no page faults that could be counted.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,13 +20,13 @@ use super::plan::GuardVariant;
 use crate::experiment::containers::{Containers, Work};
 use crate::programs::LabProcess;
 
-/// Time without work after which batch counts as off; a scheduler that alternates threads has shorter gaps.
+/// Time without work after which batch counts as off; a scheduler that only alternates threads leaves shorter gaps.
 const OFF: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Longest wait for a change of batch, far longer than bringing batch back takes.
+/// Longest wait until batch stops or starts again, far longer than its return takes.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Calm time S: short, so that batch comes back soon, though S doubles each time. It is longer than the service's
-/// pauses, so a pause does not count as the end of its traffic.
+/// Calm time S of Holmes, after which batch comes back: short, though it doubles each time. It is longer than the
+/// service's pauses, so that a pause does not count as the end of traffic.
 const CALM: Duration = Duration::from_micros(500);
 const BATCH: &str = "stamps";
 
@@ -76,7 +76,7 @@ pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
     ranks::percentile(sorted_ns, percentile).map(|ns| ns as f64 / 1e3)
 }
 
-/// Measures one round: disturbs a service `times` times under a new agent.
+/// Measures one round: disturbs a service `onset_count` times under a new agent.
 pub(super) fn measure_round(environment: &Environment, onset_count: usize, reactions: &mut Reactions) -> Result<()> {
     let notification = reactions.notification;
     let place = environment.fixtures[0].place;

@@ -17,16 +17,16 @@ use sidelane_requests::at_socket::latency_at_percentile_us;
 use sidelane_stats::interval::{bootstrap_interval, median_interval};
 use sidelane_stats::ranks::median;
 
-/// Percentile of the latency alone that is the paper's SLO.
+/// Percentile of the latency without batch that Holmes' paper takes as its SLO.
 const SLO_PERCENTILE: f64 = 90.0;
-/// Slowdown by unmanaged batch from which it can be judged whether a policy prevents it.
+/// Smallest slowdown by unmanaged batch at which the bench can judge whether a policy prevents it.
 pub(super) const DISTURBED: f64 = 1.5;
 const P99_OVER_ALONE: f64 = 1.1;
 const AGENT_IDLE_PERCENT: f64 = 0.3;
 const AGENT_BUSY_PERCENT: f64 = 3.0;
 const AGENT_MIB: f64 = 30.0;
 const REACTION_US: f64 = 200.0;
-/// Percentiles of the lines; the paper's figures end at the 99th, too.
+/// Percentiles that the latency charts show; the figures of Holmes' paper end at the 99th, too.
 const PERCENTILES: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0];
 
 /// Group of stores, and its samples.
@@ -37,15 +37,15 @@ pub(super) struct GroupSamples<'a> {
 }
 
 impl GroupSamples<'_> {
-    /// Returns a store's p99 divided by its p99 under `other` in the same round, for each round.
+    /// Returns, for each round, a store's p99 under `variant` divided by its p99 under `baseline`.
     pub(super) fn p99_ratios(&self, store_index: usize, variant: GuardVariant, baseline: GuardVariant) -> Vec<f64> {
         self.samples.compare_by_round(variant, baseline, |one, other| {
             Some(one.stores.get(store_index)?.p99_us / other.stores.get(store_index)?.p99_us)
         })
     }
 
-    /// Returns the share of requests beyond the SLO, in percent, for each round. The SLO is the p90 alone in the same
-    /// round (§6.1).
+    /// Returns the share of a store's requests beyond the SLO, in percent, for each round. The SLO is the store's p90
+    /// without batch in the same round (Holmes §6.1).
     pub(super) fn violations_percent(&self, store_index: usize, variant: GuardVariant) -> Vec<f64> {
         self.samples.compare_by_round(variant, GuardVariant::Alone, |one, alone| {
             let slo_us = latency_at_percentile_us(&alone.stores.get(store_index)?.curve, SLO_PERCENTILE)?;
@@ -99,7 +99,8 @@ pub(super) fn check_of_reactions(reactions: &Reactions) -> Option<Check> {
     (reactions.notification == NotificationMode::Wakeup).then(check)
 }
 
-/// Returns the p99 of all reactions in microseconds. Each begins after batch is back, so they are independent samples.
+/// Returns the p99 of all reactions in microseconds. Each reaction begins after batch is back, so reactions are
+/// independent samples.
 fn p99_of(reactions_ns: &[u64]) -> Option<Interval> {
     bootstrap_interval(reactions_ns, |drawn| {
         let mut sorted: Vec<u64> = drawn.iter().map(|ns| **ns).collect();
@@ -147,7 +148,7 @@ pub(super) fn store_names(compared: GroupSamples<'_>) -> Vec<String> {
     compared.group.stores.iter().map(|store| format!("{} {}", store.name(), compared.group.mix.name)).collect()
 }
 
-/// Returns how much longer batch makes the p99 of a store without a policy, as a ratio.
+/// Returns the p99 of a store beside batch without a policy, divided by its p99 alone.
 pub(super) fn unmanaged_slowdown(compared: GroupSamples<'_>, store_index: usize) -> Option<Interval> {
     median_interval(compared.p99_ratios(store_index, GuardVariant::Unmanaged, GuardVariant::Alone))
 }
@@ -157,14 +158,15 @@ pub(super) fn is_disturbed(compared: GroupSamples<'_>, store_index: usize) -> bo
     unmanaged_slowdown(compared, store_index).is_some_and(|over| over.measured >= DISTURBED)
 }
 
-/// Returns the ratio of batch's work under two variants. Rounds in which batch did no work under `other` are omitted.
+/// Returns the ratio of batch's work under two variants. Rounds in which batch did no work under `baseline` are
+/// omitted.
 fn batch_work_ratio(compared: GroupSamples<'_>, variant: GuardVariant, baseline: GuardVariant) -> Option<Interval> {
     median_interval(compared.samples.compare_by_round(variant, baseline, |one, other| {
         Some(one.batch_work? / other.batch_work.filter(|work| *work > 0.0)?)
     }))
 }
 
-/// Returns all rows; the last ones are the idle agent and its reactions.
+/// Returns all rows; the last ones are about the idle agent and the agent's reactions.
 pub(super) fn rows(measured: &GuardMeasurements) -> Vec<Row> {
     let mut rows: Vec<Row> = measured.sample_groups().flat_map(rows_of_group).collect();
     rows.extend(measured.idle.map(|idle| {
@@ -276,7 +278,7 @@ pub(super) mod tests {
         points.iter().map(|(percentile, us)| Percentile { percentile: *percentile, us: *us }).collect()
     }
 
-    /// Returns the figures of a run of one store with this p99; 90 % of its requests take at most half of that.
+    /// Returns the figures of a run of one store with this p99; 90 % of the requests take at most half of the p99.
     fn figures_with_p99(variant: GuardVariant, p99_us: f64, batch_work: f64) -> Figures {
         let curve = curve(&[(0.0, 1.0), (50.0, p99_us / 4.0), (90.0, p99_us / 2.0), (99.0, p99_us)]);
         let store = Latency { requests: 1000, mean_us: p99_us / 4.0, p99_us, curve, left_out_percent: None };
@@ -285,7 +287,7 @@ pub(super) mod tests {
         Figures { stores: vec![store], batch_work, agent_cpu_percent, ..Figures::default() }
     }
 
-    /// Calls `read` on runs of one store, each with round, variant, p99 and batch's work.
+    /// Calls `evaluate` on runs of one store; `runs` has the round, variant, p99 and batch work of each.
     fn with_group_samples<T>(runs: &[(u64, GuardVariant, f64, f64)], evaluate: impl Fn(GroupSamples<'_>) -> T) -> T {
         let group = Group { stores: vec![Store::Redis], mix: Mix { name: "a", records: 10 } };
         let mut samples = Samples::default();
@@ -326,7 +328,7 @@ pub(super) mod tests {
         (GuardVariant::HolmesGate, 108.0, 0.6),
     ];
 
-    /// Returns the verdicts of six rounds with this p99 and batch's work under each variant.
+    /// Returns the verdicts of the checks on six rounds; `variants` has the p99 and the batch work of each variant.
     fn verdicts(variants: [(GuardVariant, f64, f64); 4]) -> Vec<Verdict> {
         let round = |round| {
             let alone = (round, GuardVariant::Alone, 100.0, 0.0);

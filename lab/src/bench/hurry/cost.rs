@@ -1,7 +1,7 @@
 //! The cost of a mapper that moves no thread, for each request of the service.
 //!
 //! A client on the service's own CPU sends one request at a time, as in [`request_cost`](crate::bench::request_cost),
-//! so that only the kernel program differs. No core is slow during this, and searches find nothing.
+//! so that only the kernel program differs. No core is slow during the measurement, and the searches find nothing.
 
 use std::net::{Ipv4Addr, TcpStream};
 

@@ -28,10 +28,10 @@ use sidelane_hurry::{CoreSizes, Figures, RunningHurry, Settings, SourceOption};
 
 /// Interval of the checks whether the mapper still runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Number of requests after which a threshold is learnt: two batches of them, or one with `--quick`, and some more.
+/// Number of requests after which a threshold is learnt: two batches of requests, or one with `--quick`, and some more.
 const LEARNING_REQUESTS: f64 = 1_100.0;
 const LEARNING_REQUESTS_QUICK: f64 = 540.0;
-/// Initial threshold from the paper, in its milliseconds, used until one is learnt.
+/// Initial threshold from Hurry-up's paper, in milliseconds of the paper's machine, used until a threshold is learnt.
 const FIRST_THRESHOLD_MS: u64 = 50;
 
 /// Service and its measures, for all runs.

@@ -37,7 +37,7 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let mapping = Experiment { name: "hurry", limit: plan.limit, turns: &turns, title, checks: &checks };
     let (samples, rounds) = mapping.run(|(variant, loads), round, samples| {
         // Starts one mapper per load if thresholds are learnt, since a threshold learnt at one load does not fit
-        // another.
+        // another load.
         let together = if variant == Variant::Hurry && plan.learns_everywhere { 1 } else { loads.len() };
         for loads in loads.chunks(together) {
             samples.add(round, variant, environment.run_under_mapper(&plan, variant, loads, round)?);

@@ -8,18 +8,19 @@ use crate::experiment::load::{LoadPattern, Shape};
 use crate::experiment::sibling::SlowdownMechanism;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
-/// Capacity of all cores of the paper's machine, in big cores, and its mean request on a big core, in seconds: see
-/// `lab/scenarios/hurry-fig8.toml`.
+/// Capacity of all cores of the paper's machine, in big cores, and the mean time of a request on a big core, in
+/// seconds: see `lab/scenarios/hurry-fig8.toml`.
 const PAPER_CORES: f64 = 3.25;
 const PAPER_MEAN_S: f64 = 0.07;
 
-/// Load of the paper's Fig. 9, at which single-load measurements are made.
+/// Load of Fig. 9 in Hurry-up's paper, at which measurements for a single load are made.
 pub(super) const SWEEP_LOAD: Load = Load(20);
 
-/// Load of a variant's cores above which requests pile up.
+/// Utilisation of the used cores above which the request queue grows without bound.
 const FULL: f64 = 0.95;
 
-/// Speed of a little core, as a fraction of a big one: the paper's Fig. 3 has 3.2 times the tail latency on one.
+/// Speed of a little core, as a fraction of a big one: in the paper's Fig. 3 a little core has 3.2 times the tail
+/// latency.
 pub const LITTLE_SPEED: f64 = 0.31;
 
 /// Options of `sidelane-lab bench hurry`.
@@ -69,7 +70,7 @@ pub(super) struct Plan {
     pub(super) mean: Duration,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
-    /// Whether a threshold is learnt at each load; else all loads use that of the load of Fig. 9.
+    /// Whether a threshold is learnt at each load; else all loads use the threshold learnt at the load of Fig. 9.
     pub(super) learns_everywhere: bool,
     /// Limit on pairs with and without a mapper.
     pub(super) cost: Limit,
@@ -81,7 +82,7 @@ impl Plan {
         let limit = |quick, full| options.round_options.limit(quick, full);
         let usual = if quick { ms(4) } else { ms(12) };
         let mean = options.mean.unwrap_or(usual);
-        // Scales lengths with the mean search, so that a run has the same number of searches.
+        // Scales the length of runs with the mean time of a search, so that each run has the same number of searches.
         let longer = |time: Duration| time.mul_f64(mean.div_duration_f64(usual));
         let rounds = Limit { first: 6, rounds: 6, time: longer(s(32)) };
         let pairs = Limit { first: 6, rounds: 12, time: s(5) };
@@ -113,7 +114,7 @@ impl Plan {
         turns
     }
 
-    /// Returns the requests of a run: the same ones for each variant of a round.
+    /// Returns the requests of a run, which are the same for all variants of a round.
     pub(super) fn load_pattern(&self, load: Load, measures: MachineMeasures, round: u64) -> LoadPattern {
         LoadPattern {
             rate_per_s: load.rate_per_s(measures),

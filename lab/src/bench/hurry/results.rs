@@ -18,7 +18,7 @@ const ANY_OVER_STATIC: f64 = 1.05;
 const LEARNT_OVER_BEST: f64 = 1.05;
 const OWN_PERCENT: f64 = 1.0;
 const REQUEST_US: f64 = 1.0;
-/// Percentiles of the lines of Figure 6.
+/// Percentiles that the chart like Hurry-up's Figure 6 shows.
 const PERCENTILES: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0];
 
 /// Runs under one mapper, and the mapper's figures. A round may have several mappers of a variant, at different loads.
@@ -103,19 +103,20 @@ impl<'a> HurrySamples<'a> {
         median(self.runs_at(variant, load).filter_map(|run| figure(&run.seen)))
     }
 
-    /// Returns the p90 divided by that of `other` in the same round, with the round's number.
+    /// Returns the p90 of `variant` divided by the p90 of `baseline` in the same round, with the round's number.
     pub(super) fn p90_ratios(self, variant: Variant, baseline: Variant, load: Load) -> Vec<(u64, f64)> {
         self.compare_rounds(variant, baseline, load, |one, other| Some(one.seen.p90_us / other.seen.p90_us))
     }
 
     /// Returns the median share of requests that took longer than the p90 of the static mapping in the same round, in
-    /// percent. For the static mapping itself it is 10.
+    /// percent. For the static mapping itself the share is 10 %.
     pub(super) fn beyond_static_p90_percent(self, variant: Variant, load: Load) -> Option<f64> {
         let beyond = |one: &Run, other: &Run| above_percent(&one.seen.curve, other.seen.p90_us);
         median(self.compare_rounds(variant, Variant::Static, load, beyond).into_iter().map(|(_, percent)| percent))
     }
 
-    /// Returns the median ratio of a run's energy to that of the static mapping in the same round.
+    /// Returns the energy of a run divided by the energy under the static mapping in the same round, as the median over
+    /// rounds.
     pub(super) fn median_energy_over_static(self, variant: Variant, load: Load) -> Option<f64> {
         let over = |one: &Run, other: &Run| Some(one.joules? / other.joules?);
         median(self.compare_rounds(variant, Variant::Static, load, over).into_iter().map(|(_, over)| over))
@@ -168,7 +169,8 @@ pub(super) fn check_of_cost(added_us: &[f64]) -> Check {
     Check::interval_at_most("CPU for a request, added", added, REQUEST_US, Unit::Us)
 }
 
-/// Returns the median ratio over the loads, for each round.
+/// Returns the ratio of the p90 under Hurry-up to the p90 under the static mapping: for each round the median over the
+/// loads.
 fn median_p90_over_static(compared: HurrySamples<'_>, loads: &BTreeSet<Load>) -> Vec<f64> {
     let mut rounds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for load in loads {
@@ -387,8 +389,8 @@ mod tests {
         assert_eq!(compared.median_energy_over_static(Variant::Hurry, load), Some(0.5));
     }
 
-    /// Returns the verdicts of six rounds with these p90s under Hurry-up. The static mapping has 100 µs at each load,
-    /// and two given thresholds have 60 and 80 µs.
+    /// Returns the verdicts of the checks on six rounds with these p90s under Hurry-up. The p90 is 100 µs under the
+    /// static mapping at each load, and 60 and 80 µs under two given thresholds.
     fn verdicts(hurry_us: [f64; 3]) -> Vec<Verdict> {
         let runs = |us: [f64; 3]| LOADS.into_iter().zip(us).collect::<Vec<_>>();
         let (alike, hurry) = (runs([100.0; 3]), runs(hurry_us));

@@ -2,9 +2,10 @@
 
 use sidelane_policy::hurryup::{Config, Learning, Mapping, Options, ScanTimes, Threshold};
 
-/// Mean request of the paper on a big core, by which its times are scaled: see `lab/scenarios/hurry-fig8.toml`.
+/// Mean time of a request on a big core in Hurry-up's paper, by which the paper's times are scaled: see
+/// `lab/scenarios/hurry-fig8.toml`.
 const PAPER_MEAN_MS: f64 = 70.0;
-/// Thresholds of the paper's Fig. 9 and lower ones, in its milliseconds.
+/// Thresholds of the paper's Fig. 9 and lower ones, in milliseconds on the paper's machine.
 const THRESHOLDS_MS: [u64; 6] = [0, 25, 50, 100, 200, 300];
 const THRESHOLDS_QUICK_MS: [u64; 2] = [25, 100];
 
@@ -17,7 +18,7 @@ pub(super) enum Variant {
     Paper,
     /// Hurry-up with its default configuration, which learns the threshold.
     Hurry,
-    /// Hurry-up with a given threshold, in the paper's milliseconds.
+    /// Hurry-up with a given threshold, in milliseconds on the paper's machine.
     Given(u64),
     /// The kernel alone places the threads.
     Kernel,
@@ -27,7 +28,7 @@ pub(super) enum Variant {
     AllLittle,
 }
 
-/// Measures of the machine from which times are computed.
+/// Measures of the machine by which times of the paper are scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MachineMeasures {
     /// Mean time of a request on a big core, in microseconds.
@@ -94,7 +95,7 @@ impl Variant {
         }
     }
 
-    /// Returns the configuration of the mapper. A learnt threshold begins with `known_ns`.
+    /// Returns the configuration of the mapper. A learnt threshold begins with `initial_threshold_ns`.
     pub(super) fn config(self, measures: MachineMeasures, initial_threshold_ns: u64) -> Config {
         let usual = Config::default();
         let little_speed_milli = (measures.speed * 1e3).round() as u32;

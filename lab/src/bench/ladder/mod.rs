@@ -19,7 +19,7 @@ use sidelane_report::{Row, Unit};
 use super::estimate::Estimate;
 use reference::{PAPER_MACHINE, paper_cycles};
 
-/// Measurements of all rungs, or the reasons why they are missing.
+/// Measurements of all rungs of the ladder of naps; a missing rung has the reason.
 pub(super) struct Ladder {
     rungs: Vec<Rung>,
     cycles_per_ns: f64,
@@ -31,13 +31,13 @@ struct Rung {
     outcome: Result<Latency, String>,
 }
 
-/// Times to sleep and to wake, in nanoseconds.
+/// Times to put the lane to sleep and to wake it, in nanoseconds.
 struct Latency {
     sleep: Estimate,
     wake: Estimate,
 }
 
-/// Rung of the instrumented gate, whose measurement needs a whole session.
+/// Rung of the instrumented gate, which is measured apart since it needs a whole session.
 pub(super) struct InstrumentedRung(Rung);
 
 /// Measures the instrumented gate on `pair`.
@@ -45,7 +45,7 @@ pub(super) fn measure_instrumented_gate(pair: &TestPair, plan: &ReactionPlan) ->
     InstrumentedRung(rungs::measure_instrumented_rung(pair, plan))
 }
 
-/// Measures the other rungs on `pair`. `name` is the name of temporary objects such as cgroups.
+/// Measures all rungs but the instrumented gate on `pair`. `name` is the name of temporary objects such as cgroups.
 pub(super) fn measure_ladder(
     pair: &TestPair,
     group_name: &str,
@@ -67,7 +67,7 @@ impl Ladder {
         self.rungs.iter().map(|rung| self.row(rung)).collect()
     }
 
-    /// Returns the reasons why rungs are missing, and how to read the figures of the others.
+    /// Returns the reasons why rungs are missing, and how to read the figures of the measured rungs.
     pub(super) fn notes(&self) -> Vec<LabNote> {
         let lack = |rung: &Rung| {
             let why = rung.outcome.as_ref().err()?.clone();

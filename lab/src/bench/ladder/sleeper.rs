@@ -1,4 +1,5 @@
-//! The batch thread T2 of Fig. 7 when it puts itself to sleep: the naps that a program can use itself.
+//! The batch thread T2 of Elfen's Fig. 7, which puts itself to sleep by the naps that a program can use without the
+//! kernel's help.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +11,7 @@ use sidelane_host::nap::Nap;
 pub(super) const BE_AWAKE: u32 = 0;
 pub(super) const NAP: u32 = 1;
 pub(super) const END: u32 = 2;
-/// Longest single nap, after which it is restarted; far longer than any wakeup.
+/// Longest single nap, after which the thread naps again; far longer than any wakeup takes.
 const NAP_MAX: Duration = Duration::from_millis(1);
 
 /// Mechanism by which a thread sleeps until it is asked to do something else.
@@ -43,7 +44,7 @@ impl SleepMechanism {
         }
     }
 
-    /// Gives T2 the command `what`, and wakes T2 if it sleeps.
+    /// Gives T2 the command `command`, and wakes T2 if it sleeps.
     pub(super) fn send_command(self, command_word: &AtomicU32, command: u32) {
         command_word.store(command, Ordering::Release);
         if self == Self::Futex && command != NAP {
@@ -54,11 +55,11 @@ impl SleepMechanism {
 
 fn futex_wait(word: &AtomicU32) {
     let timeout = std::ptr::null::<libc::timespec>();
-    // SAFETY: the word outlives the call. If the wait ends early, the caller checks the word again.
+    // SAFETY: the futex word outlives the call. If the wait ends early, the caller checks the word again.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, NAP, timeout) };
 }
 
 fn futex_wake(word: &AtomicU32) {
-    // SAFETY: only the word's address is used.
+    // SAFETY: the call uses only the address of the futex word.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
 }

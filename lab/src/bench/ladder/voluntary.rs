@@ -3,8 +3,8 @@
 //!
 //! The paper detects a sleeping lane by its µops, which needs hardware counters of both lanes. Without them T2's own
 //! stores are the evidence. T2 is asleep once its last store before the nap is seen, and awake once its first store
-//! after it is seen. The figure excludes the time that the nap then takes to release the lane's resources. For a futex
-//! the kernel puts the thread to sleep: T2 is asleep once the scheduler has stopped its CPU time clock.
+//! after the nap is seen. The measured time excludes the time in which the nap then releases the lane's resources. For
+//! a futex the kernel puts the thread to sleep: T2 is asleep once the scheduler has stopped its CPU time clock.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,11 +19,11 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::tsc::cycles;
 
-/// Length of T2's nap: long enough that an idle CPU reaches its deepest sleep here.
+/// Length of a nap of the thread T2: long enough that an idle CPU reaches its deepest sleep state.
 const NAP_TIME: Duration = Duration::from_micros(200);
-/// Time for which T2 is awake before the next round.
+/// Time for which the thread T2 is awake before the next round.
 const AWAKE_TIME: Duration = Duration::from_micros(50);
-/// Time without an answer of T2 after which another program must be using its lane.
+/// Time without an answer of the thread T2 after which a round is dropped: another program must be using its lane.
 const TIMEOUT_NS: u64 = 50_000_000;
 
 /// Atomic word shared by the two threads, in a cache line of its own, so that neither delays the other's stores.
@@ -51,7 +51,7 @@ pub(super) fn measure_naps(sleeper: SleepMechanism, pair: &TestPair, plan: &Reac
     thread::scope(|scope| {
         let (placed, place) = mpsc::channel();
         scope.spawn(move || {
-            // Ignores the send error: the receiver lives until this thread has been told to end.
+            // Ignores a failed send, which cannot occur: the receiver lives until this thread gets the command to end.
             let _ = placed.send(pin_this_thread(&[pair.batch]).and_then(|()| own_clock()));
             run_batch_thread(sleeper, flags);
         });
@@ -77,7 +77,7 @@ fn run_rounds(
     rounds
 }
 
-/// Runs one round: the body of `measure()` in Fig. 7.
+/// Runs one round: the body of `measure()` in Elfen's Fig. 7.
 fn run_round(sleeper: SleepMechanism, flags: &Flags, thread_clock: libc::clockid_t) -> Option<Round> {
     spin(AWAKE_TIME);
     let began = cycles();
@@ -106,7 +106,7 @@ fn run_batch_thread(sleeper: SleepMechanism, flags: &Flags) {
     }
 }
 
-/// Waits until T2 reports `what`; returns the time of that in cycles, or `None` after [`TIMEOUT_NS`].
+/// Waits until T2 reports `state`; returns the time of the report in cycles, or `None` after [`TIMEOUT_NS`].
 fn wait_until_reported(flags: &Flags, state: u32) -> Option<u64> {
     let since_ns = now_ns();
     while flags.heart.0.load(Ordering::Acquire) != state {
@@ -133,7 +133,7 @@ fn wait_until_stopped(thread_clock: libc::clockid_t) -> Option<u64> {
     }
 }
 
-/// Returns the CPU time clock of the calling thread, which other threads can read too.
+/// Returns the CPU time clock of the calling thread; other threads can read this clock, too.
 fn own_clock() -> io::Result<libc::clockid_t> {
     let mut clock = 0;
     // SAFETY: `clock` is valid for writes, and the calling thread exists.

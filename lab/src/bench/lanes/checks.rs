@@ -7,7 +7,8 @@ use super::sweep::Sweep;
 use sidelane_report::{Check, Interval, Unit};
 use sidelane_stats::interval::median_interval;
 
-/// Policies in the order of the lane time that they lend: each must let batch run at least as much as the previous one.
+/// Policies in the order of the lane time that they lend: each policy must let batch run at least as much as the
+/// previous policy.
 const POLICIES: [(&str, &str); 5] = [
     ("borrow_idle", "borrow idle"),
     ("fixed_budget", "fixed budget"),
@@ -19,15 +20,16 @@ const POLICIES: [(&str, &str); 5] = [
 const DEADLINE_LOADS: [u8; 2] = [50, 70];
 const DEADLINE_OVER_DYNAMIC: f64 = 1.1;
 const ALONE: &str = "alone";
-/// Tolerated difference between two policies that do the same, on a noisy machine.
+/// Tolerated difference, as a fraction, between two policies that behave equally on a noisy machine.
 const NOISE: f64 = 0.02;
-/// Tolerated difference in the runs of Redis, whose client takes up to half of the batch lane.
+/// Tolerated difference, as a fraction, between two policies in the runs of Redis. The client of Redis takes up to half
+/// of the batch lane.
 const REDIS_NOISE: f64 = 0.05;
-/// Required gain of batch under dynamic refresh. In the paper's Fig. 11 both lanes reach 1.5 instead of 1.0 at moderate
-/// load, so batch's share doubles.
+/// Required gain of batch under dynamic refresh. In the paper's Fig. 11 the utilisation of both lanes reaches 1.5
+/// instead of 1.0 at moderate load, so batch's share doubles.
 const DYNAMIC_OVER_IDLE: f64 = 1.3;
 const P99_OVER_ALONE: f64 = 1.05;
-/// How close the learned contention cost must come to the emulated one.
+/// Largest accepted difference between the learned contention cost and the emulated one, as a fraction.
 const CONTENTION_COST_WITHIN: f64 = 0.1;
 const LEARNS: &str = "dynamic_refresh";
 
@@ -60,8 +62,8 @@ fn moderate_load_checks(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
     checks
 }
 
-/// Whether the learned contention cost is the emulated one. The emulated contention cost is the same with all batch
-/// kernels, so the mean over them is taken, weighted by their precision: one session's estimate
+/// Returns the check whether the learned contention cost equals the emulated one. The emulated contention cost is the
+/// same with all batch kernels, so the mean over them is taken, weighted by their precision: one session's estimate
 /// alone has a wider interval than the bound.
 fn contention_cost_check(sweep: &Sweep, samples: &Samples, emulated_cost: f64) -> Check {
     let percent = |contention_cost: f64| 100.0 * contention_cost;
@@ -131,7 +133,7 @@ fn is_slo_undecided(sweep: &Sweep, samples: &Samples, load: u8, policy: &'static
         && p99_over_slo(sweep, samples, load, policy).iter().any(|over| check(over).is_undecided())
 }
 
-/// Returns the worst of several numbers by `worse`; `None` if one is missing.
+/// Returns the worst of several intervals by the rule `worse`; `None` if an interval is missing.
 fn worst_interval(
     mut numbers: impl Iterator<Item = Option<Interval>>,
     worse: fn(Interval, Interval) -> Interval,
@@ -140,8 +142,8 @@ fn worst_interval(
     numbers.try_fold(first, |worst, next| Some(worse(worst, next?)))
 }
 
-/// Returns the ratio of batch's time under two policies at one load: the median of pairs, with the batch kernel that
-/// gained least.
+/// Returns the ratio of batch's time under two policies at one load: the median over pairs of runs, for the batch
+/// kernel that gained least.
 fn batch_gain(
     sweep: &Sweep,
     samples: &Samples,
@@ -180,7 +182,8 @@ fn p99_over_slo(sweep: &Sweep, samples: &Samples, load: u8, policy: &'static str
     sweep.plan.batches.iter().map(over).collect()
 }
 
-/// Returns the ratio of p99 over alone in all pairs at moderate load, with all batch kernels.
+/// Returns the p99 beside batch divided by the p99 alone, over all pairs of runs at moderate load with all batch
+/// kernels.
 fn p99_over_alone(sweep: &Sweep, samples: &Samples) -> Option<Interval> {
     let of_batch = |batch: &&'static str| {
         let cell = SampleKey::new(sweep.plan.moderate_load(), batch, "borrow_idle");
@@ -218,15 +221,15 @@ mod tests {
         }
     }
 
-    /// Adds a run with batch `loop`, with its p99 and the batch utilisation.
+    /// Adds a run beside the batch kernel `loop` with this p99 and this batch utilisation.
     fn add(samples: &mut Samples, round: u64, load: u8, setting: &'static str, p99_us: f64, batch: f64) {
         let batch_utilisation = Some(batch).filter(|_| setting != ALONE);
         let figures = Figures { p99_us, lc_utilisation: 0.5, batch_utilisation, ..Figures::default() };
         samples.add(round, SampleKey::new(load, "loop", setting), figures);
     }
 
-    /// Six rounds at 50 %, with p99 and batch utilisation of each policy. The service alone has a p99 of 10 ms, and its
-    /// objective is 25 ms.
+    /// Returns six rounds at a load of 50 %; `policies` has the p99 and the batch utilisation of each policy. The
+    /// service alone has a p99 of 10 ms, and its objective is 25 ms.
     fn samples(policies: [(f64, f64); 5]) -> Samples {
         let mut samples = Samples::default();
         for round in 0..6 {

@@ -4,7 +4,7 @@
 //! - the sweep: §5, Figs. 10 and 11: p99 and utilisation of both lanes against load, for each way of running batch
 //!   beside a service;
 //! - the sweep at moderate load for another kind of service, Redis;
-//! - the step: how well an objective is kept when the load quadruples at once.
+//! - the step: how well an objective is kept when the load suddenly quadruples.
 //!
 //! In each round every setting runs in turn, with the same requests at the same intended times. Settings are therefore
 //! compared in pairs, and a slow period of the machine affects all of them.
@@ -103,12 +103,13 @@ fn sweep_redis(
     sweep::run_sweep(&fixture, plan, None, checks::redis_checks)
 }
 
-/// Measures the naps. The guardian process removes their groups even if this process is killed.
+/// Measures the ladder of naps. The guardian process removes the created cgroups even if this process is killed.
 fn measure_naps(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
     let pair = pair.context("two CPUs are needed; this process may use one: check taskset and cpusets")?;
-    // Measures the instrumented gate before it claims the lane, since its session claims the lane itself.
+    // Measures the instrumented gate before this function claims the lane, since the gate's session claims the lane
+    // itself.
     let checked = ladder::measure_instrumented_gate(&pair, &plan.naps);
     let claim = Claim::take_batch_lane(pair.batch)?;
     let name = format!("sidelane-bench-{}", std::process::id());

@@ -1,13 +1,13 @@
 //! The service's latency objective, and the budget that it leaves for batch.
 //!
 //! The paper's search service has an objective of 100 ms for p99, and reaches 53 ms alone: that leaves a budget of 47
-//! ms (§3.4). Another machine and index need another objective. Unless one is given it is computed from the service's
-//! own p99: two and a half times that p99 alone at moderate load.
+//! ms (§3.4). Another machine and index need another objective. Unless the user gives an objective, it is two and a
+//! half times the service's p99 alone at moderate load.
 
 use std::collections::BTreeMap;
 
-/// Objective as a multiple of the p99 alone at moderate load. The paper's is 100 ms ÷ 53 ms = 1.9 at a load with hardly
-/// any queue. At moderate load requests queue, and 2.5 leaves the same margin again for higher loads.
+/// Objective as a multiple of the p99 alone at moderate load. The paper's multiple is 100 ms ÷ 53 ms = 1.9 at a load
+/// with hardly any queue. Requests queue at moderate load, and 2.5 leaves the same margin again for higher loads.
 pub(super) const FACTOR: f64 = 2.5;
 
 /// Smallest objective. A service on a shared machine cannot promise less: the p99 of a short request includes the
@@ -24,7 +24,7 @@ pub(super) struct ServiceObjective {
 }
 
 impl ServiceObjective {
-    /// Returns the promise for the p99 measured alone; `moderate` must be among its loads.
+    /// Returns the objective for these p99s alone, by load; `moderate_load` must be one of the loads.
     pub(super) fn from_p99_alone(
         given_slo_us: Option<f64>,
         alone_p99_us: BTreeMap<u8, f64>,
@@ -37,14 +37,14 @@ impl ServiceObjective {
         }
     }
 
-    /// Returns the request age until which batch may run beside the request: the objective itself. The used part of it
-    /// depends on the load. It is 0 at loads without a budget.
+    /// Returns the request age until which batch may run beside the request: the objective, or 0 at loads without a
+    /// budget.
     pub(super) fn age_limit_us(&self, load: u8) -> f64 {
         if self.budget_us(load) > 0.0 { self.slo_us } else { 0.0 }
     }
 
-    /// Returns the time by which batch may delay a request at that load: the paper's rule. It is 0 if the service alone
-    /// already exceeds the objective.
+    /// Returns the time by which batch may delay a request at this load: by the paper's rule, the objective less the
+    /// p99 alone. The time is 0 if the service alone exceeds the objective.
     pub(super) fn budget_us(&self, load: u8) -> f64 {
         self.alone_p99_us.get(&load).map_or(0.0, |alone_us| (self.slo_us - alone_us).max(0.0))
     }

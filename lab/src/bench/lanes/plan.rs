@@ -21,14 +21,14 @@ const LOADS_QUICK: [u8; 2] = [50, 80];
 /// Batch kernels of the full bench: the paper's three micro benchmarks (§4) and a real program.
 const BATCHES: [&str; 4] = ["loop", "matrix", "flush", "zstd"];
 const BATCH_QUICK: &str = "matrix";
-/// Fewest rounds, since a median of fewer does not show its spread.
+/// Fewest rounds: a median of fewer rounds has no confidence interval.
 const ROUNDS_MIN: u64 = ROUNDS_FOR_AN_INTERVAL as u64;
 const ROUNDS_MAX: u64 = 40;
 /// Additional time of a run: to start and end a session, and to begin watching the service's sockets if the client has
 /// no CPU of its own.
 const OVERHEAD: Duration = Duration::from_millis(700);
-/// Longest time for a session to learn. About one request in a hundred is a reference for batch's cost, and a mean
-/// needs some hundred references.
+/// Longest time for a session to learn. About one request in a hundred runs without batch for comparison, and a mean
+/// needs some hundred such requests.
 const LEARNING: Duration = Duration::from_secs(60);
 const LEARNING_QUICK: Duration = Duration::from_secs(30);
 
@@ -154,7 +154,7 @@ impl SweepPlan {
     }
 
     fn runs_per_round(&self) -> usize {
-        // Counts the runs of a setting by the same rule as `turns` in the module `sweep`.
+        // Counts the runs of a setting in a round, by the same rule as the function `turns` in `sweep.rs`.
         let of = |setting: &Setting| match setting.runs_with_every_batch() {
             true => self.batches.len(),
             false => 1,

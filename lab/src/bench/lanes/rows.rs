@@ -61,8 +61,8 @@ fn row(swept: &SweepResult, load: u8, batch: &'static str, setting: &Setting) ->
     row
 }
 
-/// Returns the time by which batch may delay a request. Under `deadline` it is the request age until which batch may
-/// run.
+/// Returns the time by which batch may delay a request; under the policy `deadline` the request age until which batch
+/// may run.
 fn setting_budget_us(setting: &Setting) -> Option<f64> {
     match setting.beside?.hold?.budget {
         Budget::Given(ns) => Some(ns as f64 / 1e3),

@@ -14,12 +14,13 @@ pub(super) struct Figures {
     /// p99 that the client measured; the other percentiles were measured at the service's sockets.
     pub(super) client_p99_us: Option<f64>,
     pub(super) lc_utilisation: f64,
-    /// CPU time of batch divided by the run's length. It and the next fields are `None` if batch did not run.
+    /// CPU time of batch divided by the run's length. This field and all following ones are `None` if batch did not
+    /// run.
     pub(super) batch_utilisation: Option<f64>,
     pub(super) batch_work_ratio: Option<f64>,
     pub(super) overlap_percent: Option<f64>,
     pub(super) lent_overlap_percent: Option<f64>,
-    /// The contention cost estimate of the session at its end. A session starts from that of the one before.
+    /// Contention cost that the session has estimated at its end. The next session starts from this estimate.
     pub(super) contention_cost: Option<ContentionCostEstimate>,
 }
 

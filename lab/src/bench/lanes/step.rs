@@ -1,8 +1,8 @@
 //! The step of load: an objective instead of a budget, and a load that quadruples at once.
 //!
 //! With an objective the budget is computed ten times a second from the latencies of requests (`sidelane run --slo`).
-//! The rule is Sidelane's; the paper measures a budget beforehand. The check is whether the rule shrinks the budget
-//! before requests are late for long.
+//! The rule is Sidelane's; the paper measures a budget beforehand. The check is that the rule shrinks the budget soon,
+//! so that requests are late only for a short time.
 
 use std::time::Duration;
 
@@ -22,10 +22,11 @@ use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::rounds;
 
-/// Objective as a multiple of the p99 alone at the load after the step, so that the service can keep it there.
+/// Objective as a multiple of the p99 alone at the load after the step, so that the service can keep the objective at
+/// this load.
 const FACTOR: f64 = 2.0;
-/// Longest accepted time above the objective: two sliding windows of a second. One shows that requests are late, and
-/// one that they are in time again.
+/// Longest accepted time above the objective: two sliding windows of a second. The first shows that requests are late,
+/// and the second that they are on time again.
 const ABOVE_LIMIT_S: f64 = 2.0;
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 
@@ -106,8 +107,8 @@ fn longest_violation_s<'a>(runs: impl IntoIterator<Item = &'a Figures>) -> Optio
     each?.into_iter().reduce(f64::max)
 }
 
-/// Checks that the service is never late for long. Repetitions in which it is late alone do not count, since batch
-/// is not the cause. If no repetition counts, the check is undecided.
+/// Checks that the service is never late for long. Repetitions in which the service is late without batch do not count,
+/// since batch is not the cause. If no repetition counts, the check is undecided.
 fn check(plan: StepPlan, samples: &Samples) -> Check {
     let (before, after) = (plan.before * 100.0, plan.after * 100.0);
     let name = format!("longest time above the SLO after a step from {before:.0} to {after:.0} % load");

@@ -25,7 +25,7 @@ use sidelane_report::Check;
 
 /// Time for which batch is measured alone on its lane.
 const BATCH_ALONE: Duration = Duration::from_millis(300);
-/// Factor by which runs of the service alone are longer, since budgets are computed from one run per load.
+/// Factor by which the runs that measure the service alone are longer: one such run per load determines the budget.
 const CALIBRATION_TIMES: u32 = 2;
 
 /// Plan of a sweep, with the promise that its service must keep.
@@ -54,8 +54,8 @@ pub(super) struct SweepHistory {
     pub(super) notes: BTreeSet<Note>,
     /// Speed of the batch kernels with the lane to themselves, by round.
     alone_per_s: BTreeMap<(u64, &'static str), f64>,
-    /// Knowledge of the sessions, by batch kernel and setting. Batch's cost to a request and a request's demand do not
-    /// depend on the load.
+    /// Knowledge of the sessions, by batch kernel and setting. It is kept across loads, since batch's cost to a request
+    /// does not depend on the load.
     learned: BTreeMap<(&'static str, &'static str), LearnedLimits>,
 }
 
@@ -67,8 +67,8 @@ struct Turn {
     setting: Setting,
 }
 
-/// Runs `plan` on the service of `fixture`, until each of `checks` is decided. The objective is
-/// `slo_us`, or is computed from the service alone.
+/// Runs `plan` on the service of `fixture` until each of `checks` is decided. The objective is `slo_us`; without it the
+/// objective is computed from runs of the service alone.
 pub(super) fn run_sweep(
     fixture: &Fixture,
     plan: &SweepPlan,
@@ -128,7 +128,7 @@ fn round_load_pattern(fixture: &Fixture, plan: &SweepPlan, load: u8, seed: u64) 
 }
 
 impl Sweep {
-    /// Runs one round. The first rounds have all loads, later ones only those with an undecided check.
+    /// Returns the turns of a round. The first rounds have all loads, later rounds only loads with an undecided check.
     fn turns(&self, round: u64, samples: &Samples) -> Vec<Turn> {
         let loads = match round < self.plan.limit.first {
             true => self.plan.loads.clone(),
@@ -165,7 +165,7 @@ impl Sweep {
 }
 
 /// Returns the turns at one load. The service alone and the paper's own rules take one turn, every other setting one
-/// turn per kernel.
+/// turn per batch kernel.
 fn turns(load: u8, settings: &[Setting], batches: &[&'static str]) -> Vec<Turn> {
     let with = |(place, batch): (usize, &&'static str)| {
         let (is_first, batch) = (place == 0, *batch);

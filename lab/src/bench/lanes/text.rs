@@ -14,7 +14,7 @@ use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::{Lanes, PairKind};
 
-/// Largest p99 delay of sending at the client; a later client is too busy itself.
+/// Largest p99 of the client's sending delay; a client with a larger delay is too busy itself.
 const SEND_LAG_LIMIT_US: u64 = 1_000;
 
 pub(super) fn settings(plan: &Plan, place: ExperimentCpus, lanes: &Lanes, measured: &LanesMeasurements) -> Value {

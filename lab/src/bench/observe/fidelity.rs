@@ -46,7 +46,7 @@ pub(super) fn measure_fidelity(
             rounds.push(fixture.observe(&target, &ObservationOptions { signals, progress: None, period, length })?);
             Ok(())
         };
-        // Runs one round at short periods, where the share of kept samples is shown without a bound.
+        // Runs only one round at short periods, for which no check bounds the share of kept samples.
         let limit = if is_long(&period) { limit } else { Limit { first: 1, rounds: 1, ..limit } };
         let judged = |rounds: &Vec<Observed>| match is_long(&period) {
             true => vec![kept_check(kept_percent(rounds))],
@@ -62,7 +62,7 @@ pub(super) fn measure_fidelity(
         worst_cpc = rounds.iter().map(worst_cpc_error).chain(worst_cpc).reduce(f64::max);
     }
     report.checks.push(kept_check(least_kept));
-    // Allows for rounding errors only: a spread's smallest and largest values are exact.
+    // Adds a margin for rounding errors only.
     let wanted = TOLERANCE * 100.0 + 1e-9;
     let name = "kept samples: CPC furthest from 1";
     report.checks.push(Check::at_most(name, worst_cpc.map(|worst| worst * 100.0), wanted, Unit::Percent));
@@ -70,8 +70,8 @@ pub(super) fn measure_fidelity(
     Ok(())
 }
 
-/// Returns a note if the time stamp counter is coarse: the correction would take its steps for errors at the period
-/// [`LONG`].
+/// Returns a note if the time stamp counter is coarse: the error correction would take the counter's steps for errors
+/// at the period [`LONG`].
 pub(super) fn coarse_tsc_note() -> Option<LabNote> {
     let step = tsc::cycle_increment();
     (step as f64 > TOLERANCE * LONG as f64).then_some(LabNote::CoarseCycles { step, period: LONG })
@@ -106,11 +106,11 @@ fn row(period: &Period, seen: &Observed, kept: Option<Interval>) -> Row {
     row
 }
 
-/// Returns the largest distance of a kept sample's CPC from 1.
+/// Returns the largest distance from 1 of the cycles per cycle (CPC) of a kept sample.
 fn worst_cpc_error(seen: &Observed) -> f64 {
     let kept = seen.analysis.rate("cpc").map(|cpc| &cpc.kept);
     let ends = kept.and_then(|kept| Some([kept.min()?, kept.max()?]));
-    // Returns 0 without kept samples; another check requires that samples are kept.
+    // Returns 0 if no sample was kept; another check requires kept samples.
     ends.map_or(0.0, |ends| ends.map(|cpc| (cpc - 1.0).abs()).into_iter().fold(0.0, f64::max))
 }
 

@@ -45,12 +45,12 @@ impl ObserveFixture {
         Ok(Self { phases, bursts, bare, _c_build: c_build, target_cpu, observer_cpu })
     }
 
-    /// Starts a target that stores its tag once in `cycles` cycles.
+    /// Starts a target that stores its tag once in `store_period_cycles` cycles.
     pub(super) fn start_phases_target(&self, store_period_cycles: u64) -> Result<TargetProcess> {
         TargetProcess::start(&self.phases, &[store_period_cycles.to_string()], self.target_cpu)
     }
 
-    /// Starts a target whose speed changes every `cycles` cycles.
+    /// Starts a target whose speed changes every `phase_cycles` cycles.
     pub(super) fn start_bursts_target(&self, phase_cycles: u64) -> Result<TargetProcess> {
         TargetProcess::start(&self.bursts, &[phase_cycles.to_string()], self.target_cpu)
     }

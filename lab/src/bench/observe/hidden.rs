@@ -20,7 +20,7 @@ const RATES: [(&str, Period); 3] = [
     ("100 kHz", Period::Time(Duration::from_micros(10))),
     ("2500 cycles", Period::Cycles(2500)),
 ];
-/// Bound on the span of the middle 80 % of samples at 1 kHz, divided by their span at the highest rate.
+/// Bound on the span of the middle 80 % of samples at 1 kHz, divided by the same span at the highest rate.
 const HIDDEN_RATIO: f64 = 0.2;
 
 pub(super) fn measure_hidden_changes(

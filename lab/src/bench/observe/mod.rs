@@ -1,6 +1,6 @@
 //! `sidelane-lab bench observe`: the evaluation of SHIM (thesis chapter 3), on this machine.
 //!
-//! - how close reading one tag comes to the physical limit, a bare loop in C on the same tag;
+//! - how close reading one tag comes to the physical limit: a C loop that does nothing but read the same tag;
 //! - which samples of a rate are correct, by period: Figures 3.4 and 3.5;
 //! - the cost for a target on another core: Figures 3.7(a) and 3.9;
 //! - what slow sampling hides: Figure 3.1;
@@ -29,7 +29,7 @@ use sidelane_host::topology::Topology;
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
-/// Number of rounds of each part, and its limit.
+/// Number of first rounds of each part, and the limits on all rounds.
 const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(60) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
 

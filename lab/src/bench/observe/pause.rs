@@ -26,7 +26,7 @@ const PROGRAM: &str = include_str!("Garbage.java");
 const SIGNAL: &str = "counter:jvm:sun.rt.safepoints";
 const PERIOD: Period = Period::Time(Duration::from_micros(1));
 const WANTED_US: f64 = 5.0;
-/// Number of pauses after which the start of a JVM is over.
+/// Number of pauses after which the JVM's startup counts as over.
 const PAUSES_MIN: usize = 20;
 const ROUND: Duration = Duration::from_secs(1);
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
@@ -37,7 +37,7 @@ pub(super) fn measure_pause_delays(fixture: &ObserveFixture, limit: Limit, repor
         return Ok(());
     };
     let mut delays_us = Vec::new();
-    // Starts with one round: each pause is a sample, and one round has many of them.
+    // Starts with one round, since it has many pauses and each pause is a sample.
     let limit = Limit { first: 1, ..limit };
     let round = |delays_us: &mut Vec<f64>, _: Turn<'_>| {
         delays_us.extend(measure_delays_us(fixture, &jvm)?);
@@ -88,7 +88,8 @@ fn delays_us<R: std::io::Read>(log: &mut LogReader<R>) -> Vec<f64> {
         if let Some((then, last)) = before.filter(|_| !is_gap)
             && last != count
         {
-            // Counts until the second clock reading of the sample: the counter was certainly read before it.
+            // Counts the delay up to the sample's second clock reading, which certainly comes after the read of the
+            // counter.
             delays.push(clock.cycles_to_ns(sample.end - then) / 1e3);
         }
         before = Some((at, count));

@@ -21,7 +21,7 @@ use sidelane_stats::rounds::{Limit, Turn, run_until_decided};
 
 const SLICE: Duration = Duration::from_millis(500);
 const WRITTEN_EVERY: u64 = 1200;
-/// Factor by which the observer's period must be shorter than that of perf.
+/// Factor by which the observer's sampling period must be shorter than perf's.
 const FINER_WANTED: f64 = 500.0;
 /// Tolerated difference of slowdowns, in percentage points.
 const NOISE_PERCENT: f64 = 0.5;

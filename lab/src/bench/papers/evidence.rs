@@ -51,18 +51,18 @@ impl Evidence {
         self.all().keep(|outcome| outcome.setting == setting)
     }
 
-    /// Returns a number of each of `cells`, divided by that of `other` at the same load and batch.
+    /// Returns `number` of each of `runs`, divided by `number` of the run under `baseline` at the same load and batch.
     pub(super) fn ratios(&self, runs: &RunSet, baseline: &str, number: FigureSelector) -> Option<Vec<f64>> {
         Some(self.pair_with_baseline(runs, baseline, number)?.into_iter().map(|(own, other)| own / other).collect())
     }
 
-    /// Returns a number of each of `cells`, less that of `other` at the same load and batch.
+    /// Returns `number` of each of `runs`, less `number` of the run under `baseline` at the same load and batch.
     pub(super) fn differences(&self, runs: &RunSet, baseline: &str, number: FigureSelector) -> Option<Vec<f64>> {
         Some(self.pair_with_baseline(runs, baseline, number)?.into_iter().map(|(own, other)| own - other).collect())
     }
 
-    /// Returns the number of each cell and of its partner under `other`. `None` without cells, or if one has no
-    /// partner.
+    /// Returns `number` of each of `runs` and of its partner, the run under `baseline` at the same load and batch.
+    /// `None` without runs, or if a run has no partner.
     fn pair_with_baseline(&self, runs: &RunSet, baseline: &str, number: FigureSelector) -> Option<Vec<(f64, f64)>> {
         let pair = |own: &&Outcome| {
             let other = self.outcomes.iter().find(|outcome| outcome.setting == baseline && outcome.at == own.at)?;
@@ -86,7 +86,7 @@ impl<'e> RunSet<'e> {
         self.keep(|outcome| outcome.text(BATCH) == Some(batch))
     }
 
-    /// Returns the runs in which `path` has this value.
+    /// Returns the runs in which the scenario key `path` has this value.
     pub(super) fn with_parameter(&self, path: &str, value: f64) -> Self {
         self.keep(|outcome| outcome.number(path) == Some(value))
     }
@@ -119,7 +119,7 @@ impl<'e> RunSet<'e> {
         self.0.iter().map(move |outcome| number(&outcome.figures))
     }
 
-    /// Returns the number of the only run; `None` unless there is exactly one.
+    /// Returns the number of the only run; `None` unless there is exactly one run.
     pub(super) fn only_number(&self, number: FigureSelector) -> Option<f64> {
         match self.0[..] {
             [one] => Some(number(&one.figures)),

@@ -8,10 +8,11 @@ use sidelane_report::Unit;
 const SLO_MS: f64 = 100.0;
 /// The paper's dynamic refresh, as printed in its Fig. 9(d).
 const DYNAMIC: &str = "elfen-dynamic";
-/// Bound for the paper's "very little impact", which Sidelane promises everywhere.
+/// Largest ratio of p99 beside batch to p99 alone that counts as the paper's "very little impact". Sidelane promises
+/// the same bound.
 const SAME: f64 = 1.05;
-/// Bound on the utilisation of both lanes if only one is busy at a time. A request finds batch running while nanonap
-/// goes to sleep, so both lanes are briefly busy.
+/// Bound on the utilisation of both lanes if only one is busy at a time. It is above 1 because batch still runs for a
+/// moment after a request has begun.
 const ONE_AT_A_TIME: f64 = 1.01;
 /// Batch job that never waits.
 const BUSY: &str = "busy";
@@ -167,13 +168,13 @@ fn peak_utilisation(seen: &Evidence) -> Option<(f64, f64)> {
         .reduce(|one, other| if other.1 > one.1 { other } else { one })
 }
 
-/// Returns the runs at loads below the peak.
+/// Returns the runs at loads below the load at which dynamic refresh uses both lanes most.
 fn before_peak<'e>(seen: &'e Evidence) -> Option<RunSet<'e>> {
     Some(seen.runs_of_setting(DYNAMIC).at_loads(0.0..=peak_utilisation(seen)?.0.next_down()))
 }
 
-/// Returns the runs in which the objective is kept. Beyond it the paper sees degradations from causes that are not
-/// modelled.
+/// Returns the runs that keep the objective. In slower runs the paper's service degrades by causes that the model
+/// lacks.
 fn within_slo<'e>(seen: &'e Evidence, setting: &str) -> RunSet<'e> {
     seen.runs_of_setting(setting).with_number_at_most(p99_ms, SLO_MS)
 }
@@ -186,8 +187,8 @@ mod tests {
     use super::super::statement::failing;
     use super::*;
 
-    /// Returns runs on one core, by p99 and mean beside batch divided by those alone, and by the utilisation of both
-    /// lanes beside each job.
+    /// Returns runs on one core with this ratio of latencies beside batch to latencies alone, and this utilisation of
+    /// both lanes beside each job.
     fn runs_on_one_core(p99_over_alone: f64, busy_utilisation: f64, waiting_utilisation: f64) -> Vec<Outcome> {
         let of_load = |rate: f64| {
             let lane = rate * 0.0059;
@@ -213,8 +214,8 @@ mod tests {
         assert_eq!(says(0.99, 0.999, 0.98), [waits]);
     }
 
-    /// Returns runs on seven cores: p99 reaches 60 ms at the load `at_60_ms`, and dynamic refresh has its peak at
-    /// `peak`.
+    /// Returns runs on seven cores. The p99 reaches 60 ms at `load_at_60_ms`; `peak` is the load and utilisation at
+    /// which dynamic refresh uses both lanes most.
     fn runs_on_seven_cores(
         load_at_60_ms: f64,
         peak: (f64, f64),

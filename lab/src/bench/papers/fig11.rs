@@ -10,7 +10,7 @@ const POLICIES: [&str; 4] = ["borrow-idle", "elfen-fixed", "elfen-refresh", "elf
 const SLO_MS: f64 = 100.0;
 /// Loads that count as moderate, around half load, which is 80 RPS (§5, Fig. 12).
 const MODERATE: std::ops::RangeInclusive<f64> = 60.0..=100.0;
-/// Smallest ratio of two policies that do the same over the same requests.
+/// Smallest ratio of two policies' utilisations that still counts as equal.
 const SAME: f64 = 0.98;
 
 pub(super) const STATEMENTS: [Statement; 8] = [
@@ -90,7 +90,8 @@ fn moderate<'e>(seen: &'e Evidence, policy: &str) -> RunSet<'e> {
     seen.runs_of_setting(policy).at_loads(MODERATE)
 }
 
-/// Returns the smallest ratio of a number under one policy to that under the previous policy, at moderate load.
+/// Returns the smallest ratio of a number under one policy to the same number under the next less aggressive policy, at
+/// moderate load.
 fn least_step_ratio(seen: &Evidence, number: FigureSelector) -> Option<f64> {
     let step = |pair: &[&str]| least(seen.ratios(&moderate(seen, pair[1]), pair[0], number)?);
     least(POLICIES.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
@@ -104,15 +105,15 @@ fn utilisation_over_borrow_idle(seen: &Evidence) -> Option<f64> {
     least(POLICIES[1..].iter().map(over).collect::<Option<Vec<f64>>>()?)
 }
 
-/// Returns the utilisation of both lanes at moderate load, with the batch for which it is lowest.
+/// Returns the utilisation of both lanes at moderate load, for the batch job for which it is lowest.
 fn least_utilisation(seen: &Evidence, policy: &str) -> Option<f64> {
     let cells = moderate(seen, policy);
     let of_batch = |batch: &&str| most(cells.beside_batch(batch).numbers(utilisation));
     least(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
 }
 
-/// Returns the utilisation at the highest load, divided by the highest at any load, with the batch for which it drops
-/// least.
+/// Returns the utilisation at the highest load, divided by the highest utilisation at any load, for the batch job for
+/// which it drops least.
 fn utilisation_kept_at_highest_load(seen: &Evidence) -> Option<f64> {
     let cells = seen.runs_of_setting(POLICIES[3]);
     let of_batch = |batch: &&str| {
@@ -139,8 +140,8 @@ mod tests {
     const GOOD_MS: [f64; 4] = [50.0, 60.0, 61.0, 70.0];
     const GOOD: [f64; 4] = [1.0, 1.41, 1.42, 1.6];
 
-    /// Returns runs with this p99 and utilisation of the policies at moderate load; at high load batch can borrow half
-    /// as much.
+    /// Returns runs with this p99 and utilisation of the policies at moderate load; at high load batch borrows half as
+    /// much.
     fn runs(p99_ms: [f64; 4], utilisations: [f64; 4]) -> Vec<Outcome> {
         let mut runs = Vec::new();
         for (rate, left, later) in [(20.0, 0.5, 0.5), (80.0, 1.0, 1.0), (120.0, 0.5, 1.3)] {

@@ -73,12 +73,13 @@ fn all_job_figures(seen: &Evidence, number: fn(&Figures) -> f64) -> Option<Vec<f
     [BUSY, SLOWEST, AVERAGE, FASTEST].into_iter().map(|batch| job_figure(seen, batch, number)).collect()
 }
 
-/// Returns by which factor a program takes longer. NaN if batch did not run, since then there is no measurement.
+/// Returns the program's time beside the service divided by its time alone. NaN if the program did not run, since then
+/// there is no measurement.
 fn time_over_alone(run: &Figures) -> f64 {
     1.0 / run.batch_work_ratio.unwrap_or(f64::NAN)
 }
 
-/// Returns the program's CPU time per unit of time, divided by that without the service.
+/// Returns the program's CPU utilisation beside the service, divided by its utilisation without the service.
 fn utilisation_over_alone(run: &Figures) -> f64 {
     let work_alone_ns = run.batch_work_ns / run.batch_work_ratio.unwrap_or(f64::NAN);
     run.batch_utilisation * run.elapsed_ns as f64 / work_alone_ns
@@ -98,8 +99,8 @@ mod tests {
 
     const ELAPSED_NS: u64 = 1_000_000_000;
 
-    /// Returns a job that needs its lane for the share `alone` of its time. It takes `time` times as long beside a
-    /// service that is busy half of the time.
+    /// Returns a job that needs its lane for the share `utilisation_alone` of its time. The job takes `time_factor`
+    /// times as long beside a service that is busy half of the time.
     fn job(batch: &str, utilisation_alone: f64, time_factor: f64, efficiency: f64) -> Outcome {
         let mut run = run("borrow-idle", batch, 80.0, 60.0, (0.5, utilisation_alone / time_factor / efficiency));
         run.figures.elapsed_ns = ELAPSED_NS;

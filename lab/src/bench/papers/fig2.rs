@@ -59,7 +59,8 @@ fn load_at_slo(seen: &Evidence) -> Option<f64> {
     seen.runs_of_setting("alone").load_at(p99_ms, SLO_MS)
 }
 
-/// Returns the slope of p99 over the load, at the end of the line divided by that at its beginning.
+/// Returns how much faster p99 grows with the load at the highest loads than at the lowest: the ratio of the two
+/// slopes.
 fn slope_ratio(seen: &Evidence) -> Option<f64> {
     let line = seen.runs_of_setting("alone").points_by_load(p99_ms);
     let slopes: Vec<f64> = line.windows(2).map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0)).collect();

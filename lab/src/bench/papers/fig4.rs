@@ -74,8 +74,8 @@ mod tests {
     use super::super::statement::failing;
     use super::*;
 
-    /// Returns runs beside co-runners of both costs, whose p99 equals that of the service alone at 100 RPS at the loads
-    /// `same_at`.
+    /// Returns runs beside co-runners of both slowdowns. At the loads `same_p99_loads` their p99 equals the p99 of the
+    /// service alone at 100 RPS.
     fn runs(alone_ms: f64, same_p99_loads: [f64; 2], batch: f64) -> Vec<Outcome> {
         let mut runs = Vec::new();
         for (slowdown, same_at) in [LEAST, MOST].into_iter().zip(same_p99_loads) {

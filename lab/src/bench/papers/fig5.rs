@@ -84,7 +84,7 @@ pub(super) fn row(idle_ns: &[Nanos]) -> Row {
 }
 
 /// Returns the share of idle time in periods of 15 ms, in percent. The paper has 2.3 %, but does not give the width of
-/// its bins; here they are of 1 ms, as in its Fig. 1.
+/// its bins; here a bin is 1 ms wide, as in the paper's Fig. 1.
 fn idle_time_at_15_ms_percent(idle_ns: &[Nanos]) -> Option<f64> {
     Some(idle_time_within_percent(idle_ns, 31 * MS / 2)? - idle_time_within_percent(idle_ns, 29 * MS / 2)?)
 }

@@ -1,4 +1,4 @@
-//! The simulated figures: for each an experiment, and the paper's statements about it.
+//! The simulated figures of Elfen, each with its scenario and the paper's statements about it.
 
 use super::statement::Statement;
 use super::{fig2, fig4, fig5, fig10, fig11, fig12, policies};
@@ -24,7 +24,7 @@ pub(super) struct PaperPoint {
     pub(super) setting: &'static str,
     /// Unit of the panels to which the number belongs.
     pub(super) unit: Unit,
-    /// Load in requests per second, and the number.
+    /// Point in the chart: load in requests per second, and the number from the paper.
     pub(super) point: (f64, f64),
 }
 

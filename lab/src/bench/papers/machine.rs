@@ -47,7 +47,7 @@ pub(super) fn refuse_file(file: &str) -> Result<String, String> {
     Err(format!("{file}: the bench reads no files"))
 }
 
-/// Checks that no statement holds without evidence, and that all have different names.
+/// Checks that no statement holds without evidence, and that all statements have different names.
 #[cfg(test)]
 pub(super) fn assert_statements_sound<E: Default>(figures: &[MachineFigure<E>]) {
     let statements = figures.iter().flat_map(MachineFigure::statements);

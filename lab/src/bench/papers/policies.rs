@@ -1,5 +1,5 @@
-//! All policies with one objective; each may use the budget that the objective leaves it. This is not a figure of a
-//! paper: the statements are Sidelane's own, about its policy `deadline`.
+//! All policies with one objective; each policy may use the budget that the objective leaves. No paper has this figure:
+//! the statements are Sidelane's own, about its policy `deadline`.
 
 use super::evidence::{Evidence, least, most, p99_ms, utilisation};
 use super::statement::PaperBound::{AtLeast, AtMost};
@@ -19,7 +19,8 @@ const ELFEN: [&str; 7] = [
     "elfen-refresh",
     "elfen-dynamic",
 ];
-/// Tolerated difference in utilisation of two policies that do the same; 2 is both lanes.
+/// Tolerated difference in utilisation between two policies that behave equally; a utilisation of 2 means that both
+/// lanes are always busy.
 const SAME: f64 = 0.01;
 
 pub(super) const STATEMENTS: [Statement; 5] = [
@@ -77,8 +78,8 @@ mod tests {
     use super::super::statement::failing;
     use super::*;
 
-    /// Returns runs with this p99 of all tuned policies, and with the utilisation under Elfen's policies, under
-    /// deadline and under the oracle.
+    /// Returns runs in which all tuned policies have this p99, with the utilisation under Elfen's policies, under
+    /// `deadline` and under the oracle.
     fn runs(p99_ms: f64, elfen: f64, deadline: f64, oracle: f64) -> Vec<Outcome> {
         let of = |setting: &str, p99_ms, both: f64| run(setting, "", 50.0, p99_ms, (0.3, both - 0.3));
         let mut runs: Vec<Outcome> = ELFEN.iter().map(|policy| of(policy, p99_ms, elfen)).collect();

@@ -3,10 +3,10 @@
 use super::evidence::Evidence;
 use sidelane_report::{Check, Unit};
 
-/// Tolerance of a number that the text reads off a curve: it has two digits, and the paper's own repetitions differ by
-/// 2 % (§4).
+/// Relative tolerance of a number that the paper's text reads off a curve: the number has two digits, and the paper's
+/// own repetitions differ by 2 % (§4).
 pub(super) const READ: f64 = 0.05;
-/// Tolerance of a number that the text calls "about" or "around".
+/// Relative tolerance of a number that the paper's text calls "about" or "around".
 pub(super) const ABOUT: f64 = 0.1;
 
 /// Bound that the paper gives for the number.

@@ -3,8 +3,8 @@
 use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_stats::interval::median_interval;
 
-/// Single pairs of runs of the *same* setting differ by a factor of up to 1.23 on a virtual machine (pairs of
-/// `sidelane-lab demo`), so a model cannot be more exact than this. Medians over rounds differ by less.
+/// Largest accepted ratio between a measured and a simulated latency. Single runs of the *same* setting differ by a
+/// factor of up to 1.23 on a virtual machine (pairs of `sidelane-lab demo`), so a model cannot be more exact.
 const LATENCY_FACTOR: f64 = 1.25;
 /// Largest accepted difference in utilisation, as a share of a lane's time. The model lacks the kernel's own threads,
 /// wakeups and the agent.
@@ -29,7 +29,7 @@ pub(super) struct SettingComparison {
     /// Measured figures, one per round.
     pub(super) measured: Vec<ComparedFigures>,
     pub(super) simulated: ComparedFigures,
-    /// Client's share of the batch lane, which batch cannot have used; the model has no client.
+    /// Share of the batch lane's time that the client used, so that batch could not; the model has no client.
     pub(super) client: f64,
 }
 

@@ -56,7 +56,8 @@ const RECORDED: &str = "requests.jsonl";
 const RECORD: Duration = Duration::from_secs(22);
 /// Time that the recording runs before the load and after it.
 const RECORD_MARGIN: Duration = Duration::from_secs(1);
-/// Load of the recording. Service times do not depend on it; it is high enough that caches are as warm as in the runs.
+/// Load during the recording, as a fraction. It is high enough that caches are as warm as in the measured runs; service
+/// times do not depend on it.
 const RECORD_LOAD: f64 = 0.4;
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(1_200) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 9, time: Duration::from_secs(120) };
@@ -124,7 +125,7 @@ fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
     Ok(Experiment::parse(&scenario.display().to_string(), &text, Choices { seed: None, quick }, &files)?)
 }
 
-/// Returns one setting at one load, without measurements yet.
+/// Returns the comparison of one setting at one load, with simulated figures and without measurements yet.
 fn compared(model: &Model) -> SettingComparison {
     SettingComparison {
         name: name(model),

@@ -95,8 +95,8 @@ pub(super) fn figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures 
     }
 }
 
-/// Returns the request lane's utilisation in the model if it is too high for a steady state to compare. It assumes
-/// batch beside every request, which lengthens each by the slowdown.
+/// Returns the request lane's utilisation in the model if it is too high for a steady state to compare. The utilisation
+/// assumes that batch runs beside every request and lengthens each request by the slowdown.
 pub(super) fn saturated_utilisation(model: &Model) -> Option<f64> {
     let unmanaged = matches!(model.setting.beside, BatchMode::Unmanaged);
     let batch = model.batch.first().and_then(Job::class).filter(|_| unmanaged)?;

@@ -1,12 +1,12 @@
 //! The time that a worker loses beside a lane that works, and beside an idle lane.
 //!
 //! Each lane has a worker, and the sibling is switched on and off in turns. A worker's share of work in a stretch with
-//! the sibling is compared with the mean share in the stretches before and after it. The cost of the worker's own
-//! clock, and other programs on the lane, therefore affect both sides alike. The worker's total loss, divided by the
-//! share of its time in which the other lane worked, is its loss for each moment of overlap.
+//! the sibling is compared with the mean share in the stretches before and after it. Clock reads of the worker and
+//! other programs on the lane therefore affect stretches with and without the sibling alike. The worker's total loss,
+//! divided by the share of its time in which the other lane worked, is its loss per time of overlap.
 //!
 //! The cost of the sibling is the loss beside a lane without a worker, and the kernel program's time in context
-//! switches. Other programs run on such a lane too, at least this one; the loss that they should cause does not count
+//! switches. Other programs, such as this bench, also run on that lane; the loss that they should cause does not count
 //! as cost.
 
 use std::thread;
@@ -28,12 +28,12 @@ pub(super) const ASKED_PERCENT: f64 = 40.0;
 const ASKED: Slowdown = Slowdown { service: 5.0 / 3.0, batch: 5.0 / 3.0, nap: 1.0 };
 /// Utilisation of the request lane during the measurements of the achieved loss, in percent.
 const LOADS_PERCENT: [u64; 3] = [30, 60, 90];
-/// Utilisation during the measurement of the cost, in percent: a service that is never idle pays for all of it.
+/// Utilisation of the request lane during the measurement of the cost, in percent. It is high, since a service that is
+/// hardly ever idle pays the whole cost.
 const COST_LOAD_PERCENT: u64 = 90;
-/// Length of a worker's burst: some requests.
+/// Length of a worker's burst of work in nanoseconds, as long as some requests.
 const BURST_NS: f64 = 1_000_000.0;
-/// Wait after a switch of the sibling, in which the first slices are taken and the thief's wakeups become rare without
-/// overlap.
+/// Wait after the sibling is switched on or off, until the steal emulator has adapted its interval of wakeups.
 const SETTLE: Duration = Duration::from_millis(30);
 
 /// Emulation mechanism, and the bounds on its accuracy and cost.
@@ -71,15 +71,15 @@ pub(super) struct EmulationMeasurement {
     load_percent: u64,
     /// Whether the batch lane had a worker too.
     beside: bool,
-    /// Loss of service and batch for each moment of overlap, in each pair of stretches. Without a worker on the batch
-    /// lane it is the cost of the mechanism.
+    /// Loss of service and of batch per time of overlap, in percent, one value per pair of stretches. Without a worker
+    /// on the batch lane the values are the cost of the mechanism.
     lost_percent: [Vec<f64>; 2],
     /// Emulator's own report of the last stretch.
     report: Option<[LaneReport; 2]>,
 }
 
 const STRETCH: Duration = Duration::from_millis(150);
-/// Number of pairs of stretches, and the limit of further pairs.
+/// Number of first pairs of stretches, and the limits on all pairs.
 pub(super) const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 9, rounds: 36, time: Duration::from_secs(15) };
 
@@ -182,13 +182,13 @@ fn rest_between_bursts(load_percent: u64, unit_ns: f64) -> Rest {
     Rest { after_units: (BURST_NS / unit_ns).max(1.0) as u64, length: Duration::from_nanos(idle_ns as u64) }
 }
 
-/// Returns the missing part of the work share, in percent of the share without the sibling.
+/// Returns by how many percent the work share with the sibling is below the mean of the shares before and after it.
 fn loss_percent(before: Option<f64>, with: Option<f64>, after: Option<f64>) -> Option<f64> {
     let without = (before? + after?) / 2.0;
     Some(100.0 * (1.0 - with? / without))
 }
 
-/// Figures of a lane between two reports.
+/// Figures of a lane between two reports of the emulator.
 struct LaneReportDelta {
     /// Share of the lane's work in which the other lane worked too.
     beside: f64,
@@ -206,7 +206,7 @@ impl LaneReportDelta {
         }
     }
 
-    /// Returns the loss for each moment of overlap, in percent.
+    /// Returns the loss per time of overlap, in percent.
     fn loss_per_overlap_percent(&self, loss_percent: f64) -> f64 {
         loss_percent / self.beside
     }
@@ -223,7 +223,8 @@ impl EmulationMeasurement {
         format!("{}, {beside}", self.wanted.name)
     }
 
-    /// Adds a pair: the work shares before, with and after the sibling.
+    /// Adds a pair of stretches: the work shares before, with and after the sibling, and the emulator's reports at the
+    /// start and the end.
     fn add_pair(&mut self, shares: &[&[Option<f64>]; 3], began: &[LaneReport; 2], ended: [LaneReport; 2]) {
         let [before, with, after] = shares;
         for (lane, lost) in self.lost_percent.iter_mut().enumerate().take(before.len()) {

@@ -6,7 +6,7 @@
 //!
 //! The loss is computed from the workers' clocks; only the time in which both lanes worked is taken from the emulator's
 //! own report. The measure is the share of a worker's time in which it did not work, not its amount of work per time.
-//! On a virtual machine a CPU is 10 to 20 % slower or faster from one stretch to the next, whatever the sibling does.
+//! The reason is that the speed of a virtual machine's CPU changes by 10 to 20 % from one stretch to the next.
 
 mod achieved;
 mod search;

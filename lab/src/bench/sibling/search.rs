@@ -26,7 +26,7 @@ const BATCH: &str = "matrix";
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(600) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(80) };
-/// Ratio of p99 over alone that unmanaged batch must reach.
+/// Smallest ratio of the p99 beside unmanaged batch to the p99 alone that the check requires.
 const UNMANAGED_OVER_ALONE: f64 = 1.4;
 const BORROW_IDLE_OVER_ALONE: f64 = 1.05;
 

@@ -13,7 +13,7 @@ use crate::experiment::sibling::EmulatedSibling;
 use crate::programs::LabBinary;
 use sidelane_host::priority::with_this_thread_on;
 
-/// Batch kernel of the worker: only arithmetic, so only the lane's own time limits it.
+/// Batch kernel of the worker: pure arithmetic, whose speed depends only on the CPU time that it gets.
 const KERNEL: &str = "matrix";
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -38,7 +38,7 @@ pub(super) struct WorkerCounters {
     units: u64,
     /// Total length of the worker's bursts.
     busy_ns: u64,
-    /// Part of `busy_ns` in which the worker checked its overlap and spun for it.
+    /// Part of `busy_ns` in which the worker checked its overlap and spun to emulate its loss.
     made_up_ns: u64,
     /// CPU time of the worker on its lane.
     cpu_ns: u64,

@@ -49,8 +49,8 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
     Ok(report.result(fixture.place.kind, options.round_options, lucene::rounds(options.round_options).rounds))
 }
 
-/// Plants a cause once, by its name in the lab. Returns the expected statement of a trace on its slow requests, and the
-/// number of each statement. The key is `None` if no cause explains most of a request.
+/// Plants the cause with this name once. Returns the statement that a trace should make on the slow requests, and how
+/// often the trace made each statement. The key `None` stands for requests that no cause explains.
 pub fn attribute_planted_cause(
     lab: LabBinary,
     options: &TailOptions,

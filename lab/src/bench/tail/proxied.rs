@@ -21,13 +21,14 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Options of a proxy.
 #[derive(Clone, Copy)]
 pub(super) struct ProxySettings<'a> {
-    /// Hazards to watch: the value of the proxy's option `--hazard`.
+    /// Hazards that the proxy watches: the value of its option `--hazard`.
     pub(super) hazards: &'a str,
     /// Rule for hedges: the value of the proxy's option `--hedge`.
     pub(super) hedge: &'a str,
     /// Largest number of clients: the value of the proxy's option `--clients`.
     pub(super) clients: &'a str,
-    /// Priority in SCHED_FIFO, if any. The proxy then stands in for another machine, which no server delays.
+    /// Priority in SCHED_FIFO, if any. With it the proxy stands in for a proxy on another machine, which no server can
+    /// delay.
     pub(super) priority: Option<i32>,
 }
 
@@ -54,7 +55,8 @@ struct Summary {
 }
 
 impl RunningProxy {
-    /// Starts a proxy on the client's CPU, in front of the servers at these ports: the active one, then the backup.
+    /// Starts a proxy on the client's CPU in front of two servers: `ports` has the port of the active server, then of
+    /// the backup.
     pub(super) fn start(
         fixture: &TailFixture<'_>,
         (active, backup): (u32, u32),

@@ -16,7 +16,7 @@ const RATE_PER_S: f64 = 20_000.0;
 const REBUILT_PERCENT: f64 = 99.9;
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(120) };
-/// Number of rounds with `--quick`, too few to decide the median, but enough to notice a lost record.
+/// Number of rounds with `--quick`: too few to decide a check on a median, but enough to notice a lost record.
 const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(3) };
 
 /// Counts of requests and records in one trace.
@@ -49,7 +49,8 @@ pub(super) fn measure_redis_trace(fixture: &TailFixture<'_>, report: &mut Report
 }
 
 impl Run {
-    /// Counts the requests of a trace, without those of the client's first connection, which prepared the data.
+    /// Counts the requests of a trace, without the requests on the client's first connection, which filled Redis with
+    /// records.
     fn from_trace(traced: &TraceResult, sent: f64) -> Self {
         let earliest = traced.timelines.iter().min_by_key(|timeline| timeline.arrived_ns);
         let first = earliest.map(|timeline| timeline.socket);

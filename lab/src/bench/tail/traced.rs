@@ -23,7 +23,7 @@ use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 pub(super) struct TraceResult {
     /// Timelines of requests, whole and incomplete.
     pub(super) timelines: Vec<Timeline>,
-    /// Requests that were cut off by the end of their connection.
+    /// Requests without a response, since their connection ended.
     pub(super) unanswered: Vec<UnansweredRequest>,
     pub(super) counts: Counts,
     /// Number of records that were not read in time.
@@ -44,8 +44,8 @@ pub(super) struct TracedService {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Batch(pub(super) &'static str);
 
-/// Traces the service while `load` runs on a new thread. Both stay on the client's CPU, so that neither disturbs the
-/// service.
+/// Traces the service while `load` runs on a new thread. The calling thread and the new one stay on the client's CPU,
+/// so that neither disturbs the service.
 pub(super) fn trace_while_running<T: Send>(
     service: &TracedService,
     load: impl FnOnce() -> Result<T> + Send,
@@ -54,7 +54,7 @@ pub(super) fn trace_while_running<T: Send>(
 }
 
 impl TracedService {
-    /// Starts the recorder. The kernel knows batch as such as long as the returned batch tracking lives.
+    /// Starts the recorder. The kernel program knows batch as batch until the returned batch tracking is dropped.
     fn start_recorder(&self, service: Service) -> Result<(Recorder, Option<BatchTracking>)> {
         let Some(Batch(name)) = self.batch else {
             return Ok((Recorder::start(&TraceOptions::default(), &[service])?, None));

@@ -48,7 +48,7 @@ impl<'a> Churn<'a> {
         &self.containers
     }
 
-    /// Starts and stops the containers whose time lies between `before`, the `now` of the previous call, and `now`.
+    /// Starts and stops the containers whose time lies between `previous`, the `now` of the previous call, and `now`.
     pub fn apply_schedule(&mut self, previous: Duration, now: Duration) -> Result<()> {
         for (stay, comes) in due_changes(self.stays, self.length, previous, now) {
             if comes {
@@ -89,7 +89,8 @@ fn due_changes(
         (at > before || (at.is_zero() && before.is_zero() && now.is_zero())) && at <= now
     };
     let events = stays.iter().flat_map(|stay| [(stay, stay.from, true), (stay, stay.to, false)]);
-    // Keeps a container that stays past the end, because a run may take longer than planned.
+    // Drops events after the planned end of the run, so that a container which stays to the end also stays in a run
+    // that takes longer.
     let mut events: Vec<_> = events.filter(|(_, at, _)| *at <= 1.0).filter(|(_, at, _)| is_due(*at)).collect();
     events.sort_by(|one, other| one.1.total_cmp(&other.1));
     events.into_iter().map(|(stay, _, comes)| (stay, comes)).collect()

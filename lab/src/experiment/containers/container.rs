@@ -18,7 +18,8 @@ use crate::experiment::batch;
 use sidelane_host::cgroup::BatchGroup;
 use sidelane_rollback::groups::kill_all;
 
-/// Interval between attempts to kill a container: a new process may still be outside the groups, on its way into them.
+/// Interval between attempts to kill a container. One attempt may not suffice: a new process may not have entered the
+/// container's cgroups yet.
 const KILL_AGAIN: Duration = Duration::from_millis(1);
 
 pub(super) struct Container {

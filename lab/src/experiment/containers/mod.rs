@@ -1,4 +1,5 @@
-//! Batch in containers that come and go: each has its own cgroups below one common group, as an agent finds them.
+//! Batch in containers that come and go: each container has its own cgroups below one common group, in which an agent
+//! finds them.
 //!
 //! - `work`: the programs in a container, and the count of their work
 //! - `container`: one container, whose command is started again whenever it ends
@@ -44,8 +45,8 @@ impl Containers {
         Ok(Self { name: name.to_owned(), hierarchies, leaves, guardian, there: Vec::new() })
     }
 
-    /// Returns the kernel's path of the parent group, in the hierarchy that assigns CPUs; `None` if no group assigns
-    /// any.
+    /// Returns the kernel's path of the parent group, in the hierarchy that assigns CPUs; `None` if no hierarchy
+    /// assigns CPUs.
     pub fn path(&self) -> Option<String> {
         let confines = self.leaves.iter().position(|leaf| leaf.has_control_file("cpuset.cpus"))?;
         let (hierarchy, leaf) = (&self.hierarchies[confines], &self.leaves[confines]);
@@ -74,19 +75,19 @@ impl Containers {
         Some(used_us * 1_000)
     }
 
-    /// Returns whether the command of a container has failed. [`Containers::stop`] returns the error.
+    /// Returns whether the command of a container has failed; [`Containers::stop`] then returns its error.
     pub fn has_failed(&self, name: &str) -> bool {
         self.there.iter().any(|container| container.name() == name && container.has_failed())
     }
 
-    /// Stops a container, and returns the work that it has done, in its own units.
+    /// Stops a container, and returns the work that it has done, in the units of that work.
     pub fn stop(&mut self, name: &str) -> Result<u64> {
         let place = self.there.iter().position(|container| container.name() == name);
         let place = place.with_context(|| format!("there is no container {name}"))?;
         self.there.remove(place).stop()
     }
 
-    /// Returns the name of each running container and the work that it has done, in its own units.
+    /// Returns the name of each running container and the work that it has done, in the units of that work.
     pub fn work_done(&self) -> Vec<(String, u64)> {
         self.there.iter().map(|container| (container.name().to_owned(), container.work_done())).collect()
     }
@@ -137,7 +138,7 @@ fn make_leaves(hierarchies: &[Hierarchy], name: &str) -> Result<Vec<BatchGroup>>
 }
 
 /// Lets child groups use this group's controllers. In cgroup v2 a group must enable them for its children. A group
-/// without controllers is left alone: the v1 hierarchies have them.
+/// without controllers stays unchanged: the hierarchies of cgroup v1 have the controllers.
 fn enable_child_controllers(leaf: &BatchGroup) {
     let offered = leaf.read("cgroup.controllers").unwrap_or_default();
     for controller in offered.split_whitespace().filter(|controller| ["cpu", "cpuset"].contains(controller)) {

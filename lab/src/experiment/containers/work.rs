@@ -101,8 +101,8 @@ pub struct WorkFiles {
 }
 
 impl WorkFiles {
-    /// Writes the input files into `folder`. The lab's kernels emulate the loss of `sibling` themselves if its carrier
-    /// is built in.
+    /// Writes the input files into `folder`. The lab's kernels emulate their loss to `sibling` themselves if its
+    /// mechanism is `BuiltIn`.
     pub fn make(lab: &LabBinary, sibling: Option<&EmulatedSibling>, folder: &Path) -> Result<Self> {
         let sibling_options = sibling.map(EmulatedSibling::options).unwrap_or_default();
         let work_files = Self { lab: lab.clone(), sibling_options, folder: folder.to_owned() };
@@ -115,7 +115,7 @@ impl WorkFiles {
     }
 }
 
-/// Returns a C source file whose functions give the optimiser some work.
+/// Returns a C source file whose functions give the compiler's optimiser some work.
 fn c_source() -> Vec<u8> {
     let function = |number: usize| {
         format!(

@@ -4,7 +4,7 @@ use sidelane_sim::Outcome;
 use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
 use sidelane_stats::ranks::percentile;
 
-/// Scenario key of a run's workload name.
+/// Scenario key that names the workload of a run.
 const WORKLOAD: &str = "case";
 
 /// Stores of the evaluation, each with YCSB's workloads.
@@ -51,7 +51,7 @@ impl HolmesEvidence {
         self.runs_of_setting(setting).find(|(of, _)| *of == workload).map(|(_, figures)| figures)
     }
 
-    /// Returns a number of the service under one setting, divided by that under another.
+    /// Returns a number of the service under one setting, divided by the same number under another setting.
     pub(super) fn ratio(
         &self,
         workload: &str,
@@ -62,7 +62,7 @@ impl HolmesEvidence {
         Some(of(own)? / of(other)?)
     }
 
-    /// Returns the ratio of a number under two settings for all workloads; `None` without any.
+    /// Returns the ratio of a number under two settings for all workloads; `None` without workloads.
     pub(super) fn ratios(&self, settings: (&str, &str), number: ServiceFigureSelector) -> Option<Vec<(&str, f64)>> {
         let ratio = |(workload, _)| Some((workload, self.ratio(workload, settings, number)?));
         let ratios: Vec<(&str, f64)> = self.runs_of_setting(settings.0).map(ratio).collect::<Option<_>>()?;
@@ -70,7 +70,7 @@ impl HolmesEvidence {
     }
 }
 
-/// Returns the median number; of an even count the lower of the middle two.
+/// Returns the median of the numbers; for an even count the lower of the two middle numbers.
 pub(super) fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_by(f64::total_cmp);
     percentile(&numbers, 50.0)
@@ -83,7 +83,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Returns a run of a workload whose latencies are `times` those of the service alone.
+    /// Returns a run of a workload whose latencies are `latency_factor` times the latencies of the service alone.
     pub(in crate::bench::papers::holmes) fn run(
         workload: &str,
         setting: &str,

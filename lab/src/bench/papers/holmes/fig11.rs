@@ -60,7 +60,8 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// Judges three workloads by how many times as many requests miss the objective as alone, under Holmes and PerfIso.
+    /// Returns the statements that fail for three workloads. Each number is the share of requests that miss the
+    /// objective under Holmes or PerfIso, divided by that share alone.
     fn failing_with_violations(holmes: [f64; 3], perfiso: [f64; 3]) -> Vec<&'static str> {
         let mut outcomes = Vec::new();
         for (at, workload) in ["redis-a", "redis-b", "rocksdb-a"].into_iter().enumerate() {

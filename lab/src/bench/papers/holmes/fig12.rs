@@ -156,8 +156,8 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// Judges runs with this utilisation and number of jobs per hour under Holmes and PerfIso, and this delay from
-    /// onset until batch has left.
+    /// Returns the statements that fail for runs with this utilisation and number of jobs per hour under Holmes and
+    /// PerfIso. `onset_us` is the time from the onset of interference until batch has left.
     fn failing_with_utilisations(holmes: (f64, f64), perfiso: (f64, f64), onset_us: u64) -> Vec<&'static str> {
         let mut outcomes = Vec::new();
         for workload in ["redis-a", "rocksdb-a", "wiredtiger-a", "memcached-a"] {

@@ -62,7 +62,8 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 3] = [
     },
 ];
 
-/// Returns a number of each store at this threshold, divided by that alone; `None` without any.
+/// Returns a number of each store at this threshold, divided by the same number of the store alone; `None` without
+/// runs.
 fn ratios_at_threshold(seen: &HolmesEvidence, threshold: f64, number: ServiceFigureSelector) -> Option<Vec<f64>> {
     let of = |setting: &'static str| {
         let own =
@@ -86,7 +87,8 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// Judges runs with this ratio of latency to that alone, at each threshold.
+    /// Returns the statements that fail for runs with this ratio of latency to the latency alone, one ratio per
+    /// threshold.
     fn failing_with_ratios(latency_ratios: [f64; 5]) -> Vec<&'static str> {
         let mut outcomes = Vec::new();
         for (threshold, times) in THRESHOLDS.into_iter().zip(latency_ratios) {

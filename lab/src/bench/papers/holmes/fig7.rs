@@ -7,8 +7,8 @@ use crate::bench::papers::evidence::most;
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
-/// Makes two statements on one workload, in percent: "Compared to PerfIso, Holmes reduces the average (99th percentile)
-/// latency by". The model's memory share of the workload is fitted to the first.
+/// Makes the paper's two statements on a workload, "Compared to PerfIso, Holmes reduces the average (99th percentile)
+/// latency by" so many percent. The workload's memory share in the model is fitted to the average.
 macro_rules! reduces {
     ($figure:literal, $workload:literal, $mean:literal, $p99:literal) => {
         [
@@ -67,7 +67,7 @@ pub(super) const ALIKE: [Statement<HolmesEvidence>; 3] = [
     },
 ];
 
-/// Returns the worst ratio of a number to that alone, over the stores that the paper finds unharmed.
+/// Returns the largest ratio of a number under Holmes to the same number alone, over all stores but Redis.
 fn worst_ratio_except_redis(seen: &HolmesEvidence, number: ServiceFigureSelector) -> Option<f64> {
     let ratios = seen.ratios(("holmes", "alone"), number)?;
     most(ratios.into_iter().filter(|(workload, _)| !workload.starts_with("redis")).map(|(_, ratio)| ratio))
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// Returns runs of a store under Holmes and PerfIso, with these ratios of its latency to that alone.
+    /// Returns runs of a store under Holmes and PerfIso, with these ratios of the latency to the latency alone.
     fn runs_of_store(workload: &str, holmes: f64, perfiso: f64) -> HolmesEvidence {
         let runs = [("alone", 1.0), ("holmes", holmes), ("perfiso", perfiso)];
         HolmesEvidence { outcomes: runs.map(|(setting, times)| run(workload, setting, times)).to_vec() }

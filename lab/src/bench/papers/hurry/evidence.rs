@@ -5,7 +5,7 @@ use sidelane_sim::machine::figures::MachineFigures;
 
 use crate::bench::papers::evidence::most;
 
-/// Scenario keys of the load and of the cost of a move.
+/// Scenario keys of the load and of the cost of moving a thread.
 const RATE: &str = "service.0.arrivals.rate_per_s";
 const MOVE_US: &str = "machine.migration_us";
 
@@ -39,7 +39,8 @@ impl From<Vec<Outcome<MachineFigures>>> for HurryEvidence {
 }
 
 impl HurryEvidence {
-    /// Returns load and number of each run of a setting. `move_us` selects the cost of a move, if that was swept.
+    /// Returns load and number of each run of a setting. `move_us` selects the cost of moving a thread, if the scenario
+    /// sweeps that cost.
     pub(super) fn points_by_load(
         &self,
         setting: &str,
@@ -56,14 +57,16 @@ impl HurryEvidence {
         self.points_by_load(setting, None, number).into_iter().find(|(at, _)| *at == load).map(|(_, number)| number)
     }
 
-    /// Returns the number under one setting divided by that under another, by load. `None` if one is missing.
+    /// Returns the number under the setting `own` divided by the number under `other`, for each load. `None` if a run
+    /// is missing.
     pub(super) fn ratios(&self, own: &str, other: &str, number: MachineFigureSelector) -> Option<Vec<f64>> {
         let own = self.points_by_load(own, None, number);
         let ratio = |(load, own): &(f64, f64)| Some(own / self.number_at(other, *load, number)?);
         own.iter().map(ratio).collect::<Option<Vec<f64>>>().filter(|ratios| !ratios.is_empty())
     }
 
-    /// Returns the swept costs of moving a thread, in microseconds; only `None` if the scenario sweeps none.
+    /// Returns the swept costs of moving a thread, in microseconds. The only element is `None` if the scenario sweeps
+    /// no cost.
     pub(super) fn move_costs_us(&self) -> Vec<Option<f64>> {
         let mut all: Vec<_> = self.outcomes.iter().map(|outcome| outcome.number(MOVE_US)).collect();
         all.sort_by(|one, other| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
@@ -88,7 +91,7 @@ pub(super) fn mean_gain_percent(ratios: &[f64]) -> f64 {
     100.0 * (1.0 - ratios.iter().sum::<f64>() / ratios.len() as f64)
 }
 
-/// Returns the largest of several numbers; `None` if one is missing.
+/// Returns the largest of several numbers; `None` if any number is missing.
 pub(super) fn maximum_of_all(numbers: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     most(numbers.collect::<Option<Vec<f64>>>()?)
 }

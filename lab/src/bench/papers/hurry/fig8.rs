@@ -119,8 +119,9 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// Judges runs by load: p90 in milliseconds of the static mapping, the printed rule and Sidelane's. `power` is the
-    /// ratio of both rules' power to the static one.
+    /// Returns the statements that fail for runs with these loads. Each load has the p90 in milliseconds of the static
+    /// mapping, the printed rule and Sidelane's rule; `power_ratio` is the power of both rules divided by the static
+    /// mapping's.
     fn failing_with_loads(loads: [(f64, [f64; 3]); 5], power_ratio: f64) -> Vec<&'static str> {
         let of_load = |(load, p90): (f64, [f64; 3])| {
             let runs = [

@@ -7,11 +7,11 @@ use crate::bench::papers::evidence::{least, most};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
-/// Loads at which, by the text, a higher threshold makes requests later and takes less energy.
+/// Loads at which, according to the paper's text, a higher threshold makes requests slower and takes less energy.
 const LOADS: [f64; 4] = [10.0, 15.0, 20.0, 30.0];
-/// Cost of a move on the paper's machine.
+/// Cost of moving a thread on the paper's machine, in microseconds.
 const MOVE_US: Option<f64> = Some(50.0);
-/// Tolerated excess of the p90 with the learnt threshold over that with the best threshold of a sweep.
+/// Tolerated excess of the p90 with the learnt threshold over the p90 with the best swept threshold, as a fraction.
 const LEARNT: f64 = 0.05;
 
 pub(super) const STATEMENTS: [Statement<HurryEvidence>; 4] = [
@@ -47,7 +47,7 @@ pub(super) const STATEMENTS: [Statement<HurryEvidence>; 4] = [
     },
 ];
 
-/// Returns a number at each threshold divided by that at the next lower one, for each load.
+/// Returns a number at each threshold divided by the same number at the next lower threshold, for each load.
 fn step_ratios(seen: &HurryEvidence, number: MachineFigureSelector) -> Option<Vec<f64>> {
     let lines: Vec<_> =
         seen.settings("printed").iter().map(|name| seen.points_by_load(name, MOVE_US, number)).collect();
@@ -56,7 +56,7 @@ fn step_ratios(seen: &HurryEvidence, number: MachineFigureSelector) -> Option<Ve
     pairs.collect::<Option<Vec<f64>>>().filter(|steps| !steps.is_empty())
 }
 
-/// Returns p90 at 40 requests/s divided by that at 30, for each threshold.
+/// Returns the p90 at 40 requests/s divided by the p90 at 30 requests/s, for each threshold.
 fn queueing_ratios(seen: &HurryEvidence) -> Option<Vec<f64>> {
     let ratio = |name: &&str| {
         let line = seen.points_by_load(name, MOVE_US, p90_ms);
@@ -66,7 +66,7 @@ fn queueing_ratios(seen: &HurryEvidence) -> Option<Vec<f64>> {
     seen.settings("printed").iter().map(ratio).collect()
 }
 
-/// Returns p90 with the learnt threshold divided by the lowest with a given one, for each load.
+/// Returns the p90 with the learnt threshold divided by the lowest p90 with a given threshold, for each load.
 fn p90_over_best_given(seen: &HurryEvidence, move_us: Option<f64>) -> Option<Vec<f64>> {
     let given: Vec<_> = seen.settings("given").iter().map(|name| seen.points_by_load(name, move_us, p90_ms)).collect();
     let best = |load: f64| least(given.iter().flatten().filter(|(at, _)| *at == load).map(|(_, p90)| *p90));
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// Returns runs in which p90 grows from threshold to threshold by `step` and power falls by `less`. At a load of
-    /// 40, p90 is `queuing` times as high.
+    /// Returns runs in which each step of the threshold multiplies the p90 by `p90_step` and the power by `power_step`.
+    /// At a load of 40 requests/s the p90 is also multiplied by `queueing_factor`.
     fn runs(p90_step: f64, power_step: f64, queueing_factor: f64, learnt_factor: f64) -> Vec<Outcome<MachineFigures>> {
         let mut outcomes = Vec::new();
         for (load, move_us) in

@@ -1,7 +1,7 @@
 //! Hurry-up (Nishtala et al.): statements of its evaluation, checked on a simulated Juno r1.
 //!
 //! Figs. 6 to 8 are runs at the same loads and use one scenario; Fig. 9 uses another one. Statements on the paper's
-//! rule are about Algorithm 1 as printed. Statements with "ours" are about `sidelane_policy::hurryup` with its
+//! rule are about Algorithm 1 as printed. Statements that contain "ours" are about `sidelane_policy::hurryup` with its
 //! defaults.
 
 mod evidence;

@@ -22,7 +22,8 @@ use sidelane_host::priority::pin_this_thread;
 /// Measures the cost of a request and the cost at saturation.
 pub(super) fn measure_trace_cost(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
     let Some((server, place)) = fixture.start_redis(report)? else { return Ok(()) };
-    // Keeps the thread that reads records off the service's CPU. It is a new thread, since it stays pinned.
+    // Measures on a new thread that is pinned off the service's CPU, since this thread reads records and would stay
+    // pinned.
     thread::scope(|scope| {
         let measured = scope.spawn(|| {
             pin_this_thread(&[place.client_cpu]).context("cannot stay off the service's CPU")?;

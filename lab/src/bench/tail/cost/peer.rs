@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Tool other than Sidelane that records the events of a service.
+/// Other tool than Sidelane that records the events of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerTool {
     /// `perf record` of the same tracepoints as a trace.

@@ -67,7 +67,7 @@ fn check(samples: &Samples) -> Check {
     Check::interval_at_most(name, bootstrap_interval(&rounds, median_cost_over_empty), OVER_EMPTY_LIMIT, Unit::Ratio)
 }
 
-/// Returns the cost of a trace as a multiple of that of empty programs.
+/// Returns the cost of a trace as a multiple of the cost of empty programs.
 fn median_cost_over_empty(rounds: &[&[&f64; 3]]) -> Option<f64> {
     let added = |index: usize| median(rounds.iter().map(|round| round[index] - round[0]));
     Some(added(2)? / added(1).filter(|empty| *empty > 0.0)?)

@@ -49,7 +49,7 @@ pub(super) fn measure_saturation(
     let own = [Setting::Untraced, Setting::Empty, Setting::Traced, Setting::EmptyLight, Setting::Light];
     let settings: Vec<Setting> = own.into_iter().chain(peers.into_iter().map(Setting::Peer)).collect();
     let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
-    // Rotates the settings, since the machine changes during a round.
+    // Rotates the order of settings, since the machine's speed changes during a round.
     let turns = |round: u64, _: &Samples| {
         let first = round as usize % settings.len();
         [&settings[first..], &settings[..first]].concat()
@@ -99,7 +99,7 @@ fn measure_setting(
     let quick = fixture.options.round_options.quick;
     let (requests, seconds) = if quick { (REQUESTS_QUICK, 0.2) } else { (REQUESTS, 1.0) };
     watchers.run_observed(setting, || {
-        // Saturates the service once without measurement, until all threads that were started or moved are at work.
+        // Saturates the service once without measurement, so that all threads that were started or moved are running.
         measure_requests_per_s(server, place, REQUESTS_QUICK)?;
         let requests_per_s = measure_requests_per_s(server, place, requests)?;
         let load = server.load(&fixture.lab, place, RATE_PER_S, seconds)?;

@@ -107,7 +107,7 @@ impl Observers {
     }
 }
 
-/// Runs `work` on a new thread without an observer, as `traced` does with one.
+/// Runs `work` on a new thread without a trace, so that settings with and without a trace run `work` in the same way.
 fn run_unobserved<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| scope.spawn(work).join().expect("the work does not panic"))
 }

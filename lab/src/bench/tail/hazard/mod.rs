@@ -1,8 +1,8 @@
 //! A search server that collects garbage often, with a backup beside it. Requests are hedged at hazards, and by a timer
 //! that makes the same extra load.
 //!
-//! In each round all variants have a run, the timer the last one. Its wait follows from the other runs, so that it
-//! hedges as many requests as hazards do.
+//! In each round every rule has a run, the timer the last one. The wait of the timer follows from the other runs, so
+//! that the timer hedges as many requests as hazards do.
 
 mod timer;
 
@@ -19,9 +19,9 @@ use sidelane_stats::interval::{bootstrap_interval, median_interval};
 use sidelane_stats::rounds::Limit;
 use timer::Timer;
 
-/// Heap of the servers. Young collections take tens of milliseconds and come about twice a second; a full one takes
-/// thirty, every few seconds. Concurrent marking is off: it would slow requests without a visible hazard under both
-/// variants.
+/// Heap of the servers. Young collections take tens of milliseconds and come about twice a second; full collections
+/// take 30 ms and come every few seconds. Concurrent marking is off: it would slow requests under all rules without a
+/// hazard that the proxy can see.
 const MEMORY: HeapSettings = HeapSettings { heap_mib: 256, live_mib: 64, renewed: 2_000, marks: false };
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(600) };
@@ -31,13 +31,14 @@ const SECONDS: f64 = 15.0;
 const SECONDS_QUICK: f64 = 2.2;
 /// Real-time priority of the proxy: below the client's, above all other threads on their CPU.
 const PRIORITY: i32 = 70;
-/// Request rate, which leaves a server half of its CPU's time idle.
+/// Request rate per second, at which the server's CPU is idle half of the time.
 const RATE_PER_S: f64 = 400.0;
 /// Seconds of load before the measurement, in which a proxy makes its connections.
 const WARM_UP_S: f64 = 0.3;
-/// Largest p99.9 with hedges at hazards, as a fraction of the timer's p99.9.
+/// Largest p99.9 with hedges at hazards, as a fraction of the p99.9 with hedges by a timer.
 const P999_RATIO: f64 = 0.5;
-/// Fewest hedges of the timer, as a fraction of those at hazards. A timer with fewer would look worse than it is.
+/// Fewest hedges by the timer, as a fraction of the hedges at hazards. A timer with fewer hedges would look worse than
+/// it is.
 const HEDGES_RATIO: f64 = 0.9;
 
 type Samples = comparison::Samples<HedgeRule, Run>;
@@ -104,7 +105,7 @@ pub(super) fn compare_hedge_rules(fixture: &TailFixture<'_>, report: &mut compar
     Ok(())
 }
 
-/// Returns the order of the runs in a round. The first two alternate.
+/// Returns the order of the runs in a round. The first two runs swap places from round to round.
 fn turns(round: u64, _: &Samples) -> Vec<HedgeRule> {
     match round % 2 {
         0 => vec![HedgeRule::Never, HedgeRule::Hazard, HedgeRule::Timer],
@@ -127,7 +128,7 @@ impl Servers<'_> {
     }
 }
 
-/// Returns the checks that hedging at hazards must gain over a timer.
+/// Returns the checks that hedging at hazards is better than hedging by a timer.
 fn checks(samples: &Samples) -> Vec<Check> {
     let late = samples.compare_by_round(HedgeRule::Hazard, HedgeRule::Timer, |hazard, timer| {
         Some(hazard.seen.p999_us / timer.seen.p999_us)
@@ -144,7 +145,7 @@ fn checks(samples: &Samples) -> Vec<Check> {
     ]
 }
 
-/// Returns the hedges per request of all these runs together.
+/// Returns the number of hedges per request over all these runs together.
 fn hedges_per_request<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
     let (hedges, requests) =
         runs.fold((0, 0), |(hedges, requests), run| (hedges + run.done.hedges, requests + run.done.requests));
@@ -186,7 +187,7 @@ mod tests {
             samples.add(round, HedgeRule::Hazard, run(4, hazard_us * slower));
             samples.add(round, HedgeRule::Timer, run(timers_hedges, 10_000.0 * slower));
         }
-        // Adds a run of an incomplete round, which must not count.
+        // Adds a run of an incomplete round, which the checks must ignore.
         samples.add(6, HedgeRule::Hazard, run(1_000, 1e9));
         checks(&samples).iter().map(|check| check.verdict).collect()
     }

@@ -1,7 +1,8 @@
 //! The wait of a timer that hedges as many requests as hazards did.
 //!
-//! The first wait is the latency that this share of requests exceeded in runs without hedges. The client's latencies
-//! differ from the proxy's, and a timer is a little late, so the results of earlier runs correct it.
+//! The first wait is the latency that the same share of requests exceeded in runs without hedges. Later runs correct
+//! the wait by the results of earlier runs: the client's latencies differ from the proxy's, and timers expire a little
+//! late.
 
 use anyhow::{Context, Result};
 
@@ -11,7 +12,7 @@ use crate::bench::tail::lucene::Point;
 /// Largest factor by which earlier runs correct the timer.
 const CORRECTION_MAX: f64 = 4.0;
 
-/// Timer in milliseconds, and the share of the requests that was meant to take longer.
+/// Wait of a timer in milliseconds, and the share of requests that was expected to take longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Timer {
     pub(super) after_ms: u64,
@@ -19,8 +20,8 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Returns the timer of the next run. It has whole milliseconds, rounded down, which gives more hedges than at
-    /// hazards rather than fewer.
+    /// Returns the timer of the next run. Its wait is rounded down to whole milliseconds, so that the timer makes
+    /// rather too many hedges than too few.
     pub(super) fn from_earlier_runs(samples: &Samples) -> Result<Self> {
         let runs = samples.of_variant(HedgeRule::Hazard).map(|sample| &sample.figures);
         let wanted = hedges_per_request(runs).context("no run with hedges at hazards")?;
@@ -31,8 +32,8 @@ impl Timer {
     }
 }
 
-/// Returns the share of the requests that should take longer, so that all timers together reach the wanted share of
-/// hedges.
+/// Returns the share of requests that should take longer than the next timer's wait, so that all timers together make
+/// the wanted share of hedges.
 fn next_timer_share(wanted_share: f64, samples: &Samples) -> f64 {
     let runs = samples.0.iter().map(|sample| &sample.figures);
     let of_timers = || runs.clone().filter_map(|run: &Run| Some((run, run.timer?)));
@@ -44,7 +45,7 @@ fn next_timer_share(wanted_share: f64, samples: &Samples) -> f64 {
     next * (aimed / came).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX)
 }
 
-/// Returns the last point of the curve up to `percentile`.
+/// Returns the latency in microseconds at the last point of the curve up to `percentile`.
 fn quantile_us(curve: &[Point], percentile: f64) -> Option<f64> {
     curve.iter().rfind(|point| point.percentile <= percentile).map(|point| point.us)
 }
@@ -59,7 +60,7 @@ mod tests {
         points.map(|(percentile, us)| Point { percentile, us }).to_vec()
     }
 
-    /// Returns the first two runs of a round.
+    /// Returns a run without hedges and a run with `hedges` hedges at hazards, which come before the timer's run.
     fn samples_of_first_two_runs(hedges: u64) -> Samples {
         let mut samples = Samples::default();
         let mut plain = run(0, 0.0);
@@ -90,7 +91,8 @@ mod tests {
     #[test]
     fn measured_hedges_correct_the_next_timer() {
         let mut runs = samples_of_first_two_runs(5);
-        // The first timer made half of the wanted hedges. The next one aims at twice as many, plus the missing ones.
+        // The first timer made half of the wanted hedges. The next timer aims at twice as many hedges, plus the missing
+        // ones.
         runs.add(0, HedgeRule::Timer, Run { timer: Some(Timer { after_ms: 14, aim: 0.005 }), ..run(2, 0.0) });
         let next = Timer::from_earlier_runs(&runs).unwrap();
         assert!((next.aim - 0.02).abs() < 1e-9 && next.after_ms == 2, "{next:?}");

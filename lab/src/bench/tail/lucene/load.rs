@@ -11,8 +11,8 @@ use crate::bench::tail::fixture::TailFixture;
 
 /// Number of iterations of the load, as in the thesis.
 pub(super) const ITERATIONS: usize = 20;
-/// Number of connections: enough that the client sends on time though every response is late by 40 ms, and no more. If
-/// client and backup share a CPU, the backup's first request waits until the proxy has accepted all connections.
+/// Number of connections: just enough that the client sends on time even if every response is late by 40 ms. If client
+/// and backup share a CPU, the backup's first request waits until the proxy has accepted all connections.
 pub const CONNECTIONS: &str = "64";
 
 /// Figures of the client in one iteration.

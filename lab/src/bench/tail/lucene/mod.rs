@@ -1,8 +1,8 @@
-//! The thesis' Figure 4.14: the client's slowest requests of a Lucene search server, plain, and then with one remedy
-//! after the other.
+//! The thesis' Figure 4.14: the client's slowest requests of a Lucene search server, first plain, and then with more
+//! and more remedies.
 //!
-//! A run is one start of the server and twenty iterations of its load: its first requests are part of it, as in the
-//! thesis. Runs of all variants take turns.
+//! A run is one start of the server and twenty iterations of the load, which include the server's first requests, as in
+//! the thesis. Runs of all variants take turns.
 
 mod front;
 mod jar;
@@ -33,11 +33,12 @@ const RATE_PER_S: f64 = 1_000.0;
 const REQUESTS: f64 = 1_000.0;
 const REQUESTS_QUICK: f64 = 50.0;
 
-/// Limit of rounds, each with a run of each variant.
+/// Limits on the rounds, each of which has a run of each variant.
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(900) };
 /// Number of rounds with `--quick`, too few to decide anything.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(6) };
-/// Least ratio of the slowest request of a plain server to that with all remedies. The thesis has nine.
+/// Least ratio of the slowest request of a plain server to the slowest request with all remedies. The thesis reports a
+/// ratio of nine.
 const TIMES: f64 = 5.0;
 
 type Samples = comparison::Samples<LuceneVariant, Vec<Iteration>>;
@@ -49,9 +50,9 @@ pub enum LuceneVariant {
     Plain,
     /// The server sets TCP_NODELAY.
     Nodelay,
-    /// The JVM has the option AlwaysPreTouch, too.
+    /// The server sets TCP_NODELAY, and its JVM has the option AlwaysPreTouch.
     Pretouch,
-    /// A second server behind `sidelane proxy` is added.
+    /// The server has all other remedies, and a second server behind `sidelane proxy`.
     Backup,
 }
 
@@ -122,7 +123,7 @@ pub(super) fn measure_lucene_remedies(fixture: &TailFixture<'_>, report: &mut co
     Ok(())
 }
 
-/// Starts the server, and loads it from its first moment on.
+/// Starts the server, and sends it load as soon as it listens.
 fn run_variant(
     fixture: &TailFixture<'_>,
     lucene: &Lucene,

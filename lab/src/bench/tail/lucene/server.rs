@@ -18,9 +18,9 @@ const WORKERS: &str = "2";
 #[derive(Clone, Copy)]
 pub struct HeapSettings {
     pub heap_mib: u32,
-    /// Size of the live objects beside those of the search, in MiB.
+    /// Size of additional live objects, which the search does not need, in MiB.
     pub live_mib: u32,
-    /// Number of the live objects in `live_mib` that each search replaces.
+    /// Number of additional live objects that each search replaces.
     pub renewed: u32,
     /// Whether the JVM marks dead objects concurrently with requests. If not, it stops for all collection work.
     pub marks: bool,
@@ -35,7 +35,7 @@ impl HeapSettings {
 pub struct Server(LabProcess);
 
 impl Server {
-    /// Starts the server on `cpu`, and waits until it listens: on `port`, or on a free one if that is 0.
+    /// Starts the server on `cpu`, and waits until it listens on `port`; 0 takes a free port.
     pub fn start(lucene: &Lucene, variant: LuceneVariant, cpu: u32, memory: HeapSettings, port: u32) -> Result<Self> {
         let mut java = Command::new("java");
         let heap = memory.heap_mib;

@@ -1,4 +1,4 @@
-//! The planted causes, and the statement that a trace should make on each.
+//! The planted causes, and the statement that a trace should make on requests with each cause.
 
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::record::Kinds;
@@ -13,7 +13,7 @@ pub(super) const SLOW_NS: u64 = 10_000_000;
 /// Statement of a trace on a slow request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attribution {
-    /// Most of the request's time above the normal is due to this cause.
+    /// This cause explains most of the time by which the request is slower than normal.
     Cause(Cause),
     /// The client left before there was a response.
     Abandoned,
@@ -53,7 +53,8 @@ pub(super) struct PlantedCause {
 pub(super) enum PlantedProgram {
     /// The cause is planted in the lab's service `plant`.
     Service,
-    /// The cause is planted in the lab's service, in fewer requests, since each takes a second.
+    /// The cause is planted in the lab's service, in fewer requests than other causes, since each planted request takes
+    /// a second.
     Seldom,
     /// The cause is planted in the lab's service, beside batch of this process name.
     Beside(Batch),
@@ -72,7 +73,8 @@ const fn planted(name: &'static str, cause: Cause, place: PlantedProgram) -> Pla
 impl PlantedCause {
     /// All planted causes.
     ///
-    /// A thread of SCHED_FIFO is not stolen time: the kernel sees which thread it is.
+    /// The list has no stolen time: a SCHED_FIFO thread cannot stand in for the host, since the kernel sees which
+    /// thread has the CPU.
     pub(super) const ALL: &[PlantedCause] = &[
         planted("nagle", Cause::Nagle, PlantedProgram::Service),
         planted("faults", Cause::PageFault, PlantedProgram::Service),
@@ -98,7 +100,7 @@ impl PlantedCause {
         planted("no-answer", Cause::NoAnswer, PlantedProgram::Service),
         planted("connect", Cause::Connect, PlantedProgram::Seldom),
         planted("full-pipe", Cause::Full, PlantedProgram::Service),
-        // The client loses the segments of the first 10 ms, which are sent again.
+        // The client drops the segments of the first 10 ms, which the service's kernel sends again.
         planted("retransmit", Cause::Retransmission, PlantedProgram::Client(&["--lose-ms", "10"])),
         // The client's receive buffer is smaller than the response.
         planted(

@@ -9,7 +9,7 @@ const NAMED_PERCENT: f64 = 95.0;
 const WRONGLY_PERCENT: f64 = 1.0;
 const NOT_EXPLAINED_PERCENT: f64 = 5.0;
 
-/// Returns the checks over all runs together. Each run is independent of the others; the requests of a run are not.
+/// Returns the checks over all runs together. Runs are independent of each other, but the requests of one run are not.
 pub(super) fn planted_checks(samples: &Samples) -> Vec<Check> {
     let slow = percent(samples, |run| run.slow_and_named_counts().1, |run| run.slow_and_named_counts().0);
     let wrong = percent(samples, PlantedRunResult::wrongly_named_count, |run| run.others);
@@ -46,8 +46,8 @@ mod tests {
 
     const ON_CPU: Attribution = Attribution::Cause(Cause::OnCpu);
 
-    /// Returns the samples of eight runs, in which `named` of ten planted requests have the right cause, and in which
-    /// `wrong` of the others have it.
+    /// Returns the samples of eight runs. In each run the trace names the planted cause for `named` of ten planted
+    /// requests, and for `wrong` requests that were not planted.
     fn samples(named: u64, wrong: u64) -> Samples {
         let planted = &PlantedCause::ALL[0];
         let mut samples = Samples::default();

@@ -1,7 +1,8 @@
 //! Planted causes: whether a trace explains each slow request by its planted cause.
 //!
-//! A service of the lab is slow for some of its requests, each for one known cause (`sidelane-lab plant`). Its client
-//! records which requests these are. The service is traced at the same time, and the causes in the trace are compared.
+//! A service of the lab is slow for some of its requests, each for one known cause (`sidelane-lab plant`). The client
+//! records which requests are planted. The service is traced at the same time, and the causes that the trace names are
+//! compared with the planted ones.
 
 mod cause;
 mod checks;
@@ -33,8 +34,8 @@ const MEMORY: HeapSettings = HeapSettings { live_mib: 48, ..HeapSettings::SMALL 
 const PLAIN_SEARCH: &str = "/search?q=and+w10+w20";
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: std::time::Duration::from_secs(600) };
-/// Number of rounds with `--quick`: there is time only for one round of a few causes. The requests of the round are
-/// judged one by one.
+/// Number of rounds with `--quick`: there is time for only one round of a few causes, whose requests count as single
+/// samples.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: std::time::Duration::from_secs(12) };
 
 type Samples = comparison::Samples<&'static PlantedCause, PlantedRunResult>;
@@ -54,7 +55,8 @@ impl RunSize {
         let size = if round_options.quick { SIZE_QUICK } else { SIZE };
         match planted.place {
             PlantedProgram::Seldom => RunSize { every: size.every * 5, ..size },
-            // Sends fewer requests to a distant client: each plain one takes as long as a planted one does elsewhere.
+            // Sends fewer requests from a distant client, for which each plain request takes as long as a planted
+            // request of another cause.
             PlantedProgram::Far(_) => RunSize { requests: size.requests / 5, every: size.every / 5 },
             _ => size,
         }
@@ -86,7 +88,8 @@ pub(super) fn measure_planted_causes(fixture: &TailFixture<'_>, report: &mut Rep
     Ok(())
 }
 
-/// Plants one cause once. Returns the expected statement on its slow requests, and the number of each statement.
+/// Plants one cause once. Returns the statement that a trace should make on the slow requests, and how often the trace
+/// made each statement.
 pub(super) fn attribute_planted_cause(
     fixture: &TailFixture<'_>,
     cause_name: &str,

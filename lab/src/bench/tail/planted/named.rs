@@ -14,7 +14,7 @@ use crate::bench::tail::traced::TraceResult;
 
 /// Result of a run with one planted cause.
 pub(super) struct PlantedRunResult {
-    /// Claim that is expected for the planted requests.
+    /// Statement that the trace should make on the planted requests.
     pub(super) claim: Attribution,
     /// Number of slow planted requests by statement; the key is `None` if the trace lacks the request.
     pub(super) of_planted: BTreeMap<Option<Attribution>, u64>,
@@ -24,7 +24,8 @@ pub(super) struct PlantedRunResult {
     pub(super) others: u64,
     /// Number of requests whose spans do not sum to their latency within 1 %.
     pub(super) do_not_sum: u64,
-    /// Time of slow requests above the normal, and the part of it that is not explained.
+    /// Total time by which slow requests exceed the normal latency, and the part that no cause explains, in
+    /// nanoseconds.
     pub(super) tail_ns: u64,
     pub(super) not_explained_ns: u64,
     /// Client's latencies of all planted requests.
@@ -64,13 +65,13 @@ impl PlantedRunResult {
         }
     }
 
-    /// Returns the number of slow planted requests, and the number of those for which the cause was named.
+    /// Returns the number of slow planted requests, and the number of them for which the trace named the planted cause.
     pub(super) fn slow_and_named_counts(&self) -> (u64, u64) {
         let named = self.of_planted.get(&Some(self.claim)).copied().unwrap_or(0);
         (self.of_planted.values().sum(), named)
     }
 
-    /// Returns the number of other slow requests for which the planted cause was named.
+    /// Returns the number of slow requests that were not planted but for which the trace named the planted cause.
     pub(super) fn wrongly_named_count(&self) -> u64 {
         self.of_others.get(&Some(self.claim)).copied().unwrap_or(0)
     }
@@ -81,7 +82,8 @@ impl ClientRequest {
         self.answered_ns - self.sent_ns
     }
 
-    /// Returns the trace's statement on the request. A request that its client abandoned takes precedence.
+    /// Returns the trace's statement on the request. An abandoned request with a matching arrival takes precedence over
+    /// an answered one.
     fn attribution(
         &self,
         timelines: &[&Timeline],
@@ -101,8 +103,8 @@ impl ClientRequest {
         its.and_then(|timeline| diagnoser.main_cause(timeline)).map(Attribution::Cause)
     }
 
-    /// Returns whether a traced request with this arrival may be the asked one. The client asks one request at a time,
-    /// or a twin later, so the first match is the right one.
+    /// Returns whether a traced request with this arrival may be this request of the client. The client sends one
+    /// request at a time, or a twin after it, so the first match is the right one.
     fn matches_arrival(&self, arrived_ns: u64) -> bool {
         (self.sent_ns..self.answered_ns).contains(&arrived_ns)
     }
@@ -120,7 +122,8 @@ fn build_diagnoser(timelines: &[&Timeline], recorded: Kinds) -> Diagnoser {
     diagnoser
 }
 
-/// Returns the tail time of all requests, and the part of it that is not explained.
+/// Returns the time by which slow requests exceed the normal latency, and the part that no cause explains, in
+/// nanoseconds.
 fn tail_and_unexplained_ns(diagnoser: &Diagnoser) -> (u64, u64) {
     let diagnosis = diagnoser.diagnose(&|_: Task| None);
     let not_explained = diagnosis.findings.iter().filter(|finding| finding.cause == Cause::NotExplained);

@@ -11,7 +11,7 @@ use sidelane_stats::ranks::median;
 
 type Counts = BTreeMap<Option<Attribution>, u64>;
 
-/// Returns a row for each planted cause, and then a row with the causes that were named for it.
+/// Returns two rows for each planted cause: its figures, and how often the trace named each cause for its requests.
 pub(super) fn planted_rows(samples: &Samples) -> Vec<Row> {
     let planted = || PlantedCause::ALL.iter().filter(|planted| samples.has(*planted));
     let causes: BTreeSet<Option<Attribution>> = all_attributions(samples).collect();
@@ -19,7 +19,7 @@ pub(super) fn planted_rows(samples: &Samples) -> Vec<Row> {
     summaries.chain(planted().map(|planted| confusion_row(planted, samples, &causes))).collect()
 }
 
-/// Returns what was named for planted requests, with repetitions.
+/// Returns the statements of traces on planted requests; a statement of several runs occurs several times.
 fn all_attributions(samples: &Samples) -> impl Iterator<Item = Option<Attribution>> {
     samples.0.iter().flat_map(|sample| sample.figures.of_planted.keys().copied())
 }
@@ -69,7 +69,7 @@ fn key(attribution: Option<Attribution>) -> String {
     text.unwrap_or_default().replace('-', "_")
 }
 
-/// Returns the picture of the causes that were named for a hundred slow requests with each planted cause.
+/// Returns the bar chart of the causes that the trace named, per hundred slow requests with each planted cause.
 pub(super) fn confusion(samples: &Samples) -> Option<Bars> {
     let wanted = samples.0.iter().map(|sample| Some(sample.variant.claim));
     let named: BTreeSet<Option<Attribution>> = all_attributions(samples).chain(wanted).collect();

@@ -1,4 +1,5 @@
-//! The clients of the proxy bench: one sends as fast as it is answered, and one sends on time.
+//! The two clients of the proxy bench: a closed loop, which sends when an answer arrives, and an open loop, which sends
+//! at fixed times.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use sidelane_host::priority::pin_this_thread;
 
-/// Connections of the client that sends as fast as possible.
+/// Number of connections of the closed-loop client, which sends as fast as possible.
 const CONNECTIONS: &str = "32";
-/// Connections of the client that sends on time, each with a thread.
+/// Number of connections of the open-loop client, each with a thread.
 const ON_TIME: u32 = 8;
 /// Time without an answer after which a server counts as hanging.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -55,7 +56,7 @@ fn send_request_when_due(stream: &mut TcpStream, due: Instant) -> Result<u64> {
     stream.write_all(REQUEST)?;
     let mut answer = [0; 1024];
     let mut length = 0;
-    // Detects the end of a response by its body: it repeats one letter, and no head ends with it.
+    // Detects the end of a response by its body, which is a repeated `x`; no response head ends with `xx`.
     while !(answer[..length].ends_with(b"xx") && answer[..length].starts_with(b"HTTP/1.1 200")) {
         let count = stream.read(&mut answer[length..]).context("no answer")?;
         ensure!(count > 0, "the connection ended");

@@ -1,5 +1,5 @@
 //! The proxy beside haproxy and nginx, with one thread each, in turns: throughput at saturation, and the latency that
-//! each adds at half of it.
+//! each proxy adds at half of that throughput.
 
 mod client;
 mod peers;
@@ -21,22 +21,22 @@ use sidelane_stats::rounds::Limit;
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(150) };
 /// Number of rounds with `--quick`, too few to decide anything.
 const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(9) };
-/// Time of one proxy in one round, at saturation and at half of it. The client at saturation, wrk, runs for whole
-/// seconds.
+/// Time for which each proxy runs in a round: at saturation, and at half of the saturation rate. The first time has
+/// whole seconds, since the client at saturation, wrk, needs them.
 const TIME: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(3));
 const TIME_QUICK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(300));
-/// Turns of each proxy in a round at half of the saturation rate. With one turn, a disturbance by the host of one
-/// second would determine the p99.
+/// Turns of each proxy in a round at half of the saturation rate. With only one turn, a single disturbance by the host
+/// would determine a proxy's p99.
 const TURNS: u32 = 10;
-/// Least throughput, as a fraction of the better peer's.
+/// Least throughput of `sidelane proxy`, as a fraction of the throughput of the better other proxy.
 const SPEED_RATIO: f64 = 0.9;
-/// Highest p99, as a multiple of the better peer's.
+/// Highest p99 of `sidelane proxy`, as a multiple of the p99 of the better other proxy.
 const P99_RATIO: f64 = 1.0;
 
 /// Figures of one proxy in one round.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProxyFigures {
-    /// Requests per second at saturation. It and the next field are `None` for the server without a proxy.
+    /// Requests per second at saturation. This field and `cpu_us` are `None` for the server without a proxy.
     per_s: Option<f64>,
     /// The proxy's CPU time per request in microseconds.
     cpu_us: Option<f64>,
@@ -80,8 +80,8 @@ struct ProxyComparison<'a> {
 }
 
 impl ProxyComparison<'_> {
-    /// Measures each proxy at saturation, then each and the server itself at half the rate of the slowest. The first
-    /// turn changes from round to round.
+    /// Measures each proxy at saturation. Then measures each proxy, and the server without a proxy, at half the rate of
+    /// the slowest proxy. Another proxy is first in each round.
     fn measure_round(&self, round: u64, samples: &mut Samples) -> Result<()> {
         let (mut seen, mut requests) = ([ProxyFigures::default(); 4], [0.0; 3]);
         for place in (0..3).map(|place| (place + round as usize) % 3) {
@@ -103,7 +103,7 @@ impl ProxyComparison<'_> {
         Ok(())
     }
 
-    /// Returns the sorted latencies of each proxy and of the server itself.
+    /// Returns the sorted latencies through each proxy and, last, of the server without a proxy.
     fn measure_latencies(&self, per_s: f64, round: usize) -> Result<[Vec<u64>; 4]> {
         let [first, second, third] = self.proxies.each_ref().map(|proxy| proxy.address);
         let places = [first, second, third, self.server.address];
@@ -122,7 +122,8 @@ impl ProxyComparison<'_> {
         Ok(latencies)
     }
 
-    /// Requests, and the CPU time that the proxy used for all of them in microseconds.
+    /// Returns the number of requests at saturation, and the CPU time that the proxy used for all of them, in
+    /// microseconds.
     fn measure_saturation(&self, proxy: &ListeningProcess) -> Result<(f64, f64)> {
         let before_ns = proxy.cpu_ns();
         let requests = run_closed_loop(self.client_cpu, proxy.address, self.time)?;
@@ -131,8 +132,8 @@ impl ProxyComparison<'_> {
     }
 }
 
-/// Returns Sidelane's number divided by the better peer's, for each round. The better peer has the higher median, or the
-/// lower one.
+/// Returns Sidelane's number divided by the number of the better other proxy, for each round. `is_higher_better`
+/// decides which of nginx and haproxy is better.
 fn ratios_to_better_peer(
     samples: &Samples,
     number: impl Fn(&ProxyFigures) -> Option<f64> + Copy,

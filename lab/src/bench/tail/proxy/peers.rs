@@ -12,7 +12,7 @@ use crate::programs::find_sidelane;
 use crate::programs::kill_with_parent;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Length of the server's answer, that of a small object.
+/// Length of the server's response body, as for a small object.
 const BODY_BYTES: usize = 100;
 
 /// Compared proxy program.
@@ -86,7 +86,7 @@ fn start_nginx(
     let dir = scratch.join(format!("nginx-{}", at.port()));
     fs::create_dir(&dir)?;
     let (upstream, location) = location.split_once('|').unwrap_or(("", location));
-    // Buffers log lines, since the other proxies need not write theirs at once either.
+    // Buffers log lines in nginx, since the other proxies do not write each line at once either.
     let access_log =
         log.as_ref().map_or("off".to_owned(), |log| format!("\"{}\" combined buffer=64k flush=1s", log.display()));
     let config = format!(
