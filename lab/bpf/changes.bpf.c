@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Records each class change of the lanes, for a drawing of a short stretch of a run. Attached after bpf/lanes.bpf.c
- * to the same tracepoint, so that the lane's word, which it reads, is of this switch already.
+ * Records each class change of the lanes, for a drawing of a short part of a run. It is attached after
+ * bpf/lanes.bpf.c to the same tracepoint, so the lane's word that it reads already belongs to this context switch.
  */
 #include "kernel/types.h"
 #include <bpf/bpf_helpers.h>
@@ -10,13 +10,13 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Class of the lane's holder in this experiment, besides those of enum sidelane_class. */
+/* Class of a lane whose holder runs, in addition to the classes of enum sidelane_class. */
 #define HOLDER 4
 #define CHANGES 16384
 
 /* Class change of a lane; lab/src/experiment/changes.rs mirrors this struct. */
 struct change {
-	uint64_t at_ns; /* 0: time of the change; 0: not recorded yet */
+	uint64_t at_ns; /* time of the change; 0: not recorded yet */
 	uint32_t cpu;
 	uint32_t class_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Programs that do nothing, at the tracepoints of bpf/lanes.bpf.c: what the kernel charges
- * for calling any program there. `sidelane-lab bench hold` measures both.
+ * Empty programs at the tracepoints of bpf/lanes.bpf.c. Their cost is the kernel's own cost of calling any
+ * program there. `sidelane-lab bench hold` compares the cost of bpf/lanes.bpf.c with it.
  */
 #include "kernel/types.h"
 #include <bpf/bpf_helpers.h>

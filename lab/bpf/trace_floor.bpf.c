@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Programs that do nothing, at the tracepoints of a trace: what the kernel charges for calling any program there.
- * `sidelane-lab bench tail` compares a trace with them.
+ * Empty programs at the tracepoints of a trace. Their cost is the kernel's own cost of calling any program there.
+ * `sidelane-lab bench tail` compares the cost of a trace with it.
  */
 #include "kernel/types.h"
 #include <bpf/bpf_helpers.h>
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Defines an empty program, named as a program of a trace, so that user space loads the same
- * ones. */
+/* Defines an empty program, with the name of a program of the trace, so that user space can load it by
+ * that name. */
 #define EMPTY(name, tracepoint)                \
 	SEC("tp_btf/" #tracepoint)             \
 	int name(unsigned long long *context)  \

@@ -42,7 +42,7 @@ fn progress_is_seen_while_it_happens_and_sigterm_ends_it() {
         std::thread::yield_now();
     }
     let pid = libc::pid_t::try_from(child.id()).unwrap();
-    // SAFETY: kill has no memory effects; the child has not been waited for, so the pid is still its own.
+    // SAFETY: kill has no memory effects; the child has not been waited for, so its pid is not reused.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
     assert!(child.wait().unwrap().success());
 }

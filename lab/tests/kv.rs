@@ -49,7 +49,7 @@ fn table_bytes(dir: &Path) -> u64 {
     of_tables.map(|file| file.metadata().unwrap().len()).sum()
 }
 
-/// Puts records, reads them and scans them in the order of their keys; scans them again after a restart.
+/// Writes records, reads them and scans them in the order of their keys; scans the records again after a restart.
 fn check_round_trip(engine: &str) {
     let folder = tempfile::tempdir().unwrap();
     let Some(service) = start(engine, folder.path()) else { return };
@@ -91,7 +91,7 @@ fn load(target: &str, mix: &str, folder: &Path) -> Command {
     command
 }
 
-/// Runs all mixes of the papers in bursts: every request is answered without an error, and reported by kind.
+/// Runs all request mixes of the papers in bursts. Every request is answered without an error, and counted by its kind.
 #[test]
 fn mixes_are_answered_by_every_store() {
     for (engine, _) in ENGINES {

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use common::{lab, run_failing};
 
-/// Options for little noise, since other tests run at the same time.
+/// Options of the noise tool for little noise, since other tests run at the same time.
 const LITTLE: [&str; 6] = ["noise", "--taken", "0.5", "--long-gaps", "0", "--no-neighbours"];
 const REPORT: &str = "of each CPU the host took ";
 

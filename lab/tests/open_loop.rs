@@ -48,8 +48,8 @@ fn load(target: &str, folder: &Path) -> Command {
     command
 }
 
-/// Checks for coordinated omission. A closed loop would show one slow reply among a thousand. But 200 requests were due
-/// while the service stalled, and each of them has to show its wait.
+/// Checks for coordinated omission. A closed-loop client would report one slow reply among a thousand. But 200 requests
+/// are due while the service stalls, and the latency of each must include its wait.
 #[test]
 fn stall_delays_all_requests_due_during_it() {
     const STALL: Duration = Duration::from_millis(200);

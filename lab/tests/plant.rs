@@ -85,7 +85,7 @@ fn a_client_reads_late_or_leaves() {
     check_planted_cause("abandoned", DELAY_NS, &["--leave-after-ms", "10"]);
 }
 
-/// The planted response takes two round trips more than the first requests of a connection.
+/// The planted response takes three delays: two round trips more than a short response.
 #[test]
 fn a_long_response_takes_round_trips_to_a_far_client() {
     if is_root() && Path::new("/dev/net/tun").exists() {
@@ -122,7 +122,7 @@ fn others_on_the_cpu_take_as_long_as_was_asked_for() {
     }
 }
 
-/// The kernel decides how long the quota lasts; at least half of the delay is without CPU.
+/// With a CPU quota, the kernel decides how long the service is throttled: at least half of the delay.
 #[test]
 fn groups_hold_the_service_up_and_are_gone_after_it() {
     if is_root() {

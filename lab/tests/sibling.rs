@@ -63,7 +63,8 @@ fn programs_lose_the_requested_time_only_beside_a_sibling() {
     assert_eq!(sibling.figure(SERVICE, "taken_ns"), 0, "there is no steal emulator");
 
     assert_eq!(sibling.query("off"), "off");
-    // Waits for more units: a worker that was spinning at the switch-off still adds that time to its counter.
+    // Waits until more units are done: a worker that was spinning when the emulation was switched off adds its spun
+    // time later.
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
     let spun_ns = sibling.figure(SERVICE, "spun_ns");
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
@@ -98,7 +99,8 @@ fn killed_sibling_leaves_nothing_behind() {
     drop(sibling);
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
     let mut next = Sibling::start(&["--slowdown", "service:batch=2"]);
-    // Only the thief of the new sibling takes time: the workers have the address of the first one, and do not spin.
+    // Only the steal emulator of the new sibling takes time: the workers have the address of the old sibling, and do
+    // not spin.
     next.wait_for_figure(SERVICE, "taken_ns");
     assert_eq!(next.figure(SERVICE, "spun_ns"), 0);
 }
@@ -135,7 +137,8 @@ fn hidden_switches_turn_no_stopwatch_back() {
         while naps.load(Ordering::Relaxed) < NAPS {
             let worked_ns = sibling.figure(BATCH, "worked_ns");
             let most_ns = began.elapsed().as_nanos() as u64;
-            // Allows for one hidden switch: its time is counted at the next visible switch, not once for all turns.
+            // Allows for one context switch that the kernel hides: the time before it may be missing, but not the time
+            // of all turns.
             let least_ns = u64::saturating_sub(before_ns, 200_000_000);
             assert!((least_ns..=most_ns).contains(&worked_ns), "{worked_ns} ns after {before_ns} ns of {most_ns} ns");
             before_ns = worked_ns;

@@ -12,7 +12,7 @@ use common::{lab, run_failing};
 use serde_json::Value;
 
 const USAGE: i32 = 2;
-/// Command for a CPU of speed 0.4, and the share of time that is lost there.
+/// Command that makes CPU 1 run at speed 0.4, and the share of time that programs lose there.
 const SLOW: [&str; 5] = ["slow-cpu", "--cpu", "1", "--speed", "0.4"];
 const LOST: f64 = 0.6;
 const NO_STEAL: [&str; 6] = ["slow-cpu", "--cpu", "1", "--speed", "0.4", "--no-steal"];
@@ -29,7 +29,7 @@ fn figure(cpu: &mut Emulation, key: &str) -> u64 {
     report[key].as_u64().unwrap_or_else(|| panic!("{key} in {report}"))
 }
 
-/// Waits until the figure `key` is at least `least`.
+/// Waits until the report's figure `key` is at least `minimum`.
 fn wait_for_figure(cpu: &mut Emulation, key: &str, minimum: u64) {
     while figure(cpu, key) < minimum {
         thread::sleep(Duration::from_millis(1));
@@ -51,7 +51,8 @@ fn program_loses_time_on_the_slow_cpu_only() {
     assert_eq!(figure(&mut slow, "taken_ns"), 0, "there is no steal emulator");
 
     assert_eq!(slow.ask("off"), "off");
-    // Waits for more units: a worker that was spinning at the switch-off still adds that time to its counter.
+    // Waits until more units are done: a worker that was spinning when the emulation was switched off adds its spun
+    // time later.
     worker.wait_for_units(1_000);
     let spun_ns = figure(&mut slow, "spun_ns");
     worker.wait_for_units(1_000);
@@ -115,10 +116,10 @@ fn a_slow_cpu_that_is_killed_leaves_nothing_behind() {
     let worker = Worker::start(folder.path(), "1", &["--sibling", &slow.at.clone()]);
     wait_for_figure(&mut slow, "spun_ns", 1);
     drop(slow);
-    // Waits for more units: the worker notices that no program stops its stopwatch any more.
+    // Waits until more units are done: the worker works on after it has noticed that the emulation is gone.
     worker.wait_for_units(1_000);
     let mut next = Emulation::start(&SLOW);
-    // Only the thief takes time: the worker has the address of the first emulation, and does not spin.
+    // Only the new steal emulator takes time: the worker has the address of the old emulation, and does not spin.
     wait_for_figure(&mut next, "taken_ns", 1);
     assert_eq!(figure(&mut next, "spun_ns"), 0);
 }

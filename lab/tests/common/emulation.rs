@@ -1,4 +1,4 @@
-//! Helpers for emulated cores: CPUs that slow each other, and work on them. They need root.
+//! Helpers that emulate CPUs which slow each other, and run batch on these CPUs. They need root.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ impl Worker {
         bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
     }
 
-    /// Waits until `more` further units are done.
+    /// Waits until `further_units` more units are done.
     pub fn wait_for_units(&self, further_units: u64) {
         let wanted = self.units() + further_units;
         while self.units() < wanted {

@@ -4,9 +4,9 @@ package dev.sidelane.lab.lucene;
 import java.io.IOException;
 import java.io.InputStream;
 
-/** Loads classes, as a server does that has just been started. */
+/** Loads classes, as a server does after its start. */
 final class Classes {
-    /** The class that is loaded, again and again. */
+    /** Class that is loaded repeatedly. */
     static final class Loaded {
         static final Object MARK = new Object();
 
@@ -17,7 +17,7 @@ final class Classes {
 
     private Classes() {}
 
-    /** Loads and initialises this number of classes, each by a loader of its own. */
+    /** Loads and initialises the class {@code count} times, each time by a new class loader. */
     static int load(int count) throws IOException {
         byte[] code = code();
         for (int number = 0; number < count; number++) {

@@ -7,7 +7,7 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 
-/** A connection: what it has sent that is no whole request yet, and its requests that wait. */
+/** Client connection, with the received bytes of an incomplete request and the queue of complete requests. */
 final class Client {
     private static final int HEAD_BYTES_MAX = 16 * 1024;
 
@@ -20,12 +20,12 @@ final class Client {
         this.channel = channel;
     }
 
-    /** Reads what there is. Returns false at the end. */
+    /** Reads the available bytes. Returns false if the connection has ended or its buffer is full. */
     boolean read() throws IOException {
         return channel.read(received) >= 0 && received.hasRemaining();
     }
 
-    /** Moves whole requests to those that wait. Returns whether a worker has to be told. */
+    /** Moves complete requests to the queue. Returns whether this client must be passed to a worker. */
     synchronized boolean takeRequests() {
         String text = new String(received.array(), 0, received.position(), StandardCharsets.ISO_8859_1);
         int from = 0;
@@ -40,14 +40,14 @@ final class Client {
         return tell;
     }
 
-    /** The next request; null if none waits, and then the next one is another worker's. */
+    /** Returns the next request; null if the queue is empty, and then another worker may serve this client. */
     synchronized String next() {
         String head = waiting.poll();
         taken = head != null;
         return head;
     }
 
-    /** Head and body go out in two writes, as many servers do it. */
+    /** Sends a response. Head and body go out in two writes, as in many servers. */
     void answer(String status, String body) throws IOException {
         byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
         write(("HTTP/1.1 " + status + "\r\nContent-Length: " + bytes.length + "\r\n\r\n")
@@ -66,7 +66,7 @@ final class Client {
         try {
             channel.close();
         } catch (IOException gone) {
-            // It is closed all the same.
+            // Ignores the error: the channel is closed anyway.
         }
     }
 }

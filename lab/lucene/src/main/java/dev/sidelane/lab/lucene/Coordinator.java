@@ -29,7 +29,7 @@ final class Coordinator implements Runnable {
         return ((InetSocketAddress) door.getLocalAddress()).getPort();
     }
 
-    /** A client with requests, as soon as there is one. */
+    /** Waits for a client with complete requests, and returns it. */
     Client take() throws InterruptedException {
         return queue.take();
     }

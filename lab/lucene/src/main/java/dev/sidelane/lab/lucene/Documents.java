@@ -12,7 +12,7 @@ import org.apache.lucene.index.IndexWriter;
 import org.apache.lucene.index.IndexWriterConfig;
 import org.apache.lucene.store.FSDirectory;
 
-/** Generated text: the same documents on every machine, with words as frequent as in real text (Zipf's law). */
+/** Generator of documents: the same on every machine, with word frequencies as in real text (Zipf's law). */
 final class Documents {
     static final String TEXT = "text";
     static final int COUNT = 10_000;
@@ -23,7 +23,7 @@ final class Documents {
 
     private Documents() {}
 
-    /** Writes the index of all documents. */
+    /** Writes a Lucene index of all generated documents. */
     static void write(Path index) throws IOException {
         Random random = new Random(SEED);
         IndexWriterConfig config = new IndexWriterConfig(new StandardAnalyzer());
@@ -38,12 +38,12 @@ final class Documents {
         }
     }
 
-    /** The word of that rank, the most frequent first. */
+    /** Returns the word of this frequency rank; rank 0 is the most frequent word. */
     static String word(int rank) {
         return "w" + rank;
     }
 
-    /** A rank of which the logarithm is uniform: word n comes about 1/n times as often as the first. */
+    /** Draws a rank whose logarithm is uniform: the n-th word is about 1/n times as frequent as the first word. */
     static int rank(Random random) {
         return (int) Math.exp(random.nextDouble() * Math.log(WORDS)) - 1;
     }

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.sidelane.lab.lucene;
 
-/** Objects that a collection has to look at, as those of a server's cache; requests may renew some of them. */
+/** Live objects that a garbage collection must visit, as in a server's cache; requests may replace some of them. */
 final class Live {
     private static final int BYTES = 48;
-    /** A header, the length, and the reference to it. */
+    /** Bytes of an object besides its content: header, array length, and the reference to the object. */
     private static final int BYTES_BESIDE = 24;
 
     private final Object[] objects;
     private final int renewed;
     private int next;
 
-    /** Small objects of a given total size in MiB, of which each request renews a given number. */
+    /** Creates small objects of {@code mebibytes} MiB in all. Each request replaces {@code renewed} of them. */
     Live(int mebibytes, int renewed) {
         objects = new Object[(int) ((long) mebibytes * (1 << 20) / (BYTES + BYTES_BESIDE))];
         this.renewed = Math.min(renewed, objects.length);
         renew(objects.length);
     }
 
-    /** How many there are. */
+    /** Returns the number of live objects. */
     int count() {
         return objects.length;
     }
 
-    /** Replaces the oldest ones: what is new lives on, and collections of young objects have to copy it. */
+    /** Replaces the oldest objects. New objects stay alive, so collections of young objects have to copy them. */
     void renewSome() {
         if (renewed > 0) {
             renew(renewed);

@@ -13,8 +13,8 @@ import java.nio.file.Path;
  * lucene-server queries DIR COUNT                    print queries that take less than 2.5 ms
  * lucene-server serve DIR WORKERS NODELAY LIVE RENEWED PORT
  *                                                    serve on a port of 127.0.0.1, 0 for a free one; NODELAY is nagle
- *                                                    or nodelay, LIVE the size of other live objects, in MiB, of which
- *                                                    each search renews RENEWED
+ *                                                    or nodelay, LIVE the size of additional live objects, in MiB,
+ *                                                    RENEWED the number of them that each search replaces
  * </pre>
  */
 public final class Main {

@@ -6,7 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 
-/** Queries that a warm server answers in less than 2.5 ms. */
+/** List of random queries that a warm server answers in less than 2.5 ms. */
 final class QueryList {
     private static final long LONGEST_NS = 2_500_000;
     private static final int WARM_UP = 3_000;
@@ -15,7 +15,7 @@ final class QueryList {
 
     private QueryList() {}
 
-    /** This number of queries: those whose fastest of three searches is fast enough. */
+    /** Returns {@code count} queries, each of which takes less than 2.5 ms in the fastest of three searches. */
     static List<String> of(Searches searches, int count) throws IOException {
         Random random = new Random(SEED);
         for (int number = 0; number < WARM_UP; number++) {

@@ -15,7 +15,7 @@ import org.apache.lucene.search.TermQuery;
 import org.apache.lucene.search.TopDocs;
 import org.apache.lucene.store.MMapDirectory;
 
-/** Searches of the index: {@code and w1 w2}, {@code or w1 w2}, {@code phrase w1 w2}. */
+/** Search engine on the index, for the queries {@code and w1 w2}, {@code or w1 w2} and {@code phrase w1 w2}. */
 final class Searches implements Closeable {
     private static final int TOP = 10;
 
@@ -25,11 +25,11 @@ final class Searches implements Closeable {
     Searches(Path index) throws IOException {
         reader = DirectoryReader.open(new MMapDirectory(index));
         searcher = new IndexSearcher(reader);
-        // Every request does its search.
+        // Disables the cache, so that every request does its search.
         searcher.setQueryCache(null);
     }
 
-    /** The documents that fit best, as JSON; null if the text is no query. */
+    /** Returns the best-matching documents as JSON; null if the text is no query. */
     String search(String text) throws IOException {
         Query query = parse(text.split(" "));
         if (query == null) {

@@ -5,7 +5,7 @@ import java.io.IOException;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 
-/** Answers requests: {@code GET /search?q=and+w1+w2}, {@code GET /gc}, {@code GET /classes?count=100}. */
+/** Worker that answers requests: {@code GET /search?q=and+w1+w2}, {@code GET /gc}, {@code GET /classes?count=100}. */
 final class Worker implements Runnable {
     private final Coordinator coordinator;
     private final Searches searches;
