@@ -76,7 +76,7 @@ pub enum Cause {
     NoAnswer,
     /// Wait to write to a full pipe or socket, until another process read from it.
     Full,
-    /// Wait of the event loop that had the request for events. The request waited for something inside the service that
+    /// Wait for events by the event loop that had the request. The request waited for something inside the service that
     /// the kernel does not see.
     Inside,
     /// Time that no record explains.
@@ -238,8 +238,8 @@ impl Cause {
         }
     }
 
-    /// Returns the precedence of this cause: if several causes are true at once, time goes to the highest. Causes with
-    /// 0 are places on a request's path, of which one at a time is true.
+    /// Returns the precedence of this cause: if several causes are true at once, the time goes to the cause with the
+    /// highest precedence. Causes with precedence 0 are places on a request's path: only one of them is true at a time.
     pub fn precedence(self) -> u8 {
         match self {
             Cause::Stolen => 13,

@@ -1,7 +1,7 @@
 //! The diagnosis: causes of slow requests, ranked by the tail time that they explain.
 //!
-//! The JSON of a trace contains these types as they are, with times in microseconds. Terminal, page and Perfetto are
-//! drawn from them.
+//! The JSON of a trace contains these types as they are, with times in microseconds. The terminal output, the page and
+//! the Perfetto file are made from them.
 
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +89,7 @@ pub struct Diagnosis {
     pub cannot_tell: Vec<UndetectableCause>,
 }
 
-/// Cost of the tracer to the service: its own threads had a CPU for which a thread of the service waited.
+/// Cost of the tracer to the service: the tracer's own threads had a CPU for which a thread of the service waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TracerCost {
     /// Number of requests that waited for the tracer.

@@ -19,7 +19,7 @@ impl Side {
     }
 }
 
-/// Way in which a request ended without a response, or with one for which its client did not wait.
+/// Way in which a request ended without a response, or with a response for which its client did not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// The client closed the connection while the request waited.
@@ -33,12 +33,12 @@ pub enum Ending {
     Unknown,
 }
 
-/// Longest time from a client's last data to its close if the client did not give up waiting: the message announced the
-/// close.
+/// Longest time from a client's last data to its close if that data was a farewell message. After a longer time, the
+/// client gave up waiting for a response.
 const LEAVES_WITHIN_NS: u64 = 1_000_000;
 
 impl Ending {
-    /// Returns how a request ended whose last data came at `data_ns` and whose connection `side` ended at `ended_ns`.
+    /// Returns the ending of a request. Its last data came at `data_ns`, and `side` ended its connection at `ended_ns`.
     pub fn from_connection_end(side: Side, data_ns: u64, ended_ns: u64) -> Ending {
         match side {
             Side::Client if ended_ns.saturating_sub(data_ns) < LEAVES_WITHIN_NS => Ending::NoAnswerWanted,

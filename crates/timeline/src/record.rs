@@ -149,8 +149,8 @@ pub mod fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Tasks {
-    /// A task may run on any thread of the process, one after the other. A thread that wakes another one hands it no
-    /// request, and holds no lock for one.
+    /// A task may run on any thread of the process, one after the other. A thread that wakes another thread hands it no
+    /// request, and holds no lock on behalf of a request.
     Move = 1,
     /// A task stays on the thread of an event loop.
     Stay = 2,

@@ -326,7 +326,7 @@ pub enum WaitEnd {
     Thread(Option<u32>),
 }
 
-/// Activity of a thread for which another one waited: the activity that took most of that time.
+/// Activity of a thread for which another thread waited: the activity that took most of the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activity {
     /// The activity is unknown.
@@ -374,7 +374,8 @@ pub struct Wait {
     pub of_peer: bool,
     /// Whether the wait was for the connection itself, not for an answer.
     pub connects: bool,
-    /// Whether several questions were under way on the connection at once: which answer was for which is unknown.
+    /// Whether several questions were under way on the connection at once, so that it is unknown which question an
+    /// answer was for.
     pub is_shared: bool,
 }
 

@@ -64,7 +64,7 @@ fn an_answer_that_comes_late_to_a_busy_loop_is_late() {
 
 #[test]
 fn a_loop_that_never_sleeps_waits_for_answers_too() {
-    // The other request came before the question, so the loop continues with it at once.
+    // Request 2 arrived before the question of request 1 was sent, so the loop continues with request 2 at once.
     let mut trace = trace_with_received_request();
     trace
         .data_ready(130, 8, 20)

@@ -8,7 +8,7 @@ use sidelane_timeline::cause::Cause::{self, *};
 use sidelane_timeline::record::{Kind, Kinds, NO_CALL, Record, fault, leave, pause};
 use sidelane_timeline::timeline::Span;
 
-/// First spans of every request that `request_is_taken_up` begins: begin and end in µs, and cause.
+/// First spans of request 1 in `trace_with_received_request`: begin and end in µs, and cause.
 const BEGIN: [(u64, u64, Cause); 3] = [(100, 102, NetworkReceive), (102, 110, RunQueue), (110, 120, OnCpu)];
 
 /// Returns the spans of request 1 after `BEGIN`, and checks that its timeline is complete.
@@ -179,7 +179,8 @@ fn fault_without_an_end_lasts_until_the_next_record_if_soon() {
 fn fault_with_a_recorded_end_has_its_full_length() {
     let mut trace = trace_with_received_request();
     trace.event(200, Kind::PageFault, 1, 1).event(9_000, Kind::PageFault, 1, 2);
-    // Pages that are counted twice, a fault that does not change the number of pages, and long work after it.
+    // The record at 9,001 µs counts the same pages again. The fault at 9,100 µs changes no number of pages, so its end
+    // is not recorded, and the thread works for long after it.
     trace.event(9_001, Kind::PageFault, 1, 2).event(9_100, Kind::PageFault, 1, 1);
     trace.event(9_500, Kind::PageFault, 1, 1).event(9_503, Kind::PageFault, 1, 1).event(9_700, Kind::PageFault, 1, 2);
     add_response(&mut trace, 9_900, 1);
@@ -485,7 +486,7 @@ fn without_wakers_no_lock_and_no_other_thread_is_claimed() {
         let timelines = build(Settings { kinds, ..Settings::default() }, trace.numbered_records());
         spans_in_us(&timelines[0]).into_iter().filter(|(from_us, ..)| *from_us >= 120).collect::<Vec<_>>()
     };
-    // The system calls futex, poll and write.
+    // The numbers 202, 7 and 1 are the system calls futex, poll and write.
     for call in [202, 7, 1] {
         let mut trace = trace_with_received_request();
         trace.enters_sleep_call(200, 1, call, 0x10).sleeps(200, 1).woken(400, 901, 1).gets_cpu(410, 1);

@@ -1,5 +1,5 @@
 //! Property tests of timelines, from random records: sound records that come out of order or are lost, and nonsensical
-//! ones.
+//! records.
 
 mod common;
 
@@ -249,7 +249,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     })
 }
 
-/// Removes the activities of threads that were waited for. With lost records less may be known of them.
+/// Removes the activities of threads that were waited for: if records are lost, these activities may be unknown.
 fn without_activities(mut timeline: Timeline) -> Timeline {
     for wait in timeline.spans.iter_mut().filter_map(|span| span.wait.as_mut()) {
         wait.doing = Activity::Unknown;

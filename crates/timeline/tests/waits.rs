@@ -438,7 +438,7 @@ fn an_event_loop_that_waits_for_events_is_not_busy() {
         let trace = trace_with_two_requests_on_loop(number, false);
         assert_eq!((longest_span_of(&trace, 1).cause, longest_span_of(&trace, 2).cause), (Inside, Inside), "{number}");
     }
-    // For which of the two requests the timer was is unknown.
+    // It is unknown for which of the two requests the timer was.
     let by_timer = trace_with_two_requests_on_loop(call::EPOLL_WAIT, true);
     assert_eq!((longest_span_of(&by_timer, 1).cause, longest_span_of(&by_timer, 2).cause), (Inside, Inside));
     // A thread that sleeps in a read works on the other request.
@@ -551,8 +551,8 @@ fn connection_used_by_one_request_after_another_is_not_shared() {
     assert_eq!((causes, shared(1), shared(2)), ([Downstream, Downstream], false, false));
 }
 
-/// Returns a trace in which threads 1, 3 and 2 wait in turns for what thread 2 had first. Each waits at its own futex;
-/// thread 2 slept while it had the object.
+/// Returns a trace in which threads 1, 3 and 2 wait in turns for an object that thread 2 had first. Each thread waits
+/// at its own futex; thread 2 slept while it had the object.
 fn trace_with_lock_convoy(own_requests: bool) -> Trace {
     let mut trace = trace_with_received_request();
     let futex = |argument| SleepArguments { argument, named: FUTEX_WAIT_BITSET, ..SleepArguments::default() };

@@ -1,8 +1,8 @@
-//! Division of the time that a request spent with a thread among causes.
+//! Attribution of a request's time to causes, for the time in which a thread had the request.
 //!
 //! The thread's states lie end to end and give the cause if nothing else is known. Facts of the thread, its process and
-//! its CPU lie over them. If several are true at once, the one with the highest precedence has the time
-//! ([`Cause::precedence`]).
+//! its CPU, such as interrupts, lie over these states. If several facts are true at once, the time goes to the cause
+//! with the highest precedence ([`Cause::precedence`]).
 
 use crate::builder::fact::{Fact, State, Track};
 use crate::builder::follow::longest_activity_in_wait;
@@ -19,8 +19,8 @@ use crate::wait::{Activity, Object, Purpose, Wait, WaitEnd, call};
 /// Longest idle time of a CPU, while a thread waits for it, that counts as the CPU's exit from the idle state.
 const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
 
-/// Longest sleep until a set time that counts as a sleep of the language runtime. A task of the program made a longer
-/// one.
+/// Longest sleep until a set time that counts as a sleep of the language runtime. For a longer sleep, the program
+/// itself had set the time.
 const RUNTIME_SLEEPS_AT_MOST_NS: u64 = 1_000_000;
 
 /// The states of a thread during the time in which one request was with it.
@@ -37,7 +37,7 @@ pub struct ThreadView<'a> {
     pub creates: bool,
 }
 
-/// Facts that may lie over a thread's state, and the position of the next one.
+/// Facts that may lie over a thread's state, and the position of the next fact to check.
 struct Overlay<'a> {
     track: &'a Track,
     next: usize,
@@ -49,7 +49,7 @@ impl<'a> Overlay<'a> {
         Overlay { track, next: track.first_index_ending_after(from_ns), lasting: None }
     }
 
-    /// Returns the fact that is true at `at_ns` or, if there is none, the next one.
+    /// Returns the fact that is true at `at_ns` or, if there is none, the next fact after it.
     fn current_or_next_fact(&mut self, at_ns: u64) -> Option<Fact> {
         while self.track.get(self.next).is_some_and(|fact| fact.to_ns <= at_ns) {
             self.next += 1;
@@ -79,8 +79,8 @@ impl ThreadView<'_> {
         tiling.add_span_until(to_ns, self.with_own_tid(unexplained_span()));
     }
 
-    /// Returns whether the thread was woken for this request: it slept, and has worked on no other request since
-    /// `state`.
+    /// Returns whether the thread was woken for this request: it sleeps in `state` or has slept before, and works on no
+    /// other request.
     fn was_woken_for_request(&self, state: &Fact, has_slept: bool) -> bool {
         match state.state {
             State::Asleep => !self.has_other_request(state),
@@ -146,7 +146,7 @@ impl ThreadView<'_> {
     fn state_span(&self, state: &Fact, has_slept: bool) -> Span {
         let cpu = (state.state != State::Unknown && state.state != State::Asleep).then_some(state.cpu);
         // The tracer's time on the CPU is known ([`Cpu::tracer`](super::machine::Cpu::tracer)); other threads had the
-        // rest.
+        // CPU for the rest of the wait.
         let was_tracer = state.by.pid != 0 && state.by.pid == self.world.tracer_pid && state.cause == Cause::RunQueue;
         let by = if was_tracer { Task::default() } else { state.by };
         let span = self.with_own_tid(Span {
@@ -221,7 +221,7 @@ impl ThreadView<'_> {
         Span { cause, detail, wait: Some(wait), ..span }
     }
 
-    /// Returns the span of a wait for a CPU before a wait for a lock, whose holder had the CPU.
+    /// Returns the span of a wait for a CPU that precedes a wait for a lock. The lock's holder had the CPU.
     fn cpu_wait_before_lock(&self, state: &Fact, span: Span) -> Span {
         let turn = Fact { from_ns: state.to_ns, to_ns: u64::MAX, ..*state };
         match self.thread.wait_of(&turn).filter(|wait| self.is_lock_wait(state, wait)) {
@@ -258,8 +258,8 @@ impl ThreadView<'_> {
         !is_end && is_lock_by_value(wait).unwrap_or_else(by_use)
     }
 
-    /// Returns whether an event loop waited for a timer. Only its program knows which request the timer is for, if any.
-    /// A thread with one client, in a process without such a loop, waits for that client's request.
+    /// Returns whether an event loop waited for a timer. Only the loop's program knows which request the timer is for,
+    /// if any. A thread with one client, in a process without such a loop, waits for that client's request.
     fn is_event_loop_timer(&self, state: &Fact, wait: &Wait) -> bool {
         let may_be_loop = wait.purpose() == Purpose::Completion || wait.call.is_some_and(call::is_epoll);
         let is_loop = self.thread.has_clients || self.world.runtimes.contains_key(&self.thread.pid);
@@ -311,7 +311,7 @@ impl ThreadView<'_> {
     }
 
     /// Adds facts that keep the thread, its process or all threads from running. A thread that runs while its runtime
-    /// pauses the others works for the pause, for example on garbage collection.
+    /// pauses the other threads works for the pause, for example on garbage collection.
     fn add_halts_and_pauses<'a>(
         &'a self,
         is_running: bool,
@@ -353,7 +353,7 @@ fn event_loop_wait_span(span: Span, wait: Wait) -> Span {
 /// Returns the cause of a thread's sleep while the thread works on no request.
 fn cause_while_idle(state: &Fact) -> Cause {
     match state.cause {
-        // An interrupt woke the thread as data came.
+        // An interrupt woke the thread when data arrived.
         Cause::NotExplained if state.by.tid == 0 => Cause::NetworkReceive,
         // The thread waited for work in a queue that a futex guards.
         Cause::Lock if state.request == 0 => Cause::HandOver,

@@ -54,12 +54,12 @@ pub struct Track {
     facts: VecDeque<Fact>,
 }
 
-/// The most earlier facts that are checked when a fact is inserted that began before them.
+/// The most facts of a track into whose gaps `Track::push_between_facts` fits one new fact.
 const FITTED_BETWEEN: usize = 16;
 
 impl Track {
-    /// Adds a fact that begins where the last fact of the track ended, or later. The part that overlaps the last one is
-    /// left out.
+    /// Adds a fact that begins where the last fact of the track ended, or later. The part of the new fact that overlaps
+    /// the last fact is left out.
     pub fn push(&mut self, mut fact: Fact) {
         if let Some(last) = self.facts.back_mut() {
             fact.from_ns = fact.from_ns.max(last.to_ns);
@@ -78,8 +78,8 @@ impl Track {
         self.facts.get_mut(place)
     }
 
-    /// Adds a fact that ends after all others and may have begun before some of them. It fills the time between them.
-    /// An example is a softirq that interrupts have interrupted.
+    /// Adds a fact that ends after all others and may have begun before some of them. The fact fills the time between
+    /// the others. An example is a softirq that interrupts have interrupted.
     pub fn push_between_facts(&mut self, fact: Fact) {
         let mut at = self.facts.len();
         let mut end_ns = fact.to_ns;

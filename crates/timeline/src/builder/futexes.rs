@@ -84,13 +84,14 @@ fn add_thread_id(threads: &mut [u32; THREADS], tid: u32) {
     }
 }
 
-/// Returns the table key of a futex of process `pid`. A futex with plain waits has one word.
+/// Returns the table key of a futex of process `pid`. Waits without a bit set are recorded for each word, other waits
+/// for each pair of words.
 fn futex_key(pid: u32, operation: u32, address: u64) -> (u32, bool, u64) {
     let is_plain = is_wait_without_bitset(operation);
     (pid, is_plain, if is_plain { address } else { address >> WORDS_BITS })
 }
 
-/// Use of futexes: the threads that wait at each futex, and the threads that wake others at it.
+/// Use of futexes: for each futex, the threads that wait at it and the threads that wake waiting threads.
 #[derive(Debug, Default)]
 pub struct Futexes {
     uses: FxHashMap<(u32, bool, u64), Uses>,
@@ -129,7 +130,7 @@ mod tests {
     /// Futex operation of glibc's condition variables: private, on the real-time clock.
     const CONDITION: u32 = 256 | 128 | 9;
 
-    /// The expected values are from the sources of the libraries.
+    /// The expected values are from the source code of the C and C++ libraries, Rust, Go and InnoDB.
     #[test]
     fn mutexes_are_identified_by_the_expected_value() {
         for (operation, expected, on_own_stack, is, what) in [
@@ -185,7 +186,7 @@ mod tests {
         futexes.record_wakeup(1, CONDITION, 0x1000, 5, 6);
         futexes.record_wakeup(1, CONDITION, 0x1000, 7, 6);
         assert!(!futexes.is_lock_by_use(1, CONDITION, 0x1000));
-        // The address of the second word of the same condition variable.
+        // Address 0x1004 is the second word of the condition variable at 0x1000.
         futexes.record_wakeup(1, CONDITION, 0x1004, 6, 5);
         assert!(futexes.is_lock_by_use(1, CONDITION, 0x1000) && !futexes.is_lock_by_use(2, CONDITION, 0x1000));
         futexes.record_wakeup(1, CONDITION, 0x2000, 5, 6);
@@ -198,7 +199,7 @@ mod tests {
         futexes.record_wakeup(1, PRIVATE, 0x1000, 5, 6);
         futexes.record_wakeup(1, PRIVATE, 0x1004, 6, 5);
         assert!(!futexes.is_lock_by_use(1, PRIVATE, 0x1000) && !futexes.is_lock_by_use(1, PRIVATE, 0x1004));
-        // Threads take permits of a semaphore here and give them back.
+        // At this futex, threads take permits of a semaphore and give them back.
         futexes.record_wakeup(1, PRIVATE, 0x1000, 6, 5);
         assert!(futexes.is_lock_by_use(1, PRIVATE, 0x1000) && !futexes.is_lock_by_use(1, PRIVATE, 0x1004));
     }

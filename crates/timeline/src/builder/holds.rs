@@ -20,15 +20,15 @@ mod hold {
     pub const ROOM: u32 = 256;
 }
 
-/// Flag: the socket's state was read. If nothing is unsent then, TCP has sent all.
+/// Flag: the socket's state was read. Only then does an unsent count of 0 mean that TCP has sent all data.
 pub const KNOWN: u32 = 512;
 /// Flag: the peer received retransmitted data twice.
 pub const TWICE: u32 = 1_024;
 
 /// Returns the cause that holds data back, from the bits of a socket's state; [`Cause::SendBuffer`] if there is none.
 ///
-/// Several limits may be reached at once. A loss explains a full congestion window. Either window opens only with a
-/// segment from the peer; pacing does not wait for one.
+/// Several limits may be reached at once. A loss explains a full congestion window. The congestion window and the
+/// receive window open only with a segment from the peer; pacing does not wait for a segment.
 pub fn cause_of_hold_bits(holds: u32) -> Cause {
     let has = |bits: u32| holds & bits == bits;
     if has(hold::LOSS) {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 pub const CPUS_MAX: u32 = 4096;
 /// The most losses that are stored separately. When there are more, the two oldest are merged into one.
 const LOSSES_MAX: usize = 256;
-/// The most sequence numbers that are stored of records that came before earlier ones.
+/// The most sequence numbers that are stored of records that came ahead of records with lower numbers.
 const EARLY_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,7 +37,7 @@ pub struct LossTracker {
     losses: VecDeque<Loss>,
     /// Gaps in the sequence numbers that late records may still fill.
     gaps: Vec<Loss>,
-    /// CPU and sequence number of each record that came before earlier ones.
+    /// CPU and sequence number of each record that came ahead of records with lower numbers.
     early: Vec<(u32, u32)>,
     /// Whether a gap counts as lost already because there were too many gaps.
     has_too_many_gaps: bool,
@@ -53,8 +53,8 @@ impl LossTracker {
         &mut self.cpus[index]
     }
 
-    /// Records the sequence number of a record of `cpu`; 0 for a record that belongs to no CPU. Records of a CPU may
-    /// come a little out of order. Returns whether a missing record counts as lost from now on.
+    /// Records the sequence number `seq` of a record of `cpu`; `seq` is 0 if the record belongs to no CPU. Records of a
+    /// CPU may come a little out of order. Returns whether a missing record counts as lost from now on.
     pub fn record_sequence_number(&mut self, cpu: u32, seq: u32, at_ns: u64) -> bool {
         if seq == 0 {
             return false;
@@ -77,8 +77,9 @@ impl LossTracker {
         self.count_old_gaps_as_lost(cpu, at_ns)
     }
 
-    /// Notes a record that was written late but is about an earlier time, so that it comes before others with lower
-    /// sequence numbers. None is missing between them. Returns false if it is not ahead of any, or if too many are.
+    /// Notes the record `seq` of `cpu`, which is about an earlier time and so comes ahead of records with lower
+    /// numbers. The numbers between do not count as missing. Returns false if the record is not ahead, or if too many
+    /// records are noted.
     pub fn note_early_record(&mut self, cpu: u32, seq: u32) -> bool {
         let next = self.cpu_sequence(cpu).next.max(1);
         let is_ahead = seq != 0 && seq.wrapping_sub(next) as i32 > 0;
@@ -89,7 +90,8 @@ impl LossTracker {
         is_kept
     }
 
-    /// Counts the gaps of `cpu` that are too old to be filled as losses until `now_ns`. Returns whether there were any.
+    /// Turns the gaps of `cpu` that late records can no longer fill into losses, which last until `now_ns`. Returns
+    /// whether there were any.
     fn count_old_gaps_as_lost(&mut self, cpu: u32, now_ns: u64) -> bool {
         if self.gaps.is_empty() {
             return false;

@@ -40,7 +40,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Adds to `track` the fact of a record that reports its end and its length.
+    /// Adds to `track` the fact that a record reports: the record has the fact's end and length.
     fn push_ended_fact(track: &mut Track, cause: Cause, record: &Record) {
         let from_ns = record.at_ns.saturating_sub(record.value);
         track.push_between_facts(Fact::new(cause, from_ns, record.at_ns, u64::from(record.detail)));
@@ -50,7 +50,7 @@ impl Cpu {
     pub fn add_record(&mut self, record: &Record) {
         match record.kind {
             Kind::Interrupt => Self::push_ended_fact(&mut self.interrupts, Cause::Interrupt, record),
-            // Vectors of softirqs are numbered after the interrupts.
+            // The flag distinguishes a softirq's vector from an interrupt's number.
             Kind::Softirq => {
                 let vector = Record { detail: record.detail | SOFTIRQ, ..*record };
                 Self::push_ended_fact(&mut self.interrupts, Cause::Interrupt, &vector);
@@ -134,7 +134,7 @@ impl Cpu {
     }
 }
 
-/// Flag in the detail of an interrupt: it is a softirq, by its vector.
+/// Flag in the detail of an interrupt: it is a softirq, and the other bits are its vector.
 pub const SOFTIRQ: u32 = 1 << 31;
 
 /// A condition that begins and ends, such as a pause of a process, and may still last.
@@ -326,8 +326,8 @@ mod tests {
         {
             cpu.record_context_switch(&switch(at_us * 1_000, from, to), 0);
         }
-        // Process 6 had the CPU for 99 µs, which is short, and 8 for 100 µs, which is long. The begin of 5, the first,
-        // is unknown.
+        // Process 6 had the CPU for 99 µs, a short turn, and process 8 for 100 µs, a long turn. The begin of process
+        // 5's turn is unknown.
         assert_eq!(fact_intervals(&cpu.turns).len(), 4);
         let occupant = |from_us: u64, to_us: u64| cpu.occupant(from_us * 1_000, to_us * 1_000).map(|task| task.pid);
         assert_eq!(occupant(0, 1_099), None);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! When a request has ended, its path is found in the history of threads, CPUs and processes. So records that come late
-//! (an interrupt ended, time was stolen, a worker thread started a request) need no special care. The history is
+//! (an interrupt ended, time was stolen, a worker thread started a request) need no special code. The history is
 //! bounded, and reaches back to the oldest request that has no timeline yet. Facts without room are forgotten, and
 //! requests that need them are incomplete.
 
@@ -105,8 +105,8 @@ impl Builder {
         }
     }
 
-    /// Counts a record's sequence number among those of its CPU. The start of a request may come before records with
-    /// lower numbers.
+    /// Records the sequence number of a record of one CPU. The start of a request may come before records with lower
+    /// numbers.
     fn count_sequence_number(&mut self, record: &Record, at_ns: u64) {
         let is_early = record.kind == Kind::RequestStarted && self.losses.note_early_record(record.cpu, record.seq);
         if !is_early && self.losses.record_sequence_number(record.cpu, record.seq, at_ns) {
@@ -210,7 +210,8 @@ impl Builder {
 
     fn emit_settled_timelines(&mut self, out: &mut dyn FnMut(Timeline)) {
         while let Some((closed_ns, request)) = self.world.closed.front() {
-            // One round trip after a retransmission it is known whether the segment was really lost.
+            // After a retransmission, the builder waits longer than a round trip: then it is known whether the segment
+            // was really lost.
             let settle_ns = if request.sent_again.is_empty() { 0 } else { self.world.settings.settle_ns };
             let until_ns = closed_ns.saturating_add(settle_ns.max(HINDSIGHT_NS));
             let has_waited = self.world.now_ns >= request.ended_ns().saturating_add(self.world.settings.hold_ns);
@@ -263,8 +264,8 @@ impl Builder {
     }
 
     /// Explains the span of a request that waits inside the service while another service has not answered its
-    /// question. The wait is for that answer. Some peers never answer. So only three kinds count: a peer that has
-    /// answered before, a new connection, and a name server.
+    /// question. The wait is for that answer. Some peers never answer. So only three kinds of questions count: to a
+    /// peer that has answered before, for a new connection, and to a name server.
     fn explain_unanswered_wait(&self, request: &Request, span: &mut Span) {
         const NAMES: u16 = 53;
         let answers = |peer: &Peer| peer.port() == NAMES || self.world.answering.contains(peer);

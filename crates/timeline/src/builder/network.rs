@@ -110,7 +110,7 @@ impl World {
         let next = match socket.calls.as_slice() {
             [] => return,
             [PendingCall { request, from, is_shared: false, .. }] => (*request, *from),
-            // Several requests have a question under way here. Which of them was answered is unknown.
+            // Several requests have a question under way on this socket. It is unknown which question was answered.
             _ => (0, 0),
         };
         self.thread(record.task).set_request(record.at_ns, next.0, next.1);
@@ -207,8 +207,8 @@ impl World {
         }
     }
 
-    /// Handles a sign that the last retransmission was not needed: TCP probed for a loss, or the acknowledgement was
-    /// late. The client may have sent its next request before that.
+    /// Handles a sign that the last retransmission was needless: TCP probed for a loss, or the acknowledgement was
+    /// late. The client's next request may have arrived before this sign.
     fn handle_needless_retransmission(&mut self, cookie: u64, last: RequestId) {
         let is_of_last = self.requests.get_mut(last).is_some_and(Request::remove_last_retransmission);
         let mut before = self.closed.iter_mut().rev().filter(|(_, request)| request.socket == cookie);
@@ -316,7 +316,7 @@ impl World {
         if record.socket != 0 {
             self.socket(record.socket).request = id;
         }
-        // The start of a request that is reported late is not the present moment.
+        // A start that is reported late lies in the past, so it does not change the thread's present request.
         if at_ns >= self.now_ns {
             let before = self.thread(record.task).request;
             let has_another = self.requests.get(before).is_some_and(|other| other.is_open() && other.receiver == tid);

@@ -12,13 +12,13 @@ pub enum RequestLocation {
     Queue(u32),
     /// The thread with this number has the request.
     Thread(u32),
-    /// The request waits for another service, or for a connection to it. Until `again_ns`, the time of the last
-    /// retransmission, the network delayed it; 0 without one.
+    /// The request waits for another service, or for a connection to it. `again_ns` is the time of the last
+    /// retransmission, or 0: until that time, the network delayed the request.
     Call { peer: Option<Peer>, is_shared: bool, connects: bool, again_ns: u64 },
     /// The answer of another service has arrived and waits until the thread `tid` reads it.
     Answered { tid: u32, peer: Option<Peer> },
-    /// The response of the request is being sent. Until `again_ns`, the time of the last retransmission, the network
-    /// delayed it; 0 without one.
+    /// The response of the request is being sent. `again_ns` is the time of the last retransmission, or 0: until that
+    /// time, the network delayed the response.
     Response { again_ns: u64 },
 }
 
@@ -48,15 +48,15 @@ impl PathCollector<'_> {
 
 /// Stores the path of `request` in `stretches`, end to end, in the order of time.
 ///
-/// The search goes back along the links, from the thread that answered to the thread that handed the request to it.
-/// Time in which a thread waited for another service, or for a thread to which it had handed the request, is not that
-/// thread's.
+/// The search goes back along the request's steps, from the thread that answered to the thread that handed the request
+/// to it. Time in which a thread waited for another service, or for a thread to which it had handed the request, is not
+/// that thread's.
 pub fn collect_path(request: &Request, stretches: &mut Vec<PathInterval>) {
     stretches.clear();
     let mut back = PathCollector { stretches, at_ns: request.ended_ns() };
     back.add_interval(request.finished_ns, RequestLocation::Response { again_ns: request.last_retransmission_ns() });
     let mut thread = request.finisher;
-    // Links are in the order of time, so the loop visits each of them once.
+    // Steps are in the order of time, so the loop visits each step once.
     for step in request.steps.iter().rev() {
         let (to, since_ns) = step.receiving_thread();
         if to != thread || since_ns >= back.at_ns || since_ns < request.started_ns {
@@ -76,7 +76,8 @@ pub fn collect_path(request: &Request, stretches: &mut Vec<PathInterval>) {
     stretches.reverse();
 }
 
-/// Goes back over one link, but not beyond the request's start. Returns the thread that had the request before.
+/// Goes back over one step of the path, but not beyond the request's start. Returns the thread that had the request
+/// before the step.
 fn follow_step_back(step: &PathStep, started_ns: u64, path: &mut PathCollector) -> u32 {
     match *step {
         PathStep::Handed { from, .. } => from,

@@ -20,7 +20,7 @@ pub enum PathStep {
 pub struct DownstreamCall {
     pub sent_ns: u64,
     pub from: u32,
-    /// Time of the question's last retransmission; 0 without one.
+    /// Time of the question's last retransmission; 0 if there was none.
     pub again_ns: u64,
     pub ready_ns: u64,
     pub taken_ns: u64,
@@ -87,7 +87,7 @@ pub struct Request {
     pub taken_up_ns: u64,
     /// End of the response in the TCP sequence of the connection; `None` if unknown.
     pub end_seq: Option<u32>,
-    /// Bytes of the response that have not left for the device; the number when it finished is in `held`.
+    /// Bytes of the response that have not left for the device. `held` is their number when the response was written.
     pub unsent: u32,
     pub held: u32,
     /// The causes that held the response back in the socket.
@@ -112,8 +112,8 @@ pub struct Request {
     pub is_missing: bool,
 }
 
-/// Pause after which a client has sent again. After this number of pauses on a connection without any response, the
-/// client expects none.
+/// Shortest gap between two receives of a request that counts as a pause of the client. After `ONE_WAY_PAUSES` pauses
+/// on a connection without any response, the client expects none.
 const PAUSE_NS: u64 = 10_000_000;
 const ONE_WAY_PAUSES: u8 = 3;
 
@@ -157,7 +157,7 @@ impl Request {
         self.questions.retain(|(question, _)| question.socket != socket);
     }
 
-    /// Returns the time of the response's last retransmission; 0 without one.
+    /// Returns the time of the response's last retransmission; 0 if there was none.
     pub fn last_retransmission_ns(&self) -> u64 {
         self.sent_again.last().copied().unwrap_or(0)
     }
@@ -171,7 +171,7 @@ impl Request {
     }
 
     /// Removes the response's last retransmission, because the client received its data twice: the first copy was not
-    /// lost. Returns whether there was one.
+    /// lost. Returns whether there was a retransmission.
     pub fn remove_last_retransmission(&mut self) -> bool {
         self.sent_again.pop().is_some()
     }
@@ -291,7 +291,7 @@ impl Requests {
             (request.steps.last_mut(), step)
             && matches!(*last, PathStep::Called(DownstreamCall { is_shared: true, sent_ns: before_ns, .. }) if before_ns == sent_ns)
         {
-            // It is unknown which of several answers is for this request: any of them, until the request ends.
+            // It is unknown which of several answers is for this request. So the latest answer replaces the one before.
             *last = step;
             return;
         }

@@ -82,8 +82,8 @@ impl World {
         }
     }
 
-    /// Handles a thread that wakes the thread whose request it has. It gives the request back, even if it works on
-    /// another one now.
+    /// Handles the wakeup of a thread whose request was last handed to the waker: the waker gives the request back. The
+    /// waker may work on another request now.
     fn hand_back_request(&mut self, record: &Record) {
         let (from, to) = (record.task.tid, record.other.tid);
         let id = self.threads.get(&to).map_or(0, |thread| thread.request);
@@ -92,8 +92,8 @@ impl World {
         }
     }
 
-    /// Records the waker and the sleeper at a futex. The expected value identifies a mutex, and a wake of all threads
-    /// is no lock: neither shows the kind of other futexes.
+    /// Records the waker and the sleeper at a futex, which show its kind. Two kinds are known without them: the
+    /// expected value identifies a mutex, and a futex whose waker wakes all threads is no lock.
     fn record_futex_wakeup(&mut self, record: &Record, waker: &Waker, slept_at: Option<SleepCall>) {
         if waker.call == Some(call::FUTEX)
             && let Some(thread) = self.threads.get_mut(&waker.by.tid)
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// Returns whether each of both threads works on a request that it received itself.
+    /// Returns whether both threads work on requests that they received themselves.
     fn are_peers(&self, one_tid: u32, other_tid: u32) -> bool {
         let has_own = |tid: &u32| {
             let thread = self.threads.get(tid).filter(|thread| thread.handed_by == 0 && !thread.takes_several);
@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Hands a request from a thread to the thread of its process that it wakes. The woken thread has the request now,
-    /// unless it has another one that it got from elsewhere.
+    /// unless it has another request that it got from elsewhere.
     fn hand_over_request(&mut self, record: &Record, id: u64) {
         let (from, to) = (record.task.tid, record.other.tid);
         let Some(thread) = self.threads.get(&to) else { return };
@@ -190,7 +190,7 @@ fn is_thread_creation(syscall: u32) -> bool {
     matches!(syscall, call::CLONE | call::FORK | call::VFORK | call::CLONE3)
 }
 
-/// Returns whether a thread only lets others continue in this system call, and gives them no data by it.
+/// Returns whether this system call only lets other threads continue, and passes them no data.
 fn is_wake_only_call(syscall: Option<u32>) -> bool {
     matches!(syscall, Some(call::FUTEX | call::KILL | call::TKILL | call::TGKILL | call::SEMTIMEDOP | call::SEMOP))
 }

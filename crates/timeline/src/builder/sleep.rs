@@ -24,7 +24,8 @@ const AF_UNIX: u32 = 1;
 pub struct SleepCall {
     pub number: u32,
     pub argument: u64,
-    /// Meaning by the call: the operation on a futex, the file's inode, or the socket's family and protocol.
+    /// Argument whose meaning depends on the call: a futex operation, a file's inode, or a socket's family and
+    /// protocol.
     named: u32,
     file: u32,
     pub timeout_ms: u32,
@@ -57,8 +58,7 @@ impl SleepCall {
         (Purpose::from_syscall(self.number) == Purpose::Futex).then_some(self.named)
     }
 
-    /// Returns the purpose of the system call. The kind of its first file decides if it says more than the call's
-    /// number.
+    /// Returns the purpose of the system call, from its number and the kind of its first file.
     fn purpose(&self) -> Purpose {
         match (self.number, self.file) {
             (call::SPLICE, file::SOCKET) => Purpose::Receive,
@@ -106,8 +106,8 @@ pub struct Waker {
     pub is_timer: bool,
     /// The system call in which the waker woke the thread; `None` if it was in none.
     pub call: Option<u32>,
-    /// Whether the waker may have woken several threads there. Then it gave none of them something exclusive, such as a
-    /// lock.
+    /// Whether the waker may have woken several threads in that system call. Then it gave none of these threads
+    /// something exclusive, such as a lock.
     pub wakes_several: bool,
     /// Whether the waker belongs to another process of the service, and works on a request of its own.
     pub is_session: bool,

@@ -49,7 +49,8 @@ impl Arrivals {
         self.count = kept;
     }
 
-    /// Records that a thread received the data up to `end_seq`. Data of earlier calls belongs to a request, or to none.
+    /// Records that a thread received the data up to `end_seq`. Removes the data that earlier calls received: it
+    /// belongs to a request by now, or to none.
     pub fn mark_received(&mut self, end_seq: u32) {
         self.retain(|arrival| {
             let was_taken = arrival.taken;
@@ -185,7 +186,7 @@ impl Socket {
         self.calls.push(call);
     }
 
-    /// Records a question of an unknown request. Questions without an answer share the connection with it.
+    /// Records a question of an unknown request. Questions without an answer share the connection with this question.
     pub fn add_unknown_call(&mut self) {
         self.has_unknown = true;
         self.calls.retain(|other| !other.is_answered);

@@ -14,8 +14,8 @@ use crate::wait::Wait;
 /// Detail of a thread's state that is unknown because records were lost.
 pub const LOST: u64 = 1;
 
-/// Longest time between two waits for a lock in which a thread does not have the lock. After a longer time it has had
-/// it.
+/// Longest time between two waits for a lock that together count as one wait. After a longer time, the thread has had
+/// the lock in between.
 const BETWEEN_TURNS_NS: u64 = 1_000_000;
 /// Largest distance between words of one lock.
 const LOCK_BYTES: u64 = 64;
@@ -48,7 +48,7 @@ pub struct Thread {
     pub request: RequestId,
     /// The thread that handed this thread its request; 0 if it received the request from a socket.
     pub handed_by: u32,
-    /// Whether the thread has received a request while it had another one.
+    /// Whether the thread has received a request while it had another request.
     pub takes_several: bool,
     /// Cookie of the client's socket from which the thread last received a request.
     pub client: u64,
@@ -76,12 +76,12 @@ pub struct Thread {
     pub question: Option<UnansweredCall>,
     /// Sleeps of the thread: begin, end, and the wait of each.
     waits: VecDeque<(u64, u64, Wait)>,
-    /// The disk that last answered the thread, and the time.
+    /// The disk that last answered the thread, and the time of its answer.
     disk: (u64, u64),
-    /// Time at which the thread last woke another at a futex; 0 if it has slept or used a socket since.
+    /// Time at which the thread last woke another thread at a futex; 0 if it has slept or used a socket since.
     woke_ns: u64,
-    /// Time at which this thread, which has ended, last woke another thread at a futex. The other thread waited for its
-    /// end.
+    /// Time at which this thread, which has ended, last woke another thread at a futex. The other thread waited for
+    /// that end.
     pub told_of_end_ns: u64,
     /// Reason why the thread left the CPU, a constant of `record::leave`.
     leave: u32,
@@ -215,7 +215,8 @@ impl Thread {
         self.faults.forget_begin();
     }
 
-    /// Ends the quota and freezer spells of the thread: it comes to a CPU, so neither stops it.
+    /// Ends the times for which the quota or the freezer stopped the thread: it comes to a CPU, so neither stops it
+    /// now.
     fn end_halts(&mut self, at_ns: u64) {
         [&mut self.frozen, &mut self.throttled].into_iter().for_each(|spell| spell.end(at_ns));
     }
@@ -264,8 +265,8 @@ impl Thread {
         }
     }
 
-    /// Merges the parts of a wait that signals interrupted and that the thread resumed. The end of the wait is true of
-    /// all its parts.
+    /// Merges the parts of a wait that signals interrupted and that the thread resumed. The event that ended the wait
+    /// counts for all its parts.
     fn merge_interrupted_wait(&mut self, wait: Wait) {
         let last = self.state;
         let (mut left, mut place) = (self.interrupted, self.states.len());
@@ -286,7 +287,8 @@ impl Thread {
         }
     }
 
-    /// Merges waits for a lock in turns, each with a timeout. The end of the last turn is true of all turns.
+    /// Merges the turns of a wait for a lock, each of which has a timeout. The event that ended the last turn counts
+    /// for all turns.
     fn merge_lock_waits(&mut self) {
         let last = self.state;
         let mut place = self.states.len();
@@ -381,7 +383,7 @@ impl Thread {
         self.change_state(at_ns, State::Ready, Cause::RunQueue, cpu, by);
     }
 
-    /// Records that the thread is about to sleep in the system call `call`, or outside any.
+    /// Records that the thread is about to sleep in the system call `call`; `None`: outside any system call.
     pub fn begin_sleep(&mut self, at_ns: u64, call: Option<SleepCall>) {
         let what = |call: SleepCall| (call.number, call.argument);
         let goes_on = self.was_signalled && call.is_some() && call.map(what) == self.last_call.map(what);
@@ -456,7 +458,8 @@ mod tests {
 
     #[test]
     fn a_thread_is_woken_between_its_sleep_and_its_turn() {
-        // Clocks of two CPUs differ. A wakeup before the sleep, or after the next turn, is moved to its border.
+        // Clocks of two CPUs differ. A wakeup that seems to come before the sleep begins is moved to that begin; a
+        // wakeup after the next turn begins, to the turn's begin.
         for (woken_ns, asleep_to_ns) in [(250, 250), (150, 200), (350, 300)] {
             let mut thread = Thread::new(1, 100, 0);
             thread.arrive_on_cpu(120, 0, Task::default(), 0);

@@ -3,7 +3,7 @@
 use crate::cause::Cause;
 use crate::timeline::Span;
 
-/// The most spans of a timeline. A longer one is shortened by merging spans.
+/// The most spans of a timeline. A timeline with more spans is shortened by merging spans.
 const SPANS_MAX: usize = 1024;
 /// Number of parts of a timeline with too many spans. In each part, equal spans become one.
 const PARTS: u64 = 64;
@@ -35,8 +35,8 @@ impl SpanBuilder {
         self.at_ns
     }
 
-    /// Adds a span with the properties of `like`, from the end of the last one until `to_ns`. Adds nothing if `to_ns`
-    /// is not later.
+    /// Adds a span with the properties of `like`, from the end of the last span until `to_ns`. Adds nothing if `to_ns`
+    /// is not after that end.
     pub fn add_span_until(&mut self, to_ns: u64, like: Span) {
         if to_ns <= self.at_ns {
             return;
@@ -89,8 +89,8 @@ fn merge_spans(spans: &[Span]) -> Vec<Span> {
     tiling.spans
 }
 
-/// Adds a span to a part of a timeline. If the part has too many, spans of one cause and thread become one, with the
-/// details that all share.
+/// Adds a span to a part of a timeline. If the part has too many spans, those of one cause and thread become one span,
+/// with the details that they share.
 fn add_to_part(part: &mut Vec<Span>, span: &Span) {
     let is_full = part.len() >= SPANS_OF_PART;
     let place = part.iter().position(|other| are_equal_except_times(other, span));

@@ -38,8 +38,8 @@ impl Waits {
     }
 }
 
-/// Page faults of a thread. If the end of one is not recorded, it lasts until the thread's next record, unless that
-/// comes later than a fault can take.
+/// Page faults of a thread. A fault without a recorded end lasts until the thread's next record, unless that record
+/// comes later than a fault can end.
 #[derive(Debug, Default)]
 pub struct PageFaults {
     pub track: Track,
@@ -60,7 +60,8 @@ impl PageFaults {
         (self.since_ns, self.address, self.in_call) = (at_ns, address, in_call);
     }
 
-    /// Records that the thread is about to sleep. It sleeps in the page fault if both are in a system call, or neither.
+    /// Records that the thread is about to sleep. The sleep belongs to the page fault if both happen in a system call,
+    /// or both outside of system calls.
     pub fn record_sleep(&mut self, at_ns: u64, in_call: bool) {
         let is_late = in_call && at_ns.saturating_sub(self.since_ns) > SLEEPS_WITHIN_NS;
         if self.in_call != in_call || is_late {
@@ -74,7 +75,7 @@ impl PageFaults {
         self.since_ns = 0;
     }
 
-    /// Handles an activity that is impossible in a page fault. A fault that has not ended did so unseen.
+    /// Handles an activity that is impossible in a page fault: the present fault, if any, has ended without a record.
     pub fn end_unseen(&mut self, at_ns: u64) {
         self.leave_cpu(at_ns);
         self.since_ns = 0;

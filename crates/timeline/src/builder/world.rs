@@ -61,7 +61,8 @@ pub struct Counts {
     /// Number of requests, complete or incomplete, whose response is a stream: it lasted long after its first part.
     pub streamed: u64,
     /// Number of requests without a response for an unknown reason.
-    /// [`Builder::take_unanswered`](super::Builder::take_unanswered) returns the others.
+    /// [`Builder::take_unanswered`](super::Builder::take_unanswered) returns requests without a response for a known
+    /// reason.
     pub unanswered: u64,
     /// Number of responses to requests whose start was not recorded.
     pub unknown: u64,
@@ -69,8 +70,8 @@ pub struct Counts {
     pub given_up: u64,
 }
 
-/// The most threads, and the most sockets, that are kept. Beyond it, the table forgets those without a record for
-/// longest. It is 7/8 of a power of two: one more doubles the table.
+/// The most threads, and the most sockets, that are kept. A full table forgets the entries without a record for
+/// longest. The limit is 7/8 of a power of two: one entry more would double the table's memory.
 const THREADS_MAX: usize = 14_336;
 const SOCKETS_MAX: usize = 57_344;
 /// The most processes that are remembered because they receive requests or run tasks. When there are more, all are
@@ -92,7 +93,7 @@ pub struct World {
     pub now_ns: u64,
     /// Time from which all records are known.
     pub known_from_ns: u64,
-    /// Number of record losses, and the time of the last one.
+    /// Number of record losses, and the time of the last loss.
     pub epoch: (u32, u64),
     pub threads: FxHashMap<u32, Thread>,
     pub sockets: FxHashMap<u64, Socket>,

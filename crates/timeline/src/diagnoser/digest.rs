@@ -70,7 +70,8 @@ fn clue_of(span: &Span) -> Clue {
     let by = match span.cause {
         Cause::RunQueue | Cause::Tracer if span.by_pid != 0 => Task { tid: 0, pid: span.by_pid },
         Cause::OnCpu | Cause::Downstream => Task::default(),
-        // If threads give something to each other in turns, the clue names the thread that had it for most of the time.
+        // If threads give an object to each other in turns, the clue names the thread that had the object for most of
+        // the time.
         Cause::Lock
             if let Some(Wait { of_peer: true, root, .. }) = span.wait
                 && root.tid != 0 =>
@@ -125,7 +126,7 @@ impl Clue {
             && without_times(self) == without_times(other)
     }
 
-    /// Adds the times of another equal clue. If the timeouts of both differ, the sum has none.
+    /// Adds the times of another equal clue. If the timeouts of the two clues differ, the sum has no timeout.
     pub fn merge(&mut self, other: &Clue, sum_ns: u64) {
         self.sum_ns += sum_ns;
         self.longest_ns = self.longest_ns.max(other.longest_ns);

@@ -1,4 +1,5 @@
-//! Timelines that are kept: those of the slowest requests, and for each cause those with the most time of it.
+//! Timelines that are kept: those of the slowest requests, and for each cause the timelines with the most time of that
+//! cause.
 
 use std::cmp::Reverse;
 

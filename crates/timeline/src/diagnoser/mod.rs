@@ -154,7 +154,8 @@ impl Diagnoser {
         }
     }
 
-    /// Returns the latency above which a request is slow, in nanoseconds. For a percentile, it is the value so far.
+    /// Returns the latency above which a request is slow, in nanoseconds. If the objective is a percentile, it is that
+    /// percentile of the requests so far.
     pub fn slo_ns(&self) -> u64 {
         match self.settings.objective {
             Objective::Latency(slo_ns) => slo_ns,
@@ -163,7 +164,7 @@ impl Diagnoser {
     }
 
     /// Returns the cause that explains most of a request's time above the normal. `None` if the request is not slow, if
-    /// its timeline is incomplete, or if no cause explains so much.
+    /// its timeline is incomplete, or if no cause explains most of that time.
     pub fn main_cause(&self, timeline: &Timeline) -> Option<Cause> {
         main_cause(&self.normals.normal(), self.slo_ns(), timeline)
     }

@@ -21,7 +21,7 @@ fn describe_service(peer: Peer, names: Names) -> String {
     }
 }
 
-/// Returns the other service for which a wait was; `None` if it was for something else.
+/// Returns the other service whose answer or connection a wait was for; `None` for other waits.
 fn peer_of(wait: &Wait) -> Option<Peer> {
     match wait.object {
         Object::Service(peer) => Some(peer),
@@ -201,8 +201,8 @@ fn describe_inside_wait(wait: &Wait, names: Names) -> String {
     format!("it waited inside the service, without a thread; its thread waited{}{ended}", describe_call(wait, names))
 }
 
-/// Returns the advice for a wait for another service. It has the next command to type if that service is on this
-/// machine.
+/// Returns the advice for a wait for another service. The advice has the next command to type if that service is on
+/// this machine.
 pub fn advice_for_service(clue: &Clue, names: Names) -> Option<String> {
     use Cause::{Connect, Downstream, Full, NoAnswer, Retransmission, ServiceQueue};
     let is_of_peer = matches!(clue.cause, Connect | Downstream | Full | NoAnswer | Retransmission | ServiceQueue);

@@ -188,7 +188,7 @@ impl Trace {
         self
     }
 
-    /// Adds the record that a thread read another service's answer, the last of which arrived at `came_us`.
+    /// Adds the record that a thread read another service's answer. The answer's last data arrived at `came_us`.
     pub fn reads_answer(&mut self, us: u64, tid: u32, socket: u64, came_us: u64) -> &mut Trace {
         self.downstream_io(us, Kind::Received, tid, socket);
         let came_ns = trace_time_ns(came_us);
