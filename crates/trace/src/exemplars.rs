@@ -36,7 +36,7 @@ impl Exemplars {
             let best = self.of_cause.entry(cause).or_default();
             is_kept |= best.offer(number, timeline.time_of_cause_ns(cause), OF_CAUSE_MAX, &mut gone);
         }
-        // Usual requests are the first, the tenth, the hundredth and the thousandth of all.
+        // Usual requests are the first, the tenth, the hundredth and the thousandth of all requests.
         if self.usual.len() < USUAL_MAX && self.offered == 10_u64.pow(self.usual.len() as u32) {
             self.usual.push(number);
             is_kept = true;
@@ -78,8 +78,8 @@ fn main_cause(timeline: &Timeline) -> Option<Cause> {
 struct TopRequests(Vec<(u64, u64)>);
 
 impl TopRequests {
-    /// Adds the request if its measure is among the `most` greatest, and returns whether it is. The request that it
-    /// replaces is added to `gone`.
+    /// Adds the request if its measure is among the `most` greatest, and returns whether it was added. The number of
+    /// the request that it replaces is added to `gone`.
     fn offer(&mut self, number: u64, measure: u64, most: usize, gone: &mut Vec<u64>) -> bool {
         if self.0.len() < most {
             self.0.push((measure, number));

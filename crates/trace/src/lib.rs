@@ -1,4 +1,5 @@
-//! Tailor: why requests of a service were slow (thesis "SHIM and Its Applications", chapter 4).
+//! Tracing of a service's requests: reasons why requests were slow, as in Tailor (thesis "SHIM and Its Applications",
+//! chapter 4).
 //!
 //! ```text
 //! kernel's recorder, pauses ─┐             ┌─► timelines ─► diagnosis ─┐
@@ -6,18 +7,19 @@
 //!                                          └─► the last seconds ─► excerpts ─► pictures of slow requests
 //! ```
 //!
-//! Start with `pipeline.rs`, from records to a [`report`], from which all output is made.
+//! Read `pipeline.rs` first: it makes a [`report`] from records, and all output is made from that report.
 //!
 //! # Invariants
 //!
 //! - Memory is bounded: the last records (`src/recent.rs`: `oldest_records_make_room`), requests in full
 //!   (`src/exemplars.rs`: `a_rare_cause_is_kept_though_others_are_slower`), records of a request (`src/excerpt.rs`:
 //!   `too_many_records_are_counted`).
-//! - A log tells what the trace told (`crates/sidelane/tests/trace.rs`: `replayed_log_gives_the_report_of_the_trace`),
-//!   and any bytes of it are read without a panic (`src/log/read.rs`: `no_bytes_make_the_reader_fail`).
-//! - What is drawn of a request sums to its latency (`src/timeline_view.rs`: `spans_and_parts_sum_to_the_latency`).
+//! - A log gives the same report as its trace (`crates/sidelane/tests/trace.rs`:
+//!   `replayed_log_gives_the_report_of_the_trace`), and any bytes of a log are read without a panic (`src/log/read.rs`:
+//!   `no_bytes_make_the_reader_fail`).
+//! - The drawn parts of a request sum to its latency (`src/timeline_view.rs`: `spans_and_parts_sum_to_the_latency`).
 //! - An empty section is not shown (`src/terminal.rs`: `empty_sections_have_no_line`).
-//! - Flight recorder: a break of the objective is written, whenever it comes (`src/flight/tests.rs`:
+//! - Flight recorder: each break of the objective leads to a recording, whenever it comes (`src/flight/tests.rs`:
 //!   `break_at_the_very_end_is_recorded`, `service_that_stops_answering_breaks_its_objective`).
 //! - Flight recorder: the request that caused a break is in its recording (`src/flight/tests.rs`:
 //!   `records_of_a_break_are_written_before_they_make_room`).

@@ -1,5 +1,5 @@
-//! Output of a trace for Perfetto: a track for each kept request, for each of their threads, and for each lane. Arrows
-//! show wakeups and the paths of requests.
+//! Output of a trace for Perfetto: a track for each kept request, for each thread of these requests, and for each lane.
+//! Arrows show wakeups and the paths of requests.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl TraceReport {
     }
 }
 
-/// A request's picture as on the page, and the begin of its own time.
+/// A request's picture as on the page, and the request's arrival time, from which the picture's times count.
 struct DrawnRequest<'a> {
     request: &'a TimelineView,
     arrived_ns: u64,
@@ -112,7 +112,7 @@ impl Tracks {
         *self.known.entry(key.clone()).or_insert_with(|| trace.add_slice_track_below(parent, &key.1))
     }
 
-    /// Adds turns to the trace. Slices of one track may not overlap. A turn of which a request saw only the end begins
+    /// Adds turns to the trace. Slices of one track may not overlap. If only a turn's end is recorded, the turn begins
     /// where the last turn ended.
     fn add_turns(&mut self, trace: &mut TraceBuilder) {
         for (key, turns) in std::mem::take(&mut self.turns) {

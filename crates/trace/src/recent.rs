@@ -19,7 +19,7 @@ pub struct Recent {
     tasks: BTreeMap<u32, Record>,
 }
 
-/// The most processes of which such records are kept.
+/// The most processes of which dropped records are kept.
 const PROCESSES_MAX: usize = 4_096;
 
 impl Recent {

@@ -70,12 +70,12 @@ pub struct Counts {
 pub struct UnansweredCounts {
     /// Waiting times of clients that closed their connection before a response came.
     pub abandoned: Times,
-    /// Number of these waits that were longer than the objective; 0 if none was given.
+    /// Number of waits in `abandoned` that were longer than the objective; 0 if no objective was given.
     pub abandoned_slow: u64,
     /// Number of requests whose connection the service closed.
     pub closed_by_service: u64,
-    /// Number of messages that ask for no response: the client closed right after them, or sent more and more without
-    /// one.
+    /// Number of messages that ask for no response: the client closed right after the message, or sent further messages
+    /// without a response.
     pub one_way: u64,
 }
 

@@ -50,7 +50,7 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     let (began, cpu_began) = (Instant::now(), process_cpu_ns());
     let mut records = Vec::new();
     while source.wait_for_records()? && began.elapsed() < options.length {
-        // Records that are not fetched now are fetched later, or counted as lost.
+        // While the analysis has no room, records stay in the kernel: they are fetched later, or counted as lost.
         if analysis.has_room() {
             let until_ns = source.read(&mut records)?;
             analysis.send_records(std::mem::take(&mut records), until_ns);
@@ -98,7 +98,7 @@ pub struct ReplayOptions {
     pub from_s: f64,
     /// End of the analysed part, in seconds after the begin of the trace; `None` for all of it.
     pub to_s: Option<f64>,
-    /// Objective in place of the one in the log; `None` to keep that one.
+    /// Objective in place of the log's objective; `None` to keep the log's.
     pub threshold: Option<SlowThreshold>,
 }
 

@@ -26,7 +26,7 @@ enum Runtime {
 }
 
 impl Runtime {
-    /// Returns the runtime of a process; `None` if it has no known one.
+    /// Returns the language runtime of a process; `None` if it has no known runtime.
     fn detect(pid: u32) -> Option<Self> {
         let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
         let name = program.file_name()?.to_str()?;
@@ -90,7 +90,7 @@ fn has_epoll(pid: u32) -> bool {
     files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| link.as_os_str() == "anon_inode:[eventpoll]")
 }
 
-/// Number of times that a process without a known runtime is examined: it may be about to start one.
+/// Number of times that a process without a known runtime is examined: it may be about to start a runtime.
 const LOOKS: u32 = 20;
 
 /// Device and inode of a process's program. They change if the process executes another program.
@@ -114,7 +114,7 @@ pub struct Runtimes {
 }
 
 impl Runtimes {
-    /// Examines processes without a known runtime: they may have started one, or execute another program.
+    /// Examines processes without a known runtime: they may have started a runtime, or execute another program now.
     pub fn examine_processes(&mut self, pids: &BTreeSet<u32>) {
         for pid in pids {
             let program = program_of(*pid);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn process_without_a_known_runtime_has_none() {
-        // The test needs a process of its own: another test has workers of tokio in this one.
+        // The test needs a process of its own: another test starts threads of tokio in the test program.
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let mut runtimes = Runtimes::default();
         (0..2 * LOOKS).for_each(|_| runtimes.examine_processes(&BTreeSet::from([child.id(), u32::MAX])));

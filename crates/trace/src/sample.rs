@@ -134,7 +134,7 @@ fn bars(excerpts: &[Excerpt]) -> Vec<Bar> {
     diagnoser.latency_bars()
 }
 
-/// Returns a diagnosis of the requests, like that of a diagnoser.
+/// Returns a diagnosis of the requests, as a diagnoser would make it.
 fn diagnosis(excerpts: &[Excerpt]) -> Diagnosis {
     let slo_ns = 2_000_000;
     let slow: Vec<&Timeline> =
@@ -199,7 +199,7 @@ pub fn number_records(records: &mut [Record]) {
     }
 }
 
-/// Returns all kinds of records but those of disks, as on a kernel without them.
+/// Returns all kinds of records except records of disks, as on a kernel that cannot record disks.
 pub fn kinds() -> Kinds {
     let known = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::DiskIssued | Kind::DiskCompleted));
     known.fold(Kinds::default(), Kinds::with)

@@ -13,8 +13,8 @@ use sidelane_requests::objective::{format_objective, parse_objective};
 pub enum SlowThreshold {
     /// Limit for the latency of every request.
     Limit(Duration),
-    /// Limit for a percentile of the requests' latency. Requests above it are slow. If they are too many, the objective
-    /// is broken.
+    /// Limit for a percentile of the requests' latency. Requests above the limit are slow. If too many requests are
+    /// slow, the objective is broken.
     Percentile(Objective),
     /// No limit was given: the p99 of the trace is the limit.
     P99,

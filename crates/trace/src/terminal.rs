@@ -1,5 +1,6 @@
-//! Text of a trace's report for the terminal, about ten lines. The first has the finding and the advice. Then come the
-//! causes, those that could not be found, and the cost of tracing. Empty and zero values have no line.
+//! Text of a trace's report for the terminal, about ten lines. The first line has the finding and the advice. The next
+//! lines have the causes, the causes that could not be found, and the cost of tracing. Empty and zero values have no
+//! line.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use sidelane_timeline::diagnosis::Finding;
 use super::report::{TraceReport, UnansweredCounts, human_count, human_ns};
 use super::slow_threshold::SlowThreshold;
 
-/// The most causes with lines of their own. One line sums up the others.
+/// The most causes with lines of their own. One line sums up the other causes.
 const CAUSES_MAX: usize = 3;
 /// Share of the lost time, in percent, below which a cause has no line of its own.
 const SHARE_MIN_PERCENT: f64 = 5.0;
@@ -53,8 +54,8 @@ impl Line {
     }
 }
 
-/// Returns the finding and the advice, in one or two sentences. They say whether clients gave up requests, and whether
-/// requests wait that are slower than all that have ended.
+/// Returns the finding and the advice, in one or two sentences. The sentences also say whether clients gave up
+/// requests, and whether requests wait that are slower than all finished ones.
 pub fn headline(report: &TraceReport) -> String {
     let (waits, longest) = (report.counts.oldest_open_ns, report.latency.max_ns.max(report.diagnosis.slo_ns));
     let waits = (report.counts.open > 0 && waits > longest).then(|| format!("{}.", no_response_text(report)));
@@ -229,7 +230,7 @@ fn cause_text(report: &TraceReport, finding: &Finding) -> String {
         1 => Some("made 1 request slow".to_owned()),
         many => Some(format!("made {} requests slow", human_count(many))),
     };
-    // The first sentence of the evidence has the number of requests. The next ones name the thread or object.
+    // The first sentence of the evidence has the number of requests. The next sentences name the thread or object.
     let seen = finding.evidence.get(1).or(finding.evidence.first()).cloned();
     let parts = [requests, seen, clearest_example(report, finding)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();

@@ -44,7 +44,7 @@ fn marks(excerpt: &Excerpt, ns_to_us: impl Fn(u64) -> f64) -> Vec<Mark> {
         (timeline.finished_ns, "answered"),
         (timeline.ended_ns, "left the machine"),
     ];
-    // A stage of the request that is not recorded has the time of the stage before.
+    // If the response's departure is not recorded, `ended_ns` equals `finished_ns`, and the last stage is left out.
     let last = usize::from(timeline.ended_ns > timeline.finished_ns);
     stages[..3 + last].iter().map(|(at_ns, words)| Mark { us: ns_to_us(*at_ns), words: (*words).to_owned() }).collect()
 }

@@ -39,7 +39,7 @@ struct Step {
     slow: u64,
 }
 
-/// Reason for a recording.
+/// Violation of the objective, which is the reason for a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectiveViolation {
     /// One slow request, with its latency in nanoseconds.
@@ -69,8 +69,8 @@ impl ObjectiveMonitor {
         self.limit_ns
     }
 
-    /// Checks a request that ended at `at_ns`. Returns a break if the objective is broken now, and the last recording
-    /// is long enough ago.
+    /// Checks a request that ended at `at_ns`. Returns a violation if the objective is broken now, unless the last
+    /// violation was less than [`APART_NS`] before.
     pub fn check_request(&mut self, at_ns: u64, latency_ns: u64) -> Option<ObjectiveViolation> {
         let Some(limit_ns) = self.limit_ns else {
             self.learn_limit(latency_ns);
@@ -84,8 +84,8 @@ impl ObjectiveMonitor {
         self.suppress_if_recent(at_ns, found)
     }
 
-    /// Checks requests that arrived at `arrived_ns` and have no response at `now_ns`. Returns a break if they break the
-    /// objective, with the arrival time of the oldest. They will be slow if they ever end.
+    /// Checks requests that arrived at `arrived_ns` and have no response at `now_ns`. Returns a violation if they break
+    /// the objective, with the arrival time of the oldest request. Such requests will be slow even if they end.
     pub fn check_waiting(
         &mut self,
         now_ns: u64,
@@ -104,8 +104,9 @@ impl ObjectiveMonitor {
         Some((found, oldest_ns))
     }
 
-    /// Checks a request that ended without a response. Returns a break if it breaks the objective. If its client gave
-    /// up sooner than the objective allows, the latency of the response is unknown.
+    /// Checks a request that ended without a response. Returns a violation if the client waited longer than the
+    /// objective allows. If the client gave up sooner, the request does not count: the latency of the response is
+    /// unknown.
     pub fn check_unanswered(&mut self, request: &UnansweredRequest) -> Option<ObjectiveViolation> {
         let limit_ns = self.limit_ns?;
         let waited_ns = request.waited_ns();
@@ -133,7 +134,7 @@ impl ObjectiveMonitor {
         }
     }
 
-    /// Counts a request in the window of the percentile. Returns a break if too many requests are slow.
+    /// Counts a request in the window of the percentile. Returns a violation if too many requests are slow.
     fn count_in_window(&mut self, at_ns: u64, is_slow: bool, percentile: f64) -> Option<ObjectiveViolation> {
         let number = at_ns / STEP_NS;
         if self.steps.back().is_none_or(|step| step.number < number) {
@@ -148,7 +149,8 @@ impl ObjectiveMonitor {
         self.check_percentile(0, percentile)
     }
 
-    /// Returns a break if too many requests of the window are slow. `waiting` slow requests have not ended yet.
+    /// Returns a violation if too many requests of the window are slow. `waiting` is the number of slow requests that
+    /// have not ended yet.
     fn check_percentile(&self, waiting: u64, percentile: f64) -> Option<ObjectiveViolation> {
         let sum = |of: fn(&Step) -> u64| self.steps.iter().map(of).sum::<u64>();
         let (slow, requests) = (sum(|step| step.slow) + waiting, sum(|step| step.requests) + waiting);

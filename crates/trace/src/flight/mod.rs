@@ -324,8 +324,8 @@ impl fmt::Display for Event {
     }
 }
 
-/// A flight recorder on a thread of its own. Its owner never waits for it while it records. Dropping this value asks
-/// the recorder to end, without waiting for it.
+/// A flight recorder on a thread of its own. The owner of this value never waits for the recorder while it records.
+/// Dropping this value asks the recorder to end, without waiting for it.
 pub struct RunningFlight {
     options: FlightOptions,
     thread: Background<Event, ()>,

@@ -82,7 +82,7 @@ fn recording_knows_the_records_dropped_before_it() {
     let (tell, events) = event_collector();
     let mut flight = Flight::new(&options, sample::kinds(), tell);
     let mut records = records_until_slow_request();
-    // Long before the request, there was only one record of each lane.
+    // Three seconds before the first record, there is one more record of each lane.
     let begin_ns = records[0].at_ns - 3_000_000_000;
     let before = [0, 1].map(|cpu| Record { cpu, seq: 41, ..sample::record(begin_ns, Kind::IdleLeft) });
     records.iter_mut().for_each(|record| record.seq += 41);
@@ -104,8 +104,8 @@ fn records_of_a_break_are_written_before_they_make_room() {
     let before = records_until_slow_request();
     let last_ns = before.last().unwrap().at_ns;
     flight.process_records(&mut before.clone(), last_ns, &Default::default).unwrap();
-    // A burst of further records completes the request soon. They would replace its records before the recording is
-    // due.
+    // Many further records complete the request soon. They would replace the request's own records before the recording
+    // is due.
     let mut written = [0, 1].map(|cpu| before.iter().filter(|record| record.cpu == cpu).count() as u32);
     let flood = (0..RECORDS_A_SECOND * 11).map(|number| {
         let (at_ns, cpu) = (last_ns + 300_000_000 + number * 1_000, (number % 2) as u32);

@@ -1,9 +1,9 @@
 //! Log of a trace: its records, the names of threads, and the tracer's own figures
 //! (docs/reference/trace-records.md).
 //!
-//! A head in JSON, then chunks until the end of the file. Each begins with four letters and the number of bytes that
-//! follow: `RECS`, records as abi/trace.h has them; `NAME`, names of threads by number, in JSON; `ENDS`, how the trace
-//! ended, in JSON. Numbers are little-endian.
+//! The file has a head in JSON, then chunks until its end. Each chunk begins with four letters and the number of bytes
+//! that follow: `RECS`, records in the format of abi/trace.h; `NAME`, names of threads by number, in JSON; `ENDS`, how
+//! the trace ended, in JSON. Numbers are little-endian.
 
 mod read;
 

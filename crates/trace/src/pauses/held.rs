@@ -7,8 +7,8 @@ use sidelane_timeline::record::Record;
 /// The most records in the buffer: 32 MB.
 const HELD_MAX: usize = 1 << 19;
 
-/// Buffer that merges two streams of records, of the kernel and of pauses. Each is in the order of time, except for
-/// pauses of several JVMs, which are sorted here.
+/// Buffer that merges records of the kernel with records of pauses. Each of the two streams is in the order of time,
+/// but pauses of several JVMs have to be sorted.
 #[derive(Debug, Default)]
 pub struct MergeBuffer {
     kernel: VecDeque<Record>,

@@ -16,7 +16,7 @@ const COLLECTORS: [(usize, u32); 3] =
 /// Default frequency of a JVM's clock, in ticks per second.
 const TICKS_PER_S: u64 = 1_000_000_000;
 
-/// The last stop of a JVM by one of its collectors, in ticks of its clock.
+/// The last stop of a JVM by one of its collectors, in ticks of the JVM's clock.
 struct Collector {
     /// Counter of begun stops.
     begun: Word,
@@ -95,7 +95,7 @@ impl JvmPauses {
         std::mem::take(&mut self.missed)
     }
 
-    /// Returns whether the process has ended. A stop that lasted is reported: it ended with the process.
+    /// Returns whether the process has ended. A stop that still lasted is reported: it ended with the process.
     pub fn has_ended(&self, now_ns: u64, records: &mut Vec<Record>) -> bool {
         let mut ends = [PollFd::new(&self.end, PollFlags::IN)];
         let has_ended = poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ended| ended > 0);

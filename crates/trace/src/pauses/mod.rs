@@ -49,7 +49,7 @@ pub struct Pauses {
 struct Shared {
     /// Time before which all begun pauses have been sent to the owner.
     told_ns: AtomicU64,
-    /// Number of pauses that were not seen because others followed at once.
+    /// Number of pauses that were not seen, because other pauses followed at once.
     missed: AtomicU64,
     ends: AtomicBool,
 }
@@ -103,7 +103,7 @@ impl Pauses {
                 Err(error) => drop(self.unseen.insert(pid, error.to_string())),
             }
         }
-        // If there is no thread, that was reported already.
+        // A send fails only if the observing thread could not be started, which was reported already.
         let _ = self.newcomers.send(jvm);
     }
 
@@ -112,7 +112,8 @@ impl Pauses {
         self.thread.is_some()
     }
 
-    /// Returns the kinds of records that exist if the kernel makes the kinds `kernel`: pauses may be added.
+    /// Returns the kinds of records in the trace: the kinds `kernel` that the kernel makes, and pauses if they are
+    /// observed.
     pub fn with_pause_kinds(&self, kernel: Kinds) -> Kinds {
         let pauses = [Kind::PauseBegan, Kind::PauseEnded];
         if self.is_watching() { pauses.into_iter().fold(kernel, Kinds::with) } else { kernel }

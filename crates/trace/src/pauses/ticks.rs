@@ -1,5 +1,5 @@
-//! Clock of a JVM. The JVM does not report the clock's zero. Its bounds follow from events that happened between two
-//! reads.
+//! Clock of a JVM. The JVM does not report the clock's zero. Bounds of the zero follow from events that happened
+//! between two reads.
 
 /// Conversion from ticks of a JVM's clock to `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,7 +15,7 @@ impl Ticks {
         Self { ticks_per_s: ticks_per_s.max(1), zero_ns: (i128::MIN, i128::MAX) }
     }
 
-    /// Narrows the bounds of the zero: the moment `ticks` was between `before_ns` and `after_ns`.
+    /// Narrows the bounds of the clock's zero: the clock showed `ticks` at a time between `before_ns` and `after_ns`.
     pub fn add_bounds(&mut self, ticks: u64, (before_ns, after_ns): (u64, u64)) {
         let since_ns = self.ticks_to_ns(ticks);
         let (low, high) = (i128::from(before_ns) - since_ns, i128::from(after_ns) - since_ns);
