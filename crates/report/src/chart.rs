@@ -1,8 +1,8 @@
 //! Charts that the page draws without a script: means with their intervals, lines in small multiples, heat maps, and
 //! bars.
 //!
-//! Like curves and timelines, these are optional keys of a results file, and hold values as they were measured. A
-//! number from another source, such as a paper, has no interval, and its series names the source. It is drawn
+//! Like curves and timelines, these charts are optional keys of a results file, and hold values as they were measured.
+//! A number from another source, such as a paper, has no interval, and its series names the source. It is drawn
 //! differently from a measurement.
 
 use serde::{Deserialize, Serialize};

@@ -179,7 +179,7 @@ impl Check {
         }
     }
 
-    /// Whether more rounds might change the verdict.
+    /// Returns whether more rounds might change the verdict.
     pub fn is_undecided(&self) -> bool {
         self.verdict == Verdict::Undecided
     }

@@ -8,7 +8,7 @@ use crate::result::{Pair, ResultFile};
 use crate::row::Row;
 use crate::unit::Unit;
 
-/// A smaller slowdown does not count: the host of a virtual machine causes as much.
+/// Smallest ratio that counts as a slowdown: the host of a virtual machine alone may cause a smaller one.
 const SLOWDOWN_OVER_ALONE: f64 = 1.10;
 /// Start of the name of the check whether Sidelane kept p99.
 const P99_CHECK: &str = "p99 over alone";
@@ -50,8 +50,8 @@ enum UnmanagedSlowdown {
     Undecided,
 }
 
-/// A slowdown is seen if the whole interval is above 1, and not seen if the number itself is hardly above
-/// 1; else it is undecided.
+/// Returns whether a slowdown is seen. It is if the whole interval is above 1. It is not if the ratio itself is below
+/// `SLOWDOWN_OVER_ALONE`. Otherwise it is undecided.
 fn unmanaged_slowdown(result: &ResultFile, unmanaged: f64) -> UnmanagedSlowdown {
     let low = row(result, "unmanaged").and_then(|row| row.get("p99_low_over_alone"));
     match low {
@@ -124,7 +124,8 @@ mod tests {
     use super::super::sample;
     use super::*;
 
-    /// Returns a result with these ratios of p99, unmanaged and with Sidelane, and the interval of the second.
+    /// Returns a result with these ratios of p99, unmanaged and with Sidelane, and the interval of the ratio with
+    /// Sidelane.
     fn result_with_ratios(unmanaged: f64, held: f64, interval: (f64, f64)) -> ResultFile {
         let mut result = sample::demo();
         let row = |setting: &str, over_alone: f64, share: Option<f64>| {

@@ -106,8 +106,8 @@ fn lines_of_row(mut row: Vec<String>, width: usize) -> Vec<Vec<String>> {
     std::iter::once(row).chain(below.collect::<Vec<_>>()).collect()
 }
 
-/// Breaks the lines of a text with a layout at `width`. The rest of a longer line goes on below, indented further
-/// than its beginning.
+/// Breaks the lines of a text that already has a layout at `width`. The rest of a longer line follows below, indented
+/// further than the line's beginning.
 pub fn fit_to_width(text: &str, width: usize) -> String {
     text.lines().map(|line| fit_line_to_width(line, width)).collect()
 }
@@ -176,7 +176,7 @@ const SIGNS: [&str; 6] = ["≤", "<", "≥", ">", "=", "±"];
 const UNITS: [&str; 19] =
     ["ns", "µs", "ms", "s", "min", "h", "%", "/s", "cycles", "M", "J", "W", "B", "kB", "KiB", "MB", "MiB", "GB", "GiB"];
 
-/// Whether the blank at `at` is between a number and its unit or its sign.
+/// Returns whether the blank at `at` is between a number and its unit or its sign.
 fn is_within_quantity(text: &str, at: usize) -> bool {
     let (before, after) = text.split_at(at);
     let Some(after) = after.strip_prefix(' ') else { return false };

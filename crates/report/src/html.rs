@@ -197,7 +197,7 @@ fn draw_cell(text: &str) -> String {
     }
 }
 
-/// Draws the colour of the setting's curve, if it has one, so that table and curves agree.
+/// Draws a square in the colour of the setting's curve, if there is a curve, so that table and curves agree.
 fn setting_swatch(result: &ResultFile, setting: &str) -> String {
     let index = result.curves.iter().position(|curve| curve.setting == setting);
     index.map_or_else(String::new, |index| {
@@ -215,7 +215,7 @@ fn series_frame(result: &ResultFile) -> &'static str {
      <div id=\"series\" hidden></div>"
 }
 
-/// Returns empty frames for curves and timelines; the script shows those that it fills.
+/// Returns empty frames for curves and timelines; the script shows the frames that it fills.
 fn chart_frames(result: &ResultFile) -> String {
     if result.curves.is_empty() && result.timelines.is_empty() {
         return String::new();

@@ -68,8 +68,7 @@ impl Interval {
         }
     }
 
-    /// Returns the interval of the larger of two numbers. Each end is the 95 % bound of the number that it comes
-    /// from.
+    /// Returns the interval of the larger of two numbers. Each end is the 95 % bound of one of the two numbers.
     pub fn max(self, other: Interval) -> Interval {
         Interval {
             measured: self.measured.max(other.measured),
@@ -79,8 +78,7 @@ impl Interval {
         }
     }
 
-    /// Returns the interval of the smaller of two numbers. Each end is the 95 % bound of the number that it comes
-    /// from.
+    /// Returns the interval of the smaller of two numbers. Each end is the 95 % bound of one of the two numbers.
     pub fn min(self, other: Interval) -> Interval {
         self.map_decreasing(|one| -one).max(other.map_decreasing(|one| -one)).map_decreasing(|one| -one)
     }

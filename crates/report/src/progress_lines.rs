@@ -24,13 +24,13 @@ struct Counted {
 }
 
 impl ProgressLines {
-    /// Begins to count: nothing of `what` is done, and it is made of `things`.
+    /// Begins to count the `things` of the work `what`; no thing is done yet.
     pub fn new(what: &str, things: &'static str) -> Self {
         let counted = Counted { done: 0, due: Instant::now() + FIRST_AFTER };
         Self { what: what.to_owned(), things, counted: Mutex::new(counted) }
     }
 
-    /// Counts `more` things of `all`, and prints a line if it is due.
+    /// Counts `more` finished things of `all`, and prints a line if one is due.
     pub fn count_done(&self, more: u64, all: u64) {
         if let Some(line) = self.due_line(more, all, Instant::now())
             && !stderr().is_terminal()
@@ -39,7 +39,7 @@ impl ProgressLines {
         }
     }
 
-    /// Returns the line of progress, if it is due. The end has none: the result follows.
+    /// Returns the line of progress, if one is due. The end has no line, since the result follows.
     fn due_line(&self, more: u64, all: u64, now: Instant) -> Option<String> {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.done += more;

@@ -66,13 +66,13 @@ pub struct ResultFile {
 /// A run of the laboratory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// The name of the bench, as on the command line: "bench hold".
+    /// Name of the bench, as on the command line: "bench hold".
     pub name: String,
-    /// The command that repeats it, without the names of its files.
+    /// Command that repeats the run, without the names of its files.
     pub command: String,
-    /// Its start, in UTC: "2026-03-01T14:02:11Z".
+    /// Start of the run, in UTC: "2026-03-01T14:02:11Z".
     pub date: String,
-    /// The commit of the sources, with "-dirty" at the end if they were changed. `None`: not known.
+    /// Commit of the sources, with "-dirty" at the end if they were changed; `None` if it is not known.
     pub commit: Option<String>,
 }
 
@@ -87,7 +87,7 @@ pub struct Machine {
     pub pair: Pair,
     /// Release of the kernel.
     pub kernel: String,
-    /// Whether it is a virtual machine. `None`: not known.
+    /// Whether the machine is a virtual machine; `None` if that is not known.
     #[serde(default)]
     pub virtual_machine: Option<bool>,
     /// Whether hardware counters can be read.
@@ -145,12 +145,13 @@ impl ResultFile {
         }
     }
 
-    /// Whether every check holds.
+    /// Returns whether every check holds.
     pub fn all_checks_hold(&self) -> bool {
         self.checks.iter().all(|check| check.ok)
     }
 
-    /// Returns the verdict of all checks together: missed if one is, else undecided if one is.
+    /// Returns the verdict of all checks together: missed if any check is missed, otherwise undecided if any check is
+    /// undecided.
     pub fn outcome(&self) -> Verdict {
         let has = |verdict| self.checks.iter().any(|check| check.verdict == verdict);
         [Verdict::Missed, Verdict::Undecided].into_iter().find(|verdict| has(*verdict)).unwrap_or(Verdict::Holds)

@@ -64,7 +64,7 @@ impl Row {
         self.numbers.get(key).and_then(Value::as_f64)
     }
 
-    /// Returns the row with only those keys for which `wanted` holds.
+    /// Returns the row with only the keys for which `wanted` returns true.
     pub fn filter_keys(&self, wanted: impl Fn(&str) -> bool) -> Row {
         let numbers = self.numbers.iter().filter(|(key, _)| wanted(key));
         Row {

@@ -1,7 +1,7 @@
-//! Sample results for tests: realistic ones with four settings, their curves, and 50 ms of two lanes.
+//! Sample results for tests: realistic results with four settings, their curves, and 50 ms of two lanes.
 //!
-//! The numbers are invented, similar to those of a prototype. They are the same in every run: the generator below has
-//! a fixed seed.
+//! The numbers are invented, similar to measurements of a prototype. They are the same in every run: the generator
+//! below has a fixed seed.
 
 use serde_json::{Map, json};
 use sidelane_timeline::cause::Cause;

@@ -5,7 +5,7 @@
 //!
 //! Titles and settings are longer than cells, so they are broken into lines. If the table is still too wide, it is
 //! split: the remaining columns follow below, with the settings repeated. A table is never cut off at the side. Long
-//! ones end with the number of rows that are left out, unless everything is asked for.
+//! tables end with the number of rows that are left out, unless everything is asked for.
 
 use crate::check::{Check, Verdict};
 use crate::grid::{GAP, Grid, Ink, fold, length, widest};
@@ -86,8 +86,8 @@ const ROWS_SHOWN: usize = 40;
 /// Most checks that hold and are listed, unless everything is shown.
 const HOLDING_SHOWN: usize = 12;
 
-/// Renders `result` as [`render`] does, with one table for each kind of rows. Each table has those columns of its own
-/// rows for which `wanted` holds.
+/// Renders `result` as [`render`] does, with one table for each kind of rows. Each table has the columns of its own
+/// rows for which `wanted` returns true.
 pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, style: Style) -> String {
     let table = |of: &[Row]| {
         let columns: Vec<Column> = Column::from_rows(of).into_iter().filter(|column| wanted(column)).collect();
@@ -197,7 +197,7 @@ fn verdict_mark(verdict: Verdict, ink: Ink) -> String {
     }
 }
 
-/// Writes the verdict of all checks in one line, with what would decide the undecided ones.
+/// Writes the verdict of all checks in one line, with advice on what would decide the undecided checks.
 fn verdict_line(result: &ResultFile, width: usize, ink: Ink) -> String {
     if result.checks.is_empty() {
         return String::new();
@@ -214,7 +214,7 @@ fn render_notes(notes: &[String], width: usize, ink: Ink) -> String {
 /// Width of a mark and the space after it.
 const MARK_WIDTH: usize = 2;
 
-/// Writes `lines` with `mark` before the first, and the others indented by the same width.
+/// Writes `lines` with `mark` before the first line, and the other lines indented by the mark's width.
 fn with_mark(mark: String, lines: &[String]) -> String {
     let before_others = format!("\n{:MARK_WIDTH$}", "");
     format!("{mark} {}\n", lines.join(&before_others))

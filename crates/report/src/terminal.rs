@@ -29,7 +29,7 @@ pub fn size(stream: impl AsFd) -> (usize, usize) {
     })
 }
 
-/// Whether to use colours: on a terminal, unless NO_COLOR is set to any value.
+/// Returns whether to use colours: on a terminal, unless NO_COLOR is set to any value.
 pub fn color_wanted() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

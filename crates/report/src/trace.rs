@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnosis::{Bar, CauseTime, Finding, UndetectableCause};
 
-/// All that is shown of a trace.
+/// Content of the key `trace`: all that the page shows of a trace.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TraceSection {
     /// Latency in microseconds above which a request is slow.

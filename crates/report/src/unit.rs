@@ -1,7 +1,7 @@
 //! Units: the last word of every key, and the format of its numbers for users.
 //!
 //! Programs that know nothing of Sidelane read a results file, so a key contains its unit (`p99_us`). Users read a
-//! cell, so a cell contains a unit too. It is the one that makes the number short: `812 µs`, but `3.1 ms`.
+//! cell, so a cell contains a unit too. The cell has the unit that makes the number short: `812 µs`, but `3.1 ms`.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub enum Unit {
     Percent,
     /// Quotient of two measurements of the same run.
     Ratio,
-    /// Quotient with the same measurement of the service alone on the machine.
+    /// Quotient of a measurement and the same measurement of the service alone on the machine.
     OverAlone,
     /// Count of things, suffix `_count`.
     #[default]
@@ -110,7 +110,7 @@ fn split_key(key: &str) -> Option<(&str, Unit)> {
     })
 }
 
-/// Writes a number of cycles; large ones in millions, since a clock has thousands per microsecond.
+/// Writes a number of cycles; large numbers in millions, since a clock has thousands of cycles per microsecond.
 fn human_cycles(cycles: f64) -> String {
     const MILLION: f64 = 1e6;
     if cycles.abs() < MILLION {
@@ -146,7 +146,7 @@ fn format_short(value: f64) -> String {
     }
 }
 
-/// Writes whole numbers with separators of thousands, others shortened.
+/// Writes whole numbers with separators of thousands, and other numbers shortened.
 fn format_count(value: f64) -> String {
     if value.abs() < 100.0 && value.fract() != 0.0 {
         return format_short(value);

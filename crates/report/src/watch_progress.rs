@@ -38,7 +38,7 @@ impl WatchProgress {
         }
     }
 
-    /// Returns the plain line, if it is due. The end has none: the result follows.
+    /// Returns the plain line, if one is due. The end has no line, since the result follows.
     fn due_line(&mut self, elapsed: Duration, found: impl FnOnce() -> String) -> Option<String> {
         if elapsed < self.due || elapsed >= self.length {
             return None;

@@ -58,7 +58,7 @@ impl Axis {
         (0..).map(|tick| (first + f64::from(tick)) * step).take_while(|tick| *tick <= self.high * 1.0001).collect()
     }
 
-    /// Returns ticks at 1, 2 and 5 times every power of ten, or only at the powers if those are too many.
+    /// Returns ticks at 1, 2 and 5 times every power of ten; if these ticks are too many, only at the powers of ten.
     fn factor_ticks(&self) -> Vec<f64> {
         let powers = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
         let steps: &[f64] = if self.high / self.low < 120.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };

@@ -48,7 +48,8 @@ fn legend(most: u64) -> String {
     format!("<ul class=\"legend\">\n<li>samples</li>\n{steps}</ul>")
 }
 
-/// Returns the opacity of a cell. `share` is the logarithm of the cell's count, divided by that of the highest count.
+/// Returns the opacity of a cell. `share` is the logarithm of the cell's count, divided by the logarithm of the highest
+/// count.
 fn shade(share: f64) -> f64 {
     FAINTEST + (1.0 - FAINTEST) * share
 }
@@ -67,7 +68,7 @@ struct HeatmapAxis<'a> {
 }
 
 impl<'a> HeatmapAxis<'a> {
-    /// Returns the side from position `from` to position `to`; `to` may be the smaller one.
+    /// Returns the side of a heat map from position `from` to position `to`; `to` may be less than `from`.
     fn new(quantity: &'a Quantity, ranges: impl Iterator<Item = (f64, f64)> + Clone, (from, to): (f64, f64)) -> Self {
         let has_zero = ranges.clone().any(|(low, _)| low <= 0.0);
         let towards = (to - from).signum();

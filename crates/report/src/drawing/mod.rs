@@ -1,4 +1,4 @@
-//! SVG drawings that the page shows without a script, since they are made here and not by it.
+//! SVG drawings that the page shows without a script: this code draws them when the page is written.
 //!
 //! Colours and line styles are classes of page.css, which defines the light and the dark theme.
 
@@ -62,8 +62,8 @@ fn draw_row(index: usize, row: &BarRow, columns: &[Quantity], most: &[f64]) -> S
     format!("<tr class=\"{}\"><th scope=\"row\">{}{name}</th>{cells}</tr>\n", color_class(index), swatch(index))
 }
 
-/// Returns the class of the colour that series.js gives to this value of a tag. All values that are grey there have
-/// the class `others`.
+/// Returns the CSS class of the colour that series.js gives to this value of a tag. Values that series.js draws in grey
+/// have the class `others`.
 fn color_class(index: usize) -> String {
     if index + 1 < SERIES { format!("series-{}", index + 1) } else { "others".to_owned() }
 }

@@ -15,8 +15,8 @@ const BOTTOM: f64 = HEIGHT - 42.0;
 const LABEL_HEIGHT: f64 = 14.0;
 /// Space between a drawn line and its name above it.
 const LABEL_ROOM: f64 = 5.0;
-/// Estimated width of a letter. Names cannot be measured here, so it is at least that of the widest letters in most
-/// names.
+/// Estimated width of a letter. The width of a name cannot be measured here, so the estimate is the width of wide
+/// letters.
 const LETTER_WIDTH: f64 = 7.0;
 /// Most points of a line for which each point gets a dot.
 const DOTS_MAX: usize = 40;
@@ -51,7 +51,7 @@ fn draw_line(drawn: &Line, names: &[String], across: &Axis, up: &Axis) -> String
     let index = names.iter().position(|name| *name == drawn.setting).unwrap_or(0);
     let places: Vec<(f64, f64)> = drawn.points.iter().map(|(x, y)| (across.position(*x), up.position(*y))).collect();
     let corners: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-    // With more points, dots would cover each other, and the line tells as much.
+    // With more points, dots would cover each other, and the line shows as much as dots.
     let dotted = if places.len() > DOTS_MAX { &[] } else { places.as_slice() };
     let dots: String = dotted.iter().map(|place| dot(index, *place)).collect();
     if corners.is_empty() { dots } else { draw_curve(index, &format!("M{}", corners.join("L"))) + &dots }
@@ -88,7 +88,7 @@ fn limit_line(panel: &Panel, across: &Axis, up: &Axis) -> String {
     svg_line("limit", (LEFT, y), (WIDTH - RIGHT, y)) + &svg_text(place.x, place.y, place.anchor, &name)
 }
 
-/// Returns places along a line, close enough together that no line crosses a label between two of them.
+/// Returns positions along a line. They are so close together that the line cannot cross a label between two of them.
 fn points_along(line: &Line, across: &Axis, up: &Axis) -> Vec<(f64, f64)> {
     const STEPS: usize = 16;
     let corners: Vec<(f64, f64)> = line.points.iter().map(|(x, y)| (across.position(*x), up.position(*y))).collect();

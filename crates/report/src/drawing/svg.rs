@@ -4,8 +4,8 @@ use crate::markup::escape;
 
 /// Number of colours in page.css; further settings repeat them.
 pub(crate) const SERIES: usize = 8;
-/// Dashes of lines, in addition to colours, so that lines differ in print and for colour-blind users. The second time
-/// that a colour is used, it has other dashes. curves.js has the same dashes.
+/// Dashes of lines, in addition to colours, so that lines differ in print and for colour-blind users. The second line
+/// of a colour has other dashes than the first. curves.js has the same dashes.
 const DASHES: [[&str; SERIES]; 2] =
     [["2 4", "", "9 4", "", "6 3 2 3", "", "12 4", "3 2"], ["8 4", "2 4", "", "8 4", "", "2 4", "", "9 3 2 3"]];
 

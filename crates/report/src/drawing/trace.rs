@@ -1,5 +1,5 @@
-//! Drawing of a trace of requests as HTML: the causes that made them slow, all requests by latency, and the slowest
-//! ones. trace.js draws the timelines.
+//! Drawing of a trace of requests as HTML: the causes that made requests slow, all requests by latency, and the slowest
+//! requests. trace.js draws the timelines.
 
 use std::cmp::Reverse;
 

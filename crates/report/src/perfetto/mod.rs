@@ -2,7 +2,8 @@
 //! trace queries.
 //!
 //! All times are of `CLOCK_MONOTONIC`. By default readers take times for those of the boot time clock, and cannot
-//! convert between the two. So each packet names its clock, and the first packet says that the whole trace uses it.
+//! convert between the two clocks. So each packet names its clock, and the first packet says that the whole trace uses
+//! it.
 
 mod messages;
 
@@ -18,7 +19,7 @@ use crate::whole_file::{WriteError, write_whole};
 
 /// Number of the clock `BuiltinClock::MONOTONIC`.
 const CLOCK_MONOTONIC: u32 = 3;
-/// `TraceBuilder::packet`
+/// Number of the field `packet` in the message `Trace`.
 const PACKET: u32 = 1;
 /// Number of the only writer; any number except 0.
 const SEQUENCE: u32 = 1;
