@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn buckets_are_those_of_the_kernel_program() {
-        // Worked by hand from `record` in bpf/lane/accounting.h.
+        // The expected buckets were computed by hand from `record` in bpf/lane/accounting.h.
         for (latency_ns, bucket) in [(0, 0), (31, 31), (32, 32), (63, 63), (64, 64), (65, 64), (1_000, 190)] {
             assert_eq!(hist_bucket(latency_ns), bucket, "{latency_ns} ns");
         }

@@ -3,9 +3,9 @@
 //! The holder runs on a batch lane while the service is busy on the request lane. It blocks while the service is idle,
 //! and after it has evicted batch. While it is blocked and batch may run, only the kernel program wakes it. After one
 //! missed wakeup batch would run beside the service for as long as the service stays busy. The word is the handshake
-//! that excludes missed wakeups. While batch is evicted the holder looks by its own timer. Batch that is still on the
-//! lane beside a busy service, or back there, summons the holder as well. A freeze takes time, and a thread can leave
-//! its cgroup.
+//! that excludes missed wakeups. While batch is evicted, the holder checks the request lane by its own timer. Batch
+//! that is still on the lane beside a busy service, or back there, summons the holder as well. A freeze takes time, and
+//! a thread can leave its cgroup.
 //!
 //! ```text
 //! RELEASED ──kernel: service starts beside running batch──► SUMMONED
@@ -130,14 +130,14 @@ impl HoldWord {
     /// Stores that the holder is on the lane and keeps it, with or without a summons.
     #[inline]
     pub fn hold(&self) {
-        // A swap is right whatever it replaces. The kernel program may summon at this moment. Then either its
-        // compare-and-swap fails because of this swap, or this swap overwrites SUMMONED. In the second case the holder
-        // sees the same state of the service, and finds an outdated token later.
+        // A swap is correct, whatever state it replaces. The kernel program may send a summons at this moment. Then
+        // either its compare-and-swap fails because of this swap, or this swap overwrites SUMMONED. In the second case
+        // the holder sees the same state of the service, and finds an outdated token later.
         self.state.swap(LaneState::Held as u32, Ordering::AcqRel);
     }
 
-    /// Stores that the holder blocks and lets batch run. Returns whether it may: `false` if `busy` says that the
-    /// service has started in between. Then the lane is still held.
+    /// Stores that the holder blocks and lets batch run. Returns whether the holder may block: `false` if `busy` says
+    /// that the service has started in between. Then the lane is still held.
     ///
     /// `busy` must read the request lane's word again; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
@@ -146,14 +146,14 @@ impl HoldWord {
     }
 
     /// Stores that batch is evicted and the holder blocks. A timer wakes the holder to check whether the service has
-    /// stopped. The kernel program summons it only if batch runs on the lane nevertheless.
+    /// stopped. The kernel program summons the holder only if batch runs on the lane nevertheless.
     #[inline]
     pub fn evict(&self) {
         self.state.store(LaneState::Evicted as u32, Ordering::Release);
     }
 
-    /// Stores that the holder blocks and lets batch run beside requests that did not wait. Returns whether it may:
-    /// `false` if `must_hold` says that a request that had to wait has started in between.
+    /// Stores that the holder blocks and lets batch run beside requests that did not wait. Returns whether the holder
+    /// may block: `false` if `must_hold` says that a request that had to wait has started in between.
     ///
     /// `must_hold` must read the request words again; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
@@ -169,7 +169,7 @@ impl HoldWord {
         // its load of this state.
         fence(Ordering::SeqCst);
         if stay() {
-            // The hold is right even if the kernel program has summoned since; see `hold`.
+            // Holding is correct here even if the kernel program has sent a summons since; see `hold`.
             self.hold();
             return false;
         }

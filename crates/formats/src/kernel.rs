@@ -44,8 +44,8 @@ impl LanePair {
         self.request.busy.store(0, Ordering::Relaxed);
     }
 
-    /// Models a switch to batch on the batch lane. The service may have started before batch was there, so this is the
-    /// second place that summons. Returns whether the holder was summoned.
+    /// Models a switch to batch on the batch lane. The service may have started before batch was there, so a switch to
+    /// batch may send a summons, too. Returns whether the holder was summoned.
     pub fn batch_starts(&self) -> bool {
         self.batch.class.store(LaneClass::Batch as u32, Ordering::Relaxed);
         fence(Ordering::SeqCst);

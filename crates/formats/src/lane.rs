@@ -15,8 +15,8 @@ use crate::stamp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_loop};
 
 /// Largest number of attempts of [`LaneWord::snapshot`] to read a lane word. A switch is written in some 10 ns and an
-/// attempt takes about 100 ns, so the second one nearly always succeeds. If eight in a row fail, the writer's virtual
-/// CPU does not run for a while.
+/// attempt takes about 100 ns, so the second attempt nearly always succeeds. If eight attempts in a row fail, the
+/// writer's virtual CPU does not run for a while.
 const SNAPSHOT_LOOKS_MAX: u32 = 8;
 
 /// Class of the thread that runs on a lane: `enum sidelane_class`.
@@ -65,7 +65,7 @@ impl TryFrom<u32> for LaneClass {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct LaneWord {
-    /// Time of the last context switch; 0 before the first one and while one is being written.
+    /// Time of the last context switch; 0 before the first switch and while a switch is being written.
     pub since_ns: AtomicU64,
     /// Number of the [`LaneClass`] of the running thread (`class_` in C).
     pub class: AtomicU32,
@@ -198,7 +198,7 @@ pub struct LaneSnapshot {
     pub tgid: u32,
     /// Number of context switches on the lane; wraps.
     pub switches: u32,
-    /// Returns whether the service needs the lane: it was woken, runs, or was preempted.
+    /// Whether the service needs the lane: it was woken, runs, or was preempted.
     pub busy: bool,
     /// Number of threads of the service (LC) that were put on this lane while it is a batch lane; wraps.
     pub lc_visitors: u32,

@@ -77,7 +77,7 @@ fn umwait(watched: &AtomicU32, done: impl Fn() -> bool) {
     if done() {
         return;
     }
-    // SAFETY: reads the time stamp counter.
+    // SAFETY: `_rdtsc` only reads the time stamp counter.
     let deadline = unsafe { _rdtsc() } + NAP_CYCLES_MAX;
     // SAFETY: UMWAIT (state C0.2: operand 0) sleeps until the deadline in EDX:EAX at the latest
     // and changes nothing but flags; WAITPKG was probed.

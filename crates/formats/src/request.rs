@@ -7,7 +7,7 @@
 use crate::stamp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_loop};
 
-/// Largest number of attempts to read a request word; the second one nearly always succeeds.
+/// Largest number of attempts to read a request word; the second attempt nearly always succeeds.
 const SNAPSHOT_LOOKS_MAX: u32 = 8;
 
 /// Request that a lane works on, in shared memory: `struct sidelane_request_word`.
@@ -17,7 +17,7 @@ const SNAPSHOT_LOOKS_MAX: u32 = 8;
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct RequestWord {
-    /// Time of the last change; 0 before the first one and while one is being written.
+    /// Time of the last change; 0 before the first change and while a change is being written.
     pub stamp_ns: AtomicU64,
     /// Number of the request that runs here, never reused; 0 for none.
     pub running: AtomicU64,

@@ -37,8 +37,8 @@ pub fn idle_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos 
     lanes.filter_map(LaneWord::idle_since_ns).max().unwrap_or(0)
 }
 
-/// Returns the service's requests; `None` if they are not tracked. If several run, the one that started last is
-/// reported as running.
+/// Returns the service's requests; `None` if they are not tracked. If several requests run, the request that started
+/// last is reported as running.
 pub fn running_requests<'word>(
     words: impl Iterator<Item = &'word RequestWord>,
     service: &ServiceWord,

@@ -102,7 +102,7 @@ impl<'a> SlotWriter<'a> {
         Self { slot, last_ns: slot.timestamp_ns.load(Ordering::Acquire), last_seq: slot.seq.load(Ordering::Relaxed) }
     }
 
-    /// Emits an event, which overwrites the one before.
+    /// Emits an event, which overwrites the event before.
     ///
     /// `now_ns` may repeat or decrease: the slot then gets the next larger timestamp, because readers tell events apart
     /// by it.
@@ -155,8 +155,8 @@ impl<'a> SlotReader<'a> {
         Self { slot, last_ns: stamp::BEING_WRITTEN, last_seq: Some(0) }
     }
 
-    /// Creates a reader that joins a slot in use. Its first event is the one in the slot, or the next one; earlier
-    /// events do not count as missed.
+    /// Creates a reader that joins a slot in use. The reader's first event is the event in the slot, or the next event;
+    /// earlier events do not count as missed.
     pub fn join(slot: &'a EventSlot) -> Self {
         Self { slot, last_ns: stamp::BEING_WRITTEN, last_seq: None }
     }

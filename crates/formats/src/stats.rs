@@ -108,7 +108,7 @@ impl StatsLines {
 /// Converter from the writer's wall clock to the reader's clock, which never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct StatsClock {
-    /// Time of the last read; everything that was written before was read then.
+    /// Time of the last read, which read everything that was written before it.
     read_at_ns: u64,
     steps: u64,
 }

@@ -21,35 +21,35 @@ pub unsafe trait Shared {}
 
 // SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for EventSlot {}
-// SAFETY: as for `EventSlot`.
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for LaneWord {}
-// SAFETY: as for `EventSlot`.
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for HoldWord {}
-// SAFETY: as for `EventSlot`.
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for RequestWord {}
-// SAFETY: as for `EventSlot`.
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for ServiceWord {}
-// SAFETY: as for `EventSlot`.
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for LaneLimits {}
-// SAFETY: as for `EventSlot`.
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for EmitHead {}
-// SAFETY: as for `EventSlot`.
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for EmitThread {}
-// SAFETY: as for `EventSlot`, in 32 bytes.
+// SAFETY: only atomic integers, which fill the 32 bytes (asserted beside the type).
 unsafe impl Shared for EmitEvent {}
-// SAFETY: as for `EventSlot`; it has more than 64 bytes, all of them atomics.
+// SAFETY: only atomic integers, without padding (the size is asserted beside the type).
 unsafe impl Shared for GateWord {}
-// SAFETY: as for `EventSlot`.
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for SignalsHead {}
-// SAFETY: as for `EventSlot`, in 128 bytes.
+// SAFETY: only atomic integers, which fill the 128 bytes (asserted beside the type).
 unsafe impl Shared for EmittedSignal {}
-// SAFETY: as for `EventSlot`.
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for HazardHead {}
-// SAFETY: as for `EventSlot`.
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
 unsafe impl Shared for HazardWord {}
-// SAFETY: an atomic integer: a byte of text.
+// SAFETY: an atomic integer, which holds a byte of text.
 unsafe impl Shared for AtomicU8 {}
-// SAFETY: an atomic integer: 64 threads' bits.
+// SAFETY: an atomic integer, which holds one bit for each of 64 threads.
 unsafe impl Shared for AtomicU64 {}
 
 /// Returns the `len` bytes at `base` as slots or words, without an incomplete last one. `None` if `base` is not aligned

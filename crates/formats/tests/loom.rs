@@ -51,7 +51,8 @@ mod slot {
     }
 
     fn read_while_writing(events: u32, polls: usize) {
-        // The slot is leaked. So the writer can be created here, where its loads hide no race, and moved to its thread.
+        // The slot is leaked. So the writer can be created before its thread starts, where the writer's loads hide no
+        // race.
         let slot: &'static EventSlot = Box::leak(Box::default());
         let mut writer = SlotWriter::new(slot);
         let mut reader = SlotReader::from_start(slot);
@@ -108,8 +109,7 @@ mod lane {
 mod hold {
     use super::*;
 
-    /// Runs one side on a thread of its own and the other on this thread. Returns the pair of lanes and the result of
-    /// `one`.
+    /// Runs `one` on a thread of its own and `other` on this thread. Returns the pair of lanes and the result of `one`.
     fn race<A: 'static>(
         pair: LanePair,
         one: impl FnOnce(&LanePair) -> A + 'static,
@@ -154,7 +154,7 @@ mod hold {
         });
     }
 
-    /// As in a whole turn, batch gets on the lane only when the holder leaves.
+    /// Batch comes to the lane only when the holder leaves it, as on a real machine.
     #[test]
     fn a_start_that_races_with_release_and_switch_is_noticed() {
         loom::model(|| {
@@ -185,7 +185,7 @@ mod hold {
         });
     }
 
-    /// A service that saturates its lane stops and starts all the time, and pays for no summons.
+    /// While batch is evicted, a service that stops and starts all the time pays for no summons.
     #[test]
     fn stop_that_races_with_an_eviction_rings_no_holder() {
         loom::model(|| {
@@ -199,8 +199,8 @@ mod hold {
         });
     }
 
-    /// The sleep of a holder has ended by its timer; unless it was summoned it sleeps again. A token that it has not
-    /// taken by then wakes it from the next sleep.
+    /// A holder's sleep has ended by its timer. Unless the holder was summoned, it sleeps again. A token that comes
+    /// after the holder's check ends the next sleep.
     #[test]
     fn a_summons_that_races_with_the_end_of_a_sleep_is_not_lost() {
         loom::model(|| {
@@ -232,8 +232,8 @@ mod hold {
         });
     }
 
-    /// The holder looks by its timer and brings batch back. After that no start is missed, although the holder was not
-    /// summoned for earlier ones.
+    /// The holder wakes by its timer and brings batch back. Later starts of the service are noticed, although earlier
+    /// starts did not summon the holder.
     #[test]
     fn a_start_that_races_with_the_return_of_batch_is_noticed() {
         loom::model(|| {
