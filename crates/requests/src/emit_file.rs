@@ -115,7 +115,8 @@ impl EmitFile {
         sum(|thread| &thread.received).saturating_sub(left)
     }
 
-    /// Returns the number of rings that have an owner. Rings are claimed in order, so these come first.
+    /// Returns the number of rings that have an owner. Rings are claimed in order, so the rings with an owner come
+    /// first.
     fn used_rings(&self) -> usize {
         let is_free = |ring: &usize| self.thread(*ring).owner.load(Ordering::Relaxed) == 0;
         (0..EMIT_THREADS).find(is_free).unwrap_or(EMIT_THREADS)

@@ -23,7 +23,8 @@ impl Owners {
         Self { pid, known: (0..rings).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Returns this machine's id of the thread that owns the ring and calls itself `own`. Returns 0 if it is unknown.
+    /// Returns this machine's id of the thread that owns the ring and whose id in its process is `own_tid`. Returns 0
+    /// if this machine's id is unknown.
     pub(super) fn thread_id(&self, ring: usize, own_tid: u32) -> u32 {
         match self.known.get(ring).map(|known| known.load(Ordering::Acquire)) {
             None => own_tid,

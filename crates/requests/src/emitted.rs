@@ -180,7 +180,7 @@ impl PartialRequest {
         self.received_ns.is_some() && self.started_ns.is_none() && self.finished.is_none()
     }
 
-    /// Returns whether the event belongs to a later request that reuses the id.
+    /// Returns whether the event belongs to a later request that reuses this request's id.
     fn is_over_before(&self, event: &EmittedEvent) -> bool {
         self.finished.is_some_and(|(finished_ns, _)| event.at_ns >= finished_ns)
     }

@@ -6,8 +6,9 @@
 //! first. A dedicated thread would not work on a machine with only a request lane and a batch lane. It could not run
 //! while a holder naps, which is when the words are needed.
 //!
-//! A thread that finds another thread writing does not wait: the words are fresh then. Such a thread never preempts the
-//! writer. Holders are real-time threads on their own lanes, and keepers by scheduler run without holders.
+//! A thread that finds another thread writing does not wait: the words are fresh then. The second thread has never
+//! preempted the writer: holders are real-time threads on their own lanes, and keepers by scheduler run without
+//! holders.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;

@@ -101,7 +101,7 @@ pub(super) struct UnsettledRequests {
 }
 
 impl UnsettledRequests {
-    /// Takes in a record. Returns the earlier request of the connection that is settled by it, if any.
+    /// Adds a record. Returns the earlier request of the connection that the record settles, if any.
     pub(super) fn add(&mut self, mut request: Request) -> Option<Request> {
         if request.ending.is_some() {
             // Discard the parts that were already sent: the client got no complete response.

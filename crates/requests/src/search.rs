@@ -15,7 +15,7 @@ use crate::note::RequestNote;
 
 /// Ratio of the pause after the search of a service to the duration of that search. It limits the cost to 5 % of a CPU.
 const PAUSE_TIMES: u32 = 20;
-/// Interval of complete searches of all processes: a process may receive a listening socket from another one.
+/// Interval of complete searches of all processes: a process may receive a listening socket from another process.
 const ALL_AGAIN: Duration = Duration::from_secs(60);
 
 /// Knowledge about the requests of a service before the search.
@@ -25,7 +25,7 @@ pub enum KnownSource {
     Nothing,
     /// Requests are observed at sockets: the search looks for further listening sockets.
     Sockets,
-    /// These processes emit requests: the search looks for others that do.
+    /// These processes emit requests: the search looks for further processes that emit.
     Emitted(BTreeSet<u32>),
 }
 
@@ -40,7 +40,7 @@ pub struct SearchQuery {
     pub pids: BTreeSet<u32>,
     /// TCP port to which the search is limited, if any.
     pub port: Option<u16>,
-    /// Knowledge from earlier searches.
+    /// Knowledge from earlier searches about the service's source of requests.
     pub known: KnownSource,
 }
 
@@ -48,9 +48,9 @@ pub struct SearchQuery {
 pub struct SearchAnswer {
     /// Number of the service.
     pub service: u64,
-    /// Process ids of the service, copied from the question.
+    /// Process ids of the service, copied from the query.
     pub pids: BTreeSet<u32>,
-    /// TCP sockets at which the service listens. Known ones may be missing.
+    /// TCP sockets at which the service listens. Sockets that were known before may be missing.
     pub listeners: BTreeSet<Listener>,
     /// Process id and file of each process that emits requests and was not known.
     pub emitting: Vec<(u32, EmitFile)>,
@@ -76,8 +76,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Answers the questions that are due, and passes each answer to `tell` at once. Forgets services without a
-    /// question.
+    /// Answers the queries that are due, and passes each answer to `report` at once. Forgets services without a query.
     pub fn run_due_searches(&mut self, queries: Vec<SearchQuery>, mut report: impl FnMut(SearchAnswer)) {
         let asked: BTreeSet<u64> = queries.iter().map(|question| question.service).collect();
         self.looked.retain(|service, _| asked.contains(service));
@@ -121,7 +120,7 @@ impl Search {
     }
 }
 
-/// Finds processes that emit requests. Emitted requests are preferred to those at sockets.
+/// Finds processes that emit requests. Emitted requests are preferred to requests at sockets.
 fn find_emitting(pids: &BTreeSet<u32>, known: &KnownSource) -> Vec<(u32, EmitFile)> {
     let none = BTreeSet::new();
     let emits = match known {
@@ -143,7 +142,7 @@ mod tests {
         SearchQuery { service: 1, name: "me".to_owned(), pids, port: None, known }
     }
 
-    /// Asks for this process's listeners, without waiting for the pause after the last search.
+    /// Searches for this process's listeners at once, without the pause after the last search.
     fn search_this_process(search: &mut Search, known: KnownSource) -> Option<BTreeSet<Listener>> {
         search.looked.values_mut().for_each(|looked| looked.again = Instant::now());
         let mut found = None;

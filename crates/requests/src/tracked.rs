@@ -64,7 +64,7 @@ pub fn can_track() -> Result<(), RequestError> {
 }
 
 /// Returns the TCP sockets at which the processes listen, optionally only those of `port`. Returns an error if there is
-/// none.
+/// no such socket.
 pub(super) fn find_listeners(
     service: &str,
     pids: &BTreeSet<u32>,

@@ -95,7 +95,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts to observe a service. Emitted requests are preferred to those at sockets.
+    /// Starts to observe a service. Emitted requests are preferred to requests at sockets.
     pub fn begin(target: &Target, service: &Service) -> Result<Self> {
         own_threads::keep_off_service_cpus(&target.to_string(), &service.pids);
         if let Some(emitters) = Emitters::find(&service.pids) {

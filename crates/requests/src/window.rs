@@ -123,7 +123,7 @@ pub fn request_notes(counts: &Counts, requests: u64, streams: u64) -> impl Itera
     joined.into_iter().chain(streams).chain(settling)
 }
 
-/// Returns the percentage of `some` in `all`, rounded up; `None` if it is at most 1 %.
+/// Returns the percentage of `part` in `total`, rounded up; `None` if it is at most 1 %.
 fn notable_percent(part: u64, total: u64) -> Option<u64> {
     const FEW_PERCENT: u64 = 1;
     let (all, some) = (total.max(1), part.min(total));

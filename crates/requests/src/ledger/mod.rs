@@ -12,7 +12,7 @@ use sidelane_formats::{EMIT_THREADS, EmitKind, EmittedEvent, RunningRequest};
 use super::emit_file::CurrentRequest;
 use super::recent::RecentEvents;
 
-/// Maximum age of a request that delays others. The thread of an older one may have ended.
+/// Maximum age of a request that delays other requests. The thread of an older request may have ended.
 const UNDER_WAY_MAX_NS: u64 = 10_000_000_000;
 
 /// State of a thread that emits requests, with its current request.
@@ -43,7 +43,7 @@ impl Worker {
 struct Lane {
     /// Ring of the thread whose request the lane shows.
     shows: Option<RingIndex>,
-    /// Time of the last finished request on this lane, and the count of finished requests below.
+    /// Time at which the last request on this lane finished; the next field is the number of finished requests.
     finished_ns: u64,
     finished: u32,
 }
@@ -140,8 +140,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the content of a lane's request word: the request of the thread that runs there. If the service was
-    /// preempted, the lane keeps the request of the thread that ran there last.
+    /// Returns the content of a lane's request word: the request of the thread that runs on the lane. If the service
+    /// was preempted, the lane keeps the request of the thread that ran there last.
     pub(super) fn lane_content(&mut self, lane_index: usize, occupancy: LaneOccupancy, now_ns: u64) -> LaneContent {
         if let Some(tid) = occupancy.tid {
             self.lanes[lane_index].shows = self.find(lane_index, tid);
