@@ -37,10 +37,10 @@ char LICENSE[] SEC("license") = "GPL";
 /* Sampling of cost_ns: one context switch in this many is timed, enough for a mean at little cost. */
 #define COST_SAMPLE_EVERY 64
 
-/* ---- The switch itself ---- */
+/* ---- Context switches ---- */
 
-/* Returns whether the service still needs its lane after a switch. A thread that was preempted, or woken while
- * another had the lane, waits for it. If the lane is idle, no thread waits. */
+/* Returns whether the service still needs its lane after a switch. A thread that was preempted, or woken while another
+ * thread had the lane, waits for the lane. If the lane is idle, no thread waits. */
 static __always_inline bool still_busy(struct sidelane_lane_word *word, uint32_t is, bool preempted)
 {
 	if (is == SIDELANE_LC)
@@ -105,7 +105,7 @@ static __always_inline void write_word(const struct lane_switch *s)
 	store_once(word->since_ns, s->now_ns);
 }
 
-/* Wakes a keeper that sleeps. A holder that naps on the lane looks by itself. */
+/* Wakes a keeper that sleeps. A holder that naps on the lane checks the lane words by itself. */
 static __always_inline void wake_keeper(uint32_t cpu)
 {
 	call_keeper(cpu, SIDELANE_RELEASED, false);
@@ -264,7 +264,7 @@ int BPF_PROG(lane_waking, struct task_struct *task)
 }
 
 /* Handles a wakeup of any other thread. Runs after the kernel has chosen a CPU, often on that CPU itself, so the
- * service pays for the summons. Not loaded if every thread of the services may run on one CPU only. */
+ * service pays for the summons. This program is not loaded if every thread of the services may run on one CPU only. */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(lane_wakeup, struct task_struct *task)
 {
@@ -273,7 +273,7 @@ int BPF_PROG(lane_wakeup, struct task_struct *task)
 	return 0;
 }
 
-/* ---- Processes come and go ---- */
+/* ---- Identities of processes that begin, end or change their cgroup ---- */
 
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(lane_fork, struct task_struct *parent, struct task_struct *child)
@@ -320,7 +320,7 @@ int BPF_PROG(lane_free, struct task_struct *task)
 	return 0;
 }
 
-/* ---- The service leaves or enters a lane without a switch ---- */
+/* ---- Threads of the service that come to a lane or leave it without a context switch ---- */
 
 static __always_inline void note_arrival(struct task_struct *task, uint32_t cpu)
 {
@@ -359,9 +359,9 @@ int BPF_PROG(lane_wakeup_new, struct task_struct *task)
 	return 0;
 }
 
-/* ---- Lanes go offline ---- */
+/* ---- CPUs that go offline or come online ---- */
 
-/* Wakes the keeper of a CPU that goes offline or comes online, at one of the steps of that. On the way down, `state`
+/* Wakes the keeper of a CPU that goes offline or comes online, at one of the kernel's steps. On the way down, `state`
  * is already lower. After the first step no thread of a program may begin a turn there, so a woken keeper runs on
  * another CPU. */
 SEC("tp_btf/cpuhp_exit")

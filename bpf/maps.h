@@ -152,8 +152,8 @@ struct {
 	__array(values, struct summons_ring);
 } summons_rings SEC(".maps");
 
-/* 1: request tracking needs context switches. A thread has answered what another one had received, or has answered
- * one after the other what it had received together. */
+/* 1 if request tracking needs context switches: a thread has answered a request that another thread received, or has
+ * answered one after the other several requests that it received together. */
 uint32_t switches_tell;
 
 /* Marks a function that the kernel's verifier checks once, not again on each path to it. Loops over partners have

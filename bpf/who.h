@@ -66,7 +66,7 @@ static __always_inline bool is_holder(struct sidelane_hold_word *hold, uint32_t 
 	return hold->holder_pid && hold->holder_pid == pid;
 }
 
-/* ---- Cgroups ---- */
+/* ---- Identities that processes have by their cgroup ---- */
 
 /* Returns the id of the cgroup `level` levels below the root, which is `group` or above it. */
 static __always_inline uint64_t ancestor_id(struct cgroup *group, int level)

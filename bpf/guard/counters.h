@@ -3,10 +3,10 @@
  * Events that the processor or the kernel counts on a CPU while a service runs there.
  *
  * The counters count every thread that runs. They are read when the service comes or goes, and at ticks while it runs
- * on, so the counts between two reads belong to one side. User space opens the counters and writes the formula;
- * src/interference is the other side.
+ * on, so the counts between two reads belong to one side: the service, or other threads. User space opens the counters
+ * and writes the formula (src/interference).
  *
- * Unless settings.interference, all of this is dead code, and the loaded program does not contain it.
+ * Unless settings.interference is set, all of this is dead code, and the loaded program does not contain it.
  */
 #ifndef SIDELANE_GUARD_COUNTERS_H
 #define SIDELANE_GUARD_COUNTERS_H
@@ -44,8 +44,8 @@ static __always_inline struct sidelane_guard_word *guard_word(uint32_t cpu)
 	return word && load_once(word->event_count) ? word : 0;
 }
 
-/* Reads the counters of a CPU. The processor's events of one formula are a group: all count, or none does. The
- * kernel's own events always count. */
+/* Reads the counters of a CPU. The processor's events of one formula are a group: all of them count, or none counts.
+ * The kernel's own events always count. */
 static __always_inline bool read_counters(struct sidelane_guard_word *word, uint32_t cpu, struct guard_counts *now)
 {
 	struct bpf_perf_event_value value;
@@ -67,7 +67,7 @@ enum guard_whose {
 	GUARD_BOTH, /* the counts belong to neither side */
 };
 
-/* Adds the counts since the last read to the side that has run: the service, or others. */
+/* Adds the counts since the last read to the side that has run: the service, or other threads. */
 static __always_inline void attribute(struct sidelane_guard_word *word, const struct guard_counts *now,
 				      enum guard_whose whose)
 {

@@ -7,7 +7,7 @@
  * not known. So useless ticks are limited. Each tick that finds a turn as old as itself, and each turn that became as
  * old, allows PAID_TICKS ticks that find nothing new.
  *
- * A service with short turns has no ticks. One with a long turn now and then has few useless ticks. If no tick is
+ * A service with short turns has no ticks. A service with a long turn now and then has few useless ticks. If no tick is
  * allowed, the kernel's own next timer finds a long turn, a few milliseconds later; that turn has its ticks then.
  *
  * A CPU has no ticks if nothing can disturb the service there. While its turns are shorter than a window, one turn in a
@@ -24,7 +24,7 @@
 #define TIMER_ON_THIS_CPU (1 << 1)
 #define EINVAL 22
 
-/* Number of useless ticks that one useful tick allows, and the most that can be saved up. */
+/* Number of useless ticks that one useful tick allows, and the most allowed ticks that can be saved up. */
 #define PAID_TICKS 4
 #define PAID_TICKS_MAX 16
 /* Time after a read in which short turns are not counted, on CPUs without ticks. */
@@ -160,8 +160,8 @@ int BPF_PROG(guard_timer, struct hrtimer *timer)
 	uint64_t now_ns = bpf_ktime_get_ns();
 	if (now_ns - word->turn_since_ns < word->tick_ns)
 		return 0;
-	/* On the first run for a CPU, both calls take effect. Later the first one fails and the second one changes
-	 * nothing. */
+	/* On the first run for a CPU, both calls take effect. In later runs bpf_timer_init fails, and the second call
+	 * changes nothing. */
 	bpf_timer_init(&tick->timer, &guard_timers, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&tick->timer, guard_tick);
 	turn_lasts(word, cpu, now_ns);

@@ -32,12 +32,12 @@ struct sidelane_guard_word {
 	uint64_t peak;          /*  80: the highest value since user space last reset it, plus one; 0: none */
 	uint64_t crossed_ns;    /*  88: when the value last crossed the threshold */
 	uint64_t crossings;     /*  96: number of times that the value crossed the threshold */
-	uint32_t above;         /* 104: 1: the last crossing of the threshold was upwards */
-	uint32_t rung;          /* 108: 1: user space was woken, and has not read the state since */
+	uint32_t above;         /* 104: 1 if the last crossing of the threshold was upwards */
+	uint32_t rung;          /* 108: 1 if user space was woken, and has not read the state since */
 	uint64_t windows;       /* 112: number of windows with a value */
 	uint64_t empty_windows; /* 120: number of windows without activity */
 
-	/* State of the counters, and the counts of the service and of others. */
+	/* State of the counters, and the counts while the service ran and while other threads ran. */
 	uint64_t read_ns;       /* 128: time of the last read; 0: the next read only finds where the counters stand */
 	uint64_t reads;         /* 136: number of reads of the counters */
 	uint64_t failed_reads;  /* 144: number of failed reads: an event was not there, as on a CPU that was offline */
@@ -49,14 +49,14 @@ struct sidelane_guard_word {
 	uint64_t window_service_ns; /* 192: value of service_ns at the start of the window */
 	uint64_t turn_since_ns; /* 200: start of the service's last turn */
 	uint32_t paid_ticks;    /* 208: number of useless ticks that are still allowed */
-	uint32_t ticking;       /* 212: 1: a tick is set */
+	uint32_t ticking;       /* 212: 1 if a tick is set */
 	uint64_t vain_ticks;    /* 216: number of ticks that found nothing new */
 	uint64_t seen[SIDELANE_GUARD_EVENTS];    /* 224: values of the counters at the last read */
 	uint64_t service[SIDELANE_GUARD_EVENTS]; /* 256: events counted while the service ran */
 	uint64_t others[SIDELANE_GUARD_EVENTS];  /* 288: events counted while the service did not run */
 	uint64_t window[SIDELANE_GUARD_EVENTS];  /* 320: value of `service` at the start of the window */
-	uint32_t spared;        /* 352: 1: a short turn since the last read is not counted */
-	uint32_t was_brief;     /* 356: 1: the service's last turn was shorter than a window */
+	uint32_t spared;        /* 352: 1 if a short turn since the last read is not counted */
+	uint32_t was_brief;     /* 356: 1 if the service's last turn was shorter than a window */
 	uint64_t reserved3[3];  /* 360 */
 };
 

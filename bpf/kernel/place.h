@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * CPU of a thread. src/tracker/self_check.rs compares the kernel's answer once with that of a thread that knows its
- * CPU.
+ * CPU of a thread. src/tracker/self_check.rs compares this number once with the CPU of a thread that knows its CPU.
  */
 #ifndef SIDELANE_PLACE_H
 #define SIDELANE_PLACE_H

@@ -7,7 +7,7 @@
 
 #include "maps.h"
 
-/* Reads the LC clock of another lane. Returns whether its fields are of the same moment. */
+/* Reads the LC clock of another lane. Returns whether the clock's fields are of the same moment. */
 static __always_inline bool look_at_lc_clock(struct sidelane_lane_word *word, uint64_t *done_ns, uint64_t *since_ns)
 {
 	uint64_t before = load_once(word->since_ns);
@@ -71,8 +71,8 @@ static __always_inline void record(uint32_t *hist, uint64_t latency_ns)
 	hist[bucket & (SIDELANE_HIST_BUCKETS - 1)]++;
 }
 
-/* Records a turn of the class `was` that ends, before the lane's word changes. Needed for requests that the service
- * emits: this program does not learn when they start. Dead code for other services. */
+/* Records a turn of the class `was` that ends, before the lane's word changes. Turns are needed for requests that the
+ * service emits: this program does not learn when such requests start. For other services this is dead code. */
 static __always_inline void note_turn(uint32_t cpu, struct sidelane_lane_word *word, uint32_t was, uint64_t now_ns)
 {
 	struct sidelane_lane_turns *turns;

@@ -101,7 +101,7 @@ CHECKED_ALONE int batch_turn_ends(uint32_t cpu, uint32_t pid, uint64_t now_ns)
 	stats->batch_ns += now_ns - began_ns;
 	stats->batch_since_ns = 0;
 	if (looks_for_itself(pid)) {
-		/* The accounting of self-checking batch says how long it napped in this time, and how fast it
+		/* The accounting of self-checking batch says how long batch napped during this overlap, and how fast it
 		 * reacted. */
 		stats->overlap_ns += both_ns;
 		return 0;

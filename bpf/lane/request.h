@@ -45,8 +45,9 @@ CHECKED_ALONE int service_starts(uint32_t cpu)
 	return 0;
 }
 
-/* Records the reaction of batch that never left the lane in a busy period, though it had to: no end of a turn
- * records it. Shorter busy periods are left out, since they end while batch is about to leave. */
+/* Records the reaction of batch that never left the lane in a busy period, though it had to: without an end of batch's
+ * turn, nothing else records the reaction. Shorter busy periods are left out, since they end while batch is about to
+ * leave. */
 static __always_inline void record_unanswered(uint32_t lane, uint64_t busy_since_ns, uint64_t now_ns)
 {
 	struct sidelane_lane_word *word = lane_word(lane);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * Self-checking batch: the promises of its threads to check, and the word that they check. abi/gate.h says which side
- * writes what; crates/gate is the other side.
+ * writes what; crates/gate is batch's side.
  *
- * Unless settings.self_checking, all of this is dead code, and the loaded program does not contain it.
+ * Unless settings.self_checking is set, all of this is dead code, and the loaded program does not contain it.
  */
 #ifndef SIDELANE_SELF_CHECKING_H
 #define SIDELANE_SELF_CHECKING_H

@@ -51,7 +51,7 @@ static __always_inline uint64_t above(uint64_t value, uint64_t floor)
 	return value > floor ? value - floor : 0;
 }
 
-/* Shortest turn at which stolen time is read: too little can have been stolen from shorter ones. Their stolen time
+/* Shortest turn at which stolen time is read: too little time can have been stolen from a shorter turn. That time
  * counts for the next turn. */
 #define STOLEN_TURN_MIN_NS 20000
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Summons: a wakeup of the holder of a batch lane. hold.rs in crates/formats is the other side, and its loom tests
- * model both. If batch has a scheduler of its own (scx.h), no holder comes to the lane: the scheduler checks the lane
- * again.
+ * Summons: a wakeup of the holder of a batch lane. hold.rs in crates/formats is the holder's side, and its loom tests
+ * model both sides. If batch has a scheduler of its own (scx.h), no holder comes to the lane: the scheduler checks the
+ * lane again.
  */
 #ifndef SIDELANE_SUMMONS_H
 #define SIDELANE_SUMMONS_H

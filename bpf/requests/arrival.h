@@ -47,8 +47,8 @@ static __always_inline bool is_a_services(const struct sock *sock)
 	return is_a_services_port(sock) && service_at(sock);
 }
 
-/* Casts a pointer to a kernel type, since Linux 6.2, at no cost: the verifier checks each read through the result.
- * Helpers that do the same are calls, which are expensive if returns are guarded against speculation. */
+/* Casts a pointer to a kernel type, since Linux 6.2, at no cost: the verifier checks each read through the result. The
+ * kernel's helpers for such casts are calls, which are expensive if returns are guarded against speculation. */
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
 /* Returns the TCP socket of a socket; null if it is not a TCP socket. */
@@ -71,7 +71,7 @@ static __always_inline __u8 flags_of(struct tcp_skb_cb *control)
 	return flags;
 }
 
-/* Returns whether the newest segment ends what the peer wrote at once. */
+/* Returns whether the newest segment ends a message, which the peer wrote at once. */
 static __always_inline bool ends_message(const struct sock *sock)
 {
 	struct sk_buff *newest = sock->sk_receive_queue.prev;
@@ -105,8 +105,7 @@ static __always_inline void message_arrives(struct connection *conn, struct side
 	struct message message = {
 		.arrived_ns = now_ns,
 		.end_seq = conn->seen_seq,
-		/* Only lanes need this field. The other number of the comparison lies in a cache line that the
-		 * service's threads write. */
+		/* Only lanes need this field: the comparison reads a cache line that the service's threads write. */
 		.answered = settings.lanes && tcp->write_seq != conn->write_seq,
 		.queue_len = change_queue(account, 1, 0),
 	};

@@ -4,18 +4,18 @@
  * compares the IPC of requests (ATC'16 Fig. 9(d)).
  *
  * Counters belong to the lane and count every thread that runs there. So a request is counted only if it had its lane
- * to itself: it finished where it had started, without a switch in between. User space opens the counters if it wants
- * them; src/counters.rs is the other side.
+ * to itself: it finished on the CPU on which it had started, without a switch in between. User space opens the counters
+ * if it wants them (src/counters.rs).
  *
- * Unless settings.counters, all of this is dead code, and the loaded program does not contain it.
+ * Unless settings.counters is set, all of this is dead code, and the loaded program does not contain it.
  */
 #ifndef SIDELANE_REQUEST_COUNTERS_H
 #define SIDELANE_REQUEST_COUNTERS_H
 
 #include "requests/state.h"
 
-/* Counters of each request lane, both in one group, so that both count or neither does. As many entries as the
- * machine has CPUs. */
+/* Instruction and cycle counters of each request lane, in one group, so that both count or neither does. The map has as
+ * many entries as the machine has CPUs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__type(key, uint32_t);

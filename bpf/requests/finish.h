@@ -80,7 +80,7 @@ static __always_inline void find_start(struct connection *conn, struct request_t
 	}
 	thread->takes_over = 1;
 	conn->by_other = 1;
-	/* Start and lane become known too late: the counters were not read then. */
+	/* Start and lane become known too late: the counters were not read at the start. */
 	conn->counts.known = 0;
 	uncount_on_lane(conn);
 	conn->started_ns = request_start(thread, received_ns, &conn->batch_ns);
@@ -141,8 +141,8 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 	conn->left--;
 	conn->sends = 1;
 	conn->too_late = conn->ended_by == SIDELANE_TRACE_ENDED_BY_CLIENT;
-	/* Before the record is written: an atomic addition waits for all earlier stores, and those to the ring are
-	 * slow. */
+	/* This addition comes before the record is written: an atomic addition waits for all earlier stores, and stores
+	 * to the ring are slow. */
 	__sync_fetch_and_add(&account->finished, 1);
 	if (load)
 		load->finished_number = conn->number;

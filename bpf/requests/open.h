@@ -3,10 +3,10 @@
  * Requests that are open on a lane: received there, and not answered. A request that arrives while others are open
  * has waited for them.
  *
- * A request may be open for minutes and make no other request wait: a long poll, a WebSocket, a proxy that waits for
- * a server. It stops counting as open in two cases: its thread has slept for PARKED_NS, or its thread had nothing to
- * do and then took up another request. If threads hand requests over, this is not known: the thread that received
- * sleeps while another one works.
+ * A request may be open for minutes and make no other request wait: a long poll, a WebSocket, a proxy that waits for a
+ * server. It stops counting as open in two cases: its thread has slept for PARKED_NS, or its thread had nothing to do
+ * and then took up another request. If threads hand requests over, neither case shows: the thread that received a
+ * request sleeps while another thread works on it.
  */
 #ifndef SIDELANE_REQUEST_OPEN_H
 #define SIDELANE_REQUEST_OPEN_H
@@ -41,7 +41,7 @@ CHECKED_ALONE uint32_t open_on_lane(uint32_t cpu, uint64_t number)
 }
 
 /* Removes a request from the open requests of a lane. Returns whether it was still open there. Another CPU may have
- * found that no request waits for it. */
+ * removed it before, because no request waits for it. */
 static __always_inline bool close_on_lane(uint32_t cpu, uint32_t on_lane, uint64_t number)
 {
 	struct lane_load *load = on_lane ? lane_load(cpu) : 0;
@@ -96,8 +96,8 @@ static __always_inline void note_sleep(struct request_thread *thread, uint64_t a
 }
 
 /* Closes the thread's request when the thread is about to start another one, which arrived at `arrived_ns`. Returns
- * whether the new request had to wait for the old one. It had not if the thread slept since, and the arrival woke
- * it. */
+ * whether the new request had to wait for the old request. The new request did not wait if the thread has slept since,
+ * and the arrival woke the thread. */
 static __always_inline bool leave_open(struct request_thread *thread, struct sidelane_request_account *account,
 				       uint64_t arrived_ns)
 {

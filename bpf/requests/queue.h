@@ -14,8 +14,8 @@ static __always_inline uint32_t queue_len(struct sidelane_request_account *accou
 	return (queued > 0 ? queued : 0) + (handed > 0 ? handed : 0);
 }
 
-/* Writes the queue's length into the service word. Two CPUs may do so in either order, so each repeats it if the sum
- * has changed. */
+/* Writes the queue's length into the service word. Two CPUs may write in either order, so each CPU repeats the write if
+ * the sum has changed. */
 static __always_inline uint32_t publish_queue_len(struct sidelane_request_account *account)
 {
 	uint32_t len = queue_len(account);

@@ -3,7 +3,7 @@
  * Requests of an unmodified TCP service, from the tracepoints of its sockets. The programs are loaded only if
  * requests are tracked.
  *
- * Nothing here knows a protocol. What counts as a request:
+ * Request tracking knows no protocol. These rules define what counts as a request:
  *
  *  - Data that arrives makes up messages: what the peer pushed as a whole.
  *  - A receive after a send takes up a request, and the first send after it finishes it. More

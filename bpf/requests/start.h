@@ -18,8 +18,8 @@ struct taken {
 	uint32_t whole;
 };
 
-/* Returns the oldest message of a connection that was not received yet. It is mostly the newest one, too: then no
- * other cache line of the CPU on which data arrives is read here. */
+/* Returns the oldest message of a connection that was not received yet. It is mostly the newest message, too: then no
+ * other cache line of the CPU on which data arrives is read. */
 static __always_inline struct message next_message(struct connection *conn)
 {
 	struct message message = {};
@@ -144,9 +144,9 @@ static __always_inline void continue_request(struct connection *conn, struct tak
 		count_on_lane(conn, thread, cpu);
 }
 
-/* Excludes a connection whose receiver does not belong to the service: it listens at the same port beside the
- * service, or at another address. No request of the service waits for its data. A receiver that is not known yet may
- * become known. */
+/* Excludes a connection whose receiver does not belong to the service: the receiver listens at the same port beside the
+ * service, or at another address. No request of the service waits for this connection's data. A receiver that is not
+ * known yet may become known. */
 static __always_inline void disown(struct connection *conn)
 {
 	struct sidelane_request_account *account = conn->service ? account_of(conn->service) : 0;

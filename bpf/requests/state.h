@@ -23,7 +23,7 @@ struct sidelane_request_record {
 	uint32_t lane;        /* 52: CPU on which the request finished */
 	uint32_t queue_len;   /* 56: queue length at the request's arrival, itself included */
 	uint32_t sends;       /* 60: number of sends of the response so far */
-	uint32_t waited;      /* 64: 1: the request arrived before another request on its lane had finished */
+	uint32_t waited;      /* 64: 1 if the request arrived before another request on its lane had finished */
 	uint32_t ended_by;    /* 68: enum sidelane_trace_end, of a request that its connection's end cut off: finished_ns is
 	                       * when; 0: answered */
 	uint64_t instructions; /* 72: instructions retired on the lane from start to finish, see requests/counters.h */
@@ -34,9 +34,9 @@ struct sidelane_request_record {
  * Rust type. */
 struct sidelane_request_record *record_type;
 
-/* Counters of the requests of one service. Those that change with each request have a cache line of their own: the
- * CPU on which data arrives reads the second one. The kernel program alone uses next_number to joined, and
- * hands_over. */
+/* Counters of the requests of one service. Counters that change with each request have a cache line of their own: the
+ * CPU on which data arrives reads the second cache line only. The kernel program alone uses the fields from next_number
+ * to joined, and hands_over. */
 struct sidelane_request_account {
 	uint64_t finished;    /*  0: number of requests answered */
 	uint64_t dropped;     /*  8: number of records that found the ring full */
@@ -48,7 +48,7 @@ struct sidelane_request_account {
 	uint64_t joined;      /* 56: number of requests with several messages, which may be several requests */
 	uint32_t service;     /* 64: number of the service; set by user space */
 	uint32_t epoch;       /* 68: count of how often watching began, from 1 on; set by user space */
-	uint64_t hands_over;  /* 72: 1: a request was answered by another thread than the one that received it */
+	uint64_t hands_over;  /* 72: 1 if a request was answered by another thread than the one that received it */
 	uint64_t parked;      /* 80: open requests that made none wait: their thread slept, or started another */
 	uint64_t began;       /* 88: number of connections that began under watch and had a second request */
 	uint64_t reserved[4]; /* 96 */
@@ -120,7 +120,7 @@ struct {
 /* Wakeup of a program that moves threads: a thread of the service starts a request, or has answered it, on one of
  * some CPUs. */
 struct sidelane_request_wakeup {
-	uint64_t armed;     /*  0: 1: the next event wakes the reader of the records, and sets this to 0 */
+	uint64_t armed;     /*  0: 1 if the next event wakes the records' reader; that event stores 0 here */
 	uint64_t begins[8]; /*  8: CPUs on which the start of a request wakes the reader, one bit each */
 	uint64_t ends[8];   /* 72: CPUs on which the end of a request wakes the reader, one bit each */
 };
@@ -142,10 +142,11 @@ struct message {
 	uint64_t arrived_ns;
 	uint32_t end_seq;
 	uint32_t queue_len : 31;
-	uint32_t answered : 1; /* 1: the response to the last request was already sent */
+	uint32_t answered : 1; /* 1 if the response to the last request was already sent */
 };
 
-/* The most messages of one connection that can wait; further ones are counted with the last. A power of two. */
+/* The most messages of one connection that can wait; further messages are counted with the last message. A power of
+ * two. */
 #define MESSAGES 16
 
 /* State of a lane's counters when they were read. */
@@ -154,7 +155,7 @@ struct counts {
 	uint64_t cycles;
 	uint64_t away_ns;       /* enabled time in which the counters did not count */
 	uint32_t lane_switches; /* number of the lane's context switches at the read */
-	uint32_t known;         /* 1: 1: the counters counted */
+	uint32_t known;         /* 1 if the counters counted */
 };
 
 /* Connection, with the request that was received on it and not answered. The CPU that does the network's work writes
@@ -164,12 +165,12 @@ struct counts {
 struct connection {
 	uint64_t data_ns;         /* last arrival of data, whether it ended a message or not */
 	struct message newest;    /* copy of the newest message */
-	uint32_t newest_number;   /* newest message's number, as in `arrived`; another one while it is written */
+	uint32_t newest_number;   /* newest message's number, as in `arrived`; another number while it is written */
 	uint32_t arrived;         /* number of messages that have arrived, wraps */
 	uint32_t room_until;      /* number of the first message without room */
 	uint32_t seen_seq;        /* TCP sequence number up to which data has arrived */
 	uint32_t known;           /* epoch in which the connection is known, 0 before the first arrival */
-	uint32_t foreign;         /* 1: 1: the last receiver does not belong to the service */
+	uint32_t foreign;         /* 1 if the last receiver does not belong to the service */
 	uint32_t service;         /* number of the connection's service, 0 while none is known */
 	uint32_t reserved;
 
@@ -178,12 +179,12 @@ struct connection {
 	uint32_t sends;     /* number of sends since the last receive */
 	uint32_t write_seq; /* TCP sequence number of the response's end at the last receive's return */
 	uint32_t receiver;  /* thread id of the thread that received */
-	uint32_t by_other;  /* 1: 1: another thread than the receiver answered */
-	uint32_t handed;    /* 1: 1: the request is counted in request_account.handed */
+	uint32_t by_other;  /* 1 if another thread than the receiver answered */
+	uint32_t handed;    /* 1 if the request is counted in request_account.handed */
 	uint32_t lane;      /* lane on which the request was received */
 	uint32_t on_lane;   /* place of the request among the lane's open requests, plus 1; 0 for none */
 	uint32_t whole;     /* number of messages of the present request */
-	uint32_t fresh;     /* 1: 1: the connection began under watch, and has had one request at most */
+	uint32_t fresh;     /* 1 if the connection began under watch, and has had one request at most */
 	uint32_t waited;
 	uint32_t queue_len;
 	uint64_t first_number;
@@ -193,7 +194,7 @@ struct connection {
 	uint64_t batch_ns; /* the partners' batch clock at the start of the request */
 	uint64_t ended_ns; /* when one side closed the connection; 0 before that */
 	uint32_t ended_by; /* side that closed the connection first: enum sidelane_trace_end */
-	uint32_t too_late; /* 1: `number` was answered after its client had closed */
+	uint32_t too_late; /* 1 if `number` was answered after its client had closed */
 	uint64_t cookie; /* cookie of the socket; only with a trace */
 	uint64_t peer_port; /* TCP port of the client; only with a trace */
 	struct counts counts; /* counters at the start of the request */
@@ -224,11 +225,11 @@ struct request_thread {
 	uint64_t arrived_ns;
 	uint64_t started_ns;
 	uint32_t waited;
-	uint32_t more;        /* 1: `running` is one of several received together, after the first */
-	uint32_t hands_over;  /* 1: 1: other threads answered what this thread received */
-	uint32_t takes_over;  /* 1: 1: this thread answered what other threads received */
+	uint32_t more;        /* 1 if `running` is one of several received together, after the first */
+	uint32_t hands_over;  /* 1 if other threads answered what this thread received */
+	uint32_t takes_over;  /* 1 if this thread answered what other threads received */
 	uint32_t service;     /* number of the thread's service */
-	uint32_t holds;       /* 1: 1: the thread has started one request of request_account.handed */
+	uint32_t holds;       /* 1 if the thread has started one request of request_account.handed */
 	uint32_t sleep_count; /* number of sleeps, wraps */
 	uint32_t word;        /* place of the thread's word in thread_words, plus 1; 0 for none yet */
 	uint32_t lane;        /* lane on which `running` is open, if it is counted there */
@@ -255,7 +256,7 @@ struct open_request {
 /* Number of open requests of a lane that are stored separately; a power of two. */
 #define LANE_OPEN 8
 
-/* Load of a lane: its open requests, the number of further ones, and its last finished request. */
+/* Load of a lane: its stored open requests, the number of further open requests, and its last finished request. */
 struct lane_load {
 	struct open_request open[LANE_OPEN];
 	int64_t more;
@@ -269,7 +270,7 @@ struct {
 	__type(value, struct lane_load);
 } lane_loads SEC(".maps");
 
-/* 1: in some service, a thread has answered a request that another thread received. */
+/* 1 if in some service, a thread has answered a request that another thread received. */
 uint32_t requests_are_handed_over;
 
 static __always_inline struct sidelane_request_account *account_of(uint32_t service)

@@ -9,8 +9,9 @@
 #include "requests/thread.h"
 #include "who.h"
 
-/* Handles a thread that leaves the CPU. Its sleep shows that it has answered all requests that it received together.
- * Once a thread has answered what another one received, sleeps also show when a thread started a request. */
+/* Handles a thread that leaves the CPU. The thread's sleep shows that it has answered all requests that it received
+ * together. Once a thread has answered a request that another thread received, sleeps also show when a thread started a
+ * request. */
 static __always_inline void leaves_what_it_answered(struct task_struct *prev, bool preempted)
 {
 	struct request_thread *thread = 0;

@@ -7,8 +7,8 @@
  * its own queue, at the moment at which the thread is to run; so a preempted thread asks again. Batch that starts
  * although the answer has changed in between is seen by the switch itself (batch_turn_begins).
  *
- * One queue for all lanes leaves no permitted lane without work. It is short, since a thread of batch waits only if
- * it may run nowhere.
+ * One queue for all lanes leaves no permitted lane without work. The queue is short, since a thread of batch waits only
+ * if it may run nowhere.
  */
 #ifndef SIDELANE_SCX_OPS_H
 #define SIDELANE_SCX_OPS_H
@@ -161,7 +161,7 @@ void BPF_PROG(ext_enqueue, struct task_struct *task, __u64 flags)
 		return;
 	}
 	insert(task, BATCH_DSQ, flags);
-	/* The lane that the thread leaves looks at the queue by itself. Another lane has to be kicked even if it looks
+	/* The lane that the thread leaves checks the queue by itself. Another lane has to be kicked even if it looks
 	 * busy: it may be about to idle, and only the kick finds out. */
 	bool leaves = bpf_get_current_task() == (uint64_t)task && cpu == bpf_get_smp_processor_id();
 	if (!leaves && ext_may_run(cpu, role))

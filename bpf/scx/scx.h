@@ -107,8 +107,8 @@ static __always_inline void ext_stop_lending(struct sidelane_hold_word *hold)
 	store_once(hold->lent_until_ns, bpf_ktime_get_ns());
 }
 
-/* Makes the scheduler check a lane that batch is to leave. A lane that is not lent is refused because its request
- * lanes are busy, so its state stays. A lent lane stops being lent. */
+/* Makes the scheduler check a lane that batch is to leave. If the lane is not lent, the scheduler refuses batch there
+ * because the request lanes are busy, so the lane's state stays. A lent lane stops being lent. */
 CHECKED_ALONE int ext_summon(uint32_t cpu, uint32_t from_state, uint32_t lc_pays)
 {
 	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);

@@ -101,8 +101,9 @@ int BPF_PROG(trace_idle, unsigned int idle_state, unsigned int of_cpu)
 	return 0;
 }
 
-/* Records whether a timer's function runs on this CPU: a wakeup during it comes from a timer, one of high resolution
- * or one of the wheel. Each begin replaces the one before, so a missed end matters only until the next timer. */
+/* Records whether a timer's function runs on this CPU: a wakeup during it comes from a timer, either a high-resolution
+ * timer or one of the timer wheel. Each begin replaces the one before, so a missed end matters only until the next
+ * timer. */
 static __always_inline void timer_runs(bool runs)
 {
 	struct sidelane_trace_cpu *state = trace_cpu(bpf_get_smp_processor_id());

@@ -10,7 +10,7 @@
 #include "requests/thread.h"
 #include "trace/who.h"
 
-/* Shortest gap of stolen time that is recorded. Any entry into the guest causes shorter ones. */
+/* Shortest gap of stolen time that is recorded. Any entry into the guest causes shorter gaps. */
 #define STOLEN_MIN_NS 1000
 /* Least time between two reads of stolen time: gaps that are worth a record are longer. */
 #define STOLEN_LOOK_NS 50000
@@ -87,8 +87,8 @@ static __always_inline void tell_of_overlap(struct sidelane_trace_cpu *state, ui
 	tell(state, cpu, &record);
 }
 
-/* Returns whether its cgroup's CPU quota stops a thread. Since Linux 6.18 a throttled thread leaves the CPU by
- * itself. Before, the whole queue of its group was taken away. */
+/* Returns whether a thread is stopped by the CPU quota of its cgroup. Since Linux 6.18 a throttled thread leaves the
+ * CPU by itself. In older kernels, the whole run queue of its cgroup is taken off the CPU. */
 static __always_inline bool is_throttled(struct task_struct *task)
 {
 	struct task_struct___throttled *since_6_18 = (void *)task;
@@ -99,7 +99,7 @@ static __always_inline bool is_throttled(struct task_struct *task)
 	return bpf_core_field_exists(queue->throttle_count) && queue->throttle_count > 0;
 }
 
-/* Returns whether a thread is frozen: by the freezer of cgroup v1, or by that of v2. */
+/* Returns whether a thread is frozen: by the freezer of cgroup v1 or of cgroup v2. */
 static __always_inline bool is_frozen(struct task_struct *task)
 {
 	struct task_struct___frozen *in_v2 = (void *)task;

@@ -32,8 +32,8 @@ static __always_inline void read_tcp(const void *header, uint32_t tcp_bytes, str
 	segment->end_seq = bpf_ntohl(tcp->seq) + segment->bytes;
 }
 
-/* Reads the headers of a packet, from the network header on. The port stays 0 if it is not TCP. Headers lie in one
- * piece. */
+/* Reads the headers of a packet, from the network header on. The port stays 0 if the packet is not TCP. All headers lie
+ * in one piece of memory. */
 static __always_inline void read_segment(const struct sk_buff *skb, const void *header, struct segment *segment)
 {
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {

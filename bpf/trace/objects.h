@@ -17,7 +17,7 @@
 #define AF_INET6 10
 #define MODE_SHIFT 12
 #define ANON_INODE_FS_MAGIC 0x09041934
-/* Timeout of a socket without one, as in include/linux/sched.h. */
+/* Value for "no timeout" of a socket, as in include/linux/sched.h. */
 #define NO_TIMEOUT 0x7fffffffffffffffll
 /* Largest distance of a variable on the thread's own stack from the stack's end at the system call: the frames of a
  * C library. */
@@ -304,7 +304,7 @@ static __always_inline void name_object(struct record *record, struct task_struc
 	record->other_pid = kind | timeout << SIDELANE_TRACE_TIMEOUT_SHIFT;
 }
 
-/* ---- Peers ---- */
+/* ---- Addresses of the peers of sockets ---- */
 
 static __always_inline void put_v4(struct record *record, uint32_t address, __be16 port)
 {
@@ -347,8 +347,8 @@ static __always_inline void put_address_of_call(struct record *record, struct ta
 #define half_of(address, first) \
 	((address)->in6_u.u6_addr32[first] | (uint64_t)(address)->in6_u.u6_addr32[(first) + 1] << 32)
 
-/* Adds the address of a socket's peer to a record. It replaces the number of bytes in records that have no room for
- * both. */
+/* Adds the address of a socket's peer to a record. The address replaces the number of bytes in records that have no
+ * room for both. */
 static __always_inline void put_peer(struct record *record, const struct sock *sock)
 {
 	struct sock_common___peer *peer = (void *)&sock->__sk_common;

@@ -47,8 +47,8 @@ static __always_inline void change_waiting(uint32_t cpu, int64_t by)
 		__sync_fetch_and_add(&state->waiting, by);
 }
 
-/* Returns whether a thread of another program is recorded although no service thread woke it: the service waits
- * until it reads from a pipe or socket. */
+/* Returns whether a thread of another program is recorded although no service thread woke it: the service waits until
+ * that thread reads from a pipe or socket. */
 static __always_inline bool is_watched(struct task_struct *task)
 {
 	struct sidelane_trace_thread *thread = trace_thread(task->pid);
@@ -208,7 +208,8 @@ static __always_inline struct task_struct *stranger_here(void)
 	return task;
 }
 
-/* Returns the system call in which the running thread wakes another one, plus one; 0: unknown, or in none. */
+/* Returns the number plus 1 of the system call in which the running thread wakes another thread; 0 if it is unknown, or
+ * in none. */
 static __always_inline uint64_t call_of_waker(void)
 {
 	struct pt_regs *regs = registers_of(bpf_get_current_task_btf());

@@ -45,7 +45,8 @@ static __always_inline void trace_answer_arrives(const struct sock *sock)
 		store_once(question->arrived_ns, bpf_ktime_get_ns());
 }
 
-/* Records the arrival of data at a service's port. It is not the work of the thread that the interrupt stopped. */
+/* Records the arrival of data at a service's port. The arrival is not the work of the thread that the interrupt
+ * stopped. */
 static __always_inline void trace_data_ready(const struct sock *sock, uint32_t end_seq, uint32_t bytes, uint64_t at_ns)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
@@ -114,8 +115,8 @@ static __always_inline void trace_started(struct connection *conn, uint32_t cpu)
 	tell(state, cpu, &start);
 }
 
-/* Handles the running thread if its arrival on this CPU was not seen. It ran already when it became the service's,
- * or came in a switch that the kernel hides. */
+/* Handles the running thread if its arrival on this CPU was not seen. The thread ran already when its process joined
+ * the service, or came in a switch that the kernel hides. */
 static __always_inline void know_present(struct sidelane_trace_cpu *state, uint32_t service)
 {
 	struct task_struct *task = bpf_get_current_task_btf();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Threads that serve requests: those of a service, each thread that such a thread wakes, and each that these wake in
- * turn, up to a limit, until they sleep again. A flag of each CPU says it for the running thread.
+ * Threads that serve requests: those of a service, and threads that were woken by such a thread, directly or through
+ * other threads, until they sleep again. The number of wakeups in between is limited. A flag of each CPU says whether
+ * the running thread serves requests.
  */
 #ifndef SIDELANE_TRACE_WHO_H
 #define SIDELANE_TRACE_WHO_H
@@ -9,8 +10,8 @@
 #include "trace/record.h"
 #include "who.h"
 
-/* Number of wakeups in a row that are followed: a service's thread wakes a kernel thread, which wakes another.
- * Further ones rarely serve requests. */
+/* Number of wakeups in a row that are followed: a service's thread wakes a kernel thread, which wakes another. Threads
+ * after more wakeups rarely serve requests. */
 #define FOLLOWED_WAKES 3
 
 /* Bit of the preempt count while a softirq is served, since Linux 2.6, unless it is a real-time kernel. */
