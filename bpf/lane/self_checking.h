@@ -50,9 +50,9 @@ static __always_inline void forget_promise(uint32_t pid)
 /* Number of attempts to read a napping thread's accounting; a read between two of its writes is repeated. */
 #define NAP_CLOCK_TRIES 2
 
-/* Returns how long `pid` has napped since `mark_ns`, up to which its accounting goes. Its present turn on the lane
- * began at `turn_ns`. The thread reads the clock itself, so its mark may be a little after `now_ns`; the result is
- * negative then. */
+/* Returns how long `pid` has napped since `mark_ns`, up to which the thread's accounting goes. The thread's present
+ * turn on the lane began at `turn_ns`. The thread reads the clock itself, so its mark may be a little after `now_ns`;
+ * the result is negative then. */
 static __always_inline int64_t open_nap_ns(struct sidelane_gate_word *gate, uint32_t pid, uint64_t mark_ns,
 					   uint64_t turn_ns, uint64_t now_ns)
 {

@@ -205,8 +205,8 @@ fn setting_swatch(result: &ResultFile, setting: &str) -> String {
     })
 }
 
-/// Returns an empty frame for signals over time, which the script fills. They come before the charts that are
-/// computed from them.
+/// Returns an empty frame for signals over time, which the script fills. On the page, signals come before the charts
+/// that are computed from them.
 fn series_frame(result: &ResultFile) -> &'static str {
     if result.series.is_empty() {
         return "";

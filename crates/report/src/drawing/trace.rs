@@ -235,8 +235,8 @@ fn draw_grid(across: &Axis, up: &Axis) -> String {
         )
 }
 
-/// Draws the table of the slowest requests. It scrolls within its frame, so that hundreds of requests do not push the
-/// timeline away.
+/// Draws the table of the slowest requests. The table scrolls within its frame, so that hundreds of requests do not
+/// push the timeline away.
 fn slowest_table(trace: &TraceSection) -> String {
     if trace.requests.is_empty() {
         return String::new();
