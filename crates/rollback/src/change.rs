@@ -88,13 +88,13 @@ pub enum Undo {
     Claim {
         /// Path of the claim file.
         file: PathBuf,
-        /// Inode of the file; `None` if no other process can have created a file of that name since.
+        /// Inode number of the claim file; `None` if no other process can have created a file of the same name since.
         inode: Option<u64>,
     },
 }
 
 impl Undo {
-    /// Ends the processes that were started, so that the groups they are in can be removed.
+    /// Ends the processes that this change has started, so that their groups can be removed.
     pub fn end_processes(&self) {
         match self {
             Undo::Family { process } if process.is_alive() => kill_family(process.tid),
@@ -103,13 +103,13 @@ impl Undo {
         }
     }
 
-    /// Undoes the change. `known` are the threads that have an undo of their own.
+    /// Undoes the change. Threads in `known_threads` have an undo of their own, so no undo of newcomers changes them.
     pub fn carry_out(&self, known_threads: &BTreeSet<Thread>) -> io::Result<()> {
         match self {
             Undo::Affinity { thread, affinity } => affinity.apply_to(thread),
             Undo::Forgotten { thread, affinity } => match Affinity::of_thread(thread, &Cpusets::find()) {
                 Some(now) if now.follows_group => affinity.apply_to(thread),
-                // The thread has ended, or has chosen CPUs again since.
+                // The thread has ended, or has chosen its CPUs itself since the group's list was written.
                 _ => Ok(()),
             },
             Undo::Class { thread, class } => give_class(thread, *class),
@@ -133,7 +133,7 @@ impl Undo {
         }
     }
 
-    /// Returns the thread that was changed or is known; `None` for a change of something else.
+    /// Returns the thread that was changed or is known; `None` for a change that concerns no thread.
     pub fn thread(&self) -> Option<Thread> {
         match self {
             Undo::Affinity { thread, .. } | Undo::Class { thread, .. } | Undo::Known { thread } => Some(*thread),
@@ -141,7 +141,8 @@ impl Undo {
         }
     }
 
-    /// Whether threads were bound to one CPU each. Threads that they create then have one CPU, too.
+    /// Returns whether the change bound each thread to one CPU. Threads that a bound thread creates then have one CPU,
+    /// too.
     pub fn binds(&self) -> bool {
         matches!(self, Undo::Newcomers(newcomers) if newcomers.alone)
     }
@@ -169,7 +170,7 @@ pub(super) fn set_freezer(dir: &Path, frozen: bool) -> io::Result<()> {
     ignore_missing_path(dir, || Freezer::find_in_group(dir).map_or(Ok(()), |freezer| freezer.set(frozen)))
 }
 
-/// Ignores the error of a thread that has ended: it needs nothing back.
+/// Ignores an error because the thread has ended: an ended thread has no settings to restore.
 fn ignore_ended_thread(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|error| if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) })
 }
@@ -179,16 +180,16 @@ fn ignore_missing_path(path: &Path, undo: impl FnOnce() -> io::Result<()>) -> io
     undo().or_else(|error| if path.exists() { Err(error) } else { Ok(()) })
 }
 
-/// Kills a command and its descendants. Without groups, they are all that is known of what it started.
+/// Kills a command and its descendants. Without control groups, no other processes of the command are known.
 fn kill_family(pid: u32) {
     for member in procfs::with_descendants(&BTreeSet::from([pid])) {
-        // SAFETY: plain system call. The agent reaps the command only after it has withdrawn the change, so the
-        // number still means the command.
+        // SAFETY: plain system call. The agent reaps the command only after it has withdrawn the change, so the process
+        // id still belongs to the command.
         unsafe { libc::kill(member as libc::pid_t, libc::SIGKILL) };
     }
 }
 
-/// Returns the undo of every group `name` that may be created below the group of this process.
+/// Returns the undo of every group with the name `group_name` that may be created below the group of this process.
 pub fn undos_of_own_groups(group_name: &str) -> Vec<Undo> {
     let dirs = groups::own_group_dirs(group_name).into_iter();
     dirs.map(|dir| Undo::Group { dir, fate: Fate::Ended }).collect()

@@ -17,7 +17,7 @@ const ROUNDS_MAX: usize = 1000;
 pub enum Fate {
     /// The processes are killed, because they were started to be in the group.
     Ended,
-    /// The processes go on in this group.
+    /// The processes are moved into this group, and continue there.
     MovedTo(PathBuf),
 }
 
@@ -74,7 +74,7 @@ fn repeat_until_empty(dir: &Path, action: impl Fn(u32)) {
     repeat_until_none_alive(|| processes_in_tree(dir), action);
 }
 
-/// Kills processes until none is left: a fork may have been under way.
+/// Kills processes until none is left. A process may fork while it is killed, so one round may not suffice.
 pub fn kill_until_none_alive(alive_pids: impl Fn() -> Vec<u32>) {
     repeat_until_none_alive(alive_pids, kill);
 }

@@ -1,32 +1,35 @@
 //! Undo of changes: what was changed on the machine is restored, whatever ends the agent.
 //!
 //! Each kind of change has its [`Undo`]. An [`UndoList`] keeps them in the order of the changes. The
-//! [`guardian::Guardian`] is told of each change before it is made. It has a second process, which undoes all changes
-//! if this one dies. This crate does not know lanes.
+//! [`guardian::Guardian`] receives each change before it is made. Its own process undoes all changes if this process
+//! dies. This crate does not know lanes.
 //!
 //! # Invariants
 //!
-//! - The guardian knows a change before it is made (`crates/sidelane/tests/faults.rs`:
+//! - The guardian receives the undo of a change before the change is made (`crates/sidelane/tests/faults.rs`:
 //!   `a_killed_agent_leaves_nothing_behind_when_it_held_the_lane`,
 //!   `killed_agent_leaves_nothing_behind_after_an_eviction`, `a_killed_agent_leaves_nothing_behind_when_batch_ran`;
 //!   `crates/sidelane/tests/adopt.rs`: `group_is_restored_after_a_kill_of_the_agent_at_any_moment`).
 //! - The last change is undone first (`src/list/tests.rs`:
 //!   `undoing_all_leaves_what_the_first_change_that_is_left_found`).
-//! - One failure keeps no other change from being undone (`src/list/tests.rs`: `failed_undo_does_not_stop_the_others`).
+//! - A failed undo does not prevent the undo of other changes (`src/list/tests.rs`:
+//!   `failed_undo_does_not_stop_the_others`).
 //! - A second undo changes nothing more (`src/list/tests.rs`: `a_thread_gets_its_cpus_and_its_class_back`).
-//! - A thread that reuses a number is left alone (`src/list/tests.rs`: `thread_with_a_reused_number_is_left_alone`).
-//! - The guardian undoes what it was told, whatever follows (`crates/sidelane/tests/corners.rs`:
+//! - A new thread with the id of an ended thread is left alone (`src/list/tests.rs`:
+//!   `thread_with_a_reused_number_is_left_alone`).
+//! - The guardian undoes the changes that it received, even after malformed input (`crates/sidelane/tests/corners.rs`:
 //!   `guardian_undoes_its_list_after_malformed_input`).
 //! - A guardian outlives the group and the container of its process (`crates/sidelane/tests/corners.rs`:
 //!   `a_guardian_outlives_the_group_of_its_agent`; `crates/sidelane/tests/runtimes.rs`:
 //!   `removed_container_of_sidelane_gives_batch_its_cpus_back`).
-//! - A dead, stopped or frozen guardian is replaced, and the new one knows the list
+//! - A dead, stopped or frozen guardian is replaced, and the new guardian has the whole list
 //!   (`crates/sidelane/tests/faults.rs`: `a_replaced_guardian_knows_what_to_undo`; `crates/sidelane/tests/halts.rs`:
 //!   `a_guardian_that_is_stopped_or_frozen_is_replaced`).
-//! - A guardian that reads nothing for half a second is ended, and changes that it was not told are not made
+//! - A guardian that reads nothing for half a second is ended, and changes that it did not receive are not made
 //!   (`src/guardian/mod.rs`: `unresponsive_guardian_is_ended_and_keeps_only_its_list`).
-//! - Of two claims at once one is refused (`src/claim/mod.rs`: `one_of_two_concurrent_claims_is_refused`).
-//! - A claim of a killed process blocks no other (`src/claim/mod.rs`:
+//! - If two processes make the same claim at once, one is refused (`src/claim/mod.rs`:
+//!   `one_of_two_concurrent_claims_is_refused`).
+//! - A claim of a killed process blocks no later claim (`src/claim/mod.rs`:
 //!   `request_claim_of_a_killed_process_blocks_no_claim`).
 //! - Own threads, except holders, observers and a proxy's serving thread, keep off the CPUs of services
 //!   (`crates/sidelane/tests/own_threads.rs`: `no_thread_of_a_verb_that_looks_is_on_the_services_cpu`,

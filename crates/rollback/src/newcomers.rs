@@ -17,10 +17,10 @@ use super::change::give_class;
 /// never been reached.
 const ROUNDS_MAX: usize = 1000;
 
-/// Search for newcomers: where they are, how they are recognised, and what they get.
+/// Search for newcomers: the groups and processes to search, the signs of a newcomer, and the settings that it gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newcomers {
-    /// Groups with newcomers, in them or below.
+    /// Groups that newcomers are in, or below which they are.
     pub groups: Vec<PathBuf>,
     /// Processes from which newcomers descend.
     pub families: Vec<Thread>,
@@ -28,7 +28,7 @@ pub struct Newcomers {
     pub confined: CpuSet,
     /// Whether each changed thread was bound to one CPU. Then a thread with several CPUs has chosen them itself.
     pub alone: bool,
-    /// CPUs on which some of the changed threads run together, though the others have one CPU each.
+    /// CPUs on which some of the changed threads run together, while each remaining changed thread has one CPU.
     pub together: CpuSet,
     /// Affinity that newcomers get.
     pub affinity: Affinity,
@@ -37,8 +37,8 @@ pub struct Newcomers {
 }
 
 impl Newcomers {
-    /// Gives every newcomer its original affinity and class, until a round finds none. Threads in `known` are no
-    /// newcomers.
+    /// Gives every newcomer its original affinity and class, until a round finds none. Threads in `known_threads` are
+    /// no newcomers.
     pub fn restore_all(&self, known_threads: &BTreeSet<Thread>) {
         let mut done = known_threads.clone();
         for _ in 0..ROUNDS_MAX {
@@ -62,7 +62,7 @@ impl Newcomers {
         }
     }
 
-    /// Whether a newcomer with these CPUs has inherited them from a changed thread.
+    /// Returns whether a newcomer with these CPUs has inherited them from a changed thread.
     pub fn are_inherited(&self, cpus: &CpuSet) -> bool {
         let is_shared = !cpus.is_empty() && cpus.is_subset(&self.together);
         cpus.is_subset(&self.confined) && (!self.alone || cpus.len() == 1 || is_shared)
@@ -75,8 +75,8 @@ impl Newcomers {
         members.flat_map(Thread::all_of).collect()
     }
 
-    /// Whether a thread still has the changed CPUs or class. A child of a restored thread has inherited the restored
-    /// CPUs.
+    /// Returns whether a thread still has the changed CPUs or class. A child of a restored thread has inherited the
+    /// restored CPUs.
     fn is_changed(&self, thread: &Thread) -> bool {
         let cpus = procfs::thread_cpus(thread.tid, thread.tid);
         cpus.is_some_and(|cpus| self.are_inherited(&cpus)) || (self.class.is_some() && is_idle(thread))

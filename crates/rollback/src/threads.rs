@@ -1,5 +1,5 @@
-//! CPUs of foreign threads, thread by thread: of containers without a cpuset, and of services that are placed,
-//! confined to their request lanes, or whose threads are mapped to cores.
+//! Changes to the CPUs of foreign threads, thread by thread: threads of containers without a cpuset, and threads of
+//! services. A service may be placed on CPUs, confined to its request lanes, or mapped to cores.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -47,9 +47,9 @@ pub struct Threads {
 /// State in which a thread was found.
 struct RecordedThread {
     affinity: Affinity,
-    /// Ticket of the undo of the thread's change, or of the entry that the thread is known.
+    /// Id of the undo of the thread's change, or of the undo list's entry that the thread is known.
     change_id: ChangeId,
-    /// CPUs that the thread was given last.
+    /// CPUs that Sidelane gave the thread last; `None` before its first change.
     given: Option<CpuSet>,
     /// Whether the thread is changed, or is about to be.
     changes: Changes,
@@ -59,7 +59,7 @@ struct RecordedThread {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Changes {
     All,
-    /// Only threads of [`Threads::announce_change`]. CPUs that other threads choose later are theirs.
+    /// Only threads passed to [`Threads::announce_change`]. Other threads keep CPUs that they choose later.
     Some,
 }
 
@@ -82,7 +82,7 @@ impl Threads {
     }
 
     /// Records all threads, of which some will be bound to one CPU each. [`Threads::announce_change`] and
-    /// [`Threads::set_confined_cpus`] say which and where, before that is done.
+    /// [`Threads::set_confined_cpus`] name the threads and the CPUs before a thread is bound.
     pub fn record_for_binding(owner: &ThreadOwner, guardian: &mut Guardian) -> Result<Self> {
         let mut threads = Self::record_present(owner, Changes::Some, guardian)?;
         threads.newcomers.alone = true;
@@ -133,7 +133,7 @@ impl Threads {
     }
 
     /// Records a thread created since, and returns its original affinity. A thread that inherited a changed affinity
-    /// gets the CPUs that any thread had at first. `None` if it has ended.
+    /// gets the CPUs that any thread had at first. `None` if the thread has ended.
     pub fn record_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
             let Some(own) = Affinity::of_thread(&thread, &self.cpusets) else { return Ok(None) };
@@ -145,8 +145,8 @@ impl Threads {
         Ok(self.original_cpus(&thread))
     }
 
-    /// Records a thread created later by an unmodified parent; its current affinity is its original one. `None` if it
-    /// has ended.
+    /// Records a thread created later by an unmodified parent; its current affinity is its original one. `None` if the
+    /// thread has ended.
     pub fn record_unmodified(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
             let Some(own) = Affinity::of_thread(&thread, &self.cpusets) else { return Ok(None) };
@@ -155,7 +155,7 @@ impl Threads {
         Ok(self.original_cpus(&thread))
     }
 
-    /// Returns the CPUs that a thread had at first, or gets as a newcomer.
+    /// Returns the original CPUs of a thread: those that it had at first, or those that a newcomer gets.
     pub fn original_cpus(&self, thread: &Thread) -> Option<&CpuSet> {
         self.found.get(thread).map(|noted| &noted.affinity.cpus)
     }
@@ -169,7 +169,7 @@ impl Threads {
         }
     }
 
-    /// Whether a thread was changed, or created by one that was.
+    /// Returns whether a thread was changed, or was created by a changed thread.
     pub fn is_changed(&self, thread: &Thread) -> bool {
         self.found.get(thread).is_some_and(|noted| noted.changes == Changes::All)
     }
@@ -180,14 +180,14 @@ impl Threads {
         self.newcomers.confined = cpus.clone();
     }
 
-    /// Sets the CPUs on which some threads run together, though the others are bound to one CPU each. Call
+    /// Sets the CPUs on which some threads run together, while each remaining thread is bound to one CPU. Call
     /// [`Threads::set_owner`] after this.
     pub fn set_shared_cpus(&mut self, cpus: &CpuSet) {
         self.newcomers.together = cpus.clone();
     }
 
-    /// Records a thread that its owner has moved since, so that it may run on other CPUs than it was given. It gets
-    /// these back.
+    /// Records the CPUs of a thread whose owner has moved it to other CPUs than Sidelane gave it. The thread's undo
+    /// then restores the owner's choice.
     fn record_moved(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<()> {
         let Some(now) = Affinity::of_thread(&thread, &self.cpusets) else { return Ok(()) };
         match self.found.get_mut(&thread) {
@@ -217,7 +217,7 @@ impl Threads {
         guardian.withdraw(change_ids)
     }
 
-    /// Takes over the threads of `others`. They keep the CPUs that they had at first, and stay where they are.
+    /// Takes over the recorded threads of `others` with their original CPUs. Moves no thread.
     pub fn merge(&mut self, others: &mut Self, guardian: &mut Guardian) -> Result<()> {
         let mut known_twice = Vec::new();
         for (thread, noted) in std::mem::take(&mut others.found) {
@@ -246,7 +246,7 @@ impl Threads {
         &self.newcomers.affinity.cpus
     }
 
-    /// Returns the tickets of all undos that the guardian has.
+    /// Returns the ids of all undos that the guardian has.
     pub fn change_ids(&self) -> Vec<ChangeId> {
         [self.change_id].into_iter().chain(self.found.values().map(|noted| noted.change_id)).collect()
     }
@@ -259,14 +259,15 @@ impl Threads {
         cpus: &CpuSet,
         guardian: &mut Guardian,
     ) -> Result<()> {
-        // A thread that joins from elsewhere was never confined, and keeps its affinity.
+        // While the threads are not confined, no new thread has inherited confined CPUs: its affinity is its original
+        // one.
         if self.confined_to.is_none() {
             self.set_confined_cpus(&CpuSet::default());
         }
         for thread in find_owner().threads() {
             self.record_newcomer(thread, guardian)?;
         }
-        // A thread that was created in between has inherited either the old or the new CPUs.
+        // A thread that is created during this call inherits either the old or the new CPUs.
         self.set_confined_cpus(&self.newcomers.confined.union(cpus));
         self.set_owner(&find_owner(), guardian)?;
         self.confined_to = Some(cpus.clone());
@@ -288,8 +289,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Confines again each thread that may run elsewhere: it has joined the others, or its owner moved it. Returns
-    /// the number of such threads.
+    /// Confines again each thread that may run on other CPUs: it has joined the processes, or its owner has moved it.
+    /// Returns the number of such threads.
     pub fn reconfine_strays(&mut self, find_owner: impl Fn() -> ThreadOwner, guardian: &mut Guardian) -> Result<usize> {
         let Some(confined) = self.confined_to.clone() else { return Ok(0) };
         let is_stray =
@@ -328,7 +329,7 @@ mod tests {
         ThreadOwner { pids: children.iter().map(|child| child.id()).collect(), group: None }
     }
 
-    /// Returns the first of the CPUs of this test; skips the test if there is only one.
+    /// Returns the first CPU of `cpus`; skips the test if `cpus` has only one.
     fn first_cpu_of(cpus: &CpuSet) -> Option<CpuSet> {
         if cpus.len() < 2 {
             sidelane_testing::skip("needs two CPUs".to_owned());

@@ -1,16 +1,17 @@
-//! Claims: one Sidelane per batch lane, one that moves the threads of a process, and one agent per machine.
+//! Claims: one Sidelane lends a batch lane, one Sidelane moves the threads of a process, and one agent runs per
+//! machine.
 //!
 //! A claim is a locked file in /run. The lock ends with the process (and its guardian, which inherits it), so a claim
-//! never outlives what it stands for. A `sidelane run` claims its batch lanes; an agent claims every CPU that it may
-//! give to batch. So they never share a CPU. A `sidelane hurry`, a `run --pin-service` and the agent also claim the
-//! processes whose threads they move: `threads.rs`.
+//! never outlives its owner. A `sidelane run` claims its batch lanes; an agent claims every CPU that it may give to
+//! batch. So they never share a CPU. A `sidelane hurry`, a `run --pin-service` and the agent also claim the processes
+//! whose threads they move: `threads.rs`.
 //!
-//! Each run also claims its request lanes, with files of its own. Several runs may have the same request lane, but
-//! none may be a batch lane of another run. If two runs start at once, each gives its file a name before it looks for
-//! the other's, so at least one sees the other.
+//! Each run also claims its request lanes, with files of its own. Several runs may have the same request lane, but none
+//! may be a batch lane of another run. If two runs start at once, each gives its file a name before it searches for
+//! files of other runs. So at least one run sees the file of the second run.
 //!
-//! The file gets its name last, when it is locked and the guardian knows of it: a process that is killed before
-//! leaves nothing behind.
+//! A claim's file gets its name last, when it is locked and the guardian has its undo. So a process that is killed
+//! earlier leaves no file behind.
 
 mod threads;
 
@@ -235,7 +236,7 @@ impl ClaimFile {
                 let _ = file.read_to_string(&mut words);
                 return Err(self.refusal_error(words.trim()));
             }
-            // The last owner may have removed the file between our open and our lock.
+            // The last owner may have removed the file after it was opened here and before it was locked here.
             if is_at(&file, &self.path) {
                 return Ok(Some(file));
             }
@@ -274,7 +275,7 @@ fn parse_owner(owner_text: &str) -> String {
 }
 
 /// A right that lasts until it is dropped: to one batch lane, to serve requests on a lane, to move the threads of a
-/// process, or to be the agent. Others are refused from [`Claim::announce`] on.
+/// process, or to be the agent. After [`Claim::announce`] the same claim of another process is refused.
 #[derive(Debug)]
 pub struct Claim {
     title: ClaimFile,
@@ -320,8 +321,8 @@ impl Claim {
         Ok(Self { title, file })
     }
 
-    /// Gives the file its name. Fails if another process was first. Call it only when the guardian knows of
-    /// [`Claim::undo`].
+    /// Gives the claim's file its name. Fails if another process has the claim. Must be called after the guardian has
+    /// received [`Claim::undo`].
     pub fn announce(&self) -> Result<(), ClaimError> {
         while !is_at(&self.file, &self.title.path) && !self.title.link_file(&self.file)? {
             // The file is left over from an ended process. No other process removes it while it is locked here.
@@ -329,7 +330,8 @@ impl Claim {
                 fs::remove_file(&self.title.path).map_err(|error| self.title.io_error(error))?;
             }
         }
-        // The second check: of two claims at once, at least one sees the other.
+        // This second check comes after the file has its name. If two processes claim at once, at least one sees the
+        // file of the other process.
         self.title.check_conflicts()
     }
 
@@ -338,7 +340,8 @@ impl Claim {
         &self.title.path
     }
 
-    /// Returns the undo of the claim if its owner has died: the process that inherited the lock removes the file.
+    /// Returns the undo of the claim. If the claim's owner dies, the guardian, which inherited the lock, removes the
+    /// file.
     pub fn undo(&self) -> Undo {
         Undo::Claim { file: self.title.path.clone(), inode: Some(inode(&self.file).unwrap_or(0)) }
     }
@@ -351,8 +354,8 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The file is removed while still locked, so this cannot hit a new file of another process. A guardian may
-        // have removed it already.
+        // The file is removed while this process still has its lock, so it cannot be a new file of another process. A
+        // guardian may have removed the file already.
         if is_at(&self.file, &self.title.path) {
             let _ = fs::remove_file(&self.title.path);
         }

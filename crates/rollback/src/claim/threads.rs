@@ -10,13 +10,13 @@ use super::{Claim, ClaimError, Claimant};
 use crate::ChangeId;
 use crate::guardian::Guardian;
 
-/// Claims of processes, each with the ticket of its undo.
+/// Claims of processes, each with the id of its undo.
 pub struct ThreadClaims {
     claimant: Claimant,
     taken: BTreeMap<u32, (Claim, ChangeId)>,
     /// Processes whose threads another Sidelane moves.
     refused: BTreeSet<u32>,
-    /// Whether claims were taken since the guardian was started, so that it does not hold their locks.
+    /// Whether claims were taken since the guardian was started, so that the guardian does not hold their locks.
     are_new: bool,
 }
 
@@ -30,7 +30,7 @@ impl ThreadClaims {
     /// Claims these processes, and starts a guardian that also holds the claims.
     ///
     /// # Errors
-    /// If another process has one of them, or no guardian can be started.
+    /// If another process has one of the claims, or no guardian can be started.
     pub fn take_with_guardian(pids: &BTreeSet<u32>) -> Result<(Self, Guardian)> {
         let claim = |pid: &u32| Ok((*pid, Claim::take_threads(*pid, Claimant::Run)?));
         let claims: Vec<(u32, Claim)> = pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
@@ -43,7 +43,7 @@ impl ThreadClaims {
         Ok((Self { taken, ..Self::none(Claimant::Run) }, guardian))
     }
 
-    /// Claims a process that came later. If another process has the claim, returns the error that names it.
+    /// Claims one more process. If another Sidelane has the claim, returns the error that names this owner.
     pub fn add(&mut self, pid: u32, guardian: &mut Guardian) -> Result<Option<ClaimError>> {
         if self.taken.contains_key(&pid) {
             return Ok(None);
@@ -68,7 +68,7 @@ impl ThreadClaims {
         error
     }
 
-    /// Whether the process is claimed here.
+    /// Returns whether this set has a claim of the process.
     pub fn has(&self, pid: u32) -> bool {
         self.taken.contains_key(&pid)
     }
@@ -89,7 +89,7 @@ impl ThreadClaims {
         self.refused.len()
     }
 
-    /// Whether the guardian does not hold the locks of some claims.
+    /// Returns whether the guardian does not hold the locks of some claims.
     pub fn has_new_claims(&self) -> bool {
         self.are_new
     }

@@ -6,9 +6,9 @@
 //! list, last change first. After a regular end of the agent, the list is empty.
 //!
 //! While the agent is stopped (SIGSTOP) no lane is held. So the guardian freezes every group on the list that can be
-//! frozen, and reports which. It does not thaw them: evicted batch has to stay frozen, and only the agent knows which
-//! groups are evicted. So the agent thaws when it runs again. At its own end, the guardian thaws groups that the
-//! agent has not taken over. Groups that another process froze stay frozen.
+//! frozen, and reports each to the agent. It does not thaw the groups: evicted batch has to stay frozen, and only the
+//! agent knows which groups are evicted. So the agent thaws groups when it runs again. At its own end, the guardian
+//! thaws groups that the agent has not taken over. Groups that another process froze stay frozen.
 //!
 //! The guardian runs in a session of its own and in the root groups, and it holds the locks of claims. So it outlives
 //! Ctrl-C and the end of the agent's process group, control group or container. A guardian that is dead, stopped or
@@ -44,7 +44,7 @@ pub const VERB: &str = "__guardian";
 enum Message {
     Add(ChangeId, Undo),
     Withdraw(ChangeId),
-    /// The agent has taken over the groups that the guardian reported up to this line.
+    /// The agent has taken over the groups that the guardian reported up to the line with this number.
     Heard(u64),
 }
 
@@ -67,8 +67,8 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts the guardian. It holds the open files (locks) in `keep` as long as it lives. `halt_events` is the tracker's
-    /// ring that reports halts of this process; without it the guardian checks for halts every 50 ms.
+    /// Starts the guardian. The guardian holds the lock files `locks` as long as it lives. `halt_events` is the
+    /// tracker's ring that reports halts of this process; without it the guardian checks for halts every 50 ms.
     pub fn start(locks: &[OwnedFd], halt_events: Option<OwnedFd>) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("sidelane-guardian").arg(VERB).arg(std::process::id().to_string());
@@ -105,14 +105,14 @@ impl Guardian {
         Ok(Self { child, list, unread, lines: 0, frozen, is_apart, watch, was_halted: false, halt_events })
     }
 
-    /// Whether the guardian outlives this process's group, if the whole group is ended at once.
+    /// Returns whether the guardian outlives this process's group, if the whole group is ended at once.
     pub fn survives_group_kill(&self) -> bool {
         self.is_apart
     }
 
     /// Returns the changes for which the guardian has acted since the last call, because this process was halted: it
-    /// has frozen their groups, or given bound threads their CPUs back. The caller has to thaw these groups, and says
-    /// so by [`Guardian::confirm_frozen`]. Empty while any thread of this process is halted.
+    /// has frozen their groups, or given bound threads their CPUs back. The caller has to thaw these groups, and then
+    /// calls [`Guardian::confirm_frozen`]. Empty while any thread of this process is halted.
     pub fn take_frozen_changes(&mut self) -> BTreeSet<ChangeId> {
         self.read_frozen_changes();
         if !self.frozen.is_empty() && HaltWatch::new(std::process::id()).is_halted() {
@@ -139,8 +139,8 @@ impl Guardian {
         ignore_timeout_or_closed_pipe(self.send_messages([Message::Heard(self.lines)]))
     }
 
-    /// Tells the guardian of changes; must be called before they are made. Changes that it did not receive are not on
-    /// the list.
+    /// Tells the guardian of changes; must be called before they are made. Changes that the guardian did not receive
+    /// are not on the list.
     pub fn add(&mut self, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<ChangeId>> {
         let added: Vec<(ChangeId, Undo)> =
             changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
@@ -194,19 +194,19 @@ impl Guardian {
         pipe::write_all(pipe, &lines).inspect_err(|_| drop(self.child.kill()))
     }
 
-    /// Starts another guardian, which holds `keep`, and transfers the whole list to it.
+    /// Starts another guardian, which holds the lock files `locks`, and transfers the whole list to it.
     pub fn restart(&mut self, locks: &[OwnedFd]) -> io::Result<()> {
         let halt_events = self.halt_events.as_ref().map(OwnedFd::try_clone).transpose()?;
         self.hand_over_to(Self::start(locks, halt_events)?)
     }
 
-    /// Transfers the list to the guardian `new`, which has an empty one. The old guardian may have ended.
+    /// Transfers the list to the guardian `new`, whose own list is empty. The old guardian may have ended.
     fn hand_over_to(&mut self, mut new: Self) -> io::Result<()> {
         new.take_over_list(&self.list)?;
         let change_ids: Vec<ChangeId> = self.list.iter().map(|(change_id, _)| change_id).collect();
         std::mem::swap(self, &mut new);
         let mut old = new;
-        // A guardian that was killed receives nothing.
+        // A guardian that was killed because it was halted receives no messages.
         if !old.was_halted {
             let _ = old.withdraw(change_ids);
         }
@@ -216,8 +216,8 @@ impl Guardian {
         Ok(())
     }
 
-    /// Whether the guardian still watches. A halted guardian does not: it is killed, so that it cannot act when it
-    /// continues.
+    /// Returns whether the guardian still watches. A halted guardian does not: it is killed, so that it cannot act when
+    /// it continues.
     pub fn is_alive(&mut self) -> bool {
         if !self.was_halted && !self.has_ended() && self.watch.is_halted() {
             self.was_halted = self.child.kill().is_ok();
@@ -235,7 +235,7 @@ impl Guardian {
         self.withdraw(undone).and(outcome)
     }
 
-    /// Ends the guardian. It undoes what is still on its list, and still exists.
+    /// Ends the guardian, which first undoes the changes that are still on its list.
     pub fn dismiss(mut self) -> io::Result<()> {
         self.close_and_wait()
     }
@@ -248,8 +248,8 @@ impl Guardian {
         let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
         let has_ended = || poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&pipe::WRITE_TIMEOUT)) != Ok(0);
         while !has_ended() {
-            // A halted guardian would never end. This process or its successor undoes all that it could undo. A
-            // guardian that a v1 freezer halts dies when it is thawed, and undoes nothing then.
+            // A halted guardian would never end. This process or its next guardian undoes all changes that the halted
+            // one could undo. A guardian that a v1 freezer halts dies when it is thawed, and undoes nothing then.
             if !self.is_alive() && !has_ended() {
                 return Ok(());
             }
@@ -264,7 +264,7 @@ impl Guardian {
     }
 }
 
-/// Ignores a timeout: the replacement guardian receives the whole remaining list.
+/// Ignores a timeout or a closed pipe: the replacement guardian receives the whole remaining list.
 fn ignore_timeout_or_closed_pipe(result: io::Result<()>) -> io::Result<()> {
     ignore_closed_pipe(
         result.or_else(|error| if error.kind() == io::ErrorKind::TimedOut { Ok(()) } else { Err(error) }),
@@ -289,7 +289,7 @@ fn move_to_root_groups(pid: u32) -> bool {
         let uppermost = BatchGroup { dir: found.mount.clone() };
         found.own_dir().is_none_or(|own| own == uppermost.dir) || uppermost.move_process_in(pid).is_ok()
     };
-    // All hierarchies are tried, also after one that failed.
+    // Every hierarchy is tried, even after the move has failed in another one.
     Hierarchy::all().into_iter().filter(ends).map(stands_apart).fold(true, |all, one| all & one)
 }
 
@@ -340,7 +340,8 @@ mod tests {
         Undo::Claim { file: format!("/nowhere/{number}").into(), inode: None }
     }
 
-    /// Adds changes until the guardian refuses one. Returns the error, and the number of changes that it received.
+    /// Adds changes until the guardian refuses one. Returns the error, and the number of changes that the guardian
+    /// received.
     fn add_until_refused(guardian: &mut Guardian) -> (String, usize) {
         let refused = (0..).find_map(|number| Some((guardian.add([numbered_undo(number)]).err()?, number as usize)));
         let (error, told) = refused.unwrap();

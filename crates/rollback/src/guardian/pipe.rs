@@ -9,8 +9,8 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Longest wait for the guardian to read. A guardian that does not read for this time would not undo anything either.
-/// One that was just started on a busy machine reads sooner.
+/// Longest wait for the guardian to read. A guardian that does not read for this time would not undo anything either. A
+/// guardian that was just started on a busy machine reads sooner.
 pub(super) const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 const STUCK: &str = "the guardian process read nothing for half a second, as if it were stopped, and was ended";

@@ -15,14 +15,15 @@ use crate::Undo;
 use crate::change::set_freezer;
 use crate::list::{ChangeId, UndoList};
 
-/// Time between two checks whether the agent lives or is halted, when there is no halt bell.
+/// Time between two checks whether the agent lives or is halted, when there is no ring of halt events.
 const LOOK_EVERY: Timespec = milliseconds(50);
-/// Time between two checks of the agent with a halt events. A check finds only a halt whose event was lost.
+/// Time between two checks of the agent when there is a ring of halt events. A check finds only a halt whose event was
+/// lost.
 const LOOK_EVERY_WITH_EVENTS: Timespec = milliseconds(500);
-/// Time between two checks while the agent is halted: a thread on its way to a stop may have thawed a group.
+/// Time between two checks while the agent is halted: one of its threads may have thawed a group just before its stop.
 const LOOK_EVERY_HALTED: Timespec = milliseconds(10);
-/// Number of checks in a halt that give bound threads their CPUs back. The second one finds a thread that was bound
-/// on the agent's way to a stop.
+/// Number of checks in a halt that give bound threads their CPUs back. The second check finds a thread that the agent
+/// bound while it was being stopped.
 const GIVES_A_HALT: u32 = 2;
 
 /// Nice value of the guardian: the highest share of a CPU.
@@ -59,7 +60,7 @@ struct Woken {
 }
 
 impl Agent {
-    /// Waits for input, for a bell, or until a next check is due.
+    /// Waits for input, for a halt event, or until the next check is due.
     fn wait(&self, timeout: Option<&Timespec>) -> io::Result<Woken> {
         let stdin = io::stdin();
         let halt_events =
@@ -145,14 +146,14 @@ impl GuardianState {
         }
     }
 
-    /// Freezes every group of the list that can be frozen and is not. A thread of the agent may have thawed a group
-    /// on its way to a stop, so this is done at each check.
+    /// Freezes every group of the list that can be frozen and is not frozen yet. A thread of the agent may thaw a group
+    /// just before its stop, so each check freezes again.
     fn freeze_all(&mut self) {
         let freezers = self.list.iter().filter_map(|(change_id, undo)| Some((change_id, undo.freezer()?)));
         let running = freezers.filter(|(_, freezer)| freezer.is_frozen().is_ok_and(|frozen| !frozen));
         for (change_id, freezer) in running.collect::<Vec<_>>() {
-            // The group is reported before, in case this process is killed in between. It is reported again after,
-            // since the agent may have continued and thawed it before.
+            // The group is reported before the freeze, in case this process is killed during it. The group is reported
+            // again after the freeze, because the agent may have continued and thawed it before.
             self.report_change(change_id);
             if freezer.set(true).is_ok() {
                 self.report_change(change_id);
@@ -161,15 +162,15 @@ impl GuardianState {
         }
     }
 
-    /// Gives threads that the agent has bound to one CPU each their CPUs back, and threads that these created. All
-    /// stays on the list: the agent binds them again when it continues.
+    /// Gives original CPUs back to threads that the agent has bound to one CPU each, and to threads that these threads
+    /// created. The changes stay on the list: the agent binds the threads again when it continues.
     fn restore_bound_threads(&mut self) {
         let Some(change_id) = self.list.iter().find(|(_, undo)| undo.binds()).map(|(change_id, _)| change_id) else {
             return;
         };
         self.report_change(change_id);
         let gives = |_, undo: &Undo| matches!(undo, Undo::Affinity { .. } | Undo::Newcomers(_));
-        // A thread that accepts no other CPUs has ended, or keeps the one that it has.
+        // A thread whose CPUs cannot be changed has ended, or keeps the CPU that it has.
         let _ = self.list.undo_matching(gives);
         self.report_change(change_id);
     }

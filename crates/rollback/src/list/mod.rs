@@ -27,13 +27,13 @@ impl UndoList {
         change_id
     }
 
-    /// Adds a change under the ticket that another list gave it, or replaces the change that has this ticket.
+    /// Adds a change under the id that it has in another list, or replaces the change that has this id.
     pub fn insert(&mut self, change_id: ChangeId, undo: Undo) {
         self.entries.insert(change_id, undo);
         self.change_ids = self.change_ids.max(change_id.0 + 1);
     }
 
-    /// Removes a change from the list: it is undone, or nothing is left of it.
+    /// Removes a change that is undone, or that needs no undo any more.
     pub fn withdraw(&mut self, change_id: ChangeId) {
         self.entries.remove(&change_id);
     }
@@ -43,9 +43,9 @@ impl UndoList {
         self.entries.iter().map(|(change_id, undo)| (*change_id, undo))
     }
 
-    /// Undoes all changes that `is_mine`, last to first, whatever fails. Returns the changes that were undone, and
-    /// the first error. Processes that were started are ended before anything else: a group can be removed only when
-    /// they are gone.
+    /// Undoes all changes for which `is_selected` returns true, last to first, even if an undo fails. Returns the
+    /// changes that were undone, and the first error. Processes that were started are ended before anything else: a
+    /// group can be removed only when they are gone.
     pub fn undo_matching(&self, is_selected: impl Fn(ChangeId, &Undo) -> bool) -> (Vec<ChangeId>, io::Result<()>) {
         let mine = || self.iter().rev().filter(|(change_id, undo)| is_selected(*change_id, undo));
         mine().for_each(|(_, undo)| undo.end_processes());

@@ -15,7 +15,7 @@ use sidelane_host::thread::Thread;
 use super::*;
 use crate::groups::Fate;
 
-/// Content of a group's CPU list as long as nothing is undone.
+/// Content of the group's CPU list before any change is undone.
 const AT_FIRST: &str = "99";
 
 /// Creates a folder that counts as a group of version 2.

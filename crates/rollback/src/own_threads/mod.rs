@@ -1,15 +1,15 @@
-//! This process's own threads: they run on no CPU of the services that the process observes, if there are others.
+//! This process's own threads: they run on no CPU of the services that the process observes, if there are other CPUs.
 //!
-//! The process has one registry, used by all verbs. [`keep_off_service_cpus`] names a service. After that, a thread of the
-//! registry checks a few times a second where the service may run and where it ran. It asks
+//! The process has one registry, used by all verbs. [`keep_off_service_cpus`] names a service. After that, a thread of
+//! the registry checks a few times a second where the service may run and where it ran. It asks
 //! [`sidelane_policy::own_cpus`], and moves all threads of this process. The affinity with which a verb is started is
-//! respected: no thread gets a CPU that the user did not give. Threads that place themselves are [`SelfPlacedThread`]: holders,
-//! observers, the thread that forwards a proxy's requests. Bulk work ([`PatientThread`]) is done in SCHED_IDLE. If there is
-//! no CPU but the services', all work of a verb that only observes is done in SCHED_IDLE, too: late work is dropped
-//! and counted, and the service waits for none of it.
+//! respected: no thread gets a CPU that the user did not give. Threads that place themselves are [`SelfPlacedThread`]:
+//! holders, observers, the thread that forwards a proxy's requests. Bulk work ([`PatientThread`]) is done in
+//! SCHED_IDLE. If all CPUs belong to services, all work of a verb that only observes is done in SCHED_IDLE, too. Late
+//! work is dropped and counted, and no service waits for it.
 //!
-//! *Invariant:* no other part of the tool moves its own threads, except a fixed thread itself, and the agent's alarm
-//! thread, which moves the agent's off a lane for a moment (`tests/own_threads.rs`).
+//! *Invariant:* no other part of the tool moves its own threads, except a self-placed thread itself, and the agent's
+//! alarm thread, which moves other threads of the agent off a lane for a moment (`tests/own_threads.rs`).
 
 mod note;
 mod self_usage;
@@ -50,8 +50,8 @@ pub enum ServiceRelation {
     ActsFor,
 }
 
-/// Begins to place this process's threads. Called once, before any thread is started. Processes that never call this
-/// move none of their threads: tests, and measurements that place their own.
+/// Begins to place this process's threads. Called once, before any thread is started. A process that never calls this
+/// function moves none of its threads: tests, and measurements that place their threads themselves.
 pub fn start_placing(relation: ServiceRelation) {
     *state() = Some(State::new(relation));
 }
@@ -83,8 +83,8 @@ pub fn keep_off_service_cpus(service: &str, pids: &BTreeSet<u32>) {
     start_watcher();
 }
 
-/// Keeps this process's threads off these CPUs, which services have. In a process that does not place its threads, it
-/// moves only the calling thread.
+/// Keeps this process's threads off these CPUs, which services have. In a process that does not place its threads, this
+/// function moves only the calling thread.
 pub fn keep_off_cpus(cpus: &CpuSet) -> io::Result<()> {
     let mut state = state();
     let Some(state) = state.as_mut().filter(|state| !state.is_directed()) else {
@@ -97,8 +97,9 @@ pub fn keep_off_cpus(cpus: &CpuSet) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps this process's threads on CPUs of `usable`, and off those where services may run (`allowed`) or `ran`
-/// lately. It is for an owner that knows this for all its services, and replaces the registry's own checks.
+/// Keeps this process's threads on CPUs of `usable`, and off CPUs where services may run (`service_allowed`) or ran
+/// lately (`service_ran_on`). A caller that knows these CPUs for all its services uses this function instead of the
+/// registry's own checks.
 pub fn place_threads_on(usable: &CpuSet, service_allowed: &CpuMask, service_ran_on: &CpuMask) {
     if let Some(state) = state().as_mut() {
         state.place_threads_on(usable, service_allowed, service_ran_on);
@@ -122,7 +123,7 @@ pub fn run_while_user_waits<T>(patience: Duration, work: impl FnOnce() -> T) -> 
     done
 }
 
-/// Whether work is done in time: false if this process has no CPU but those of the services.
+/// Returns whether this process has CPUs besides those of the services. Otherwise its work may be late.
 pub fn is_off_service_cpus() -> bool {
     state().as_ref().is_none_or(State::is_off_service_cpus)
 }
@@ -198,7 +199,7 @@ pub fn this_tid() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-/// Data that a check has used.
+/// Data from which a check has determined the CPUs of the services.
 #[derive(PartialEq)]
 enum CheckSource {
     Affinity,

@@ -6,10 +6,10 @@ use std::time::Instant;
 use sidelane_host::procfs::threads;
 use sidelane_host::run_times::thread_run_time_ns;
 
-/// Share of the time, in percent, below which the cost is not reported.
+/// Least CPU time on CPUs of the services that is reported, in percent of the elapsed time.
 const WORTH_A_WORD_PERCENT: f64 = 0.1;
 
-/// CPU time that was counted so far.
+/// CPU time that this process's threads have used on CPUs of the services up to now.
 #[derive(Debug, Default)]
 pub(super) struct SelfUsage {
     /// CPU time of each thread at the last count, while threads are on CPUs of the services.
@@ -19,8 +19,8 @@ pub(super) struct SelfUsage {
 }
 
 impl SelfUsage {
-    /// Counts the CPU time since the last call, unless threads are now `apart` from the services. Threads in `fixed`
-    /// place themselves and do not count.
+    /// Counts the CPU time since the last call, unless the threads are apart from the services (`is_apart`). Threads in
+    /// `fixed_tids` place themselves and do not count.
     pub(super) fn count_cpu_time(&mut self, is_apart: bool, fixed_tids: &BTreeSet<u32>) {
         self.since.get_or_insert_with(Instant::now);
         if is_apart {
@@ -35,7 +35,8 @@ impl SelfUsage {
         self.threads = now;
     }
 
-    /// Returns the cost in percent of the time; `None` if it is below 0.1 and not wanted `anyway`.
+    /// Returns the counted CPU time in percent of the elapsed time; `None` if it is below 0.1 % and not wanted
+    /// `even_if_small`.
     pub(super) fn percent(&self, even_if_small: bool) -> Option<String> {
         let wall_ns = self.since?.elapsed().as_nanos().max(1);
         let percent = self.beside_ns as f64 * 100.0 / wall_ns as f64;

@@ -16,9 +16,10 @@ use super::note::OwnThreadsNote;
 use super::self_usage::SelfUsage;
 use crate::cpu_mask::{to_cpu_mask, to_cpu_set};
 
-/// Divisor of the time: a CPU on which services ran for less than a hundredth of it is none of theirs.
+/// Divisor of the time between two checks: a CPU on which services ran for less than a hundredth of this time does not
+/// count as theirs.
 const BUSY_PART: u32 = 100;
-/// Number of rounds that search threads which were started while others were moved.
+/// Number of rounds that search for threads started while other threads were moved.
 const ROUNDS: u32 = 8;
 
 /// Work that may be late.
@@ -37,7 +38,7 @@ pub(super) struct State {
     /// Whether this process was started in the ordinary class. Another class is the user's choice, and is kept.
     is_ordinary: bool,
     services: BTreeMap<String, BTreeSet<u32>>,
-    /// CPUs that services have, wherever they run now.
+    /// CPUs that belong to services, even if the services run elsewhere now.
     serving: CpuSet,
     manner: ServiceRelation,
     /// CPU time of the services, by CPU. Each check halves the time of earlier checks.
@@ -48,7 +49,7 @@ pub(super) struct State {
     hastens_at: Option<Instant>,
     is_directed: bool,
     is_watched: bool,
-    /// CPUs on which threads are; `None` before a service is known.
+    /// CPUs on which this process's threads are placed; `None` before a service is known.
     cpus: Option<CpuSet>,
     is_apart: bool,
     cost: SelfUsage,
@@ -76,7 +77,7 @@ impl State {
         }
     }
 
-    /// Adds a service, or records its present processes. Returns whether they differ from those before.
+    /// Adds a service, or records its present processes. Returns whether the service's processes have changed.
     pub(super) fn set_service_pids(&mut self, service: &str, pids: &BTreeSet<u32>) -> bool {
         self.services.insert(service.to_owned(), pids.clone()).as_ref() != Some(pids)
     }
@@ -101,7 +102,7 @@ impl State {
         self.is_apart
     }
 
-    /// Whether the thread that checks services has to be started; true once.
+    /// Returns true at the first call: the thread that checks services has to be started once.
     pub(super) fn mark_watched(&mut self) -> bool {
         !std::mem::replace(&mut self.is_watched, true)
     }
@@ -112,7 +113,7 @@ impl State {
         run_ns_by_cpu.into_iter().for_each(|(cpu, ran_ns)| *self.ran_ns.entry(cpu).or_default() += ran_ns);
     }
 
-    /// Places all threads, with services that may run on `allowed`. `period` is the time between two checks.
+    /// Places all threads, beside services that may run on `service_allowed`. `period` is the time between two checks.
     pub(super) fn place_threads(&mut self, service_allowed: &CpuSet, period: Duration) {
         let allowed = service_allowed.union(&self.serving);
         if allowed.is_empty() {
@@ -123,7 +124,8 @@ impl State {
         self.decide(&self.given.clone(), &to_cpu_mask(&allowed), busy_ns);
     }
 
-    /// Places all threads on CPUs of `usable`, with services that may run on `allowed` and `ran` lately.
+    /// Places all threads on CPUs of `usable`, beside services that may run on `service_allowed` and lately ran on
+    /// `service_ran_on`.
     pub(super) fn place_threads_on(&mut self, usable: &CpuSet, service_allowed: &CpuMask, service_ran_on: &CpuMask) {
         self.is_directed = true;
         self.ran_ns = service_ran_on.iter().map(|cpu| (cpu as u32, 1)).collect();
@@ -141,7 +143,7 @@ impl State {
         };
         let placement = own_cpus::choose_own_cpus(&to_cpu_mask(own), service_allowed, ran_ns, busy_ns);
         let cpus = to_cpu_set(&placement.cpus);
-        // Policies know none of the CPUs: threads stay where they are.
+        // If policies support none of the CPUs, the set is empty, and threads stay where they are.
         self.cpus = (!cpus.is_empty()).then_some(cpus);
         self.cost.count_cpu_time(self.is_apart, &self.fixed);
         self.is_apart = placement.is_apart;
@@ -176,14 +178,14 @@ impl State {
     fn set_thread_class(&self, tid: u32) {
         let now = ThreadClass::of_thread(tid);
         let wanted = if self.should_be_idle(tid) { ThreadClass::IDLE } else { ThreadClass::ORDINARY };
-        // Real-time threads, and threads that chose another class, keep it.
+        // Real-time threads, and threads that chose another class, keep their class.
         let is_managed = self.is_ordinary && (now == Some(ThreadClass::IDLE) || now == Some(ThreadClass::ORDINARY));
         if is_managed && now != Some(wanted) {
             let _ = wanted.apply_to_thread(tid);
         }
     }
 
-    /// Whether a thread belongs in SCHED_IDLE.
+    /// Returns whether a thread belongs in SCHED_IDLE.
     fn should_be_idle(&self, tid: u32) -> bool {
         let hastens = self.is_apart && self.hastens_at.is_some_and(|at| at <= Instant::now());
         match self.patient.get(&tid) {
