@@ -15,7 +15,8 @@ const OBJECTS: [(&str, &[&str]); 3] =
     [("lanes", &[]), ("lanes_scx", &["-DSIDELANE_SCX"]), ("lanes_trace", &["-DSIDELANE_TRACE"])];
 const SOURCE: &str = "../../bpf/lanes.bpf.c";
 
-/// Structs in memory that both sides use at the same time, with their names in Rust: their members are atomic.
+/// Structs in memory that the kernel program and this crate use at the same time, with their names in Rust. Their
+/// members are atomic.
 const SHARED: [(&str, &str); 12] = [
     ("sidelane_cpu_shares", "CpuShares"),
     ("sidelane_ext_word", "ExtWord"),

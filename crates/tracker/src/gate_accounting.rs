@@ -1,14 +1,10 @@
 //! Accounting of self-checking batch, and its corrections to the kernel program's accounting.
 //!
 //! A thread that naps in place is a running thread for the kernel. Its time counts as batch's time, and beside the
-//! service
-//! as overlap. Only the thread itself knows its naps. It records how long it napped, how much of that time the service
-//! ran,
-//! and how long it ran beside the service with permission. It counts only what is certain (`crates/gate/src/chunk.rs`).
-//! So
-//! the remaining error is towards more overlap. If a context switch cuts a nap short, the kernel program adds the end
-//! of the
-//! nap (`bpf/lane/self_checking.h`).
+//! service as overlap. Only the thread itself knows its naps. It records how long it napped, how much of that time the
+//! service ran, and how long it ran beside the service with permission. It counts only what is certain
+//! (`crates/gate/src/chunk.rs`). So the remaining error is towards more overlap. If a context switch cuts a nap short,
+//! the kernel program adds the end of the nap (`bpf/lane/self_checking.h`).
 
 use std::sync::atomic::Ordering;
 
@@ -78,7 +74,8 @@ impl GateAccounting {
 /// Tolerance by which naps and permitted time may exceed the run time: they are not read at the same moment.
 const BEYOND_NS_MAX: u64 = 1_000_000;
 
-/// Returns the naps and permitted time that the threads claim beyond their run time. Batch can write any number there.
+/// Returns the naps and permitted time that the threads claim beyond their run time. Batch can write any number into
+/// this accounting.
 fn excess_claim_ns(lane: &LaneAccounting, gate: &GateAccounting) -> u64 {
     let own_ns = lane.batch_ns + lane.stolen_batch_ns;
     let beyond_ns = gate.napped_ns.saturating_add(gate.lent_lc_ns).saturating_sub(own_ns);

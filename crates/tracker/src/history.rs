@@ -19,7 +19,7 @@ struct LaneTurnHistory {
 impl LaneTurnHistory {
     /// Reads the recorded turns, and the turn that still lasts.
     fn read(memory: &LaneMemory, cpu: u32, class: LaneClass, now_ns: u64) -> Self {
-        // The present turn is read first: otherwise a turn that ends in between would be missing in both.
+        // The present turn is read first: otherwise a turn that ends between the two reads would be missing in both.
         let present = memory.word(cpu).snapshot();
         let (mut turns, whole_since_ns) = memory.turns(cpu).copy();
         let present = present.map(|word| {

@@ -13,11 +13,11 @@ use sidelane_formats::Shared;
 pub unsafe trait Plain: Copy {
     /// Returns the bytes that the kernel program reads.
     fn bytes(&self) -> &[u8] {
-        // SAFETY: all its bytes are initialised, since it has no padding.
+        // SAFETY: all bytes of the value are initialised, since its type has no padding.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 
-    /// Reads it from bytes that the kernel program wrote, if they are enough.
+    /// Reads a value from bytes that the kernel program wrote; `None` if there are too few bytes.
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let whole = bytes.get(..size_of::<Self>())?;
         // SAFETY: as many bytes as the type has, and any bytes are a valid value.
@@ -27,7 +27,7 @@ pub unsafe trait Plain: Copy {
 
 include!(concat!(env!("OUT_DIR"), "/kernel_types.rs"));
 
-/// Returns an entry of an array as the kernel makes it.
+/// Returns an array entry with all bytes 0, as the kernel creates it.
 #[cfg(test)]
 pub(crate) fn zeroed<T: Shared>() -> Box<T> {
     // SAFETY: any bytes are a valid value.

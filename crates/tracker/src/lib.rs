@@ -1,25 +1,26 @@
 //! The kernel's side of Sidelane: the kernel program of `bpf/`, its loader, and the memory that it shares with user
 //! space.
 //!
-//! This crate makes no decisions. Other crates read lane words, hold words, request words and books through
+//! This crate makes no decisions. Other crates read lane words, hold words, request words and accounting through
 //! [`tracker::LaneMemory`], and change the settings of the kernel program through [`tracker::Tracker`].
 //!
 //! # Invariants
 //!
-//! - Structs of both sides have one layout (guarded by the compiler): `build.rs` makes the Rust structs from the type
-//!   information (BTF) of the compiled program ([`kernel_types`]). The structs of `abi/` are in [`sidelane_formats`].
+//! - Structs that the kernel program and user space share have one layout (guarded by the compiler): `build.rs` makes
+//!   the Rust structs from the type information (BTF) of the compiled program ([`kernel_types`]). The structs of `abi/`
+//!   are in [`sidelane_formats`].
 //! - The kernel program decides nothing: *not guarded*.
-//! - It takes no lock, and at a switch it loops only over a core's lanes: *not guarded*; `sidelane-lab bench hold`
-//!   measures its cost.
-//! - It rings only for a lane on which batch runs and that no keeper holds (`crates/sidelane/tests/lane_words.rs`:
-//!   `service_that_stops_beside_an_evicted_lane_sends_no_summons`; `crates/formats/tests/loom.rs`:
-//!   `batch_and_service_that_start_together_ring_once`).
+//! - The kernel program takes no lock, and at a context switch loops only over a core's lanes: *not guarded*;
+//!   `sidelane-lab bench hold` measures its cost.
+//! - The kernel program summons a keeper only for a lane on which batch runs and that no keeper holds
+//!   (`crates/sidelane/tests/lane_words.rs`: `service_that_stops_beside_an_evicted_lane_sends_no_summons`;
+//!   `crates/formats/tests/loom.rs`: `batch_and_service_that_start_together_ring_once`).
 //! - Work of the kernel and of other programs on a batch lane is counted, not taken for overlap
 //!   (`crates/sidelane/tests/promise.rs`: `work_of_the_kernel_on_a_batch_lane_is_a_figure`).
-//! - Time that the hypervisor took is booked to the class that ran; of overlap only what is sure is taken off
-//!   (`tests/stolen.rs`: `stolen_time_is_booked_exactly_to_the_running_class`,
+//! - Time that the hypervisor took is booked to the class that ran; only steal time that surely fell into overlap is
+//!   subtracted from it (`tests/stolen.rs`: `stolen_time_is_booked_exactly_to_the_running_class`,
 //!   `longer_stolen_time_of_two_lanes_is_subtracted`).
-//! - A number of a service is given once, and again as late as possible (`src/tracker/mod.rs`:
+//! - No two services have the same number, and a freed number is reused as late as possible (`src/tracker/mod.rs`:
 //!   `service_numbers_are_unique_and_reused_as_late_as_possible`).
 //! - A tracker serves 63 services (`crates/sidelane/tests/services.rs`:
 //!   `sixty_three_services_fit_and_the_next_is_refused`).
@@ -35,18 +36,19 @@
 //! - Trace: a record is read whole or counted as lost (`src/trace/ring.rs`:
 //!   `beside_a_writer_everything_is_read_whole_or_counted`; `tests/trace.rs`:
 //!   `records_not_read_in_time_are_counted_as_lost`).
-//! - Trace: what the kernel lacks is named (`tests/trace.rs`: `missing_tracepoints_are_named_and_not_recorded`).
+//! - Trace: tracepoints that the kernel lacks are named (`tests/trace.rs`:
+//!   `missing_tracepoints_are_named_and_not_recorded`).
 //! - Interference is noticed when a service comes and goes, and at ticks while it stays
 //!   (`crates/sidelane/tests/interference.rs`: `a_service_that_comes_and_goes_is_noticed`,
 //!   `a_service_that_never_leaves_its_cpu_is_noticed_at_ticks`).
 //! - Interference: ticks cost little where turns are short or batch is absent (`crates/sidelane/tests/interference.rs`:
 //!   `service_with_short_turns_has_few_ticks`, `undisturbed_service_is_counted_once_a_millisecond`).
-//! - Interference: a count is the service's own (`crates/sidelane/tests/interference.rs`:
-//!   `events_of_other_programs_on_the_cpu_are_not_the_services`), and no activity is no value
+//! - Interference: the service's counts contain no events of other programs (`crates/sidelane/tests/interference.rs`:
+//!   `events_of_other_programs_on_the_cpu_are_not_the_services`), and a window without activity has no value
 //!   (`crates/sidelane/tests/interference.rs`: `no_activity_is_no_value`).
-//! - Interference: a crossing rings once until user space answers (`crates/sidelane/tests/interference.rs`:
+//! - Interference: crossings wake user space once until it answers (`crates/sidelane/tests/interference.rs`:
 //!   `unanswered_crossings_ring_once_and_are_counted`).
-//! - Interference: unless `Purpose::Share` asks for it, its code is dead: *not guarded*.
+//! - Interference: its code in the kernel program is dead unless `Purpose::Share` asks for it: *not guarded*.
 //! - Batch's scheduler gives a lane to batch only as the hold word says (`tests/smt/sched_ext.sh`).
 
 pub mod accounting;

@@ -19,7 +19,8 @@ use sidelane_host::shared_mapping::SharedMapping;
 /// Number of words of the port table: 64 ports in a word.
 const PORT_WORDS: usize = 1024;
 
-/// Room for the records of a service that were not fetched yet. The process that maps them sees twice their bytes.
+/// Capacity of the ring for a service's records that were not read yet. A process maps the ring's data twice in a row,
+/// so its virtual memory grows by twice the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingCapacity {
     /// Room for 40 000 records: 0.4 seconds of 100 000 requests a second.

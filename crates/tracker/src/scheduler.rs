@@ -38,7 +38,8 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Switches batch's scheduler on. The tracker was loaded with it ([`crate::tracker::Extension::Scheduler`]).
+    /// Switches batch's scheduler on. The tracker must have been loaded with the scheduler
+    /// ([`crate::tracker::Extension::Scheduler`]).
     ///
     /// # Errors
     /// When the kernel refuses, for instance because another scheduler is active.
@@ -58,7 +59,7 @@ impl Scheduler {
         self.orders.clone()
     }
 
-    /// Returns whether batch ran in other classes since the last call.
+    /// Returns whether batch ran in other scheduling classes than the scheduler's since the last call.
     pub fn has_batch_in_other_classes(&self) -> bool {
         self.orders.word[0].outsiders.swap(0, Ordering::Relaxed) > 0
     }

@@ -1,12 +1,10 @@
 //! Steal time: the time that the hypervisor takes from a lane, and its source.
 //!
-//! The kernel program reads it if it can (`bpf/lane/stolen.h`), and subtracts it from every figure. KVM's own word is
-//! best:
-//! it is up to date whenever the lane runs. Under another hypervisor, the source is the steal time of the kernel's
-//! scheduler,
-//! a few milliseconds old at most. Both are found by their distance from the lane's run queue. Most kernels do not give
-//! BPF
-//! programs the addresses of variables, but their type information has the layout of each CPU's memory.
+//! The kernel program reads steal time if it can (`bpf/lane/stolen.h`), and subtracts it from every figure. KVM's own
+//! word is best: it is up to date whenever the lane runs. Under another hypervisor, the source is the steal time of the
+//! kernel's scheduler, a few milliseconds old at most. Both sources are found by their distance from the lane's run
+//! queue. Most kernels do not give BPF programs the addresses of variables, but their type information has the layout
+//! of each CPU's memory.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,7 +81,8 @@ fn has_field(kernel: &Btf<'_>, struct_name: &str, field: &str) -> bool {
     field_offset(kernel, struct_name, field).is_some()
 }
 
-/// Returns the offset in bytes of the field `name` in the struct `of`, also inside anonymous structs and unions.
+/// Returns the offset in bytes of the field `field` in the struct `struct_name`, also inside anonymous structs and
+/// unions.
 pub(crate) fn field_offset(kernel: &Btf<'_>, struct_name: &str, field: &str) -> Option<i64> {
     offset_in(kernel, kernel.type_by_name::<Struct<'_>>(struct_name)?.into(), field)
 }
@@ -109,7 +108,7 @@ pub fn longest_steal_gap_ns() -> Option<u64> {
     LOOKED.load(Ordering::Relaxed).then(|| LONGEST_GAP_NS.load(Ordering::Relaxed))
 }
 
-/// Takes in a gap of steal time that a tracker has seen.
+/// Records a gap of steal time that a tracker has seen.
 pub fn record_steal_gap(gap_ns: u64) {
     LONGEST_GAP_NS.fetch_max(gap_ns, Ordering::Relaxed);
     LOOKED.store(true, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! The request of each thread of a service at this moment, for a program that moves threads.
 //!
 //! The kernel program writes a word at each begin and end of a request. Reading all words is reading a few pages of
-//! memory. It wakes only a reader that has armed the wakeup of a service ([`ThreadWords::arm`]), and once.
+//! memory. The kernel program wakes the reader of a service's requests only after the reader has armed this wakeup
+//! ([`ThreadWords::arm`]), and only once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,13 +54,13 @@ impl ThreadWords {
         Ok(Self { number: service.number(), words, wakeups })
     }
 
-    /// Arms the wakeup: the next request that is taken up on a CPU of `begins`, or answered on a CPU of `ends`, wakes the
-    /// reader of the service's records.
+    /// Arms the wakeup: the next request that is taken up on a CPU of `start_cpus`, or answered on a CPU of
+    /// `finish_cpus`, wakes the reader of the service's records.
     pub fn arm(&self, start_cpus: impl IntoIterator<Item = usize>, finish_cpus: impl IntoIterator<Item = usize>) {
         let wakeup = &self.wakeups[self.number.get() as usize];
         set_cpus(&wakeup.begins, start_cpus);
         set_cpus(&wakeup.ends, finish_cpus);
-        // An event after this line either is read by the caller, or rings.
+        // An event after this line is either read by the caller, or wakes the reader.
         wakeup.armed.swap(1, Ordering::SeqCst);
     }
 

@@ -18,8 +18,8 @@ impl Tracepoints {
         types.and_then(Self::from_type_info).unwrap_or_default()
     }
 
-    /// Finds the names of tracepoints in a few MB of type information. Only names are kept, so it is read piece by
-    /// piece.
+    /// Finds the names of tracepoints in a few MB of type information. Only names are kept, so the type information is
+    /// read piece by piece.
     pub(crate) fn from_type_info(mut types: impl BufRead) -> io::Result<Self> {
         let (mut names, mut word) = (BTreeSet::new(), Vec::new());
         while types.read_until(0, &mut word)? > 0 {

@@ -1,8 +1,8 @@
 //! Tracked processes: services with their lanes, and batch jobs, each with a number, on one tracker for all.
 //!
 //! A service or job is tracked while its value lives. Its processes get their identity when it is added, and whenever
-//! its
-//! owner looks again. The kernel program gives the identity to processes that they fork, or that join the cgroup.
+//! its owner searches for processes again. The kernel program gives the identity to processes that they fork, or that
+//! join the cgroup.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -192,12 +192,12 @@ impl BatchTracking {
         Ok(())
     }
 
-    /// Returns whether the job has joined the cgroup.
+    /// Returns whether the cgroup was added to the job.
     pub fn has(&self, group: &Group) -> bool {
         self.groups.borrow().contains(group)
     }
 
-    /// Looks again at the processes in a cgroup below one that the job has joined.
+    /// Adds the present processes of a cgroup below a cgroup of the job to the job.
     pub fn scan_group(&self, group: &Group) {
         self.tracker.scan_group(group, self.identity());
     }

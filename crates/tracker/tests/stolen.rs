@@ -13,7 +13,7 @@ const BATCH: u32 = 1;
 enum Step {
     /// Steal time in ns that the hypervisor takes from this lane.
     Take(u32, u64),
-    /// Look of the kernel program on this lane, where a thread of this class has run.
+    /// Read of the steal time by the kernel program on this lane, on which a thread of this class has run.
     Look(u32, Class),
     /// Start of the service on the request lane.
     Starts,

@@ -19,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Lock for one trace at a time. Some tests trace this process. Records of other tests' threads would fill the ring.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Waits until no other test traces. Where the kernel program cannot be loaded, prints a message and returns `None`.
+/// Waits until no other test traces. If the kernel program cannot be loaded, prints a message and returns `None`.
 fn lock_tracing() -> Option<MutexGuard<'static, ()>> {
     let has_btf = Path::new("/sys/kernel/btf/vmlinux").exists();
     if !rustix::process::geteuid().is_root() || !has_btf {
@@ -60,7 +60,7 @@ impl Redis {
         Target::Port(self.address.port()).find().unwrap()
     }
 
-    /// Sends `times` requests to Redis, and returns the client's port.
+    /// Sends `count` requests to Redis, and returns the client's port.
     fn send_requests(&self, count: usize) -> u16 {
         let mut connection = BufReader::new(TcpStream::connect(self.address).unwrap());
         let mut answer = String::new();
@@ -338,8 +338,8 @@ fn foreign_reader_of_a_full_pipe_is_the_recorded_waker() {
     assert_eq!(recorder.name_of(reader.id()), Some("cat"));
 }
 
-/// Moves this thread to a network namespace of its own, and brings up the loopback device there. Returns `None` where
-/// that is refused.
+/// Moves this thread to a network namespace of its own, and brings up the loopback device there. Returns `None` if that
+/// is refused.
 fn enter_own_network_namespace() -> Option<()> {
     // SAFETY: plain system calls; the request is valid during the call, and the descriptor is closed by its owner.
     unsafe {

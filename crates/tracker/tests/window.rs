@@ -23,8 +23,8 @@ impl Window {
         Program::compile("window", name).map(Self)
     }
 
-    /// Lets the service run for `ran_us` µs, with this number of stall cycles and of loads and stores. `least` is the
-    /// number of events from which there is activity.
+    /// Lets the service run for `ran_us` µs, with this number of stall cycles and of loads and stores. `activity_min`
+    /// is the number of events from which there is activity.
     fn run_service(&self, stalls: u64, accesses: u64, ran_us: u64, activity_min: u64) -> WindowOutcome {
         let numbers = [stalls, accesses, ran_us * 1000, activity_min].map(|number| number.to_string());
         let numbers = self.0.run(numbers);

@@ -1,12 +1,10 @@
 //! Interference: how much a service is disturbed on each CPU, by a formula over counters (Holmes, HPDC'22, Equation 1).
 //!
 //! The counters are opened here. The kernel program reads them when the service comes and goes, and at ticks while it
-//! runs
-//! (`bpf/guard/`). It computes the value of each window, and compares it with a threshold that is set here. The values
-//! are in
-//! memory that both sides map, so reading them costs no system call. When a value crosses the threshold, the kernel
-//! program
-//! rings a bell: it writes to a ring buffer. Neither side decides anything.
+//! runs (`bpf/guard/`). It computes the value of each window, and compares it with a threshold that is set here. The
+//! values are in memory that both sides map, so reading them costs no system call. When a value crosses the threshold,
+//! the kernel program writes to a ring buffer, which wakes the reader. Neither the kernel program nor this module
+//! decides anything.
 
 mod error;
 mod word;
@@ -231,8 +229,8 @@ impl Interference {
         }
     }
 
-    /// Returns the highest value of this CPU since the last call; `None` if there was none. So a caller that looks
-    /// rarely misses no peak.
+    /// Returns the highest value of this CPU since the last call; `None` if there was none. So a caller that calls this
+    /// function rarely misses no peak.
     pub fn take_peak(&self, cpu: u32) -> Option<f64> {
         let peak = self.words[cpu as usize].peak.swap(0, Ordering::AcqRel);
         peak.checked_sub(1).map(value_from_fixed_point)
@@ -243,12 +241,13 @@ impl Interference {
         self.words[cpu as usize].counts()
     }
 
-    /// Returns the descriptor of the bell, to poll for input.
+    /// Returns the descriptor of the ring of crossings, to poll for input.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.crossings.fd()
     }
 
-    /// Returns whether the bell has rung since it was last answered. Costs no system call.
+    /// Returns whether a value has crossed its threshold since [`Interference::report_crossings`]. Costs no system
+    /// call.
     pub fn has_pending_crossing(&self) -> bool {
         self.cpus.iter().any(|cpu| self.words[cpu as usize].rung.load(Ordering::Acquire) == 1)
     }
@@ -259,7 +258,8 @@ impl Interference {
         let _ = self.crossings.take();
         for (cpu, told) in &mut self.told {
             let word = &self.words[*cpu as usize];
-            // A full barrier: a later crossing rings again, and an earlier one is seen.
+            // The swap is a full barrier: a later crossing wakes the reader again, and an earlier crossing is read
+            // below.
             if word.rung.load(Ordering::Acquire) == 1 {
                 word.rung.swap(0, Ordering::SeqCst);
             }

@@ -18,17 +18,17 @@ impl RecordMerger {
         self.pending.push(record);
     }
 
-    /// Moves the records that no later record can precede to `into`. All CPUs had been read at `now_ns`.
+    /// Moves the records that no later record can precede to `out`. All CPUs had been read at `now_ns`.
     pub fn take_settled(&mut self, now_ns: u64, out: &mut Vec<Record>) {
         self.take_until(now_ns.saturating_sub(SETTLED_NS), out);
     }
 
-    /// Moves all records to `into`.
+    /// Moves all records to `out`.
     pub fn take_rest(&mut self, out: &mut Vec<Record>) {
         self.take_until(u64::MAX, out);
     }
 
-    /// Moves records up to `at_ns` to `into`. Each CPU's records are nearly in order, and a stable sort merges them.
+    /// Moves records up to `at_ns` to `out`. Each CPU's records are nearly in order, and a stable sort merges them.
     fn take_until(&mut self, at_ns: u64, out: &mut Vec<Record>) {
         self.pending.sort_by_key(|record| record.at_ns);
         let settled = self.pending.partition_point(|record| record.at_ns <= at_ns);

@@ -1,8 +1,7 @@
 //! A trace: the events on the way of a service's requests (Tailor; thesis "SHIM and Its Applications", chapter 4).
 //!
 //! The kernel program writes records (`bpf/trace/`, `abi/trace.h`) on each CPU. [`Recorder`] reads them, puts them into
-//! one
-//! order, and counts the lost ones. It draws no conclusions.
+//! one order, and counts the lost ones. It draws no conclusions.
 
 mod memory;
 mod merge;

@@ -72,7 +72,7 @@ impl ThreadNames {
         self.names.get(&tid).map(|(name, _)| name.as_str())
     }
 
-    /// Returns all known names.
+    /// Returns all known names of threads, by thread id.
     pub fn all(&self) -> impl Iterator<Item = (u32, &str)> {
         self.names.iter().map(|(tid, (name, _))| (*tid, name.as_str()))
     }

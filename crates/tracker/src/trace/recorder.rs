@@ -30,7 +30,7 @@ use sidelane_host::shared_mapping::SharedMapping;
 /// Reason why a trace cannot be recorded.
 #[derive(Debug, Error)]
 pub enum TraceError {
-    /// Kernel that is too old.
+    /// Kernel without the tracepoints that requests need.
     #[error(
         "cannot trace requests: this kernel has no tracepoints {}; boot Linux 6.3 or later",
         .0.join(", ")

@@ -173,7 +173,8 @@ fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> 
 /// Marks programs that are not needed, so that they are not loaded.
 fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, track_groups: bool, stolen_from: StealTimeSource) {
     let lends = purpose.lent().is_some();
-    // The wakeup of a thread that may run on one CPU only is seen before its placement, of other threads after it.
+    // A thread with one allowed CPU is seen at its wakeup before the kernel chooses a CPU; other threads are seen after
+    // that.
     let woken = if purpose.lends_with(|lent| lent.single_places) { "lane_wakeup" } else { "" };
     let exec = if purpose.lends_with(|lent| lent.self_checking) { "" } else { "lane_exec" };
     let timer = if stolen_from == StealTimeSource::Unseen && !lends { "lane_timer" } else { "" };

@@ -40,7 +40,7 @@ pub use memory::{LaneMemory, RequestWriter};
 pub use purpose::{Extension, LaneLending, Purpose};
 use roles::roles;
 
-/// Size of the smallest ring that the kernel makes: one page. It only ever holds a few summonses.
+/// Size of the smallest ring that the kernel makes: one page. A ring of summonses never holds more than a few of them.
 const RING_BYTES: u32 = 4096;
 
 /// Loaded kernel program.
@@ -59,8 +59,8 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Loads the kernel program; nothing is tracked before [`Tracker::attach`]. `groups`: whether a cgroup can be a
-    /// service or a batch job.
+    /// Loads the kernel program; nothing is tracked before [`Tracker::attach`]. `track_groups`: whether a cgroup can be
+    /// a service or a batch job.
     pub fn load(purpose: Purpose, track_groups: bool) -> Result<Self, TrackerError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(TrackerError::NoBtf);
@@ -169,11 +169,11 @@ impl Tracker {
         Ok(())
     }
 
-    /// Looks at a cgroup a second time, for processes that were in it before the kernel program saw joins.
+    /// Gives `identity` to the processes of a cgroup that had joined it before the kernel program noticed joins.
     pub(crate) fn scan_group(&self, group: &Group, identity: Identity) {
         let members = group.processes();
         members.iter().for_each(|pid| self.identities.assign_by_group(*pid, identity));
-        // A process that left the cgroup between the look and the change would keep the identity.
+        // A process that left the cgroup before it got the identity would keep it, so the cgroup is read again.
         let still: Vec<u32> = group.processes();
         members.iter().filter(|pid| !still.contains(pid)).for_each(|pid| self.identities.remove(*pid, identity));
     }

@@ -59,7 +59,8 @@ pub fn prepare_counter_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs
     }
 }
 
-/// The counters' events, the words, the timers and the ring of crossings of [`crate::interference`].
+/// Map with the counters' events of [`crate::interference`]. Its further maps have the words, the ring of crossings and
+/// the timers.
 pub const GUARD_EVENTS: &str = "guard_events";
 pub const GUARD_WORDS: &str = "guard_words";
 pub const GUARD_CROSSINGS: &str = "guard_crossings";

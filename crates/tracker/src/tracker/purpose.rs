@@ -82,7 +82,7 @@ impl Purpose {
         !matches!(self, Self::Threads | Self::Trace(_))
     }
 
-    /// Returns whether lanes are lent and `how` is true of the way in which they are lent.
+    /// Returns whether lanes are lent and `condition` is true of the way in which they are lent.
     pub fn lends_with(&self, condition: impl FnOnce(&LaneLending) -> bool) -> bool {
         self.lent().is_some_and(condition)
     }

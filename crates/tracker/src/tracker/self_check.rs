@@ -15,7 +15,7 @@ const ON_CPU: u32 = 1;
 /// have their CPU.
 pub(super) fn check_pid_and_cpu_numbers(object: &Object) -> Result<(), TrackerError> {
     check_pids(run_self_check(object, "self_pid", None)?, pid_in_proc(), std::process::id())?;
-    // A field that is never written has CPU 0, so another CPU is asked.
+    // A CPU field that the kernel never writes reads as 0, so the check uses another CPU than CPU 0.
     let asked = online_cpus().ok().and_then(|online| online.iter().max()).filter(|cpu| *cpu > 0);
     asked.map_or(Ok(()), |cpu| check_cpu(run_self_check(object, "self_cpu", Some(cpu))?, cpu))
 }
