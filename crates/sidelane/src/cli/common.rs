@@ -52,7 +52,7 @@ pub struct ResultFiles {
 }
 
 impl ResultFiles {
-    /// Returns all files that are wanted.
+    /// Returns the paths of all files that the user has asked for.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         [&self.json.file, &self.page, &self.table.csv].into_iter().filter_map(|path| path.as_deref())
     }

@@ -85,7 +85,7 @@ pub enum Unmanaged {
 }
 
 impl CompareArgs {
-    /// Returns what is to be compared.
+    /// Converts the arguments to the options of a comparison.
     ///
     /// # Errors
     /// When the options contradict each other.

@@ -151,7 +151,7 @@ pub struct LendArgs {
 }
 
 impl LendArgs {
-    /// Returns how lanes are lent.
+    /// Returns the terms on which lanes are lent to batch.
     ///
     /// # Errors
     /// When the options contradict each other.

@@ -42,7 +42,7 @@ fn show_agent_file(args: &ShowArgs) -> Result<u8> {
     Ok(shown.exit_code())
 }
 
-/// Reads the agent's file. If it is wrong, prints its problems and returns `None`.
+/// Reads the agent's file. If the file has problems, prints them and returns `None`.
 fn read_agent_file(file: &Path) -> Option<Config> {
     Config::load(file).map_err(|problems| eprint_fitted(&problems.to_string())).ok()
 }

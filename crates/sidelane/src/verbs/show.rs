@@ -25,7 +25,8 @@ pub fn check_outputs(outputs: &Outputs) -> Result<()> {
     Ok(outputs.perfetto.as_deref().map_or(Ok(()), check_writable)?)
 }
 
-/// Writes the page to `page`, or to `opened` if it is to be opened. Opens it on a desktop; elsewhere prints its path.
+/// Writes a result as a page to the file `page`, or by default to `opened`, the file of a page to open. Opens the page
+/// on a desktop; elsewhere prints its path.
 pub fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&str>) -> Result<()> {
     let Some(page) = page.or_else(|| opened.map(PathBuf::from)) else { return Ok(()) };
     html::write_page(result, &page)?;
@@ -47,14 +48,14 @@ impl FirstError {
         }
     }
 
-    /// Returns `done`, unless an output failed.
+    /// Returns `value`, unless an output failed.
     pub fn into_result<T>(self, value: T) -> Result<T> {
         self.0.map_or(Ok(value), Err)
     }
 }
 
-/// Writes a result, and prints a table for each kind of its rows. Files are written first, because the result took long
-/// and the terminal may be closed.
+/// Writes a result, and prints a table for each kind of its rows. Files are written first, because the measurement took
+/// long and the terminal may be closed.
 pub fn show_tables(result: &ResultFile, is_column_shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
     let mut failed = FirstError::default();
     failed.keep_error(files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
