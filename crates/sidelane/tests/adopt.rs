@@ -1,5 +1,5 @@
-//! Tests of `sidelane run --adopt`: batch that runs already borrows lanes like a command. It gets its settings back,
-//! whatever ends the run.
+//! Tests of `sidelane run --adopt`: batch that runs already borrows lanes like a batch command. At any end of the run,
+//! batch gets its settings back.
 
 mod common;
 
@@ -139,8 +139,8 @@ fn start_and_wait_for_hold(run: Run, job: &Job) -> Running {
     run
 }
 
-/// Checks that the job is held, and given back at a POSIX signal, with a process created during the run. Returns the
-/// last run.
+/// Checks that a run holds the job, and restores it at a POSIX signal, as well as a process that the job created during
+/// the run. Returns the last run.
 #[track_caller]
 fn check_job_restored_after_signal(job: &Job, configure_run: impl Fn(Run) -> Run) -> Finished {
     let before = SettingsBefore::from_job(job);
@@ -244,7 +244,7 @@ fn a_run_ends_with_the_batch_that_it_adopted() {
     }
 }
 
-/// Each turn of the service is a hold during which batch is off, as with a command.
+/// During each turn of the service the lane is held and adopted batch is off it, just like a batch command.
 #[test]
 fn adopted_batch_leaves_at_each_turn_of_the_service() {
     const TURNS: usize = 10;
@@ -272,7 +272,7 @@ fn adopted_batch_leaves_at_each_turn_of_the_service() {
     before.wait_until_restored(&job);
 }
 
-/// Checks that batch is given back by a run that ends while batch is evicted: the service works without a break.
+/// Checks that a run restores batch even if the run ends while batch is evicted. The service works without a break.
 #[track_caller]
 fn check_evicted_job_restored(job: &Job, end_run: impl Fn(Running)) {
     let before = SettingsBefore::from_job(job);
@@ -313,8 +313,8 @@ fn a_frozen_tree_is_thawed() {
 }
 
 /// Starts a run beside a service that works all the time, and waits until it has evicted a frozen job. A frozen job
-/// causes no summons: the lane is held because the service is already at work at the start. A kernel that hides
-/// switches can hide that, and then the run is started again.
+/// causes no summons: the lane is held because the service is already at work at the start. A kernel that hides context
+/// switches can hide the service's work from the run, and then the run is started again.
 fn start_run_that_evicts(job: &Job, service: &str, end_run: impl Fn(Running)) -> Running {
     const TRIES: usize = 10;
     const LONG: Duration = Duration::from_secs(15);

@@ -238,8 +238,8 @@ fn a_container_that_a_service_has_started_is_batch() {
     assert!(found.service.pids.contains(&std::process::id()) && !found.service.pids.contains(&pid), "{found:?}");
     assert_eq!(finder.problems(), []);
     drop(listener);
-    // The time step is longer than all intervals. A process that another test has forked keeps the port until it runs
-    // its program.
+    // Each scan is 10 s after the previous one, longer than all scan intervals. A process that another test has just
+    // forked keeps the port open until it executes its program.
     let (mut at_ns, mut gone) = (now_ns(), Vec::new());
     common::wait_until("the service was gone", || {
         at_ns += 10_000_000_000;

@@ -95,7 +95,7 @@ fn a_search_service_beside_an_emulated_sibling_gets_a_verdict() {
     before.wait_until_restored();
 }
 
-/// Creates words, an index of them and queries. Returns the paths of index and queries.
+/// Creates a text of invented words, its search index and queries. Returns the paths of the index and the queries.
 fn create_search_index(lab: &LabBinary, dir: &Path) -> (String, String) {
     let path = |name: &str| dir.join(name).display().to_string();
     let (text, index, queries) = (path("text"), path("index"), path("queries"));

@@ -1,7 +1,8 @@
 //! The inputs of the contention cost estimate: hardware counts of requests, and how long batch ran beside them.
 //!
-//! Few test machines have hardware counters, and the code does not depend on what they count. So both counters count
-//! the CPU's clock here. A request that was alone on its lane has a count equal to its server time, and an "IPC" of 1.
+//! Few test machines have hardware counters, and the code does not depend on the counted events. So both counters count
+//! the CPU's clock in these tests. A request that was alone on its lane has a count equal to its server time, and an
+//! "IPC" of 1.
 
 mod common;
 
@@ -61,8 +62,8 @@ fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracki
 struct Batch(Child);
 
 impl Batch {
-    /// Starts the busy loop after it is known as `job`. A running thread is known only from its next turn, and an
-    /// undisturbed busy loop has only one turn.
+    /// Starts the busy loop after the kernel program knows its process as part of `job`. A running thread is known only
+    /// from its next turn, and an undisturbed busy loop has only one turn.
     fn start(class: &[&str], job: &BatchTracking) -> Self {
         let loops = format!("read begin; {SPIN}");
         let (place, command) = (["-c", BATCH_LANE, "chrt"], ["sh", "-c", &loops]);
@@ -133,7 +134,7 @@ fn harm_follows_from_the_counters_of_lanes() {
     }
     let present = load();
     parts.sort_unstable_by(f64::total_cmp);
-    // Fewer than half of the reads have an interruption between the clock and the counter.
+    // The median is exact: fewer than half of the reads are interrupted between the clock and the counter.
     let middle = parts[parts.len() / 2];
     assert!(middle > 0.5 && middle < 1.5, "the clock counted {middle} of the server time");
     assert!(present.contention_cost.ppm() < ContentionCost::FULL.ppm() / 2, "{present}");
@@ -221,16 +222,16 @@ fn batch_turn_number(lane: &LaneWord) -> Option<u32> {
     (lane.class() == Ok(LaneClass::Batch)).then(|| lane.switches())
 }
 
-/// Returns the share of each 100 µs request during which batch ran beside it. `each` is called at the start of a
-/// request with the accounting of naps. Requests in which batch lost its lane do not count: the kernel gives other
-/// threads a part of each second.
+/// Returns the share of each 100 µs request during which batch ran beside it. `at_request_start` is called with the
+/// accounting of batch's naps and batch's thread id. Requests in which batch lost its lane do not count: the kernel
+/// gives other threads a part of each second.
 fn co_run_shares(at_request_start: impl Fn(&GateWord, u32)) -> Vec<f64> {
     const REQUESTS: usize = 50;
     let mut undisturbed = Vec::new();
     let seen = observe_requests(LaneUse::default(), true, |own, tracking| {
         let tracker = tracking.tracker();
         let job = BatchTracking::start(tracker, None).unwrap();
-        // Without a real-time class a thread of another program may run there at any time.
+        // Without a real-time class for batch, a thread of another program may run on the batch lane at any time.
         let batch = Batch::start(&["--fifo", "10"], &job);
         let (pid, memory) = (batch.0.id(), tracker.memory());
         let lane = memory.word(BATCH_CPU);

@@ -79,7 +79,7 @@ impl Turns {
     }
 
     /// Waits until the lane is held beside the request, and then finishes the request. A keeper takes the lane for a
-    /// moment whenever it looks, so a turn may end without a hold.
+    /// moment at each of its checks, so a turn may end without a hold.
     #[track_caller]
     fn end_request_once_held(&mut self) {
         let lane = self.lane;
@@ -181,11 +181,11 @@ fn by_age_batch_leaves_a_request_that_is_too_old() {
     assert!(run.audit().iter().any(old), "{run}");
 }
 
-/// CPU time, in clock ticks, in which the worker handles about 3,000 requests. That is enough of each kind even if
-/// neighbours vary their times: the estimate of batch's cost then stays at its upper limit.
+/// CPU time, in clock ticks, in which the worker handles about 3,000 requests. These suffice to estimate the contention
+/// cost, unless other virtual machines vary the times of requests: then the estimate stays at its upper limit.
 const ENOUGH_TICKS: u64 = 1_500;
 
-/// The run lasts until enough requests are known to compute their cost of batch.
+/// The run lasts until enough requests are known to compute the contention cost.
 #[test]
 fn an_objective_is_kept_by_what_is_emitted() {
     let Some((_turn, _dir, service)) = start_emitting_worker(&["5", "5", "1"]) else { return };

@@ -209,7 +209,7 @@ fn a_polling_thread_of_io_uring_is_put_back() {
     if ring.prompt_and_read_line() != "ring" {
         return sidelane_testing::skip("needs io_uring");
     }
-    // The thread gets its name a moment later.
+    // The kernel thread gets its name a moment after its start.
     let pid = ring.child.id();
     let poller = threads(pid).into_iter().find(|tid| *tid != pid).expect("the ring has a thread");
     let cpus = || thread_cpus(ring.child.id(), poller).map(|cpus| cpus.to_string());

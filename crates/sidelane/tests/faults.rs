@@ -341,8 +341,8 @@ fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
 /// Number of consecutive reads: more than enough to see batch that runs for a scheduler's tick.
 const LOOKS: usize = 5_000;
 
-/// Runs batch beside a service that works without a pause. When the lane is in this state and `seen` has checked it,
-/// the service stops. Then the function waits until batch runs again.
+/// Runs batch beside a service that works without a pause. When the lane is in the state `state` and `check` has
+/// returned, the service stops. Then the function waits until batch runs again.
 #[track_caller]
 fn run_until_long_hold(state: LaneState, configure_run: impl Fn(Run) -> Run, check: impl Fn(&Words, u32)) -> Finished {
     let mut service = Service::on_command();

@@ -38,7 +38,7 @@ const BEFORE_MS_MAX: u64 = 400;
 const HALT_MS_MAX: u64 = 200;
 const OVERLAP_MAX: Duration = Duration::from_millis(20);
 
-/// Batch that ran before, in a cgroup that does not belong to Sidelane.
+/// Batch that ran before the run, in a cgroup that does not belong to Sidelane.
 struct Adopted {
     child: Child,
     as_found: (Option<String>, [Option<String>; 3]),
@@ -249,8 +249,8 @@ impl fmt::Display for Outcome {
 }
 
 impl Scene {
-    /// Halts the run while the service works or rests, and lets it continue after a while. Returns `None` for the scene
-    /// if the run was killed.
+    /// Halts the run while the service works or rests, and lets the run continue after a while. Returns `None` for the
+    /// scene if the run was killed.
     fn halt_and_resume(mut self, blow: HaltKind, timing: &HaltTiming) -> (Outcome, Option<Self>) {
         let began_ns = now_ns();
         if timing.is_busy {
@@ -271,11 +271,12 @@ impl Scene {
         match guardian {
             Some(guardian) => drop(self.run.guardian_other_than(Some(guardian))),
             None => {
-                // This interval is finer than that of `wait_until`, which looks every 5 ms.
+                // This loop checks more often than `wait_until`, which checks every 5 ms.
                 let (mut agent, mut freezers) = (HaltWatch::new(self.run.pid()), HaltWatch::new(batch));
                 let mut halted = None;
                 while !freezers.is_halted() {
-                    // A stop begins with a thread that may have to wait for a CPU first, while the holder still holds.
+                    // A POSIX signal stops a process once one of its threads runs. That thread may first wait for a
+                    // CPU, while the holder still holds the lane.
                     halted = halted.or_else(|| agent.is_halted().then(Instant::now));
                     assert!(hit.elapsed() < TIMEOUT, "batch runs on");
                     sleep(Duration::from_micros(200));
@@ -417,7 +418,7 @@ fn longest_overlap_is_common_time_in_one_stretch() {
     assert_eq!(longest_overlap_ns(&halves, &[(0, 100_000_000)], all), 3_500_000, "one stretch, without its gap");
 }
 
-/// Adopted batch is in another cgroup, and would run on.
+/// Adopted batch is in another cgroup than the frozen run, and would run on without the guardian.
 #[test]
 fn a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed() {
     let Some(_turn) = lock_lanes() else { return };

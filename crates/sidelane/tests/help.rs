@@ -37,7 +37,7 @@ fn no_line_of_help_is_wider_than_the_terminal() {
     assert!(wide.is_empty(), "{}", wide.join("\n"));
 }
 
-/// A text that contains line breaks of its own would end in the middle of some lines.
+/// A help text with its own line breaks would leave some lines half empty.
 #[test]
 fn a_sentence_goes_on_in_the_same_line_as_long_as_there_is_room() {
     let goes_on = |line: &str| line.starts_with(char::is_alphanumeric) && !line.ends_with(['.', ':']);
@@ -66,7 +66,7 @@ fn every_word_of_help_is_there_at_any_width() {
     }
 }
 
-/// A new user reads the first lines alone.
+/// A new user reads only the first lines of help.
 #[test]
 fn help_begins_with_two_commands_that_are_right() {
     for verb in verb_paths(&Cli::command(), &[]) {

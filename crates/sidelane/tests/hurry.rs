@@ -181,7 +181,7 @@ fn a_request_that_comes_in_parts_is_one_request() {
         stream.read_exact(&mut [0; MESSAGE]).unwrap();
     }
     let told = hurrying.stop();
-    // A few of the clients' requests may have no end, if their records came late.
+    // The recorded end of a few client requests may be missing, because their records came late.
     let unended = told.split(" requests had no end that was seen").next().filter(|before| before.len() < told.len());
     let unended = unended.and_then(|before| before.rsplit(' ').next()?.parse().ok()).unwrap_or(0);
     assert!(unended < MESSAGE, "as many as a request has parts: {told}");
@@ -247,7 +247,7 @@ fn process_that_already_moves_the_threads_is_named() {
          its end\n"
     );
     assert_eq!((output.status.code(), said), (Some(1), expected));
-    // A run that would confine the service moves its threads, too.
+    // A run with --pin-service would move the service's threads, too, so it is refused.
     let run = Run::beside_service(busy.target())
         .with_more_arguments(&["--pin-service"])
         .run_to_end(&["true"])

@@ -1,7 +1,7 @@
 //! Tests of the rights of a service's owner beside `sidelane hurry`: CPUs that the service chooses itself, and
 //! processes that it starts.
 //!
-//! The tests declare CPU 0 to be big, as in `hurry.rs`. They declare a CPU offline to make the mapper look at the
+//! The tests declare CPU 0 to be big, as in `hurry.rs`. They declare a CPU offline to make the mapper check the
 //! threads.
 #![cfg(debug_assertions)]
 

@@ -270,7 +270,7 @@ fn requests_beside_which_batch_naps_are_alone() {
     assert!(run.figure("gate_naps_count") > 0.0, "{:?}", run.figures());
 }
 
-/// Batch checks until it is told to stop; after that only a holder gets it off its lane.
+/// Batch checks its lane until the test tells it to stop checking. After that only a holder gets batch off the lane.
 #[test]
 fn a_program_that_stops_looking_is_held() {
     let Some(_turn) = lock_lanes() else { return };

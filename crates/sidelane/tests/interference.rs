@@ -19,8 +19,8 @@ use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 const CPU: u32 = 0;
 /// Formula that counts page faults per nanosecond.
 const FAULTS: &str = "page-faults / task-clock";
-/// Threshold of five faults in a window of 50 µs. A service that does nothing else causes more, and a calm one causes
-/// at most two.
+/// Threshold of five faults in a window of 50 µs. A service that only faults causes more, and a calm service causes at
+/// most two.
 const THRESHOLD: f64 = 1e-4;
 /// Longest wait for the kernel program to ring, far longer than it takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -74,7 +74,8 @@ fn parse_answer_number(answer: &str, key: &str) -> u64 {
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {key} in `{answer}`"))
 }
 
-/// Checks that faults are noticed of a service with pauses of `idle_us`, which is calm, faults, and is calm again.
+/// Checks that the faults of a service are noticed, and their end. The service has pauses of `idle_us`; it is calm,
+/// faults, and is calm again.
 fn faults_are_noticed(lab: &LabBinary, idle_us: &str) {
     let mut service = start(lab, idle_us);
     // In its first turn the service also touches its own code.
@@ -171,7 +172,7 @@ fn without_a_threshold_the_bell_is_silent_and_the_peak_kept() {
     with_interference(service.pid(), |interference, _| {
         wait_for_windows(interference, 20);
         interference.set_threshold(CPU, None);
-        // A window may have been compared with the threshold until now.
+        // A window that ended before this line may still have been compared with the removed threshold.
         wait_for_windows(interference, 2);
         interference.report_crossings(|_| ());
         service.query("fault").unwrap();

@@ -30,7 +30,7 @@ const CONTAINER: [&str; 5] = ["--pid", "--fork", "--kill-child", "--mount-proc",
 struct Container(Child);
 
 impl Container {
-    /// Starts a container with more namespaces of its own, and this program.
+    /// Starts a program in a container. `more` are unshare(1) options for further namespaces of the container.
     fn start(more: &[&str], program: &[&str]) -> Option<Self> {
         let mut command = Command::new("unshare");
         command.args(CONTAINER).args(more).args(program).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
@@ -69,7 +69,7 @@ impl Drop for Container {
     }
 }
 
-/// The emitted file contains ids of the container, and the kernel uses others.
+/// The emitted file contains thread ids of the container's PID namespace, and the kernel uses other ids.
 #[test]
 fn emitted_thread_ids_of_a_container_are_translated() {
     let dir = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use common::{lock_lanes_if_available, process, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// CPU time, in clock ticks, of an observer that has made observations.
+/// Least CPU time, in clock ticks, of an observer that has surely made observations.
 const LOOKED_TICKS: u64 = 20;
 
 /// Compiled example program `phases.c`.
@@ -49,7 +49,7 @@ impl Phases {
         command
     }
 
-    /// Observes the example, started with the arguments `of`. Returns the output and the result.
+    /// Observes the example program, started with the arguments `program_args`. Returns the output and the result.
     fn run_observe(&self, args: &[&str], program_args: &[&str]) -> (Output, Value) {
         let json = self.file("result.json");
         let mut command = self.observe(args);

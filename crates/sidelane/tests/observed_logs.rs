@@ -27,8 +27,8 @@ fn finding_lines(said: &str) -> String {
     said.lines().take(LINES).map(|line| format!("{line}\n")).collect()
 }
 
-/// Checks that the first lines are those in the file beside the log, and contain each text of `finding`, at any line
-/// breaks.
+/// Checks that the first lines are those in the file beside the log, and contain each text of `finding`, regardless of
+/// line breaks.
 fn check(name: &str, finding: &[&str]) {
     let said = finding_lines(&report(&format!("{name}.log"), 100, &[]));
     let wanted = std::fs::read_to_string(fixtures().join(format!("{name}.txt"))).unwrap();

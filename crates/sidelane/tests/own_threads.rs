@@ -1,4 +1,4 @@
-//! Tests that threads of Sidelane keep off the CPUs of the services that a verb looks at, and that bulk work is in
+//! Tests that threads of Sidelane keep off the CPUs of the services that a verb observes, and that bulk work is in
 //! SCHED_IDLE.
 
 mod common;
@@ -79,7 +79,7 @@ fn cpus_of(tid: u32) -> Option<CpuSet> {
     allowed_cpus(tid)?.parse().ok()
 }
 
-/// Returns the names of threads that may run on this CPU, except those that begin with a name in `but`.
+/// Returns the names of threads that may run on this CPU, except those that begin with a name in `exceptions`.
 fn threads_on(pid: u32, cpu: u32, exceptions: &[&str]) -> Vec<String> {
     let is_there = |tid: &u32| cpus_of(*tid).is_some_and(|cpus| cpus.contains(cpu));
     let named = |tid: u32| process_name(pid, tid).unwrap_or_default();
@@ -91,7 +91,8 @@ fn process_name(pid: u32, tid: u32) -> Option<String> {
     Some(std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok()?.trim_end().to_owned())
 }
 
-/// Checks repeatedly during `work` that no thread of a process may run on this CPU, except those with names in `but`.
+/// Checks repeatedly during `work` that no thread of a process may run on this CPU, except those with names in
+/// `exceptions`.
 fn check_never_allowed_on(pid: u32, cpu: u32, exceptions: &[&str], work: impl FnOnce()) {
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -228,7 +229,7 @@ fn no_thread_of_a_run_but_holders_is_on_a_request_lane() {
     assert!(own.len() > 1, "a guardian is there: {own:?}");
     for pid in own {
         // If all CPUs are lanes, the watchdog sleeps on a request lane, because batch that it acts against is on the
-        // others.
+        // batch lanes.
         assert_eq!(threads_on(pid, cpu, &["holder-", "watchdog"]), Vec::<String>::new(), "of process {pid}");
     }
     drop(run.input());

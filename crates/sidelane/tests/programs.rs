@@ -114,8 +114,8 @@ impl Program {
         self.read(0);
     }
 
-    /// Makes a client wait for the database, like [`Program::ask`]. While the database works, the request of a second
-    /// client begins to compute.
+    /// Makes a client wait for the database, like [`Program::wait_for_database`]. While the database works, the request
+    /// of a second client begins to compute.
     fn wait_for_database_beside_request(&mut self, answers_after: Duration) {
         self.write(0, "ask");
         self.database.asked.recv().unwrap();

@@ -1,5 +1,5 @@
-//! Tests of the overlap promise of `sidelane run`: a broken promise is the first line, a field of the result and an
-//! exit code.
+//! Tests of the overlap promise of `sidelane run`: a broken promise is in the summary's first line, in a field of the
+//! result and in the exit code.
 
 mod common;
 

@@ -93,7 +93,7 @@ impl RequestsReport {
         assert!(self.is_count_right() && !self.says(PIECES) && !self.says(HANDSHAKES), "{}", self.said);
     }
 
-    /// Fails unless the count differs, and the text contains these words.
+    /// Fails unless the count differs from the client's, and the text contains these words.
     fn check_count_is_wrong_with(&self, words: &str) {
         assert!(!self.is_count_right(), "{}", self.said);
         self.must_say(words);
@@ -108,7 +108,7 @@ impl RequestsReport {
     }
 }
 
-/// Returns whether all of these are installed: programs, and modules of Python as `python:NAME`.
+/// Returns whether all of `needs` are installed: programs, and modules of Python as `python:NAME`.
 fn all_installed(needs: &[&str]) -> bool {
     let missing = needs.iter().find(|need| match need.strip_prefix("python:") {
         Some(module) => !succeeds(python().args(["-c", &format!("import {module}")])),
@@ -186,7 +186,7 @@ fn run_that_lends_by_requests_notes_merged_requests() {
     assert!(run.result().notes.iter().any(|note| note.contains(IN_ONE_GO)), "{run}");
 }
 
-/// Each record is received in two parts, head and body, and still counts as one.
+/// Each TLS record is received in two parts, head and body, and still counts as one request.
 #[test]
 fn redis_over_tls_is_counted_right_on_connections_that_are_kept() {
     let needs = [&REDIS[..], &["openssl"]].concat();

@@ -1,4 +1,5 @@
-//! Tests of the words that policies read: what the kernel program writes about running requests.
+//! Tests of request words: words in shared memory that describe running requests. The kernel program writes them, and
+//! policies read them.
 //!
 //! The service is a thread of this process on the request lane, controlled by the test.
 
@@ -74,7 +75,8 @@ fn on_the_request_lane(script: impl FnOnce(&mut ObservedRequests<'_>, [Connectio
     tracking.tracker().attach().unwrap();
     let memory = requests.memory();
     assert_eq!(memory.service().tracked.load(Ordering::Acquire), 1);
-    // A thread that runs when the program is attached is known after the lane's next switch.
+    // The kernel program knows a thread that runs when the program is attached only after the lane's next context
+    // switch.
     let (lane, me) = (tracking.tracker().memory(), this_thread());
     wait_until("this thread was switched in", || lane.word(REQUEST_LANE).pid.load(Ordering::Acquire) == me);
     script(
@@ -235,7 +237,7 @@ fn a_connection_that_ends_leaves_nothing_queued() {
 #[test]
 fn paused_observation_sees_nothing_and_resumes_correctly() {
     on_the_request_lane(|seen, [mut one, mut other]| {
-        // One request is under way when the observation pauses; one comes and one goes during the pause.
+        // One request is under way when the observation pauses; one starts and one ends during the pause.
         one.ask();
         one.receive();
         seen.requests.pause();

@@ -156,7 +156,7 @@ fn a_peek_and_an_empty_receive_take_nothing() {
     assert_eq!(seen.map_or(1, |seen| seen.len()), 1);
 }
 
-/// Several requests on one connection look like parts of one.
+/// Several requests on one connection before an answer look like parts of one request.
 #[test]
 fn merged_requests_are_counted() {
     let Some((_turn, _)) = lock_lanes_and_find_lab() else { return };
@@ -256,7 +256,7 @@ fn exchange_request(client: &mut TcpStream, server: &mut TcpStream) {
     receive(server, 3);
 }
 
-/// Reads until the client's end has come.
+/// Reads until the client has closed its end of the connection.
 fn read_to_end(server: &mut TcpStream) {
     assert!(matches!(server.read(&mut [0; 9]), Ok(0) | Err(_)));
 }
@@ -285,7 +285,7 @@ fn a_client_that_closes_has_abandoned_its_request() {
             drop(client);
             read_to_end(&mut server);
             send(&mut server, b"answer");
-            // The client's reset follows.
+            // The service writes until the client's reset has arrived.
             while server.write(b"more").is_ok() {}
         },
         // No thread reads the request.

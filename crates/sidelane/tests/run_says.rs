@@ -147,7 +147,7 @@ fn an_audit_of_events_has_no_holds_and_both_clocks() {
     assert!(audit.iter().all(|line| line["at"].as_str().is_some_and(|at| at.ends_with('Z'))), "{audit:?}");
 }
 
-/// Sends requests to a service until `over` returns true.
+/// Sends requests to a service until `is_done` returns true.
 fn send_requests_until(server: &RealServer, mut is_done: impl FnMut() -> bool) {
     let (mut stream, question, answer) = server.open_connection().unwrap();
     while !is_done() {
@@ -156,7 +156,7 @@ fn send_requests_until(server: &RealServer, mut is_done: impl FnMut() -> bool) {
     }
 }
 
-/// Runs batch beside this service until it has answered `requests` requests.
+/// Runs batch beside this service until the service has answered `request_count` requests.
 fn run_until_answered(server: &RealServer, options: &[&str], mut request_count: usize) -> Finished {
     let mut run = Run::beside_service(format!("pid:{}", server.pid())).with_more_arguments(options).start_script(WORK);
     run.first_line();

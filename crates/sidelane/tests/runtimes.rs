@@ -74,7 +74,7 @@ impl Scene {
         wait_until("batch ran on", || process::wants_cpu(self.batch.pid()));
     }
 
-    /// Checks that each request of the service is counted, and no other.
+    /// Checks that each request of the service is counted, and no other request.
     fn requests_are_counted(&self, service: &str, wrapper: &[String]) {
         let watches = [SIDELANE, "requests", "--service", service, "--for", "100s"];
         let mut words = wrapper.iter().map(String::as_str).chain(watches);
@@ -113,7 +113,7 @@ fn requests_of_a_service_in_a_container_are_counted() {
     }
 }
 
-/// The third container shares with the host what docs/guides/containers.md says.
+/// Sidelane's container shares namespaces and directories with the host, as docs/guides/containers.md says.
 #[test]
 fn sidelane_works_from_a_third_container() {
     let Some(_turn) = lock_lanes() else { return };
@@ -128,7 +128,7 @@ fn sidelane_works_from_a_third_container() {
     }
 }
 
-/// The runtime ends all processes in the cgroups of that container.
+/// The runtime ends all processes in the cgroups of Sidelane's container.
 #[test]
 fn removed_container_of_sidelane_gives_batch_its_cpus_back() {
     let Some(_turn) = lock_lanes() else { return };

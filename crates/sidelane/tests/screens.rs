@@ -90,7 +90,8 @@ fn commands_that_repeat(folder: &Path) -> Vec<Vec<String>> {
     ]
 }
 
-/// Returns the sequences of letters: a long word may be broken at its hyphens and slashes.
+/// Returns the sequences of letters in these lines. Whole words are not compared, because a long word may be broken at
+/// its hyphens and slashes.
 fn letter_sequences(lines: &[String]) -> BTreeSet<String> {
     let words = lines.iter().flat_map(|line| line.split(|letter: char| !letter.is_alphabetic()));
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()

@@ -1,4 +1,5 @@
-//! Tests of several services on one tracker: each has its own words. Counts and identities are checked, not times.
+//! Tests of several services on one tracker: each service has its own words in shared memory. Counts and identities are
+//! checked, not times.
 
 mod common;
 

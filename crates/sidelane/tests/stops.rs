@@ -51,13 +51,13 @@ impl Scene {
         wait_until("the agent was stopped", || state(agent) == Some('T'));
     }
 
-    /// Lets the agent continue, and waits until it has done its first steps: only after these it forwards the signal
-    /// `token`.
+    /// Lets the agent continue, and waits until it has done its first steps: only after these steps it forwards the
+    /// signal `token`.
     fn resume_agent(&mut self, token: i32) {
         self.run.signal(token);
         self.run.signal(libc::SIGCONT);
         let batch = self.batch;
-        // Batch that runs is a failure for which the test looks, too.
+        // If batch runs, the wait ends, too, and later checks fail.
         self.run.wait_until("the agent went on", |_| has_pending(batch, token) || wants_cpu(batch));
     }
 

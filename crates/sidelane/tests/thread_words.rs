@@ -34,7 +34,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Returns whether the reader was woken since the last call. Records that wait to be read are no reason to wake it.
+    /// Returns whether the reader was woken since the last call. Records that wait to be read do not wake the reader.
     fn take_wakeup(&mut self) -> bool {
         let mut events = Vec::with_capacity(1);
         let now = Timespec::default();

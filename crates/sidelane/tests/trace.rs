@@ -219,7 +219,8 @@ fn service(requests: u32, mut answer: impl FnMut(&mut TcpStream) + Send + 'stati
     (address, thread::spawn(serves))
 }
 
-/// Returns the first cause of requests that a client sends to a service with this `answer`, and the trace's text on it.
+/// Returns the first cause of requests that a client sends to a service with this `answer`, and the trace's text on
+/// this cause.
 fn trace_client_requests(
     answer: impl FnMut(&mut TcpStream) + Send + 'static,
     receive_buffer: Option<usize>,
@@ -316,7 +317,7 @@ fn wait_is_named(wait: impl Fn() + Send + 'static, cause: &str, words: &str) {
 
 const WAIT: Duration = Duration::from_millis(20);
 
-/// A thread woken by the request's thread would get the request, so this thread polls.
+/// The writing thread polls a flag. If the request's thread woke it, the trace would take it for a part of the request.
 #[test]
 fn an_eventfd_that_another_thread_writes_to_is_named() {
     let event = Arc::new(rustix::event::eventfd(0, EventfdFlags::empty()).unwrap());
@@ -360,7 +361,8 @@ fn a_timeout_of_epoll_is_a_timer_where_there_is_one_client() {
     wait_is_named(wait, "timer", "in epoll_wait until a timeout that it had set");
 }
 
-/// The socket and the timeout are the same in both cases. After a question, the cause is an answer that did not come.
+/// The service waits at the same socket with the same timeout, first without and then after a question. Only after a
+/// question is the cause an answer that did not come.
 #[test]
 fn a_timeout_is_no_answer_only_after_a_question() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -404,7 +406,7 @@ fn a_question_that_the_network_loses_is_named_with_the_address() {
             asked.write_all(b"!").unwrap();
         }
     });
-    // Time of the loss, shorter than TCP waits before it sends again.
+    // Time for which segments are dropped, shorter than the time after which TCP sends them again.
     const LOSES_FOR: Duration = Duration::from_millis(100);
     let answer = move |stream: &mut TcpStream| {
         set_drop_filter(&lossy, true);
@@ -577,8 +579,8 @@ fn permit_of_a_pool_is_a_lock_with_its_holder() {
     assert!(evidence.contains("holder, thread ") && evidence.contains("slept until a set time"), "{told}");
 }
 
-/// Runs a service that waits in these ways. Returns the causes of slow requests, ordered by time, and the text of the
-/// report.
+/// Runs a service that waits by each of `wait_kinds`. Returns the causes of slow requests, ordered by time, and the
+/// text of the report.
 fn trace_causes_of_waits(compiler: &[&str], wait_kinds: &[&str]) -> Option<(Vec<String>, String)> {
     let dir = tempfile::tempdir().unwrap();
     let program = compile_text_with(compiler, "waits", include_str!("fixtures/waits.c"), dir.path())?;
@@ -601,7 +603,7 @@ fn trace_causes_of_waits(compiler: &[&str], wait_kinds: &[&str]) -> Option<(Vec<
     Some((found.map(|found| found["cause"].as_str().unwrap().to_owned()).collect(), told))
 }
 
-/// Checks that the trace names only the mutex among these ways as a lock.
+/// Checks that the trace names a wait for a mutex as a lock, and none of the waits `others`.
 fn only_a_mutex_is_a_lock(compiler: &[&str], others: &[&str]) {
     let Some(_turn) = lock_lanes() else { return };
     if !can_observe_requests() {

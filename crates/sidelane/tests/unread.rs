@@ -11,7 +11,7 @@ use common::agent::SIDELANE;
 use common::lanes::LANES;
 use common::{Footprint, Service, lock_lanes};
 
-/// Returns the end of a pipe without a reader.
+/// Returns the write end of a pipe whose read end is closed.
 fn unread() -> Stdio {
     let (_, writer) = pipe().unwrap();
     writer.into()

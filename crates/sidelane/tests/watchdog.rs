@@ -45,8 +45,8 @@ fn end(run: Running) -> common::Finished {
     run.wait_for_end().expect_exit_code(128 + libc::SIGTERM)
 }
 
-/// Batch is busy when it gets its class, so it makes no switch that the kernel program could notice. The service then
-/// starts beside it.
+/// Batch is busy when it gets a class above the holder's, so it makes no context switch that the kernel program could
+/// notice. The service then starts beside it.
 #[test]
 fn batch_that_outranks_the_holder_leaves_the_lane() {
     let Some(_turn) = lock_lanes() else { return };
@@ -103,7 +103,7 @@ fn demoted_holder_is_promoted_again() {
     before.wait_until_restored();
 }
 
-/// Only threads of the ordinary class have a quota; holders have none.
+/// The quota limits only threads of the ordinary class, so Sidelane's holders still run.
 #[test]
 fn adopted_batch_leaves_its_lane_though_sidelane_is_throttled() {
     let Some(_turn) = lock_lanes() else { return };
@@ -194,7 +194,7 @@ fn thread_that_keeps_promoting_itself_is_stopped() {
     let steps = watchdog_steps(&audit);
     let first_ns = |action: &str| audit.iter().find(|entry| entry["action"] == action)?["at_ns"].as_u64();
     let stopped_ns = first_ns("go_on").unwrap().saturating_sub(first_ns("stop").unwrap());
-    // The guaranteed length is 0.1 s. Another second is for noise.
+    // The first stop of batch lasts at least 0.1 s. One more second is allowed for noise.
     assert!((100_000_000..1_100_000_000).contains(&stopped_ns), "the first stop lasted {stopped_ns} ns");
     let actions: Vec<&str> = steps.iter().map(|(action, _)| action.as_str()).collect();
     let stop = actions.iter().position(|action| *action == "stop").expect("batch was stopped");

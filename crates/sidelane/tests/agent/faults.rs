@@ -214,7 +214,8 @@ fn start_confining_agent(program: &Program, tree: &Tree, container: &Container) 
     (daemon, guardian)
 }
 
-/// The agent still answers. It confines a container that has come in the meantime when a new guardian knows it.
+/// The agent still answers while its guardian is stopped. It confines a new container as soon as the replacement
+/// guardian has the undo.
 #[test]
 fn a_stopped_guardian_is_replaced_and_batch_is_taken_on() {
     let Some(_turn) = lock_lanes() else { return };

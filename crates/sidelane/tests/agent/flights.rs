@@ -1,5 +1,5 @@
-//! Tests of the agent's flight recorders. They write when a service misses its objective, and are in status and
-//! metrics. A reload that does not concern them leaves them alone. They end with the agent.
+//! Tests of the agent's flight recorders. A recorder writes when a service misses its objective, and is in status and
+//! metrics. A reload that does not change a recorder's settings leaves it alone. Recorders end with the agent.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -13,8 +13,8 @@ use crate::daemon::status;
 use crate::groups::Place;
 use crate::scene::{Scene, Setting};
 
-/// The freeze equals that of `systemctl freeze` and `docker pause` on the agent's cgroup. Batch has another cgroup, and
-/// would run on.
+/// The test freezes the agent's cgroup, as `systemctl freeze` and `docker pause` do. Batch has another cgroup, and
+/// would run on without the guardian.
 #[test]
 fn a_frozen_agent_has_batch_frozen_until_it_is_thawed() {
     for hierarchy in FreezableGroup::hierarchies() {
@@ -51,7 +51,7 @@ fn batch_stands_still_while_the_agent_is_frozen(hierarchy: &Hierarchy, place: Pl
 }
 
 /// Freezes or thaws the agent. The kernel program reports the halt to the guardian, which does not wait for its next
-/// look.
+/// check.
 #[track_caller]
 fn freeze(scene: &Scene, frozen: bool) {
     let told = scene.words.halts_told();
@@ -61,7 +61,7 @@ fn freeze(scene: &Scene, frozen: bool) {
     }
 }
 
-/// An administrator can demote the holder, and so can batch that has the right to.
+/// An administrator can demote the holder, and so can batch with CAP_SYS_NICE.
 #[test]
 fn demoted_holder_of_the_agent_is_promoted_again() {
     let Some(mut scene) = Scene::set() else { return };

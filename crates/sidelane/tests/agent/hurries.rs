@@ -1,5 +1,6 @@
-//! Tests of the agent's moves of long requests to big cores. Threads are bound, and are in status and metrics. A reload
-//! that does not concern them leaves them alone. After any kind of end they have their CPUs back.
+//! Tests of the agent's moves of long requests to big cores. The service's threads are bound, and are in status and
+//! metrics. A reload that does not change `[hurry]` leaves the threads alone. After any kind of end the threads have
+//! their CPUs back.
 //!
 //! On machines without big and little cores the tests declare CPU 0 to be big.
 
@@ -231,7 +232,7 @@ fn agent_with_equal_cores_notes_it_and_continues() {
     daemon.end();
 }
 
-/// The siblings are those of the file, since the machine may have none.
+/// The agent's file declares the SMT siblings, since the machine may have none.
 #[test]
 fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
     let Some(_turn) = lock_lanes() else { return };

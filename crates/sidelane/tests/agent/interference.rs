@@ -55,7 +55,7 @@ fn unpausable_batch_is_shown_as_running() {
     let cannot = format!("container {}/one cannot be paused", tree.path());
     wait_until("it was noted that batch cannot be paused", || has_note(&cannot));
     service.work();
-    // Each look during one second sees interference, and there is no other CPU for batch.
+    // Every check of the agent during one second finds interference, and there is no other CPU for batch.
     let began = std::time::Instant::now();
     while began.elapsed() < std::time::Duration::from_secs(1) {
         let told = status();

@@ -1,5 +1,5 @@
-//! Tests of the lane gate beside the policy: the agent decides which CPUs batch has. Holders keep batch off a sibling
-//! while the service works.
+//! Tests of the agent with `[lanes]`. Its policy decides which CPUs batch has, and holders keep batch off the service's
+//! SMT sibling while the service works.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -36,7 +36,8 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
     scene.end_and_check();
 }
 
-/// In cgroup version 1 each thread has a cgroup. The other threads of its process are still in the container's cgroups.
+/// In cgroup version 1 each thread has a cgroup. One thread leaves the container's cgroups, and the other threads of
+/// its process stay in them.
 #[test]
 fn container_with_a_thread_outside_is_still_held() {
     const TWO_THREADS: &str = "exec python3 -c 'import threading, time\nthreading.Thread(target=time.sleep, \
@@ -60,7 +61,8 @@ fn container_with_a_thread_outside_is_still_held() {
     scene.end_and_check();
 }
 
-/// The class changes as if a daemon had been asked to (rtkit). The agent changes a class only if it outranks a holder.
+/// The test changes the container's scheduling class, as the daemon rtkit does on request. The agent demotes a thread
+/// only if its class outranks a holder's.
 #[test]
 fn container_outranking_the_holder_is_demoted_and_restored() {
     let Some(scene) = Scene::set() else { return };
@@ -80,7 +82,7 @@ fn container_outranking_the_holder_is_demoted_and_restored() {
     });
 }
 
-/// Batch reverts each demotion at once, so weaker steps do not help.
+/// Batch reverts each demotion at once, so only a refusal of lanes keeps it off.
 #[test]
 fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
     let Some(mut scene) = Scene::set() else { return };
@@ -101,11 +103,11 @@ fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
     });
 }
 
-/// The kernel refuses SCHED_DEADLINE to threads of a container that has a list of CPUs. This thread has the class
-/// before it joins.
+/// The kernel refuses SCHED_DEADLINE to threads of a container that has a list of CPUs. So the thread of this test gets
+/// the class before it joins the container.
 #[test]
 fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
-    // The scene keeps the test's own thread on one CPU.
+    // The thread is started before the `Scene`, which confines the test and its later children to one CPU.
     let mut command = Command::new("sh");
     let command = kill_with_test(command.args(["-c", &format!("exec {DEADLINE} sleep 1000")]));
     let mut child = command.spawn().expect("a shell starts");
@@ -140,7 +142,7 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     assert_eq!([count("withhold"), count("lend")], [1, 1], "{actions:?}");
     let audit = scene.daemon.run.audit();
     let withheld = audit.iter().find(|entry| entry["action"] == "withhold").expect("it was audited");
-    // The guaranteed time is half a second. Another second is for noise.
+    // The agent withholds lanes within half a second after the thread joins. One more second is allowed for noise.
     let took_ns = withheld["at_ns"].as_u64().unwrap().saturating_sub(joins_ns);
     assert!(took_ns < 1_500_000_000, "lanes were withheld after {took_ns} ns");
     scene.end_and_check();
@@ -240,7 +242,7 @@ fn placement_of_a_service_frees_a_lane_for_batch() {
     assert_eq!(batch.cpus(), "0-1");
 }
 
-/// The cgroup's first process is gone; its successor works on the batch lane.
+/// The first process of the service's cgroup has ended; a later member of the cgroup works on the batch lane.
 #[test]
 fn batch_avoids_a_lane_with_a_later_member_of_the_service() {
     let Some(_turn) = lock_lanes() else { return };
@@ -260,13 +262,13 @@ fn batch_avoids_a_lane_with_a_later_member_of_the_service() {
     wait_until("batch that has no other lane was paused", || batch.is_frozen());
     let now = || status()["agent"]["uptime_s"].as_f64();
     let then = now().expect("the agent runs");
-    // The agent makes slow looks several times a second, so it has made several in 2 s.
+    // The agent makes its slow checks several times a second, so it has made several within 2 s.
     wait_until("the agent had looked again and again", || batch.is_frozen() && now() > Some(then + 2.0));
     daemon.end();
     assert!(!batch.is_frozen());
 }
 
-/// The slowdown of requests is measured against moments without batch, unless there is no bound.
+/// The agent measures the slowdown of requests against moments without batch, unless `max_slowdown` is "none".
 #[test]
 fn batch_is_kept_off_briefly_to_measure_its_cost() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
@@ -289,7 +291,7 @@ fn batch_is_kept_off_briefly_to_measure_its_cost() {
     assert!(told["requests_missing"].is_string(), "no objective asks for figures: {told}");
     daemon.end();
 
-    // Batch that is confined to the lane is held at each request.
+    // Without a bound batch is not kept off, and the lane is held at each request.
     let mut daemon = with_lanes(File::with_holmes_policy(), "policy = \"borrow-idle\"\nmax_slowdown = \"none\"");
     daemon.run.wait_until("lanes were held", |run| count(run, &|entry| entry["action"] == "hold") >= 300);
     let audit = daemon.end().audit();
@@ -298,7 +300,7 @@ fn batch_is_kept_off_briefly_to_measure_its_cost() {
     assert_eq!(allowed_cpus(server.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
 }
 
-/// A lane is kept for one service, and guards all services on the CPU beside it.
+/// A batch lane is kept for one service, and its holder guards all services on the request lane beside it.
 #[test]
 fn lane_is_kept_for_the_next_service_when_the_first_ends() {
     let Some(_turn) = lock_lanes() else { return };

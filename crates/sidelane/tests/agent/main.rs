@@ -1,5 +1,4 @@
-//! Tests of the agent on real cgroups and processes: its decisions are carried out, whatever happens in between, and
-//! undone.
+//! Tests of the agent on real cgroups and processes: it carries out its decisions despite faults, and undoes them.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -212,7 +212,8 @@ fn cpu_ns_of(pid: u32) -> (u64, u64) {
     (of(&pid.to_string()), tasks.map(|task| of(task.file_name().to_str().unwrap())).sum())
 }
 
-/// The cost of reading a service grows with its files and network namespaces; the real-time thread reads none of it.
+/// The cost of reading a service grows with its files and network namespaces; the agent's real-time thread reads
+/// neither.
 #[test]
 fn the_real_time_thread_does_no_more_beside_a_large_service() {
     let Some(_turn) = lock_lanes() else { return };

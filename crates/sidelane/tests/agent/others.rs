@@ -1,5 +1,5 @@
-//! Tests of an agent beside another Sidelane. It is the only agent, shares no CPU with a run, and moves no thread that
-//! another process moves.
+//! Tests of an agent beside another Sidelane. The agent is the only one of the machine, shares no CPU with a run, and
+//! moves no thread that another Sidelane moves.
 
 use crate::common::busy::{BIG, CLIENTS, LITTLE};
 use crate::common::lanes::LANES;

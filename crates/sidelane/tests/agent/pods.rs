@@ -59,7 +59,7 @@ fn a_besteffort_pod_is_confined_from_its_birth() {
     drop(job);
     daemon.wait_for(0, 0);
     assert_eq!(tree.list_below("kubepods/besteffort"), "1");
-    // A pod of the system has all CPUs, and so have pods that come while it exists.
+    // A system pod has all CPUs. While it exists, each new pod has all CPUs, too.
     let system = (format!("{uid}-2"), PodLogDir::create("kube-system_proxy", &format!("{uid}-2")));
     let proxy_pod = format!("kubepods/besteffort/pod{}", system.0);
     tree.make_below(&proxy_pod);

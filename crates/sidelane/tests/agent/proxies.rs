@@ -1,5 +1,5 @@
-//! Tests of the agent's proxies: they serve, and are in status and metrics. A reload that does not concern them leaves
-//! them alone. They end with the agent.
+//! Tests of the agent's proxies. A proxy serves requests, and is in status and metrics. A reload that does not change a
+//! proxy's settings leaves it alone. Proxies end with the agent.
 
 use std::fs;
 use std::io::Write;

@@ -84,7 +84,7 @@ impl Scene {
         self.end_and_check_with(|| {});
     }
 
-    /// Ends the agent and checks that nothing is left. After that it calls `also`, which checks batch.
+    /// Ends the agent and checks that nothing is left. After that it calls `check_batch`.
     #[track_caller]
     pub fn end_and_check_with(self, check_batch: impl FnOnce()) {
         let Self { home, service, daemon, batch, tree, before, .. } = self;

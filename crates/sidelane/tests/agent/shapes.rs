@@ -1,4 +1,5 @@
-//! Tests of the shape of batch's cgroup trees: whatever their owner creates, moves or renames there, batch stays batch.
+//! Tests of the shape of batch's cgroup trees: whatever their owner creates, moves or renames in them, the agent still
+//! treats their processes as batch.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -76,7 +77,7 @@ fn a_container_keeps_what_is_made_below_it(place: Place) {
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     let watch = CpuListWatch::start(one.pid());
     one.make_below("x", None);
-    // A look that has seen the second container has seen everything created before.
+    // A scan that has found the second container has also found all cgroups created before it.
     let second = tree.container("second");
     daemon.wait_for(1, 2);
     let child = one.start_process(SPIN);
@@ -209,7 +210,7 @@ fn a_container_in_a_threaded_group_is_confined() {
     service.must_be_untouched();
 }
 
-/// The agent does not change the class, so it has none to restore.
+/// The agent does not change the thread's scheduling class, so it has no class to restore.
 #[test]
 fn a_container_with_a_thread_in_sched_deadline_is_confined() {
     let Some(_turn) = lock_lanes() else { return };

@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 use super::{can_observe_requests, lab, process, wait_until};
 
-/// CPUs that the tests declare to be a big and a little core.
+/// CPU that the tests declare to be a big core; [`LITTLE`] is the CPU of the little core.
 pub const BIG: &str = "0";
 pub const LITTLE: &str = "1";
-/// Number of clients, one for each CPU, so that each thread is bound to one.
+/// Number of clients, one for each CPU, so that each client's thread is bound to one CPU.
 pub const CLIENTS: usize = 2;
 /// Number of the service's threads that wait for connections, or for the end of its input.
 pub const OTHERS: usize = 2;

@@ -28,7 +28,7 @@ pub struct Turn {
 }
 
 impl Drop for Turn {
-    /// Ends the processes that a failed test left, which must not disturb the next one. The test's guardian cleans up
+    /// Ends the processes that a failed test left, which must not disturb the next test. The test's guardian cleans up
     /// first.
     fn drop(&mut self) {
         holds_within(GUARDIAN_TIMEOUT, || process::marked().is_empty());

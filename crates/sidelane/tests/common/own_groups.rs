@@ -84,8 +84,8 @@ impl ThrottledGroup {
         enter(&self.0)
     }
 
-    /// Sets the time per second for real-time threads of the cgroup, if each cgroup has its own. Returns whether it
-    /// has.
+    /// Sets the time per second for real-time threads of the cgroup. Returns false if cgroups have no such time of
+    /// their own.
     pub fn set_rt_runtime(&self, runtime_us: &str) -> bool {
         let has = self.0.has_control_file("cpu.rt_runtime_us");
         if has {
@@ -94,7 +94,7 @@ impl ThrottledGroup {
         has
     }
 
-    /// Moves one thread into the cgroup, or back into its parent (cgroup v1).
+    /// Moves one thread into the cgroup, or back into the parent cgroup (cgroup v1).
     pub fn move_thread(&self, tid: u32, is_in: bool) {
         let above = BatchGroup { dir: self.0.dir.parent().unwrap().to_owned() };
         let leaf = if is_in { &self.0 } else { &above };
@@ -113,7 +113,7 @@ impl ThrottledGroup {
 
 impl Drop for ThrottledGroup {
     fn drop(&mut self) {
-        // The kernel still counts the share of a removed cgroup for a while.
+        // The kernel still counts the real-time share of a removed cgroup for a while, so the share is set to 0 first.
         let _ = self.0.write("cpu.rt_runtime_us", "0");
         let _ = self.0.remove();
     }

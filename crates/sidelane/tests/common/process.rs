@@ -95,7 +95,8 @@ pub fn command_line(pid: u32) -> Vec<String> {
     bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// Returns the ids of every `sidelane` of this test and all descendants, at any parent.
+/// Returns the process ids of every `sidelane` that this test has started, and of all its descendants, even orphaned
+/// ones.
 pub fn marked() -> Vec<u32> {
     let mark = format!("{MARK}={}", mark_of_this_test());
     let is_marked = |pid: &u32| {

@@ -32,7 +32,7 @@ impl Container {
     }
 
     /// Starts a container that shares with the host what docs/guides/containers.md says for Sidelane, and sees the
-    /// directory `sees`. Its program only sleeps.
+    /// directory `mounted_dir`. Its program only sleeps.
     pub fn start_privileged(name: &str, mounted_dir: &Path) -> Option<Self> {
         let Some(all) = own_capabilities() else {
             sidelane_testing::skip("needs capsh");

@@ -1,5 +1,5 @@
-//! Shared words of a running `sidelane run`, as the kernel program and the lane's holder write them. With these a test
-//! waits for events and asserts their order, instead of their time.
+//! Shared words of a running `sidelane run`, as the kernel program and the lane's holder write them. With these words a
+//! test waits for events and asserts their order, instead of their time.
 //!
 //! The words are read from the request lane: a reader on the batch lane would see its own thread there.
 
@@ -74,8 +74,8 @@ impl Words {
         self.holds[BATCH_LANE].summons.load(Ordering::Acquire)
     }
 
-    /// Fails if the service works beside batch, and there is still the number `before` of summonses. If a neighbour
-    /// keeps batch off its lane, the summons comes when batch is switched in.
+    /// Fails if the service works beside batch and the number of summonses is still `before`. If another program keeps
+    /// batch off its lane, the summons comes when batch is switched in.
     #[track_caller]
     pub fn must_have_summoned(&self, before: u64) {
         let beside_batch = self.busy() && self.is_batch_on_lane();
@@ -133,7 +133,7 @@ impl Words {
         service.work();
         let deadline = Instant::now() + TIMEOUT;
         let (mut goes_on, mut is_held_again) = (false, false);
-        // The service works until the loop ends, so batch is not thawed in between. A look takes microseconds.
+        // The service works until the loop ends, so batch is not thawed in between. One check takes microseconds.
         while !(self.state() == Some(LaneState::Evicted) && freezer.are_all_tasks_stopped()) {
             assert!(Instant::now() < deadline, "batch was not evicted");
             match self.state() {

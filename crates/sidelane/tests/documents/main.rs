@@ -25,12 +25,12 @@ use common::{can_observe_requests, holds_within, lock_lanes, process};
 use page::{Page, Rule, root};
 use session::Session;
 
-/// Most blocks that are not run on any machine.
+/// Largest number of blocks that no machine runs.
 const NOT_RUN_MAX: usize = 12;
-/// Time for processes to end that a page has told to end.
+/// Time limit for processes that a page's commands have told to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes a test of each page, and the list of them.
+/// Defines a test for each page, and the list of all pages.
 macro_rules! pages {
     ($($test:ident: $path:literal,)*) => {
         const PAGES: &[&str] = &[$($path),*];

@@ -16,7 +16,7 @@ pub const REASONS: [&str; 9] = [
     CGROUP_1,
     CGROUP_2,
 ];
-/// Reasons that do not hold on each machine.
+/// Reason for commands that run only on machines with cgroup version 1.
 const CGROUP_1: &str = "needs cgroup version 1";
 const CGROUP_2: &str = "needs cgroup version 2";
 /// Languages of blocks: commands, output, and parts of files.
@@ -29,10 +29,10 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A comment before a block.
+/// Rule by which a block is run, from the comment before the block.
 #[derive(Debug)]
 pub enum Rule {
-    /// None: each command exits with 0.
+    /// No comment: each command exits with 0.
     Plain,
     NotRun(String),
     RunBy(String),
@@ -43,7 +43,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Returns what a line says about the block after it; `None` for a comment that means nothing.
+    /// Returns the rule that a line sets for the block after it; `None` for a comment that is no rule.
     fn parse(line: &str) -> Option<Self> {
         let Some(comment) = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->")) else {
             return Some(Self::Plain);
@@ -59,10 +59,10 @@ impl Rule {
     }
 }
 
-/// A block between two fences.
+/// Block of a page: the lines between two fences.
 #[derive(Debug)]
 pub struct Block {
-    /// The line of the opening fence, from 1.
+    /// Line number of the opening fence, from 1.
     pub line: usize,
     pub rule: Rule,
     pub lines: Vec<String>,
@@ -70,7 +70,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Returns whether the test of its page runs it on this machine.
+    /// Returns whether the test of the page runs the block on this machine.
     pub fn is_tested_here(&self) -> bool {
         match &self.rule {
             Rule::NotRun(reason) if reason == CGROUP_1 => has_cgroup_1(),
@@ -80,12 +80,12 @@ impl Block {
         }
     }
 
-    /// Returns whether it runs on some machines.
+    /// Returns whether only some machines can run the block.
     pub fn depends_on_machine(&self) -> bool {
         matches!(&self.rule, Rule::NotRun(reason) if [CGROUP_1, CGROUP_2].contains(&reason.as_str()))
     }
 
-    /// Returns what the shell does before its first command, and after its last one.
+    /// Returns the shell code before the block's first command, and after its last command.
     fn shell_prologue_and_epilogue(&self) -> (String, String) {
         let begin = format!("begins {}", self.line);
         match &self.rule {
@@ -100,7 +100,8 @@ fn has_cgroup_1() -> bool {
     ["cpuset/cpuset.cpus", "freezer/cgroup.procs"].iter().all(|file| is_writable(file))
 }
 
-/// The kernel's root group has no type; only there can processes and delegated controllers be in one group.
+/// Returns whether the writable root group of cgroup version 2 is the kernel's, which alone has no type. Only the
+/// kernel's root group can have both processes and delegated controllers.
 fn has_cgroup_2() -> bool {
     is_writable("cgroup.subtree_control") && !Path::new("/sys/fs/cgroup/cgroup.type").exists()
 }
@@ -109,11 +110,11 @@ fn is_writable(file: &str) -> bool {
     OpenOptions::new().write(true).open(Path::new("/sys/fs/cgroup").join(file)).is_ok()
 }
 
-/// A page of the documents.
+/// Page of the documents, with its blocks.
 pub struct Page {
     /// Path in the repository.
     pub path: String,
-    /// What is wrong with its blocks.
+    /// Problems of the page's blocks, each with its place.
     pub problems: Vec<String>,
     blocks: Vec<Block>,
 }
@@ -163,25 +164,25 @@ impl Page {
         self.problems.push(format!("{}:{line}: {text}", self.path));
     }
 
-    /// Returns its blocks of commands.
+    /// Returns the page's blocks of commands.
     pub fn commands(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter().filter(|block| block.language == COMMANDS)
     }
 
-    /// Returns whether its test runs a line that begins with this one, on each machine.
+    /// Returns whether the page's test runs, on each machine, a line that begins with `line`.
     pub fn test_runs_line(&self, line: &str) -> bool {
         let run = self.commands().filter(|block| block.is_tested_here() && !block.depends_on_machine());
         run.flat_map(|block| &block.lines).any(|run| run.starts_with(line))
     }
 
-    /// Returns the packages that its commands install.
+    /// Returns the packages that the page's commands install.
     pub fn packages(&self) -> Vec<String> {
         let lines = self.commands().filter(|block| block.is_tested_here()).flat_map(|block| &block.lines);
         let lists = lines.filter_map(|line| line.strip_prefix("apt-get install -y "));
         lists.flat_map(|list| list.split(' ')).map(str::to_owned).collect()
     }
 
-    /// Returns its commands for a shell. Each line has the number that it has in the page.
+    /// Returns the page's commands as a shell script. A command has the same line number in the script as in the page.
     pub fn script(&self) -> String {
         let mut script: Vec<String> = Vec::new();
         for block in self.commands().filter(|block| block.is_tested_here()) {

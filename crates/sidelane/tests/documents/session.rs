@@ -19,7 +19,7 @@ use crate::page::{Page, root};
 
 /// Longest time for a page.
 const TIMEOUT: Duration = Duration::from_secs(150);
-/// Time between two looks at whether the shell has ended.
+/// Time between two checks whether the shell has ended.
 const POLL: Duration = Duration::from_millis(20);
 const COLUMNS: u16 = 100;
 /// First byte of a line that the shell writes for the test (`prelude.sh`).
@@ -29,13 +29,13 @@ const CTRL_C: &[u8] = b"\x03";
 /// Entries of the root that a clone does not have.
 const NOT_CLONED: [&str; 3] = [".git", "target", "out"];
 
-/// A shell under way.
+/// Running shell of a page's commands, on a pseudo-terminal.
 pub struct Session {
     shell: Child,
     keyboard: File,
     screen: Receiver<Vec<u8>>,
     shown: String,
-    /// Length of what was read of `shown` for lines to the test.
+    /// Number of bytes of `shown` in which lines to the test were already searched.
     heard: usize,
     interrupt_at: Option<Instant>,
     _dir: TempDir,
@@ -64,11 +64,11 @@ impl Session {
         Self { shell, keyboard, screen, shown: String::new(), heard: 0, interrupt_at: None, _dir: dir }
     }
 
-    /// Waits for the end of the page; returns what it has shown.
+    /// Waits until the page's commands have ended. Returns the text on the terminal, or an error with that text.
     pub fn complete(mut self) -> Result<String, String> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            // The order matters: what the shell wrote before its end is read after it is known.
+            // The shell's end is checked before the read, so that the read misses no output written before the end.
             let ended = self.shell.try_wait().expect("a child can be waited for");
             self.read();
             if let Some(status) = ended {
@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    /// Reads all that is on the screen, and does what the shell asks for.
+    /// Reads all output on the terminal, and notes when the shell asks for Ctrl-C.
     fn read(&mut self) {
         let mut wait = POLL;
         loop {
@@ -116,7 +116,7 @@ impl Session {
     }
 }
 
-/// Reads a terminal until no process has it open.
+/// Starts a thread that reads a terminal until no process has it open. Returns the receiver of the output.
 fn reader(mut terminal: File) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -164,7 +164,7 @@ fn enter_own_network() -> std::io::Result<()> {
     }
 }
 
-/// Makes its standard input the terminal of a session of its own.
+/// Makes the standard input of `command` the controlling terminal of a new session.
 fn with_controlling_terminal(command: &mut Command) -> &mut Command {
     let take = || {
         // SAFETY: plain system calls.

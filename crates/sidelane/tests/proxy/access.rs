@@ -19,7 +19,7 @@ const GET: &[u8] = b"GET /path HTTP/1.1\r\nHost: h\r\n\r\n";
 
 fn start_well_server() -> std::net::SocketAddr {
     let (address, seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
-    // The server ends without its receiver, so the receiver is leaked.
+    // The server would end if its receiver were dropped, so the receiver is leaked.
     std::mem::forget(seen);
     address
 }

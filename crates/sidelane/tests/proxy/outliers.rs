@@ -30,7 +30,7 @@ fn ejected_server_is_reported_and_counted() {
         "server {fails} is out of service for 30 s: 5 requests in a row failed (the last one: status 503); see its log"
     );
     wait_until("it was said", || proxy.has_printed(&said));
-    // The metrics contain the counts of the proxy's last look.
+    // The metrics contain the counts at the proxy's last check.
     let answered = "sidelane_proxy_request_duration_seconds_count 2";
     wait_until("both answers were counted", || metrics(at).contains(answered));
     let told = metrics(at);

@@ -9,7 +9,7 @@ use crate::pages::{code_spans, page, sections, tables};
 const PAGE: &str = "reference/agent-file.md";
 /// Key that no table has.
 const NO_KEY: &str = "zzzzzzzz";
-/// Keys that a table has only to be refused with a better reason.
+/// Keys, each with its table, that the reader knows only to refuse them with a better reason.
 const REFUSED: [(&str, &str); 1] = [("kubernetes", "cpus")];
 /// File with each table, in which all settings with a default have it.
 const WITH_DEFAULTS: &str = "
@@ -32,7 +32,8 @@ fn problems(text: &str) -> Vec<Problem> {
     Config::parse("a.toml", text).map_or_else(|problems| problems.all, |_| Vec::new())
 }
 
-/// Returns the keys that a table may have: the reader names them when it refuses another. The empty name is the file's.
+/// Returns the keys that a table may have: the reader names them when it refuses another. An empty `table` means the
+/// top level of the file.
 fn allowed_keys(table: &str) -> BTreeSet<String> {
     let path = if table.is_empty() { NO_KEY.to_owned() } else { format!("{table}.{NO_KEY}") };
     let headers = match table {
@@ -77,7 +78,7 @@ fn each_key_of_the_agents_file_has_its_row() {
     assert!(missing.is_empty() && gone.is_empty(), "docs/{PAGE}: rows are missing: {missing:?}; of no key: {gone:?}");
 }
 
-/// A default that is a value is in its row. Others are said in words.
+/// A default that is a value is in the row of its key. The page describes other defaults in words.
 #[test]
 fn each_default_of_the_agents_file_is_in_its_row() {
     let config = Config::parse("a.toml", WITH_DEFAULTS).expect("it is right");

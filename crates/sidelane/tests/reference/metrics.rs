@@ -11,7 +11,7 @@ use crate::pages::{code_spans, page, tables};
 
 const PAGE: &str = "reference/metrics.md";
 
-/// Type and unit of a metric, as in `counter` and `seconds`; without a unit it is empty.
+/// Type and unit of a metric, such as `counter` and `seconds`. The unit is empty if the metric has none.
 type About = (String, String);
 
 /// Returns the name under which Prometheus reads a metric.
@@ -21,7 +21,8 @@ fn full_name(name: &str, (kind, unit): &About) -> String {
     format!("sidelane_{name}{unit}{total}")
 }
 
-/// Metrics of a source: the agent's cannot be asked for without an agent.
+/// Metrics that a source file declares. The test reads the source, because the agent's metrics can be requested only
+/// from a running agent.
 #[derive(Default)]
 struct Families {
     /// Constants and variables that say what a metric is, with their expressions.

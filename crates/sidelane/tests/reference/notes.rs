@@ -24,9 +24,9 @@ struct Note {
 
 /// Notes of one feature, as its source declares them.
 struct Table {
-    /// Feature, in words: `the agent`.
+    /// Feature in words, such as `the agent`.
     about: String,
-    /// Name of its place among other features.
+    /// Variant of the enum `Section` for the feature, which determines the order of features.
     section: String,
     notes: Vec<Note>,
 }
@@ -58,7 +58,7 @@ fn table(tokens: TokenStream) -> Table {
     table
 }
 
-/// Returns the tables of all crates, in the order in which a list has notes of several features.
+/// Returns the tables of all crates, in the order in which Sidelane lists the notes of several features.
 fn all_tables() -> Vec<Table> {
     let mut all = Vec::new();
     for folder in crate_folders() {
@@ -76,7 +76,7 @@ fn all_tables() -> Vec<Table> {
     all
 }
 
-/// Returns the names of the features in their order.
+/// Returns the variants of the enum `Section` in a parsed file, in their order.
 fn order(file: &File) -> Vec<String> {
     let sections = file.items.iter().find_map(|item| match item {
         Item::Enum(item) if item.ident == "Section" => Some(item),
@@ -85,7 +85,7 @@ fn order(file: &File) -> Vec<String> {
     sections.expect("features have an order").variants.iter().map(|variant| variant.ident.to_string()).collect()
 }
 
-/// Returns a text with `value` of each of its values in braces.
+/// Replaces each value in braces in a text by the result of `value`, which gets the name of the value.
 fn with_values(text: &str, value: impl Fn(&str) -> String) -> String {
     let mut shown = String::new();
     let mut rest = text;
@@ -99,7 +99,7 @@ fn with_values(text: &str, value: impl Fn(&str) -> String) -> String {
     shown + rest
 }
 
-/// Returns a text for readers: its values are in italics, or within code as in the guide.
+/// Converts the text of a note for a page: values are in italics, and values within code are `…` as in the guide.
 fn to_page_text(text: &str) -> String {
     let in_italics = |part: &str| with_values(part, |name| format!("*{}*", name.replace('_', " ")));
     let in_code = |part: &str| with_values(part, |_| "…".to_owned());
@@ -109,7 +109,7 @@ fn to_page_text(text: &str) -> String {
     cell(&parts.join("`"))
 }
 
-/// Returns whether a text has no words of its own: what it says is said elsewhere.
+/// Returns whether a text consists of values alone, so that its words are in another place of the code.
 fn has_only_values(text: &str) -> bool {
     !with_values(text, |_| String::new()).contains(char::is_alphabetic)
 }
@@ -136,7 +136,7 @@ fn each_note_has_its_row_with_what_to_do() {
     check_generated_page(PAGE, &text);
 }
 
-/// A line of the guide begins with words of the notes that it is about; `…` stands for values.
+/// A line of the guide begins with the first words of the notes that it explains; `…` stands for values.
 #[test]
 fn the_guide_names_no_note_that_is_gone() {
     let notes: Vec<String> = all_tables().into_iter().flat_map(|table| table.notes).map(|note| note.what).collect();

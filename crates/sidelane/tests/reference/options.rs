@@ -25,10 +25,10 @@ type ExplainedValues = BTreeMap<String, (String, BTreeSet<String>)>;
 /// Row of one option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
-    /// Its longest name, with backticks.
+    /// Longest name of the option, with backticks.
     name: String,
     cells: [String; 4],
-    /// Whether it may be one of several verbs.
+    /// Whether the option may be listed among the options of several verbs.
     may_be_shared: bool,
 }
 
@@ -65,13 +65,13 @@ fn plain_text(styled: Option<&StyledStr>) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the verbs that users see, each after those above it.
+/// Returns the verbs that users see, each after its parent verbs.
 fn visible_verbs(of: &Command) -> Vec<Command> {
     let shown = of.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
     shown.flat_map(|verb| [verb.clone()].into_iter().chain(visible_verbs(verb))).collect()
 }
 
-/// Returns the arguments that are its own and that users see.
+/// Returns the arguments of a verb that users see, without those that clap adds to each verb.
 fn arguments(verb: &Command) -> impl Iterator<Item = &Arg> {
     let of_clap = |arg: &Arg| matches!(arg.get_action(), ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong);
     verb.get_arguments().filter(move |arg| !arg.is_hide_set() && !of_clap(arg))
@@ -97,7 +97,7 @@ fn takes_value(arg: &Arg) -> bool {
     arg.get_action().takes_values()
 }
 
-/// Returns the cell with the values that are possible.
+/// Returns the table cell with the possible values of an option.
 fn value(arg: &Arg) -> String {
     if !takes_value(arg) || arg.is_positional() {
         return String::new();
@@ -114,7 +114,7 @@ fn value(arg: &Arg) -> String {
     if is_optional { format!("{value}, or none") } else { value }
 }
 
-/// Returns the cell with the default, and the help without it.
+/// Returns the table cell with an option's default, and the help text without the default.
 fn default_and_help(arg: &Arg) -> (String, String) {
     let help = plain_text(arg.get_long_help().or(arg.get_help()));
     let said = help.split_once(" [default: ").and_then(|(help, rest)| Some((help, rest.strip_suffix(']')?)));
@@ -131,7 +131,7 @@ fn default_and_help(arg: &Arg) -> (String, String) {
     (default, help)
 }
 
-/// Returns what each value of an option is for, or where the page explains that.
+/// Returns the meaning of each value of an option, or a link to the section that explains the values.
 fn values(arg: &Arg, explained: &ExplainedValues) -> Option<String> {
     let possible: Vec<_> = arg.get_possible_values().into_iter().filter(|value| !value.is_hide_set()).collect();
     if let Some((heading, known)) = explained.get(name(arg).trim_matches('`')) {
@@ -146,7 +146,8 @@ fn values(arg: &Arg, explained: &ExplainedValues) -> Option<String> {
     (!values.is_empty()).then(|| values.join("; "))
 }
 
-/// Returns the cell with the meaning: the help, the values, and the options that go with it or do not.
+/// Returns the table cell with an option's meaning: its help, its values, the options that it needs, and those that it
+/// excludes.
 fn meaning(verb: &Command, arg: &Arg, help: &str, explained: &ExplainedValues) -> String {
     let mut sentences = vec![help.to_owned()];
     sentences.extend(values(arg, explained));
@@ -163,14 +164,14 @@ fn meaning(verb: &Command, arg: &Arg, help: &str, explained: &ExplainedValues) -
     cell(&code(&sentences.join(". ")))
 }
 
-/// Returns the ids of the arguments without which this one is refused. clap tells them in its debug output alone.
+/// Returns the ids of the arguments that `arg` requires. clap shows these ids only in its debug output.
 fn required_by(arg: &Arg) -> Vec<String> {
     let debug = format!("{arg:?}");
     let list = debug.split_once(", requires: [").and_then(|(_, rest)| rest.split_once(']')).map(|(list, _)| list);
     list.into_iter().flat_map(|list| list.split('"').skip(1).step_by(2)).map(str::to_owned).collect()
 }
 
-/// Returns a text in which options and verbs are code.
+/// Returns a text in which options such as `--json` are in backticks.
 fn code(text: &str) -> String {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     let mut words = Vec::new();
@@ -210,7 +211,7 @@ fn usage(verb: &Command) -> Vec<String> {
     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// Returns the generated part about a verb with these rows.
+/// Returns the generated part of the page about a verb whose options have these rows.
 fn verb_section(verb: &Command, rows: &[Row], shared_rows: &[Row]) -> String {
     let indented = |lines: Vec<String>| lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
     let mut part = format!("{}.\n\n{}", code(&plain_text(verb.get_about())), indented(usage(verb)));

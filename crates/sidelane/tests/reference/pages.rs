@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use crate::files::root;
 
-/// Variable that has the pages written instead of compared.
+/// Environment variable. If it is set, these tests write the pages instead of comparing them.
 const WRITE: &str = "SIDELANE_WRITE_REFERENCE";
-/// Begin of a generated part, before its name.
+/// Text before the name of a generated part, at the begin of that part.
 const BEGIN: &str = "<!-- generated: ";
-/// End of the name of a generated part.
+/// Text after the name of a generated part.
 const NAMED: &str = " -->";
-/// End of a generated part.
+/// Line that ends a generated part.
 const END: &str = "<!-- end -->";
 
 /// Part of a page under one heading, up to the next heading of any level.
@@ -33,7 +33,7 @@ pub fn page(name: &str) -> String {
     fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("docs/{name}: {error}"))
 }
 
-/// Returns the sections of a page, with the text before the first heading under an empty one.
+/// Returns the sections of a page, with the text before the first heading under an empty heading.
 pub fn sections(text: &str) -> Vec<Section> {
     let mut sections = vec![Section { heading: String::new(), text: String::new() }];
     for line in text.lines() {
@@ -87,7 +87,7 @@ pub fn tables(text: &str) -> Vec<Table> {
     tables
 }
 
-/// Returns the cells of a row without its first line.
+/// Returns the cells of a table row, which is given without its leading `|`.
 fn cells(row: &str) -> Vec<String> {
     const ESCAPED: &str = "\u{0}";
     let row = row.replace("\\|", ESCAPED);
@@ -111,12 +111,12 @@ pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Returns a text in a cell of a table.
+/// Escapes a text for a cell of a table.
 pub fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// Fails unless a page is as it is generated, or writes it.
+/// Fails if a page differs from its generated text; with [`WRITE`], writes the page instead.
 pub fn check_generated_page(name: &str, generated: &str) {
     let now = fs::read_to_string(path(name)).unwrap_or_default();
     if now == generated {
@@ -139,7 +139,7 @@ pub fn check_generated_page(name: &str, generated: &str) {
     );
 }
 
-/// Fails unless each generated part of a page is one of these, by name, and as it is here; or writes them.
+/// Fails if the generated parts of a page differ from `parts` in name or text; with [`WRITE`], writes them instead.
 pub fn check_generated_parts(name: &str, parts: &[(String, String)]) {
     let mut text = String::new();
     let mut seen = Vec::new();

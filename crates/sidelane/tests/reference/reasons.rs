@@ -19,7 +19,7 @@ struct Reasons {
     names: Vec<String>,
 }
 
-/// Place of the visited code.
+/// Part of a source that is being visited.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Place {
     #[default]
@@ -41,7 +41,7 @@ impl<'ast> Visit<'ast> for Reasons {
         self.place = Place::Elsewhere;
     }
 
-    /// Comments are attributes with a literal.
+    /// Skips attributes: a doc comment is an attribute whose literal is no text of a reason.
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
 
     fn visit_lit(&mut self, lit: &'ast Lit) {

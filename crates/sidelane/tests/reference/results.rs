@@ -34,9 +34,9 @@ const SECTIONS: [(&str, &[&str]); 14] = [
     ("trace", &["`trace`", "The log", "Results files"]),
     ("tracker", &["`run`"]),
 ];
-/// Crates whose JSON Sidelane's own processes alone read, or that write none.
+/// Crates that write no JSON, or whose JSON only Sidelane's own processes read.
 const WITHOUT_KEYS: [&str; 2] = ["rollback", "host"];
-/// Texts that end like a key, and are names of the kernel or of its programs.
+/// Texts that end like a key, but are names of the kernel or of kernel programs.
 const OTHER_NAMES: [&str; 4] = ["lane_cycles", "preempt_count", "sched_rt_period_us", "sched_rt_runtime_us"];
 
 /// Returns each section with its page.
@@ -44,19 +44,20 @@ fn all_sections() -> Vec<(&'static str, Section)> {
     PAGES.iter().flat_map(|name| sections(&page(name)).into_iter().map(|section| (*name, section))).collect()
 }
 
-/// Returns whether a section is one of these, by its heading or its page.
+/// Returns whether the heading or the page of a section is among `headings`.
 fn is_among(headings: &[&str], (page, section): &(&str, Section)) -> bool {
     headings.iter().any(|heading| heading == page || *heading == section.heading)
 }
 
-/// Returns the names in the code spans of a text, also those within one, as in `groups[].signals[]`.
+/// Returns the names in the code spans of a text. A span such as `groups[].signals[]` has several names.
 fn names(text: &str) -> BTreeSet<String> {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let names = code_spans(text).flat_map(|span| span.split(move |letter| !is_name(letter)));
     names.filter(|name| !name.is_empty()).map(|name| name.trim_end_matches('_').to_owned()).collect()
 }
 
-/// Returns a text of the code as a pattern of keys: its values may be any text. `None`: it cannot be a key.
+/// Converts a text of the code to a pattern of keys, in which each value stands for any text. `None` if the text cannot
+/// be a key.
 fn pattern(text: &str) -> Option<String> {
     let mut pattern = String::new();
     let mut rest = text;
@@ -81,7 +82,7 @@ fn written_key_patterns(source_crate: &Crate, writes_json: bool, has_rows: bool)
         .collect()
 }
 
-/// Returns whether a crate makes JSON of its own.
+/// Returns whether a crate writes JSON itself, and not only rows of a result.
 fn writes_json(name: &str) -> bool {
     fs::read_to_string(root().join("crates").join(name).join("Cargo.toml"))
         .is_ok_and(|text| text.contains("serde_json"))
@@ -113,7 +114,8 @@ fn keys_of(table: &Table) -> BTreeSet<String> {
     cells.flat_map(names).collect()
 }
 
-/// Returns all names that the crates of a section could write; of a section that is no crate's, those of all crates.
+/// Returns all names that the crates of a section could write. For a section of no crate, returns the names of all
+/// crates.
 fn names_section_may_use(section: &(&'static str, Section)) -> BTreeSet<String> {
     let own: Vec<&str> =
         SECTIONS.iter().filter(|(_, headings)| is_among(headings, section)).map(|(name, _)| *name).collect();
@@ -131,7 +133,7 @@ fn each_line_of_a_result_is_of_a_key() {
         let keys: BTreeSet<String> = tables(&section.1.text).iter().flat_map(keys_of).collect();
         let code = if keys.is_empty() { BTreeSet::new() } else { names_section_may_use(&section) };
         let is_known = |name: &&String| {
-            // Capitals stand for another name: what is behind them is a text of its own.
+            // Capitals stand for another name, so only the text after them is compared.
             let own = name.trim_start_matches(|letter: char| letter.is_ascii_uppercase() || letter == '_');
             let fits_one = || code.iter().any(|key| key.contains('*') && matches_pattern(key, name));
             own.is_empty() || code.contains(own) || fits_one()

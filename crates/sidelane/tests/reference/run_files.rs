@@ -6,14 +6,15 @@ use crate::pages::{code_spans, matches_pattern, page, section, tables};
 use crate::sources::product;
 
 const PAGE: &str = "reference/files.md";
-/// Sections whose rows begin with a name of a file or the like.
+/// Sections whose rows begin with a name that Sidelane gives to a file, cgroup or memory.
 const NAMED: [&str; 3] = ["Files in `/run`", "Cgroups", "Shared memory"];
-/// Begin of each name that Sidelane gives.
+/// Prefix of each name that Sidelane gives to a file, cgroup or memory.
 const OWN: &str = "sidelane-";
-/// Field of HTTP, which is no file.
+/// Name of an HTTP header field, which is no file.
 const FIELD: &str = "sidelane-request";
 
-/// Returns names of the code as patterns: values may be any text, and a name that ends with `-` goes on.
+/// Returns the names in the code as patterns. A value in a name stands for any text, and any text may follow a name
+/// that ends with `-`.
 fn patterns() -> BTreeSet<String> {
     let texts = product().flat_map(|(_, found)| &found.texts);
     let names = texts.filter_map(|text| text.strip_prefix("/run/").or(Some(text)).filter(|text| text.starts_with(OWN)));
@@ -39,7 +40,7 @@ fn pattern(name: &str) -> String {
     if pattern.ends_with('-') { pattern + "*" } else { pattern }
 }
 
-/// Returns the names of a text that Sidelane gives, without their folders.
+/// Returns the names in a text's code spans that begin with `sidelane-`, without their folders.
 fn sidelane_file_names(text: &str) -> BTreeSet<String> {
     let last = |span: &str| span.rsplit('/').next().unwrap_or(span).to_owned();
     code_spans(text).map(last).filter(|name| name.starts_with(OWN)).collect()

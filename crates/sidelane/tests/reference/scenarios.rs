@@ -11,7 +11,7 @@ use crate::sources::{sources, text_of};
 
 const PAGE: &str = "reference/scenarios.md";
 
-/// Returns the names of the reader's functions that take a key.
+/// Returns the names of the functions of `Reader` that take a key.
 fn key_reader_functions() -> BTreeSet<String> {
     let file = parse(&root().join("crates/toml/src/reader.rs"));
     let impls = file.items.iter().filter_map(|item| if let Item::Impl(item) = item { Some(item) } else { None });
@@ -24,7 +24,7 @@ fn key_reader_functions() -> BTreeSet<String> {
     functions.filter(|sig| sig.inputs.iter().any(is_key)).map(|sig| sig.ident.to_string()).collect()
 }
 
-/// Keys that are asked for.
+/// Visitor of a source that collects the keys which are passed to functions of `Reader`.
 struct Keys {
     functions: BTreeSet<String>,
     found: BTreeSet<String>,
@@ -56,7 +56,7 @@ fn each_key_of_a_scenario_is_named() {
     let text = page(PAGE);
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let named: BTreeSet<&str> = code_spans(&text).flat_map(|span| span.split(move |letter| !is_name(letter))).collect();
-    // A problem may be told of a whole path.
+    // The code may report a problem of a key by its whole path; the page names the last part.
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let missing: Vec<&String> = keys.found.iter().filter(|key| !named.contains(last(key).as_str())).collect();
     assert!(missing.is_empty(), "docs/{PAGE} does not name {missing:?}");

@@ -1,4 +1,4 @@
-//! What the sources say, without their tests: texts, keys of JSON, exit codes.
+//! Facts of the sources, without their tests: texts, keys of JSON, exit codes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use syn::{Attribute, Expr, Field, Fields, Item, Lit, Meta, Token, Type};
 
 use crate::files::{crate_folders, files, is_for_tests, parse, root};
 
-/// What the sources of one crate say.
+/// Texts, keys, exit codes and variables in the sources of one crate.
 #[derive(Debug, Default)]
 pub struct Crate {
-    /// Texts, but for names of threads.
+    /// String literals, except names of threads.
     pub texts: BTreeSet<String>,
     /// Keys that are put into JSON by name.
     pub keys: BTreeSet<String>,
@@ -26,7 +26,7 @@ pub struct Crate {
     pub variables: BTreeSet<String>,
 }
 
-/// Returns what the sources of each crate say, by the crate's folder: `crates/lanes`.
+/// Returns the facts of each crate's sources, by the crate's folder, such as `crates/lanes`.
 pub fn crates() -> &'static BTreeMap<String, Crate> {
     static CRATES: OnceLock<BTreeMap<String, Crate>> = OnceLock::new();
     CRATES.get_or_init(|| {
@@ -41,7 +41,7 @@ pub fn crates() -> &'static BTreeMap<String, Crate> {
     })
 }
 
-/// Returns the crates of the product: no laboratory, nothing that only tests use.
+/// Returns the crates of the product, without the laboratory and crates that only tests use.
 pub fn product() -> impl Iterator<Item = (&'static str, &'static Crate)> {
     let is_product = |folder: &&String| folder.starts_with("crates/") && *folder != "crates/testing";
     let names = |folder: &'static String| folder.strip_prefix("crates/").unwrap_or(folder);
@@ -74,7 +74,7 @@ fn is_test_condition(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg") && names.any(|name| name == "test")
 }
 
-/// Returns the text that a literal is.
+/// Returns the value of a string literal; `None` for any other literal.
 pub fn text_of(lit: &Lit) -> Option<String> {
     match lit {
         Lit::Str(text) => Some(text.value()),
@@ -83,12 +83,13 @@ pub fn text_of(lit: &Lit) -> Option<String> {
     }
 }
 
-/// Returns the text that a token is.
+/// Returns the value of a token that is a string literal; `None` for any other token.
 pub fn text_of_token(token: &TokenTree) -> Option<String> {
     if let TokenTree::Literal(literal) = token { text_of(&Lit::new(literal.clone())) } else { None }
 }
 
-/// Returns the text that an expression is, also with `.into()` or the like behind it.
+/// Returns the value of a string literal, on which methods such as `.into()` may be called; `None` for any other
+/// expression.
 fn text_of_expr(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Lit(lit) => text_of(&lit.lit),
@@ -165,7 +166,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
     fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
         let name = item.ident.to_string();
-        // A process ends with a byte, which some functions pass on as an `i32`.
+        // Exit codes are bytes, but constants of some exit codes are an `i32`.
         let has_type = matches!(&*item.ty, Type::Path(of) if of.path.is_ident("u8") || of.path.is_ident("i32"));
         if let (true, Expr::Lit(lit)) = (has_type && name.starts_with("EXIT_"), &*item.expr)
             && let Lit::Int(number) = &lit.lit
@@ -189,7 +190,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         let first = call.args.first().and_then(text_of_expr);
         match call.method.to_string().as_str() {
             "put" | "insert" => self.all.keys.extend(first),
-            // The name of a thread.
+            // The argument is the name of a thread, which is no text for users.
             "name" if first.is_some() => return self.visit_expr(&call.receiver),
             _ => {}
         }
@@ -203,7 +204,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         match name.as_str() {
             "put" => self.all.keys.extend(first),
             "var" | "var_os" => self.all.variables.extend(first),
-            // The name of a thread.
+            // The argument is the name of a thread, which is no text for users.
             "start" if first.is_some() => return call.args.iter().skip(1).for_each(|arg| self.visit_expr(arg)),
             _ => {}
         }

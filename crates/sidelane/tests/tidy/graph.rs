@@ -7,7 +7,7 @@ use petgraph::graphmap::DiGraphMap;
 
 use crate::modules::{modules, modules_used_by, parse, root};
 
-/// Largest number of files that may use each other: a module and its parts.
+/// Largest number of files in a cycle of dependencies: enough for a module and its parts.
 const KNOT_MAX: usize = 3;
 
 #[test]

@@ -1,5 +1,5 @@
 //! Checks of the source tree: no large cycles of files, short functions, documents that are right about files, text
-//! that can be read once, a page of results that is made of its files, and a product without the laboratory.
+//! that can be read once, a page of results that equals its command's output, and a product without the laboratory.
 
 mod documents;
 mod files;

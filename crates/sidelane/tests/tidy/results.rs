@@ -1,4 +1,4 @@
-//! The page of stored results is made of the files, by its command alone.
+//! Test that the page of stored results is the output of its command for the stored files.
 
 use std::fs;
 
