@@ -271,8 +271,8 @@ fn ignore_timeout_or_closed_pipe(result: io::Result<()>) -> io::Result<()> {
     )
 }
 
-/// Ignores a closed pipe: a guardian that has ended needs no message. If it was ended because it did not read,
-/// nothing is undone if the agent dies before the replacement exists.
+/// Ignores a closed pipe: a guardian that has ended needs no message. If the guardian was ended because it did not
+/// read, nothing is undone if the agent dies before the next guardian exists.
 fn ignore_closed_pipe(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }

@@ -44,8 +44,8 @@ impl UndoList {
     }
 
     /// Undoes all changes for which `is_selected` returns true, last to first, even if an undo fails. Returns the
-    /// changes that were undone, and the first error. Processes that were started are ended before anything else: a
-    /// group can be removed only when they are gone.
+    /// changes that were undone, and the first error. Processes that Sidelane started are ended first, because a group
+    /// can be removed only when its processes are gone.
     pub fn undo_matching(&self, is_selected: impl Fn(ChangeId, &Undo) -> bool) -> (Vec<ChangeId>, io::Result<()>) {
         let mine = || self.iter().rev().filter(|(change_id, undo)| is_selected(*change_id, undo));
         mine().for_each(|(_, undo)| undo.end_processes());

@@ -12,7 +12,7 @@ const WORTH_A_WORD_PERCENT: f64 = 0.1;
 /// CPU time that this process's threads have used on CPUs of the services up to now.
 #[derive(Debug, Default)]
 pub(super) struct SelfUsage {
-    /// CPU time of each thread at the last count, while threads are on CPUs of the services.
+    /// CPU time of each thread at the last count; empty while no thread is on CPUs of the services.
     threads: BTreeMap<u32, u64>,
     beside_ns: u64,
     since: Option<Instant>,
