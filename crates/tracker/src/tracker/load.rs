@@ -156,7 +156,7 @@ pub(super) fn open_and_load(
     })
 }
 
-/// Returns the number of entries of an array, if it differs from the compiled number.
+/// Returns the number of entries that the array `name` needs; `None` keeps the number in the compiled program.
 fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> {
     match name {
         _ if ONE_ENTRY_A_LANE.contains(&name) => Some(cpu_count),
