@@ -311,7 +311,8 @@ fn a_long_hold_does_not_leak() {
         LaneState::Evicted,
         |run| run,
         |lane, batch| {
-            // A summons from before the eviction may be answered later.
+            // The keeper may answer a summons after the eviction that was sent before it, so the test waits until the
+            // lane is kept free.
             wait_until("batch was away, and the lane kept", || !wants_cpu(batch) && lane.is_kept_free());
             let away_at_ticks = cpu_ticks(batch);
             // The lane is held again for a moment if the cgroup was not frozen within 1 ms.

@@ -95,7 +95,7 @@ fn end(run: Running) -> common::Finished {
     run.wait_for_end().expect_exit_code(128 + libc::SIGTERM)
 }
 
-/// Makes a cgroup a threaded one, which works only for an empty cgroup. Returns whether it did.
+/// Makes a cgroup a threaded one, which works only for an empty cgroup. Returns whether the cgroup is threaded now.
 fn make_threaded(leaf: &BatchGroup) -> bool {
     let made = leaf.write("cgroup.type", "threaded");
     if let Err(error) = &made {

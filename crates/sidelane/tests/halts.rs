@@ -31,7 +31,7 @@ use tempfile::TempDir;
 const MOMENTS_VARIABLE: &str = "SIDELANE_HALTS_MOMENTS";
 const SEED_VARIABLE: &str = "SIDELANE_HALTS_SEED";
 const MOMENTS: u64 = 8;
-/// Number of moments after which other tests get the lanes.
+/// Number of halts after which the test gives the lanes to other tests.
 const MOMENTS_A_TURN: u64 = 25;
 /// Longest time before a halt in milliseconds: a hold becomes an eviction after 250 ms.
 const BEFORE_MS_MAX: u64 = 400;

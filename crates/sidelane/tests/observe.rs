@@ -21,7 +21,7 @@ struct Phases {
 }
 
 impl Phases {
-    /// Compiles the example. Without a compiler, prints a message and returns `None`.
+    /// Compiles the example program `phases.c`. Without a compiler, prints a message and returns `None`.
     fn build() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/c/examples/phases.c");

@@ -143,7 +143,7 @@ fn late_guardian_does_not_bring_batch_back() {
 const MOMENTS_VARIABLE: &str = "SIDELANE_STOPS_MOMENTS";
 const SEED_VARIABLE: &str = "SIDELANE_STOPS_SEED";
 const MOMENTS: u64 = 12;
-/// Number of moments after which other tests get the lanes.
+/// Number of stops after which the test gives the lanes to other tests.
 const MOMENTS_A_TURN: u64 = 25;
 /// Longest time before a stop in milliseconds: a hold becomes an eviction after 250 ms.
 const MOMENT_MS_MAX: u64 = 400;

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-/// Reads to the end of the connection. A reset is an end, too.
+/// Reads to the end of the connection. A reset counts as an end, too.
 pub fn read_to_end(client: &mut TcpStream) -> String {
     let mut all = Vec::new();
     let _ = client.read_to_end(&mut all);
