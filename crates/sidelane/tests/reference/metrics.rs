@@ -108,7 +108,7 @@ impl<'ast> Visit<'ast> for Families {
 
     fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
         let path = if let Expr::Path(path) = &*call.func { Some(&path.path.segments) } else { None };
-        let is_of = path.is_some_and(|path| path.iter().map(|it| it.ident.to_string()).eq(["Family", "of"]));
+        let is_of = path.is_some_and(|path| path.iter().map(|it| it.ident.to_string()).eq(["Family", "from_numbers"]));
         if is_of {
             match call.args.first().and_then(|about| self.resolve(about)) {
                 Some(Expr::Tuple(about)) => {
