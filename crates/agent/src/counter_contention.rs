@@ -9,20 +9,22 @@ use std::collections::BTreeMap;
 use sidelane_policy::Nanos;
 use sidelane_tracker::interference::InterferenceCounts;
 
-/// Share of time below which there is no note, in percent.
+/// Smallest share of time for a first note, in percent: time in which other programs have the counters.
 const WORTH_A_NOTE: u64 = 1;
-/// Increase of the share of time below which there is no further note, in percentage points.
+/// Smallest rise of the share of time in which other programs have the counters for a further note, in percentage
+/// points.
 const WORTH_ANOTHER: u64 = 10;
 
 /// Share of time in which other programs have the counters, by CPU.
 #[derive(Debug, Default)]
 pub struct CounterContention {
     cpus: BTreeMap<u32, Before>,
-    /// Highest share of time for which a note was made, in percent.
+    /// Share of time, in percent, in which other programs had the counters according to the last note; `None` before
+    /// the first note.
     told: Option<u64>,
 }
 
-/// Counts of a CPU when its counters last had new values.
+/// Time and counts of a CPU at the last reading of its counters that gave new values.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     at_ns: Nanos,
@@ -30,8 +32,8 @@ struct Before {
 }
 
 impl CounterContention {
-    /// Takes in the counts of each CPU so far. If a note is due, returns a CPU and the share of time, in percent, in
-    /// which other programs had its counters.
+    /// Compares the present counts of each CPU with the earlier ones. If a note is due, returns the CPU whose counters
+    /// other programs had longest, and their share of the time in percent.
     pub fn observe_counts(
         &mut self,
         now_ns: Nanos,

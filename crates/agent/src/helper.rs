@@ -176,7 +176,7 @@ struct Worker {
     ordered: Arc<EventFd>,
     reported: Arc<EventFd>,
     reports: Sender<Report>,
-    /// Problems and birthplaces of batch in the last report.
+    /// Problems of discovery, and cgroups of new batch, that the last scan found.
     told: (Vec<DiscoveryProblem>, Vec<Birthplace>),
 }
 

@@ -68,9 +68,9 @@ impl InterferenceSource {
         Self::start(machine, true, tracker)
     }
 
-    /// Sets the CPUs `beside_batch` that are watched closely. On these CPUs, counters are read each `tick` while a
-    /// service runs without a context switch, and a value that reaches `threshold` is reported at once. On other CPUs
-    /// there is no batch to move, so the peak value is read only at the next check.
+    /// Sets the CPUs `beside_batch`, whose cores have batch, to be watched closely. There, counters are read each
+    /// `tick` while a service runs without a context switch, and a value that reaches `threshold` is reported at once.
+    /// On all other CPUs, the peak value is read only at the next check.
     pub fn watch_closely(&self, all_cpus: &CpuSet, beside_batch: &CpuMask, tick: Duration, threshold: f64) {
         let Self::Counters(counters) = self else { return };
         for cpu in all_cpus {

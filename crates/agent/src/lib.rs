@@ -10,7 +10,7 @@
 //!   `recreated_group_has_a_new_identity`).
 //! - A pod without a name, or of the system, is never batch (`src/discover/tests/kubernetes.rs`:
 //!   `a_pod_without_a_name_is_never_batch`).
-//! - A look at an unchanged machine reads no directory: *not guarded*.
+//! - A scan of an unchanged machine reads no directory: *not guarded*.
 //! - A service is never stopped or signalled, and moves only if its file says so
 //!   (`crates/sidelane/tests/agent/shares.rs`: `a_service_is_placed_only_where_its_file_says_so`).
 //! - Everything is given back at the end and after `kill -9` (`crates/sidelane/tests/agent/faults.rs`:

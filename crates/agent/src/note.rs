@@ -106,7 +106,7 @@ diagnostics! {
             "restart the agent to use the new ones";
     }
     told {
-        // Notes on errors and on missing things; their texts contain the advice.
+        // Notes whose whole text, with the advice, comes from an error or from a missing thing.
         Lacking { what: String = "batch /batch: there is no such group".to_owned() } =>
             "{what}";
         Failed { what: String = "cannot place the service on CPUs 0-1: Operation not permitted".to_owned() } =>

@@ -1,4 +1,4 @@
-//! Observation: computes the input of a policy of CPUs from the kernel program's sums.
+//! Computes the observation, the input of a policy of CPUs, from the CPU times that the kernel program sums up.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
@@ -90,8 +90,8 @@ impl Sampler {
     }
 }
 
-/// Fills the input of a policy. `usable` are the CPUs that are online and claimed by the agent, without the lanes from
-/// which batch is evicted. `closed_cpus` are the CPUs of these lanes' cores.
+/// Fills the observation, the input of a policy. `usable` are CPUs that are online and claimed by the agent, except
+/// lanes from which batch is evicted. `closed_cpus` are all CPUs of these lanes' cores.
 pub fn fill(
     observation: &mut MachineObservation,
     span: &Span,

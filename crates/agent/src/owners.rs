@@ -47,7 +47,7 @@ impl fmt::Display for Resource {
 pub enum Owner {
     /// Policy that gives CPUs to batch.
     Policy,
-    /// Gate of a batch lane.
+    /// Gate, which decides when batch may use the CPU as a lane.
     Lanes,
     /// Another Sidelane process, by its description.
     Run(String),
@@ -67,7 +67,7 @@ impl fmt::Display for Owner {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{thing} is managed by {owner} already")]
 pub struct OwnedElsewhere {
-    /// Thing that was requested.
+    /// CPU, cgroup or service that was requested.
     pub thing: Resource,
     /// Owner of the thing.
     pub owner: Owner,

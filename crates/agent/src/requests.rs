@@ -5,7 +5,7 @@ use sidelane_policy::cpus::ServerTimes;
 use sidelane_requests::Request;
 use sidelane_tracker::histogram::Histogram;
 
-/// Figures of the requests in some time.
+/// Figures of the requests in one time span: their latencies, and how many kept the objective.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// Times from arrival to finish of the requests.
@@ -72,7 +72,8 @@ impl RequestFigures {
         Self { objective, asked: is_wanted, current: coming, recent, all, lost: 0 }
     }
 
-    /// Sets the objective: earlier requests were not judged by it. `is_wanted`: whether figures of requests are wanted.
+    /// Sets the objective. If it is new, the count of judged requests restarts, because the old objective judged them.
+    /// `is_wanted`: whether figures of requests are wanted.
     pub fn set_objective(&mut self, objective: Option<Objective>, is_wanted: bool) {
         self.asked = is_wanted;
         if objective != self.objective {

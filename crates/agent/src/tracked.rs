@@ -61,8 +61,8 @@ impl AgentService {
         self.tracked.requests.set_observing(wanted || self.figures.asked);
     }
 
-    /// Returns why there are no figures of the service's requests; `None` if there are. Emitted requests cost nothing
-    /// to read.
+    /// Returns why there are no figures of the service's requests; `None` if there are. Requests that the service
+    /// itself reports are always counted, because that costs the service nothing.
     pub fn why_no_figures(&self) -> Option<&str> {
         let requests = &self.tracked.requests;
         if self.figures.asked || requests.are_emitted() { requests.why_not.as_deref() } else { Some(NOBODY_ASKS) }
@@ -274,7 +274,7 @@ impl Tracked {
         self.containers.iter().fold(CpuMask::EMPTY, |sum, (_, contained)| sum.or(&contained.cpus()))
     }
 
-    /// Returns the kept lanes of all services.
+    /// Returns the lanes of each service that has lanes under a gate.
     pub fn kept(&self) -> impl Iterator<Item = &KeptLanes> {
         self.services.iter().filter_map(|(_, served)| served.tracked.kept.as_ref())
     }
@@ -324,7 +324,8 @@ fn lends_to_waited(lending: Lending) -> bool {
     !lending.policy.spares_waited()
 }
 
-/// Returns whether the word of the CPU differs from the identity of its running task.
+/// Returns whether the lane word of the CPU names another class (service or batch) than the identity of the process
+/// that runs there.
 fn is_stale(tracker: &Tracker, memory: &LaneMemory, cpu: u32) -> bool {
     let Some(word) = memory.word(cpu).snapshot() else { return false };
     let class = match tracker.identities().identity_of(word.tgid) {

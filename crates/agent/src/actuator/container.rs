@@ -87,8 +87,8 @@ impl FoundGroups {
     }
 }
 
-/// Returns the directory of the tree `tree_path`, in the hierarchy in which the container `container_path` has the
-/// directory `container_dir`.
+/// Returns the directory of the cgroup `tree_path` in one hierarchy. `container_path` is a cgroup below it, with the
+/// directory `container_dir` in this hierarchy.
 fn tree_root_dir(container_dir: &Path, container_path: &str, tree_path: &str) -> PathBuf {
     let depth = |path: &str| path.split('/').filter(|part| !part.is_empty()).count();
     let levels = depth(container_path).saturating_sub(depth(tree_path));
@@ -247,7 +247,7 @@ impl ContainerHandle {
     /// restored settings.
     pub(super) fn restore_changed_settings(&mut self, guardian: &mut Guardian) -> Result<usize> {
         let strays = match &mut self.means {
-            // A frozen container runs on no CPU.
+            // A frozen container runs on no CPU, so its threads need no check.
             Means::Threads(threads) if !self.paused => threads.reconfine_strays(|| members(&self.dir), guardian)?,
             _ => 0,
         };

@@ -65,7 +65,7 @@ pub struct Actuator {
     awaited: BTreeMap<usize, CpuSet>,
     /// Whether batch must not run while the agent is stopped.
     lanes_are_held: bool,
-    /// Trees that are kept although they may have no container, because new cgroups in them are batch.
+    /// Uppermost cgroups of trees that stay managed even without a container, because new cgroups in them are batch.
     birthplaces: BTreeSet<PathBuf>,
 }
 
@@ -75,7 +75,7 @@ struct Placed {
     pids: Vec<u32>,
 }
 
-/// Returns `owner` without the processes that another Sidelane process has claimed.
+/// Returns `owner` with only the processes that this agent has claimed.
 fn retain_claimed(owner: ThreadOwner, claims: &ThreadClaims) -> ThreadOwner {
     ThreadOwner { pids: owner.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..owner }
 }
@@ -129,8 +129,8 @@ impl Actuator {
         &mut self.guardian
     }
 
-    /// Finds the cgroups of a container whose construction is complete. After a long wait an incomplete container is
-    /// managed as it is.
+    /// Finds the cgroups of a container. The error is `TakeError::Incomplete` while a runtime may still be adding the
+    /// container to its cgroups. If `has_waited` is true, an incomplete container is accepted.
     pub fn find_groups(
         &mut self,
         container: &Container,
@@ -236,9 +236,9 @@ impl Actuator {
         Ok(allowed)
     }
 
-    /// Confines cgroups in which new batch starts, and cgroups there that are no container, to the CPUs `cpus`, if any.
-    /// The confinement of a cgroup ends when a container in it gets CPUs of its own. Returns the cgroups that could not
-    /// be confined, with the reason.
+    /// Confines the uppermost cgroups of new batch, with all cgroups below that are no container, to the CPUs `cpus`;
+    /// `None`: no confinement. The confinement of a cgroup ends when a container in it gets CPUs of its own. Returns
+    /// the cgroups that could not be confined, with the reason.
     pub fn confine_new_batch(&mut self, birthplaces: &[Birthplace], cpus: Option<&CpuSet>) -> Vec<(String, String)> {
         let (mut roots, mut failed) = (BTreeSet::new(), Vec::new());
         for place in birthplaces {
@@ -321,7 +321,8 @@ impl Actuator {
                 let mut tree = self.trees.get_mut(root);
                 tree.iter_mut().for_each(|tree| tree.set_target(dir, cpus.clone()));
                 if handle.paused {
-                    // The container must not run on its old CPUs even for a moment.
+                    // The CPU list is written before the container is resumed, so that the container never runs on its
+                    // old CPUs.
                     tree.map_or(Ok(0), HeldTree::carry_out)?;
                     let has = handle.effective_cpus().unwrap_or_default();
                     ensure!(
@@ -560,7 +561,7 @@ impl Actuator {
             .any(|handle| matches!(&handle.means, Means::Cpuset { root: other, .. } if other == root))
             || self.birthplaces.contains(root);
         match self.trees.get(root) {
-            // A tree that is not visible may be mounted again, so it is kept.
+            // A tree whose hierarchy is not mounted now may appear again, so its original settings are not forgotten.
             Some(tree) if !is_used && root.exists() => {
                 let change_ids = tree.change_ids();
                 self.trees.remove(root);

@@ -40,9 +40,8 @@ pub struct HeldTree {
     left_alone: BTreeSet<PathBuf>,
     /// CPUs of the tree while no container in it has been given its own CPUs.
     born_on: Option<CpuSet>,
-    /// CPUs that containers and the uppermost cgroup have in place of their targets, because a cgroup above the tree
-    /// has other CPUs. The CPU list of such a cgroup is not written again until the cgroup above changes or the target
-    /// changes.
+    /// CPUs in effect of containers and of the uppermost cgroup, if they differ from the target because a cgroup above
+    /// the tree has other CPUs. Such a CPU list is not written again until the cgroup above or the target changes.
     got: BTreeMap<PathBuf, CpuSet>,
     /// All cgroups of the tree at the last check.
     groups: HashMap<PathBuf, TreeGroup>,
@@ -168,8 +167,8 @@ impl HeldTree {
         self.mark_for_rewrite(dir);
     }
 
-    /// Marks the CPU lists of this cgroup and of the uppermost cgroup to be written again, because both may now get
-    /// CPUs that were not available to them before.
+    /// Marks the CPU lists of the cgroup `dir` and of the uppermost cgroup to be written again. Both may now get CPUs
+    /// that a cgroup above withheld before.
     fn mark_for_rewrite(&mut self, dir: &Path) {
         self.got.remove(dir);
         self.got.remove(&self.found.root);
@@ -182,7 +181,8 @@ impl HeldTree {
         self.original_cpus(dir).cloned().unwrap_or_else(|| self.found.cpus(dir))
     }
 
-    /// Makes the guardian restore the lists of this tree before it undoes any of its present entries.
+    /// Registers the undo of this tree with the guardian again, as its newest entry. The guardian undoes the newest
+    /// entry first, so it restores the tree's CPU lists before all other settings.
     pub fn move_undo_first(&mut self, guardian: &mut Guardian) -> Result<()> {
         let before = self.change_id;
         self.change_id = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
@@ -210,7 +210,7 @@ impl HeldTree {
         is_other
     }
 
-    /// Writes the targets of all cgroups. Returns the number of writes.
+    /// Writes the target CPUs of all cgroups of the tree into their CPU lists. Returns the number of writes.
     pub fn carry_out(&mut self) -> Result<usize, CpusetError> {
         let targets = self.targets();
         for (dir, cpus) in &targets {

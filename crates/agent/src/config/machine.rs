@@ -133,8 +133,8 @@ impl Config {
         missing.map(|(key, dir)| Unfit::NoDirectory { key, dir: dir.clone() })
     }
 
-    /// Applies the configuration to a machine with this topology. If interference is measured already, `running` is its
-    /// source, and stays the source even if the file and the counters mean another metric now.
+    /// Applies the configuration to a machine with this topology. `running` is the source of interference that is
+    /// measured already; it stays the source even if the file now asks for another one.
     ///
     /// # Errors
     /// All reasons why the configuration does not fit the machine.
@@ -242,7 +242,7 @@ impl Config {
 }
 
 impl MachineConfig {
-    /// Adds the big and little cores, or the note that there are none.
+    /// Adds the big and little cores to the configuration, or the note on why the machine has none.
     fn with_core_sizes(mut self, sizes: Option<Result<CoreSizes, AgentNote>>) -> Self {
         match sizes.transpose() {
             Ok(sizes) => self.sizes = sizes,

@@ -260,13 +260,13 @@ impl MetricSource {
     }
 }
 
-/// Table `[lanes]`: how batch lanes are kept in addition to the policy's decisions. The keys are options of `sidelane
-/// run`.
+/// Table `[lanes]`: the gate that keeps batch off a lane while the service runs, and its settings. The keys are options
+/// of `sidelane run`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneGate {
     /// Gate of batch, as the option `--gate`.
     pub gate: GateChoice,
-    /// Policy of lanes, as the option `--policy`.
+    /// Policy that decides when a lane is lent to batch, as the option `--policy`.
     pub policy: Option<PolicyKind>,
     /// Budget of a request, as the option `--budget`. Without it, a service's objective limits the cost of batch.
     pub budget: Option<Duration>,
@@ -294,7 +294,7 @@ pub struct TraceRule {
 /// Choice of the big cores to which long requests move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BigCores {
-    /// Big cores as the kernel distinguishes them.
+    /// Cores that the kernel itself reports as big and little.
     Found,
     /// CPUs that the file names: first the CPUs of big cores, then the CPUs of little cores.
     Given(CpuSet, CpuSet),

@@ -218,7 +218,8 @@ impl HurryRule {
         applies_to_service(self.services.as_deref(), rule)
     }
 
-    /// Returns the settings of the policy, for little cores of this speed in thousandths.
+    /// Returns the settings of the Hurry-up policy. `little_speed_milli` is the speed of a little core in thousandths
+    /// of a big core's speed.
     pub fn policy_config(&self, little_speed_milli: Option<u32>) -> hurryup::Config {
         policy_config(self.percentile, self.sampling, self.threshold, little_speed_milli)
     }

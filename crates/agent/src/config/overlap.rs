@@ -7,7 +7,7 @@ use sidelane_toml::Problem;
 use super::glob::Glob;
 use super::{BatchTree, Config, Kubernetes, Match, ServiceRule};
 
-/// Lines of the rules, in the order of the file.
+/// Line numbers of the rules, in the order of the file.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub(super) services: Vec<Option<usize>>,

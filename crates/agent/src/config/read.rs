@@ -112,7 +112,7 @@ fn read_config(top: Reader) -> Config {
     config
 }
 
-/// Adds a rule with its line, if it is valid.
+/// Reads a rule of the file, and adds the line of its table to `lines`; `None` if the rule is invalid.
 fn read_with_line<'d, 't, T>(
     reader: Reader<'d, 't>,
     lines: &mut Vec<Option<usize>>,
@@ -145,7 +145,7 @@ fn read_audit_path(reader: Reader) -> Option<PathBuf> {
     file.map(PathBuf::from)
 }
 
-/// Checks contradictions that no table shows alone.
+/// Checks what concerns several tables: missing tables, contradictions, and rules that need another table.
 fn check_across_tables(top: &Reader, config: &Config, lines: &Lines) {
     let has_any = |keys: [&'static str; 2]| keys.into_iter().any(|key| top.has(key));
     if !has_any(["service", "kubernetes"]) {

@@ -102,7 +102,8 @@ impl Agent {
             self.times.look_ns = 0;
             match can_pause {
                 true => drop(self.stats.notes.remove(&note)),
-                // For a container that is ending, it is unknown whether it can be paused.
+                // A container without live processes is ending. It is unknown whether it can be paused, so there is no
+                // note.
                 false if self.actuator.as_ref().is_some_and(|actuator| actuator.has_live_process(place)) => {
                     self.note_about(&name, note)
                 }

@@ -1,5 +1,5 @@
-//! State of the daemon that several of its files share: the cgroups in which new batch starts, and what the machine
-//! lacks.
+//! State that several files of the daemon share: the cgroups of new batch, the times without confinement, and the
+//! things that the machine lacks.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
@@ -8,7 +8,7 @@ use sidelane_tracker::histogram::Histogram;
 use crate::discover::Birthplace;
 use sidelane_diagnostics::note::Note;
 
-/// Cgroups in which new batch starts, and its CPUs there.
+/// Cgroups in which new batch starts, and the CPUs to which new batch is confined there.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct NewBatchConfinement {
     pub(super) places: Vec<Birthplace>,
@@ -25,7 +25,7 @@ impl NewBatchConfinement {
     }
 }
 
-/// Times for which containers ran before they were managed, if they did not start on CPUs of batch.
+/// Times for which new containers ran outside the CPUs of batch, because they were not managed yet.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     /// Trees in which new batch cannot be confined.

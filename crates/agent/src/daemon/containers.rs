@@ -45,7 +45,8 @@ impl Agent {
         }
     }
 
-    /// Manages a container in place of the containers `parts` below it. Returns whether any part was managed.
+    /// Manages a container in place of the containers `parts` below it. Returns whether it has replaced managed
+    /// containers.
     fn merge(&mut self, container: &Container, parts: &[ContainerId]) -> bool {
         parts.iter().for_each(|id| self.stop_waiting_for(id));
         let places: Vec<usize> = parts.iter().filter_map(|id| self.tracked.slot_of_container(id)).collect();
@@ -58,7 +59,7 @@ impl Agent {
             self.note_error_about(&container.name, anyhow::Error::from(error));
         }
         for place in places {
-            // The actuator does not hold anything in the slots of the parts any more.
+            // The actuator manages none of the replaced containers any more, so their slots can be freed.
             self.drop_container(place);
         }
         is_merged
@@ -150,8 +151,8 @@ impl Agent {
         self.births = births;
     }
 
-    /// Returns the CPUs that batch may ever have; `None` unless the policy keeps batch off the other CPUs from the
-    /// start.
+    /// Returns the CPUs that batch may use at most: all but the reserved CPUs. `None` unless the policy is Holmes,
+    /// since only Holmes reserves CPUs.
     fn new_batch_cpus(&self) -> Option<CpuSet> {
         let is_holmes = matches!(self.config.policy.kind, Kind::Holmes(_));
         let cpus = self.usable.difference(&self.here.reserved);

@@ -40,7 +40,7 @@ pub struct WakeEvents {
 
 /// Event descriptors by which other threads wake the daemon.
 pub struct EventFds<'a> {
-    /// Event: a keeper asks for batch to leave its lane, or to be let back.
+    /// Event: a keeper asks the agent to move batch off its lane, or to allow batch there again.
     pub(super) lanes: Option<BorrowedFd<'a>>,
     /// Event: interference has crossed its threshold.
     pub(super) crossing: Option<BorrowedFd<'a>>,
@@ -77,7 +77,7 @@ impl Endpoints {
     /// Opens the sockets. The caller must be the only agent.
     pub(super) fn open(metrics: Option<SocketAddr>) -> Result<Self> {
         let path = Path::new(SOCKET);
-        // The socket may be left from an agent that was killed together with its guardian.
+        // An old socket remains if an earlier agent and its guardian, which removes the socket, were both killed.
         let _ = fs::remove_file(path);
         let listener = listen_for_root(path).with_context(|| format!("cannot listen at {SOCKET}"))?;
         Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })

@@ -32,7 +32,7 @@ impl Agent {
         let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
         match (lanes, self.gates.as_ref()?.lending(found.settings.slo)) {
             (Some(lanes), Ok(lending)) => Some((lanes, lending)),
-            // The lanes beside the service are already kept for another service on the same CPUs.
+            // The gate controls the lanes beside the service already, for another service on the same CPUs.
             (None, _) if self.tracked.kept().any(|kept| !kept.beside.intersection(&own).is_empty()) => None,
             (None, _) => {
                 self.note(AgentNote::NoLaneBeside { service: found.name.clone(), cpus: own.to_string() });
@@ -45,8 +45,8 @@ impl Agent {
         }
     }
 
-    /// Searches for lanes again, for services without lanes. A service that was placed may leave siblings of its CPUs
-    /// to batch, and a service that has gone leaves the lanes that were kept for it.
+    /// Searches for lanes again, for services without lanes. Lanes may be free now because a service was placed on
+    /// other CPUs, or because a service with lanes has gone.
     fn find_lanes_again(&mut self) {
         let has_none = |served: &AgentService| served.tracked.kept.as_ref().is_none_or(|kept| kept.cpus().is_empty());
         let mut moved = Vec::new();
@@ -65,7 +65,7 @@ impl Agent {
         }
     }
 
-    /// Begins to keep the lanes beside a new service.
+    /// Starts the keepers of the lanes beside a new service.
     pub(super) fn start_keepers(&mut self, slot: usize, lanes: Lanes, lending: Lending) {
         let Some(gates) = &self.gates else { return };
         let tracker = Rc::clone(self.tracked.tracker());
@@ -81,7 +81,7 @@ impl Agent {
         }
     }
 
-    /// Lends lanes by the objectives that the file has now.
+    /// Sets the lending of each service's lanes by the service's objective in the present file.
     pub(super) fn set_lending(&mut self) {
         let Some(gates) = &self.gates else { return };
         let mut unchanged = Vec::new();
@@ -96,7 +96,8 @@ impl Agent {
         }
     }
 
-    /// Supervises the kept lanes, apart from the keepers' decisions for each lane.
+    /// Checks the lanes under a gate: drops lanes that are lost, searches for new ones, restores the scheduling class
+    /// of keepers, and updates the lending limits.
     pub(super) fn look_after_lanes(&mut self) {
         let forsaken: CpuSet = self.tracked.kept().flat_map(KeptLanes::displaced_lanes).collect();
         let gone = self.kept_cpus().difference(&self.usable).union(&forsaken);
@@ -116,7 +117,7 @@ impl Agent {
         }
     }
 
-    /// Returns the CPUs of all lanes that are kept.
+    /// Returns the CPUs of all lanes that a gate controls.
     pub(super) fn kept_cpus(&self) -> CpuSet {
         self.tracked.kept().map(KeptLanes::cpus).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
     }

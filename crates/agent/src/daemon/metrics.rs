@@ -46,7 +46,7 @@ impl Agent {
         self.tracked.services.iter().map(move |(_, served)| (label("service", &served.found.name), value(served)))
     }
 
-    /// Returns a metric of each service beside lanes that are kept.
+    /// Returns a metric of each service that has lanes under a gate.
     fn values_by_kept_lanes<'a>(
         &'a self,
         value: impl Fn(&'a AgentService, &'a KeptLanes) -> Option<f64>,
@@ -145,7 +145,7 @@ impl Agent {
         ]
     }
 
-    /// Returns the metrics of batch lanes that the gate keeps, by CPU.
+    /// Returns the metrics of all lanes that have a keeper, by CPU.
     fn lane_metrics(&self) -> Vec<Family> {
         let keepers: Vec<(u32, KeeperCounts)> =
             self.tracked.kept().flat_map(KeptLanes::keepers).map(|keeper| (keeper.cpu(), keeper.counts())).collect();

@@ -100,7 +100,7 @@ pub struct Agent {
     lacks: Vec<DiscoveryProblem>,
     /// Cgroups in which new batch is made, from the helper's last report.
     birthplaces: Vec<Birthplace>,
-    /// CPUs whose claims the guardian knows.
+    /// CPUs whose claims are registered with the guardian.
     guarded: CpuSet,
     /// Steps that failed at the last check, and are tried again.
     tried_again: Vec<Tried>,
@@ -128,7 +128,7 @@ pub struct Agent {
     slow: Sampler,
     seen: Box<MachineObservation>,
     actions: Box<CpuActions>,
-    /// CPUs of the cores that batch may use, as last written for the kernel program; `None` if they have to be written
+    /// CPUs that the kernel program watches closely, because batch may use their cores; `None` if they have to be set
     /// again.
     beside_batch: Option<CpuMask>,
     log: Option<AuditLog>,
@@ -136,9 +136,9 @@ pub struct Agent {
     endpoints: Endpoints,
     /// Gates of batch lanes, if the file asks for them.
     gates: Option<LaneGates>,
-    /// Watchdog of the lanes that the gates keep.
+    /// Watchdog that observes whether batch leaves the lanes under the gates.
     lent: Option<LentLanes>,
-    /// Measurement of the slowdown of requests by batch on kept lanes, if it is bounded.
+    /// Measurement of the slowdown of requests by batch on lanes; `None` if the slowdown is not bounded.
     slowdown: Option<SlowdownKeeper>,
     proxies: Proxies,
     flights: Flights,
@@ -153,7 +153,7 @@ pub struct Agent {
 /// Step that is tried again at each check until it succeeds: its failure does not end the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tried {
-    /// Use of the CPUs that are online.
+    /// Claim of the CPUs that have come online.
     Cpus,
     /// Start of a guardian.
     Guardian,
@@ -167,7 +167,7 @@ struct Times {
     slow_ns: Nanos,
     /// Time at which waiting containers and services are tried again.
     waiting_ns: Nanos,
-    /// Time at which the helper looks again where requests can be seen.
+    /// Time at which the helper is asked again where services' requests can be observed.
     requests_ns: Nanos,
     /// Time at which batch last ran, or would have run without a pause.
     batch_ns: Option<Nanos>,
@@ -182,8 +182,8 @@ impl Times {
         Self { began_ns, look_ns, slow_ns, waiting_ns: Nanos::MAX, requests_ns, batch_ns: None, is_active: false }
     }
 
-    /// Notes whether batch ran. One check may cover only some microseconds, in which batch that was just resumed did
-    /// not run yet.
+    /// Notes whether batch ran. Batch stays active until it has not run for half a second, because one check may cover
+    /// only some microseconds.
     fn note_batch(&mut self, now_ns: Nanos, has_batch: bool, has_services: bool) {
         if has_batch {
             self.batch_ns = Some(now_ns);
@@ -210,7 +210,7 @@ struct DecisionStats {
     lacks: BTreeMap<DiscoveryProblem, Lacking>,
     /// Time at which interference reached its threshold, if the present check reacts to that interference.
     onset_ns: Option<Nanos>,
-    /// Onset of interference on which the agent has acted, while the pause of batch has not taken effect yet.
+    /// Onset of the interference for which batch was paused; `None` when the pause has taken effect.
     reacting_since_ns: Option<Nanos>,
     /// Times from an onset of interference until batch had been taken away.
     reaction: Histogram,
@@ -309,7 +309,8 @@ impl Agent {
         }
     }
 
-    /// Begins a turn of this thread on its CPU. Each step between two reactions has its own time limit.
+    /// Restarts the limit of this thread's CPU time. Each step between two reactions to interference has a limit of its
+    /// own.
     fn begin_turn(&mut self) {
         if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
             self.turns = None;
@@ -367,8 +368,8 @@ impl Agent {
         }
     }
 
-    /// Sets the CPUs with ticks and wakeups. A tick costs the service time, and a wakeup costs the agent time, so there are
-    /// none on cores without batch.
+    /// Sets the CPUs on which the kernel program reads counters at ticks and wakes the agent. A tick costs the service
+    /// time, and a wakeup costs the agent time. So only cores with batch have them.
     fn update_watched_cpus(&mut self) {
         let beside = Some(self.here.cores.with_siblings(&self.tracked.batch_cpus()));
         if let Some(cpus) = beside.filter(|_| beside != self.beside_batch) {

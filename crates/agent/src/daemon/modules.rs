@@ -22,7 +22,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Runs flight recorders and mappers of threads for exactly those services that exist and that the file names.
+    /// Runs flight recorders, and mappers of threads to big and little cores, for exactly those services that exist and
+    /// that the file names.
     pub(super) fn update_service_modules(&mut self) {
         if self.actuator.is_none() {
             return;

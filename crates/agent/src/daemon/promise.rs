@@ -1,5 +1,5 @@
-//! The overlap promise of kept lanes: the bound on the time in which batch runs beside a service without permission. It
-//! is judged every second over the last minute, for each service.
+//! The overlap promise: a bound on the time in which batch runs on lanes beside a service without permission. It is
+//! judged every second over the last minute, for each service.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const JUDGE_NS: Nanos = 1_000_000_000;
 /// Age up to which a note explains overlap, equal to the time span over which overlap is judged.
 const EXPLAINS_NS: Nanos = 60_000_000_000;
 
-/// Judgements of the overlap promises, and the notes that explain them.
+/// Overlap promises that are broken now, and the notes that explain overlap.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     due_ns: Nanos,
@@ -70,7 +70,8 @@ impl Promises {
 }
 
 impl Agent {
-    /// Judges the overlap beside each service whose lanes are kept, and notes changes.
+    /// Judges the overlap beside each service that has lanes, and notes which overlap promises were broken or hold
+    /// again.
     pub(super) fn judge_overlap(&mut self, now_ns: Nanos) {
         let Some(gates) = self.gates.as_ref().filter(|_| now_ns >= self.promises.due_ns) else { return };
         self.promises.due_ns = now_ns + JUDGE_NS;
@@ -95,7 +96,7 @@ impl Agent {
     }
 }
 
-/// Returns the overlap promise to a service, judged by the overlap of the last minute.
+/// Judges the overlap promise to a service by the overlap of the last minute; `None` if the service has no lanes.
 fn promise_to(served: &AgentService, circumstances: Circumstances) -> Option<OverlapPromise> {
     let overlap = served.tracked.kept.as_ref()?.overlap.recent();
     Some(OverlapPromise::new(served.found.name.clone(), overlap, None, circumstances))

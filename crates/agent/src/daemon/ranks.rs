@@ -86,7 +86,7 @@ impl Agent {
         }
     }
 
-    /// Restores the class of threads that are on no lent lane any more.
+    /// Restores the original scheduling class of demoted threads that are in no container on a lent lane any more.
     fn restore_thread_classes(&mut self) {
         if self.demoted.threads.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl Agent {
         }
     }
 
-    /// Notes a thread that outranks a holder, unless the limit of names is reached.
+    /// Notes a thread that outranks a holder, unless there are `NAMES_MAX` notes of this kind already.
     pub(super) fn note_rank(&mut self, note: LaneNote) {
         let is_alike = |known: &LaneNote| discriminant(known) == discriminant(&note);
         if self.stats.notes.keys().filter(|known| known.matches(is_alike)).count() < NAMES_MAX {

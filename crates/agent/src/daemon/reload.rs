@@ -66,8 +66,8 @@ impl Agent {
         (self.times.slow_ns, self.times.look_ns) = (now_ns, now_ns);
     }
 
-    /// Reads the file, and starts the policy and modules that it asks for. Returns the configuration that is in effect
-    /// now, its application to this machine, and the tables of the file that are not in effect.
+    /// Reads the file, and starts to measure interference if the policy needs it. Returns the configuration in effect,
+    /// its application to this machine, and the tables of the file that are not in effect.
     fn reread_config(&mut self) -> Result<(Config, MachineConfig, Vec<&'static str>)> {
         let mut config = Config::load(&self.options.config)?;
         let kept = self.keep_start_only_tables(&mut config);
@@ -96,7 +96,7 @@ impl Agent {
         (!matches!(self.interference, InterferenceSource::None)).then_some(&self.here.source)
     }
 
-    /// Applies changed cores, by which rises in latency are measured and lanes are found.
+    /// Uses the machine's new core topology: measures rises in latency by it, and searches for lanes again.
     pub(super) fn apply_new_cores(&mut self) {
         self.interference.set_cores(&self.here.cores);
         self.drop_lanes(&self.kept_cpus());
@@ -147,7 +147,8 @@ impl Agent {
         }
     }
 
-    /// Keeps services and containers that the new file still names, with their decided settings.
+    /// Orders the helper to read the new file, and waits for its scan. Services and containers that the file still
+    /// names keep their decided settings.
     fn rediscover_machine(&mut self) -> Result<()> {
         self.helper.reload(&self.config);
         loop {

@@ -98,8 +98,8 @@ impl Agent {
         }
     }
 
-    /// Takes in the place where requests of a service can be seen. This may change long after the service was found,
-    /// when any of its processes begins to listen or to emit requests.
+    /// Applies the helper's answer on where requests of a service can be observed. The answer may change later, when a
+    /// process of the service begins to listen or to emit requests.
     fn handle_request_answer(&mut self, answer: SearchAnswer) {
         let Some(place) = self.tracked.slot_of(ServiceId(answer.service)) else { return };
         let Some(served) = self.tracked.services.get_mut(place) else { return };
@@ -148,7 +148,7 @@ impl Agent {
         claimed.map(drop).map_err(Error::from)
     }
 
-    /// Notes once that a step failed. The next check tries it again.
+    /// Adds a note that a step failed, but only at its first failure. The next check tries the step again.
     fn note_retried_step(&mut self, step: Tried, error: Error) {
         if !self.tried_again.contains(&step) {
             self.tried_again.push(step);
@@ -238,7 +238,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Notes why interference with a service is unknown, and another place where the service may take requests.
+    /// Notes why interference with a service is unknown, and whether the service may take further requests where they
+    /// are not observed.
     fn note_request_visibility(&mut self, slot: usize, name: &str) {
         let Some(served) = self.tracked.services.get(slot) else { return };
         let why_not = served.why_no_figures().filter(|_| self.interference.needs_requests());
@@ -340,7 +341,7 @@ impl Agent {
         Ok(allowed)
     }
 
-    /// Notes which settings of a container the agent cannot change.
+    /// Notes if the container's cgroup has no list of CPUs, or if the container cannot be paused.
     pub(super) fn note_means(&mut self, slot: usize, name: &str) {
         let Some(actuator) = &self.actuator else { return };
         let has_list = actuator.has_cpuset(slot);
@@ -437,7 +438,7 @@ impl Agent {
         }
     }
 
-    /// Asks the helper where requests can be seen.
+    /// Orders the helper to search for places where services' requests can be observed, if a search is due.
     fn look_for_requests(&mut self, now_ns: Nanos) {
         if now_ns < self.times.requests_ns {
             return;
@@ -466,7 +467,7 @@ impl Agent {
         fetched.into_iter().filter_map(Result::err).for_each(|error| self.note_error(error));
     }
 
-    /// Takes in the durations of requests since the last check.
+    /// Fetches the requests since the last check, and updates figures and the rise in latency by their durations.
     fn look_at_requests(&mut self) {
         self.fetch_requests();
         self.tracked.services.iter_mut().for_each(|(_, served)| served.figures.begin_check());
@@ -476,7 +477,7 @@ impl Agent {
         self.note_unknown_interference();
     }
 
-    /// Notes services for which the rise in latency has been unknown for many requests, and why.
+    /// Adds a note for each service whose rise in latency has been unknown for many requests, with the reason.
     fn note_unknown_interference(&mut self) {
         let InterferenceSource::Latency(rise) = &self.interference else { return };
         let silence = |served: &AgentService| {

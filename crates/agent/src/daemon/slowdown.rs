@@ -1,4 +1,4 @@
-//! The slowdown of requests by batch on lanes that are kept: measured all the time, and kept under a bound, as in
+//! Measurement of the slowdown of requests by batch on lanes, and its limitation by a longer idle threshold, as in
 //! `sidelane run`.
 
 use std::collections::BTreeSet;
@@ -15,15 +15,16 @@ use sidelane_lanes::slowdown::{IdleThresholdChange, SlowdownKeeper, SlowdownOutc
 use sidelane_rollback::cpu_mask::to_cpu_mask;
 
 impl Agent {
-    /// Returns when a window of the comparison ends. Without batch, or without services beside lanes that are kept,
-    /// there is no comparison.
+    /// Returns when the next step of the slowdown measurement is due; `Nanos::MAX` without batch, or without services
+    /// to measure.
     pub(super) fn slowdown_due_ns(&self) -> Nanos {
         let compares =
             |slowdown: &&SlowdownKeeper| !slowdown.is_empty() && (self.times.is_active || slowdown.needs_requests());
         self.slowdown.as_ref().filter(compares).map_or(Nanos::MAX, SlowdownKeeper::next_step_at)
     }
 
-    /// Continues with the next window, and applies the results of the windows before.
+    /// Continues the slowdown measurement with its next time window, with or without batch, and notes changed idle
+    /// thresholds.
     pub(super) fn advance_slowdown(&mut self, now_ns: Nanos) {
         self.fetch_requests();
         let Some(slowdown) = &mut self.slowdown else { return };
@@ -32,8 +33,8 @@ impl Agent {
         changes.iter().for_each(|change| self.tell_idle_threshold(change));
     }
 
-    /// Chooses the services to measure: those whose CPUs have kept lanes beside them that are lent only in idle
-    /// moments.
+    /// Chooses the services whose slowdown is measured: those beside lanes that are lent only while the service is
+    /// idle.
     pub(super) fn choose_measured_services(&mut self, now_ns: Nanos) {
         let Some(slowdown) = &mut self.slowdown else { return };
         let (mut measured, mut unseen) = (BTreeSet::new(), Vec::new());
@@ -54,7 +55,8 @@ impl Agent {
         unseen.into_iter().for_each(|note| self.note(note));
     }
 
-    /// Tells request sources and keepers of lanes what to do in the present window.
+    /// Starts or stops observing the measured services' requests, and sets the idle threshold of each lane, as the
+    /// slowdown measurement needs it now.
     pub(super) fn apply_slowdown(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         for (_, served) in self.tracked.services.iter() {
@@ -73,7 +75,7 @@ impl Agent {
         self.slowdown.as_ref()?.outcome(served.found.id.0)
     }
 
-    /// Replaces earlier notes on the idle threshold of the service.
+    /// Notes the new idle threshold of a service, in place of earlier notes on it.
     fn tell_idle_threshold(&mut self, change: &IdleThresholdChange) {
         let served = self.tracked.services.iter().find(|(_, served)| served.found.id.0 == change.service);
         let Some(service) = served.map(|(_, served)| served.found.name.clone()) else { return };
@@ -84,7 +86,7 @@ impl Agent {
     }
 }
 
-/// Returns the kept lanes that batch has only in the idle moments of services.
+/// Returns the lanes that are lent to batch only while their services are idle.
 fn idle_only_lanes(tracked: &Tracked) -> impl Iterator<Item = &KeptLanes> {
     tracked.kept().filter(|kept| !kept.limits.policy().needs_requests())
 }

@@ -116,7 +116,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Returns whether the file, or a policy, needs figures of requests.
+    /// Returns whether requests have to be tracked, because the file or a policy needs their latencies.
     pub(super) fn wants_requests(&self) -> bool {
         wants_requests(&self.config, self.interference.needs_requests())
     }
@@ -174,7 +174,8 @@ pub(super) fn asks_for_requests(config: &Config) -> bool {
         || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.settings.slo.is_some())
 }
 
-/// Returns whether figures of requests are needed, by the file or because lanes are lent by requests.
+/// Returns whether requests have to be tracked: for objectives, metrics or the policy of lanes, or because interference
+/// is measured by latency (`by_latency`).
 fn wants_requests(config: &Config, by_latency: bool) -> bool {
     let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
     config.lanes.as_ref().is_some_and(by_requests)
@@ -183,8 +184,8 @@ fn wants_requests(config: &Config, by_latency: bool) -> bool {
         || config.metrics.is_some()
 }
 
-/// Returns the purpose of the tracker. Requests are tracked only if they are needed, because tracking costs a service 2
-/// µs per request. To measure batch's cost a few requests suffice, and the agent works without that measurement.
+/// Returns what the tracker has to observe. Tracking costs a service 2 µs per request, so requests are tracked only if
+/// they are needed. The measurement of batch's cost needs only some requests, and the agent also works without it.
 fn purpose(config: &Config, source: Option<&ActiveSource>) -> Result<Purpose> {
     let wanted = wants_requests(config, source == Some(&ActiveSource::Latency));
     let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.slowdown_bound().is_some());
@@ -218,7 +219,7 @@ fn open_log(path: &Path) -> Result<Log> {
     Ok(Log { log: Some(log), pen, lane_pen })
 }
 
-/// Takes over CPUs and starts the guardian; `None` in a dry run, which claims nothing.
+/// Claims the CPUs, and starts the guardian. In a dry run it claims nothing, and there is no actuator.
 fn claim_machine(
     owners: &mut Owners,
     online: &CpuSet,

@@ -4,7 +4,7 @@ use sidelane_policy::Nanos;
 
 /// Interval of slow checks while services and batch run.
 pub(super) const SLOW_LOOK_NS: Nanos = 200_000_000;
-/// First interval of checks for the first process of a new container.
+/// First interval of checks whether a new container has a process.
 const LOOK_NS: Nanos = 1_000_000;
 /// Shortest and longest interval of attempts after a refusal.
 const REFUSED_NS: [Nanos; 2] = [1_000_000_000, 60_000_000_000];

@@ -16,7 +16,8 @@ use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::watchdog::{Outranking, Stay, longest_stay, situation};
 
 impl Agent {
-    /// Checks the lanes after an alarm or a step. Batch that stays on a lane is removed by the next stronger means.
+    /// Checks whether batch stays on a lane beside its service, after an alarm or an earlier step. If so, takes the
+    /// next stronger step to remove it.
     pub(super) fn check_lane_stays(&mut self, now_ns: Nanos) {
         let Some(lent) = &self.lent else { return };
         lent.alarm_event().clear();

@@ -63,7 +63,8 @@ impl Finder {
         there
     }
 
-    /// Notes which containers have processes. They stay containers when these processes move to cgroups below.
+    /// Records which containers have processes. Such a container stays a container when its processes move to cgroups
+    /// below.
     fn note_inhabited(&mut self, current: &BTreeMap<ContainerId, Member>) {
         self.inhabited.retain(|id| current.contains_key(id));
         let unknown = current.iter().filter(|(id, _)| !self.inhabited.contains(id));

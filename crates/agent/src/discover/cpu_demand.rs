@@ -20,7 +20,8 @@ const SHARES_A_CPU: u64 = 1024;
 /// Part of the name of a kubelet's uppermost cgroup, under each driver.
 const KUBELETS: &str = "kubepods";
 
-/// Returns the number of CPUs that the container at `path` wants, if the file does not name it.
+/// Returns the number of CPUs that the container at `path` wants by the limit or request in its cgroup. It counts if
+/// the file sets no number.
 pub(super) fn cpu_demand(hierarchies: &[Hierarchy], path: &str) -> CpuDemand {
     demand_of(hierarchies, path, online_cpu_count())
 }
@@ -162,7 +163,8 @@ mod tests {
 
     #[test]
     fn weights_are_read_by_both_formulas_of_runtimes() {
-        // Each pair is (weight, CPUs): whole requests by the linear formula, by the quadratic one, and other requests.
+        // Pairs of `cpu.weight` and wanted CPUs: whole requests by the linear and by the quadratic formula, and other
+        // requests.
         let linear = [(39, 1), (79, 2), (118, 3), (157, 4), (313, 8)];
         let quadratic = [(174, 2), (240, 3), (303, 4), (517, 8)];
         let others = [(170, 2), (59, 1), (17, 1)];

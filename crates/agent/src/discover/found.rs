@@ -69,8 +69,8 @@ pub struct Container {
     pub id: ContainerId,
     /// Path of the uppermost cgroup of the container's tree: the cgroup that its `[[batch]]` names, or its pod.
     pub top: String,
-    /// Path of the uppermost cgroup that contains only batch, or only new pods of batch. It is the top of the
-    /// container's tree, or the cgroup above its pod.
+    /// Path of the uppermost cgroup in which only batch runs, or only batch starts. It is the top of the container's
+    /// tree, or the cgroup above its pod.
     pub tree: String,
     /// Name of the container for users: its pod's name and its own name, or its path.
     pub name: String,
@@ -117,8 +117,7 @@ impl Birthplace {
         Hierarchy::all().into_iter().map(|hierarchy| hierarchy.dir(&self.path))
     }
 
-    /// Returns the directory of the cgroup `path` below this cgroup, whose own directory is `dir`; `None` if it does
-    /// not lie below.
+    /// Returns the directory of the cgroup `path` if it lies below this cgroup; `dir` is this cgroup's own directory.
     pub fn dir_of(&self, dir: &Path, path: &str) -> Option<PathBuf> {
         Some(dir.join(Path::new(path).strip_prefix(&self.path).ok()?))
     }

@@ -31,7 +31,7 @@ pub(super) struct Member {
     pub(super) top: PathBuf,
 }
 
-/// All cgroups that have a role, or that lead to such cgroups below.
+/// Cgroups that have a role, and cgroups below which a cgroup may have one.
 pub(super) struct Groups {
     hierarchies: Vec<Hierarchy>,
     roles: Roles,
@@ -184,7 +184,7 @@ impl Groups {
         })
     }
 
-    /// Returns the cgroups of all trees, upper ones first, each with whether it is a leaf.
+    /// Returns the cgroups of all trees, upper cgroups first. The flag is true for a leaf: no cgroup lies below it.
     pub(super) fn tree_members(&self) -> impl Iterator<Item = (Member, bool)> {
         let of_trees = self.nodes.iter().filter(|(_, node)| node.role.is_in_tree());
         of_trees.filter_map(|(path, node)| {
@@ -194,8 +194,8 @@ impl Groups {
         })
     }
 
-    /// Returns the cgroups without a role for which `is_wanted` is true and below which cgroups may have a role. Each
-    /// is a path and an inode number.
+    /// Returns path and inode number of each cgroup without a role below which cgroups may have one, if `is_wanted` is
+    /// true for its path.
     pub(super) fn leading_groups(&self, is_wanted: impl Fn(&Path) -> bool) -> impl Iterator<Item = (&PathBuf, u64)> {
         let leading = self.nodes.iter().filter(|(_, node)| node.role == Role::Leads);
         leading.filter(move |(path, _)| is_wanted(path)).map(|(path, node)| (path, node.home.inode))
@@ -279,7 +279,7 @@ impl Node {
     }
 }
 
-/// Returns version 2, and those hierarchies of version 1 by which batch gets its CPUs or is recognised.
+/// Returns the hierarchies to watch: version 2, and those of version 1 by which batch gets its CPUs or is recognised.
 fn watched_hierarchies(hierarchies: &[Hierarchy]) -> Vec<Hierarchy> {
     let with = |controller: &&str| hierarchies.iter().find(|hierarchy| hierarchy.has_controller(controller));
     let first = LOOKED_AT.iter().take(1).filter_map(with);

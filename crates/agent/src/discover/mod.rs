@@ -130,7 +130,7 @@ impl Finder {
     /// the next scan.
     pub fn reload(&mut self, config: &Config) {
         self.searches = Search::from_config(config, &self.searches);
-        // The first round of searches reads all processes.
+        // With an empty list of known processes, the next search reads all processes.
         self.listing = Listing::default();
         self.config = config.clone();
         self.taken.clear();

@@ -42,7 +42,7 @@ impl Pods {
         self.names.get(&uid).map(String::as_str)
     }
 
-    /// Returns whether the name of the pod with this cgroup was known when it was last read.
+    /// Returns whether the pod with this cgroup had a name when the names of pods were last read.
     pub(super) fn has_name(&self, group: &Path) -> bool {
         uid_of(group).is_some_and(|uid| self.names.contains_key(&uid))
     }

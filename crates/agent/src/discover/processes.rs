@@ -24,7 +24,7 @@ const THOROUGH_EVERY: u64 = 10;
 /// Length to which the kernel cuts the name of a process.
 const COMM_LEN: usize = 15;
 
-/// Search for a service by port or name.
+/// Search for the processes of one service, by port or name.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     /// Index of the `[[service]]` in the file.
@@ -55,7 +55,7 @@ pub(super) enum Found {
     Gone,
 }
 
-/// Lists of processes and sockets that all searches need, read once for each round.
+/// Processes and listening sockets of the machine, read once for each round of searches.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     named: BTreeMap<String, Vec<u32>>,
@@ -153,7 +153,7 @@ impl Search {
         }
     }
 
-    /// Searches for the service again, with all descendants of its processes.
+    /// Finds the service's processes again, with all their descendants.
     fn find(&mut self, batch_of: BatchOf<'_>) -> Found {
         let before = std::mem::take(&mut self.known);
         let mut service = self.target.find().unwrap_or_default();
@@ -240,7 +240,7 @@ mod tests {
             assert_eq!(look(&mut search, &mut listing, &in_batch), Found::Same);
             assert!(search.impostors().any(|(process, group)| process.tid == own && group.ends_with("batch/a")));
         }
-        // The process has left the cgroup of batch.
+        // From here on, the process is in no cgroup of batch.
         let found = look(&mut search, &mut listing, &|_| None);
         assert!(matches!(&found, Found::Came(service) if service.pids.contains(&own)), "{found:?}");
         assert_eq!(search.impostors().count(), 0);

@@ -12,7 +12,7 @@ use super::processes::Found;
 use super::roles::Role;
 use crate::config::{Class, Fit, Match, ServiceSettings};
 
-/// Name and settings of a cgroup that is a service.
+/// Name, settings and rule of a service that is a cgroup.
 struct Known {
     name: String,
     settings: ServiceSettings,

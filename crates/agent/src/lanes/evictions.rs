@@ -32,13 +32,13 @@ struct State {
     evicted: BTreeSet<u32>,
     /// Lanes whose keepers are about to end, and so do not wait for the agent.
     forsaken: BTreeSet<u32>,
-    /// Number of requests so far.
+    /// Number of requests for evictions that keepers have made so far.
     asked: u64,
     /// Number of the last request on which the agent has acted; `failed` says whether it could not carry out that
     /// request.
     done: u64,
     failed: bool,
-    /// Whether a pause of batch has not taken effect yet.
+    /// Whether paused batch may still run, because its freeze has not taken effect yet.
     leaving: bool,
     closed: bool,
 }
@@ -69,8 +69,8 @@ impl Evictions {
         EvictionRequests { lanes: state.evicted.iter().copied().collect(), number: state.asked }
     }
 
-    /// Notes that the agent has acted on `requests`, and wakes the keepers. `leaving` says whether paused batch still
-    /// runs.
+    /// Records that the agent has carried out `requests`, or has failed to, and wakes the keepers. `leaving` says
+    /// whether paused batch still runs.
     pub fn complete_requests(&self, requests: &EvictionRequests, failed: bool, leaving: bool) {
         let mut state = self.state();
         (state.done, state.failed, state.leaving) = (requests.number, failed, leaving);

@@ -66,7 +66,8 @@ impl LaneGates {
         Some(SlowdownKeeper::new(bound, self.config.min_idle.as_nanos() as u64, now_ns()))
     }
 
-    /// Starts a keeper on each of the lanes. The caller tracks the service with these lanes.
+    /// Starts a keeper on each of the lanes. The caller has to register the lanes with the tracker, as lanes of the
+    /// service.
     pub fn start_keepers(&self, lanes: &Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
         let memory = tracker.memory();
         let limits = LendingLimitsKeeper::new(lending, lanes, Arc::clone(&memory));

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use sidelane_hurry::CoreSizes;
 
-    /// Returns a mapper for this process, which cannot write its log.
+    /// Returns the settings of a mapper for this process, with a log file that cannot be created.
     fn target_without_log() -> HurryTarget {
         let [big, little] = ["0", "1"].map(|cpus| cpus.parse().unwrap());
         let settings = Settings {
@@ -271,7 +271,7 @@ mod tests {
         first.settings.service = Target::Comm("no such service".to_owned());
         let other = HurryTarget { id: ServiceId(2), service: "b".to_owned(), ..first.clone() };
         hurries.update_running(vec![first]).unwrap();
-        // The caller has not yet seen whether the first mapper has ended.
+        // The first mapper may still be ending, which must not delay the mapper of another service.
         hurries.update_running(vec![other]).unwrap();
         assert_eq!(hurries.status()[0].service, "b");
         hurries.end().unwrap();

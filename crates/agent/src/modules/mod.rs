@@ -24,7 +24,8 @@ pub enum ModuleEvent {
     Noted(Note),
 }
 
-/// Returns the target by which a module finds a service of this rule; `None` if the service's cgroup is unknown.
+/// Returns the target by which a module finds this service: cgroup, port or process name. `None` if the rule names a
+/// cgroup, but the service's cgroup is unknown.
 fn target_of(found: &FoundService, rule: &ServiceRule) -> Option<Target> {
     match (&found.group, &rule.matches) {
         (Some(group), _) => Some(Target::Cgroup(group.path.clone())),

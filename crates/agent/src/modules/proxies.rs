@@ -128,7 +128,8 @@ impl Proxies {
         families(&counted.collect::<Vec<_>>())
     }
 
-    /// Returns the state of a proxy, with the remaining requests and the counts of its predecessors at this address.
+    /// Returns the state of a proxy. It includes the pending requests and the counts of earlier proxies at the same
+    /// address.
     fn combined_state(&self, proxy: &RunningProxy) -> Option<State> {
         let address = proxy.address();
         let mut state = proxy.state()?.clone();

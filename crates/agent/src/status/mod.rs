@@ -180,7 +180,7 @@ pub struct ServiceStatus {
     /// Slowdown of the service's requests by batch; `None` if it is not measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slowdown: Option<SlowdownStatus>,
-    /// Overlap of batch beside the service in the last minute; `None` if no lane is kept beside it.
+    /// Overlap of batch beside the service in the last minute; `None` if the service has no lanes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub overlap: Option<OverlapStatus>,
 }

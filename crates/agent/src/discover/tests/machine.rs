@@ -85,7 +85,7 @@ impl TestMachine {
         self.hierarchies.iter().map(move |hierarchy| hierarchy.dir(path))
     }
 
-    /// Makes a finder for this machine, with a clock.
+    /// Makes a finder for this test machine, with a clock that begins at 0.
     pub(super) fn finder(&self, file: &str) -> TestFinder {
         let config = Config::parse("a.toml", file).unwrap_or_else(|problems| panic!("{problems}"));
         let machine = Machine {
