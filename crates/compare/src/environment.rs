@@ -32,7 +32,7 @@ pub(super) struct Environment<'a> {
     until: Shutdown,
     lanes: Lanes,
     gate: Gate,
-    /// Bound on the slowdown that `sidelane run` would keep; `None` without one.
+    /// Bound on the slowdown of requests by batch, as for `sidelane run`; `None` without a bound.
     max_slowdown: Option<f64>,
     traffic: Traffic,
     /// Limits that the last session learned for the service, with which the next session starts.
@@ -43,7 +43,7 @@ pub(super) struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// Begins to watch the service's requests.
+    /// Begins to observe the requests of the plan's service.
     pub(super) fn start(options: &'a CompareOptions, plan: Plan, shutdown: Shutdown) -> Result<Self> {
         let Plan { mut services, gate, max_slowdown, .. } = plan;
         let beside = services.pop().expect("a plan has a service");

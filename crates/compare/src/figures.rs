@@ -46,7 +46,7 @@ impl Setting {
         }
     }
 
-    /// Returns the words for the setting in the name of a check.
+    /// Returns the setting as it is written in the name of a check, such as "with Sidelane".
     pub(super) fn in_words(self) -> &'static str {
         match self {
             Self::Alone => "alone",

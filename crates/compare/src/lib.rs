@@ -78,7 +78,7 @@ pub struct CompareOptions {
     pub gate: GateChoice,
     /// Policy that decides, and the delay that batch may cause.
     pub lending: Lending,
-    /// Scheduling class of unmanaged batch.
+    /// Policy that decides when lanes are lent, and the delay of requests that batch may cause.
     pub unmanaged: BatchClass,
     /// Number of rounds, at any duration; `None` for rounds until the verdict is decided.
     pub rounds: Option<u64>,
@@ -109,7 +109,7 @@ impl CompareOptions {
         Bounds { max_slowdown: 1.0 + bound, objective }
     }
 
-    /// Returns the request to `sidelane run` that these options mean.
+    /// Returns the options of the `sidelane run` whose effect is compared.
     fn run_request(&self) -> RunRequest {
         RunRequest {
             services: vec![(self.target.clone(), self.lanes.clone())],

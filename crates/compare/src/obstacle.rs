@@ -33,7 +33,7 @@ pub(super) enum Obstacle {
     Ended { rounds: usize },
     /// Batch ended within a run; `needed` is the time that a run and its preparation take.
     BatchEnded { after: Duration, needed: Duration },
-    /// There were no requests in some runs.
+    /// No requests arrived in `runs` of all `of` runs.
     NoRequests { runs: usize, of: usize },
     /// A run had too few requests for its percentile.
     FewRequests { requests: u64, percentile: f64, run: Duration },
@@ -41,7 +41,7 @@ pub(super) enum Obstacle {
     TrafficChanged { from_per_s: f64, to_per_s: f64 },
 }
 
-/// Settings of the measurement that are needed to find an obstacle.
+/// Settings of the measurement by which obstacles are found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// Time for which batch runs before it is measured.

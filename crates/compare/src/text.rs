@@ -7,7 +7,7 @@ use super::obstacle::Obstacle;
 use super::verdict::{Evaluation, Judgement, P50};
 use sidelane_stats::interval::median_interval;
 
-/// Facts about the lanes that the sentence needs.
+/// Facts about the lanes for the sentence with the verdict.
 #[derive(Clone, Debug)]
 pub(super) struct Lanes {
     pub(super) request: String,
@@ -44,7 +44,7 @@ pub(super) fn finding(
     }
 }
 
-/// Returns the measures under Sidelane, such as "p99 +1 % (−2 to +4), p50 0 % (−1 to +1)".
+/// Returns the judged figures under Sidelane, such as "p99 +1 % (−2 to +4), p50 0 % (−1 to +1)".
 fn kept_measures_text(judged: &Evaluation) -> String {
     judged.kept.iter().map(|one| one.measure.to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -13,11 +13,11 @@ use sidelane_requests::watch::{DRAIN_EVERY, SERVICE_LOOK_EVERY, Watched};
 
 /// Longest wait for requests before the first round.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
-/// Number of requests after which the first look ends early.
+/// Number of requests after which the wait before the first round ends early.
 const FIRST_REQUESTS: usize = 500;
 /// Number of requests wanted in a run, for a 99th percentile.
 const REQUESTS_WANTED: f64 = 300.0;
-/// Shortest length of a run that is chosen by the traffic; `RUN_MAX` is the longest.
+/// Shortest length of a run, if it is chosen by the rate of requests; `RUN_MAX` is the longest.
 const RUN_MIN: Duration = Duration::from_millis(1_500);
 const RUN_MAX: Duration = Duration::from_secs(5);
 

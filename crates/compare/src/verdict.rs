@@ -58,8 +58,8 @@ impl Measure {
         Check::interval_at_least(self.name(setting), self.value, self.limit, self.unit)
     }
 
-    /// Returns whether the interval would contain the limit even after ten times as many rounds. The width decreases
-    /// with the square root of the number of rounds.
+    /// Returns whether the limit would lie in the confidence interval even after ten times as many rounds. The
+    /// interval's width decreases with the square root of the number of rounds.
     fn is_far_too_wide(&self) -> bool {
         const TIMES: f64 = 10.0;
         let ends = |interval: Interval| Some((interval.measured, interval.low?, interval.high?));
@@ -147,7 +147,8 @@ impl Evaluation {
     }
 }
 
-/// Returns the measures of a setting: the percentile of the objective, or p99, p50 and the time between requests.
+/// Returns the figures by which a setting is judged: the percentile of the objective. Without an objective, they are
+/// p99, p50 and the time between requests.
 fn measures(rounds: &[Round], setting: Setting, bounds: Bounds) -> Vec<Measure> {
     if let Some(Objective { percentile, limit_ns }) = bounds.objective {
         let value = median_interval(figures_in_rounds(rounds, setting, |figures| figures.percentile_us(percentile)));
