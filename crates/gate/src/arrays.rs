@@ -28,7 +28,7 @@ pub(crate) struct Arrays {
     pub(crate) limits: &'static [LaneLimits],
     pub(crate) gates: &'static [GateWord],
     pub(crate) threads: &'static [AtomicU64],
-    /// Policy states of this process, one for each lane.
+    /// States of the lending policy in this process, one for each lane.
     pub(crate) states: &'static [SharedPolicy],
     pub(crate) nap: Nap,
     pub(crate) opened: Moment,

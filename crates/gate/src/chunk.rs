@@ -13,7 +13,8 @@ use sidelane_policy::Nanos;
 
 use crate::lane::Lane;
 
-/// Age at which a chunk is closed, so short that a context switch loses little of the counted time.
+/// Age at which a chunk, the uncounted part of a nap, is counted. It is so short that a context switch loses little
+/// time.
 const CHUNK_NS: Nanos = 1_000;
 /// Largest age of a chunk that counts: an older chunk is not all nap, since the longest nap takes 10 µs. The limit is
 /// much higher, because a virtual CPU may lose its physical CPU during a nap; nothing runs beside the service then.
@@ -32,7 +33,7 @@ impl Chunk {
         Self { since_ns: now_ns, lc_ns: lane.service_total_ns(now_ns), switches: lane.own.switches() }
     }
 
-    /// Closes the chunk if it is old enough, and begins the next one.
+    /// Counts the chunk of the nap if it is old enough, and begins the next chunk.
     pub(crate) fn renew_if_old(&mut self, lane: &Lane, now_ns: Nanos) {
         if now_ns.saturating_sub(self.since_ns) >= CHUNK_NS {
             self.close(lane, now_ns);

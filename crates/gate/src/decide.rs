@@ -12,7 +12,7 @@ use sidelane_formats::LaneLimits;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, LaneObservation, PolicyKind};
 
-/// Returns the policy that a lane's limits ask for.
+/// Returns a new state of the lending policy that the lane's limits name.
 fn policy_for(limits: &LaneLimits) -> Borrow<AnyRule> {
     // The default for a policy that this version does not know is borrow-idle, which never lends the lane beside a
     // request.
@@ -21,7 +21,7 @@ fn policy_for(limits: &LaneLimits) -> Borrow<AnyRule> {
         min_idle_ns: limits.min_idle_ns.load(Ordering::Relaxed),
         // A thread that naps in SCHED_IDLE starves no other thread, so no hold is too long.
         evict_after_ns: Nanos::MAX,
-        // No wakeup is needed, since the thread checks its lane itself.
+        // Lending in advance costs no wakeup, since the thread checks its lane itself. So any budget suffices.
         lend_ahead_min_ns: 0,
     })
 }
@@ -41,8 +41,8 @@ const LOCKED: u32 = 1;
 /// Policy of one lane in this process. All zero means: not locked, and no policy chosen yet.
 pub(crate) struct SharedPolicy {
     lock: AtomicU32,
-    /// Service's total run time beside the lane when a thread was last allowed to run on; 0 if the time since then is
-    /// already accounted for.
+    /// Total run time of the service beside the lane at the moment when a thread was last permitted to run beside it.
+    /// 0: the time since that moment is accounted for.
     let_go_lc_ns: AtomicU64,
     inner: UnsafeCell<Inner>,
 }
@@ -59,14 +59,14 @@ struct Inner {
 unsafe impl Sync for SharedPolicy {}
 
 impl SharedPolicy {
-    /// Records that a thread runs on beside the service. `service_ns` is the service's total run time now.
+    /// Records that a thread continues beside the running service. `service_ns` is the service's total run time so far.
     pub(crate) fn record_pass_start(&self, service_ns: Nanos) {
         self.let_go_lc_ns.store(service_ns.max(1), Ordering::Relaxed);
     }
 
-    /// Returns how long the service has run beside the thread since the thread was allowed to run on, at most
-    /// `limit_ns`. `service_ns` is the service's total run time now. The limit exists because a thread that has not
-    /// checked for longer than its pass was not allowed to run for the time after it.
+    /// Returns how long the service has run beside the thread since the thread was permitted to continue, at most
+    /// `limit_ns`. `service_ns` is the service's total run time so far. The permission lasts for `limit_ns` at most, so
+    /// later time does not count as permitted.
     pub(crate) fn take_shared_time_ns(&self, service_ns: Nanos, limit_ns: Nanos) -> Nanos {
         match self.let_go_lc_ns.swap(0, Ordering::Relaxed) {
             0 => 0,

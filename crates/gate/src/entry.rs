@@ -9,8 +9,8 @@ use crate::page::{OWN, WORD_OFFSET};
 use crate::save::slow_path_keeping_registers;
 use crate::slow::sidelane_gate_slow_path;
 
-/// Defines the check of the word. If the word is set, the check jumps to `$slow_path`, which returns to the checking
-/// function's caller in its place.
+/// Defines a function that checks the word of the check page, which is set while the service is busy. If the word is
+/// set, the function jumps to `$slow_path`, which returns to the check's caller.
 macro_rules! check {
     ($slow_path:path) => {
         naked_asm!(

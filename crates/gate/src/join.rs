@@ -78,8 +78,8 @@ fn map_arrays() -> Option<&'static Arrays> {
     }
 }
 
-/// Maps the word that all checks read over the page of a module that was compiled with `sidelane_gate.h`. Returns the
-/// function to call when the word is set. `page` must live as long as the module's code.
+/// Maps the service's word over `page`, the check page of a module that was compiled with `sidelane_gate.h`. Returns
+/// the function that the module has to call when the word is set. `page` must live as long as the module's code.
 ///
 /// # Safety
 ///

@@ -10,7 +10,8 @@ use crate::arrays::Arrays;
 use crate::clock::Moment;
 use crate::decide::SharedPolicy;
 
-/// Two words of shared memory, each with the value that it had.
+/// Two words of shared memory, each with an earlier value. A change of either ends a thread's permission to run beside
+/// the service.
 pub(crate) type PassWords = [(&'static AtomicU64, u64); 2];
 
 /// Batch lane that the calling thread was on a moment ago.
@@ -56,7 +57,7 @@ impl Lane {
         limits.requests.iter().take(count).map(|cpu| cpu.load(Ordering::Relaxed) as usize)
     }
 
-    /// Returns the words of the request lanes.
+    /// Returns the lane words of the request lanes: the state of each lane in shared memory.
     pub(crate) fn request_words(&self) -> impl Iterator<Item = &'static LaneWord> + Clone + use<> {
         let lanes = self.arrays.lanes;
         self.request_cpus().filter_map(|cpu| lanes.get(cpu))
@@ -115,8 +116,8 @@ impl Lane {
         began.map(|began_ns| now_ns.saturating_sub(began_ns.max(since_ns))).sum()
     }
 
-    /// Returns two words that change when the policy has to decide again, with their values now: the running request's
-    /// word, and the start of the busy period. `None` with several request lanes.
+    /// Returns two words with their present values: the stamp of the running request, and the start of the busy period.
+    /// A change of either means that the policy has to decide again. `None` with several request lanes.
     pub(crate) fn pass_words(&self) -> Option<PassWords> {
         let cpu = self.limits.requests[0].load(Ordering::Relaxed) as usize;
         let one = self.limits.request_count.load(Ordering::Relaxed) == 1;

@@ -28,7 +28,7 @@ pub(crate) static OWN: CheckPage = CheckPage([const { AtomicU32::new(0) }; WORDS
 static MODULES: [AtomicPtr<CheckPage>; MODULES_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MODULES_MAX];
 
 impl CheckPage {
-    /// Returns the word that checks read.
+    /// Returns the word that checks read; it is not 0 while the service is busy.
     pub(crate) fn word(&self) -> &AtomicU32 {
         &self.0[WORD_OFFSET / size_of::<u32>()]
     }

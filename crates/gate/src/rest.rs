@@ -24,7 +24,7 @@ pub(crate) fn nap_until_allowed(lane: &Lane, tid: u32, nap: Nap) {
             break;
         }
         chunk.renew_if_old(lane, now_ns);
-        // Several threads may nap on this lane in turn; the one on the CPU is the one that naps now.
+        // Threads that take turns on the lane may all nap here, so the thread on the CPU writes its own id.
         lane.gate.nap_tid.store(tid, Ordering::Relaxed);
     }
     let ended_ns = now_ns();
@@ -55,7 +55,7 @@ fn record_nap_start(lane: &Lane, tid: u32, now_ns: Nanos) {
 }
 
 fn nap_while_busy(lane: &Lane, nap: Nap) {
-    // The thread waits out a short idle period with PAUSE: its end writes no cache line that could be watched.
+    // The end of a short idle period changes no memory that a nap could watch, so the thread waits with PAUSE.
     let nap = if lane.busy() { nap } else { Nap::Pause };
     if let Some(watched) = lane.request_words().next() {
         nap.wait(&watched.busy, || !lane.busy());

@@ -13,7 +13,8 @@ use crate::lane::{Lane, PassWords, this_cpu};
 use crate::rest::{nap_until_allowed, nap_until_idle};
 use crate::thread::{Depth, Thread, this_thread};
 
-/// Longest pass. A thread that moved to another lane notices that at most this late.
+/// Longest time for which a thread may run beside a busy service without a new decision (pass). A thread that moved to
+/// another lane notices that after this time at the latest.
 const PASS_MAX_NS: Nanos = 20_000;
 
 /// Function that a check calls when the word is set.
@@ -47,7 +48,7 @@ fn check(arrays: &'static Arrays, thread: &Thread) {
     if !lane.busy() {
         return;
     }
-    // The words are read before the decision, so that a change after the decision ends the pass.
+    // The words are read before the decision. A change after the decision then ends the permission to run on.
     let words = lane.pass_words();
     let now = Moment::now();
     add_lent_time(&lane, now.ns());
@@ -57,7 +58,7 @@ fn check(arrays: &'static Arrays, thread: &Thread) {
     }
 }
 
-/// Gives the thread a pass until `until_ns`, limited to the longest pass.
+/// Permits the thread to run beside the busy service until `until_ns`, but at most for `PASS_MAX_NS`.
 fn give_pass(lane: &Lane, thread: &Thread, words: Option<PassWords>, now: Moment, until_ns: Option<Nanos>) {
     if let Some(lc_ns) = lane.service_total_ns(now.ns()) {
         lane.state.record_pass_start(lc_ns);
@@ -69,7 +70,7 @@ fn give_pass(lane: &Lane, thread: &Thread, words: Option<PassWords>, now: Moment
     }
 }
 
-/// Adds the time that threads ran beside the service since they were allowed to run on.
+/// Adds the time for which threads ran beside the service with permission to the lane's accounting.
 fn add_lent_time(lane: &Lane, now_ns: Nanos) {
     if let Some(lc_ns) = lane.service_total_ns(now_ns) {
         let went_on_ns = lane.state.take_shared_time_ns(lc_ns, PASS_MAX_NS);
@@ -127,7 +128,7 @@ mod errno {
 mod tests {
     use super::*;
 
-    /// The holder does not see a nap under the id 0.
+    /// The holder would not see a nap under the id 0, so a preempted thread must find its id, too.
     #[test]
     fn preempted_thread_still_learns_its_id() {
         let lanes: Vec<LaneWord> = (0..1024).map(|_| LaneWord::default()).collect();

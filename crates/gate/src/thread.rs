@@ -17,13 +17,15 @@ use crate::lane::PassWords;
 /// State of one thread, all zero at first. `save.rs` uses the offsets of the fields.
 #[repr(C)]
 pub(crate) struct Thread {
-    /// Value of the time stamp counter at which the pass ends; 0: there is no pass.
+    /// Value of the time stamp counter until which the thread may run beside a busy service without a new decision
+    /// (pass). 0: it may not.
     until_tsc: AtomicU64,
-    /// First word that must not change during the pass.
+    /// First word of shared memory whose change ends the thread's permission to run beside a busy service (pass).
     first: AtomicPtr<AtomicU64>,
-    /// Value of `first` at the start of the pass, which permits the thread to run on without another decision.
+    /// Value that `first` must still have for the thread to run on without a new decision.
     first_was: AtomicU64,
-    /// Second word that must not change during the pass; `second_was` is its value at the start of the pass.
+    /// Second word of shared memory whose change ends the permission; `second_was` is the value that it must still
+    /// have.
     second: AtomicPtr<AtomicU64>,
     second_was: AtomicU64,
     /// Number of slow paths under way in this thread: a POSIX signal handler may check too.
@@ -80,7 +82,7 @@ pub(crate) enum Depth {
 }
 
 impl Thread {
-    /// Returns whether the pass is still valid.
+    /// Returns whether the thread may still run beside a busy service without a new decision.
     #[inline]
     pub(crate) fn has_pass(&self) -> bool {
         tsc() < self.until_tsc.load(Ordering::Relaxed)
@@ -88,10 +90,11 @@ impl Thread {
             && unchanged(&self.second, &self.second_was)
     }
 
-    /// Gives the thread a pass until `until_tsc`, for as long as the two words keep these values.
+    /// Permits the thread to run beside a busy service until `until_tsc`, for as long as the two words keep these
+    /// values.
     pub(crate) fn give_pass(&self, until_tsc: u64, words: PassWords) {
         let [(first, first_was), (second, second_was)] = words;
-        // A POSIX signal handler that runs between these stores finds no pass.
+        // A POSIX signal handler that runs between these stores finds no valid pass, and so takes the slow path.
         self.until_tsc.store(0, Ordering::Relaxed);
         self.first.store(std::ptr::from_ref(first).cast_mut(), Ordering::Relaxed);
         self.first_was.store(first_was, Ordering::Relaxed);
