@@ -63,8 +63,9 @@ struct sidelane_lane_limits {
 
 #define SIDELANE_GATE_HIST_BUCKETS 1024
 
-/* Accounting of a gate. The batch thread on the lane writes it. The agent reads it, and so does
- * the kernel program, for the delay that batch causes to a request. */
+/* Accounting of batch that checks its lane itself (instrumented gate): its naps, and the time
+ * that it ran beside the service with permission. The batch thread on the lane writes it. The
+ * agent reads it, and so does the kernel program, to compute the delay of a request by batch. */
 struct sidelane_gate_word {
 	uint32_t nap_tid;      /*  0: thread id of the batch thread that naps on this lane; 0 for none */
 	uint32_t naps;         /*  4: number of naps begun, wraps */

@@ -19,10 +19,10 @@ enum sidelane_class {
 };
 
 /* State of one lane. The lane's own CPU writes it at each context switch; any process may read
- * it. A reader of several fields reads since_ns before and after them. 0 means that the word is
- * being written, a change that it was. Three fields are also written between context switches.
- * The CPU that wakes a thread of the service for this lane writes busy and busy_since_ns. The
- * CPU that puts such a thread here writes lc_visitors. */
+ * it. A reader of several fields reads since_ns before and after them. If it was 0 or has
+ * changed, the fields were being written, and the reader tries again. Three fields are also
+ * written between context switches. The CPU that wakes a thread of the service for this lane
+ * writes busy and busy_since_ns. The CPU that puts such a thread here writes lc_visitors. */
 struct sidelane_lane_word {
 	uint64_t since_ns;    /*  0: time of the last switch; set to 0 first, written last */
 	uint32_t class_;      /*  8: enum sidelane_class of the running thread */

@@ -16,8 +16,9 @@
 #define SIDELANE_ABI_REQUEST_H
 
 /* Request that a request lane works on, in one cache line for each CPU. Only that CPU writes the
- * word, or only the agent if requests are emitted. A reader of several fields reads stamp_ns
- * before and after them: 0 means that the word is being written, a change that it was. */
+ * word. If the service itself reports its requests, only the agent writes it. A reader of several
+ * fields reads stamp_ns before and after them. If it was 0 or has changed, the fields were being
+ * written, and the reader tries again. */
 struct sidelane_request_word {
 	uint64_t stamp_ns;   /*  0: time of the last change; set to 0 first, written last */
 	uint64_t running;    /*  8: number of the request that runs here, 0 for none; never reused */

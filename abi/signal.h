@@ -41,8 +41,9 @@ struct sidelane_signals_head {
 	uint32_t pid;       /* 12: process id of the emitter; the file may be inherited from another process */
 	uint32_t signals;   /* 16: number of places for signals */
 	uint32_t names;     /* 20: number of bytes for names */
-	uint64_t names_end; /* 24: bytes of names in use (release). They are lines
-	                     *     "SIGNAL\tVALUE\tNAME\n", VALUE in decimal */
+	/* 24: bytes of names in use (release). Each name of a tag's value is a line
+	 * "SIGNAL\tVALUE\tNAME\n", with VALUE in decimal. */
+	uint64_t names_end;
 	uint64_t reserved[4];
 };
 

@@ -95,8 +95,8 @@ enum sidelane_trace_type {
  * close to the stack pointer. */
 #define SIDELANE_TRACE_OWN_STACK (1ull << 32)
 
-/* Kinds of files in a SLEEPS_IN record, as in a file's mode or for the kernel's own files. 0:
- * the call names no file. */
+/* Kinds of files in a SLEEPS_IN record. Values up to 12 are the file type in the file's mode;
+ * larger ones are the kernel's own files, such as an eventfd. 0: the system call names no file. */
 enum sidelane_trace_file {
 	SIDELANE_TRACE_FILE_PIPE = 1,
 	SIDELANE_TRACE_FILE_DEVICE = 2,
@@ -109,7 +109,7 @@ enum sidelane_trace_file {
 	SIDELANE_TRACE_FILE_ANONYMOUS = 15,
 };
 
-/* Threads on which a process runs tasks of its own, such as goroutines. */
+/* Ways in which a process distributes its own tasks, such as goroutines, among its threads. */
 enum sidelane_trace_tasks {
 	SIDELANE_TRACE_TASKS_MOVE = 1, /* a task runs on any of the threads, one after the other */
 	SIDELANE_TRACE_TASKS_STAY = 2, /* a task stays on the thread of an event loop */
