@@ -45,7 +45,8 @@
 #include "nanonap.h"
 
 /* Sleep state of MWAIT: the shallowest, C1, since the lane has to be back within a microsecond.
- * Even in C1 the hardware gives the core to the partner lane (section 3.2). */
+ * Even in C1 the hardware gives the core to the partner lane (section 3.2 of the Elfen paper,
+ * ATC'16). */
 #define HINT_C1 0
 
 /* Handles the timer that ends a nap. The interrupt itself ends it; the handler has nothing to
@@ -85,8 +86,8 @@ static void nanonap_clear_buffers(void)
 #endif
 }
 
-/* Sleeps until the word's cache line is written, an interrupt comes or the time is over: the
- * sleep of figure 6 of the paper. */
+/* Sleeps until the word's cache line is written, an interrupt comes or the time is over, as in
+ * figure 6 of the Elfen paper. */
 static void nanonap_sleep(const u32 *word, u32 expected, u32 longest_ns)
 {
 	struct hrtimer timer;
@@ -127,7 +128,7 @@ static long nanonap_ioctl(struct file *file, unsigned int command, unsigned long
 		return -EFAULT;
 	if (!nanonap_valid(&nap))
 		return -EINVAL;
-	/* The page may be unmapped during the nap, but not reused. */
+	/* The page is pinned: it may be unmapped during the nap, but its memory is not reused. */
 	found = get_user_pages_fast(nap.word & PAGE_MASK, 1, 0, &page);
 	if (found != 1)
 		return found < 0 ? found : -EFAULT;

@@ -155,7 +155,7 @@ static void *nap_on(void *word)
 }
 
 /* Tests that a thread that naps all the time leaves other threads their share of the lane
- * (section 3.1). */
+ * (section 3.1 of the Elfen paper). */
 static void no_starvation(void)
 {
 	static _Atomic uint32_t word;
