@@ -89,7 +89,8 @@ static inline int sidelane_emit_has_ended(uint32_t tid)
 	return syscall(SYS_tgkill, getpid(), tid, 0) != 0;
 }
 
-/* Returns a free ring, or else the ring of a thread that has ended; 0 if there is none. */
+/* Returns a free ring of events, or else the ring of a thread that has ended; 0 if there is
+ * none. */
 static inline struct sidelane_emit_ring *sidelane_emit_find_ring(struct sidelane_emit_file *file, uint32_t tid)
 {
 	int i;

@@ -71,7 +71,8 @@ static inline void *sidelane_make_file(const char *name, size_t bytes)
 
 	if (fd < 0)
 		return 0;
-	/* The file descriptor stays open: readers find the file by it. */
+	/* The file descriptor stays open, because readers find the file among the process's open
+	 * files. */
 	if (ftruncate(fd, (off_t)bytes) || syscall(SYS_fcntl, fd, SIDELANE_F_ADD_SEALS, SIDELANE_F_SEALS)) {
 		close(fd);
 		return 0;

@@ -66,8 +66,8 @@ static inline int sidelane_signal_is(struct sidelane_signal *signal, const char 
 	       !strncmp(signal->name, name, SIDELANE_SIGNAL_NAME_BYTES - 1);
 }
 
-/* Returns the word of the signal with that name, kind and thread; further calls return the same
- * word. */
+/* Returns the word with the value of the signal of that name, kind and thread; further calls
+ * return the same word. */
 static inline uint64_t *sidelane_signal_word(const char *name, uint32_t kind, uint32_t tid)
 {
 	struct sidelane_signals_file *file = sidelane_signals();

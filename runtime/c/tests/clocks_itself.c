@@ -17,7 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Shortest gap between two reads of the clock that ends a turn: longer than most interrupts. */
+/* Shortest gap between two reads of the clock that counts as an absence of the thread from the
+ * CPU. It is longer than most interrupts. */
 #define GAP_NS 50000
 #define TURNS_MAX (1 << 22)
 

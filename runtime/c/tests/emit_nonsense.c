@@ -36,8 +36,8 @@ int main(void)
 		end_ns = sidelane_now_ns() + 2000000;
 		while (sidelane_now_ns() < end_ns) {
 			file[first + anything() % (words - first)] = anything();
-			/* The heads of rings are only a small part of the file, so the test
-			 * writes to them more often. */
+			/* Random positions rarely hit the heads of rings, a small part of the
+			 * file, so the test also writes to them directly. */
 			ring = anything() % SIDELANE_EMIT_THREADS;
 			word = anything() % (sizeof(struct sidelane_emit_thread) / 8);
 			file[first + ring * sizeof(struct sidelane_emit_ring) / 8 + word] = anything();

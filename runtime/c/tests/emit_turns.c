@@ -17,8 +17,8 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return 2;
-	/* Creates the file of events now, so that the search for emitting services finds this
-	 * one before its first turn. */
+	/* Creates the file of events now, so that an observer finds this process before the first
+	 * line of input. */
 	sidelane_request_receive(first);
 	sidelane_request_start(first);
 	sidelane_request_finish(first++);

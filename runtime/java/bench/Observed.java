@@ -25,8 +25,8 @@ public final class Observed {
     /** Time that an observer may need to find its target, in nanoseconds. */
     private static final long ATTACHED_NS = 1_000_000_000;
     /**
-     * Keys of the observer's figures. The number of changes that it saw in the tag's word shows for
-     * how much of the time both ran.
+     * Keys of the observer's figures that show how often it really read: its period, and the
+     * changes of the tag's word that it saw.
      */
     private static final List<String> ACHIEVED = List.of("period_mean_cycles", "line_transfers_min_per_s");
 

@@ -64,7 +64,10 @@ public final class SignalsFile {
         }
     }
 
-    /** Returns the index of a signal of the whole process; -1 if there is none. */
+    /**
+     * Returns the index of the signal of that name and kind that belongs to the whole process; -1
+     * if there is none.
+     */
     public int place(String name, int kind) {
         return place(name, kind, false);
     }

@@ -93,8 +93,8 @@ class SignalsIT {
     }
 
     /**
-     * Returns the output lines of Sidelane. From Java 24 on, the JVM also warns of native
-     * libraries.
+     * Returns the lines that Sidelane printed. From Java 24 on, the JVM also prints warnings on
+     * native libraries.
      */
     private static List<String> ours(List<String> said) {
         return said.stream().filter(line -> line.startsWith("sidelane: ")).collect(Collectors.toList());

@@ -41,8 +41,8 @@ final class CallFinder extends ClassVisitor {
     }
 
     /**
-     * Returns the methods of a class, small methods first. The last method of a cycle gets the
-     * check, and a large method is called less often.
+     * Returns the methods of a class, small methods first. The last method of a cycle of calls gets
+     * the check; so it is a large one, which is called less often.
      */
     static List<Method> in(ClassReader reader) {
         CallFinder finder = new CallFinder();

@@ -28,8 +28,8 @@ final class CallGraph {
     private static final int SEARCH_MAX = 4000;
 
     /**
-     * Names of the methods by which the JDK calls a program. Lambdas are found where they are
-     * created.
+     * Names of the methods by which the JDK calls a program. Calls of lambdas are found at the
+     * lambda's creation instead.
      */
     private static final Set<String> CALLBACKS = Set.of(
             "compare", "compareTo", "equals", "hashCode", "toString", "run", "call", "apply", "accept",

@@ -55,7 +55,7 @@ final class PointInserter extends MethodVisitor {
         this.where = where;
     }
 
-    /** Returns the number of points inserted so far. */
+    /** Returns the number of places in the method at which code was inserted so far. */
     int sites() {
         return sites;
     }

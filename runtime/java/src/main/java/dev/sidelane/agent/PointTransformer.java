@@ -82,8 +82,8 @@ final class PointTransformer implements ClassFileTransformer {
     }
 
     /**
-     * Returns the keys of the methods that need a point at their entry, so that every recursion has
-     * one.
+     * Returns the keys (name and descriptor) of the methods that need a point at their entry, so
+     * that every recursion has one.
      */
     private Set<String> recursive(ClassReader reader) {
         Set<String> recursive = new HashSet<>();
@@ -134,7 +134,10 @@ final class PointTransformer implements ClassFileTransformer {
             this.leftAlone = leftAlone;
         }
 
-        /** Rewrites the class. Returns the keys of the methods that became too large. */
+        /**
+         * Rewrites the class. Returns the keys (name and descriptor) of the methods that became too
+         * large.
+         */
         Set<String> run() {
             reader.accept(this, 0);
             Set<String> tooLarge = new HashSet<>();

@@ -15,8 +15,8 @@ final class Scope {
      */
     private static final List<String> NEVER = List.of(
             "dev/sidelane/",
-            // Classes with small compare-and-swap loops, and methods with reserved additional
-            // stack.
+            // Classes with short compare-and-swap loops, and with methods that run on reserved
+            // additional stack.
             "java/util/concurrent/locks/",
             "java/util/concurrent/atomic/");
 

@@ -74,7 +74,8 @@ class AgentIT {
     }
 
     /**
-     * The test reads the tag's word from time to time, as an observer does; it names the hot loop.
+     * The test reads the tag's word each millisecond, as an observer does; most values name the hot
+     * loop.
      */
     @Test
     void theHotLoopIsTheHottestTag() throws Exception {

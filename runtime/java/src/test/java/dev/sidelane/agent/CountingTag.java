@@ -9,8 +9,8 @@ public final class CountingTag {
     static final String NAME = "dev/sidelane/agent/CountingTag";
     static final List<String> SEEN = new ArrayList<>();
     /**
-     * Names of points; a point's number follows from its index here. Numbers start high, so that
-     * some exceed a short.
+     * Names of points. The point at index i has the number FIRST + i, so that some numbers exceed a
+     * short.
      */
     private static final List<String> NAMES = new ArrayList<>();
     private static final int FIRST = Short.MAX_VALUE - 10;

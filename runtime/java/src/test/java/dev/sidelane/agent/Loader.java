@@ -8,7 +8,8 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Class loader that defines classes from given bytes, or with points; its parent loads the others.
+ * Class loader that defines given classes, with or without inserted points; its parent loads all
+ * other classes.
  */
 final class Loader extends ClassLoader {
     private final Map<String, byte[]> classes = new HashMap<>();
