@@ -39,10 +39,10 @@ pub struct EmittedName {
 }
 
 impl EmittedSignals {
-    /// Returns the signals of the process: one value for each part of the program that emits, such as a JVM and a
-    /// native library.
+    /// Returns the signals of the process: one `EmittedSignals` for each part of the program that emits signals, such
+    /// as a JVM and a native library.
     pub fn find(pid: u32) -> Vec<Self> {
-        // A program in a container has another process id in its own PID namespace.
+        // The file names the process by the id that the process sees. In a container this id differs from `pid`.
         let own = pid_in_own_namespace(pid).unwrap_or(pid);
         let files =
             sealed::map_sealed_files(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_signals_file_of(file, own));

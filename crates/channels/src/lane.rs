@@ -1,4 +1,5 @@
-//! The thread on the observed lane, and its requests: signals from the kernel program's words.
+//! Signals `lane` and `request`: the thread on the observed lane, and its requests. They are read from words of memory
+//! that the kernel program (BPF) updates.
 
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
@@ -20,7 +21,7 @@ use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 /// Name of the tag for the running thread.
 pub const LANE: &str = "lane";
-/// Prefix of the names of signals of requests.
+/// Prefix of the names of signals about requests, such as `request.queued`.
 pub const REQUEST: &str = "request.";
 
 /// Kernel program loaded for the observed lane; it tracks until this value is dropped.
@@ -107,7 +108,7 @@ impl LaneTracking {
 /// Names of the lane's states, by the value of the tag `request.state`.
 const STATES: [&str; 3] = ["none runs", "one runs", "a request runs that had to wait"];
 
-/// Reader of the lane's state from a request word: two loads, no system call.
+/// Reader of the tag `request.state`. A read takes two loads from the kernel program's memory, and no system call.
 struct RequestState {
     memory: Arc<LaneMemory>,
     lane: u32,

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use sidelane_host::shared_mapping::SharedMapping;
 
-/// Limit of the number of mappings at once: a program's libraries and their debug files.
+/// Maximum number of mappings at a time. The observation of a target needs one for each of its libraries and
+/// each of their debug files.
 const GUARDS: usize = 4096;
 
 /// Record of a mapping for the SIGBUS handler. A `start` of 0 means free, of 1 in use but not ready yet.

@@ -121,7 +121,8 @@ fn open_core_counter(event: Event, vantage: Vantage) -> Option<CoreMinusOwnCount
     })
 }
 
-/// Returns the event with Intel's own number, which the "any thread" bit can be added to.
+/// Returns the event as Intel's raw event number, to which the "any thread" bit can be added; `None` for other kinds of
+/// events.
 fn to_raw_event(event: Event) -> Option<Event> {
     match event {
         Event::CYCLES => Event::named("r3c"),

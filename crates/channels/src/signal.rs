@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::Width;
 
-/// SHIM's three kinds of signals (thesis section 3.3).
+/// Kinds of signals, after the profiler SHIM (thesis section 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -55,7 +55,7 @@ pub enum Source {
     Cpc,
     /// `jvm:NAME`: one of HotSpot's counters; or `jvm`: the most informative of them.
     Jvm(Option<String>),
-    /// `app:NAME`: a word that the program emits.
+    /// `app:NAME`: a signal that the program itself emits.
     App(String),
     /// `mem:[PID:]PLACE`: a variable of a process.
     Memory {
@@ -123,7 +123,7 @@ pub enum SignalError {
         /// Kind that the user gave.
         wanted: Kind,
     },
-    /// Signal whose kind neither the user nor the channel gives: tag or counter.
+    /// Signal without a kind: the user named none, and the source does not determine it.
     #[error("`{0}` needs a kind; write tag:{0} if its value is a state, counter:{0} or rate:{0} if it counts up")]
     NoKind(String),
     /// Width that is invalid.
@@ -230,7 +230,7 @@ impl Source {
 
 /// Parses the part of a signal after `mem:`.
 fn parse_memory(text: &str, full_text: &str) -> Result<Source, SignalError> {
-    // Names in Go contain slashes, names in C++ and Rust contain `::`.
+    // Names of variables in Go contain `/`, and in C++ and Rust `::`. So only a valid width ends a name at `/`.
     let (text, width) = match text.rsplit_once('/') {
         Some((place, width)) if looks_like_width(width) => (place, Some(parse_width(width, full_text)?)),
         _ => (text, None),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Number of field names that an error lists.
+/// Maximum number of field names that an error lists.
 const SHOWN: usize = 24;
 
 /// Position of a number in its file.
@@ -63,8 +63,8 @@ fn word_ranges(content: &[u8], start: usize) -> impl Iterator<Item = Range<usize
     })
 }
 
-/// Returns the word with an index. The second word of a process's `stat` is its name in parentheses, which may contain
-/// any characters.
+/// Returns the byte range of the word number `index`, counted from 1. The second word of a process's `stat` is its name
+/// in parentheses, which may contain any characters.
 fn word_at(content: &[u8], index: usize) -> Option<Range<usize>> {
     let first = word_ranges(content, 0).next()?;
     let is_stat = parse(&content[first.clone()]).is_ok() && content[first.end..].starts_with(b" (");
@@ -76,7 +76,7 @@ fn word_at(content: &[u8], index: usize) -> Option<Range<usize>> {
     }
 }
 
-/// Returns the word after `key`, or the part after `key=` in the same word.
+/// Returns the byte range of the word after `key`, or of the part after `key=` in the same word.
 fn value_after_key(content: &[u8], key: &[u8]) -> Option<Range<usize>> {
     let mut words = word_ranges(content, 0);
     while let Some(word) = words.next() {

@@ -13,7 +13,7 @@ use crate::file::field::{Field, NumberError, field_names, find_field, parse};
 use crate::signal::Signal;
 use crate::{Channel, ChannelEnd, Kind, Reader, SyscallReader};
 
-/// Limit of the bytes read of a file, which no useful file of a machine exceeds.
+/// Maximum number of bytes that are read from a file. Useful files of /proc and cgroups are shorter.
 const BYTES_MAX: usize = 256 << 10;
 
 /// Reason why a number in a file cannot be observed.
@@ -73,7 +73,8 @@ impl FileNumber {
             self.length += read;
             let content = &self.content[..self.length];
             let is_all = read == 0 || self.length == self.content.len();
-            // The kernel returns one page at a time. A number that ends before the last byte is complete.
+            // The kernel returns one page at a time. A number at the end of the bytes read so far may continue on the
+            // next page.
             match find_field(content, &self.field) {
                 Some(place) if is_all || place.end < self.length => return Ok(parse(&content[place])),
                 None if is_all => return Ok(Err(NumberError::Missing)),

@@ -7,7 +7,8 @@ const MAGIC: [u8; 4] = [0xca, 0xfe, 0xc0, 0xc0];
 const VERSION: u8 = 2;
 const NATIVE_ORDER: u8 = cfg!(target_endian = "little") as u8;
 
-/// Offset of a field in the prologue of the counter file, in bytes; so are the constants below.
+/// Offset in bytes of the field `byte_order` in the prologue of the counter file. The next constants are the offsets of
+/// other fields.
 const BYTE_ORDER: usize = 4;
 const MAJOR_VERSION: usize = 5;
 const ACCESSIBLE: usize = 7;
@@ -15,7 +16,8 @@ const USED: usize = 8;
 const ENTRY_OFFSET: usize = 24;
 const NUM_ENTRIES: usize = 28;
 
-/// Offset of a field in an entry of the counter file, in bytes; so are the constants below.
+/// Offset in bytes of the field `entry_length` in an entry of the counter file. The next constants are the offsets of
+/// other fields.
 const ENTRY_LENGTH: usize = 0;
 const NAME_OFFSET: usize = 4;
 const VECTOR_LENGTH: usize = 8;
@@ -85,7 +87,7 @@ pub enum FormatError {
     /// File from a machine with another byte order.
     #[error("its byte order is not this machine's")]
     ByteOrder,
-    /// File with another version than every JVM since Java 5 writes.
+    /// File of a format version that no JVM since Java 5 writes.
     #[error("it is of version {0}, not {VERSION}")]
     Version(u8),
     /// File of a JVM that is still starting.
@@ -108,7 +110,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, FormatError> {
     check_header(bytes)?;
     let (first, count) = (read_number(bytes, ENTRY_OFFSET), read_number(bytes, NUM_ENTRIES));
     let (Some(mut offset), Some(count)) = (first, count) else { return Err(FormatError::Magic) };
-    // Only the part that the JVM has allocated is parsed, if its length `used` is plausible.
+    // Parse only the bytes that the JVM has allocated. Their number `used` is not trusted: it may exceed the file.
     let used = read_number(bytes, USED).map_or(bytes.len(), |used| used.min(bytes.len()));
     let bytes = &bytes[..used];
     let mut entries = Vec::new();

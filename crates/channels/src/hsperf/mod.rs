@@ -27,8 +27,8 @@ use crate::{Channel, Kind, Meaning, Reader, Width, Word, add_pid_to_name, most_i
 
 pub use crate::hsperf::format::{FormatError, Units, Variability};
 
-/// Counters that the plain signal `jvm` stands for: the collector's activity, the number and causes of stops, and other
-/// causes of temporary slowness. Counters that a JVM lacks are left out.
+/// Counters that the plain signal `jvm` stands for: the cause of the running garbage collection, and the numbers of
+/// safepoints, collections, threads and loaded classes. Counters that a JVM lacks are left out.
 pub const USUAL: [&str; 7] = [
     CAUSE,
     "sun.rt.safepoints",
@@ -45,7 +45,7 @@ const LAST_CAUSE: &str = "sun.gc.lastCause";
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum JvmError {
-    /// Signal without an observed process.
+    /// Signal `jvm`, although no process is observed.
     #[error("cannot read jvm: signals, since no process is observed; name one with --service pid:1234")]
     NoTarget,
     /// Process that does not exist, or has ended.
@@ -125,7 +125,7 @@ pub fn channels(signal: &Signal, name: Option<&str>, pids: &BTreeSet<u32>) -> Re
 }
 
 impl Counter {
-    /// Returns the kind of signal as which the counter is read by default.
+    /// Returns the kind of the signal if the user names none: tag or counter.
     pub fn kind(&self) -> Kind {
         kind(self.variability)
     }
@@ -216,8 +216,8 @@ impl Jvm {
         Ok(Channel { name, kind: Kind::Tag, reader, meaning: Some(self.text_meaning(entry, part)), notes: vec![] })
     }
 
-    /// Returns a function that names the values of the readable part of a text. The function knows the texts that
-    /// HotSpot can store in the counter, and the current text.
+    /// Returns a function that names a value that one load read from `part` of a text. The function knows the texts
+    /// that HotSpot can store in the counter, and the current text.
     fn text_meaning(&self, entry: &Entry, part: TextPart) -> Meaning {
         let is_cause = matches!(entry.name.as_str(), CAUSE | LAST_CAUSE);
         let causes = texts::causes(self.has_zgc()).filter(|_| is_cause);

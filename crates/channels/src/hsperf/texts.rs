@@ -38,7 +38,8 @@ const CAUSES: [&str; 28] = [
     "ILLEGAL VALUE - last gc cause - ILLEGAL VALUE",
 ];
 
-/// Causes of a collection that only ZGC has. From the eighth letter on, each of them is equal to another cause.
+/// Causes of a collection that only ZGC has. From the eighth letter on, each of them is equal to another cause, so one
+/// load cannot distinguish the two.
 const CAUSES_OF_ZGC: [&str; 6] = ["Timer", "Warmup", "Allocation Rate", "Allocation Stall", "Proactive", "High Usage"];
 
 /// Returns the causes of a collection that a JVM may name.

@@ -194,7 +194,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns the first match among the objects.
+    /// Returns the variable in the first object in which `search` finds one. Fails if it finds several in this object.
     fn find_first(
         &self,
         objects: &[Object],

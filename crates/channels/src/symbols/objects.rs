@@ -134,6 +134,6 @@ fn load_bias(elf: &object::File<'_>, regions: &[&Region]) -> Option<u64> {
             regions.iter().any(|region| (region.start..region.end).contains(&start))
         })
     };
-    // Prefer a start that fits all segments, because the same file may also be mapped as data.
+    // Prefer a load address at which all segments are mapped, because the same file may also be mapped as data.
     candidates.clone().find(fits).or_else(|| candidates.next())
 }
