@@ -1,10 +1,10 @@
-//! Limit for the bytes that all clients of a proxy keep together.
+//! Limit for the bytes that a proxy keeps for all its clients together.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
 
-/// Counter of the bytes that clients keep in commands and replies. Above the limit, only a client without kept bytes
-/// may continue.
+/// Counter of the bytes of commands and replies that the proxy keeps for its clients. Above the limit, the proxy reads
+/// only from clients without kept bytes.
 pub(super) struct ClientMemory {
     max: usize,
     bytes: Cell<usize>,
@@ -21,7 +21,7 @@ impl ClientMemory {
         self.bytes.get() < self.max
     }
 
-    /// Updates the total after the bytes of one client changed.
+    /// Updates the total after the number of bytes kept for one client has changed.
     pub(super) fn update_client_bytes(&self, old_bytes: usize, new_bytes: usize) {
         self.bytes.set(self.bytes.get() - old_bytes + new_bytes);
         if self.has_room() && !self.waiting.borrow().is_empty() {

@@ -20,8 +20,9 @@ const IDLE_MAX: usize = 1024;
 /// Maximum age of an idle connection, unless its server announced another limit. Many servers close idle connections
 /// after 5 s, so this limit is shorter.
 pub(super) const KEPT: Duration = Duration::from_secs(4);
-/// Maximum idle time of a connection for a request that must not be sent twice. If the server closed an older
-/// connection at the same moment, it would be unknown whether the server executed the request.
+/// Maximum idle time of a connection for a request that must not be sent twice. A server may close a connection that
+/// was idle for longer while the request is on its way. It would then be unknown whether the server executed the
+/// request.
 pub(super) const JUST_USED: Duration = Duration::from_millis(100);
 
 pub(super) struct ServerConnection {
@@ -147,7 +148,7 @@ fn errno(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
-/// Returns whether this machine lacks open files or memory.
+/// Returns whether `error` means that this machine has no open files or no memory left.
 pub(super) fn is_out_of_files(error: &io::Error) -> bool {
     matches!(errno(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }

@@ -52,7 +52,7 @@ pub struct StateView(Rc<Shared>);
 pub struct State {
     /// Address of the server to which new requests go.
     pub active: SocketAddr,
-    /// Reason why this server is active.
+    /// Reason why new requests go to the server `active`.
     pub why: String,
     /// Number of unanswered requests.
     pub in_flight: usize,
@@ -184,7 +184,7 @@ impl State {
 pub struct ServerState {
     /// Address of the server.
     pub address: SocketAddr,
-    /// Time out of service, while the server is ejected.
+    /// Ejection of the server; `None` while the server is in service.
     pub ejected: Option<Ejected>,
     /// Counts since the start.
     #[serde(flatten)]

@@ -2,7 +2,8 @@
 
 /// Maximum number of sampled requests.
 const KEPT: usize = 64;
-/// Sampling interval: one of this number of requests is kept, so that copying costs little.
+/// Sampling interval: after the first [`KEPT`] requests, one request of this number is copied, so that copying costs
+/// little.
 const ONE_OF: usize = 16;
 
 /// Sampled requests that are safe to repeat.

@@ -68,7 +68,7 @@ pub(super) struct Shared {
     pub(super) changed: Notify,
     /// Time at which the timer task calls the request table next.
     pub(super) rings_at: Cell<Nanos>,
-    /// Counter of the bytes that clients keep.
+    /// Counter of the bytes that the proxy keeps for its clients.
     pub(super) memory: ClientMemory,
     pub(super) drain: Drain,
     pub(super) log: Option<RefCell<Sender>>,

@@ -1,4 +1,5 @@
-//! Requests without a waiting client: they probe a server, warm it up (Figure 4.9), and give it scripts.
+//! Requests without a waiting client: they probe a server, warm it up (thesis, Figure 4.9), or load Redis scripts into
+//! it.
 
 use std::rc::Rc;
 use std::time::Duration;

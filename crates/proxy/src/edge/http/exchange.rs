@@ -242,7 +242,7 @@ impl Exchange<'_> {
             let head = match read {
                 Ok(Some(head)) => head,
                 Ok(None) => return Ok(None),
-                // Give up only this copy: the other server may have the request too, or may be asked.
+                // Give up only this copy: the other server may have the request too, or may still get it.
                 Err(_) => return self.handle_copy_loss(server, Loss::Malformed).map_err(|_| MALFORMED),
             };
             if head.is_interim() {
@@ -254,7 +254,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Asks the request table which answer is forwarded. The head of this final answer is in `out` and in the input.
+    /// Asks the request table whether the answer of `server` is forwarded, kept or dropped. Its head `head` is in
+    /// `out`, and still in the input of its connection. Returns the answer to forward, if there is one.
     fn judge(&mut self, server: Server, head: ResponseHead) -> Option<ForwardedAnswer> {
         match self.shared.record_answer(self.request_id, server, ServerOutcome::Status(head.status)) {
             Verdict::Forward(by) if by == server => {

@@ -74,7 +74,8 @@ impl Journal {
         }
     }
 
-    /// Returns the memory of the texts, which is free between two requests.
+    /// Returns the buffer of the texts. Its content is not needed between two requests, so the caller may free its
+    /// memory.
     pub(super) fn texts_mut(&mut self) -> &mut Vec<u8> {
         &mut self.texts
     }

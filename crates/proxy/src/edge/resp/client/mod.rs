@@ -352,7 +352,8 @@ impl Session {
         self.reply_queue.push_command(request_id, to, command.into_bytes(), is_repeatable);
     }
 
-    /// Returns whether the client has sent no command yet, so that all its connections can begin with a greeting.
+    /// Returns whether no command of the client was sent to a server yet. Only then can all its server connections
+    /// begin with a greeting such as HELLO 3.
     fn can_set_greeting(&self) -> bool {
         self.reply_queue.waiting_commands() == 0 && self.sides.iter().all(ServerSide::is_new)
     }
@@ -421,7 +422,8 @@ impl Session {
             }
             return Ok(());
         }
-        // A client that does not read its replies is itself too late.
+        // An idle client, or one that does not read its replies, is itself the cause of the timeout. So the session
+        // ends as if the client had left.
         if self.reply_queue.waiting_commands() == 0 || is_unread {
             return Err(SessionEnd(RequestEnd::ClientLeft));
         }
