@@ -198,7 +198,7 @@ fn failure_is_forwarded_if_the_other_server_has_no_answer() {
     });
     let (backup, _seen) = start_recording_server(move |stream, _| {
         let goes_on = send_answer_with_status(stream, 503, "backup");
-        // Send one message for each of the two requests to the active server.
+        // Make the active server close its connections: it gets the request twice, and waits for one message each time.
         (0..2).for_each(|_| backup_answered.send(()).unwrap());
         goes_on
     });

@@ -271,7 +271,7 @@ fn unrepeatable_commands_have_no_answer_time_limit() {
 #[test]
 fn client_reads_its_own_writes_despite_the_other_server() {
     let (first, at_first) = command_server(|stream, command| {
-        // Take longer than the hedge timer of a read.
+        // Answer a GET only after the hedge timer of 1 ms, so that a repeatable GET would be hedged.
         thread::sleep(Duration::from_millis(if command.starts_with("GET") { 200 } else { 0 }));
         let _ = stream.write_all(b"+new\r\n");
     });
@@ -446,7 +446,7 @@ fn failure_of_redis_is_forwarded_if_the_other_is_lost() {
     });
     let (backup, _at_backup) = command_server(move |stream, _| {
         let _ = stream.write_all(b"-LOADING wait\r\n");
-        // Send one message for each of the two commands to the active server.
+        // Make the active server close its connections: it gets the command twice, and waits for one message each time.
         (0..2).for_each(|_| tell.send(()).unwrap());
     });
     let proxy = Proxy::start(hedged_after(redis(ends, Some(backup)), Duration::from_millis(1)));
