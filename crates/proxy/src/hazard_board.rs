@@ -37,7 +37,7 @@ impl HazardBoard {
         &self.memory.items_at(0, 1)[0]
     }
 
-    /// Returns the hazard word of a server.
+    /// Returns the word of shared memory that holds the hazards of a server.
     pub fn word(&self, server: Server) -> &HazardWord {
         &self.memory.items_at(size_of::<HazardHead>(), HAZARD_SERVERS)[server.index()]
     }

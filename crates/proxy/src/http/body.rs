@@ -121,7 +121,7 @@ impl ChunkPosition {
     }
 }
 
-/// Returns whether a byte may be part of a line.
+/// Returns whether a byte is allowed in a line of the trailer or in a chunk extension: no control character but a tab.
 fn is_line_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }

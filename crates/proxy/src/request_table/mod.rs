@@ -217,7 +217,8 @@ impl<O: Clone> RequestTable<O> {
         self.servers[server.index()].record_outcome(ServerOutcome::Error(ServerError::Connect));
     }
 
-    /// Returns the time at which the last copy was sent to this server; 0 if the request is forgotten.
+    /// Returns the time at which the last copy was sent to this server; 0 if the request ended so long ago that its
+    /// record was removed.
     pub fn last_sent_ns(&mut self, request_id: RequestId, server: Server) -> Nanos {
         self.slots.find_mut(request_id).map_or(0, |record| record.copies[server.index()].at_ns)
     }

@@ -49,7 +49,8 @@ impl fmt::Debug for Label {
 pub struct RequestClass {
     /// Whether the request may be sent twice.
     pub is_repeatable: bool,
-    /// Server that must get the request, because it has an earlier request of the client that this one follows.
+    /// Server that must get the request, because an earlier request of the same client went there and the order
+    /// matters; `None` for any server.
     pub follows: Option<Server>,
     /// Name of the request in an answer of `/.sidelane/trace`.
     pub label: Label,

@@ -137,7 +137,7 @@ impl<O: Clone> Slots<O> {
         in_flight.or_else(|| self.finished.iter().rev().find(|(finished, _)| *finished == id).map(|(_, record)| record))
     }
 
-    /// Returns the record of a request that may be finished. Requests in flight are found as with [`Slots::get_mut`].
+    /// Returns the record of a request in flight or of a recently finished one.
     pub(super) fn find_mut(&mut self, request_id: RequestId) -> Option<&mut Record> {
         if self.entry(request_id).is_some() {
             return self.get_mut(request_id);

@@ -91,7 +91,8 @@ impl ReplyScanner {
         let more = match kind {
             b'$' | b'=' | b'!' => {
                 self.text = parse_optional_number(argument)?;
-                // A bulk string and its length are one part. After a length of -1, the part is complete.
+                // The line with the length and the bulk string count as one part. A length of -1 means no bulk string,
+                // so the part is complete.
                 u64::from(self.text.is_some())
             }
             b'*' | b'~' | b'>' => parse_count(argument)?,

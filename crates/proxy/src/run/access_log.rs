@@ -183,8 +183,8 @@ struct Loss {
     lost: u64,
     /// Number of lost lines that the file did not accept.
     unwritten: u64,
-    /// State of a loss that is not over: the number of lines lost before it, and the time of its last lost line; `None`
-    /// if no lines are being lost.
+    /// Loss of lines that goes on: the number of lines that were lost before it began, and the time of the last lost
+    /// line; `None` while no lines are being lost.
     goes_on: Option<(u64, Instant)>,
 }
 

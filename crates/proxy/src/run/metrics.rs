@@ -19,7 +19,7 @@ type Labels = Vec<(&'static str, String)>;
 
 /// Proxy whose metrics are published.
 pub struct ProxyMetrics<'a> {
-    /// Address as a label; `None` if there is only one proxy.
+    /// Address of the proxy, as a label of its metrics; `None` if there is only one proxy.
     pub listen: Option<SocketAddr>,
     /// Options of the proxy.
     pub options: &'a ProxyOptions,

@@ -86,7 +86,7 @@ fn time_by_cause(timeline: &Timeline) -> Vec<Value> {
     told.collect()
 }
 
-/// Returns the detail of the longest span with this cause.
+/// Returns the number `detail` of the longest span with this cause, for the choice of the advice; 0 without a span.
 fn longest_span_detail(timeline: &Timeline, cause: Cause) -> u64 {
     let spans = timeline.spans.iter().filter(|span| span.cause == cause);
     spans.max_by_key(|span| span.length_ns()).map_or(0, |span| span.detail)

@@ -23,7 +23,8 @@ use super::watch::is_on_this_machine;
 use crate::config::{SentCopy, TraceLookup};
 use recent_timelines::RecentTimelines;
 
-/// Interval at which the names of threads are read. It is shorter than the delay of a timeline.
+/// Interval at which the names of threads are read. It is shorter than the time until a timeline is complete, so a name
+/// is known by then.
 const NAMES_EVERY: Duration = Duration::from_millis(200);
 
 /// Traces of a proxy's servers. Dropping it asks the recorders to end, and does not wait.

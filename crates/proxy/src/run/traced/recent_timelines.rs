@@ -12,7 +12,8 @@ use crate::config::SentCopy;
 const REQUESTS_MAX: usize = 4096;
 /// Maximum number of stored spans, which need 14 MB.
 const SPANS_MAX: usize = 200_000;
-/// Maximum delay of a timeline beyond the builder's own waiting times. The builder runs only a few times per second.
+/// Maximum time by which a timeline is complete later than the waiting times in [`Settings`] say. The timeline builder
+/// runs only a few times per second.
 const LATER_NS: u64 = 100_000_000;
 
 /// Store of the timelines of a server's requests.
@@ -39,8 +40,8 @@ pub(super) enum LookupResult<'k> {
     Incomplete,
     /// The trace has no request from the proxy's port while the copy was unanswered.
     None,
-    /// The trace has this number of requests from the same port while the copy was unanswered: from other machines, or
-    /// one after the other.
+    /// The trace has this number of requests from the same port while the copy was unanswered. They come from other
+    /// machines with the same port, or one after the other on one connection.
     Several(usize),
 }
 
