@@ -19,7 +19,7 @@ use sidelane_requests::{Requests, can_track};
 use sidelane_tracker::tracker::{LaneMemory, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// Name of the tag for the running thread.
+/// Name of the signal `lane`: a tag whose value is the thread that runs on the observed lane.
 pub const LANE: &str = "lane";
 /// Prefix of the names of signals about requests, such as `request.queued`.
 pub const REQUEST: &str = "request.";

@@ -140,7 +140,7 @@ impl PmcReader for CoreMinusOwnCounter {
     }
 }
 
-/// Counter of this lane, read without the kernel.
+/// Counter of events on the lane where the reading thread runs, read by RDPMC without a system call.
 struct UserCounter {
     page: SharedMapping<Page>,
     _counter: OwnedFd,
