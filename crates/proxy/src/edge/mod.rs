@@ -75,7 +75,7 @@ pub struct State {
     pub drains: bool,
     /// State of each server: the initially active one, and its backup.
     pub by_server: Vec<ServerState>,
-    /// Counts since the start.
+    /// Counts of requests and hedges since the start.
     pub counts: Counts,
 }
 
@@ -186,7 +186,7 @@ pub struct ServerState {
     pub address: SocketAddr,
     /// Ejection of the server; `None` while the server is in service.
     pub ejected: Option<Ejected>,
-    /// Counts since the start.
+    /// Counts of the requests at this server since the start.
     #[serde(flatten)]
     pub counts: ServerCounts,
 }

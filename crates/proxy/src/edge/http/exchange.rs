@@ -112,7 +112,8 @@ impl Exchange<'_> {
         Forwarding { shared, client, request_id: *request_id, wanted, may_switch, is_read: is_request_read }
     }
 
-    /// Returns the answer options of the client. During a drain, no connection is kept.
+    /// Returns the properties of the request that determine the form of its answer. During a drain, no connection is
+    /// kept.
     pub(super) fn response_context(&self) -> ResponseContext {
         let keeps_alive = self.wanted.keeps_alive && !self.shared.drain.has_begun();
         ResponseContext { keeps_alive, ..self.wanted }

@@ -193,7 +193,7 @@ impl Session {
         Ok(())
     }
 
-    /// Answers commands with kept failure replies. Returns whether there were any.
+    /// Answers each command for which a failure reply was kept with this reply. Returns whether there was one.
     pub(super) fn answer_with_kept_failures(&mut self) -> bool {
         let mut table = self.shared.table.borrow_mut();
         let is_kept = |request_id: &RequestId| table.end_wait_for_copies(now_ns(), *request_id).is_some();
