@@ -108,7 +108,7 @@ pub struct SentCopy {
     pub server: Server,
     /// Local port of the proxy's connection to the server.
     pub port: u16,
-    /// Time at which the request came to the proxy. Times of the answer are relative to it.
+    /// Time at which the request came to the proxy. Times in the answer for `/.sidelane/trace` are relative to it.
     pub arrived_ns: Nanos,
     /// Time at which the copy was sent.
     pub sent_ns: Nanos,

@@ -4,8 +4,8 @@
 //! Only the sender advances `written`, after it has stored the words of an entry. Only the receiver advances `read`,
 //! after it has copied the words.
 //!
-//! The receiver sleeps while the ring is empty. It sets a flag before its last look at the ring; the sender reads the
-//! flag after it has put an entry in. So no entry is left in the ring of a receiver that sleeps, and only the first
+//! The receiver sleeps while the ring is empty. It sets a flag before it checks the ring a last time; the sender reads
+//! the flag after it has put an entry in. So no entry is left in the ring of a receiver that sleeps, and only the first
 //! entry after a pause costs a system call (`sleeping_receiver_is_woken_by_an_entry_and_by_the_end`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

@@ -52,7 +52,7 @@ impl Peer {
         }
     }
 
-    /// Writes the proxy's own fields.
+    /// Writes the fields with which the proxy tells the server who the client is.
     pub(super) fn write_forwarding_fields(
         &self,
         fields: &FieldList<'_>,

@@ -28,7 +28,7 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Returns whether another head follows this one.
+    /// Returns whether this is an interim response (status 1xx without a protocol switch), before the final one.
     pub fn is_interim(&self) -> bool {
         (100..200).contains(&self.status) && !self.is_protocol_switch()
     }

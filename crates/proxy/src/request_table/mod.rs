@@ -76,7 +76,7 @@ pub struct TableConfig {
     pub roles: RolesConfig,
     /// Configuration of the hedge budget.
     pub budget: HedgeBudgetConfig,
-    /// Number of finished requests that are remembered.
+    /// Maximum number of finished requests whose records are stored, so that a client can ask for their traces.
     pub last: usize,
     /// Whether requests that are not safe to repeat stay at the first server, even while the second one is active.
     pub unsafe_stay: bool,
@@ -362,7 +362,7 @@ impl<O: Clone> RequestTable<O> {
         self.roles.why()
     }
 
-    /// Returns the counts since the start.
+    /// Returns the counts of requests since the start.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }

@@ -293,7 +293,8 @@ impl Record {
         self.copies[by.index()].state = CopyState::Answered;
     }
 
-    /// Chooses the kept failure as the answer. Returns its server; `None` if there is none.
+    /// Chooses the failure that was kept while the other copy was unanswered. Returns its server; `None` if no failure
+    /// was kept.
     pub(super) fn forward_kept_failure(&mut self, now: Nanos) -> Option<Server> {
         let kept = Server::BOTH.into_iter().find(|server| self.copies[server.index()].state == CopyState::Kept);
         let kept = kept.filter(|_| !self.is_answered())?;

@@ -114,7 +114,7 @@ impl ReplyQueue {
         self.asked.front().is_some_and(|asked| asked.is_repeatable)
     }
 
-    /// Returns whether this command is the first one in the queue, and has a reply that is kept.
+    /// Returns whether this command is the first one in the queue, and its reply is complete but not forwarded yet.
     pub fn has_kept_reply(&self, request_id: RequestId) -> bool {
         self.asked.front().is_some_and(|asked| asked.request_id == request_id && asked.reply.is_some())
     }

@@ -8,7 +8,7 @@ use sidelane_trace::text::Names;
 
 use crate::config::SentCopy;
 
-/// Maximum number of stored requests: as many as the proxy remembers.
+/// Maximum number of stored timelines: as many as the request table stores records of finished requests.
 const REQUESTS_MAX: usize = 4096;
 /// Maximum number of stored spans, which need 14 MB.
 const SPANS_MAX: usize = 200_000;
