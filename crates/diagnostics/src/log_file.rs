@@ -24,7 +24,7 @@ pub fn write_head(file: &mut impl Write, magic: &Magic, head: &impl Serialize) -
     file.write_all(&json)
 }
 
-/// Reads the beginning of a log. The error says why it is not one of this format.
+/// Reads the beginning of a log. The error says why the input is not a log of the format that `magic` names.
 pub fn read_head<T: DeserializeOwned>(input: &mut impl Read, magic: &Magic) -> Result<T, String> {
     let mut first = Magic::default();
     input.read_exact(&mut first).map_err(|_| "it is too short".to_owned())?;
@@ -53,12 +53,12 @@ pub enum LogError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The file is not a log.
+    /// The file does not begin like a log of the expected format.
     #[error("cannot read {path}: it is not a log of `sidelane {verb}` ({what})")]
     Head {
         /// Path of the file.
         path: String,
-        /// Verb of `sidelane` that writes such logs.
+        /// Subcommand of `sidelane` that writes such logs.
         verb: &'static str,
         /// Description of the problem.
         what: String,

@@ -92,7 +92,7 @@ fn cpu_model(cpu_info: &str) -> String {
     model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
 }
 
-/// Returns the gates that a session can use here, in order of preference: the holder for every hold, the freezer and
+/// Returns the gates that work on this machine, in order of preference: the holder for every hold, the freezer and
 /// affinity for batch that has to leave a lane for long. `sidelane doctor` measures them.
 fn gates() -> Vec<String> {
     let hierarchies = Hierarchy::all();

@@ -98,7 +98,7 @@ macro_rules! diagnostics {
     };
 }
 
-/// Features in the order in which a list has their notes.
+/// Feature that a note is about. A list contains its notes in this order of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Section {

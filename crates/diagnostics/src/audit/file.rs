@@ -66,7 +66,7 @@ impl AuditFile {
         }
     }
 
-    /// Makes sure that lines reach a file that has a name: a removed file is created again.
+    /// Ensures that later lines go to a file that has a name: if the log file was removed, it is created again.
     pub(super) fn ensure_file_exists(&mut self) -> io::Result<()> {
         if let Some(error) = self.error.take() {
             return Err(error);
@@ -101,7 +101,7 @@ fn device_and_inode(file: &File) -> Option<(u64, u64)> {
     file.metadata().ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Returns whether an earlier writer could not finish its last line.
+/// Returns whether the file at `path` lacks a line end at its end, because an earlier writer was stopped within a line.
 fn ends_within_a_line(path: &Path) -> bool {
     let last = || -> io::Result<u8> {
         let mut file = File::open(path)?;
@@ -110,16 +110,17 @@ fn ends_within_a_line(path: &Path) -> bool {
         file.read_exact(&mut byte)?;
         Ok(byte[0])
     };
-    // The check reads nothing from a pipe or a device.
+    // Only a regular file is read: a read from a pipe or a device could block.
     path.metadata().is_ok_and(|file| file.is_file() && file.len() > 0) && last().is_ok_and(|byte| byte != b'\n')
 }
 
-/// Writer of whole lines to `W`, which may fail at any byte.
+/// Writer of whole lines to the output `W`, which may accept only a part of the bytes in each write.
 pub struct WholeLines<W> {
     out: Option<W>,
-    /// Rest of a line whose beginning is written.
+    /// Bytes that are still to be written of a line whose beginning is in the output already.
     rest: Vec<u8>,
-    /// Whether the file ends within a line of an earlier writer, which has to be ended.
+    /// Whether an earlier writer left its last line unfinished in the file, so that a line end is due before the next
+    /// line.
     is_torn: bool,
     /// Number of lines that were lost since the log last reported a loss.
     untold: u64,
@@ -214,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// Disk with room for a number of bytes.
+    /// Output that fails like a full disk after the number of bytes for which it has room.
     #[derive(Default)]
     struct Disk {
         text: Vec<u8>,

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 pub use file::{AuditFile, WholeLines};
 pub use writer::{AuditLog, AuditState};
 
-/// Capacity of a ring in decisions. At a drain every 100 ms, it has room for 80 000 a second.
+/// Capacity of a ring in decisions. At a drain every 100 ms, it has room for 80 000 decisions a second.
 const RING_ENTRIES: usize = 8192;
 
 /// Entry that becomes a line of the log. The thread that decides creates the entry at little cost, and another thread
@@ -30,8 +30,8 @@ pub trait Line: Send + 'static {
     }
 }
 
-/// Returns the fields of a policy's decision: its object (a word for its kind, and its number), the action, the reason,
-/// and the observation.
+/// Returns the log fields of a policy's decision: the object that it is about (its kind and its number), the action,
+/// the reason, and the observation.
 pub fn decision_fields(
     (kind, number): (&str, u32),
     action: &str,

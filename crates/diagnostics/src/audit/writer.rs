@@ -17,9 +17,9 @@ use sidelane_host::wall_clock::format_utc;
 use super::file::AuditFile;
 use super::{Audit, AuditLevel, AuditReceiver, Line};
 
-/// Interval of attempts to write after a failure.
+/// Time between two attempts to write after a failure.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
-/// Time that the disk has at the end to take the remaining lines.
+/// Longest wait for the disk to take the remaining lines when the log is closed.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// State of an audit log.
@@ -105,7 +105,8 @@ impl AuditLog {
         self.request_write();
     }
 
-    /// Opens the file again, since another file may have its name.
+    /// Makes the writing thread open the file at the log's path again, because a log rotation may have renamed the old
+    /// file.
     pub fn open_again(&self) {
         self.shared.opens_again.store(true, Ordering::Release);
         self.request_write();
@@ -148,10 +149,12 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes until the end of the log. `_ended` closes with this thread.
+    /// Writes entries until the log is closed. `_ended` is dropped when this thread returns, which tells
+    /// [`AuditLog::end`] that all is written.
     fn run(mut self, _ended: SyncSender<()>) {
         loop {
-            // `ends` is read before the rings, so that they contain all entries from before the end.
+            // The flag `ends` is read before the rings. If it is set, the rings contain all entries that were recorded
+            // before the end.
             let ends = self.shared.ends.load(Ordering::Acquire);
             let opens_again = self.shared.opens_again.swap(false, Ordering::AcqRel);
             self.write_new_entries(ends, opens_again);
