@@ -1,8 +1,8 @@
-//! CPU affinity of threads, in a form that can be given back.
+//! CPU affinity of threads, in a form that can be restored later.
 //!
 //! Since Linux 6.2 the kernel keeps the mask that a thread was last given by `sched_setaffinity`. At each later change
 //! of the thread's cpuset, the kernel lets the thread run on those CPUs of the cpuset that are in the mask. A thread
-//! that never had a mask of its own must not get one that lists its CPUs of today: it would stay on these when its
+//! that never had a mask of its own must not get one that lists its current CPUs: it would stay on these when its
 //! cpuset grows. Such a thread gets a mask of all CPUs, which the kernel cuts to the cpuset now and later.
 
 use std::io;

@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_command_is_the_one_of_the_header() {
-        // Number that a C compiler computes from the header.
+        // Value of the C macro `NANONAP_NAP` in `kmod/nanonap/nanonap.h`, computed by a C compiler.
         assert_eq!(NANONAP_NAP, 0x4010_4e40);
     }
 

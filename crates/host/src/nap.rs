@@ -1,4 +1,5 @@
-//! Ways for a holder to nap: those of any program ([`sidelane_formats::nap`]), and `/dev/nanonap`.
+//! Ways for a holder to nap, which is to wait with little use of the core: those of any program
+//! ([`sidelane_formats::nap`]), and `/dev/nanonap`.
 //!
 //! The order of preference is UMWAIT, MWAITX, then `/dev/nanonap` if its module is loaded. The module naps with
 //! MONITOR/MWAIT, which only the kernel may use, at the price of a system call. The last choice is a PAUSE loop.
@@ -62,8 +63,8 @@ impl Nap {
     }
 }
 
-/// Naps through the device. The kernel reads `watched` again after its watch has begun. So it notices a write after the
-/// read in this function, even if that write makes `is_done` return true.
+/// Naps through the device. The kernel reads `watched` again after it has begun to watch the word. So any write after
+/// the read in this function ends the nap, even a write that makes `is_done` return true.
 fn nap_in_kernel(watched: &AtomicU32, timeout: Duration, is_done: impl Fn() -> bool) {
     let seen = watched.load(Ordering::Acquire);
     if is_done() {

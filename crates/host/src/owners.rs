@@ -93,7 +93,7 @@ fn split_file_link(link: &str) -> Option<(&str, &str)> {
     Some((kind, inode.strip_suffix(']')?))
 }
 
-/// Returns the path of the Unix socket at which a process listens; `None` unless it has exactly one path.
+/// Returns the path of the Unix socket at which a process listens; `None` unless the process has exactly one such path.
 pub fn unix_path_of(pid: u32) -> Option<String> {
     const LISTENS: &str = "00010000";
     let sockets = fs::read_to_string(format!("/proc/{pid}/net/unix")).ok()?;

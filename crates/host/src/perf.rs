@@ -106,7 +106,8 @@ pub fn open_counter(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Resu
 }
 
 /// Opens counters of a formula's events on `cpu`, in their order. Events of the processor form a group: all of them
-/// count, or none does. Events of the kernel always count; some of them (clocks) would not count in a group.
+/// count, or none does. Events of the kernel always count; some of them (clocks) would not count in a group. The error
+/// has the index of the event whose counter cannot be opened.
 pub fn open_counter_group(events: &[Event], cpu: u32) -> Result<Vec<OwnedFd>, (usize, io::Error)> {
     let mut opened: Vec<OwnedFd> = Vec::with_capacity(events.len());
     let leader = events.iter().position(Event::is_hardware);

@@ -98,7 +98,8 @@ fn by_inode(sockets: Vec<(String, u16)>) -> BTreeMap<u64, u16> {
 
 /// Returns inode and port of each socket that listens in the network namespace of a process.
 fn listening_in_network_of(pid: u32) -> Vec<(String, u16)> {
-    // A new thread enters the network namespace of the process, and ends there.
+    // To enter a network namespace changes the whole thread. So a new thread enters the process's namespace, queries
+    // the kernel there, and ends.
     let ask = || {
         let network = fs::File::open(format!("/proc/{pid}/ns/net"))?;
         rustix::thread::move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;

@@ -99,8 +99,8 @@ struct Attributes {
 
 /// Nice value with the highest weight.
 const MOST_URGENT: i32 = -20;
-/// Shortest time slice that the kernel accepts. A thread with a shorter slice than the running one preempts it at
-/// once. Since Linux 6.12; older kernels ignore the slice.
+/// Shortest time slice that the kernel accepts (since Linux 6.12; older kernels ignore the slice). A woken thread with
+/// a shorter slice than the running thread preempts that thread at once.
 const TURN_NS: u64 = 100_000;
 
 /// Gives the thread `tid` precedence over all others of the ordinary class.

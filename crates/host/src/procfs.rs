@@ -6,8 +6,8 @@ use std::io::Read;
 
 use crate::cpulist::CpuSet;
 
-/// Returns name and number of a thread for people. A program chooses the names of its threads, and may put any byte
-/// into them.
+/// Returns the name and number of a thread for messages, as in `"worker" (4711)`. Special characters are escaped, since
+/// a program may put any byte into the name of its thread.
 pub fn thread_name(pid: u32, tid: u32) -> String {
     let name = text_of(&format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
     format!("{:?} ({tid})", name.trim_end())
@@ -42,7 +42,7 @@ pub fn is_alive(pid: u32) -> bool {
 
 /// Passes the fields of a `stat` file to `parse`, from the third field (the state) on.
 fn parse_stat_fields<T>(stat_path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-    // The buffer is longer than any such line: one read is enough, and this is called often.
+    // The buffer is longer than any line of a `stat` file, so one read is enough. This function is called often.
     let mut bytes = [0; 1024];
     let length = fs::File::open(stat_path).ok()?.read(&mut bytes).ok()?;
     parse(stat_fields_after_name(&bytes[..length])?)
@@ -83,8 +83,8 @@ pub fn is_kernel_thread(pid: u32) -> bool {
     flags(pid).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// Whether the kernel refuses other CPUs for a thread. It does for its own threads of one CPU, and before Linux 6.3
-/// for workers of io_uring.
+/// Whether the kernel refuses to change the CPU affinity of a thread. It refuses for its own threads of one CPU, and
+/// before Linux 6.3 for workers of io_uring.
 pub fn has_fixed_affinity(tid: u32) -> bool {
     const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
     flags(tid).is_some_and(|flags| flags & PF_NO_SETAFFINITY != 0)
@@ -253,7 +253,7 @@ mod tests {
         let mut shell = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
         let said = std::io::BufReader::new(shell.stdout.take().unwrap());
         let numbers: Vec<u32> = said.lines().take(2).map(|line| line.unwrap().parse().unwrap()).collect();
-        // The subshell has printed the number of its child; then it ends.
+        // The subshell ends after it has printed the number of its child. Only then is the child an orphan.
         let subshell = |pid: u32| is_alive(pid) && parent(pid) == Some(shell.id());
         while parent(numbers[1]).is_some_and(subshell) {
             std::thread::yield_now();

@@ -28,7 +28,7 @@ pub fn drop_priority_rights() -> io::Result<()> {
     let limits = [libc::RLIMIT_RTPRIO, libc::RLIMIT_NICE].map(|limit| set_limit(limit, 0, 0));
     let bounding = CAPABILITIES
         .map(|capability| if is_in_bounding_set(capability) { leave_bounding_set(capability) } else { Ok(()) });
-    // Clearing the sets also clears the inheritable bits, and with them the ambient set.
+    // `clear_sets` clears the inheritable capabilities, too, and the kernel then clears the ambient ones.
     let sets = clear_sets();
     limits.into_iter().chain(bounding).chain([sets]).collect()
 }
@@ -43,8 +43,9 @@ fn is_pipe(pattern: &str) -> bool {
     pattern.starts_with('|')
 }
 
-/// Makes the kernel start no program for a core dump of the calling process and its children. For a pipe the kernel
-/// respects only one limit: 1. The hard limit stays, so a program that wants a dump can raise its own.
+/// Makes the kernel start no program for a core dump of the calling process and its children. If core dumps go to a
+/// pipe, the kernel ignores every value of RLIMIT_CORE except 1, which means no dump. The hard limit stays, so a
+/// program that wants a dump can raise its own.
 ///
 /// # Errors
 /// If the hard limit is 0, and this process may not raise it.
@@ -121,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns status and limits of a child that gave the rights up and then executed another program.
+    /// Returns status and limits of a child that gave up its priority rights and then executed another program.
     fn status_and_limits_of_child() -> String {
         let mut child = Command::new("cat");
         // SAFETY: plain system calls between fork and exec.

@@ -199,7 +199,8 @@ impl Target {
             .into_iter()
             .map(|pid| (pid, StandIn::detect(pid, &command_name(pid).unwrap_or_default())));
         let (stands, rest): (Vec<_>, Vec<_>) = holders.partition(|(_, stand)| stand.is_some());
-        // A service manager keeps the socket of a service that it has activated.
+        // A service manager keeps the listening socket of a service that it has started. So its process counts only if
+        // no other process listens at the port.
         match stands.into_iter().find_map(|(_, stand)| stand).filter(|_| rest.is_empty()) {
             Some(stand) => match stand.find_forwarding_target() {
                 Some((pids, port)) => Ok(Service {

@@ -87,7 +87,7 @@ impl Shutdown {
         Ok(StopRequest::apply_request(self.wait_for_request(time)?))
     }
 
-    /// Waits for at most this time and returns the request, for an owner that has more to stop than this process.
+    /// Waits for at most this time and returns the request, for a caller that has to stop other processes, too.
     pub fn wait_for_request(&self, time: Duration) -> Result<Option<StopRequest>> {
         match self {
             Self::Signal(signals) => {

@@ -1,6 +1,6 @@
 //! Clock of the observer: the time stamp counter, which ticks at a constant rate on every lane.
 //!
-//! Its ticks are called *cycles* here, as in the thesis. They are cycles of the processor's nominal frequency; the
+//! Its ticks are called *cycles* here, as in the SHIM thesis. They are cycles of the processor's nominal frequency; the
 //! core's actual frequency may differ.
 
 use std::arch::x86_64::{__cpuid, __rdtscp, _rdtsc};
@@ -43,8 +43,8 @@ pub fn cycles() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Returns the increment of the counter, in cycles. A processor that multiplies a slower clock skips the values in
-/// between.
+/// Returns the smallest step of the counter, in cycles. On a processor that multiplies a slower clock, the counter
+/// advances by several cycles at a time.
 pub fn cycle_increment() -> u64 {
     const READS: usize = 1000;
     let first = ordered_cycles();
@@ -124,7 +124,8 @@ mod tests {
         let before = crate::clock::now_ns();
         let at_ns = clock.cycles_to_monotonic_ns(cycles());
         let after = crate::clock::now_ns();
-        // The rate is exact to some parts in ten thousand, and the reading is at most some ms after the zero point.
+        // The rate of the counter is exact to some parts in ten thousand. So the tolerance grows with the time since
+        // the zero point, which is some milliseconds ago.
         let slack_ns = 10_000 + (after - clock.zero_ns) / 1_000;
         assert!(before - slack_ns <= at_ns && at_ns <= after + slack_ns, "{before} {at_ns} {after}");
         let there_and_back = clock.cycles_to_ns(clock.ns_to_cycles(1_000_000));

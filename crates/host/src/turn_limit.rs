@@ -3,7 +3,8 @@
 //! The kernel spins when it looks up a file of a control group or process that is being removed, until the task that
 //! removes it is done (`shrink_dcache_parent`). If a real-time thread preempted this task on the same CPU, it spins
 //! until the task gets another CPU: 745 ms were measured. No lookup is known to be safe. So a second thread of higher
-//! priority moves the first one to the ordinary class when a turn takes too long.
+//! priority limits each *turn*, from one call of [`TurnLimit::begin`] to the next. After 5 ms of CPU time it moves the
+//! first thread to the ordinary class.
 
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
@@ -15,7 +16,8 @@ use std::thread;
 
 use crate::priority::{ThreadClass, make_only_this_thread_fifo, make_this_thread_fifo};
 
-/// Longest CPU time of one turn. Steps of the agent take up to 2 ms.
+/// Longest CPU time of a turn, from one [`TurnLimit::begin`] to the next. The work that the agent does in a turn takes
+/// up to 2 ms.
 const TURN_NS: i64 = 5_000_000;
 /// Signal of the timer. It goes to the second thread alone, which waits for it.
 const SIGNAL: libc::c_int = libc::SIGXCPU;
@@ -25,7 +27,7 @@ const SIGNAL: libc::c_int = libc::SIGXCPU;
 pub struct TurnLimit {
     timer: libc::timer_t,
     priority: i32,
-    /// Whether the turn was too long, so that the thread is in the ordinary class.
+    /// Whether the current turn exceeded the limit, so that the thread was moved to the ordinary class.
     is_over: Arc<AtomicBool>,
 }
 
@@ -75,7 +77,7 @@ impl Drop for TurnLimit {
     }
 }
 
-/// Creates a timer of the calling thread's CPU time that sends its signal to the thread `watcher`.
+/// Creates a timer of the calling thread's CPU time. When it expires, it signals the thread `watcher`.
 fn timer_for(watcher: libc::pid_t) -> io::Result<libc::timer_t> {
     // SAFETY: zeroed is a valid sigevent.
     let mut event: libc::sigevent = unsafe { zeroed() };
@@ -137,7 +139,7 @@ mod tests {
         ThreadClass::of_thread(unsafe { libc::gettid() } as u32).is_some_and(|class| class.is_realtime())
     }
 
-    /// Runs a test on a real-time thread, and skips it without the right to one.
+    /// Runs a test on a real-time thread, and skips it if this process has no right to real-time classes.
     fn on_a_real_time_thread(test: impl FnOnce(TurnLimit) + Send + 'static) {
         let body = || match TurnLimit::for_this_thread(1) {
             Ok(limit) => test(limit),

@@ -10,9 +10,9 @@ type Parts = (CpuSet, CpuSet, Source);
 /// Function that reads one source: it returns the division, or a text about what the source contains instead.
 type SpeedSource = fn(&CpuSpeeds) -> Result<Parts, String>;
 
-/// Sources of the division, in order of preference. The scheduler itself uses capacities. Lists distinguish kinds of
-/// cores, but not their speeds. Clocks leave out how much work a core does in a cycle. Rankings are made for other
-/// purposes and only compare CPUs.
+/// Sources of the division, in order of preference. The scheduler itself uses capacities. Lists of CPUs by PMU
+/// distinguish kinds of cores, but not their speeds. Clock rates ignore how much work a core does in a cycle. Firmware
+/// rankings are made for other purposes and only order the CPUs.
 const PLACES: [SpeedSource; 4] = [
     |told| divide_by_speeds(told, Measure::Capacity, &told.capacities),
     divide_by_pmu_lists,
@@ -63,8 +63,8 @@ fn divide_by_pmu_lists(cpu_speeds: &CpuSpeeds) -> Result<Parts, String> {
     }
 }
 
-/// Returns the speed of little CPUs in thousandths of the speed of big CPUs: by capacities, else by clocks. A result
-/// counts only if it is below 1000.
+/// Returns the speed of little CPUs in thousandths of the speed of big CPUs: by capacities, else by clocks. `None`
+/// unless the result is below 1000.
 fn little_speed_milli(cpu_speeds: &CpuSpeeds, big: &CpuSet, little: &CpuSet) -> Option<u32> {
     let shares =
         [&cpu_speeds.capacities, &cpu_speeds.clocks_khz].map(|speeds| relative_speed_milli(speeds, little, big));

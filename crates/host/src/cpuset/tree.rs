@@ -232,7 +232,8 @@ pub fn cpus_in_effect(dir: &Path) -> Option<CpuSet> {
 pub fn restore_cpu_lists(snapshot: &CpuListSnapshot, online: &CpuSet) -> io::Result<()> {
     let told = |dir: &Path| Some(snapshot.cpus(dir).intersection(online)).filter(|cpus| !cpus.is_empty());
     let outcome = Tree::read(&snapshot.root).confine(&told).map(drop).map_err(io::Error::other);
-    // In version 2 a list may be empty, or name CPUs that its group does not have.
+    // A list of version 2 may be empty, or name CPUs that its group does not have. `confine` writes no such lists, so
+    // they are written as they were.
     let now = Tree::read(&snapshot.root);
     let lists = now
         .groups

@@ -12,7 +12,7 @@ const DIR: &str = "class/hwmon";
 struct Chip {
     /// Name that the driver gives the chip.
     name: &'static str,
-    /// Whether the meter with this label belongs to the sum.
+    /// Whether the meter with this label is added to the energy of the CPUs.
     takes: fn(&str) -> bool,
 }
 
@@ -51,7 +51,7 @@ fn meter_files(sys: &Sysfs<'_>, folder: &str) -> Result<Vec<String>, ReadError> 
     Ok(files)
 }
 
-/// Opens the meters of a chip that belong to the sum.
+/// Opens the meters of a chip that are added to the energy of the CPUs.
 fn open_chip_meters(sys: &Sysfs<'_>, chip: &Chip, folder: &str, inputs: &[String]) -> Result<Vec<Meter>, ReadError> {
     let mut meters = Vec::new();
     for input in inputs {

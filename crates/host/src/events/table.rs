@@ -49,7 +49,8 @@ pub struct ProcessorEvents {
     pmu: Option<&'static str>,
 }
 
-/// Stall events of Skylake to Ice Lake: Table 1 of the Holmes paper, best first.
+/// Stall events of Skylake to Ice Lake, from Table 1 of the Holmes paper. The best indicator of interference comes
+/// first.
 const STALLS_MEM_ANY: &[Candidate] = &[
     candidate_event("CYCLE_ACTIVITY.STALLS_MEM_ANY", 0x1400_14a3),
     candidate_event("CYCLE_ACTIVITY.CYCLES_MEM_ANY", 0x1000_10a3),

@@ -186,7 +186,8 @@ impl Topology {
         }
     }
 
-    /// Returns the most likely way to get a lane on this machine; a declared pair is always possible.
+    /// Returns advice on the most likely way to get a batch lane on this machine. The advice also names a declared
+    /// pair, which is always possible.
     fn no_smt_fix(&self) -> String {
         let declare = "declare a pair with --lanes REQUEST:BATCH";
         let offline = self.present().difference(&self.online());

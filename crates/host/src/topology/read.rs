@@ -73,8 +73,8 @@ fn numa_nodes(sys: &Sysfs<'_>) -> Result<Vec<(u32, CpuSet)>, ReadError> {
     Ok(nodes)
 }
 
-/// Parses the number of a NUMA node from the name of its directory. Node numbers have gaps on some machines, so they
-/// are not counted.
+/// Parses the number of a NUMA node from the name of its directory. Node numbers have gaps on some machines, so the
+/// position in the listing is not the number.
 fn node_number(name: &str) -> Option<u32> {
     name.strip_prefix("node")?.parse().ok()
 }
