@@ -9,7 +9,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use sidelane_tracker::histogram::Histogram;
 
-/// First upper bound of latencies, in nanoseconds: 50 µs. Each further bound is twice as much, up to half a minute.
+/// Upper bound of the first bucket of a latency histogram: 50 µs. Each further bound is twice as large, up to half a
+/// minute.
 const LATENCY_FIRST_NS: u64 = 50_000;
 const LATENCY_BUCKETS: u32 = 20;
 

@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts a listener that gets metrics whenever it asks, for the length of the test.
+    /// Starts a listener and a thread that answers its requests for metrics for the rest of the test.
     fn served() -> SocketAddr {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let listener = Listener::open(free).unwrap();
