@@ -131,7 +131,7 @@ impl ChannelList {
 
     fn add_rates(&mut self) {
         let rates = rates_of_counters(self.counters.iter().map(|channel| channel.name.as_str()));
-        // These rates come before CPC (cycles per cycle), since the first two rates make the grid.
+        // The rates of the counters come before CPC (cycles per cycle), since the first two rates make the grid.
         self.rates.splice(0..0, rates);
     }
 

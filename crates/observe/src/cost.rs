@@ -225,7 +225,7 @@ mod tests {
         assert_eq!((slowdown.percent, slowdown.pairs, slowdown.events_a_pair), (None, 0, 0.0));
     }
 
-    /// Makes the four marks of a pair, with this number of events in each of its three windows.
+    /// Makes the four readings at the borders of a pair's three windows. `window_events` are the events in each window.
     fn marks_of_pair(window_events: [u64; 3]) -> [Mark; 4] {
         let (mut at, mut count) = (Instant::now(), 7);
         let mut mark = |events: u64| {

@@ -1,4 +1,4 @@
-//! Double-time error correction: which samples of a rate are valid (thesis section 3.4.1).
+//! Double-time error correction: which samples of a rate are valid (SHIM thesis, section 3.4.1).
 //!
 //! Problem. A rate is the change of a counter divided by the change of the clock, but the two
 //! cannot be read at the same instant. A cache miss or an interrupt may make reading take longer at
@@ -57,8 +57,8 @@ mod tests {
         Sample { start, end: start + reading, ..Sample::default() }
     }
 
-    /// Periods start 1000 cycles apart, as in Figure 3.3. Reading takes 100 cycles in the first sample, then 100, 110,
-    /// 111, 90, 89.
+    /// Periods start 1000 cycles apart, as in Figure 3.3 of the SHIM thesis. Reading takes 100 cycles in the first
+    /// sample, then 100, 110, 111, 90, 89.
     #[test]
     fn a_sample_is_kept_while_both_ends_took_as_long() {
         let dte = DoubleTimeErrorFilter::new(0.01);

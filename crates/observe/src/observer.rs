@@ -1,9 +1,8 @@
-//! The observer: a thread that only reads signals (thesis Figure 3.2).
+//! The observer: a thread that only reads signals (SHIM thesis, Figure 3.2).
 //!
 //! It has a lane to itself. Its loop allocates nothing, takes no lock and makes no system call for signals in memory.
-//! Samples go into an [`Analysis`], and into a log if one is written. At the end of a turn, the observer hands over
-//! both
-//! through rings with one writer and one reader each.
+//! Samples go into an [`Analysis`], and into a log if one is written. Between samples the observer hands over analyses
+//! and samples through rings with one writer and one reader each.
 //!
 //! There are two loops. A single tag in memory is not sampled at the highest rate but *watched*. A read that gives the
 //! same value as the read before is only counted, which takes a cycle or two, and the analysis gets runs of equal
@@ -175,8 +174,8 @@ impl Observer {
         }
     }
 
-    /// Reads one sample: lines 4 to 16 of the thesis's Figure 3.2. First each word is fetched into this lane's cache.
-    /// Reading the words then takes the same time in each sample, and few samples are skewed.
+    /// Reads one sample: lines 4 to 16 of the SHIM thesis's Figure 3.2. First each word is fetched into this lane's
+    /// cache. Reading the words then takes the same time in each sample, and few samples are skewed.
     #[inline(always)]
     fn read_sample(&mut self, sample: &mut Sample) -> Result<(), (usize, ChannelEnd)> {
         for counter in &self.counters {
@@ -248,7 +247,8 @@ fn watch_block(read: &impl Fn() -> u64, run: &mut Run, analysis: &mut Analysis) 
             let value = read();
             if value != run.value {
                 analysis.record_run(run.value, run.reads.wrapping_add(place));
-                // The reads of this row from index `place` on have the new value, and are added after the inner loop.
+                // The new value counts from the read with index `place` on. `UNROLLED` is added after the inner loop,
+                // so `place` is subtracted here.
                 *run = Run { value, reads: 0_u64.wrapping_sub(place) };
             }
         }

@@ -1,4 +1,4 @@
-//! The time between samples (thesis section 3.4.2).
+//! The time between samples (SHIM thesis, section 3.4.2).
 //!
 //! Samples at a regular interval may coincide with regular events in the target, which biases them.
 //! At the highest rate the machine itself is random enough (Figure 3.5). At a slower rate each
@@ -16,8 +16,8 @@ use sidelane_host::units::parse_time;
 /// Share of the target length by which a period is longer or shorter at most. Periods are evenly distributed in
 /// between.
 pub const JITTER: f64 = 0.25;
-/// Length from which the observer sleeps during a period. The observer stays awake at the end of the period, because a
-/// wakeup is some 60 µs late.
+/// Shortest period during which the observer sleeps. It stays awake at the end of the period, because a wakeup is some
+/// 60 µs late.
 const SLEEP_FROM: Duration = Duration::from_micros(200);
 const WAKES_LATE: Duration = Duration::from_micros(100);
 

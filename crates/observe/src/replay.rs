@@ -126,7 +126,8 @@ impl Window {
         is_in
     }
 
-    /// Returns the error for more turns than a trace may have. `full_at_cycles` is the time up to which there was room.
+    /// Returns the error for more turns than a trace may have. `full_at_cycles` is the time at which that limit was
+    /// reached.
     fn too_many_turns_error(&self, full_at_cycles: u64) -> Error {
         let start_s = |cycles: u64| cycles.wrapping_sub(self.start.unwrap_or(cycles)) as f64 / self.cycles_per_s;
         let (from_s, to_s) = (start_s(self.first), start_s(full_at_cycles));

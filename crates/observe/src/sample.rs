@@ -1,9 +1,9 @@
-//! One sample: the values that the observer reads in one turn of its loop.
+//! One sample: the values that the observer reads in one pass of its loop.
 
 /// Limit of the number of signals in a sample: counters first, then tags.
 pub const SIGNALS_MAX: usize = 24;
 
-/// Values of one sample, which lines 3 to 16 of Figure 3.2 put into the buffer.
+/// Values of one sample, which lines 3 to 16 of the SHIM thesis's Figure 3.2 put into the buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Clock before the counters were read (Cs), in cycles.

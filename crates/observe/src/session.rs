@@ -81,7 +81,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let (feed, writer) = open_log(options, &wanted, &clock, program.name())?.unzip();
     let recipe = wanted.recipe(options.tolerance);
     let crew = ObserverThread::start(&mut wanted, &recipe, options.period, &clock, &places, feed)?;
-    // Scripts wait for this line before they continue.
+    // Scripts wait for the line that is printed here before they continue.
     if options.live {
         let length = options.length.map_or_else(String::new, |length| format!(" for {length:?}"));
         let (name, from) = (program.name(), places.observer);
@@ -244,7 +244,8 @@ struct ObserverThread {
     spare: Option<Box<Analysis>>,
     lane: u32,
     observed: Option<u32>,
-    /// Tracking that keeps the lane words up to date while it lives.
+    /// Tracking of the observed lane: it updates the words of memory that the lane's signals are read from. Ends when
+    /// it is dropped.
     _tracking: Option<sidelane_channels::lane::LaneTracking>,
 }
 
@@ -395,7 +396,7 @@ impl ObservationLoop {
     }
 }
 
-/// Returns whether the lane is online. A lane that cannot go offline has no such file.
+/// Returns whether the lane is online. A CPU that cannot go offline has no file `online`.
 fn is_online(lane: u32) -> bool {
     let state = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{lane}/online"));
     state.is_err() || state.is_ok_and(|state| state.trim() != "0")

@@ -79,7 +79,7 @@ impl Turns {
         (0..self.layout.tags).for_each(|tag| self.close(tag));
     }
 
-    /// Returns all turns. The error is the time in cycles up to which there was room.
+    /// Returns all turns. The error is the time in cycles at which the limit of turns was reached.
     pub fn finish(mut self) -> Result<Self, u64> {
         self.mark_gap();
         self.full_at.map_or(Ok(self), Err)

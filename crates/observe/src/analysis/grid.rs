@@ -1,5 +1,5 @@
-//! Grid of two rates (Figure 3.14): the number of samples in each bucket of the first rate and bucket of the second
-//! rate.
+//! Grid of two rates (SHIM thesis, Figure 3.14): the number of samples in each bucket of the first rate and bucket of
+//! the second rate.
 
 /// Number of columns and of rows in a grid of two rates.
 pub const GRID: usize = 96;

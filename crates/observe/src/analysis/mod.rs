@@ -1,7 +1,7 @@
-//! The analysis of samples during the observation: lines 17 and 18 of Figure 3.2.
+//! The analysis of samples during the observation: lines 17 and 18 of the SHIM thesis's Figure 3.2.
 //!
-//! All memory is allocated at the start. The observer fills one analysis. Once a turn it may
-//! exchange the analysis for an empty one, and the receiver merges it into the whole.
+//! All memory is allocated at the start. The observer fills one analysis. When it checks whether to pause or end, it
+//! may exchange the analysis for an empty one, and the receiver merges it into the whole.
 
 pub mod events;
 pub mod grid;
@@ -33,9 +33,9 @@ pub struct Rate {
 pub enum Operand {
     /// Counter with this index in the sample.
     Counter(usize),
-    /// Cycles between the first readings of the clock in two samples.
+    /// Cycles between the first clock readings of two consecutive samples.
     Cycles,
-    /// Cycles between the second readings of the clock in two samples.
+    /// Cycles between the second clock readings of two consecutive samples.
     EndCycles,
 }
 
@@ -67,11 +67,11 @@ pub struct Recipe {
 
 /// Samples of one rate.
 pub struct RateSamples {
-    /// Distribution of the rate in kept samples.
+    /// Distribution of the rate in the samples that the filter found valid.
     pub kept: Spread,
-    /// Distribution of the rate in all samples.
+    /// Distribution of the rate in all samples, valid or not.
     pub raw: Spread,
-    /// Sums over kept samples; their quotient is the mean of the rate, weighted by time.
+    /// Sums over the valid samples; their quotient is the mean of the rate, weighted by time.
     pub sum: RateSum,
     /// Rate over time.
     pub series: Series,
@@ -92,13 +92,13 @@ pub struct Analysis {
     pub grid: Vec<u32>,
     /// Distribution of the distances between consecutive samples, in cycles.
     pub periods: Spread,
-    /// Distribution of the distances between consecutive kept samples, in cycles.
+    /// Distribution of the distances between consecutive valid samples, in cycles.
     pub gaps: Spread,
     /// Distribution of CPC (cycles per cycle) in all samples.
     pub cpc: Spread,
     /// Number of samples.
     pub samples: u64,
-    /// Number of samples that were used: those of the target, if only these are wanted.
+    /// Number of samples that were analysed: all, or only those during which a thread of the target ran.
     pub attributed: u64,
     /// Number of periods with valid rates: each turn of a thread has one period fewer than samples.
     pub kept: u64,
@@ -181,8 +181,8 @@ impl Analysis {
         }
     }
 
-    /// Counts a sample's tag value, with the events since the previous sample. Returns the place of the value in its
-    /// table.
+    /// Counts a sample's tag value, with the events since the previous sample. Returns the index of the value in the
+    /// tag's table.
     #[inline(always)]
     fn count_tag(&mut self, tag: usize, sample: &Sample, cycles: u64) -> usize {
         let place = self.tags[tag].add_samples(sample.tag(self.recipe.layout, tag), 1, cycles);
@@ -275,7 +275,8 @@ impl Analysis {
         self.last_kept = at_cycles;
     }
 
-    /// Adds a run of `reads` reads that gave the same value. Used if the observation has only one tag, and no periods.
+    /// Adds a run of `reads` reads that gave the same value. Used only if a single tag is watched, without periods
+    /// between samples.
     #[inline(always)]
     pub fn record_run(&mut self, value: u64, reads: u64) {
         self.tags[0].add_samples(value, reads, 0);
@@ -343,7 +344,7 @@ impl Analysis {
         rates.into_iter().find(|(rate, _)| rate.name == name).map(|(_, samples)| samples)
     }
 
-    /// Returns the share of kept periods among all periods that could be checked, 0 to 1; `None` without such a period.
+    /// Returns the share of valid periods among all periods that the filter checked, 0 to 1; `None` if it checked none.
     pub fn kept_share(&self) -> Option<f64> {
         let judged = self.kept + self.discarded;
         (judged > 0).then(|| self.kept as f64 / judged as f64)

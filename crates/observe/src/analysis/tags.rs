@@ -1,11 +1,11 @@
 //! Samples by tag value: how often and for how long each value was read, with the rates and events during that time.
 //!
 //! The table has a fixed size, since the observer allocates nothing. Values that do not fit are counted together. Equal
-//! values mostly follow each other, so the table remembers the place of the last value.
+//! values mostly follow each other, so the table remembers the entry of the last value.
 
 /// Limit of the number of values in a table; a power of two. A large program executes some thousand different methods.
 pub const VALUES_MAX: usize = 1 << 14;
-/// Number of places that are tried before a value is counted as one that does not fit.
+/// Number of table entries that are tried for a value before it is counted as one that does not fit.
 const PROBES_MAX: usize = 64;
 /// Hash multiplier for values that differ in few bits (2^64 ÷ the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -23,10 +23,10 @@ pub struct ValueCounts {
     pub turns: u64,
 }
 
-/// Sums over the kept samples of one rate, during one tag value.
+/// Sums of one rate over its valid samples, during one tag value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSum {
-    /// Number of kept samples.
+    /// Number of valid samples.
     pub samples: u64,
     /// Growth of the rate's numerator over these samples.
     pub count: u64,
@@ -59,20 +59,20 @@ impl RateSum {
 /// Table of samples by the values of one tag.
 pub struct TagTable {
     seen: Box<[ValueCounts]>,
-    /// Sums of rates, `rates` of them for each place of the table.
+    /// Sums of rates: `rates` of them for each entry of the table.
     sums: Box<[RateSum]>,
     rates: usize,
-    /// Numbers of events, `counters` of them for each place of the table.
+    /// Numbers of events: `counters` of them for each entry of the table.
     events: Box<[u64]>,
     counters: usize,
     last: usize,
-    /// First and last value that were counted; `None` before the first.
+    /// First and last value that were counted; `None` if none was counted yet.
     ends: Option<(u64, u64)>,
-    /// Sum of the counts of all values that have no place in the table; the field `value` has no meaning here.
+    /// Sum of the counts of all values without an entry in the table; the field `value` has no meaning here.
     others: ValueCounts,
 }
 
-/// Place of a value in the table; the last place is for values that do not fit.
+/// Index of a value's entry in the table; the last index is for all values that do not fit.
 type PlaceOfValue = usize;
 const NO_PLACE: PlaceOfValue = VALUES_MAX;
 
@@ -91,8 +91,8 @@ impl TagTable {
         }
     }
 
-    /// Counts `samples` consecutive samples with `value`, whose periods last `cycles` together. Returns the place of
-    /// the value.
+    /// Counts `samples` consecutive samples with `value`, whose periods last `cycles` together. Returns the index of
+    /// the value's entry.
     #[inline(always)]
     pub fn add_samples(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
         if self.last != NO_PLACE && self.seen[self.last].value == value {
@@ -118,19 +118,20 @@ impl TagTable {
         self.last
     }
 
-    /// Adds one kept sample of a rate to the value at `place`.
+    /// Adds one valid sample of a rate to the table entry with index `place`.
     #[inline(always)]
     pub fn add_rate(&mut self, place: PlaceOfValue, rate: usize, count: u64, per: u64) {
         self.sums[place * self.rates + rate].add(count, per);
     }
 
-    /// Adds events of a counter to the value at `place`.
+    /// Adds events of a counter to the table entry with index `place`.
     #[inline(always)]
     pub fn add_events(&mut self, place: PlaceOfValue, counter: usize, count: u64) {
         self.events[place * self.counters + counter] += count;
     }
 
-    /// Returns the place of the value in the table. A place without counts is free.
+    /// Returns the index of the value's entry, or of a free entry for it; `NO_PLACE` if the value does not fit. An
+    /// entry without counts is free.
     fn find_place(&self, value: u64) -> PlaceOfValue {
         let start = (value.wrapping_mul(SPREAD) >> (64 - VALUES_MAX.trailing_zeros())) as usize;
         for probe in 0..PROBES_MAX {
@@ -164,7 +165,7 @@ impl TagTable {
         };
     }
 
-    /// Counts one turn less for a value that ends one table and begins the next: the two parts are one turn.
+    /// Counts one turn less for a value that ends one table and begins the next: its turn was counted in both tables.
     fn merge_split_turn(&mut self, value: u64) {
         let seen = match self.find_place(value) {
             NO_PLACE => &mut self.others,
@@ -232,8 +233,8 @@ impl TagTable {
         self.others
     }
 
-    /// Returns how often the value changed from one sample to the next. Each change moved the word's cache line to the
-    /// observer at least once.
+    /// Returns how often the value changed from one sample to the next. Each change of an observed word moved its cache
+    /// line to the observer at least once.
     pub fn turns(&self) -> u64 {
         self.seen.iter().map(|seen| seen.turns).sum::<u64>() + self.others.turns
     }

@@ -1,4 +1,4 @@
-//! Samples with results computed by hand.
+//! Tests of the analysis. The expected results of their samples were computed by hand.
 
 use super::grid::grid_rate;
 use super::*;

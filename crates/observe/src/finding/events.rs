@@ -9,9 +9,9 @@ use sidelane_report::Unit;
 const DISTANCES_FOR_PERCENTILES: u64 = 100;
 /// Number of events needed to relate a counter to the value of a tag.
 const EVENTS_MIN: u64 = 10;
-/// Least excess of a value's share of events over its share of time, for a value that is reported.
+/// Smallest excess of a tag value's share of events over its share of time at which the value is reported.
 const LIFT_MIN: f64 = 0.1;
-/// Least excess of events at a reported value, in standard deviations of chance.
+/// Smallest excess of events at a reported tag value, in standard deviations of the number to expect by chance.
 const DEVIATIONS_MIN: f64 = 3.0;
 
 /// Returns a sentence for each counter that seldom changed. Sentences on events that mostly occur at one value of a tag

@@ -29,8 +29,9 @@ impl Evidence<'_> {
         &self.names.signals[index]
     }
 
-    /// Returns whether a counter and a tag change at the same moment, so that comparing them is not informative. A
-    /// request that ends is counted, no longer runs, and often its thread leaves the lane.
+    /// Returns whether a counter and a tag change at the same moment, so that comparing them is not informative. At the
+    /// end of a request the counter of requests grows, the tag of the request changes, and often the thread leaves the
+    /// lane.
     pub(super) fn change_together(&self, counter: usize, tag: usize) -> bool {
         let is_of_the_request = self.names.tag(tag).starts_with(REQUEST) || self.names.tag(tag) == LANE;
         self.counter_name(counter).starts_with(REQUEST) && is_of_the_request

@@ -6,9 +6,9 @@ use crate::analysis::{Operand, Rate};
 use crate::cost::EVENTS_MIN;
 use crate::show::view::{RateUnit, rate_in_words, rate_unit};
 
-/// Least share of the time of a tag value whose rates are compared.
+/// Smallest share of time that a tag value must have for its rates to be compared.
 const SHARE_MIN: f64 = 0.01;
-/// Least quotient of two rates that is reported.
+/// Smallest quotient of two rates at which their difference is reported.
 const QUOTIENT_MIN: f64 = 1.25;
 
 /// One value of a tag, with a rate during that value.
@@ -43,8 +43,8 @@ pub(super) fn rate_sentences(seen: &Evidence<'_>) -> Vec<String> {
     told.into_iter().map(|(_, sentence)| sentence).collect()
 }
 
-/// Returns whether the rate is compared. Cycles per cycle describe only the observer. A counter that seldom changes is
-/// reported as events.
+/// Returns whether the rate is compared between tag values. Cycles per cycle describe only the observer. A counter that
+/// seldom changes is reported as events.
 fn is_rate_comparable(seen: &Evidence<'_>, rate: &Rate) -> bool {
     match (rate.count, rate.per) {
         (Operand::Counter(counter), Operand::Cycles) => !seen.analysis.events[counter].is_seldom(),

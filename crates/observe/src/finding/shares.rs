@@ -5,9 +5,10 @@ use crate::analysis::tags::{TagTable, ValueCounts as Value};
 
 /// Limit of the number of values of a tag in a sentence.
 const VALUES_TOLD: usize = 3;
-/// Least share of the time of a value in a sentence.
+/// Smallest share of time that a tag value must have to be named in a sentence.
 const SHARE_MIN: f64 = 0.005;
-/// Least mean number of samples in a turn of a value. A value with shorter turns may occur more often than it is seen.
+/// Smallest mean number of samples in a turn of a value at which its turns are reported. A value with shorter turns may
+/// occur more often than it is seen.
 const SAMPLES_A_TURN: f64 = 4.0;
 
 /// Returns a sentence for each tag that changed. A tag whose time is spread over more values comes first.

@@ -1,4 +1,4 @@
-//! The coordinator's choice of lanes (thesis section 3.3).
+//! The coordinator's choice of lanes (SHIM thesis, section 3.3).
 //!
 //! The observer takes a lane to itself. For signals in memory a lane of another core is best: on
 //! the same core the observer would take execution resources from the target all the time, on

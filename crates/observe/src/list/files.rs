@@ -8,7 +8,7 @@ use sidelane_channels::file::FileNumber;
 use sidelane_channels::hsperf::Value;
 use sidelane_host::cgroup::Hierarchy;
 
-/// A known number: its file, its field, its unit, and its meaning.
+/// A number in a known file: the file's name, the number's field, its unit, and its meaning.
 type KnownFile = (&'static str, Option<&'static str>, Option<&'static str>, &'static str);
 
 const OF_PROCESS: [KnownFile; 11] = [

@@ -18,7 +18,7 @@ use sidelane_host::procfs::command_name;
 const SHOWN: usize = 16;
 /// Number of signals of a group that are shown with a filter.
 const SHOWN_FILTERED: usize = 200;
-/// Number of the largest structures that are listed.
+/// Number of structures and arrays that are listed without a filter, the largest first.
 const STRUCTURES: usize = 6;
 
 /// Signals of one process that can be observed.

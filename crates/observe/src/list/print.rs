@@ -6,7 +6,7 @@ use sidelane_report::grid::{Ink, fit_to_width, length, widest, wrap};
 
 /// Limit of the width of the name column. A longer name moves the rest of its own line to the right.
 const NAME_WIDTH_MAX: usize = 48;
-/// Limit of the letters shown of a JVM's text: some are its command line and its paths.
+/// Longest shown part of a JVM's text value, in characters. Some values are command lines and lists of paths.
 const VALUE_LETTERS_MAX: usize = 40;
 const MARGIN: usize = 2;
 

@@ -12,7 +12,7 @@ use sidelane_host::tsc::Clock;
 pub(super) const MAGIC: Magic = *b"SLNOBS1\n";
 /// First bytes of a chunk in a log: "CHNK".
 pub(super) const CHUNK_MAGIC: u32 = 0x4b4e_4843;
-/// First bytes of the foot of a log, which has the head of a chunk: "FOOT".
+/// First bytes of a log's foot: "FOOT". A foot begins with a head of the same form as a chunk's head.
 pub(super) const FOOT_MAGIC: u32 = 0x544f_4f46;
 /// Length of a chunk's head: magic, number of samples, number of samples left out before the chunk, pause before the
 /// chunk, number of bytes.

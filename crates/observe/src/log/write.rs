@@ -20,7 +20,8 @@ use sidelane_diagnostics::note::Note;
 const CHUNK_WORDS: usize = 1 << 19;
 /// Number of chunks: the disk may be this number of chunks behind the observer.
 const CHUNKS: usize = 16;
-/// Interval at which the writer checks for a full chunk. 16 chunks last longer than this at any rate.
+/// Interval at which the writer checks for a full chunk. The observer cannot fill 16 chunks in this time, however fast
+/// it reads.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Samples that are written to the file in one piece.

@@ -102,11 +102,12 @@ impl Observed {
         })
     }
 
-    /// Returns the values of a tag by the bits of their floating-point form, in which a series stores them.
+    /// Returns the values of a tag, each under the bits of its floating-point form, in which a series stores it.
     pub(super) fn values_by_float_bits(&self, tag: usize) -> HashMap<u64, u64> {
         let table = &self.analysis.tags[tag];
         let value = |value: u64| ((value as f64).to_bits(), value);
-        // Values outside the table are converted back from floating point if they are small enough, else left out.
+        // Values that are not in the table are converted back from floating point. Those too large for an exact
+        // conversion are left out.
         let bins =
             self.analysis.tag_series[tag].bins().filter(|(_, bin)| bin.last < 2f64.powi(f64::MANTISSA_DIGITS as i32));
         let seen = table.values_by_frequency().into_iter().map(|(seen, _)| seen.value);

@@ -12,10 +12,11 @@ use sidelane_report::{Detail, ResultFile, Row, fold};
 const LINES: usize = 10;
 /// Limit of the number of rows of a tag.
 const VALUES_SHOWN: usize = 8;
-/// Keys of the observer's own row that show the quality of the samples. A sentence of the finding has the cost.
+/// Keys of the observer's own row that show the quality of the samples. The cost is not among them: a sentence of the
+/// finding has it.
 const OWN_KEYS: [&str; 6] =
     ["length_s", "samples_count", "period_p50_cycles", "period_p99_cycles", "of_target_percent", "kept_percent"];
-/// Least share of the time of a value that has a row, in percent.
+/// Smallest share of time that a tag value must have to get a row, in percent.
 const SHARE_MIN_PERCENT: f64 = 0.5;
 
 impl Observed {

@@ -36,7 +36,7 @@ impl Observed {
         }
     }
 
-    /// Adds the counters, which are only known for a log.
+    /// Adds the counters over time, which only an observation that is read from a log has.
     fn trace_counters(&self, trace: &mut TraceBuilder) {
         for (number, counter) in self.turns.iter().flat_map(|turns| &turns.counters).enumerate() {
             let track = trace.add_counter(&format!("{} (count)", self.names.signal(number)));
