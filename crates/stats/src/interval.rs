@@ -18,7 +18,7 @@ use crate::ranks::{median_of_sorted, sorted};
 
 /// Share of the results that is left out on each side of an interval.
 const TAIL: f64 = 0.025;
-/// Fewest rounds that show their spread.
+/// Smallest number of rounds from which a confidence interval is computed.
 pub const ROUNDS_MIN: usize = 6;
 const DRAWS: usize = 1_000;
 

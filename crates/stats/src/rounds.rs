@@ -211,8 +211,8 @@ mod tests {
 
     #[test]
     fn unclear_verdict_continues_to_the_next_look_or_limit() {
-        // One of the first six values is above the limit. With twelve values, the interval leaves out two on each
-        // side.
+        // One of the first six values is above the limit of the check. With twelve values, the interval leaves out the
+        // two lowest and the two highest.
         assert_eq!(rounds_run(LIMIT, |round| if round == 3 { 30.0 } else { 9.0 }), 12);
         assert_eq!(rounds_run(LIMIT, |round| if round % 2 == 0 { 30.0 } else { 1.0 }), 20);
         assert_eq!(rounds_run(Limit { rounds: 4, ..LIMIT }, |_| 9.0), 4, "too few to decide");
