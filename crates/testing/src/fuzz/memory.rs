@@ -1,12 +1,12 @@
-//! Allocator that counts the memory that this thread has, and the most that it had.
+//! Allocator that counts the bytes that the calling thread has allocated, and their maximum.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    /// Bytes that this thread has now. Bytes that another thread frees are not subtracted.
+    /// Bytes that this thread has allocated and not freed. Bytes that another thread frees are not subtracted.
     static NOW: Cell<usize> = const { Cell::new(0) };
-    /// Most bytes that this thread had since counting started.
+    /// Maximum of `NOW` since counting started.
     static MOST: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 }
 
 fn count_bytes(allocated: usize, freed: usize) {
-    // A thread that ends has no thread-local numbers any more.
+    // The counters of a thread that ends may be destroyed already; the access then fails and is ignored.
     let _ = NOW.try_with(|now| {
         now.set(now.get().saturating_add(allocated).saturating_sub(freed));
         let _ = MOST.try_with(|most| most.set(most.get().max(now.get())));

@@ -76,7 +76,7 @@ fn number_from_env(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
 }
 
-/// Kept inputs of one parser.
+/// Inputs of one parser that are stored in its folder of `tests/fuzz`.
 struct Corpus {
     dir: PathBuf,
     inputs: Vec<Vec<u8>>,
@@ -112,7 +112,7 @@ impl FuzzRun<'_> {
     }
 }
 
-/// Guard of an input: keeps and prints the input if the parser panics.
+/// Guard of an input: puts the input into the corpus and prints it if the parser panics.
 struct SaveOnPanic<'a> {
     dir: &'a Path,
     input: &'a [u8],

@@ -1,8 +1,8 @@
-//! Mutation of kept inputs to new ones.
+//! Mutation of the corpus's inputs to new ones.
 
 use fastrand::Rng;
 
-/// Longest input, unless kept inputs are longer.
+/// Longest input in bytes, unless an input of the corpus is longer.
 const LENGTH_MAX: usize = 1 << 14;
 /// Most changes of one input.
 const CHANGES_MAX: usize = 8;
@@ -71,7 +71,7 @@ impl<'a> Mutator<'a> {
         Self { random: Rng::with_seed(seed), corpus, length_max: LENGTH_MAX.max(2 * longest), input: Vec::new() }
     }
 
-    /// Returns the next input: a kept one with some changes.
+    /// Returns the next input: an input of the corpus with some changes.
     pub fn next_input(&mut self) -> &[u8] {
         let base = self.pick(self.corpus);
         self.input.clear();
