@@ -268,7 +268,8 @@ impl<'d, 't> Reader<'d, 't> {
         self.read(key, advice, |value| to_whole_number(value).filter(|number| range.contains(number)))
     }
 
-    /// Returns the whole number under a key. Another kind of value is left to the caller.
+    /// Returns the whole number under a key. A value of another kind gives `None` and is not recorded as a problem,
+    /// since the caller may accept it.
     pub fn whole_number_if_any(&self, key: &str) -> Option<i64> {
         to_whole_number(self.value(key)?.get_ref())
     }
@@ -330,12 +331,12 @@ impl<'d, 't> Reader<'d, 't> {
         }
     }
 
-    /// Returns the tables in a list of tables. Their paths have no numbers.
+    /// Returns the tables in a list of tables. The paths of their keys are those of a single table, without an index.
     pub fn tables(&self, key: &str) -> Vec<Reader<'d, 't>> {
         self.tables_at(key, |_| self.path(key))
     }
 
-    /// Returns the tables in a list of tables. Their paths have numbers, from 0.
+    /// Returns the tables in a list of tables. The paths of their keys contain the table's index, from 0 on.
     pub fn numbered_tables(&self, key: &str) -> Vec<Reader<'d, 't>> {
         self.tables_at(key, |number| self.path(&format!("{key}.{number}")))
     }
@@ -387,7 +388,8 @@ impl<'d, 't> Reader<'d, 't> {
     pub fn record_unknown_keys(self) {
         let known = self.known.borrow();
         for (name, at, value) in self.entries().iter().filter(|(name, ..)| !known.contains(*name)) {
-            // A key of the top table that is written below another table's keys belongs to that table.
+            // TOML assigns a key below the heading of a table to that table, even if the key was meant for the top
+            // table.
             let belongs_to_top = !self.path.is_empty() && self.document.asked.borrow().contains(*name);
             let advice = match belongs_to_top {
                 true => {
