@@ -62,8 +62,8 @@ impl BatchClass {
         }
     }
 
-    /// Returns whether a thread of batch may be in the class `thread_class`. The scheduler notices a thread that leaves
-    /// SCHED_EXT.
+    /// Returns whether a thread of batch may be in the class `thread_class`. Ordinary classes are allowed under
+    /// [`BatchClass::Ext`], because the sched_ext scheduler itself reports threads that leave its class.
     fn allows_class(self, thread_class: ThreadClass) -> bool {
         match self {
             Self::Idle => thread_class.is_idle(),
@@ -179,8 +179,8 @@ pub fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or(0))
 }
 
-/// Gives up rights by which the command could preempt other threads, and the programs that the kernel starts for its
-/// core dumps. The session has noted already which rights cannot be given up.
+/// Gives up rights by which the command could preempt other threads. Also turns off core dumps to a program, because
+/// the kernel would start that program. The session has noted already which rights cannot be given up.
 fn give_up_rights() {
     if rights::is_core_dump_piped() {
         let _ = rights::disable_piped_core_dumps();
@@ -192,8 +192,9 @@ fn give_up_rights() {
 pub fn main(entrance_fd: i32, class: BatchClass, without_rights: bool, command: &[OsString]) -> i32 {
     // SAFETY: the agent passed this descriptor for this process alone.
     let mut entrance = unsafe { std::fs::File::from_raw_fd(entrance_fd) };
-    // The class is taken before the barrier opens, so that not even the end of this process runs in another class. Only
-    // unusual security policies refuse the class. The lane holder still works then; a scheduler of batch does not.
+    // The class is taken before the barrier opens, so that not even the end of this process runs in another class. An
+    // unusual security policy may refuse the class. Then a lane holder still works, but a sched_ext scheduler of batch
+    // does not.
     let taken = class.apply_to_this_thread();
     if without_rights {
         give_up_rights();

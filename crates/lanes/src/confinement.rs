@@ -28,7 +28,7 @@ use super::batch::BatchClass;
 use super::decider::Evictor;
 use crate::note::LaneNote;
 
-/// Time in which a freeze takes effect: batch in user mode freezes a few microseconds after it runs again.
+/// Longest wait for a freeze to take effect: batch in user mode freezes a few microseconds after it runs again.
 const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
 const FREEZE_LOOK_EVERY: Duration = Duration::from_micros(100);
 
@@ -50,14 +50,15 @@ pub struct BatchConfinement {
     came_back: OnceLock<Arc<EventFd>>,
 }
 
-/// Settings of batch that were restored, each with the name of the first thread.
+/// Settings of batch that were restored. Each field has the name of the first thread that was found with another
+/// setting.
 #[derive(Debug, Default)]
 pub struct RestoredSettings {
-    /// Name of a thread that was in another class.
+    /// Name of a thread that was not in batch's scheduling class.
     pub class: Option<String>,
-    /// Name of a thread, or of the cgroup, that had other CPUs.
+    /// Name of a thread, or of the cgroup, that was allowed other CPUs than batch's lanes.
     pub cpus: Option<String>,
-    /// Name of a thread that still has other CPUs, because the kernel refuses to move it.
+    /// Name of a thread that is still allowed other CPUs than batch's lanes, because the kernel refuses to move it.
     pub kept: Option<String>,
 }
 
@@ -220,9 +221,9 @@ impl BatchConfinement {
         self.leaves.iter().map(fetched).max().unwrap_or(0)
     }
 
-    /// Returns the processes that have left a cgroup, even if only one of their threads did. In version 1 each thread
-    /// has a cgroup, in version 2 each thread of a threaded cgroup. A thread created by a member between both reads is
-    /// a member in the second read.
+    /// Returns the processes that have left a cgroup, even if only one of their threads did. (In cgroup v1, and in
+    /// threaded cgroups of v2, threads have cgroups of their own.) All threads of batch are read first, the cgroup
+    /// second. So a thread that a member creates between the two reads does not count as one that left.
     fn escaped_processes(&self, leaf: &BatchGroup) -> Vec<u32> {
         let all: Vec<(u32, Vec<u32>)> = (self.member_list)().into_iter().map(|pid| (pid, threads(pid))).collect();
         let inside: BTreeSet<u32> = threads_in_tree(&leaf.dir).into_iter().collect();

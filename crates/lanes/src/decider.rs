@@ -207,8 +207,8 @@ impl Shared {
 /// of its lane on a virtual machine where a wakeup takes 28 µs, 2 µs of them for the check.
 const REFRESH_EVERY_NS: Nanos = 1_000_000;
 
-/// Shortest time that batch runs in the 1 ms that it has to leave its lane. If batch ran for less, other threads of the
-/// machine had the lane.
+/// Least CPU time of batch, in the 1 ms that it gets to leave its lane, that shows that it stays. If batch ran for
+/// less, other threads had the lane.
 const RAN_MIN_NS: Nanos = 300_000;
 
 /// Policy of one lane, with its observations and actions.
@@ -222,8 +222,8 @@ pub(super) struct Decider {
     pub(super) state: LaneState,
     /// State that was decided last.
     wanted: LaneState,
-    /// Whether a request that had to wait must not share its core. Read from the limits, which are written before the
-    /// lanes are kept.
+    /// Whether a request that had to wait must not share its core. Read from the lending limits, which are written
+    /// before the lane's keeper starts.
     pub(super) spares_waited: bool,
     /// Whether the last eviction has taken effect.
     pub(super) has_left: bool,
@@ -298,8 +298,8 @@ impl Decider {
         }
     }
 
-    /// Updates whether batch has left the lane; see [`Evictor::has_batch_left`]. Batch that did not run in that time
-    /// delays no request. When it runs later, the kernel program summons the holder.
+    /// Updates whether batch has left the lane; see [`Evictor::has_batch_left`]. Batch that did not run while this
+    /// function waited delays no request. When it runs later, the kernel program summons the holder.
     pub(super) fn wait_until_batch_left(&mut self) {
         let was_told = !self.has_left;
         let before_ns = self.memory.batch_ns(self.cpu);
@@ -320,14 +320,14 @@ impl Decider {
         }
     }
 
-    /// Evicts batch whatever the policy decides, because the lane cannot be kept.
+    /// Evicts batch whatever the policy decides, because the keeper is no longer on the lane.
     pub(super) fn give_up_lane(&mut self) {
         if self.state != LaneState::Evicted {
             self.apply_decision(Decision { state: LaneState::Evicted, why: LaneReason::End }, now_ns());
         }
     }
 
-    /// Restores evicted batch, because the lane will not be kept any more.
+    /// Restores evicted batch, because the keeper ends.
     pub(super) fn restore_batch(&mut self) {
         if self.state == LaneState::Evicted {
             self.apply_decision(Decision { state: LaneState::Released, why: LaneReason::End }, now_ns());

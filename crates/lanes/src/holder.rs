@@ -99,7 +99,7 @@ impl Holder {
         self.shared.acknowledge_visitors_gone(self.memory.word(self.cpu));
     }
 
-    /// Returns whether the holder is not on its lane any more, and cannot keep it.
+    /// Returns whether the holder is no longer on its lane, and so cannot hold it.
     pub fn is_displaced(&self) -> bool {
         self.shared.displaced.load(Ordering::Acquire)
     }
@@ -240,7 +240,7 @@ impl HolderThread {
         let _ = sched_getaffinity(Some(process)).and_then(|cpus| sched_setaffinity(None, &cpus));
     }
 
-    /// Blocks until a summons, an event, or the time of the policy. Returns whether to go on sleeping.
+    /// Blocks until a summons, an event, or the time at which the policy is due. Returns whether to go on sleeping.
     fn sleep(&mut self) -> bool {
         let due_ns = self.decider.next_sample_at();
         let timeout_ns = self.backstop.max_sleep_ns(due_ns.map(|at| at.saturating_sub(now_ns())));
@@ -248,7 +248,7 @@ impl HolderThread {
         let sleeps_on = !woken && self.backstop.may_keep_sleeping(due_ns.is_some_and(|at| now_ns() >= at));
         self.decider.shared.promises_broken.store(self.backstop.broken_promises(), Ordering::Relaxed);
         if sleeps_on {
-            // Self-checking batch reads the request words, too.
+            // The holder does not need the request words while it sleeps; self-checking batch reads them.
             self.decider.memory.refresh_requests(self.decider.cpu);
         }
         sleeps_on

@@ -45,7 +45,7 @@ impl KeptLanes {
         self.keepers().map(LaneKeeper::cpu).collect()
     }
 
-    /// Returns the lanes whose keepers are not on them any more.
+    /// Returns the lanes whose keepers are no longer on them.
     pub fn displaced_lanes(&self) -> impl Iterator<Item = u32> {
         self.keepers().filter(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu)
     }
@@ -76,7 +76,7 @@ impl KeptLanes {
         self.keepers().any(LaneKeeper::has_service_visitors)
     }
 
-    /// Keeps a lane again that the service visited, if none of the service's processes (`service_pids`) may run there
+    /// Holds a lane again that the service visited, if none of the service's processes (`service_pids`) may run there
     /// any more.
     pub fn rehold_visited_lanes(&self, service_pids: impl FnOnce() -> BTreeSet<u32>) {
         if self.has_service_visitors() {

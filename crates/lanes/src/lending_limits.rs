@@ -45,8 +45,8 @@ pub struct FinalLendingLimits {
     pub delay_max_ns: Option<u64>,
 }
 
-/// Knowledge from a service's requests beside a batch program. Another session of the same service and program
-/// continues from it, as one long session would.
+/// Costs that were learned from a service's requests beside a batch program. Another session of the same service and
+/// program continues from them, as one long session would.
 #[derive(Clone, Copy, Debug)]
 pub struct LearnedLimits {
     limits: sidelane_policy::borrow::LearnedCosts,
@@ -117,7 +117,7 @@ pub struct ObjectiveOutcome {
 }
 
 impl ObjectiveOutcome {
-    /// Returns whether the session as a whole kept the objective.
+    /// Returns whether the session as a whole met the objective.
     pub fn is_kept(&self) -> bool {
         self.all_ns <= self.slo.limit_ns
     }
@@ -249,12 +249,12 @@ impl LendingLimitsKeeper {
         true
     }
 
-    /// Returns the knowledge so far.
+    /// Returns what was learned about batch's cost from the requests so far.
     pub fn learned(&self) -> LearnedLimits {
         LearnedLimits { limits: self.meter.learned(), requests: self.requests }
     }
 
-    /// Continues from the knowledge of another session.
+    /// Continues from what another session has learned about batch's cost.
     pub fn restore_learned(&mut self, learned: &LearnedLimits) {
         self.meter.restore_learned(&learned.limits);
         self.requests = learned.requests;
@@ -280,7 +280,7 @@ impl LendingLimitsKeeper {
         let emitted = source.name() == Source::Emitted;
         let mut finished = Vec::new();
         source.drain(|request| finished.push(*request))?;
-        // The history is read after all requests, so that it covers them.
+        // The history of batch on the lanes is read after the requests, so that it reaches to the end of each of them.
         let history = (emitted && !finished.is_empty()).then(|| History::read(&self.memory, &self.lanes, now_ns()));
         for request in &finished {
             on_request(request);
@@ -293,8 +293,8 @@ impl LendingLimitsKeeper {
         Ok(())
     }
 
-    /// Takes in an emitted request. Its record does not contain the batch beside it. If `history` does not contain it
-    /// either, the request is not used for contention cost.
+    /// Takes in an emitted request. Its record does not tell how long batch ran beside it; the `history` of the batch
+    /// lanes does. If the history does not cover the request, the request is not used for contention cost.
     fn record_emitted_request(&mut self, request: &Request, history: &History) {
         let lane = history.lane_of(request.tid, request.finished_ns);
         let co_run_ns = lane.and_then(|lane| history.batch_ns(lane, request.started_ns, request.finished_ns));

@@ -13,7 +13,7 @@ pub type LaneAudit = Audit<LaneDecision>;
 pub struct LaneDecision {
     /// CPU of the batch lane.
     pub cpu: u32,
-    /// State that was wanted before.
+    /// State that was wanted before this decision.
     pub before: LaneState,
     /// State that is wanted now, with the reason.
     pub decision: Decision,

@@ -16,8 +16,8 @@ use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology};
 use sidelane_rollback::own_threads::SelfPlacedThread;
 use sidelane_tracker::tracker::LaneMemory;
 
-/// Time in which every lane switches threads. A thread of ordinary priority gets a turn within some milliseconds,
-/// unless a real-time thread never releases the lane.
+/// Time in which every request lane switches threads at least once. A thread of ordinary priority gets a turn within
+/// some milliseconds, unless a real-time thread never releases the lane.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reason why a batch command cannot run beside a service.
@@ -146,7 +146,7 @@ impl Placement {
             lanes.batch.extend(one.lanes.batch.iter().cloned());
             lanes.request_lanes = lanes.request_lanes.union(&one.lanes.request_lanes);
         }
-        // The check of a service on its own batch lanes took place before.
+        // `find` has checked each service against its own batch lanes, so a single service needs no check here.
         let mut several = placements.iter().filter(|_| placements.len() > 1);
         several.try_for_each(|one| one.check_off_batch_lanes(&allowed_cpus(&one.service.pids), &lanes.batch_cpus()))?;
         Ok(lanes)

@@ -12,7 +12,8 @@ use sidelane_tracker::tracking::ServiceTracking;
 use super::kept_lanes::KeptLanes;
 
 pub struct TrackedService {
-    /// Lanes beside the service that are kept, if any. They are released before the service's tracking ends.
+    /// Batch lanes beside the service with their keepers, if there are any. They are released before the service's
+    /// tracking ends.
     pub kept: Option<KeptLanes>,
     /// Name of the service, as the user or the file gives it.
     pub name: String,
@@ -33,8 +34,8 @@ impl TrackedService {
         self.tracking.processes().into_iter().collect()
     }
 
-    /// Returns the question for the search of the service's requests; `None` if none of its processes lives.
-    /// `service_number` is the service's number in the answer.
+    /// Returns the query for the search of the service's requests; `None` if none of its processes lives. The answer
+    /// contains `service_number`.
     pub fn search_question(&self, service_number: u64) -> Option<SearchQuery> {
         let (pids, known) = (self.processes(), self.requests.known_source());
         let (name, port) = (self.name.clone(), self.tracking.port());
@@ -47,7 +48,7 @@ impl TrackedService {
         let requests = &mut self.requests;
         match &mut requests.source {
             Some(RequestSource::Sockets(sockets)) => {
-                // A listen that fails now may succeed later.
+                // An error is ignored: a socket that cannot be observed now may be at the next search.
                 let _ = sockets.add_listeners(listeners);
                 return RequestVisibility::Same;
             }
@@ -82,7 +83,7 @@ impl TrackedService {
     }
 }
 
-/// Change in what is known of a service's requests after an answer.
+/// Effect of one answer of the search for a service's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestVisibility {
     /// No change by the answer.
@@ -100,7 +101,7 @@ pub struct ServiceRequests {
     pub source: Option<RequestSource>,
     /// Reason why requests are not seen; `None` if requests are seen, or were not searched for.
     pub why_not: Option<String>,
-    /// Whether the search for requests has not found an answer yet.
+    /// Whether the search for requests still goes on.
     pub is_looked_for: bool,
     /// Another place where the service may take requests, if its sockets are observed.
     pub elsewhere: Option<RequestNote>,
@@ -117,7 +118,8 @@ impl ServiceRequests {
         matches!(self.source, Some(RequestSource::Emitted(_)))
     }
 
-    /// Starts or stops observing requests, if that costs the service time.
+    /// Starts or stops the observation of requests at sockets, which costs the service time. Has no effect on requests
+    /// that the service emits.
     pub fn set_observing(&self, is_wanted: bool) {
         let Some(source) = &self.source else { return };
         if is_wanted { source.resume() } else { source.pause() }

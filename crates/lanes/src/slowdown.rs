@@ -20,7 +20,7 @@ use sidelane_requests::Request;
 
 /// Default bound of the slowdown of requests: 5 %.
 pub const BOUND: f64 = 0.05;
-/// Percentile for which both kinds of windows have enough requests: the median.
+/// Percentile that stands for a typical request when the length of windows is chosen: the median.
 const TYPICAL: f64 = 50.0;
 
 /// Bound of the slowdown of requests by batch.

@@ -47,7 +47,7 @@ pub struct Summary {
     promises: Vec<OverlapPromise>,
     /// Bound of the overlap, in millionths of a service's time.
     bound_ppm: u32,
-    /// Gate that keeps batch off the lanes.
+    /// Gate of the run: the mechanism that keeps batch off the lanes.
     pub gate: Gate,
     /// Accounting of self-checking batch; `None` if the gate allows none.
     pub looked: Option<GateAccounting>,

@@ -249,7 +249,7 @@ impl WatchdogThread {
         if step == Step::Wait {
             return;
         }
-        // The name of the thread is read before anything is changed.
+        // The name and class of the batch thread are read before the step, which may change its class.
         let finding = self.finding(step, look, now);
         let done = match step {
             Step::Wait => Ok(()),

@@ -1,4 +1,5 @@
-//! Search for batch that runs already. Processes that must not be changed are refused before any change.
+//! Search for batch that runs already and is to be adopted. Processes of the service, of Sidelane and of the kernel are
+//! refused before any change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -130,8 +131,8 @@ impl Adoptee {
         }
     }
 
-    /// Finds the present processes and cgroups of the batch `target`. `service_pids` are the processes of the service
-    /// beside the batch.
+    /// Finds the present processes and cgroups of the batch `target`. `service_pids` are the processes of the service,
+    /// which may not be adopted.
     pub fn find(target: &Target, service_pids: &BTreeSet<u32>) -> Result<Self, AdoptError> {
         let adoptee = match target {
             Target::Pid(pid) => Self::from_process_tree(target, *pid)?,
@@ -150,7 +151,8 @@ impl Adoptee {
 
     fn from_cgroup(target: &Target, path: &str) -> Result<Self, AdoptError> {
         let all = Hierarchy::all().into_iter().map(|hierarchy| BatchCgroup { dir: hierarchy.dir(path), hierarchy });
-        // Hierarchies that can freeze or confine batch come first. All other hierarchies are usually not read.
+        // Hierarchies that can freeze or confine batch come first. Other hierarchies are read only if the named cgroup
+        // has no processes in those.
         let (able, others): (Vec<BatchCgroup>, Vec<BatchCgroup>) =
             all.partition(|group| group.hierarchy.can_freeze_or_confine());
         let named = able.iter().chain(&others);
@@ -173,7 +175,7 @@ impl Adoptee {
             target: target.clone(),
             members: Members::Group(dir.clone()),
             root: oldest.ok_or_else(|| AdoptError::Empty(path.to_owned()))?,
-            // The freezer of version 2 is several times as fast as that of version 1.
+            // The freezer of cgroup v2 is preferred, because it is several times as fast as the freezer of v1.
             freezable: same
                 .iter()
                 .filter_map(|dir| Freezer::find_in_group(dir))

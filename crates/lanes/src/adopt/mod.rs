@@ -60,7 +60,7 @@ struct LeafGroup {
 /// Counts of adopted processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of processes at the beginning.
+    /// Number of processes at the time of adoption.
     pub processes: usize,
     /// Number of processes that joined the batch later, other than as children of members.
     pub joined: usize,
@@ -161,8 +161,8 @@ impl AdoptedBatch {
         )
     }
 
-    /// Returns an error if the cgroup does not have its CPUs. A version 2 cgroup accepts CPUs that the cgroups above do
-    /// not have.
+    /// Returns an error if CPUs in effect for the batch's cgroup are no batch lanes. A v2 cgroup accepts a list of CPUs
+    /// that the cgroups above it lack, and then uses the CPUs of those.
     fn check_confined_to_lanes(&self) -> Result<()> {
         let effective = self.cpuset.as_ref().and_then(|leaf| leaf.read("cpuset.cpus.effective").ok());
         let cpus: CpuSet = effective.and_then(|cpus| cpus.parse().ok()).unwrap_or_default();
@@ -176,7 +176,7 @@ impl AdoptedBatch {
         Ok(())
     }
 
-    /// Returns members of the batch that belong to no service and no job yet.
+    /// Returns members of the batch that the kernel program does not track yet, neither as batch nor as a service.
     fn unclaimed_members(&self, job: &BatchTracking) -> BTreeSet<u32> {
         let is_nobodys = |pid: &u32| job.is_untracked(*pid);
         self.adoptee.members.current_pids().into_iter().filter(is_nobodys).collect()
@@ -238,8 +238,8 @@ impl AdoptedBatch {
     ) -> Result<Vec<String>> {
         let mut left = Vec::new();
         if let Members::Group(_) = self.adoptee.members {
-            // The job's processes are read before the batch's members. A child of a member, created between both reads,
-            // is then a member.
+            // The processes that the kernel program tracks are read first, the members of the batch's cgroup second. So
+            // a child that a member creates between the two reads does not count as one that left.
             let ours = job.processes();
             let members = self.adoptee.members.current_pids();
             for pid in ours.into_iter().filter(|pid| !members.contains(pid)) {

@@ -70,7 +70,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Returns whether the keeper is not on its lane any more, and cannot keep it.
+    /// Returns whether the keeper is no longer on its lane, and so cannot hold it.
     pub fn is_displaced(&self) -> bool {
         match self {
             Self::Holder(holder) => holder.is_displaced(),

@@ -19,7 +19,7 @@ use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::Tracker;
 
-/// Resources that every keeper by batch's scheduler needs.
+/// Resources for each keeper of a lane if batch has a scheduler of its own (sched_ext).
 #[derive(Clone)]
 struct KeeperSetup {
     means: KeeperResources,

@@ -58,7 +58,7 @@ pub use start::{Ending, SessionOptions};
 /// Time in which killed batch is gone, unless it is stuck.
 const DIES_WITHIN: Duration = Duration::from_secs(1);
 const STUCK_LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Error text: the gate's library reads the words of one service only.
+/// Error text: the gate's library maps the shared memory of one service only.
 const INSTRUMENTED_BESIDE_ONE: &str =
     "cannot use --gate instrumented beside several services; name one --service, or use --gate holder";
 
@@ -280,12 +280,12 @@ impl Session {
         self.work.has_ended(&self.job)
     }
 
-    /// Returns the knowledge from the requests of the first service, if lanes are held.
+    /// Returns what was learned about batch's cost from the requests of the first service, if lanes are held.
     pub fn learned(&self) -> Option<LearnedLimits> {
         self.services[0].tracked.kept.as_ref().map(|kept| kept.limits.learned())
     }
 
-    /// Continues from the knowledge of another session of the same service and batch command.
+    /// Continues from what another session of the same service and batch command has learned about batch's cost.
     pub fn restore_learned(&mut self, learned: &LearnedLimits) {
         self.services[0].tracked.kept.iter_mut().for_each(|kept| kept.limits.restore_learned(learned));
     }
@@ -384,7 +384,8 @@ impl Session {
             let families: Vec<ChangeId> = families.map(|(change_id, _)| change_id).collect();
             self.guardian.withdraw(families)?;
         }
-        // Without cgroups the guardian knows of the batch command alone, not of its descendants.
+        // All processes of batch are killed here: without cgroups the guardian knows only the batch command, not its
+        // descendants.
         self.confinement.kill();
         self.end_scheduler();
         self.note_unkillable_processes();
@@ -426,7 +427,8 @@ impl Session {
     }
 }
 
-/// Divisor of the number of context switches: if the kernel hides more than this part of them, a note reports that.
+/// Divisor of the number of context switches: if the kernel hides more than this part of the switches from the kernel
+/// program, a note reports that.
 const UNTOLD_ONE_IN: u64 = 200;
 
 fn leak_notes(accounting: &Accounting, holders: KeeperCounts) -> impl Iterator<Item = LaneNote> {

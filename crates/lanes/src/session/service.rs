@@ -226,7 +226,7 @@ impl PinnedService {
         self.threads.set_owner(&self.whose, guardian)
     }
 
-    /// Confines threads that their owner has moved since. At the end they get back the CPUs that the owner gave them
+    /// Confines threads again that their owner has moved. At the end they get back the CPUs that the owner gave them
     /// last.
     fn confine_moved_threads(&mut self, guardian: &mut Guardian) -> Result<()> {
         let kept = self.threads.reconfine_strays(|| self.whose.clone(), guardian).map(drop);

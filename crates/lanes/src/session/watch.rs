@@ -106,7 +106,8 @@ impl Session {
         }
     }
 
-    /// Tells request sources and keepers of lanes what to do in the present window of the slowdown measurement.
+    /// Starts or stops the observation of requests, and sets the idle thresholds of the keepers, for the present window
+    /// of the slowdown measurement.
     fn set_idle_thresholds(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         let seen = self.services.iter().map(|service| &service.tracked).enumerate();
@@ -203,7 +204,7 @@ impl Session {
             self.guardian
                 .restart(&duplicate_claim_locks(&self.claims)?)
                 .context("cannot replace the guardian process")?;
-            // The note is added after the start of the new guardian, which has the whole list of changes.
+            // The new guardian has started with the whole list of changes, so the loss of the old one is only noted.
             self.add_note(LaneNote::GuardianEnded);
         }
         if !self.guardian.take_frozen_changes().is_empty() {
@@ -243,7 +244,7 @@ impl Session {
             true => LaneNote::ServiceEnded { target: placement.target.clone() },
             false => LaneNote::ServiceCameBack { target: placement.target.clone() },
         });
-        // A process may emit its first request at any time.
+        // New processes may have sockets or emit requests, and any process may emit its first request at any time.
         let looks_again = has_new || requests.are_emitted();
         if let Some(source) = requests.source.as_mut().filter(|_| looks_again) {
             source.update_processes(&pids)?;

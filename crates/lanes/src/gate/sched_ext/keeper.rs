@@ -33,7 +33,7 @@ const EVICT_AFTER_NS: Nanos = 10_000_000_000;
 /// Function that starts the holder that takes over the lane if the kernel ends the scheduler.
 pub type HolderStarter = Box<dyn FnOnce() -> io::Result<Holder> + Send>;
 
-/// Keeper of a lane by batch's scheduler. Dropping it leaves the lane to batch.
+/// Keeper of a lane whose batch has a scheduler of its own. Dropping the keeper leaves the lane to batch.
 pub struct ExtKeeper {
     cpu: u32,
     shared: Arc<Shared>,
@@ -153,7 +153,8 @@ impl ExtKeeperThread {
         }
         self.decider.restore_batch();
         self.set_lane_state(LaneState::Released);
-        // A scheduler that is ended on purpose has dismissed its keepers before.
+        // Keepers are dismissed before their scheduler is ended on purpose. If this keeper was not, the kernel has
+        // ended the scheduler.
         if self.decider.must_stop() { KeeperEnd::Dismissed } else { KeeperEnd::SchedulerEjected }
     }
 
@@ -163,8 +164,9 @@ impl ExtKeeperThread {
         self.decider.next_sample_at().map_or(routine, |wanted| wanted.min(routine))
     }
 
-    /// Leaves the lane in the state that the policy wants. Returns false if the observation has changed in between. The
-    /// state is stored before the words of the kernel program are read, as [`sidelane_formats::HoldWord`] demands.
+    /// Leaves the lane in the state that the policy wants. Returns false if the observation has changed since that
+    /// decision. The state is stored before the words of the kernel program are read, as [`sidelane_formats::HoldWord`]
+    /// demands.
     fn try_leave_lane(&self) -> bool {
         let decider = &self.decider;
         self.set_lane_state(decider.state);
