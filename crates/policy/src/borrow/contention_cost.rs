@@ -23,14 +23,15 @@
 use crate::Nanos;
 use crate::borrow::observation::ContentionCost;
 
-/// Fewest samples of each kind for an estimate.
+/// Fewest samples for an estimate, both of requests that ran alone and of requests beside batch.
 const SAMPLES_MIN: f64 = 32.0;
-/// Divisor of a request's time: batch beside it for at most this part counts as none, since it was just leaving.
-/// Otherwise a reference period would have no references.
+/// Divisor of a request's time: a request beside which batch ran for at most this part counts as alone, since batch was
+/// just leaving. Otherwise no request of a period without batch would count as alone.
 const PASSING: Nanos = 100;
-/// Longest time of leaving batch beside a short request that counts as no batch. It applies up to [`STOPPING_PART`] of
-/// the request. A reaction can exceed [`PASSING`] in a request about as short as itself. Without this bound such
-/// requests would be missing among those alone, whose mean would become too long.
+/// Longest time beside a short request for which batch counts as leaving, so that the request counts as alone. The time
+/// may be at most the part 1/[`STOPPING_PART`] of the request. Batch needs microseconds to leave, more than
+/// 1/[`PASSING`] of a request of about that length. Without this bound such short requests would never count as alone,
+/// and the mean of requests alone would be too long.
 ///
 /// The bound is low, since other threads than the holder also use the batch lane. A short request beside such threads
 /// has seen little of batch, but did not run alone.
@@ -291,7 +292,7 @@ mod tests {
         assert_eq!(meter.contention_cost(), ContentionCost::FULL);
     }
 
-    /// A reaction takes microseconds: a request beside which batch only left is a reference.
+    /// Batch takes microseconds to leave: a request beside which it ran only while it left counts as alone.
     #[test]
     fn batch_that_is_being_stopped_is_no_company() {
         let mut meter = ContentionCostMeter::default();
@@ -304,7 +305,8 @@ mod tests {
         assert!((199_000..=201_000).contains(&meter.contention_cost().ppm()), "{:?}", meter.contention_cost());
     }
 
-    /// Half of the requests are about as short as one or two reactions, like those of a search service.
+    /// Half of the requests take about as long as batch needs once or twice to leave, like requests of a search
+    /// service.
     #[test]
     fn short_references_are_references() {
         let (mut meter, mut seed) = (ContentionCostMeter::default(), 3);

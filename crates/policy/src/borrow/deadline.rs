@@ -29,16 +29,16 @@ use crate::borrow::lane::Rule;
 use crate::borrow::observation::{LaneObservation, Requests};
 use crate::borrow::state::LaneReason;
 
-/// Mean server times for which each request behind the running one counts. In simulations
-/// (`lab/scenarios/policies.toml`) the values 0 to 3 differ by less than 0.005 of both lanes, each with the age that
-/// its objective leaves. With 2 the age that the objective leaves is above the objective at each load, so the objective
-/// itself is a safe age limit. With 0 the age is below the objective.
+/// Number of mean server times that each request behind the running one adds to its age. Weights of 0 to 3 were
+/// simulated (`lab/scenarios/policies.toml`), each with the age limit that just meets the objective. The use of both
+/// lanes differs by less than 0.005. With 2 that age limit is above the objective at each load, so the objective itself
+/// is a safe age limit. With 0 it is below.
 pub const QUEUE_WEIGHT: f64 = 2.0;
 /// Approximate number of requests in the mean server time; the weight of older requests fades.
 const REQUESTS_OF_MEAN: f64 = 1000.0;
 
-/// Divisor of the time that one more request in the queue would change. After this part of that time the keeper checks
-/// again, since the queue may grow unseen.
+/// Divisor of the age that one more request in the queue would add. The keeper checks again after this part of the age,
+/// since the queue may grow unseen.
 const LOOKS_PER_REQUEST: Nanos = 4;
 /// Shortest time between two checks of the keeper at a lent lane. A check takes 5 to 30 µs of batch's lane: up to 3 %
 /// of it while lent beside a busy lane.
@@ -111,7 +111,7 @@ mod tests {
 
     extern crate std;
 
-    /// Runs the rule over `looks` with an age limit of 50, and a queue that counts for nothing.
+    /// Runs the rule over the observations `looks`, with an age limit of 50. Requests in the queue count for nothing.
     fn deadline_answers(looks: &[TimedBuilder]) -> std::vec::Vec<Option<Nanos>> {
         rule_answers(&mut Deadline, 50, 0, looks)
     }
@@ -147,7 +147,8 @@ mod tests {
             seen.limits.queued_ns = 12 * MS;
             seen
         };
-        // The rule checks again after a quarter of 12 ms, since the queue may grow.
+        // Each request in the queue counts for 12 ms. So the rule checks again after a quarter of that, 3 ms, since the
+        // queue may grow.
         assert_eq!(Deadline.co_run_until(MS, &seen(0)), Some(4 * MS));
         assert_eq!(Deadline.co_run_until(24 * MS, &seen(2)), Some(26 * MS));
         assert_eq!(Deadline.co_run_until(26 * MS, &seen(2)), None);

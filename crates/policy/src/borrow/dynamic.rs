@@ -36,7 +36,7 @@ const STRETCH_MAX: u64 = 16;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DynamicRefresh {
     refresh: RefreshBudget,
-    /// Number of new periods up to now.
+    /// Number of new periods so far: busy periods that began after an idle moment with an empty queue.
     periods: u32,
 }
 

@@ -58,12 +58,12 @@ impl ElfenFixed {
 
     /// Runs lines 13 to 26 of Fig. 9(b), for a request lane that is busy (line 10).
     pub(super) fn slow_path(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
-        // Lines 18 to 20 of Fig. 9(b).
+        // Lines 18 to 20 of Fig. 9(b): the first request of a new period starts the budget.
         if self.status == LaneStatus::NewPeriod {
             self.status = LaneStatus::CoRunning;
             self.start_stamp = seen.request_since;
         }
-        // Lines 22 to 25 of Fig. 9(b); the next check naps.
+        // Lines 22 to 25 of Fig. 9(b): when the budget is spent, batch naps from the next check.
         let until = self.start_stamp.saturating_add(budget_ns);
         if self.status == LaneStatus::CoRunning && now >= until {
             self.status = LaneStatus::Normal;
@@ -101,21 +101,21 @@ pub struct ElfenRefresh {
     pub(super) fixed: ElfenFixed,
     /// Number of the request that the present budget was given for.
     last_request: u64,
-    /// Time of the last check. The present request change happened after it.
+    /// Time of the last check. A request that this check did not see began after it.
     looked: Nanos,
 }
 
 impl ElfenRefresh {
-    /// Runs lines 9 to 16 of Fig. 9(c).
+    /// Runs lines 9 to 16 of Fig. 9(c): gives the running request a budget of its own if the rule allows that.
     pub(super) fn refresh(&mut self, now: Nanos, requests: &Requests) {
         let before = core::mem::replace(&mut self.looked, now);
         let Some(running) = requests.running else {
             return;
         };
         match self.fixed.status {
-            // Line 10 of Fig. 9(c).
+            // Line 10 of Fig. 9(c): the first request of a new period has the whole budget.
             LaneStatus::NewPeriod => self.last_request = running.number,
-            // Lines 13 to 16 of Fig. 9(c).
+            // Lines 13 to 16 of Fig. 9(c): another request runs and the queue is empty, so the budget starts again.
             LaneStatus::CoRunning if running.number != self.last_request && requests.queue_len == 0 => {
                 self.last_request = running.number;
                 self.fixed.start_stamp = running.started.max(before);

@@ -27,9 +27,10 @@ const AGE_MOST: Nanos = 2;
 const GROWTH: u64 = 8;
 /// Number of checks without a budget after the objective was missed: one second.
 const PENALTY_LOOKS: u32 = 10;
-/// Number of checks in a row beyond the objective without a budget, after which the service itself is the cause.
+/// Number of checks in a row at which the objective is missed although batch has no budget. After these the service
+/// itself counts as the cause.
 const MISSED_LOOKS: u32 = 20;
-/// Fewest requests for a decision of a check.
+/// Fewest requests of the last second for a change of the budget.
 const REQUESTS_MIN: u64 = 20;
 
 /// Measured latencies of the last second.

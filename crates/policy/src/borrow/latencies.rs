@@ -68,7 +68,8 @@ impl Latencies {
     }
 
     /// Returns the confidence interval of a percentile of the service, of which these requests are a sample. Its ends
-    /// are the latencies at two ranks, `deviations` of the binomial distribution away. `None` with too few requests.
+    /// are the latencies at two ranks, `deviations` standard deviations (binomial) below and above. `None` with too few
+    /// requests.
     pub fn percentile_interval_ns(&self, percentile: f64, deviations: f64) -> Option<(f64, f64)> {
         let part = percentile / 100.0;
         let exact = self.requests as f64 * part;

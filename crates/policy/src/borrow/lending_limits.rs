@@ -1,6 +1,6 @@
 //! The lending limits of a lane, computed from the requests that have finished, ten times a second.
 //!
-//! That is often enough: a budget that comes too late costs the intended amount for one more tenth of a second.
+//! That is often enough: an outdated limit applies for at most another tenth of a second.
 
 use core::ops::DerefMut;
 
@@ -26,7 +26,7 @@ pub struct LendingLimitsMeter<W> {
     aim: Option<ObjectiveControl<W>>,
 }
 
-/// Knowledge from past requests. Another meter for the same service and batch continues with it.
+/// Costs that were learned from past requests. Another meter for the same service and batch continues from them.
 #[derive(Clone, Copy, Debug)]
 pub struct LearnedCosts {
     contention_cost: ContentionCostMeter,
@@ -97,7 +97,7 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
         self.limits
     }
 
-    /// Returns the knowledge so far.
+    /// Returns the costs that were learned so far.
     pub fn learned(&self) -> LearnedCosts {
         LearnedCosts {
             contention_cost: self.contention_cost,
@@ -106,7 +106,7 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
         }
     }
 
-    /// Continues with the knowledge of another meter. A computed budget changes at the next check.
+    /// Continues from the costs that another meter has learned. A computed budget changes at the next check.
     pub fn restore_learned(&mut self, learned: &LearnedCosts) {
         (self.contention_cost, self.queued) = (learned.contention_cost, learned.queued);
         if let Some((aim, headroom)) = self.aim.as_mut().zip(learned.headroom) {
@@ -126,7 +126,7 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
         self.aim.as_ref().map_or(ObjectiveStatus::Unknown, |aim| aim.headroom.status())
     }
 
-    /// Returns the contention cost by the present knowledge. The limits contain it after the next computation.
+    /// Returns the contention cost as it is estimated now. The limits contain it after the next call of `recompute`.
     pub fn contention_cost(&self) -> ContentionCost {
         self.contention_cost.contention_cost()
     }

@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn overlap_beyond_the_reactions_is_of_turns_never_left() {
-        // Six reactions take 42 µs each; 840 ms of overlap are in turns that batch did not leave.
+        // Of 840 ms of overlap, six reactions of 42 µs each explain 252 µs. The rest is in turns that batch never left.
         assert_eq!(never_left_ns(840 * MS, 6 * 42_000), 840 * MS - 252_000);
         assert_eq!(never_left_ns(116 * MS, 113 * MS), 0, "buckets are 3 % wide");
         assert_eq!((never_left_ns(10 * MS, 0), never_left_ns(11 * MS, 0)), (0, 11 * MS));

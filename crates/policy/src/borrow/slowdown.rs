@@ -17,15 +17,15 @@ use crate::borrow::latencies::Latencies;
 
 /// Percentiles that are compared.
 pub const PERCENTILES: [f64; 2] = [50.0, 99.0];
-/// Width of the confidence interval over all pairs, in standard deviations.
+/// Width of the confidence interval over all pairs of windows, in standard deviations.
 const DEVIATIONS: f64 = 2.0;
-/// Width of the confidence interval of one half, in standard deviations. One half in ten is beyond it by chance; both
-/// halves are beyond it in one case of a hundred.
+/// Width of the confidence interval of one half of the window pairs, in standard deviations. One half in ten is beyond
+/// it by chance; both halves are beyond it in one case of a hundred.
 const DEVIATIONS_OF_HALF: f64 = 1.3;
-/// Largest number of requests in a half. At this number the weight of all older requests is halved, since they say
-/// little about the present.
+/// Largest number of requests in one half of the window pairs. At this number the weight of all older requests is
+/// halved, since they say little about the present.
 const REQUESTS_MAX: u64 = 1 << 20;
-/// Fewest requests on each side for a result.
+/// Fewest requests beside batch, and fewest without batch, for a result.
 const REQUESTS_MIN: u64 = 30;
 
 /// State of batch when a request arrived.
@@ -104,7 +104,7 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Slowdown {
     halves: [LatenciesBySide; 2],
-    /// Number of requests of each side, without regard to their present weight.
+    /// Number of requests beside batch and without batch, each counted fully even if its weight was halved.
     seen: [u64; 2],
 }
 
@@ -195,8 +195,8 @@ mod tests {
 
     const BOUND: f64 = 0.05;
 
-    /// Returns a comparison with `requests` on each side of ten pairs. Requests take about 100 µs alone, and
-    /// `beside_latency` of the pair times as long beside batch.
+    /// Returns a comparison with `requests` on each side of ten pairs of windows. Requests take about 100 µs alone, and
+    /// `beside_latency(pair)` times as long beside batch.
     fn slowdown_with_requests(requests: u64, beside_latency: impl Fn(u64) -> f64) -> Box<Slowdown> {
         let mut slowdown = Box::new(Slowdown::new());
         for pair in 0..10 {

@@ -57,9 +57,10 @@ impl LaneState {
         }
     }
 
-    /// Returns whether a keeper that is not on its lane may sleep, because batch's scheduler has its orders. The
-    /// scheduler refuses a released lane to batch while the service is busy, without the keeper. It calls the keeper of
-    /// a held lane when the service stops, so that keeper may sleep only while the service is `busy`.
+    /// Returns whether a keeper that is not on its lane may sleep, because batch's scheduler acts on the lane's state
+    /// by itself. The scheduler refuses a released lane to batch while the service is busy, without the keeper. It
+    /// calls the keeper of a held lane when the service stops, so that keeper may sleep only while the service is
+    /// `busy`.
     pub fn can_be_left_to_scheduler(self, busy: impl FnOnce() -> bool, must_be_spared: impl FnOnce() -> bool) -> bool {
         match self {
             Self::Released | Self::Evicted => true,
@@ -68,9 +69,9 @@ impl LaneState {
         }
     }
 
-    /// Returns whether the next request may change the right state without a summons, so that a sleeping keeper has to
-    /// check by its timer. On a lent lane that is a request to be spared, if the kernel program does not see requests
-    /// start (`without_summons`). On a held lane it is a request beside which batch may run.
+    /// Returns whether the next request may, without a summons, change the state that the lane should have. A sleeping
+    /// keeper then has to check by its timer. On a lent lane that is a request to be spared, if the kernel program does
+    /// not see requests start (`without_summons`). On a held lane it is a request beside which batch may run.
     pub fn needs_polling(self, spares_waited: bool, without_summons: bool) -> bool {
         match self {
             Self::Lent => spares_waited && without_summons,

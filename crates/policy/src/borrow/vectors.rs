@@ -71,7 +71,7 @@ impl LaneObservationBuilder {
     }
 }
 
-/// Returns the answers of `rule` to all checks.
+/// Passes each observation of `looks` to `rule`. Returns its answers: the times until which batch may run.
 pub(crate) fn rule_answers(
     rule: &mut impl Rule,
     budget_ns: Nanos,

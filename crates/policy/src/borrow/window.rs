@@ -20,7 +20,8 @@ const LOOKS_MIN: usize = 10;
 const LOOKS_MAX: u64 = 100;
 const REQUESTS_WANTED: u64 = 100;
 
-/// Capacity of the list of older intervals: fewer requests than wanted, plus the oldest interval, which has fewer, too.
+/// Capacity of the list of older intervals. All of them but the oldest have fewer than [`REQUESTS_WANTED`] requests
+/// together, and so has the oldest.
 const LISTED_MAX: usize = 2 * REQUESTS_WANTED as usize;
 
 /// Request of an older interval.
@@ -49,7 +50,7 @@ pub struct LatencyWindow {
     /// Requests of older intervals, oldest first.
     listed: [ListedRequest; LISTED_MAX],
     listed_len: usize,
-    /// Size of the oldest interval, if it is not in the list.
+    /// Size of the oldest interval, if it has too many requests for the list.
     crowd: Option<LookSize>,
 }
 
@@ -93,7 +94,8 @@ impl LatencyWindow {
         let requests = self.latest[place].requests;
         let newer = self.latest.iter().map(|look| look.requests).sum::<u64>() - requests;
         if requests > 0 {
-            // If the newer intervals have enough requests together, no older interval is left.
+            // If the newer intervals have enough requests together, this interval no longer counts, and the list has no
+            // older one.
             let look = self.present - LOOKS_MIN as u64;
             match newer {
                 REQUESTS_WANTED.. => self.sum.subtract(&self.latest[place]),

@@ -14,13 +14,13 @@ const LENGTH_MIN_NS: Nanos = 30_000_000;
 const LENGTH_MAX_NS: Nanos = 500_000_000;
 /// Number of typical requests that fit into a window one after the other, so that few cross its end.
 const REQUESTS_A_WINDOW: Nanos = 20;
-/// Time between two pairs in the first seconds, in windows.
+/// Time between two pairs in the first seconds, as a multiple of the window length.
 const REST_AT_FIRST: u64 = 4;
 const REST_LATER: u64 = 30;
 /// Time after a change for which pairs follow each other closely.
 const AT_FIRST_NS: Nanos = 10_000_000_000;
-/// Divisor of a window's length: requests that arrive in this part at its beginning do not count, since batch is on its
-/// way.
+/// Divisor of a window's length: requests that arrive in this first part do not count, since batch is still leaving or
+/// returning.
 const BEGINNING: Nanos = 8;
 /// Number of recent pairs that are kept, since their requests may still finish.
 const PAIRS_KEPT: usize = 8;

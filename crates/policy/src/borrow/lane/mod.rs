@@ -37,8 +37,8 @@ use crate::Nanos;
 use crate::borrow::observation::LaneObservation;
 use crate::borrow::state::{Decision, LaneReason, LaneState};
 
-/// Debt in nanoseconds that a nanosecond of release pays back. A service busy for up to PAYBACK ÷ (PAYBACK + 1) = 75 %
-/// of the time never makes batch leave its lane.
+/// Nanoseconds of debt (held time) that a nanosecond of release pays back. A service that is busy for at most 75 % of
+/// the time never makes batch leave its lane.
 const PAYBACK: u64 = 3;
 
 /// Tunables of [`Borrow`].
@@ -46,7 +46,8 @@ const PAYBACK: u64 = 3;
 pub struct BorrowConfig {
     /// Idle time of the request lanes after which batch gets the lane.
     pub min_idle_ns: Nanos,
-    /// Debt of a lane at which batch is sent away: roughly the longest hold.
+    /// Debt of a lane (held time that releases have not paid back) at which batch is sent away: roughly the longest
+    /// hold.
     pub evict_after_ns: Nanos,
     /// Shortest budget for which an idle lane is lent in advance, so that a starting request wakes no thread.
     pub lend_ahead_min_ns: Nanos,
@@ -106,7 +107,7 @@ pub struct Borrow<R> {
     state: LaneState,
     /// Time at which the lane entered `state`.
     since: Nanos,
-    /// Debt of the lane at the time `since`.
+    /// Debt of the lane at the time `since`: held time that releases have not paid back.
     debt_ns: Nanos,
     wakeup: Option<Nanos>,
     why: LaneReason,
@@ -181,7 +182,7 @@ impl<R: Rule> Borrow<R> {
     }
 
     /// Lets batch run beside an idle service. The lane is lent if batch may stay when the service starts, otherwise
-    /// released. This can change.
+    /// released. Each observation chooses anew between the two states.
     fn run_beside_idle(&mut self, now: Nanos, seen: &LaneObservation) {
         let lends = self.rule.may_lend_ahead(seen) && seen.limits.budget_ns >= self.config.lend_ahead_min_ns;
         self.enter(if lends { LaneState::Lent } else { LaneState::Released }, now);
