@@ -9,8 +9,8 @@
 //!
 //! Decisions that the paper leaves open:
 //!
-//! - *CPUs that host a service* (Table 2, "LC CPU"): those it ran on in the last S, and the reserved ones while there
-//!   is a service.
+//! - *CPUs that host a service* (Table 2, "LC CPU"): those it ran on in the last S (the calm time), and the reserved
+//!   ones while there is a service.
 //! - *CPUs that batch leaves*: all CPUs of the core, two or four, with the service's CPU if it is not reserved.
 //!   Counters do not tell which thread disturbed the service. A CPU without activity has no interference.
 //! - *Calm*: a core without an earlier disturbance is open at once (line 12 asks for S after a disturbance).
@@ -46,7 +46,7 @@ pub struct HolmesConfig {
     pub reserved: CpuMask,
     /// T of the paper: share of the reserved CPUs' time above which one more CPU is reserved, 0 to 1.
     pub busy_most: f64,
-    /// Time over which the load of the reserved CPUs is judged. The policy observes once in it.
+    /// Time over which the load of the reserved CPUs is judged. The policy observes at least once in this time.
     pub window_ns: Nanos,
     /// Number of CPUs that batch always has, so that it always progresses; with 0 it may be paused.
     pub floor: usize,
@@ -78,7 +78,7 @@ pub struct Holmes {
     /// CPUs that batch keeps because of the floor.
     kept: CpuMask,
     assignment: Assignment,
-    /// CPUs from which containers could choose last, if none of them moved.
+    /// CPUs at the last allocation, if no container moved then. With the same CPUs, containers need not choose again.
     settled: Option<BatchCpus>,
     last_actions: LastActions,
 }
@@ -146,7 +146,7 @@ impl Holmes {
         has_to_leave
     }
 
-    /// Lets batch return to cores that were calm for S (line 12).
+    /// Lets batch return to cores that were calm for the calm time S (line 12).
     fn release_calm_cores(&mut self, now: Nanos, seen: &MachineObservation, elapsed_ns: Nanos, disturbed: &CpuMask) {
         for core in self.clocks.avoided_cores().without(disturbed).iter() {
             let serving = self.cores.cpus_of(core).map(|cpu| seen.cpus[cpu].serving).sum();
@@ -251,13 +251,13 @@ impl Holmes {
         let others = self.observation_state.online().without(&self.reserved());
         let free = others.without(&self.cores.cpus_of_cores(&self.clocks.avoided_cores()));
         let (away, short) = (others.without(&free), self.config.floor.saturating_sub(free.len()));
-        // CPUs that were kept before come first, so that no container moves.
+        // CPUs that batch already has because of the floor come first, so that no container moves.
         let before = self.kept.and(&away);
         self.kept = before.iter().chain(away.without(&before).iter()).take(short).collect();
         BatchCpus::from_cpus(free.or(&self.kept), hosting, &self.cores)
     }
 
-    /// Lets containers choose until none of them moves.
+    /// Lets each container choose its CPUs anew, unless none of them moved at the last time and nothing has changed.
     fn settle_containers(&mut self, batch_cpus: BatchCpus, turnover: ContainerChanges) {
         if self.settled == Some(batch_cpus) && turnover == ContainerChanges::default() {
             return;

@@ -45,7 +45,7 @@ pub struct PerfIso {
     /// S of the paper: number of CPUs of batch; `None` before the first observation.
     size: Option<usize>,
     idle: Average,
-    /// Whether the present window was restarted once, because the CPUs changed.
+    /// Whether the services run on other CPUs, so that the tool's threads delay none of the services' threads.
     put_off: bool,
     last_actions: LastActions,
 }
@@ -122,7 +122,8 @@ impl Policy for PerfIso {
             self.adjust((idle + 0.5) as usize);
         }
         let (batch, online) = (self.allowed_batch_cpus(), self.observation_state.online());
-        // Batch has the highest CPUs, and so has a container that cannot be paused.
+        // Batch has the CPUs with the highest numbers. A container that cannot be paused gets the highest CPU that it
+        // may use.
         let own = |container: &ContainerObservation| {
             cpus_or_refuge(container.allowed.and(&batch), container, &online, |_| ())
         };

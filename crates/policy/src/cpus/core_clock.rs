@@ -1,8 +1,8 @@
 //! Time for which batch stays away from a core. It grows fast after interference and falls after calm.
 //!
 //! Problem. Holmes takes a core's CPUs from batch at once when it sees interference. It gives them back after the
-//! interference has been below the threshold for S. But batch was the cause: without batch there is calm. So under
-//! steady load batch would return every S, and disturb the service again each time.
+//! interference has been below the threshold for the calm time S. But batch was the cause: without batch there is calm.
+//! So under steady load batch would return every S, and disturb the service again each time.
 //!
 //! Approach. If interference follows soon after batch returned, the core waits twice as long the next time, up to
 //! [`WAIT_MAX`] times S. There are two kinds of calm. A service that works without being disturbed has to do so for the
@@ -16,7 +16,7 @@ use super::mask::{CpuMask, MAX_CPUS};
 
 /// Longest wait, as a multiple of the calm time.
 const WAIT_MAX: u32 = 32;
-/// Number of waits after batch's return within which interference counts as caused by batch.
+/// Time after batch's return, as a multiple of the wait before it, within which interference counts as caused by batch.
 const SOON: u64 = 2;
 /// Smallest share of a core's time that is traffic. A service's own timers take less.
 const TRAFFIC_LEAST: f64 = 0.02;
@@ -24,7 +24,7 @@ const TRAFFIC_LEAST: f64 = 0.02;
 /// Wait times of the cores of a machine, by core number.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreClocks {
-    /// Calm time: S of the paper.
+    /// Calm time: S of the Holmes paper.
     calm_ns: Nanos,
     clocks: [CoreClock; MAX_CPUS],
     taken: CpuMask,

@@ -27,7 +27,7 @@ pub(crate) struct Reserve {
 pub(crate) enum Usage {
     /// The load is above the permitted share.
     TooBusy,
-    /// One CPU fewer would suffice, since this time.
+    /// One CPU fewer would have sufficed since this time.
     Roomy(Nanos),
     /// The number of reserved CPUs fits the load.
     Right,

@@ -54,7 +54,7 @@ impl HedgeBudget {
         is_enough
     }
 
-    /// Returns a hedge that was not sent to the budget.
+    /// Puts a hedge that was taken but not sent back into the budget.
     pub fn give_back(&mut self) {
         let limit = self.config.burst.saturating_mul(ONE_MILLI);
         self.left_milli = self.left_milli.saturating_add(ONE_MILLI).min(limit);

@@ -86,8 +86,8 @@ impl Condition {
         }
     }
 
-    /// Returns the hazard that is reported as the reason of a swap: `Failing` for an ejected server that has no lasting
-    /// hazard, else the last hazard in the order of numbers.
+    /// Returns the hazard that is reported as the reason of a swap: `Failing` for an ejected server that has passing
+    /// hazards at most, else the last hazard in the order of numbers.
     pub(super) fn worst_hazard(&self) -> Option<Hazard> {
         let worst = self.hazards.iter().last();
         let is_out = self.outlier.is_ejected() && worst.is_none_or(Hazard::is_passing);

@@ -62,7 +62,7 @@ pub struct RolesConfig {
 }
 
 impl Default for RolesConfig {
-    /// Returns a configuration with a backup that hazards swap, ten probes a second, a warm-up of ten seconds, and 30 s
+    /// Returns a configuration with a backup, swaps at hazards, ten probes a second, a warm-up of ten seconds, and 30 s
     /// of ejection. The first request of a JVM that was just started took 17 ms and more.
     fn default() -> Self {
         Self {

@@ -5,7 +5,7 @@ use core::fmt;
 use super::event::Thread;
 
 /// Actions of one observation. A thread has three at most: when cores come or go, when it changes its core, and when it
-/// is sent ahead.
+/// is sent to a big core ahead of a request.
 pub type HurryActions = crate::ActionList<HurryAction, { 3 * super::thread_placement::MAX_THREADS }>;
 
 /// Action of the Hurry-up policy.

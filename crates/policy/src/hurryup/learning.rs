@@ -167,7 +167,7 @@ mod tests {
         let work_ns = |little_speed_milli, on_little_milli| {
             Learner::new(Learning { little_speed_milli, ..Learning::default() }).work_ns(4000, on_little_milli)
         };
-        // The thread works 4 µs on a big core, then half of the time on a little one, then all of it.
+        // In 4 µs the thread is on a big core all the time, then half of the time, then never.
         assert_eq!([0, 500, 1000].map(|milli| work_ns(250, milli)), [4000, 2500, 1000]);
         assert_eq!(work_ns(1200, 1000), 4000, "no core is faster than a big one");
     }

@@ -28,11 +28,11 @@ impl ThreadsOnLittle {
         placement: &ThreadPlacement,
         cores: &BigLittleCores,
     ) -> Self {
-        // Line 11 of Algorithm 1.
+        // Line 11 of Algorithm 1: the list starts empty.
         let mut found = Self { list: [LongRequest::default(); MAX_THREADS], len: 0 };
-        // Lines 12 to 14 of Algorithm 1.
+        // Lines 12 to 14 of Algorithm 1: requests that have been under way for longer than the threshold.
         for entry in table.iter().filter(|entry| now.saturating_sub(entry.since) > threshold_ns) {
-            // Lines 15 and 16 of Algorithm 1.
+            // Lines 15 and 16 of Algorithm 1: only threads on little cores come into the list.
             let little = placement
                 .placed_thread(entry.thread)
                 .and_then(|placed| placed.cpu)
@@ -42,8 +42,8 @@ impl ThreadsOnLittle {
                 found.len += 1;
             }
         }
-        // Line 17 of Algorithm 1. If requests began at the same time, the lower thread comes first, so that the order
-        // does not depend on chance.
+        // Line 17 of Algorithm 1: the longest request comes first. If requests began at the same time, the lower thread
+        // number comes first, so that the order does not depend on chance.
         found.list[..found.len].sort_unstable_by_key(|long| (long.since, long.thread));
         found
     }

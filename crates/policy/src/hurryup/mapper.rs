@@ -141,7 +141,7 @@ impl HurryUp {
             }
             HurryEvent::Began { thread, request, since } => self.begin_request(now, thread, request, since),
             HurryEvent::Ended { request } => self.end_request(now, request),
-            // Lines 5 to 8 of Algorithm 1.
+            // Lines 5 to 8 of Algorithm 1: the second line of a request in the pipe is its end, the first is its start.
             HurryEvent::Noted { request, .. } if self.table.contains(request) => self.end_request(now, request),
             HurryEvent::Noted { thread, request, at } => self.begin_request(now, thread, request, at),
             HurryEvent::Refused { thread, cpu } => self.undo_refused_move(thread, cpu),
@@ -277,7 +277,7 @@ impl HurryUp {
         }
     }
 
-    /// Runs lines 11 to 27 of Algorithm 1.
+    /// Runs lines 11 to 27 of Algorithm 1: finds the long requests, and moves them to big cores.
     fn round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
         let outcome =
             if self.is_oversubscribed { self.oversubscribed_round(now, out) } else { self.exchange_round(now, out) };

@@ -45,7 +45,7 @@ pub(super) struct Outcome {
 }
 
 impl Round<'_> {
-    /// Runs lines 18 to 26 of Algorithm 1. Each big core is taken at most once.
+    /// Runs lines 18 to 26 of Algorithm 1: moves the long requests to big cores. Each big core is taken at most once.
     pub(super) fn run(
         &self,
         long: &ThreadsOnLittle,
@@ -61,7 +61,7 @@ impl Round<'_> {
             };
             open.remove(big);
             outcome.moved += 1;
-            // Lines 25 and 26 of Algorithm 1.
+            // Lines 25 and 26 of Algorithm 1: the two threads change cores.
             emit(placement.send_to_big_core(long.thread, big, leaver.map(|leaver| leaver.thread), Some(self.now)));
             if let Some(leaver) = leaver {
                 emit(placement.move_to_core(leaver.thread, long.little, leaver.since.map(|_| self.now)));

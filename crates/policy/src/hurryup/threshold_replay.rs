@@ -30,7 +30,7 @@ pub(super) struct CoreLayout {
     pub(super) preplace: bool,
 }
 
-/// One simulated run through the last requests.
+/// One simulated run through the last served requests.
 pub(super) struct ThresholdReplay<'r> {
     /// Requests that are still to come, by their start.
     coming: &'r [ServedRequest],
