@@ -83,8 +83,8 @@ fn with_a_service_elsewhere() -> (Holmes, Scene) {
     (holmes, scene)
 }
 
-/// Batch gets the siblings of a service's CPU before that CPU itself, which counts as the service's until S after it
-/// last ran there.
+/// Batch gets the siblings of a service's CPU before that CPU itself. The CPU counts as the service's until the calm
+/// time S after the service last ran there.
 #[test]
 fn cpu_of_a_service_is_given_last_until_idle_for_s() {
     for (away_ms, cpus) in [(0, [4, 5]), (100, [4, 5]), (101, [1, 5])] {
@@ -144,7 +144,7 @@ fn batch_leaves_disturbed_sibling_for_another_free_cpu() {
     );
 }
 
-/// Lines 12 to 15 of Algorithm 2, with S = 100 ms: batch returns after calm.
+/// Lines 12 to 15 of Algorithm 2, with a calm time S of 100 ms: batch returns after calm.
 #[test]
 fn batch_is_back_on_the_sibling_when_it_was_calm_for_s() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -244,8 +244,8 @@ fn when_the_service_ends_its_siblings_are_free() {
     assert_eq!(holmes.why(), CpuReason::Exited);
 }
 
-/// Case of §4.3, "traffic of the latency-critical service is over": batch waits S at most, even if it was the cause
-/// before.
+/// Case of §4.3, "traffic of the latency-critical service is over": batch waits the calm time S at most, even if it was
+/// the cause before.
 #[test]
 fn when_traffic_is_over_the_siblings_are_free() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -276,7 +276,8 @@ fn idle_time_before_an_onset_is_no_end_of_traffic() {
     assert_eq!(scene.observe_after(&mut holmes, 80 * MS), [confine(1, &[4])]);
 }
 
-/// The wait of S doubles for interference within two waits after batch's return. It is S again after a longer calm.
+/// The wait for the calm time S doubles if interference follows within two waits after batch's return. It is S again
+/// after a longer calm.
 #[test]
 fn wait_is_reset_after_long_calm_beside_batch() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -317,7 +318,8 @@ fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
 
 // Section for decisions that the paper leaves open.
 
-/// Batch is the cause of the interference, so S doubles each time it returns too soon.
+/// Batch is the cause of the interference, so its wait (at first the calm time S) doubles each time it returns too
+/// soon.
 #[test]
 fn batch_that_always_disturbs_returns_after_doubling_waits() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();

@@ -10,7 +10,7 @@ fn perfiso() -> PerfIso {
     PerfIso::new(PerfIsoConfig { buffer: 2, floor: 1, window_ns: MS })
 }
 
-/// Makes the CPUs of batch busy, and `service_load` of all other CPUs in total.
+/// Makes the CPUs of batch busy. All other CPUs together are busy with the load of `service_load` CPUs.
 fn set_cpu_load(scene: &mut Scene, policy: &PerfIso, service_load: f64) {
     scene.seen.cpus.iter_mut().for_each(|cpu| cpu.busy = 0.0);
     policy.allowed_batch_cpus().iter().for_each(|cpu| scene.seen.cpus[cpu].busy = 1.0);

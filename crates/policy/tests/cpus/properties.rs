@@ -29,7 +29,7 @@ fn perfiso(history: &History) -> PerfIso {
     PerfIso::new(PerfIsoConfig { buffer: history.machine.cpus() / 4, floor: history.floor, window_ns: MS })
 }
 
-/// Checks that the policy may ask for these actions, and that their order is right.
+/// Checks that the actions are within what the owners permit and online CPUs allow, and that their order is right.
 fn actions_are_sound(told: &MachineState, actions: &[CpuAction], seen: &MachineObservation) -> TestCaseResult {
     let online = seen.online();
     let mut stage = 0;
@@ -168,7 +168,7 @@ proptest! {
         result?;
     }
 
-    /// Batch leaves a disturbed core at once, and returns after S at the earliest.
+    /// Batch leaves a disturbed core at once, and returns after the calm time S at the earliest.
     #[test]
     fn batch_leaves_a_disturbed_core_at_once_and_comes_back_after_s(mut history in history()) {
         history.floor = 0;
@@ -195,7 +195,7 @@ proptest! {
             told.remove_ended(&scene.seen);
             told.carry_out(&scene.observe_after(&mut holmes, later_ns));
         });
-        // The longest wait is 32 S, and an added reserved CPU is given up in 11 S.
+        // The longest wait is 32 calm times, and an added reserved CPU is given up in 11.
         let added = holmes.reserved().without(&history.reserved()).len();
         for _ in 0..60 + 11 * added {
             told.carry_out(&scene.observe_after(&mut holmes, S));

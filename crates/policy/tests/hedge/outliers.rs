@@ -128,7 +128,7 @@ fn server() -> impl Strategy<Value = Server> {
     prop_oneof![Just(First), Just(Second)]
 }
 
-/// Generates events, each with the time since which its request was sent.
+/// Generates events, each with the time since its request was sent.
 fn event_strategy() -> impl Strategy<Value = (HedgeEvent, u64)> {
     let ago = prop_oneof![Just(0_u64), 0..60 * SECOND];
     prop_oneof![

@@ -47,7 +47,7 @@ pub fn noted((thread, request, at): (Thread, Request, Nanos)) -> HurryEvent {
     HurryEvent::Noted { thread, request, at: at * MS }
 }
 
-/// Returns the configuration as printed, with this sampling time in milliseconds.
+/// Returns the settings of Algorithm 1 as printed, with this sampling time in milliseconds.
 fn printed(sampling_ms: Nanos) -> Config {
     Config { scan_times: ScanTimes::Sampling(sampling_ms * MS), ..Config::PAPER }
 }
@@ -65,9 +65,9 @@ fn the_example_leaves_four_requests_in_progress() {
 fn first_look_moves_the_two_longest_on_little_cores() {
     let mut hurryup = pool(printed(600));
     STREAM.into_iter().for_each(|line| assert_eq!(observe_at(&mut hurryup, line.2, noted(line)), []));
-    // The window is over 600 ms after its start. Thread 75 has the oldest request, but is on a big core. Thread 78 has
-    // worked for 146 ms, 79 for 97, 80 for 86. The first two take the big cores: 0 from 75, which is in the middle of
-    // its request, and 1 from 77, which is idle.
+    // The sampling interval is over 600 ms after its start. Thread 75 has the oldest request, but is on a big core.
+    // Thread 78 has worked for 146 ms, 79 for 97, 80 for 86. Threads 78 and 79 take the big cores: 0 from 75, which is
+    // in the middle of its request, and 1 from 77, which is idle.
     assert_eq!(observe_at(&mut hurryup, 28_099, HurryEvent::Nothing), []);
     let moved = observe_at(&mut hurryup, 28_100, HurryEvent::Nothing);
     assert_eq!(moved, [map(78, 0), map(75, 2), map(79, 1), map(77, 3)]);
