@@ -1,5 +1,5 @@
-//! Compiles the lab's own kernel programs: empty ones that Sidelane's are measured against, and the recorder of class
-//! changes on lanes. They are embedded in the binary.
+//! Compiles the lab's own kernel programs: the recorder of class changes on lanes, and programs that do nothing. The
+//! cost of Sidelane's programs is compared with those. All are embedded in the binary.
 
 use std::env;
 use std::path::PathBuf;

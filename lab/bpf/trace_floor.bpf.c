@@ -8,8 +8,8 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Defines an empty program, with the name of a program of the trace, so that user space can load it by
- * that name. */
+/* Defines a kernel program that does nothing, under the name of one of the trace's programs. User space can then load
+ * the same programs, selected by name, as a trace does. */
 #define EMPTY(name, tracepoint)                \
 	SEC("tp_btf/" #tracepoint)             \
 	int name(unsigned long long *context)  \

@@ -4,7 +4,7 @@ package dev.sidelane.lab.lucene;
 /** Live objects that a garbage collection must visit, as in a server's cache; requests may replace some of them. */
 final class Live {
     private static final int BYTES = 48;
-    /** Bytes of an object besides its content: header, array length, and the reference to the object. */
+    /** Bytes that an object takes besides its content: header, array length, and the reference to the object. */
     private static final int BYTES_BESIDE = 24;
 
     private final Object[] objects;
