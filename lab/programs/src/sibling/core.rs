@@ -9,13 +9,13 @@ use sidelane_host::shared_mapping::{self, SharedMapping};
 use super::slowdown::{LANES, LOADS, Slowdown};
 use crate::clock::{Nanos, now_ns};
 
-/// Largest number of threads that emulate their own loss.
+/// Largest number of threads that emulate the slowdown by a sibling lane themselves.
 pub const THREADS: usize = 16;
-/// Value in place of a lane's CPU if the lane is not real and always works. Programs on its sibling lane then always
-/// lose the time that they lose beside work.
+/// Value in place of a lane's CPU number if the lane has no CPU and counts as always working. Programs on its sibling
+/// lane then always lose the time that they lose beside work.
 pub const NO_CPU: u32 = u32::MAX;
 
-/// Stopwatch in one atomic word, so that it is read at once; see `bpf/sibling.h`.
+/// Stopwatch in one atomic word, so that one load reads it; see `bpf/sibling.h`.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Stopwatch(AtomicU64);
@@ -30,7 +30,7 @@ impl Stopwatch {
     pub fn reading_at(&self, value: u64) -> u64 {
         let word = self.0.load(Ordering::Acquire) as i64;
         let start = if word & 1 == 1 { value as i64 } else { 0 };
-        // Clamps at 0: the reader's time may be some nanoseconds older than a start on another CPU.
+        // Clamps at 0: the reader's `value` may be some nanoseconds earlier than the start, which another CPU stored.
         (word >> 1).wrapping_add(start).max(0) as u64
     }
 
@@ -66,7 +66,7 @@ pub struct Lane {
     pub cost_ns: AtomicU32,
     /// Number of sampled context switches.
     pub cost_samples: AtomicU32,
-    /// Time that threads spun to emulate their loss.
+    /// Time that threads spun to emulate the slowdown by the sibling lane.
     pub spun_ns: AtomicU64,
     /// Number of times that threads checked their overlap.
     pub looks: AtomicU64,
@@ -77,7 +77,7 @@ pub struct Lane {
     _reserved: AtomicU64,
 }
 
-/// Slot of one thread that emulates its own loss.
+/// Slot of one thread that emulates the slowdown by a sibling lane itself.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Thread {
@@ -147,13 +147,13 @@ impl CoreMemory {
         thought.for_each(|(_, lane)| lane.spent[0].start(now_ns()));
     }
 
-    /// Sets whether threads make page faults while they emulate their loss. The page faults stand in for stalls on
-    /// machines that cannot count stalls.
+    /// Sets whether threads make page faults while they spin to emulate the slowdown. The page faults stand in for
+    /// stalls on machines that cannot count stalls.
     pub fn set_page_fault_stand_in(&self, on: bool) {
         self.stand_in.store(u32::from(on), Ordering::Release);
     }
 
-    /// Returns whether threads make page faults while they emulate their loss.
+    /// Returns whether threads make page faults while they spin to emulate the slowdown.
     pub fn has_page_fault_stand_in(&self) -> bool {
         self.stand_in.load(Ordering::Acquire) != 0
     }
@@ -187,7 +187,8 @@ impl CoreMemory {
         stopwatch.reading_at(if stopwatch.is_running() { now_ns() } else { 0 })
     }
 
-    /// Returns the time that a thread on `lane` has to lose for its `overlap`, summed over all loads of the other lane.
+    /// Returns the time that a thread on `lane` should have lost during its `overlap`, summed over all loads of the
+    /// other lane.
     pub fn loss_ns(&self, lane: usize, overlap: &[Stopwatch; LOADS]) -> Nanos {
         let of = |load: usize| match self.loss_ppm(lane, load) {
             0 => 0,

@@ -4,15 +4,15 @@
 //! both lanes lose the time that a busy sibling lane would take, while both work:
 //!
 //! - `bpf/`, `program`, `core`: the kernel program that measures how long both lanes worked at once
-//! - `pace`: programs that emulate their own loss exactly: `--sibling` of the lab's services and batch; `preload.c`
-//!   does it in programs outside the lab
+//! - `pace`: programs that spin for exactly the time that they should lose: `--sibling` of the lab's services and
+//!   batch; `preload.c` does it in programs outside the lab
 //! - `steal_emulator`: one thread for each lane, which takes the lost time from any other program
 //! - `slowdown`: the size of the loss; `report`: the loss that was achieved
 //! - `emulation`: the control over standard streams
 //!
-//! The steal emulator takes nothing from a thread that emulates its own loss, so both may be in use at once. The
-//! emulation ends with the process: the kernel removes the process's programs, and readers of the stopwatches notice
-//! the end.
+//! The steal emulator takes nothing from a thread that spins for its lost time itself, so both may be in use at once.
+//! The emulation ends with the process: the kernel removes the process's programs, and readers of the stopwatches
+//! notice the end.
 
 pub mod core;
 pub mod emulation;
@@ -36,7 +36,8 @@ use report::LaneReport;
 use slowdown::{LANES, Slowdown};
 use steal_emulator::{StealEmulator, StealLane};
 
-/// Longest time between two checks by a steal emulator while the two lanes are not busy at the same time.
+/// Longest time between two wakeups of a steal emulator while the two lanes are not busy at the same time. At each
+/// wakeup it checks how much time the lane should have lost.
 const LOOK_IDLE_NS: Nanos = 16_000_000;
 
 /// Options of `sidelane-lab sibling`.
@@ -62,10 +63,11 @@ pub struct SiblingArgs {
     preload: Option<PathBuf>,
 }
 
-/// Shared library that other programs preload to emulate their own loss.
+/// Shared library that programs outside the lab preload, so that they emulate the slowdown by a sibling lane
+/// themselves.
 static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
-/// Lane on which a steal emulator works.
+/// Lane from whose programs a steal emulator takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Whose {
     /// The request lane

@@ -97,8 +97,8 @@ impl Sibling {
     }
 }
 
-/// Emulator of one thread's loss. The thread should call [`Pace::spin_for_loss`] at the end of each piece of work, or
-/// every 100 µs.
+/// Emulator of the slowdown of one thread by a sibling lane. The thread should call [`Pace::spin_for_loss`] at the end
+/// of each piece of work, or every 100 µs.
 pub struct Pace<'s> {
     sibling: &'s Sibling,
     place: usize,
@@ -112,7 +112,7 @@ pub struct Pace<'s> {
 }
 
 impl Pace<'_> {
-    /// Spins for the loss since the last call.
+    /// Spins for the time that the thread should have lost to the sibling lane since the last call.
     #[inline]
     pub fn spin_for_loss(&mut self) {
         let core = &self.sibling.core;
@@ -197,7 +197,7 @@ impl Drop for Pace<'_> {
     }
 }
 
-/// Options of programs that emulate their own loss to a sibling lane.
+/// Options of programs that emulate the slowdown by a sibling lane themselves.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct PaceArgs {
     /// Be as slow beside this emulated sibling as beside a real one (see `sibling`), or on this slow CPU (see `slow-cpu`)

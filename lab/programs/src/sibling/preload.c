@@ -25,14 +25,15 @@
 #include "bpf/sibling.h"
 
 #define NONE (-1)
-/* Sleep after which the kernel program knows a thread; a shorter sleep may end before the thread has left its CPU. */
+/* Length of a sleep after which the kernel program has seen a context switch of the thread. A shorter sleep may end
+ * before the thread has left its CPU. */
 #define JOIN_NS 50000
 /* Shortest time between two checks whether the emulator runs; a check takes a system call. */
 #define ALIVE_EVERY_NS 50000000
 
 static struct sibling_core *core;
 static int emulator = NONE;
-/* Whether the emulator has ended. The memory stays mapped, since other threads may still read it. */
+/* Whether the emulating process has ended. The memory stays mapped, since other threads may still read it. */
 static bool is_alone;
 
 static _Thread_local struct {
@@ -111,7 +112,8 @@ static uint64_t loss_ns(int lane, const uint64_t *overlap)
 	return sum;
 }
 
-/* Returns the loss so far. Reads again if the thread was switched in, since overlap and lane must belong together. */
+/* Returns the time that the thread should have lost to its sibling lane so far. Reads again if the thread was switched
+ * in, since overlap and lane must belong together. */
 static uint64_t lost_ns(const struct sibling_thread *thread)
 {
 	for (;;) {
@@ -147,7 +149,7 @@ static void join(void)
 	me.generation = load32(&core->generation);
 }
 
-/* Returns whether the emulator still runs: after its end nothing stops the stopwatches. */
+/* Returns whether the emulating process still runs: after its end nothing stops the stopwatches. */
 static bool emulator_is_there(uint64_t now)
 {
 	struct pollfd ended = { .fd = emulator, .events = POLLIN };
@@ -215,7 +217,8 @@ static void look(void)
 		make_up(&core->threads[me.place]);
 }
 
-/* Replaces a function of libc by one that emulates the loss first, and then calls the function of libc. */
+/* Replaces a function of libc by one that first spins for the time lost to the sibling lane, and then calls the
+ * function of libc. */
 #define LOOKS_FIRST(result, name, parameters, arguments)                                          \
 	result name parameters                                                                    \
 	{                                                                                         \

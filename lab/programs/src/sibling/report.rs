@@ -9,7 +9,7 @@ use super::slowdown::{LANES, LOADS};
 use super::steal_emulator::StealEmulator;
 use crate::clock::{Nanos, now_ns};
 
-/// Counts of one lane since the start of the generation.
+/// Counts of one lane since its two CPUs were last made one core.
 #[derive(Debug, Serialize)]
 pub struct LaneReport {
     /// Name of the lane: `service` or `batch`.
@@ -18,11 +18,11 @@ pub struct LaneReport {
     pub worked_ns: Nanos,
     /// Part of `worked_ns` in which the other lane worked too.
     pub both_ns: Nanos,
-    /// Time that programs on the lane should lose, to a sibling lane that works and to a holder that naps there.
+    /// Time that programs on the lane should have lost, to a sibling lane that works and to a holder that naps there.
     pub asked_ns: Nanos,
-    /// Time that programs spun to emulate their loss.
+    /// Time that programs spun to emulate the slowdown by the sibling lane.
     pub spun_ns: Nanos,
-    /// Time that the steal emulator took, interruptions by its wakeups included.
+    /// CPU time that the steal emulator took from programs, interruptions by its wakeups included.
     pub taken_ns: Nanos,
     /// Achieved slowdown beside a lane that works; `None` if the lanes did not overlap.
     pub slowdown: Option<f64>,
@@ -64,8 +64,8 @@ pub fn lane_report(core: &Core, lane: usize, emulator: Option<&StealEmulator>) -
     }
 }
 
-/// Returns the length of the overlap, divided by the time that its work would have taken alone. `None` unless all loss
-/// was beside a working lane.
+/// Returns the length of the overlap, divided by the time that its work would have taken alone. `None` if naps of a
+/// holder slow the lane, too, since `both_ns` does not include naps.
 fn slowdown(both_ns: Nanos, lost_ns: Nanos, only_work_counts: bool) -> Option<f64> {
     let progress_ns = both_ns.checked_sub(lost_ns).filter(|progress_ns| *progress_ns > 0)?;
     (only_work_counts && both_ns > 0).then(|| both_ns as f64 / progress_ns as f64)

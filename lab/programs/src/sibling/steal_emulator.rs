@@ -30,7 +30,7 @@ const PRIORITY: i32 = 5;
 const SLICE_MIN_NS: Nanos = 500_000;
 /// Longest slice that the steal emulator takes; a longer slice would be a pause that a real sibling lane never causes.
 const SLICE_MAX_NS: Nanos = 2_000_000;
-/// Longest time between two slices, in which the program has its lane.
+/// Longest time between two slices of the steal emulator, in which the program has its lane.
 const LOOK_EVERY_NS: Nanos = 2_000_000;
 /// Length of a usual slice, in percent of the longest one. The rest is reserved for debt that grows when a check is
 /// late.
@@ -38,7 +38,7 @@ const USUAL_SLICE_PERCENT: u64 = 75;
 /// Largest lateness of a wakeup that counts as loss. A later wakeup has another cause than the timer.
 const LATE_MAX_NS: Nanos = 50_000;
 
-/// Counters of a steal emulator in the current generation.
+/// Counters of a steal emulator since the two CPUs were last made one core.
 #[derive(Debug, Default)]
 pub struct StealCounters {
     /// Number of wakeups of the steal emulator.
@@ -68,7 +68,7 @@ pub struct StealEmulator {
 }
 
 impl StealEmulator {
-    /// Starts a steal emulator of `core`. It takes no time before the first generation.
+    /// Starts a steal emulator of `core`. It takes no CPU time until [`StealEmulator::begin`].
     pub fn start(core: &Arc<Core>, steal_lane: StealLane) -> Result<Self> {
         let (ready, when_ready) = std::sync::mpsc::sync_channel(1);
         let counters = Arc::<StealCounters>::default();
@@ -86,7 +86,7 @@ impl StealEmulator {
         Ok(Self { counters, thread })
     }
 
-    /// Tells the steal emulator that a generation has begun.
+    /// Resets the counters and wakes the steal emulator, once its two CPUs have become one core.
     pub fn begin(&self) {
         for counter in [&self.counters.wake_ups, &self.counters.slices, &self.counters.late_ns] {
             counter.store(0, Ordering::Relaxed);
@@ -122,7 +122,8 @@ fn run_emulator(core: &Core, steal_lane: StealLane, counters: &StealCounters) {
     }
 }
 
-/// Returns the time between two slices for a lane with this loss, short enough that no slice exceeds its limit.
+/// Returns the time between two slices for a lane that loses `loss_ppm` of its time. It is short enough that no slice
+/// exceeds [`SLICE_MAX_NS`].
 fn slice_interval_ns(loss_ppm: u64) -> Nanos {
     let usual_slice_ns = SLICE_MAX_NS * USUAL_SLICE_PERCENT / 100;
     let kept_ppm = 1_000_000u64.saturating_sub(loss_ppm);

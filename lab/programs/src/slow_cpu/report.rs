@@ -24,11 +24,11 @@ pub struct SpeedReport {
     /// Time in which slowed programs had the CPU, or waited for the steal emulator. Without a steal emulator, only
     /// programs with `--sibling` are slowed.
     worked_ns: Nanos,
-    /// Time that programs with `--sibling` spun to emulate their loss, on any CPU.
+    /// Time that programs with `--sibling` spun to emulate the slow CPU, on any CPU.
     spun_ns: Nanos,
     /// Time that the steal emulator took, interruptions by its wakeups included.
     taken_ns: Nanos,
-    /// Number of times that programs with `--sibling` checked their loss.
+    /// Number of times that programs with `--sibling` checked how much time they should have lost.
     looks: u64,
     /// Number of wakeups of the steal emulator, and number of slices of CPU time that it took.
     wake_ups: u64,

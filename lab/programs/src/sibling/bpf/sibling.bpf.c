@@ -97,7 +97,7 @@ static __always_inline uint32_t place_of(struct sibling_core *core, uint32_t tid
 	return 0;
 }
 
-/* Returns the thread at this place, counted from 1; NULL for the place 0. */
+/* Returns the thread in the slot `place`, counted from 1; NULL for 0, which means no slot. */
 static __always_inline struct sibling_thread *thread_at(struct sibling_core *core, uint32_t place)
 {
 	uint32_t index = place - 1;
@@ -109,7 +109,8 @@ static __always_inline struct sibling_thread *thread_at(struct sibling_core *cor
 	return &core->threads[index & (SIBLING_THREADS - 1)];
 }
 
-/* Returns the stopwatches that count overlap: of the running thread if it has a place, else of the lane. */
+/* Returns the stopwatches that count overlap: those of the running thread if it has a slot in the shared memory, else
+ * those of the lane. */
 static __always_inline uint64_t *overlap_of(struct sibling_core *core, struct sibling_lane *lane)
 {
 	struct sibling_thread *thread = thread_at(core, lane->place);
@@ -180,7 +181,7 @@ static __always_inline struct sibling_thread *thread_of(struct sibling_core *cor
 	return task->pid ? thread_at(core, place_of(core, task->pid)) : 0;
 }
 
-/* Starts the stopwatches of a program that is switched in, and stores its place in the lane. */
+/* Starts the stopwatches of a program that is switched in, and stores its slot number (0 for none) in the lane. */
 static __always_inline void program_begins(struct sibling_core *core, const struct lanes *lanes,
 					   struct task_struct *task, struct moment begin)
 {
@@ -194,8 +195,8 @@ static __always_inline void program_begins(struct sibling_core *core, const stru
 	}
 }
 
-/* Returns the time at which the thread that leaves the lane had been switched in, by the scheduler's own clock, which
- * covers threads of all classes. Visible switches have shown how far that clock is behind. */
+/* Returns the time at which the thread that leaves the lane was switched in, by the scheduler's own clock. That clock
+ * covers hidden threads, too, but is behind; switches that were visible have shown by how much. */
 static __always_inline int64_t arrived_ns(struct sibling_lane *lane, struct task_struct *prev, int64_t now_ns)
 {
 	if (!prev->pid || !lane->scheduler_behind_ns || !bpf_core_field_exists(prev->sched_info))
@@ -211,9 +212,9 @@ static __always_inline void note_scheduler_clock(struct sibling_lane *lane, stru
 		lane->scheduler_behind_ns = lane->began_ns - (int64_t)prev->sched_info.last_arrival;
 }
 
-/* Begins a turn afterwards if its first switch was hidden: some kernels hide some threads, and the switches away from
- * them, from every tracer. The thread after a hidden one is known only now, when it is switched out. The sibling
- * lane is assumed to have done the same as now during the whole turn. */
+/* Begins the turn of `prev` only now, when it is switched out, if its switch-in was not visible. Some kernels hide
+ * some threads, and the switches away from them, from every tracer. The sibling lane is assumed to have had the same
+ * load during the whole turn as now. */
 static __always_inline void begin_untold(struct sibling_core *core, const struct lanes *lanes,
 					 struct task_struct *prev, int64_t now_ns)
 {
@@ -233,7 +234,7 @@ static __always_inline void begin_untold(struct sibling_core *core, const struct
 		program_begins(core, lanes, prev, then);
 }
 
-/* Begins the turn of the thread that is switched in on the lane. */
+/* Begins the turn of the thread that is switched in on the lane: the time until it is switched out. */
 static __always_inline void task_comes(struct sibling_core *core, const struct lanes *lanes, struct task_struct *next,
 				       struct moment now)
 {
@@ -254,8 +255,8 @@ static __always_inline void task_comes(struct sibling_core *core, const struct l
 	}
 }
 
-/* Counts a turn of a thread with a place on a CPU outside the core, so that the thread knows that it was switched
- * out. */
+/* Counts a switch-in on a CPU outside the emulated core, for a thread that emulates the slowdown itself. The changed
+ * count tells the thread that it was switched out. */
 static __always_inline void goes_on_elsewhere(struct sibling_core *core, struct task_struct *next)
 {
 	struct sibling_thread *thread = thread_of(core, next);
@@ -294,7 +295,8 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 	return 0;
 }
 
-/* Ends the turn on a CPU that becomes idle. If a hidden thread ran there, only this event shows its end. */
+/* Ends the turn of the thread on a CPU that becomes idle. If the kernel hid that thread's switches, only this event
+ * shows the end. */
 SEC("tp_btf/cpu_idle")
 int BPF_PROG(sibling_idle, unsigned int state, unsigned int cpu)
 {
@@ -311,7 +313,7 @@ int BPF_PROG(sibling_idle, unsigned int state, unsigned int cpu)
 	return 0;
 }
 
-/* Releases the place of a thread that exits. */
+/* Releases the slot of a thread that exits. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(sibling_exit, struct task_struct *task)
 {

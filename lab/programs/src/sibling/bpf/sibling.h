@@ -20,7 +20,7 @@ enum sibling_load {
 };
 #define SIBLING_LOADS 2
 
-/* Largest number of threads that emulate their own loss; each has a place, counted from 1. */
+/* Largest number of threads that emulate the slowdown by a sibling lane themselves; each has a slot, counted from 1. */
 #define SIBLING_THREADS 16
 
 struct sibling_lane {
