@@ -1,4 +1,5 @@
-//! The helper process of a planted cause. It disturbs the service on request, and cleans up after the service's end.
+//! The helper process of a planted cause, which is a cause of slowness that the lab injects. It disturbs the service on
+//! request, and cleans up after the service's end.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::ptr;
@@ -13,7 +14,7 @@ const FAILED: u64 = u64::MAX;
 /// Connection to a running helper process, which ends when this process ends, even if this process is killed.
 pub struct HelperProcess {
     requests: PipeWriter,
-    /// Number of completed disturbances, in memory shared with the helper process.
+    /// Number of requests that the helper process has disturbed so far, in memory shared with the helper process.
     done: &'static AtomicU64,
     rung: u64,
 }
@@ -46,13 +47,13 @@ impl HelperProcess {
         exit_now()
     }
 
-    /// Requests one disturbance, without waiting for it.
+    /// Asks the helper process to disturb the service once, without waiting for it.
     pub fn request_disturbance(&mut self) -> Result<()> {
         self.rung += 1;
         self.requests.write_all(&[1]).context("the accomplice is gone")
     }
 
-    /// Requests one disturbance, and spins until it is done.
+    /// Asks the helper process to disturb the service once, and spins until it is done.
     pub fn disturb_and_wait(&mut self) -> Result<()> {
         self.request_disturbance()?;
         while self.done.load(Ordering::Acquire) < self.rung {

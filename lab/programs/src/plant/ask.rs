@@ -215,7 +215,7 @@ fn is_whole(received: &[u8]) -> Result<bool> {
 
 /// Makes the kernel drop every segment that arrives for the socket, as if the network had lost it.
 fn drop_incoming_segments(stream: &TcpStream) -> Result<()> {
-    // Filter of one classic BPF instruction, which keeps no byte.
+    // Filter of one classic BPF instruction, which accepts 0 bytes of each segment, so that the kernel drops it.
     let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     set_socket_option(stream, libc::SO_ATTACH_FILTER, &libc::sock_fprog { len: 1, filter: &mut nothing })
 }

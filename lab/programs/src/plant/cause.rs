@@ -1,4 +1,4 @@
-//! The causes that can be planted, and the interface of a planted cause.
+//! The causes of slowness that the lab can inject into requests (plant), and the interface of such a cause.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ impl PlantArgs {
     }
 }
 
-/// Cause that can be planted.
+/// Cause of slowness that the lab can inject into requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Planted {
     /// The response goes out in two writes, and the client delays its acknowledgement
@@ -101,7 +101,7 @@ pub enum Planted {
     Abandoned,
 }
 
-/// Implementation of a planted cause.
+/// Implementation of a cause of slowness that the service injects into planted requests.
 pub trait PlantedCause {
     /// Disturbs the request that is being served.
     fn disturb_request(&mut self) -> Result<()>;

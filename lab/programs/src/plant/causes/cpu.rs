@@ -14,7 +14,7 @@ use crate::scheduling;
 const NICEST: i32 = -20;
 const REAL_TIME_PRIORITY: i32 = 50;
 
-/// Process name of batch beside the service.
+/// Name of the batch process that runs on the service's sibling lane.
 const BATCH: &str = "plant-batch";
 
 /// Plants a process of far higher priority on the service's CPU.
@@ -28,7 +28,7 @@ pub fn start_real_time_thread(args: &PlantArgs) -> Result<CompetingProcess> {
 }
 
 /// Plants batch on an emulated sibling lane: while batch works there, the request makes no progress. Batch and the
-/// service run in real-time class: another program on their lanes would be a second cause.
+/// service run in real-time class, since another program that preempted them would be a second cause of delay.
 pub fn start_sibling_batch(args: &PlantArgs) -> Result<CompetingProcess> {
     let rise = || scheduling::run_as_fifo(REAL_TIME_PRIORITY);
     let batch = || fs::write("/proc/self/comm", BATCH).context("cannot name batch").and_then(|()| rise());
@@ -53,7 +53,7 @@ fn start_competing_process(
     Ok(CompetingProcess(HelperProcess::start(prepare, || ())?))
 }
 
-/// Process that runs on the service's CPU, or beside it, while a planted request is served.
+/// Process that runs on the service's CPU, or on its sibling lane, while a planted request is served.
 pub struct CompetingProcess(HelperProcess);
 
 impl PlantedCause for CompetingProcess {
@@ -83,7 +83,7 @@ impl Quota {
 
 impl PlantedCause for Quota {
     /// Works until the quota is used up, which shows as a gap between two clock readings. Gaps without throttling are
-    /// ignored: another program had the CPU.
+    /// ignored: in these another program had the CPU.
     fn disturb_request(&mut self) -> Result<()> {
         let times = self.group.times_throttled()?;
         let began_ns = now_ns();

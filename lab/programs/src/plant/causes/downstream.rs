@@ -26,7 +26,8 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(connection)
 }
 
-/// Plants questions of one byte on one lasting connection, each answered by one byte.
+/// Starts a second service that answers each byte with one byte, after the delay. The first service asks it on one
+/// persistent connection.
 pub fn start_plain_service(args: &PlantArgs) -> Result<PersistentConnection> {
     let serve = |mut client: TcpStream, length_ns| {
         let mut question = [0];
@@ -43,8 +44,8 @@ pub fn start_plain_service(args: &PlantArgs) -> Result<PersistentConnection> {
     PersistentConnection::start(args, serve, ask)
 }
 
-/// Plants a question by HTTP/2 on one connection, as in gRPC. The second service sends a ping at once and acknowledges
-/// the question. The answer comes later, in two parts.
+/// Starts a second service that the first one asks by HTTP/2 on one connection, as in gRPC. The second service sends a
+/// ping at once and acknowledges the question. The answer comes later, in two parts.
 pub fn start_grpc_service(args: &PlantArgs) -> Result<PersistentConnection> {
     let serve = |mut client: TcpStream, length_ns| {
         http2::exchange_settings(&mut client)?;
@@ -76,7 +77,7 @@ pub fn start_grpc_service(args: &PlantArgs) -> Result<PersistentConnection> {
 
 type AskQuestion = Box<dyn FnMut(&mut TcpStream) -> Result<()>>;
 
-/// Lasting connection to the second service, and the function that asks one question.
+/// Persistent connection to the second service, and the function that asks one question.
 pub struct PersistentConnection {
     connection: TcpStream,
     ask: AskQuestion,

@@ -23,7 +23,7 @@ pub fn listen_address(cause: Planted) -> Ipv4Addr {
     if cause == Planted::CongestionWindow { far::SERVICE } else { Ipv4Addr::LOCALHOST }
 }
 
-/// Prepares the cause in `args`. This process must have one thread.
+/// Prepares the cause of slowness that `args` selects. This process must have one thread.
 pub fn prepare_cause(args: &PlantArgs) -> Result<Box<dyn PlantedCause>> {
     Ok(match args.cause {
         Planted::Nagle => Box::new(Nagle),
@@ -57,7 +57,7 @@ pub fn prepare_cause(args: &PlantArgs) -> Result<Box<dyn PlantedCause>> {
     })
 }
 
-/// Cause in the sending of the response: two writes with Nagle's algorithm.
+/// Cause of slowness in the sending of the response: two writes with Nagle's algorithm.
 struct Nagle;
 
 impl PlantedCause for Nagle {
@@ -70,7 +70,7 @@ impl PlantedCause for Nagle {
     }
 }
 
-/// Cause at the client: a response of this many bytes, which does not fit the client's receive window.
+/// Cause of slowness at the client: a response of this many bytes, which does not fit the client's receive window.
 struct LongResponse(usize);
 
 impl PlantedCause for LongResponse {
@@ -92,7 +92,7 @@ impl PlantedCause for Sleep {
     }
 }
 
-/// Cause that needs no action of the service: the client or the event loop causes the delay.
+/// Cause of slowness that needs no action of the service: the client or the event loop causes the delay.
 struct NoAction;
 
 impl PlantedCause for NoAction {

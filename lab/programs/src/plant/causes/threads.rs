@@ -110,7 +110,7 @@ impl PlantedCause for Pool {
     }
 }
 
-/// Counts of questions to a pool and of its answers.
+/// Number of questions that a pool received, and number of answers that it gave.
 #[derive(Default)]
 struct Questions {
     asked: u64,
