@@ -1,4 +1,5 @@
-//! The clock of all lab programs, which is also Sidelane's own clock, and sleeps until a time of this clock.
+//! The clock of all lab programs, which is also Sidelane's own clock, and a function that sleeps until a time of this
+//! clock.
 //!
 //! Timers (timerfd, clock_nanosleep) take absolute times of the same clock, so an intended time can be passed to the
 //! kernel unchanged.

@@ -58,14 +58,15 @@ struct Service {
     faulting: bool,
     /// Bytes of the next command that were read so far.
     line: Vec<u8>,
-    /// Time of the last clock reading, or the planned end of a pause.
+    /// Last time at which the service is known to have made progress: the last clock reading, or the planned end of a
+    /// pause.
     got_on_ns: Nanos,
     /// Intervals since `fault` in which the service made no progress: start and end.
     kept_off: Vec<(Nanos, Nanos)>,
 }
 
-/// Shortest interval without progress that is reported. It is far longer than touching all pages and answering a
-/// command.
+/// Shortest interval without progress that is reported. Touching all pages and answering a command take far less time,
+/// so neither is reported.
 const KEPT_OFF_MIN_NS: Nanos = 100_000;
 /// Largest number of reported intervals without progress, since they must fit on one line.
 const KEPT_OFF_MOST: usize = 32;

@@ -31,8 +31,8 @@ impl Arrivals {
         self
     }
 
-    /// Draws a new gap from each passed rate change on. A Poisson process has no memory: the wait for the next arrival
-    /// does not depend on the last arrival.
+    /// For each rate change that has passed, draws the next arrival again, from the time of the change on. A Poisson
+    /// process has no memory: the wait for the next arrival does not depend on the last arrival.
     fn apply_passed_rate_changes(&mut self) {
         while let Some((at_ns, gap_mean_ns)) = self.changes.front().copied().filter(|(at_ns, _)| self.last_ns >= *at_ns)
         {

@@ -24,7 +24,8 @@ use rusqlite::OptionalExtension;
 use crate::rng::Rng;
 use crate::search::{Index, SearchEngine, SearchQuery, Shape};
 
-/// Fewest documents that contain a term of a query. Rarer terms are mostly misspellings and identifiers.
+/// Fewest documents that must contain a term, so that queries use the term. Rarer terms are mostly misspellings and
+/// identifiers.
 const DOCUMENTS_MIN: u32 = 3;
 
 /// Number of the most common words that no query contains.
@@ -48,8 +49,9 @@ const PHRASE_TERMS_MAX: usize = 3;
 /// Largest number of postings that a query visits; a query with more is drawn again.
 const POSTINGS_MAX: i64 = 10_000;
 
-/// Number of keywords in a query: lognormal with this mean and sigma, up to this maximum. At 29 ms per keyword, the
-/// paper's slowest request has 13. At its highest load, a mean of 2.4 keeps its cores 86 % busy.
+/// Number of keywords in a query: lognormal with this mean and sigma, up to this maximum. In Hurry-up's paper a keyword
+/// takes 29 ms, so its slowest request has 13 keywords. A mean of 2.4 keeps the paper's cores 86 % busy at the highest
+/// load.
 const KEYWORDS_MEAN: f64 = 2.4;
 const KEYWORDS_SIGMA: f64 = 0.75;
 const KEYWORDS_MAX: f64 = 13.0;

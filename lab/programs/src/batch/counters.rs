@@ -36,8 +36,8 @@ impl Counter {
         self.busy_ns.store(busy_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
 
-    /// Adds time that the owning thread spun to emulate the loss to a sibling lane. The spun time is also part of the
-    /// time that [`Counter::add_busy_time`] counts.
+    /// Adds time that the owning thread spun to stand in for the time that a busy sibling lane would have taken. The
+    /// spun time is also part of the time that [`Counter::add_busy_time`] counts.
     pub fn add_emulated_loss(&self, length_ns: u64) {
         let made_up_ns = self.made_up_ns.load(Ordering::Relaxed);
         self.made_up_ns.store(made_up_ns.wrapping_add(length_ns), Ordering::Relaxed);

@@ -48,7 +48,7 @@ impl Kernel {
         !matches!(self, Kernel::Zstd)
     }
 
-    /// Returns a function that does one unit of this kernel's work and checks the lane.
+    /// Returns a function that does one unit of this kernel's work and then checks whether its lane is held.
     pub fn new_work_unit(self, check: GateCheck) -> Result<Box<dyn FnMut()>> {
         Ok(match self {
             Kernel::Loop => Box::new(loop_unit(check)),

@@ -49,7 +49,8 @@ pub struct BatchArgs {
     /// Do this many units of work, then sleep, repeatedly
     #[arg(long, value_name = "UNITS:US", value_parser = rest)]
     rest: Option<Rest>,
-    /// Options of the emulated sibling. They do not apply to the kernel zstd, whose loss a steal emulator takes.
+    /// Options of the emulated sibling. They do not apply to the kernel zstd, whose processes a steal emulator slows
+    /// instead.
     #[command(flatten)]
     pace: PaceArgs,
 }
@@ -135,7 +136,7 @@ fn run_batch_thread(
     }
 }
 
-/// Ends the process with an error. Batch that continued without the emulated loss would give wrong measurements.
+/// Ends the process with an error. Batch that continued without the emulated slowdown would give wrong measurements.
 fn exit_with_error(error: &anyhow::Error) -> ! {
     eprintln!("sidelane-lab: {error:#}");
     std::process::exit(1);

@@ -31,7 +31,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the service without blocking on later reads.
+    /// Connects to the service, on a socket whose later reads do not block.
     pub fn open(target: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
         stream.set_nodelay(true)?;
@@ -63,7 +63,7 @@ impl Connection {
         Ok(&self.received)
     }
 
-    /// Ends the unanswered request, whose reply took `length` bytes, and returns it.
+    /// Ends the unanswered request, whose reply has `reply_bytes` bytes, and returns the request.
     pub fn take_finished_request(&mut self, reply_bytes: usize) -> Result<SentRequest> {
         let asked = self.under_way.take().context("the service sent a reply without a request")?;
         let extra = &self.received[reply_bytes..];

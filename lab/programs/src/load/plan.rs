@@ -28,7 +28,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Combines the two options of a step; fails if only one of them is given.
+    /// Combines the options `--then-rate` and `--step-at-seconds` to a step; fails if only one of them is given.
     pub fn from_options(later_rate_per_s: Option<f64>, at_seconds: Option<f64>) -> Result<Option<Self>> {
         let both = match (later_rate_per_s, at_seconds) {
             (None, None) => return Ok(None),
@@ -75,7 +75,7 @@ impl Plan {
         let arrivals = bursts.iter().fold(steady, |arrivals, burst| {
             arrivals.with_rate_change(burst.start_ns, rate_per_s).with_rate_change(burst.end_ns, 0.0)
         });
-        // Sets a rate after the plan's end, so that its iterator of arrivals ends.
+        // Sets a rate above 0 after the plan's end, since the last rate of the arrivals must be above 0.
         let arrivals = arrivals.with_rate_change(end_ns, rate_per_s);
         Ok(Plan { arrivals: arrivals.peekable(), warmup_ns, end_ns })
     }

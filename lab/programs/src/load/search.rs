@@ -74,7 +74,7 @@ fn content_length(head: &str) -> Result<usize> {
         .with_context(|| format!("an HTTP reply does not say how long it is: {}", excerpt(head.as_bytes())))
 }
 
-/// Returns a complete reply, as a result or as an error by its HTTP status.
+/// Returns the outcome of a complete reply: a result for the HTTP status 200, an error for any other status.
 fn parse_status(head: &str, length: usize) -> Result<Reply> {
     let status_line = head.split("\r\n").next().unwrap_or_default();
     match status_line.strip_prefix("HTTP/1.1 ").or(status_line.strip_prefix("HTTP/1.0 ")) {

@@ -135,8 +135,8 @@ mod tests {
     fn slow_spell_lasts_as_long_as_its_sliding_windows() {
         let slow_ns = 2 * SECOND_NS..3 * SECOND_NS;
         let series = series(8, |sent_ns| if slow_ns.contains(&sent_ns) { 50 * MS } else { MS });
-        // The p99 exceeds the limit during the slow second, and for nearly another second, while the sliding window
-        // still holds 1 % slow requests.
+        // The p99 exceeds the limit during the second with slow requests. It does so for nearly another second, while
+        // the sliding window still holds 1 % slow requests.
         let longest_s = series.longest_above_s(20 * MS, 0, 8 * SECOND_NS);
         assert!((1.8..=2.1).contains(&longest_s), "{longest_s} s");
         assert_eq!(series.longest_above_s(50 * MS, 0, 8 * SECOND_NS), 0.0);

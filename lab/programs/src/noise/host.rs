@@ -12,10 +12,11 @@ use crate::rng::Rng;
 /// own threads (99).
 pub const PRIORITY: i32 = 90;
 
-/// Shortest and longest length of the gaps of 5 to 20 ms, in nanoseconds.
+/// Shortest and longest length of a long gap, in nanoseconds. In a gap the host takes the CPU.
 const LONG_NS: [Nanos; 2] = [5_000_000, 20_000_000];
 const LONG_MEAN_NS: f64 = 12_500_000.0;
-/// Number of short gaps per second, as measured on a virtual machine with a busy host.
+/// Number of times per second that the host takes the CPU for microseconds, as measured on a virtual machine with a
+/// busy host.
 const SHORT_PER_S: f64 = 125.0;
 
 /// Distribution of gaps, in which the host takes the CPU: their rate and their lengths.
@@ -25,7 +26,7 @@ pub struct Gaps {
     short_mean_ns: f64,
 }
 
-/// One gap: the time before it and its length.
+/// One gap, in which the host takes the CPU: the time before the gap, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {
     after_ns: Nanos,
@@ -33,7 +34,7 @@ struct Gap {
 }
 
 impl Gaps {
-    /// Returns gaps that take `share` of a CPU; `long_per_s` of them each second are long.
+    /// Returns gaps that take `share` of a CPU; `long_per_s` of them each second are long (5 to 20 ms).
     ///
     /// # Errors
     ///

@@ -105,7 +105,7 @@ fn announce(port: u16) -> Result<()> {
 struct Server {
     listener: TcpListener,
     epoll: OwnedFd,
-    /// Whether several threads serve the connections.
+    /// Whether several threads serve the connections, rather than one.
     is_shared: bool,
     /// Lock held by the thread that waits for requests.
     turn: Mutex<()>,
@@ -155,7 +155,8 @@ impl Server {
     fn serve_slot(&self, slot: usize, handler: &mut impl RequestHandler, pace: &mut Option<Pace<'_>>) -> Result<()> {
         let Some(mut connection) = self.connections().take(slot) else { return Ok(()) };
         let fate = connection.serve(handler, pace);
-        // Takes the lock before the connection is armed again, so that another thread waits to take its next request.
+        // Locks the table of connections before this connection is armed again. Another thread may get its next request
+        // at once, and must find the connection in the table.
         let mut connections = self.connections();
         if fate == Fate::Close {
             connections.release_slot(slot);
