@@ -6,7 +6,7 @@ use sidelane_report::Unit;
 
 /// Figure of a paper: its scenario and the paper's statements about it.
 pub(super) struct Figure {
-    /// Prefix of the figure's rows.
+    /// Prefix of the names of the figure's rows.
     pub(super) name: &'static str,
     /// File name of the scenario, for messages, and its text, so that the benchmark reads no files at run time.
     pub(super) file: &'static str,

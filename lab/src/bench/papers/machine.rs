@@ -10,7 +10,7 @@ use sidelane_sim::run::whole;
 /// Scenario of whole machines, with the paper's statements. `E` is the evidence from which statements take their
 /// numbers.
 pub(super) struct MachineFigure<E: 'static> {
-    /// Prefix of the figure's rows.
+    /// Prefix of the names of the figure's rows.
     pub(super) name: &'static str,
     /// File name of the scenario.
     pub(super) file: &'static str,

@@ -32,7 +32,7 @@ use sidelane_report::chart::{Line, Multiples};
 use sidelane_report::{Machine, Pair, ResultFile, Row};
 use sidelane_sim::run::{SIMULATED, pictures, rows, run_experiment};
 
-/// Columns of the tables on a terminal; the page shows all.
+/// Columns of the tables on a terminal; the HTML page shows all columns.
 pub const COLUMNS: [&str; 12] = [
     "rate_per_s",
     "co-runner_count",

@@ -1,4 +1,4 @@
-//! A statement of a paper, and the simulated number that supports or contradicts it.
+//! A statement of a paper, and the number from the simulation that supports or contradicts it.
 
 use super::evidence::Evidence;
 use sidelane_report::{Check, Unit};

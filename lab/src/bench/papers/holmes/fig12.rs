@@ -1,4 +1,5 @@
-//! Holmes' Figs. 12 and 13, Tables 3 and 4: utilisation, VPI, finished jobs, and how soon batch leaves.
+//! Holmes' Figs. 12 and 13, Tables 3 and 4: utilisation, VPI (Holmes' measure of interference), finished jobs, and how
+//! soon batch leaves.
 
 use sidelane_report::Unit;
 use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
@@ -138,7 +139,8 @@ fn utilisation_spread(seen: &HolmesEvidence, store: &str) -> Option<f64> {
     )
 }
 
-/// Returns the VPI of the service; NaN without accesses, since then nothing was measured.
+/// Returns the service's VPI, Holmes' measure of interference in cycles per memory access; NaN without accesses, since
+/// then nothing was measured.
 fn vpi(service: &ServiceFigures) -> f64 {
     service.vpi.unwrap_or(f64::NAN)
 }

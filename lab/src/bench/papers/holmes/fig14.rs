@@ -1,4 +1,5 @@
-//! Holmes' Fig. 14: latency at thresholds E from 40 to 80, against that of the service alone.
+//! Holmes' Fig. 14: latency at interference thresholds (E) from 40 to 80, compared with the latency of the service
+//! alone.
 
 use sidelane_report::Unit;
 use sidelane_sim::Outcome;
@@ -9,7 +10,7 @@ use crate::bench::papers::evidence::{least, most};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
-/// Scenario key of the threshold E.
+/// Scenario key of the interference threshold (E in Holmes' paper).
 const THRESHOLD: &str = "setting.1.interference_threshold";
 const THRESHOLDS: [f64; 5] = [40.0, 50.0, 60.0, 70.0, 80.0];
 /// Tolerated difference of two runs that differ only in the placement of containers.

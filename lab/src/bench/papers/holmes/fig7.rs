@@ -8,7 +8,7 @@ use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
 /// Makes the paper's two statements on a workload, "Compared to PerfIso, Holmes reduces the average (99th percentile)
-/// latency by" so many percent. The workload's memory share in the model is fitted to the average.
+/// latency by" `$mean` (`$p99`) percent. The workload's memory share in the model is fitted to the average.
 macro_rules! reduces {
     ($figure:literal, $workload:literal, $mean:literal, $p99:literal) => {
         [
