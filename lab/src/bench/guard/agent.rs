@@ -152,7 +152,7 @@ pub(super) enum NotificationMode {
 impl NotificationMode {
     pub(super) const ALL: [Self; 3] = [Self::Wakeup, Self::ShortTicks, Self::Polling];
 
-    /// Returns the name in results of this way to learn of interference.
+    /// Returns the name of this notification mode in results.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Wakeup => "holmes",
@@ -178,7 +178,7 @@ pub(super) struct AgentSettings<'a> {
     pub(super) ports: &'a [u32],
     /// Path of the cgroup of all containers.
     pub(super) batch: &'a str,
-    /// Calm time S of Holmes, before batch comes back.
+    /// Time without interference after which batch comes back (S in Holmes' paper).
     pub(super) calm: Duration,
     pub(super) source: InterferenceSource,
     pub(super) notification: NotificationMode,

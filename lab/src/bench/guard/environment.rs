@@ -30,7 +30,8 @@ use sidelane_rollback::own_threads::keep_off_cpus;
 const TICK: Duration = Duration::from_millis(20);
 /// Shortest time for which the speed of each kind of work is measured alone on the lane.
 const WORK_ALONE: Duration = Duration::from_millis(400);
-/// Calm time S of Holmes before it is scaled: the agent's own default.
+/// Time without interference after which batch comes back (S in Holmes' paper), before it is scaled: the agent's own
+/// default.
 const CALM: Duration = Duration::from_secs(1);
 
 /// Latencies of one store's clients in one run.
@@ -40,14 +41,14 @@ pub(super) struct Latency {
     pub(super) mean_us: f64,
     pub(super) p99_us: f64,
     pub(super) curve: Vec<Percentile>,
-    /// Share of requests excluded because they waited for the host, in percent; `None` if that is unknown.
+    /// Share of requests excluded because the hypervisor had taken their CPU, in percent; `None` if that is unknown.
     pub(super) left_out_percent: Option<f64>,
 }
 
 /// Figures of one run of the guard bench.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Figures {
-    /// Latencies by store, in the order of the group.
+    /// Latencies of each store, in the order of the stores in the group.
     pub(super) stores: Vec<Latency>,
     /// CPU time of services and batch on both lanes, divided by the length of the run; at most 2.
     pub(super) utilisation: Option<f64>,
@@ -59,7 +60,7 @@ pub(super) struct Figures {
     pub(super) metric: Option<String>,
 }
 
-/// Stores and resources of batch, for all runs of a group of stores.
+/// Running stores, and the resources that batch needs, for all runs of a group of stores.
 pub(super) struct Environment {
     pub(super) fixtures: Vec<Fixture>,
     /// Kind of each store, in the order of `fixtures`.
@@ -215,7 +216,7 @@ impl Environment {
             told = now;
             Ok(())
         })?;
-        // Stops containers that were due while the load ended.
+        // Stops the containers whose planned stop came while the load ended.
         churn.as_deref_mut().map_or(Ok(()), |churn| churn.apply_schedule(told, plan.run.max(told)))?;
         let used = ResourceUsage::read_now(self, churn.as_deref(), agent)?;
         let length = used.at - before.at;
@@ -231,14 +232,14 @@ impl Environment {
         })
     }
 
-    /// Brings the stores into the same state before each run. RocksDB writes a file after each 64 MiB. In one run of
-    /// six with mix b, that is 0.1 s of work, under any policy.
+    /// Brings the stores into the same state before each run. Otherwise RocksDB, which writes a file after each 64 MiB,
+    /// would do so in one of six runs with mix b: 0.1 s of work.
     fn flush_stores(&self) -> Result<()> {
         let mut fixtures = self.fixtures.iter().zip(&self.stores);
         fixtures.try_for_each(|(fixture, store)| store.flush_writes(fixture.port))
     }
 
-    /// Returns the work done between two moments, in seconds of the batch lane alone.
+    /// Returns the work done between two moments, as the number of seconds that batch would need with the lane alone.
     fn work_done_s(
         &self,
         units_before: &BTreeMap<&'static str, u64>,
@@ -274,8 +275,8 @@ impl Environment {
     }
 }
 
-/// Waits for the client's end, and returns the latencies at the socket without requests that waited for the host.
-/// Returns the client's latencies if the socket is not observed.
+/// Waits for the client's end, and returns the latencies at the socket without requests whose CPU the hypervisor had
+/// taken. Returns the client's latencies if the socket is not observed.
 fn finish_and_read_latency(fixture: &Fixture, rhythm: LoadPattern, client: RunningClient) -> Result<Latency> {
     let (at_socket, client) = (fixture.end_undisturbed_socket_run(rhythm)?, client.finish()?);
     Ok(match at_socket {
@@ -325,7 +326,7 @@ impl ResourceUsage {
 }
 
 /// Gives the services' threads priority over other threads on their lane, such as those of the kernel and of the
-/// machine's owner. Batch never runs there, and all ways of sharing get the same priority.
+/// machine's owner. Batch never runs there, and the priority is the same under all policies that are compared.
 pub(super) fn prioritise_service_threads(pid: u32) -> Result<()> {
     Ok(threads(pid).into_iter().try_for_each(priority::set_highest_ordinary_priority)?)
 }

@@ -21,7 +21,7 @@ pub(super) struct IdleAgentFigures {
     pub(super) memory_mib: Option<f64>,
 }
 
-/// Measures an agent with Holmes, services without requests, and one sleeping container.
+/// Measures an agent with the policy Holmes, services without requests, and one sleeping container.
 pub(super) fn measure_idle_agent(environment: &Environment, plan: &Plan) -> Result<IdleAgentFigures> {
     let mut containers = environment.create_containers()?;
     containers.start("waits", &Work::Wait, environment.work_files())?;

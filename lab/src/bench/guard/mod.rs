@@ -35,7 +35,7 @@ use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::{Limit, Turn, run_until_decided};
 
-/// Columns of the tables on a terminal; the page shows all.
+/// Columns of the tables on a terminal; the HTML page shows all columns.
 pub const COLUMNS: [&str; 14] = [
     "mean_us",
     "p99_us",
@@ -107,8 +107,8 @@ fn measure_group(
     Ok(guard.run(|variant, round, samples| environment.measure_block(plan, variant, round, samples))?.0)
 }
 
-/// Measures reactions to interference in rounds. Only for the agent's default notification mode rounds repeat until the
-/// check is decided.
+/// Measures reactions to interference in rounds. Rounds repeat until the check is decided, but only for the agent's
+/// default notification mode, the only one with a check.
 fn measure_reactions(plan: &Plan, environment: &Environment, notification: NotificationMode) -> Result<Reactions> {
     let mut reactions = Reactions::new(notification);
     let first = plan.onset_limit.first;

@@ -119,7 +119,8 @@ pub(super) struct Plan {
     pub(super) onset_limit: Limit,
     pub(super) onsets: usize,
     pub(super) notification: &'static [NotificationMode],
-    /// Factor for the paper's lengths of bursts and its calm time S.
+    /// Factor by which the burst lengths in Holmes' paper and its calm time (S, before batch comes back) are
+    /// multiplied.
     pub(super) scale: f64,
     pub(super) stays: Vec<ContainerSchedule>,
     pub(super) notes: BTreeSet<Note>,

@@ -5,8 +5,8 @@
 //! and takes the lane from batch. The measured path is the real one, from the moment before the first fault to the last
 //! unit of work.
 //!
-//! An onset is omitted if the host or another thread kept the service off its CPU for long before batch was off. Such a
-//! service makes no page faults that could be counted.
+//! A reaction is omitted if the hypervisor or another thread kept the service off its CPU for long before batch was
+//! off. Such a service makes no page faults that could be counted.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,14 +23,14 @@ use crate::programs::LabProcess;
 /// Time without work after which batch counts as off; a scheduler that only alternates threads leaves shorter gaps.
 const OFF: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Longest wait until batch stops or starts again, far longer than its return takes.
+/// Longest wait until batch stops or starts again, far longer than batch takes to come back.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Calm time S of Holmes, after which batch comes back: short, though it doubles each time. It is longer than the
-/// service's pauses, so that a pause does not count as the end of traffic.
+/// Time without interference after which batch comes back (S in Holmes' paper): short, since it doubles each time. It
+/// is longer than the service's pauses, so that a pause does not count as the end of traffic.
 const CALM: Duration = Duration::from_micros(500);
 const BATCH: &str = "stamps";
 
-/// Reactions of agents that learn of interference in one way.
+/// Times in which agents with one notification mode reacted to interference.
 pub(super) struct Reactions {
     pub(super) notification: NotificationMode,
     /// Reaction times in nanoseconds, in ascending order.

@@ -59,7 +59,7 @@ pub(super) struct GuardMeasurements {
     pub(super) emulated: Option<SiblingDescription>,
     pub(super) groups: Vec<(Group, Samples<GuardVariant, Figures>)>,
     pub(super) idle: Option<IdleAgentFigures>,
-    /// Reactions for each measured way of learning about interference.
+    /// Reaction times for each measured notification mode.
     pub(super) reactions: Vec<Reactions>,
     pub(super) notes: BTreeSet<Note>,
 }
@@ -92,7 +92,7 @@ pub(super) fn checks(measured: &GuardMeasurements) -> Vec<Check> {
     checks
 }
 
-/// Returns the check on how fast batch leaves; `None` for ways of learning about interference other than the default.
+/// Returns the check on how fast batch leaves; `None` for notification modes other than the default.
 pub(super) fn check_of_reactions(reactions: &Reactions) -> Option<Check> {
     let title = "onset of interference to batch off, p99";
     let check = || Check::interval_at_most(title, p99_of(&reactions.sorted_ns), REACTION_US, Unit::Us);
@@ -158,8 +158,8 @@ pub(super) fn is_disturbed(compared: GroupSamples<'_>, store_index: usize) -> bo
     unmanaged_slowdown(compared, store_index).is_some_and(|over| over.measured >= DISTURBED)
 }
 
-/// Returns the ratio of batch's work under two variants. Rounds in which batch did no work under `baseline` are
-/// omitted.
+/// Returns batch's work under `variant` divided by its work under `baseline`. Rounds in which batch did no work under
+/// `baseline` are omitted.
 fn batch_work_ratio(compared: GroupSamples<'_>, variant: GuardVariant, baseline: GuardVariant) -> Option<Interval> {
     median_interval(compared.samples.compare_by_round(variant, baseline, |one, other| {
         Some(one.batch_work? / other.batch_work.filter(|work| *work > 0.0)?)
@@ -224,7 +224,7 @@ fn row(compared: GroupSamples<'_>, store_index: usize, variant: GuardVariant) ->
     row
 }
 
-/// Returns the pictures of the page; none if nothing was measured.
+/// Returns the latency charts for the HTML page; none if nothing was measured.
 pub(super) fn latency_charts(measured: &GuardMeasurements) -> Vec<Multiples> {
     let panels: Vec<Panel> = measured.sample_groups().flat_map(panels).collect();
     let pictures = Multiples {

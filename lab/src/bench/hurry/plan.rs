@@ -40,8 +40,8 @@ pub struct HurryOptions {
     pub cache: PathBuf,
 }
 
-/// Load of the paper's Fig. 8, in the paper's requests per second. Its meaning is the share of the capacity of all
-/// cores.
+/// Load in Fig. 8 of Hurry-up's paper, in requests per second on the paper's machine. The bench applies it as the same
+/// share of the capacity of all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Load(pub(super) u32);
 
@@ -70,7 +70,8 @@ pub(super) struct Plan {
     pub(super) mean: Duration,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
-    /// Whether a threshold is learnt at each load; else all loads use the threshold learnt at the load of Fig. 9.
+    /// Whether Hurry-up learns its threshold at each load; else all loads use the threshold learnt at the load of the
+    /// paper's Fig. 9.
     pub(super) learns_everywhere: bool,
     /// Limit on pairs with and without a mapper.
     pub(super) cost: Limit,

@@ -82,7 +82,8 @@ impl<'a> HurrySamples<'a> {
         self.0.0.iter().map(|turn| turn.variant).collect()
     }
 
-    /// Returns the CPU time of a variant's mappers, in percent of one CPU: for each round the maximum over its mappers.
+    /// Returns the CPU time of a variant's mappers, in percent of one CPU: for each round the maximum over the
+    /// variant's mappers.
     pub(super) fn mapper_cpu_percent(self, variant: Variant) -> Vec<f64> {
         let mut rounds = BTreeMap::new();
         for (round, percent) in
@@ -185,7 +186,7 @@ fn hurry_p90_ratio(compared: HurrySamples<'_>, baseline: Variant, load: Load) ->
     median_interval(compared.p90_ratios(Variant::Hurry, baseline, load).into_iter().map(|(_, ratio)| ratio))
 }
 
-/// Returns the given threshold with the lowest p90.
+/// Returns the variant whose threshold is given, not learnt, and whose p90 is the lowest of those.
 pub(super) fn best_given_threshold(compared: HurrySamples<'_>) -> Option<Variant> {
     let given = compared.variants().into_iter().filter(|variant| matches!(variant, Variant::Given(_)));
     let with_p90 =
@@ -244,7 +245,7 @@ fn median_mapper_figure(turns: &[&MapperTurn], figure: impl Fn(&MapperFigures) -
     median(turns.iter().filter_map(|turn| figure(&turn.mapper)))
 }
 
-/// Returns the pictures of the page; none if nothing was measured.
+/// Returns the latency charts for the HTML page; none if nothing was measured.
 pub(super) fn latency_charts(compared: HurrySamples<'_>, measures: MachineMeasures) -> Vec<Multiples> {
     if compared.0.0.is_empty() {
         return Vec::new();

@@ -14,7 +14,7 @@ const THRESHOLDS_QUICK_MS: [u64; 2] = [25, 100];
 pub(super) enum Variant {
     /// Threads stay where they are: the paper's "Linux mapping".
     Static,
-    /// Algorithm 1 as printed, with the paper's times.
+    /// Algorithm 1 of Hurry-up's paper as printed, with the paper's times.
     Paper,
     /// Hurry-up with its default configuration, which learns the threshold.
     Hurry,
@@ -95,7 +95,8 @@ impl Variant {
         }
     }
 
-    /// Returns the configuration of the mapper. A learnt threshold begins with `initial_threshold_ns`.
+    /// Returns the configuration of the mapper. If the mapper learns its threshold, it begins with
+    /// `initial_threshold_ns`.
     pub(super) fn config(self, measures: MachineMeasures, initial_threshold_ns: u64) -> Config {
         let usual = Config::default();
         let little_speed_milli = (measures.speed * 1e3).round() as u32;
