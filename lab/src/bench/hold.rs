@@ -61,7 +61,8 @@ const LEAK_LIMIT_PERCENT: f64 = 0.1;
 const PULSES_OVERLAP_LIMIT_PERCENT: f64 = 5.0;
 const PULSES_SHARE_LIMIT_PERCENT: f64 = 60.0;
 
-/// Number of first pairs of a cost measurement, and the limits on all pairs.
+/// Pairs of runs in a cost measurement: `first` pairs always, then more until the checks are decided, up to `rounds`
+/// pairs or `time`.
 const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(90) };
 const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(15) };
 /// Number of parts into which a long hold is divided; the parts are its rounds.
@@ -69,7 +70,7 @@ const HOLD_PARTS: u32 = 10;
 /// Number of parts into which the run with pulses is divided.
 const PULSES_PARTS: u32 = 10;
 
-/// Measures the costs of tracking and holds, the leak of a long hold and the reactions.
+/// Measures the costs of tracking and holds, the batch work that leaks through a long hold, and the reaction times.
 pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
@@ -193,9 +194,9 @@ impl Bench<'_> {
         (1..SERVICES).map(other).collect()
     }
 
-    /// Returns the cost of a hold for the request lane that sends the summons. Bounces with a hold at each are compared
-    /// with bounces under a single lasting hold. The batch lane is busy in both. A pair of runs with few holds does not
-    /// count.
+    /// Returns the cost of a hold for the request lane that sends the summons. Runs with a hold at each bounce are
+    /// compared with runs under one hold for all bounces. The batch lane is busy in both. A pair of runs with few holds
+    /// does not count.
     fn measure_hold_cost_us(&self) -> Result<Vec<f64>> {
         let mut bouncer = self.start_bouncer(HELD_WORK)?;
         let mut per_hold_us = Vec::new();
@@ -223,8 +224,8 @@ impl Bench<'_> {
         Ok((took_ns, holds))
     }
 
-    /// Measures the leak of a long hold: the service is busy for ten seconds without a pause, and batch is always
-    /// runnable.
+    /// Measures how much batch runs in spite of a long hold. The service is busy for ten seconds without a pause, and
+    /// batch is always runnable.
     fn measure_long_hold(&self, report: &mut Report) -> Result<Option<Interval>> {
         let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
         let (parts, holders) = self.measure_beside_pulse([&busy_us, "1000", "1"], LONG_HOLD, HOLD_PARTS)?;
@@ -269,8 +270,9 @@ impl Bench<'_> {
         Ok([overlap_percent, share_percent])
     }
 
-    /// Returns the kernel's counts in each of `parts` of `length` with batch beside a pulse, and the holders' counters.
-    /// The rhythm is busy and idle microseconds, and the number of pulses.
+    /// Runs batch beside a service that pulses, for `part_count` parts of `length`. Returns the lane accounting of each
+    /// part, and the keeper's counts. `pulse_options` are the busy and the idle microseconds of a pulse, and the number
+    /// of pulses.
     fn measure_beside_pulse(
         &self,
         pulse_options: [&str; 3],

@@ -16,7 +16,8 @@ use sidelane_host::procfs::own_cpus;
 use sidelane_lanes::gate::Gate;
 use sidelane_tracker::histogram::Histogram;
 
-/// Naps that this CPU or kernel may lack, by the beginning of their names, with the missing feature.
+/// Nap mechanisms that a machine may lack: the prefix of the rung's name, and the message about the missing CPU or
+/// kernel feature.
 const NAPS: [(&str, &str); 3] = [
     ("UMWAIT", "this CPU has no WAITPKG (Intel since Alder Lake and Sapphire Rapids), or its hypervisor hides it"),
     ("MWAITX", "this CPU has no MONITORX (AMD since Excavator), or its hypervisor hides it"),

@@ -16,7 +16,8 @@ const POLICIES: [(&str, &str); 5] = [
     ("dynamic_refresh", "dynamic refresh"),
     ("deadline", "deadline"),
 ];
-/// Loads, among the measured ones, at which the policy `deadline` must gain, and the required gain.
+/// Loads, among the measured ones, at which batch must get more time under `deadline` than under dynamic refresh, and
+/// the required ratio.
 const DEADLINE_LOADS: [u8; 2] = [50, 70];
 const DEADLINE_OVER_DYNAMIC: f64 = 1.1;
 const ALONE: &str = "alone";
@@ -25,8 +26,8 @@ const NOISE: f64 = 0.02;
 /// Tolerated difference, as a fraction, between two policies in the runs of Redis. The client of Redis takes up to half
 /// of the batch lane.
 const REDIS_NOISE: f64 = 0.05;
-/// Required gain of batch under dynamic refresh. In the paper's Fig. 11 the utilisation of both lanes reaches 1.5
-/// instead of 1.0 at moderate load, so batch's share doubles.
+/// Required ratio of batch's time under dynamic refresh to its time under borrow idle. In the paper's Fig. 11 the
+/// utilisation of both lanes reaches 1.5 instead of 1.0 at moderate load, so batch's share doubles.
 const DYNAMIC_OVER_IDLE: f64 = 1.3;
 const P99_OVER_ALONE: f64 = 1.05;
 /// Largest accepted difference between the learned contention cost and the emulated one, as a fraction.
@@ -44,7 +45,7 @@ pub(super) fn search_checks(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
     checks
 }
 
-/// Returns the comparisons at moderate load.
+/// Returns the checks that compare policies at moderate load: batch's time, and the service's p99.
 fn moderate_load_checks(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
     let load = sweep.plan.moderate_load();
     let mut checks = Vec::new();
@@ -91,7 +92,8 @@ fn mean_of(estimates: impl Iterator<Item = ContentionCostEstimate>) -> Option<Co
     (weights > 0.0).then(|| ContentionCostEstimate { mean: sum / weights, error: weights.sqrt().recip() })
 }
 
-/// Returns the check on the gain of the policy `deadline` at one of its loads.
+/// Returns the check that batch gets more time under `deadline` than under dynamic refresh; `None` at loads without
+/// this check.
 fn deadline_check(sweep: &Sweep, samples: &Samples, load: u8) -> Option<Check> {
     let name = format!("batch's time at {load} %, deadline well over dynamic refresh");
     let gain = batch_gain(sweep, samples, load, "deadline", "dynamic_refresh");
@@ -116,7 +118,7 @@ pub(super) fn redis_checks(sweep: &Sweep, samples: &Samples) -> Vec<Check> {
     ]
 }
 
-/// Returns the loads at which some check needs more rounds.
+/// Returns the loads at which a check is still undecided and needs more rounds.
 pub(super) fn undecided_loads(sweep: &Sweep, samples: &Samples) -> Vec<u8> {
     let is_undecided = |load: &&u8| {
         let moderate = || moderate_load_checks(sweep, samples).iter().any(Check::is_undecided);

@@ -47,7 +47,7 @@ use plan::Plan;
 use step::StepRuns;
 use sweep::SweepResult;
 
-/// Columns of the tables on a terminal; the page shows all.
+/// Columns of the tables on a terminal; the HTML page shows all columns.
 pub const COLUMNS: [&str; 20] = [
     "sleep_mean_cycles",
     "wake_mean_cycles",

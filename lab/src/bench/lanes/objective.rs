@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-/// Objective as a multiple of the p99 alone at moderate load. The paper's multiple is 100 ms ÷ 53 ms = 1.9 at a load
-/// with hardly any queue. Requests queue at moderate load, and 2.5 leaves the same margin again for higher loads.
+/// Objective as a multiple of the p99 alone at moderate load. The multiple in Elfen's paper is 100 ms ÷ 53 ms = 1.9, at
+/// a load with hardly any queue. It is larger here, since requests queue at moderate load, and more at higher loads.
 pub(super) const FACTOR: f64 = 2.5;
 
 /// Smallest objective. A service on a shared machine cannot promise less: the p99 of a short request includes the
@@ -24,7 +24,8 @@ pub(super) struct ServiceObjective {
 }
 
 impl ServiceObjective {
-    /// Returns the objective for these p99s alone, by load; `moderate_load` must be one of the loads.
+    /// Returns the given objective, or one computed from the service's p99 alone at `moderate_load`, which must be a
+    /// key of `alone_p99_us`.
     pub(super) fn from_p99_alone(
         given_slo_us: Option<f64>,
         alone_p99_us: BTreeMap<u8, f64>,

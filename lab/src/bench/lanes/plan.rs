@@ -27,8 +27,8 @@ const ROUNDS_MAX: u64 = 40;
 /// Additional time of a run: to start and end a session, and to begin watching the service's sockets if the client has
 /// no CPU of its own.
 const OVERHEAD: Duration = Duration::from_millis(700);
-/// Longest time for a session to learn. About one request in a hundred runs without batch for comparison, and a mean
-/// needs some hundred such requests.
+/// Longest time for a session to learn what batch costs a request. About one request in a hundred runs without batch
+/// for comparison, and a mean needs some hundred such requests.
 const LEARNING: Duration = Duration::from_secs(60);
 const LEARNING_QUICK: Duration = Duration::from_secs(30);
 
@@ -53,7 +53,8 @@ pub(super) struct SweepPlan {
     pub(super) limit: Limit,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
-    /// Longest time under load before the measured run for the first session with a batch kernel, which has to learn.
+    /// Longest time under load before the first measured run with a batch kernel. In that time the session learns what
+    /// batch costs a request.
     pub(super) learning: Duration,
 }
 
@@ -168,8 +169,8 @@ impl SweepPlan {
         self.loads.iter().min_by_key(distance).copied().unwrap_or(MODERATE_PERCENT)
     }
 
-    /// Returns the settings: the service alone, then the policies from the least borrowing to the most, then the
-    /// paper's own rules. Under `deadline` batch may run until a request is `age_ns` old.
+    /// Returns the settings: the service alone, then the policies in the order of lent time, least first, then the
+    /// rules as printed in Elfen's paper. Under `deadline` batch may run until a request is `age_ns` old.
     pub(super) fn settings(&self, budget_ns: u64, age_ns: u64) -> Vec<Setting> {
         let others = [Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::freezer()];
         let everything = self.comparison == Comparison::Everything;

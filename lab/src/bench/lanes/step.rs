@@ -25,8 +25,8 @@ use sidelane_stats::rounds;
 /// Objective as a multiple of the p99 alone at the load after the step, so that the service can keep the objective at
 /// this load.
 const FACTOR: f64 = 2.0;
-/// Longest accepted time above the objective: two sliding windows of a second. The first shows that requests are late,
-/// and the second that they are on time again.
+/// Longest accepted time above the objective: two sliding windows of a second. In the first, requests may be late, so
+/// that the rule notices it; in the second they must be on time again.
 const ABOVE_LIMIT_S: f64 = 2.0;
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 

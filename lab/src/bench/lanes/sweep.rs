@@ -28,11 +28,12 @@ const BATCH_ALONE: Duration = Duration::from_millis(300);
 /// Factor by which the runs that measure the service alone are longer: one such run per load determines the budget.
 const CALIBRATION_TIMES: u32 = 2;
 
-/// Plan of a sweep, with the promise that its service must keep.
+/// Plan of a sweep, with the latency objective that its service must keep.
 pub(super) struct Sweep {
     pub(super) plan: SweepPlan,
     pub(super) objective: ServiceObjective,
-    /// Emulated loss of a request for each moment beside batch, as a fraction of 1; `None` without emulation.
+    /// Share of its time beside batch by which the emulation slows a request, as a fraction of 1; `None` without
+    /// emulation.
     pub(super) emulated_contention_cost: Option<f64>,
 }
 
@@ -54,8 +55,8 @@ pub(super) struct SweepHistory {
     pub(super) notes: BTreeSet<Note>,
     /// Speed of the batch kernels with the lane to themselves, by round.
     alone_per_s: BTreeMap<(u64, &'static str), f64>,
-    /// Knowledge of the sessions, by batch kernel and setting. It is kept across loads, since batch's cost to a request
-    /// does not depend on the load.
+    /// Limits that sessions have learned, by batch kernel and setting. Sessions at other loads start from them, too,
+    /// since batch's cost to a request does not depend on the load.
     learned: BTreeMap<(&'static str, &'static str), LearnedLimits>,
 }
 
@@ -184,7 +185,8 @@ impl SweepHistory {
         })
     }
 
-    /// Returns the knowledge of the earlier sessions; the first session gets time to learn.
+    /// Returns the limits that earlier sessions have learned. Without any, it returns the time in which this session
+    /// may learn them.
     fn learning_options(&self, plan: &SweepPlan, batch: &'static str, setting: &Setting) -> LearningOptions {
         let taken_over = self.learned.get(&(batch, setting.name)).copied();
         let learning = if taken_over.is_some() { Duration::ZERO } else { plan.learning };
