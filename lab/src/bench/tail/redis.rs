@@ -1,4 +1,5 @@
-//! The trace of Redis at 20 000 requests a second: whether every request is rebuilt, and no record is lost.
+//! The trace of Redis at 20 000 requests a second: whether it reconstructs the timeline of every request, and no record
+//! is lost.
 
 use std::time::Duration;
 
@@ -49,8 +50,8 @@ pub(super) fn measure_redis_trace(fixture: &TailFixture<'_>, report: &mut Report
 }
 
 impl Run {
-    /// Counts the requests of a trace, without the requests on the client's first connection, which filled Redis with
-    /// records.
+    /// Counts the requests of a trace, without those on the client's first connection, which filled Redis with records
+    /// before the load.
     fn from_trace(traced: &TraceResult, sent: f64) -> Self {
         let earliest = traced.timelines.iter().min_by_key(|timeline| timeline.arrived_ns);
         let first = earliest.map(|timeline| timeline.socket);

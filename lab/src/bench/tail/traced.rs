@@ -54,7 +54,8 @@ pub(super) fn trace_while_running<T: Send>(
 }
 
 impl TracedService {
-    /// Starts the recorder. The kernel program knows batch as batch until the returned batch tracking is dropped.
+    /// Starts the recorder. If batch is given, the kernel program tells its processes from other programs until the
+    /// returned `BatchTracking` is dropped.
     fn start_recorder(&self, service: Service) -> Result<(Recorder, Option<BatchTracking>)> {
         let Some(Batch(name)) = self.batch else {
             return Ok((Recorder::start(&TraceOptions::default(), &[service])?, None));

@@ -23,7 +23,7 @@ const REQUESTS_QUICK: &str = "10000";
 const RATE_PER_S: f64 = 20_000.0;
 const OF_UNTRACED_MIN: f64 = 0.85;
 const LIGHT_OF_UNTRACED_MIN: f64 = 0.93;
-/// Least throughput under a trace, as a share of that under another tool.
+/// Least throughput of the service under a trace, as a share of its throughput under another tool.
 const OF_PEER_MIN: f64 = 1.0;
 
 const ROUNDS: Limit = Limit { first: 12, rounds: 48, time: Duration::from_secs(300) };

@@ -1,7 +1,7 @@
 //! The wait of a timer that hedges as many requests as hazards did.
 //!
-//! The first wait is the latency that the same share of requests exceeded in runs without hedges. Later runs correct
-//! the wait by the results of earlier runs: the client's latencies differ from the proxy's, and timers expire a little
+//! The first wait is the latency that the same share of requests exceeded in runs without hedges. Later waits are
+//! corrected by the results of earlier runs: the client's latencies differ from the proxy's, and timers expire a little
 //! late.
 
 use anyhow::{Context, Result};
@@ -20,8 +20,8 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Returns the timer of the next run. Its wait is rounded down to whole milliseconds, so that the timer makes
-    /// rather too many hedges than too few.
+    /// Returns the timer of the next run. Its wait is rounded down to whole milliseconds, so that the timer makes too
+    /// many hedges rather than too few.
     pub(super) fn from_earlier_runs(samples: &Samples) -> Result<Self> {
         let runs = samples.of_variant(HedgeRule::Hazard).map(|sample| &sample.figures);
         let wanted = hedges_per_request(runs).context("no run with hedges at hazards")?;
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn measured_hedges_correct_the_next_timer() {
         let mut runs = samples_of_first_two_runs(5);
-        // The first timer made half of the wanted hedges. The next timer aims at twice as many hedges, plus the missing
-        // ones.
+        // The first timer made half of the wanted hedges. The next timer aims at twice as many hedges, and at the
+        // hedges that the first timer missed.
         runs.add(0, HedgeRule::Timer, Run { timer: Some(Timer { after_ms: 14, aim: 0.005 }), ..run(2, 0.0) });
         let next = Timer::from_earlier_runs(&runs).unwrap();
         assert!((next.aim - 0.02).abs() < 1e-9 && next.after_ms == 2, "{next:?}");

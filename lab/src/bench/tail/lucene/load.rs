@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::jar::Lucene;
 use crate::bench::tail::fixture::TailFixture;
 
-/// Number of iterations of the load, as in the thesis.
+/// Number of iterations of the load, as in the SHIM thesis.
 pub(super) const ITERATIONS: usize = 20;
 /// Number of connections: just enough that the client sends on time even if every response is late by 40 ms. If client
 /// and backup share a CPU, the backup's first request waits until the proxy has accepted all connections.

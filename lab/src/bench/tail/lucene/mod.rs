@@ -1,5 +1,5 @@
-//! The thesis' Figure 4.14: the client's slowest requests of a Lucene search server, first plain, and then with more
-//! and more remedies.
+//! Figure 4.14 of the SHIM thesis: the client's slowest requests of a Lucene search server, first plain, and then with
+//! more and more remedies.
 //!
 //! A run is one start of the server and twenty iterations of the load, which include the server's first requests, as in
 //! the thesis. Runs of all variants take turns.
@@ -27,9 +27,9 @@ use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
-/// Request rate per second, as in the thesis.
+/// Request rate per second, as in the SHIM thesis.
 const RATE_PER_S: f64 = 1_000.0;
-/// Requests of one iteration, as in the thesis.
+/// Requests of one iteration, as in the SHIM thesis.
 const REQUESTS: f64 = 1_000.0;
 const REQUESTS_QUICK: f64 = 50.0;
 
@@ -37,8 +37,8 @@ const REQUESTS_QUICK: f64 = 50.0;
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(900) };
 /// Number of rounds with `--quick`, too few to decide anything.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(6) };
-/// Least ratio of the slowest request of a plain server to the slowest request with all remedies. The thesis reports a
-/// ratio of nine.
+/// Least ratio of the slowest request of a plain server to the slowest request with all remedies. The SHIM thesis
+/// reports a ratio of nine.
 const TIMES: f64 = 5.0;
 
 type Samples = comparison::Samples<LuceneVariant, Vec<Iteration>>;
@@ -167,7 +167,7 @@ fn row(samples: &Samples, variant: LuceneVariant) -> Row {
     row
 }
 
-/// Returns the picture of Figure 4.14: the slowest request, and the p99.9, of each iteration.
+/// Returns the picture like Figure 4.14 of the SHIM thesis: the slowest request, and the p99.9, of each iteration.
 fn iterations_chart(samples: &Samples) -> Option<Multiples> {
     let panel = |title: &str, figure: fn(&Iteration) -> Option<f64>| Panel {
         title: title.to_owned(),

@@ -11,7 +11,7 @@ use sidelane_host::priority::with_this_thread_on;
 
 /// Options of the JVM that prevent concurrent marking.
 const NO_MARKING: [&str; 2] = ["-XX:-G1UseAdaptiveIHOP", "-XX:InitiatingHeapOccupancyPercent=100"];
-/// Number of worker threads. The thesis has six, on six cores.
+/// Number of worker threads. The SHIM thesis has six, on six cores.
 const WORKERS: &str = "2";
 
 /// Heap of a server's JVM.

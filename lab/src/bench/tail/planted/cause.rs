@@ -37,7 +37,7 @@ impl Attribution {
     }
 }
 
-/// Cause that is planted, with the expected statement.
+/// Cause of slowness that the bench injects (plants), with the statement that a trace should make about it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PlantedCause {
     /// Name of the cause in the lab.
@@ -48,7 +48,7 @@ pub(super) struct PlantedCause {
     pub(super) place: PlantedProgram,
 }
 
-/// Program in which a cause is planted.
+/// Program into which a cause of slowness is injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlantedProgram {
     /// The cause is planted in the lab's service `plant`.

@@ -145,7 +145,7 @@ fn client_command_line(
     Ok(words.chain(["--truth".into(), truth_file.into()]).collect())
 }
 
-/// Service in which a cause is planted.
+/// Service into which a cause of slowness is injected.
 enum PlantedService {
     Lab(LabProcess),
     Lucene(Server),

@@ -24,13 +24,13 @@ pub(super) struct PlantedRunResult {
     pub(super) others: u64,
     /// Number of requests whose spans do not sum to their latency within 1 %.
     pub(super) do_not_sum: u64,
-    /// Total time by which slow requests exceed the normal latency, and the part that no cause explains, in
-    /// nanoseconds.
+    /// Total time by which slow requests exceed the normal latency; `not_explained_ns` is its part that no cause
+    /// explains.
     pub(super) tail_ns: u64,
     pub(super) not_explained_ns: u64,
     /// Client's latencies of all planted requests.
     pub(super) planted_ns: Vec<u64>,
-    /// Number of requests with a whole timeline, and number of all requests.
+    /// Number of requests with a complete timeline; `asked` is the number of all requests.
     pub(super) whole: u64,
     pub(super) asked: u64,
 }
