@@ -24,9 +24,9 @@ const ROUND_TRIPS: u64 = 2_000;
 /// CPU time of a round trip, service and client together, one value per turn.
 pub(super) struct TrackingCost {
     pub(super) untracked_us: Vec<f64>,
-    /// CPU time that tracking of lane words alone adds.
+    /// CPU time per round trip that tracking the lanes' states alone adds.
     pub(super) lanes_us: Vec<f64>,
-    /// CPU time that tracking of lane words and requests adds.
+    /// CPU time per round trip that tracking the lanes' states and the requests adds.
     pub(super) requests_us: Vec<f64>,
 }
 

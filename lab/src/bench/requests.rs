@@ -29,10 +29,11 @@ const NEAR_NS: u64 = 20_000;
 const NEAR_LIMIT_PERCENT: f64 = 99.0;
 const COST_LIMIT_US: f64 = 1.2;
 
-/// Number of first rounds of a load, and the limits on all rounds.
+/// Rounds of a load: `first` rounds always, then more until the checks are decided, up to `rounds` rounds or `time`.
 const LOADS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(60) };
 const LOADS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
-/// Number of first pairs of a cost measurement, and the limits on all pairs.
+/// Pairs of runs in a cost measurement: `first` pairs always, then more until the checks are decided, up to `rounds`
+/// pairs or `time`.
 const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 

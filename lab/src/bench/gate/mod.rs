@@ -39,7 +39,8 @@ const WAYS: [(&str, &[&str]); 4] = [
     ("check_instrument_functions", &["-finstrument-functions"]),
 ];
 
-/// Number of first rounds of a cost measurement, and the limits on all rounds.
+/// Rounds of a cost measurement: `first` rounds always, then more until the checks are decided, up to `rounds` rounds
+/// or `time`.
 const ROUNDS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 
@@ -65,7 +66,7 @@ fn measure_check_cost(c_build: &GateBuild, limit: Limit, report: &mut Report) ->
             Check::interval_at_most(what.clone(), median_interval(added_ns.iter().copied()), CHECK_LIMIT_NS, Unit::Ns)
         };
         let is_checked = ["check_inline", "check_pg_mfentry"].contains(&name);
-        // Runs only the first rounds for a method of building whose cost no check bounds.
+        // Runs no more than the first rounds for a method of building whose cost has no bound to check.
         let limit = if is_checked { limit } else { Limit { rounds: limit.first, ..limit } };
         let pair = || c_build.measure_added_time(&plain, &checked, &[]);
         let added_ns = measure_until_decided(&what, limit, pair, check)?;

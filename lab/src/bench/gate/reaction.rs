@@ -1,5 +1,5 @@
-//! The reaction times of the two gates, in turns, with a service that pulses on the request lane and the matrix kernel
-//! on the batch lane.
+//! The reaction times of the two gates, in turns: of a holder, and of the instrumented gate in the batch program. A
+//! service pulses on the request lane; the matrix kernel runs on the batch lane.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) struct Reactions<'a> {
     round_options: RoundOptions,
 }
 
-/// Lane accounting of each round, by gate.
+/// Lane accounting of each round: of the instrumented gate, then of the holder.
 type AccountingByGate = [Vec<Accounting>; 2];
 
 impl<'a> Reactions<'a> {
@@ -92,7 +92,8 @@ impl<'a> Reactions<'a> {
     }
 }
 
-/// Returns the checks of the instrumented gate.
+/// Returns the checks on the instrumented gate: its reaction time, its overlap, and its summonses per start of the
+/// service.
 fn checks(accounting_by_gate: &AccountingByGate, pair: &Lanes) -> [Check; 3] {
     let instrumented =
         |figure: &dyn Fn(&Accounting) -> Option<f64>| median_interval(accounting_by_gate[0].iter().filter_map(figure));

@@ -1,4 +1,4 @@
-//! The correctness of samples of a rate: thesis Figures 3.4 and 3.5.
+//! The correctness of samples of a rate: Figures 3.4 and 3.5 of the SHIM thesis.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ const PERIODS: [Period; 7] = [
     Period::Cycles(20_000),
     Period::Cycles(200_000),
 ];
-/// Shortest period with a bound on the share of kept samples (Figure 3.4(c)).
+/// Shortest sampling period, in cycles, with a bound on the share of samples that error correction keeps (Figure
+/// 3.4(c)).
 const LONG: u64 = 2500;
 const KEPT_WANTED_PERCENT: f64 = 90.0;
 const TOLERANCE: f64 = 0.01;
@@ -46,7 +47,8 @@ pub(super) fn measure_fidelity(
             rounds.push(fixture.observe(&target, &ObservationOptions { signals, progress: None, period, length })?);
             Ok(())
         };
-        // Runs only one round at short periods, for which no check bounds the share of kept samples.
+        // Runs only one round at short periods, for which no check bounds the share of samples that error correction
+        // keeps.
         let limit = if is_long(&period) { limit } else { Limit { first: 1, rounds: 1, ..limit } };
         let judged = |rounds: &Vec<Observed>| match is_long(&period) {
             true => vec![kept_check(kept_percent(rounds))],
@@ -77,7 +79,7 @@ pub(super) fn coarse_tsc_note() -> Option<LabNote> {
     (step as f64 > TOLERANCE * LONG as f64).then_some(LabNote::CoarseCycles { step, period: LONG })
 }
 
-/// Returns the share of kept samples, in percent.
+/// Returns the share of samples that error correction keeps, in percent.
 fn kept_percent(rounds: &[Observed]) -> Option<Interval> {
     median_interval(rounds.iter().map(|seen| seen.analysis.kept_share().unwrap_or(0.0) * 100.0))
 }
@@ -106,11 +108,12 @@ fn row(period: &Period, seen: &Observed, kept: Option<Interval>) -> Row {
     row
 }
 
-/// Returns the largest distance from 1 of the cycles per cycle (CPC) of a kept sample.
+/// Returns the largest distance from 1 of the CPC of a sample that error correction keeps. The CPC divides the cycles
+/// between the ends of two samples by the cycles between their starts.
 fn worst_cpc_error(seen: &Observed) -> f64 {
     let kept = seen.analysis.rate("cpc").map(|cpc| &cpc.kept);
     let ends = kept.and_then(|kept| Some([kept.min()?, kept.max()?]));
-    // Returns 0 if no sample was kept; another check requires kept samples.
+    // Returns 0 if error correction kept no sample; another check requires that it keeps some.
     ends.map_or(0.0, |ends| ends.map(|cpc| (cpc - 1.0).abs()).into_iter().fold(0.0, f64::max))
 }
 

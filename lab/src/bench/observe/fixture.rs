@@ -24,7 +24,7 @@ const SOURCES: [(&str, &str); 6] = [
     ("runtime/c/examples/bursts.c", include_str!("../../../../runtime/c/examples/bursts.c")),
     ("runtime/c/examples/bare.c", include_str!("bare.c")),
 ];
-/// Longest time from a program's start until it emits.
+/// Longest time from the start of an observed program until it emits its signals.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 
 /// Built programs, and the lanes on which they and the observer run.
@@ -55,7 +55,7 @@ impl ObserveFixture {
         TargetProcess::start(&self.bursts, &[phase_cycles.to_string()], self.target_cpu)
     }
 
-    /// Returns the cycles per turn of the bare loop on the target's tag.
+    /// Returns the cycles per iteration of a C loop that does nothing but read the target's tag.
     pub(super) fn measure_bare_loop_cycles(&self, target: &TargetProcess, tag: &str, length: Duration) -> Result<f64> {
         let mut command = Command::new(&self.bare);
         command.args([target.pid().to_string(), tag.to_owned(), length.as_secs_f64().to_string()]);

@@ -1,4 +1,5 @@
-//! Facts that slow sampling hides: thesis Figure 3.1, with a program whose speed changes every few microseconds.
+//! Facts that slow sampling hides: Figure 3.1 of the SHIM thesis, with a program whose speed changes every few
+//! microseconds.
 
 use std::time::Duration;
 

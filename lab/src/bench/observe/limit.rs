@@ -15,13 +15,15 @@ use sidelane_stats::rounds::{Limit, Turn, run_until_decided};
 /// Cycles from one store of the tag to the next.
 const WRITTEN_EVERY: [u64; 4] = [200, 1000, 2000, 10_000];
 const SLICE: Duration = Duration::from_millis(150);
-/// Bound on the observer's time per read, divided by that of the bare loop.
+/// Bound on the observer's time per read, divided by the time per read of a C loop that does nothing else.
 const LIMIT_RATIO: f64 = 1.2;
-/// The thesis's period for a tag on another core (section 3.6.1), if the tag changes seldom.
+/// Sampling period of the SHIM thesis (section 3.6.1) for a tag that another core writes at most once in [`SELDOM`]
+/// cycles.
 const LIMIT_CYCLES: f64 = 30.0;
 const SELDOM: u64 = 1000;
 
-/// Cycles per read of the observer and the bare loop, in turns on the same target.
+/// Cycles per read of the observer, and of a C loop that only reads (the bare loop), measured in turns on the same
+/// target.
 #[derive(Default)]
 struct LoopComparison {
     ours: Vec<f64>,
@@ -54,7 +56,7 @@ fn checks(ratio: Option<Interval>, cycles: Option<Interval>) -> [Check; 2] {
     ]
 }
 
-/// Measures the observer's loop and the bare loop, in turns on the same target.
+/// Measures the observer's loop and the bare loop, a C loop that only reads the tag, in turns on the same target.
 fn measure_in_turns(fixture: &ObserveFixture, every: u64, limit: Limit) -> Result<LoopComparison> {
     let target = fixture.start_phases_target(every)?;
     let look =

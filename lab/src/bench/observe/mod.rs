@@ -29,7 +29,7 @@ use sidelane_host::topology::Topology;
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
-/// Number of first rounds of each part, and the limits on all rounds.
+/// Rounds of each part: `first` rounds always, then more until the checks are decided, up to `rounds` rounds or `time`.
 const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(60) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
 

@@ -1,4 +1,4 @@
-//! The cost of being observed for a target on another core: thesis Figures 3.7(a) and 3.9.
+//! The cost of being observed for a target on another core: Figures 3.7(a) and 3.9 of the SHIM thesis.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ const SLICE: Duration = Duration::from_millis(500);
 const WRITTEN_EVERY: u64 = 1200;
 /// Factor by which the observer's sampling period must be shorter than perf's.
 const FINER_WANTED: f64 = 500.0;
-/// Tolerated difference of slowdowns, in percentage points.
+/// Tolerated difference between the target's slowdown by the observer and by perf, in percentage points.
 const NOISE_PERCENT: f64 = 0.5;
 
 /// Figures of one profiler, with one value per round.

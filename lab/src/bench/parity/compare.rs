@@ -53,7 +53,7 @@ impl SettingComparison {
             latency("p99", |seen| seen.p99_us, simulated.p99_us),
             lane("request", |seen| Some(seen.lc_utilisation), simulated.lc_utilisation, UTILISATION),
         ];
-        // Checks the batch lane only if batch runs in the model.
+        // Checks the batch lane's utilisation only if batch runs in the model.
         let limit = round(UTILISATION + self.client);
         checks.extend(
             simulated.batch_utilisation.map(|batch| lane("batch", |seen| seen.batch_utilisation, batch, limit)),

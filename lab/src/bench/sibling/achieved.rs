@@ -23,10 +23,10 @@ use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
 
-/// Requested loss of each lane beside the other, in percent.
+/// Share of its time that each lane should lose while the other lane works, in percent.
 pub(super) const ASKED_PERCENT: f64 = 40.0;
 const ASKED: Slowdown = Slowdown { service: 5.0 / 3.0, batch: 5.0 / 3.0, nap: 1.0 };
-/// Utilisation of the request lane during the measurements of the achieved loss, in percent.
+/// Utilisation of the request lane during the measurements of the lost time, in percent.
 const LOADS_PERCENT: [u64; 3] = [30, 60, 90];
 /// Utilisation of the request lane during the measurement of the cost, in percent. It is high, since a service that is
 /// hardly ever idle pays the whole cost.
@@ -42,9 +42,9 @@ struct MechanismBounds {
     carrier: SlowdownMechanism,
     name: &'static str,
     loss: LossSource,
-    /// Largest accepted distance of the achieved loss from the requested one, in percent.
+    /// Largest accepted difference between the lost time and the requested lost time, in percent.
     within_percent: f64,
-    /// Highest accepted cost for a lane beside an idle one, in percent.
+    /// Largest accepted share of its time that a lane loses beside an idle lane, in percent.
     cost_percent: f64,
 }
 
@@ -69,7 +69,7 @@ const CARRIERS: [MechanismBounds; 2] = [
 pub(super) struct EmulationMeasurement {
     wanted: MechanismBounds,
     load_percent: u64,
-    /// Whether the batch lane had a worker too.
+    /// Whether a worker also ran on the batch lane, beside the worker on the request lane.
     beside: bool,
     /// Loss of service and of batch per time of overlap, in percent, one value per pair of stretches. Without a worker
     /// on the batch lane the values are the cost of the mechanism.
@@ -79,7 +79,8 @@ pub(super) struct EmulationMeasurement {
 }
 
 const STRETCH: Duration = Duration::from_millis(150);
-/// Number of first pairs of stretches, and the limits on all pairs.
+/// Pairs of stretches with and without the sibling: `first` pairs always, then more until the checks are decided, up to
+/// `rounds` pairs or `time`.
 pub(super) const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 9, rounds: 36, time: Duration::from_secs(15) };
 
@@ -211,7 +212,7 @@ impl LaneReportDelta {
         loss_percent / self.beside
     }
 
-    /// Returns the loss that was not requested, in percent.
+    /// Returns the part of the loss that the emulator was not asked to cause, in percent.
     fn unrequested_loss_percent(&self, loss_percent: f64) -> f64 {
         loss_percent - ASKED_PERCENT * self.beside + 100.0 * self.switching
     }

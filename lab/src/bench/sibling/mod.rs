@@ -35,7 +35,7 @@ pub struct SiblingOptions {
     pub cache: PathBuf,
 }
 
-/// Measures the achieved loss, the cost and the effect on a search service.
+/// Measures the time lost beside a busy lane, the cost beside an idle lane, and the effect on a search service.
 pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
     let place = ExperimentCpus::choose(options.lanes.as_deref())?;
     if place.kind == PairKind::Smt {

@@ -30,7 +30,8 @@ const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_s
 const UNMANAGED_OVER_ALONE: f64 = 1.4;
 const BORROW_IDLE_OVER_ALONE: f64 = 1.05;
 
-/// Figures of the three settings in each round. All settings of a round get the same requests.
+/// Figures of the settings in each round: the service alone, unmanaged batch, and borrow idle. All settings of a round
+/// get the same requests.
 pub(super) struct SearchRuns {
     rounds: Vec<[Figures; 3]>,
     note: Option<LabNote>,

@@ -38,7 +38,7 @@ pub(super) struct WorkerCounters {
     units: u64,
     /// Total length of the worker's bursts.
     busy_ns: u64,
-    /// Part of `busy_ns` in which the worker checked its overlap and spun to emulate its loss.
+    /// Part of `busy_ns` in which the worker checked its overlap and spun to emulate the slowdown.
     made_up_ns: u64,
     /// CPU time of the worker on its lane.
     cpu_ns: u64,
@@ -47,14 +47,14 @@ pub(super) struct WorkerCounters {
 /// Mechanism by which a worker loses time in a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LossSource {
-    /// The worker itself spins to emulate its loss.
+    /// The worker itself spins to emulate the slowdown.
     MadeUp,
-    /// Another program runs on the worker's lane.
+    /// Another program, such as the steal emulator, runs on the worker's lane.
     Taken,
 }
 
 impl Worker {
-    /// Starts a worker on `cpu`. It emulates its own loss if `sibling` is given and built in.
+    /// Starts a worker on `cpu`. It emulates the slowdown itself if `sibling` is given and has the mechanism `BuiltIn`.
     pub(super) fn start(
         lab: &LabBinary,
         cpu: u32,
