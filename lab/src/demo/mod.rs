@@ -47,7 +47,7 @@ pub struct DemoOptions {
     pub cache: PathBuf,
 }
 
-/// Columns of the demo's table on a terminal; the page shows all.
+/// Columns of the demo's table on a terminal; the HTML page shows all columns.
 pub const COLUMNS: [&str; 10] = [
     "p50_us",
     "p99_us",
@@ -124,7 +124,7 @@ fn take_round(
     Ok(())
 }
 
-/// Returns the task of all settings of a round: the same requests at the same times.
+/// Returns the specification of a run that all settings of a round share: the same requests at the same times.
 fn task<'fixture>(
     options: &'fixture DemoOptions,
     fixture: &'fixture Fixture,

@@ -222,7 +222,8 @@ pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
     ]
 }
 
-/// Returns a percentile of the time until batch is off, over these runs, in nanoseconds.
+/// Returns a percentile, over these runs, of the time from the service's start on its lane until batch is off the other
+/// lane, in nanoseconds.
 fn reaction_off_ns(runs: &[&&BesideFigures], percentile: f64) -> Option<f64> {
     let mut all = Histogram::default();
     runs.iter().for_each(|run| all.add(run.accounting.batch_off_latencies()));

@@ -117,7 +117,8 @@ impl<V: Copy + PartialEq, F> Samples<V, F> {
         self.of_variant(variants[0]).filter_map(|first| in_round(first.round)).collect()
     }
 
-    /// Returns one comparing figure for each round that has both variants, without values that are not finite.
+    /// Returns the result of `figure` on the two variants for each round that has both, such as a ratio; omits results
+    /// that are not finite.
     pub fn compare_by_round(&self, variant: V, baseline: V, figure: impl Fn(&F, &F) -> Option<f64>) -> Vec<f64> {
         let figures =
             self.rounds_with_all([variant, baseline]).into_iter().filter_map(|[one, other]| figure(one, other));

@@ -1,4 +1,5 @@
-//! The fixture of an experiment: a service on its request lane, ready for requests, and the facts that a client needs.
+//! The fixture of an experiment: a service on its request lane, ready for requests, and the port, options and mean
+//! request time for the client.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -71,8 +72,8 @@ impl Fixture {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
     }
 
-    /// Ends a run and returns the latencies at the sockets without requests that waited for the host, and the share of
-    /// those omitted requests, 0 to 1.
+    /// Ends a run and returns its latencies at the sockets. Omits requests whose CPU the hypervisor had taken, and also
+    /// returns their share, 0 to 1.
     pub fn end_undisturbed_socket_run(&self, rhythm: LoadPattern) -> Result<Option<(SocketTimes, f64)>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end_undisturbed(rhythm))
     }

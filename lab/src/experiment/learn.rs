@@ -1,9 +1,9 @@
 //! Load before a run, until the session has learned the costs of its service.
 //!
-//! A session learns from requests what batch costs them, and what a request in the queue costs. A real service runs for
-//! hours, so a policy should be measured with this knowledge, which a run of a second cannot gain. Each session of an
-//! experiment therefore takes over the knowledge of the previous session. The first session gets load until it has
-//! learned the limits.
+//! A session learns from requests how much batch slows them, and how long the service works on them. A real service
+//! runs for hours, so a policy should be measured with this knowledge, which a run of a second cannot gain. Each
+//! session of an experiment therefore takes over the knowledge of the previous session. The first session gets load
+//! until it has learned the limits.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use crate::note::LabNote;
 use sidelane_lanes::lending_limits::LearnedLimits;
 use sidelane_lanes::session::Session;
 
-/// Knowledge of a session about the service at its start, and its time to learn more.
+/// Limits that a session knows when it starts, and the time that it has to learn them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LearningOptions {
-    /// Knowledge taken over from an earlier session with the same service and batch.
+    /// Limits learned by an earlier session with the same service and batch; `None` for the first session.
     pub taken_over: Option<LearnedLimits>,
-    /// Longest time of load before the run; the run then starts even if the session still lacks knowledge.
+    /// Longest time of load before the run; then the run starts even if the session has not learned its limits.
     pub learning: Duration,
 }
 

@@ -38,7 +38,7 @@ pub struct RunSpec<'fixture> {
     pub batch_alone_per_s: f64,
     /// Whether to record a timeline too.
     pub draw: bool,
-    /// Knowledge of the session about the service, and its time to learn before the run.
+    /// Limits that the session knows at its start, and the time that it has to learn them before the run.
     pub experience: LearningOptions,
 }
 
@@ -86,7 +86,7 @@ pub struct BesideFigures {
     pub batch_work_ratio: f64,
     /// Timeline of the threads on the lanes; `None` if it was not requested.
     pub timeline: Option<Timeline>,
-    /// Knowledge of the session about the service at the end, if lanes were lent.
+    /// Limits that the session had learned at its end, if lanes were lent.
     pub learned: Option<LearnedLimits>,
     /// Notes on degradations of the run.
     pub notes: Vec<Note>,

@@ -57,7 +57,8 @@ impl Slowdown {
 
 /// Emulation that makes two CPUs behave as the lanes of one core until it is dropped.
 pub struct EmulatedSibling {
-    /// Library that makes a program outside the lab emulate its own loss; it is loaded by `LD_PRELOAD`.
+    /// Library that `LD_PRELOAD` loads into a program outside the lab, so that the program emulates the slowdown
+    /// itself.
     preload: Option<TempPath>,
     service: LabProcess,
     carrier: SlowdownMechanism,
@@ -92,9 +93,9 @@ impl EmulatedSibling {
         Ok(Self { preload: None, at: emulator_address(&service)?, service, carrier, slowdown: SLOWDOWN })
     }
 
-    /// Starts an emulation like [`EmulatedSibling::start_chosen`], but threads also make page faults while they emulate
-    /// their loss; the faults stand in for stalls. With [`SlowdownMechanism::BuiltIn`] this includes programs that get
-    /// [`EmulatedSibling::variables`].
+    /// Starts an emulation like [`EmulatedSibling::start_chosen`], but threads also make page faults while they spin to
+    /// emulate the slowdown; the faults stand in for memory stalls. With [`SlowdownMechanism::BuiltIn`] this includes
+    /// programs that get [`EmulatedSibling::variables`].
     pub fn start_chosen_with_stand_in(
         choice: Option<SlowdownMechanism>,
         place: ExperimentCpus,
@@ -106,8 +107,8 @@ impl EmulatedSibling {
         let mut words = ["sibling", "--lanes", &place.lanes(), "--stand-in"].map(OsString::from).to_vec();
         let preload = (carrier == SlowdownMechanism::BuiltIn).then(create_preload_file).transpose()?;
         if let Some(file) = &preload {
-            // Starts a steal emulator only on the batch lane, since services emulate their loss themselves. On the
-            // services' lane it would also take the loss of other threads that ran there briefly: services would wait
+            // Starts a steal emulator only on the batch lane, since services emulate their slowdown themselves. On the
+            // services' lane it would also take the time that other threads there should lose. Services would then wait
             // 0.5 ms and more at a time.
             words.extend(["--preload".into(), file.into(), "--steal".into(), "batch".into()]);
         }
@@ -117,7 +118,7 @@ impl EmulatedSibling {
         Ok(Some(sibling))
     }
 
-    /// Returns the environment variables of a program outside the lab that emulates its own loss.
+    /// Returns the environment variables with which a program outside the lab emulates the slowdown itself.
     pub(super) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let pairs = |file: &TempPath| [("LD_PRELOAD", file.into()), ("SIDELANE_LAB_SIBLING", self.at.clone().into())];
         self.preload.iter().flat_map(pairs).collect()
@@ -152,12 +153,12 @@ impl EmulatedSibling {
         self.slowdown.service_loss_percent() / 100.0
     }
 
-    /// Returns whether programs emulate their loss themselves.
+    /// Returns whether programs emulate the slowdown themselves, rather than a steal emulator.
     pub fn is_built_in(&self) -> bool {
         self.carrier == SlowdownMechanism::BuiltIn
     }
 
-    /// Returns the options for a lab program that can emulate its own loss.
+    /// Returns the options with which a lab program emulates the slowdown itself; none for other mechanisms.
     pub(super) fn options(&self) -> Vec<String> {
         match self.carrier {
             SlowdownMechanism::BuiltIn => vec!["--sibling".to_owned(), self.at.clone()],
@@ -165,7 +166,7 @@ impl EmulatedSibling {
         }
     }
 
-    /// Adds the options for a lab program that can emulate its own loss to a command.
+    /// Adds the options to `command` with which a lab program emulates the slowdown itself.
     pub fn add_options(&self, command: &mut Command) {
         command.args(self.options());
     }
@@ -238,7 +239,7 @@ pub struct LaneReport {
     pub both_ns: u64,
     /// Slowdown factor that the emulator itself measured.
     pub slowdown: Option<f64>,
-    /// Time that programs spun to emulate their loss.
+    /// Time that programs spun to emulate the slowdown by the sibling lane.
     pub spun_ns: u64,
     /// Time that the steal emulator took from the lane.
     pub taken_ns: u64,

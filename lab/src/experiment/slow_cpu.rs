@@ -24,8 +24,8 @@ impl SlowCpu {
         let mut words = vec!["slow-cpu", "--cpu", &cpu_word, "--speed", &speed_word];
         match carrier {
             SlowdownMechanism::None => return Ok(None),
-            // Needs no steal emulator: the measured programs emulate their loss themselves, and the speed of other
-            // programs is not measured.
+            // Needs no steal emulator: the measured programs spin for their lost time themselves, and the speed of
+            // other programs is not measured.
             SlowdownMechanism::BuiltIn => words.push("--no-steal"),
             SlowdownMechanism::Steal => {}
         }
@@ -34,7 +34,7 @@ impl SlowCpu {
         Ok(Some(Self { service, carrier, at, cpu, speed }))
     }
 
-    /// Returns the options for a lab program that can emulate its own loss.
+    /// Returns the options with which a lab program emulates the slow CPU itself.
     pub(super) fn options(&self) -> Vec<String> {
         match self.carrier {
             SlowdownMechanism::BuiltIn => vec!["--sibling".to_owned(), self.at.clone()],

@@ -51,7 +51,7 @@ impl StolenTimeDetector {
         (self.looked_ns, self.taken_ns) = (now_ns, stolen_ns);
     }
 
-    /// Returns whether a request with this arrival and latency may have waited for the host.
+    /// Returns whether the hypervisor may have taken the CPU of a request with this arrival and latency.
     fn was_disturbed(&self, arrived_ns: u64, latency_ns: u64) -> bool {
         self.disturbed.iter().any(|(from_ns, to_ns)| arrived_ns < *to_ns && arrived_ns + latency_ns > *from_ns)
     }
@@ -101,8 +101,8 @@ impl SocketObserver {
         self.host.sample(now_ns(), accounting.lane(self.request_lane).stolen_ns);
     }
 
-    /// Ends a run like [`SocketObserver::end`], but omits requests that waited for the host. Also returns the share of
-    /// omitted requests, 0 to 1; no policy influences it.
+    /// Ends a run like [`SocketObserver::end`], but omits requests whose CPU the hypervisor had taken. Also returns the
+    /// share of omitted requests, 0 to 1, which no policy influences.
     pub(super) fn end_undisturbed(&mut self, rhythm: LoadPattern) -> Result<Option<(SocketTimes, f64)>> {
         self.sample_stolen_time();
         let Some(all) = self.end(rhythm)? else { return Ok(None) };

@@ -122,9 +122,9 @@ impl Mix {
     pub const PLAIN: Self = Self { name: "plain", records: 20_000 };
 }
 
-/// Starts a store at `place`, fills it, and measures roughly the time of a request. Lab programs emulate their loss to
-/// a sibling lane themselves, if there is an emulated sibling: `sibling`, which the fixture then owns, or
-/// `shared_sibling` of another fixture.
+/// Starts a store at `place`, fills it, and measures roughly the time of a request. With an emulated sibling, lab
+/// programs emulate the slowdown themselves. It is `sibling`, which the fixture then owns, or `shared_sibling` of
+/// another fixture.
 pub fn start_store(
     place: ExperimentCpus,
     lab: LabBinary,

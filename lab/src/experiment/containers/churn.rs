@@ -10,7 +10,7 @@ use super::{Containers, Work, WorkFiles};
 /// Presence of one container during a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerSchedule {
-    /// Name of the container's group.
+    /// Name of the container's cgroup.
     pub name: &'static str,
     /// Work that the container repeats.
     pub work: Work,
@@ -43,7 +43,7 @@ impl<'a> Churn<'a> {
         Ok(churn)
     }
 
-    /// Returns the groups and their running containers.
+    /// Returns the running containers of this run, with their cgroups.
     pub fn containers(&self) -> &Containers {
         &self.containers
     }

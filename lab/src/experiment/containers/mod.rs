@@ -116,7 +116,7 @@ impl Drop for Containers {
     }
 }
 
-/// Tells the guardian about a group before the group is made.
+/// Tells the guardian about a cgroup before the cgroup is made, so that the guardian can remove it.
 fn announce_group(guardian: &mut Option<Guardian>, group: &str) -> Result<()> {
     guardian.as_mut().map_or(Ok(()), |guardian| guardian.add(undos_of_own_groups(group)).map(drop))
 }

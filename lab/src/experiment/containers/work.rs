@@ -101,7 +101,7 @@ pub struct WorkFiles {
 }
 
 impl WorkFiles {
-    /// Writes the input files into `folder`. The lab's kernels emulate their loss to `sibling` themselves if its
+    /// Writes the input files into `folder`. The lab's kernels emulate the slowdown by `sibling` themselves if its
     /// mechanism is `BuiltIn`.
     pub fn make(lab: &LabBinary, sibling: Option<&EmulatedSibling>, folder: &Path) -> Result<Self> {
         let sibling_options = sibling.map(EmulatedSibling::options).unwrap_or_default();
