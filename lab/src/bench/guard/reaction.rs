@@ -25,8 +25,8 @@ const OFF: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Longest wait until batch stops or starts again, far longer than batch takes to come back.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Time without interference after which batch comes back (S in Holmes' paper): short, since it doubles each time. It
-/// is longer than the service's pauses, so that a pause does not count as the end of traffic.
+/// Time without interference after which batch comes back (S in Holmes' paper): short at first, since it doubles each
+/// time. It is longer than the service's pauses, so that a pause does not count as the end of traffic.
 const CALM: Duration = Duration::from_micros(500);
 const BATCH: &str = "stamps";
 
