@@ -108,8 +108,8 @@ fn row(period: &Period, seen: &Observed, kept: Option<Interval>) -> Row {
     row
 }
 
-/// Returns the largest distance from 1 of the CPC of a sample that error correction keeps. The CPC divides the cycles
-/// between the ends of two samples by the cycles between their starts.
+/// Returns the largest distance from 1 of the CPC of a sample that error correction keeps. The CPC (cycles per cycle)
+/// divides the cycles between the ends of two samples by those between their starts; 1 means no error.
 fn worst_cpc_error(seen: &Observed) -> f64 {
     let kept = seen.analysis.rate("cpc").map(|cpc| &cpc.kept);
     let ends = kept.and_then(|kept| Some([kept.min()?, kept.max()?]));
