@@ -28,7 +28,7 @@ pub struct EmitHead {
     pub threads: AtomicU32,
     /// Number of events in a ring: [`EMIT_EVENTS`].
     pub events: AtomicU32,
-    /// Number of events of threads that found no free ring.
+    /// Number of events that were lost because their thread found no free ring.
     pub lost: AtomicU64,
     /// Reserved words, zero.
     pub reserved: [AtomicU64; 4],
@@ -38,7 +38,8 @@ pub struct EmitHead {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct EmitThread {
-    /// Number of events written, which is the number of the last one.
+    /// Number of events that the thread has written. Events are numbered from 1, so this is also the latest event's
+    /// number.
     pub written: AtomicU64,
     /// Number of requests received.
     pub received: AtomicU64,
@@ -48,7 +49,7 @@ pub struct EmitThread {
     pub finished: AtomicU64,
     /// Id of the request started last; valid if `running_since_ns` is not 0.
     pub running: AtomicU64,
-    /// Start of the request `running`; 0 if none runs.
+    /// Start time of the request `running`; 0 while no request runs.
     pub running_since_ns: AtomicU64,
     /// Thread id of the ring's owner; 0 for a free ring.
     pub owner: AtomicU32,

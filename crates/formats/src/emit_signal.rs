@@ -14,7 +14,7 @@ pub const SIGNALS_VERSION: u32 = 1;
 pub const SIGNALS: usize = 128;
 /// Bytes of a signal's name, with the 0 at its end.
 pub const SIGNAL_NAME_BYTES: usize = 48;
-/// Bytes in a file for the names of tags' values.
+/// Number of bytes in a file for the names of activities, to which signals of kind [`EmittedKind::Tag`] refer.
 pub const SIGNAL_NAMES: usize = 8 << 20;
 
 /// Head of the file with emitted signals: `struct sidelane_signals_head`.
@@ -31,7 +31,7 @@ pub struct SignalsHead {
     pub signals: AtomicU32,
     /// Number of bytes for names: [`SIGNAL_NAMES`].
     pub names: AtomicU32,
-    /// Number of bytes for names in use.
+    /// Number of bytes for names that are in use.
     pub names_end: AtomicU64,
     /// Reserved words, zero.
     pub reserved: [AtomicU64; 4],
@@ -58,7 +58,7 @@ pub struct EmittedSignal {
 /// Kind of an emitted signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmittedKind {
-    /// The value is the number of a name: the program's present activity.
+    /// The value is the number of a name: that of the program's present activity.
     Tag = 1,
     /// The value is a counter that only increases.
     Counter = 2,

@@ -28,7 +28,7 @@ pub struct LaneLimits {
     pub request_count: AtomicU32,
     /// CPU numbers of the request lanes; the first `request_count` are valid.
     pub requests: [AtomicU32; GATE_PARTNERS],
-    /// Age for which each waiting request counts, under the deadline policy.
+    /// Age that each waiting request adds under the deadline policy.
     pub queued_ns: AtomicU64,
 }
 
@@ -42,22 +42,24 @@ pub struct GateWord {
     pub naps: AtomicU32,
     /// Start of the current or last nap.
     pub nap_since_ns: AtomicU64,
-    /// Total time of naps, without the time since `nap_mark_ns`.
+    /// Total time of all naps so far, without the part since `nap_mark_ns`.
     pub napped_ns: AtomicU64,
-    /// Part of `napped_ns` in which service (LC) threads ran on the request lanes: no overlap.
+    /// Part of `napped_ns` in which service (LC) threads ran on the request lanes. Batch napped then, so this time is
+    /// no overlap.
     pub napped_lc_ns: AtomicU64,
-    /// Number of checks that found the check word set.
+    /// Number of checks by batch that found the service busy (`busy_lanes` of the service word was not 0).
     pub slow_paths: AtomicU64,
-    /// Time that batch ran beside service (LC) threads with the policy's permission.
+    /// Time that batch ran beside running service (LC) threads because the policy permitted it.
     pub lent_lc_ns: AtomicU64,
-    /// Number of checks that batch threads on this lane promised to make.
+    /// Number of threads that promised to check often on this lane.
     pub promises: AtomicU64,
-    /// Start of the nap time that is not in `napped_ns` yet. It is 0 while `nap_tid` adds it, or without a nap.
+    /// Start of the part of the present nap that is not yet in `napped_ns`. It is 0 without a nap, and while the
+    /// napping thread adds that part.
     pub nap_mark_ns: AtomicU64,
-    /// Histogram of the time from the start of the service's idle time to the end of a nap, in nanoseconds.
+    /// Histogram of the time from the moment when the service became idle to the end of batch's nap, in nanoseconds.
     pub on_hist: [AtomicU32; GATE_HIST_BUCKETS],
-    /// Histogram of the time from the service's start to the nap of batch, in nanoseconds; 0 if the service did not run
-    /// yet.
+    /// Histogram of the time from the service's start to the start of batch's nap, in nanoseconds. The time is 0 if the
+    /// service was woken and did not run yet.
     pub off_hist: [AtomicU32; GATE_HIST_BUCKETS],
 }
 

@@ -79,7 +79,8 @@ impl HazardWord {
         hazards != before
     }
 
-    /// Returns the present hazards. The time may belong to a later hazard than the bits.
+    /// Returns the present hazards. The watcher may write in between, so `since_ns` may belong to a later hazard than
+    /// `hazards`.
     pub fn read(&self) -> HazardSnapshot {
         let hazards = self.hazards.load(Ordering::Acquire);
         let since_ns = self.since_ns.load(Ordering::Relaxed);

@@ -100,7 +100,7 @@ pub struct HoldWord {
     pub batch_waits: AtomicU32,
     /// Thread id of the batch thread that waits.
     pub waiting_pid: AtomicU32,
-    /// Time at which the lane's last lending ends, if no holder takes the lane back before.
+    /// Time at which the latest lending of the lane ends, unless the holder takes the lane back sooner.
     pub lent_until_ns: AtomicU64,
     /// Reserved words, zero.
     pub reserved: [AtomicU32; 6],

@@ -83,9 +83,9 @@ pub struct LaneWord {
     pub busy_since_ns: AtomicU64,
     /// End of the last busy period of the service; 0 before the first.
     pub idle_since_ns: AtomicU64,
-    /// Time for which threads of the service (LC) ran here, up to the last switch away from one.
+    /// Time for which threads of the service (LC) ran here, up to the last time that such a thread was switched out.
     pub lc_done_ns: AtomicU64,
-    /// Start of the turn of the service's (LC) running thread; 0 while none runs.
+    /// Time at which the running service (LC) thread was switched in; 0 while none runs.
     pub lc_since_ns: AtomicU64,
 }
 
@@ -206,9 +206,9 @@ pub struct LaneSnapshot {
     pub busy_since_ns: Option<u64>,
     /// End of the last busy period; `None` before the first.
     pub idle_since_ns: Option<u64>,
-    /// Time for which threads of the service (LC) ran here, up to the last switch away from one.
+    /// Time for which threads of the service (LC) ran here, up to the last time that such a thread was switched out.
     pub lc_done_ns: u64,
-    /// Start of the turn of the service's (LC) running thread; `None` while none runs.
+    /// Time at which the running service (LC) thread was switched in; `None` while none runs.
     pub lc_since_ns: Option<u64>,
 }
 
@@ -218,9 +218,10 @@ impl LaneSnapshot {
         LaneClass::try_from(self.class)
     }
 
-    /// Returns the time for which threads of the service (LC) have run here up to `now_ns`, the current turn included.
+    /// Returns the time for which threads of the service (LC) have run here up to `now_ns`, the thread that runs now
+    /// included.
     pub fn service_time_ns(&self, now_ns: u64) -> u64 {
-        // A switch may have a later time than `now_ns`, which the caller read before; the turn's time is then 0.
+        // A thread may be switched in after the caller read `now_ns`; it then counts with a time of 0.
         let turn_ns = self.lc_since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
         self.lc_done_ns + turn_ns
     }

@@ -18,7 +18,8 @@ use core::sync::atomic::AtomicU32;
 /// Longest single nap in TSC cycles, some 10 µs. A nap ends early when its cache line is written. So this value only
 /// bounds the delay in noticing a deadline, or a write to a second watched lane.
 const NAP_CYCLES_MAX: u64 = 20_000;
-/// Number of PAUSE instructions between two reads of the word: about 100 ns, a few percent of a reaction time.
+/// Number of PAUSE instructions between two reads of the word. They take about 100 ns, a few percent of the time in
+/// which batch leaves a lane.
 const PAUSES: u32 = 4;
 
 const CPUID_7_ECX_WAITPKG: u32 = 1 << 5;

@@ -13,7 +13,7 @@ const SNAPSHOT_LOOKS_MAX: u32 = 8;
 /// Request that a lane works on, in shared memory: `struct sidelane_request_word`.
 ///
 /// The fields are public because they are the wire format. They have one writer at a time: the kernel program or, for
-/// emitted requests, the thread of the agent whose turn it is.
+/// emitted requests, one thread of the agent.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct RequestWord {

@@ -13,7 +13,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Number of payload words in an event.
 ///
-/// All words are handled alike, so one is enough when loom tries every interleaving.
+/// Loom tries every interleaving of the accesses to each word. All words are alike, so one word suffices for it.
 pub const PAYLOAD_WORDS: usize = if cfg!(loom) { 1 } else { 5 };
 
 /// Data of an event besides its kind; the emitter defines its meaning.
@@ -195,7 +195,7 @@ mod tests {
         writer.emit(now_ns, number, number, number, [u64::from(number); PAYLOAD_WORDS]);
     }
 
-    /// Returns the result of a poll that finds the event of `emit_numbered`.
+    /// Returns the poll result that is expected for event `number` of `emit_numbered`.
     fn numbered_event(timestamp_ns: u64, number: u32, missed: u32) -> Poll {
         let payload = [u64::from(number); PAYLOAD_WORDS];
         let (kind, seq, tid, pid) = (number, number, number, number);

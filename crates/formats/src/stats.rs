@@ -5,8 +5,8 @@
 //! restarted, and its wall clock may be set.
 //!
 //! Approach. [`StatsLines`] takes bytes in pieces of any size. Other lines are counted and skipped. [`StatsClock`]
-//! converts the time of a line to the reader's clock. A line cannot be older than the time since the last read, nor
-//! come from the future.
+//! converts the time of a line to the reader's clock. The result is not before the last read, since that read emptied
+//! the pipe, and not in the future.
 
 /// Longest valid line in bytes, without its end of line.
 pub const STATS_LINE_MAX: usize = 128;
@@ -108,7 +108,7 @@ impl StatsLines {
 /// Converter from the writer's wall clock to the reader's clock, which never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct StatsClock {
-    /// Time of the last read, which read everything that was written before it.
+    /// Time of the last read that emptied the pipe: every line read since was written after it.
     read_at_ns: u64,
     steps: u64,
 }
@@ -119,7 +119,7 @@ impl StatsClock {
         Self { read_at_ns: now_ns, steps: 0 }
     }
 
-    /// Records that the pipe was read until it was empty.
+    /// Records that a read at `now_ns` emptied the pipe: lines that are read later were written later.
     pub fn record_emptied(&mut self, now_ns: u64) {
         self.read_at_ns = now_ns;
     }

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, Ordering};
 #[must_use = "a summoned holder has to serve its lane"]
 pub fn take_tokens(read: &AtomicU64, written: &AtomicU64) -> bool {
     let until = written.load(Ordering::Acquire);
-    // This thread is the only writer of `read`.
+    // A relaxed load is enough, because only this thread writes `read`.
     let any = read.load(Ordering::Relaxed) != until;
     if any {
         read.store(until, Ordering::Release);
