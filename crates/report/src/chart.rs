@@ -40,7 +40,7 @@ pub struct Mean {
     pub series: String,
     /// Value of the mean.
     pub mean: f64,
-    /// Half the width of the 95 % confidence interval; `None` if the mean was not measured here.
+    /// Half the width of the 95 % confidence interval; `None` if the mean is from another source, such as a paper.
     pub half_width: Option<f64>,
 }
 
@@ -150,7 +150,7 @@ pub struct Bars {
     pub title: String,
     /// Text that explains how to read the chart.
     pub caption: String,
-    /// Heading above the names of the rows.
+    /// Heading of the column that has the names of the rows.
     pub of: String,
     /// Quantities of the chart, one column each.
     pub columns: Vec<Quantity>,

@@ -203,7 +203,7 @@ impl Check {
         })
     }
 
-    /// Returns the bound for users, such as "≤ 5.0 µs". A bound in other words stays as it is.
+    /// Returns the bound for users, such as "≤ 5.0 µs". A bound that is not a sign and a number stays as it is.
     pub fn bound_text(&self) -> String {
         let bound = self.wanted.split_once(' ').and_then(|(sign, limit)| {
             let limit: f64 = limit.parse().ok()?;

@@ -10,12 +10,12 @@ use crate::unit::Unit;
 
 /// Smallest ratio that counts as a slowdown: the host of a virtual machine alone may cause a smaller one.
 const SLOWDOWN_OVER_ALONE: f64 = 1.10;
-/// Start of the name of the check whether Sidelane kept p99.
+/// Start of the name of the check that compares p99 under Sidelane with p99 of the service alone.
 const P99_CHECK: &str = "p99 over alone";
 const SHARE_CHECK: &str = "batch's share of the idle time";
 
-/// Returns the finding about batch beside `service`, unmanaged and under borrow idle: what it cost the service, and
-/// how much idle time batch got.
+/// Returns the finding about batch beside `service`: what batch cost the service without and with Sidelane (policy
+/// `borrow_idle`), and how much idle time batch got.
 pub fn sharing_finding(result: &ResultFile, service: &str) -> String {
     let over_alone = |setting| row(result, setting)?.get("p99_over_alone");
     let (Some(unmanaged), Some(held)) = (over_alone("unmanaged"), over_alone("borrow_idle")) else {
@@ -124,8 +124,8 @@ mod tests {
     use super::super::sample;
     use super::*;
 
-    /// Returns a result with these ratios of p99, unmanaged and with Sidelane, and the interval of the ratio with
-    /// Sidelane.
+    /// Returns a result with these two ratios of p99 to p99 of the service alone: `unmanaged` without Sidelane, `held`
+    /// with it. `interval` is the confidence interval of `held`.
     fn result_with_ratios(unmanaged: f64, held: f64, interval: (f64, f64)) -> ResultFile {
         let mut result = sample::demo();
         let row = |setting: &str, over_alone: f64, share: Option<f64>| {

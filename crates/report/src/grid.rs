@@ -123,11 +123,12 @@ fn fit_line_to_width(line: &str, width: usize) -> String {
     format!("{}\n{}", first.trim_end(), below.collect::<String>())
 }
 
-/// Returns where the last word ends that fits into `width`, or a place within the first word if that is longer.
+/// Returns the position of the last blank up to which the line fits into `width`. If the first word is longer, the
+/// position is within that word.
 fn break_position(line: &str, width: usize) -> usize {
     let end = line.char_indices().nth(width).map_or(line.len(), |(at, _)| at);
     let begin = line.len() - line.trim_start().len();
-    // A blank right after the last character that fits is a good place, too.
+    // A blank right after the last character that fits is a good break, too.
     let fits = &line[..end + line[end..].chars().next().map_or(0, char::len_utf8)];
     let mut blanks = fits.rmatch_indices(' ').map(|(at, _)| at).take_while(|at| *at > begin);
     blanks.find(|at| !is_within_quantity(line, *at)).unwrap_or_else(|| last_break_before(line, end))
@@ -204,7 +205,8 @@ fn split_word(word: &str, width: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the end of the last part of `word` that ends by `end`, if the piece is not too short.
+/// Returns the position after the last of `JOINTS` before `end`. If that would leave a piece of less than half of
+/// `end`, returns `end`.
 fn last_break_before(word: &str, end: usize) -> usize {
     if word[end..].starts_with(' ') {
         return end;

@@ -9,10 +9,10 @@ pub enum Method {
     #[default]
     #[serde(rename = "exact")]
     Exact,
-    /// Ranks of the sorted values, for a median; valid for every distribution.
+    /// The ends are two of the sorted values (order statistics), for a median; valid for every distribution.
     #[serde(rename = "median, by order statistics")]
     OrderStatistics,
-    /// Repeated computation from randomly drawn rounds, for a figure of all rounds together.
+    /// The figure is recomputed from randomly drawn rounds, for a figure that is computed from all rounds together.
     #[serde(rename = "bootstrap over rounds")]
     Bootstrap,
     /// Standard error, for a mean.
@@ -58,7 +58,7 @@ impl Interval {
         Interval { measured, low, high, method: Method::StandardError }
     }
 
-    /// Returns the interval under a rising function, such as a change of unit or of offset.
+    /// Applies `increasing`, a function that rises, to the number and both ends: for example, a change of unit.
     pub fn map(self, increasing: impl Fn(f64) -> f64) -> Interval {
         Interval {
             measured: increasing(self.measured),
@@ -83,8 +83,8 @@ impl Interval {
         self.map_decreasing(|one| -one).max(other.map_decreasing(|one| -one)).map_decreasing(|one| -one)
     }
 
-    /// Returns the interval of the number's distance from `other`, in either direction, measured by `apart`. `apart`
-    /// must be smallest where both are equal and rise on either side.
+    /// Returns the interval of the number's distance from `other`. `apart` computes the distance: it must be smallest
+    /// if both numbers are equal, and grow with their difference.
     pub fn distance_from(self, other: f64, apart: impl Fn(f64, f64) -> f64) -> Interval {
         let is_inside = self.low.is_none_or(|low| low <= other) && self.high.is_none_or(|high| other <= high);
         let [low, high] = [self.low, self.high].map(|end| end.map(|end| apart(end, other)));
@@ -97,7 +97,7 @@ impl Interval {
         }
     }
 
-    /// Returns the interval under a falling function: the ends are exchanged.
+    /// Applies `decreasing`, a function that falls, to the number and both ends; the lower end becomes the upper one.
     pub fn map_decreasing(self, decreasing: impl Fn(f64) -> f64) -> Interval {
         Interval {
             measured: decreasing(self.measured),

@@ -13,7 +13,7 @@
 //! - A check is about an interval and has three outcomes (`src/check.rs`:
 //!   `an_interval_that_contains_the_bound_decides_nothing`).
 //! - Table, page, JSON and exit code say the same: *not guarded*.
-//! - Output without a reader ends nothing; only `terminal` writes output, which clippy guards
+//! - A closed output ends no command: only `terminal` writes output, which clippy guards
 //!   (`crates/sidelane/tests/unread.rs`: `batch_runs_to_its_end_with_closed_output`).
 
 // The print macros end a program whose output was closed; `terminal` writes instead.

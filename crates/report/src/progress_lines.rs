@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::terminal::eprint_fitted;
 
-/// Time until the first line; shorter work has no line.
+/// Time from the beginning of the work to the first line; shorter work prints no line.
 const FIRST_AFTER: Duration = Duration::from_secs(2);
 /// Time from one line to the next.
 const EVERY: Duration = Duration::from_secs(10);
@@ -24,13 +24,13 @@ struct Counted {
 }
 
 impl ProgressLines {
-    /// Begins to count the `things` of the work `what`; no thing is done yet.
+    /// Creates the progress of the work `what`, which consists of `things`, such as "rounds". None of them is done yet.
     pub fn new(what: &str, things: &'static str) -> Self {
         let counted = Counted { done: 0, due: Instant::now() + FIRST_AFTER };
         Self { what: what.to_owned(), things, counted: Mutex::new(counted) }
     }
 
-    /// Counts `more` finished things of `all`, and prints a line if one is due.
+    /// Counts `more` of the `all` things as finished, and prints a line if one is due.
     pub fn count_done(&self, more: u64, all: u64) {
         if let Some(line) = self.due_line(more, all, Instant::now())
             && !stderr().is_terminal()
@@ -39,7 +39,8 @@ impl ProgressLines {
         }
     }
 
-    /// Returns the line of progress, if one is due. The end has no line, since the result follows.
+    /// Counts as `count_done` does, and returns the line if one is due. When all is done no line is due, since the
+    /// result follows.
     fn due_line(&self, more: u64, all: u64, now: Instant) -> Option<String> {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.done += more;

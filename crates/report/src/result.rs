@@ -2,8 +2,8 @@
 //!
 //! Programs may rely on the keys `version`, `machine`, `settings`, `rows`, `checks` and `notes`. The keys `curves`,
 //! `timelines`, `series`, `intervals`, `multiples`, `heatmaps`, `bars` and `trace` are present only if there is
-//! something to draw, and `run` in results of the laboratory. Unknown keys are ignored on
-//! reading, so an older Sidelane can show a newer file.
+//! something to draw, and `run` only in results of `sidelane-lab`. Unknown keys are ignored on reading, so an older
+//! Sidelane can show a newer file.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ use crate::whole_file::{WriteError, write_whole};
 pub struct ResultFile {
     /// Version of the Sidelane that measured.
     pub version: String,
-    /// The run that measured, so that it can be repeated. Results of the laboratory have it.
+    /// The run of `sidelane-lab` that measured, so that it can be repeated; `None` for other commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
     /// Machine of the measurement.
@@ -63,7 +63,7 @@ pub struct ResultFile {
     pub trace: Option<TraceSection>,
 }
 
-/// A run of the laboratory.
+/// A run of `sidelane-lab`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Name of the bench, as on the command line: "bench hold".
@@ -101,7 +101,7 @@ pub struct Machine {
     /// Longest time for which the hypervisor took a lane at once, in microseconds, for the lanes that were tracked.
     #[serde(default)]
     pub stolen_gap_max_us: Option<f64>,
-    /// Other facts that affect the numbers, such as the virtual machine or the held governor.
+    /// Other facts about the machine that affect the numbers, such as a frequency governor that was set for the run.
     #[serde(default)]
     pub notes: Vec<String>,
 }

@@ -18,7 +18,7 @@ use crate::unit::{Unit, title_of_key};
 pub enum Detail {
     /// The finding, the verdict and the checks that do not hold.
     Quiet,
-    /// The tables, too, with at most 40 rows and 12 checks that hold.
+    /// Also the tables, with at most 40 rows each, and at most 12 checks that hold.
     #[default]
     Usual,
     /// All rows and all checks.
@@ -40,7 +40,7 @@ impl Column {
         Column { key: key.into(), title: title.into() }
     }
 
-    /// Creates a column titled by the words of its key.
+    /// Creates a column whose title is made from the words of its key.
     pub fn from_key(key: &str) -> Column {
         Column::new(key, title_of_key(key))
     }

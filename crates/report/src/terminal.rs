@@ -29,12 +29,13 @@ pub fn size(stream: impl AsFd) -> (usize, usize) {
     })
 }
 
-/// Returns whether to use colours: on a terminal, unless NO_COLOR is set to any value.
+/// Returns whether to use colours: on a terminal, unless NO_COLOR is set to a non-empty value.
 pub fn color_wanted() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Writes to standard output. A reader that has gone is no error: a command does more than print.
+/// Writes to standard output. A pipe that its reader has closed is no error, since the command may have work besides
+/// its output.
 ///
 /// # Errors
 /// If standard output accepts no more, such as a file on a full disk.
@@ -52,7 +53,7 @@ pub fn eprint(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Prints text that already has a layout. The rest of a line that is longer than the terminal is wide goes on below.
+/// Prints text that already has a layout. A line that is longer than the terminal is wide continues on the next line.
 ///
 /// # Errors
 /// If standard output accepts no more, as in [`print()`].
@@ -60,8 +61,8 @@ pub fn print_fitted(text: &str) -> io::Result<()> {
     print(&fit_to_width(text, width()))
 }
 
-/// Prints text to standard error as [`print_fitted`] does to standard output. If standard error is no terminal, lines
-/// stay as they are.
+/// Prints text to standard error as [`print_fitted`] does to standard output. If standard error is no terminal, no line
+/// is broken.
 pub fn eprint_fitted(text: &str) {
     let width = if io::stderr().is_terminal() { size(io::stderr()).0 } else { usize::MAX };
     eprint(&fit_to_width(text, width));

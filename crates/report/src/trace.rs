@@ -64,7 +64,7 @@ pub struct TimelineView {
     pub arrows: Vec<Arrow>,
     /// Stages of the request.
     pub marks: Vec<Mark>,
-    /// Number of details that were too many to be kept.
+    /// Number of the request's records that are not in the picture, because an excerpt has a limited number of records.
     pub left_out_count: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct ViewRow {
     pub of: RowKind,
     /// Name of the thread or lane.
     pub name: String,
-    /// Number of the thread or lane, in words.
+    /// Number of a thread as text, such as "thread 1234"; empty for a lane.
     pub detail: String,
     /// Blocks of the row, in order of time.
     pub blocks: Vec<Block>,
@@ -114,7 +114,7 @@ pub struct Block {
     pub from_us: f64,
     /// End of the block, in microseconds since the request's arrival.
     pub to_us: f64,
-    /// Occupant of the lane.
+    /// Thread that occupied the lane: of this request, of the service, or of another program.
     pub who: Occupant,
     /// Description of the block, in words.
     pub words: String,

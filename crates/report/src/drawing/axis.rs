@@ -67,7 +67,7 @@ impl Axis {
     }
 }
 
-/// Returns the label of a tick: the value as in a table, without a fraction of zeros.
+/// Returns the label of a tick: the value as in a table, but "5 ms" in place of "5.0 ms".
 pub(super) fn tick_label(unit: Unit, value: f64) -> String {
     match unit {
         // 0 has no unit: with a unit, a time of 0 would get nanoseconds.

@@ -59,7 +59,7 @@ fn cell_opacity(count: u64, most: u64) -> f64 {
     shade(share)
 }
 
-/// One side of a heat map: its axis, with a strip for zero before it if a range starts there.
+/// One axis of a heat map. If a cell's range begins at zero, a strip for zero precedes the logarithmic axis.
 struct HeatmapAxis<'a> {
     of: &'a Quantity,
     axis: Axis,
@@ -68,7 +68,7 @@ struct HeatmapAxis<'a> {
 }
 
 impl<'a> HeatmapAxis<'a> {
-    /// Returns the side of a heat map from position `from` to position `to`; `to` may be less than `from`.
+    /// Returns an axis of a heat map between the positions `from` and `to`; `to` may be less than `from`.
     fn new(quantity: &'a Quantity, ranges: impl Iterator<Item = (f64, f64)> + Clone, (from, to): (f64, f64)) -> Self {
         let has_zero = ranges.clone().any(|(low, _)| low <= 0.0);
         let towards = (to - from).signum();
@@ -87,7 +87,8 @@ impl<'a> HeatmapAxis<'a> {
         (a.min(b), a.max(b))
     }
 
-    /// Returns positions and labels of the ticks, zero included; each label needs `room`.
+    /// Returns positions and labels of the ticks, zero included. Ticks closer than `room` to the tick of zero are left
+    /// out.
     fn ticks(&self, room: f64) -> Vec<(f64, String)> {
         let zero = self.zero.map(|(from, to)| ((from + to) / 2.0, "≈0".to_owned()));
         let zero_at = zero.as_ref().map_or(f64::INFINITY, |(at, _)| *at);

@@ -1,5 +1,4 @@
-//! Drawing of means and their intervals on a logarithmic axis: equal factors have equal distances, from a thousand
-//! cycles to millions.
+//! Drawing of means and their intervals on a logarithmic axis, since the means differ by factors of thousands.
 
 use crate::chart::{Intervals, Mean, ScaleKind};
 use crate::drawing::axis::{Axis, tick_label};
@@ -29,8 +28,8 @@ pub(super) fn draw_intervals(figure_number: usize, chart: &Intervals) -> String 
     figure(figure_number, "intervals", &chart.title, &chart.caption, &body)
 }
 
-/// Returns the series and whether they were measured here, measured ones first. A series from a paper has the colour
-/// of the measured series with the same name.
+/// Returns each series, and whether this run measured it; measured ones come first. A series from a paper has the
+/// colour of the measured series with the same name.
 fn series_by_origin(chart: &Intervals) -> Vec<(String, bool)> {
     let means = || chart.groups.iter().flat_map(|group| &group.means);
     let of = |measured: bool| {
@@ -100,7 +99,7 @@ fn draw_mean(chart: &Intervals, axis: &Axis, series: &[String], mean: &Mean, y: 
         + &number
 }
 
-/// Draws the mark of a mean: filled if it was measured here, hollow if it is from another source.
+/// Draws the mark of a mean: filled if this run measured it, hollow if it is from another source, such as a paper.
 fn draw_mark(index: usize, measured: bool, x: f64, y: f64) -> String {
     let class = if measured { "dot" } else { "ring" };
     format!("<circle class=\"{class} series-{index}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>")

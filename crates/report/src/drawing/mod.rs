@@ -62,8 +62,8 @@ fn draw_row(index: usize, row: &BarRow, columns: &[Quantity], most: &[f64]) -> S
     format!("<tr class=\"{}\"><th scope=\"row\">{}{name}</th>{cells}</tr>\n", color_class(index), swatch(index))
 }
 
-/// Returns the CSS class of the colour that series.js gives to this value of a tag. Values that series.js draws in grey
-/// have the class `others`.
+/// Returns the CSS class of the colour that series.js gives to value number `index` of a signal. Values that series.js
+/// draws in grey have the class `others`.
 fn color_class(index: usize) -> String {
     if index + 1 < SERIES { format!("series-{}", index + 1) } else { "others".to_owned() }
 }

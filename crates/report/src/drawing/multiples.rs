@@ -88,7 +88,8 @@ fn limit_line(panel: &Panel, across: &Axis, up: &Axis) -> String {
     svg_line("limit", (LEFT, y), (WIDTH - RIGHT, y)) + &svg_text(place.x, place.y, place.anchor, &name)
 }
 
-/// Returns positions along a line. They are so close together that the line cannot cross a label between two of them.
+/// Returns points of a drawn line that lie close together. A line that crosses a label therefore has a point within
+/// that label.
 fn points_along(line: &Line, across: &Axis, up: &Axis) -> Vec<(f64, f64)> {
     const STEPS: usize = 16;
     let corners: Vec<(f64, f64)> = line.points.iter().map(|(x, y)| (across.position(*x), up.position(*y))).collect();
@@ -110,8 +111,9 @@ struct TextPlace {
     anchor: &'static str,
 }
 
-/// Returns a place for the name of a line at `y`: above or below it, at either end, inside the picture. The place
-/// with the fewest of `places` in it is chosen.
+/// Returns a place for the name of a line that ends at height `y`. The name stands above or below the line, at its left
+/// or right end, inside the picture. `places` are the points of drawn lines; the name covers as few of them as
+/// possible.
 fn label_place(y: f64, width: f64, places: &[(f64, f64)]) -> TextPlace {
     let covered = |place: &TextPlace| {
         let left = if place.anchor == "start" { place.x } else { place.x - width };

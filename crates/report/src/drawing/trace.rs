@@ -115,7 +115,7 @@ fn finding_numbers(found: &Finding) -> String {
     format!("{share} of the lost time of slow requests ({}), {requests}", Unit::Ns.human(found.tail_ns as f64))
 }
 
-/// Draws buttons for the requests that show a cause best, as far as these were kept.
+/// Draws buttons for the requests that show a cause best. A request whose timeline is not in `trace` gets no button.
 fn example_buttons(trace: &TraceSection, examples: &[u64]) -> String {
     let kept = examples.iter().filter(|number| trace.requests.iter().any(|request| request.number == **number));
     let buttons: Vec<String> = kept.map(|number| request_button(*number)).collect();
@@ -208,7 +208,7 @@ fn tooltip(bar: &Bar, all: f64) -> String {
 fn limit(trace: &TraceSection, across: &Axis) -> String {
     let x = across.position(trace.limit_us);
     let words = format!("{} {}", trace.limit_name, Unit::Us.human(trace.limit_us));
-    // The text stands on the side with more room.
+    // The text stands left or right of the line, on the side with more room.
     let (anchor, beside) = if x > WIDTH / 2.0 { ("end", x - 6.0) } else { ("start", x + 6.0) };
     svg_line("limit", (x, TOP - 14.0), (x, BOTTOM)) + &svg_text(beside, TOP - 6.0, anchor, &words)
 }

@@ -81,7 +81,7 @@ pub struct TrackDescriptor {
     /// Number of the parent track.
     #[prost(uint64, optional, tag = "5")]
     pub parent_uuid: Option<u64>,
-    /// Mark of a track of numbers; absent for activities.
+    /// Present if the values of the track are numbers; absent if the track has activities.
     #[prost(message, optional, tag = "8")]
     pub counter: Option<CounterDescriptor>,
 }

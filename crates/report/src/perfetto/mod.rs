@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(read::tracks(&trace)["lane 0"], [(1_200, Some(TrackValue::Began("wakes".into())))]);
     }
 
-    /// Compares the exact bytes: the numbers of fields are the format.
+    /// Compares the exact bytes, since Perfetto identifies a field by its number.
     #[test]
     fn the_wire_format_is_perfettos() {
         let mut trace = TraceBuilder { bytes: Vec::new(), root: Track(1), tracks: 1 };
