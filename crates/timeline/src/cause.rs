@@ -64,7 +64,7 @@ pub enum Cause {
     CongestionWindow,
     /// Wait of the response in a queueing discipline, or because TCP paced it.
     Pacing,
-    /// Wait for room in the send buffer, of which all data was in flight.
+    /// Wait for room in the send buffer: all its data was sent, and the acknowledgements had not come.
     SendSpace,
     /// Retransmission: a segment was lost and sent again.
     Retransmission,
@@ -239,7 +239,7 @@ impl Cause {
     }
 
     /// Returns the precedence of this cause: if several causes are true at once, the time goes to the cause with the
-    /// highest precedence. Causes with precedence 0 are places on a request's path: only one of them is true at a time.
+    /// highest precedence. Causes with precedence 0, such as a wait in a queue, exclude each other.
     pub fn precedence(self) -> u8 {
         match self {
             Cause::Stolen => 13,

@@ -20,7 +20,7 @@ pub struct Finding {
     pub tail_ns: u64,
     /// Share of all tail time that this cause explains, in percent.
     pub share_percent: f64,
-    /// Numbers of the requests that show this cause best, the clearest first.
+    /// Numbers of the requests that show this cause best; the best example comes first.
     pub examples: Vec<u64>,
     /// Evidence for this cause: the thread that had the CPU, the lock, the pause.
     pub evidence: Vec<String>,

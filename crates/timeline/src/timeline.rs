@@ -46,7 +46,7 @@ pub enum Incomplete {
     Earlier,
     /// The trace, or the connection, ended before the request's response had left.
     Cut,
-    /// The request exceeded the limits of threads or pieces for one request.
+    /// The request exceeded the limit of threads or steps for one request.
     TooMuch,
 }
 
@@ -74,7 +74,8 @@ pub struct Timeline {
     pub ended_ns: u64,
     /// Spans of the request, end to end, in the order of time.
     pub spans: Vec<Span>,
-    /// Reason why the records do not suffice; `None` if they do. If set, all the time is one span, "not explained".
+    /// Reason why the records do not suffice to explain the request's time; `None` if they do. With a reason, `spans`
+    /// is one span with the cause "not explained".
     pub incomplete: Option<Incomplete>,
 }
 

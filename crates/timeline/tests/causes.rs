@@ -179,8 +179,8 @@ fn fault_without_an_end_lasts_until_the_next_record_if_soon() {
 fn fault_with_a_recorded_end_has_its_full_length() {
     let mut trace = trace_with_received_request();
     trace.event(200, Kind::PageFault, 1, 1).event(9_000, Kind::PageFault, 1, 2);
-    // The record at 9,001 µs counts the same pages again. The fault at 9,100 µs changes no number of pages, so its end
-    // is not recorded, and the thread works for long after it.
+    // The record at 9,001 µs counts the pages of the same fault again. The fault at 9,100 µs changes no number of
+    // pages, so the kernel records no end of it, and the thread works long after it.
     trace.event(9_001, Kind::PageFault, 1, 2).event(9_100, Kind::PageFault, 1, 1);
     trace.event(9_500, Kind::PageFault, 1, 1).event(9_503, Kind::PageFault, 1, 1).event(9_700, Kind::PageFault, 1, 2);
     add_response(&mut trace, 9_900, 1);

@@ -226,7 +226,8 @@ fn downstream_finding_has_address_process_and_next_command() {
     let expected = "the answer of 127.0.0.1:9191 (python3, process 42) had come, but ";
     assert!(seen.contains(expected) && seen.contains("worked on other requests and had not read it"), "{seen}");
     assert!(advice.contains("move long work to other threads"), "{seen}\n{advice}");
-    // The sleeping thread had asked the other service before.
+    // A sleep until a set time gets no advice about the other service, although the thread had asked that service
+    // before.
     let (_, advice) = evidence_and_advice(Timer, NONE, Wait::for_answer(Some(Peer::Unix(42)), false));
     assert!(!advice.contains("Unix sockets"), "{advice}");
     let timeout = Wait { timeout_ms: 200, call: Some(call::POLL), ..Wait::for_answer(Some(peer(UDP)), false) };

@@ -438,10 +438,10 @@ fn an_event_loop_that_waits_for_events_is_not_busy() {
         let trace = trace_with_two_requests_on_loop(number, false);
         assert_eq!((longest_span_of(&trace, 1).cause, longest_span_of(&trace, 2).cause), (Inside, Inside), "{number}");
     }
-    // It is unknown for which of the two requests the timer was.
+    // A timer of an event loop may belong to either of the two requests, so both count as waits inside the service.
     let by_timer = trace_with_two_requests_on_loop(call::EPOLL_WAIT, true);
     assert_eq!((longest_span_of(&by_timer, 1).cause, longest_span_of(&by_timer, 2).cause), (Inside, Inside));
-    // A thread that sleeps in a read works on the other request.
+    // A thread that sleeps in a read handles the other request, so request 1 waits in the service's queue.
     assert_eq!(longest_span_of(&trace_with_two_requests_on_loop(call::READ, false), 1).cause, ServiceQueue);
 }
 

@@ -145,8 +145,8 @@ impl ThreadView<'_> {
     /// Returns the span of a thread's state without the facts that lie over it.
     fn state_span(&self, state: &Fact, has_slept: bool) -> Span {
         let cpu = (state.state != State::Unknown && state.state != State::Asleep).then_some(state.cpu);
-        // The tracer's time on the CPU is known ([`Cpu::tracer`](super::machine::Cpu::tracer)); other threads had the
-        // CPU for the rest of the wait.
+        // If `by` is a thread of the tracer, it had the CPU for a part of the wait only, which
+        // `Cpu::tracer` records. So the wait as a whole does not name it.
         let was_tracer = state.by.pid != 0 && state.by.pid == self.world.tracer_pid && state.cause == Cause::RunQueue;
         let by = if was_tracer { Task::default() } else { state.by };
         let span = self.with_own_tid(Span {

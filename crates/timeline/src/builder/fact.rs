@@ -54,7 +54,7 @@ pub struct Track {
     facts: VecDeque<Fact>,
 }
 
-/// The most facts of a track into whose gaps `Track::push_between_facts` fits one new fact.
+/// Number of facts that `Track::push_between_facts` examines, from the last one backwards.
 const FITTED_BETWEEN: usize = 16;
 
 impl Track {

@@ -25,10 +25,11 @@ pub const KNOWN: u32 = 512;
 /// Flag: the peer received retransmitted data twice.
 pub const TWICE: u32 = 1_024;
 
-/// Returns the cause that holds data back, from the bits of a socket's state; [`Cause::SendBuffer`] if there is none.
+/// Returns the cause that holds data back, from the bits of a socket's state; [`Cause::SendBuffer`] if no bit gives a
+/// cause.
 ///
-/// Several limits may be reached at once. A loss explains a full congestion window. The congestion window and the
-/// receive window open only with a segment from the peer; pacing does not wait for a segment.
+/// Several limits may be reached at once. A loss comes first, since it explains a full congestion window. Pacing comes
+/// after the two windows: they open only with a segment from the peer, and pacing does not wait for one.
 pub fn cause_of_hold_bits(holds: u32) -> Cause {
     let has = |bits: u32| holds & bits == bits;
     if has(hold::LOSS) {

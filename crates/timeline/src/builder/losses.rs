@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 pub const CPUS_MAX: u32 = 4096;
 /// The most losses that are stored separately. When there are more, the two oldest are merged into one.
 const LOSSES_MAX: usize = 256;
-/// The most sequence numbers that are stored of records that came ahead of records with lower numbers.
+/// Largest number of early records whose sequence numbers are stored. An early record comes before records of its CPU
+/// with lower numbers.
 const EARLY_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,7 +38,7 @@ pub struct LossTracker {
     losses: VecDeque<Loss>,
     /// Gaps in the sequence numbers that late records may still fill.
     gaps: Vec<Loss>,
-    /// CPU and sequence number of each record that came ahead of records with lower numbers.
+    /// CPU and sequence number of each early record, which came before records of its CPU with lower numbers.
     early: Vec<(u32, u32)>,
     /// Whether a gap counts as lost already because there were too many gaps.
     has_too_many_gaps: bool,
@@ -77,9 +78,8 @@ impl LossTracker {
         self.count_old_gaps_as_lost(cpu, at_ns)
     }
 
-    /// Notes the record `seq` of `cpu`, which is about an earlier time and so comes ahead of records with lower
-    /// numbers. The numbers between do not count as missing. Returns false if the record is not ahead, or if too many
-    /// records are noted.
+    /// Notes an early record: record `seq` of `cpu` comes before records with lower numbers. The numbers in between do
+    /// not count as missing. Returns false if `seq` is not ahead, or if too many early records are noted.
     pub fn note_early_record(&mut self, cpu: u32, seq: u32) -> bool {
         let next = self.cpu_sequence(cpu).next.max(1);
         let is_ahead = seq != 0 && seq.wrapping_sub(next) as i32 > 0;

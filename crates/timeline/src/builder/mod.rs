@@ -53,7 +53,7 @@ const SWEEP_RECORDS: u32 = 8_192;
 const SWEEP_NS: u64 = 50_000_000;
 /// The most facts that are kept between two sweeps.
 const FACTS_MAX: usize = 400_000;
-/// Longest delay of a record that is about an earlier time.
+/// Longest time by which a record may come later than the event that it reports.
 const HINDSIGHT_NS: u64 = 5_000_000;
 
 /// A builder of requests' timelines from the records of a trace.
@@ -64,7 +64,7 @@ pub struct Builder {
     world: World,
     since_sweep: u32,
     swept_ns: u64,
-    /// Time up to which the missing records of all CPUs are known.
+    /// Time up to which it is known for each CPU which records are missing.
     seen_ns: u64,
     stretches: Vec<PathInterval>,
 }
@@ -105,8 +105,8 @@ impl Builder {
         }
     }
 
-    /// Records the sequence number of a record of one CPU. The start of a request may come before records with lower
-    /// numbers.
+    /// Records the sequence number of a record of one CPU. The record of a request's start may come before records with
+    /// lower numbers, which do not count as missing.
     fn count_sequence_number(&mut self, record: &Record, at_ns: u64) {
         let is_early = record.kind == Kind::RequestStarted && self.losses.note_early_record(record.cpu, record.seq);
         if !is_early && self.losses.record_sequence_number(record.cpu, record.seq, at_ns) {
@@ -137,7 +137,8 @@ impl Builder {
         self.emit_settled_timelines(out);
     }
 
-    /// Ends the trace, and calls `out` with the timelines of the remaining requests that have ended.
+    /// Ends the trace: no record follows. Calls `out` with the timelines of the requests that have ended and had no
+    /// timeline yet.
     pub fn finish(&mut self, out: &mut dyn FnMut(Timeline)) {
         self.order.advance(u64::MAX);
         self.process_ready_records(out);
@@ -298,7 +299,7 @@ impl Builder {
             let is_between_sends = span.from_ns >= request.answered_ns && span.to_ns <= request.finished_ns;
             let is_idle = matches!(span.cause, Cause::NotExplained | Cause::ServiceQueue | Cause::Inside);
             let is_elsewhere = is_idle && is_between_sends;
-            // A segment that TCP sends again without a loss is a probe whether the peer is still there.
+            // If TCP sends a segment again and has lost none, it probes whether the peer is still there.
             let is_probed = span.cause == Cause::Retransmission && span.wait.is_none() && cause != Cause::SendBuffer;
             if span.cause == Cause::SendBuffer || is_probed || (is_elsewhere && held_ns * 2 > sends_ns) {
                 *span = Span { cause, detail, by_tid: 0, by_pid: 0, behind: 0, wait: None, ..*span };
@@ -316,8 +317,8 @@ impl Builder {
         spans
     }
 
-    /// Returns why the timeline of a request is incomplete; `None` if it is complete. Parts of the response may have
-    /// been lost until the request was closed. Records about earlier times may come until then.
+    /// Returns why the timeline of a request is incomplete; `None` if it is complete. A record that is lost within
+    /// `HINDSIGHT_NS` after `closed_ns` counts, since it may have reported an earlier event.
     fn why_incomplete(&self, request: &Request, closed_ns: u64) -> Option<Incomplete> {
         let until_ns = closed_ns.saturating_add(HINDSIGHT_NS);
         if request.is_missing || self.losses.has_loss_between(request.arrived_ns, until_ns) {
@@ -391,7 +392,8 @@ impl Builder {
         world.requests.give_up_before(oldest_ns);
         let closed_ns = world.closed.iter().map(|(_, request)| request.arrived_ns).min();
         let needed_ns = [world.requests.oldest_arrival_ns(), closed_ns].into_iter().flatten().min();
-        // A request that has arrived becomes known only when a thread receives it.
+        // A request becomes known only when a thread receives it. So the facts of the last `hold_ns` are needed for
+        // requests that have arrived and are not known yet.
         let recent_ns = world.now_ns.saturating_sub(world.settings.hold_ns);
         let mut floor_ns = needed_ns.unwrap_or(u64::MAX).min(recent_ns);
         self.remove_ended_before(floor_ns);
@@ -419,7 +421,7 @@ impl Builder {
             let Some(request) = world.requests.get(id) else { continue };
             let mut next_ns = request.touched_ns.saturating_add(world.settings.settle_ns);
             if request.unsent > 0 {
-                // The response stays in the send buffer until the peer receives it.
+                // Part of the response has not left for the device, so it is checked again after another `settle_ns`.
                 next_ns = next_ns.max(due_ns.saturating_add(world.settings.settle_ns));
             }
             if next_ns > world.now_ns { world.answered.push_back((next_ns, id)) } else { world.close(id) }

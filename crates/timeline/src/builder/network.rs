@@ -50,7 +50,8 @@ impl World {
         self.note_socket_use(record);
         let socket = self.socket(record.socket);
         socket.arrivals.mark_received(record.detail);
-        // Data that a thread received from another service has no sequence number.
+        // A record of data from another service has the sequence number 0 (`detail`), so it does not mark the socket as
+        // a client's.
         socket.is_asked |= record.request != 0 && record.detail != 0;
         let (before, is_asked) = (socket.request, socket.is_asked);
         socket.has_unknown = false;
@@ -138,7 +139,8 @@ impl World {
         let (again_ns, is_shared, is_answered) = ([0; 2], false, false);
         socket.add_call(PendingCall { request, from, sent_ns: at_ns, again_ns, connects, is_answered, is_shared });
         if let Some(PendingCall { sent_ns, from: asked_by, .. }) = connected {
-            // The kernel records the send after the connection is established.
+            // The thread was woken when the connection was ready. It took the connection just before the send that is
+            // recorded here.
             let (ready_ns, taken_ns) = (woken_ns, at_ns - 1);
             let times = DownstreamCall { sent_ns, ready_ns, taken_ns, ..DownstreamCall::default() };
             let called = DownstreamCall { from: asked_by, to: from, peer, connects: true, ..times };

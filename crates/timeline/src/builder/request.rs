@@ -46,7 +46,7 @@ impl PathStep {
     }
 }
 
-/// The most steps that are stored for one request, and the most for all requests together.
+/// The most steps (links) that are stored for one request; `ALL_LINKS_MAX` is the limit for all requests together.
 const LINKS_MAX: usize = 64;
 const ALL_LINKS_MAX: usize = 262_144;
 
@@ -73,7 +73,7 @@ pub struct Request {
     /// Time at which the last of the request's data reached the socket.
     pub data_ns: u64,
     pub started_ns: u64,
-    /// Whether the start of the request was recorded. That record may come late.
+    /// Whether the record of the request's start has come; it may come late.
     pub is_told: bool,
     /// The thread that received the request from the socket.
     pub receiver: u32,
@@ -83,11 +83,12 @@ pub struct Request {
     pub finished_ns: u64,
     /// The thread that wrote the response to the socket.
     pub finisher: u32,
-    /// Time at which the thread that answered received the request, from request tracking.
+    /// Time at which the thread that sent the response received the request, as request tracking reports it.
     pub taken_up_ns: u64,
     /// End of the response in the TCP sequence of the connection; `None` if unknown.
     pub end_seq: Option<u32>,
-    /// Bytes of the response that have not left for the device. `held` is their number when the response was written.
+    /// Number of bytes of the response that have not left for the device; `held` is this number at the time when the
+    /// response was written.
     pub unsent: u32,
     pub held: u32,
     /// The causes that held the response back in the socket.
@@ -187,7 +188,8 @@ pub type RequestId = u64;
 
 /// The most requests that are stored until they end. When there are more, the oldest are given up.
 const REQUESTS_MAX: usize = 65_536;
-/// Number of later requests for which the number of a finished request stays known.
+/// Number of further requests after which the slot of a finished request may be used again. Until then the finished
+/// request's number can be looked up.
 const NUMBERS_KEPT: usize = 4_096;
 
 #[derive(Debug, Default)]

@@ -161,7 +161,8 @@ impl World {
         self.thread(record.task).overlaps.push(fact);
     }
 
-    /// Records that the thread is on a CPU, maybe in the kernel.
+    /// Handles a record which shows that its thread runs, such as a page fault or the begin of a wait for a kernel
+    /// lock.
     fn handle_kernel_activity(&mut self, record: &Record) {
         let at_ns = record.at_ns;
         let thread = self.thread(record.task);

@@ -172,7 +172,7 @@ impl Sleep {
         match self.call {
             _ if self.in_fault => (Cause::PageFault, 0, by),
             Some(SleepCall { number: call::SCHED_SETAFFINITY, .. }) => (Cause::Migration, 0, by),
-            // For example, a kernel thread that writes the file system's journal.
+            // The waker is, for example, a kernel thread that writes the file system's journal.
             Some(call) if call.is_file_system_call() => (Cause::Disk, 0, by),
             _ => (Cause::NotExplained, 0, by),
         }

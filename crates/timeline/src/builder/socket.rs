@@ -147,7 +147,7 @@ pub struct Socket {
     pub ended: Option<(Side, u64)>,
     pub calls: Vec<PendingCall>,
     /// Whether a thread without a known request has sent on this socket since data was last received. An example is a
-    /// client library's thread that sends for all.
+    /// client library's thread that sends the questions of all request threads.
     pub has_unknown: bool,
     /// The number of record losses in the trace when this socket's state was last known.
     pub epoch: u32,

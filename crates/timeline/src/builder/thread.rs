@@ -80,8 +80,8 @@ pub struct Thread {
     disk: (u64, u64),
     /// Time at which the thread last woke another thread at a futex; 0 if it has slept or used a socket since.
     woke_ns: u64,
-    /// Time at which this thread, which has ended, last woke another thread at a futex. The other thread waited for
-    /// that end.
+    /// Time at which this thread, which has ended, last woke another thread at a futex: that thread waited for this one
+    /// to end.
     pub told_of_end_ns: u64,
     /// Reason why the thread left the CPU, a constant of `record::leave`.
     leave: u32,
@@ -360,7 +360,7 @@ impl Thread {
         self.change_state(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
     }
 
-    /// Records that the thread continues in the system call in which it slept.
+    /// Records that the thread runs again within the system call in which it slept.
     fn resume_call(&mut self) {
         self.last_call = self.call.take();
     }
@@ -458,8 +458,8 @@ mod tests {
 
     #[test]
     fn a_thread_is_woken_between_its_sleep_and_its_turn() {
-        // Clocks of two CPUs differ. A wakeup that seems to come before the sleep begins is moved to that begin; a
-        // wakeup after the next turn begins, to the turn's begin.
+        // Clocks of two CPUs differ. A wakeup that seems to come before the sleep is moved to the begin of the sleep. A
+        // wakeup that seems to come after the thread's next turn on a CPU is moved to the begin of that turn.
         for (woken_ns, asleep_to_ns) in [(250, 250), (150, 200), (350, 300)] {
             let mut thread = Thread::new(1, 100, 0);
             thread.arrive_on_cpu(120, 0, Task::default(), 0);

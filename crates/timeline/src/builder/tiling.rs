@@ -72,8 +72,8 @@ pub fn unexplained_span() -> Span {
     }
 }
 
-/// Returns about `SPANS_MAX` spans for the same time. In each part the time of each cause is right, but its order is
-/// lost.
+/// Merges too many spans into about `SPANS_MAX` spans, which cover the same time. In each of `PARTS` equal parts of
+/// that time, each cause keeps its total time, but the order of the spans is lost.
 fn merge_spans(spans: &[Span]) -> Vec<Span> {
     let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Vec::new() };
     let part_ns = (last.to_ns - first.from_ns).div_ceil(PARTS).max(1);
@@ -119,7 +119,7 @@ fn common_details(one: &Span, other: &Span) -> Span {
     }
 }
 
-/// Adds a part's spans to `tiling`. Each is as long as all equal spans of the part together.
+/// Adds the merged spans of a part to `tiling`, one after the other.
 fn append_part(part: &mut Vec<Span>, tiling: &mut SpanBuilder) {
     for span in part.drain(..) {
         tiling.add_span_until(tiling.at_ns + span.length_ns(), span);

@@ -70,8 +70,8 @@ pub struct Counts {
     pub given_up: u64,
 }
 
-/// The most threads, and the most sockets, that are kept. A full table forgets the entries without a record for
-/// longest. The limit is 7/8 of a power of two: one entry more would double the table's memory.
+/// The most threads, and the most sockets, that are stored. A full table removes the half of its entries whose last
+/// records are oldest. The limit is 7/8 of a power of two: one entry more would double the table's memory.
 const THREADS_MAX: usize = 14_336;
 const SOCKETS_MAX: usize = 57_344;
 /// The most processes that are remembered because they receive requests or run tasks. When there are more, all are
@@ -93,7 +93,7 @@ pub struct World {
     pub now_ns: u64,
     /// Time from which all records are known.
     pub known_from_ns: u64,
-    /// Number of record losses, and the time of the last loss.
+    /// Number of times that records were lost, and the time of the last one.
     pub epoch: (u32, u64),
     pub threads: FxHashMap<u32, Thread>,
     pub sockets: FxHashMap<u64, Socket>,
@@ -112,7 +112,7 @@ pub struct World {
     pub answered: VecDeque<(u64, RequestId)>,
     /// Requests that have ended, each with the time at which that became known.
     pub closed: VecDeque<(u64, Request)>,
-    /// Requests that the end of their connection cut off, since the caller last took them.
+    /// Requests that ended without a response because their connection ended, since the caller last took them.
     pub unanswered: Vec<UnansweredRequest>,
 }
 
@@ -277,7 +277,7 @@ impl World {
         self.close(socket.request);
     }
 
-    /// Records the request that the end of a connection cut off, if there was one.
+    /// Records the request on `socket` that ended without a response because its connection ended, if there was one.
     fn record_unanswered(&mut self, socket: &Socket, in_vain: bool) {
         let last = self.requests.get(socket.request).filter(|last| last.is_open() || in_vain);
         let (side, ended_ns) = socket.ended.unwrap_or((Side::Other, self.now_ns));

@@ -1,8 +1,8 @@
 //! Diagnosis of slow requests from their timelines: their causes, ranked.
 //!
-//! Memory is bounded. All requests count in their class of latency (a quarter of an octave), and summaries of a sample
-//! of each class are kept. So the limit for slow requests can be decided at the end. Slow requests are rare, so mostly
-//! all of them are kept.
+//! Memory is bounded. All requests are counted by class of latency (a quarter of an octave), and summaries of a sample
+//! of each class are stored. So the limit for slow requests can be decided at the end. Slow requests are rare, so
+//! nearly all of their summaries are stored.
 
 mod digest;
 mod exemplars;
@@ -100,7 +100,7 @@ pub struct Diagnoser {
 }
 
 impl Diagnoser {
-    /// Creates a diagnoser without requests.
+    /// Creates a diagnoser that has no timelines yet.
     pub fn new(settings: DiagnoserSettings) -> Diagnoser {
         Diagnoser {
             settings,
@@ -270,8 +270,8 @@ struct TailStatistics<'a> {
     slo_ns: u64,
     slow: f64,
     mixed: f64,
-    /// Number of requests that would not have been slow without the tracer, and the time that all slow requests waited
-    /// for it.
+    /// Number of requests that would not have been slow without the tracer; `tracer_ns` is the time that all slow
+    /// requests waited for the tracer.
     tracer_made_slow: f64,
     tracer_ns: f64,
     by_cause: Vec<CauseShare<'a>>,

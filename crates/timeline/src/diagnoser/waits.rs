@@ -185,7 +185,8 @@ fn describe_hand_over(wait: &Wait, by: &str, names: Names) -> String {
     format!("its thread waited{} until {by} {how}{did}", describe_call(wait, names))
 }
 
-/// Describes a wait inside the service. A thread that ended it may have worked for the request.
+/// Describes a wait inside the service. The thread that ended the wait may have worked for the same request, so the
+/// text does not name it.
 fn describe_inside_wait(wait: &Wait, names: Names) -> String {
     let ended = match wait.ended {
         WaitEnd::Thread(_) => {

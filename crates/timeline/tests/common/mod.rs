@@ -212,8 +212,8 @@ impl Trace {
         self.records_numbered_by(|record| record.at_ns)
     }
 
-    /// Returns the records in the order of time. Their sequence numbers follow the times `written_ns` at which the
-    /// kernel would have written them.
+    /// Returns the records in the order of time. They have sequence numbers in the order of `written_ns`, the time at
+    /// which the kernel would have written each record.
     pub fn records_numbered_by(&self, written_ns: impl Fn(&Record) -> u64) -> Vec<Record> {
         let mut records = self.records.clone();
         records.sort_by_key(written_ns);
