@@ -9,7 +9,8 @@ use super::recent::Recent;
 
 /// The most records in the excerpt of one request.
 pub const RECORDS_MAX: usize = 1_500;
-/// Divisor of the latency: records of this part of it, before and after the request, are kept, too.
+/// Divisor of the request's latency. The quotient is the margin before and after the request within which records are
+/// part of the excerpt, too.
 const MARGIN_DIVISOR: u64 = 20;
 const MARGIN_MIN_NS: u64 = 20_000;
 
@@ -69,7 +70,8 @@ impl RequestPath {
         let of_thread = [record.task.tid, record.other.tid].iter().any(|tid| self.threads.contains(tid));
         let of_socket = record.socket != 0 && record.socket == self.socket;
         match record.kind {
-            // The record of an arriving segment does not yet name its socket.
+            // The record of an arriving segment does not name its socket yet, so the first segment is found by its
+            // time.
             Kind::Segment => record.at_ns == self.arrived_ns || of_socket,
             Kind::DataReady
             | Kind::Received

@@ -73,7 +73,7 @@ fn main_cause(timeline: &Timeline) -> Option<Cause> {
     others.max_by_key(|cause| timeline.time_of_cause_ns(*cause)).filter(|cause| timeline.time_of_cause_ns(*cause) > 0)
 }
 
-/// Requests with the greatest measure, such as latency: each measure with the request's number.
+/// The requests with the greatest measure, such as latency, each as (measure, request number).
 #[derive(Debug, Default)]
 struct TopRequests(Vec<(u64, u64)>);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of a trace.
+    /// Note to the user about a trace.
     pub enum TraceNote in Trace;
     degraded {
         TasksUnseen {

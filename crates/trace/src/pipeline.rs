@@ -172,7 +172,8 @@ impl Pipeline {
             ..Counts::default()
         };
         if (from_ns, until_ns) != (self.begin_ns, u64::MAX) {
-            // The arrival times of requests without a response are unknown.
+            // Requests without a response have no known arrival time, so they cannot be counted for a part of the
+            // trace.
             return counts;
         }
         Counts { unanswered: known.unanswered, given_up: known.given_up, unknown: known.unknown, ..counts }

@@ -15,11 +15,11 @@ pub struct Recent {
     gone: Vec<u32>,
     /// Time of the last dropped record.
     gone_ns: u64,
-    /// Records about processes, by process id, that were dropped and whose facts stay true.
+    /// Dropped records about processes, by process id. They stay true, such as the runtime of a process.
     tasks: BTreeMap<u32, Record>,
 }
 
-/// The most processes of which dropped records are kept.
+/// The most processes whose dropped records are stored.
 const PROCESSES_MAX: usize = 4_096;
 
 impl Recent {
@@ -83,7 +83,7 @@ impl Recent {
         self.records.range(first..).take_while(move |record| record.at_ns <= to_ns)
     }
 
-    /// Returns all records. Dropped records about processes whose facts are still true come first.
+    /// Returns all records. Those about processes that are still true come first, although they were dropped.
     pub fn all(&self) -> impl Iterator<Item = Record> {
         let begin_ns = self.records.front().map_or(self.gone_ns, |first| first.at_ns);
         let known = self.tasks.values().map(move |record| Record { at_ns: begin_ns, ..*record });

@@ -51,7 +51,7 @@ pub struct Counts {
     pub records: u64,
     /// Number of records that were lost before they were read.
     pub lost: u64,
-    /// Number of times that the kernel left out a run of its program, each of which may have been a record.
+    /// Number of events for which the kernel did not run its program. Each may have been a record.
     pub left_out: u64,
     /// Number of requests that a thread had received and that had no response when the trace ended.
     pub open: u64,
@@ -80,7 +80,7 @@ pub struct UnansweredCounts {
 }
 
 impl UnansweredCounts {
-    /// Counts a request that the end of its connection cut off.
+    /// Counts a request that ended without a response because its connection ended.
     pub fn add(&mut self, unanswered: &UnansweredRequest, limit_ns: Option<u64>) {
         match unanswered.ending {
             Ending::Abandoned => {

@@ -44,7 +44,7 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     let pipeline = Pipeline::new(source.recorded(), options.threshold, begin_ns);
     let pipeline = pipeline.with_tracer_pid(std::process::id());
     let mut analysis = AnalysisThread::start(pipeline, log, Progress::new(options))?;
-    // Scripts that send requests to a traced service wait for this line.
+    // Scripts that send requests to a traced service wait until the line below is printed.
     let (target, length) = (&options.target, options.length);
     eprint_fitted(&format!("sidelane: tracing the requests of {target} for {length:?}; Ctrl-C ends it sooner"));
     let (began, cpu_began) = (Instant::now(), process_cpu_ns());
@@ -58,7 +58,7 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     }
     source.finish(&mut records);
     analysis.send_records(records, now_ns());
-    // The remaining records are analysed after the trace.
+    // The length of the trace does not include the time to analyse the remaining records.
     let wall_ns = now_ns() - begin_ns;
     let Analysed { pipeline, log, dropped } = analysis.end()?;
     let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall_ns as f64);

@@ -149,8 +149,8 @@ impl Source {
         self.recorder.lost()
     }
 
-    /// Returns how often the kernel left out a run of its program so far, because the program already ran on that CPU.
-    /// `None` if the kernel does not count that.
+    /// Returns for how many events so far the kernel did not run its program, because the program already ran on that
+    /// CPU. `None` if the kernel does not count that.
     pub fn missed_runs(&self) -> Option<u64> {
         self.recorder.missed_program_runs().ok()
     }

@@ -67,8 +67,8 @@ pub fn headline(report: &TraceReport) -> String {
     sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns whether clients gave up requests after longer than the objective allows; without an objective, whether any
-/// did.
+/// Returns whether clients gave up requests after a wait that was longer than the objective allows. Without an
+/// objective, returns whether clients gave up any.
 fn has_slow_abandoned_requests(report: &TraceReport) -> bool {
     let UnansweredCounts { abandoned, abandoned_slow, .. } = &report.cut;
     *abandoned_slow > 0 || (report.threshold == SlowThreshold::P99 && abandoned.histogram.count() > 0)

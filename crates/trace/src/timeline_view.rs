@@ -221,7 +221,8 @@ fn wakeup_arrows(excerpt: &Excerpt, rows: &Rows, names: &Names, ns_to_us: impl F
     arrows
 }
 
-/// Returns arrows between the places of the request that records show, in the order of time.
+/// Returns arrows from each recorded stage of the request to the next, such as from its arrival to its reception by a
+/// thread.
 fn path_arrows(excerpt: &Excerpt, rows: &Rows, ns_to_us: impl Fn(u64) -> f64) -> Vec<Arrow> {
     let way = RequestPath::from_timeline(&excerpt.timeline);
     let timeline = &excerpt.timeline;

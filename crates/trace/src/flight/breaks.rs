@@ -15,7 +15,7 @@ const STEP_NS: u64 = 1_000_000_000;
 pub const APART_NS: u64 = 60_000_000_000;
 /// Number of requests from which the usual latency is learned, if no objective is given.
 pub const USUAL_REQUESTS: u64 = 1_000;
-/// Factor: a latency of this many times the usual p99 is slow.
+/// Factor between the usual p99 and the latency above which a request is slow, if no objective is given.
 const UNUSUAL: u64 = 3;
 
 /// Observer of an objective: it checks whether requests break the objective.

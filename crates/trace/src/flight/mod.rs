@@ -35,9 +35,9 @@ use sidelane_rollback::own_threads::run_while_user_waits;
 pub const KEEP: Duration = Duration::from_secs(10);
 /// The most records that are kept for each second of the trace: 3.2 MB.
 const RECORDS_A_SECOND: u64 = (1 << 19) / 10;
-/// Time after a break that the recording includes.
+/// Time after a violation of the objective that is part of the recording.
 const AFTER_NS: u64 = 1_000_000_000;
-/// Safety margin: a recording is written sooner if records of the break would be dropped within this time.
+/// Safety margin: a recording is written sooner if records of the violating request would be dropped within this time.
 const ROOM_NS: u64 = 10_000_000;
 /// Interval at which requests without a response are checked.
 const WAITING_NS: u64 = 100_000_000;
@@ -235,7 +235,7 @@ impl<'o> Flight<'o> {
     }
 
     /// Handles a recording that could not be written. The recorder continues, since the disk may have room again at the
-    /// next break.
+    /// next violation.
     fn handle_write_error(&mut self, error: &Error) {
         self.recordings -= 1;
         self.has_failed = true;

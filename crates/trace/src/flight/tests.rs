@@ -104,8 +104,8 @@ fn records_of_a_break_are_written_before_they_make_room() {
     let before = records_until_slow_request();
     let last_ns = before.last().unwrap().at_ns;
     flight.process_records(&mut before.clone(), last_ns, &Default::default).unwrap();
-    // Many further records complete the request soon. They would replace the request's own records before the recording
-    // is due.
+    // These records complete the due request soon. They would push that request's records out of memory before the
+    // recording is due.
     let mut written = [0, 1].map(|cpu| before.iter().filter(|record| record.cpu == cpu).count() as u32);
     let flood = (0..RECORDS_A_SECOND * 11).map(|number| {
         let (at_ns, cpu) = (last_ns + 300_000_000 + number * 1_000, (number % 2) as u32);
@@ -121,7 +121,7 @@ fn records_of_a_break_are_written_before_they_make_room() {
     assert!(times_ns[0] < last_ns, "the request is in the recording");
 }
 
-/// Simulates a full disk that has room again at the next break.
+/// Simulates a full disk that has room again at the next violation.
 #[test]
 fn a_recording_that_cannot_be_written_does_not_end_the_recorder() {
     let dir = tempfile::tempdir().unwrap();

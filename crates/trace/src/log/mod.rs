@@ -41,8 +41,8 @@ pub struct LogHead {
     pub kinds: Vec<u32>,
     /// Begin of the trace, in nanoseconds of `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
-    /// Number of records that each CPU, by its number, had written before the first record of the log. CPUs at the end
-    /// without records are left out.
+    /// Number of records that each CPU, by its number, had written before the first record of the log. The list ends
+    /// with the last CPU that had written one.
     #[serde(default)]
     pub written: Vec<u32>,
     /// Process id of the tracer; 0 in logs of older versions.
@@ -69,7 +69,8 @@ pub struct LogEnd {
     pub wall_s: f64,
     /// Number of records that were lost before they were read.
     pub lost: u64,
-    /// Number of times that the kernel left out a run of its program; `None` if unknown.
+    /// Number of events for which the kernel did not run its program, because the program already ran on that CPU;
+    /// `None` if unknown.
     #[serde(default)]
     pub left_out: Option<u64>,
     /// CPU time of the tracer, in percent of one CPU; `None` if unknown.

@@ -16,7 +16,7 @@ const COLLECTORS: [(usize, u32); 3] =
 /// Default frequency of a JVM's clock, in ticks per second.
 const TICKS_PER_S: u64 = 1_000_000_000;
 
-/// The last stop of a JVM by one of its collectors, in ticks of the JVM's clock.
+/// Counters of one collector of a JVM, and its last reported stop. Times are in ticks of the JVM's clock.
 struct Collector {
     /// Counter of begun stops.
     begun: Word,
@@ -72,7 +72,8 @@ impl JvmPauses {
         let (before_ns, mut is_stopped) = (self.looked_ns, false);
         self.looked_ns = now_ns;
         for collector in &mut self.collectors {
-            // The order of these reads matters: for a stop that begins now, only the begin is seen.
+            // `begun` is read first. A stop that begins between these reads is seen as not ended (`entry` > `exit`) or
+            // not seen at all.
             let begun = collector.begun.read();
             let (entry, exit) = (collector.entry.read(), collector.exit.read());
             is_stopped |= entry > exit;
