@@ -104,8 +104,8 @@ const WAKES_WITHIN_NS: u64 = 20_000;
 
 impl PendingCall {
     /// Returns the arrival time of the answer that a thread reads now; `None` if the request did not wait for it.
-    /// `came_ns` is 0 if no arrival is recorded. A thread with one request at a time has waited if it slept. An event
-    /// loop has other requests to work on.
+    /// `came_ns` is the recorded arrival; if it is 0, the thread's wakeup counts. For an event loop a recorded arrival
+    /// counts, since other requests may have woken the loop.
     pub fn answer_ready_ns(&self, came_ns: u64, woken_ns: u64, by_loop: bool) -> Option<u64> {
         let wakes = came_ns..came_ns.saturating_add(WAKES_WITHIN_NS);
         let ready_ns = match came_ns {

@@ -127,8 +127,8 @@ impl Diagnoser {
         let tracer_ns = times[cause_index(Cause::Tracer)];
         self.tracer.delayed += u64::from(tracer_ns > 0);
         self.tracer.longest_ns = self.tracer.longest_ns.max(tracer_ns);
-        // With a percentile as objective, nearly all requests are normal, and the few slow ones hardly change the
-        // medians.
+        // Only a latency objective tells slow requests apart here. With a percentile, nearly all requests are normal,
+        // and the few slow ones hardly change the medians.
         if matches!(self.settings.objective, Objective::Latency(slo_ns) if latency_ns > slo_ns) {
             self.slow += 1;
         } else {
