@@ -23,7 +23,8 @@ pub enum SlowThreshold {
 impl SlowThreshold {
     /// Parses a threshold such as `10ms` or `p99=10ms`.
     ///
-    /// # Errors The problem with the text, and how a threshold is written.
+    /// # Errors
+    /// The problem with the text, and how a threshold is written.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains('=') {
             return parse_objective(text).map(Self::Percentile);

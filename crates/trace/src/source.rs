@@ -55,7 +55,8 @@ impl Source {
 
     /// Starts to record the service, until `until` ends it. `light`: without softirqs and incoming segments.
     ///
-    /// # Errors If the service is not there, or if this kernel or this process's rights do not suffice.
+    /// # Errors
+    /// If the service is not there, or if this kernel or this process's rights do not suffice.
     pub fn start(target: &Target, light: bool, until: Shutdown) -> Result<Self> {
         let service = target.find()?;
         own_threads::keep_off_service_cpus(&target.to_string(), &service.pids);

@@ -362,7 +362,8 @@ impl RunningFlight {
 
     /// Ends the flight recorder, and waits until all is written. `events` still returns its last events.
     ///
-    /// # Errors If the recorder had failed before, or could not write a recording.
+    /// # Errors
+    /// If the recorder had failed before, or could not write a recording.
     pub fn end(&mut self) -> Result<()> {
         self.ask_to_end();
         self.thread.join().unwrap_or(Ok(()))

@@ -94,7 +94,8 @@ pub struct LogWriter {
 impl LogWriter {
     /// Creates the log at `path`, and writes its head.
     ///
-    /// # Errors If the file cannot be created.
+    /// # Errors
+    /// If the file cannot be created.
     pub fn create(path: &Path, head: &LogHead) -> Result<Self> {
         let file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
         Self::with_file(file, path, head)
@@ -102,7 +103,8 @@ impl LogWriter {
 
     /// Writes the head of the log into `file`, which is at `path`.
     ///
-    /// # Errors If the file cannot be written.
+    /// # Errors
+    /// If the file cannot be written.
     pub fn with_file(file: File, path: &Path, head: &LogHead) -> Result<Self> {
         let failed = || format!("cannot write the log {}", path.display());
         let mut file = BufWriter::with_capacity(1 << 20, file);

@@ -37,7 +37,7 @@ pub struct JvmPauses {
     ticks: Ticks,
     collectors: Vec<Collector>,
     looked_ns: u64,
-    /// Time before which the present stop began; `None` if the JVM runs.
+    /// Earliest time at which the present stop may have begun; `None` if the JVM runs.
     stopped_ns: Option<u64>,
     /// Number of stops that were followed by another stop within one interval of observation, and so were not reported.
     missed: u64,
@@ -46,7 +46,8 @@ pub struct JvmPauses {
 impl JvmPauses {
     /// Opens the counters of the process `pid`.
     ///
-    /// # Errors If the process is no JVM, or its counters cannot be read.
+    /// # Errors
+    /// If the process is no JVM, or its counters cannot be read.
     pub fn open(pid: u32, now_ns: u64) -> Result<Self, JvmError> {
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(JvmError::NoProcess { pid })?;
         let end = pidfd_open(process, PidfdFlags::empty()).map_err(|_| JvmError::NoProcess { pid })?;
