@@ -243,8 +243,8 @@ fn process_that_already_moves_the_threads_is_named() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let (pid, owner) = (busy.pid(), first.child.id());
     let expected = format!(
-        "sidelane: cannot move threads of process {pid}: another sidelane (process {owner}) does; end it, or wait for \
-         its end\n"
+        "sidelane: cannot move threads of process {pid}: another sidelane (process {owner}) moves them already; end \
+         that sidelane, or wait for its end\n"
     );
     assert_eq!((output.status.code(), said), (Some(1), expected));
     // A run with --pin-service would move the service's threads, too, so it is refused.

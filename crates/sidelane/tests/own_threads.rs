@@ -201,7 +201,8 @@ fn affinity_given_by_the_user_is_kept_and_noted() {
     let told = tracing.stop();
     let note = "Note: sidelane's own threads ran on CPUs of the service (0) for ";
     assert!(
-        told.contains(note) && told.contains("its CPU affinity allows it no others; start sidelane without taskset"),
+        told.contains(note)
+            && told.contains("sidelane's CPU affinity allows no other CPUs; start sidelane without taskset"),
         "{told}"
     );
 }

@@ -47,8 +47,8 @@ pub enum ClaimError {
     },
     /// The agent has the CPU.
     #[error(
-        "cannot use CPU {cpu}: the agent (process {owner}) manages it; put the batch into a group of [[batch]] in the \
-         agent's file, or stop the agent"
+        "cannot use CPU {cpu}: the agent (process {owner}) manages it; start batch in a cgroup that a [[batch]] of the \
+         agent's file names, or stop the agent"
     )]
     Agents {
         /// Number of the CPU.
@@ -86,7 +86,8 @@ pub enum ClaimError {
     },
     /// Another Sidelane moves the threads of the process.
     #[error(
-        "cannot move threads of process {pid}: another sidelane (process {owner}) does; end it, or wait for its end"
+        "cannot move threads of process {pid}: another sidelane (process {owner}) moves them already; end that \
+         sidelane, or wait for its end"
     )]
     Moved {
         /// Number of the process whose threads are claimed.
@@ -96,8 +97,8 @@ pub enum ClaimError {
     },
     /// The agent places the threads of the process.
     #[error(
-        "cannot move threads of process {pid}: the agent (process {owner}) places them; leave may_be_placed of the \
-         service out of the agent's file and send it SIGHUP, or stop the agent"
+        "cannot move threads of process {pid}: the agent (process {owner}) places them; remove may_be_placed of this \
+         service from the agent's file and send the agent SIGHUP, or stop the agent"
     )]
     Placed {
         /// Number of the process whose threads are claimed.

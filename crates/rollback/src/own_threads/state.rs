@@ -231,7 +231,7 @@ impl State {
         let cpus = self.cpus.as_ref()?;
         let (why, advice) = match () {
             () if !online.is_subset(&self.given) => (
-                "its CPU affinity allows it no others",
+                "sidelane's CPU affinity allows no other CPUs",
                 "start sidelane without taskset, or with CPUs that the service does not use",
             ),
             () if online.len() == 1 => {

@@ -165,8 +165,8 @@ fn mapper_refused_by_another_one_is_retried_at_a_reload() {
     let mut daemon = Daemon::start(&file, 1, 0);
     let note = format!(
         "long requests of service the service do not move to big cores: cannot move threads of process {}: another \
-         sidelane (process {}) does; end it, or wait for its end; run `sidelane hurry` for this service, then send the \
-         agent SIGHUP",
+         sidelane (process {}) moves them already; end that sidelane, or wait for its end; run `sidelane hurry` for \
+         this service, then send the agent SIGHUP",
         busy.pid(),
         other.pid()
     );

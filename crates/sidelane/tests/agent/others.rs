@@ -73,8 +73,8 @@ fn hurry_is_refused_while_the_agent_places_the_service() {
     let arguments = ["hurry", "--service", &busy.target(), "--big", BIG, "--little", LITTLE];
     let refused = Run::with_arguments(&arguments).start_without_batch().wait_for_end().expect_exit_code(1);
     refused.expect_stderr_contains(&[&format!(
-        "cannot move threads of process {}: the agent (process {}) places them; leave may_be_placed of the service out \
-         of the agent's file and send it SIGHUP, or stop the agent",
+        "cannot move threads of process {}: the agent (process {}) places them; remove may_be_placed of this service \
+         from the agent's file and send the agent SIGHUP, or stop the agent",
         busy.pid(),
         daemon.run.pid()
     )]);
