@@ -64,7 +64,11 @@ impl InterferenceSource {
             ActiveSource::Counters(_) => purpose.has_interference(),
             ActiveSource::Replay(_) => true,
         };
-        ensure!(is_loaded, "cannot change to a policy that needs interference while the agent runs; restart the agent");
+        ensure!(
+            is_loaded,
+            "cannot change to a policy that needs interference: the agent was started without measuring it; restart \
+             the agent"
+        );
         Self::start(machine, true, tracker)
     }
 

@@ -79,7 +79,9 @@ impl Endpoints {
         let path = Path::new(SOCKET);
         // An old socket remains if an earlier agent and its guardian, which removes the socket, were both killed.
         let _ = fs::remove_file(path);
-        let listener = listen_for_root(path).with_context(|| format!("cannot listen at {SOCKET}"))?;
+        let listener = listen_for_root(path).with_context(|| {
+            format!("cannot listen at {SOCKET}; run the agent as root, and check that /run is writable")
+        })?;
         Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })
     }
 

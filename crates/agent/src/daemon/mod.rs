@@ -222,7 +222,8 @@ struct DecisionStats {
 /// Runs the agent with this configuration until a POSIX signal asks it to end.
 pub fn run(config: Config, options: AgentOptions) -> Result<u8> {
     // Signals are blocked before any thread is started, so that no other thread receives one.
-    let signals = PosixSignals::listen().context("cannot receive POSIX signals")?;
+    let signals = PosixSignals::listen()
+        .context("cannot open the descriptor for POSIX signals; check the limit of open files (ulimit -n)")?;
     let mut agent = Agent::start(config, options)?;
     let served = agent.serve(&signals);
     agent.end(&signals).and(served).map(|()| 0)
@@ -232,7 +233,7 @@ impl Agent {
     /// Works until a POSIX signal asks the agent to end.
     fn serve(&mut self, signals: &PosixSignals) -> Result<()> {
         loop {
-            let woken = self.wait(signals).context("cannot wait")?;
+            let woken = self.wait(signals).context("cannot wait for POSIX signals, sockets and events")?;
             self.begin_turn();
             let caught =
                 if woken.signal { signals.wait(Duration::ZERO).context("cannot read a POSIX signal")? } else { None };

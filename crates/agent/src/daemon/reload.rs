@@ -27,7 +27,10 @@ impl Agent {
         let (config, here, kept) = match self.reread_config() {
             Ok(read) => read,
             Err(error) => {
-                return self.note_error(error.context("cannot reload the file; the agent goes on with the old one"));
+                return self.note_error(error.context(
+                    "cannot reload the agent's file; the agent keeps its old settings; correct the file, and send \
+                     SIGHUP again",
+                ));
             }
         };
         let is_over =
@@ -55,7 +58,10 @@ impl Agent {
         if self.actuator.is_some()
             && let Err(error) = self.update_proxies()
         {
-            self.note_error(error.context("cannot apply the [[proxy]] tables; all proxies go on as before"));
+            self.note_error(error.context(
+                "cannot apply the [[proxy]] tables; all proxies keep their old settings; correct the tables, and send \
+                 SIGHUP again",
+            ));
         }
         if let Err(error) = self.rediscover_machine() {
             self.note_error(error);

@@ -100,8 +100,8 @@ impl fmt::Display for DiscoveryProblem {
                  to have several containers, move these processes to a group below it"
             ),
             Self::Blind => f.write_str(
-                "groups: the kernel's limit of watched directories is reached, so all groups are read at each look; \
-                 raise fs.inotify.max_user_watches and fs.inotify.max_user_instances",
+                "groups: the kernel watches no more directories for the agent, so each check reads all cgroups and \
+                 takes longer; raise fs.inotify.max_user_watches and fs.inotify.max_user_instances (sysctl -w)",
             ),
         }
     }

@@ -173,10 +173,7 @@ fn end(proxy: RunningProxy) -> Result<(State, String)> {
     let address = proxy.address();
     let state = proxy.end().with_context(|| format!("the proxy at {address} has ended"))?;
     let cut = in_flight_in_words(&state).map_or(String::new(), |cut| {
-        format!(
-            ", and cut {cut} that the time to drain was too \
-                                                                        short for (drain)"
-        )
+        format!(", and cut {cut} that had not ended when the drain was over; set a longer `drain` to give more time")
     });
     let unlogged = match state.log_lines_lost {
         0 => String::new(),

@@ -401,7 +401,8 @@ fn request_snapshot() -> Result<Snapshot> {
             bail!("no agent runs on this machine; start one with `sidelane agent --config FILE`")
         }
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot connect to the agent at {SOCKET}; run as root"));
+            return Err(error)
+                .with_context(|| format!("cannot connect to the agent at {SOCKET}; run `sidelane status` as root"));
         }
     };
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;

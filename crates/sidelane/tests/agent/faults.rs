@@ -176,7 +176,7 @@ fn a_bad_file_changes_nothing_and_a_good_one_is_taken_over() {
     let mut daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     daemon.reload(&file.replace("holmes", "homes"));
-    daemon.run.wait_until("the bad file was refused", |run| run.errors().contains("cannot reload the file"));
+    daemon.run.wait_until("the bad file was refused", |run| run.errors().contains("cannot reload the agent's file"));
     assert_eq!(one.cpus(), "1");
     daemon.reload(&file.replace("reserved = \"0\"", "reserved = \"1\""));
     wait_until("batch had left the other CPU", || one.cpus() == "0");

@@ -145,7 +145,7 @@ fn interference_policy_needs_a_metric_at_a_reload() {
     let mut daemon = Daemon::start(&perfiso.replace("interference_threshold = 40\ncalm_time = \"50ms\"\n", ""), 1, 1);
     daemon.reload(&holmes("source = \"counters\"\nformula = \"page-faults / context-switches\""));
     daemon.run.wait_until("it was refused", |run| {
-        run.errors().contains("needs interference while the agent runs; restart the agent")
+        run.errors().contains("needs interference: the agent was started without measuring it; restart the agent")
     });
     assert_eq!(status()["agent"]["policy"], "perfiso");
     daemon.reload(&holmes(&replay));

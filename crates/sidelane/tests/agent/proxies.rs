@@ -316,8 +316,9 @@ fn reload_with_a_failing_proxy_changes_no_proxy() {
     Client::connect(kept).expect_answer_from("one");
     let told = status()["notes"].to_string();
     let why = format!(
-        "cannot apply the [[proxy]] tables; all proxies go on as before: cannot start the proxy at {taken_at}: cannot \
-         listen at {taken_at}; choose another address, or find the process that listens there with `ss -ltnp`"
+        "cannot apply the [[proxy]] tables; all proxies keep their old settings; correct the tables, and send SIGHUP \
+         again: cannot start the proxy at {taken_at}: cannot listen at {taken_at}; choose another address, or find the \
+         process that listens there with `ss -ltnp`"
     );
     assert!(told.contains(&why), "{told}");
     daemon.end();
