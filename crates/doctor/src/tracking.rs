@@ -60,10 +60,10 @@ fn tracker_error_finding(name: &'static str, error: &anyhow::Error) -> Finding {
             ("process numbers here differ from those in the kernel".to_owned(), "see the line process numbers below")
         }
         // The detail contains the kernel's own message.
-        Some(_) => (
-            format!("{error:#}").trim_start_matches("lane tracker: ").to_owned(),
-            tracker_kernel_advice(&machine::kernel_release()),
-        ),
+        Some(TrackerError::Bpf { step, source }) => {
+            (format!("cannot {step}: {source:#}"), tracker_kernel_advice(&machine::kernel_release()))
+        }
+        Some(_) => (format!("{error:#}"), tracker_kernel_advice(&machine::kernel_release())),
         None => (error.to_string(), "choose other lanes with --lanes"),
     };
     Finding::blocks(name, detail, fix)

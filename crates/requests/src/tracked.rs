@@ -49,7 +49,7 @@ pub enum RequestError {
     #[error(transparent)]
     Tracker(#[from] TrackerError),
     /// Failure of the ring buffer from which request records are read.
-    #[error("cannot read the records of requests")]
+    #[error("cannot read request records of the kernel program; start sidelane again as root")]
     Ring(#[source] libbpf_rs::Error),
 }
 

@@ -137,7 +137,7 @@ impl WatchedSockets {
     pub fn add_listener(&self, listener: Listener) -> Result<(), TrackerError> {
         let value = self.number.get().to_ne_bytes();
         let told = self.listeners.update(listener_key(listener).bytes(), &value, MapFlags::ANY);
-        told.map_err(bpf("say where the service listens"))?;
+        told.map_err(bpf("tell the kernel program where the service listens"))?;
         let mut listens = self.listens.lock().expect("no thread panics with the list");
         listens.at.insert(listener);
         if !listens.paused {
@@ -184,7 +184,7 @@ impl Drop for WatchedSockets {
 }
 
 fn handle(service: &ServiceTracking, name: &str) -> Result<MapHandle, TrackerError> {
-    MapHandle::try_from(service.tracker().map(name)).map_err(bpf("keep the maps of the program"))
+    MapHandle::try_from(service.tracker().map(name)).map_err(bpf("open the maps of the kernel program"))
 }
 
 /// Memory shared with the kernel program for the requests of one service.

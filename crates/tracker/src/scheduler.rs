@@ -108,6 +108,6 @@ impl Tracker {
         let object = self.object.borrow();
         let program = object.progs().find(|program| program.name() == name);
         let program = program.expect("the embedded program has this part");
-        program.as_fd().try_clone_to_owned().map_err(|error| bpf("keep a part of the program")(error.into()))
+        program.as_fd().try_clone_to_owned().map_err(|error| bpf("open a part of the kernel program")(error.into()))
     }
 }

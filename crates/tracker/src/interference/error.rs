@@ -23,7 +23,10 @@ pub enum InterferenceError {
         source: io::Error,
     },
     /// The ring of crossings cannot be used.
-    #[error("cannot use the ring by which the interference counters wake the agent")]
+    #[error(
+        "cannot open the ring buffer by which the kernel reports interference; raise the limits of memory and open \
+         files (ulimit -l, ulimit -n)"
+    )]
     Crossings(#[source] io::Error),
     /// Kernel program that cannot be set up.
     #[error(transparent)]

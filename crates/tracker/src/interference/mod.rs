@@ -125,7 +125,7 @@ impl Interference {
         tracker: &Tracker,
     ) -> Result<Self, InterferenceError> {
         let words = array(tracker.maps(), GUARD_WORDS, tracker.memory().cpu_count())?;
-        let keep = |map: &str| MapHandle::try_from(tracker.map(map)).map_err(bpf("keep the counters' maps"));
+        let keep = |map: &str| MapHandle::try_from(tracker.map(map)).map_err(bpf("open the maps of the counters"));
         let crossings = keep(GUARD_CROSSINGS)?.as_fd().try_clone_to_owned().map_err(InterferenceError::Crossings)?;
         let mut new = Self {
             formula: formula.clone(),

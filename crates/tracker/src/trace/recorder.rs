@@ -32,7 +32,7 @@ use sidelane_host::shared_mapping::SharedMapping;
 pub enum TraceError {
     /// Kernel without the tracepoints that requests need.
     #[error(
-        "cannot trace requests: this kernel has no tracepoints {}; boot Linux 6.3 or later",
+        "cannot trace requests: this kernel lacks the tracepoints {}; boot Linux 6.3 or later",
         .0.join(", ")
     )]
     NoRequests(Vec<&'static str>),

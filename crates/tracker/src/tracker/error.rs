@@ -20,8 +20,8 @@ pub enum TrackerError {
     Refused(#[source] libbpf_rs::Error),
     /// PID namespace in which processes have other ids than in the kernel.
     #[error(
-        "cannot track processes from this PID namespace: they have other numbers in the kernel; share that of the \
-         host, with its /proc (docker or podman run --pid=host, hostPID: true in a pod), or run sidelane on the host"
+        "cannot track processes from this PID namespace: their ids differ from the kernel's; share the host's PID \
+         namespace and /proc (docker or podman run --pid=host, hostPID: true in a pod), or run sidelane on the host"
     )]
     OtherPids,
     /// Kernel that reports wrong CPUs for threads.
@@ -37,8 +37,8 @@ pub enum TrackerError {
     },
     /// Lane with more partners than a role can name.
     #[error(
-        "cannot use {partners} partner lanes for CPU {cpu}: the kernel program handles {most}; name fewer lanes with \
-         --lanes"
+        "cannot use {partners} partner lanes for CPU {cpu}: at most {most} are possible; name fewer lanes for this CPU \
+         with --lanes"
     )]
     TooManyPartners {
         /// CPU of the lane.
@@ -52,7 +52,7 @@ pub enum TrackerError {
     #[error("cannot track another service or batch job: 63 are tracked already; remove one")]
     TooMany,
     /// Step of loading that failed.
-    #[error("lane tracker: cannot {step}")]
+    #[error("lane tracker: cannot {step}; see `sidelane doctor` for what this kernel lacks")]
     Bpf {
         /// Name of the failed step.
         step: &'static str,
@@ -60,7 +60,9 @@ pub enum TrackerError {
         source: libbpf_rs::Error,
     },
     /// Shared array that could not be mapped.
-    #[error("lane tracker: cannot map the array {name}")]
+    #[error(
+        "cannot map the kernel program's array {name} into memory; raise the limits of memory (ulimit -v, ulimit -l)"
+    )]
     Map {
         /// Name of the BPF map.
         name: &'static str,

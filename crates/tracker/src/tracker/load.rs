@@ -152,7 +152,7 @@ pub(super) fn open_and_load(
     }
     open.load().map_err(|source| match source.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => TrackerError::Refused(source),
-        _ => TrackerError::Bpf { step: "load it into the kernel", source },
+        _ => TrackerError::Bpf { step: "load the kernel program", source },
     })
 }
 
@@ -200,7 +200,7 @@ pub(super) fn handles(object: &Object) -> Result<BTreeMap<String, MapHandle>, Tr
         Ok((section.unwrap_or(name), MapHandle::try_from(&map)?))
     };
     let made = object.maps().filter(|map| map.as_fd().as_raw_fd() >= 0);
-    made.map(handle).collect::<libbpf_rs::Result<_>>().map_err(bpf("keep the maps of the program"))
+    made.map(handle).collect::<libbpf_rs::Result<_>>().map_err(bpf("open the maps of the kernel program"))
 }
 
 /// Maps the array `name` as memory.

@@ -302,7 +302,7 @@ fn recursion_misses(program_fd: i32) -> Result<u64, TrackerError> {
     let error = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program_fd, &mut info, &mut len) };
     match error {
         0 => Ok(info.recursion_misses),
-        _ => Err(bpf("ask how often it was left out")(libbpf_rs::Error::from_raw_os_error(-error))),
+        _ => Err(bpf("read how often the kernel program was skipped")(libbpf_rs::Error::from_raw_os_error(-error))),
     }
 }
 

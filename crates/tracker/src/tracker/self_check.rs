@@ -38,7 +38,7 @@ fn run_self_check(object: &Object, program_name: &str, cpu: Option<u32>) -> Resu
     let program =
         object.progs_mut().find(|program| program.name() == program_name).expect("the embedded program has it");
     let input = ProgramInput { cpu: cpu.unwrap_or(0), flags: cpu.map_or(0, |_| ON_CPU), ..ProgramInput::default() };
-    Ok(program.test_run(input).map_err(bpf("ask it what it sees of this thread"))?.return_value)
+    Ok(program.test_run(input).map_err(bpf("ask the kernel program about this thread"))?.return_value)
 }
 
 #[cfg(test)]
