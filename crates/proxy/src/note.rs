@@ -18,8 +18,8 @@ diagnostics! {
             hazard: String = "jvm-gc".to_owned(),
             why: String = "the JVM 1234 keeps no counters".to_owned()
         } =>
-            "hazard {hazard} of {server} cannot be seen: {why}",
-            "remove the cause, or name only hazards that can be seen (hazard stopped,restart)";
+            "cannot watch hazard {hazard} of {server}: {why}",
+            "remove the cause, or name only hazards that can be watched (hazard stopped,restart)";
     }
     told {}
 }

@@ -24,9 +24,9 @@ pub(super) enum FieldsError {
     TwoLengths,
     #[error("Content-Length is not a number")]
     NoNumber,
-    #[error("a Transfer-Encoding other than chunked")]
+    #[error("Transfer-Encoding is not chunked")]
     Encoding,
-    #[error("an Expect other than 100-continue")]
+    #[error("Expect is not 100-continue")]
     Expectation,
 }
 

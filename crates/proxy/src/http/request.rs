@@ -41,7 +41,7 @@ pub enum Refused {
     #[error("the head of the request is too long")]
     TooLarge,
     /// The request needs a function that this proxy does not have.
-    #[error("this proxy does not support {0}")]
+    #[error("this proxy supports {0}")]
     NotDone(&'static str),
 }
 
@@ -61,8 +61,8 @@ impl From<FieldsError> for Refused {
         match wrong {
             FieldsError::TwoLengths => Self::Malformed("the length of its body is given twice"),
             FieldsError::NoNumber => Self::Malformed("its Content-Length is not a number"),
-            FieldsError::Encoding => Self::NotDone("a Transfer-Encoding other than chunked"),
-            FieldsError::Expectation => Self::NotDone("an Expect other than 100-continue"),
+            FieldsError::Encoding => Self::NotDone("only `Transfer-Encoding: chunked`"),
+            FieldsError::Expectation => Self::NotDone("only `Expect: 100-continue`"),
         }
     }
 }
@@ -120,7 +120,7 @@ pub fn read_request(
 
 fn check_request(method: &str, is_http10: bool, parsed: &ParsedFields) -> Result<(), Refused> {
     match () {
-        () if method == "CONNECT" => Err(Refused::NotDone("CONNECT")),
+        () if method == "CONNECT" => Err(Refused::NotDone("no CONNECT")),
         () if parsed.hosts > 1 || (parsed.hosts == 0 && !is_http10) => Err(Refused::Malformed(
             "it does not have exactly one \
                                                                                         Host",
@@ -237,7 +237,7 @@ mod tests {
         for text in wrong {
             assert!(matches!(read(text), Err(Refused::Malformed(_))), "{text:?}: {:?}", read(text));
         }
-        assert!(matches!(read("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"), Err(Refused::NotDone("CONNECT"))));
+        assert!(matches!(read("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"), Err(Refused::NotDone("no CONNECT"))));
     }
 
     #[test]

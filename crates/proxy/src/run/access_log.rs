@@ -254,9 +254,10 @@ impl Writer {
                 self.log.lines.switch_output(Some(file));
                 self.log.lines.continue_file(&self.log.path);
             }
-            Err(error) => {
-                self.shared.report(format!("{self}: cannot open it again: {error}; lines still go to the old file"))
-            }
+            Err(error) => self.shared.report(format!(
+                "{self}: cannot reopen it after SIGHUP: {error}; lines still go to the old file; remove the cause, \
+                     and send SIGHUP again"
+            )),
         }
     }
 

@@ -49,7 +49,8 @@ pub struct ProxyRun {
 pub fn run(settings: ProxyRun) -> Result<Summary> {
     settings.proxy.duplicate_address().map_or(Ok(()), |twice| Err(OptionError::Twice(twice)))?;
     ensure!(!settings.proxy.is_trace_unusable(), OptionError::UntoldTrace);
-    let signals = PosixSignals::listen().context("cannot wait for POSIX signals")?;
+    let signals = PosixSignals::listen()
+        .context("cannot open the descriptor for POSIX signals; check the limit of open files (ulimit -n)")?;
     let metrics = settings.metrics.map(Listener::open).transpose()?;
     let ready = ReadyProxy::new(settings.proxy.clone())?;
     ready.notes().iter().for_each(|note| eprint_fitted(&format!("sidelane: {note}")));

@@ -113,7 +113,9 @@ impl ReadyProxy {
             listener: Some(self.listener),
             state: None,
             asked: Instant::now(),
-            thread: Some(thread.context("cannot start a thread")?),
+            thread: Some(thread.with_context(|| {
+                format!("cannot start the thread of the proxy at {address}; check the limit of processes (ulimit -u)")
+            })?),
             shared,
             log,
             _traces: traces,
@@ -197,7 +199,10 @@ impl RunningProxy {
     /// # Errors
     /// Fails for the same reasons as [`ReadyProxy::new`].
     pub fn successor(&self, options: ProxyOptions) -> Result<ReadyProxy> {
-        let listener = self.listener.as_ref().context("it takes no more clients")?;
+        let listener = self
+            .listener
+            .as_ref()
+            .context("the present proxy drains and takes no more clients; try again after it has ended")?;
         ReadyProxy::from_listener(
             listener.try_clone().context("cannot pass the listening socket on to the new proxy")?,
             options,
@@ -269,7 +274,9 @@ impl RunningProxy {
     pub fn end(mut self) -> Result<State> {
         self.ask_to_end();
         let thread = self.thread.take().expect("it is taken here alone");
-        thread.join().map_err(|_| anyhow!("the proxy's thread ended early"))?
+        thread.join().map_err(|_| {
+            anyhow!("the proxy's thread panicked, and unfinished requests were cut; report the panic above as a bug")
+        })?
     }
 
     fn ask_to_end(&self) {

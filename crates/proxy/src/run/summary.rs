@@ -89,7 +89,7 @@ impl fmt::Display for Summary {
             writeln!(f, "warmed up  {} times, with {} requests", counts.warm_ups, counts.warm_up_requests)?;
         }
         if counts.tied > 0 {
-            let what = "as by AUTH, or as WebSockets; requests on them are not counted";
+            let what = "for example after AUTH, or WebSockets; requests on them are not counted";
             writeln!(f, "tied       {} connections to one server, {what}", counts.tied)?;
         }
         if self.state.local_connect_errors > 0 {

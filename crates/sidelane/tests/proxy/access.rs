@@ -156,7 +156,7 @@ fn failed_reopen_keeps_the_old_log_and_is_noted() {
     fs::rename(&log, &kept).unwrap();
     fs::remove_dir(&folder).unwrap();
     proxy.signal(libc::SIGHUP);
-    let note = "cannot open it again: No such file or directory (os error 2); lines still go to the old file";
+    let note = "cannot reopen it after SIGHUP: No such file or directory (os error 2); lines still go to the old file";
     wait_until("the failure is said", || proxy.has_printed(note));
     let mut client = proxy.connect();
     client.write_all(GET).unwrap();

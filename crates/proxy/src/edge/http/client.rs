@@ -159,13 +159,13 @@ impl Client {
         }
         self.deadline.start(limits.head_time);
         while !head.body.is_complete() {
-            self.take_body(&mut head.body).map_err(|_| Refused::Malformed("its body"))?;
+            self.take_body(&mut head.body).map_err(|_| Refused::Malformed("its body does not match its head"))?;
             if head.body.is_complete() {
                 break;
             }
             self.journal.record_arrival();
             match self.read_more().await {
-                Ok(0) => return Err(Refused::Malformed("it ends within the head").into()),
+                Ok(0) => return Err(Refused::Malformed("it ends within the body").into()),
                 Ok(_) => {}
                 Err(Some(TooLate)) => return Err(timeout_error(limits)),
                 Err(None) => return Err(NoRequest::Closed),

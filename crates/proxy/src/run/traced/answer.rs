@@ -35,18 +35,19 @@ pub(super) fn trace_answer(timelines: &RecentTimelines, copy: &SentCopy, server:
         }),
         LookupResult::None => untraced_answer(
             &format!(
-                "the trace has no request from port {} at that time: the server did not take it up, or records \
-                      are missing",
+                "the trace has no request from the proxy's port {} at that time: the server did not take it up, or \
+                 records are missing",
                 copy.port
             ),
             &format!("run `sidelane trace --service port:{}`, and see which records it counts as lost", server.port()),
         ),
         LookupResult::Several(count) => untraced_answer(
             &format!(
-                "{count} requests came from port {} at that time, and it is not known which of them is this one",
+                "the trace has {count} requests from the proxy's port {} at that time, so this one cannot be told from \
+                 the others",
                 copy.port
             ),
-            &format!("trace the server: sidelane trace --service port:{}", server.port()),
+            &format!("run `sidelane trace --service port:{}` during the next slow request", server.port()),
         ),
     }
 }

@@ -70,7 +70,7 @@ impl Watch {
                 return Ok((Some(watch), notes));
             }
             Ok(None) => eprint_fitted(&format!(
-                "sidelane: no process listens at {address} yet; its hazards are watched from then on"
+                "sidelane: no process listens at {address} yet; its hazards are watched as soon as one does"
             )),
             Err(out_of_sight) if *wanted == WatchedHazards::All => return Ok(unwatched(out_of_sight.to_string())),
             Err(out_of_sight) => {
@@ -122,6 +122,7 @@ impl Watch {
 
     /// Starts a thread that watches the server until `stop_flag` is set.
     pub(super) fn start(mut self, board: Arc<HazardBoard>, stop_flag: Arc<AtomicBool>) -> Result<()> {
+        let address = self.address;
         let run = move || {
             set_precise_sleep();
             while !stop_flag.load(Ordering::Relaxed) {
@@ -131,7 +132,9 @@ impl Watch {
             }
         };
         let thread = thread::Builder::new().name("sidelane-watch".to_owned()).spawn(run);
-        thread.map(drop).context("cannot start a thread")
+        thread.map(drop).with_context(|| {
+            format!("cannot start the thread that watches {address}; check the limit of processes (ulimit -u)")
+        })
     }
 
     /// Returns the present hazards.
@@ -181,7 +184,7 @@ impl Watch {
         for (hazard, lack) in sources.unwatchable_hazards() {
             if matches!(lack, UnwatchableHazard::Unreadable(_)) || self.wanted != WatchedHazards::All {
                 self.report_once(format!(
-                    "hazard {hazard} of {} cannot be seen: {}",
+                    "cannot watch hazard {hazard} of {}: {}; the proxy does not swap servers for it",
                     self.address,
                     lack.reason_without_digits()
                 ));

@@ -25,10 +25,10 @@ const HAZARDS: [Hazard; 5] = [Hazard::JvmGc, Hazard::Safepoint, Hazard::Stopped,
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(super) enum UnwatchableServer {
     /// Another process accepts the connections, and passes them on.
-    #[error("its port belongs to {0}")]
+    #[error("the process that listens there is {0}")]
     StandIn(ConnectionTaker),
     /// The listening processes belong to another user, or are invisible.
-    #[error("the process that listens there is of another user, or not visible here")]
+    #[error("the process that listens there belongs to another user (root sees it), or is in another PID namespace")]
     Hidden,
 }
 
