@@ -112,7 +112,7 @@ pub enum SignalError {
     )]
     Unknown(String),
     /// Kind that the channel cannot have.
-    #[error("cannot read `{name}` as a {wanted}: {source_name} is a {is}")]
+    #[error("cannot read `{name}` as a {wanted}: {source_name} is a {is}; leave `{wanted}:` out")]
     Kind {
         /// Signal, as the user wrote it.
         name: String,

@@ -113,7 +113,7 @@ impl ChannelList {
             (Source::Jvm(name), _) => hsperf::channels(signal, name.as_deref(), program.pids())?,
             (Source::Memory { pid, place, width }, _) => memory::channels(signal, *pid, place, *width, program.pids())?,
             (Source::File { path, field }, _) => vec![file::channel(signal, path, field.as_deref())?],
-            (Source::Lane | Source::Request, None) => bail!("this signal is of one lane; name it with --cpu"),
+            (Source::Lane | Source::Request, None) => bail!(ONE_CPU),
         };
         channels.into_iter().for_each(|channel| self.add_channel(channel, signal.kind));
         Ok(())
@@ -180,8 +180,11 @@ pub fn lane_tag<'a>(mut tags: impl Iterator<Item = &'a str>) -> Option<usize> {
     tags.position(|name| name == LANE)
 }
 
+/// Error for a signal of one CPU, if no CPU is observed.
+const ONE_CPU: &str = "this signal belongs to one CPU, and the target may run on several; name one with --cpu";
+
 fn vantage(places: &ChosenLanes) -> Result<Vantage> {
-    let observed = places.observed.context("this signal is of one lane; name it with --cpu")?;
+    let observed = places.observed.context(ONE_CPU)?;
     Ok(Vantage { observed, observer: places.observer, same_core: places.same_core })
 }
 

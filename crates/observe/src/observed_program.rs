@@ -33,7 +33,8 @@ impl ObservedProgram {
 
     /// Starts `command` on the CPUs `cpus`.
     pub fn launch(command: &[OsString], cpus: &CpuSet) -> Result<Self> {
-        let (program, args) = command.split_first().context("no command was given")?;
+        let (program, args) =
+            command.split_first().context("cannot observe: no command was given; write it after --")?;
         let cpus: Vec<u32> = cpus.iter().collect();
         let mut start = Command::new(program);
         start.args(args);

@@ -69,7 +69,8 @@ pub struct ObserveOptions {
 
 /// Runs an observation to its end.
 pub fn run(options: &ObserveOptions) -> Result<Observed> {
-    let signals = PosixSignals::listen().context("cannot receive POSIX signals")?;
+    let signals = PosixSignals::listen()
+        .context("cannot open the descriptor for POSIX signals; check the limit of open files (ulimit -n)")?;
     let Setup { mut program, signals: asked, places, notes: left_out } = set_up(options)?;
     let clock = Clock::calibrate();
     let mut wanted = ChannelList::find(&asked, &mut program, &places)?;

@@ -94,7 +94,7 @@ pub enum FormatError {
     #[error("the JVM has not filled it in yet; try again in a moment")]
     NotReady,
     /// Invalid entry of the file.
-    #[error("entry {number}, at byte {offset}, does not fit in: {what}")]
+    #[error("entry {number}, at byte {offset}, is invalid: {what}")]
     Entry {
         /// Index of the entry, from 0 on.
         number: usize,
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(with(BYTE_ORDER, 1 - NATIVE_ORDER), FormatError::ByteOrder);
         assert_eq!(with(MAJOR_VERSION, 1), FormatError::Version(1));
         assert_eq!(with(ACCESSIBLE, 0), FormatError::NotReady);
-        assert_eq!(with(32 + DATA_OFFSET, 41).to_string(), "entry 0, at byte 32, does not fit in: its value");
+        assert_eq!(with(32 + DATA_OFFSET, 41).to_string(), "entry 0, at byte 32, is invalid: its value");
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub enum JvmError {
     #[error("JVM {pid} has no counter {name}{}; list them with `sidelane list pid:{pid}`", did_you_mean(.close))]
     NoSuchCounter { pid: u32, name: String, close: Vec<String> },
     /// Counter that is not a number.
-    #[error("cannot read {name} of JVM {pid} as a {wanted}: it is {is}")]
+    #[error("cannot read {name} of JVM {pid} as a {wanted}: it is {is}; name another counter, or another kind")]
     Kind { pid: u32, name: String, is: &'static str, wanted: Kind },
 }
 

@@ -37,7 +37,10 @@ pub enum FieldError {
     #[error("{of} has no field {field}{}", did_you_mean(.close))]
     NoField { of: String, field: String, close: Vec<String> },
     /// Path that leads through a number or a pointer.
-    #[error("cannot follow {field}: {of} is {is}, and what it points to can move; observe an address instead")]
+    #[error(
+        "cannot find {field}: {of} is {is}, so {field} has no fixed address; observe an address, as in \
+         mem:PID:0x7f00/u64 (`gdb -p PID -batch -ex 'print &NAME'` prints it)"
+    )]
     NoParts { of: String, is: &'static str, field: String },
     /// Index outside the array.
     #[error("{of} has {length} elements; the first is [0]")]

@@ -53,10 +53,16 @@ pub enum SymbolError {
     #[error("{name} is a function of {object}, not a variable; name a variable")]
     Function { name: String, object: String },
     /// Field that a pointer leads to.
-    #[error("cannot observe {name} by name: the target of a pointer changes its place; name its address")]
+    #[error(
+        "cannot observe {name} by name: the target of a pointer changes its place; name its address, as in \
+         mem:PID:0x7f00/u64 (`gdb -p PID -batch -ex 'print &NAME'` prints it)"
+    )]
     Pointer { name: String },
     /// Variable that is thread-local.
-    #[error("cannot observe {name} of {object}: it is thread-local, so each thread has its own; name an address")]
+    #[error(
+        "cannot observe {name} of {object}: it is thread-local, so each thread has its own; name an address, as in \
+         mem:PID:0x7f00/u64 (`gdb -p PID -batch -ex 'print &NAME'` prints it)"
+    )]
     ThreadLocal { name: String, object: String },
     /// Name that several variables match.
     #[error(

@@ -39,14 +39,14 @@ pub struct ChosenLanes {
 pub enum LaneChoiceError {
     /// Target that may run on several lanes, while a signal belongs to one lane.
     #[error(
-        "cannot choose a lane: the target may run on CPUs {0}, and a signal is of one lane; name it with --cpu, and \
-         pin the target there (taskset -cp)"
+        "cannot choose the observed CPU: the target may run on CPUs {0}, and a signal belongs to one of them; pin the \
+         target to one CPU (taskset -a -cp CPU PID), and name this CPU with --cpu"
     )]
     WhichLane(CpuSet),
     /// Process that may use one lane only.
     #[error(
-        "cannot observe from another lane: this process may use CPUs {0} only; allow it a second CPU (taskset, \
-             cpuset)"
+        "cannot choose a CPU for the observer: sidelane may use CPUs {0} only, and the observer needs a CPU other than \
+         the target's; allow sidelane a second CPU (taskset, cpuset)"
     )]
     NoLane(CpuSet),
     /// Lane that cannot be used.

@@ -80,7 +80,7 @@ fn unknown_field_is_refused_with_the_existing_ones() {
         assert!(refusal.contains(words), "{variable}: {refusal}");
     };
     says("server.comands", "server has no field comands; did you mean commands?");
-    says("server.first.length", "cannot follow length: server.first is a pointer");
+    says("server.first.length", "cannot find length: server.first is a pointer");
     says("server.first->length", "the target of a pointer changes its place");
     says("server.commands.x", "server.commands is a number");
     says("server.queues[3].total", "server.queues has 3 elements");
