@@ -42,7 +42,9 @@ impl Gate {
     ) -> Self {
         let outcome = match figures {
             Ok(Some(figures)) => Outcome::Measured(figures),
-            Ok(None) => Outcome::Unmeasured(to_finding("batch never stopped and came back".to_owned())),
+            Ok(None) => {
+                Outcome::Unmeasured(to_finding("batch was not stopped and resumed within the time limit".to_owned()))
+            }
             Err(error) => Outcome::Unmeasured(to_finding(format!("{error:#}"))),
         };
         Self { name, outcome }
@@ -174,8 +176,12 @@ pub fn with_freezer_cgroup<T>(
     cgroup_name: &str,
     measure: impl FnOnce(&StopMethod) -> Result<T>,
 ) -> Result<T> {
-    let hierarchy = Hierarchy::all().into_iter().find(freezer.wanted).context("not mounted here")?;
-    let leaf = BatchGroup::create(&hierarchy, cgroup_name).context("cannot make a group")?;
+    let hierarchy = Hierarchy::all()
+        .into_iter()
+        .find(freezer.wanted)
+        .context("no cgroup hierarchy with this freezer is mounted")?;
+    let leaf = BatchGroup::create(&hierarchy, cgroup_name)
+        .with_context(|| format!("cannot make the cgroup {cgroup_name}; run as root"))?;
     let measured = measure(&StopMethod::Freezer { leaf: leaf.clone(), file: freezer.file, values: freezer.values });
     leaf.remove()?;
     measured

@@ -62,7 +62,7 @@ impl CgroupAttempts {
             (false, false) => Finding::degrades(
                 NAME,
                 format!(
-                    "none: during holds of more than a second, batch runs for up to 5 % of the time ({})",
+                    "none: on a lane that is held for more than 1 s, batch still runs for up to 5 % of the time ({})",
                     failure_reasons([&self.v2, &self.v1_freezer])
                 ),
                 "mount cgroup v2, and give this process write access to its own group",

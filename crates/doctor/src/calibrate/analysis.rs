@@ -66,19 +66,28 @@ pub struct Conclusion {
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Inconclusive {
     /// No event was counted.
-    #[error("no event could be counted")]
+    #[error(
+        "no event could be counted; in a virtual machine, ask its host for a virtual PMU, or name other events with \
+         --events"
+    )]
     NotCounted,
     /// There are too few steps.
-    #[error("{0} steps are too few; {SAMPLES_MIN} are needed")]
+    #[error("only {0} steps have values, and {SAMPLES_MIN} are needed; run it without --quick, or name other events")]
     TooFew(usize),
     /// The second thread did not slow the first one.
-    #[error("a second thread hardly disturbs the first: requests take at most {inflation:.2} times as long as alone")]
+    #[error(
+        "there is too little interference: beside a second thread, requests take at most {inflation:.2} times as long \
+         as alone; name two SMT siblings with --lanes"
+    )]
     Undisturbed {
         /// Latency beside the second thread, divided by the latency alone.
         inflation: f64,
     },
     /// No event correlates with the latency.
-    #[error("no event follows the latency of requests: the best correlation is {best:.2}; {CORRELATION_MIN} is needed")]
+    #[error(
+        "no event correlates with the latency of requests: the best correlation is {best:.2}, and {CORRELATION_MIN} is \
+         needed; try again on an idle machine, or name other events with --events"
+    )]
     PoorFit {
         /// Highest correlation of an event.
         best: f64,

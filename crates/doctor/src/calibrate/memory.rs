@@ -64,7 +64,10 @@ impl MemoryThread {
                 }
             }
         };
-        thread::Builder::new().name("memory".to_owned()).spawn(work).context("cannot start a thread")?;
+        thread::Builder::new()
+            .name("memory".to_owned())
+            .spawn(work)
+            .context("cannot start the measuring thread; check the limit of processes (ulimit -u)")?;
         is_ready.recv().context("the measuring thread ended early")??;
         Ok(Self { steps, answers })
     }
