@@ -48,7 +48,8 @@ impl EndingSignals {
 /// killed.
 pub fn end_with_parent() -> Result<()> {
     let parent = getppid();
-    set_parent_process_death_signal(Some(Signal::TERM)).context("cannot ask to end with the parent")?;
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .context("cannot set the signal that ends this process when its parent dies (prctl)")?;
     ensure!(getppid() == parent, "the parent ended meanwhile");
     Ok(())
 }

@@ -137,7 +137,10 @@ impl EmulatedSibling {
 
     fn send_command(&mut self, what: &str, expected: &str) -> Result<()> {
         let answer = self.service.query(what).context("the emulated sibling has ended")?;
-        ensure!(answer == expected, "the emulated sibling was told `{what}`, and said `{answer}`");
+        ensure!(
+            answer == expected,
+            "`sidelane-lab sibling` answered `{answer}` to the line `{what}`, not `{expected}`"
+        );
         Ok(())
     }
 

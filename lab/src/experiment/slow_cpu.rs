@@ -45,7 +45,7 @@ impl SlowCpu {
     /// Ends the slowdown: the CPU runs at full speed again.
     pub fn end(&mut self) -> Result<()> {
         let answer = self.service.query("off").context("the slow CPU's emulation has ended")?;
-        ensure!(answer == "off", "the slow CPU's emulation was told `off`, and said `{answer}`");
+        ensure!(answer == "off", "the emulation of the slow CPU answered `{answer}` to the line `off`, not `off`");
         Ok(())
     }
 

@@ -231,8 +231,15 @@ impl Connection {
         }
         let received_ns = now_ns();
         while let Some((id, length)) = parse_reply(&self.received) {
-            let (wanted, sent_ns) = self.under_way.pop_front().context("a reply without a request")?;
-            ensure!(id == wanted, "a reply to request {id}, where {wanted} was asked");
+            let (wanted, sent_ns) = self
+                .under_way
+                .pop_front()
+                .context("the service sent a reply without a request; is it `sidelane-lab echo-server`?")?;
+            ensure!(
+                id == wanted,
+                "the service answered request {id}, but the oldest request without a reply is {wanted}; is it \
+                 `sidelane-lab echo-server`?"
+            );
             writeln!(log, "{id},{sent_ns},{received_ns}").context("cannot write the log")?;
             self.received.drain(..length);
         }

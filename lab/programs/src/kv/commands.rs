@@ -51,9 +51,10 @@ impl Commands {
     }
 
     fn scan_range(&mut self, start: &[u8], count: &[u8], reply: &mut Vec<u8>) -> Result<()> {
-        let start = start.strip_prefix(b"[").context("a range starts with `[` and a key")?;
-        let count: usize = std::str::from_utf8(count)?.parse().context("a range has a number of records")?;
-        ensure!(count <= SCAN_MAX, "a range has at most {SCAN_MAX} records");
+        let start =
+            start.strip_prefix(b"[").context("ZRANGEBYLEX needs a start of `[KEY`; no other range is supported")?;
+        let count: usize = std::str::from_utf8(count)?.parse().context("ZRANGEBYLEX needs a number after LIMIT 0")?;
+        ensure!(count <= SCAN_MAX, "ZRANGEBYLEX returns at most {SCAN_MAX} records");
         let mut members = Vec::new();
         self.0.scan(start, count, &mut |key, value| members.push([key, value].join(&SEPARATOR)))?;
         resp::encode(reply, &members.iter().map(Vec::as_slice).collect::<Vec<_>>());

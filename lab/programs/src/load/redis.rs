@@ -87,14 +87,19 @@ impl Protocol for Redis {
     }
 
     fn parse_reply(&self, received: &[u8]) -> Result<Reply> {
-        let Some(length) = first_value_length(received).context("not a reply of Redis")? else {
+        let Some(length) = first_value_length(received).context("cannot parse the reply; is the service Redis?")?
+        else {
             return Ok(Reply::Partial);
         };
         let Some(message) = received.strip_prefix(b"-") else {
             return Ok(Reply::Whole { length });
         };
-        let (line, _) = first_line(message).context("an error of Redis is a line")?;
-        ensure!(length == line.len() + 3, "an error of Redis is a line: {}", excerpt(received));
+        let (line, _) = first_line(message).context("the error reply has no line end; is the service Redis?")?;
+        ensure!(
+            length == line.len() + 3,
+            "the error reply {} is not one line; is the service Redis?",
+            excerpt(received)
+        );
         Ok(Reply::Error { length, message: String::from_utf8_lossy(line).into_owned() })
     }
 }

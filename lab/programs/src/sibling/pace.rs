@@ -71,7 +71,10 @@ impl Sibling {
     pub fn start_pace(&self) -> Result<Pace<'_>> {
         let tid = gettid().as_raw_nonzero().get() as u32;
         let place = self.core.take_thread_slot(tid);
-        let place = place.context("too many threads make up for their overlap: at most 16 at a time")?;
+        let place = place.context(
+            "cannot emulate the loss of another thread: the emulated sibling supports 16 at a time; use fewer threads, \
+             or leave --sibling out",
+        )?;
         self.wait_until_observed(&self.core.threads[place])?;
         let (generation, seen_alive_ns) = (self.core.generation(), now_ns());
         let pages = self.core.has_page_fault_stand_in().then(Pages::map).transpose()?;

@@ -140,7 +140,8 @@ static void join(void)
 			me.place = place;
 	}
 	if (me.place == NONE) {
-		fprintf(stderr, "too many threads make up for their overlap\n");
+		fprintf(stderr, "cannot emulate the loss of another thread: the emulated sibling supports 16 at a time; "
+				"use fewer threads, or leave --sibling out\n");
 		_exit(1);
 	}
 	__builtin_memset(&core->threads[me.place], 0, sizeof(core->threads[me.place]));

@@ -83,7 +83,8 @@ pub(super) fn measure_round(environment: &Environment, onset_count: usize, react
     let lab = &environment.fixtures[0].lab;
     let cpu = place.request.to_string();
     let mut service = lab.start(["faults", "--cpu", &cpu, "--busy-us", "300", "--idle-us", "200"])?;
-    prioritise_service_threads(service.pid()).context("cannot put a service first on its lane")?;
+    prioritise_service_threads(service.pid())
+        .context("cannot raise the priority of the service's threads; run as root")?;
     let mut containers = environment.create_containers()?;
     containers.start(BATCH, &Work::Stamps, environment.work_files())?;
     wait_for_stamp(&containers, "batch works", |stamp_ns| stamp_ns > 0)?;

@@ -52,7 +52,8 @@ impl Environment {
         let on = MultiCorePlacement { place, slow: slow.as_ref(), mean: plan.mean };
         let fixture = search::start_search_on_cores(&on, lab, &options.cache)?;
         for tid in threads(fixture.pid) {
-            set_highest_ordinary_priority(tid).context("cannot put the service before other programs on its cores")?;
+            set_highest_ordinary_priority(tid)
+                .context("cannot raise the priority of the service's threads; run as root")?;
         }
         let measures = MachineMeasures { mean_us: fixture.mean_service_us, speed: options.speed };
         let only = |cpu: u32| [cpu].into_iter().collect::<CpuSet>();

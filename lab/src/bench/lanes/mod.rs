@@ -115,7 +115,9 @@ fn measure_naps(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     let name = format!("sidelane-bench-{}", std::process::id());
     let guardian = doctor::start_guardian(&name, Some(&claim))?;
     let ladder = ladder::measure_ladder(&pair, &name, &plan.naps, checked);
-    guardian.finish().context("cannot undo all changes to the machine")?;
+    guardian
+        .finish()
+        .context("cannot undo all changes to the machine; check CPU affinities (taskset -a -p PID) and cgroups")?;
     Ok(ladder)
 }
 

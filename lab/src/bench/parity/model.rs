@@ -78,7 +78,9 @@ fn setting(model: &Model) -> Result<Setting> {
             (LendingDecider::Policy(policy), Budget::Given(ns)) => {
                 Setting::with_budget(policy, borrow::Budget::Given(ns))
             }
-            _ => bail!("for real {name} needs a budget_ms"),
+            _ => bail!(
+                "cannot run the setting {name} on this machine without a budget; write budget_ms in its [[setting]]"
+            ),
         },
     })
 }

@@ -100,7 +100,10 @@ impl Containers {
         for leaf in &self.leaves {
             leaf.remove().with_context(|| format!("cannot remove {}", leaf.dir.display()))?;
         }
-        self.guardian.take().map_or(Ok(()), Guardian::finish).context("cannot dismiss the guardian")
+        self.guardian
+            .take()
+            .map_or(Ok(()), Guardian::finish)
+            .context("cannot undo all changes to the machine; check CPU affinities (taskset -a -p PID) and cgroups")
     }
 }
 

@@ -26,7 +26,9 @@ pub(super) fn measure_trace_cost(fixture: &TailFixture<'_>, report: &mut Report)
     // pinned.
     thread::scope(|scope| {
         let measured = scope.spawn(|| {
-            pin_this_thread(&[place.client_cpu]).context("cannot stay off the service's CPU")?;
+            pin_this_thread(&[place.client_cpu]).with_context(|| {
+                format!("cannot pin this thread to CPU {}; allow the lab this CPU (taskset, cpuset)", place.client_cpu)
+            })?;
             request::measure_request_cost(fixture, &server, place, report)?;
             saturation::measure_saturation(fixture, &server, place, report)
         });

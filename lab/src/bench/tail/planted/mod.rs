@@ -116,7 +116,11 @@ fn plant_and_trace(fixture: &TailFixture<'_>, planted: &'static PlantedCause) ->
     };
     let of = TracedService { service: Target::Pid(service.pid()), place: fixture.place, batch };
     let (traced, ()) = trace_while_running(&of, || fixture.lab.run(words))?;
-    ensure!(planted.claim.is_detectable(traced.recorded), "a trace here cannot tell: {}", planted.claim.text());
+    ensure!(
+        planted.claim.is_detectable(traced.recorded),
+        "a trace on this machine cannot record the planted cause ({}); run `sidelane doctor` to see why",
+        planted.claim.text()
+    );
     Ok(PlantedRunResult::from_trace(planted.claim, &truth::read(&file)?, &traced))
 }
 
