@@ -21,10 +21,10 @@ pub struct Row {
 #[derive(Debug, thiserror::Error)]
 pub enum RowError {
     /// The object has no key `setting`.
-    #[error("a row has no name in `setting`")]
+    #[error("a row has no name under the key `setting`; name a results file that sidelane wrote")]
     NoSetting,
     /// A value of the object is neither a number nor null.
-    #[error("`{key}` of row `{setting}` is neither a number nor null")]
+    #[error("`{key}` of row `{setting}` is neither a number nor null; name a results file that sidelane wrote")]
     NotANumber {
         /// Name of the row's setting.
         setting: String,

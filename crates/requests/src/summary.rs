@@ -159,8 +159,12 @@ impl Summary {
             (self.window.closed_by_service, "request closed by the service", "requests closed by the service"),
             (self.window.one_way, "message that wanted no response", "messages that wanted no response"),
             (self.window.unanswered(), "request unanswered", "requests unanswered"),
-            (counts.unasked, "send without a request", "sends without a request"),
-            (self.window.late_sends, "late send", "late sends"),
+            (counts.unasked, "response part without a recorded request", "response parts without a recorded request"),
+            (
+                self.window.late_sends,
+                "response part after its request was counted",
+                "response parts after their requests were counted",
+            ),
         ];
         let said = parts.into_iter().filter(|(count, ..)| *count > 0).map(|(count, one, many)| {
             format!("{} {}", Unit::Count.human(count as f64), if count == 1 { one } else { many })

@@ -62,12 +62,19 @@ impl Agreement {
 /// Reads the journal of the service. Each line holds number, start, finish and thread id, separated by commas.
 pub fn read_journal(path: &Path) -> Result<Vec<ServerRecord>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    text.lines().map(|line| parse(line).with_context(|| format!("`{line}` in {}", path.display()))).collect()
+    text.lines()
+        .map(|line| {
+            parse(line).with_context(|| format!("cannot read the line `{line}` of the journal {}", path.display()))
+        })
+        .collect()
 }
 
 fn parse(line: &str) -> Result<ServerRecord> {
     let fields = line.split(',').map(str::parse::<u64>).collect::<Result<Vec<_>, _>>()?;
-    ensure!(fields.len() == 4, "not an entry of a journal");
+    ensure!(
+        fields.len() == 4,
+        "it is not `number,start,finish,thread id`; name a file that `sidelane-lab echo-server` wrote"
+    );
     Ok(ServerRecord { started_ns: fields[1], finished_ns: fields[2], tid: fields[3] as u32 })
 }
 

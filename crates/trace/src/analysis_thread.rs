@@ -74,7 +74,13 @@ impl AnalysisThread {
         let left = Arc::clone(&waiting);
         let thread =
             Builder::new().name("sidelane-trace".into()).spawn(move || analysis.analyse_batches(&batches, &left));
-        Ok(Self { sender, waiting, ends, thread: thread.context("cannot start the thread that analyses records")? })
+        Ok(Self {
+            sender,
+            waiting,
+            ends,
+            thread: thread
+                .context("cannot start the thread that analyses records; check the limit of processes (ulimit -u)")?,
+        })
     }
 
     /// Returns whether the queue of the analysis thread has room for more records.
@@ -93,8 +99,9 @@ impl AnalysisThread {
     pub(super) fn end(self) -> Result<Analysed> {
         drop(self.sender);
         self.ends.store(true, Ordering::Relaxed);
-        let analysis = run_while_user_waits(LOOK_INTERVAL, || self.thread.join())
-            .map_err(|_| anyhow!("the thread that analyses records failed"))?;
+        let analysis = run_while_user_waits(LOOK_INTERVAL, || self.thread.join()).map_err(|_| {
+            anyhow!("the thread that analyses records panicked; report the message of the panic above as a bug")
+        })?;
         Ok(Analysed { pipeline: analysis.pipeline, log: analysis.log, dropped: analysis.dropped })
     }
 }

@@ -108,8 +108,10 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<TraceReport> {
     let head = log.head().clone();
     let threshold = match (options.threshold, &head.slo) {
         (Some(threshold), _) => threshold,
-        (None, Some(slo)) => SlowThreshold::parse(slo)
-            .map_err(|error| anyhow!("cannot read {}: the objective in its head is wrong: {error}", path.display()))?,
+        (None, Some(slo)) => SlowThreshold::parse(slo).map_err(|error| {
+            let path = path.display();
+            anyhow!("cannot read the log {path}: its objective `{slo}` is not valid: {error}; give another with --slo")
+        })?,
         (None, None) => SlowThreshold::P99,
     };
     let at_ns = |seconds: f64| head.begin_ns.saturating_add((seconds * 1e9) as u64);

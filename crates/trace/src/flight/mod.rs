@@ -309,7 +309,10 @@ impl fmt::Display for Event {
             Self::Began(service) => write!(f, "recording the requests of {service}"),
             Self::Learned { limit_ns, requests } => {
                 let limit = Unit::Ns.human(*limit_ns as f64);
-                write!(f, "requests of more than {limit} count as slow: 3 times the p99 of the first {requests}")
+                write!(
+                    f,
+                    "requests of more than {limit} count as slow: 3 times the p99 of the first {requests} requests"
+                )
             }
             Self::Broken(how) | Self::Diagnosed(how) => f.write_str(how),
             Self::Written { page, log } => write!(f, "written to {} and {}", page.display(), log.display()),
@@ -317,7 +320,7 @@ impl fmt::Display for Event {
                 write!(f, "cannot write the recording: {why}; free some space, and the next one is written")
             }
             Self::Full(recordings) => {
-                write!(f, "that was recording {recordings}, the last one; start the recorder again for more")
+                write!(f, "that was recording {recordings} of {recordings}; start the recorder again to write more")
             }
             Self::Unbroken => f.write_str("the objective was not broken, so nothing was written"),
         }

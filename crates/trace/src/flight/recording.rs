@@ -62,7 +62,9 @@ impl Writing {
 
     /// Waits until the recording is written.
     pub(super) fn join(self) -> Result<()> {
-        self.0.join().map_err(|_| anyhow!("the thread that wrote the recording ended early"))?
+        self.0.join().map_err(|_| {
+            anyhow!("the thread that writes the recording panicked; report the message of the panic above as a bug")
+        })?
     }
 }
 
