@@ -158,8 +158,8 @@ fn calls_without_an_end_are_refused() {
     assert_rejected(
         "cpus = \"2\"",
         "cpus = \"2\"\ncalls = [{ service = \"front\" }]",
-        "a.toml:8: `service` has calls in a circle, at or after front; write calls from one service to the next, and \
-         never back",
+        "a.toml:8: `service` has a cycle of calls, which front is in or leads to; write calls from one service to the \
+         next, and never back",
     );
 }
 

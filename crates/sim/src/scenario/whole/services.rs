@@ -100,7 +100,7 @@ fn check_calls_end(top: &Reader, services: &[MachineService]) -> Result<()> {
         None => Ok(()),
         Some(at) => Err(top.record_problem(
             "service",
-            format!("has calls in a circle, at or after {}", services[at].name),
+            format!("has a cycle of calls, which {} is in or leads to", services[at].name),
             "write calls from one service to the next, and never back",
         )),
     }
