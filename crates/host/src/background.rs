@@ -27,7 +27,13 @@ impl<E: Send + 'static, T: Send + 'static> Background<E, T> {
         let ends = Arc::new(AtomicBool::new(false));
         let until = Shutdown::Flag(Arc::clone(&ends));
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || work(until, sender));
-        Ok(Self { events, ends, thread: Some(thread.context("cannot start a thread")?) })
+        Ok(Self {
+            events,
+            ends,
+            thread: Some(thread.with_context(|| {
+                format!("cannot start the thread {name}; check the limit of processes (ulimit -u)")
+            })?),
+        })
     }
 }
 
@@ -56,7 +62,9 @@ impl<E, T> Background<E, T> {
     /// Waits for the end of the thread and returns its result; `None` if an earlier call has returned it.
     pub fn join(&mut self) -> Option<Result<T>> {
         let joined = self.thread.take()?.join();
-        Some(joined.unwrap_or_else(|_| Err(anyhow!("a background thread panicked; its message is above"))))
+        Some(joined.unwrap_or_else(|_| {
+            Err(anyhow!("a background thread panicked; report the message of the panic above as a bug"))
+        }))
     }
 
     /// Asks the thread to end, without waiting for that.

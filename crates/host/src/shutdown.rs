@@ -51,7 +51,9 @@ pub enum Shutdown {
 impl Shutdown {
     /// Returns a stop condition that listens for POSIX signals. Must be called before any thread is started.
     pub fn on_posix_signals() -> Result<Self> {
-        PosixSignals::listen().map(Self::Signal).context("cannot receive POSIX signals")
+        PosixSignals::listen()
+            .map(Self::Signal)
+            .context("cannot open the descriptor for POSIX signals; check the limit of open files (ulimit -n)")
     }
 
     /// Waits for at most this time, or until `event_fd` is readable. Returns false on a request to end. A request by

@@ -102,7 +102,8 @@ impl Run {
             allow_realtime: self.allow_realtime,
         };
         // Signals are blocked before any thread is started, so that no other thread receives one.
-        let signals = PosixSignals::listen().context("cannot receive POSIX signals")?;
+        let signals = PosixSignals::listen()
+            .context("cannot open the descriptor for POSIX signals; check the limit of open files (ulimit -n)")?;
         let mut session = match batch {
             FoundBatch::Command(command) => Session::start(services, &command, session_options)?,
             FoundBatch::Adoptee(adoptee) => Session::adopt(services, adoptee, session_options)?,

@@ -62,7 +62,10 @@ impl Listener {
         let ends = Arc::new(Notify::new());
         let (its_event, its_end) = (Arc::clone(&event), Arc::clone(&ends));
         let serve = move || serve(listener, MetricsOwner { asks, event: its_event }, &its_end);
-        thread::Builder::new().name("sidelane-metric".to_owned()).spawn(serve).context("cannot start a thread")?;
+        thread::Builder::new()
+            .name("sidelane-metric".to_owned())
+            .spawn(serve)
+            .context("cannot start the thread that serves metrics; check the limit of processes (ulimit -u)")?;
         Ok(Self { asked, event, ends })
     }
 
