@@ -24,23 +24,23 @@ diagnostics! {
             "batch had no {work} among its containers",
             "install what is missing ({why})";
         NoStandIn { why: String = "there are no counters".to_owned() } =>
-            "the agent told interference from request times, which is slow, and how fast it takes batch away was not \
-             measured: it cannot count page faults, which stand in for stalls here ({why})",
-            "see what sidelane doctor says of perf events";
+            "the agent cannot count page faults, which stand in for stalls here ({why}), so it measured interference \
+             by request times, which is slower, and its reaction time was not measured",
+            "run `sidelane doctor`, and enable perf events";
         LittleSlowdown { what: String = "redis, mix a".to_owned(), times: String = "1.2".to_owned() } =>
             "{what}: unmanaged batch made the p99 only {times} times as long as alone, so nothing is checked there",
             "run it where batch disturbs the service more";
 
         // Notes on degradations of an experiment.
         LimitsUnknown { setting: &'static str = "dynamic refresh", load_s: u64 = 30 } =>
-            "{setting}: {load_s} s of load were too few to learn its terms; what batch costs a request \
-             was unknown",
+            "{setting}: {load_s} s of load did not suffice to learn its limits; the contention cost of batch is \
+             unknown",
             "use a quieter machine, and leave --quick out";
         LimitsVague {
             setting: &'static str = "dynamic refresh", load_s: u64 = 30, contention_cost: i64 = 40, error: i64 = 22
         } =>
-            "{setting}: {load_s} s of load were too few to learn its terms; what batch costs a request \
-             was known to be {contention_cost} ± {error} %",
+            "{setting}: {load_s} s of load did not suffice to learn its limits; the contention cost of batch is \
+             {contention_cost} ± {error} %",
             "use a quieter machine, and leave --quick out";
         ClientOnBatchLane { service: &'static str = "search", percent: u64 = 12 } =>
             "client of {service}: without a third core the client shares the batch lane at a real-time priority above \
@@ -90,8 +90,8 @@ diagnostics! {
              correction discards samples whose readings differ by one step",
             "look at the longer periods, where a step is less than 1 %";
         NoLz4 =>
-            "the source of lz4 could not be had: the cost to a real program was not measured",
-            "add deb-src to the sources of apt, and check that the network is there (apt-get source)";
+            "the cost of checks in a real program was not measured: apt cannot download the source of lz4",
+            "add deb-src to the sources of apt, and check the network with `apt-get source lz4`";
         NoPerf =>
             "perf record: there is no perf here, and nothing was compared with it",
             "install perf (apt-get install linux-perf)";
@@ -132,8 +132,8 @@ diagnostics! {
             "{cpus} CPUs: PerfIso keeps one of them idle, and Holmes reserves one, so that each has a single CPU to give \
              to batch or not; the paper's machine had 64";
         FreezerEmulated =>
-            "cgroup freezer: emulated, as borrow idle that evicts at each hold (evict_after 0): the holder takes the \
-             lane, freezes batch and leaves";
+            "cgroup freezer: emulated by the policy borrow idle with evict_after = 0: at each hold the holder takes \
+             the lane, freezes batch and leaves";
         NapsUncounted =>
             "naps: without hardware counters of both lanes it stays unseen that a napping lane gives up its resources \
              (the paper counts its µops)";

@@ -22,9 +22,9 @@ diagnostics! {
              without batch to compare with",
             "pause batch for some seconds, or use a machine with hardware counters";
         InterferenceBetween { service: String = "redis".to_owned() } =>
-            "interference with service {service} is not known: batch has 5 % to 50 % of the time of its siblings, too \
-             much for requests alone and too little for requests beside batch",
-            "confine it to one CPU of each core, or use a machine with hardware counters";
+            "interference with service {service} is not known: batch runs for 5 % to 50 % of the time on the siblings \
+             of its CPUs, so its requests count neither as alone nor as beside batch",
+            "confine the service to one CPU of each core, or use a machine with hardware counters";
         LatencyForCounters =>
             "this machine has no hardware counters, so interference is taken from request times: batch delays some \
              requests before it is noticed",
@@ -40,8 +40,9 @@ diagnostics! {
              time was not seen",
             "end these programs, such as perf or the NMI watchdog (sysctl kernel.nmi_watchdog=0)";
         NoCpuList { container: String = "/batch/a".to_owned() } =>
-            "container {container} has no list of CPUs (cpuset), so its threads are moved one by one",
-            "give its group the cpuset controller";
+            "container {container} has no list of CPUs (cpuset) in its cgroup, so the agent sets the CPU affinity of \
+             each of its threads",
+            "enable the cpuset controller for its cgroup (+cpuset in cgroup.subtree_control of the cgroup above)";
         NoPause { container: String = "/batch/a".to_owned() } =>
             "container {container} cannot be paused, because it has no freezer: in place of a pause it runs on the CPU \
              where it disturbs services least",

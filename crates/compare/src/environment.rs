@@ -246,7 +246,7 @@ impl WorkCounter {
             Some((path, field)) => (path, Some(field)),
             None => (self.place.as_str(), None),
         };
-        let what = || format!("cannot read the work counter {path}; batch has to write it from its start on");
+        let what = || format!("cannot read the work counter {path}; let batch write this file as soon as it starts");
         let mut number = FileNumber::open(path.as_ref(), field).with_context(what)?;
         number.read().ok().with_context(what)
     }

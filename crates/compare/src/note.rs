@@ -12,11 +12,11 @@ diagnostics! {
             "compare again while the traffic is steady";
         UnequalLoad { setting: &'static str = "unmanaged", percent: u64 = 40 } =>
             "the service got {percent} % fewer requests {setting} than alone, because its clients wait for answers or \
-             for a CPU; times are of unequal load",
+             for a CPU, so latencies were measured at unequal load",
             "compare with clients on CPUs of their own that send at a fixed rate";
         RequestsUnread { events: u64 = 12 } =>
             "{events} events of requests were lost before they were read; figures are of the rest",
-            "leave sidelane more CPU time outside the lanes";
+            "leave more idle time on CPUs outside the lanes, so that sidelane reads the events in time";
     }
     told {}
 }

@@ -144,7 +144,7 @@ impl Summary {
             (
                 "interleaved_count",
                 *interleaved,
-                "requests were under way when their thread began another; which of them it worked on is not known",
+                "requests were unfinished when their thread began another; it is unknown on which of them it worked",
             ),
             ("dropped_count", lost.dropped, "requests were dropped, because the table of requests under way was full"),
             ("unended_count", lost.unended, "requests had no end that was seen"),

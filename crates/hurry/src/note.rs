@@ -11,7 +11,7 @@ diagnostics! {
             "sidelane cannot use SCHED_FIFO ({error}), so long requests may move late",
             "run sidelane as root";
         MappedEnded { target: Target = Target::Pid(4711) } =>
-            "{target} has ended, and sidelane with it",
+            "{target} has ended, so `sidelane hurry` has ended, too",
             "name the service by port, name or cgroup, so that it is found again when it restarts";
     }
     told {}

@@ -12,8 +12,8 @@ diagnostics! {
     degraded {
         // Notes on what the machine lacks for batch.
         NoFreezer =>
-            "this process can make no cgroup with a freezer (v2 or v1): during holds of more than a second, batch runs \
-             for up to 5 % of the time",
+            "this process can make no cgroup with a freezer (v2 or v1): on a lane that is held for more than 1 s, \
+             batch runs for up to 5 % of the time",
             "mount cgroup v2, or give this process write access to its own group";
         NoCpuset =>
             "this process can make no cgroup with a cpuset (v2 or v1): batch is confined by CPU affinity, which it can \
@@ -78,7 +78,7 @@ diagnostics! {
             "let the command wait for its background processes if their work is wanted";
         RequestEventsLost { events: u64 = 12 } =>
             "{events} events of requests were lost before they were read; the budget is computed from the rest",
-            "leave sidelane more CPU time outside the lanes";
+            "leave more idle time on CPUs outside the lanes, so that sidelane reads the events in time";
         ContentionCostWithoutCounters { cpu: u32 = 0, error: String = "No such file or directory".to_owned() } =>
             "the contention cost is estimated from server times: request lane {cpu} has no counters of instructions and cycles \
              ({error})",
@@ -168,10 +168,10 @@ diagnostics! {
             "batch could not be moved away from a lane, or back to it, {times} times; the lane was held",
             "run `sidelane doctor`, and see its lines on the freezer and cpusets";
         PromisesBroken { times: u64 = 3 } =>
-            "{times} times the batch program did not check its lane for 1 ms, and was held",
+            "{times} times the batch program did not check its lane for 1 ms, and a holder took the lane from it",
             "build the program with more checks, as in its loops, or use --gate holder";
         ExcusesNotBelieved { ms: u64 = 12 } =>
-            "the batch program reports naps {ms} ms longer than its CPU time: they are not believed, and count as overlap",
+            "the batch program reports {ms} ms more of naps than its CPU time allows; its naps count as overlap",
             "use --gate holder for programs that you do not trust";
 
         // Notes on degraded parts of the agent.
@@ -182,7 +182,7 @@ diagnostics! {
     told {
         // Notes on events of a session.
         ServiceCameBack { target: Target = Target::Port(6379) } =>
-            "{target} was restarted as another process, and was found again";
+            "{target} was restarted; sidelane found its new process and goes on";
     }
 }
 

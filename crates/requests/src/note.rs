@@ -19,8 +19,8 @@ diagnostics! {
              {percent} % of the requests",
             "let the service emit its requests (runtime/c/sidelane.h), or its clients keep their connections";
         CountedAtSockets =>
-            "a request here is all data that came at once and was answered: several written together (pipelining, \
-             HTTP/2, gRPC) count as one, and so does a handshake or `100 Continue`",
+            "requests are counted at sockets, as data that came together and got a response: requests that a client \
+             sends together (pipelining, HTTP/2, gRPC) count as one, and a handshake or `100 Continue` counts, too",
             "if clients do that, let the service emit its requests (runtime/c/sidelane.h)";
         AnswersStream { percent: u64 = 12 } =>
             "{percent} % of the responses went on for over 100 ms after their first part: a stream counts as one \

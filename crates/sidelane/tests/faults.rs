@@ -176,7 +176,7 @@ fn a_service_that_comes_back_is_looked_after_again() {
     run.signal(libc::SIGTERM);
     run.wait_for_end()
         .expect_exit_code(128 + libc::SIGTERM)
-        .expect_stderr_contains(&["was restarted as another process"]);
+        .expect_stderr_contains(&["was restarted; sidelane found its new process"]);
 }
 
 #[test]

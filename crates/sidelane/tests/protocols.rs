@@ -254,5 +254,5 @@ fn tls_handshakes_are_noted_without_keep_alive() {
 fn expect_100_continue_counts_as_a_request_and_is_noted() {
     let Some(service) = Service::start(&[], |port, _| script("http_server.py", &[port])) else { return };
     let seen = service.observe_client(&mut script("http_client.py", &[&service.port, &REQUESTS.to_string()]));
-    seen.check_count_is_wrong_with("and so does a handshake or `100 Continue`");
+    seen.check_count_is_wrong_with("and a handshake or `100 Continue` counts, too");
 }

@@ -17,12 +17,12 @@ diagnostics! {
              waits inside the service, without a thread",
             "use the program's own tracer or profiler for such waits";
         PausesUnseen { pid: u32 = 1234, error: String = "process 1234 cannot be searched".to_owned() } =>
-            "pauses of the runtime are not known: {error}",
+            "pauses of the JVM (process {pid}) are not recorded, so their time counts for other causes: {error}",
             "see the reason with `sidelane list pid:{pid}`";
         PausesMissed { pauses: u64 = 3 } =>
-            "{pauses} pauses of the runtime were not seen, because another followed at once: their time counts for \
-             other causes",
-            "leave sidelane more CPU time";
+            "{pauses} pauses of a JVM were not recorded, because the next pause followed at once: their time counts \
+             for other causes",
+            "leave a CPU free for sidelane";
         ServiceNotFollowed { error: String = "the table of listeners is full".to_owned() } =>
             "the service was not followed to the end, so requests at ports that it opened later are not seen: {error}",
             "start the trace again";
