@@ -27,7 +27,7 @@ use sidelane_report::grid::Ink;
 use sidelane_report::terminal;
 use sidelane_rollback::change::undos_of_own_groups;
 use sidelane_rollback::claim::Claim;
-use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::guardian::{CANNOT_START, Guardian};
 
 pub mod calibrate;
 mod container;
@@ -87,7 +87,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
         printer: printer(),
     };
     let examined = doctor.examine();
-    guardian.finish().context("cannot undo all changes to the machine")?;
+    guardian.finish().context("cannot undo all changes to the machine; look for cgroups named sidelane-doctor-*")?;
     let summary = examined?;
     if let Some(path) = &options.json {
         summary.to_result(pair.as_ref(), options.quick).write_json(path)?;
@@ -99,7 +99,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
 /// Starts the process that removes the cgroups `name` if this process is killed.
 pub fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
     let lock = claim.map(Claim::share).transpose()?;
-    let mut guardian = Guardian::start(lock.as_slice(), None).context("cannot start the guardian process")?;
+    let mut guardian = Guardian::start(lock.as_slice(), None).context(CANNOT_START)?;
     let changes = claim.map(Claim::undo).into_iter().chain(undos_of_own_groups(name));
     guardian.add(changes)?;
     claim.map_or(Ok(()), Claim::announce)?;

@@ -14,7 +14,7 @@ use sidelane_host::service::Service;
 use sidelane_host::thread::{HeldThread, Thread};
 
 use sidelane_rollback::claim::ThreadClaims;
-use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::guardian::{CANNOT_REPLACE_UNDO, CANNOT_WITHDRAW, Guardian};
 use sidelane_rollback::threads::{ThreadOwner, Threads};
 
 /// Maximum number of remembered foreign thread ids. A line in the pipe may name any thread.
@@ -174,9 +174,7 @@ impl Pool {
             self.noted.set_owner(&self.whose, &mut self.guardian)?;
         }
         self.bound.insert(worker.pid);
-        self.noted
-            .announce_change(&worker.thread, &mut self.guardian)
-            .context("cannot register an undo with the guardian")
+        self.noted.announce_change(&worker.thread, &mut self.guardian).context(CANNOT_REPLACE_UNDO)
     }
 
     /// Gives a thread its original CPUs back. If that fails, the thread has ended or its owner has moved it.
@@ -226,7 +224,9 @@ impl Pool {
         if self.guardian.take_frozen_changes().is_empty() {
             return Ok(false);
         }
-        self.guardian.confirm_frozen().context("cannot register an undo with the guardian")?;
+        self.guardian
+            .confirm_frozen()
+            .context("cannot tell the guardian process that sidelane runs again; try again")?;
         Ok(true)
     }
 
@@ -269,7 +269,7 @@ impl Pool {
             if self.noted.is_changed(thread) {
                 let _ = self.noted.restore_affinity(thread);
             }
-            self.noted.forget(thread, &mut self.guardian).context("cannot register an undo with the guardian")?;
+            self.noted.forget(thread, &mut self.guardian).context(CANNOT_WITHDRAW)?;
         }
         self.workers.retain(|_, worker| !ended.contains(&worker.member.thread));
         Ok(())

@@ -13,7 +13,7 @@ use sidelane_host::procfs::thread_cpus;
 use sidelane_host::thread::{Thread, change_all};
 
 use super::change::Undo;
-use super::guardian::Guardian;
+use super::guardian::{CANNOT_REPLACE_UNDO, CANNOT_WITHDRAW, Guardian};
 use super::list::ChangeId;
 use super::newcomers::Newcomers;
 
@@ -103,7 +103,9 @@ impl Threads {
             found.insert(*thread, affinity);
             Ok(())
         };
-        change_all(|| owner.threads(), note).context("cannot read the CPUs of the threads")?;
+        change_all(|| owner.threads(), note).with_context(|| {
+            format!("cannot read the CPU affinity of the threads of processes {:?}; run as root", owner.pids)
+        })?;
         let mut threads = Self { found: BTreeMap::new(), cpusets, newcomers, change_id, changes, confined_to: None };
         threads.newcomers.affinity = Affinity::union(found.values());
         threads.add(found, changes, guardian)?;
@@ -126,10 +128,7 @@ impl Threads {
             Some(group) => self.newcomers.groups = vec![group.clone()],
             None => self.newcomers.families = owner.pids.iter().filter_map(|pid| Thread::with_tid(*pid)).collect(),
         }
-        guardian.replace(self.change_id, Undo::Newcomers(self.newcomers.clone())).context(
-            "cannot register an undo with \
-                                                                                        the guardian",
-        )
+        guardian.replace(self.change_id, Undo::Newcomers(self.newcomers.clone())).context(CANNOT_REPLACE_UNDO)
     }
 
     /// Records a thread created since, and returns its original affinity. A thread that inherited a changed affinity
@@ -194,7 +193,7 @@ impl Threads {
             Some(noted) if noted.affinity != now && noted.given.as_ref().is_some_and(|given| *given != now.cpus) => {
                 noted.affinity = now.clone();
                 let told = guardian.replace(noted.change_id, Undo::Affinity { thread, affinity: now });
-                told.context("cannot register an undo with the guardian")
+                told.context(CANNOT_REPLACE_UNDO)
             }
             Some(_) => Ok(()),
             None => self.add([(thread, now)].into(), self.changes, guardian),
@@ -231,14 +230,8 @@ impl Threads {
             (Some(mine), Some(theirs)) => Some(mine.union(&theirs)),
             (mine, theirs) => mine.or(theirs),
         };
-        guardian.replace(self.change_id, Undo::Newcomers(self.newcomers.clone())).context(
-            "cannot register an undo with \
-                                                                                        the guardian",
-        )?;
-        guardian.withdraw(known_twice.into_iter().chain([others.change_id])).context(
-            "cannot register an undo with the \
-                                                                                   guardian",
-        )
+        guardian.replace(self.change_id, Undo::Newcomers(self.newcomers.clone())).context(CANNOT_REPLACE_UNDO)?;
+        guardian.withdraw(known_twice.into_iter().chain([others.change_id])).context(CANNOT_WITHDRAW)
     }
 
     /// Returns the CPUs that any of the threads had at first.

@@ -327,8 +327,8 @@ impl Actuator {
                     let has = handle.effective_cpus().unwrap_or_default();
                     ensure!(
                         has.is_subset(cpus),
-                        "cannot resume it on CPUs {cpus}: its group has CPUs {has}; it stays \
-                                                  paused"
+                        "cannot resume the container on CPUs {cpus}: its cgroup has CPUs {has} instead; it stays \
+                         paused until the cgroups above allow CPUs {cpus}"
                     );
                 } else if tree.is_some() {
                     touched.entry(root.clone()).or_default().push(action);
@@ -581,11 +581,17 @@ impl Actuator {
 
     /// Undoes all changes. The guardian stays, with the claims.
     pub fn undo_all_changes(&mut self) -> Result<()> {
-        self.guardian.undo_all().context("cannot undo all changes to the machine")
+        self.guardian.undo_all().context(
+            "cannot undo all changes to the machine; the guardian process tries the rest again when the agent has \
+             ended; check CPU affinities (taskset -a -p PID) and cgroups of services and batch",
+        )
     }
 
     /// Ends the guardian. It undoes the changes that are still on its list.
     pub fn dismiss_guardian(self) -> Result<()> {
-        self.guardian.dismiss().context("cannot undo all changes to the machine")
+        self.guardian.dismiss().context(
+            "cannot wait for the end of the guardian process, which undoes the remaining changes to the machine; check \
+             CPU affinities (taskset -a -p PID) and cgroups of services and batch",
+        )
     }
 }

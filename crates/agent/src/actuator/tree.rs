@@ -16,7 +16,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::cpuset::{CpuListSnapshot, CpusetError, Tree, cpus_in_effect};
 
 use super::pinned::affinity_undos_in;
-use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::guardian::{CANNOT_REPLACE_UNDO, CANNOT_WITHDRAW, Guardian};
 use sidelane_rollback::{ChangeId, Undo};
 
 /// Limit of the number of CPU lists that are remembered for one cgroup.
@@ -186,7 +186,7 @@ impl HeldTree {
     pub fn move_undo_first(&mut self, guardian: &mut Guardian) -> Result<()> {
         let before = self.change_id;
         self.change_id = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
-        guardian.withdraw([before]).context("cannot register an undo with the guardian")
+        guardian.withdraw([before]).context(CANNOT_WITHDRAW)
     }
 
     /// Merges a container into another container above it, which gets the CPUs of both.
@@ -311,7 +311,7 @@ impl HeldTree {
 
     fn tell_guardian(&self, guardian: &mut Guardian) -> Result<()> {
         let told = guardian.replace(self.change_id, Undo::Cpusets(self.found.clone()));
-        told.context("cannot register an undo with the guardian")
+        told.context(CANNOT_REPLACE_UNDO)
     }
 
     /// Returns whether all cgroups of the tree have their original settings.

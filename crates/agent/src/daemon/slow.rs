@@ -529,7 +529,9 @@ impl Agent {
 
 /// Returns duplicates of the descriptors that hold the agent's claims, for another guardian.
 fn locks(owners: &Owners, claim: Option<&Claim>) -> Result<Vec<OwnedFd>> {
-    let mut locks = owners.duplicate_claim_fds().context("cannot pass the claims on to the guardian")?;
+    let mut locks = owners
+        .duplicate_claim_fds()
+        .context("cannot pass the claims on to the guardian process; raise the limit of open files (ulimit -n)")?;
     locks.extend(claim.map(Claim::share).transpose()?);
     Ok(locks)
 }

@@ -40,7 +40,7 @@ use sidelane_lanes::placement::wait_for_lane_switches;
 use sidelane_requests::can_track;
 use sidelane_rollback::claim::Claim;
 use sidelane_rollback::cpu_mask::to_cpu_mask;
-use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::guardian::{CANNOT_START, Guardian};
 use sidelane_rollback::own_threads;
 
 impl Agent {
@@ -239,10 +239,12 @@ fn claim_and_start_guardian(
     (config, tracker): (&Config, &Tracker),
 ) -> Result<(Actuator, Endpoints)> {
     let claims = owners.claim(online)?;
-    let mut locks = owners.duplicate_claim_fds().context("cannot pass the claims on to the guardian")?;
+    let mut locks = owners
+        .duplicate_claim_fds()
+        .context("cannot pass the claims on to the guardian process; raise the limit of open files (ulimit -n)")?;
     locks.push(claim.share()?);
     let halt_events = config.lanes.as_ref().map(|_| tracker.halt_events()).transpose()?;
-    let mut guardian = Guardian::start(&locks, halt_events).context("cannot start the guardian process")?;
+    let mut guardian = Guardian::start(&locks, halt_events).context(CANNOT_START)?;
     guardian.add([claim.undo(), Endpoints::undo_entry()].into_iter().chain(claims))?;
     claim.announce()?;
     owners.announce()?;

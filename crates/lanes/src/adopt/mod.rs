@@ -28,7 +28,7 @@ use sidelane_host::priority::{ThreadClass, pin_thread};
 use sidelane_host::procfs::{command_name, has_fixed_affinity, is_alive, thread_name, threads};
 use sidelane_host::thread::{Thread, change_all};
 use sidelane_rollback::groups::Fate;
-use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::guardian::{CANNOT_REPLACE_UNDO, CANNOT_WITHDRAW, Guardian};
 use sidelane_rollback::newcomers::Newcomers;
 use sidelane_rollback::{ChangeId, Undo};
 use sidelane_tracker::tracking::BatchTracking;
@@ -78,7 +78,12 @@ impl fmt::Display for Counts {
 impl AdoptedBatch {
     /// Makes the cgroup that is needed, and tells the guardian of all changes to come. Does not change the batch yet.
     pub fn prepare(adoptee: Adoptee, lanes: &CpuSet, name: &str, guardian: &mut Guardian) -> Result<Self> {
-        let (affinity, class) = adoptee.root_affinity_and_class().context("cannot adopt the batch: it ended before")?;
+        let (affinity, class) = adoptee.root_affinity_and_class().with_context(|| {
+            format!(
+                "cannot adopt {}: its oldest process has ended; start the batch again, and adopt it",
+                adoptee.target
+            )
+        })?;
         let leaf = if adoptee.freezable.is_some() { None } else { make_leaf(&adoptee, name, guardian)? };
         let (groups, families) = match &adoptee.members {
             Members::Group(dir) => (vec![dir.clone()], vec![]),
@@ -111,7 +116,12 @@ impl AdoptedBatch {
         // can get back only CPUs that their cgroup has.
         if let Some(leaf) = &adopted.cpuset {
             let found = Tree::read(&leaf.dir).snapshot();
-            ensure!(!found.lists.is_empty(), "cannot read the CPUs of the adopted group {}", leaf.dir.display());
+            ensure!(
+                !found.lists.is_empty(),
+                "cannot read cpuset.cpus of the adopted cgroup {}; check that it still exists, or adopt the batch by \
+                 pid:NUMBER",
+                leaf.dir.display()
+            );
             guardian.add([Undo::Cpusets(found)])?;
         }
         Ok(adopted)
@@ -202,9 +212,7 @@ impl AdoptedBatch {
         let change_ids = guardian.add(changes)?;
         let before = self.noted.insert(pid, (process, change_ids));
         // The withdrawn entries belong to an ended process that had the same id before.
-        guardian
-            .withdraw(before.map(|(_, change_ids)| change_ids).unwrap_or_default())
-            .context("cannot register an undo with the guardian")
+        guardian.withdraw(before.map(|(_, change_ids)| change_ids).unwrap_or_default()).context(CANNOT_WITHDRAW)
     }
 
     fn move_to_lanes(
@@ -270,7 +278,7 @@ impl AdoptedBatch {
         }
         self.newcomers.families = families;
         let undo = Undo::Newcomers(self.newcomers.clone());
-        guardian.replace(self.newcomers_change_id, undo).context("cannot register an undo with the guardian")
+        guardian.replace(self.newcomers_change_id, undo).context(CANNOT_REPLACE_UNDO)
     }
 
     /// Gives back a process that no longer belongs to the batch. Returns whether the process belonged to the batch
@@ -308,7 +316,7 @@ impl AdoptedBatch {
         let ended: Vec<u32> = self.noted.keys().copied().filter(|pid| !is_alive(*pid)).collect();
         let change_ids =
             ended.into_iter().filter_map(|pid| self.noted.remove(&pid)).flat_map(|(_, change_ids)| change_ids);
-        guardian.withdraw(change_ids.collect::<Vec<_>>()).context("cannot register an undo with the guardian")
+        guardian.withdraw(change_ids.collect::<Vec<_>>()).context(CANNOT_WITHDRAW)
     }
 
     /// Returns whether all processes of the batch have ended.

@@ -347,7 +347,10 @@ impl Session {
         let at_end = self.is_adopted().then(|| self.memory().accounting());
         if let Err(error) = self.guardian.undo_all() {
             let _ = self.guardian.dismiss();
-            return Err(error).context("cannot undo all changes to the machine");
+            return Err(error).context(
+                "cannot undo all changes to the machine; check CPU affinities (taskset -a -p PID) and cgroups of \
+                 service and batch",
+            );
         }
         let holders = self.keepers().map(LaneKeeper::counts).fold(KeeperCounts::default(), |sum, one| sum + one);
         let mut accounting = at_end.unwrap_or_else(|| self.tracker.memory().accounting()).since(&self.began);
@@ -366,7 +369,9 @@ impl Session {
             self.notes.extend(LogNote::of_audit(log.path(), &state).map(Note::from));
         }
         drop(self.claims);
-        self.guardian.dismiss().context("cannot dismiss the guardian")?;
+        self.guardian
+            .dismiss()
+            .context("cannot wait for the end of the guardian process; all changes to the machine are undone")?;
         let of_services = self.services.iter_mut().flat_map(SessionService::notes).collect::<BTreeSet<_>>();
         let notes = self.notes.into_iter().chain(of_ending.map(Note::from)).chain(of_services);
         let notes =

@@ -27,7 +27,7 @@ use sidelane_policy::borrow::Lending;
 use sidelane_rollback::Undo;
 use sidelane_rollback::change::undos_of_own_groups;
 use sidelane_rollback::claim::Claim;
-use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::guardian::{CANNOT_START, Guardian};
 use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::tracker::Tracker;
 use sidelane_tracker::tracking::{BatchTracking, ServiceTracking};
@@ -153,7 +153,7 @@ impl SessionParts<'_> {
 /// Starts a guardian that holds these claims too. The tracker notifies it when this process stops.
 pub(super) fn start_guardian(claims: &[Claim], tracker: &Tracker) -> Result<Guardian> {
     let halt_events = tracker.halt_events()?;
-    Guardian::start(&duplicate_claim_locks(claims)?, Some(halt_events)).context("cannot start the guardian process")
+    Guardian::start(&duplicate_claim_locks(claims)?, Some(halt_events)).context(CANNOT_START)
 }
 
 /// Returns duplicates of the descriptors that hold these claims.
@@ -183,20 +183,21 @@ pub(super) fn start_batch(
     let pass = make_gate_descriptors(&stage.services[0].tracked.tracking, &options.gate)?;
     let barrier = StartBarrier::start(command, options.class, options.quiet, !options.keeps_class(), pass.as_ref())
         .context("cannot start the batch command")?;
-    let process = Thread::with_tid(barrier.pid()).context("the batch command ended before it ran")?;
+    let process = Thread::with_tid(barrier.pid()).context(BATCH_NOT_STARTED)?;
     guardian.add([Undo::Family { process }])?;
     confinement.admit(barrier.pid()).context("cannot confine the batch command to its lanes")?;
     // The barrier takes its class itself, but may not have done so when the session first checks.
     options.class.restore_thread_class(barrier.pid());
     if options.gate == Gate::CoreSched {
         CoreCookie::create_for_process(barrier.pid())
-            .context("cannot give the batch command a core-scheduling cookie")?;
+            .context("cannot separate the batch command by core scheduling (--gate core-sched); use --gate holder")?;
     }
     stage.job.add_process(barrier.pid());
     stage.start_tracking()?;
     let what = format!("process {} was started", barrier.pid());
     let (kept, log) = keep_lanes(stage, &confinement, options, &what)?;
-    let work = RunningBatch::Command(barrier.open().context("cannot release the batch command")?);
+    let work =
+        RunningBatch::Command(barrier.open().context("cannot let the batch command begin; start the run again")?);
     let HeldLanes { kept, scheduler, watch } = kept;
     Ok(Started { confinement, kept, scheduler, watch, work, log })
 }
@@ -262,6 +263,8 @@ fn keep_lanes(
     Ok((HeldLanes { kept: lanes().zip(limits).map(keep).collect(), scheduler, watch }, log))
 }
 
+const BATCH_NOT_STARTED: &str =
+    "cannot start the batch command: its process ended before the command ran; start the run again";
 const NO_WATCHDOG: &str = "cannot start the watchdog of the batch lanes";
 
 type Log = Option<AuditLog>;
@@ -269,7 +272,10 @@ type Log = Option<AuditLog>;
 fn make_gate_descriptors(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<GateDescriptors>> {
     let Gate::Instrumented { library } = gate else { return Ok(None) };
     let pass = GateDescriptors::make(tracking, library);
-    pass.map(Some).context("cannot pass the lane words to the batch command")
+    pass.map(Some).context(
+        "cannot share the lane's state with the batch command (--gate instrumented); raise the limit of open files \
+         (ulimit -n), or use --gate holder",
+    )
 }
 
 /// Opens the audit log. Its first lines are the changes to the machine so far.
@@ -295,6 +301,9 @@ fn open_log(
 pub(super) fn undo_all_changes(guardian: Guardian, error: anyhow::Error) -> anyhow::Error {
     match guardian.finish() {
         Ok(()) => error,
-        Err(undoing) => error.context(format!("cannot undo all changes to the machine either ({undoing})")),
+        Err(undoing) => error.context(format!(
+            "cannot undo all changes to the machine ({undoing}); check CPU affinities (taskset -a -p PID) and cgroups \
+             of service and batch; the run failed before that"
+        )),
     }
 }

@@ -21,6 +21,7 @@ use sidelane_diagnostics::log_note::LogNote;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::online_cpus;
 use sidelane_requests::objective;
+use sidelane_rollback::guardian::CANNOT_RESTART;
 
 /// Interval of supervision.
 const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
@@ -201,9 +202,7 @@ impl Session {
     fn check_guardian(&mut self) -> Result<()> {
         let alive = self.guardian.is_alive();
         if !alive {
-            self.guardian
-                .restart(&duplicate_claim_locks(&self.claims)?)
-                .context("cannot replace the guardian process")?;
+            self.guardian.restart(&duplicate_claim_locks(&self.claims)?).context(CANNOT_RESTART)?;
             // The new guardian has started with the whole list of changes, so the loss of the old one is only noted.
             self.add_note(LaneNote::GuardianEnded);
         }

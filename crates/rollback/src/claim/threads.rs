@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::{Claim, ClaimError, Claimant};
 use crate::ChangeId;
-use crate::guardian::Guardian;
+use crate::guardian::{CANNOT_RESTART, CANNOT_START, CANNOT_WITHDRAW, Guardian};
 
 /// Claims of processes, each with the id of its undo.
 pub struct ThreadClaims {
@@ -35,7 +35,7 @@ impl ThreadClaims {
         let claim = |pid: &u32| Ok((*pid, Claim::take_threads(*pid, Claimant::Run)?));
         let claims: Vec<(u32, Claim)> = pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
         let locks = append_claim_locks(Vec::new(), claims.iter().map(|(_, claim)| claim))?;
-        let mut guardian = Guardian::start(&locks, None).context("cannot start the guardian process")?;
+        let mut guardian = Guardian::start(&locks, None).context(CANNOT_START)?;
         let change_ids = guardian.add(claims.iter().map(|(_, claim)| claim.undo()))?;
         claims.iter().try_for_each(|(_, claim)| claim.announce())?;
         let taken =
@@ -54,7 +54,7 @@ impl ThreadClaims {
         };
         let change_id = guardian.add([claim.undo()])?[0];
         if let Err(error) = claim.announce() {
-            guardian.withdraw([change_id]).context("cannot register an undo with the guardian")?;
+            guardian.withdraw([change_id]).context(CANNOT_WITHDRAW)?;
             return Ok(Some(self.record_refusal(pid, error)));
         }
         self.taken.insert(pid, (claim, change_id));
@@ -79,9 +79,7 @@ impl ThreadClaims {
         let all = std::mem::take(&mut self.taken).into_iter();
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(pid, _)| pids.contains(pid));
         self.taken = kept;
-        guardian
-            .withdraw(gone.values().map(|(_, change_id)| *change_id))
-            .context("cannot register an undo with the guardian")
+        guardian.withdraw(gone.values().map(|(_, change_id)| *change_id)).context(CANNOT_WITHDRAW)
     }
 
     /// Returns the number of processes whose threads another Sidelane moves.
@@ -97,7 +95,7 @@ impl ThreadClaims {
     /// Replaces the guardian by one that holds `locks` and the locks of all claims.
     pub fn replace_guardian(&mut self, locks: Vec<OwnedFd>, guardian: &mut Guardian) -> Result<()> {
         let locks = append_claim_locks(locks, self.taken.values().map(|(claim, _)| claim))?;
-        guardian.restart(&locks).context("cannot replace the guardian process")?;
+        guardian.restart(&locks).context(CANNOT_RESTART)?;
         self.are_new = false;
         Ok(())
     }
@@ -105,10 +103,10 @@ impl ThreadClaims {
 
 /// Appends second handles on the locks of the claims to `locks`.
 fn append_claim_locks<'c>(mut locks: Vec<OwnedFd>, claims: impl Iterator<Item = &'c Claim>) -> Result<Vec<OwnedFd>> {
-    let shared = claims.map(Claim::share).collect::<io::Result<Vec<_>>>().context(
-        "cannot pass the claims on to the \
-                                                                                   guardian",
-    )?;
+    let shared = claims
+        .map(Claim::share)
+        .collect::<io::Result<Vec<_>>>()
+        .context("cannot pass the claims on to the guardian process; raise the limit of open files (ulimit -n)")?;
     locks.extend(shared);
     Ok(locks)
 }

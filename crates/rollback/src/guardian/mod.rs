@@ -66,6 +66,19 @@ pub struct Guardian {
     halt_events: Option<OwnedFd>,
 }
 
+/// Context of an error if a guardian cannot be started.
+pub const CANNOT_START: &str = "cannot start the guardian process, which restores the machine if sidelane dies; raise \
+                                the limits of processes and open files (ulimit -u, ulimit -n)";
+/// Context of an error if a guardian cannot be replaced.
+pub const CANNOT_RESTART: &str = "cannot replace the guardian process, which restores the machine if sidelane dies; \
+                                  raise the limits of processes and open files (ulimit -u, ulimit -n)";
+/// Context of an error of [`Guardian::replace`].
+pub const CANNOT_REPLACE_UNDO: &str = "cannot change an undo in the list of the guardian process, which restores the \
+                                       machine if sidelane dies; try again";
+/// Context of an error of [`Guardian::withdraw`].
+pub const CANNOT_WITHDRAW: &str = "cannot remove an undo from the list of the guardian process, which restores the \
+                                   machine if sidelane dies; try again";
+
 impl Guardian {
     /// Starts the guardian. The guardian holds the lock files `locks` as long as it lives. `halt_events` is the
     /// tracker's ring that reports halts of this process; without it the guardian checks for halts every 50 ms.
@@ -147,7 +160,9 @@ impl Guardian {
         let change_ids: Vec<ChangeId> = added.iter().map(|(change_id, _)| *change_id).collect();
         let told = self.send_messages(added.into_iter().map(|(change_id, undo)| Message::Add(change_id, undo)));
         let told = told.inspect_err(|_| change_ids.iter().for_each(|change_id| self.list.withdraw(*change_id)));
-        told.context("cannot register an undo with the guardian")?;
+        told.context(
+            "cannot register an undo with the guardian process, which restores the machine if sidelane dies; try again",
+        )?;
         Ok(change_ids)
     }
 
@@ -352,8 +367,9 @@ mod tests {
     fn unresponsive_guardian_is_ended_and_keeps_only_its_list() {
         let mut guardian = guardian_that_reads_nothing();
         let (why, told) = add_until_refused(&mut guardian);
-        let expected = "cannot register an undo with the guardian: the guardian process read nothing for half a \
-                        second, as if it were stopped, and was ended";
+        let expected = "cannot register an undo with the guardian process, which restores the machine if sidelane \
+                        dies; try again: the guardian process read nothing for half a second, as if it were stopped, \
+                        and was ended";
         assert_eq!((why.as_str(), guardian.list().iter().count()), (expected, told));
         while guardian.is_alive() {
             std::thread::yield_now();

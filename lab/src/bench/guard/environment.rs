@@ -23,7 +23,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority;
 use sidelane_host::procfs::threads;
 use sidelane_report::Percentile;
-use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::guardian::{CANNOT_START, Guardian};
 use sidelane_rollback::own_threads::keep_off_cpus;
 
 /// Interval at which containers come and go, and requests are read from the kernel.
@@ -86,7 +86,7 @@ impl Environment {
             let others = fixtures.first().and_then(|fixture| fixture.sibling.as_ref());
             let fixture = store::start_store(place, lab.clone(), sibling.take(), others, *one, group.mix)?;
             prioritise_service_threads(fixture.pid)
-                .with_context(|| format!("cannot put {} first on its lane", one.name()))?;
+                .with_context(|| format!("cannot raise the priority of the threads of {}; run as root", one.name()))?;
             fixtures.push(fixture);
         }
         let first = fixtures.first().context("no store to measure")?;
@@ -153,7 +153,7 @@ impl Environment {
     /// Makes the containers. As in the paper, batch may run on all CPUs but the services' own.
     pub(super) fn create_containers(&self) -> Result<Containers> {
         let batch: CpuSet = [self.fixtures[0].place.batch].into_iter().collect();
-        let guardian = Guardian::start(&[], None).context("cannot start the guardian process")?;
+        let guardian = Guardian::start(&[], None).context(CANNOT_START)?;
         Containers::make(&format!("sidelane-bench-{}", std::process::id()), &batch, Some(guardian))
     }
 
