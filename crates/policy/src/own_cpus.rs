@@ -70,7 +70,7 @@ mod tests {
     fn only_cpu_is_shared_and_reported_as_shared() {
         assert_eq!(placed(&[0], &[0], &[0]), (mask(&[0]), false));
         assert_eq!(placed(&[0], &[0], &[900]), (mask(&[0]), false));
-        assert_eq!(placed(&[0], &[0, 1], &[0, 900]), (mask(&[0]), true), "it runs on the other one");
+        assert_eq!(placed(&[0], &[0, 1], &[0, 900]), (mask(&[0]), true), "it runs on the other CPU");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! end comes after its start was forgotten, it is read as a start.
 //!
 //! Approach. A thread works on one request at a time (§III-C). So when a thread begins a request while it has another
-//! one, the end of that other one was missed. The table is also bounded: when it is full, the request that began first
+//! one, the end of that request was missed. The table is also bounded: when it is full, the request that began first
 //! is dropped. Both are counted.
 
 use super::event::{Request, Thread};

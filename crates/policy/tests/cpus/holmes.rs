@@ -69,7 +69,7 @@ fn launched_container_gets_siblings_last_and_at_low_vpi() {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
     scene.set_interference(0, 40.0);
     scene.add_container(1, 1);
-    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[1])], "it shares a CPU with the other one");
+    assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[1])], "it shares a CPU with the first container");
 }
 
 /// Returns a machine with a service that its owner keeps on CPU 1, and container 0 on all CPUs that are not beside a
@@ -383,8 +383,8 @@ fn a_container_moves_from_a_cpu_that_goes_offline() {
     assert_eq!(holmes.why(), CpuReason::CpusChanged);
 }
 
-/// Batch has the CPUs 1 to 7. A container of high priority that asks for more gets all of them; the other one shares
-/// one CPU with it.
+/// Batch has the CPUs 1 to 7. A container of high priority that asks for more gets all of them. The other container
+/// shares one CPU with it.
 #[test]
 fn low_priority_container_shares_cpus_only_if_it_had_none() {
     let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
