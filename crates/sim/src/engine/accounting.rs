@@ -18,7 +18,7 @@ pub fn empty_latency_histogram() -> Histogram<u64> {
 /// Sums and counts of a simulation run.
 #[derive(Clone, Debug)]
 pub struct Accounting {
-    /// Start of the counted time.
+    /// Time from which requests, work and events are counted: the end of the warm-up.
     pub since: Nanos,
     /// Number of requests that arrived.
     pub arrived: u64,
@@ -34,26 +34,26 @@ pub struct Accounting {
     pub latency_ns: u128,
     /// Sum of the times from arrival to start of all requests.
     pub queued_ns: u128,
-    /// Upper bound of the total delay of requests by batch: for each request, the contention cost of the
-    /// co-running in its busy period, on its core.
+    /// Sum over all requests of an upper bound of the delay that batch caused. A request's bound is the contention cost
+    /// of the batch that ran in its busy period, on its core.
     pub delay_bound_ns: u128,
     /// Largest delay bound of one request.
     pub delay_bound_ns_max: Nanos,
-    /// Time in which request lanes were busy.
+    /// Sum over all request lanes of the time in which they were busy.
     pub lc_busy_ns: u128,
     /// Work done on request lanes, in units of work.
     pub lc_work: u128,
-    /// Time in which batch lanes were busy.
+    /// Sum over all batch lanes of the time in which batch ran.
     pub batch_busy_ns: u128,
     /// Work done on batch lanes, in units of work.
     pub batch_work: u128,
-    /// Time in which batch ran beside a request without permission.
+    /// Time in which batch ran beside a request without permission of the policy.
     pub overlap_ns: u128,
-    /// Time in which batch ran beside a request on its budget.
+    /// Time in which batch ran beside a request with permission of the policy, on the budget.
     pub lent_ns: u128,
     /// Time in which cores had N busy lanes, by N.
     pub active_ns: [u128; LANES_MAX + 1],
-    /// Time that requests lost because other classes used memory.
+    /// Time that requests lost because batch on the same core used memory.
     pub lost_to_memory_ns: f64,
     /// Number of summonses by the service.
     pub summons: u64,
@@ -70,12 +70,13 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// Returns empty accounting from `since` on.
+    /// Returns accounting with all counts at 0, for a run whose counted time begins at `since`.
     pub fn new(since: Nanos) -> Self {
         Self { latency: Some(empty_latency_histogram()), ..Self::without_latencies(since) }
     }
 
-    /// Returns empty accounting without a histogram of latencies, for one machine of many.
+    /// Returns accounting with all counts at 0 and without a histogram, for an engine whose [`super::watch::Watch`]
+    /// records the latencies.
     pub fn without_latencies(since: Nanos) -> Self {
         Self {
             since,

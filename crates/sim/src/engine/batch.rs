@@ -1,4 +1,4 @@
-//! Job of a batch lane, from phase to phase.
+//! Progress of a batch job through its phases: work on the lane, and waits.
 
 use super::Engine;
 use super::watch::Watch;
@@ -54,8 +54,8 @@ impl<W: Watch> Engine<W> {
         self.slots.set_time(self.phase_slot(lane), self.now + duration_ns);
     }
 
-    /// Runs batch if it has work and its lane is free. If batch then finds the service busy, it summons the keeper,
-    /// as at a start of the service beside running batch.
+    /// Runs batch if it has work and its lane is free. If batch starts while the service is busy and has to leave, it
+    /// summons the keeper.
     pub(super) fn try_run_batch(&mut self, lane: usize) {
         let batch = &mut self.lanes[lane];
         let came_in = !batch.runs && batch.free && !batch.waits;

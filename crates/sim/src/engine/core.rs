@@ -46,7 +46,8 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Computes the speeds on a core whose work is booked up to now, and the end times of the tasks there.
+    /// Updates the speeds and end times of the tasks on a core, after one of them started or stopped. The work of the
+    /// core must be booked up to now.
     pub(super) fn update_core_speeds(&mut self, core: usize) {
         self.update_request_speed(core);
         for lane in self.cores[core].lanes() {

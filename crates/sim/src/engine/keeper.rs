@@ -1,10 +1,10 @@
 //! Keeper of a batch lane, event by event: it behaves as the agent's holder (`crates/lanes/src/holder.rs`).
 //!
-//! The keeper uses the same policies in the same way. It sleeps while batch may run. It wakes at its policy's time,
-//! or when it is summoned: when the service starts beside running batch, when a request that waited starts beside a
-//! lent lane, and when the service stops beside a lane from which batch was evicted. After its reaction time it is on
-//! the lane, which takes the lane from batch, and asks the policy. If batch may run, it leaves. Otherwise it naps
-//! there, sees each change of the service at once, and asks again.
+//! Like the holder, the keeper asks a policy of `sidelane-policy` and does what it says. It sleeps while batch may run.
+//! It wakes at its policy's time, or when it is summoned: when the service starts beside running batch, when a request
+//! that waited starts beside a lent lane, and when the service stops beside a lane from which batch was evicted. After
+//! its reaction time it is on the lane, which takes the lane from batch, and asks the policy. If batch may run, it
+//! leaves. Otherwise it naps there, sees each change of the service at once, and asks again.
 //!
 //! If batch checks its own lane (`Gate::batch_looks`, as in Elfen, and always under the oracle), batch on a lent lane
 //! sees each change of the requests too, and leaves only if it has to.
@@ -66,9 +66,9 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Asks the policy for batch on a lent lane; batch begins to leave if it has to. `service_changed` means that the
-    /// service has changed. Otherwise the policy's time is up, and batch has permission until it is off. The work of
-    /// the core must be booked up to now.
+    /// Asks the policy whether batch may stay on a lent lane; batch begins to leave if it may not. `service_changed`
+    /// says why the policy is asked: requests changed, or the permitted time is over. In the second case batch has
+    /// permission until it is off the lane. The work of the core must be booked up to now.
     fn check_lent_batch(&mut self, lane: usize, service_changed: bool) {
         self.ask_policy(lane);
         let Some(keeper) = &self.lanes[lane].keeper else { return };
@@ -114,7 +114,8 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Handles the keeper's time: it checks its lane, wakes, or starts again after a crash.
+    /// Handles the time in the keeper's slot: depending on its presence, the keeper checks its lane, wakes, or starts
+    /// again after a crash.
     pub(super) fn handle_keeper_event(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
         self.book_core_work(core);
@@ -174,7 +175,8 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Returns the time until batch runs again on a lane that the keeper leaves now.
+    /// Returns the delay until batch runs again on a lane that the keeper leaves now. `held` says whether the keeper
+    /// was on the lane, `restored` whether batch returns from an eviction.
     fn return_delay_ns(&mut self, held: bool, restored: bool) -> Nanos {
         let migration_ns = if restored { self.model.machine.migration_ns } else { 0 };
         let on_ns = match held {

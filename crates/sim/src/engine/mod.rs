@@ -36,7 +36,7 @@ use watch::Watch;
 /// Number of slots of each batch lane: its keeper, its gate, its job.
 const SLOTS_OF_LANE: usize = 3;
 
-/// Sources of events that exist once; their slots follow the workers' slots.
+/// Sources of events that an engine has once, unlike workers and lanes. Their slots follow the workers' slots.
 #[derive(Clone, Copy)]
 enum SingleSource {
     Arrival,
@@ -99,7 +99,7 @@ impl<W: Watch> Engine<W> {
         engine
     }
 
-    /// Removes the histogram of latencies, for a watch that keeps them.
+    /// Removes the histogram of latencies, for an engine whose watch records the latencies itself.
     pub fn without_latencies(mut self) -> Self {
         self.accounting.latency = None;
         self

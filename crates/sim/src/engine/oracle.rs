@@ -11,7 +11,8 @@ use super::Engine;
 use super::watch::Watch;
 use crate::time::{NEVER, Nanos};
 
-/// Time left for a request when batch has to leave, so that the gate can take effect.
+/// Safety margin of the oracle, in nanoseconds: batch has to leave when a request's slack is down to this, since
+/// leaving takes time.
 const MARGIN_NS: Nanos = 50_000;
 
 impl<W: Watch> Engine<W> {
@@ -34,7 +35,8 @@ impl<W: Watch> Engine<W> {
         self.time_until_cost_ns(slack_ns)
     }
 
-    /// Returns the time after which batch's cost reaches `slack_ns`, less the margin; `NEVER` if it never does.
+    /// Returns how long batch may run until it has delayed requests by `slack_ns`, less the margin; `NEVER` if batch
+    /// does not delay them.
     fn time_until_cost_ns(&self, slack_ns: Nanos) -> Nanos {
         let classes = self.model.batch.iter().filter_map(|job| job.class());
         let extra =

@@ -108,8 +108,8 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Books the delay bound of a request from batch on its own core. If several workers share one queue, batch
-    /// beside other workers delays the request, too.
+    /// Adds the delay bound of a request, from batch on its own core. The bound does not hold if several workers share
+    /// a queue, where batch on other cores delays the request, too.
     fn book_delay(&mut self, worker: usize, request: &Request) {
         let contention_cost = self.limits.current().contention_cost;
         let bound_ns =

@@ -2,7 +2,7 @@
 
 use crate::time::Nanos;
 
-/// Result of one request.
+/// Times and amounts of one finished request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompletedRequest {
     /// Number of the request, from 1 on, in the order of arrival.

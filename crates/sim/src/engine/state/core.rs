@@ -32,7 +32,7 @@ pub struct Request {
 pub struct ServiceCore {
     /// Time up to which the core's work is booked.
     pub since: Nanos,
-    /// Speed of the core, as a factor of 1.
+    /// Speed of the core, as a multiple of the reference core's speed.
     pub factor: f64,
     pub request: Option<Request>,
     pub request_speed: Speed,
@@ -40,7 +40,7 @@ pub struct ServiceCore {
     pub flipped: Nanos,
     /// Time at which a lane of the core was last busy.
     pub used: Nanos,
-    /// Share of the request's time that is lost because other tasks use memory.
+    /// Share of the request's time that is lost because batch on the same core uses memory.
     pub memory_loss: f64,
     pub first_lane: usize,
     pub lanes: usize,
@@ -72,7 +72,8 @@ impl ServiceCore {
         self.request.is_some_and(|request| request.waited)
     }
 
-    /// Returns the requests that a keeper of the core's lanes sees, with this queue length.
+    /// Returns what a keeper observes of the service: the request that runs on this core, and `waiting` requests in
+    /// queues.
     pub fn requests(&self, waiting: usize) -> Requests {
         let running = self.request.as_ref().map(|request| RunningRequest {
             number: request.number,

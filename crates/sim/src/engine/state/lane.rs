@@ -14,9 +14,10 @@ pub struct BatchLane {
     /// Remaining work of the current phase.
     pub left: Work,
     pub speed: Speed,
-    /// Whether the job waits for something other than the lane.
+    /// Whether the job needs no lane now: it waits for a disk or a lock, or it has ended and its successor has not
+    /// started.
     pub waits: bool,
-    /// Whether the lane is free of its keeper.
+    /// Whether the lane is open to batch: `false` from the arrival of its keeper until the gate opens.
     pub free: bool,
     /// Whether the job runs on the lane.
     pub runs: bool,
@@ -45,7 +46,8 @@ impl BatchLane {
         self.keeper.as_ref().is_some_and(|keeper| keeper.lends_to_request(request_waited))
     }
 
-    /// Returns the class by which the lane slows its neighbours now: that of the job, or a nap; `None` if it is idle.
+    /// Returns the class of the task on the lane, which slows the other lanes of the core: the job, or the keeper's
+    /// nap. Returns `None` if the lane is idle.
     pub fn occupant(&self) -> Option<Class> {
         match self.runs {
             true => Some(self.class),

@@ -38,7 +38,8 @@ impl LendingLimitsKeeper {
         self.meter.present_limits()
     }
 
-    /// Takes in a request; with a `glitch` its counters are wrong.
+    /// Adds a finished request to the estimates of budget and contention cost. With `glitch`, the request's counters
+    /// are wrong.
     pub fn record_finished(&mut self, request: &Request, now: Nanos, glitch: bool) {
         if !self.wanted {
             return;
@@ -57,7 +58,7 @@ impl LendingLimitsKeeper {
         self.meter.record_request(now - request.arrived, &finished);
     }
 
-    /// Computes new limits.
+    /// Computes budget and contention cost anew, from the requests recorded so far.
     pub fn recompute(&mut self) {
         self.meter.recompute();
     }
