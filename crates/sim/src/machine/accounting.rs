@@ -42,9 +42,9 @@ impl Latencies {
 pub struct ServiceAccounting {
     /// Number of requests that arrived.
     pub arrived: u64,
-    /// Number of requests that were refused because the queue was full.
+    /// Number of requests that this service refused because its queue was full.
     pub refused: u64,
-    /// Number of requests that ended without an answer: they were refused, or a request that they called was.
+    /// Number of requests that ended without an answer, because this service or a service that it called refused them.
     pub failed: u64,
     /// Latencies from the arrival to the end of the service's own work.
     pub own: Latencies,
@@ -54,7 +54,7 @@ pub struct ServiceAccounting {
     pub busy_ns: u128,
     /// Time in which threads of the service ran beside containers on the same core.
     pub beside_batch_ns: u128,
-    /// Memory counters of the service's threads.
+    /// Memory stalls and accesses of the service's threads.
     pub(super) counted: MemoryCounts,
 }
 
@@ -91,7 +91,7 @@ pub struct MachineAccounting {
     pub ended: Vec<u64>,
     /// Time in which CPUs ran containers.
     pub batch_busy_ns: u128,
-    /// Work of containers, in units of work, lost work included.
+    /// Work of containers, in units of work. It includes the work that migrations and context switches cost.
     pub batch_work: u128,
     /// Work of containers that migrations and context switches cost, in units of work.
     pub lost_work: u128,
@@ -105,15 +105,16 @@ pub struct MachineAccounting {
     pub thread_moves: u64,
     /// Number of the controller's observations.
     pub looks: u64,
-    /// Number of observations that the kernel program asked for because of interference.
+    /// Number of observations that the kernel program requested because interference had crossed the threshold.
     pub rings: u64,
     /// Number of actions that were carried out.
     pub actions: u64,
     /// Number of summonses of keepers.
     pub summons: u64,
-    /// Times from the first interference at the threshold until containers had left the sibling.
+    /// Times from the start of interference at or above the threshold until containers had left the siblings of the
+    /// disturbed CPU.
     pub onset: Latencies,
-    /// Number of clients' requests that were answered.
+    /// Number of requests of external clients that were answered.
     pub answered: u64,
     /// Number of all events.
     pub events: u64,

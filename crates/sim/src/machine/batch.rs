@@ -53,8 +53,8 @@ impl MachineEngine {
         self.confine(place, mask, false);
     }
 
-    /// Returns the CPUs on which a container starts. Under a policy, these are the CPUs of the group with all
-    /// containers: those of the present containers together.
+    /// Returns the CPUs on which a container starts. Under a policy, it joins the group that confines all containers,
+    /// so these are the CPUs of the running containers.
     fn starting_cpus(&self, kind: usize) -> CpuMask {
         let allowed = self.model.kinds[kind].allowed;
         let present = self.places.running().fold(CpuMask::EMPTY, |all, (_, container)| all.or(&container.mask));
@@ -154,7 +154,7 @@ impl MachineEngine {
         self.add_lost_work(slot, self.model.machine.context_switch_ns);
     }
 
-    /// Adds `ns` of work to a container, as lost work.
+    /// Adds `ns` to the work that a container has still to do, as the cost of a migration or a context switch.
     fn add_lost_work(&mut self, slot: usize, ns: Nanos) {
         let Some(container) = self.places.all[slot].as_mut().filter(|_| ns > 0) else { return };
         let cost = Work::of_ns(ns);

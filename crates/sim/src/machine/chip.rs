@@ -4,8 +4,8 @@
 //! A piecewise linear function gives the slowdown of memory under that pressure. Only the part of a class's time in
 //! which it stalls on memory ([`MemoryUse::stall_share`]) becomes longer.
 //!
-//! Without points, pressure costs nothing. Holmes §2.2 found the same: sixteen threads on sixteen cores have the
-//! latency of one, and only the sibling counts.
+//! Without points in the scenario, pressure costs nothing. That agrees with the Holmes paper (§2.2): sixteen threads on
+//! sixteen cores have the latency of one, and only the sibling counts.
 //!
 //! [`MemoryUse::stall_share`]: crate::smt::MemoryUse::stall_share
 
@@ -21,7 +21,7 @@ pub struct ChipMemory {
 }
 
 impl ChipMemory {
-    /// Returns whether pressure has any effect.
+    /// Returns whether memory traffic on the chip slows memory at all.
     pub fn has_effect(&self) -> bool {
         !self.points.is_empty()
     }

@@ -9,7 +9,7 @@ use super::state::cpu::Window;
 use crate::time::Nanos;
 
 impl MachineEngine {
-    /// Lets the controller observe the machine, or carry out its next action.
+    /// Handles the time in the controller's slot: it carries out its next action, or observes the machine.
     pub(super) fn run_controller(&mut self) {
         match self.controller.as_mut().and_then(|controller| controller.to_do.pop_front()) {
             Some(action) => self.carry_out(action),
@@ -61,7 +61,8 @@ impl MachineEngine {
             *seen = cpu_observation(&window, passed_ns);
             let vpi = if rings { cpu.guard.take_peak() } else { window.vpi(clock_ghz) };
             seen.interference = vpi.filter(|_| counters);
-            // Interference that ended before any observation is not counted.
+            // An onset is dropped if the interference ended before an observation showed it, since the policy had
+            // nothing to react to.
             let calm = !cpu.disturbed && seen.interference.is_some_and(|vpi| threshold.is_none_or(|e| vpi < e));
             cpu.onset = cpu.onset.filter(|_| !calm);
         }

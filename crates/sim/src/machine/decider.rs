@@ -9,7 +9,7 @@ use super::model::MachineModel;
 use super::setting::CpuDecider;
 use super::state::control::CpuPolicy;
 
-/// Returns the policy that a setting names.
+/// Returns the agent's policy that `decider` names, with the cores of `model`.
 pub(super) fn create_policy(decider: CpuDecider, model: &MachineModel) -> Box<CpuPolicy> {
     let layout = Layout::new(&model.machine);
     let cores = CoreTopology::of((0..layout.cores()).map(|core| layout.cpus_of(core).collect()));

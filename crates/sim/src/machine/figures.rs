@@ -22,11 +22,12 @@ pub struct MachineFigures {
     pub batch_work_ns: f64,
     /// Number of times that a container's thread moved to another CPU.
     pub migrations: u64,
-    /// Times from interference at the threshold until containers had left the sibling; `None` without a threshold.
+    /// Times from the start of interference at or above the threshold until containers had left the siblings of the
+    /// disturbed CPU. `None` without a threshold.
     pub onset: Option<LatencyFigures>,
     /// Number of the controller's observations.
     pub looks: u64,
-    /// Number of observations that the kernel program asked for.
+    /// Number of observations that the kernel program requested because interference had crossed the threshold.
     pub rings: u64,
     /// Number of actions that were carried out.
     pub actions: u64,
@@ -60,7 +61,7 @@ pub struct ServiceFigures {
     pub own: LatencyFigures,
     /// Latencies from a request's arrival until all its calls are answered, too.
     pub whole: LatencyFigures,
-    /// Longest time that a whole request may take; `None` without a limit.
+    /// Longest time that a request with all of its calls may take; `None` without a limit.
     pub limit_ns: Option<Nanos>,
     /// Share of answered requests that took longer than the limit; `None` without a limit.
     pub violations: Option<f64>,
@@ -99,8 +100,8 @@ pub struct KindFigures {
 }
 
 impl MachineFigures {
-    /// Returns the results of an engine that has reached its end. `limits_ns` has the longest time that whole
-    /// requests of each service may take.
+    /// Returns the results of an engine that has reached its end. `limits_ns` has the latency limit of each service,
+    /// for a request with all of its calls.
     pub fn from_engine(engine: &MachineEngine, limits_ns: &[Option<Nanos>]) -> Self {
         let (accounting, model) = (engine.accounting(), engine.model());
         let elapsed_ns = engine.now() - accounting.since;
@@ -139,7 +140,8 @@ impl MachineFigures {
     }
 }
 
-/// Returns the energy in joules that cores use in addition, because their busy power differs from the first core's.
+/// Returns a correction of the energy, in joules, for cores whose busy power differs from that of core 0. The main sum
+/// assumes the power of core 0 for all cores.
 fn extra_energy_j(engine: &MachineEngine) -> f64 {
     let power = &engine.model().machine.power;
     let more_w = |core: usize| power.busy_w(core) - power.busy_w(0);
@@ -175,7 +177,7 @@ impl ServiceFigures {
     }
 }
 
-/// Returns the share of latencies above a limit.
+/// Returns the share of latencies above a limit, 0 to 1.
 fn above(latencies: &Latencies, limit_ns: Nanos) -> f64 {
     let within = latencies.all.count_between(0, limit_ns);
     (latencies.all.len() - within) as f64 / latencies.all.len().max(1) as f64

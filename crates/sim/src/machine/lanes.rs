@@ -1,8 +1,9 @@
 //! Lane gates: keepers hold the siblings of services' CPUs, so that containers run there only while the service does
 //! not. As in [`crate::engine`], a keeper sleeps while containers may run, and is summoned when the service starts
-//! beside them. It naps on the CPU until the policy of lanes lets containers back.
+//! beside them. It naps on the CPU until the lane policy lets containers back.
 //!
-//! The policy of lanes is borrow idle. When it evicts, containers stay off as under a hold, without a holder.
+//! The lane policy is always `borrow idle`. After an eviction, containers stay off the CPU as under a hold, but the
+//! keeper sleeps.
 
 use sidelane_policy::borrow::{BorrowConfig, LaneObservation, LaneState, LendingLimits, PolicyKind, WakeState};
 
@@ -98,7 +99,7 @@ impl MachineEngine {
         self.update_speeds_around(cpu);
     }
 
-    /// Handles the keeper's time: it wakes, takes the lane, or checks it.
+    /// Handles the time in the keeper's slot: it wakes, takes the lane, or checks it.
     pub(super) fn handle_keeper_event(&mut self, lane: usize) {
         match self.cpus[lane].keeper.as_ref().map(|keeper| keeper.presence) {
             Some(Presence::Asleep) => self.wake_keeper(lane),
@@ -118,7 +119,7 @@ impl MachineEngine {
         self.update_speeds_around(lane);
     }
 
-    /// Asks the policy of lanes while the keeper is on the lane, and leaves the lane if the policy says so.
+    /// Asks the lane policy while the keeper is on the lane, and leaves the lane if the policy says so.
     fn check_lane(&mut self, lane: usize) {
         let busy = self.is_beside_service(lane);
         let seen = LaneObservation {
@@ -148,7 +149,7 @@ impl MachineEngine {
     }
 }
 
-/// Returns what a keeper watches under borrow idle: whether the service runs.
+/// Returns the state of the service that a keeper watches under `borrow idle`: whether a service runs on a sibling.
 fn watched_state(service_busy: bool) -> WakeState {
     WakeState::from_requests(service_busy, None, true)
 }

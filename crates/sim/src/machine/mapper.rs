@@ -1,7 +1,7 @@
 //! Threads that are bound to cores, and move where Hurry-up sends them.
 //!
-//! Hurry-up learns of each event at the same moment, after it has happened. The agent of a real machine is some
-//! microseconds later, which is little compared with requests of milliseconds. A thread in the middle of a request
+//! Hurry-up learns of each event at the same moment, after it has happened. The agent of a real machine learns of it
+//! some microseconds later, which is little compared with requests of milliseconds. A thread in the middle of a request
 //! pays for each move (`migration_us`). Threads on one core run one after the other.
 
 use sidelane_policy::hurryup::{HurryEvent, Request};
@@ -40,7 +40,7 @@ impl MachineEngine {
         }
     }
 
-    /// Passes events and time to Hurry-up, and moves threads where it sends them.
+    /// Passes recorded events, or the present time, to Hurry-up, and moves threads to the cores that it chooses.
     pub(super) fn run_mapper(&mut self) {
         let Some(thread_binder) = &mut self.thread_binder else { return };
         let moved = thread_binder.run_policy(self.now);

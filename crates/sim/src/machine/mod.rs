@@ -103,7 +103,7 @@ impl MachineEngine {
         Self::with_policy(model, policy)
     }
 
-    /// Returns a machine at time 0, idle, with a policy of the caller's if the setting is managed.
+    /// Returns an idle machine at time 0. `policy` decides on CPUs if the setting is managed; otherwise it is ignored.
     pub fn with_policy(model: MachineModel, policy: Option<Box<CpuPolicy>>) -> Self {
         let layout = Layout::new(&model.machine);
         let batch = model.setting.beside != ContainerMode::Nothing && !model.kinds.is_empty();

@@ -30,11 +30,12 @@ pub struct MachineModel {
     pub kinds: Vec<Kind>,
     /// Slowdowns that the lanes of a core cause to each other.
     pub smt: Interference,
-    /// Way in which services and containers share the CPUs.
+    /// Mode of sharing the CPUs between services and containers.
     pub setting: MachineSetting,
     /// Length of the warm-up, which does not count, in nanoseconds.
     pub warm_up_ns: Nanos,
-    /// End of the run. A number of requests means those of clients.
+    /// End of the run. A limit on the number of requests counts those of external clients only, not calls between
+    /// services.
     pub until: RunEnd,
     /// Seed of all random numbers.
     pub seed: u64,
@@ -92,7 +93,7 @@ pub struct Kind {
     pub priority: i32,
     /// Most containers of this kind that run at a time.
     pub count: usize,
-    /// Work of each container, on all of its CPUs together.
+    /// Work of each container, which all of its threads share.
     pub work: Demand,
     /// Way in which containers of this kind start.
     pub coming: ContainerStarts,

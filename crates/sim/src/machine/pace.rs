@@ -63,7 +63,7 @@ impl MachineEngine {
         }
     }
 
-    /// Books the work of a CPU in the `passed_ns` since its work was last booked. Returns whether a task ran.
+    /// Books the work that a CPU did in `passed_ns`. Returns whether a task ran on it.
     fn book_cpu_work(&mut self, cpu_index: usize, passed_ns: Nanos) -> bool {
         let cpu = &mut self.cpus[cpu_index];
         if !cpu.busy() {
@@ -114,8 +114,8 @@ impl MachineEngine {
         of_service.or_else(of_container).or(cpu.has_napping_keeper().then_some(NAP))
     }
 
-    /// Computes the pace of a class on a CPU. Siblings cost as in [`Interference`]. A slower chip costs the share of
-    /// the time in which `class` stalls on memory.
+    /// Computes the pace of a task of `class` on a CPU. Siblings slow it as in [`Interference`]. Memory pressure on the
+    /// chip lengthens only the share of its time in which it stalls on memory.
     fn pace(&self, cpu: usize, class: Class, memory_extra_slowdown: f64) -> Pace {
         let smt = &self.model.smt;
         let own = smt.memory(class);
@@ -130,7 +130,7 @@ impl MachineEngine {
         }
         let of_core = self.model.machine.speed_of(self.layout.core_of(cpu));
         let work = of_core / (1.0 + extra);
-        // Memory stalls are unknown for a class without accesses.
+        // A class without memory accesses in the scenario has no known stalls, so none are counted.
         let known = own.accesses_per_us > 0.0;
         Pace {
             speed: Interference::speed_beside(of_core, extra),

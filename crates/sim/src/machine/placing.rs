@@ -19,7 +19,7 @@ enum CpuRank {
     Idle,
     /// The thread ran on this CPU last; a container does now.
     Last,
-    /// A container runs on this CPU, and would be displaced.
+    /// A container runs on this CPU, and the thread would displace it.
     Displaces,
 }
 

@@ -1,4 +1,4 @@
-//! Interference on a CPU of a service: its start, the ring of the kernel program, and its end.
+//! Interference on a CPU of a service: its start, the kernel program's request for an observation, and its end.
 
 use super::MachineEngine;
 use super::sources::Source;
@@ -53,7 +53,8 @@ impl MachineEngine {
         }
     }
 
-    /// Asks the controller for an observation.
+    /// Schedules an observation of the controller, as requested by the kernel program; without effect if one is
+    /// pending.
     fn request_observation(&mut self) {
         let Some(controller) = self.controller.as_mut().filter(|controller| controller.ring_at.is_none()) else {
             return;
@@ -66,8 +67,8 @@ impl MachineEngine {
         }
     }
 
-    /// Ends the interference on siblings of a CPU that containers have left because the policy or a keeper wanted it.
-    /// Only siblings without containers beside them count.
+    /// Ends the interference that containers on `left_cpu` caused, after the policy or a keeper moved them away.
+    /// Records its duration for each sibling that has no container beside it any more.
     pub(super) fn end_onset_beside(&mut self, left_cpu: usize) {
         for sibling in self.layout.siblings(left_cpu) {
             let onset = self.cpus[sibling].onset.filter(|_| self.is_without_batch_beside(sibling));
@@ -78,7 +79,8 @@ impl MachineEngine {
         }
     }
 
-    /// Discards the interference on siblings of a CPU that a container has left of its own accord.
+    /// Drops the interference that a container on `left_cpu` caused, without a record, since the container left by
+    /// itself.
     pub(super) fn discard_onset_beside(&mut self, left_cpu: usize) {
         for sibling in self.layout.siblings(left_cpu) {
             if self.is_without_batch_beside(sibling) {

@@ -58,7 +58,8 @@ impl MachineEngine {
         self.update_speeds_around(cpu);
         self.schedule_tick(cpu);
         self.notify_service_changed(cpu);
-        // Another thread that waited has this CPU now; a different CPU may be idle for the worker's next request.
+        // If `fill_cpu()` gave this CPU to another waiting thread, the worker's next request looks for a different idle
+        // CPU.
         if next.is_some() && self.homeless.back() == next.as_ref() {
             self.homeless.pop_back();
             next.into_iter().for_each(|next| self.place_or_queue_thread(next));
@@ -92,7 +93,7 @@ impl MachineEngine {
         }
     }
 
-    /// Ends a request that is done, with all that it called.
+    /// Ends a request whose own work and calls are all done, and reports the end to its caller.
     fn complete_visit(&mut self, visit: usize) {
         let visit = self.visits.remove(visit);
         if !visit.failed {
@@ -101,7 +102,7 @@ impl MachineEngine {
         self.report_end(visit.service, visit.caller, visit.failed);
     }
 
-    /// Tells the caller of a request that the request has ended.
+    /// Tells the caller of a request that the request has ended, or counts the end if an external client sent it.
     fn report_end(&mut self, service: usize, caller: Option<usize>, failed: bool) {
         self.accounting.services[service].failed += u64::from(failed);
         let Some(caller) = caller else {

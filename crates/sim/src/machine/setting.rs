@@ -19,7 +19,7 @@ pub struct MachineSetting {
 }
 
 impl MachineSetting {
-    /// Returns the setting with the services alone.
+    /// Returns a setting without containers, in which the kernel places the services' threads.
     pub fn alone() -> Self {
         Self { name: "alone".to_owned(), beside: ContainerMode::Nothing, mapping: None }
     }
@@ -51,7 +51,8 @@ pub enum CpuDecider {
 }
 
 impl CpuDecider {
-    /// Returns the interference at which a service's CPU counts as disturbed, in the unit of VPI; `None` for PerfIso.
+    /// Returns the VPI at which a service's CPU counts as disturbed, in stalled cycles for each load and store. Returns
+    /// `None` for PerfIso.
     pub fn interference_threshold(&self) -> Option<f64> {
         match self {
             Self::Holmes(config) => Some(config.threshold),
@@ -67,11 +68,11 @@ pub struct Control {
     pub by: CpuDecider,
     /// Time from one regular observation to the next, in nanoseconds.
     pub look_ns: Nanos,
-    /// Time from a disturbance of a service to the observation that the kernel program rings for; `None` if it does
-    /// not ring.
+    /// Delay from a disturbance of a service to the observation that the kernel program requests; `None` if only
+    /// regular observations are made.
     pub ring: Option<Latency>,
     /// Gate that keeps containers off the siblings of services' CPUs while a service runs there (borrow idle).
     pub gate: Option<Gate>,
-    /// Time from the decision, or from the previous action, to the effect of an action.
+    /// Delay of an action: from the decision, or from the end of the previous action, until it has taken effect.
     pub act: Latency,
 }

@@ -9,9 +9,9 @@ pub enum Source {
     Cpu(usize),
     /// Check of this CPU's counters by the kernel.
     Tick(usize),
-    /// Check by this CPU's keeper, or its arrival on the CPU.
+    /// Next check by the keeper of this CPU, or the end of its wakeup.
     Keeper(usize),
-    /// Return of this CPU from its keeper to containers.
+    /// Return of this CPU to containers, after its keeper has left.
     Gate(usize),
     /// End of the container in this slot, which has done its work.
     Container(usize),
@@ -19,9 +19,9 @@ pub enum Source {
     Arrival(usize),
     /// Start of a container of this kind.
     ContainerStart(usize),
-    /// Observation of the controller, or effect of an action.
+    /// Next observation of the controller, or end of an action that it carries out.
     Control,
-    /// Call of Hurry-up, because of events or of time.
+    /// Next call of Hurry-up, for new events or at the time that it asked for.
     Mapper,
     /// Start of the counted time.
     WarmUp,

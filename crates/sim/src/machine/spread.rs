@@ -10,7 +10,7 @@ use sidelane_policy::cpus::CpuMask;
 
 use super::MachineEngine;
 
-/// Number of containers on a CPU, and on its siblings.
+/// Load of a CPU, for comparison: the number of containers on it, then the number on its siblings.
 type Load = (usize, usize);
 
 impl MachineEngine {
@@ -45,7 +45,7 @@ impl MachineEngine {
         }
     }
 
-    /// Moves threads from other CPUs to a CPU with room, as long as that evens out the load.
+    /// Moves threads of containers from more loaded CPUs to a CPU, as long as each move evens out the load.
     fn pull_threads(&mut self, to_cpu: usize) {
         while let Some((place, from)) = self.container_worth_moving(to_cpu) {
             self.remove_thread(place, from);
@@ -54,7 +54,8 @@ impl MachineEngine {
         }
     }
 
-    /// Returns the container that may move to a CPU, and its present CPU: the worst of all that would be better off.
+    /// Returns the container that gains by a move of one thread to `to_cpu`, and the CPU that the thread leaves. If
+    /// several gain, it is the one on the most loaded CPU.
     fn container_worth_moving(&self, to_cpu: usize) -> Option<(usize, usize)> {
         let (here, beside) = self.load(to_cpu);
         let mut worst: Option<(Load, usize, usize)> = None;
@@ -71,7 +72,8 @@ impl MachineEngine {
         worst.map(|(_, place, from)| (place, from))
     }
 
-    /// Returns the number of containers on the siblings of `to_cpu` after a thread has left `from_cpu`.
+    /// Returns the number of containers on the siblings of `to_cpu` (`sibling_containers` now) after a thread has left
+    /// `from_cpu`.
     fn sibling_containers_after_move(&self, to_cpu: usize, from_cpu: usize, sibling_containers: usize) -> usize {
         sibling_containers - usize::from(self.layout.siblings(to_cpu).any(|sibling| sibling == from_cpu))
     }

@@ -8,8 +8,8 @@ use crate::scenario::{Experiment, Point};
 use crate::sweep::{Outcome, Progress, ReportProgress};
 use crate::time::Nanos;
 
-/// Latency limit of each service at one point of the sweep. `alone` has the figures of a run without batch, if a limit
-/// comes from that run.
+/// Latency limit of each service at one point of the sweep. `alone` has the figures of the run without batch, if one
+/// was needed to compute a limit.
 struct Limits {
     limits_ns: Vec<Option<Nanos>>,
     alone: Option<MachineFigures>,
@@ -42,7 +42,7 @@ fn run_or_reuse_alone(model: &MachineModel, limits: &Limits) -> MachineFigures {
     }
 }
 
-/// Runs one machine to its end. `limits_ns` has the longest time that whole requests of each service may take.
+/// Runs one machine to its end. `limits_ns` has the latency limit of each service, for a request with all of its calls.
 pub fn run_machine(model: &MachineModel, limits_ns: &[Option<Nanos>]) -> MachineFigures {
     let mut engine = MachineEngine::new(model.clone());
     engine.run();

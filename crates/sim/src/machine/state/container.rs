@@ -47,7 +47,8 @@ impl ContainerSlots {
         Self { all: vec![None; count], unseen: vec![false; count] }
     }
 
-    /// Returns a free slot: one that was free at the last observation, if possible.
+    /// Returns a free slot. One that was free at the last observation is preferred, so that the policy does not mistake
+    /// the new container for the old.
     pub fn free_slot(&self) -> Option<usize> {
         let free = |at: &usize| self.all[*at].is_none();
         (0..self.all.len()).find(|at| free(at) && !self.unseen[*at]).or_else(|| (0..self.all.len()).find(free))
@@ -73,9 +74,9 @@ impl ContainerSlots {
 #[derive(Clone, Debug)]
 pub struct ContainerArrivals {
     pub running: usize,
-    /// Number of submitted containers that wait for room.
+    /// Number of submitted containers that wait because `count` containers of their kind run.
     pub backlog: u64,
-    /// Times at which containers start that follow others.
+    /// Start times of repeated containers: 0 for the first ones, later for those that replace ended containers.
     pub due: VecDeque<Nanos>,
     pub client: Option<Client>,
     pub arrivals: Rng,
@@ -83,8 +84,8 @@ pub struct ContainerArrivals {
 }
 
 impl ContainerArrivals {
-    /// Returns the queue of the kind with index `kind_index` on a machine with this seed. Containers that follow others
-    /// are all due at once.
+    /// Returns the queue of the kind with index `kind_index` on a machine with this seed. The first repeated containers
+    /// all start at time 0.
     pub fn new(kind: &Kind, seed: u64, kind_index: usize) -> Self {
         let seed = seed_of(seed, (usize::MAX - kind_index) as u64);
         let (due, client) = match &kind.coming {

@@ -24,7 +24,7 @@ pub struct Controller {
     pub looked_at: Nanos,
     /// Time of the next regular observation.
     pub look_at: Nanos,
-    /// Time of the observation that the kernel program asked for.
+    /// Time of the observation that the kernel program requested; `None` if none is pending.
     pub ring_at: Option<Nanos>,
     pub latency: Rng,
 }
@@ -55,7 +55,7 @@ impl Controller {
         self.look_at = wanted.min(now + self.control.look_ns);
     }
 
-    /// Returns the time of the next observation. Actions that are under way take effect before.
+    /// Returns the time of the next observation, regular or requested. The caller carries out pending actions first.
     pub fn next_observation_at(&self, now: Nanos) -> Nanos {
         self.look_at.min(self.ring_at.unwrap_or(self.look_at)).max(now)
     }

@@ -12,7 +12,8 @@ pub struct Thread {
     pub visit: usize,
 }
 
-/// Rate of a counter: counts per nanosecond, in units of 2⁻²⁰. A sum does not depend on how time is cut into pieces.
+/// Rate of a counter: counts per nanosecond, in units of 2⁻²⁰. It is an integer, so a sum over a period is the same
+/// into however many steps the period is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate(u64);
 
@@ -39,7 +40,7 @@ impl MemoryCounts {
         self.accesses += pace.accesses.count_in(passed_ns);
     }
 
-    /// Returns Holmes' VPI, in cycles; `None` if nothing was loaded or stored.
+    /// Returns the VPI of Holmes: stalled cycles for each load and store. `None` if nothing was loaded or stored.
     pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
         (self.accesses > 0).then(|| self.stalls as f64 / self.accesses as f64 * clock_ghz)
     }
@@ -61,7 +62,7 @@ impl Pace {
     /// Pace of an idle CPU.
     pub const IDLE: Self = Self { speed: Speed::ZERO, stalls: Rate(0), accesses: Rate(0), beside_batch: false };
 
-    /// Returns Holmes' VPI at this moment; `None` without accesses.
+    /// Returns the VPI of Holmes at this pace: stalled cycles for each load and store. `None` without accesses.
     pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
         let mut counted = MemoryCounts::default();
         counted.add(1, self);
@@ -84,7 +85,8 @@ impl Window {
         self.counted.add(passed_ns, pace);
     }
 
-    /// Returns Holmes' VPI of the tasks that ran; `None` without accesses.
+    /// Returns the VPI of Holmes for the tasks that ran in the window: stalled cycles for each load and store. `None`
+    /// without accesses.
     pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
         self.counted.vpi(clock_ghz)
     }
@@ -100,12 +102,12 @@ pub struct Cpu {
     /// Time at which the first container's turn is over.
     pub turn_ends: Nanos,
     pub pace: Pace,
-    /// Slot of the running container, and the speed that it has from this CPU.
+    /// Slot of the container that runs here, and the speed that this CPU adds to the container's total.
     pub gives: Option<(usize, Speed)>,
     pub window: Window,
-    /// Counts of the kernel program on this CPU.
+    /// Counters of the simulated kernel program for services on this CPU.
     pub guard: Guard,
-    /// Whether interference is at the threshold or above at this moment.
+    /// Whether the interference of the service on this CPU is at or above the policy's threshold now.
     pub disturbed: bool,
     /// Keeper that keeps containers off while a service runs on a sibling; `None` without a lane gate.
     pub keeper: Option<Keeper>,
@@ -113,7 +115,8 @@ pub struct Cpu {
     pub held: bool,
     /// Time at which the siblings became busy with a service, or idle.
     pub flipped: Nanos,
-    /// Time since which a service has met interference beside containers that are still there.
+    /// Start of the interference that the service on this CPU suffers from containers on siblings; `None` if they have
+    /// left.
     pub onset: Option<Nanos>,
 }
 

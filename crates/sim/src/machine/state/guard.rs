@@ -1,7 +1,7 @@
-//! Counters of the kernel program for services on a CPU, and its rings: as in `bpf/guard`.
+//! Counters of the kernel program for services on a CPU, and its requests for observations: as in `bpf/guard`.
 //!
-//! The kernel program checks the counters at context switches and ticks. A window ends when services have run for 50
-//! µs in it, or after 10 ms. Its value is compared with the threshold.
+//! The kernel program checks the counters at context switches and ticks. A window ends when services have run for 50 µs
+//! in it, or after 10 ms. The VPI of the window is compared with the threshold.
 
 use super::cpu::{MemoryCounts, Pace};
 use crate::time::{MS, Nanos, US};
@@ -30,8 +30,8 @@ impl Guard {
         self.counted.add(passed_ns, pace);
     }
 
-    /// Ends the window if it is long enough, at a context switch or a tick. Returns whether interference crosses the
-    /// threshold from below.
+    /// Ends the window if it is long enough, at a context switch or a tick. Returns whether the VPI has risen to the
+    /// threshold since the previous window.
     pub fn check_window(&mut self, now: Nanos, clock_ghz: f64, threshold: f64) -> bool {
         if self.service_ns < WINDOW_NS && now - self.opened < WINDOW_MAX_NS {
             return false;
@@ -44,7 +44,7 @@ impl Guard {
         self.above && !was_above
     }
 
-    /// Returns the highest value of a window since the last call.
+    /// Returns the highest VPI of the windows that ended since the last call.
     pub fn take_peak(&mut self) -> Option<f64> {
         self.peak.take()
     }

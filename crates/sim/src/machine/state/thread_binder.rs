@@ -45,8 +45,8 @@ impl ThreadBinder {
         self.record_event(HurryEvent::Began { thread: number(&thread), request: thread.visit as Request, since: now });
     }
 
-    /// Passes the recorded events to the policy, or that time has passed. Returns the number of threads that it sends
-    /// elsewhere.
+    /// Passes the recorded events to Hurry-up; without events, only the time. Returns the number of threads that it
+    /// moves to other cores.
     pub fn run_policy(&mut self, now: Nanos) -> usize {
         if self.told.is_empty() {
             self.told.push(HurryEvent::Nothing);

@@ -1,5 +1,5 @@
-//! Requests under way at services. A request that waits for others keeps its slot until they are done. Slots are
-//! reused, so there are as many as requests were ever under way at once.
+//! Requests under way at services. A request that waits for its calls keeps its slot until they are answered. Slots are
+//! reused, so their number is the largest number of requests that were under way at one time.
 
 use crate::time::{Nanos, Work};
 
