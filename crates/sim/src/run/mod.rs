@@ -26,7 +26,7 @@ pub struct SimOptions {
     pub choices: Choices,
 }
 
-/// Columns of the table on a terminal, besides swept parameters; the page shows all columns.
+/// Columns of the table on a terminal, besides swept parameters. The HTML page shows all columns.
 pub const COLUMNS: [&str; 11] = [
     "p50_us",
     "p99_us",
@@ -70,7 +70,7 @@ pub fn run(options: &SimOptions) -> Result<Simulated, Problems> {
     })
 }
 
-/// Runs `experiment`, on all CPU cores.
+/// Runs `experiment` on all CPU cores, with a progress bar.
 pub fn run_experiment(experiment: &Experiment) -> Vec<Outcome> {
     with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
 }

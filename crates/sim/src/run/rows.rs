@@ -11,7 +11,7 @@ pub fn sweep_rows(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Row> {
     outcomes.chunks(settings).flat_map(|point| point.iter().map(|outcome| row(experiment, point, outcome))).collect()
 }
 
-/// Returns the key of a swept number in a row: its own name, with a unit.
+/// Returns the key of a swept number in a row: the last part of `path`, with the suffix `_count` if it has no unit.
 pub(super) fn row_key(path: &str) -> String {
     let key = path.rsplit('.').next().unwrap_or(path);
     if Unit::from_key(key).is_some() { key.to_owned() } else { format!("{key}_count") }

@@ -14,7 +14,8 @@ use super::{text, with_bar};
 
 type MachineOutcome = Outcome<MachineFigures>;
 
-/// Columns of whole machines on a terminal, besides swept parameters and columns that results of cores have, too.
+/// Additional columns on a terminal for results of whole machines. [`super::COLUMNS`] has those that results of cores
+/// share, and swept parameters come on top.
 pub(super) const COLUMNS: [&str; 13] = [
     "mean_us",
     "p90_us",
@@ -31,7 +32,7 @@ pub(super) const COLUMNS: [&str; 13] = [
     "threshold_us",
 ];
 
-/// Runs `experiment`, on all CPU cores.
+/// Runs `experiment` on all CPU cores, with a progress bar.
 pub fn run_experiment(experiment: &Experiment<MachineModel>) -> Vec<MachineOutcome> {
     with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
 }

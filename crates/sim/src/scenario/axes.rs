@@ -38,7 +38,7 @@ pub(super) fn read_cases<'t>(document: &Document<'t>) -> Result<Vec<Case<'t>>> {
     Ok(cases)
 }
 
-/// Returns paths and values of `[quick]`, without its sweep.
+/// Returns paths and values of the table `[quick]`, except those of `[quick.sweep]`.
 pub(super) fn quick_overrides<'t>(document: &Document<'t>) -> Vec<(String, &'t Value<'t>)> {
     let entries = document.top().table("quick").entries();
     let single = entries.into_iter().filter(|(path, ..)| *path != "sweep");

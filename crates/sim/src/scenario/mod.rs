@@ -340,7 +340,7 @@ fn read_fleet(reader: Reader) -> Result<Option<Fleet>> {
     Ok(Some(Fleet { nodes, fan_out }))
 }
 
-/// Checks what needs several parts of the scenario.
+/// Checks rules that involve several tables of the scenario, such as a budget that needs `[slo]`.
 fn check_run(top: &Reader, run: &Model) -> Result<()> {
     let budget = match run.setting.beside {
         BatchMode::Lent(lending) => lending.budget,

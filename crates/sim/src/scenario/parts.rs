@@ -8,7 +8,7 @@ use crate::smt::{Class, Interference, MemoryUse};
 use crate::time::Nanos;
 use sidelane_toml::Reader;
 
-/// Allowed times, in the unit that the name of a key has.
+/// Allowed values of keys for times, in the unit that the key's name ends with.
 const TIME: RangeInclusive<f64> = 0.0..=1e9;
 pub(super) const LONGER: RangeInclusive<f64> = 1e-3..=1e9;
 pub(super) const SHARE: RangeInclusive<f64> = 0.0..=1.0;

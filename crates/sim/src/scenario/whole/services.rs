@@ -90,8 +90,8 @@ fn read_calls(reader: &Reader, services: &[MachineService]) -> Result<Vec<Call>>
 
 /// Checks that no request comes back to a service that it has passed.
 fn check_calls_end(top: &Reader, services: &[MachineService]) -> Result<()> {
-    // A service that is left after as many rounds as there are services is in a cycle of calls, or calls a service in
-    // such a cycle.
+    // Each round marks the services all of whose calls end. After as many rounds as there are services, an unmarked one
+    // is in a cycle of calls, or leads to one.
     let mut ends = vec![false; services.len()];
     for _ in 0..services.len() {
         ends = services.iter().map(|service| service.calls.iter().all(|call| ends[call.service])).collect();

@@ -94,7 +94,7 @@ fn read_container_mode(reader: &Reader, policy: Policy, default: &Timing, machin
     }
 }
 
-/// Checks that a service has memory accesses, for a policy that goes by interference.
+/// Checks that a service has memory accesses, for a policy that uses their stall cycles (VPI).
 fn check_memory_accesses(reader: &Reader, machine: &Machine) -> Result<()> {
     let counted = |service: &MachineService| machine.smt.memory(service.class).accesses_per_us > 0.0;
     match machine.services.iter().any(counted) {
@@ -152,7 +152,7 @@ const LOOK_NS: Nanos = 50 * US;
 /// Default delay of an action: the assumed time of the system call that moves one container.
 const ACT_NS: Nanos = 10 * US;
 
-/// Times of a controller, as far as a table gives them.
+/// Times of a controller, as read from one table; a key that is missing is `None`.
 struct Timing {
     look_us: Option<f64>,
     ring: Option<Latency>,
