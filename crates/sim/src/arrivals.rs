@@ -161,7 +161,8 @@ mod tests {
         }
     }
 
-    /// Checks the length of each period with arrivals, which lies between two periods without.
+    /// Checks the length of periods with arrivals. Such a period ends at the next gap that is long enough to be a
+    /// period without arrivals.
     #[test]
     fn arrivals_are_on_and_off_for_as_long_as_they_should() {
         let arrivals = Arrivals::OnOff { gap_ns: 1e3, on_ns: (1e6, 2e6), off_ns: (3e5, 4e5) };

@@ -1,12 +1,11 @@
 //! The amount of work of a request.
 //!
-//! *Lucene-like.* Elfen's Fig. 1 has no numbers. The paper's text about it, and about its
-//! consequences, determines a lognormal distribution that is cut off at the slowest query. A lane
-//! with 120 requests a second is 71 % busy (Fig. 5), so the mean is 5.9 ms. "Most requests are
-//! short, but a few are very long", over one to two orders of magnitude. At 100 requests a second
-//! one worker has a 99th percentile of 76 ms (Fig. 4); [`LUCENE_SIGMA`] is fitted to that. The
-//! model then has 55 ms at 70 requests a second (§5: about 60) and 106 ms at 120 (§2: the wall of
-//! 100 ms).
+//! *Lucene-like.* The Elfen paper shows the demand of Lucene queries in its Fig. 1, without numbers. The text of the
+//! paper about this figure determines a lognormal distribution that is cut off at the slowest query. A lane with 120
+//! requests a second is 71 % busy (Fig. 5), so the mean is 5.9 ms. "Most requests are short, but a few are very long",
+//! over one to two orders of magnitude. At 100 requests a second one worker has a 99th percentile of 76 ms (Fig. 4);
+//! [`LUCENE_SIGMA`] is fitted to that. The 99th percentile of the model is then 55 ms at 70 requests a second, and 106
+//! ms at 120. The paper has about 60 ms (§5) and 100 ms (§2).
 
 use std::sync::Arc;
 

@@ -61,12 +61,13 @@ pub struct FleetFigures {
     pub objective_ns: Option<Nanos>,
     /// Whether the fleet meets the objective; `None` without an objective.
     pub meets: Option<bool>,
-    /// Number of servers with batch alone that would do the batch work of this fleet.
+    /// Number of dedicated servers that would do the same batch work, if all of their lanes ran batch only.
     pub batch_servers: f64,
 }
 
 impl FleetFigures {
-    /// Returns the number of servers saved: as many as batch would need; 0 if the fleet misses the objective.
+    /// Returns the number of servers that the fleet saves, which is the number that batch would otherwise need. Returns
+    /// 0 if the fleet misses the objective.
     pub fn servers_saved(&self) -> f64 {
         if self.meets == Some(false) { 0.0 } else { self.batch_servers }
     }
@@ -119,7 +120,7 @@ impl Group {
         self.elapsed_ns = other.elapsed_ns;
     }
 
-    /// Adds the latency of a leaf's answer, if it counts.
+    /// Adds the latency of a leaf's answer to the leaves' histogram, unless the request arrived during the warm-up.
     fn add_leaf_latency(&mut self, is_counted: bool, latency_ns: Nanos) {
         let latency = self.accounting.latency.iter_mut().filter(|_| is_counted);
         latency.for_each(|latency| latency.saturating_record(latency_ns));
@@ -226,7 +227,7 @@ struct Pending {
 #[derive(Debug, Default)]
 struct FanOutRequests {
     of: u32,
-    /// Time before which arriving requests do not count.
+    /// End of the warm-up: requests that arrive earlier are not counted.
     after_ns: Nanos,
     /// Number of requests that all leaves have answered or refused so far.
     past: u64,

@@ -1,8 +1,8 @@
 //! Latencies of gates: how fast batch gets off a lane, and back on.
 //!
-//! Latencies are lognormal, fitted to the two percentiles that `sidelane doctor` measures, and cut off at the
-//! quantile of one in [`STEPS`]. So a reaction has an upper bound that tests can check. They are drawn from a table,
-//! since a reaction happens several times in each request.
+//! Latencies are lognormal, fitted to the two percentiles that `sidelane doctor` measures, and represented by [`STEPS`]
+//! quantiles. So a reaction has an upper bound that tests can check. They are drawn from a table, since a reaction
+//! happens several times in each request.
 
 use std::sync::{Arc, OnceLock};
 
@@ -69,7 +69,7 @@ fn quantile(probability: f64) -> f64 {
     low
 }
 
-/// Mechanism that gets batch off a lane, by its latencies and costs.
+/// Mechanism that gets batch off a lane and back on, described by its latencies and costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gate {
     /// Time from the service's start to batch's last instruction.
@@ -78,8 +78,8 @@ pub struct Gate {
     pub on: Latency,
     /// Cost of a summons for the request whose start sends it, in nanoseconds.
     pub lc_cost_ns: Nanos,
-    /// Whether batch checks its own lane. Then it sees each change of the requests at once, and a check without
-    /// consequences is free.
+    /// Whether batch itself asks the policy while its lane is lent. Then batch sees each change of the requests at
+    /// once, and a check that changes nothing costs no time.
     pub batch_looks: bool,
 }
 

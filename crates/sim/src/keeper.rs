@@ -9,7 +9,7 @@ use crate::rule::SimRule;
 /// Presence of a keeper's thread on its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// The keeper sleeps until it is summoned or its policy's time comes.
+    /// The keeper sleeps until it is summoned, or until the time at which its policy wants to be asked again.
     Asleep,
     /// The keeper was woken, and is not on the lane yet.
     Waking { summoned: bool },

@@ -32,7 +32,7 @@ pub struct Machine {
     pub core_speed: Vec<f64>,
     /// Clock of the cores, in cycles per nanosecond.
     pub clock_ghz: f64,
-    /// Whether requests have hardware counters, for the contention cost of Fig. 9(d).
+    /// Whether requests have hardware counters, from which the contention cost is computed as in Elfen's Fig. 9(d).
     pub counters: bool,
     /// Time that batch loses when a sleeping keeper checks its lane and changes nothing.
     pub context_switch_ns: Nanos,
@@ -44,7 +44,7 @@ pub struct Machine {
     pub power: Power,
 }
 
-/// Sleep state of a core (Elfen §5: with batch on its second lane the core never reaches it).
+/// Sleep state of a core. With batch on its second lane a core never reaches this state (Elfen §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleep {
     /// Time for which all lanes have to be idle before the core sleeps.
@@ -175,7 +175,7 @@ impl Job {
         Self { name: name.to_owned(), phases: vec![Phase::Work { class, work_ns: NEVER }] }
     }
 
-    /// Returns the share of its time in which the job uses a lane that it does not share.
+    /// Returns the share of its time, 0 to 1, in which the job computes if it has a lane and a core of its own.
     pub fn busy_share_alone(&self) -> f64 {
         let (mut work_ns, mut wait_ns) = (0.0, 0.0);
         for phase in &self.phases {
@@ -234,7 +234,7 @@ pub struct Model {
     pub batch: Vec<Job>,
     /// Slowdowns that the lanes of a core cause to each other.
     pub smt: Interference,
-    /// Way in which the lanes are shared.
+    /// Mode of sharing the lanes between the service and batch.
     pub setting: Setting,
     /// Latency objective of the service; `None` without one.
     pub objective: Option<Objective>,

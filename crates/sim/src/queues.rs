@@ -16,7 +16,7 @@ pub struct Queues<T> {
     /// Bit mask of the workers without a request.
     pub idle: u64,
     workers: u32,
-    /// Idle worker that was chosen last.
+    /// Worker that `next_idle` chose at its last call.
     last: u32,
 }
 
@@ -39,7 +39,8 @@ impl<T: Clone> Queues<T> {
         }
     }
 
-    /// Returns the next idle worker after the last one chosen: about the one that has been idle longest.
+    /// Returns an idle worker, in turn after the one chosen before. That is approximately the worker that has been idle
+    /// longest.
     fn next_idle(&mut self) -> Option<usize> {
         if self.idle == 0 {
             return None;
@@ -50,7 +51,7 @@ impl<T: Clone> Queues<T> {
         Some(chosen as usize)
     }
 
-    /// Returns the requests that wait in the first queue, in order.
+    /// Returns the requests in the queue of worker 0, which is the only queue if workers share one.
     pub fn waiting_in_first_queue(&self) -> impl Iterator<Item = &T> {
         self.waiting[0].iter()
     }

@@ -57,9 +57,9 @@ pub struct Figures {
     /// Cycles stalled on memory for each load and store of the service; `None` if its class has no
     /// memory model.
     pub vpi: Option<f64>,
-    /// Budget at the end of the run.
+    /// Budget by which batch may delay a request, at the end of the run.
     pub budget_ns: Nanos,
-    /// The contention cost at the end, in millionths.
+    /// Contention cost of batch at the end of the run, in millionths.
     pub contention_cost_ppm: u32,
     /// Number of summonses by the service.
     pub summons: u64,
@@ -136,7 +136,7 @@ impl Figures {
     }
 }
 
-/// Returns the work per unit of time of a machine's batch lanes, as if each had a core of its own.
+/// Returns the work per unit of time that a machine's batch jobs would do if each lane had a core of its own.
 fn batch_rate_alone(model: &Model) -> f64 {
     let rate = |lane: usize| {
         let core = lane / (model.machine.lanes_per_core - 1);
@@ -162,7 +162,8 @@ pub fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64
     (machine.packages as f64 * power.package_w * elapsed_ns as f64 + cores) / 1e9
 }
 
-/// Returns the memory stalls for each load and store (Holmes' VPI), from the class's stalls alone and its loss.
+/// Returns the VPI of Holmes: stalled cycles for each load and store. The stalls are those that the service has alone,
+/// plus the time that it lost to batch's memory use.
 fn vpi(accounting: &Accounting, model: &Model) -> Option<f64> {
     let memory = model.smt.memory(model.service.class);
     let work_us = units_to_ns(accounting.lc_work) / 1e3;

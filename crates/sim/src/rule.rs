@@ -3,11 +3,11 @@
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::{AnyRule, LaneObservation, LaneReason, Rule};
 
-/// Rule that a keeper's policy asks: the agent's code, or the oracle.
+/// Rule that decides for a keeper whether batch may run beside a request: the agent's code, or the oracle.
 #[derive(Clone, Copy, Debug)]
 pub enum SimRule {
     Agent(AnyRule),
-    /// The oracle: batch may run for the time of the limits' budget, from now on.
+    /// The oracle. For it, `budget_ns` in the observation's limits is the time for which batch may run from now on.
     Oracle,
 }
 

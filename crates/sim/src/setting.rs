@@ -23,8 +23,8 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// Returns the budget that the agent starts with, for requests with this objective. A budget that is found by
-    /// trial is none at first.
+    /// Returns the budget that the agent starts with, for requests with this objective. A budget that is computed from
+    /// other runs is `None` until it is known.
     pub fn initial_budget(self, objective: Option<Objective>) -> borrow::Budget {
         match (self, objective) {
             (Self::Given(ns), _) => borrow::Budget::Given(ns),
@@ -67,7 +67,8 @@ pub struct Lending {
     pub config: BorrowConfig,
     /// Budget by which batch may delay a request.
     pub budget: Budget,
-    /// Age that each waiting request counts for under `deadline`, in mean server times.
+    /// Weight of waiting requests under the policy `deadline`: each counts as additional age of the running request, by
+    /// this many mean server times.
     pub queue_weight: f64,
 }
 

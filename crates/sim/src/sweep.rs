@@ -53,7 +53,7 @@ pub type ReportProgress<'t> = &'t (dyn Fn(Progress) + Sync);
 
 /// Runs all of `experiment` on `threads` threads.
 pub fn run(experiment: &Experiment, threads: usize, report: ReportProgress) -> Vec<Outcome> {
-    // One fleet already uses all threads.
+    // A fleet already uses all threads, so the points of such an experiment run one after another.
     let fleets = experiment.points.iter().any(|point| point.fleet.is_some());
     let (outside, inside) = if fleets { (1, threads) } else { (threads, 1) };
     let points =
@@ -98,8 +98,8 @@ pub fn run_machine(model: &Model) -> Figures {
     Figures::from_engine(&engine)
 }
 
-/// Sets the budget to the objective less the latency of the service alone, at the same load and percentile (Elfen
-/// §3.4).
+/// Sets a budget `SloLessAlone`: the objective less the latency of the service alone, at the same load and percentile
+/// (Elfen §3.4).
 fn settle_budget(point: &Point, model: &mut Model, alone_ns: &mut Option<Nanos>, threads: usize) {
     let (BatchMode::Lent(lending), Some(objective)) = (&model.setting.beside, model.objective) else { return };
     if lending.budget != Budget::SloLessAlone {
@@ -114,7 +114,8 @@ fn with_budget(lending: &Lending, budget_ns: Nanos) -> BatchMode {
     BatchMode::Lent(Lending { budget: Budget::Given(budget_ns), ..*lending })
 }
 
-/// Returns the latency of whole requests at the objective's percentile.
+/// Returns the latency at the objective's percentile. In a fleet it is that of fan-out requests, which wait for all
+/// leaves.
 fn latency_at_objective_ns(point: &Point, model: &Model, threads: usize) -> Nanos {
     let outcome = run_model(point, model, threads, &|_| ());
     let at_root = outcome.fleet.and_then(|fleet| fleet.objective_ns);
@@ -124,8 +125,8 @@ fn latency_at_objective_ns(point: &Point, model: &Model, threads: usize) -> Nano
 /// Number of halvings in the search of a budget; the range is twice the objective's limit.
 const TUNING_STEPS: u32 = 11;
 
-/// Finds the largest budget with which the same requests meet the objective. A larger budget never makes requests
-/// faster, except when requests change places, and that is less than a step.
+/// Finds the largest budget with which the same requests meet the objective, by bisection. A larger budget never makes
+/// requests faster. A different order of requests is the exception, by less than one step.
 fn tune_budget(point: &Point, model: &mut Model, threads: usize) {
     let (BatchMode::Lent(lending), Some(objective)) = (model.setting.beside, model.objective) else { return };
     if lending.budget != Budget::Tuned {

@@ -24,7 +24,7 @@ const WORK_BITS: u32 = 20;
 pub struct Speed(u32);
 
 impl Speed {
-    /// Speed of a reference core's lane whose other lanes are idle.
+    /// Speed of a lane of a reference core while the other lanes of the core are idle.
     pub const ONE: Self = Self(1 << WORK_BITS);
     /// Speed of a lane that does no work.
     pub const ZERO: Self = Self(0);
@@ -34,12 +34,12 @@ impl Speed {
         Self((factor * f64::from(Self::ONE.0)) as u32)
     }
 
-    /// Returns the speed of two lanes that share their work.
+    /// Returns the sum of two lanes' speeds, for a task that runs on both.
     pub fn plus(self, other: Self) -> Self {
         Self(self.0 + other.0)
     }
 
-    /// Returns the speed of lanes that share their work, without one of them.
+    /// Returns the speed of a task on several lanes after one of them, with speed `other`, has left.
     pub fn minus(self, other: Self) -> Self {
         Self(self.0 - other.0)
     }
