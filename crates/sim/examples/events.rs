@@ -58,7 +58,7 @@ fn report(name: &str, run: impl Fn() -> Figures) {
 /// Returns the CPU time of all threads of this process, in the kernel's clock ticks.
 fn all_cpu_ticks() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // After the name, which may contain spaces, words 12 and 13 are user and system time.
+    // In `/proc/self/stat`, the process name ends with `)`. Words 12 and 13 after it are user and system time.
     let words: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
     Some(words.get(11)?.parse::<f64>().ok()? + words.get(12)?.parse::<f64>().ok()?)
 }
@@ -102,7 +102,7 @@ fn main() {
         "2000 machines: {one_s:.2} s on one thread, {all_s:.2} s on {threads}: {:.2} times as fast",
         one_s / all_s
     );
-    // The ratio of CPU times is more exact on a machine with other load: 1 means that parallel runs cost no
-    // additional CPU time.
+    // The ratio of CPU times is more exact than wall-clock times on a machine with other load: 1 means that parallel
+    // runs cost no additional CPU time.
     println!("the CPU time that {threads} threads take is {:.2} times that of one", all_ticks / one_ticks);
 }

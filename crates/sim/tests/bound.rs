@@ -58,7 +58,7 @@ fn request_on_a_little_core_moves_at_the_threshold_at_a_cost() {
     // In 40 ms on the little core the request does 20 ms of its work. 80 ms are left, and 1 ms for the move.
     assert_eq!(ns_to_ms(moved.services[0].whole.max_ns), 121);
     assert_eq!(moved.threshold_ns, Some(40_000_000));
-    // Threads change places, so the next request always begins on the little core.
+    // Hurry-up swaps the threads of two cores, so the next request always begins on the little core.
     let moves = moved.thread_moves.expect("threads are bound");
     assert!(moves > 0 && moves.is_multiple_of(2), "{moves}");
     let fixed = run("[[setting]]\npolicy = \"static\"");

@@ -121,7 +121,7 @@ fn a_chain_is_a_tandem_of_queues() {
     assert_near("middle and leaf", figures.services[1].whole.mean_ns, sojourns_ns[1] + sojourns_ns[2]);
 }
 
-/// Returns the value that a share of draws does not exceed, for a sum of exponentials with different means.
+/// Returns the quantile `share` of a sum of exponentially distributed times with different means.
 fn hypoexponential(means: &[f64], share: f64) -> f64 {
     let above = |at: f64| {
         let term = |mean: &f64| {

@@ -182,7 +182,7 @@ impl Case {
         }
     }
 
-    /// Returns the longest time that batch may run beside a request before its keeper, or batch itself, notices.
+    /// Returns the longest time that batch may run beside a request until its keeper, or batch itself, has reacted.
     fn reaction_ns(&self) -> Nanos {
         let late = if self.faults & 1 == 1 { 200 * US } else { 0 };
         self.gate().off.longest_ns() + late

@@ -92,7 +92,7 @@ fn a_displaced_container_loses_the_time_of_a_switch() {
     let text = format!("{SERVICE}{beside}").replace("context_switch_us = 0", "context_switch_us = 100");
     let dear = run_machine(&machine(&text).points[0].runs[0], &[]);
     let free = run(&beside);
-    // Half of the requests find the service idle.
+    // Half of the requests find the service idle, and only those displace the container.
     let lost_ns = free.batch_work_ns - dear.batch_work_ns;
     assert_near(lost_ns, 0.5 * free.services[0].own.count as f64 * 1e5, 0.02);
 }
@@ -104,7 +104,7 @@ fn pressure_on_the_chip_makes_memory_slower() {
                 [chip.intensity]\nsort = 3\n";
     let rest = format!("{chip}{}allowed = \"2\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS));
     let text = format!("{SERVICE}{rest}").replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 2\n");
-    // CPU 2 is lane 1 of core 0; CPU 1 is on core 1.
+    // With `allowed = "1"`, the container runs on core 1 of the same chip: CPU 1 is on core 1, CPU 2 on core 0.
     let figures = run_machine(&machine(&text.replace("allowed = \"2\"", "allowed = \"1\"")).points[0].runs[0], &[]);
     assert_near(figures.services[0].busy_cpus, 0.5 * 1.2, 0.02);
     assert_near(figures.services[0].vpi.unwrap(), 0.4 * 2_000.0 / 20.0, 1e-4);
