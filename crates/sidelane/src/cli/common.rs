@@ -90,7 +90,7 @@ pub struct TableArgs {
     pub detail: DetailArgs,
 }
 
-/// Parses a share in percent, with or without the sign.
+/// Parses a share in percent, with or without a `%` sign at its end.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
     let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
     percent

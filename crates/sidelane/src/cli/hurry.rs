@@ -103,7 +103,8 @@ impl From<How> for Mapping {
 }
 
 impl HurryArgs {
-    /// Returns the settings of the policy, on a machine whose little cores have this speed.
+    /// Returns the settings of the mapping policy. `little_speed_milli` is the speed of a little core, in thousandths
+    /// of the speed of a big core.
     pub fn config(&self, little_speed_milli: Option<u32>) -> Config {
         Config {
             mapping: self.mapping.into(),

@@ -38,7 +38,7 @@ pub(super) fn run_hurry(args: HurryArgs) -> Result<u8> {
     failed.into_result(0)
 }
 
-/// Returns the big and little cores, and the speed of a little core if it is known.
+/// Returns the big and little cores, and the speed of a little core in thousandths of a big one, if it is known.
 fn core_sizes(args: &HurryArgs) -> Result<(CoreSizes, Option<u32>)> {
     let sizes = match (&args.siblings, &args.big, &args.little) {
         (Some(siblings), ..) if siblings.is_empty() => {

@@ -45,7 +45,8 @@ pub(super) fn run_list(args: ListArgs) -> Result<u8> {
 fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> Result<u8> {
     let pids = target.find()?.pids;
     own_threads::keep_off_service_cpus(&target.to_string(), &pids);
-    // Reading the symbols of large programs takes seconds, so it is done as bulk work.
+    // Reading the symbols of large programs takes seconds, so it is bulk work, which this thread does in SCHED_IDLE at
+    // first.
     let listings: Vec<Listing> = run_bulk_work(|| pids.into_iter().map(|pid| list(pid, filter)).collect());
     write_json(json, &listings)?;
     for listing in &listings {

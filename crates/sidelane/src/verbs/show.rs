@@ -25,8 +25,8 @@ pub fn check_outputs(outputs: &Outputs) -> Result<()> {
     Ok(outputs.perfetto.as_deref().map_or(Ok(()), check_writable)?)
 }
 
-/// Writes a result as a page to the file `page`, or by default to `opened`, the file of a page to open. Opens the page
-/// on a desktop; elsewhere prints its path.
+/// Writes a result as a page to the file `page`. Without `page`, writes it to the file `opened`. If `opened` is given,
+/// opens the page in the browser; prints the path of a page that was not opened.
 pub fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&str>) -> Result<()> {
     let Some(page) = page.or_else(|| opened.map(PathBuf::from)) else { return Ok(()) };
     html::write_page(result, &page)?;
