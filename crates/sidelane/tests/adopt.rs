@@ -139,8 +139,8 @@ fn start_and_wait_for_hold(run: Run, job: &Job) -> Running {
     run
 }
 
-/// Checks that a run holds the job, and restores it at a POSIX signal, as well as a process that the job created during
-/// the run. Returns the last run.
+/// Checks that a run holds the job, and restores it if a POSIX signal ends the run. The run also restores a process
+/// that the job created during the run. Returns the run that SIGINT ended, after one that SIGTERM ended.
 #[track_caller]
 fn check_job_restored_after_signal(job: &Job, configure_run: impl Fn(Run) -> Run) -> Finished {
     let before = SettingsBefore::from_job(job);
@@ -186,7 +186,8 @@ fn a_group_of_version_1_is_given_back_at_a_signal() {
     assert!(both != [true, true] || !lacks, "{run}");
 }
 
-/// Sidelane creates a cgroup for the job in another hierarchy, which has a freezer.
+/// The job's own cgroup is in a hierarchy without a freezer. So Sidelane creates a cgroup for the job in a hierarchy
+/// that has one.
 #[test]
 fn a_group_without_a_freezer_is_given_back_at_a_signal() {
     let Some(_turn) = lock_lanes() else { return };
@@ -312,9 +313,9 @@ fn a_frozen_tree_is_thawed() {
     check_evicted_job_restored(&job, end_by_kill);
 }
 
-/// Starts a run beside a service that works all the time, and waits until it has evicted a frozen job. A frozen job
-/// causes no summons: the lane is held because the service is already at work at the start. A kernel that hides context
-/// switches can hide the service's work from the run, and then the run is started again.
+/// Starts a run beside a service that works all the time, and waits until the run has evicted the job by freezing it. A
+/// frozen job causes no summons: the lane is held because the service already works at the start of the run. If the
+/// kernel hides the service's context switches from the run, the run is ended and started again.
 fn start_run_that_evicts(job: &Job, service: &str, end_run: impl Fn(Running)) -> Running {
     const TRIES: usize = 10;
     const LONG: Duration = Duration::from_secs(15);

@@ -117,7 +117,7 @@ impl Tree {
             fs::create_dir(&dir).expect("a group can be made");
             for file in ["cpuset.mems", "cpuset.cpus"].iter().filter(|file| dir.join(file).exists()) {
                 let above = fs::read(dir.parent().expect("it has one").join(file)).expect("it can be read");
-                // Cgroup version 2 may have nothing to copy.
+                // In cgroup version 2 the parent's list may be empty, so an error of the copy is ignored.
                 let _ = fs::write(dir.join(file), above);
             }
             fs::write(dir.join("cgroup.procs"), pid.to_string()).expect("the group takes a process");

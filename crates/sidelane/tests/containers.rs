@@ -16,7 +16,8 @@ const STAYS: [ContainerSchedule; 2] = [
     ContainerSchedule { name: "always", work: Work::Kernel("matrix"), from: 0.0, to: 2.0 },
     ContainerSchedule { name: "visitor", work: Work::Compress, from: 0.5, to: 0.9 },
 ];
-/// Length of the experiment, from which the times of [`STAYS`] are computed; the test does not wait for these times.
+/// Length of the experiment; the times in [`STAYS`] are fractions of it. The test jumps to these times, and does not
+/// wait for them.
 const LENGTH: Duration = Duration::from_secs(10);
 
 fn name() -> String {

@@ -143,7 +143,8 @@ fn emitted_request_in_a_container_spends_its_budget() {
     assert!(hold_times_and_reasons(&run).iter().any(spent), "{:?}", run.audit());
 }
 
-/// The budget is longer than both requests of a pair, and longer than this test.
+/// In each turn two requests arrive together, and the second waits for the first. The budget is longer than this test,
+/// so no hold is due to a spent budget.
 #[test]
 fn an_emitted_request_that_waited_gets_its_core_back() {
     let Some(mut turns) = Turns::start("2", "3600s") else { return };
@@ -157,7 +158,8 @@ fn an_emitted_request_that_waited_gets_its_core_back() {
     assert!(holds.iter().all(|(_, why)| why == "the request that runs had to wait"), "{holds:?}");
 }
 
-/// Both requests of a pair are younger than the age limit, including the one that waited.
+/// Two requests arrive together, and the second waits for the first. Both are younger than the age limit of 60 s, so
+/// batch may run beside both.
 #[test]
 fn by_age_a_request_that_waited_is_lent_beside() {
     let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "60s"]) else { return };
@@ -168,8 +170,8 @@ fn by_age_a_request_that_waited_is_lent_beside() {
     assert!(run.figure("delay_bound_max_us") > 0.0, "{:?}", run.figures());
 }
 
-/// The second request of a pair is older than the age limit when it starts. The first one runs while the second one
-/// waits.
+/// Two requests arrive together, each takes 4 ms, and the age limit is 6 ms. The second one becomes too old, because it
+/// waits for the first.
 #[test]
 fn by_age_batch_leaves_a_request_that_is_too_old() {
     let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "6ms"]) else { return };

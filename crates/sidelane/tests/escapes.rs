@@ -78,7 +78,7 @@ fn setuid_and_file_capabilities_do_not_bring_rights_back() {
     }
     let script: String = attempts.iter().map(|attempt| attempt_line(attempt)).collect();
     let service = Service::idle();
-    // Another setuid program still works: it has every other right of root.
+    // A setuid program that attempts nothing forbidden still works, because it has every other right of root.
     let script = format!("{script} {nobody} {setuid} -p $$ >/dev/null && echo runs");
     let run = Run::beside_service(service.target()).run_to_end(&["sh", "-c", &script]).expect_exit_code(0);
     assert!(!run.stdout.contains("did: ") && run.stdout.contains("runs"), "{run}");

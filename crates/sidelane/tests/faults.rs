@@ -97,7 +97,7 @@ fn a_replaced_guardian_knows_what_to_undo() {
     let killed_ns = now_ns();
     kill(guardian);
     run.guardian_other_than(Some(guardian));
-    // The note comes after the new guardian has the list.
+    // The agent writes this note after the new guardian has received the list of changes to undo.
     run.wait_until_audited("note", killed_ns);
     run.kill();
     before.wait_until_restored();
@@ -272,7 +272,8 @@ fn check_stray_batch_is_moved_back(unmount: &str) {
     run.signal(libc::SIGTERM);
     let run =
         run.wait_for_end().expect_exit_code(128 + libc::SIGTERM).expect_stderr_contains(&["no cgroup with a cpuset"]);
-    // On a busy machine batch may be put back before it has run there.
+    // Sidelane reports either that batch ran outside its lanes, or only that its affinity was changed. On a busy
+    // machine batch may be put back before it runs on the other CPU.
     let told = ["outside its lanes", "was given other CPUs"];
     assert!(told.iter().any(|told| run.stderr.contains(told)), "{run}");
 }
@@ -311,8 +312,8 @@ fn a_long_hold_does_not_leak() {
         LaneState::Evicted,
         |run| run,
         |lane, batch| {
-            // The keeper may answer a summons after the eviction that was sent before it, so the test waits until the
-            // lane is kept free.
+            // A summons sent before the eviction may reach the keeper after it, and the lane is then not kept free for
+            // a moment. So the test waits until the lane is kept free.
             wait_until("batch was away, and the lane kept", || !wants_cpu(batch) && lane.is_kept_free());
             let away_at_ticks = cpu_ticks(batch);
             // The lane is held again for a moment if the cgroup was not frozen within 1 ms.
@@ -339,7 +340,7 @@ fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
     run.expect_stderr_contains(&["no cgroup with a freezer", "could not be moved away"]);
 }
 
-/// Number of consecutive reads: more than enough to see batch that runs for a scheduler's tick.
+/// Number of consecutive reads of the lane's state: more than enough to see batch that runs for a scheduler's tick.
 const LOOKS: usize = 5_000;
 
 /// Runs batch beside a service that works without a pause. When the lane is in the state `state` and `check` has

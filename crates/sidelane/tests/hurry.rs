@@ -174,7 +174,8 @@ fn a_request_that_comes_in_parts_is_one_request() {
     stream.set_nodelay(true).unwrap();
     for _ in 0..4 {
         for _ in 0..MESSAGE {
-            // The pause is long enough that most parts are seen one by one.
+            // A request is sent byte by byte. The pause is long enough that the kernel program observes most bytes
+            // separately.
             thread::sleep(Duration::from_millis(20));
             stream.write_all(&[0]).unwrap();
         }

@@ -22,7 +22,7 @@ const FAULTS: &str = "page-faults / task-clock";
 /// Threshold of five faults in a window of 50 µs. A service that only faults causes more, and a calm service causes at
 /// most two.
 const THRESHOLD: f64 = 1e-4;
-/// Longest wait for the kernel program to ring, far longer than it takes.
+/// Longest wait for the kernel program to report a crossing, far longer than that takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn cpus() -> CpuSet {
@@ -78,7 +78,8 @@ fn parse_answer_number(answer: &str, key: &str) -> u64 {
 /// faults, and is calm again.
 fn faults_are_noticed(lab: &LabBinary, idle_us: &str) {
     let mut service = start(lab, idle_us);
-    // In its first turn the service also touches its own code.
+    // The first turn also causes page faults for the service's own code. So one turn is made before the counting
+    // begins.
     service.query("fault").unwrap();
     service.query("rest").unwrap();
     with_interference(service.pid(), |interference, all_told| {

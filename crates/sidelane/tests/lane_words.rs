@@ -1,5 +1,5 @@
-//! Tests of the words that the kernel program writes beside a service, and of the holders that it wakes. Counts are
-//! checked, not times.
+//! Tests of the memory words in which the kernel program records the turns of a service, and of the holders that it
+//! summons. The tests check counts, not times.
 
 mod common;
 

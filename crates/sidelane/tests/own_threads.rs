@@ -215,7 +215,7 @@ fn a_proxy_that_traces_keeps_its_other_threads_off_the_servers() {
     let mut proxy = RunningVerb::begin(&mut verb(&arguments));
     proxy.wait_for_stderr("tracing the requests at");
     let load = || drop(server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
-    // The user places the thread that forwards requests.
+    // The thread that forwards requests is excepted: users choose its CPUs themselves.
     check_never_allowed_on(proxy.pid(), PLACE.server_cpu, &["sidelane-proxy"], load);
     proxy.stop();
 }

@@ -213,7 +213,8 @@ fn the_lane_shows_what_its_running_thread_works_on() {
         let mine = seen.running().number;
         let word = seen.memory.word(REQUEST_LANE);
         let between = word.stamp_ns.load(Ordering::Acquire);
-        // Another thread of the service runs, without a request, possibly at once.
+        // Another thread of the service, without a request, runs on the lane for a moment, either before or during
+        // `join`.
         let other = thread::spawn(|| pin_this_thread(&[REQUEST_LANE]).unwrap());
         other.join().unwrap();
         wait_until("this thread was switched out and in", || word.stamp_ns.load(Ordering::Acquire) > between);
@@ -269,7 +270,8 @@ fn workers_take_over_what_a_dispatcher_received() {
         for round in 0..5 {
             connection.ask();
             connection.receive();
-            // The first round shows which socket answers.
+            // In the first round the kernel program does not know yet that another thread than the receiving one
+            // answers at this socket.
             let known = round > 0;
             assert_eq!(seen.queue_len(), u32::from(known), "round {round}");
             thread::scope(|scope| scope.spawn(|| connection.exchange_answer()).join().unwrap());

@@ -248,7 +248,8 @@ fn observe_window(scripts: &[fn(TcpStream, TcpStream)]) -> Option<Window> {
     Some(observe_requests_during(std::process::id(), PLACE, run).unwrap().1)
 }
 
-/// Time in which a client that closes directly after its message has done so.
+/// Pause before the client closes. A message whose client closes directly after it counts as one that asks for no
+/// response.
 const LINGER: Duration = Duration::from_millis(5);
 
 fn exchange_request(client: &mut TcpStream, server: &mut TcpStream) {

@@ -13,7 +13,7 @@ use common::{Footprint, Random, Run, Running, SPIN, Service, ServiceOnCommand, W
 use sidelane_host::clock::now_ns;
 use sidelane_policy::borrow::LaneState;
 
-/// Number of consecutive reads: more than enough to see batch that runs for a scheduler's tick.
+/// Number of consecutive reads of the lane's state: more than enough to see batch that runs for a scheduler's tick.
 const LOOKS: usize = 5_000;
 
 /// Run beside a service on command, whose batch has the lane.

@@ -1,4 +1,5 @@
-//! Tests of the words of the kernel program on the threads of a service, and of the wakeups of their reader.
+//! Tests of the memory words in which the kernel program says on which request each thread of a service works. They
+//! also test when it wakes the reader of these words.
 //!
 //! The service is a thread of this process on CPU 0, controlled by the test.
 
@@ -55,7 +56,7 @@ impl Scene {
         self.requests.fetch_answered(|_| ()).unwrap();
     }
 
-    /// Returns the number of the request on which the service's thread works, read from its word.
+    /// Returns the number of the request on which the service's thread works, as its memory word says.
     fn works_on(&self) -> Option<u64> {
         let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let thread = self.words.iter().find(|thread| thread.tid == me);

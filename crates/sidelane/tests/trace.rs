@@ -361,8 +361,8 @@ fn a_timeout_of_epoll_is_a_timer_where_there_is_one_client() {
     wait_is_named(wait, "timer", "in epoll_wait until a timeout that it had set");
 }
 
-/// The service waits at the same socket with the same timeout, first without and then after a question. Only after a
-/// question is the cause an answer that did not come.
+/// The service waits for a receive timeout of the same UDP socket, first without and then after it has sent a query.
+/// The cause is a missing answer only after a query; otherwise it is a timer.
 #[test]
 fn a_timeout_is_no_answer_only_after_a_question() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();

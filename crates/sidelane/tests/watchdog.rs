@@ -68,7 +68,8 @@ fn batch_that_outranks_the_holder_leaves_the_lane() {
         let name = if class[0] == "-f" { "SCHED_FIFO" } else { "SCHED_RR" };
         let run =
             end(run).expect_stderr_contains(&["the batch thread `sh`", &format!("{name} {}", class[1]), "SCHED_IDLE"]);
-        // Stronger steps follow if the holder does not get its CPU within 2 ms after that.
+        // The watchdog takes stronger steps only if the holder does not get its CPU within 2 ms after the demotion. So
+        // the demotion comes first, and such steps may follow.
         assert_eq!(
             watchdog_steps(&run.audit()).first().map(|(action, _)| action.as_str()),
             Some("demote"),
@@ -235,7 +236,7 @@ fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
 
 /// Commands of batch that is in the kernel almost all the time, in calls that no freeze interrupts.
 const IN_LONG_SYSTEM_CALLS: [(&str, &str); 3] = [
-    // With MAP_POPULATE the kernel fills the memory before the call returns.
+    // With MAP_POPULATE (0x8000), mmap returns only after the kernel has filled 256 MiB of memory.
     (
         "mmap",
         "import mmap\nwhile True:\n    mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000).close()",
@@ -244,7 +245,7 @@ const IN_LONG_SYSTEM_CALLS: [(&str, &str); 3] = [
         "write",
         "import os\nzeros = bytes(1 << 26)\nto = os.memfd_create('zeros')\nwhile True:\n    os.pwrite(to, zeros, 0)",
     ),
-    // The child's memory is freed while it exits.
+    // The child process exits for long, because the kernel frees its 256 MiB of memory during the exit.
     (
         "exit",
         "import mmap, os\nwhile True:\n    if os.fork() == 0:\n        mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000)\n        os._exit(0)\n    os.wait()",

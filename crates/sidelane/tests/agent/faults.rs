@@ -27,7 +27,7 @@ fn check_all_restored_after_kill(place: Place) {
     daemon.run.kill();
     wait_until("batch had its CPUs back", || one.cpus() == "0-1");
     wait_until("the groups had their lists back", || [tree.list(), one.list()] == lists);
-    // A new agent starts from the machine as it is.
+    // A new agent can start after the killed one.
     let daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU again", || one.cpus() == "1");
     daemon.end();
@@ -215,7 +215,7 @@ fn start_confining_agent(program: &Program, tree: &Tree, container: &Container) 
 }
 
 /// The agent still answers while its guardian is stopped. It confines a new container as soon as the replacement
-/// guardian has the undo.
+/// guardian has the list of changes to undo.
 #[test]
 fn a_stopped_guardian_is_replaced_and_batch_is_taken_on() {
     let Some(_turn) = lock_lanes() else { return };
@@ -268,7 +268,8 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
         let done = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status();
         done.is_ok_and(|status| status.success())
     };
-    // The new limit is below the number of open files, but enough for the agent's wait.
+    // The agent's new limit of open files is below the number that it has open: it can open no more. Waiting for events
+    // needs fewer than 16 descriptors, and still works.
     if !may_open("16") {
         return sidelane_testing::skip("needs prlimit and CAP_SYS_RESOURCE");
     }

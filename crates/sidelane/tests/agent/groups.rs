@@ -90,7 +90,7 @@ impl Tree {
         list_of(&self.leaves)
     }
 
-    /// Writes the tree's list of CPUs, as its owner may.
+    /// Writes the tree's list of CPUs, as the user who owns the tree is allowed to do.
     pub fn set_list(&self, cpus: &str) {
         set_list(&self.leaves, cpus);
     }
@@ -188,7 +188,7 @@ impl Container {
         list_of(&self.leaves)
     }
 
-    /// Writes the container's list of CPUs, as its owner may.
+    /// Writes the container's list of CPUs, as the user who owns the container is allowed to do.
     pub fn set_list(&self, cpus: &str) {
         set_list(&self.leaves, cpus);
     }
@@ -253,7 +253,7 @@ impl Container {
         self.child.wait().expect("a killed child can be waited for");
     }
 
-    /// Freezes or thaws the container, as its owner may.
+    /// Freezes or thaws the container, as the user who owns the container is allowed to do.
     pub fn freeze(&self, frozen: bool) {
         let freezers = self.leaves.iter().filter_map(|leaf| Freezer::find_in_group(&leaf.dir));
         freezers.for_each(|freezer| freezer.set(frozen).expect("it can be frozen"));

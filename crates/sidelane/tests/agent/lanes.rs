@@ -300,7 +300,7 @@ fn batch_is_kept_off_briefly_to_measure_its_cost() {
     assert_eq!(allowed_cpus(server.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
 }
 
-/// A batch lane is kept for one service, and its holder guards all services on the request lane beside it.
+/// Two services share the request lane. The holder of the batch lane beside it keeps batch off for both.
 #[test]
 fn lane_is_kept_for_the_next_service_when_the_first_ends() {
     let Some(_turn) = lock_lanes() else { return };

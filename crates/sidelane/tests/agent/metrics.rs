@@ -144,7 +144,7 @@ fn emitted_requests_are_counted_without_any_option() {
     let count = || status()["services"][0]["requests"]["count"].as_u64();
     let mut turns = service.stdin.take().unwrap();
     wait_until("its requests were counted", || {
-        // The file exists, so the request ends at once.
+        // A request lasts until the file named in this line exists. This file exists, so the request ends at once.
         writeln!(turns, "{}", program.display()).unwrap();
         count() > Some(0)
     });

@@ -232,7 +232,7 @@ fn a_reload_that_changes_a_proxy_lets_its_requests_be_answered() {
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("held"), "{answer}");
     }
     drop(clients);
-    // The agent keeps the counts of the old proxy.
+    // The counts of the old proxy are still in the metrics after it has drained.
     told(0, 6 + CLIENTS);
     // The end of the agent drains requests, too.
     let since_ns = now_ns();
@@ -262,7 +262,7 @@ fn proxy_added_by_a_reload_may_run_on_all_cpus() {
     wait_until("the agent kept off the service's CPU", || allowed_cpus(pid).is_some_and(|cpus| cpus != all));
     daemon.reload(&file.with_lines(&proxy_config_section(unused_address(), start_named_server("one"), "")));
     daemon.run.wait_until_audited("reload", 0);
-    // The thread has the agent's CPUs and no name until it runs.
+    // Until the proxy's thread runs, it has no name yet and only the CPUs of the agent.
     wait_until("the proxy's thread had all CPUs", || {
         let threads = threads_named(pid, "sidelane-proxy");
         threads.iter().filter_map(|tid| allowed_cpus(*tid)).eq([all.clone()])

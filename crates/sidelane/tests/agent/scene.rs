@@ -84,7 +84,8 @@ impl Scene {
         self.end_and_check_with(|| {});
     }
 
-    /// Ends the agent and checks that nothing is left. After that it calls `check_batch`.
+    /// Ends the agent, and calls `check_batch`. Checks that batch and service have their CPUs, and that no cgroup,
+    /// kernel program or process of the agent is left.
     #[track_caller]
     pub fn end_and_check_with(self, check_batch: impl FnOnce()) {
         let Self { home, service, daemon, batch, tree, before, .. } = self;

@@ -284,7 +284,8 @@ fn batch_with_the_name_of_a_service_stays_batch() {
     service.must_be_untouched();
 }
 
-/// A launcher of jobs may have the name of a service, and its jobs are its children.
+/// A program that starts jobs may be configured as a service. Its jobs are its children, but belong to batch if they
+/// are in a cgroup of batch.
 #[test]
 fn a_process_of_a_service_in_a_group_of_batch_is_batch() {
     let Some(_turn) = lock_lanes() else { return };

@@ -87,7 +87,7 @@ fn a_jvm_with_process_ids_and_a_tmp_of_its_own_is_read() {
         sidelane_testing::skip("needs root, to give a program a /tmp of its own");
         return;
     }
-    // The directory is not below /tmp, which the program's own /tmp hides.
+    // The classes are not below /tmp: the JVM gets its own /tmp, which hides the files of the host's /tmp.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let Some(()) = run("javac", &[OsStr::new("-d"), dir.path().as_os_str(), fixture("Collects.java").as_os_str()])
     else {

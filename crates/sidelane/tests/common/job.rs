@@ -13,11 +13,12 @@ use tempfile::TempDir;
 
 use super::{SPIN, process, wait_until};
 
-/// Script that starts a lasting process for each file named $NEWCOMER, and short-lived processes all the time. A file
-/// named $END ends all of them.
+/// Script that starts a long-lived process for each file named $NEWCOMER, and short-lived processes all the time. A
+/// file named $END ends all of them.
 const CHURN: &str = "while [ ! -e $END ]; do sh -c :; (sh -c : &); \
                      if [ -e $NEWCOMER ]; then rm $NEWCOMER; sleep 2000 & fi; sleep 0.01; done; kill 0";
-/// Commands of the processes that last from the start, each with a setting of its own.
+/// Prefixes of the commands that run from the start to the end of the job, each with another CPU affinity, class or
+/// nice value.
 const STEADY: [&str; 6] =
     ["taskset -c 0 sh -c", "chrt --batch 0 sh -c", "nice -n 5", "chrt --rr 1", "chrt --idle 0", "taskset -c 1"];
 
@@ -132,7 +133,7 @@ impl Job {
         found.into_iter().filter(|pid| is_alive(*pid)).collect()
     }
 
-    /// Returns the job's lasting processes.
+    /// Returns the processes that run from the start to the end of the job.
     pub fn lasting_pids(&self) -> Vec<u32> {
         let stays = |pid: &u32| {
             let words = process::command_line(*pid);
@@ -141,12 +142,12 @@ impl Job {
         self.members().into_iter().filter(stays).collect()
     }
 
-    /// Returns the settings of the job's lasting processes.
+    /// Returns the settings of the processes that run from the start to the end of the job.
     pub fn settings_by_pid(&self) -> SettingsByPid {
         self.lasting_pids().into_iter().map(|pid| (pid, process_settings(pid))).collect()
     }
 
-    /// Makes the first process create a lasting process, and returns its id.
+    /// Makes the first process create a long-lived process, and returns the id of the created process.
     #[track_caller]
     pub fn fork_lasting_process(&self) -> u32 {
         let newcomers = || {

@@ -9,7 +9,8 @@ use super::lanes::{Turn, can_observe_requests, lab, lock_lanes};
 pub const PLACE: ServiceCpus = ServiceCpus { server_cpu: 0, client_cpu: 1 };
 pub const RATE_PER_S: f64 = 300.0;
 
-/// Returns the lanes, the lab and a Redis server; `None` if one of them is missing.
+/// Returns exclusive use of the lanes, the lab's binary, and a Redis server. Returns `None` if one of them is missing,
+/// or if requests cannot be observed here.
 pub fn traceable_redis() -> Option<(Turn, LabBinary, RealServer)> {
     let turn = lock_lanes()?;
     if !can_observe_requests() {
@@ -23,7 +24,8 @@ pub fn traceable_redis() -> Option<(Turn, LabBinary, RealServer)> {
     Some((turn, lab, RealServer::start(RealServerKind::Redis, PLACE).unwrap()))
 }
 
-/// Returns the lanes, and a Redis with a client that sends requests; `None` if one of them is missing.
+/// Returns exclusive use of the lanes, and a Redis server with a client that sends requests. Returns `None` if one of
+/// them is missing.
 pub fn busy_redis() -> Option<(Turn, RealServer, Client)> {
     let (turn, lab, server) = traceable_redis()?;
     let client = Client::start(&lab, "redis", &server.address().to_string(), &[]);

@@ -26,7 +26,8 @@ pub fn lines_of(command: &[&str], columns: u16) -> Vec<String> {
     let mut child = Command::new(command[0]);
     child.args(&command[1..]).stdin(copy()).stdout(copy()).stderr(copy()).env_remove("COLUMNS");
     let mut running = kill_with_test(&mut child).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    // The command has copies of the descriptors, and so has its description.
+    // This process closes its copies of the terminal's write end, also those in `child`. So only the running command
+    // keeps the terminal open.
     drop((theirs, child));
     let (mut ours, mut shown, mut part) = (File::from(ours), Vec::new(), [0; 4096]);
     // The read fails at the end, when no process has the terminal open any more.

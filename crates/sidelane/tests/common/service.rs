@@ -209,7 +209,8 @@ impl Drop for Service {
     }
 }
 
-/// Returns whether a program is not the test's: between fork and exec a child still has its parent's program.
+/// Returns whether `program` is another program than this test. Between fork and exec, a child still executes the
+/// test's program.
 fn is_foreign(program: &Path) -> bool {
     std::env::current_exe().is_ok_and(|own| own != program)
 }

@@ -1,5 +1,5 @@
-//! Shared words of a running `sidelane run`, as the kernel program and the lane's holder write them. With these words a
-//! test waits for events and asserts their order, instead of their time.
+//! Memory words of a running `sidelane run`, which its kernel program and its lane's holder write. A test that reads
+//! them waits for events and asserts their order, instead of their time.
 //!
 //! The words are read from the request lane: a reader on the batch lane would see its own thread there.
 
@@ -27,7 +27,7 @@ const LANES: usize = 2;
 /// Number of consecutive reads of a lane that has to stay empty: batch on the lane would be seen.
 const LOOKS: usize = 2_000;
 
-/// Shared words of the lanes of one run.
+/// Memory words that the kernel program and the holders of one run share, by CPU.
 #[derive(Clone, Copy)]
 pub struct Words {
     lanes: &'static [LaneWord],
@@ -48,7 +48,7 @@ impl Words {
         Self::find(agent).expect("it was there a moment ago")
     }
 
-    /// Finds the words whose holder is a thread of the process `agent`.
+    /// Finds the memory words of the run whose holder is a thread of the process `agent`.
     fn find(agent: u32) -> Option<Self> {
         let is_its = |word: &HoldWord| {
             let tid = word.holder_pid.load(Ordering::Acquire);
@@ -74,8 +74,8 @@ impl Words {
         self.holds[BATCH_LANE].summons.load(Ordering::Acquire)
     }
 
-    /// Fails if the service works beside batch and the number of summonses is still `before`. If another program keeps
-    /// batch off its lane, the summons comes when batch is switched in.
+    /// Fails if the service works beside running batch, but no holder was summoned since the count was `before`. If
+    /// batch does not run now, no summons is needed before the kernel switches it in.
     #[track_caller]
     pub fn must_have_summoned(&self, before: u64) {
         let beside_batch = self.busy() && self.is_batch_on_lane();
@@ -126,8 +126,8 @@ impl Words {
         }
     }
 
-    /// Makes the service work until batch is evicted, and frozen by this freezer. Returns whether batch ran on after an
-    /// eviction, and the lane was held again because of that.
+    /// Makes the service work until batch is evicted, and `freezer` has stopped all its tasks. Returns whether an
+    /// earlier eviction left batch running, so that the holder held the lane again.
     #[track_caller]
     pub fn runs_again_before_eviction(&self, service: &mut ServiceOnCommand, freezer: &Freezer) -> bool {
         service.work();

@@ -100,8 +100,8 @@ fn has_cgroup_1() -> bool {
     ["cpuset/cpuset.cpus", "freezer/cgroup.procs"].iter().all(|file| is_writable(file))
 }
 
-/// Returns whether the writable root group of cgroup version 2 is the kernel's, which alone has no type. Only the
-/// kernel's root group can have both processes and delegated controllers.
+/// Returns whether /sys/fs/cgroup is the kernel's root group of cgroup version 2, and writable. The root group alone
+/// has no file `cgroup.type`, and only it can have both processes and delegated controllers.
 fn has_cgroup_2() -> bool {
     is_writable("cgroup.subtree_control") && !Path::new("/sys/fs/cgroup/cgroup.type").exists()
 }

@@ -35,7 +35,7 @@ pub struct Session {
     keyboard: File,
     screen: Receiver<Vec<u8>>,
     shown: String,
-    /// Number of bytes of `shown` in which lines to the test were already searched.
+    /// Number of bytes of `shown` that were already searched for lines which the shell writes for the test.
     heard: usize,
     interrupt_at: Option<Instant>,
     _dir: TempDir,
@@ -138,7 +138,7 @@ fn copy_repository(to: &Path) {
     let cloned = entries.filter(|entry| !NOT_CLONED.iter().any(|name| entry.file_name() == *name));
     let copied = Command::new("cp").arg("-r").args(cloned.map(|entry| entry.path())).arg(to).status();
     assert!(copied.is_ok_and(|status| status.success()), "the repository cannot be copied to {}", to.display());
-    // The pages compress the binary. Most of it is debug information, which would take too long.
+    // Commands of the pages compress the binary. Without its debug information, which is most of it, that is faster.
     let binary = release.join("sidelane");
     let stripped = Command::new("strip").arg("-o").args([&binary, Path::new(SIDELANE)]).status();
     if !stripped.is_ok_and(|status| status.success()) {

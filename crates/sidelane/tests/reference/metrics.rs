@@ -170,7 +170,7 @@ fn each_metric_has_its_row() {
         match rows.get(name.as_str()) {
             None => wrong.push(format!("no row of {name}, a {kind}")),
             Some(row) if !row[1].starts_with(kind.as_str()) => wrong.push(format!("{name} is a {kind}")),
-            // A ratio is shown with its range.
+            // For a ratio the cell contains the range of values, such as `0 to 1`, or `ratio`.
             Some(row) if !unit.is_empty() && unit != "ratio" && row[2] != *unit => {
                 wrong.push(format!("{name} is in {unit}"));
             }

@@ -94,7 +94,7 @@ fn each_key_of_a_result_has_its_line() {
     let mut missing = Vec::new();
     let mut seen = 0;
     for (name, found) in product().filter(|(name, _)| !WITHOUT_KEYS.contains(name)) {
-        // The crate that shows rows reads keys of all verbs.
+        // The crate `report` shows the rows of all verbs, so keys of rows in its source are not keys that it writes.
         let keys = written_key_patterns(found, writes_json(name), name != "report");
         let headings = SECTIONS.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, headings)| headings);
         let own = sections.iter().filter(|section| is_among(headings, section));
@@ -133,7 +133,8 @@ fn each_line_of_a_result_is_of_a_key() {
         let keys: BTreeSet<String> = tables(&section.1.text).iter().flat_map(keys_of).collect();
         let code = if keys.is_empty() { BTreeSet::new() } else { names_section_may_use(&section) };
         let is_known = |name: &&String| {
-            // Capitals stand for another name, so only the text after them is compared.
+            // Capitals in a key of the page stand for any name, as in `EVENT_ratio`. So only the text after them is
+            // compared.
             let own = name.trim_start_matches(|letter: char| letter.is_ascii_uppercase() || letter == '_');
             let fits_one = || code.iter().any(|key| key.contains('*') && matches_pattern(key, name));
             own.is_empty() || code.contains(own) || fits_one()

@@ -13,7 +13,7 @@ use crate::modules::{files, modules, parse, root};
 
 /// Words that hide what a sentence is about.
 const VAGUE: [&str; 7] = ["whoever", "nobody", "somebody", "the other one", "so many", "so often", "meanwhile"];
-/// Number of lines of comments and documents that contain such a word.
+/// Number of lines of comments and documents that may contain one of the words in [`VAGUE`].
 const VAGUE_LINES: usize = 0;
 /// Largest number of letters in the name of a test.
 const TEST_NAME_LETTERS: usize = 60;
@@ -21,7 +21,7 @@ const TEST_NAME_LETTERS: usize = 60;
 const VAGUE_IN_TESTS: [&str; 5] = ["whoever", "nobody", "somebody", "meanwhile", "anybody"];
 /// Largest number of words in a sentence that can be read once.
 const SENTENCE_WORDS: usize = 30;
-/// Number of longer sentences in documents.
+/// Number of sentences in documents that may have more than [`SENTENCE_WORDS`] words.
 const LONG_SENTENCES: usize = 0;
 
 /// Fails if there are more than `limit` entries in `found`, and if there are fewer: then the limit has to fall.
