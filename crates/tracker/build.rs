@@ -45,26 +45,26 @@ const COPIED: [(&str, &str); 6] = [
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for (object, definitions) in OBJECTS {
-        compile(object, definitions, &out);
+        compile_object(object, definitions, &out);
     }
     let types = OBJECTS.map(|(object, _)| {
-        Btf::from_path(path(object, &out)).expect("clang writes type information (BTF) into the object")
+        Btf::from_path(object_path(object, &out)).expect("clang writes type information (BTF) into the object")
     });
-    let shared = SHARED.map(|names| definition(&types, names, true));
-    let copied = COPIED.map(|names| definition(&types, names, false));
+    let shared = SHARED.map(|names| rust_definition(&types, names, true));
+    let copied = COPIED.map(|names| rust_definition(&types, names, false));
     std::fs::write(out.join("kernel_types.rs"), shared.concat() + &copied.concat()).expect("OUT_DIR is writable");
     println!("cargo:rerun-if-changed=../../bpf");
     println!("cargo:rerun-if-changed=../../abi");
 }
 
-fn path(object: &str, out: &Path) -> PathBuf {
+fn object_path(object: &str, out: &Path) -> PathBuf {
     out.join(format!("{object}.bpf.o"))
 }
 
 /// Compiles one object file, and compresses it to a quarter: uncompressed, the object files were a twelfth of the
 /// binary.
-fn compile(object: &str, definitions: &[&str], out: &Path) {
-    let path = path(object, out);
+fn compile_object(object: &str, definitions: &[&str], out: &Path) {
+    let path = object_path(object, out);
     let built = SkeletonBuilder::new()
         .source(SOURCE)
         .obj(&path)
@@ -86,7 +86,7 @@ fn compile(object: &str, definitions: &[&str], out: &Path) {
 }
 
 /// Returns the Rust definition of a struct that one of the objects has.
-fn definition(objects: &[Btf<'_>], (c, rust): (&str, &str), shared: bool) -> String {
+fn rust_definition(objects: &[Btf<'_>], (c, rust): (&str, &str), shared: bool) -> String {
     let found = objects.iter().find_map(|types| Some((types, types.type_by_name::<Struct<'_>>(c)?)));
     let (types, found) = found.unwrap_or_else(|| panic!("the kernel programs have no struct {c}"));
     let (derives, marker, visibility) = match shared {

@@ -4,12 +4,12 @@
 //! # Invariants
 //!
 //! - A policy that learns is measured after it has learned (`src/experiment/learn.rs`:
-//!   `session_without_learned_terms_is_noted`).
+//!   `session_without_learned_limits_gets_a_note`).
 //! - Settings take turns within a round (`src/demo/settings.rs`:
 //!   `judged_settings_run_every_round_and_rotate_first_place`).
 //! - A paper's statement is data that no result changes: *not guarded*.
 //! - The simulator agrees with a run of the same scenario on the real machine, unless lanes are saturated
-//!   (`crates/sidelane/tests/parity.rs`: `a_scenario_comes_to_the_same_for_real`).
+//!   (`crates/sidelane/tests/parity.rs`: `simulated_scenario_matches_the_real_machine`).
 //! - `lucene`: index and queries are the same on every machine: *not guarded*.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_notes_about_a_setting_name_it() {
+    fn only_notes_on_a_setting_get_its_name() {
         let told = |note: Note| with_setting_name(note, "borrow idle").to_string();
         let leaks = told(LaneNote::Leaks { times: 2 }.into());
         assert!(leaks.starts_with("borrow idle: batch ran 2 times on a lane that was held"));

@@ -15,7 +15,7 @@ const NAME: &str = "sidelane-lab";
 const SIDELANE: &str = "sidelane";
 
 /// Returns the path of the program `name`: beside this binary, or on the PATH.
-fn find(name: &str) -> Option<PathBuf> {
+fn find_program(name: &str) -> Option<PathBuf> {
     let beside = env::current_exe().ok().map(|own| own.with_file_name(name));
     let on_path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&on_path).map(|dir| dir.join(name)).collect::<Vec<_>>();
@@ -27,7 +27,7 @@ fn find(name: &str) -> Option<PathBuf> {
 /// # Errors
 /// Fails if `sidelane` is not built.
 pub fn find_sidelane() -> Result<PathBuf> {
-    find(SIDELANE).context(
+    find_program(SIDELANE).context(
         "sidelane, which is measured, is neither beside sidelane-lab nor on the PATH: build it with \
          `cargo build --release --workspace`",
     )
@@ -42,7 +42,7 @@ pub struct LabBinary {
 impl LabBinary {
     /// Finds the lab's binary beside this one, or on the PATH.
     pub fn find() -> Result<Self> {
-        let path = find(NAME).context(
+        let path = find_program(NAME).context(
             "sidelane-lab, which brings the services and the load, is neither beside sidelane nor on the PATH: \
              build it with `cargo build --release --workspace`",
         )?;

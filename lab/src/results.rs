@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Command, CommandFactory};
-use sidelane_report::{Check, Machine, Pair, ResultFile, Run, Unit, Verdict, write_whole};
+use sidelane_report::{Check, Machine, Pair, ResultFile, Run, Unit, Verdict, write_atomically};
 
 use crate::cli::Cli;
 
@@ -44,7 +44,7 @@ struct StoredResult {
 /// # Errors
 /// A file is not the result of a bench, or the page cannot be written.
 pub fn write_page(folder: &Path) -> Result<()> {
-    Ok(write_whole(&folder.join(PAGE), page(folder)?.as_bytes())?)
+    Ok(write_atomically(&folder.join(PAGE), page(folder)?.as_bytes())?)
 }
 
 /// Returns the page of a folder.
@@ -52,7 +52,7 @@ pub fn write_page(folder: &Path) -> Result<()> {
 /// # Errors
 /// A file is not the result of a bench.
 pub fn page(folder: &Path) -> Result<String> {
-    let mut all = stored(folder)?;
+    let mut all = read_stored_results(folder)?;
     // Sorts the newest run first, and runs of the same second by file name.
     all.sort_by(|one, other| (&other.run.date, &one.file).cmp(&(&one.run.date, &other.file)));
     let mut page = ABOUT.to_owned();
@@ -60,19 +60,19 @@ pub fn page(folder: &Path) -> Result<String> {
     let runs = |name: &str| all.iter().filter(|stored| stored.run.name == name).collect::<Vec<_>>();
     page += "\n| bench | machine | date | holds | missed | undecided |\n|---|---|---|---|---|---|\n";
     for stored in benches.iter().flat_map(|(name, _)| runs(name)) {
-        page += &summary(stored);
+        page += &summary_text(stored);
     }
     for (name, question) in &benches {
         let runs = runs(name);
         if !runs.is_empty() {
             write!(page, "\n## {name}\n\n{question}.\n")?;
-            page.extend(runs.into_iter().map(section));
+            page.extend(runs.into_iter().map(section_text));
         }
     }
     Ok(page)
 }
 
-fn stored(folder: &Path) -> Result<Vec<StoredResult>> {
+fn read_stored_results(folder: &Path) -> Result<Vec<StoredResult>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();
@@ -98,7 +98,7 @@ impl StoredResult {
     }
 
     /// Returns the number of checks with this verdict.
-    fn count(&self, verdict: Verdict) -> usize {
+    fn count_checks(&self, verdict: Verdict) -> usize {
         self.result.checks.iter().filter(|check| check.verdict == verdict).count()
     }
 }
@@ -112,13 +112,13 @@ fn bench_names_and_questions() -> Vec<(String, String)> {
     demo.chain(benches.map(|bench| (format!("bench {}", bench.get_name()), about(bench)))).collect()
 }
 
-fn summary(stored: &StoredResult) -> String {
-    let count = |verdict| stored.count(verdict);
+fn summary_text(stored: &StoredResult) -> String {
+    let count = |verdict| stored.count_checks(verdict);
     format!(
         "| [{}](#{}) | {} | {} | {} | {} | {} |\n",
         stored.run.name,
         stored.run.name.replace(' ', "-"),
-        escape_cell(&cpus(&stored.result.machine)),
+        escape_cell(&cpus_text(&stored.result.machine)),
         stored.day(),
         count(Verdict::Holds),
         count(Verdict::Missed),
@@ -127,17 +127,17 @@ fn summary(stored: &StoredResult) -> String {
 }
 
 /// Returns the section of one run.
-fn section(stored: &StoredResult) -> String {
+fn section_text(stored: &StoredResult) -> String {
     let StoredResult { file, run, result } = stored;
     let mut text = format!("\n### [{file}]({file})\n\n    {}\n\n", run.command);
-    text += &format!("{}: {}.", stored.day(), machine(&result.machine));
+    text += &format!("{}: {}.", stored.day(), machine_text(&result.machine));
     if let Some(sibling) = result.text("sibling") {
         text += &format!(" With an {sibling}.");
     }
     let commit = run.commit.as_deref().map_or("a commit that is not known".to_owned(), |commit| format!("`{commit}`"));
     text += &format!(" Sources: {commit}.\n\n");
     text += "| question | measured | bound | verdict |\n|---|---|---|---|\n";
-    text.extend(result.checks.iter().map(line));
+    text.extend(result.checks.iter().map(check_line));
     if !result.notes.is_empty() {
         text += "\nNotes of the run:\n\n";
         text.extend(result.notes.iter().map(|note| format!("- {note}\n")));
@@ -146,14 +146,14 @@ fn section(stored: &StoredResult) -> String {
 }
 
 /// Returns the CPUs of a machine in words.
-fn cpus(machine: &Machine) -> String {
+fn cpus_text(machine: &Machine) -> String {
     let kind = if machine.virtual_machine == Some(true) { ", virtual machine" } else { "" };
     format!("{}, {} CPUs{kind}", machine.cpu, machine.lanes)
 }
 
 /// Returns the machine in words.
-fn machine(machine: &Machine) -> String {
-    let mut parts = vec![cpus(machine)];
+fn machine_text(machine: &Machine) -> String {
+    let mut parts = vec![cpus_text(machine)];
     parts.extend((machine.kernel != "none").then(|| format!("Linux {}", machine.kernel)));
     parts.push(match machine.pair {
         Pair::Smt => "lanes that share a core".to_owned(),
@@ -163,7 +163,7 @@ fn machine(machine: &Machine) -> String {
     parts.join(", ")
 }
 
-fn line(check: &Check) -> String {
+fn check_line(check: &Check) -> String {
     let interval = check.interval_text().map_or(String::new(), |interval| format!(" ({interval})"));
     let verdict = match check.verdict {
         Verdict::Holds => "holds",
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    fn result(date: &str) -> ResultFile {
+    fn result_file_with_date(date: &str) -> ResultFile {
         let machine = Machine {
             cpu: "EPYC".into(),
             lanes: 2,
@@ -209,7 +209,7 @@ mod tests {
             date: date.into(),
             commit: Some("0123abc".into()),
         });
-        let wide = Interval::of_mean(90.0, 10.0);
+        let wide = Interval::from_mean(90.0, 10.0);
         result.checks = vec![
             Check::at_most("a hold | begun", 11.0, 3.0, Unit::Us),
             Check::interval_at_most("a switch", wide, 100.0, Unit::Ns),
@@ -222,7 +222,7 @@ mod tests {
     fn a_page_has_each_check_and_the_newest_run_first() {
         let folder = tempfile::tempdir().unwrap();
         for (name, date) in [("old.json", "2026-03-01T14:02:11Z"), ("new.json", "2026-03-02T09:00:00Z")] {
-            result(date).write_json(&folder.path().join(name)).unwrap();
+            result_file_with_date(date).write_json(&folder.path().join(name)).unwrap();
         }
         write_page(folder.path()).unwrap();
         let page = fs::read_to_string(folder.path().join(PAGE)).unwrap();
@@ -241,11 +241,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_no_bench_is_refused_by_name() {
+    fn error_names_the_file_that_is_no_bench_result() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.json");
-        let other = |run: Option<Run>| ResultFile { run, ..result("2026-03-01T14:02:11Z") };
-        let unknown = result("").run.map(|run| Run { name: "bench speed".into(), ..run });
+        let other = |run: Option<Run>| ResultFile { run, ..result_file_with_date("2026-03-01T14:02:11Z") };
+        let unknown = result_file_with_date("").run.map(|run| Run { name: "bench speed".into(), ..run });
         for (run, why) in [(None, "which command"), (unknown, "no command `sidelane-lab bench speed`")] {
             other(run).write_json(&path).unwrap();
             let refused = format!("{:#}", page(folder.path()).unwrap_err());

@@ -18,7 +18,8 @@ static AT_START: OnceLock<Run> = OnceLock::new();
 
 /// Records the command, the date and the commit. Called once, when a command that measures starts.
 pub fn record_run() {
-    AT_START.get_or_init(|| run_from_arguments(std::env::args().skip(1), format_utc(SystemTime::now()), commit()));
+    AT_START
+        .get_or_init(|| run_from_arguments(std::env::args().skip(1), format_utc(SystemTime::now()), source_commit()));
 }
 
 /// Returns this run; `None` in a process that no command started.
@@ -52,13 +53,13 @@ fn drop_file_options(mut arguments: impl Iterator<Item = String>) -> Vec<String>
 
 /// Returns the commit of the sources. `None` if the programs are older than their sources, or are not in cargo's build
 /// folder.
-fn commit() -> Option<String> {
+fn source_commit() -> Option<String> {
     let own = std::env::current_exe().ok()?;
     let programs = [Some(own.clone()), find_sidelane().ok()];
     if !programs.iter().flatten().all(|program| is_up_to_date(program)) {
         return None;
     }
-    let source = sources(&own)?.into_iter().find(|file| file.ends_with("src/main.rs"))?;
+    let source = source_files(&own)?.into_iter().find(|file| file.ends_with("src/main.rs"))?;
     let git = |arguments: &[&str]| {
         let output = Command::new("git").arg("-C").arg(Path::new(&source).parent()?).args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -71,46 +72,46 @@ fn commit() -> Option<String> {
 
 /// Returns the source files and folders of a program. Cargo lists them in a file beside the program, as `PROGRAM: FILE
 /// FILE …`.
-fn sources(program: &Path) -> Option<Vec<String>> {
+fn source_files(program: &Path) -> Option<Vec<String>> {
     let list = fs::read_to_string(program.with_extension("d")).ok()?;
     Some(list.split_whitespace().skip(1).map(str::to_owned).collect())
 }
 
 /// Returns whether a program is newer than all its sources.
 fn is_up_to_date(program: &Path) -> bool {
-    let (Some(built_at), Some(sources)) = (changed_at(program), sources(program)) else { return false };
-    sources.iter().all(|source| changed_at(Path::new(source)).is_some_and(|changed_at| changed_at <= built_at))
+    let (Some(built_at), Some(sources)) = (modified_at(program), source_files(program)) else { return false };
+    sources.iter().all(|source| modified_at(Path::new(source)).is_some_and(|changed_at| changed_at <= built_at))
 }
 
 /// Returns the modification time of a file; for a folder the latest time of its files.
-fn changed_at(path: &Path) -> Option<SystemTime> {
+fn modified_at(path: &Path) -> Option<SystemTime> {
     let metadata = fs::metadata(path).ok()?;
     if metadata.is_file() {
         return metadata.modified().ok();
     }
-    fs::read_dir(path).ok()?.flatten().filter_map(|entry| changed_at(&entry.path())).max()
+    fs::read_dir(path).ok()?.flatten().filter_map(|entry| modified_at(&entry.path())).max()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(line: &str) -> Run {
+    fn run_of_command_line(line: &str) -> Run {
         run_from_arguments(line.split(' ').map(str::to_owned), "2026-03-01T14:02:11.000042Z".to_owned(), None)
     }
 
     #[test]
-    fn a_run_has_the_name_of_its_bench_and_a_command_without_files() {
-        let hold = run("bench hold --quick --json /tmp/hold.json --lanes 0:1 --csv=/tmp/hold.csv");
+    fn run_has_bench_name_and_command_without_files() {
+        let hold = run_of_command_line("bench hold --quick --json /tmp/hold.json --lanes 0:1 --csv=/tmp/hold.csv");
         assert_eq!(hold.name, "bench hold");
         assert_eq!(hold.command, "sidelane-lab bench hold --quick --lanes 0:1");
         assert_eq!(hold.date, "2026-03-01T14:02:11Z");
-        let demo = run("demo --out out/demo --batch zstd");
+        let demo = run_of_command_line("demo --out out/demo --batch zstd");
         assert_eq!((demo.name.as_str(), demo.command.as_str()), ("demo", "sidelane-lab demo --batch zstd"));
     }
 
     #[test]
-    fn a_program_is_as_its_sources_until_one_of_them_changes() {
+    fn program_is_outdated_once_a_source_changes() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str, seconds: u64| {
             let path = folder.path().join(name);

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use sidelane::verbs::run_internal;
-use sidelane::verbs::show::{check_files, check_json, check_table, show, show_tables};
+use sidelane::verbs::show::{
+    check_csv_writable, check_files_writable, check_json_writable, show_tables, write_json_and_print_table,
+};
 use sidelane_report::{Column, ResultFile, terminal};
 use sidelane_stats::rounds::RoundOptions;
 
@@ -28,7 +30,7 @@ use crate::results;
 /// Returns the error of the measurement that failed.
 pub fn dispatch(verb: Verb) -> Result<u8> {
     match verb {
-        Verb::Demo(args) => demonstrate(args),
+        Verb::Demo(args) => run_demo(args),
         Verb::Bench(bench) => run_bench(bench),
         Verb::Results(args) => results::write_page(&args.folder).map(|()| 0),
         Verb::Program(command) => sidelane_programs::run(command).map(|()| 0),
@@ -52,9 +54,9 @@ fn run_bench(bench: Bench) -> Result<u8> {
     }
 }
 
-fn demonstrate(args: DemoArgs) -> Result<u8> {
-    check_json(&args.json)?;
-    check_table(&args.table)?;
+fn run_demo(args: DemoArgs) -> Result<u8> {
+    check_json_writable(&args.json)?;
+    check_csv_writable(&args.table)?;
     let options = DemoOptions {
         round_options: args.round_options.into(),
         lanes: args.core.lanes,
@@ -65,7 +67,7 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
         cache: args.cache.dir.unwrap_or_else(default_cache),
     };
     let result = demo::run(&options)?;
-    let verdict = show(&result, &demo::COLUMNS.map(Column::from_key), &args.json, &args.table)?;
+    let verdict = write_json_and_print_table(&result, &demo::COLUMNS.map(Column::from_key), &args.json, &args.table)?;
     terminal::print(&format!("\nresults: {0}/result.json, page: {0}/index.html\n", options.out.display()))?;
     // Exits with 0 without `--check`: a missed bound on a noisy machine is a finding of the demo, not a failure.
     Ok(if args.check { verdict } else { 0 })
@@ -73,20 +75,20 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
 
 /// Runs a bench that needs a pair of lanes and no other options.
 fn bench_pair(args: PairArgs, run: fn(&str, RoundOptions) -> Result<ResultFile>) -> Result<u8> {
-    check_json(&args.json)?;
-    check_table(&args.table)?;
+    check_json_writable(&args.json)?;
+    check_csv_writable(&args.table)?;
     let result = run(&args.lanes, args.round_options.into())?;
-    show(&result, &Column::from_rows(&result.rows), &args.json, &args.table)
+    write_json_and_print_table(&result, &Column::from_rows(&result.rows), &args.json, &args.table)
 }
 
 fn bench_observe(args: ObserveBenchArgs) -> Result<u8> {
-    check_files(&args.files)?;
+    check_files_writable(&args.files)?;
     let result = bench::observe::run(&args.lanes, args.round_options.into())?;
     show_tables(&result, |_| true, &args.files)
 }
 
 fn bench_lanes(args: LanesArgs) -> Result<u8> {
-    check_files(&args.files)?;
+    check_files_writable(&args.files)?;
     let result = bench::lanes::run(&LanesOptions {
         round_options: args.round_options.into(),
         lanes: args.core.lanes,
@@ -100,7 +102,7 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
 }
 
 fn bench_guard(args: GuardArgs) -> Result<u8> {
-    check_files(&args.files)?;
+    check_files_writable(&args.files)?;
     let options = GuardOptions {
         round_options: args.round_options.into(),
         lanes: args.core.lanes,
@@ -115,7 +117,7 @@ fn bench_guard(args: GuardArgs) -> Result<u8> {
 }
 
 fn bench_tail(args: TailArgs) -> Result<u8> {
-    check_files(&args.files)?;
+    check_files_writable(&args.files)?;
     let result = bench::tail::run(&TailOptions {
         round_options: args.round_options.into(),
         lanes: args.lanes,
@@ -126,7 +128,7 @@ fn bench_tail(args: TailArgs) -> Result<u8> {
 }
 
 fn bench_hurry(args: HurryBenchArgs) -> Result<u8> {
-    check_files(&args.files)?;
+    check_files_writable(&args.files)?;
     let result = bench::hurry::run(&HurryOptions {
         round_options: args.round_options.into(),
         cores: args.cores,
@@ -139,14 +141,14 @@ fn bench_hurry(args: HurryBenchArgs) -> Result<u8> {
 }
 
 fn bench_papers(args: PapersArgs) -> Result<u8> {
-    check_files(&args.files)?;
+    check_files_writable(&args.files)?;
     let result = bench::papers::run(args.quick)?;
     show_tables(&result, |column| bench::papers::COLUMNS.contains(&column.key.as_str()), &args.files)
 }
 
 fn bench_parity(args: ParityArgs) -> Result<u8> {
-    check_json(&args.json)?;
-    check_table(&args.table)?;
+    check_json_writable(&args.json)?;
+    check_csv_writable(&args.table)?;
     let result = bench::parity::run(&ParityOptions {
         scenario: args.scenario,
         round_options: args.round_options.into(),
@@ -154,17 +156,17 @@ fn bench_parity(args: ParityArgs) -> Result<u8> {
         sibling: args.core.sibling,
         cache: args.cache.dir.unwrap_or_else(default_cache),
     })?;
-    show(&result, &Column::from_rows(&result.rows), &args.json, &args.table)
+    write_json_and_print_table(&result, &Column::from_rows(&result.rows), &args.json, &args.table)
 }
 
 fn bench_sibling(args: SiblingArgs) -> Result<u8> {
-    check_json(&args.json)?;
-    check_table(&args.table)?;
+    check_json_writable(&args.json)?;
+    check_csv_writable(&args.table)?;
     let cache = args.cache.dir.unwrap_or_else(default_cache);
     let options = SiblingOptions { round_options: args.round_options.into(), lanes: args.lanes, cache };
     let result = bench::sibling::run(&options)?;
     let all = Column::from_rows(&result.rows);
-    show(&result, &all, &args.json, &args.table)
+    write_json_and_print_table(&result, &all, &args.json, &args.table)
 }
 
 /// Returns the folder for caches of the XDG base directory specification.

@@ -8,17 +8,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Service, lab, read_json, run_failing, run_ok};
+use common::{Service, lab_command, read_json, run_failing, run_ok};
 use sidelane_testing::skip;
 
 const ENGINES: [(&str, &str); 2] = [("rocksdb", "librocksdb-dev"), ("wiredtiger", "libwiredtiger-dev")];
 
 /// Starts `engine` in `dir`; skips the test and returns `None` if its library is missing.
-fn start(engine: &str, dir: &Path) -> Option<Service> {
+fn start_store(engine: &str, dir: &Path) -> Option<Service> {
     let dir = dir.join(engine).display().to_string();
     let args = ["kv", engine, "--dir", &dir, "--port", "0"];
     // Starts a server that opens its store and then ends, because its sibling does not exist.
-    let probe = lab(&["kv", engine, "--dir", &format!("{dir}-probe"), "--port", "1", "--sibling", "1:9999"]);
+    let probe = lab_command(&["kv", engine, "--dir", &format!("{dir}-probe"), "--port", "1", "--sibling", "1:9999"]);
     let said = { probe }.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     if said.contains("cannot load a library") || said.contains("the lab knows the layout of") {
@@ -52,7 +52,7 @@ fn table_bytes(dir: &Path) -> u64 {
 /// Writes records, reads them and scans them in the order of their keys; scans the records again after a restart.
 fn check_round_trip(engine: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let Some(service) = start(engine, folder.path()) else { return };
+    let Some(service) = start_store(engine, folder.path()) else { return };
     let mut stream = TcpStream::connect(service.address()).unwrap();
     assert_answer(&mut stream, &["GET", "b"], "$-1\r\n");
     for (key, value) in [("b", "2"), ("d", "4"), ("a", "1"), ("b", "two")] {
@@ -69,7 +69,7 @@ fn check_round_trip(engine: &str) {
     assert_answer(&mut stream, &scan("[e", "9"), "*0\r\n");
     assert_answer(&mut stream, &scan("[a", "0"), "*0\r\n");
     drop((stream, service));
-    let Some(service) = start(engine, folder.path()) else { return };
+    let Some(service) = start_store(engine, folder.path()) else { return };
     let mut stream = TcpStream::connect(service.address()).unwrap();
     assert_answer(&mut stream, &scan("[a", "9"), "*4\r\n$3\r\na:1\r\n$5\r\nb:two\r\n$3\r\nc:3\r\n$3\r\nd:4\r\n");
 }
@@ -84,8 +84,9 @@ fn wiredtiger_reads_back_written_values() {
     check_round_trip("wiredtiger");
 }
 
-fn load(target: &str, mix: &str, folder: &Path) -> Command {
-    let mut command = lab(&["load", "--target", target, "--protocol", "redis", "--mix", mix, "--records", "2000"]);
+fn load_command(target: &str, mix: &str, folder: &Path) -> Command {
+    let mut command =
+        lab_command(&["load", "--target", target, "--protocol", "redis", "--mix", mix, "--records", "2000"]);
     command.args(["--rate", "800", "--seconds", "1", "--warmup-seconds", "0", "--burst-scale", "0.005"]);
     command.arg("--json").arg(folder.join("result.json"));
     command
@@ -96,9 +97,9 @@ fn load(target: &str, mix: &str, folder: &Path) -> Command {
 fn mixes_are_answered_by_every_store() {
     for (engine, _) in ENGINES {
         let folder = tempfile::tempdir().unwrap();
-        let Some(service) = start(engine, folder.path()) else { continue };
+        let Some(service) = start_store(engine, folder.path()) else { continue };
         for (mix, kinds) in [("a", ["read", "update"]), ("b", ["read", "update"]), ("e", ["insert", "scan"])] {
-            run_ok(load(&service.address(), mix, folder.path()));
+            run_ok(load_command(&service.address(), mix, folder.path()));
             let result = read_json(&folder.path().join("result.json").display().to_string());
             assert_eq!(result["errors"], 0, "{result}");
             let of = |kind: &str| result["kinds"][kind]["requests"].as_u64().unwrap_or(0);
@@ -112,6 +113,6 @@ fn mixes_are_answered_by_every_store() {
 
 #[test]
 fn folder_that_cannot_be_made_is_an_error() {
-    let said = run_failing(lab(&["kv", "rocksdb", "--dir", "/proc/none", "--port", "0"]), 1);
+    let said = run_failing(lab_command(&["kv", "rocksdb", "--dir", "/proc/none", "--port", "0"]), 1);
     assert!(said.contains("/proc/none"), "{said}");
 }

@@ -5,20 +5,20 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use common::{lab, run_failing};
+use common::{lab_command, run_failing};
 
 /// Options of the noise tool for little noise, since other tests run at the same time.
 const LITTLE: [&str; 6] = ["noise", "--taken", "0.5", "--long-gaps", "0", "--no-neighbours"];
 const REPORT: &str = "of each CPU the host took ";
 
-fn started() -> (Child, BufReader<std::process::ChildStdout>) {
-    let mut noise = lab(&LITTLE).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+fn start_noise_maker() -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut noise = lab_command(&LITTLE).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut said = BufReader::new(noise.stdout.take().unwrap());
-    assert!(line(&mut said).starts_with("ready pid="));
+    assert!(read_line(&mut said).starts_with("ready pid="));
     (noise, said)
 }
 
-fn line(output: &mut impl BufRead) -> String {
+fn read_line(output: &mut impl BufRead) -> String {
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     line
@@ -26,10 +26,10 @@ fn line(output: &mut impl BufRead) -> String {
 
 #[test]
 fn signal_ends_the_noise_maker_with_a_report() {
-    let (mut noise, mut said) = started();
+    let (mut noise, mut said) = start_noise_maker();
     // SAFETY: kill touches no memory; the child is not reaped yet.
     assert_eq!(unsafe { libc::kill(noise.id() as libc::pid_t, libc::SIGTERM) }, 0);
-    assert!(line(&mut said).starts_with(REPORT));
+    assert!(read_line(&mut said).starts_with(REPORT));
     assert!(noise.wait().unwrap().success());
 }
 
@@ -41,16 +41,16 @@ fn noise_maker_ends_with_its_parent() {
     shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut shell = shell.spawn().unwrap();
     let mut said = BufReader::new(shell.stdout.take().unwrap());
-    assert!(line(&mut said).starts_with("ready pid="));
+    assert!(read_line(&mut said).starts_with("ready pid="));
     drop(shell.stdin.take());
     shell.wait().unwrap();
-    assert!(line(&mut said).starts_with(REPORT), "it says so at its end");
-    assert_eq!(line(&mut said), "", "no process holds its output any more");
+    assert!(read_line(&mut said).starts_with(REPORT), "it says so at its end");
+    assert_eq!(read_line(&mut said), "", "no process holds its output any more");
 }
 
 #[test]
-fn more_long_gaps_than_there_is_time_are_refused() {
-    let mut command = lab(&["noise"]);
+fn long_gaps_longer_than_all_time_are_refused() {
+    let mut command = lab_command(&["noise"]);
     command.args(["--taken", "1", "--seconds", "1"]);
     assert!(run_failing(command, 1).contains("--long-gaps"));
 }

@@ -9,12 +9,12 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use common::{lab, read_json, run_failing, run_ok};
+use common::{lab_command, read_json, run_failing, run_ok};
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
 /// Starts a service for one connection, whose stream `serve` handles; returns its address.
-fn service(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
+fn start_service(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || serve(listener.accept().unwrap().0));
@@ -35,10 +35,10 @@ fn read_request(stream: &mut TcpStream) -> bool {
 }
 
 /// Returns a command that sends a load of 1000 requests/s for one second over one connection.
-fn load(target: &str, folder: &Path) -> Command {
+fn load_command(target: &str, folder: &Path) -> Command {
     let queries = folder.join("queries");
     std::fs::write(&queries, "and a b\n").unwrap();
-    let mut command = lab(&["load", "--target", target, "--protocol", "search", "--connections", "1"]);
+    let mut command = lab_command(&["load", "--target", target, "--protocol", "search", "--connections", "1"]);
     command
         .args(["--rate", "1000", "--seconds", "1", "--warmup-seconds", "0", "--seed", "1"])
         .arg("--queries")
@@ -53,7 +53,7 @@ fn load(target: &str, folder: &Path) -> Command {
 #[test]
 fn stall_delays_all_requests_due_during_it() {
     const STALL: Duration = Duration::from_millis(200);
-    let target = service(|mut stream| {
+    let target = start_service(|mut stream| {
         let mut served = 0;
         while read_request(&mut stream) {
             served += 1;
@@ -64,7 +64,7 @@ fn stall_delays_all_requests_due_during_it() {
         }
     });
     let folder = tempfile::tempdir().unwrap();
-    run_ok(load(&target, folder.path()));
+    run_ok(load_command(&target, folder.path()));
 
     let result = read_json(&folder.path().join("result.json").display().to_string());
     let at = |key: &str| result[key].as_f64().unwrap();
@@ -77,7 +77,7 @@ fn stall_delays_all_requests_due_during_it() {
 
 #[test]
 fn a_service_that_closes_midway_is_reported() {
-    let target = service(|mut stream| {
+    let target = start_service(|mut stream| {
         for _ in 0..10 {
             read_request(&mut stream);
             stream.write_all(REPLY).unwrap();
@@ -85,35 +85,35 @@ fn a_service_that_closes_midway_is_reported() {
         read_request(&mut stream);
     });
     let folder = tempfile::tempdir().unwrap();
-    let message = run_failing(load(&target, folder.path()), 1);
+    let message = run_failing(load_command(&target, folder.path()), 1);
     assert!(message.contains(&target) && message.contains("closed"), "{message}");
 }
 
 #[test]
 fn a_wrong_reply_is_reported() {
-    let target = service(|mut stream| {
+    let target = start_service(|mut stream| {
         read_request(&mut stream);
         stream.write_all(b"SSH-2.0-lab\r\n").unwrap();
         read_request(&mut stream);
     });
     let folder = tempfile::tempdir().unwrap();
-    let message = run_failing(load(&target, folder.path()), 1);
+    let message = run_failing(load_command(&target, folder.path()), 1);
     assert!(message.contains("not an HTTP reply") && message.contains("SSH"), "{message}");
 }
 
 #[test]
-fn a_service_that_is_not_there_is_reported() {
+fn missing_service_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();
     drop(listener);
     let folder = tempfile::tempdir().unwrap();
-    let message = run_failing(load(&target, folder.path()), 1);
+    let message = run_failing(load_command(&target, folder.path()), 1);
     assert!(message.contains("is the service running"), "{message}");
 }
 
 #[test]
 fn searches_without_queries_are_a_usage_error() {
-    let command = lab(&[
+    let command = lab_command(&[
         "load",
         "--target",
         "127.0.0.1:1",

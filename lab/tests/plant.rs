@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Service, lab, run_ok};
+use common::{Service, lab_command, run_ok};
 use sidelane_testing::skip;
 
 const DELAY_NS: u64 = 10_000_000;
@@ -24,7 +24,7 @@ struct Truth {
 
 fn run_client(address: &str, folder: &Path, options: &[&str]) -> Vec<Truth> {
     let truth = folder.join("truth");
-    let mut command = lab(&["ask", "--target", address, "--requests", "12", "--every", "4"]);
+    let mut command = lab_command(&["ask", "--target", address, "--requests", "12", "--every", "4"]);
     command.args(options).arg("--truth").arg(&truth);
     run_ok(command);
     let read = |line: &str| {
@@ -59,26 +59,26 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn causes_that_need_no_privileges_last_as_long_as_was_asked_for() {
+fn unprivileged_causes_last_as_long_as_requested() {
     for cause in ["faults", "lock", "condition", "migrate", "stop", "hand-over", "sleep"] {
         check_planted_cause(cause, DELAY_NS, &[]);
     }
 }
 
 #[test]
-fn other_services_and_processes_take_as_long_as_was_asked_for() {
+fn slow_services_and_processes_delay_as_requested() {
     for cause in ["downstream", "unix-socket", "late-answer", "no-answer", "full-pipe"] {
         check_planted_cause(cause, DELAY_NS, &[]);
     }
 }
 
 #[test]
-fn a_connection_that_has_no_room_takes_a_second() {
+fn full_accept_queue_delays_a_request_by_a_second() {
     check_planted_cause("connect", 1_000_000_000, &[]);
 }
 
 #[test]
-fn a_client_reads_late_or_leaves() {
+fn client_that_reads_late_or_leaves_delays_as_requested() {
     let reads_late = |bytes| ["--read-after-ms", "10", "--receive-buffer", bytes];
     check_planted_cause("slow-reader", DELAY_NS, &reads_late("131072"));
     check_planted_cause("small-window", DELAY_NS, &reads_late("4096"));
@@ -87,7 +87,7 @@ fn a_client_reads_late_or_leaves() {
 
 /// The planted response takes three delays: two round trips more than a short response.
 #[test]
-fn a_long_response_takes_round_trips_to_a_far_client() {
+fn long_response_to_a_far_client_takes_round_trips() {
     if is_root() && Path::new("/dev/net/tun").exists() {
         let folder = tempfile::tempdir().unwrap();
         let service = Service::start(&[&["plant", "congestion-window"][..], &DELAY].concat());
@@ -97,7 +97,7 @@ fn a_long_response_takes_round_trips_to_a_far_client() {
 }
 
 #[test]
-fn twins_wait_for_a_timer_together() {
+fn twin_requests_wait_for_timers_at_the_same_time() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(&["plant", "event-loop", "--delay-ms", "10"]);
     let truth = run_client(&service.address(), folder.path(), &["--twin"]);
@@ -115,7 +115,7 @@ fn a_lost_response_is_sent_again() {
 }
 
 #[test]
-fn others_on_the_cpu_take_as_long_as_was_asked_for() {
+fn competing_threads_delay_as_requested() {
     if is_root() {
         check_planted_cause("hog", DELAY_NS, &[]);
         check_planted_cause("real-time", DELAY_NS, &[]);
@@ -124,7 +124,7 @@ fn others_on_the_cpu_take_as_long_as_was_asked_for() {
 
 /// With a CPU quota, the kernel decides how long the service is throttled: at least half of the delay.
 #[test]
-fn groups_hold_the_service_up_and_are_gone_after_it() {
+fn cgroups_delay_the_service_and_are_removed_after_it() {
     if is_root() {
         check_planted_cause("throttle", DELAY_NS / 2, &[]);
         check_planted_cause("freeze", DELAY_NS, &[]);
@@ -132,7 +132,7 @@ fn groups_hold_the_service_up_and_are_gone_after_it() {
 }
 
 #[test]
-fn a_disk_and_a_lock_on_a_file_take_as_long_as_was_asked_for() {
+fn disk_reads_and_file_locks_delay_as_requested() {
     for cause in ["disk", "file-lock"] {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let dir: PathBuf = folder.path().to_owned();
@@ -150,6 +150,6 @@ fn check_planted_cause_in(cause: &str, dir: &Path) {
 /// The client's kernel delays the acknowledgement only if it considers the connection interactive. The test therefore
 /// asserts only that planted requests are answered.
 #[test]
-fn a_response_in_two_writes_is_whole() {
+fn response_in_two_writes_is_complete() {
     check_planted_cause("nagle", 0, &[]);
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Service, lab, read_json, run_ok};
+use common::{Service, lab_command, read_json, run_ok};
 use serde_json::Value;
 
 /// Writes enough words, each in a few documents, for a query mix.
@@ -46,14 +46,14 @@ impl Fixture {
     /// Builds the index; returns the command's standard error.
     fn build_index(&self) -> String {
         let (text, index) = (self.path("text"), self.path("index"));
-        run_ok(lab(&["index", "--corpus-dir", &text, "--out", &index]))
+        run_ok(lab_command(&["index", "--corpus-dir", &text, "--out", &index]))
     }
 
     /// Draws queries into the file `name`; returns them.
     fn draw_queries(&self, name: &str) -> String {
         let (index, out) = (self.path("index"), self.path(name));
         let mix = ["--seed", "7", "--count", "200"];
-        let mut command = lab(&["queries", "--index", &index, "--out", &out]);
+        let mut command = lab_command(&["queries", "--index", &index, "--out", &out]);
         command.args(mix);
         run_ok(command);
         std::fs::read_to_string(out).unwrap()
@@ -67,7 +67,7 @@ fn load_for_a_second(options: &[&str]) -> (Service, Value) {
     fixture.draw_queries("queries");
     let index = fixture.path("index");
     let service = Service::start(&[&["serve", "--index", &index, "--port", "0"], options].concat());
-    let mut load = lab(&["load", "--protocol", "search", "--target", &service.address()]);
+    let mut load = lab_command(&["load", "--protocol", "search", "--target", &service.address()]);
     load.args(["--queries", &fixture.path("queries")]).args(["--json", &fixture.path("result.json")]);
     load.args(["--rate", "300", "--seconds", "1", "--warmup-seconds", "0.2", "--seed", "3"]);
     run_ok(load);
@@ -85,11 +85,11 @@ fn every_search_is_answered() {
 }
 
 #[test]
-fn several_threads_take_turns() {
+fn all_worker_threads_serve_requests() {
     let (service, result) = load_for_a_second(&["--workers", "3"]);
     assert!((200..400).contains(&result["requests"].as_u64().unwrap()), "{result}");
     assert_eq!(result["errors"], 0, "{result}");
-    let turns = service.thread_turns();
+    let turns = service.switch_ins_by_thread();
     assert!(turns.len() == 3 && turns.iter().all(|turns| *turns > 20), "how often each was switched in: {turns:?}");
 }
 
@@ -114,7 +114,7 @@ fn service_times_are_written() {
     fixture.build_index();
     let (queries, json) = (fixture.path("queries"), fixture.path("times.json"));
     std::fs::write(&queries, "and the kernel\nor of to\nphrase the kernel\n").unwrap();
-    let mut command = lab(&["service-times", "--index", &fixture.path("index")]);
+    let mut command = lab_command(&["service-times", "--index", &fixture.path("index")]);
     command.args(["--queries", &queries, "--json", &json]);
     run_ok(command);
     let times = read_json(&json);

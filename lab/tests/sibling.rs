@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::emulation::{Emulation, Worker, lanes_to_ourselves};
-use common::{lab, run_failing};
+use common::emulation::{Emulation, Worker, reserve_test_lanes};
+use common::{lab_command, run_failing};
 use serde_json::Value;
 
 const SERVICE: usize = 0;
@@ -30,7 +30,7 @@ impl Sibling {
     }
 
     fn query(&mut self, question: &str) -> String {
-        self.emulation.ask(question)
+        self.emulation.query(question)
     }
 
     fn figure(&mut self, lane: usize, key: &str) -> u64 {
@@ -48,7 +48,7 @@ impl Sibling {
 
 #[test]
 fn programs_lose_the_requested_time_only_beside_a_sibling() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = reserve_test_lanes() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut sibling = Sibling::start(&["--steal", "none"]);
     let with_sibling = ["--sibling", &sibling.at.clone()];
@@ -76,8 +76,8 @@ fn programs_lose_the_requested_time_only_beside_a_sibling() {
 }
 
 #[test]
-fn thief_takes_time_from_unmodified_programs() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+fn steal_emulator_slows_unmodified_programs() {
+    let Some(_turn) = reserve_test_lanes() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut sibling = Sibling::start(&["--slowdown", "service:batch=2,batch:service=1.5"]);
     let workers = ["0", "1"].map(|cpu| Worker::start(folder.path(), cpu, &[]));
@@ -90,7 +90,7 @@ fn thief_takes_time_from_unmodified_programs() {
 
 #[test]
 fn killed_sibling_leaves_nothing_behind() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = reserve_test_lanes() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut sibling = Sibling::start(&["--slowdown", "service:batch=2"]);
     let with_sibling = ["--sibling", &sibling.at.clone()];
@@ -123,8 +123,8 @@ fn run_real_time_naps(naps: &AtomicUsize) {
 }
 
 #[test]
-fn hidden_switches_turn_no_stopwatch_back() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+fn hidden_switches_never_decrease_a_stopwatch() {
+    let Some(_turn) = reserve_test_lanes() else { return };
     let folder = tempfile::tempdir().unwrap();
     let began = Instant::now();
     let mut sibling = Sibling::start(&["--steal", "none", "--slowdown", "service:batch=2"]);
@@ -158,8 +158,8 @@ fn idle_ns() -> [u64; 2] {
 }
 
 #[test]
-fn a_lane_that_is_idle_does_not_work() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+fn idle_lane_does_not_count_as_working() {
+    let Some(_turn) = reserve_test_lanes() else { return };
     let (before, began) = (idle_ns(), Instant::now());
     let mut sibling = Sibling::start(&["--steal", "none", "--slowdown", "service:batch=2"]);
     // Waits at most 10 s for idle time: on a busy machine the check is weaker.
@@ -176,27 +176,39 @@ fn a_lane_that_is_idle_does_not_work() {
 
 #[test]
 fn invalid_lanes_and_slowdowns_are_refused() {
-    run_failing(lab(&["sibling", "--lanes", "0"]), USAGE);
-    let usage = run_failing(lab(&["sibling", "--lanes", "0:1", "--slowdown", "batch:batch=2"]), USAGE);
+    run_failing(lab_command(&["sibling", "--lanes", "0"]), USAGE);
+    let usage = run_failing(lab_command(&["sibling", "--lanes", "0:1", "--slowdown", "batch:batch=2"]), USAGE);
     assert!(usage.contains("service:batch"), "{usage}");
-    let same = run_failing(lab(&["sibling", "--lanes", "0:0"]), 1);
+    let same = run_failing(lab_command(&["sibling", "--lanes", "0:0"]), 1);
     assert!(same.contains("two lanes"), "{same}");
     let gone = run_failing(
-        lab(&["pulse", "--cpu", "0", "--busy-us", "1", "--idle-us", "1", "--count", "1", "--sibling", "1:9999"]),
+        lab_command(&[
+            "pulse",
+            "--cpu",
+            "0",
+            "--busy-us",
+            "1",
+            "--idle-us",
+            "1",
+            "--count",
+            "1",
+            "--sibling",
+            "1:9999",
+        ]),
         1,
     );
     assert!(gone.contains("no emulated sibling"), "{gone}");
 }
 
 /// Returns the number of page faults of a process so far, without those that read a disk.
-fn faults(pid: u32) -> u64 {
+fn minor_page_faults(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(7)?.parse().ok()).expect("minflt")
 }
 
 #[test]
-fn preloaded_program_loses_overlap_by_page_faults() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+fn preloaded_program_makes_page_faults_while_it_spins() {
+    let Some(_turn) = reserve_test_lanes() else { return };
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("preload.so");
     let slowdown = "service:batch=2";
@@ -208,12 +220,12 @@ fn preloaded_program_loses_overlap_by_page_faults() {
     let mut writer = writer.spawn().unwrap();
     let _batch = Worker::start(folder.path(), "1", &[]);
     sibling.wait_for_figure(SERVICE, "spun_ns");
-    let (before, spun_ns) = (faults(writer.id()), sibling.figure(SERVICE, "spun_ns"));
+    let (before, spun_ns) = (minor_page_faults(writer.id()), sibling.figure(SERVICE, "spun_ns"));
     while sibling.figure(SERVICE, "spun_ns") < spun_ns + 50_000_000 {
         thread::sleep(Duration::from_millis(1));
     }
     // Requires only 100 page faults, since stolen time can make one fault as long as several milliseconds.
-    let more = faults(writer.id()) - before;
+    let more = minor_page_faults(writer.id()) - before;
     let goes_on = writer.try_wait().unwrap().is_none();
     writer.kill().and_then(|()| writer.wait()).unwrap();
     assert!(goes_on && more > 100, "{more} page faults in 50 ms");

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use common::emulation::{Emulation, Worker, lanes_to_ourselves};
-use common::{lab, run_failing};
+use common::emulation::{Emulation, Worker, reserve_test_lanes};
+use common::{lab_command, run_failing};
 use serde_json::Value;
 
 const USAGE: i32 = 2;
@@ -21,7 +21,7 @@ const NO_STEAL: [&str; 6] = ["slow-cpu", "--cpu", "1", "--speed", "0.4", "--no-s
 const TICK_NS: u64 = 10_000_000;
 
 fn report(cpu: &mut Emulation) -> Value {
-    serde_json::from_str(&cpu.ask("report")).unwrap()
+    serde_json::from_str(&cpu.query("report")).unwrap()
 }
 
 fn figure(cpu: &mut Emulation, key: &str) -> u64 {
@@ -38,7 +38,7 @@ fn wait_for_figure(cpu: &mut Emulation, key: &str, minimum: u64) {
 
 #[test]
 fn program_loses_time_on_the_slow_cpu_only() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = reserve_test_lanes() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut slow = Emulation::start(&NO_STEAL);
     let with_slow_cpu = ["--sibling", &slow.at.clone()];
@@ -50,7 +50,7 @@ fn program_loses_time_on_the_slow_cpu_only() {
     wait_for_figure(&mut slow, "spun_ns", 10_000_000);
     assert_eq!(figure(&mut slow, "taken_ns"), 0, "there is no steal emulator");
 
-    assert_eq!(slow.ask("off"), "off");
+    assert_eq!(slow.query("off"), "off");
     // Waits until more units are done: a worker that was spinning when the emulation was switched off adds its spun
     // time later.
     worker.wait_for_units(1_000);
@@ -58,7 +58,7 @@ fn program_loses_time_on_the_slow_cpu_only() {
     worker.wait_for_units(1_000);
     assert_eq!(figure(&mut slow, "spun_ns"), spun_ns);
 
-    assert_eq!(slow.ask("on 0.9"), "on");
+    assert_eq!(slow.query("on 0.9"), "on");
     wait_for_figure(&mut slow, "spun_ns", 1);
     assert_eq!(report(&mut slow)["asked"], 0.9);
 }
@@ -70,11 +70,11 @@ fn cpu_ns(child: &Child) -> u64 {
 }
 
 #[test]
-fn a_request_that_moves_is_charged_for_its_time_on_the_slow_cpu() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+fn moved_request_loses_only_for_its_time_on_the_slow_cpu() {
+    let Some(_turn) = reserve_test_lanes() else { return };
     let mut slow = Emulation::start(&NO_STEAL);
     let pulse = ["pulse", "--cpu", "1", "--busy-us", "1000000", "--idle-us", "0", "--count", "1", "--sibling"];
-    let mut request = lab(&pulse).arg(&slow.at).stdout(Stdio::piped()).spawn().unwrap();
+    let mut request = lab_command(&pulse).arg(&slow.at).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(request.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let began_ns = cpu_ns(&request) + TICK_NS;
@@ -96,8 +96,8 @@ fn a_request_that_moves_is_charged_for_its_time_on_the_slow_cpu() {
 }
 
 #[test]
-fn thief_takes_time_from_unmodified_programs() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+fn steal_emulator_slows_unmodified_programs() {
+    let Some(_turn) = reserve_test_lanes() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut slow = Emulation::start(&SLOW);
     let worker = Worker::start(folder.path(), "1", &[]);
@@ -111,7 +111,7 @@ fn thief_takes_time_from_unmodified_programs() {
 
 #[test]
 fn a_slow_cpu_that_is_killed_leaves_nothing_behind() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = reserve_test_lanes() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut slow = Emulation::start(&SLOW);
     let worker = Worker::start(folder.path(), "1", &["--sibling", &slow.at.clone()]);
@@ -127,7 +127,7 @@ fn a_slow_cpu_that_is_killed_leaves_nothing_behind() {
 
 #[test]
 fn slow_cpu_ends_with_its_parent_and_reports_the_speed() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(_turn) = reserve_test_lanes() else { return };
     let mut shell = Command::new("sh");
     shell.args(["-c", "\"$@\" <&0 & read -r _; kill -9 $$", "sh", env!("CARGO_BIN_EXE_sidelane-lab")]).args(SLOW);
     shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -145,13 +145,13 @@ fn slow_cpu_ends_with_its_parent_and_reports_the_speed() {
 #[test]
 fn invalid_cpu_and_speed_are_refused() {
     for (speed, why) in [("0", "between 0.1 and 1"), ("1.5", "between 0.1 and 1"), ("fast", "not a number")] {
-        let said = run_failing(lab(&["slow-cpu", "--cpu", "1", "--speed", speed]), USAGE);
+        let said = run_failing(lab_command(&["slow-cpu", "--cpu", "1", "--speed", speed]), USAGE);
         assert!(said.contains(why), "{said}");
     }
-    run_failing(lab(&["slow-cpu", "--speed", "0.4"]), USAGE);
-    let Some(_turn) = lanes_to_ourselves() else { return };
+    run_failing(lab_command(&["slow-cpu", "--speed", "0.4"]), USAGE);
+    let Some(_turn) = reserve_test_lanes() else { return };
     for more in [&[][..], &["--no-steal"]] {
-        let said = run_failing(lab(&[&["slow-cpu", "--cpu", "900", "--speed", "0.4"], more].concat()), 1);
+        let said = run_failing(lab_command(&[&["slow-cpu", "--cpu", "900", "--speed", "0.4"], more].concat()), 1);
         assert!(said.contains("CPU 900"), "{said}");
     }
 }

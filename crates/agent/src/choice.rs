@@ -46,6 +46,6 @@ pub fn places_services(config: &PolicyConfig) -> bool {
 }
 
 /// Returns whether the policy uses measured interference.
-pub fn goes_by_interference(config: &PolicyConfig) -> bool {
+pub fn uses_interference(config: &PolicyConfig) -> bool {
     matches!(config.kind, Kind::Holmes(_))
 }

@@ -66,14 +66,15 @@ impl CounterContention {
 mod tests {
     use super::*;
 
-    fn counted(reads: u64, away_ns: u64) -> InterferenceCounts {
+    fn counts_with(reads: u64, away_ns: u64) -> InterferenceCounts {
         InterferenceCounts { reads, away_ns, ..InterferenceCounts::default() }
     }
 
     #[test]
     fn share_of_lost_time_is_reported_again_after_a_rise() {
         let mut contention = CounterContention::default();
-        let mut look = |now_ns, away_ns| contention.observe_counts(now_ns, [(3, counted(now_ns, away_ns))].into_iter());
+        let mut look =
+            |now_ns, away_ns| contention.observe_counts(now_ns, [(3, counts_with(now_ns, away_ns))].into_iter());
         assert_eq!(look(1_000, 0), None, "the first look only begins");
         assert_eq!(look(2_000, 9), None, "under 1 %");
         assert_eq!(look(3_000, 409), Some((3, 40)));
@@ -84,17 +85,17 @@ mod tests {
     #[test]
     fn share_spans_the_time_since_the_last_read() {
         let mut contention = CounterContention::default();
-        assert_eq!(contention.observe_counts(1_000, [(0, counted(1, 0))].into_iter()), None);
-        assert_eq!(contention.observe_counts(9_000, [(0, counted(1, 0))].into_iter()), None);
-        assert_eq!(contention.observe_counts(11_000, [(0, counted(2, 1_000))].into_iter()), Some((0, 10)));
+        assert_eq!(contention.observe_counts(1_000, [(0, counts_with(1, 0))].into_iter()), None);
+        assert_eq!(contention.observe_counts(9_000, [(0, counts_with(1, 0))].into_iter()), None);
+        assert_eq!(contention.observe_counts(11_000, [(0, counts_with(2, 1_000))].into_iter()), Some((0, 10)));
     }
 
     #[test]
     fn cpu_with_the_largest_share_is_reported() {
         let mut contention = CounterContention::default();
-        contention.observe_counts(0, [(0, counted(1, 0)), (1, counted(1, 0))].into_iter());
+        contention.observe_counts(0, [(0, counts_with(1, 0)), (1, counts_with(1, 0))].into_iter());
         assert_eq!(
-            contention.observe_counts(100, [(0, counted(2, 5)), (1, counted(2, 30))].into_iter()),
+            contention.observe_counts(100, [(0, counts_with(2, 5)), (1, counts_with(2, 30))].into_iter()),
             Some((1, 30))
         );
     }

@@ -19,14 +19,16 @@ use sidelane_host::eventfd::EventFd;
 use sidelane_requests::search::{Search, SearchAnswer, SearchQuery};
 
 use super::config::Config;
-use super::discover::{Birthplace, Changes, Container, ContainerId, DiscoveryProblem, Finder, FoundService, ServiceId};
+use super::discover::{
+    Changes, Container, ContainerId, DiscoveryProblem, Finder, FoundService, NewBatchGroup, ServiceId,
+};
 
 /// Pause after the kernel had no memory for a wait.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub enum Report {
     /// Scan of the machine that found changes.
-    Looked(Box<MachineScan>),
+    Scanned(Box<MachineScan>),
     /// First scan after another file was read, with all services and containers.
     Reloaded(Box<Reloaded>),
     /// Place where requests of a service can be seen.
@@ -40,13 +42,13 @@ pub struct MachineScan {
     /// Things that the file names and the machine lacks.
     pub lacks: Vec<DiscoveryProblem>,
     /// Cgroups in which new batch is made.
-    pub birthplaces: Vec<Birthplace>,
+    pub new_batch_groups: Vec<NewBatchGroup>,
 }
 
 /// Everything that the new file names and the machine has.
 pub struct Reloaded {
     /// Result of the first scan after the new file was read.
-    pub looked: MachineScan,
+    pub scan: MachineScan,
     /// All services that the new file names.
     pub services: BTreeMap<ServiceId, FoundService>,
     /// All containers that the new file names.
@@ -64,9 +66,9 @@ struct Orders {
 }
 
 #[derive(Default)]
-struct Board(Mutex<Orders>);
+struct SharedOrders(Mutex<Orders>);
 
-impl Board {
+impl SharedOrders {
     fn orders(&self) -> MutexGuard<'_, Orders> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,7 +76,7 @@ impl Board {
 
 /// Handle of the helper thread. Dropping it ends the helper.
 pub struct Helper {
-    board: Arc<Board>,
+    board: Arc<SharedOrders>,
     /// Event that wakes the helper.
     ordered: Arc<EventFd>,
     /// Event that wakes the agent.
@@ -88,7 +90,7 @@ impl Helper {
     pub fn start(config: &Config) -> Result<Self> {
         let event = || EventFd::new().map(Arc::new);
         let (ordered, reported) = (event()?, event()?);
-        let board = Arc::new(Board::default());
+        let board = Arc::new(SharedOrders::default());
         let (sender, reports) = channel();
         let worker = Worker {
             finder: Finder::new(config),
@@ -172,12 +174,12 @@ impl Drop for Helper {
 struct Worker {
     finder: Finder,
     search: Search,
-    board: Arc<Board>,
+    board: Arc<SharedOrders>,
     ordered: Arc<EventFd>,
     reported: Arc<EventFd>,
     reports: Sender<Report>,
     /// Problems of discovery, and cgroups of new batch, that the last scan found.
-    told: (Vec<DiscoveryProblem>, Vec<Birthplace>),
+    told: (Vec<DiscoveryProblem>, Vec<NewBatchGroup>),
 }
 
 impl Worker {
@@ -221,15 +223,15 @@ impl Worker {
         let told = std::mem::take(&mut self.told);
         let looked = self.scan();
         if !looked.changes.is_empty() || self.told != told {
-            send_report(&self.reports, &self.reported, Report::Looked(Box::new(looked)));
+            send_report(&self.reports, &self.reported, Report::Scanned(Box::new(looked)));
         }
     }
 
     fn scan(&mut self) -> MachineScan {
         let changes = self.finder.scan(now_ns());
-        let (lacks, birthplaces) = (self.finder.problems(), self.finder.birthplaces().to_vec());
+        let (lacks, birthplaces) = (self.finder.problems(), self.finder.new_batch_groups().to_vec());
         self.told = (lacks.clone(), birthplaces.clone());
-        MachineScan { changes, lacks, birthplaces }
+        MachineScan { changes, lacks, new_batch_groups: birthplaces }
     }
 
     fn reload(&mut self, config: &Config) {
@@ -240,7 +242,7 @@ impl Worker {
         send_report(
             &self.reports,
             &self.reported,
-            Report::Reloaded(Box::new(Reloaded { looked, services, containers })),
+            Report::Reloaded(Box::new(Reloaded { scan: looked, services, containers })),
         );
     }
 }

@@ -57,7 +57,7 @@ impl InterferenceSource {
     }
 
     /// Starts the source on a tracker that runs already, and was loaded for a policy that does not use interference.
-    pub fn start_late(machine: &MachineConfig, tracker: &Tracker) -> Result<Self> {
+    pub fn start_on_running_tracker(machine: &MachineConfig, tracker: &Tracker) -> Result<Self> {
         let purpose = tracker.purpose();
         let is_loaded = match &machine.source {
             ActiveSource::Latency => purpose.has_requests(),
@@ -119,7 +119,7 @@ impl InterferenceSource {
     /// Returns when the next value is due; `None` if values are reported as events.
     pub fn due_ns(&self) -> Option<Nanos> {
         match self {
-            Self::Replay(replayed) => Some(replayed.began_ns + replayed.replay.next_ns()?),
+            Self::Replay(replayed) => Some(replayed.began_ns + replayed.replay.next_value_ns()?),
             _ => None,
         }
     }
@@ -175,7 +175,7 @@ impl InterferenceSource {
     }
 
     /// Returns a CPU on which other programs have the counters, and their share of time in percent, if a note is due.
-    pub fn shared_counters(&mut self, now_ns: Nanos) -> Option<(u32, u64)> {
+    pub fn take_newly_shared_counters(&mut self, now_ns: Nanos) -> Option<(u32, u64)> {
         let Self::Counters(counters) = self else { return None };
         let OpenCounters { open, cpus, contention } = &mut **counters;
         contention.observe_counts(now_ns, cpus.iter().map(|cpu| (cpu, open.counts(cpu))))
@@ -242,9 +242,9 @@ impl LatencyRise {
         });
         for (_, served) in tracked.services.iter() {
             let (number, identity) = (served.tracked.tracking.number().get(), served.tracked.tracking.identity());
-            let ran_on = span.ran_on(identity);
+            let ran_on = span.cpus_used_by(identity);
             let ran_ns = |cpu: usize| span.shares_on(cpu).map_or(0, |shares| shares.cpu_time_ns(identity));
-            let batch = |cpu: usize| span.shares_on(cpu).map_or(0.0, |shares| span.share(shares.batch_ns()));
+            let batch = |cpu: usize| span.shares_on(cpu).map_or(0.0, |shares| span.share_of_time(shares.batch_ns()));
             let batch = BatchShares::around_service(&self.cores, &ran_on, ran_ns, batch);
             let inflation = self.inflation_of(number);
             match ran_on.is_empty() {
@@ -257,8 +257,8 @@ impl LatencyRise {
     }
 
     /// Returns why the rise in latency of a service is unknown, if it has been unknown for many requests.
-    pub fn why_unknown(&self, number: u32) -> Option<Inconclusive> {
-        self.services.iter().find(|(other, _)| *other == number)?.1.inconclusive_reason()
+    pub fn why_unknown(&self, service_number: u32) -> Option<Inconclusive> {
+        self.services.iter().find(|(other, _)| *other == service_number)?.1.inconclusive_reason()
     }
 
     fn inflation_of(&mut self, number: u32) -> &mut Inflation {

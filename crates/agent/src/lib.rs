@@ -17,7 +17,7 @@
 //!   `a_killed_agent_gives_back_the_lists_of_groups`, `a_killed_agent_gives_back_the_cpus_of_threads`,
 //!   `a_killed_agent_gives_a_placed_service_its_cpus_back`).
 //! - A bad file changes nothing; a container that the new file does not name is given back
-//!   (`crates/sidelane/tests/agent/faults.rs`: `a_bad_file_changes_nothing_and_a_good_one_is_taken_over`).
+//!   (`crates/sidelane/tests/agent/faults.rs`: `reload_of_a_bad_file_changes_nothing`).
 //! - A container that vanishes is no error (`crates/sidelane/tests/agent/faults.rs`:
 //!   `containers_may_vanish_at_any_moment`).
 //! - Processes that join a container, or leave its CPUs, are confined again (`crates/sidelane/tests/agent/faults.rs`:
@@ -25,8 +25,8 @@
 //! - A container that its owner froze stays frozen (`crates/sidelane/tests/agent/faults.rs`:
 //!   `group_frozen_by_its_owner_stays_frozen_in_any_case`).
 //! - A stopped guardian is replaced (`crates/sidelane/tests/agent/faults.rs`:
-//!   `a_stopped_guardian_is_replaced_and_batch_is_taken_on`).
-//! - A process, group or CPU has one owner (`src/owners.rs`: `a_thing_has_one_owner`).
+//!   `stopped_guardian_is_replaced_and_new_batch_is_confined`).
+//! - A process, group or CPU has one owner (`src/owners.rs`: `a_resource_has_one_owner`).
 //! - A machine has one agent (`crates/sidelane/tests/agent/others.rs`:
 //!   `second_agent_is_refused_with_the_pid_of_the_first`).
 //! - It shares no CPU with a `run`, and moves no thread that another process moves
@@ -45,7 +45,7 @@
 //!   `reload_restarts_only_changed_proxies`; `crates/sidelane/tests/agent/flights.rs`:
 //!   `reload_leaves_an_unchanged_recorder_running`).
 //! - A reload that changes a proxy loses no request (`crates/sidelane/tests/agent/proxies.rs`:
-//!   `a_reload_that_changes_a_proxy_lets_its_requests_be_answered`), and one that fails changes no proxy
+//!   `requests_of_a_proxy_changed_by_a_reload_are_answered`), and one that fails changes no proxy
 //!   (`crates/sidelane/tests/agent/proxies.rs`: `reload_with_a_failing_proxy_changes_no_proxy`).
 //! - Only mappers of threads change a service; no other part places its threads (`src/config/tests/modules.rs`:
 //!   `invalid_thread_mappings_are_refused`).
@@ -56,7 +56,7 @@
 //!   `changed_mapper_begins_when_the_previous_one_has_ended`).
 //! - A recording of interference is replayed in order (`src/replay.rs`: `recording_is_replayed_in_order`), read without
 //!   a panic (`src/replay.rs`: `any_bytes_are_read_without_a_panic`), and a wrong line is named (`src/replay.rs`:
-//!   `a_wrong_line_is_named`).
+//!   `error_names_the_wrong_line`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -102,7 +102,7 @@ pub fn sentence(action: CpuAction, name: &str) -> String {
 }
 
 /// Returns the name of the action's target.
-pub fn name_of(action: CpuAction, tracked: &Tracked) -> Arc<str> {
+pub fn target_name(action: CpuAction, tracked: &Tracked) -> Arc<str> {
     let container = |place| tracked.containers.get(place).map(|contained| contained.container.name.as_str());
     let service = |place| tracked.services.get(place).map(|served| served.found.name.as_str());
     let name = match action {

@@ -144,12 +144,12 @@ pub(crate) fn is_about_service(note: &Note, name: &str) -> bool {
         _ => false,
     };
     note.matches(is_own)
-        || note.matches(|note: &LaneNote| note.is_about_idle_threshold(name) || note.is_unknown_cost_of(name))
+        || note.matches(|note: &LaneNote| note.is_about_idle_threshold(name) || note.is_about_unknown_cost(name))
         || note.matches(|note| matches!(note, RequestNote::OtherSockets { service, .. } if service == name))
 }
 
 /// Returns whether `note` reports that the requests of the service `name` cannot be seen.
 pub(crate) fn is_about_unseen_requests(note: &Note, name: &str) -> bool {
     note.matches(|note| matches!(note, AgentNote::InterferenceUnknown { service, .. } if service == name))
-        || note.matches(|note: &LaneNote| note.is_unknown_cost_of(name))
+        || note.matches(|note: &LaneNote| note.is_about_unknown_cost(name))
 }

@@ -35,22 +35,22 @@ impl Span {
     }
 
     /// Returns a part of the span as a share, 0 to 1.
-    pub fn share(&self, part_ns: Nanos) -> f64 {
+    pub fn share_of_time(&self, part_ns: Nanos) -> f64 {
         if self.length_ns == 0 { 0.0 } else { (part_ns as f64 / self.length_ns as f64).min(1.0) }
     }
 
     /// Returns the CPU time of tasks with this identity, on all CPUs.
-    pub fn ran_ns(&self, identity: Identity) -> Nanos {
+    pub fn cpu_time_ns(&self, identity: Identity) -> Nanos {
         self.cpus.iter().flatten().map(|shares| shares.cpu_time_ns(identity)).sum()
     }
 
     /// Returns the CPU time of all batch, on all CPUs.
-    pub fn batch_ns(&self) -> Nanos {
+    pub fn batch_cpu_time_ns(&self) -> Nanos {
         self.cpus.iter().flatten().map(Shares::batch_ns).sum()
     }
 
     /// Returns the CPUs on which a task with this identity ran.
-    pub fn ran_on(&self, identity: Identity) -> CpuMask {
+    pub fn cpus_used_by(&self, identity: Identity) -> CpuMask {
         let ran = |cpu: &usize| self.shares_on(*cpu).is_some_and(|shares| shares.cpu_time_ns(identity) > 0);
         (0..self.cpus.len().min(MAX_CPUS)).filter(ran).collect()
     }
@@ -92,7 +92,7 @@ impl Sampler {
 
 /// Fills the observation, the input of a policy. `usable` are CPUs that are online and claimed by the agent, except
 /// lanes from which batch is evicted. `closed_cpus` are all CPUs of these lanes' cores.
-pub fn fill(
+pub fn fill_observation(
     observation: &mut MachineObservation,
     span: &Span,
     tracked: &Tracked,
@@ -103,12 +103,12 @@ pub fn fill(
     // CPUs with numbers that this machine cannot have are left out.
     observation.cpus.iter_mut().take(span.cpus.len()).enumerate().for_each(|(cpu, out)| {
         let online = usable.contains(cpu as u32);
-        *out = if online { look_at(span, cpu, interference(cpu as u32)) } else { CpuObservation::default() };
+        *out = if online { observe_cpu(span, cpu, interference(cpu as u32)) } else { CpuObservation::default() };
     });
     observation.services.iter_mut().enumerate().for_each(|(place, out)| {
         *out = tracked.services.get(place).map(|served| ServiceObservation {
             allowed: served.allowed,
-            ran_on: span.ran_on(served.tracked.tracking.identity()),
+            ran_on: span.cpus_used_by(served.tracked.tracking.identity()),
             may_be_placed: served.found.settings.may_be_placed,
         });
     });
@@ -122,7 +122,7 @@ pub fn fill(
     });
 }
 
-fn look_at(span: &Span, cpu: usize, interference: Option<f64>) -> CpuObservation {
+fn observe_cpu(span: &Span, cpu: usize, interference: Option<f64>) -> CpuObservation {
     let Some(shares) = span.shares_on(cpu) else {
         return CpuObservation { online: true, interference, ..CpuObservation::default() };
     };
@@ -137,7 +137,7 @@ fn look_at(span: &Span, cpu: usize, interference: Option<f64>) -> CpuObservation
 mod tests {
     use super::*;
 
-    fn idle(idle_ns: Nanos) -> Shares {
+    fn shares_with_idle_time(idle_ns: Nanos) -> Shares {
         let of = |mut shares: Shares| {
             shares.idle_ns = idle_ns;
             shares
@@ -149,14 +149,14 @@ mod tests {
     fn unreadable_cpu_keeps_its_values_and_loses_no_time() {
         let mut span = Span { length_ns: 100, cpus: vec![None] };
         let mut before = None;
-        span.update_cpu(0, Some(idle(1_000)), &mut before);
+        span.update_cpu(0, Some(shares_with_idle_time(1_000)), &mut before);
         assert_eq!(span.shares_on(0), None, "the first look only begins");
-        span.update_cpu(0, Some(idle(1_100)), &mut before);
-        assert_eq!(span.shares_on(0), Some(&idle(100)));
+        span.update_cpu(0, Some(shares_with_idle_time(1_100)), &mut before);
+        assert_eq!(span.shares_on(0), Some(&shares_with_idle_time(100)));
         span.update_cpu(0, None, &mut before);
-        assert_eq!(span.shares_on(0), Some(&idle(100)));
-        span.update_cpu(0, Some(idle(1_300)), &mut before);
-        assert_eq!(span.shares_on(0), Some(&idle(200)));
-        assert_eq!(look_at(&span, 0, None).busy, 0.0);
+        assert_eq!(span.shares_on(0), Some(&shares_with_idle_time(100)));
+        span.update_cpu(0, Some(shares_with_idle_time(1_300)), &mut before);
+        assert_eq!(span.shares_on(0), Some(&shares_with_idle_time(200)));
+        assert_eq!(observe_cpu(&span, 0, None).busy, 0.0);
     }
 }

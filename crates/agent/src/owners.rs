@@ -96,7 +96,7 @@ impl Owners {
     }
 
     /// Passes the thing from its owner to another one.
-    pub fn pass_on(&mut self, resource: &Resource, from: &Owner, to: Owner) -> Result<(), OwnedElsewhere> {
+    pub fn change_owner(&mut self, resource: &Resource, from: &Owner, to: Owner) -> Result<(), OwnedElsewhere> {
         match self.table.get_mut(resource) {
             Some(owner) if owner == from => *owner = to,
             Some(owner) => return Err(OwnedElsewhere { thing: resource.clone(), owner: owner.clone() }),
@@ -121,7 +121,7 @@ impl Owners {
     }
 
     /// Returns the CPUs that the agent has claimed.
-    pub fn cpus(&self) -> CpuSet {
+    pub fn claimed_cpus(&self) -> CpuSet {
         self.claims.keys().copied().collect()
     }
 
@@ -146,13 +146,13 @@ impl Owners {
     }
 
     /// Returns the undo entries of the claims of these CPUs.
-    pub fn undo_of(&self, cpus: &CpuSet) -> Vec<Undo> {
+    pub fn undo_entries(&self, cpus: &CpuSet) -> Vec<Undo> {
         self.claims.iter().filter(|(cpu, _)| cpus.contains(**cpu)).map(|(_, claim)| claim.undo()).collect()
     }
 
     /// Announces the claims, except those of CPUs that a `sidelane run` has claimed since.
-    pub fn announce(&mut self) -> Result<(), ClaimError> {
-        for cpu in self.cpus().iter() {
+    pub fn announce_claims(&mut self) -> Result<(), ClaimError> {
+        for cpu in self.claimed_cpus().iter() {
             match self.claims[&cpu].announce() {
                 Err(ClaimError::Taken { owner, .. } | ClaimError::Serves { owner, .. }) => {
                     self.claims.remove(&cpu);
@@ -166,7 +166,7 @@ impl Owners {
 
     /// Returns duplicates of the descriptors of all claims, for the guardian to hold.
     pub fn duplicate_claim_fds(&self) -> io::Result<Vec<OwnedFd>> {
-        self.claims.values().map(Claim::share).collect()
+        self.claims.values().map(Claim::duplicate_lock).collect()
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    fn owners() -> impl Strategy<Value = Owner> {
+    fn any_owner() -> impl Strategy<Value = Owner> {
         prop_oneof![Just(Owner::Policy), Just(Owner::Lanes), Just(Owner::Run("7".into()))]
     }
 
@@ -208,7 +208,7 @@ mod tests {
     proptest! {
         /// A thing keeps its owner until it is freed or passed on, whatever the order of requests.
         #[test]
-        fn a_thing_has_one_owner(asked in prop::collection::vec((any_resource(), owners(), any::<bool>()), 1..100)) {
+        fn a_resource_has_one_owner(asked in prop::collection::vec((any_resource(), any_owner(), any::<bool>()), 1..100)) {
             let mut table = Owners::default();
             for (thing, owner, frees) in asked {
                 let before = table.owner_of(&thing).cloned();
@@ -229,11 +229,11 @@ mod tests {
     }
 
     #[test]
-    fn only_its_owner_passes_a_thing_on() {
+    fn only_the_owner_can_be_replaced() {
         let mut table = Owners::default();
         table.assign(Resource::Cpu(1), Owner::Policy).unwrap();
-        table.pass_on(&Resource::Cpu(1), &Owner::Policy, Owner::Lanes).unwrap();
-        let error = table.pass_on(&Resource::Cpu(1), &Owner::Policy, Owner::Run("7".into())).unwrap_err();
+        table.change_owner(&Resource::Cpu(1), &Owner::Policy, Owner::Lanes).unwrap();
+        let error = table.change_owner(&Resource::Cpu(1), &Owner::Policy, Owner::Run("7".into())).unwrap_err();
         assert_eq!(error.to_string(), "CPU 1 is managed by the lane gate already");
     }
 }

@@ -88,13 +88,13 @@ impl Replay {
     }
 
     /// Returns the time of the next value since the start of the recording; `None` at its end.
-    pub fn next_ns(&self) -> Option<u64> {
+    pub fn next_value_ns(&self) -> Option<u64> {
         self.rest.front().map(|next| next.at_ns - self.origin_ns)
     }
 
     /// Calls `handle` in order for every value up to `since_start_ns` for which it was not called yet.
     pub fn advance(&mut self, since_start_ns: u64, mut handle: impl FnMut(Recorded)) {
-        while self.next_ns().is_some_and(|next_ns| next_ns <= since_start_ns) {
+        while self.next_value_ns().is_some_and(|next_ns| next_ns <= since_start_ns) {
             self.rest.pop_front().into_iter().for_each(&mut handle);
         }
     }
@@ -144,12 +144,12 @@ mod tests {
     }
 
     /// Generates values that are the same after a conversion to text and back.
-    fn recorded() -> impl Strategy<Value = Recorded> {
+    fn any_recorded_value() -> impl Strategy<Value = Recorded> {
         let parts = (0..1_000_000_000_u64, 0..MAX_CPUS as u32, 0..1_000_000_u32);
         parts.prop_map(|(at_ns, cpu, eighths)| Recorded { at_ns, cpu, value: f64::from(eighths) / 8.0 })
     }
 
-    fn written(values: &[Recorded]) -> Vec<u8> {
+    fn encode_recording(values: &[Recorded]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut recorder = Recorder::new(&mut bytes);
         values.iter().for_each(|value| recorder.write(value).unwrap());
@@ -159,15 +159,15 @@ mod tests {
     proptest! {
         #[test]
         fn recording_is_replayed_in_order(
-            mut values in prop::collection::vec(recorded(), 0..50),
+            mut values in prop::collection::vec(any_recorded_value(), 0..50),
             step in 1..1_000_000_000_u64,
         ) {
             values.sort_by_key(|value| value.at_ns);
-            let mut replay = Replay::parse_bytes(&written(&values)).unwrap();
+            let mut replay = Replay::parse_bytes(&encode_recording(&values)).unwrap();
             let (mut told, mut now_ns) = (Vec::new(), 0);
-            while replay.next_ns().is_some() {
+            while replay.next_value_ns().is_some() {
                 replay.advance(now_ns, |value| told.push(value));
-                prop_assert!(replay.next_ns().is_none_or(|next_ns| next_ns > now_ns));
+                prop_assert!(replay.next_value_ns().is_none_or(|next_ns| next_ns > now_ns));
                 now_ns += step;
             }
             prop_assert_eq!(told, values);
@@ -180,9 +180,9 @@ mod tests {
 
         #[test]
         fn a_damaged_recording_is_read_without_a_panic(
-            values in prop::collection::vec(recorded(), 1..5), at in any::<prop::sample::Index>(), byte in any::<u8>()
+            values in prop::collection::vec(any_recorded_value(), 1..5), at in any::<prop::sample::Index>(), byte in any::<u8>()
         ) {
-            let mut bytes = written(&values);
+            let mut bytes = encode_recording(&values);
             let at = at.index(bytes.len());
             bytes[at] = byte;
             let _ = Replay::parse_bytes(&bytes);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_named() {
+    fn error_names_the_wrong_line() {
         let wrong = |text: &str| Replay::parse_bytes(text.as_bytes()).unwrap_err();
         let good = r#"{"at_ns":5,"cpu":0,"value":1.0}"#;
         assert_eq!(wrong(&format!("{good}\n\nhello")).0, 3);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzzed_recordings_are_told_in_order_or_refused() {
+    fn fuzzed_recordings_are_replayed_in_order_or_refused() {
         sidelane_testing::fuzz("recording", |bytes| {
             let Ok(mut replay) = Replay::parse_bytes(bytes) else { return };
             let mut before_ns = 0;
@@ -211,7 +211,7 @@ mod tests {
                 assert!(value.at_ns >= before_ns && value.value >= 0.0, "{value:?}");
                 before_ns = value.at_ns;
             });
-            assert_eq!(replay.next_ns(), None);
+            assert_eq!(replay.next_value_ns(), None);
         });
     }
 }

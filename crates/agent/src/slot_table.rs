@@ -10,7 +10,7 @@ pub struct SlotTable<T> {
 enum Slot<T> {
     Free,
     /// Slot whose value was removed after the last observation.
-    Left,
+    Vacated,
     Taken(T),
 }
 
@@ -39,15 +39,15 @@ impl<T> SlotTable<T> {
     /// Removes the value of a slot.
     pub fn remove(&mut self, slot_index: usize) -> Option<T> {
         let slot = self.slots.get_mut(slot_index).filter(|slot| matches!(slot, Slot::Taken(_)))?;
-        match std::mem::replace(slot, Slot::Left) {
+        match std::mem::replace(slot, Slot::Vacated) {
             Slot::Taken(value) => Some(value),
-            Slot::Free | Slot::Left => None,
+            Slot::Free | Slot::Vacated => None,
         }
     }
 
     /// Frees the slots whose values were removed before this observation.
-    pub fn free_left_slots(&mut self) {
-        self.slots.iter_mut().filter(|slot| matches!(slot, Slot::Left)).for_each(|slot| *slot = Slot::Free);
+    pub fn free_vacated_slots(&mut self) {
+        self.slots.iter_mut().filter(|slot| matches!(slot, Slot::Vacated)).for_each(|slot| *slot = Slot::Free);
     }
 
     /// Returns the value of a slot; `None` if it is empty.
@@ -95,12 +95,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slot_is_reused_after_a_look_has_seen_it_empty() {
+    fn slot_is_reused_only_after_the_next_observation() {
         let mut places = SlotTable::new(2);
         assert_eq!((places.add('a'), places.add('b'), places.add('c')), (Ok(0), Ok(1), Err('c')));
         assert_eq!(places.remove(0), Some('a'));
         assert_eq!((places.remove(0), places.add('c')), (None, Err('c')));
-        places.free_left_slots();
+        places.free_vacated_slots();
         assert_eq!((places.add('c'), places.find(|value| *value == 'c')), (Ok(0), Some(0)));
         assert_eq!(places.iter().map(|(_, value)| *value).collect::<String>(), "cb");
     }

@@ -57,15 +57,15 @@ impl AgentService {
     }
 
     /// Starts or stops observing the service's requests. They are observed in any case if figures are wanted.
-    pub fn see_requests(&self, wanted: bool) {
+    pub fn set_observing_requests(&self, wanted: bool) {
         self.tracked.requests.set_observing(wanted || self.figures.asked);
     }
 
     /// Returns why there are no figures of the service's requests; `None` if there are. Requests that the service
     /// itself reports are always counted, because that costs the service nothing.
-    pub fn why_no_figures(&self) -> Option<&str> {
+    pub fn why_no_request_figures(&self) -> Option<&str> {
         let requests = &self.tracked.requests;
-        if self.figures.asked || requests.are_emitted() { requests.why_not.as_deref() } else { Some(NOBODY_ASKS) }
+        if self.figures.asked || requests.are_emitted() { requests.unseen_reason.as_deref() } else { Some(NOBODY_ASKS) }
     }
 
     /// Fetches requests that have finished since the last call, and passes each to `each`.
@@ -158,7 +158,7 @@ impl Tracked {
     }
 
     /// Sets whether figures of requests are wanted.
-    pub fn ask_for_requests(&mut self, wanted: bool) {
+    pub fn set_requests_wanted(&mut self, wanted: bool) {
         self.asked = wanted;
     }
 
@@ -170,7 +170,7 @@ impl Tracked {
     /// Tracks a service, with the lanes that are to be lent beside it. Returns the slot of the service.
     pub fn add_service(&mut self, found: FoundService, lent: Option<(&Lanes, Lending)>) -> Result<usize> {
         let nowhere = Lanes::without_batch_lanes(CpuSet::default());
-        let lends_to_waited = lent.is_some_and(|(_, lending)| lends_to_waited(lending));
+        let lends_to_waited = lent.is_some_and(|(_, lending)| lends_beside_delayed_requests(lending));
         let (lanes, lane_use) =
             (lent.map_or(&nowhere, |(lanes, _)| lanes), LaneUse { lends_to_waited, ..LaneUse::default() });
         let started = ServiceTracking::start(&self.tracker, &found.service, lanes, lane_use);
@@ -186,9 +186,9 @@ impl Tracked {
     }
 
     /// Begins to lend lanes beside a service that had none.
-    pub fn lend(&mut self, slot: usize, lanes: &Lanes, lending: Lending) -> Result<()> {
+    pub fn lend_lanes(&mut self, slot: usize, lanes: &Lanes, lending: Lending) -> Result<()> {
         let Some(served) = self.services.get_mut(slot) else { return Ok(()) };
-        let lent = served.tracked.tracking.lend(lanes, lends_to_waited(lending));
+        let lent = served.tracked.tracking.lend(lanes, lends_beside_delayed_requests(lending));
         lent.with_context(|| format!("cannot lend lanes beside {}", served.found.name))
     }
 
@@ -217,7 +217,7 @@ impl Tracked {
             }
             let job = &self.jobs[&group.hierarchy];
             contained.groups = Some((group.clone(), top.clone()));
-            match job.has(&top) {
+            match job.has_group(&top) {
                 true => job.scan_group(&group),
                 false => job.add_group(top)?,
             }
@@ -275,7 +275,7 @@ impl Tracked {
     }
 
     /// Returns the lanes of each service that has lanes under a gate.
-    pub fn kept(&self) -> impl Iterator<Item = &KeptLanes> {
+    pub fn kept_lanes(&self) -> impl Iterator<Item = &KeptLanes> {
         self.services.iter().filter_map(|(_, served)| served.tracked.kept.as_ref())
     }
 
@@ -291,7 +291,7 @@ impl Tracked {
     }
 
     /// Returns the CPUs that a service may run on, by its present processes if it is tracked already.
-    pub fn cpus_of(&self, found: &FoundService) -> CpuSet {
+    pub fn service_cpus(&self, found: &FoundService) -> CpuSet {
         match self.slot_of(found.id).and_then(|place| self.services.get(place)) {
             Some(served) => allowed_cpus(&served.tracked.processes()),
             None => allowed_cpus(&found.service.pids),
@@ -309,24 +309,24 @@ impl Tracked {
     /// switch.
     fn force_context_switches(&self) {
         let memory = self.tracker.memory();
-        for cpu in (0..memory.cpu_count() as u32).filter(|cpu| is_stale(&self.tracker, &memory, *cpu)) {
+        for cpu in (0..memory.cpu_count() as u32).filter(|cpu| is_lane_class_stale(&self.tracker, &memory, *cpu)) {
             // The thread runs one turn on the CPU. It is not joined, because a real-time thread may own the CPU. If no
             // thread can be started, the CPU reports at its next context switch.
             let _ = thread::Builder::new().spawn(move || {
-                let _fixed = SelfPlacedThread::this_thread();
+                let _fixed = SelfPlacedThread::for_this_thread();
                 pin_this_thread(&[cpu])
             });
         }
     }
 }
 
-fn lends_to_waited(lending: Lending) -> bool {
-    !lending.policy.spares_waited()
+fn lends_beside_delayed_requests(lending: Lending) -> bool {
+    !lending.policy.spares_waited_requests()
 }
 
 /// Returns whether the lane word of the CPU names another class (service or batch) than the identity of the process
 /// that runs there.
-fn is_stale(tracker: &Tracker, memory: &LaneMemory, cpu: u32) -> bool {
+fn is_lane_class_stale(tracker: &Tracker, memory: &LaneMemory, cpu: u32) -> bool {
     let Some(word) = memory.word(cpu).snapshot() else { return false };
     let class = match tracker.identities().identity_of(word.tgid) {
         Some(Identity::Service(_)) => LaneClass::Lc,

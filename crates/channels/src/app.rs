@@ -96,7 +96,7 @@ impl EmittedSignals {
 
     fn signals_with_index(&self) -> impl Iterator<Item = (EmittedName, usize)> {
         let signals = self.file.items_at::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS);
-        signals.iter().enumerate().filter_map(|(place, signal)| Some((name_of(signal)?, place)))
+        signals.iter().enumerate().filter_map(|(place, signal)| Some((emitted_name(signal)?, place)))
     }
 }
 
@@ -107,7 +107,7 @@ fn is_signals_file_of(file: &SharedMapping<AtomicU8>, pid: u32) -> bool {
     head.magic.load(Ordering::Acquire) == SIGNALS_MAGIC && sizes.map(|size| size.load(Ordering::Relaxed)) == wanted
 }
 
-fn name_of(signal: &EmittedSignal) -> Option<EmittedName> {
+fn emitted_name(signal: &EmittedSignal) -> Option<EmittedName> {
     let kind = match signal.emitted_kind()? {
         EmittedKind::Tag => Kind::Tag,
         EmittedKind::Counter => Kind::Counter,
@@ -133,13 +133,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_line_by_line() {
+    fn value_names_are_parsed_line_by_line() {
         let names = parse_names("phase\t1\tparse\nother\t1\tx\nphase\ty\tz\nphase\t2\tflush\tit\n\nphase", "phase");
         assert_eq!(names, HashMap::from([(1, "parse".to_owned()), (2, "flush\tit".to_owned())]));
     }
 
     #[test]
-    fn fuzzed_names_of_values_are_read_or_left_out() {
+    fn fuzzed_value_names_are_parsed_or_skipped() {
         sidelane_testing::fuzz("value-names", |bytes| {
             let text = String::from_utf8_lossy(bytes);
             assert!(parse_names(&text, "phase").len() <= text.lines().count());

@@ -78,15 +78,15 @@ impl LaneTracking {
     }
 
     /// Returns the channel of the signal `lane`: the thread, of any program, that runs on the observed lane.
-    pub fn lane(&self) -> Channel {
+    pub fn lane_channel(&self) -> Channel {
         let memory = self.memory();
         let word = word_u32(&memory, &memory.word(self.lane).pid);
-        channel(LANE, Kind::Tag, word, Some(Arc::new(name_of_thread)))
+        channel_from_word(LANE, Kind::Tag, word, Some(Arc::new(name_of_thread)))
     }
 
     /// Returns the channels of the signal `request`: the state of the lane, the number of waiting requests, and the
     /// number of requests that have finished on the lane.
-    pub fn requests(&self) -> Vec<Channel> {
+    pub fn request_channels(&self) -> Vec<Channel> {
         let memory = self.memory();
         let (request, service) = (memory.request(self.lane), memory.service(self.tracking.number()));
         let (queued, finished) = (word_u32(&memory, &service.queue_len), word_u32(&memory, &request.finished));
@@ -99,8 +99,8 @@ impl LaneTracking {
                 meaning: Some(Arc::new(|state| Some(STATES.get(state as usize)?.to_string()))),
                 notes: Vec::new(),
             },
-            channel(&format!("{REQUEST}queued"), Kind::Tag, queued, None),
-            channel(&format!("{REQUEST}finished"), Kind::Counter, finished, None),
+            channel_from_word(&format!("{REQUEST}queued"), Kind::Tag, queued, None),
+            channel_from_word(&format!("{REQUEST}finished"), Kind::Counter, finished, None),
         ]
     }
 }
@@ -122,7 +122,7 @@ impl SyscallReader for RequestState {
     }
 }
 
-fn channel(name: &str, kind: Kind, word: Word, meaning: Option<Meaning>) -> Channel {
+fn channel_from_word(name: &str, kind: Kind, word: Word, meaning: Option<Meaning>) -> Channel {
     Channel { name: name.to_owned(), kind, reader: Reader::Word(word), meaning, notes: Vec::new() }
 }
 

@@ -191,7 +191,7 @@ impl Word {
 
 /// Returns the error to report if none of several processes can be read. Errors for which `is_uninformative` returns
 /// true come last, such as that of a shell that started the program.
-fn most_informative<E>(errors: Vec<E>, is_uninformative: fn(&E) -> bool) -> Option<E> {
+fn most_informative_error<E>(errors: Vec<E>, is_uninformative: fn(&E) -> bool) -> Option<E> {
     let (little, much): (Vec<E>, Vec<E>) = errors.into_iter().partition(is_uninformative);
     much.into_iter().chain(little).next()
 }

@@ -66,7 +66,7 @@ impl Mapping {
     }
 
     /// Maps the whole of `file`.
-    pub fn whole(file: &File) -> io::Result<Self> {
+    pub fn whole_file(file: &File) -> io::Result<Self> {
         let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         Self::new(file, 0, bytes)
     }
@@ -121,12 +121,12 @@ extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mu
     let address = unsafe { (*info).si_addr() }.addr();
     let guard = ALL.iter().find(|guard| guard.contains(address));
     match guard {
-        Some(guard) if put_zeros(address) => guard.lost.store(true, Ordering::Relaxed),
+        Some(guard) if replace_page_with_zeros(address) => guard.lost.store(true, Ordering::Relaxed),
         _ => forward_signal(signal, info, context),
     }
 }
 
-fn put_zeros(address: usize) -> bool {
+fn replace_page_with_zeros(address: usize) -> bool {
     let page_bytes = PAGE_BYTES.load(Ordering::Relaxed);
     let page = ptr::without_provenance_mut::<c_void>(address & !(page_bytes - 1));
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -161,7 +161,7 @@ mod tests {
     fn shrunken_file_reads_as_zeros_and_is_reported_as_lost() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 3 * 4096]).unwrap();
-        let mapping = Mapping::whole(&file).unwrap();
+        let mapping = Mapping::whole_file(&file).unwrap();
         assert_eq!((mapping.as_bytes()[9000], mapping.has_lost_pages()), (7, false));
         file.set_len(100).unwrap();
         assert_eq!((mapping.as_bytes()[9000], mapping.has_lost_pages()), (0, true));
@@ -169,16 +169,16 @@ mod tests {
     }
 
     #[test]
-    fn mapping_slot_is_free_again_after_use() {
+    fn dropped_mapping_frees_its_guard() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[1; 16]).unwrap();
         for _ in 0..2 * GUARDS {
-            assert_eq!(Mapping::whole(&file).unwrap().as_bytes(), [1; 16]);
+            assert_eq!(Mapping::whole_file(&file).unwrap().as_bytes(), [1; 16]);
         }
     }
 
     #[test]
     fn an_empty_file_cannot_be_mapped() {
-        assert!(Mapping::whole(&tempfile::tempfile().unwrap()).is_err());
+        assert!(Mapping::whole_file(&tempfile::tempfile().unwrap()).is_err());
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_a_file_or_not() {
+    fn file_and_anonymous_mappings_are_parsed() {
         let line = "7f01a000-7f01c000 rw-s 00003000 fe:01 1234                       /tmp/a file (deleted)";
         let region = parse(line).unwrap();
         assert_eq!((region.start, region.end, region.offset), (0x7f01_a000, 0x7f01_c000, 0x3000));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_a_region_is_opened() {
+    fn mapped_file_of_a_region_can_be_opened() {
         let own = std::env::current_exe().unwrap();
         let pid = std::process::id();
         let region = regions(pid).unwrap().into_iter().find(|region| region.path == own).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzzed_mappings_are_read_or_left_out() {
+    fn fuzzed_maps_lines_are_parsed_or_skipped() {
         sidelane_testing::fuzz("maps", |bytes| {
             let text = String::from_utf8_lossy(bytes);
             for region in text.lines().filter_map(parse) {

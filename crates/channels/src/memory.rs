@@ -19,7 +19,7 @@ use crate::maps::regions;
 use crate::signal::{MemoryLocation, Signal};
 use crate::symbols::{SymbolError, Variable, permission_hint};
 use crate::{
-    Channel, ChannelEnd, Kind, Reader, SyscallReader, Width, Word, add_pid_to_name, most_informative, symbols,
+    Channel, ChannelEnd, Kind, Reader, SyscallReader, Width, Word, add_pid_to_name, most_informative_error, symbols,
 };
 
 /// Reason why a variable cannot be observed.
@@ -91,7 +91,7 @@ pub fn channels(
     if found.is_empty() {
         let errors = errors.into_iter().filter_map(Result::err).collect();
         let none = MemoryError::NoProcess { place: place.to_string() };
-        return Err(most_informative(errors, MemoryError::is_not_found).unwrap_or(none));
+        return Err(most_informative_error(errors, MemoryError::is_not_found).unwrap_or(none));
     }
     let are_several = found.len() > 1;
     let channel = |memory: MemoryWord| {
@@ -200,20 +200,21 @@ fn missing_width_error(place: &MemoryLocation) -> MemoryError {
 mod tests {
     use super::*;
 
-    fn variable(bytes: Option<u64>) -> Variable {
+    fn variable_with_length(bytes: Option<u64>) -> Variable {
         Variable { name: "stats".into(), address: 0x1000, bytes, object: "demo".into() }
     }
 
     #[test]
-    fn the_length_of_a_variable_is_its_width() {
-        assert_eq!(locate_word(&variable(Some(4)), 0, None).unwrap(), (0x1000, Width::U32));
-        assert_eq!(locate_word(&variable(Some(64)), 8, Some(Width::U64)).unwrap(), (0x1008, Width::U64));
-        assert_eq!(locate_word(&variable(None), 8, Some(Width::U8)).unwrap(), (0x1008, Width::U8));
+    fn default_width_is_the_length_of_the_variable() {
+        assert_eq!(locate_word(&variable_with_length(Some(4)), 0, None).unwrap(), (0x1000, Width::U32));
+        assert_eq!(locate_word(&variable_with_length(Some(64)), 8, Some(Width::U64)).unwrap(), (0x1008, Width::U64));
+        assert_eq!(locate_word(&variable_with_length(None), 8, Some(Width::U8)).unwrap(), (0x1008, Width::U8));
     }
 
     #[test]
     fn variable_without_a_width_is_refused_with_an_example() {
-        let error = |bytes, offset, width| locate_word(&variable(bytes), offset, width).unwrap_err().to_string();
+        let error =
+            |bytes, offset, width| locate_word(&variable_with_length(bytes), offset, width).unwrap_err().to_string();
         assert!(error(Some(24), 0, None).contains("has 24 bytes; name a field"));
         assert!(error(None, 0, None).contains("mem:stats/u64"));
         assert!(error(Some(64), 8, None).contains("mem:stats+8/u64"));

@@ -31,7 +31,7 @@ const RDPMC_ALLOWED: &str = "/sys/bus/event_source/devices/cpu/rdpmc";
 
 /// Lanes of an observation, which decide how a counter can be read.
 #[derive(Clone, Copy, Debug)]
-pub struct Vantage {
+pub struct LanePair {
     /// Lane that is observed.
     pub observed: u32,
     /// Lane of the observer.
@@ -41,25 +41,25 @@ pub struct Vantage {
 }
 
 /// Returns the channel of `perf:EVENT`.
-pub fn event_channel(name: &str, vantage: Vantage) -> Result<Channel> {
+pub fn event_channel(name: &str, lanes: LanePair) -> Result<Channel> {
     let Some(event) = Event::named(name) else {
         let names: Vec<_> = Event::names().collect();
         bail!("there is no event {name}; write rHEX, the processor's own number, or one of {}", names.join(", "));
     };
-    counter(&format!("perf:{name}"), event, vantage)
+    counter_channel(&format!("perf:{name}"), event, lanes)
 }
 
 /// Returns the channels of `ipc`: instructions and cycles, whose rates are divided.
-pub fn instructions_and_cycles(vantage: Vantage) -> Result<[Channel; 2]> {
-    Ok([counter("instructions", Event::INSTRUCTIONS, vantage)?, counter("cycles", Event::CYCLES, vantage)?])
+pub fn instructions_and_cycles(lanes: LanePair) -> Result<[Channel; 2]> {
+    Ok([counter_channel("instructions", Event::INSTRUCTIONS, lanes)?, counter_channel("cycles", Event::CYCLES, lanes)?])
 }
 
-fn counter(name: &str, event: Event, vantage: Vantage) -> Result<Channel> {
-    let (reader, notes) = match open_core_counter(event, vantage) {
+fn counter_channel(name: &str, event: Event, lanes: LanePair) -> Result<Channel> {
+    let (reader, notes) = match open_core_counter(event, lanes) {
         Some(pmc) => (Reader::Pmc(Box::new(pmc)), vec![]),
         None => (
-            Reader::Call(Box::new(open_lane_counter(event, vantage)?)),
-            vec![ChannelNote::LaneInterrupted { lane: vantage.observed }],
+            Reader::Call(Box::new(open_lane_counter(event, lanes)?)),
+            vec![ChannelNote::LaneInterrupted { lane: lanes.observed }],
         ),
     };
     Ok(Channel { name: name.to_owned(), kind: Kind::Counter, reader, meaning: None, notes })
@@ -68,8 +68,8 @@ fn counter(name: &str, event: Event, vantage: Vantage) -> Result<Channel> {
 /// Counter of the observed lane's events, read by a system call.
 struct LaneCounter(OwnedFd);
 
-fn open_lane_counter(event: Event, vantage: Vantage) -> Result<LaneCounter> {
-    let opened = open_counter(event, vantage.observed, None);
+fn open_lane_counter(event: Event, lanes: LanePair) -> Result<LaneCounter> {
+    let opened = open_counter(event, lanes.observed, None);
     let counter = opened.map_err(|error| anyhow::Error::new(error).context(describe_open_failure(event)))?;
     Ok(LaneCounter(counter))
 }
@@ -108,16 +108,16 @@ struct CoreMinusOwnCounter {
 
 /// Opens a counter of the core. Returns `None` if the lanes are of different cores, or the processor or the kernel does
 /// not allow it.
-fn open_core_counter(event: Event, vantage: Vantage) -> Option<CoreMinusOwnCounter> {
+fn open_core_counter(event: Event, lanes: LanePair) -> Option<CoreMinusOwnCounter> {
     let allowed = std::fs::read_to_string(RDPMC_ALLOWED).is_ok_and(|text| text.trim() != "0");
-    if !vantage.same_core || !allowed || !Path::new(ANY_THREAD_FORMAT).exists() {
+    if !lanes.same_core || !allowed || !Path::new(ANY_THREAD_FORMAT).exists() {
         return None;
     }
     let own = to_raw_event(event)?;
     let core = Event { config: own.config | ANY_THREAD, ..own };
     Some(CoreMinusOwnCounter {
-        core: UserCounter::open(core, vantage.observer)?,
-        own: UserCounter::open(own, vantage.observer)?,
+        core: UserCounter::open(core, lanes.observer)?,
+        own: UserCounter::open(own, lanes.observer)?,
     })
 }
 

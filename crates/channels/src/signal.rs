@@ -241,7 +241,7 @@ fn parse_memory(text: &str, full_text: &str) -> Result<Source, SignalError> {
         }
         _ => (None, text),
     };
-    let place = parse_place(place).ok_or_else(|| SignalError::Unknown(full_text.to_owned()))?;
+    let place = parse_memory_location(place).ok_or_else(|| SignalError::Unknown(full_text.to_owned()))?;
     Ok(Source::Memory { pid, place, width })
 }
 
@@ -259,7 +259,7 @@ fn parse_width(text: &str, full_text: &str) -> Result<Width, SignalError> {
     }
 }
 
-fn parse_place(text: &str) -> Option<MemoryLocation> {
+fn parse_memory_location(text: &str) -> Option<MemoryLocation> {
     if text.starts_with("0x") {
         return parse_number(text).map(MemoryLocation::Address);
     }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_of_a_signal_is_read() {
+    fn each_form_of_a_signal_is_parsed() {
         assert_eq!(parse_signal("lane"), (Some(Kind::Tag), Source::Lane));
         assert_eq!(parse_signal("ipc"), (Some(Kind::Rate), Source::Ipc));
         assert_eq!(parse_signal("tag:myapp.phase"), (Some(Kind::Tag), Source::App("myapp.phase".into())));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_memory_has_a_process_an_offset_and_a_width() {
+    fn memory_signal_is_parsed_with_pid_offset_and_width() {
         let memory = |pid, place, width| Source::Memory { pid, place, width };
         let tag = |text: &str| parse_signal(&format!("tag:mem:{text}")).1;
         assert_eq!(tag("runtime.gcphase"), memory(None, symbol("runtime.gcphase", 0), None));

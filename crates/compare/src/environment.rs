@@ -69,12 +69,12 @@ impl<'a> Environment<'a> {
         &self.gate
     }
 
-    pub(super) fn source(&self) -> String {
+    pub(super) fn request_source(&self) -> String {
         self.traffic.source()
     }
 
-    pub(super) fn lost(&self) -> u64 {
-        self.traffic.lost()
+    pub(super) fn lost_records(&self) -> u64 {
+        self.traffic.lost_records()
     }
 
     pub(super) fn notes(&self) -> &BTreeSet<Note> {
@@ -87,9 +87,9 @@ impl<'a> Environment<'a> {
     }
 
     /// Measures a round: one run in each setting.
-    pub(super) fn round(&mut self, turn: &Turn<'_>, run: Duration) -> Result<Round> {
+    pub(super) fn measure_round(&mut self, turn: &Turn<'_>, run: Duration) -> Result<Round> {
         let mut round = Round::default();
-        for setting in Setting::in_order_of(turn.round) {
+        for setting in Setting::order_in_round(turn.round) {
             turn.bar.set_message(setting.in_words());
             let figures = match setting {
                 Setting::Alone => self.measure(None, run),
@@ -163,7 +163,7 @@ impl<'a> Environment<'a> {
             return Ok(None);
         }
         let (length, after) = (began.elapsed(), self.read_counters(session.as_deref())?);
-        let batch = before.zip(after).map(|(before, after)| after.since(&before, &self.lanes));
+        let batch = before.zip(after).map(|(before, after)| after.figures_since(&before, &self.lanes));
         Ok(Some(Figures { length, seen: self.traffic.end()?, batch }))
     }
 
@@ -185,7 +185,7 @@ impl<'a> Environment<'a> {
                 }
                 None => {}
             }
-            self.traffic.drain()?;
+            self.traffic.collect_requests()?;
             let Some(session) = session.as_deref_mut() else { continue };
             if session.has_ended() {
                 bail!(Stop::BatchEnded { after: started.elapsed() });
@@ -195,10 +195,10 @@ impl<'a> Environment<'a> {
         Ok(true)
     }
 
-    fn read_counters(&self, session: Option<&Session>) -> Result<Option<Counted>> {
+    fn read_counters(&self, session: Option<&Session>) -> Result<Option<CounterValues>> {
         let Some(session) = session else { return Ok(None) };
         let work = self.options.work_counter.as_ref().map(WorkCounter::read).transpose()?;
-        Ok(Some(Counted { accounting: session.memory().accounting(), work }))
+        Ok(Some(CounterValues { accounting: session.memory().accounting(), work }))
     }
 
     /// Asks batch to end, and kills it when its grace is over, or at a second signal.
@@ -206,7 +206,7 @@ impl<'a> Environment<'a> {
         session.signal(libc::SIGTERM);
         let began = Instant::now();
         while !session.has_ended() && began.elapsed() < self.options.grace && self.until.wait(DRAIN_EVERY)? {
-            self.traffic.drain()?;
+            self.traffic.collect_requests()?;
             session.supervise()?;
         }
         session.kill();
@@ -215,13 +215,13 @@ impl<'a> Environment<'a> {
 }
 
 /// Values of the counters at one moment.
-struct Counted {
+struct CounterValues {
     accounting: Accounting,
     work: Option<u64>,
 }
 
-impl Counted {
-    fn since(&self, before: &Self, lanes: &Lanes) -> BatchFigures {
+impl CounterValues {
+    fn figures_since(&self, before: &Self, lanes: &Lanes) -> BatchFigures {
         let accounting = self.accounting.since(&before.accounting);
         BatchFigures {
             cpu: Duration::from_nanos(accounting.batch_ns(lanes)),

@@ -24,7 +24,7 @@ impl Setting {
 
     /// Returns the settings of a round in their order. Each order comes once in six rounds, so that no setting always
     /// follows the same other setting.
-    pub(super) fn in_order_of(round: u64) -> [Self; 3] {
+    pub(super) fn order_in_round(round: u64) -> [Self; 3] {
         use Setting::{Alone, Sidelane, Unmanaged};
         const ORDERS: [[Setting; 3]; 6] = [
             [Alone, Unmanaged, Sidelane],
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn order_of_settings_is_balanced_over_six_rounds() {
-        let orders: Vec<[Setting; 3]> = (0..6).map(Setting::in_order_of).collect();
+        let orders: Vec<[Setting; 3]> = (0..6).map(Setting::order_in_round).collect();
         for one in Setting::ALL {
             assert_eq!(orders.iter().filter(|order| order[0] == one).count(), 2, "{one:?}");
             for other in Setting::ALL.into_iter().filter(|other| *other != one) {
@@ -190,7 +190,7 @@ mod tests {
                 assert_eq!(orders.iter().filter(follows).count(), 2, "{one:?} after {other:?}");
             }
         }
-        assert_eq!(Setting::in_order_of(6), Setting::in_order_of(0));
+        assert_eq!(Setting::order_in_round(6), Setting::order_in_round(0));
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn work_of_batch_is_a_rate() {
+    fn batch_work_is_reported_as_a_rate() {
         let batch = BatchFigures { cpu: Duration::from_millis(500), work: Some(30), ..BatchFigures::default() };
         let figures = Figures { length: Duration::from_secs(2), seen: None, batch: Some(batch) };
         assert_eq!((figures.batch_cpu_a_minute_s(), figures.batch_work_per_s()), (Some(15.0), Some(15.0)));

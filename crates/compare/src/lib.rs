@@ -57,7 +57,7 @@ use sidelane_lanes::plan::{Plan as LanePlan, RequestedBatch, RunRequest};
 use sidelane_lanes::preflight_errors::PreflightErrors;
 use sidelane_lanes::slowdown::{BOUND, MaxSlowdown};
 use sidelane_report::terminal::eprint_fitted;
-use sidelane_report::{ResultFile, check_writable};
+use sidelane_report::{ResultFile, check_directory_exists};
 use sidelane_requests::watch::can_watch;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
 use verdict::{Bounds, Evaluation};
@@ -150,7 +150,7 @@ impl Comparison {
             errors.collect_error(can_watch(&beside.target, &beside.service));
         }
         for path in outputs {
-            errors.collect_error(check_writable(path));
+            errors.collect_error(check_directory_exists(path));
         }
         Ok(Self { plan: errors.into_result(plan)?, options })
     }
@@ -189,11 +189,11 @@ fn compare(options: &CompareOptions, environment: &mut Environment<'_>, limit: L
         "sidelane: {} gets {per_s:.0} requests per second, {}; a round measures it three times for {run:?}: alone, \
          beside unmanaged batch, and with Sidelane",
         options.target,
-        environment.source()
+        environment.request_source()
     ));
     let mut rounds = Vec::new();
     let round = |rounds: &mut Vec<_>, turn: Turn<'_>| {
-        rounds.push(environment.round(&turn, run)?);
+        rounds.push(environment.measure_round(&turn, run)?);
         Ok(())
     };
     let done = run_until_decided("compare", limit, &mut rounds, round, |rounds| {

@@ -9,7 +9,7 @@ use super::CompareOptions;
 use super::environment::Environment;
 use super::figures::{Figures, Round, Setting, figures_in_rounds, overlap_of, ratio_to_alone};
 use super::obstacle::{Obstacle, Stop, traffic_changed};
-use super::text::{Lanes, finding};
+use super::text::{Lanes, verdict_sentence};
 use super::verdict::Evaluation;
 use crate::note::CompareNote;
 use sidelane_diagnostics::machine;
@@ -62,14 +62,15 @@ impl Compared {
             let open = result.checks.iter_mut().filter(|check| check.is_undecided());
             open.for_each(|check| check.decided_by = advice.clone());
             machine::store_steal_time(&mut result.machine);
-            round_options.advise(&mut result, self.rounds.len().max(ROUNDS_MIN / 2) as u64);
+            round_options.add_advice(&mut result, self.rounds.len().max(ROUNDS_MIN / 2) as u64);
         }
         let lanes = Lanes {
             request: lanes.request_lanes.to_string(),
             batch: lanes.batch_cpus().to_string(),
             share_a_core: lanes.kind == PairKind::Smt,
         };
-        let said = finding(&judged, &self.rounds, &lanes, obstacle, &result.decided_by().join("; "));
+        let said =
+            verdict_sentence(&judged, &self.rounds, &lanes, obstacle, &result.advice_for_undecided_checks().join("; "));
         let promise = promise(&self.rounds, options.target.to_string(), environment.gate(), environment.notes());
         if promise.is_broken() {
             let broken = promise.to_string();
@@ -94,7 +95,7 @@ impl Compared {
             "unmanaged": options.unmanaged.name(),
             "policy": options.lending.policy.name(),
             "gate": environment.gate().name(),
-            "requests": environment.source(),
+            "requests": environment.request_source(),
             "rounds_count": self.rounds.len(),
             "run_s": self.run.as_secs_f64(),
             "settle_s": options.settle.as_secs_f64(),
@@ -110,7 +111,7 @@ impl Compared {
             notes.insert(CompareNote::TrafficChanged { from_per_s, to_per_s }.into());
         }
         notes.extend(unequal_load(&self.rounds).map(Note::from));
-        let events = environment.lost();
+        let events = environment.lost_records();
         if events > 0 {
             notes.insert(CompareNote::RequestsUnread { events }.into());
         }
@@ -197,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_promise_is_of_all_runs_under_sidelane_together() {
+    fn overlap_is_judged_over_all_runs_under_sidelane() {
         let run = |overlap_ns| {
             let overlap = Overlap { service_ns: 500_000_000, overlap_ns, turns: 100 };
             Figures { batch: Some(BatchFigures { overlap, ..BatchFigures::default() }), ..Figures::default() }

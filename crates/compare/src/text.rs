@@ -16,7 +16,7 @@ pub(super) struct Lanes {
 }
 
 /// Returns the sentence with the verdict of the rounds. `advice` says what would decide an open verdict.
-pub(super) fn finding(
+pub(super) fn verdict_sentence(
     judged: &Evaluation,
     rounds: &[Round],
     lanes: &Lanes,
@@ -30,7 +30,7 @@ pub(super) fn finding(
             kept_measures_text(judged),
             judged.gain.measure
         ),
-        Verdict::Missed => format!("Not worth it here: {}.", reasons(judged, rounds, lanes).join("; ")),
+        Verdict::Missed => format!("Not worth it here: {}.", reasons_against(judged, rounds, lanes).join("; ")),
         Verdict::Undecided => {
             let why = match obstacle {
                 Some(obstacle @ Obstacle::TrafficChanged { .. }) => {
@@ -49,7 +49,7 @@ fn kept_measures_text(judged: &Evaluation) -> String {
     judged.kept.iter().map(|one| one.measure.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn reasons(judged: &Evaluation, rounds: &[Round], lanes: &Lanes) -> Vec<String> {
+fn reasons_against(judged: &Evaluation, rounds: &[Round], lanes: &Lanes) -> Vec<String> {
     let missed = |one: &Judgement| one.check.verdict == Verdict::Missed;
     let mut reasons = Vec::new();
     if judged.batch.verdict == Verdict::Missed {
@@ -58,7 +58,7 @@ fn reasons(judged: &Evaluation, rounds: &[Round], lanes: &Lanes) -> Vec<String> 
     if missed(&judged.gain) {
         reasons.push(nothing_to_gain(judged, rounds, lanes));
     }
-    let costs: Vec<String> = judged.kept.iter().filter(|one| missed(one)).map(|one| cost(one, rounds)).collect();
+    let costs: Vec<String> = judged.kept.iter().filter(|one| missed(one)).map(|one| cost_text(one, rounds)).collect();
     if !costs.is_empty() {
         reasons.push(format!("with Sidelane {}", costs.join(", ")));
         if !missed(&judged.gain) {
@@ -79,7 +79,7 @@ fn nothing_to_gain(judged: &Evaluation, rounds: &[Round], lanes: &Lanes) -> Stri
 }
 
 /// Returns the cost of one measure, such as "p50 +28 % (+25 to +31), which is 14 µs".
-fn cost(judgement: &Judgement, rounds: &[Round]) -> String {
+fn cost_text(judgement: &Judgement, rounds: &[Round]) -> String {
     let later_us = median_delay_us(rounds).filter(|_| judgement.measure.what == P50);
     let which_is = later_us.map(|us| format!(", which is {us:.0} µs")).unwrap_or_default();
     format!("{}{which_is}", judgement.measure)
@@ -148,9 +148,9 @@ mod tests {
 
     const ADVICE: &str = "more rounds: --rounds 24";
 
-    fn finding_for(rounds: &[Round], stop: Option<Stop>, share_a_core: bool) -> String {
+    fn verdict_sentence_for(rounds: &[Round], stop: Option<Stop>, share_a_core: bool) -> String {
         let lanes = Lanes { request: "0".into(), batch: "1".into(), share_a_core };
-        finding(&Evaluation::judge(rounds, BOUNDS), rounds, &lanes, Obstacle::find(rounds, stop, PLAN), ADVICE)
+        verdict_sentence(&Evaluation::judge(rounds, BOUNDS), rounds, &lanes, Obstacle::find(rounds, stop, PLAN), ADVICE)
     }
 
     fn run(p50_us: f64, p99_us: f64) -> Run {
@@ -162,26 +162,30 @@ mod tests {
         let rounds = rounds(12, [Run::default(), run(120.0, 1_850.0), run(100.0, 1_010.0)]);
         let wanted = "Worth it: batch gets 40 CPU seconds per minute; p99 +1 % (+1 to +1), p50 0 % (0 to 0); unmanaged \
                       p99 +85 % (+85 to +85).";
-        assert_eq!(finding_for(&rounds, None, true), wanted);
-        assert_eq!(finding_for(&rounds, Some(Stop::Asked), true), wanted, "what is decided is told, whatever ended it");
+        assert_eq!(verdict_sentence_for(&rounds, None, true), wanted);
+        assert_eq!(
+            verdict_sentence_for(&rounds, Some(Stop::Asked), true),
+            wanted,
+            "what is decided is told, whatever ended it"
+        );
     }
 
     #[test]
     fn text_of_a_verdict_that_is_not_worth_it_has_a_reason() {
         let harmless = rounds(12, [Run::default(), run(101.0, 990.0), run(128.0, 1_010.0)]);
         assert_eq!(
-            finding_for(&harmless, None, false),
+            verdict_sentence_for(&harmless, None, false),
             "Not worth it here: batch on CPU 1 hardly slows the service on CPU 0, which is on another core (unmanaged \
              p99 −1 % (−1 to −1), and batch gets 40 CPU seconds per minute); with Sidelane p50 +28 % (+28 to +28), \
              which is 28 µs."
         );
         let costly = rounds(12, [Run::default(), run(300.0, 4_000.0), run(100.0, 1_400.0)]);
         assert_eq!(
-            finding_for(&costly, None, true),
+            verdict_sentence_for(&costly, None, true),
             "Not worth it here: with Sidelane p99 +40 % (+40 to +40); unmanaged p99 +300 % (+300 to +300)."
         );
         let kept_off = Run { batch_cpu_s: 0.01, ..Run::default() };
-        let kept_off = finding_for(&rounds(12, [Run::default(), run(300.0, 4_000.0), kept_off]), None, true);
+        let kept_off = verdict_sentence_for(&rounds(12, [Run::default(), run(300.0, 4_000.0), kept_off]), None, true);
         assert_eq!(kept_off, "Not worth it here: batch gets only 0.4 CPU seconds per minute with Sidelane.");
     }
 
@@ -192,15 +196,15 @@ mod tests {
             round.put(Setting::Sidelane, run(100.0, 1_200.0).figures());
         }
         assert_eq!(
-            finding_for(&wide, None, true),
+            verdict_sentence_for(&wide, None, true),
             "Undecided: it is not decided whether p99 with Sidelane over alone is ≤ 1.05× (1.00× to 1.20×); batch gets \
              40 CPU seconds per minute, p99 +10 % (0 to +20), p50 0 % (0 to 0), unmanaged p99 +300 % (+300 to +300); \
              what would decide it: more rounds: --rounds 24."
         );
-        let stopped = finding_for(&[], Some(Stop::BatchEnded { after: Duration::from_secs(1) }), true);
+        let stopped = verdict_sentence_for(&[], Some(Stop::BatchEnded { after: Duration::from_secs(1) }), true);
         assert!(stopped.starts_with("Undecided: the batch command ended 1.0s after its start"), "{stopped}");
         let silent = Run { requests: 0, ..Run::default() };
-        let silent = finding_for(&rounds(12, [silent; 3]), None, true);
+        let silent = verdict_sentence_for(&rounds(12, [silent; 3]), None, true);
         assert!(silent.starts_with("Undecided: the service got no requests in 36 of 36 runs"), "{silent}");
     }
 }

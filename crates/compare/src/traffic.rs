@@ -47,7 +47,7 @@ impl Traffic {
 
     /// Returns the source of the requests, in words.
     pub(super) fn source(&self) -> String {
-        self.watched.requests.name().to_string()
+        self.watched.requests.kind().to_string()
     }
 
     /// Returns the number of requests per second; `None` if the comparison is to end.
@@ -61,7 +61,7 @@ impl Traffic {
             if !shutdown.wait(DRAIN_EVERY)? {
                 return Ok(None);
             }
-            self.drain()?;
+            self.collect_requests()?;
         }
         let length = began.elapsed().as_secs_f64();
         ensure!(
@@ -83,7 +83,7 @@ impl Traffic {
     }
 
     /// Collects the finished requests. The caller calls it several times a second.
-    pub(super) fn drain(&mut self) -> Result<()> {
+    pub(super) fn collect_requests(&mut self) -> Result<()> {
         let seen = &mut self.seen;
         self.watched.requests.drain(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
         if self.looked_at.elapsed() >= SERVICE_LOOK_EVERY {
@@ -102,7 +102,7 @@ impl Traffic {
     }
 
     /// Returns the number of records of requests that were lost before they were read.
-    pub(super) fn lost(&self) -> u64 {
+    pub(super) fn lost_records(&self) -> u64 {
         self.lost
     }
 }

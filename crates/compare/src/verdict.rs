@@ -50,11 +50,11 @@ impl Measure {
         Self { what: name.to_owned(), value, limit: 0.0, unit: Unit::OverAlone, is_of_rate: false }
     }
 
-    fn at_most(&self, setting: Setting) -> Check {
+    fn check_at_most(&self, setting: Setting) -> Check {
         Check::interval_at_most(self.name(setting), self.value, self.limit, self.unit)
     }
 
-    fn at_least(&self, setting: Setting) -> Check {
+    fn check_at_least(&self, setting: Setting) -> Check {
         Check::interval_at_least(self.name(setting), self.value, self.limit, self.unit)
     }
 
@@ -165,7 +165,7 @@ fn measures(rounds: &[Round], setting: Setting, bounds: Bounds) -> Vec<Measure> 
 }
 
 fn judge_sidelane(rounds: &[Round], bounds: Bounds) -> Vec<Judgement> {
-    let judge = |measure: Measure| Judgement { check: measure.at_most(Setting::Sidelane), measure };
+    let judge = |measure: Measure| Judgement { check: measure.check_at_most(Setting::Sidelane), measure };
     let counts = |one: &Judgement| !one.measure.is_of_rate || one.check.verdict == Verdict::Missed;
     measures(rounds, Setting::Sidelane, bounds).into_iter().map(judge).filter(counts).collect()
 }
@@ -173,7 +173,7 @@ fn judge_sidelane(rounds: &[Round], bounds: Bounds) -> Vec<Judgement> {
 /// Judges whether there is anything to gain. One worse measure is enough for a gain; "nothing to gain" needs all
 /// measures.
 fn judge_gain(rounds: &[Round], bounds: Bounds) -> Judgement {
-    let judge = |measure: Measure| Judgement { check: measure.at_least(Setting::Unmanaged), measure };
+    let judge = |measure: Measure| Judgement { check: measure.check_at_least(Setting::Unmanaged), measure };
     let all: Vec<Judgement> = measures(rounds, Setting::Unmanaged, bounds).into_iter().map(judge).collect();
     let find = |verdict| all.iter().find(|one| one.check.verdict == verdict);
     let open = || find(Verdict::Undecided).filter(|one| !one.measure.is_of_rate);
@@ -187,23 +187,29 @@ mod tests {
 
     /// Returns the decision from twelve rounds with these latencies (p50, p99) in microseconds; alone they are 100 and
     /// 1000.
-    fn judged(unmanaged: (f64, f64), sidelane: (f64, f64)) -> Evaluation {
+    fn evaluation_with_latencies(unmanaged: (f64, f64), sidelane: (f64, f64)) -> Evaluation {
         let run = |(p50_us, p99_us): (f64, f64)| Run { p50_us, p99_us, ..Run::default() };
         Evaluation::judge(&rounds(12, [Run::default(), run(unmanaged), run(sidelane)]), BOUNDS)
     }
 
     #[test]
     fn sidelane_pays_off_if_only_unmanaged_batch_harms() {
-        assert_eq!(judged((150.0, 1_800.0), (101.0, 1_020.0)).outcome(), Verdict::Holds);
-        assert_eq!(judged((101.0, 1_800.0), (101.0, 1_020.0)).gain.to_string(), "p99 +80 % (+80 to +80)");
-        assert_eq!(judged((150.0, 1_010.0), (101.0, 1_020.0)).gain.to_string(), "p50 +50 % (+50 to +50)");
+        assert_eq!(evaluation_with_latencies((150.0, 1_800.0), (101.0, 1_020.0)).outcome(), Verdict::Holds);
+        assert_eq!(
+            evaluation_with_latencies((101.0, 1_800.0), (101.0, 1_020.0)).gain.to_string(),
+            "p99 +80 % (+80 to +80)"
+        );
+        assert_eq!(
+            evaluation_with_latencies((150.0, 1_010.0), (101.0, 1_020.0)).gain.to_string(),
+            "p50 +50 % (+50 to +50)"
+        );
     }
 
     #[test]
     fn sidelane_does_not_pay_off_without_gain_or_at_a_cost() {
-        let harmless = judged((101.0, 1_010.0), (101.0, 1_020.0));
+        let harmless = evaluation_with_latencies((101.0, 1_010.0), (101.0, 1_020.0));
         assert_eq!((harmless.outcome(), harmless.gain.check.verdict), (Verdict::Missed, Verdict::Missed));
-        let costs = judged((150.0, 1_800.0), (130.0, 1_020.0));
+        let costs = evaluation_with_latencies((150.0, 1_800.0), (130.0, 1_020.0));
         assert_eq!((costs.outcome(), costs.kept[1].check.verdict), (Verdict::Missed, Verdict::Missed));
         assert!(costs.undecided_checks().is_empty(), "more rounds would change nothing");
     }
@@ -256,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_objective_replaces_the_slowdown() {
+    fn objective_replaces_the_slowdown_bound() {
         let bounds = Bounds { objective: Some(Objective { percentile: 99.0, limit_ns: 1_500_000 }), ..BOUNDS };
         let run = |p99_us| Run { p99_us, ..Run::default() };
         let judged = |unmanaged, sidelane| {

@@ -68,12 +68,16 @@ pub enum LogError {
 /// Opens the log at `path`; `read_beginning` reads its beginning.
 pub fn open<L>(
     path: &Path,
-    verb: &'static str,
+    subcommand: &'static str,
     read_beginning: impl FnOnce(BufReader<File>) -> Result<L, String>,
 ) -> Result<L, LogError> {
     let name = || path.display().to_string();
     let file = File::open(path).map_err(|source| LogError::Io { path: name(), source })?;
-    read_beginning(BufReader::with_capacity(1 << 20, file)).map_err(|what| LogError::Head { path: name(), verb, what })
+    read_beginning(BufReader::with_capacity(1 << 20, file)).map_err(|what| LogError::Head {
+        path: name(),
+        verb: subcommand,
+        what,
+    })
 }
 
 /// Reads the head of the next chunk into `head`. Returns false if the log ends before it.

@@ -31,19 +31,19 @@ diagnostics! {
 
 impl LogNote {
     /// Returns the note that an audit log cannot be written now; `None` if it can.
-    pub fn of_failing_audit(log: &str, state: &AuditState) -> Option<Self> {
+    pub fn about_failing_audit_log(log: &str, state: &AuditState) -> Option<Self> {
         let error = state.error.clone()?;
         Some(Self::AuditFails { log: log.to_owned(), error })
     }
 
     /// Returns the notes on an audit log: that it cannot be written, and how many lines are lost.
-    pub fn of_audit(log: &str, state: &AuditState) -> impl Iterator<Item = Self> {
+    pub fn about_audit_log(log: &str, state: &AuditState) -> impl Iterator<Item = Self> {
         let lost = Self::AuditLinesLost { log: log.to_owned(), lines: state.lost_lines };
-        Self::of_failing_audit(log, state).into_iter().chain((state.lost_lines > 0).then_some(lost))
+        Self::about_failing_audit_log(log, state).into_iter().chain((state.lost_lines > 0).then_some(lost))
     }
 
     /// Returns whether the note is about an audit log.
-    pub fn is_of_audit(&self) -> bool {
+    pub fn is_about_audit_log(&self) -> bool {
         matches!(self, Self::AuditFails { .. } | Self::AuditLinesLost { .. })
     }
 }

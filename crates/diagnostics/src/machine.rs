@@ -11,20 +11,20 @@ use sidelane_report::{Machine, Pair};
 use sidelane_tracker::stolen::longest_steal_gap_ns;
 
 /// Returns a description of this machine. `kind` is how the lanes of the run are paired.
-pub fn describe(kind: PairKind) -> Machine {
+pub fn describe(pair_kind: PairKind) -> Machine {
     let topology = Topology::read(Path::new("/sys")).ok();
     let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut machine = Machine {
         cpu: cpu_model(&cpu_info),
         lanes: topology.as_ref().map_or(0, |topology| topology.online().len() as u32),
-        pair: match kind {
+        pair: match pair_kind {
             PairKind::Smt => Pair::Smt,
             PairKind::Declared => Pair::Declared,
         },
         kernel: kernel_release(),
-        virtual_machine: Some(is_virtual(&cpu_flags(&cpu_info))),
+        virtual_machine: Some(is_virtual_machine(&cpu_flags(&cpu_info))),
         pmu: has_pmu(),
-        gates: gates(),
+        gates: usable_gates(),
         stolen_percent: None,
         stolen_gap_max_us: None,
         notes: topology.iter().map(Topology::describe).chain([format!("nap: {}", Nap::probe())]).collect(),
@@ -83,7 +83,7 @@ pub fn cpu_flags(cpu_info: &str) -> Vec<&str> {
 }
 
 /// Returns whether these flags are those of a CPU in a virtual machine.
-pub fn is_virtual(flags: &[&str]) -> bool {
+pub fn is_virtual_machine(flags: &[&str]) -> bool {
     flags.contains(&"hypervisor")
 }
 
@@ -94,7 +94,7 @@ fn cpu_model(cpu_info: &str) -> String {
 
 /// Returns the gates that work on this machine, in order of preference: the holder for every hold, the freezer and
 /// affinity for batch that has to leave a lane for long. `sidelane doctor` measures them.
-fn gates() -> Vec<String> {
+fn usable_gates() -> Vec<String> {
     let hierarchies = Hierarchy::all();
     let all = [
         ("lane holder", Path::new("/sys/kernel/btf/vmlinux").exists()),

@@ -188,7 +188,7 @@ mod tests {
     use crate::log_note::LogNote;
 
     #[test]
-    fn equal_notes_merge_and_degraded_ones_come_first() {
+    fn equal_notes_merge_and_degraded_results_come_first() {
         let lost = |lines| Note::from(LogNote::AuditLinesLost { log: "/tmp/log".to_owned(), lines });
         let notes = BTreeSet::from([LogNote::LogCutOff.into(), lost(3), lost(12), lost(3), LogNote::LogCutOff.into()]);
         assert_eq!(notes.len(), 3);

@@ -26,9 +26,9 @@ pub fn check_namespaces() -> Vec<Finding> {
     ]
 }
 
-fn check_pid_namespace(is_hosts: Option<bool>) -> Finding {
+fn check_pid_namespace(is_shared_with_host: Option<bool>) -> Finding {
     const NAME: &str = "process numbers";
-    match is_hosts {
+    match is_shared_with_host {
         Some(false) => Finding::blocks(
             NAME,
             "a PID namespace of its own, in which processes have other numbers than in the kernel",
@@ -38,9 +38,9 @@ fn check_pid_namespace(is_hosts: Option<bool>) -> Finding {
     }
 }
 
-fn check_cgroup_namespace(is_hosts: Option<bool>) -> Finding {
+fn check_cgroup_namespace(is_shared_with_host: Option<bool>) -> Finding {
     const NAME: &str = "cgroup names";
-    match is_hosts {
+    match is_shared_with_host {
         Some(false) => {
             Finding::optional(NAME, "a cgroup namespace of its own: groups outside of it cannot be named or changed")
                 .with_fix("share that of the host: `--cgroupns=host`, and mount /sys/fs/cgroup of the host, writable")
@@ -51,9 +51,9 @@ fn check_cgroup_namespace(is_hosts: Option<bool>) -> Finding {
 
 /// Returns the finding about /run, in which files claim lanes. `is_hosts` tells whether /run is the host's; `None` if
 /// unknown.
-fn check_run_folder(is_hosts: Option<bool>) -> Finding {
+fn check_run_folder(is_shared_with_host: Option<bool>) -> Finding {
     const NAME: &str = "claims";
-    match is_hosts {
+    match is_shared_with_host {
         Some(false) => {
             Finding::optional(NAME, "/run is this container's own, so a Sidelane outside of it may lend the same lanes")
                 .with_fix("mount that of the host: `-v /run:/run` of docker and podman, a hostPath volume in a pod")

@@ -31,7 +31,7 @@ struct Overlap {
 /// Returns the finding on whether core scheduling works on this machine. The test runs on `pair` if that is a pair of
 /// siblings.
 pub fn check_core_scheduling(pair: Option<&TestPair>) -> Finding {
-    match CoreCookie::supported() {
+    match CoreCookie::check_supported() {
         Ok(()) => pair.filter(|pair| pair.kind == PairKind::Smt).map_or_else(untested_finding, test_core_scheduling),
         Err(lack) => unsupported_finding(&lack),
     }
@@ -55,7 +55,8 @@ fn untested_finding() -> Finding {
 
 fn test_core_scheduling(pair: &TestPair) -> Finding {
     // The measurement has a thread of its own, so that its affinity ends with it.
-    let measured = thread::scope(|scope| scope.spawn(|| measure(pair)).join().expect("measurements do not panic"));
+    let measured =
+        thread::scope(|scope| scope.spawn(|| measure_overlaps(pair)).join().expect("measurements do not panic"));
     match measured {
         Ok(overlap) => overlap_finding(overlap),
         Err(error) => Finding::optional(NAME, format!("available; not tried: {error}")),
@@ -74,7 +75,7 @@ fn overlap_finding(Overlap { without_percent, with_percent }: Overlap) -> Findin
     }
 }
 
-fn measure(pair: &TestPair) -> io::Result<Overlap> {
+fn measure_overlaps(pair: &TestPair) -> io::Result<Overlap> {
     pin_this_thread(&[pair.request])?;
     let batch = Child::start(pair.batch, Class::Idle, None, count_forever)?;
     let without_percent = measure_overlap_percent(batch.shared_memory())?;
@@ -84,9 +85,9 @@ fn measure(pair: &TestPair) -> io::Result<Overlap> {
 }
 
 /// Runs batch's program: counts forever.
-fn count_forever(board: &ChildMemory) {
+fn count_forever(memory: &ChildMemory) {
     loop {
-        board.turns.fetch_add(1, Ordering::Relaxed);
+        memory.turns.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -99,13 +100,13 @@ struct SwitchSample {
 
 impl SwitchSample {
     fn take(batch_memory: &ChildMemory) -> io::Result<Self> {
-        let own_switches = own_switches()?;
+        let own_switches = own_switch_count()?;
         Ok(Self { own_switches, batch_turns: batch_memory.turns.load(Ordering::Relaxed), now_ns: now_ns() })
     }
 }
 
 /// Returns how often the calling thread was switched out.
-fn own_switches() -> io::Result<i64> {
+fn own_switch_count() -> io::Result<i64> {
     // SAFETY: all zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel fills in a rusage.
@@ -122,7 +123,7 @@ fn measure_overlap_percent(batch_memory: &ChildMemory) -> io::Result<f64> {
     while last.now_ns < end_ns {
         let seen = SwitchSample::take(batch_memory)?;
         // The span without a context switch reaches from before the first sample to after the second sample.
-        if own_switches()? == last.own_switches {
+        if own_switch_count()? == last.own_switches {
             let apart_ns = seen.now_ns - last.now_ns;
             ran_ns += apart_ns;
             overlapped_ns += if seen.batch_turns == last.batch_turns { 0 } else { apart_ns };
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_smt_is_told_from_a_missing_core_scheduler() {
+    fn missing_smt_and_core_scheduling_are_distinguished() {
         assert_ne!(unsupported_finding(&CookieError::Smt).detail, unsupported_finding(&CookieError::Kernel).detail);
         assert_eq!(unsupported_finding(&CookieError::Kernel).state, State::Optional);
     }

@@ -106,13 +106,13 @@ pub fn findings_to_json(groups: &[Group]) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    fn group(findings: Vec<Finding>) -> [Group; 1] {
+    fn single_group_with(findings: Vec<Finding>) -> [Group; 1] {
         [Group { title: "Kernel", findings }]
     }
 
     #[test]
-    fn programs_get_name_state_and_fix() {
-        let json = findings_to_json(&group(vec![
+    fn json_has_name_state_and_fix() {
+        let json = findings_to_json(&single_group_with(vec![
             Finding::degrades("cpuset", "none", "mount it"),
             Finding::works("BTF", "5 MB"),
         ]));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn results_note_only_what_is_missing() {
+    fn only_missing_properties_become_notes() {
         assert_eq!(Finding::works("BTF", "there").to_note(), None);
         assert_eq!(Finding::optional("sched_ext", "none").with_fix("newer kernel").to_note(), None);
         let note = Finding::degrades("cpuset", "none", "mount it").to_note();

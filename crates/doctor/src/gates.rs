@@ -114,7 +114,7 @@ pub fn measure_instrumented_gate(pair: &TestPair, effort: &ReactionPlan) -> Gate
 /// Tests the gate of sched_ext. If the kernel cannot load a scheduler, the finding has the reason.
 fn measure_sched_ext_gate(name: &'static str, pair: &TestPair, effort: &ReactionPlan) -> Gate {
     let lack = |why| Finding::optional(name, why);
-    if let Err(why) = sched_ext::check_available() {
+    if let Err(why) = sched_ext::check_sched_ext_available() {
         return Gate::from_measurement(name, Err(why.into()), lack);
     }
     Gate::from_measurement(

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::finding::Finding;
-use sidelane_diagnostics::machine::{cpu_flags, has_pmu, is_virtual};
+use sidelane_diagnostics::machine::{cpu_flags, has_pmu, is_virtual_machine};
 use sidelane_host::cores::Cores;
 use sidelane_host::energy::Energy;
 use sidelane_host::nap::Nap;
@@ -58,7 +58,7 @@ fn check_siblings(topology: &Topology) -> Finding {
 
 fn check_virtualisation(flags: &[&str]) -> Finding {
     const NAME: &str = "virtual machine";
-    match is_virtual(flags) {
+    match is_virtual_machine(flags) {
         true => Finding::optional(
             NAME,
             "yes: waking another CPU exits to the hypervisor and costs microseconds; these figures do not apply to \
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_words_not_substrings() {
+    fn cpu_flags_match_whole_words_only() {
         let flags = cpu_flags("processor\t: 0\nflags\t\t: fpu hypervisor mwaitx\nbugs\t\t: x\n");
         assert_eq!(flags, ["fpu", "hypervisor", "mwaitx"]);
         assert_eq!(check_virtualisation(&flags).state, State::Optional);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_loop_matters_only_beside_a_sibling() {
+    fn naps_by_pause_loop_degrade_only_with_smt() {
         assert_eq!(check_nap(Nap::PAUSE, &[], false).state, State::Optional);
         assert_eq!(check_nap(Nap::PAUSE, &[], true).state, State::Degrades);
         let found = check_nap(Nap::User(sidelane_formats::nap::Nap::Mwaitx), &["mwaitx"], true);

@@ -8,7 +8,7 @@ use sidelane_policy::borrow::BorrowConfig;
 
 use super::finding::Finding;
 use sidelane_diagnostics::machine;
-use sidelane_lanes::gate::sched_ext::{Unavailable, check_available};
+use sidelane_lanes::gate::sched_ext::{Unavailable, check_sched_ext_available};
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 /// Tracepoints of context switches, which the lane tracker needs.
@@ -33,7 +33,7 @@ pub fn check_kernel() -> Vec<Finding> {
         check_btf(types.as_ref().map(Vec::len)),
         check_lane_tracepoints(&events),
         check_request_tracepoints(&events),
-        check_sched_ext(check_available()),
+        check_sched_ext(check_sched_ext_available()),
         check_rt_throttling(read_kernel_sysctl("sched_rt_runtime_us"), read_kernel_sysctl("sched_rt_period_us")),
         check_fair_server(&machine::kernel_release(), read_fair_server_ns()),
         check_preempt_rt(is_realtime()),
@@ -129,7 +129,7 @@ fn read_fair_server_ns() -> Option<u64> {
 fn check_fair_server(release: &str, runtime_ns: Option<u64>) -> Finding {
     const NAME: &str = "fair server";
     const FIRST: (u32, u32) = (6, 12);
-    match (version(release), runtime_ns) {
+    match (parse_version(release), runtime_ns) {
         (_, Some(0)) => Finding::works(NAME, "off"),
         (_, Some(ns)) => Finding::works(NAME, format!("gives ordinary threads {} ms a second", ns / 1_000_000)),
         (Some(this), None) if this >= FIRST => Finding::works(
@@ -162,14 +162,14 @@ fn check_preempt_rt(is_realtime: bool) -> Finding {
 pub fn tracker_kernel_advice(release: &str) -> &'static str {
     /// First kernel release whose BPF has the atomic operations that the kernel program uses.
     const FIRST: (u32, u32) = (5, 12);
-    match version(release) {
+    match parse_version(release) {
         Some(this) if this < FIRST => "boot a kernel of 5.12 or later (docs/reference/kernels.md lists tested ones)",
         _ => "allow the bpf system call (container, kernel lockdown)",
     }
 }
 
 /// Returns the first two numbers of a kernel release.
-fn version(release: &str) -> Option<(u32, u32)> {
+fn parse_version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().ok());
     Some((numbers.next()??, numbers.next()??))
 }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tracepoints_are_whole_names_among_the_types() {
+    fn tracepoints_are_found_by_their_whole_names() {
         let there = attachable_tracepoints(b"\x01\x02\0task_struct\0btf_trace_sched_switch\0xbtf_trace_sched_waking\0");
         assert_eq!(there, BTreeSet::from(["sched_switch"]));
         let found = check_lane_tracepoints(&there);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn real_time_without_time_blocks() {
+    fn real_time_budget_of_zero_blocks_a_run() {
         assert_eq!(check_rt_throttling(Some(0), Some(1_000_000)).state, State::Blocks);
         assert!(check_rt_throttling(Some(-1), Some(1_000_000)).detail.starts_with("off"));
         assert!(check_rt_throttling(Some(950_000), Some(1_000_000)).detail.contains("950 of 1000 ms"));
@@ -215,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn the_fair_server_came_with_6_12() {
-        assert_eq!(version("6.18.44-fc-v669"), Some((6, 18)));
-        assert_eq!(version("6.12"), Some((6, 12)));
-        assert_eq!(version("weird"), None);
+    fn fair_server_exists_since_linux_6_12() {
+        assert_eq!(parse_version("6.18.44-fc-v669"), Some((6, 18)));
+        assert_eq!(parse_version("6.12"), Some((6, 12)));
+        assert_eq!(parse_version("weird"), None);
         assert!(check_fair_server("6.12.0", None).detail.contains("50 ms"));
         assert_eq!(check_fair_server("6.1.0-13-amd64", None).detail, "none in this kernel");
         assert_eq!(check_fair_server("6.12.0", Some(0)).detail, "off");

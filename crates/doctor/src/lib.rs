@@ -72,7 +72,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
     let effort = if options.quick { ReactionPlan::QUICK } else { ReactionPlan::FULL };
     // The instrumented gate comes first, since its test runs a session, which claims the lane itself.
     let checked = pair.as_ref().map(|pair| gates::measure_instrumented_gate(pair, &effort));
-    let (claim, claimed) = pair.as_ref().map(privileges::claim).unzip();
+    let (claim, claimed) = pair.as_ref().map(privileges::claim_batch_lane).unzip();
     let name = format!("sidelane-doctor-{}", std::process::id());
     let guardian = start_guardian(&name, claim.as_ref().and_then(Option::as_ref))?;
     let doctor = Doctor {
@@ -86,8 +86,10 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
         effort,
         printer: printer(),
     };
-    let examined = doctor.examine();
-    guardian.finish().context("cannot undo all changes to the machine; look for cgroups named sidelane-doctor-*")?;
+    let examined = doctor.check_all();
+    guardian
+        .undo_all_and_end()
+        .context("cannot undo all changes to the machine; look for cgroups named sidelane-doctor-*")?;
     let summary = examined?;
     if let Some(path) = &options.json {
         summary.to_result(pair.as_ref(), options.quick).write_json(path)?;
@@ -98,7 +100,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
 
 /// Starts the process that removes the cgroups `name` if this process is killed.
 pub fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
-    let lock = claim.map(Claim::share).transpose()?;
+    let lock = claim.map(Claim::duplicate_lock).transpose()?;
     let mut guardian = Guardian::start(lock.as_slice(), None).context(CANNOT_START)?;
     let changes = claim.map(Claim::undo).into_iter().chain(undos_of_own_groups(name));
     guardian.add(changes)?;
@@ -107,7 +109,7 @@ pub fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
 }
 
 fn printer() -> Printer {
-    Printer { width: terminal::width(), ink: Ink { color: terminal::color_wanted() } }
+    Printer { width: terminal::stdout_width(), ink: Ink { color: terminal::should_use_color() } }
 }
 
 /// State of one run of the doctor.
@@ -127,19 +129,19 @@ struct Doctor<'pair> {
 
 impl Doctor<'_> {
     /// Tests one property after the other, and prints each result at once.
-    fn examine(&self) -> Result<Summary> {
+    fn check_all(&self) -> Result<Summary> {
         let slowdown_percent = self.idle.and_then(|pair| self.slowdown_percent(pair));
         let mut summary = Summary { slowdown_percent, ..Summary::default() };
         for examine in [Self::check_machine, Self::check_kernel, Self::check_privileges] {
             let group = examine(self, &summary);
-            terminal::print(&self.printer.group(&group))?;
+            terminal::print(&self.printer.format_group(&group))?;
             summary.groups.push(group);
         }
         if let Some(pair) = self.idle {
-            terminal::print(&self.printer.gates_title(pair))?;
+            terminal::print(&self.printer.format_gates_title(pair))?;
             summary.gates = self.checked.clone().into_iter().collect();
-            summary.gates.extend(gates::measure_all(pair, &self.name, summary.run_works(), &self.effort));
-            terminal::print(&self.printer.gates(&summary.gates))?;
+            summary.gates.extend(gates::measure_all(pair, &self.name, summary.allows_run(), &self.effort));
+            terminal::print(&self.printer.format_gates(&summary.gates))?;
         }
         Ok(summary)
     }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_of_the_time_between_two_looks() {
+    fn busy_share_is_of_the_time_between_two_reads() {
         let earlier = CpuTicks { busy: 20, all: 100 };
         assert_eq!(CpuTicks { busy: 25, all: 120 }.busy_percent_since(earlier), 25);
         assert_eq!(earlier.busy_percent_since(earlier), 0);

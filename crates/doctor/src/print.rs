@@ -5,7 +5,7 @@ use super::gates::{Gate, Outcome};
 use crate::reaction::latency::Figures;
 use crate::reaction::pair::TestPair;
 use sidelane_host::topology::PairKind;
-use sidelane_report::grid::{GAP, Grid, Ink, fit_to_width, fold, length};
+use sidelane_report::grid::{GAP, Grid, Ink, display_width, fit_to_width, fold};
 use sidelane_report::unit::Unit;
 
 /// Largest width of the details: longer lines are hard to read.
@@ -31,14 +31,14 @@ pub struct Printer {
 
 impl Printer {
     /// Formats a group of findings with its title.
-    pub fn group(self, group: &Group) -> String {
+    pub fn format_group(self, group: &Group) -> String {
         let name_width = longest_name_width(&group.findings.iter().collect::<Vec<_>>());
-        let findings: String = group.findings.iter().map(|finding| self.finding(finding, name_width)).collect();
+        let findings: String = group.findings.iter().map(|finding| self.format_finding(finding, name_width)).collect();
         format!("{}\n{findings}\n", self.ink.bold(group.title))
     }
 
     /// Formats the lanes on which the gates are measured.
-    pub fn gates_title(self, pair: &TestPair) -> String {
+    pub fn format_gates_title(self, pair: &TestPair) -> String {
         let (request, batch) = (pair.request, pair.batch);
         let share = match pair.kind {
             PairKind::Smt => "one core",
@@ -51,14 +51,14 @@ impl Printer {
     }
 
     /// Formats the gates: a table of those that were measured, and a line for each of the others.
-    pub fn gates(self, gates: &[Gate]) -> String {
+    pub fn format_gates(self, gates: &[Gate]) -> String {
         let lacks: Vec<&Finding> = gates.iter().filter_map(Gate::why_unmeasured).collect();
         let name_width = longest_name_width(&lacks);
-        let lacks: String = lacks.iter().map(|finding| self.finding(finding, name_width)).collect();
-        format!("{}{lacks}\n", self.table(gates))
+        let lacks: String = lacks.iter().map(|finding| self.format_finding(finding, name_width)).collect();
+        format!("{}{lacks}\n", self.format_table(gates))
     }
 
-    fn table(self, gates: &[Gate]) -> String {
+    fn format_table(self, gates: &[Gate]) -> String {
         let rows: Vec<Vec<String>> = gates.iter().filter_map(table_cells).collect();
         if rows.is_empty() {
             return String::new();
@@ -74,9 +74,9 @@ impl Printer {
         lines + &fold(&key, width).iter().map(|line| format!("{INDENT}{}\n", self.ink.dim(line))).collect::<String>()
     }
 
-    fn finding(self, finding: &Finding, name_width: usize) -> String {
+    fn format_finding(self, finding: &Finding, name_width: usize) -> String {
         let width = self.width.min(WIDTH_MAX);
-        let (mark, name) = (self.mark(finding.state), finding.name);
+        let (mark, name) = (self.format_mark(finding.state), finding.name);
         // Beside long names there is no room for details.
         let is_beside = MARGIN + name_width + GAP.len() <= width / 2;
         let column = if is_beside { MARGIN + name_width + GAP.len() } else { MARGIN + GAP.len() };
@@ -87,7 +87,7 @@ impl Printer {
         format!("{INDENT}{mark} {begin}{}\n", lines.join(&separator))
     }
 
-    fn mark(self, state: State) -> String {
+    fn format_mark(self, state: State) -> String {
         match state {
             State::Works => self.ink.green("✓"),
             State::Blocks => self.ink.red("✗"),
@@ -98,7 +98,7 @@ impl Printer {
 }
 
 fn longest_name_width(findings: &[&Finding]) -> usize {
-    findings.iter().map(|finding| length(finding.name)).max().unwrap_or(0)
+    findings.iter().map(|finding| display_width(finding.name)).max().unwrap_or(0)
 }
 
 fn table_cells(gate: &Gate) -> Option<Vec<String>> {
@@ -120,28 +120,28 @@ fn is_off_before_service(gate: &Gate) -> bool {
 mod tests {
     use super::*;
 
-    fn printer(width: usize) -> Printer {
+    fn printer_with_width(width: usize) -> Printer {
         Printer { width, ink: Ink { color: false } }
     }
 
     #[test]
-    fn a_fix_stands_under_what_it_fixes() {
+    fn advice_is_printed_below_its_finding() {
         let findings = vec![Finding::works("BTF", "there"), Finding::degrades("cpuset", "none", "mount it")];
-        let text = printer(80).group(&Group { title: "Kernel", findings });
+        let text = printer_with_width(80).format_group(&Group { title: "Kernel", findings });
         assert_eq!(text, "Kernel\n  ✓ BTF     there\n  ✗ cpuset  none\n            → mount it\n\n");
     }
 
     #[test]
-    fn long_details_go_on_in_their_column() {
+    fn long_details_wrap_within_their_column() {
         let finding = Finding::optional("nap", "one two three four five six");
-        let text = printer(30).group(&Group { title: "Machine", findings: vec![finding] });
+        let text = printer_with_width(30).format_group(&Group { title: "Machine", findings: vec![finding] });
         assert_eq!(text, "Machine\n  – nap  one two three four\n         five six\n\n");
     }
 
     #[test]
-    fn details_of_a_long_name_stand_below_it_on_a_narrow_terminal() {
+    fn details_go_below_long_names_on_a_narrow_terminal() {
         let finding = Finding::optional("a check of some length", "see /usr/local/lib/library");
-        let text = printer(26).group(&Group { title: "Gates", findings: vec![finding] });
+        let text = printer_with_width(26).format_group(&Group { title: "Gates", findings: vec![finding] });
         assert_eq!(text, "Gates\n  – a check of some length\n      see /usr/local/lib/\n      library\n\n");
     }
 
@@ -154,7 +154,7 @@ mod tests {
             Gate { name: "affinity", outcome: Outcome::Measured(figures) },
             Gate { name: "SCHED_IDLE", outcome: Outcome::Unmeasured(idle) },
         ];
-        let text = printer(80).gates(&gates);
+        let text = printer_with_width(80).format_gates(&gates);
         assert!(text.contains("affinity  4.4 µs  8.8 µs  1.5 µs  3.0 µs     500"), "{text}");
         assert!(text.ends_with("  – SCHED_IDLE  none: batch goes on\n\n"), "{text}");
     }

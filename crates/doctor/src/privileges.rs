@@ -17,7 +17,7 @@ pub fn check_privileges() -> Vec<Finding> {
     let held = Capabilities::own();
     vec![
         check_bpf(held),
-        check_real_time(held, try_fifo()),
+        check_real_time(held, try_real_time_class()),
         check_locked_memory(keep_code_in_memory()),
         check_cgroup_access(&unwritable_groups()),
     ]
@@ -36,13 +36,13 @@ fn check_bpf(held: Capabilities) -> Finding {
 }
 
 /// Makes a thread real-time for a moment.
-fn try_fifo() -> io::Result<()> {
+fn try_real_time_class() -> io::Result<()> {
     thread::spawn(|| make_this_thread_fifo(HOLDER_PRIORITY)).join().expect("the thread does not panic")
 }
 
-fn check_real_time(held: Capabilities, tried: io::Result<()>) -> Finding {
+fn check_real_time(held: Capabilities, attempt: io::Result<()>) -> Finding {
     const NAME: &str = "SCHED_FIFO";
-    match (tried, held.has(CAP_SYS_NICE)) {
+    match (attempt, held.has(CAP_SYS_NICE)) {
         (Ok(()), true) => Finding::works(NAME, "CAP_SYS_NICE"),
         (Ok(()), false) => Finding::works(NAME, "granted by this user's real-time limit"),
         (Err(error), true) => Finding::blocks(
@@ -55,9 +55,9 @@ fn check_real_time(held: Capabilities, tried: io::Result<()>) -> Finding {
     }
 }
 
-fn check_locked_memory(tried: io::Result<()>) -> Finding {
+fn check_locked_memory(attempt: io::Result<()>) -> Finding {
     const NAME: &str = "locked memory";
-    match tried {
+    match attempt {
         Ok(()) => Finding::works(NAME, "a holder never waits for a page of its code"),
         Err(error) => Finding::degrades(
             NAME,
@@ -93,7 +93,7 @@ fn check_cgroup_access(unwritable: &[String]) -> Finding {
 const CLAIM: &str = "lane claim";
 
 /// Claims the batch lane, as `sidelane run` does, and returns the finding about it.
-pub fn claim(pair: &TestPair) -> (Option<Claim>, Finding) {
+pub fn claim_batch_lane(pair: &TestPair) -> (Option<Claim>, Finding) {
     match Claim::take_batch_lane(pair.batch) {
         Ok(claim) => {
             let path = claim.path().display().to_string();
@@ -108,7 +108,7 @@ pub fn claim(pair: &TestPair) -> (Option<Claim>, Finding) {
     }
 }
 
-/// Returns whether a finding of [`claim`] means that another Sidelane uses the lane.
+/// Returns whether a finding of [`claim_batch_lane`] means that another Sidelane uses the lane.
 pub fn is_claimed_elsewhere(finding: &Finding) -> bool {
     finding.state == State::Optional
 }
@@ -119,38 +119,38 @@ mod tests {
 
     use super::*;
 
-    fn capabilities(bits: &[u32]) -> Capabilities {
+    fn capabilities_with_bits(bits: &[u32]) -> Capabilities {
         Capabilities(bits.iter().fold(0, |all, bit| all | 1 << bit))
     }
 
     #[test]
-    fn the_effective_set_is_read_not_another() {
+    fn only_the_effective_capability_set_is_read() {
         let status = "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t000000c000000000\nCapBnd:\t000001ffffffffff\n";
         let held = Capabilities::parse(status).unwrap();
-        assert_eq!(held, capabilities(&[CAP_PERFMON, CAP_BPF]));
+        assert_eq!(held, capabilities_with_bits(&[CAP_PERFMON, CAP_BPF]));
         assert_eq!(Capabilities::parse("Name:\tx\n"), None);
     }
 
     #[test]
-    fn bpf_needs_both_or_the_old_one() {
-        assert_eq!(check_bpf(capabilities(&[CAP_SYS_ADMIN])).state, State::Works);
-        assert_eq!(check_bpf(capabilities(&[CAP_BPF, CAP_PERFMON])).state, State::Works);
-        assert_eq!(check_bpf(capabilities(&[CAP_PERFMON])).detail, "lacking CAP_BPF");
-        assert_eq!(check_bpf(capabilities(&[])).state, State::Blocks);
+    fn bpf_needs_both_new_capabilities_or_sys_admin() {
+        assert_eq!(check_bpf(capabilities_with_bits(&[CAP_SYS_ADMIN])).state, State::Works);
+        assert_eq!(check_bpf(capabilities_with_bits(&[CAP_BPF, CAP_PERFMON])).state, State::Works);
+        assert_eq!(check_bpf(capabilities_with_bits(&[CAP_PERFMON])).detail, "lacking CAP_BPF");
+        assert_eq!(check_bpf(capabilities_with_bits(&[])).state, State::Blocks);
     }
 
     #[test]
-    fn a_refused_class_has_a_fix_that_fits_its_cause() {
+    fn advice_depends_on_why_sched_fifo_was_refused() {
         let refused = || Err(io::Error::from_raw_os_error(libc::EPERM));
-        let without = check_real_time(capabilities(&[]), refused());
-        let with = check_real_time(capabilities(&[CAP_SYS_NICE]), refused());
+        let without = check_real_time(capabilities_with_bits(&[]), refused());
+        let with = check_real_time(capabilities_with_bits(&[CAP_SYS_NICE]), refused());
         assert_eq!((without.state, with.state), (State::Blocks, State::Blocks));
         assert_ne!(without.fix, with.fix);
-        assert_eq!(check_real_time(capabilities(&[]), Ok(())).state, State::Works);
+        assert_eq!(check_real_time(capabilities_with_bits(&[]), Ok(())).state, State::Works);
     }
 
     #[test]
-    fn code_that_may_not_be_locked_degrades() {
+    fn refused_memory_locking_is_a_degradation() {
         assert_eq!(check_locked_memory(Ok(())).state, State::Works);
         let refused = check_locked_memory(Err(io::Error::from_raw_os_error(libc::EPERM)));
         assert_eq!(refused.state, State::Degrades);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_groups_are_named() {
+    fn unwritable_cgroups_are_named_in_the_finding() {
         assert_eq!(check_cgroup_access(&[]).state, State::Works);
         let closed = check_cgroup_access(&["/sys/fs/cgroup".into()]);
         assert_eq!(closed.state, State::Degrades);

@@ -60,13 +60,13 @@ fn measure_run_ns() -> f64 {
     let words = [1; WORDS];
     let began_ns = now_ns();
     for _ in 0..PASSES {
-        black_box(pass(black_box(&words)));
+        black_box(run_one_pass(black_box(&words)));
     }
     (now_ns() - began_ns) as f64
 }
 
 /// Does loads and independent multiplications, enough to fill the units that lanes of a core share.
-fn pass(words: &[u64; WORDS]) -> u64 {
+fn run_one_pass(words: &[u64; WORDS]) -> u64 {
     let mut sums = [1_u64; 4];
     for chunk in words.chunks_exact(sums.len()) {
         for (sum, word) in sums.iter_mut().zip(chunk) {
@@ -77,11 +77,11 @@ fn pass(words: &[u64; WORDS]) -> u64 {
 }
 
 /// Runs the program of the process on the other CPU; never returns.
-fn run_competing_load(board: &ChildMemory) {
+fn run_competing_load(memory: &ChildMemory) {
     let words = [1; WORDS];
     loop {
-        if board.on.load(Ordering::Acquire) == 1 {
-            black_box(pass(black_box(&words)));
+        if memory.on.load(Ordering::Acquire) == 1 {
+            black_box(run_one_pass(black_box(&words)));
         } else {
             thread::sleep(SETTLE / 10);
         }

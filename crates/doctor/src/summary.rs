@@ -22,24 +22,24 @@ pub struct Summary {
 
 impl Summary {
     /// Returns whether no finding up to now prevents `sidelane run`.
-    pub fn run_works(&self) -> bool {
-        self.blockers().is_empty()
+    pub fn allows_run(&self) -> bool {
+        self.blocking_findings().is_empty()
     }
 
     /// Returns the findings that prevent `sidelane run`.
-    fn blockers(&self) -> Vec<&Finding> {
+    fn blocking_findings(&self) -> Vec<&Finding> {
         let gates = self.gates.iter().filter_map(Gate::why_unmeasured);
         finding::all_findings(&self.groups).chain(gates).filter(|finding| finding.state == State::Blocks).collect()
     }
 
     /// Returns 0 if `sidelane run` would work here, else 1.
     pub fn exit_code(&self) -> u8 {
-        u8::from(!self.run_works())
+        u8::from(!self.allows_run())
     }
 
     /// Returns the verdict in words.
     pub fn verdict(&self) -> String {
-        let blockers: Vec<&str> = self.blockers().iter().map(|finding| finding.name).collect();
+        let blockers: Vec<&str> = self.blocking_findings().iter().map(|finding| finding.name).collect();
         match blockers.is_empty() {
             true => "`sidelane run` works here.\n".to_owned(),
             false => format!("`sidelane run` does not work here. It needs: {}.\n", blockers.join(", ")),
@@ -61,7 +61,7 @@ impl Summary {
         settings.insert("title".into(), json!("Sidelane doctor"));
         settings.insert("lanes".into(), json!(pair.map(|pair| format!("{}:{}", pair.request, pair.batch))));
         settings.insert("quick".into(), json!(quick));
-        settings.insert("run_works".into(), json!(self.run_works()));
+        settings.insert("run_works".into(), json!(self.allows_run()));
         settings.insert("sibling_slowdown_percent".into(), json!(self.slowdown_percent));
         settings.insert("capabilities".into(), Value::Object(finding::findings_to_json(&self.groups)));
         settings
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_blocks_fails() {
+    fn only_blocking_findings_give_exit_code_1() {
         let fine = vec![Finding::works("BTF", "there"), Finding::degrades("cpuset", "none", "mount it")];
         let idle = Finding::optional("SCHED_IDLE", "none");
         let works = summary(fine.clone(), idle.clone());

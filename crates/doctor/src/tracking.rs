@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_apart_from_a_missing_kernel_feature() {
+    fn refusal_and_missing_kernel_feature_are_distinguished() {
         let fix = |error: TrackerError| tracker_error_finding("lane tracker", &error.into()).fix;
         let denied = libbpf_rs::Error::from_raw_os_error(libc::EPERM);
         assert_eq!(fix(TrackerError::NoBtf).as_deref(), Some("see the line BTF above"));

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_event_that_was_asked_for_is_read() {
+    fn read_returns_only_the_requested_event() {
         let event = EmitEvent { seq: 7.into(), id: 1.into(), at_ns: 2.into(), kind: 3.into(), tid: 4.into() };
         assert_eq!(event.read(7), Some(EmittedEvent { id: 1, at_ns: 2, kind: EmitKind::Finished, tid: 4 }));
         assert_eq!(event.read(7 + EMIT_EVENTS as u64), None);

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_begins_has_a_time_and_is_counted() {
+    fn only_new_hazards_set_the_time_and_are_counted() {
         let word = HazardWord::default();
         assert!(word.store_hazards(0b01, 100));
         assert!(!word.store_hazards(0b01, 150), "it goes on");

@@ -163,12 +163,12 @@ impl HoldWord {
 
     /// Stores `state` and leaves the lane, unless `stay` says that the lane must be held. `stay` is called after the
     /// store is visible.
-    fn leave(&self, state: LaneState, stay: impl FnOnce() -> bool) -> bool {
+    fn leave(&self, state: LaneState, must_hold: impl FnOnce() -> bool) -> bool {
         self.state.store(state as u32, Ordering::Release);
         // The kernel program has the same barrier between its store of the request lane's word and
         // its load of this state.
         fence(Ordering::SeqCst);
-        if stay() {
+        if must_hold() {
             // Holding is correct here even if the kernel program has sent a summons since; see `hold`.
             self.hold();
             return false;
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_survives_its_number_and_others_are_refused() {
+    fn hold_states_convert_to_numbers_and_back() {
         use LaneState::*;
         for state in [Released, Held, Evicted, Lent] {
             assert_eq!(HoldState::try_from(state as u32), Ok(HoldState::Stored(state)));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_evicted_lane_is_held_again_when_its_holder_looks() {
+    fn holder_that_wakes_holds_its_evicted_lane_again() {
         let word = HoldWord::default();
         word.hold();
         word.evict();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summons_that_comes_while_releasing_ends_in_a_hold() {
+    fn summons_during_a_release_makes_the_holder_hold() {
         let word = HoldWord::default();
         word.hold();
         let summoned_meanwhile = || {

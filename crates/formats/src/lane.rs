@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_survives_its_number_and_others_are_refused() {
+    fn lane_classes_convert_to_numbers_and_back() {
         for class in [LaneClass::Idle, LaneClass::Lc, LaneClass::Batch, LaneClass::Other] {
             assert_eq!(LaneClass::try_from(class as u32), Ok(class));
         }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn lc_time_counts_the_turn_under_way() {
+    fn service_time_includes_the_thread_that_runs_now() {
         let word = LaneWord { since_ns: 1.into(), lc_done_ns: 50.into(), ..Default::default() };
         assert_eq!(word.snapshot().unwrap().service_time_ns(1_000), 50);
         word.lc_since_ns.store(900, Ordering::Relaxed);

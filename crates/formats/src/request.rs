@@ -64,7 +64,7 @@ impl RequestWord {
 
     /// Writes the running request, and the time at which the last one finished here. There must be one caller at a
     /// time.
-    pub fn publish(&self, running: &RunningRequest, finished_ns: u64, finished: u32, now_ns: u64) {
+    pub fn publish(&self, running: &RunningRequest, finished_ns: u64, finished_count: u32, now_ns: u64) {
         let stamp_ns = now_ns.max(self.stamp_ns.load(Ordering::Relaxed).saturating_add(1));
         stamp::publish(&self.stamp_ns, stamp_ns, || {
             self.running.store(running.number, Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl RequestWord {
             self.started_ns.store(running.started_ns, Ordering::Relaxed);
             self.waited.store(u32::from(running.waited), Ordering::Relaxed);
             self.finished_ns.store(finished_ns, Ordering::Relaxed);
-            self.finished.store(finished, Ordering::Relaxed);
+            self.finished.store(finished_count, Ordering::Relaxed);
         });
     }
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_is_of_one_change() {
+    fn snapshot_never_mixes_two_changes() {
         let word = RequestWord::default();
         assert_eq!(word.snapshot(), None);
         word.running.store(7, Ordering::Relaxed);

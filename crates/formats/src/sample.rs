@@ -11,7 +11,7 @@ use sidelane_policy::borrow::{ContentionCost, LaneObservation, LendingLimits, Re
 
 /// Returns the observation of a batch lane; `lanes` and `requests` are the words of its request lanes.
 /// `service_on_batch_lane` is false: whether the service ran on the batch lane itself has to come from the caller.
-pub fn sample<'word>(
+pub fn observe_lane<'word>(
     lanes: impl Iterator<Item = &'word LaneWord> + Clone,
     requests: impl Iterator<Item = &'word RequestWord>,
     service: &ServiceWord,
@@ -93,11 +93,11 @@ mod tests {
 
     fn observe(lanes: &[LaneWord], requests: &[RequestWord], tracked: u32) -> LaneObservation {
         let service = ServiceWord { tracked: tracked.into(), queue_len: 3.into(), ..ServiceWord::default() };
-        sample(lanes.iter(), requests.iter(), &service, &LaneLimits::default())
+        observe_lane(lanes.iter(), requests.iter(), &service, &LaneLimits::default())
     }
 
     #[test]
-    fn the_lanes_are_busy_since_the_first_and_idle_since_the_last() {
+    fn busy_starts_with_the_first_lane_and_idle_with_the_last() {
         let busy = observe(&[lane(1, 20, 5), lane(1, 10, 5), lane(0, 1, 30)], &[], 0);
         assert_eq!((busy.request_busy, busy.request_since), (true, 10));
         let idle = observe(&[lane(0, 20, 25), lane(0, 10, 30)], &[], 0);

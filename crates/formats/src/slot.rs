@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_joins_late_has_missed_nothing() {
+    fn reader_that_joins_late_counts_no_missed_events() {
         let slot = EventSlot::default();
         let mut writer = SlotWriter::new(&slot);
         emit_numbered(&mut writer, 100, 1);

@@ -30,13 +30,13 @@ impl StatsLine {
         let first = text.iter().position(|byte| *byte == b';')?;
         let last = text.iter().rposition(|byte| *byte == b';')?;
         let name = text.get(first + 1..last).filter(|name| !name.is_empty())?;
-        let thread = u32::try_from(number(&text[..first])?).ok()?;
-        Some(Self { thread, request: hash(name), at_ms: number(&text[last + 1..])? })
+        let thread = u32::try_from(parse_number(&text[..first])?).ok()?;
+        Some(Self { thread, request: hash(name), at_ms: parse_number(&text[last + 1..])? })
     }
 }
 
 /// Parses a number of decimal digits, at least one.
-fn number(digits: &[u8]) -> Option<u64> {
+fn parse_number(digits: &[u8]) -> Option<u64> {
     let add = |number: u64, digit: &u8| {
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
         number.checked_mul(10)?.checked_add(digit)
@@ -77,10 +77,10 @@ impl StatsLines {
     }
 
     /// Adds further bytes, and calls `tell` with each complete line.
-    pub fn add_bytes(&mut self, bytes: &[u8], mut tell: impl FnMut(StatsLine)) {
+    pub fn add_bytes(&mut self, bytes: &[u8], mut on_line: impl FnMut(StatsLine)) {
         for byte in bytes {
             match byte {
-                b'\n' => self.end_line().into_iter().for_each(&mut tell),
+                b'\n' => self.end_line().into_iter().for_each(&mut on_line),
                 _ if self.len == STATS_LINE_MAX => self.skips = true,
                 byte => {
                     self.begun[self.len] = *byte;
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_line_does_not_damage_the_next_writers_first() {
+    fn unfinished_line_leaves_the_next_writers_line_intact() {
         let (mut lines, mut told) = (StatsLines::new(), Vec::new());
         lines.add_bytes(b"75;ix", |line| told.push(line));
         lines.drop_incomplete_line();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn times_lie_between_last_read_and_now_at_any_wall_clock() {
+    fn line_times_lie_between_the_last_read_and_now() {
         const MS: u64 = 1_000_000;
         let line = StatsLine { thread: 1, request: 1, at_ms: 5_000 };
         let mut clock = StatsClock::new(100 * MS);

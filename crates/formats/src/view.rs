@@ -76,7 +76,7 @@ mod tests {
     use core::sync::atomic::Ordering;
 
     #[test]
-    fn as_many_words_as_fit_and_only_where_aligned() {
+    fn view_has_only_whole_and_aligned_words() {
         let lines: [LaneWord; 2] = Default::default();
         lines[1].pid.store(7, Ordering::Relaxed);
         let base = (&raw const lines).cast::<u8>();

@@ -34,7 +34,7 @@ fn map_slot(file: &File) -> &'static EventSlot {
 
 /// Panics unless every field of `event` has the value that `abi/tests/emit.c` computes from its
 /// number.
-fn assert_whole(event: &Event) {
+fn assert_event_is_not_torn(event: &Event) {
     let n = event.seq;
     let payload = std::array::from_fn(|i| n as usize * PAYLOAD_WORDS + i).map(|word| word as u64);
     let (kind, tid, pid) = (n + 1, n + 2, n + 3);
@@ -54,7 +54,7 @@ impl Tally {
     fn count(&mut self, poll: Poll) {
         match poll {
             Poll::Event { event, missed } => {
-                assert_whole(&event);
+                assert_event_is_not_torn(&event);
                 assert!(event.timestamp_ns > self.last_ns);
                 self.last_ns = event.timestamp_ns;
                 self.accepted += 1;

@@ -53,12 +53,12 @@ impl Arrays {
 
     /// Returns whether `fd` is still the array of service words.
     pub(crate) fn is_service_array(fd: i32) -> bool {
-        Shape::read(fd).is_some_and(|shape| shape.is_array_of::<ServiceWord>())
+        MapShape::read(fd).is_some_and(|shape| shape.is_array_of::<ServiceWord>())
     }
 }
 
 fn map<T: Shared>(fd: i32, protection: i32) -> Result<&'static [T], &'static str> {
-    let shape = Shape::read(fd).filter(Shape::is_array_of::<T>).ok_or(WRONG)?;
+    let shape = MapShape::read(fd).filter(MapShape::is_array_of::<T>).ok_or(WRONG)?;
     let bytes = shape.entries * shape.entry_bytes;
     let base = map_bytes(fd, bytes, protection, libc::MAP_SHARED)?;
     // SAFETY: mapped a moment ago and never unmapped; only stored to where `protection` allows.
@@ -85,13 +85,13 @@ fn map_bytes(fd: i32, bytes: usize, protection: i32, flags: i32) -> Result<*mut 
 
 /// Type and size of a BPF map, as the kernel reports them.
 #[derive(Debug, PartialEq, Eq)]
-struct Shape {
+struct MapShape {
     kind: usize,
     entry_bytes: usize,
     entries: usize,
 }
 
-impl Shape {
+impl MapShape {
     /// Reads the shape of the map `fd`; `None` if `fd` is not a BPF map.
     fn read(fd: i32) -> Option<Self> {
         /// Size of the buffer for the file: all fields that are read here are in its first few hundred bytes.
@@ -140,13 +140,13 @@ mod tests {
     fn shape_of_a_bpf_array_is_read_from_fdinfo() {
         let info = "pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t17\nmap_type:\t2\nkey_size:\t4\n\
                     value_size:\t64\nmax_entries:\t8\nmap_flags:\t0x400\n";
-        assert_eq!(Shape::parse(info), Some(Shape { kind: 2, entry_bytes: 64, entries: 8 }));
+        assert_eq!(MapShape::parse(info), Some(MapShape { kind: 2, entry_bytes: 64, entries: 8 }));
     }
 
     #[test]
     fn files_and_closed_descriptors_are_no_arrays() {
-        assert_eq!(Shape::read(0), None);
-        assert_eq!(Shape::read(9_999), None);
+        assert_eq!(MapShape::read(0), None);
+        assert_eq!(MapShape::read(9_999), None);
         assert!(map::<LaneWord>(9_999, libc::PROT_READ).is_err());
     }
 }

@@ -105,39 +105,42 @@ mod tests {
 
     use super::*;
 
-    fn fresh() -> SharedPolicy {
+    fn new_shared_policy() -> SharedPolicy {
         // SAFETY: the state's memory starts as all zero, so all zero is a valid state.
         unsafe { MaybeUninit::zeroed().assume_init() }
     }
 
-    fn seen(request_busy: bool, request_since: Nanos) -> LaneObservation {
+    fn lane_observation(request_busy: bool, request_since: Nanos) -> LaneObservation {
         LaneObservation { request_busy, request_since, ..LaneObservation::default() }
     }
 
     #[test]
     fn nap_lasts_while_the_service_is_busy_and_briefly_after() {
-        let (state, limits) = (fresh(), LaneLimits { min_idle_ns: 1_000.into(), ..Default::default() });
+        let (state, limits) = (new_shared_policy(), LaneLimits { min_idle_ns: 1_000.into(), ..Default::default() });
         let ask = |now_ns, seen: LaneObservation| state.decide(&limits, now_ns, &seen).unwrap();
-        assert_eq!(ask(5_000, seen(false, 1_000)), Verdict::GoOn { until_ns: None });
-        assert!(matches!(ask(6_000, seen(true, 5_900)), Verdict::Nap { .. }));
+        assert_eq!(ask(5_000, lane_observation(false, 1_000)), Verdict::GoOn { until_ns: None });
+        assert!(matches!(ask(6_000, lane_observation(true, 5_900)), Verdict::Nap { .. }));
         // Under borrow-idle the thread naps for as long as the service is busy.
-        assert!(matches!(ask(60_000_000_000, seen(true, 5_900)), Verdict::Nap { .. }));
+        assert!(matches!(ask(60_000_000_000, lane_observation(true, 5_900)), Verdict::Nap { .. }));
         let until_ns = Some(60_000_002_000);
-        assert_eq!(ask(60_000_001_500, seen(false, 60_000_001_000)), Verdict::Nap { until_ns });
-        assert_eq!(ask(60_000_002_000, seen(false, 60_000_001_000)), Verdict::GoOn { until_ns: None });
+        assert_eq!(ask(60_000_001_500, lane_observation(false, 60_000_001_000)), Verdict::Nap { until_ns });
+        assert_eq!(ask(60_000_002_000, lane_observation(false, 60_000_001_000)), Verdict::GoOn { until_ns: None });
     }
 
     /// The lane's limits choose the policy and the request's age at which batch may start, as they do for a
     /// lane holder.
     #[test]
-    fn deadline_runs_beside_young_requests_and_naps_otherwise() {
+    fn deadline_policy_runs_only_beside_young_requests() {
         let policy = (PolicyKind::Deadline as u32).into();
-        let (state, lane_limits) = (fresh(), LaneLimits { budget_ns: 1_000.into(), policy, ..Default::default() });
+        let (state, lane_limits) =
+            (new_shared_policy(), LaneLimits { budget_ns: 1_000.into(), policy, ..Default::default() });
         let ask = |now_ns, number, arrived| {
             let running = Some(RunningRequest { number, arrived, started: arrived, waited: number > 1 });
             let requests = Some(Requests { queue_len: 0, running });
             let limits = LendingLimits { budget_ns: 1_000, ..LendingLimits::default() };
-            state.decide(&lane_limits, now_ns, &LaneObservation { requests, limits, ..seen(true, 5_000) }).unwrap()
+            state
+                .decide(&lane_limits, now_ns, &LaneObservation { requests, limits, ..lane_observation(true, 5_000) })
+                .unwrap()
         };
         assert_eq!(ask(5_100, 1, 5_000), Verdict::GoOn { until_ns: Some(6_000) });
         assert!(matches!(ask(6_000, 1, 5_000), Verdict::Nap { .. }));
@@ -146,7 +149,7 @@ mod tests {
 
     #[test]
     fn pass_lasts_for_the_given_time() {
-        let state = fresh();
+        let state = new_shared_policy();
         assert_eq!(state.take_shared_time_ns(500, 100), 0);
         state.record_pass_start(500);
         assert_eq!((state.take_shared_time_ns(560, 100), state.take_shared_time_ns(570, 100)), (60, 0));
@@ -156,16 +159,16 @@ mod tests {
 
     #[test]
     fn held_lock_is_not_waited_for() {
-        let state = fresh();
+        let state = new_shared_policy();
         state.lock.store(LOCKED, Ordering::Relaxed);
-        assert_eq!(state.decide(&LaneLimits::default(), 1, &seen(true, 0)), None);
+        assert_eq!(state.decide(&LaneLimits::default(), 1, &lane_observation(true, 0)), None);
     }
 
     #[test]
-    fn a_clock_that_was_read_before_another_threads_does_no_harm() {
-        let (state, limits) = (fresh(), LaneLimits::default());
+    fn older_clock_value_of_another_thread_is_harmless() {
+        let (state, limits) = (new_shared_policy(), LaneLimits::default());
         for now_ns in [9_000, 8_000] {
-            assert!(matches!(state.decide(&limits, now_ns, &seen(true, 7_000)), Some(Verdict::Nap { .. })));
+            assert!(matches!(state.decide(&limits, now_ns, &lane_observation(true, 7_000)), Some(Verdict::Nap { .. })));
         }
     }
 }

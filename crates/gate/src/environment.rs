@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn six_descriptors_and_a_number_of_this_version() {
+    fn environment_of_this_version_is_parsed() {
         let fds = GateFds { lanes: 3, requests: 4, services: 5, limits: 6, gates: 7, threads: 18, number: 2 };
         assert_eq!(GateFds::parse("2:3:4:5:6:7:18:2"), Some(fds));
     }

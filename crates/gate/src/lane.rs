@@ -71,9 +71,9 @@ impl Lane {
 
     /// Returns the policy's observation. The observation leaves out the service's use of the batch lane itself, for
     /// which the kernel program summons the lane holder.
-    pub(crate) fn sample(&self) -> LaneObservation {
+    pub(crate) fn observe(&self) -> LaneObservation {
         let requests = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
-        sidelane_formats::sample::sample(self.request_words(), requests, self.arrays.service, self.limits)
+        sidelane_formats::sample::observe_lane(self.request_words(), requests, self.arrays.service, self.limits)
     }
 
     /// Returns the time since which the service has needed one of its lanes; valid only while it needs one.
@@ -94,7 +94,7 @@ impl Lane {
     }
 
     /// Returns whether the policy is borrow-idle: every start of the service then ends batch's turn.
-    pub(crate) fn borrows_idle(&self) -> bool {
+    pub(crate) fn is_borrow_idle(&self) -> bool {
         self.limits.policy.load(Ordering::Relaxed) == PolicyKind::BorrowIdle as u32
     }
 

@@ -46,7 +46,7 @@
 //! - The slow path allocates nothing: *not guarded*.
 //! - In a wrong environment every check says "not busy" (`src/environment.rs`: `malformed_environment_is_ignored`).
 //! - `runtime/c`: without Sidelane a program is what it was (`crates/sidelane/tests/instrumented.rs`:
-//!   `without_sidelane_the_programs_are_what_they_were`).
+//!   `instrumented_programs_run_without_sidelane`).
 //! - `runtime/java`: if a part is missing, the program runs on
 //!   (`runtime/java/src/test/java/dev/sidelane/agent/AgentIT.java`: `aMissingLibraryIsSaidAndTheProgramRunsOn`).
 

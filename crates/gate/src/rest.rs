@@ -49,7 +49,7 @@ fn record_nap_start(lane: &Lane, tid: u32, now_ns: Nanos) {
     // A reaction is measured from the start of a busy period, when the service begins to run, and only under
     // borrow-idle. Batch that is switched in beside a busy service would measure the time from its own start. The
     // overlap shows that case.
-    if lane.borrows_idle() && lane.busy_since_ns() >= lane.turn_since_ns() {
+    if lane.is_borrow_idle() && lane.busy_since_ns() >= lane.turn_since_ns() {
         hist_record(&lane.gate.off_hist, lane.busy_run_ns(now_ns));
     }
 }
@@ -63,7 +63,7 @@ fn nap_while_busy(lane: &Lane, nap: Nap) {
 }
 
 fn may_run(lane: &Lane, now_ns: Nanos) -> bool {
-    match lane.state.decide(lane.limits, now_ns, &lane.sample()) {
+    match lane.state.decide(lane.limits, now_ns, &lane.observe()) {
         Some(verdict) => matches!(verdict, Verdict::GoOn { .. }),
         None => !lane.busy(),
     }

@@ -30,12 +30,12 @@ pub extern "C" fn sidelane_gate_slow_path() {
     }
     let errno = errno::get();
     if let Some(arrays) = arrays() {
-        match thread.enter() {
+        match thread.enter_slow_path() {
             Depth::First => check(arrays, thread),
             Depth::InHandler => check_in_handler(arrays),
             Depth::TooDeep => {}
         }
-        thread.leave();
+        thread.leave_slow_path();
     }
     errno::set(errno);
 }
@@ -52,7 +52,7 @@ fn check(arrays: &'static Arrays, thread: &Thread) {
     let words = lane.pass_words();
     let now = Moment::now();
     add_lent_time(&lane, now.ns());
-    match lane.state.decide(lane.limits, now.ns(), &lane.sample()) {
+    match lane.state.decide(lane.limits, now.ns(), &lane.observe()) {
         Some(Verdict::GoOn { until_ns }) => give_pass(&lane, thread, words, now, until_ns),
         _ => nap_until_allowed(&lane, me, arrays.nap),
     }

@@ -105,7 +105,7 @@ impl Thread {
     }
 
     /// Enters a slow path, and returns its depth.
-    pub(crate) fn enter(&self) -> Depth {
+    pub(crate) fn enter_slow_path(&self) -> Depth {
         let depth = self.depth.load(Ordering::Relaxed);
         self.depth.store(depth + 1, Ordering::Relaxed);
         match depth {
@@ -117,7 +117,7 @@ impl Thread {
 
     /// Leaves the slow path. A handler that jumps out of a slow path skips this call. Later checks of its thread then
     /// nap like those of a handler.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave_slow_path(&self) {
         let depth = self.depth.load(Ordering::Relaxed);
         self.depth.store(depth.saturating_sub(1), Ordering::Relaxed);
     }
@@ -136,22 +136,22 @@ mod tests {
     static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
     #[test]
-    fn each_thread_starts_without_a_pass_and_outside() {
+    fn new_thread_has_no_pass_and_is_on_no_slow_path() {
         for _ in 0..2 {
             let fresh = std::thread::spawn(|| {
                 assert!(!this_thread().has_pass());
-                assert_eq!(this_thread().enter(), Depth::First);
-                assert_eq!(this_thread().enter(), Depth::InHandler);
-                this_thread().leave();
-                this_thread().leave();
-                assert_eq!(this_thread().enter(), Depth::First);
+                assert_eq!(this_thread().enter_slow_path(), Depth::First);
+                assert_eq!(this_thread().enter_slow_path(), Depth::InHandler);
+                this_thread().leave_slow_path();
+                this_thread().leave_slow_path();
+                assert_eq!(this_thread().enter_slow_path(), Depth::First);
             });
             fresh.join().unwrap();
         }
     }
 
     #[test]
-    fn a_pass_ends_with_its_time_or_a_change() {
+    fn pass_ends_with_its_time_or_a_changed_word() {
         let thread = this_thread();
         let second = tsc() + (1 << 40);
         thread.give_pass(second, [(&WORDS[0], 0), (&WORDS[1], 0)]);

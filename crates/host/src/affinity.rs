@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_several_threads_gets_what_any_of_them_had() {
+    fn union_has_the_cpus_of_each_possible_creator() {
         let [pinned, free] = ["0", "0-3"].map(|cpus| Affinity::new(cpu_set(cpus), &cpu_set("0-3")));
         assert_eq!(Affinity::union([&pinned, &free].into_iter()), free);
         assert_eq!(Affinity::union([&pinned].into_iter()), pinned);

@@ -74,13 +74,13 @@ impl Hierarchy {
     /// Returns the directory of the group that `memberships` (the text of a `/proc/PID/cgroup`) names, if it is
     /// mounted.
     pub fn dir_from_memberships(&self, memberships: &str) -> Option<PathBuf> {
-        self.seen_dir(memberships.lines().find_map(|line| self.parse_group_path(line))?)
+        self.visible_dir(memberships.lines().find_map(|line| self.parse_group_path(line))?)
     }
 
     /// Returns the directory of a group, if the group lies in the mounted part. A cgroup namespace names groups outside
     /// of it with `..`. If the mount was made outside the namespace, its root has such a name; the names of groups
     /// below that root are unknown.
-    fn seen_dir(&self, group_path: &str) -> Option<PathBuf> {
+    fn visible_dir(&self, group_path: &str) -> Option<PathBuf> {
         let below = Path::new(group_path).strip_prefix(&self.root).ok()?;
         (!below.starts_with("..")).then(|| self.mount.join(below))
     }
@@ -211,7 +211,7 @@ pub fn processes_in_group(dir: &Path) -> Vec<u32> {
             let owners = threads_in_group(dir).into_iter().filter_map(process_of);
             owners.collect::<BTreeSet<u32>>().into_iter().collect()
         }
-        text => pids_in(&text.unwrap_or_default()),
+        text => parse_pids(&text.unwrap_or_default()),
     }
 }
 
@@ -225,7 +225,7 @@ pub fn threads_in_tree(dir: &Path) -> Vec<u32> {
 /// Returns the threads in the group `dir` itself, of version 1 or 2.
 fn threads_in_group(dir: &Path) -> Vec<u32> {
     let read = |file: &str| fs::read_to_string(dir.join(file));
-    pids_in(&read("tasks").or_else(|_| read("cgroup.threads")).unwrap_or_default())
+    parse_pids(&read("tasks").or_else(|_| read("cgroup.threads")).unwrap_or_default())
 }
 
 /// Returns the child groups of the group `dir`.
@@ -235,7 +235,7 @@ pub fn groups_below(dir: &Path) -> Vec<PathBuf> {
     groups.map(|entry| entry.path()).collect()
 }
 
-fn pids_in(text: &str) -> Vec<u32> {
+fn parse_pids(text: &str) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
@@ -373,14 +373,14 @@ mod tests {
     }
 
     #[test]
-    fn a_containers_path_starts_at_its_own_root() {
+    fn group_path_of_a_container_is_relative_to_its_mount_root() {
         let unified = &parse_mounts(MOUNTS)[2];
         assert_eq!(unified.dir("/docker/abc/job"), Path::new("/sys/fs/cgroup/unified/job"));
         assert_eq!(unified.dir("/docker/abc"), Path::new("/sys/fs/cgroup/unified"));
     }
 
     #[test]
-    fn a_process_that_has_ended_is_in_no_other_group() {
+    fn exiting_process_has_no_group_directory() {
         let mut ended = std::process::Command::new("true").spawn().expect("true starts");
         while !is_exiting(ended.id()) {
             std::thread::yield_now();
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_group_outside_of_the_namespace_has_no_directory_here() {
         let mounted = |root: &str| Hierarchy { mount: "/cg".into(), root: root.into(), controllers: vec![] };
-        let dir = |root, group| mounted(root).seen_dir(group);
+        let dir = |root, group| mounted(root).visible_dir(group);
         assert_eq!(dir("/", "/job/..x"), Some("/cg/job/..x".into()));
         assert_eq!(dir("/docker/abc", "/docker/abc/job"), Some("/cg/job".into()));
         assert_eq!((dir("/", "/.."), dir("/", "/../other.slice"), dir("/docker/abc", "/other")), (None, None, None));
@@ -419,7 +419,7 @@ mod tests {
             let found = parse_mounts(&text);
             for hierarchy in found.iter().chain(&known) {
                 let groups = text.lines().filter_map(|line| hierarchy.parse_group_path(line));
-                groups.for_each(|group| drop((hierarchy.dir(group), hierarchy.seen_dir(group))));
+                groups.for_each(|group| drop((hierarchy.dir(group), hierarchy.visible_dir(group))));
             }
         });
     }

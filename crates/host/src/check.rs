@@ -29,8 +29,8 @@ impl GateCheck {
     }
 
     fn find_in_gate_library() -> Option<Self> {
-        let address = symbol(c"sidelane_check_address")?;
-        let slow_path = symbol(c"sidelane_gate_slow_path")?;
+        let address = find_symbol(c"sidelane_check_address")?;
+        let slow_path = find_symbol(c"sidelane_gate_slow_path")?;
         // SAFETY: the library's function has this type, as runtime/c/sidelane_gate.h declares it.
         let address: extern "C" fn() -> *const AtomicU32 = unsafe { std::mem::transmute(address) };
         // SAFETY: the library's function has this type, as runtime/c/sidelane_gate.h declares it.
@@ -49,7 +49,7 @@ impl GateCheck {
     }
 }
 
-fn symbol(name: &std::ffi::CStr) -> Option<*mut libc::c_void> {
+fn find_symbol(name: &std::ffi::CStr) -> Option<*mut libc::c_void> {
     // SAFETY: the call only looks a name up among the loaded libraries.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!found.is_null()).then_some(found)
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_the_library_checks_find_nothing() {
+    fn check_never_naps_without_the_gate_library() {
         let check = GateCheck::join_gate();
         assert_eq!(check.word.load(Ordering::Relaxed), 0);
         check.nap_if_service_needs_core();

@@ -43,7 +43,7 @@ impl CoreCookie {
     /// # Errors
     ///
     /// The reason why core scheduling cannot be used.
-    pub fn supported() -> Result<(), CookieError> {
+    pub fn check_supported() -> Result<(), CookieError> {
         Self::of_thread(0).map(drop).map_err(CookieError::from)
     }
 
@@ -96,7 +96,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn each_missing_feature_is_told_apart() {
+    fn each_missing_feature_has_its_own_error() {
         let lack = |errno| CookieError::from(io::Error::from_raw_os_error(errno));
         assert!(matches!(lack(libc::EINVAL), CookieError::Kernel));
         assert!(matches!(lack(libc::ENODEV), CookieError::Smt));
@@ -105,8 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_the_processs_own_and_its_childrens() {
-        if let Err(lack) = CoreCookie::supported() {
+    fn created_cookie_differs_from_the_cookie_of_the_caller() {
+        if let Err(lack) = CoreCookie::check_supported() {
             return sidelane_testing::skip(lack);
         }
         let mut process = Command::new("sleep").arg("60").spawn().unwrap();

@@ -295,13 +295,13 @@ mod tests {
         );
     }
 
-    fn any_set() -> impl Strategy<Value = CpuSet> {
+    fn any_cpu_set() -> impl Strategy<Value = CpuSet> {
         proptest::collection::btree_set(0u32..300, 0..80).prop_map(CpuSet)
     }
 
     proptest! {
         #[test]
-        fn printing_then_parsing_gives_the_set_back(cpus in any_set()) {
+        fn printing_then_parsing_gives_the_set_back(cpus in any_cpu_set()) {
             prop_assert_eq!(cpu_set(&cpus.to_string()), cpus);
         }
 
@@ -313,7 +313,7 @@ mod tests {
         }
 
         #[test]
-        fn difference_and_intersection_split_a_set(a in any_set(), b in any_set()) {
+        fn difference_and_intersection_split_a_set(a in any_cpu_set(), b in any_cpu_set()) {
             let (only, both) = (a.difference(&b), a.intersection(&b));
             prop_assert!(only.intersection(&b).is_empty() && both.is_subset(&b));
             prop_assert_eq!(only.union(&both), a);

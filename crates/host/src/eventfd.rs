@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wakeups_between_two_clears_are_one() {
+    fn wakeups_between_two_clears_count_once() {
         let event = EventFd::new().unwrap();
         assert!(!event.clear());
         event.notify();

@@ -22,7 +22,7 @@ pub fn create_file_tree(text: &str) -> TempDir {
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         // A path may have a colon, too (`intel-rapl:0`), and the content may be empty.
         let (path, content) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, ""))).expect(line);
-        for path in expand(path) {
+        for path in expand_braces(path) {
             write(&root.path().join(path), content.trim());
         }
     }
@@ -30,7 +30,7 @@ pub fn create_file_tree(text: &str) -> TempDir {
 }
 
 /// Expands `cpu{0,4}/online` to `cpu0/online` and `cpu4/online`.
-fn expand(path: &str) -> Vec<String> {
+fn expand_braces(path: &str) -> Vec<String> {
     let Some((before, rest)) = path.split_once('{') else {
         return vec![path.to_owned()];
     };

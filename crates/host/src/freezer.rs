@@ -40,14 +40,14 @@ impl Freezer {
     }
 
     /// Whether all tasks of the group are stopped. A task in a long system call, or one that is exiting, runs on for
-    /// a while after [`Freezer::set`].
+    /// a while after [`Freezer::set_frozen`].
     pub fn are_all_tasks_stopped(&self) -> bool {
         let (file, word) = if self.file == V1 { (V1, "FROZEN") } else { ("cgroup.events", "frozen 1") };
         fs::read_to_string(self.dir.join(file)).is_ok_and(|text| text.lines().any(|line| line == word))
     }
 
     /// Freezes or resumes the group.
-    pub fn set(&self, frozen: bool) -> io::Result<()> {
+    pub fn set_frozen(&self, frozen: bool) -> io::Result<()> {
         let value = match (self.file, frozen) {
             (V1, true) => "FROZEN",
             (V1, false) => "THAWED",

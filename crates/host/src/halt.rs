@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traced_process_is_halted_at_the_second_look() {
+    fn traced_process_is_halted_at_the_second_check() {
         let sleeper = Sleeper::start();
         let pid = sleeper.pid() as libc::pid_t;
         let mut watch = HaltWatch::new(sleeper.pid());
@@ -144,7 +144,7 @@ mod tests {
 
     /// Freezes the group itself and the group above it, in each hierarchy that can freeze.
     #[test]
-    fn a_frozen_process_is_halted_whichever_group_was_frozen() {
+    fn process_in_a_frozen_group_or_below_one_is_halted() {
         let freezes = |found: &Hierarchy| found.is_v2() || found.has_controller("freezer");
         let mut tested = 0;
         for hierarchy in Hierarchy::all().into_iter().filter(freezes) {
@@ -158,9 +158,9 @@ mod tests {
                 [&above, &inner].into_iter().filter_map(|leaf| Freezer::find_in_group(&leaf.dir)).filter(|_| can)
             {
                 assert!(!watch.is_halted());
-                freezer.set(true).unwrap();
+                freezer.set_frozen(true).unwrap();
                 assert!(watch.is_halted(), "{hierarchy:?}");
-                freezer.set(false).unwrap();
+                freezer.set_frozen(false).unwrap();
                 wait_for_halt_state(&mut watch, false);
                 tested += 1;
             }
@@ -174,7 +174,7 @@ mod tests {
 
     /// Freezes one thread of this process: a group of version 1 can contain single threads.
     #[test]
-    fn one_frozen_thread_of_several_is_seen() {
+    fn process_with_one_frozen_thread_is_halted() {
         let v1 = Hierarchy::all().into_iter().find(|found| found.has_controller("freezer"));
         let leaf = v1.and_then(|found| BatchGroup::create(&found, &format!("halt-thread-{}", std::process::id())).ok());
         let Some(leaf) = leaf else { return sidelane_testing::skip("needs a v1 freezer".to_owned()) };
@@ -187,9 +187,9 @@ mod tests {
         let mut watch = HaltWatch::new(std::process::id());
         leaf.write("tasks", &tid.recv().unwrap().to_string()).unwrap();
         let freezer = Freezer::find_in_group(&leaf.dir).unwrap();
-        freezer.set(true).unwrap();
+        freezer.set_frozen(true).unwrap();
         let halted = watch.is_halted();
-        freezer.set(false).unwrap();
+        freezer.set_frozen(false).unwrap();
         drop(end);
         thread.join().unwrap();
         leaf.remove().unwrap();

@@ -5,10 +5,10 @@
 //!
 //! # Invariants
 //!
-//! - Lanes are sound on every topology (`src/topology/tests/pairs.rs`: `lanes_are_sound_wherever_the_service_is`).
+//! - Lanes are sound on every topology (`src/topology/tests/pairs.rs`: `lanes_are_valid_for_any_cpus_of_the_service`).
 //! - A thread is identified by its number and its start time (`src/thread.rs`:
 //!   `reused_thread_number_is_not_the_same_thread`), or by an open file (`src/thread.rs`:
-//!   `a_held_thread_is_there_until_it_ends`).
+//!   `thread_handle_is_alive_until_the_thread_ends`).
 //! - A CPU is never both big and little (`src/cores/step.rs`: `big_and_little_are_disjoint_and_differ_by_a_fifth`).
 //! - A sum of energy meters lacks no part and has none twice (`src/energy/tests.rs`:
 //!   `energy_of_packages_is_added_up_once`, `unreadable_package_is_an_error_and_not_left_out`).

@@ -51,7 +51,7 @@ mod tests {
     const EVERY: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 80);
 
     #[test]
-    fn every_address_has_those_of_ipv4_and_ipv6() {
+    fn wildcard_listener_accepts_ipv4_and_ipv6() {
         let listener = listen(SocketAddr::new(EVERY.ip(), 0)).unwrap();
         let at = listener.local_addr().unwrap();
         let mut clients: Vec<IpAddr> = vec![Ipv4Addr::LOCALHOST.into()];

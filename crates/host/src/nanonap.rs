@@ -116,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_the_one_of_the_header() {
+    fn ioctl_number_equals_that_of_the_c_header() {
         // Value of the C macro `NANONAP_NAP` in `kmod/nanonap/nanonap.h`, computed by a C compiler.
         assert_eq!(NANONAP_NAP, 0x4010_4e40);
     }
 
     #[test]
-    fn a_nap_ends_by_time_or_by_a_write() {
+    fn nap_ends_at_its_timeout_or_at_a_write() {
         let Some(device) = Device::get() else {
             return sidelane_testing::skip(format!("no {DEVICE} here"));
         };

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn write_ends_a_nap_on_its_word() {
+    fn write_to_the_watched_word_ends_a_nap() {
         // Without the module, `Nap::Device` is a PAUSE loop and works too.
         for nap in [Nap::probe(), Nap::Device] {
             let word = AtomicU32::new(0);

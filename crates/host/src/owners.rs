@@ -18,13 +18,13 @@ pub enum Protocol {
 
 /// Returns the inodes of the sockets that receive what the process `pid` sends to an address. The set is empty if the
 /// address is not on this machine, or in a network namespace other than the process's.
-pub fn sockets_reached_from(pid: u32, address: SocketAddr, protocol: Protocol) -> BTreeSet<String> {
+pub fn find_receiving_sockets(pid: u32, address: SocketAddr, protocol: Protocol) -> BTreeSet<String> {
     if !is_local(pid, address.ip()) {
         return BTreeSet::new();
     }
     match protocol {
-        Protocol::Tcp => ports::tcp_sockets_reached_from(pid, address),
-        Protocol::Udp => ports::udp_sockets_reached_from(pid, address),
+        Protocol::Tcp => ports::find_receiving_tcp_sockets(pid, address),
+        Protocol::Udp => ports::find_receiving_udp_sockets(pid, address),
     }
 }
 
@@ -57,7 +57,7 @@ pub struct Owners {
 }
 
 /// Searches the open files of all processes once for sockets and pipes.
-pub fn owners(wanted: &WantedFiles) -> Owners {
+pub fn find_owners(wanted: &WantedFiles) -> Owners {
     let mut owners = Owners::default();
     if wanted.sockets.is_empty() && wanted.pipes.is_empty() {
         return owners;
@@ -94,7 +94,7 @@ fn split_file_link(link: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns the path of the Unix socket at which a process listens; `None` unless the process has exactly one such path.
-pub fn unix_path_of(pid: u32) -> Option<String> {
+pub fn listening_unix_path(pid: u32) -> Option<String> {
     const LISTENS: &str = "00010000";
     let sockets = fs::read_to_string(format!("/proc/{pid}/net/unix")).ok()?;
     // Columns of the table: Num RefCount Protocol Flags Type St Inode Path.
@@ -128,7 +128,7 @@ mod tests {
     fn the_path_at_which_a_process_listens_is_found() {
         let path = std::env::temp_dir().join(format!("sidelane-owners-{}", std::process::id()));
         let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert_eq!(unix_path_of(std::process::id()).as_deref(), path.to_str());
+        assert_eq!(listening_unix_path(std::process::id()).as_deref(), path.to_str());
         fs::remove_file(path).unwrap();
     }
 
@@ -138,24 +138,24 @@ mod tests {
         let (tcp, udp) = (TcpListener::bind("0.0.0.0:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         let ports = [tcp.local_addr().unwrap().port(), udp.local_addr().unwrap().port()];
         for (port, protocol) in ports.into_iter().zip([Protocol::Tcp, Protocol::Udp]) {
-            let sockets = sockets_reached_from(me, SocketAddr::from(([127, 0, 0, 1], port)), protocol);
+            let sockets = find_receiving_sockets(me, SocketAddr::from(([127, 0, 0, 1], port)), protocol);
             assert_eq!(sockets.len(), 1, "{protocol:?}");
-            let found = owners(&WantedFiles { sockets, ..WantedFiles::default() });
+            let found = find_owners(&WantedFiles { sockets, ..WantedFiles::default() });
             assert!(found.sockets.values().eq([&me]), "{found:?}");
             // 192.0.2.7 is a documentation address, so it never belongs to this machine.
-            assert!(sockets_reached_from(me, SocketAddr::from(([192, 0, 2, 7], port)), protocol).is_empty());
+            assert!(find_receiving_sockets(me, SocketAddr::from(([192, 0, 2, 7], port)), protocol).is_empty());
         }
     }
 
     #[test]
-    fn a_pipe_belongs_to_the_process_that_reads() {
+    fn owner_of_a_pipe_is_the_process_that_reads_it() {
         let (reader, writer) = pipe().unwrap();
         let link = fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader))).unwrap();
         let inode: u32 = split_file_link(link.to_str().unwrap()).unwrap().1.parse().unwrap();
         let wanted = WantedFiles { pipes: BTreeSet::from([inode]), ..WantedFiles::default() };
-        assert_eq!(owners(&wanted).pipes.get(&inode), Some(&std::process::id()));
+        assert_eq!(find_owners(&wanted).pipes.get(&inode), Some(&std::process::id()));
         drop(reader);
-        assert!(owners(&wanted).pipes.is_empty());
+        assert!(find_owners(&wanted).pipes.is_empty());
         drop(writer);
     }
 

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_have_perfs_names() {
+    fn events_are_found_by_their_perf_names() {
         assert_eq!(Event::named("instructions"), Some(Event::INSTRUCTIONS));
         assert_eq!(Event::named("r140014a3"), Some(Event { kind: RAW, config: 0x1400_14a3 }));
         assert_eq!(Event::named("reticulations"), None);

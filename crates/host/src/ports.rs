@@ -54,9 +54,9 @@ impl ListeningSockets {
             let Some(network) = network_namespace_of(&pid.to_string()) else { continue };
             listening.networks.insert(pid, network);
             listening.sockets.entry(network).or_insert_with(|| {
-                by_inode(match own {
-                    Some(own) if own == network => listening_ports_here(),
-                    _ => listening_in_network_of(pid),
+                ports_by_inode(match own {
+                    Some(own) if own == network => listening_ports_in_own_namespace(),
+                    _ => listening_ports_in_namespace_of(pid),
                 })
             });
         }
@@ -64,7 +64,7 @@ impl ListeningSockets {
     }
 
     /// Returns the listening sockets in the network namespaces of the processes `pids` only.
-    pub fn in_namespaces_of(&self, pids: &BTreeSet<u32>) -> Sockets {
+    pub fn sockets_in_namespaces_of(&self, pids: &BTreeSet<u32>) -> Sockets {
         let networks: BTreeSet<u32> = pids.iter().filter_map(|pid| self.networks.get(pid)).copied().collect();
         self.sockets.iter().filter(|(network, _)| networks.contains(network)).map(|(n, s)| (*n, s.clone())).collect()
     }
@@ -92,12 +92,12 @@ impl ListeningSockets {
     }
 }
 
-fn by_inode(sockets: Vec<(String, u16)>) -> BTreeMap<u64, u16> {
+fn ports_by_inode(sockets: Vec<(String, u16)>) -> BTreeMap<u64, u16> {
     sockets.into_iter().filter_map(|(inode, port)| Some((inode.parse().ok()?, port))).collect()
 }
 
 /// Returns inode and port of each socket that listens in the network namespace of a process.
-fn listening_in_network_of(pid: u32) -> Vec<(String, u16)> {
+fn listening_ports_in_namespace_of(pid: u32) -> Vec<(String, u16)> {
     // To enter a network namespace changes the whole thread. So a new thread enters the process's namespace, queries
     // the kernel there, and ends.
     let ask = || {
@@ -110,7 +110,7 @@ fn listening_in_network_of(pid: u32) -> Vec<(String, u16)> {
     });
     match asked {
         Ok(sockets) => sockets.into_iter().map(|(inode, own)| (inode.to_string(), own.port())).collect(),
-        Err(_) => listening_in_tables(&format!("/proc/{pid}")),
+        Err(_) => listening_ports_in_tables(&format!("/proc/{pid}")),
     }
 }
 
@@ -124,27 +124,27 @@ fn socket_inode(link: &str) -> Option<String> {
 }
 
 /// Returns inode and local port of each socket that listens in this process's network namespace.
-pub fn listening_ports_here() -> Vec<(String, u16)> {
-    sockets_here().into_iter().map(|(inode, address)| (inode, address.port())).collect()
+pub fn listening_ports_in_own_namespace() -> Vec<(String, u16)> {
+    listening_sockets_in_own_namespace().into_iter().map(|(inode, address)| (inode, address.port())).collect()
 }
 
 /// Returns the inodes of the sockets in this network namespace that receive connections to an address of this
 /// machine. Sockets at the address itself have precedence over those at all addresses.
 pub fn sockets_listening_at(address: SocketAddr) -> BTreeSet<String> {
-    best_matching_sockets(sockets_here(), address)
+    best_matching_sockets(listening_sockets_in_own_namespace(), address)
 }
 
 /// Returns the inodes of the sockets in the network namespace of the process `pid` that receive connections to an
 /// address.
-pub(crate) fn tcp_sockets_reached_from(pid: u32, address: SocketAddr) -> BTreeSet<String> {
-    best_matching_sockets(sockets_in_tables(&format!("/proc/{pid}")), address)
+pub(crate) fn find_receiving_tcp_sockets(pid: u32, address: SocketAddr) -> BTreeSet<String> {
+    best_matching_sockets(listening_sockets_in_tables(&format!("/proc/{pid}")), address)
 }
 
 /// Returns the inodes of the UDP sockets without a peer that receive datagrams to an address. The sockets are in the
 /// network namespace of the process `pid`.
-pub(crate) fn udp_sockets_reached_from(pid: u32, address: SocketAddr) -> BTreeSet<String> {
+pub(crate) fn find_receiving_udp_sockets(pid: u32, address: SocketAddr) -> BTreeSet<String> {
     let tables = ["udp", "udp6"].map(|name| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default());
-    best_matching_sockets(tables.iter().flat_map(|table| sockets_in_state(table, UNCONNECTED)).collect(), address)
+    best_matching_sockets(tables.iter().flat_map(|table| parse_sockets_in_state(table, UNCONNECTED)).collect(), address)
 }
 
 fn best_matching_sockets(sockets: Vec<(String, SocketAddr)>, destination: SocketAddr) -> BTreeSet<String> {
@@ -179,39 +179,39 @@ fn loopback_if_unspecified(ip: IpAddr) -> IpAddr {
 }
 
 /// Returns inode and own address of each socket that listens in this process's network namespace.
-fn sockets_here() -> Vec<(String, SocketAddr)> {
+fn listening_sockets_in_own_namespace() -> Vec<(String, SocketAddr)> {
     let asked = sock_diag::listening_tcp_sockets()
         .map(|sockets| sockets.into_iter().map(|(inode, own)| (inode.to_string(), own)));
-    asked.map_or_else(|_| sockets_in_tables("/proc"), Iterator::collect)
+    asked.map_or_else(|_| listening_sockets_in_tables("/proc"), Iterator::collect)
 }
 
 /// Returns inode and port of each listening socket in the kernel's tables in `folder`.
-fn listening_in_tables(folder: &str) -> Vec<(String, u16)> {
-    sockets_in_tables(folder).into_iter().map(|(inode, own)| (inode, own.port())).collect()
+fn listening_ports_in_tables(folder: &str) -> Vec<(String, u16)> {
+    listening_sockets_in_tables(folder).into_iter().map(|(inode, own)| (inode, own.port())).collect()
 }
 
-fn sockets_in_tables(folder: &str) -> Vec<(String, SocketAddr)> {
+fn listening_sockets_in_tables(folder: &str) -> Vec<(String, SocketAddr)> {
     let tables = ["tcp", "tcp6"].map(|name| text_of(&format!("{folder}/net/{name}")).unwrap_or_default());
-    tables.iter().flat_map(|table| listening_sockets(table)).collect()
+    tables.iter().flat_map(|table| parse_listening_sockets(table)).collect()
 }
 
 /// Returns inode and own address of each listening socket in one of the kernel's TCP tables.
-fn listening_sockets(table: &str) -> Vec<(String, SocketAddr)> {
-    sockets_in_state(table, LISTEN)
+fn parse_listening_sockets(table: &str) -> Vec<(String, SocketAddr)> {
+    parse_sockets_in_state(table, LISTEN)
 }
 
-fn sockets_in_state(table: &str, state: &str) -> Vec<(String, SocketAddr)> {
+fn parse_sockets_in_state(table: &str, state: &str) -> Vec<(String, SocketAddr)> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (ip, port) = fields.get(1)?.rsplit_once(':')?;
         let inode = fields.get(9).filter(|_| fields.get(3) == Some(&state))?;
-        Some(((*inode).to_owned(), SocketAddr::new(ip_in_table(ip)?, u16::from_str_radix(port, 16).ok()?)))
+        Some(((*inode).to_owned(), SocketAddr::new(parse_table_ip(ip)?, u16::from_str_radix(port, 16).ok()?)))
     };
     table.lines().skip(1).filter_map(socket).collect()
 }
 
 /// Parses an address of a kernel table: hexadecimal words, each in this machine's byte order.
-fn ip_in_table(digits: &str) -> Option<IpAddr> {
+fn parse_table_ip(digits: &str) -> Option<IpAddr> {
     const WORD_DIGITS: usize = 8;
     let word = |at: usize| u32::from_str_radix(digits.get(at..at + WORD_DIGITS)?, 16).ok().map(u32::to_ne_bytes);
     let words: Vec<[u8; 4]> = (0..digits.len()).step_by(WORD_DIGITS).map(word).collect::<Option<_>>()?;
@@ -241,16 +241,16 @@ impl fmt::Display for OtherSocket {
 
 /// Returns the UDP and Unix sockets at which these processes may take requests: all of them, or only the UDP port
 /// `only_udp_port`.
-pub fn other_sockets(pids: &BTreeSet<u32>, only_udp_port: Option<u16>) -> BTreeSet<OtherSocket> {
-    let all: BTreeSet<OtherSocket> = pids.iter().flat_map(|pid| other_sockets_of(*pid)).collect();
+pub fn udp_and_unix_sockets(pids: &BTreeSet<u32>, only_udp_port: Option<u16>) -> BTreeSet<OtherSocket> {
+    let all: BTreeSet<OtherSocket> = pids.iter().flat_map(|pid| udp_and_unix_sockets_of(*pid)).collect();
     all.into_iter().filter(|socket| only_udp_port.is_none_or(|port| *socket == OtherSocket::Udp(port))).collect()
 }
 
-fn other_sockets_of(pid: u32) -> Vec<OtherSocket> {
+fn udp_and_unix_sockets_of(pid: u32) -> Vec<OtherSocket> {
     let table = |name: &str| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     let udp = ["udp", "udp6"].map(table);
-    let mut tables: BTreeMap<String, OtherSocket> = udp.iter().flat_map(|table| udp_servers(table)).collect();
-    tables.extend(unix_servers(&table("unix")));
+    let mut tables: BTreeMap<String, OtherSocket> = udp.iter().flat_map(|table| parse_udp_servers(table)).collect();
+    tables.extend(parse_unix_servers(&table("unix")));
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let inodes = files.filter_map(|file| socket_inode(fs::read_link(file.path()).ok()?.to_str()?));
     inodes.filter_map(|inode| tables.get(&inode).cloned()).collect()
@@ -260,7 +260,7 @@ fn other_sockets_of(pid: u32) -> Vec<OtherSocket> {
 const CLIENT_PORTS: u16 = 32_768;
 
 /// Returns inode and port of each UDP server socket: it has no peer, and its port was chosen, not assigned.
-fn udp_servers(table: &str) -> Vec<(String, OtherSocket)> {
+fn parse_udp_servers(table: &str) -> Vec<(String, OtherSocket)> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let port = |at: usize| u16::from_str_radix(fields.get(at)?.rsplit_once(':')?.1, 16).ok();
@@ -271,7 +271,7 @@ fn udp_servers(table: &str) -> Vec<(String, OtherSocket)> {
 }
 
 /// Returns inode and path of each Unix socket that listens.
-fn unix_servers(table: &str) -> Vec<(String, OtherSocket)> {
+fn parse_unix_servers(table: &str) -> Vec<(String, OtherSocket)> {
     /// Kernel's flag `__SO_ACCEPTCON` of a listening socket.
     const LISTENS: u32 = 1 << 16;
     let socket = |line: &str| {
@@ -291,15 +291,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_sockets_that_listen_count() {
+    fn only_listening_sockets_are_parsed() {
         let table = "\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:18EB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1
    1: 0100007F:18EC 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1
 ";
-        assert_eq!(listening_sockets(table), [("4711".to_owned(), "127.0.0.1:6379".parse().unwrap())]);
+        assert_eq!(parse_listening_sockets(table), [("4711".to_owned(), "127.0.0.1:6379".parse().unwrap())]);
         let six = "sl local rem st t t r u t i\n 0: 00000000000000000000000001000000:0050 x 0A x x x x x 7\n";
-        assert_eq!(listening_sockets(six), [("7".to_owned(), "[::1]:80".parse().unwrap())]);
+        assert_eq!(parse_listening_sockets(six), [("7".to_owned(), "[::1]:80".parse().unwrap())]);
     }
 
     #[test]
@@ -328,27 +328,30 @@ mod tests {
         let udp = OtherSocket::Udp(server.local_addr().unwrap().port());
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(server.local_addr().unwrap()).unwrap();
-        let found = other_sockets(&me, None);
+        let found = udp_and_unix_sockets(&me, None);
         assert!(found.contains(&unix) && found.contains(&udp), "{found:?}");
         assert!(!found.contains(&OtherSocket::Udp(client.local_addr().unwrap().port())));
-        assert_eq!(other_sockets(&me, Some(server.local_addr().unwrap().port())), BTreeSet::from([udp]));
+        assert_eq!(udp_and_unix_sockets(&me, Some(server.local_addr().unwrap().port())), BTreeSet::from([udp]));
         drop(listener);
-        assert!(!other_sockets(&me, None).contains(&unix));
+        assert!(!udp_and_unix_sockets(&me, None).contains(&unix));
     }
 
     #[test]
-    fn the_kernels_answer_is_what_its_tables_say() {
+    fn sock_diag_finds_the_sockets_of_the_kernel_tables() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let of_port =
             |sockets: Vec<(String, u16)>| sockets.into_iter().filter(|(_, found)| *found == port).collect::<Vec<_>>();
-        let found = of_port(listening_ports_here());
-        assert_eq!((found.len(), &found), (1, &of_port(listening_in_tables("/proc"))));
+        let found = of_port(listening_ports_in_own_namespace());
+        assert_eq!((found.len(), &found), (1, &of_port(listening_ports_in_tables("/proc"))));
         let six = TcpListener::bind("[::1]:0").ok().and_then(|listener| Some((listener.local_addr().ok()?, listener)));
         for address in [listener.local_addr().ok(), six.as_ref().map(|(address, _)| *address)].into_iter().flatten() {
             let of_address =
                 |sockets: Vec<(String, SocketAddr)>| sockets.iter().filter(|(_, own)| *own == address).count();
-            assert_eq!((of_address(sockets_here()), of_address(sockets_in_tables("/proc"))), (1, 1));
+            assert_eq!(
+                (of_address(listening_sockets_in_own_namespace()), of_address(listening_sockets_in_tables("/proc"))),
+                (1, 1)
+            );
         }
     }
 
@@ -367,12 +370,15 @@ mod tests {
         let pids = BTreeSet::from([child.id(), std::process::id()]);
         let here = TcpListener::bind("127.0.0.1:0").unwrap();
         let listening = ListeningSockets::read_for_processes(pids.iter().copied());
-        assert_eq!(listening.in_namespaces_of(&pids).len(), 2, "each namespace is read once");
+        assert_eq!(listening.sockets_in_namespaces_of(&pids).len(), 2, "each namespace is read once");
         let found = listening.listeners_of_process(child.id(), None);
         assert_eq!(found.iter().map(|listener| listener.port).collect::<Vec<_>>(), [4711]);
         assert!(listening.listeners_of_process(child.id(), Some(4712)).is_empty());
         assert_ne!(network_namespace_of("self"), found.first().map(|listener| listener.network));
-        assert_eq!(listening_in_network_of(child.id()), listening_in_tables(&format!("/proc/{}", child.id())));
+        assert_eq!(
+            listening_ports_in_namespace_of(child.id()),
+            listening_ports_in_tables(&format!("/proc/{}", child.id()))
+        );
         let mine = listeners(&pids, Some(here.local_addr().unwrap().port()));
         assert_eq!(mine.len(), 1);
         drop(child.stdin.take());
@@ -380,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_both_families_and_no_others_are_found() {
+    fn only_listening_ports_of_ipv4_and_ipv6_are_found() {
         let four = TcpListener::bind("127.0.0.1:0").unwrap();
         let six = TcpListener::bind("[::1]:0");
         let client = TcpStream::connect(four.local_addr().unwrap()).unwrap();
@@ -399,8 +405,8 @@ mod tests {
         sidelane_testing::fuzz("socket-tables", |bytes| {
             let table = String::from_utf8_lossy(bytes);
             let lines = table.lines().count();
-            assert!(listening_sockets(&table).len() <= lines);
-            assert!(udp_servers(&table).len() + unix_servers(&table).len() <= 2 * lines);
+            assert!(parse_listening_sockets(&table).len() <= lines);
+            assert!(parse_udp_servers(&table).len() + parse_unix_servers(&table).len() <= 2 * lines);
         });
     }
 }

@@ -56,7 +56,7 @@ fn received_signal_set() -> libc::sigset_t {
 
 /// Unblocks the POSIX signals that the agent receives: a program that the agent starts inherits the
 /// agent's mask. Async-signal-safe.
-pub fn unmask() {
+pub fn unblock_received_signals() {
     // SAFETY: a valid pointer to an initialised set.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &received_signal_set(), std::ptr::null_mut()) };
 }

@@ -41,7 +41,7 @@ pub fn may_run_outside(tid: u32, cpus: &CpuSet) -> bool {
 
 /// Runs `work` with the calling thread restricted to `cpus`, then restores the thread's affinity. Threads and
 /// processes that `work` starts stay restricted.
-pub fn with_this_thread_on<T>(cpus: &[u32], work: impl FnOnce() -> T) -> io::Result<T> {
+pub fn run_with_this_thread_on<T>(cpus: &[u32], work: impl FnOnce() -> T) -> io::Result<T> {
     let before = rustix::thread::sched_getaffinity(None)?;
     pin_this_thread(cpus)?;
     let done = work();
@@ -74,12 +74,12 @@ pub fn make_this_thread_ext() -> io::Result<()> {
 
 /// Puts the thread `tid` into SCHED_IDLE if it is in SCHED_EXT. Returns whether the class changed.
 pub fn move_from_ext_to_idle(tid: u32) -> bool {
-    class_of(tid) == SCHED_EXT && schedule(tid, libc::SCHED_IDLE, 0).is_ok()
+    policy_number_of(tid) == SCHED_EXT && schedule(tid, libc::SCHED_IDLE, 0).is_ok()
 }
 
 /// Puts the thread `tid` into SCHED_EXT if it is in a class of the fair scheduler. Returns whether the class changed.
 pub fn move_to_ext(tid: u32) -> bool {
-    [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&class_of(tid))
+    [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&policy_number_of(tid))
         && schedule(tid, SCHED_EXT, 0).is_ok()
 }
 
@@ -176,7 +176,7 @@ impl ThreadClass {
 
     /// Returns the class of the thread `tid`; `None` if it has ended.
     pub fn of_thread(tid: u32) -> Option<Self> {
-        let policy = class_of(tid);
+        let policy = policy_number_of(tid);
         let mut param = libc::sched_param { sched_priority: 0 };
         // SAFETY: `param` is a sched_param to be filled in.
         let known = unsafe { libc::sched_getparam(tid as libc::pid_t, &mut param) };
@@ -236,7 +236,7 @@ impl ThreadClass {
 }
 
 /// Returns the kernel's number of a thread's class; -1 for a thread that has ended.
-fn class_of(tid: u32) -> i32 {
+fn policy_number_of(tid: u32) -> i32 {
     // SAFETY: plain system call.
     unsafe { libc::sched_getscheduler(tid as libc::pid_t) }
 }

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offspring_leaves_out_orphaned_processes() {
+    fn living_descendants_exclude_orphaned_processes() {
         let script = "sleep 1000 & echo $!; (sleep 1000 >&- & echo $!); read -r _";
         let mut command = std::process::Command::new("sh");
         let command = command.args(["-c", script]).stdin(std::process::Stdio::piped());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_number_is_a_threads_own() {
+    fn last_listed_id_is_that_of_the_own_namespace() {
         assert_eq!(parse_last_id("4711"), Some((4711, false)));
         assert_eq!(parse_last_id("4711\t23\t1"), Some((1, true)));
         assert_eq!(parse_last_id(""), None);
@@ -288,14 +288,14 @@ mod tests {
             return sidelane_testing::skip("needs taskset");
         };
         let theirs = BTreeSet::from([child.id()]);
-        while own_comm(child.id()) != "sleep" {
+        while read_comm(child.id()) != "sleep" {
             std::thread::yield_now();
         }
         assert!(is_each_thread_pinned(&theirs));
         child.kill().and_then(|()| child.wait()).unwrap();
     }
 
-    fn own_comm(pid: u32) -> String {
+    fn read_comm(pid: u32) -> String {
         fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
     }
 

@@ -44,13 +44,13 @@ fn lock_in_memory(address_range: &Range<usize>) -> io::Result<()> {
 
 /// Returns where files with executable parts are mapped, from the text of `/proc/PID/maps`.
 fn code_mappings(maps: &str) -> impl Iterator<Item = Range<usize>> {
-    let mappings = || maps.lines().filter_map(mapping);
+    let mappings = || maps.lines().filter_map(parse_mapping);
     let code: BTreeSet<FileId> = mappings().filter(|mapping| mapping.runs).map(|mapping| mapping.file).collect();
     mappings().filter(move |mapping| code.contains(&mapping.file)).map(|mapping| mapping.bytes)
 }
 
 /// Parses one line of `/proc/PID/maps`; `None` for memory that belongs to no file, or that may not be read.
-fn mapping(line: &str) -> Option<Mapping<'_>> {
+fn parse_mapping(line: &str) -> Option<Mapping<'_>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
     let address = |hex| usize::from_str_radix(hex, 16).ok();
@@ -84,7 +84,8 @@ mod tests {
         }
         let here = kept_code_is_resident_and_locked as fn() as usize;
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
-        let mut own = smaps.lines().skip_while(|line| !mapping(line).is_some_and(|found| found.bytes.contains(&here)));
+        let mut own =
+            smaps.lines().skip_while(|line| !parse_mapping(line).is_some_and(|found| found.bytes.contains(&here)));
         let mut told = |name: &str| own.find_map(|line| line.strip_prefix(name)).expect(name).trim().to_owned();
         let [size, resident, flags] = ["Size:", "Rss:", "VmFlags:"].map(&mut told);
         assert_eq!(resident, size);

@@ -27,9 +27,9 @@ pub fn can_drop_priority_rights() -> bool {
 pub fn drop_priority_rights() -> io::Result<()> {
     let limits = [libc::RLIMIT_RTPRIO, libc::RLIMIT_NICE].map(|limit| set_limit(limit, 0, 0));
     let bounding = CAPABILITIES
-        .map(|capability| if is_in_bounding_set(capability) { leave_bounding_set(capability) } else { Ok(()) });
+        .map(|capability| if is_in_bounding_set(capability) { drop_from_bounding_set(capability) } else { Ok(()) });
     // `clear_sets` clears the inheritable capabilities, too, and the kernel then clears the ambient ones.
-    let sets = clear_sets();
+    let sets = clear_capability_sets();
     limits.into_iter().chain(bounding).chain([sets]).collect()
 }
 
@@ -72,7 +72,7 @@ fn is_in_bounding_set(capability: u32) -> bool {
     unsafe { libc::prctl(libc::PR_CAPBSET_READ, libc::c_ulong::from(capability), 0, 0, 0) == 1 }
 }
 
-fn leave_bounding_set(capability: u32) -> io::Result<()> {
+fn drop_from_bounding_set(capability: u32) -> io::Result<()> {
     // SAFETY: plain system call.
     check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(capability), 0, 0, 0) })
 }
@@ -96,7 +96,7 @@ struct Sets {
     inheritable: u32,
 }
 
-fn clear_sets() -> io::Result<()> {
+fn clear_capability_sets() -> io::Result<()> {
     let mut header = Header { version: VERSION, pid: 0 };
     let mut sets = [Sets::default(); 2];
     // SAFETY: with this version the kernel writes two words for each set.
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_begins_with_a_bar_names_a_program() {
+    fn core_pattern_with_a_leading_bar_is_a_pipe() {
         assert!(is_pipe("|/usr/lib/systemd/systemd-coredump %P %u"));
         assert!(!is_pipe("core.%p") && !is_pipe("/var/cores/|%e") && !is_pipe(""));
     }

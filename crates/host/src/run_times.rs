@@ -11,13 +11,13 @@ use crate::procfs::threads;
 
 /// Returns the CPUs that any thread of these processes may run on. It costs one system call per thread, and reads no
 /// file of a thread.
-pub fn affinity_of_all(pids: &BTreeSet<u32>) -> CpuSet {
-    let cpus = pids.iter().flat_map(|pid| threads(*pid)).filter_map(affinity);
+pub fn union_of_affinities(pids: &BTreeSet<u32>) -> CpuSet {
+    let cpus = pids.iter().flat_map(|pid| threads(*pid)).filter_map(thread_affinity);
     cpus.fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
 }
 
 /// Returns the CPUs that a thread may run on; `None` if it has ended.
-pub fn affinity(tid: u32) -> Option<CpuSet> {
+pub fn thread_affinity(tid: u32) -> Option<CpuSet> {
     let cpus = sched_getaffinity(Some(Pid::from_raw(tid as i32)?)).ok()?;
     Some((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu)).map(|cpu| cpu as u32).collect())
 }
@@ -67,12 +67,12 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::priority::with_this_thread_on;
+    use crate::priority::run_with_this_thread_on;
 
     #[test]
     fn time_counts_for_the_cpu_where_a_thread_ran() {
         let pid = std::process::id();
-        let cpu = affinity(pid).and_then(|cpus| cpus.first()).expect("this process may run somewhere");
+        let cpu = thread_affinity(pid).and_then(|cpus| cpus.first()).expect("this process may run somewhere");
         let ends = AtomicBool::new(false);
         let mut times = RunTimes::default();
         std::thread::scope(|scope| {
@@ -82,11 +82,11 @@ mod tests {
                         std::hint::spin_loop();
                     }
                 };
-                with_this_thread_on(&[cpu], spin).unwrap();
+                run_with_this_thread_on(&[cpu], spin).unwrap();
             });
             while !times.run_times_since_last_call_ns(&BTreeSet::from([pid])).contains_key(&cpu) {}
             ends.store(true, Ordering::Relaxed);
         });
-        assert!(affinity_of_all(&BTreeSet::from([pid])).contains(cpu));
+        assert!(union_of_affinities(&BTreeSet::from([pid])).contains(cpu));
     }
 }

@@ -12,10 +12,10 @@ use crate::shared_mapping::SharedMapping;
 pub fn map_sealed_files(pid: u32, name: &str, length_bytes: usize) -> impl Iterator<Item = SharedMapping<AtomicU8>> {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let named = files.map(|file| file.path()).filter(move |path| is_named(path, name));
-    named.filter_map(move |path| open(&path, length_bytes))
+    named.filter_map(move |path| map_sealed_file(&path, length_bytes))
 }
 
-fn open(path: &Path, bytes: usize) -> Option<SharedMapping<AtomicU8>> {
+fn map_sealed_file(path: &Path, bytes: usize) -> Option<SharedMapping<AtomicU8>> {
     // Opening a pipe blocks, and a process in its own mount namespace can give a pipe any name.
     if !fs::metadata(path).is_ok_and(|found| found.is_file()) {
         return None;
@@ -53,6 +53,6 @@ mod tests {
         if !made.is_ok_and(|status| status.success()) {
             return sidelane_testing::skip("needs mkfifo");
         }
-        assert!(open(&pipe, 1).is_none());
+        assert!(map_sealed_file(&pipe, 1).is_none());
     }
 }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::cgroup::Group;
-use crate::ports::listening_ports_here;
+use crate::ports::listening_ports_in_own_namespace;
 use crate::procfs::{all_pids, command_name, is_alive, with_descendants};
 use crate::published::processes_behind_proxy;
 
@@ -176,9 +176,9 @@ impl Target {
     pub fn find(&self) -> Result<Service, ServiceError> {
         let mut service = match self {
             Target::Pid(pid) => Service { pids: with_descendants(&BTreeSet::from([*pid])), ..Service::default() },
-            Target::Comm(comm) => Service { pids: with_descendants(&processes_named(comm)), ..Service::default() },
-            Target::Port(port) => self.at_port(*port)?,
-            Target::Cgroup(path) => in_group(path),
+            Target::Comm(comm) => Service { pids: with_descendants(&find_processes_named(comm)), ..Service::default() },
+            Target::Port(port) => self.find_at_port(*port)?,
+            Target::Cgroup(path) => find_in_group(path),
         };
         service.pids.retain(|pid| is_alive(*pid));
         if service.pids.is_empty() {
@@ -194,7 +194,7 @@ impl Target {
     }
 
     /// Finds the processes that accept connections at the port, by the processes that hold its listening sockets.
-    fn at_port(&self, port: u16) -> Result<Service, ServiceError> {
+    fn find_at_port(&self, port: u16) -> Result<Service, ServiceError> {
         let holders = processes_listening_on(port)
             .into_iter()
             .map(|pid| (pid, StandIn::detect(pid, &command_name(pid).unwrap_or_default())));
@@ -234,7 +234,7 @@ impl Target {
     }
 }
 
-fn processes_named(name: &str) -> BTreeSet<u32> {
+fn find_processes_named(name: &str) -> BTreeSet<u32> {
     // The kernel keeps only 15 bytes of a name.
     let kept = String::from_utf8_lossy(&name.as_bytes()[..name.len().min(15)]);
     all_pids()
@@ -245,23 +245,23 @@ fn processes_named(name: &str) -> BTreeSet<u32> {
 
 /// Returns the processes that hold a socket listening on `port`.
 fn processes_listening_on(port: u16) -> BTreeSet<u32> {
-    let sockets = listening_ports_here().into_iter().filter(|(_, listening)| *listening == port);
+    let sockets = listening_ports_in_own_namespace().into_iter().filter(|(_, listening)| *listening == port);
     processes_holding_sockets(&sockets.map(|(inode, _)| inode).collect())
 }
 
 /// Returns the processes that hold one of these sockets, given by inode.
 pub fn processes_holding_sockets(socket_inodes: &BTreeSet<String>) -> BTreeSet<u32> {
     let links: BTreeSet<String> = socket_inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
-    all_pids().into_iter().filter(|pid| !links.is_empty() && holds_any(*pid, &links)).collect()
+    all_pids().into_iter().filter(|pid| !links.is_empty() && has_any_open_file(*pid, &links)).collect()
 }
 
-fn holds_any(pid: u32, links: &BTreeSet<String>) -> bool {
+fn has_any_open_file(pid: u32, links: &BTreeSet<String>) -> bool {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut targets = files.filter_map(|file| fs::read_link(file.path()).ok());
     targets.any(|target| target.to_str().is_some_and(|target| links.contains(target)))
 }
 
-fn in_group(path: &str) -> Service {
+fn find_in_group(path: &str) -> Service {
     let group = Group::find_with_processes(path);
     let pids = group.iter().flat_map(Group::processes).collect();
     Service { pids, group, ..Service::default() }

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_aligned_and_there_is_one_at_least() {
+    fn mapping_is_aligned_and_not_empty() {
         let (_, file) = SharedMapping::<AtomicU64>::in_memory(c"test", 16).unwrap();
         assert!(SharedMapping::<HazardWord>::read_only(&file, 8, 1).is_err());
         assert!(SharedMapping::<AtomicU64>::new(&file, 0).is_err());

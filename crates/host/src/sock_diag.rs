@@ -24,16 +24,16 @@ const BUFFER_LEN: usize = 32 << 10;
 
 /// Returns inode and own address of each TCP socket that listens in this network namespace.
 pub fn listening_tcp_sockets() -> io::Result<Vec<(u32, SocketAddr)>> {
-    let socket = open()?;
+    let socket = open_socket()?;
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        send(&socket, &request(family as u8))?;
+        send(&socket, &build_request(family as u8))?;
         while receive(&socket, &mut found)? {}
     }
     Ok(found)
 }
 
-fn open() -> io::Result<OwnedFd> {
+fn open_socket() -> io::Result<OwnedFd> {
     // SAFETY: plain system call.
     let socket =
         unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, libc::NETLINK_SOCK_DIAG) };
@@ -44,7 +44,7 @@ fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
-fn request(family: u8) -> [u8; REQUEST_LEN] {
+fn build_request(family: u8) -> [u8; REQUEST_LEN] {
     let mut request = [0; REQUEST_LEN];
     let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
     request[..4].copy_from_slice(&(REQUEST_LEN as u32).to_ne_bytes());
@@ -75,15 +75,15 @@ fn receive(socket: &OwnedFd, found: &mut Vec<(u32, SocketAddr)>) -> io::Result<b
 fn parse_messages(mut answer: &[u8], sockets: &mut Vec<(u32, SocketAddr)>) -> io::Result<bool> {
     const ALIGNMENT: usize = 4;
     while answer.len() >= HEADER_LEN {
-        let len = word(answer, 0) as usize;
+        let len = read_u32_at(answer, 0) as usize;
         match i32::from(u16::from_ne_bytes([answer[4], answer[5]])) {
             libc::NLMSG_DONE => return Ok(false),
             libc::NLMSG_ERROR => {
-                return Err(io::Error::from_raw_os_error((word(answer, HEADER_LEN) as i32).wrapping_neg()));
+                return Err(io::Error::from_raw_os_error((read_u32_at(answer, HEADER_LEN) as i32).wrapping_neg()));
             }
             _ if len >= INODE_AT + 4 && len <= answer.len() => {
                 let port = u16::from_be_bytes([answer[PORT_AT], answer[PORT_AT + 1]]);
-                sockets.push((word(answer, INODE_AT), SocketAddr::new(ip(answer), port)));
+                sockets.push((read_u32_at(answer, INODE_AT), SocketAddr::new(parse_ip(answer), port)));
             }
             _ => {}
         }
@@ -94,7 +94,7 @@ fn parse_messages(mut answer: &[u8], sockets: &mut Vec<(u32, SocketAddr)>) -> io
 }
 
 /// Returns the address of a socket in an answer that is long enough.
-fn ip(answer: &[u8]) -> IpAddr {
+fn parse_ip(answer: &[u8]) -> IpAddr {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&answer[IP_AT..IP_AT + 16]);
     match i32::from(answer[FAMILY_AT]) {
@@ -104,7 +104,7 @@ fn ip(answer: &[u8]) -> IpAddr {
 }
 
 /// Returns the four bytes at `offset` as a number; 0 if there are fewer.
-fn word(bytes: &[u8], offset: usize) -> u32 {
+fn read_u32_at(bytes: &[u8], offset: usize) -> u32 {
     bytes.get(offset..offset + 4).map_or(0, |word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
 }
 
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_cut_off_ends() {
+    fn parsing_ends_at_a_truncated_answer() {
         let mut found = Vec::new();
         for len in 0..64 {
             let answer = vec![0; len];

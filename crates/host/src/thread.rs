@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::since_boot_ns;
 use crate::procfs;
 
-/// Most rounds in [`change_all`]. A thread creates others more slowly than they are found, so this limit has never
+/// Most rounds in [`change_all_threads`]. A thread creates others more slowly than they are found, so this limit has never
 /// been reached.
 const ROUNDS_MAX: usize = 1000;
 
@@ -52,11 +52,11 @@ impl Thread {
 /// ended, never to a later thread with the same id. The first thread of a process exists until its parent has waited
 /// for it.
 #[derive(Debug)]
-pub struct HeldThread {
+pub struct ThreadHandle {
     name: File,
 }
 
-impl HeldThread {
+impl ThreadHandle {
     /// Opens the thread's file; `None` if the thread has ended, or no more files can be opened.
     pub fn open_for_thread(thread: &Thread) -> Option<Self> {
         let name = File::open(format!("/proc/{}/comm", thread.tid)).ok()?;
@@ -76,7 +76,7 @@ impl HeldThread {
 /// # Errors
 /// The first error of a thread that exists but cannot be changed. All others are changed nevertheless. Before Linux
 /// 6.3 the kernel refuses other CPUs for its workers in a process (io_uring).
-pub fn change_all(
+pub fn change_all_threads(
     threads: impl Fn() -> Vec<Thread>,
     mut change: impl FnMut(&Thread) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -116,7 +116,7 @@ mod tests {
         let (one, ended) = (this, Thread { started: this.started + 1, ..this });
         let refusal = |of: Thread| {
             let mut changed = Vec::new();
-            let outcome = change_all(
+            let outcome = change_all_threads(
                 || vec![one, ended],
                 |thread| {
                     changed.push(*thread);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_thread_is_there_until_it_ends() {
+    fn thread_handle_is_alive_until_the_thread_ends() {
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let running = std::thread::spawn(move || {
@@ -139,8 +139,8 @@ mod tests {
             let _ = ended.recv();
         });
         let thread = Thread::with_tid(told.recv().unwrap()).unwrap();
-        assert!(HeldThread::open_for_thread(&Thread { started: thread.started + 1, ..thread }).is_none());
-        let held = HeldThread::open_for_thread(&thread).unwrap();
+        assert!(ThreadHandle::open_for_thread(&Thread { started: thread.started + 1, ..thread }).is_none());
+        let held = ThreadHandle::open_for_thread(&thread).unwrap();
         assert!(held.is_alive() && held.is_alive());
         drop(end);
         running.join().unwrap();
@@ -150,7 +150,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!held.is_alive());
-        assert!(HeldThread::open_for_thread(&thread).is_none());
+        assert!(ThreadHandle::open_for_thread(&thread).is_none());
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub fn is_invariant() -> bool {
 
 /// Returns the time stamp counter in cycles, after all earlier loads are done.
 #[inline(always)]
-pub fn ordered_cycles() -> u64 {
+pub fn read_cycles_after_loads() -> u64 {
     let mut lane = 0;
     // SAFETY: every x86-64 processor since 2008 has RDTSCP, and Linux itself relies on it there.
     unsafe { __rdtscp(&mut lane) }
@@ -27,7 +27,7 @@ pub fn ordered_cycles() -> u64 {
 
 /// Returns the lane that this thread runs on, which Linux stores for RDTSCP.
 #[inline(always)]
-pub fn lane_now() -> u32 {
+pub fn current_lane() -> u32 {
     /// Mask of the bits with the lane's number; the bits above hold the NUMA node.
     const LANE_BITS: u32 = (1 << 12) - 1;
     let mut lane = 0;
@@ -38,7 +38,7 @@ pub fn lane_now() -> u32 {
 
 /// Returns the time stamp counter in cycles; instructions nearby may be reordered with the read.
 #[inline(always)]
-pub fn cycles() -> u64 {
+pub fn read_cycles() -> u64 {
     // SAFETY: every x86-64 processor has RDTSC.
     unsafe { _rdtsc() }
 }
@@ -47,8 +47,8 @@ pub fn cycles() -> u64 {
 /// advances by several cycles at a time.
 pub fn cycle_increment() -> u64 {
     const READS: usize = 1000;
-    let first = ordered_cycles();
-    (0..READS).map(|_| ordered_cycles() - first).fold(0, greatest_common_divisor)
+    let first = read_cycles_after_loads();
+    (0..READS).map(|_| read_cycles_after_loads() - first).fold(0, greatest_common_divisor)
 }
 
 fn greatest_common_divisor(one: u64, other: u64) -> u64 {
@@ -60,7 +60,7 @@ fn greatest_common_divisor(one: u64, other: u64) -> u64 {
 fn read_cycles_and_monotonic_ns() -> (u64, u64) {
     const TRIES: usize = 8;
     let look = || {
-        let (before, now_ns, after) = (cycles(), crate::clock::now_ns(), cycles());
+        let (before, now_ns, after) = (read_cycles(), crate::clock::now_ns(), read_cycles());
         (after.wrapping_sub(before), before, now_ns)
     };
     let (apart, before, now_ns) = (0..TRIES).map(|_| look()).min().expect("there are tries");
@@ -112,17 +112,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_step_is_what_all_readings_have_in_common() {
+    fn cycle_increment_is_the_common_divisor_of_readings() {
         let divisor = |(one, other)| greatest_common_divisor(one, other);
         assert_eq!([(78, 52), (0, 26), (26, 0), (35, 12)].map(divisor), [26, 26, 26, 1]);
         assert!(cycle_increment() > 0);
     }
 
     #[test]
-    fn moments_are_found_again_on_the_systems_clock() {
+    fn cycles_convert_to_the_time_of_the_monotonic_clock() {
         let clock = Clock::calibrate();
         let before = crate::clock::now_ns();
-        let at_ns = clock.cycles_to_monotonic_ns(cycles());
+        let at_ns = clock.cycles_to_monotonic_ns(read_cycles());
         let after = crate::clock::now_ns();
         // The rate of the counter is exact to some parts in ten thousand. So the tolerance grows with the time since
         // the zero point, which is some milliseconds ago.

@@ -3,7 +3,7 @@
 //! The kernel spins when it looks up a file of a control group or process that is being removed, until the task that
 //! removes it is done (`shrink_dcache_parent`). If a real-time thread preempted this task on the same CPU, it spins
 //! until the task gets another CPU: 745 ms were measured. No lookup is known to be safe. So a second thread of higher
-//! priority limits each *turn*, from one call of [`TurnLimit::begin`] to the next. After 5 ms of CPU time it moves the
+//! priority limits each *turn*, from one call of [`TurnLimit::begin_turn`] to the next. After 5 ms of CPU time it moves the
 //! first thread to the ordinary class.
 
 use std::io;
@@ -16,7 +16,7 @@ use std::thread;
 
 use crate::priority::{ThreadClass, make_only_this_thread_fifo, make_this_thread_fifo};
 
-/// Longest CPU time of a turn, from one [`TurnLimit::begin`] to the next. The work that the agent does in a turn takes
+/// Longest CPU time of a turn, from one [`TurnLimit::begin_turn`] to the next. The work that the agent does in a turn takes
 /// up to 2 ms.
 const TURN_NS: i64 = 5_000_000;
 /// Signal of the timer. It goes to the second thread alone, which waits for it.
@@ -49,8 +49,8 @@ impl TurnLimit {
         };
         thread::Builder::new().name("sidelane-turns".into()).spawn(body)?;
         let watcher = told.recv().map_err(io::Error::other)??;
-        let limit = Self { timer: timer_for(watcher)?, priority, is_over };
-        limit.begin()?;
+        let limit = Self { timer: create_cpu_time_timer(watcher)?, priority, is_over };
+        limit.begin_turn()?;
         Ok(limit)
     }
 
@@ -58,7 +58,7 @@ impl TurnLimit {
     ///
     /// # Errors
     /// If the thread has lost the right to real-time classes.
-    pub fn begin(&self) -> io::Result<()> {
+    pub fn begin_turn(&self) -> io::Result<()> {
         if self.is_over.swap(false, Ordering::AcqRel) {
             make_only_this_thread_fifo(self.priority)?;
         }
@@ -78,10 +78,11 @@ impl Drop for TurnLimit {
 }
 
 /// Creates a timer of the calling thread's CPU time. When it expires, it signals the thread `watcher`.
-fn timer_for(watcher: libc::pid_t) -> io::Result<libc::timer_t> {
+fn create_cpu_time_timer(watcher_tid: libc::pid_t) -> io::Result<libc::timer_t> {
     // SAFETY: zeroed is a valid sigevent.
     let mut event: libc::sigevent = unsafe { zeroed() };
-    (event.sigev_notify, event.sigev_signo, event.sigev_notify_thread_id) = (libc::SIGEV_THREAD_ID, SIGNAL, watcher);
+    (event.sigev_notify, event.sigev_signo, event.sigev_notify_thread_id) =
+        (libc::SIGEV_THREAD_ID, SIGNAL, watcher_tid);
     let mut timer = MaybeUninit::uninit();
     // SAFETY: `event` is valid, and the kernel writes `timer` if the call succeeds.
     check(unsafe { libc::timer_create(libc::CLOCK_THREAD_CPUTIME_ID, &mut event, timer.as_mut_ptr()) })?;
@@ -140,7 +141,7 @@ mod tests {
     }
 
     /// Runs a test on a real-time thread, and skips it if this process has no right to real-time classes.
-    fn on_a_real_time_thread(test: impl FnOnce(TurnLimit) + Send + 'static) {
+    fn run_on_real_time_thread(test: impl FnOnce(TurnLimit) + Send + 'static) {
         let body = || match TurnLimit::for_this_thread(1) {
             Ok(limit) => test(limit),
             Err(_) => sidelane_testing::skip("needs the right to real-time classes"),
@@ -149,24 +150,24 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_keeps_its_cpu_is_real_time_for_one_turn_alone() {
-        on_a_real_time_thread(|limit| {
+    fn busy_thread_is_real_time_for_one_turn_only() {
+        run_on_real_time_thread(|limit| {
             for _ in 0..3 {
                 assert!(is_real_time(), "at the begin of a turn");
                 let began = Instant::now();
                 while is_real_time() {
                     assert!(began.elapsed() < Duration::from_secs(60), "a turn does not end");
                 }
-                limit.begin().unwrap();
+                limit.begin_turn().unwrap();
             }
         });
     }
 
     #[test]
     fn turns_that_begin_in_time_are_real_time() {
-        on_a_real_time_thread(|limit| {
+        run_on_real_time_thread(|limit| {
             for _ in 0..10_000 {
-                limit.begin().unwrap();
+                limit.begin_turn().unwrap();
             }
             assert!(is_real_time());
         });

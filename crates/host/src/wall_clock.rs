@@ -23,9 +23,9 @@ fn since_epoch(system_time: SystemTime) -> Duration {
     system_time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-type BreakDown = unsafe extern "C" fn(*const libc::time_t, *mut libc::tm) -> *mut libc::tm;
+type CalendarConversion = unsafe extern "C" fn(*const libc::time_t, *mut libc::tm) -> *mut libc::tm;
 
-fn to_calendar_time(system_time: SystemTime, convert: BreakDown) -> libc::tm {
+fn to_calendar_time(system_time: SystemTime, convert: CalendarConversion) -> libc::tm {
     let seconds = since_epoch(system_time).as_secs() as libc::time_t;
     // SAFETY: tm is plain data, and both pointers are valid for the call.
     unsafe {
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_has_its_date_and_its_microseconds() {
+    fn utc_time_has_its_date_and_its_microseconds() {
         let at = UNIX_EPOCH + Duration::from_micros(1_772_373_731_000_042);
         assert_eq!(format_utc(at), "2026-03-01T14:02:11.000042Z");
         assert_eq!(format_utc(UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");

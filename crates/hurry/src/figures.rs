@@ -55,11 +55,11 @@ pub struct Figures {
 impl Figures {
     /// Adds the service time of an answered request.
     pub fn record_service_time(&mut self, server_ns: u64) {
-        self.server.add(server_ns);
+        self.server.record(server_ns);
     }
 
     /// Returns the number of answered requests.
-    pub fn requests(&self) -> u64 {
+    pub fn answered_requests(&self) -> u64 {
         self.server.histogram.count()
     }
 
@@ -103,7 +103,7 @@ impl Summary {
         let mut row = Row::new("hurry");
         row.put("wall_s", figures.wall_ns as f64 / 1e9);
         row.put("threads_count", figures.threads as f64);
-        row.put("requests_count", figures.requests() as f64);
+        row.put("requests_count", figures.answered_requests() as f64);
         row.put("moved_count", figures.moved as f64);
         row.put("sent_ahead_count", figures.preplaced as f64);
         row.put("threshold_ns", figures.threshold_ns as f64);
@@ -181,7 +181,7 @@ const PERCENTILES: [(f64, &str); 3] = [(50.0, "p50"), (90.0, "p90"), (99.0, "p99
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { settings, figures, .. } = self;
-        let requests = figures.requests();
+        let requests = figures.answered_requests();
         writeln!(
             f,
             "sidelane: {} of {requests} requests of {} moved to big cores in {:.1} s",

@@ -23,12 +23,12 @@
 //! - What is impossible is refused with a reason (`crates/sidelane/tests/hurry.rs`:
 //!   `refused_move_to_a_core_outside_the_cpuset_is_reported`).
 //! - A writer to the pipe moves threads of the service alone (`crates/sidelane/tests/hurry.rs`:
-//!   `lines_of_a_pipe_count_from_any_writer`).
-//! - All polls take less than 1 % of a CPU (`src/pace.rs`: `looks_take_less_than_1_percent_of_a_cpu`).
+//!   `pipe_lines_of_several_writers_are_read`).
+//! - All polls take less than 1 % of a CPU (`src/pace.rs`: `polls_take_less_than_1_percent_of_a_cpu`).
 //! - CPUs that a thread chooses itself are left alone (`crates/sidelane/tests/hurry_owners.rs`:
-//!   `cpus_that_threads_choose_themselves_stay_chosen`).
+//!   `affinities_set_by_the_threads_themselves_are_kept`).
 //! - A thread created by a bound thread is freed (`crates/sidelane/tests/hurry_owners.rs`:
-//!   `child_of_a_bound_thread_gets_all_cpus_after_a_look`).
+//!   `child_of_a_bound_thread_gets_all_cpus_at_a_check`).
 //! - While the mapper is halted, its threads have their CPUs (`crates/sidelane/tests/hurry_owners.rs`:
 //!   `threads_have_their_cpus_while_the_mapper_is_halted`).
 //! - A stopped guardian is replaced (`crates/sidelane/tests/hurry_owners.rs`:

@@ -36,7 +36,7 @@ impl Sizing {
                 let cores = || cores.iter().map(to_cpu_mask);
                 Self::Lanes(
                     cores().fold(CpuMask::EMPTY, |all, core| all.or(&core)),
-                    Box::new(cpus::CoreTopology::of(cores())),
+                    Box::new(cpus::CoreTopology::from_cores(cores())),
                 )
             }
         }
@@ -106,7 +106,7 @@ impl Mapper {
     }
 
     /// Passes an event of a thread to the policy. The first event of a thread adds it to the pool.
-    pub fn record(&mut self, event: ThreadEvent) -> Result<()> {
+    pub fn record_event(&mut self, event: ThreadEvent) -> Result<()> {
         let (ThreadEvent::Working { tid, .. }
         | ThreadEvent::Served { tid, .. }
         | ThreadEvent::Aborted { tid, .. }
@@ -191,8 +191,8 @@ impl Mapper {
 
     /// Adds threads of the pool to the policy's table as far as it has free entries.
     pub fn admit_waiting_threads(&mut self, now_ns: u64) {
-        let places = MAX_THREADS - self.policy.threads();
-        let waiting = self.pool.workers().filter(|(tid, _)| !self.policy.has(*tid)).take(places);
+        let places = MAX_THREADS - self.policy.thread_count();
+        let waiting = self.pool.workers().filter(|(tid, _)| !self.policy.has_thread(*tid)).take(places);
         let waiting: Vec<(u32, CpuMask)> = waiting.map(|(tid, cpus)| (tid, to_cpu_mask(cpus))).collect();
         waiting
             .into_iter()
@@ -244,7 +244,7 @@ impl Mapper {
     }
 
     /// Moves the threads that are due, and returns when to poll again.
-    pub fn decide(&mut self, now_ns: u64) -> NextPoll {
+    pub fn move_due_threads(&mut self, now_ns: u64) -> NextPoll {
         // On sibling lanes requests move one by one, so allow one round for each lane.
         let rounds = match &self.sizes {
             Sizing::Fixed(_) => 1,
@@ -282,11 +282,11 @@ impl Mapper {
     fn apply_actions(&mut self, now_ns: u64) {
         let mut todo = std::mem::take(&mut self.todo);
         todo.extend(self.actions.iter());
-        todo.drain(..).for_each(|action| self.apply(now_ns, action));
+        todo.drain(..).for_each(|action| self.apply_action(now_ns, action));
         self.todo = todo;
     }
 
-    fn apply(&mut self, now_ns: u64, action: HurryAction) {
+    fn apply_action(&mut self, now_ns: u64, action: HurryAction) {
         let (HurryAction::Map { thread, .. } | HurryAction::Hurry { thread } | HurryAction::Restore { thread }) =
             action;
         if self.is_cancelled(action) {
@@ -348,7 +348,7 @@ impl Mapper {
         match reason {
             NotMoved::Refused => self.figures.refused += 1,
             NotMoved::Ended => {
-                self.pool.forget(thread);
+                self.pool.forget_thread(thread);
                 self.notify_policy_of_failure(now_ns, HurryEvent::Left { thread });
             }
         }
@@ -362,11 +362,11 @@ impl Mapper {
     /// Returns the figures up to now.
     pub fn figures(&self) -> Figures {
         let mut figures = self.figures.clone();
-        figures.threads = self.policy.threads();
+        figures.threads = self.policy.thread_count();
         figures.unseated = (self.pool.workers().count() - figures.threads) as u64;
-        figures.others = self.pool.foreign_processes() as u64;
+        figures.others = self.pool.foreign_process_count() as u64;
         figures.threshold_ns = self.policy.threshold_ns();
-        figures.lost = self.policy.lost();
+        figures.lost = self.policy.lost_requests();
         // Interleaved requests had an end, so they do not count as unended.
         figures.lost.unended = figures.lost.unended.saturating_sub(figures.interleaved);
         figures.moved = self.policy.moved_count();

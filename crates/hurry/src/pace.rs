@@ -162,11 +162,11 @@ mod tests {
         pace
     }
 
-    fn poll_at(at_ns: u64) -> NextPoll {
+    fn next_poll_at(at_ns: u64) -> NextPoll {
         NextPoll { at_ns, or_event: false }
     }
 
-    fn poll_at_event_or(at_ns: u64) -> NextPoll {
+    fn next_poll_on_event_or_at(at_ns: u64) -> NextPoll {
         NextPoll { at_ns, or_event: true }
     }
 
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_take_less_than_1_percent_of_a_cpu() {
+    fn polls_take_less_than_1_percent_of_a_cpu() {
         let (mut pace, mut now_ns, mut looks) = (pacer_with_20_us_polls(), 100 * MS, 0);
         while now_ns < 1_100 * MS {
             pace.begin_poll(now_ns, 0, NONE, true);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn burst_is_looked_at_while_saved_looks_last() {
+    fn burst_is_polled_while_saved_polls_last() {
         let mut pace = pacer_with_20_us_polls();
         for number in 0..=SAVED_LOOKS {
             let now_ns = 100 * MS + number * 200_000;
@@ -202,73 +202,76 @@ mod tests {
             );
         }
         assert_eq!(pace.begin_poll(102_600_000 - 1, 0, ALL, false), NONE);
-        assert_eq!(pace.next_poll(102_600_000 - 1, 0, None, false), poll_at(105_200_000));
+        assert_eq!(pace.next_poll(102_600_000 - 1, 0, None, false), next_poll_at(105_200_000));
         assert_eq!(pace.begin_poll(105_200_000, 0, ALL, false), BEGINS);
     }
 
     #[test]
-    fn under_a_short_threshold_the_bell_is_waited_for() {
+    fn short_threshold_waits_for_a_wakeup() {
         let mut pace = pacer_with_20_us_polls();
         assert_eq!(pace.begin_poll(100 * MS, MS, ALL, false), BEGINS);
-        assert_eq!(pace.next_poll(100 * MS, MS, None, false), poll_at_event_or(150 * MS));
+        assert_eq!(pace.next_poll(100 * MS, MS, None, false), next_poll_on_event_or_at(150 * MS));
         assert_eq!(pace.begin_poll(101 * MS, MS, ALL, false), BEGINS, "looks are saved");
         let mut pace = pacer_without_saved_polls(101 * MS);
         let open_ns = pace.earliest_poll_ns();
-        assert_eq!(pace.next_poll(101 * MS, MS, None, false), poll_at(open_ns));
+        assert_eq!(pace.next_poll(101 * MS, MS, None, false), next_poll_at(open_ns));
         assert_eq!(pace.begin_poll(open_ns, MS, ALL, false), BEGINS);
     }
 
     #[test]
-    fn waiting_request_is_looked_at_when_a_big_core_is_free() {
+    fn waiting_request_is_polled_when_a_big_core_is_free() {
         let mut pace = pacer_with_20_us_polls();
         assert_eq!(pace.begin_poll(100 * MS, 0, ALL, false), BEGINS);
-        assert_eq!(pace.next_poll(100 * MS, 0, None, false), poll_at_event_or(150 * MS));
+        assert_eq!(pace.next_poll(100 * MS, 0, None, false), next_poll_on_event_or_at(150 * MS));
         assert_eq!(pace.begin_poll(110 * MS, 0, ALL, false), BEGINS);
         assert_eq!(pace.record_new_wait(), Some(ALL));
         assert_eq!(pace.record_new_wait(), None, "it is armed");
-        assert_eq!(pace.next_poll(110 * MS, 0, None, true), poll_at_event_or(160 * MS));
+        assert_eq!(pace.next_poll(110 * MS, 0, None, true), next_poll_on_event_or_at(160 * MS));
         assert_eq!(pace.begin_poll(111 * MS, 0, ALL, true), ALL, "it still waits");
         let mut pace = pacer_without_saved_polls(111 * MS);
         let open_ns = pace.earliest_poll_ns();
         assert_eq!(pace.record_new_wait(), None);
-        assert_eq!(pace.next_poll(111 * MS, 0, None, true), poll_at(open_ns));
+        assert_eq!(pace.next_poll(111 * MS, 0, None, true), next_poll_at(open_ns));
         assert_eq!(pace.begin_poll(open_ns, 0, ALL, true), ALL);
-        assert_eq!(pace.next_poll(open_ns, 0, None, false), poll_at_event_or(open_ns + 50 * MS));
+        assert_eq!(pace.next_poll(open_ns, 0, None, false), next_poll_on_event_or_at(open_ns + 50 * MS));
     }
 
     #[test]
-    fn long_threshold_waits_for_the_bell() {
+    fn waiting_request_with_long_threshold_waits_for_a_wakeup() {
         let mut pace = pacer_with_20_us_polls();
         assert_eq!(pace.begin_poll(100 * MS, 20 * MS, ALL, false), NONE);
         assert_eq!(pace.record_new_wait(), Some(ENDS));
-        assert_eq!(pace.next_poll(100 * MS, 20 * MS, None, true), poll_at_event_or(120 * MS));
+        assert_eq!(pace.next_poll(100 * MS, 20 * MS, None, true), next_poll_on_event_or_at(120 * MS));
         assert_eq!(pace.begin_poll(120 * MS, 20 * MS, ALL, true), ENDS);
-        assert_eq!(pace.next_poll(120 * MS, 20 * MS, None, false), poll_at(140 * MS), "none waits any more");
+        assert_eq!(pace.next_poll(120 * MS, 20 * MS, None, false), next_poll_at(140 * MS), "none waits any more");
     }
 
     #[test]
-    fn looks_continue_without_a_bell() {
+    fn polls_continue_without_wakeups() {
         let mut pace = pacer_with_20_us_polls();
         assert_eq!(pace.begin_poll(100 * MS, MS, NONE, true), NONE);
-        assert_eq!(pace.next_poll(100 * MS, MS, None, true), poll_at(102_600_000));
+        assert_eq!(pace.next_poll(100 * MS, MS, None, true), next_poll_at(102_600_000));
         assert_eq!(pace.begin_poll(102_600_000, MS, BEGINS, true), BEGINS);
         assert_eq!(pace.record_new_wait(), None, "it cannot ring for ends");
-        assert_eq!(pace.next_poll(102_600_000, MS, None, true), poll_at(105_200_000));
+        assert_eq!(pace.next_poll(102_600_000, MS, None, true), next_poll_at(105_200_000));
     }
 
     #[test]
-    fn long_threshold_looks_when_requests_are_due() {
+    fn long_threshold_polls_when_requests_are_due() {
         let mut pace = pacer_with_20_us_polls();
         assert_eq!(pace.begin_poll(100 * MS, 20 * MS, ALL, false), NONE);
-        assert_eq!(pace.next_poll(100 * MS, 20 * MS, None, false), poll_at(120 * MS));
-        assert_eq!(pace.next_poll(100 * MS, 20 * MS, Some(100 * MS + 300_000), false), poll_at(100 * MS + 300_000));
-        assert_eq!(pace.next_poll(100 * MS, 900 * MS, None, false), poll_at(150 * MS));
+        assert_eq!(pace.next_poll(100 * MS, 20 * MS, None, false), next_poll_at(120 * MS));
+        assert_eq!(
+            pace.next_poll(100 * MS, 20 * MS, Some(100 * MS + 300_000), false),
+            next_poll_at(100 * MS + 300_000)
+        );
+        assert_eq!(pace.next_poll(100 * MS, 900 * MS, None, false), next_poll_at(150 * MS));
     }
 
     #[test]
-    fn the_papers_loop_looks_at_equal_times() {
+    fn fixed_sampling_polls_at_equal_intervals() {
         let mut pace = PollPacer::new(ScanTimes::Sampling(25 * MS));
         assert_eq!(pace.begin_poll(100 * MS, 0, ALL, true), NONE);
-        assert_eq!(pace.next_poll(100 * MS, 0, Some(101 * MS), true), poll_at(125 * MS));
+        assert_eq!(pace.next_poll(100 * MS, 0, Some(101 * MS), true), next_poll_at(125 * MS));
     }
 }

@@ -11,7 +11,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::{may_run_outside, pin_thread};
 use sidelane_host::procfs::{parent, threads};
 use sidelane_host::service::Service;
-use sidelane_host::thread::{HeldThread, Thread};
+use sidelane_host::thread::{Thread, ThreadHandle};
 
 use sidelane_rollback::claim::ThreadClaims;
 use sidelane_rollback::guardian::{CANNOT_REPLACE_UNDO, CANNOT_WITHDRAW, Guardian};
@@ -51,7 +51,7 @@ struct Member {
 struct Worker {
     member: Member,
     /// Handle that keeps the thread's identity, opened when the thread is first bound.
-    held: Option<HeldThread>,
+    held: Option<ThreadHandle>,
     /// CPUs to which the thread was last bound; `None` if it has its original CPUs.
     given: Option<CpuSet>,
 }
@@ -64,8 +64,8 @@ impl Worker {
     /// Returns the thread if it still exists. The check takes longer if no file can be opened.
     fn member_if_alive(&mut self) -> Option<Member> {
         let thread = self.member.thread;
-        self.held = self.held.take().or_else(|| HeldThread::open_for_thread(&thread));
-        let is_there = self.held.as_ref().map_or_else(|| thread.is_alive(), HeldThread::is_alive);
+        self.held = self.held.take().or_else(|| ThreadHandle::open_for_thread(&thread));
+        let is_there = self.held.as_ref().map_or_else(|| thread.is_alive(), ThreadHandle::is_alive);
         is_there.then_some(self.member)
     }
 }
@@ -117,7 +117,7 @@ impl Pool {
         }
         let found = Thread::with_tid(tid).and_then(|thread| Some(Member { thread, pid: self.process_of(tid)? }));
         let worker = match found {
-            Some(worker) if self.claims.add(worker.pid, &mut self.guardian)?.is_none() => worker,
+            Some(worker) if self.claims.add_process(worker.pid, &mut self.guardian)?.is_none() => worker,
             _ => {
                 if self.strangers.len() < STRANGERS_MAX {
                     self.strangers.insert(tid);
@@ -131,7 +131,7 @@ impl Pool {
     }
 
     /// Removes a thread that has ended. Another thread may get the same id.
-    pub fn forget(&mut self, tid: u32) {
+    pub fn forget_thread(&mut self, tid: u32) {
         self.workers.remove(&tid);
     }
 
@@ -193,7 +193,7 @@ impl Pool {
     }
 
     /// Updates the processes of the service. Frees children of bound threads, and returns the threads that have ended.
-    pub fn refresh(&mut self, pids: &BTreeSet<u32>) -> Result<Vec<u32>> {
+    pub fn refresh_threads(&mut self, pids: &BTreeSet<u32>) -> Result<Vec<u32>> {
         // Check the guardian first: a halted guardian takes in no entries.
         self.replace_guardian_if_needed()?;
         self.set_processes(pids)?;
@@ -206,7 +206,7 @@ impl Pool {
         new.into_iter().try_for_each(|worker| self.record_new_thread(worker))?;
         let gone: Vec<u32> = self.seen.iter().filter(|tid| !now.contains_key(tid)).copied().collect();
         self.seen = now.into_keys().collect();
-        self.forget_ended(&gone)?;
+        self.forget_ended_threads(&gone)?;
         self.replace_guardian_if_needed()?;
         Ok(gone)
     }
@@ -225,7 +225,7 @@ impl Pool {
             return Ok(false);
         }
         self.guardian
-            .confirm_frozen()
+            .confirm_frozen_changes()
             .context("cannot tell the guardian process that sidelane runs again; try again")?;
         Ok(true)
     }
@@ -235,14 +235,14 @@ impl Pool {
             return Ok(());
         }
         self.whose.pids = pids.iter().copied().collect();
-        self.claims.retain(&self.whose.pids, &mut self.guardian)?;
+        self.claims.retain_processes(&self.whose.pids, &mut self.guardian)?;
         self.bound.retain(|pid| pids.contains(pid));
         self.noted.set_owner(&self.whose, &mut self.guardian)
     }
 
     /// Records a new thread, and frees it if a bound thread created it.
     fn record_new_thread(&mut self, Member { thread, pid }: Member) -> Result<()> {
-        match self.may_have_inherited(pid) {
+        match self.may_have_inherited_binding(pid) {
             true => self.noted.record_newcomer(thread, &mut self.guardian)?,
             false => self.noted.record_unmodified(thread, &mut self.guardian)?,
         };
@@ -256,14 +256,14 @@ impl Pool {
 
     /// Returns whether a bound thread may have created a new thread of process `pid`. Assumes so for a new process if
     /// its parent is new too, or is not a process of the service.
-    fn may_have_inherited(&self, pid: u32) -> bool {
+    fn may_have_inherited_binding(&self, pid: u32) -> bool {
         let was_there = |pid: u32| self.seen.contains(&pid);
         let is_bound = |pid: u32| self.bound.contains(&pid);
         is_bound(pid) || !was_there(pid) && parent(pid).is_none_or(|parent| is_bound(parent) || !was_there(parent))
     }
 
     /// Forgets threads that have ended, or whose process has left the service's cgroup.
-    fn forget_ended(&mut self, ended_tids: &[u32]) -> Result<()> {
+    fn forget_ended_threads(&mut self, ended_tids: &[u32]) -> Result<()> {
         let ended: Vec<Thread> = self.noted.iter().filter(|thread| ended_tids.contains(&thread.tid)).copied().collect();
         for thread in &ended {
             if self.noted.is_changed(thread) {
@@ -281,13 +281,13 @@ impl Pool {
     }
 
     /// Returns the number of processes of the service whose threads another Sidelane process moves.
-    pub fn foreign_processes(&self) -> usize {
-        self.claims.refused()
+    pub fn foreign_process_count(&self) -> usize {
+        self.claims.refused_count()
     }
 
     /// Gives all threads their original CPUs back, including those of processes that started since the last poll.
     pub fn restore_all_threads(mut self, pids: &BTreeSet<u32>) -> Result<()> {
-        let looked = self.refresh(pids).map(drop);
-        self.guardian.finish().context("cannot give the service's threads their CPUs back").and(looked)
+        let looked = self.refresh_threads(pids).map(drop);
+        self.guardian.undo_all_and_end().context("cannot give the service's threads their CPUs back").and(looked)
     }
 }

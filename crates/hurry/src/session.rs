@@ -85,7 +85,7 @@ impl Session {
         let service = settings.service.find()?;
         own_threads::keep_off_service_cpus(&settings.service.to_string(), &service.pids);
         let (log, audit) = open_log(settings)?;
-        let source = WorkSource::begin(settings, &service)?;
+        let source = WorkSource::open(settings, &service)?;
         let finder = start_finder(&settings.service, &service)?;
         let pool = Pool::from_service(&service)?;
         let (began_ns, cpu_began_ns) = (now_ns(), thread_cpu_ns());
@@ -118,7 +118,7 @@ impl Session {
 
     fn poll_until(&mut self, ends_ns: u64, shutdown: &Shutdown, on_figures: &mut impl FnMut(&Figures)) -> Result<()> {
         loop {
-            if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
+            if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin_turn) {
                 self.turns = None;
                 self.notes.push(HurryNote::MovedLate { error: error.to_string() }.into());
             }
@@ -156,7 +156,7 @@ impl Session {
 
     fn read_and_decide(&mut self, now_ns: u64) -> Result<NextPoll> {
         self.read_work()?;
-        Ok(self.mapper.decide(now_ns))
+        Ok(self.mapper.move_due_threads(now_ns))
     }
 
     fn read_work(&mut self) -> Result<()> {
@@ -164,7 +164,7 @@ impl Session {
         let mut outcome = Ok(());
         source.read(&mut |work| {
             if outcome.is_ok() {
-                outcome = mapper.record(work);
+                outcome = mapper.record_event(work);
             }
         })?;
         outcome
@@ -179,7 +179,7 @@ impl Session {
         self.cpu_ns = cpu_ns;
         let pids = self.processes()?;
         own_threads::keep_off_service_cpus(&self.settings.service.to_string(), &pids);
-        let gone = self.mapper.pool().refresh(&pids)?;
+        let gone = self.mapper.pool().refresh_threads(&pids)?;
         self.mapper.remove_ended_threads(now_ns, &gone);
         let by_guardian = self.mapper.pool().take_guardian_restored()?;
         self.mapper.rebind_displaced_threads(now_ns, by_guardian);
@@ -197,7 +197,7 @@ impl Session {
     fn drain_log(&mut self) {
         let Some(log) = &self.log else { return };
         log.request_write();
-        let failing = LogNote::of_failing_audit(log.path(), &log.state()).map(Note::from);
+        let failing = LogNote::about_failing_audit_log(log.path(), &log.state()).map(Note::from);
         self.notes.extend(failing.filter(|note| !self.notes.contains(note)));
     }
 
@@ -252,8 +252,8 @@ impl Session {
         heard?;
         if let Some(log) = &mut self.log {
             let state = log.end();
-            self.notes.retain(|note| !note.matches(LogNote::is_of_audit));
-            self.notes.extend(LogNote::of_audit(log.path(), &state).map(Note::from));
+            self.notes.retain(|note| !note.matches(LogNote::is_about_audit_log));
+            self.notes.extend(LogNote::about_audit_log(log.path(), &state).map(Note::from));
         }
         let energy_of = self.energy.map_or_else(|error| error.to_string(), |energy| energy.to_string());
         let source = self.source.to_string();

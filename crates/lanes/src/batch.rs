@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::gate::instrumented::{preload_library, remove_from_environment};
+use super::gate::instrumented::{preload_library, remove_gate_from_environment};
 use crate::gate::instrumented::GateDescriptors;
 use sidelane_host::priority::{self, ThreadClass};
 use sidelane_host::{posix_signals, rights};
@@ -114,13 +114,13 @@ impl StartBarrier {
         }
         match gate_descriptors {
             Some(pass) => pass.add_to_environment(&mut waiting),
-            None => remove_from_environment(&mut waiting),
+            None => remove_gate_from_environment(&mut waiting),
         }
         let passed_on = gate_descriptors.map(GateDescriptors::fd_numbers).unwrap_or_default();
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe {
             waiting.pre_exec(move || {
-                posix_signals::unmask();
+                posix_signals::unblock_received_signals();
                 rustix::io::fcntl_setfd(&entrance, rustix::io::FdFlags::empty())?;
                 GateDescriptors::keep_open_on_exec(&passed_on)?;
                 rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;

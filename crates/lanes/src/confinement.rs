@@ -20,8 +20,8 @@ use sidelane_host::eventfd::EventFd;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{may_run_outside, move_from_ext_to_idle, move_to_ext, pin_thread};
 use sidelane_host::procfs::{has_fixed_affinity, thread_name, threads};
-use sidelane_host::thread::{Thread, change_all};
-use sidelane_rollback::groups::{kill_all, kill_until_none_alive};
+use sidelane_host::thread::{Thread, change_all_threads};
+use sidelane_rollback::groups::{kill_group, kill_until_none_alive};
 use sidelane_tracker::tracking::MemberList;
 
 use super::batch::BatchClass;
@@ -112,7 +112,7 @@ impl BatchConfinement {
     }
 
     /// Sets the event that is notified when batch is back on a lane from which it was evicted.
-    pub fn notify_when_back(&self, event: Arc<EventFd>) {
+    pub fn notify_when_batch_returns(&self, event: Arc<EventFd>) {
         let _ = self.came_back.set(event);
     }
 
@@ -157,7 +157,7 @@ impl BatchConfinement {
     /// use none, `work` gets all lanes.
     pub fn with_locked_lanes<T>(&self, work: impl FnOnce(&CpuSet) -> T) -> T {
         let state = self.state.lock().expect("no holder panics");
-        let usable = self.usable(&state.evicted);
+        let usable = self.usable_lanes(&state.evicted);
         work(if usable.is_empty() { &self.lanes } else { &usable })
     }
 
@@ -167,7 +167,7 @@ impl BatchConfinement {
         if state.retired {
             return Ok(());
         }
-        if self.freezer.is_none() && self.usable(&state.evicted).is_empty() {
+        if self.freezer.is_none() && self.usable_lanes(&state.evicted).is_empty() {
             return self.confine(&self.lanes);
         }
         self.apply_state(&state)
@@ -180,12 +180,12 @@ impl BatchConfinement {
     }
 
     /// Makes this confinement change nothing any more: batch is about to be given back.
-    pub fn retire(&self) {
+    pub fn stop_changing_batch(&self) {
         self.state.lock().expect("no holder panics").retired = true;
     }
 
     /// Puts a process that does not run yet into the confinement, on all batch lanes.
-    pub fn admit(&self, pid: u32) -> io::Result<()> {
+    pub fn add_process(&self, pid: u32) -> io::Result<()> {
         self.confine(&self.lanes)?;
         for leaf in &self.leaves {
             leaf.move_process_in(pid)?;
@@ -234,7 +234,7 @@ impl BatchConfinement {
 
     /// Returns whether the thread is in the frozen cgroup. Such a thread has not left the cgroup, even if it is not
     /// asleep yet.
-    pub fn has_frozen(&self, tid: u32) -> bool {
+    pub fn is_in_frozen_cgroup(&self, tid: u32) -> bool {
         let frozen = self.freezer.clone().filter(Freezer::are_all_tasks_stopped).map(Freezer::into_dir);
         frozen.is_some_and(|dir| threads_in_tree(&dir).contains(&tid))
     }
@@ -268,7 +268,7 @@ impl BatchConfinement {
     /// Writes the cgroup's CPUs again if batch has changed them. Returns whether batch had changed them.
     fn restore_cgroup_cpus(&self) -> bool {
         let state = self.state.lock().expect("no holder panics");
-        let lanes = self.usable(&state.evicted);
+        let lanes = self.usable_lanes(&state.evicted);
         let Some(leaf) = self.cpuset.as_ref().filter(|_| !state.retired && !lanes.is_empty()) else { return false };
         let cpus = leaf.read("cpuset.cpus").ok().and_then(|cpus| cpus.parse::<CpuSet>().ok());
         cpus.is_some_and(|cpus| !cpus.is_subset(&lanes)) && leaf.set_cpus(&lanes).is_ok()
@@ -279,7 +279,7 @@ impl BatchConfinement {
         if self.adopted {
             return;
         }
-        self.leaves.iter().for_each(|leaf| kill_all(&leaf.dir));
+        self.leaves.iter().for_each(|leaf| kill_group(&leaf.dir));
         match self.leaves.first() {
             Some(leaf) => kill_until_none_alive(|| self.escaped_processes(leaf)),
             None => kill_until_none_alive(&self.member_list),
@@ -288,10 +288,10 @@ impl BatchConfinement {
 
     /// Puts threads that left the batch lanes back on them.
     pub fn pin_to_usable_lanes(&self) {
-        let lanes = self.usable(&self.state.lock().expect("no holder panics").evicted);
+        let lanes = self.usable_lanes(&self.state.lock().expect("no holder panics").evicted);
         if !lanes.is_empty() {
             // A thread that cannot be put back now is found again at the next check.
-            let _ = self.pin_all(&lanes);
+            let _ = self.pin_all_threads(&lanes);
         }
     }
 
@@ -315,33 +315,33 @@ impl BatchConfinement {
 
     fn freeze(&self, frozen: bool) -> io::Result<()> {
         match &self.freezer {
-            Some(freezer) => freezer.set(frozen || self.found_frozen || self.stopped.load(Ordering::SeqCst)),
+            Some(freezer) => freezer.set_frozen(frozen || self.found_frozen || self.stopped.load(Ordering::SeqCst)),
             None => Err(io::Error::from(io::ErrorKind::Unsupported)),
         }
     }
 
-    fn usable(&self, evicted: &BTreeSet<u32>) -> CpuSet {
+    fn usable_lanes(&self, evicted: &BTreeSet<u32>) -> CpuSet {
         self.lanes.iter().filter(|cpu| !evicted.contains(cpu)).collect()
     }
 
     fn confine(&self, lanes: &CpuSet) -> io::Result<()> {
         match &self.cpuset {
             Some(leaf) => leaf.set_cpus(lanes),
-            None => self.pin_all(lanes),
+            None => self.pin_all_threads(lanes),
         }
     }
 
     /// Sets the affinity of all threads of batch. A thread that is created during this call may have the old affinity
     /// of its parent.
-    fn pin_all(&self, lanes: &CpuSet) -> io::Result<()> {
+    fn pin_all_threads(&self, lanes: &CpuSet) -> io::Result<()> {
         let cpus: Vec<u32> = lanes.iter().collect();
         let threads = || self.processes().into_iter().flat_map(Thread::all_of).collect();
-        change_all(threads, |thread| pin_thread(thread.tid, &cpus))
+        change_all_threads(threads, |thread| pin_thread(thread.tid, &cpus))
     }
 
     /// Applies the state that the keepers want. No other function thaws batch.
     fn apply_state(&self, state: &State) -> io::Result<()> {
-        let lanes = self.usable(&state.evicted);
+        let lanes = self.usable_lanes(&state.evicted);
         if lanes.is_empty() {
             return self.freeze(true);
         }
@@ -385,7 +385,7 @@ impl Evictor for BatchConfinement {
     fn is_batch_leaving(&self, _cpu: u32) -> bool {
         let freezes = || {
             let state = self.state.lock().expect("no holder panics");
-            !state.retired && self.usable(&state.evicted).is_empty()
+            !state.retired && self.usable_lanes(&state.evicted).is_empty()
         };
         self.freezer.as_ref().is_some_and(|freezer| freezes() && !freezer.are_all_tasks_stopped())
     }
@@ -423,14 +423,14 @@ mod tests {
 
     use super::*;
 
-    fn sleeper() -> Child {
+    fn spawn_sleep_process() -> Child {
         Command::new("sleep").arg("1000").spawn().unwrap()
     }
 
     /// The kernel refuses to move a kernel thread that belongs to one CPU. Before Linux 6.3 it also refuses to move
     /// workers of io_uring.
     #[test]
-    fn thread_that_the_kernel_keeps_elsewhere_is_reported() {
+    fn thread_that_the_kernel_refuses_to_move_is_reported() {
         let numbers = std::fs::read_dir("/proc").unwrap().flatten();
         let mut pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let Some(pid) = pids.find(|pid| command_name(*pid).as_deref() == Some("ksoftirqd/0")) else {
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn process_created_during_an_eviction_is_evicted_too() {
         let lanes: CpuSet = [0, 1].into_iter().collect();
-        let mut children = [sleeper(), sleeper()];
+        let mut children = [spawn_sleep_process(), spawn_sleep_process()];
         let pids = [0, 1].map(|child: usize| children[child].id());
         let looks = AtomicUsize::new(0);
         let member_list: MemberList =

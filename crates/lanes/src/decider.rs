@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::{io, mem};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sidelane_formats::sample::{running_requests, sample};
+use sidelane_formats::sample::{observe_lane, running_requests};
 use sidelane_formats::{LaneWord, hist_record};
 use sidelane_host::clock::now_ns;
 use sidelane_host::eventfd::EventFd;
@@ -253,7 +253,7 @@ impl Decider {
             policy,
             state: LaneState::Released,
             wanted: LaneState::Released,
-            spares_waited: kind.spares_waited(),
+            spares_waited: kind.spares_waited_requests(),
             has_left: true,
             seen: LaneObservation::default(),
             sampled_ns: 0,
@@ -339,7 +339,7 @@ impl Decider {
         self.memory.refresh_requests(self.cpu);
         let words = self.request_lanes.iter().map(|cpu| self.memory.word(*cpu));
         let requests = self.request_lanes.iter().map(|cpu| self.memory.request(*cpu));
-        let seen = sample(words, requests, self.memory.service_of(self.cpu), self.memory.limits(self.cpu));
+        let seen = observe_lane(words, requests, self.memory.service_of(self.cpu), self.memory.limits(self.cpu));
         if self.spares_waited && !waited && self.state == LaneState::Lent && self.memory.needs_request_refresh(self.cpu)
         {
             self.count_late_time(&seen);

@@ -72,7 +72,7 @@ impl Holder {
         let _ = keep_code_in_memory();
         let (ready, started) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name(format!("holder-{cpu}")).spawn(move || {
-            let _fixed = SelfPlacedThread::this_thread();
+            let _fixed = SelfPlacedThread::for_this_thread();
             let armed = body.pin_and_make_realtime();
             let fit = armed.is_ok();
             let _ = ready.send(armed);

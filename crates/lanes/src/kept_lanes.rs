@@ -19,7 +19,7 @@ pub struct KeptLanes {
     /// Batch lanes; a gate without keepers leaves them to batch.
     pub lanes: Vec<BatchLane>,
     /// CPUs of the service.
-    pub beside: CpuSet,
+    pub request_lanes: CpuSet,
     /// Lending limits of the lanes.
     pub limits: LendingLimitsKeeper,
     /// Recent overlap of batch with the service.
@@ -32,7 +32,7 @@ impl KeptLanes {
     pub fn new(keepers: Vec<LaneKeeper>, lanes: &Lanes, limits: LendingLimitsKeeper, memory: &LaneMemory) -> Self {
         let (lanes, beside, batch) = (lanes.batch.clone(), lanes.request_lanes.clone(), lanes.batch_cpus());
         let overlap = RecentOverlap::new(now_ns(), memory.overlap(&beside, &batch));
-        Self { keepers, lanes, beside, limits, overlap }
+        Self { keepers, lanes, request_lanes: beside, limits, overlap }
     }
 
     /// Returns the keepers of the lanes.
@@ -41,7 +41,7 @@ impl KeptLanes {
     }
 
     /// Returns the lanes that have a keeper.
-    pub fn cpus(&self) -> CpuSet {
+    pub fn lanes_with_keepers(&self) -> CpuSet {
         self.keepers().map(LaneKeeper::cpu).collect()
     }
 

@@ -118,7 +118,7 @@ pub struct ObjectiveOutcome {
 
 impl ObjectiveOutcome {
     /// Returns whether the session as a whole met the objective.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_met(&self) -> bool {
         self.all_ns <= self.slo.limit_ns
     }
 }
@@ -231,7 +231,7 @@ impl LendingLimitsKeeper {
             requests: 0,
         };
         keeper.lanes.batch.iter().for_each(|lane| keeper.write_fixed_limits(lane));
-        keeper.write(keeper.meter.present_limits());
+        keeper.write_limits(keeper.meter.present_limits());
         keeper
     }
 
@@ -258,7 +258,7 @@ impl LendingLimitsKeeper {
     pub fn restore_learned(&mut self, learned: &LearnedLimits) {
         self.meter.restore_learned(&learned.limits);
         self.requests = learned.requests;
-        self.write(self.meter.present_limits());
+        self.write_limits(self.meter.present_limits());
     }
 
     /// Returns the policy that decides when batch may run beside a request.
@@ -277,7 +277,7 @@ impl LendingLimitsKeeper {
         source: &mut RequestSource,
         mut on_request: impl FnMut(&Request),
     ) -> Result<(), RequestError> {
-        let emitted = source.name() == Source::Emitted;
+        let emitted = source.kind() == Source::Emitted;
         let mut finished = Vec::new();
         source.drain(|request| finished.push(*request))?;
         // The history of batch on the lanes is read after the requests, so that it reaches to the end of each of them.
@@ -296,7 +296,7 @@ impl LendingLimitsKeeper {
     /// Takes in an emitted request. Its record does not tell how long batch ran beside it; the `history` of the batch
     /// lanes does. If the history does not cover the request, the request is not used for contention cost.
     fn record_emitted_request(&mut self, request: &Request, history: &History) {
-        let lane = history.lane_of(request.tid, request.finished_ns);
+        let lane = history.request_lane_of_thread(request.tid, request.finished_ns);
         let co_run_ns = lane.and_then(|lane| history.batch_ns(lane, request.started_ns, request.finished_ns));
         match co_run_ns {
             Some(co_run_ns) => self.record_request(&Request { co_run_ns, ..*request }),
@@ -331,10 +331,10 @@ impl LendingLimitsKeeper {
 
     /// Computes new limits; called ten times a second. Returns the service's status on its objective, if that has
     /// changed.
-    pub fn update(&mut self) -> Option<ObjectiveStatus> {
+    pub fn update_limits(&mut self) -> Option<ObjectiveStatus> {
         let before = self.meter.objective_status();
         let limits = self.meter.recompute();
-        self.write(limits);
+        self.write_limits(limits);
         let misses = matches!(self.meter.objective_status(), ObjectiveStatus::Late | ObjectiveStatus::MissedAlone);
         self.kept.iter_mut().for_each(|kept| kept.missed_looks += u64::from(misses));
         Some(self.meter.objective_status()).filter(|standing| *standing != before)
@@ -359,7 +359,7 @@ impl LendingLimitsKeeper {
         }
     }
 
-    fn write(&self, present: LendingLimits) {
+    fn write_limits(&self, present: LendingLimits) {
         for limits in self.lanes.batch.iter().map(|lane| self.memory.limits(lane.cpu)) {
             limits.budget_ns.store(present.budget_ns, Ordering::Relaxed);
             limits.contention_cost_ppm.store(present.contention_cost.ppm(), Ordering::Relaxed);
@@ -370,7 +370,7 @@ impl LendingLimitsKeeper {
     /// Writes the limits that do not change while the lane is lent.
     fn write_fixed_limits(&self, lane: &BatchLane) {
         let limits = self.memory.limits(lane.cpu);
-        limits.min_idle_ns.store(self_checking_min_idle_ns(&self.lending.config), Ordering::Relaxed);
+        limits.min_idle_ns.store(min_idle_ns_for_self_checking_batch(&self.lending.config), Ordering::Relaxed);
         limits.policy.store(self.lending.policy as u32, Ordering::Relaxed);
         for (place, cpu) in limits.requests.iter().zip(lane.request_lanes.iter()) {
             place.store(cpu, Ordering::Relaxed);
@@ -383,6 +383,6 @@ impl LendingLimitsKeeper {
 /// Returns the idle time after which self-checking batch comes back: 0 unless the user set one. A nap costs the service
 /// nothing, so no idle moment is too short to end it (see the policy's hysteresis). Only self-checking batch reads this
 /// limit.
-fn self_checking_min_idle_ns(config: &BorrowConfig) -> u64 {
+fn min_idle_ns_for_self_checking_batch(config: &BorrowConfig) -> u64 {
     if config.min_idle_ns == BorrowConfig::default().min_idle_ns { 0 } else { config.min_idle_ns }
 }

@@ -9,15 +9,15 @@
 //! - Batch leaves at each start of the service (`crates/sidelane/tests/run.rs`:
 //!   `batch_leaves_its_lane_at_each_turn_of_the_service`).
 //! - Evicted batch stays away, and nothing is left, at whatever moment the process is killed or stopped
-//!   (`crates/sidelane/tests/stops.rs`: `batch_stays_away_at_any_moment_of_a_stop_or_kill`,
-//!   `batch_that_was_sent_away_stays_away_after_ctrl_z`, `late_guardian_does_not_bring_batch_back`).
+//!   (`crates/sidelane/tests/stops.rs`: `stop_or_kill_at_any_moment_keeps_batch_evicted`,
+//!   `evicted_batch_stays_frozen_after_ctrl_z`, `guardian_resumed_late_does_not_thaw_batch`).
 //! - While a thread of Sidelane is stopped or frozen, batch stands still (`crates/sidelane/tests/faults.rs`:
-//!   `a_stopped_agent_stops_batch_until_it_goes_on`; `crates/sidelane/tests/halts.rs`:
-//!   `a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed`,
-//!   `one_frozen_holder_has_batch_frozen_until_it_is_thawed`).
+//!   `batch_is_stopped_while_the_agent_is_stopped`; `crates/sidelane/tests/halts.rs`:
+//!   `adopted_batch_is_frozen_while_the_run_is_frozen`,
+//!   `batch_is_frozen_while_one_holder_is_frozen`).
 //! - Batch that leaves its group is put back, and ends with the run (`crates/sidelane/tests/corners.rs`:
 //!   `batch_that_leaves_its_group_is_returned_and_ended`, `batch_that_has_just_left_its_group_ends_with_the_run`,
-//!   `eviction_reaches_batch_outside_its_group`).
+//!   `batch_outside_its_group_is_evicted_too`).
 //! - A holder that is not on its lane delays no thread and sends batch away (`crates/sidelane/tests/corners.rs`:
 //!   `holder_moved_off_its_lane_ends_the_run`; `tests/smt/offline.sh`).
 //! - A request lane is no batch lane of another run (`crates/sidelane/tests/corners.rs`:
@@ -30,12 +30,12 @@
 //! - Every obstacle to a run is reported at once, before any change (`crates/sidelane/tests/run_says.rs`:
 //!   `all_errors_are_reported_at_once_with_a_working_command`).
 //! - Adopted batch is neither signalled nor ended (`crates/sidelane/tests/adopt.rs`:
-//!   `a_tree_is_given_back_at_a_signal`).
+//!   `process_tree_is_restored_when_a_signal_ends_the_run`).
 //! - A process that joins adopted batch is held, and one that leaves gets its settings back
 //!   (`crates/sidelane/tests/adopt.rs`: `process_that_joins_is_held_and_one_that_leaves_is_restored`).
 //! - The watchdog acts on a summons without an answer, takes no lock of a keeper and runs on no batch lane
 //!   (`crates/sidelane/tests/watchdog.rs`: `batch_that_outranks_the_holder_leaves_the_lane`,
-//!   `batch_is_off_where_the_holder_is_throttled`).
+//!   `batch_is_stopped_while_the_holder_is_throttled`).
 //! - The holder's loop allocates nothing, takes no lock, and makes no system call but to sleep: *not guarded*.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]

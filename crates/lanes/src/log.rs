@@ -28,7 +28,7 @@ impl Line for LaneDecision {
     }
 
     fn fields(&self) -> Map<String, Value> {
-        decision_fields(("lane", self.cpu), self.action(), self.decision.why, values(&self.seen))
+        decision_fields(("lane", self.cpu), self.action(), self.decision.why, observed_values(&self.seen))
     }
 }
 
@@ -46,7 +46,7 @@ impl LaneDecision {
 }
 
 /// Returns the observed values that are known, by name.
-fn values(seen: &LaneObservation) -> Map<String, Value> {
+fn observed_values(seen: &LaneObservation) -> Map<String, Value> {
     let mut values = Map::new();
     let mut put = |name: &str, value: Value| drop(values.insert(name.to_owned(), value));
     put("request_busy", json!(seen.request_busy));
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn unknown_values_are_left_out() {
         let seen = LaneObservation { request_busy: true, request_since: 7, ..LaneObservation::default() };
-        let values = Value::Object(values(&seen));
+        let values = Value::Object(observed_values(&seen));
         assert_eq!(values, json!({ "request_busy": true, "request_since_ns": 7, "service_on_batch_lane": false }));
     }
 
@@ -82,7 +82,7 @@ mod tests {
     fn running_request_is_in_the_log() {
         let running = RunningRequest { number: 3, arrived: 1, started: 2, waited: true };
         let requests = Some(Requests { queue_len: 4, running: Some(running) });
-        let values = values(&LaneObservation { requests, ..LaneObservation::default() });
+        let values = observed_values(&LaneObservation { requests, ..LaneObservation::default() });
         let told = ["queue_len", "request", "arrived_ns", "started_ns"].map(|name| values[name].as_u64());
         assert_eq!(told, [Some(4), Some(3), Some(1), Some(2)]);
         assert_eq!(values["waited"], true);

@@ -205,18 +205,19 @@ impl LaneNote {
     }
 
     /// Returns whether the note reports that batch's cost for requests of the service `service_name` is unknown.
-    pub fn is_unknown_cost_of(&self, service_name: &str) -> bool {
+    pub fn is_about_unknown_cost(&self, service_name: &str) -> bool {
         matches!(self, Self::CostUnknown { service, .. } if service == service_name)
     }
 
     /// Returns the note that explains overlap best: batch escaped or could not be evicted. The most certain explanation
     /// comes first.
     pub fn best_overlap_explanation<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Option<&'a Note> {
-        let explaining = notes.into_iter().filter_map(|note| Some((note.downcast::<Self>()?.overlap_rank()?, note)));
+        let explaining =
+            notes.into_iter().filter_map(|note| Some((note.downcast::<Self>()?.overlap_explanation_rank()?, note)));
         explaining.min_by_key(|(rank, _)| *rank).map(|(_, note)| note)
     }
 
-    fn overlap_rank(&self) -> Option<usize> {
+    fn overlap_explanation_rank(&self) -> Option<usize> {
         Some(match self {
             Self::BatchRaised { .. }
             | Self::KeeperLowered { .. }
@@ -249,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlap_is_explained_by_the_surest_note() {
+    fn overlap_is_explained_by_the_most_certain_note() {
         let notes = [LaneNote::GuardianEnded, LaneNote::Leaks { times: 9 }, LaneNote::RealtimeAllowed].map(Note::from);
         assert_eq!(LaneNote::best_overlap_explanation(&notes), Some(&notes[2]));
         let raised = Note::from(LaneNote::BatchRaised { thread: "\"spin\" (7)".into() });

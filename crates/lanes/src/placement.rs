@@ -120,7 +120,7 @@ impl Placement {
         let allowed = allowed_cpus(&service.pids);
         let lanes = declared.map_or_else(|| topology.smt_pairs(&allowed), Ok)?;
         let beside = Self { target, service, lanes, pin_service };
-        beside.check(&allowed)?;
+        beside.check_service_cpus(&allowed)?;
         Ok(beside)
     }
 
@@ -138,7 +138,7 @@ impl Placement {
     /// When two services share a lane or a process, or a service may run on a batch lane of another.
     pub fn combined_lanes(placements: &[Self]) -> Result<Lanes, PlacementError> {
         for (index, one) in placements.iter().enumerate() {
-            placements[index + 1..].iter().try_for_each(|other| one.stands_apart_from(other))?;
+            placements[index + 1..].iter().try_for_each(|other| one.check_no_shared_lane_or_process(other))?;
         }
         let first = &placements.first().expect("a session has a service").lanes;
         let mut lanes = Lanes { batch: Vec::new(), request_lanes: CpuSet::default(), ..first.clone() };
@@ -163,7 +163,7 @@ impl Placement {
         Err(PlacementError::ServiceOnBatchLane { target, allowed, shared, requests })
     }
 
-    fn stands_apart_from(&self, other: &Self) -> Result<(), PlacementError> {
+    fn check_no_shared_lane_or_process(&self, other: &Self) -> Result<(), PlacementError> {
         let names = || (self.target.clone(), other.target.clone());
         let lanes = |beside: &Self| beside.lanes.request_lanes.union(&beside.lanes.batch_cpus());
         if let Some(cpu) = lanes(self).intersection(&lanes(other)).iter().next() {
@@ -177,7 +177,7 @@ impl Placement {
         Ok(())
     }
 
-    fn check(&self, allowed: &CpuSet) -> Result<(), PlacementError> {
+    fn check_service_cpus(&self, allowed: &CpuSet) -> Result<(), PlacementError> {
         self.check_off_batch_lanes(allowed, &self.lanes.batch_cpus())?;
         if allowed.intersection(&self.lanes.request_lanes).is_empty() && !self.pin_service {
             let (target, requests) = (self.target.clone(), self.lanes.request_lanes.clone());
@@ -194,7 +194,7 @@ pub fn wait_for_lane_switches(memory: &LaneMemory, request_lanes: &CpuSet) -> Re
         let (done, settled) = mpsc::channel();
         // The thread runs one turn on that lane: two context switches, some microseconds.
         thread::spawn(move || {
-            let _fixed = SelfPlacedThread::this_thread();
+            let _fixed = SelfPlacedThread::for_this_thread();
             done.send(pin_this_thread(&[cpu]).is_ok())
         });
         if settled.recv_timeout(SETTLE_TIMEOUT) != Ok(true) {

@@ -75,7 +75,7 @@ impl Plan {
         }
         let found = find_batch(request.batch, request.gate, &services, errors);
         let gate = found.as_ref().map_or(Gate::Holder, |(gate, _)| gate.clone());
-        let max_slowdown = errors.collect_error(max_slowdown(request.max_slowdown, &gate, &request.lending));
+        let max_slowdown = errors.collect_error(check_max_slowdown(request.max_slowdown, &gate, &request.lending));
         let (gate, batch) = found?;
         Some(Self { services, gate, lending: request.lending, max_slowdown: max_slowdown?, batch })
     }
@@ -85,11 +85,11 @@ impl Plan {
         let (gate, policy) = (self.gate.name(), self.lending.policy.name());
         let bound = self.max_slowdown.map(|bound| format!(", slowdown of requests at most {:.0} %", bound * 100.0));
         let by = format!("gate {gate}, policy {policy}{}", bound.unwrap_or_default());
-        self.services.iter().map(|placement| format!("{}; {by}", line_of(placement))).collect()
+        self.services.iter().map(|placement| format!("{}; {by}", summary_line(placement))).collect()
     }
 }
 
-fn line_of(placement: &Placement) -> String {
+fn summary_line(placement: &Placement) -> String {
     let pid = placement.service.pids.first().copied();
     let name = pid.and_then(command_name).unwrap_or_default();
     let more = placement.service.pids.len().saturating_sub(1);
@@ -144,7 +144,7 @@ fn find_batch(
 ///
 /// # Errors
 /// When the user gives a bound that cannot be kept with this gate and policy.
-fn max_slowdown(wanted: Option<MaxSlowdown>, gate: &Gate, lending: &Lending) -> Result<Option<f64>> {
+fn check_max_slowdown(wanted: Option<MaxSlowdown>, gate: &Gate, lending: &Lending) -> Result<Option<f64>> {
     let can_keep = *gate == Gate::Holder && !lending.policy.needs_requests();
     match wanted {
         Some(MaxSlowdown::Bound(_)) if !can_keep => bail!(MAX_SLOWDOWN_ALONE),

@@ -24,7 +24,7 @@ impl PreflightErrors {
     /// Makes a list with an error for the privileges that this process lacks, or an empty list.
     pub fn from_missing_privileges() -> Self {
         let mut errors = Self::default();
-        errors.note_privileges(&Capabilities::own().missing_for_bpf());
+        errors.add_missing_privileges(&Capabilities::own().missing_for_bpf());
         errors
     }
 
@@ -34,7 +34,7 @@ impl PreflightErrors {
     }
 
     /// Adds an error for missing privileges. Without them, objects that exist may not be seen.
-    fn note_privileges(&mut self, missing: &[&str]) {
+    fn add_missing_privileges(&mut self, missing: &[&str]) {
         if !missing.is_empty() {
             self.lacks_privileges = true;
             self.problems.insert(0, anyhow::anyhow!("this process lacks {}; {GRANT}", missing.join(" and ")));
@@ -113,10 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn no_preflight_error_is_no_refusal() {
+    fn run_without_preflight_errors_is_not_refused() {
         let mut errors = PreflightErrors::default();
         assert_eq!(errors.collect_error(Ok::<_, PlacementError>(7)), Some(7));
-        errors.note_privileges(&[]);
+        errors.add_missing_privileges(&[]);
         assert_eq!(errors.into_result(Some(7)).unwrap(), 7);
     }
 
@@ -124,7 +124,7 @@ mod tests {
     fn all_errors_are_reported_with_a_command_that_works() {
         let mut errors = PreflightErrors::default();
         assert_eq!(errors.collect_error(Err::<(), _>(service_on_batch_lane_error())), None);
-        errors.note_privileges(&["CAP_BPF", "CAP_PERFMON"]);
+        errors.add_missing_privileges(&["CAP_BPF", "CAP_PERFMON"]);
         let command = ["sidelane", "run", "--service", "port:7000", "--", "sh", "-c", "it's on"];
         let mended = errors.corrected_command_line(command).unwrap();
         assert_eq!(mended, r"sudo sidelane run --pin-service --service port:7000 -- sh -c 'it'\''s on'");

@@ -109,7 +109,7 @@ impl OverlapPromise {
     pub fn to_check(&self) -> Check {
         let percent = self.overlap.share_ppm().map(percent);
         let name = format!("overlap beside {}", self.service);
-        let check = Check::at_most(name, percent, percent_of_bound(self.bound_ppm), Unit::Percent);
+        let check = Check::at_most(name, percent, bound_percent(self.bound_ppm), Unit::Percent);
         match self.overlap.verdict(self.bound_ppm) {
             OverlapVerdict::Undecided => check.into_undecided(format!(
                 "a longer run: only overlap of {} above the bound counts as broken",
@@ -131,13 +131,13 @@ impl fmt::Display for OverlapPromise {
             overlap.share_ppm().map_or_else(|| "an unknown share".to_owned(), |ppm| Unit::Percent.human(percent(ppm))),
             human(overlap.overlap_ns),
             human(overlap.service_ns),
-            Unit::Percent.human(percent_of_bound(*bound_ppm))
+            Unit::Percent.human(bound_percent(*bound_ppm))
         )
     }
 }
 
 /// Returns a bound in millionths as percent.
-pub fn percent_of_bound(bound_ppm: u32) -> f64 {
+pub fn bound_percent(bound_ppm: u32) -> f64 {
     percent(bound_ppm)
 }
 
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_has_share_bound_cause_and_advice() {
+    fn promise_text_has_share_bound_cause_and_advice() {
         let unknown = promise(overlap_with_long_stays(), None, Circumstances::default()).to_string();
         let wanted = "promise broken: batch ran beside port:7000 for 55.0 % of its time (2.75 s of 5.00 s; bound 1.0 \
                       %): batch stayed for 5.5 ms of each turn of the service on average; check";
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn surer_cause_comes_first() {
+    fn more_certain_cause_comes_first() {
         let note = Some(Note::from(LaneNote::Leaks { times: 1 }));
         let all = |gate| Circumstances { gate, was_stopped: true, note: note.clone() };
         let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };

@@ -14,7 +14,7 @@ use sidelane_host::posix_signals::{CaughtSignal, PosixSignals};
 use sidelane_host::topology::PairKind;
 use sidelane_host::wall_clock::local_time;
 use sidelane_report::terminal::eprint_fitted;
-use sidelane_report::{Unit, check_writable};
+use sidelane_report::{Unit, check_directory_exists};
 
 /// Options of `sidelane run`.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Run {
         let mut errors = PreflightErrors::from_missing_privileges();
         let plan = Plan::find(asked, &mut errors);
         for path in audit.iter().map(|(path, _)| path).chain(&json) {
-            errors.collect_error(check_writable(path));
+            errors.collect_error(check_directory_exists(path));
         }
         Ok(Self {
             plan: errors.into_result(plan)?,
@@ -110,7 +110,7 @@ impl Run {
         };
         lines.iter().for_each(|line| progress.print_line(line));
         let lanes = session.lanes().clone();
-        let watched = watch(&mut session, &signals, self.grace, self.on_blocked, &mut progress);
+        let watched = supervise_until_end(&mut session, &signals, self.grace, self.on_blocked, &mut progress);
         if watched.is_err() {
             session.kill();
         }
@@ -131,7 +131,7 @@ const NO_CORE_SHARED: &str = "as far as the kernel shows, these lanes share no c
                               measure it with `sidelane compare`";
 
 /// Supervises the session and forwards POSIX signals until the batch command has ended.
-fn watch(
+fn supervise_until_end(
     session: &mut Session,
     signals: &PosixSignals,
     grace: Duration,

@@ -58,15 +58,15 @@ impl TrackedService {
             }
             None => {}
         }
-        let was_looked_for = std::mem::take(&mut requests.is_looked_for);
+        let was_looked_for = std::mem::take(&mut requests.is_search_running);
         match open_request_source(&self.tracking, &self.name, emitting, listeners) {
             Ok(source) => {
                 requests.elsewhere = elsewhere.filter(|_| matches!(source, RequestSource::Sockets(_)));
-                (requests.source, requests.why_not) = (Some(source), None);
+                (requests.source, requests.unseen_reason) = (Some(source), None);
                 RequestVisibility::Seen
             }
             Err(why) => {
-                requests.why_not = Some(why);
+                requests.unseen_reason = Some(why);
                 if was_looked_for { RequestVisibility::Unseen } else { RequestVisibility::Same }
             }
         }
@@ -100,9 +100,9 @@ pub struct ServiceRequests {
     /// Source of the requests, if they are seen.
     pub source: Option<RequestSource>,
     /// Reason why requests are not seen; `None` if requests are seen, or were not searched for.
-    pub why_not: Option<String>,
+    pub unseen_reason: Option<String>,
     /// Whether the search for requests still goes on.
-    pub is_looked_for: bool,
+    pub is_search_running: bool,
     /// Another place where the service may take requests, if its sockets are observed.
     pub elsewhere: Option<RequestNote>,
 }
@@ -110,7 +110,7 @@ pub struct ServiceRequests {
 impl ServiceRequests {
     /// Makes a source that is still looked for; [`TrackedService::apply_search_answer`] sets it.
     pub fn still_searching() -> Self {
-        Self { why_not: Some(STILL_LOOKED_FOR.to_owned()), is_looked_for: true, ..Self::default() }
+        Self { unseen_reason: Some(STILL_LOOKED_FOR.to_owned()), is_search_running: true, ..Self::default() }
     }
 
     /// Returns whether the service emits its requests.

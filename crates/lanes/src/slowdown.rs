@@ -122,7 +122,7 @@ impl SlowdownKeeper {
     }
 
     /// Returns when [`SlowdownKeeper::advance_windows`] has to be called again.
-    pub fn next_step_at(&self) -> Nanos {
+    pub fn next_window_at(&self) -> Nanos {
         self.windows.phase_ends_at()
     }
 
@@ -227,7 +227,7 @@ mod tests {
 
     /// Adds requests of a service that gets one every millisecond and answers in 50 µs, 30 µs later if batch may have
     /// the lane.
-    fn serve(keeper: &mut SlowdownKeeper, from: Nanos, until: Nanos) {
+    fn serve_requests(keeper: &mut SlowdownKeeper, from: Nanos, until: Nanos) {
         for arrived_ns in (from..until).step_by(1_000_000) {
             let beside = keeper.windows.pair_of(arrived_ns).is_some_and(|(_, side)| side == Side::Beside);
             let spread_ns = arrived_ns / 1_000_000 % 7 * 300;
@@ -259,12 +259,12 @@ mod tests {
         let mut keeper = keeper(0);
         let (mut changes, mut told_until) = (Vec::new(), 0);
         while changes.len() < 6 {
-            let now = keeper.next_step_at();
+            let now = keeper.next_window_at();
             assert!(now < 60_000_000_000, "after a minute: {changes:?}");
             assert!(keeper.advance_if_due(now));
             assert_eq!(keeper.needs_requests(), keeper.windows.phase() != Phase::Rest);
             if keeper.windows.phase() == Phase::Seen(Side::Beside) {
-                serve(&mut keeper, told_until, now);
+                serve_requests(&mut keeper, told_until, now);
                 told_until = now;
                 changes.extend(keeper.judge(now));
             }
@@ -281,7 +281,7 @@ mod tests {
     fn batch_is_kept_off_in_the_second_window_of_each_pair() {
         let mut keeper = keeper(0);
         for wanted in [IdleThreshold::AfterIdle(8_000), IdleThreshold::Never, IdleThreshold::AfterIdle(8_000)] {
-            let now = keeper.next_step_at();
+            let now = keeper.next_window_at();
             keeper.record_request(0, &Request::default());
             assert!(keeper.advance_if_due(now) && keeper.judge(now).is_empty());
             assert_eq!(keeper.idle_threshold(0), wanted);
@@ -296,14 +296,14 @@ mod tests {
         let mut next = keeper(20_000_000_000);
         next.resume_from(&first);
         assert_eq!(next.idle_threshold(0), IdleThreshold::AfterIdle(32_000));
-        assert_eq!(next.next_step_at(), 20_900_000_000, "pairs follow each other as they did at the end");
+        assert_eq!(next.next_window_at(), 20_900_000_000, "pairs follow each other as they did at the end");
     }
 
     #[test]
     fn service_without_requests_keeps_the_first_idle_threshold() {
         let mut keeper = keeper(0);
         for _ in 0..20 {
-            let now = keeper.next_step_at();
+            let now = keeper.next_window_at();
             assert!(keeper.advance_if_due(now) && keeper.judge(now).is_empty());
             assert_eq!(keeper.idle_threshold(0), IdleThreshold::AfterIdle(8_000));
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Map, json};
 
 use super::lending_limits::{FinalLendingLimits, ObjectiveOutcome};
-use super::promise::{Circumstances, OverlapPromise, percent_of_bound};
+use super::promise::{Circumstances, OverlapPromise, bound_percent};
 use super::session::{Ending, Outcome, ServiceOutcome};
 use super::slowdown::SlowdownOutcome;
 use crate::gate::Gate;
@@ -14,7 +14,7 @@ use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_host::clock::process_cpu_ns;
 use sidelane_host::topology::{Lanes, PairKind};
-use sidelane_policy::borrow::promise::{BOUND_PPM, never_left_ns};
+use sidelane_policy::borrow::promise::{BOUND_PPM, overlap_in_turns_never_left_ns};
 use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
 use sidelane_report::{ResultFile, Row, Unit};
 use sidelane_requests::objective::format_objective as written_objective;
@@ -150,11 +150,11 @@ impl ServiceSummary {
         let Some(limits) = self.outcome.limits.filter(|limits| limits.lending.policy.needs_requests()) else {
             return Ok(());
         };
-        let lent = self.lent_overlap_percent.filter(|percent| *percent > 0.0).map(percent_of);
+        let lent = self.lent_overlap_percent.filter(|percent| *percent > 0.0).map(format_percent);
         let lent = lent.map(|lent| format!("; batch ran beside requests for {lent} of the service's time"));
         writeln!(f, "  budget     {limits}{}", lent.unwrap_or_default())?;
         let mut source = self.outcome.requests.iter();
-        source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", counted(limits.requests)))
+        source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", format_count(limits.requests)))
     }
 
     /// Writes the lines about the cost of batch for the service's requests.
@@ -202,7 +202,7 @@ impl ServiceSummary {
 impl Summary {
     /// Returns whether the objective of any service was missed.
     pub fn misses_objective(&self) -> bool {
-        self.services.iter().filter_map(|service| service.outcome.objective).any(|objective| !objective.is_kept())
+        self.services.iter().filter_map(|service| service.outcome.objective).any(|objective| !objective.is_met())
     }
 
     /// Returns whether batch ran beside any service for longer than the bound allows.
@@ -234,7 +234,7 @@ impl Summary {
             looked: accounting.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
             work: accounting.work(&lanes),
             reaction_off: accounting.batch_off_latencies().clone(),
-            never_left_ns: if outcome.gate.is_instrumented() { 0 } else { stayed_overlap_ns(accounting, &lanes) },
+            never_left_ns: if outcome.gate.is_instrumented() { 0 } else { never_left_overlap_ns(accounting, &lanes) },
             reaction_on: accounting.batch_on_latencies().clone(),
             lc_switches: accounting.sum(|lane| lane.lc_switches),
             lc_summons: accounting.sum(|lane| lane.lc_summons),
@@ -327,7 +327,7 @@ impl Summary {
             ("service_cpu_s", Some(self.lc_cpu_s)),
             ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
             ("overlap_percent", self.overlap_percent),
-            ("overlap_bound_percent", Some(percent_of_bound(self.bound_ppm))),
+            ("overlap_bound_percent", Some(bound_percent(self.bound_ppm))),
             ("overlap_per_turn_us", self.overlap_a_turn_us()),
             ("lent_overlap_percent", self.lent_overlap_percent),
             budget,
@@ -384,14 +384,14 @@ impl Summary {
         let is_shown = |percent: &f64| *percent >= WORK_SHOWN_PERCENT;
         let [kernel, .., programs] = figures;
         let kinds = KINDS.iter().zip(&figures).filter(|(kind, percent)| !kind.is_empty() && is_shown(percent));
-        let kinds: Vec<String> = kinds.map(|(kind, percent)| format!("{kind} {}", percent_of(*percent))).collect();
+        let kinds: Vec<String> = kinds.map(|(kind, percent)| format!("{kind} {}", format_percent(*percent))).collect();
         let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
         if is_shown(&kernel) {
-            let kernel = percent_of(kernel);
+            let kernel = format_percent(kernel);
             writeln!(f, "  kernel     work on the batch lanes beside the service for {kernel} of its time{kinds}")?;
         }
         if is_shown(&programs) {
-            let programs = percent_of(programs);
+            let programs = format_percent(programs);
             writeln!(f, "  others     programs that are not batch ran on the batch lanes for {programs} of its time")?;
         }
         Ok(())
@@ -403,11 +403,11 @@ const TURNS_MIN: u64 = 100;
 
 impl Summary {
     /// Returns the text on the overlap in a turn of the service, with its share of all time.
-    fn overlap(&self) -> String {
+    fn overlap_text(&self) -> String {
         let Some(turn_us) = self.overlap_a_turn_us() else { return "no turn".to_owned() };
         match self.overlap_percent.filter(|_| self.lc_switches >= TURNS_MIN) {
             Some(percent) => {
-                format!("{} of each turn without permission, {} of all", micros(turn_us), percent_of(percent))
+                format!("{} of each turn without permission, {} of all", micros(turn_us), format_percent(percent))
             }
             None => format!("{} of each turn without permission; too few turns for a share", micros(turn_us)),
         }
@@ -419,16 +419,16 @@ impl Summary {
     }
 
     /// Returns the text on the cost of the run, without parts that are zero.
-    fn cost(&self) -> String {
+    fn cost_text(&self) -> String {
         let switch = self.cost_per_switch_ns.map(|ns| format!("{} a context switch (sampled)", Unit::Ns.human(ns)));
         let summons = self.lc_summons;
-        let paid = (summons > 0).then(|| format!("{} wakeups of holders, paid by the service", counted(summons)));
+        let paid = (summons > 0).then(|| format!("{} wakeups of holders, paid by the service", format_count(summons)));
         let evictions = match self.evictions {
             0 => String::new(),
-            evictions => format!(" ({} evictions)", counted(evictions)),
+            evictions => format!(" ({} evictions)", format_count(evictions)),
         };
         let (own, napped) = (Unit::S.human(self.own_cpu_s), Unit::S.human(self.napped_s));
-        let holds = counted(self.holds);
+        let holds = format_count(self.holds);
         let napping = (self.holds > 0).then(|| format!(", napping {napped} in {holds} holds{evictions}"));
         let own = format!("sidelane itself {own} of CPU{}", napping.unwrap_or_default());
         let service = [switch, paid].into_iter().flatten().collect::<Vec<_>>().join(", ");
@@ -441,7 +441,7 @@ impl Summary {
         else {
             return Ok(());
         };
-        let (percent, gap) = (percent_of(percent), micros(gap_us));
+        let (percent, gap) = (format_percent(percent), micros(gap_us));
         writeln!(f, "  stolen     {percent} of the lanes' time, {gap} at once at most; left out of all figures above")
     }
 
@@ -474,8 +474,8 @@ impl fmt::Display for Summary {
             f,
             "  service    {} of CPU in {} turns; batch overlapped {}",
             Unit::S.human(self.lc_cpu_s),
-            counted(self.lc_switches),
-            self.overlap()
+            format_count(self.lc_switches),
+            self.overlap_text()
         )?;
         match &self.services[..] {
             [only] => only.show_limits(f)?,
@@ -483,7 +483,7 @@ impl fmt::Display for Summary {
         }
         self.show_work(f)?;
         f.write_str(&reaction_line(self.never_left_ns, &self.reaction_off, &self.reaction_on))?;
-        writeln!(f, "  cost       {}", self.cost())?;
+        writeln!(f, "  cost       {}", self.cost_text())?;
         self.show_stolen(f)?;
         if let Some(looked) = &self.looked {
             writeln!(
@@ -503,10 +503,10 @@ impl fmt::Display for Summary {
 
 /// Returns the overlap in turns that batch never left. Reaction times reported by self-checking batch are not used,
 /// because they are not exact enough.
-fn stayed_overlap_ns(accounting: &Accounting, lanes: &Lanes) -> u64 {
+fn never_left_overlap_ns(accounting: &Accounting, lanes: &Lanes) -> u64 {
     let reactions_ns =
         accounting.batch_off_latencies().latency_counts().map(|(ns, count)| ns.saturating_mul(count)).sum();
-    never_left_ns(accounting.overlap(lanes).overlap_ns, reactions_ns)
+    overlap_in_turns_never_left_ns(accounting.overlap(lanes).overlap_ns, reactions_ns)
 }
 
 /// Returns the line about reactions, with the overlap of turns that have none; empty if there was nothing to react to.
@@ -542,7 +542,7 @@ fn promises(outcome: &Outcome, bound_ppm: Option<u32>) -> Vec<OverlapPromise> {
 /// Writes whether the objective was kept, with its percentile.
 fn show_objective(outcome: &ObjectiveOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let name = format!("p{}", outcome.slo.percentile);
-    let (verdict, slo) = (if outcome.is_kept() { "✓ kept" } else { "✗ missed" }, written_objective(outcome.slo));
+    let (verdict, slo) = (if outcome.is_met() { "✓ kept" } else { "✗ missed" }, written_objective(outcome.slo));
     write!(f, "  objective  {slo} {verdict}: {name} was {}", time(outcome.all_ns))?;
     if let (Some(beside), Some(apart)) = (outcome.beside_ns, outcome.apart_ns) {
         write!(f, " ({} with batch beside it, {} without)", time(beside), time(apart))?;
@@ -556,7 +556,7 @@ fn show_objective(outcome: &ObjectiveOutcome, f: &mut fmt::Formatter<'_>) -> fmt
 /// Writes how much slower requests were beside batch, if enough requests were seen.
 fn show_slowdown(outcome: &SlowdownOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let whole = &outcome.whole;
-    let seen = [Side::Beside, Side::Apart].map(|side| counted(whole.requests(side)));
+    let seen = [Side::Beside, Side::Apart].map(|side| format_count(whole.requests(side)));
     let told: Vec<String> = PERCENTILES
         .iter()
         .filter_map(|percentile| {
@@ -597,11 +597,11 @@ fn percent(value: Option<f64>) -> String {
     Unit::Percent.human_or_missing(value)
 }
 
-fn counted(count: u64) -> String {
+fn format_count(count: u64) -> String {
     Unit::Count.human(count as f64)
 }
 
-fn percent_of(value: f64) -> String {
+fn format_percent(value: f64) -> String {
     Unit::Percent.human(value)
 }
 

@@ -118,7 +118,7 @@ impl LaneWatch {
         confinement: &Arc<BatchConfinement>,
     ) -> io::Result<Self> {
         let event = Arc::new(EventFd::new()?);
-        confinement.notify_when_back(Arc::clone(&event));
+        confinement.notify_when_batch_returns(Arc::clone(&event));
         let shared = Arc::new(Shared {
             tid: AtomicU32::new(0),
             ends: AtomicBool::new(false),
@@ -182,7 +182,7 @@ struct LaneCheck {
 
 impl WatchdogThread {
     fn run(mut self) {
-        let _fixed = SelfPlacedThread::this_thread();
+        let _fixed = SelfPlacedThread::for_this_thread();
         self.pin_off_batch_lanes();
         let mut due_ns = None;
         loop {
@@ -194,7 +194,7 @@ impl WatchdogThread {
             let now = now_ns();
             let step = self.watchdog.observe(now, look.situation);
             self.carry_out(step, &look, now);
-            due_ns = self.watchdog.next_look_at(now_ns(), look.situation);
+            due_ns = self.watchdog.next_check_at(now_ns(), look.situation);
         }
         if self.watchdog.is_stopped() {
             let _ = self.confinement.resume();
@@ -228,9 +228,9 @@ impl WatchdogThread {
     }
 
     fn check_lanes(&self, came_back: bool) -> LaneCheck {
-        let outranking: Vec<Outranking> = outranking(self.confinement.processes()).collect();
+        let outranking: Vec<Outranking> = threads_outranking_holder(self.confinement.processes()).collect();
         // If other programs use the lane, a frozen thread may need many turns until it sleeps.
-        let is_out = |stay: &Stay| !self.confinement.has_frozen(stay.tid);
+        let is_out = |stay: &Stay| !self.confinement.is_in_frozen_cgroup(stay.tid);
         let back = || self.lanes.batch.iter().filter_map(|lane| self.waiting_batch_thread(lane.cpu)).find(is_out);
         let longest = longest_stay(&self.memory, self.lanes.batch.iter());
         let stays = longest.or_else(|| if came_back { back() } else { None });
@@ -306,7 +306,7 @@ pub struct Outranking {
 }
 
 /// Returns the threads of these processes that would preempt a holder.
-pub fn outranking(pids: impl IntoIterator<Item = u32>) -> impl Iterator<Item = Outranking> {
+pub fn threads_outranking_holder(pids: impl IntoIterator<Item = u32>) -> impl Iterator<Item = Outranking> {
     let all = pids.into_iter().flat_map(|pid| threads(pid).into_iter().map(move |tid| (pid, tid)));
     let classes = all.filter_map(|(pid, tid)| Some(Outranking { pid, tid, class: ThreadClass::of_thread(tid)? }));
     classes.filter(|thread| thread.class.outranks(HOLDER_PRIORITY))
@@ -330,10 +330,10 @@ pub struct Stay {
 
 /// Returns the longest stay of batch on these lanes; `None` if batch is on none.
 pub fn longest_stay<'a>(memory: &LaneMemory, lanes: impl Iterator<Item = &'a BatchLane>) -> Option<Stay> {
-    lanes.filter_map(|lane| stay_on(memory, lane)).max()
+    lanes.filter_map(|lane| batch_stay_on(memory, lane)).max()
 }
 
-fn stay_on(memory: &LaneMemory, lane: &BatchLane) -> Option<Stay> {
+fn batch_stay_on(memory: &LaneMemory, lane: &BatchLane) -> Option<Stay> {
     let (word, hold) = (memory.word(lane.cpu), memory.hold(lane.cpu));
     let leaves = hold.state().is_ok_and(HoldState::keeps_batch_off);
     let began_ns = memory.batch_running_since_ns(lane.cpu);

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     /// Starts a listener and a thread that answers its requests for metrics for the rest of the test.
-    fn served() -> SocketAddr {
+    fn start_test_listener() -> SocketAddr {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let listener = Listener::open(free).unwrap();
         thread::spawn(move || {
@@ -186,7 +186,7 @@ mod tests {
         free
     }
 
-    fn ask(address: SocketAddr, request: &str) -> String {
+    fn send_request(address: SocketAddr, request: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -195,13 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_read_by_get_at_their_path_alone() {
-        let at = served();
+    fn only_get_requests_of_known_paths_succeed() {
+        let at = start_test_listener();
         let head = |request: &str| {
-            let answer = ask(at, &format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let answer = send_request(at, &format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n"));
             answer.lines().next().unwrap_or_default().to_owned()
         };
-        assert!(ask(at, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").ends_with("# EOF\n"));
+        assert!(send_request(at, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").ends_with("# EOF\n"));
         assert_eq!(head("GET /"), "HTTP/1.1 200 OK");
         assert_eq!(head("GET /other"), "HTTP/1.1 404 Not Found");
         assert_eq!(head("POST /metrics"), "HTTP/1.1 405 Method Not Allowed");
@@ -209,8 +209,8 @@ mod tests {
 
     /// Connects eight slow clients, and a fast one beside them.
     #[test]
-    fn slow_clients_keep_no_other_one_waiting_and_are_cut_off() {
-        let at = served();
+    fn slow_clients_delay_no_other_client_and_are_cut_off() {
+        let at = start_test_listener();
         let began = Instant::now();
         let mut slow: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(at).unwrap()).collect();
         let is_open = |stream: &mut TcpStream| {
@@ -221,7 +221,7 @@ mod tests {
             !is_cut
         };
         assert!(slow.iter_mut().all(is_open));
-        assert!(ask(at, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 200 OK"));
+        assert!(send_request(at, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 200 OK"));
         while slow.iter_mut().any(is_open) {
             assert!(began.elapsed() < Duration::from_secs(60), "slow clients are never cut off");
             thread::sleep(Duration::from_millis(100));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_listener_gives_its_port_back() {
+    fn closed_listener_releases_its_port() {
         let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         drop(Listener::open(at).unwrap());
         let began = Instant::now();

@@ -14,7 +14,7 @@ use super::sample::{Layout, SIGNALS_MAX};
 use crate::note::ObserveNote;
 use sidelane_channels::app::EmittedSignals;
 use sidelane_channels::lane::{LANE, LaneTracking};
-use sidelane_channels::perf::Vantage;
+use sidelane_channels::perf::LanePair;
 use sidelane_channels::signal::{Kind, Signal, Source};
 use sidelane_channels::{Channel, file, hsperf, memory, perf};
 use sidelane_host::ports::listeners;
@@ -37,12 +37,12 @@ pub struct ChannelList {
 }
 
 /// Returns whether any of these signals belongs to a lane.
-pub fn need_lane(signals: &[Signal]) -> bool {
+pub fn any_needs_lane(signals: &[Signal]) -> bool {
     signals.iter().any(|signal| matches!(signal.source, Source::Lane | Source::Request | Source::Ipc | Source::Perf(_)))
 }
 
 /// Returns whether any of these signals is a counter that is readable on the target's own core only.
-pub fn need_same_core(signals: &[Signal]) -> bool {
+pub fn any_needs_same_core(signals: &[Signal]) -> bool {
     signals.iter().any(|signal| matches!(signal.source, Source::Ipc | Source::Perf(_)))
 }
 
@@ -89,15 +89,15 @@ impl ChannelList {
             wanted.add(signal, program, places).with_context(|| format!("signal `{}`", signal.name))?;
         }
         wanted.add_rates();
-        wanted.check()?;
+        wanted.check_signals()?;
         Ok(wanted)
     }
 
     fn add(&mut self, signal: &Signal, program: &mut ObservedProgram, places: &ChosenLanes) -> Result<()> {
         let vantage = vantage(places);
         let channels = match (&signal.source, &self.tracking) {
-            (Source::Lane, Some(tracking)) => vec![tracking.lane()],
-            (Source::Request, Some(tracking)) => tracking.requests(),
+            (Source::Lane, Some(tracking)) => vec![tracking.lane_channel()],
+            (Source::Request, Some(tracking)) => tracking.request_channels(),
             (Source::App(name), _) => wait_for_emitted_signal(name, program)?,
             (Source::Perf(event), _) => vec![perf::event_channel(event, vantage?)?],
             (Source::Ipc, _) => {
@@ -135,7 +135,7 @@ impl ChannelList {
         self.rates.splice(0..0, rates);
     }
 
-    fn check(&self) -> Result<()> {
+    fn check_signals(&self) -> Result<()> {
         let signals = self.layout().signal_count();
         ensure!(
             signals > 0 || !self.rates.is_empty(),
@@ -160,7 +160,7 @@ impl ChannelList {
             rates: self.rates.clone(),
             dte: DoubleTimeErrorFilter::new(tolerance),
             only_target: self.tracking.is_some(),
-            lane_tag: lane_tag(self.tags.iter().map(|tag| tag.name.as_str())),
+            lane_tag: lane_tag_index(self.tags.iter().map(|tag| tag.name.as_str())),
         }
     }
 }
@@ -176,16 +176,16 @@ pub fn rates_of_counters<'a>(counter_names: impl Iterator<Item = &'a str>) -> Ve
 }
 
 /// Returns the index of the tag for the running thread, if there is such a tag.
-pub fn lane_tag<'a>(mut tags: impl Iterator<Item = &'a str>) -> Option<usize> {
+pub fn lane_tag_index<'a>(mut tags: impl Iterator<Item = &'a str>) -> Option<usize> {
     tags.position(|name| name == LANE)
 }
 
 /// Error for a signal of one CPU, if no CPU is observed.
 const ONE_CPU: &str = "this signal belongs to one CPU, and the target may run on several; name one with --cpu";
 
-fn vantage(places: &ChosenLanes) -> Result<Vantage> {
+fn vantage(places: &ChosenLanes) -> Result<LanePair> {
     let observed = places.observed.context(ONE_CPU)?;
-    Ok(Vantage { observed, observer: places.observer, same_core: places.same_core })
+    Ok(LanePair { observed, observer: places.observer, same_core: places.same_core })
 }
 
 /// Returns the rate of cycles per cycle, whose correct value is 1. It shows how well the two readings of the clock
@@ -216,16 +216,16 @@ fn wait_for_emitted_signal(name: &str, program: &mut ObservedProgram) -> Result<
         if !channels.is_empty() {
             return Ok(channels);
         }
-        let waits = program.is_launched() && program.runs() && began.elapsed() < APPEARS_WITHIN;
+        let waits = program.is_launched() && program.is_running() && began.elapsed() < APPEARS_WITHIN;
         if !waits {
-            return Err(not_emitted(name, &emitting, program));
+            return Err(not_emitted_error(name, &emitting, program));
         }
         thread::sleep(LOOK_EVERY);
     }
 }
 
-fn not_emitted(name: &str, emitting: &[EmittedSignals], program: &mut ObservedProgram) -> anyhow::Error {
-    if !program.runs() {
+fn not_emitted_error(name: &str, emitting: &[EmittedSignals], program: &mut ObservedProgram) -> anyhow::Error {
+    if !program.is_running() {
         return anyhow::anyhow!(
             "{} ended before it emitted `{name}`; name a signal that it emits at its start",
             program.name()

@@ -31,18 +31,18 @@ pub struct Progress {
 
 /// Values of the progress counters at one time.
 #[derive(Clone, Debug)]
-struct Mark {
+struct ProgressReading {
     at: Instant,
     /// Values, in the order of the counters.
     counts: Vec<u64>,
 }
 
-impl Mark {
-    fn events_since(&self, earlier: &Mark, counter: usize) -> u64 {
+impl ProgressReading {
+    fn events_since(&self, earlier: &ProgressReading, counter: usize) -> u64 {
         self.counts[counter].wrapping_sub(earlier.counts[counter])
     }
 
-    fn rate_since(&self, earlier: &Mark, counter: usize) -> f64 {
+    fn rate_since(&self, earlier: &ProgressReading, counter: usize) -> f64 {
         self.events_since(earlier, counter) as f64 / (self.at - earlier.at).as_secs_f64()
     }
 }
@@ -57,7 +57,7 @@ struct Pairs {
 }
 
 impl Pairs {
-    fn add(&mut self, [before, begins, ends, after]: [&Mark; 4], counter: usize) {
+    fn add_pair(&mut self, [before, begins, ends, after]: [&ProgressReading; 4], counter: usize) {
         let events = after.events_since(before, counter);
         self.events.push(events as f64);
         let with = (begins.rate_since(before, counter) + after.rate_since(ends, counter)) / 2.0;
@@ -75,7 +75,7 @@ impl Pairs {
 /// Meter that compares the target's progress in pairs of windows, with and without an observer.
 pub struct CostMeter {
     progress: Vec<Progress>,
-    marks: Vec<Mark>,
+    marks: Vec<ProgressReading>,
     due: Instant,
     /// Results of the pairs, in the order of the counters.
     pairs: Vec<Pairs>,
@@ -128,7 +128,7 @@ impl CostMeter {
     /// # Errors
     /// When a counter can no longer be read.
     pub fn finish_window(&mut self) -> Result<ObserverOrder, ChannelEnd> {
-        let mark = Mark { at: Instant::now(), counts: self.counts()? };
+        let mark = ProgressReading { at: Instant::now(), counts: self.read_counts()? };
         let at = mark.at;
         self.marks.push(mark);
         self.due = at + WINDOW;
@@ -136,7 +136,7 @@ impl CostMeter {
             [_, _] => return Ok(ObserverOrder::Pause),
             [before, begins, ends, after] => {
                 let marks = [before, begins, ends, after];
-                self.pairs.iter_mut().enumerate().for_each(|(counter, pairs)| pairs.add(marks, counter));
+                self.pairs.iter_mut().enumerate().for_each(|(counter, pairs)| pairs.add_pair(marks, counter));
                 self.marks.clear();
                 self.due = at + EVERY - 3 * WINDOW;
             }
@@ -145,7 +145,7 @@ impl CostMeter {
         Ok(ObserverOrder::Observe)
     }
 
-    fn counts(&mut self) -> Result<Vec<u64>, ChannelEnd> {
+    fn read_counts(&mut self) -> Result<Vec<u64>, ChannelEnd> {
         let count = |progress: &mut Progress| match &mut progress.reader {
             Reader::Word(word) => Ok(word.read()),
             Reader::Pmc(counter) => Ok(counter.read()),
@@ -156,7 +156,7 @@ impl CostMeter {
 
     /// Returns the slowdown measured so far; `None` before the first pair.
     pub fn slowdown(&self) -> Option<Slowdown> {
-        let told = |(progress, pairs): (&Progress, &Pairs)| slowdown(&progress.name, pairs);
+        let told = |(progress, pairs): (&Progress, &Pairs)| slowdown_of_pairs(&progress.name, pairs);
         let all: Vec<Slowdown> = self.progress.iter().zip(&self.pairs).filter_map(told).collect();
         let enough = all.iter().find(|slowdown| slowdown.events_a_pair >= EVENTS_MIN as f64);
         let most = || all.iter().max_by(|one, other| one.events_a_pair.total_cmp(&other.events_a_pair));
@@ -164,7 +164,7 @@ impl CostMeter {
     }
 }
 
-fn slowdown(counter: &str, pairs: &Pairs) -> Option<Slowdown> {
+fn slowdown_of_pairs(counter: &str, pairs: &Pairs) -> Option<Slowdown> {
     let interval = median_interval(pairs.slowdowns.iter().copied());
     Some(Slowdown {
         counter: counter.to_owned(),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_stands_between_two_windows() {
+    fn pause_lies_between_two_observed_windows() {
         let count = Arc::new(AtomicU64::new(0));
         let mut meter = CostMeter::new(vec![progress_of_count(&count)]);
         let (mut orders, mut stepped) = (Vec::new(), Instant::now());
@@ -226,20 +226,20 @@ mod tests {
     }
 
     /// Makes the four readings at the borders of a pair's three windows. `window_events` are the events in each window.
-    fn marks_of_pair(window_events: [u64; 3]) -> [Mark; 4] {
+    fn readings_of_pair(window_events: [u64; 3]) -> [ProgressReading; 4] {
         let (mut at, mut count) = (Instant::now(), 7);
         let mut mark = |events: u64| {
             (at, count) = (at + WINDOW, count + events);
-            Mark { at, counts: vec![count] }
+            ProgressReading { at, counts: vec![count] }
         };
         [mark(0), mark(window_events[0]), mark(window_events[1]), mark(window_events[2])]
     }
 
     #[test]
-    fn few_events_tell_nothing() {
+    fn pairs_with_few_events_give_no_slowdown() {
         let mut pairs = Pairs::default();
         for events in [[333, 333, 333], [334, 334, 334], [450, 500, 450], [0, 2_000, 0]] {
-            pairs.add(marks_of_pair(events).each_ref(), 0);
+            pairs.add_pair(readings_of_pair(events).each_ref(), 0);
         }
         let slowdowns: Vec<f64> = pairs.slowdowns.iter().map(|slowdown| slowdown.round()).collect();
         assert_eq!((slowdowns, pairs.events.len()), (vec![0.0, 10.0, 100.0], 4));

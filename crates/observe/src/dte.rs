@@ -53,14 +53,14 @@ mod tests {
 
     use super::*;
 
-    fn sample(start: u64, reading: u64) -> Sample {
-        Sample { start, end: start + reading, ..Sample::default() }
+    fn sample(start: u64, reading_cycles: u64) -> Sample {
+        Sample { start, end: start + reading_cycles, ..Sample::default() }
     }
 
     /// Periods start 1000 cycles apart, as in Figure 3.3 of the SHIM thesis. Reading takes 100 cycles in the first
     /// sample, then 100, 110, 111, 90, 89.
     #[test]
-    fn a_sample_is_kept_while_both_ends_took_as_long() {
+    fn sample_is_valid_if_both_ends_take_equal_time() {
         let dte = DoubleTimeErrorFilter::new(0.01);
         let kept = |reading| dte.is_period_valid(&sample(5_000, 100), &sample(6_000, reading));
         assert_eq!([100, 110, 111, 90, 89].map(kept), [true, true, false, true, false]);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn no_tolerance_is_no_skew_at_all() {
+    fn zero_tolerance_allows_no_skew() {
         let dte = DoubleTimeErrorFilter::new(0.0);
         assert!(dte.is_period_valid(&sample(0, 100), &sample(1_000, 100)));
         assert!(!dte.is_period_valid(&sample(0, 100), &sample(1_000, 101)));

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_one_is_exchanged_for_an_empty_one() {
+    fn full_buffer_is_exchanged_for_an_empty_one() {
         let (mut observer, mut taker) = buffer_channel(2);
         let mut filled = Box::new(1);
         assert!(!observer.try_exchange(&mut filled), "no view asked");

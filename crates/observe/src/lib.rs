@@ -11,12 +11,12 @@
 //! - Exactly the skewed samples are discarded (`src/dte.rs`: `exactly_the_skewed_samples_are_discarded`).
 //! - The finding comes from the analysis alone and is in the first ten lines (`crates/sidelane/tests/observed_logs.rs`:
 //!   `report_fits_any_width_and_begins_with_its_finding`).
-//! - Few events give no difference (`src/finding/tests.rs`: `few_events_give_no_difference`; `src/cost.rs`:
-//!   `few_events_tell_nothing`).
+//! - Few events give no difference (`src/finding/tests.rs`: `few_events_give_no_difference_of_rates`; `src/cost.rs`:
+//!   `pairs_with_few_events_give_no_slowdown`).
 //! - Samples survive whatever ends the observation (`crates/sidelane/tests/observe.rs`:
 //!   `samples_are_kept_when_the_target_ends`).
 //! - A listing names what can be asked for (`crates/sidelane/tests/channels/main.rs`:
-//!   `a_listing_names_what_can_be_asked_for`).
+//!   `every_listed_signal_can_be_read`).
 //! - The observer's loop allocates nothing, takes no lock and, for memory, makes no system call: *not guarded*.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -104,13 +104,13 @@ pub struct SignalNames {
 
 impl SignalNames {
     /// Returns the names for these channels.
-    pub fn from_channels(wanted: &ChannelList) -> Self {
+    pub fn from_channels(channels: &ChannelList) -> Self {
         let name = |channel: &Channel| channel.name.clone();
         Self {
-            signals: wanted.counters.iter().chain(&wanted.tags).map(name).collect(),
-            counters: wanted.counters.len(),
-            meanings: wanted.tags.iter().map(|tag| tag.meaning.clone()).collect(),
-            learnt: vec![HashMap::new(); wanted.tags.len()],
+            signals: channels.counters.iter().chain(&channels.tags).map(name).collect(),
+            counters: channels.counters.len(),
+            meanings: channels.tags.iter().map(|tag| tag.meaning.clone()).collect(),
+            learnt: vec![HashMap::new(); channels.tags.len()],
         }
     }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::posix_signals::unmask;
+use sidelane_host::posix_signals::unblock_received_signals;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::procfs::{allowed_cpus, is_alive};
 use sidelane_host::service::Target;
@@ -39,7 +39,7 @@ impl ObservedProgram {
         let mut start = Command::new(program);
         start.args(args);
         let prepare = move || {
-            unmask();
+            unblock_received_signals();
             pin_this_thread(&cpus)
         };
         // SAFETY: between fork and exec the closure makes two system calls, on memory it owns.
@@ -70,7 +70,7 @@ impl ObservedProgram {
     }
 
     /// Returns whether any process of the target still runs.
-    pub fn runs(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         match &mut self.child {
             Some(child) => matches!(child.try_wait(), Ok(None)),
             None => self.pids.iter().any(|pid| is_alive(*pid)),

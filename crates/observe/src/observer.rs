@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::analysis::Analysis;
 use super::handover::BufferSender;
 use super::log::LogFeed;
-use super::period::Pace;
+use super::period::SampleTimer;
 use super::sample::{Layout, Sample};
 use sidelane_channels::lane::LaneThread;
 use sidelane_channels::{ChannelEnd, Reader, Width, Word};
-use sidelane_host::tsc::{cycles, lane_now, ordered_cycles};
+use sidelane_host::tsc::{current_lane, read_cycles, read_cycles_after_loads};
 
 /// Number of samples between two checks whether the observer has to pause or end.
 const SAMPLES_A_TURN: u32 = 256;
@@ -83,7 +83,7 @@ pub struct Observer {
     /// Reader of the thread on the observed lane; `None` if it is not tracked.
     pub thread: Option<LaneThread>,
     /// Timer that waits between samples.
-    pub pace: Pace,
+    pub pace: SampleTimer,
     /// Handover of analyses to the coordinator.
     pub handover: BufferSender<Analysis>,
     /// Handover of samples to the log; `None` without a log.
@@ -99,7 +99,7 @@ impl Observer {
     /// handed over.
     pub fn run(mut self, mut analysis: Box<Analysis>) -> (Box<Analysis>, ObserverEnd) {
         let end = match self.single_watched_word() {
-            Some(word) => self.watch(&word, &mut analysis),
+            Some(word) => self.watch_word(&word, &mut analysis),
             None => self.run_sampling(&mut analysis),
         };
         if let Some(log) = &mut self.log {
@@ -121,8 +121,8 @@ impl Observer {
     #[inline(always)]
     fn check_for_end(&mut self, analysis: &mut Box<Analysis>) -> Option<ObserverEnd> {
         match self.controls.0.load(Ordering::Acquire) {
-            OBSERVE if lane_now() != self.lane => Some(ObserverEnd::LaneGone),
-            OBSERVE => self.find_lost_word(),
+            OBSERVE if current_lane() != self.lane => Some(ObserverEnd::LaneGone),
+            OBSERVE => self.check_for_truncated_word(),
             _ => self.wait_for_orders(analysis),
         }
     }
@@ -130,7 +130,7 @@ impl Observer {
     /// Returns the end of the observation if the watched word's file was truncated. The word then reads as zero, which
     /// is not the target's value.
     #[inline(always)]
-    fn find_lost_word(&self) -> Option<ObserverEnd> {
+    fn check_for_truncated_word(&self) -> Option<ObserverEnd> {
         let is_lost = |reader: &Reader| matches!(reader, Reader::Word(word) if word.is_page_lost());
         let signal = self.counters.iter().chain(&self.tags).position(is_lost)?;
         let why = io::Error::other("its file was truncated by its owner");
@@ -183,20 +183,20 @@ impl Observer {
                 std::hint::black_box(word.read());
             }
         }
-        sample.start = ordered_cycles();
+        sample.start = read_cycles_after_loads();
         for (number, counter) in self.counters.iter_mut().enumerate() {
-            sample.values[number] = read(counter).map_err(|why| (number, why))?;
+            sample.values[number] = read_signal(counter).map_err(|why| (number, why))?;
         }
-        sample.end = if self.counters.is_empty() { sample.start } else { ordered_cycles() };
+        sample.end = if self.counters.is_empty() { sample.start } else { read_cycles_after_loads() };
         sample.thread = self.thread.as_ref().map_or(0, LaneThread::read_tid);
         for (number, tag) in self.tags.iter_mut().enumerate() {
             let number = self.counters.len() + number;
-            sample.values[number] = read(tag).map_err(|why| (number, why))?;
+            sample.values[number] = read_signal(tag).map_err(|why| (number, why))?;
         }
         Ok(())
     }
 
-    fn watch(&mut self, word: &Word, analysis: &mut Box<Analysis>) -> ObserverEnd {
+    fn watch_word(&mut self, word: &Word, analysis: &mut Box<Analysis>) -> ObserverEnd {
         match word.width() {
             // The most common width has a separate loop, compiled without a check of the width.
             Width::U64 => self.watch_reads(|| word.read_u64(), analysis),
@@ -206,26 +206,26 @@ impl Observer {
 
     fn watch_reads(&mut self, read: impl Fn() -> u64, analysis: &mut Box<Analysis>) -> ObserverEnd {
         let mut run = Run { value: read(), reads: 0 };
-        let mut end = cycles();
+        let mut end = read_cycles();
         loop {
             if let Some(end) = self.check_for_end(analysis) {
                 return end;
             }
             for _ in 0..BLOCKS_A_TURN {
-                watch_block(&read, &mut run, analysis);
-                let began = std::mem::replace(&mut end, cycles());
+                read_block(&read, &mut run, analysis);
+                let began = std::mem::replace(&mut end, read_cycles());
                 analysis.record_block(READS_A_BLOCK, began, end, run.value);
             }
             analysis.record_run(run.value, std::mem::take(&mut run.reads));
             if self.handover.try_exchange(analysis) {
-                end = cycles();
+                end = read_cycles();
             }
         }
     }
 }
 
 #[inline(always)]
-fn read(reader: &mut Reader) -> Result<u64, ChannelEnd> {
+fn read_signal(reader: &mut Reader) -> Result<u64, ChannelEnd> {
     match reader {
         Reader::Word(word) => Ok(word.read()),
         Reader::Pmc(counter) => Ok(counter.read()),
@@ -241,7 +241,7 @@ struct Run {
 
 /// Reads a word many times and counts runs of equal values.
 #[inline(always)]
-fn watch_block(read: &impl Fn() -> u64, run: &mut Run, analysis: &mut Analysis) {
+fn read_block(read: &impl Fn() -> u64, run: &mut Run, analysis: &mut Analysis) {
     for _ in 0..READS_A_BLOCK / UNROLLED {
         for place in 0..UNROLLED {
             let value = read();

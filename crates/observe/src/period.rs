@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use sidelane_host::tsc::{Clock, cycles};
+use sidelane_host::tsc::{Clock, read_cycles};
 use sidelane_host::units::parse_time;
 
 /// Share of the target length by which a period is longer or shorter at most. Periods are evenly distributed in
@@ -76,7 +76,7 @@ impl Period {
 
 /// Timer of the observer's samples.
 #[derive(Debug)]
-pub struct Pace {
+pub struct SampleTimer {
     /// Mean length of a period in cycles; `None` for the highest rate.
     target: Option<u64>,
     due: u64,
@@ -86,9 +86,9 @@ pub struct Pace {
     cycles_per_ns: f64,
 }
 
-impl Pace {
+impl SampleTimer {
     /// Returns a timer for `period`. `seed` starts the random numbers.
-    pub fn new(period: Period, clock: &Clock, seed: u64) -> Self {
+    pub fn new(period: Period, clock: &Clock, random_seed: u64) -> Self {
         let cycles_of = |time: Duration| clock.ns_to_cycles(time.as_nanos() as u64);
         Self {
             target: match period {
@@ -96,8 +96,8 @@ impl Pace {
                 Period::Cycles(cycles) => Some(cycles),
                 Period::Time(time) => Some(cycles_of(time).max(1)),
             },
-            due: cycles(),
-            random: fastrand::Rng::with_seed(seed),
+            due: read_cycles(),
+            random: fastrand::Rng::with_seed(random_seed),
             sleep_from: cycles_of(SLEEP_FROM),
             wakes_late: cycles_of(WAKES_LATE),
             cycles_per_ns: clock.cycles_per_ns,
@@ -114,11 +114,11 @@ impl Pace {
     #[inline(always)]
     pub fn wait(&mut self) {
         let Some(target) = self.target else { return };
-        let now = cycles();
+        let now = read_cycles();
         if self.due > now + self.sleep_from {
             self.sleep(self.due - now);
         }
-        while cycles() < self.due {
+        while read_cycles() < self.due {
             std::hint::black_box(());
         }
         let period = self.draw_period(target);
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn periods_are_spread_evenly_around_their_target() {
         let clock = Clock { cycles_per_ns: 2.0, zero_cycles: 0, zero_ns: 0 };
-        let mut pace = Pace::new(Period::Time(Duration::from_nanos(500)), &clock, 42);
+        let mut pace = SampleTimer::new(Period::Time(Duration::from_nanos(500)), &clock, 42);
         let drawn: Vec<u64> = (0..20_000).map(|_| pace.draw_period(1000)).collect();
         let mean = drawn.iter().sum::<u64>() as f64 / drawn.len() as f64;
         assert!((mean - 1000.0).abs() < 5.0, "{mean}");

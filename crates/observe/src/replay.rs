@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Error, Result, anyhow, ensure};
 
 use super::analysis::{Analysis, Recipe};
-use super::channel_list::{lane_tag, rates_of_counters};
+use super::channel_list::{lane_tag_index, rates_of_counters};
 use super::dte::DoubleTimeErrorFilter;
 use super::log::{LogHead, LogOutcome, LogReader};
 use super::observed::{ObservationEnd, Observed, SignalNames};
@@ -36,7 +36,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
     let mut analysis = Analysis::new(recipe(&head, tolerance));
     let mut window = Window::new(&head, options);
     let mut turns = options.turns.then(|| Turns::new(head.layout()));
-    log.read_all(|sample, is_gap| {
+    log.for_each_sample(|sample, is_gap| {
         if is_gap {
             analysis.mark_gap();
         }
@@ -45,7 +45,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
             analysis.record(sample);
         }
         if let Some(turns) = &mut turns {
-            record_in_turns(turns, sample, is_gap, is_in && !(head.only_target && sample.thread == 0));
+            record_wanted_sample(turns, sample, is_gap, is_in && !(head.only_target && sample.thread == 0));
         }
     });
     ensure!(analysis.samples > 0, "{} has no sample between --from and --to", path.display());
@@ -76,7 +76,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
 }
 
 /// Records a sample of a tag. A turn ends at a gap, and at the end of the wanted part.
-fn record_in_turns(turns: &mut Turns, sample: &Sample, is_gap: bool, is_wanted: bool) {
+fn record_wanted_sample(turns: &mut Turns, sample: &Sample, is_gap: bool, is_wanted: bool) {
     if is_gap || !is_wanted {
         turns.mark_gap();
     }
@@ -94,7 +94,7 @@ fn recipe(head: &LogHead, tolerance: f64) -> Recipe {
         rates: rates_of_counters(counters),
         dte: DoubleTimeErrorFilter::new(tolerance),
         only_target: head.only_target,
-        lane_tag: lane_tag(tags),
+        lane_tag: lane_tag_index(tags),
     }
 }
 

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::analysis::{Analysis, Recipe};
-use super::channel_list::{ChannelList, default_signals, need_lane, need_same_core};
+use super::channel_list::{ChannelList, any_needs_lane, any_needs_same_core, default_signals};
 use super::cost::{CostMeter, ObserverOrder, Progress};
 use super::handover::{BufferReceiver, buffer_channel};
-use super::lane_choice::{ChosenLanes, LaneRequirements, choose};
+use super::lane_choice::{ChosenLanes, LaneRequirements, choose_lanes};
 use super::log::{self, LogFeed, LogFoot, LogHead, LogWriter, LoggedSignal};
 use super::observed::{ObservationEnd, Observed, SignalNames};
 use super::observed_program::ObservedProgram;
 use super::observer::{Controls, Observer, ObserverEnd};
-use super::period::{Pace, Period};
+use super::period::{Period, SampleTimer};
 use crate::note::ObserveNote;
-use crate::show::view::Live;
+use crate::show::view::LiveView;
 use sidelane_channels::perf::check_period;
 use sidelane_channels::signal::Signal;
 use sidelane_channels::{Channel, ChannelEnd, Reader};
@@ -75,7 +75,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let clock = Clock::calibrate();
     let mut wanted = ChannelList::find(&asked, &mut program, &places)?;
     check_period(&wanted.counters, options.period.ns(&clock))?;
-    let progress = progress(options, &wanted, &mut program, &places)?;
+    let progress = progress_counters(options, &wanted, &mut program, &places)?;
     let left_out = left_out.into_iter().map(Note::from);
     let notes: Vec<Note> = left_out.chain(notes(&wanted, &places, &program)).collect();
     let names = SignalNames::from_channels(&wanted);
@@ -91,7 +91,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let mut watch = ObservationLoop {
         cost: (!progress.is_empty()).then(|| CostMeter::new(progress)),
         whole: Analysis::new(recipe),
-        live: Live::new(options.live && stderr().is_terminal()),
+        live: LiveView::new(options.live && stderr().is_terminal()),
         crew,
         clock,
         names,
@@ -137,8 +137,13 @@ fn set_up(options: &ObserveOptions) -> Result<Setup> {
         Some(target) => {
             let program = ObservedProgram::find(target)?;
             own_threads::keep_off_service_cpus(program.name(), program.pids());
-            let (signals, notes) = signals(options, Some(&program))?;
-            let places = choose(&lane_requirements(options, &signals), &topology()?, &allowed, Some(&program.cpus()))?;
+            let (signals, notes) = signals_to_observe(options, Some(&program))?;
+            let places = choose_lanes(
+                &lane_requirements(options, &signals),
+                &read_topology()?,
+                &allowed,
+                Some(&program.cpus()),
+            )?;
             Ok(Setup { program, signals, places, notes })
         }
         None => {
@@ -146,9 +151,9 @@ fn set_up(options: &ObserveOptions) -> Result<Setup> {
                 !options.command.is_empty(),
                 "nothing to observe; name a service with --service, or put a command after --"
             );
-            let (signals, notes) = signals(options, None)?;
+            let (signals, notes) = signals_to_observe(options, None)?;
             let lane_requirements = lane_requirements(options, &signals);
-            let mut places = choose(&lane_requirements, &topology()?, &allowed, None)?;
+            let mut places = choose_lanes(&lane_requirements, &read_topology()?, &allowed, None)?;
             let on_one = lane_requirements.needs_lane || options.cpu.is_some();
             let not_the_observers = allowed.difference(&CpuSet::from_iter([places.observer]));
             let cpus = if on_one { CpuSet::from_iter(places.observed) } else { not_the_observers };
@@ -160,7 +165,7 @@ fn set_up(options: &ObserveOptions) -> Result<Setup> {
     }
 }
 
-fn topology() -> Result<Topology> {
+fn read_topology() -> Result<Topology> {
     Ok(Topology::read(Path::new("/sys"))?)
 }
 
@@ -168,13 +173,16 @@ fn lane_requirements(options: &ObserveOptions, signals: &[Signal]) -> LaneRequir
     LaneRequirements {
         observed: options.cpu,
         observer: options.observer_cpu,
-        needs_lane: need_lane(signals),
-        same_core: need_same_core(signals),
+        needs_lane: any_needs_lane(signals),
+        same_core: any_needs_same_core(signals),
     }
 }
 
 /// Returns the signals that the user named, or else the default ones.
-fn signals(options: &ObserveOptions, program: Option<&ObservedProgram>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
+fn signals_to_observe(
+    options: &ObserveOptions,
+    program: Option<&ObservedProgram>,
+) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
     match options.signals.as_slice() {
         [] => default_signals(program, options.cpu),
         asked => Ok((asked.to_vec(), Vec::new())),
@@ -182,7 +190,7 @@ fn signals(options: &ObserveOptions, program: Option<&ObservedProgram>) -> Resul
 }
 
 /// Returns readers of the target's progress, separate from the observer's readers.
-fn progress(
+fn progress_counters(
     options: &ObserveOptions,
     wanted: &ChannelList,
     program: &mut ObservedProgram,
@@ -267,7 +275,7 @@ impl ObserverThread {
             counters: readers(&mut wanted.counters),
             tags: readers(&mut wanted.tags),
             thread: wanted.tracking.as_ref().map(|tracking| tracking.thread()),
-            pace: Pace::new(period, clock, clock.zero_cycles),
+            pace: SampleTimer::new(period, clock, clock.zero_cycles),
             handover,
             log,
             controls: Arc::clone(&controls),
@@ -278,7 +286,7 @@ impl ObserverThread {
         let lane = places.observer;
         let (tell, told) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name("sidelane-observe".into()).spawn(move || {
-            let _fixed = SelfPlacedThread::this_thread();
+            let _fixed = SelfPlacedThread::for_this_thread();
             let pinned = pin_this_thread(&[lane]);
             let pinned_well = pinned.is_ok();
             let _ = tell.send(pinned);
@@ -290,7 +298,7 @@ impl ObserverThread {
         Ok(Self { thread, controls, takeover, spare, lane, observed, _tracking: wanted.tracking.take() })
     }
 
-    fn obey(&self, order: ObserverOrder) {
+    fn apply_order(&self, order: ObserverOrder) {
         match order {
             ObserverOrder::Observe => self.controls.resume(self.thread.thread()),
             ObserverOrder::Pause => self.controls.pause(),
@@ -298,7 +306,7 @@ impl ObserverThread {
     }
 
     /// Merges the analyses that the observer has handed over, and requests more.
-    fn fetch(&mut self, whole: &mut Analysis) {
+    fn fetch_analyses(&mut self, whole: &mut Analysis) {
         if let Some(mut part) = self.takeover.take_filled() {
             whole.append(&part);
             part.clear();
@@ -325,7 +333,7 @@ struct ObservationLoop {
     crew: ObserverThread,
     cost: Option<CostMeter>,
     whole: Analysis,
-    live: Live,
+    live: LiveView,
     clock: Clock,
     names: SignalNames,
 }
@@ -340,14 +348,14 @@ impl ObservationLoop {
     ) -> Result<ObservationEnd> {
         let mut fetched = Instant::now();
         loop {
-            let caught = signals.wait(self.until_due()).context("cannot wait for POSIX signals")?;
+            let caught = signals.wait(self.time_until_due()).context("cannot wait for POSIX signals")?;
             if caught.is_some_and(|caught| caught.asks_to_end()) {
                 return Ok(ObservationEnd::Interrupted);
             }
             if let Some(lane) = self.crew.observed.filter(|lane| !is_online(*lane)) {
                 return Ok(ObservationEnd::LaneGone { lane });
             }
-            if self.crew.thread.is_finished() || !program.runs() {
+            if self.crew.thread.is_finished() || !program.is_running() {
                 return Ok(ObservationEnd::TargetGone);
             }
             if options.length.is_some_and(|length| began.elapsed() >= length) {
@@ -356,14 +364,14 @@ impl ObservationLoop {
             self.step_cost_meter();
             if fetched.elapsed() >= FETCH_EVERY {
                 fetched = Instant::now();
-                self.crew.fetch(&mut self.whole);
+                self.crew.fetch_analyses(&mut self.whole);
                 self.names.store_value_names(&self.whole);
                 self.live.show(&self.whole, &self.names, &self.clock);
             }
         }
     }
 
-    fn until_due(&self) -> Duration {
+    fn time_until_due(&self) -> Duration {
         let due = self.cost.as_ref().map(|cost| cost.due().saturating_duration_since(Instant::now()));
         due.map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY))
     }
@@ -375,8 +383,8 @@ impl ObservationLoop {
             return;
         }
         match cost.finish_window() {
-            Ok(order) => self.crew.obey(order),
-            Err(_) => self.crew.obey(ObserverOrder::Observe),
+            Ok(order) => self.crew.apply_order(order),
+            Err(_) => self.crew.apply_order(ObserverOrder::Observe),
         }
     }
 

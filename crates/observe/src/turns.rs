@@ -61,11 +61,11 @@ impl Turns {
                 return;
             }
         }
-        self.close(tag);
+        self.end_turn(tag);
         self.open[tag] = Some(Turn { from: at_cycles, to: at_cycles, value });
     }
 
-    fn close(&mut self, tag: usize) {
+    fn end_turn(&mut self, tag: usize) {
         let Some(turn) = self.open[tag].take() else { return };
         if self.tags.iter().map(Vec::len).sum::<usize>() < TURNS_MAX {
             self.tags[tag].push(turn);
@@ -76,7 +76,7 @@ impl Turns {
 
     /// Marks a gap: the next sample does not continue the last one.
     pub fn mark_gap(&mut self) {
-        (0..self.layout.tags).for_each(|tag| self.close(tag));
+        (0..self.layout.tags).for_each(|tag| self.end_turn(tag));
     }
 
     /// Returns all turns. The error is the time in cycles at which the limit of turns was reached.
@@ -98,7 +98,7 @@ mod tests {
         sample
     }
 
-    fn turns(samples: impl Iterator<Item = Sample>) -> Turns {
+    fn record_turns(samples: impl Iterator<Item = Sample>) -> Turns {
         let mut turns = Turns::new(LAYOUT);
         samples.for_each(|sample| turns.record(&sample));
         turns
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_turn_lasts_until_another_value_is_read() {
-        let mut turns = turns([(100, 7), (200, 7), (300, 9)].into_iter().map(|(at, tag)| sample(at, tag)));
+        let mut turns = record_turns([(100, 7), (200, 7), (300, 9)].into_iter().map(|(at, tag)| sample(at, tag)));
         turns.mark_gap();
         turns.record(&sample(900, 9));
         let whole = turns.finish().ok().unwrap();
@@ -116,10 +116,10 @@ mod tests {
     }
 
     #[test]
-    fn too_many_turns_are_refused_with_their_time() {
+    fn too_many_turns_give_the_time_of_the_limit() {
         let many = TURNS_MAX as u64 + 5;
-        assert!(turns((1..TURNS_MAX as u64).map(|number| sample(number, number))).finish().is_ok());
-        let full_at = turns((0..many).map(|number| sample(number, number))).finish().err();
+        assert!(record_turns((1..TURNS_MAX as u64).map(|number| sample(number, number))).finish().is_ok());
+        let full_at = record_turns((0..many).map(|number| sample(number, number))).finish().err();
         assert_eq!(full_at, Some(TURNS_MAX as u64 + 1));
     }
 }

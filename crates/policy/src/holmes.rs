@@ -28,7 +28,7 @@
 use crate::cpus::{
     AllocationPass, Assignment, BatchCpus, ContainerChanges, CoreClocks, CoreTopology, CpuActions, CpuMask, CpuReason,
     HostingCpus, LastActions, MachineObservation, ObservationStart, ObservationState, Reserve, ServiceObservation,
-    Usage, cpus_or_refuge,
+    Usage, cpus_or_one_least_costly_cpu,
 };
 use crate::{Nanos, Policy};
 
@@ -120,7 +120,7 @@ impl Holmes {
 // Section "Process launching" of the paper (§4.3, Algorithm 1).
 impl Holmes {
     /// Returns the reserved CPUs for a service whose owner permits its placement (lines 4 and 5).
-    fn launch_service(service: &ServiceObservation, reserved: &CpuMask) -> Option<CpuMask> {
+    fn cpus_for_launched_service(service: &ServiceObservation, reserved: &CpuMask) -> Option<CpuMask> {
         let cpus = service.allowed.and(reserved);
         Some(cpus).filter(|cpus| service.may_be_placed && !cpus.is_empty())
     }
@@ -160,7 +160,7 @@ impl Holmes {
     fn grow_reserved(&mut self, now: Nanos, hosting: &CpuMask) {
         if let Some(cpu) = self.choose_cpu_to_reserve(hosting) {
             self.reserve.add(cpu);
-            self.clocks.record_interference(self.cores.core(cpu), now);
+            self.clocks.record_interference(self.cores.core_of_cpu(cpu), now);
             self.observation_state.add_reason(CpuReason::ReservedBusy);
         }
     }
@@ -211,7 +211,7 @@ impl Holmes {
 // Steps of one observation, which the paper does not name.
 impl Holmes {
     /// Returns the CPUs that host a service.
-    fn hosting(&self) -> CpuMask {
+    fn hosting_cpus(&self) -> CpuMask {
         if self.hosts.has_service() { self.hosts.cpus().or(&self.reserved()) } else { CpuMask::EMPTY }
     }
 
@@ -240,10 +240,10 @@ impl Holmes {
     fn judge_reserved(&mut self, now: Nanos, seen: &MachineObservation, elapsed_ns: Nanos, disturbs: bool) -> Usage {
         if disturbs || !self.hosts.has_service() {
             self.reserve.reset_load();
-            return Usage::Right;
+            return Usage::Adequate;
         }
         let (window_ns, busy_most) = (self.config.window_ns, self.config.busy_most);
-        self.reserve.record_load(now, seen, elapsed_ns, window_ns, busy_most).unwrap_or(Usage::Right)
+        self.reserve.record_load(now, seen, elapsed_ns, window_ns, busy_most).unwrap_or(Usage::Adequate)
     }
 
     /// Returns the CPUs that batch may use at this observation.
@@ -258,7 +258,7 @@ impl Holmes {
     }
 
     /// Lets each container choose its CPUs anew, unless none of them moved at the last time and nothing has changed.
-    fn settle_containers(&mut self, batch_cpus: BatchCpus, turnover: ContainerChanges) {
+    fn reassign_containers(&mut self, batch_cpus: BatchCpus, turnover: ContainerChanges) {
         if self.settled == Some(batch_cpus) && turnover == ContainerChanges::default() {
             return;
         }
@@ -267,16 +267,16 @@ impl Holmes {
     }
 
     fn append_actions(&mut self, seen: &MachineObservation, out: &mut CpuActions) {
-        let (online, hosting) = (self.observation_state.online(), self.hosting());
+        let (online, hosting) = (self.observation_state.online(), self.hosting_cpus());
         let reserved = self.reserved().and(&online);
-        let service = |place: usize| Self::launch_service(seen.services[place].as_ref()?, &reserved);
+        let service = |place: usize| Self::cpus_for_launched_service(seen.services[place].as_ref()?, &reserved);
         let beside = self.cores.with_siblings(&hosting);
         // Cost of a CPU for a container that cannot be paused: a sibling is cheaper than a CPU that hosts a service,
         // and a reserved CPU costs most.
         let cost = |cpu: usize| (reserved.contains(cpu), hosting.contains(cpu), beside.contains(cpu));
         let assignment = &self.assignment;
         let container = |place: usize| {
-            Some(cpus_or_refuge(assignment.cpus(place)?, seen.containers[place].as_ref()?, &online, cost))
+            Some(cpus_or_one_least_costly_cpu(assignment.cpus(place)?, seen.containers[place].as_ref()?, &online, cost))
         };
         self.last_actions.append_changes(container, service, out);
     }
@@ -293,7 +293,7 @@ impl Policy for Holmes {
         let services = self.hosts.update(now, seen, self.config.calm_ns);
         self.trim_reserved();
         self.add_change_reasons(turnover, services.came, services.ended);
-        let hosting = self.hosting();
+        let hosting = self.hosting_cpus();
         if services.ended {
             self.free_siblings(&hosting);
         }
@@ -304,10 +304,10 @@ impl Policy for Holmes {
         if usage == Usage::TooBusy {
             self.grow_reserved(now, &hosting);
         }
-        let batch_cpus = self.batch_cpus(&self.hosting());
-        self.settle_containers(batch_cpus, turnover);
+        let batch_cpus = self.batch_cpus(&self.hosting_cpus());
+        self.reassign_containers(batch_cpus, turnover);
         // A reserved CPU that is given up goes to batch at the next observation, when the services have left it.
-        if let Usage::Roomy(since) = usage {
+        if let Usage::OneCpuTooMany(since) = usage {
             self.shrink_reserved(now, since);
         }
         self.append_actions(seen, out);

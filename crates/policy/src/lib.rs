@@ -9,11 +9,11 @@
 //! - Time is an argument; there is no I/O, clock, allocation or unsafe code: guarded by the compiler (no-std, unsafe
 //!   code forbidden).
 //! - `borrow`: no hold lasts until the kernel throttles it (`src/borrow/lane/tests.rs`:
-//!   `held_time_stays_below_the_kernels_patience`).
+//!   `no_hold_lasts_until_the_kernel_throttles_it`).
 //! - `borrow`: if requests that waited are spared, batch delays a request by one budget at most
-//!   (`src/borrow/queue.rs`: `no_request_pays_more_than_one_budget`).
+//!   (`src/borrow/queue.rs`: `batch_delays_no_request_by_more_than_one_budget`).
 //! - `borrow`: under every policy a delay is at most the contention cost of what ran in the busy period
-//!   (`src/borrow/queue.rs`: `a_delay_is_the_harm_of_the_busy_period_at_most`).
+//!   (`src/borrow/queue.rs`: `delay_is_at_most_the_cost_in_the_busy_period`).
 //! - `borrow`: noise in one pair of windows is no slowdown (`src/borrow/slowdown.rs`:
 //!   `noise_in_one_pair_of_windows_is_undecided`).
 //! - `borrow`: a short run gives no verdict on overlap (`src/borrow/promise.rs`:
@@ -21,20 +21,20 @@
 //! - `cpus`: a CPU has one role, and batch never runs on a reserved CPU (`tests/cpus/properties.rs`:
 //!   `holmes_gives_each_cpu_one_role`).
 //! - `cpus`: batch leaves a disturbed core at once and returns after calm (`tests/cpus/properties.rs`:
-//!   `batch_leaves_a_disturbed_core_at_once_and_comes_back_after_s`).
+//!   `batch_leaves_disturbed_core_and_returns_after_calm_time`).
 //! - `cpus`: constant input leads to a constant result (`tests/cpus/properties.rs`: `holmes_settles`).
 //! - `cpus`: the policy asks only for what is possible (`tests/cpus/properties.rs`:
-//!   `holmes_asks_for_nothing_that_cannot_be`).
+//!   `holmes_actions_are_always_possible`).
 //! - `hedge`: the active server has no lasting hazard while the other server has none (`tests/hedge/properties.rs`:
 //!   `active_server_has_no_lasting_hazard_if_backup_has_none`).
 //! - `hedge`: requests return to a server only after a passing hazard, and when it is well
-//!   (`tests/hedge/properties.rs`: `swaps_alternate_and_only_those_of_the_backup_are_sent_again`).
+//!   (`tests/hedge/properties.rs`: `swaps_alternate_and_only_backup_requests_are_resent`).
 //! - `hedge`: hedges cost no more than successes paid for (`tests/hedge/properties.rs`:
-//!   `hedges_cost_no_more_than_what_was_saved_up_and_earned`).
+//!   `hedges_never_exceed_initial_and_added_budget`).
 //! - `hedge`: without a backup the policy only observes (`tests/hedge/properties.rs`:
-//!   `without_a_backup_nothing_is_swapped_sent_again_or_warmed_up`).
+//!   `without_a_backup_the_policy_takes_no_action`).
 //! - `hedge`: one of the two servers always stays in service (`tests/hedge/outliers.rs`:
-//!   `one_server_at_most_is_out_and_for_30_to_300_s`).
+//!   `at_most_one_server_is_ejected_for_30_to_300_s`).
 //! - `hedge`: a server that answers more than half of its requests is not ejected (`tests/hedge/outliers.rs`:
 //!   `server_that_answers_most_requests_is_not_ejected`).
 //! - `hurryup`: each thread has CPUs that it had before, and a big core changes its thread once a round

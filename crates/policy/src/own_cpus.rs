@@ -45,47 +45,47 @@ mod tests {
         cpus.iter().copied().collect()
     }
 
-    fn placed(own: &[usize], allowed: &[usize], ran_ns: &[Nanos]) -> (CpuMask, bool) {
+    fn chosen_cpus(own: &[usize], allowed: &[usize], ran_ns: &[Nanos]) -> (CpuMask, bool) {
         let ran_ns = |cpu: usize| ran_ns.get(cpu).copied().unwrap_or(0);
         let placement = choose_own_cpus(&mask(own), &mask(allowed), ran_ns, 100);
         (placement.cpus, placement.is_apart)
     }
 
     #[test]
-    fn a_confined_service_keeps_its_cpus_even_when_idle() {
-        assert_eq!(placed(&[0, 1, 2], &[0, 2], &[]), (mask(&[1]), true));
+    fn tool_avoids_cpus_of_a_confined_idle_service() {
+        assert_eq!(chosen_cpus(&[0, 1, 2], &[0, 2], &[]), (mask(&[1]), true));
     }
 
     #[test]
-    fn a_floating_service_keeps_the_cpus_where_it_ran() {
-        assert_eq!(placed(&[0, 1, 2], &[0, 1, 2, 3], &[0, 900, 99]), (mask(&[0, 2]), true));
+    fn tool_avoids_cpus_where_an_unconfined_service_ran() {
+        assert_eq!(chosen_cpus(&[0, 1, 2], &[0, 1, 2, 3], &[0, 900, 99]), (mask(&[0, 2]), true));
     }
 
     #[test]
-    fn a_service_that_ran_everywhere_leaves_its_least_busy_cpu() {
-        assert_eq!(placed(&[0, 1, 2], &[0, 1, 2], &[700, 300, 900]), (mask(&[1]), false));
+    fn tool_takes_least_busy_cpu_if_service_ran_everywhere() {
+        assert_eq!(chosen_cpus(&[0, 1, 2], &[0, 1, 2], &[700, 300, 900]), (mask(&[1]), false));
     }
 
     #[test]
     fn only_cpu_is_shared_and_reported_as_shared() {
-        assert_eq!(placed(&[0], &[0], &[0]), (mask(&[0]), false));
-        assert_eq!(placed(&[0], &[0], &[900]), (mask(&[0]), false));
-        assert_eq!(placed(&[0], &[0, 1], &[0, 900]), (mask(&[0]), true), "it runs on the other CPU");
+        assert_eq!(chosen_cpus(&[0], &[0], &[0]), (mask(&[0]), false));
+        assert_eq!(chosen_cpus(&[0], &[0], &[900]), (mask(&[0]), false));
+        assert_eq!(chosen_cpus(&[0], &[0, 1], &[0, 900]), (mask(&[0]), true), "it runs on the other CPU");
     }
 
     #[test]
-    fn nothing_is_known_of_a_service_that_has_not_run() {
-        assert_eq!(placed(&[0, 1], &[0, 1], &[]), (mask(&[0, 1]), false));
+    fn tool_takes_all_its_cpus_if_no_service_has_run() {
+        assert_eq!(chosen_cpus(&[0, 1], &[0, 1], &[]), (mask(&[0, 1]), false));
     }
 
     proptest! {
         #[test]
-        fn at_least_one_own_cpu_is_left_and_no_other_one(
+        fn tool_gets_at_least_one_of_its_cpus_and_no_other(
             own in prop::collection::vec(0_usize..9, 1..9),
             allowed in prop::collection::vec(0_usize..9, 0..9),
             ran_ns in prop::collection::vec(0_u64..200, 9),
         ) {
-            let (cpus, is_apart) = placed(&own, &allowed, &ran_ns);
+            let (cpus, is_apart) = chosen_cpus(&own, &allowed, &ran_ns);
             prop_assert!(!cpus.is_empty() && cpus.is_subset(&mask(&own)));
             let is_served = |cpu: usize| allowed.contains(&cpu) && ran_ns[cpu] >= 100;
             prop_assert!(!is_apart || cpus.iter().all(|cpu| !is_served(cpu)));

@@ -15,7 +15,7 @@
 
 use crate::cpus::{
     Average, ContainerObservation, CpuActions, CpuMask, CpuReason, LastActions, MachineObservation, ObservationStart,
-    ObservationState, cpus_or_refuge,
+    ObservationState, cpus_or_one_least_costly_cpu,
 };
 use crate::{Nanos, Policy};
 
@@ -65,7 +65,7 @@ impl PerfIso {
     }
 
     /// Changes S after a window in which `idle_cpus` CPUs were idle (the paper's "CPU blind isolation").
-    fn adjust(&mut self, idle_cpus: usize) {
+    fn adjust_size(&mut self, idle_cpus: usize) {
         let size = self.size.unwrap_or_default();
         let (reason, size) = match idle_cpus.cmp(&self.config.buffer) {
             core::cmp::Ordering::Less => (CpuReason::TooFewIdle, size.saturating_sub(self.config.buffer - idle_cpus)),
@@ -119,13 +119,13 @@ impl Policy for PerfIso {
         if let Some(idle) = self.idle.add(idle, for_ns, self.config.window_ns) {
             self.put_off = false;
             // The number is rounded to the nearest integer: a service's own timers do not cost batch a CPU.
-            self.adjust((idle + 0.5) as usize);
+            self.adjust_size((idle + 0.5) as usize);
         }
         let (batch, online) = (self.allowed_batch_cpus(), self.observation_state.online());
         // Batch has the CPUs with the highest numbers. A container that cannot be paused gets the highest CPU that it
         // may use.
         let own = |container: &ContainerObservation| {
-            cpus_or_refuge(container.allowed.and(&batch), container, &online, |_| ())
+            cpus_or_one_least_costly_cpu(container.allowed.and(&batch), container, &online, |_| ())
         };
         self.last_actions.append_changes(|place| seen.containers[place].as_ref().map(own), |_| None, out);
     }

@@ -38,25 +38,25 @@ impl HazardBoard {
     }
 
     /// Returns the word of shared memory that holds the hazards of a server.
-    pub fn word(&self, server: Server) -> &HazardWord {
+    pub fn hazard_word(&self, server: Server) -> &HazardWord {
         &self.memory.items_at(size_of::<HazardHead>(), HAZARD_SERVERS)[server.index()]
     }
 
     /// Publishes the present hazards of a server, and wakes the proxy if they have changed. Only the watcher of this
     /// server may call this function.
     pub fn publish(&self, server: Server, hazards: Hazards, now: Nanos) {
-        if self.word(server).store_hazards(hazards.bits(), now) {
+        if self.hazard_word(server).store_hazards(hazards.bits(), now) {
             self.changed.notify();
         }
     }
 
     /// Returns the hazards of a server that were published last.
     pub fn hazards(&self, server: Server) -> Hazards {
-        Hazards::from_bits(self.word(server).read().hazards)
+        Hazards::from_bits(self.hazard_word(server).read().hazards)
     }
 
     /// Returns the file of the memory, for a watcher in another process.
-    pub fn file(&self) -> BorrowedFd<'_> {
+    pub fn memory_file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
@@ -69,18 +69,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_published_hazard_is_read_and_wakes_once() {
+    fn published_hazard_is_read_and_notifies_once() {
         let board = HazardBoard::new().unwrap();
         let gc: Hazards = [Hazard::JvmGc].into_iter().collect();
         board.publish(Server::Second, gc, 100);
         board.publish(Server::Second, gc, 200);
         assert_eq!((board.hazards(Server::First), board.hazards(Server::Second)), (Hazards::NONE, gc));
         assert!(board.changed.clear() && !board.changed.clear());
-        assert_eq!(board.word(Server::Second).read().since_ns, 100);
+        assert_eq!(board.hazard_word(Server::Second).read().since_ns, 100);
     }
 
     #[test]
-    fn numbers_on_the_board_are_those_of_the_policy() {
+    fn hazard_bits_equal_the_hazard_numbers_of_the_policy() {
         let pairs = [
             (HazardBit::JvmGc, Hazard::JvmGc),
             (HazardBit::Safepoint, Hazard::Safepoint),

@@ -20,12 +20,12 @@ fn command_fragment() -> impl Strategy<Value = Vec<u8>> {
         2 => (0..kinds.len(), 0..numbers.len())
             .prop_map(move |(kind, number)| format!("{}{}\r\n", kinds[kind], numbers[number]).into_bytes()),
         2 => text(&["*1\r\n", "*2\r\n", "$1\r\n", "$3\r\n", "$0\r\n\r\n", "$8\r\nSELECT 5\r\n"]),
-        4 => proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..6), 1..4).prop_map(array),
+        4 => proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..6), 1..4).prop_map(resp_array),
         1 => proptest::collection::vec(any::<u8>(), 0..8),
     ]
 }
 
-fn array(arguments: Vec<Vec<u8>>) -> Vec<u8> {
+fn resp_array(arguments: Vec<Vec<u8>>) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
     for argument in arguments {
         bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
@@ -45,7 +45,7 @@ proptest! {
 }
 
 #[test]
-fn bytes_of_other_types_are_lines_at_the_top_level() {
+fn other_types_are_inline_commands_at_the_top_level() {
     for bytes in
         ["$17\r\nCLIENT REPLY SKIP\r\n", "$5\r\nMULTI\r\n", ">1\r\n$4\r\nPING\r\n", "%1\r\n", "$0\r\n\r\n", "\"$\"\r\n"]
     {

@@ -10,7 +10,7 @@ mod redis_model;
 
 const LIMIT: usize = 4096;
 
-fn peer(mode: Forwarded) -> Peer {
+fn peer_in_mode(mode: Forwarded) -> Peer {
     Peer::new(mode, [192, 0, 2, 1].into())
 }
 
@@ -18,10 +18,10 @@ fn peer(mode: Forwarded) -> Peer {
 fn parse_message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(usize, bool)> {
     out.clear();
     let (head, mut body) = if is_request {
-        let head = read_request(bytes, LIMIT, &peer(Forwarded::Set), out).ok()??;
+        let head = read_request(bytes, LIMIT, &peer_in_mode(Forwarded::Set), out).ok()??;
         // The head that was written for the server must be parsed in the same way.
         let mut again = Vec::new();
-        let second = read_request(out, 2 * LIMIT, &peer(Forwarded::Off), &mut again)
+        let second = read_request(out, 2 * LIMIT, &peer_in_mode(Forwarded::Off), &mut again)
             .expect("what we write is right")
             .expect("and whole");
         assert_eq!((second.body, second.is_old, &again), (head.body, head.is_old, &*out));
@@ -39,15 +39,15 @@ fn parse_message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(u
     };
     let taken = body.consume(&bytes[head..]).ok()?;
     assert_eq!(
-        consume_bytewise(&bytes[head..], if is_request { body_of(bytes, out) } else { None }),
+        consume_bytewise(&bytes[head..], if is_request { parsed_request_body(bytes, out) } else { None }),
         Some(taken).filter(|_| is_request)
     );
     Some((head + taken, body.is_complete()))
 }
 
-fn body_of(bytes: &[u8], out: &mut Vec<u8>) -> Option<Body> {
+fn parsed_request_body(bytes: &[u8], out: &mut Vec<u8>) -> Option<Body> {
     out.clear();
-    Some(read_request(bytes, LIMIT, &peer(Forwarded::Add), out).ok()??.body)
+    Some(read_request(bytes, LIMIT, &peer_in_mode(Forwarded::Add), out).ok()??.body)
 }
 
 /// Takes in a body as [`Body::consume`] does, but byte by byte.

@@ -62,7 +62,7 @@ fn mode() -> impl Strategy<Value = Mode> {
 
 /// Facts about a request, as its client and the servers know them.
 #[derive(Debug, Default)]
-struct Truth {
+struct RequestFacts {
     is_repeatable: bool,
     /// Number of times that servers may have executed the request.
     carried_out: u32,
@@ -76,18 +76,18 @@ struct Truth {
 }
 
 /// Request table with simulated servers and clients.
-struct World {
+struct Simulation {
     table: RequestTable<()>,
     now: u64,
     /// Copies that wait for their answer.
     out: Vec<(RequestId, Server)>,
-    truth: BTreeMap<u64, Truth>,
+    truth: BTreeMap<u64, RequestFacts>,
     hedges: u64,
     successes: u64,
     unsafe_stay: bool,
 }
 
-impl World {
+impl Simulation {
     fn new(mode: Mode, has_backup: bool, unsafe_stay: bool) -> Self {
         let roles = RolesConfig { mode, has_backup, warm_up_ns: 200, probe_ns: 100, pause_ns: 50, out_ns: 300 };
         let budget = HedgeBudgetConfig { per_success_milli: PER_SUCCESS_MILLI, burst: BURST };
@@ -95,7 +95,7 @@ impl World {
         Self { table, now: 0, out: Vec::new(), truth: BTreeMap::new(), hedges: 0, successes: 0, unsafe_stay }
     }
 
-    fn step(&mut self, step: Step) {
+    fn apply_step(&mut self, step: Step) {
         self.now += 1;
         match step {
             Step::Come { is_repeatable } => {
@@ -103,10 +103,10 @@ impl World {
                 let (request_id, to) = self.table.admit(self.now, class, ());
                 let stays = self.unsafe_stay && !is_repeatable;
                 assert!(!stays || to == Server::First);
-                self.truth.insert(request_id.number, Truth { is_repeatable, stays, ..Truth::default() });
+                self.truth.insert(request_id.number, RequestFacts { is_repeatable, stays, ..RequestFacts::default() });
                 self.out.push((request_id, to));
             }
-            Step::Answer { which, is_failure } => self.answer(which, is_failure),
+            Step::Answer { which, is_failure } => self.answer_copy(which, is_failure),
             Step::Lose { which, loss } => self.lose_copy(which, loss),
             Step::Try { server, has_failed } => {
                 self.observe(HedgeEvent::Tried(server, Attempt { sent_ns: self.now, has_failed }));
@@ -138,7 +138,7 @@ impl World {
         (!self.out.is_empty()).then(|| self.out.remove(index % self.out.len()))
     }
 
-    fn answer(&mut self, index: usize, is_failure: bool) {
+    fn answer_copy(&mut self, index: usize, is_failure: bool) {
         let Some((request_id, by)) = self.take_copy(index) else { return };
         let truth = self.truth.get_mut(&request_id.number).unwrap();
         truth.carried_out += 1;
@@ -149,7 +149,7 @@ impl World {
                 assert!(!is_failure || !is_other_out, "a failure won against a success that could come: {truth:?}");
                 assert!(chosen == by || (is_failure && truth.kept == Some(chosen)), "{truth:?}");
                 self.successes += u64::from(!is_failure);
-                self.forward(request_id);
+                self.finish_with_answer(request_id);
             }
             Verdict::Keep => {
                 assert!(is_failure && is_other_out, "{truth:?}");
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    fn forward(&mut self, request_id: RequestId) {
+    fn finish_with_answer(&mut self, request_id: RequestId) {
         self.truth.get_mut(&request_id.number).unwrap().forwarded += 1;
         self.table.finish_request(self.now, request_id, RequestEnd::Answered);
     }
@@ -183,7 +183,7 @@ impl World {
             NextStep::Forward(kept) => {
                 assert_eq!(truth.kept, Some(kept));
                 assert!(!self.out.iter().any(|(out, _)| *out == request_id), "another answer may come: {truth:?}");
-                self.forward(request_id);
+                self.finish_with_answer(request_id);
             }
             NextStep::GiveUp => {
                 assert!(truth.kept.is_none(), "an answer is there: {truth:?}");
@@ -207,7 +207,7 @@ impl World {
     fn answer_all(&mut self) {
         while !self.out.is_empty() {
             self.now += 1;
-            self.answer(0, false);
+            self.answer_copy(0, false);
         }
     }
 
@@ -237,8 +237,8 @@ proptest! {
         unsafe_stay in any::<bool>(),
         steps in proptest::collection::vec(step(), 0..80),
     ) {
-        let mut world = World::new(mode, has_backup, unsafe_stay);
-        steps.into_iter().for_each(|step| world.step(step));
+        let mut world = Simulation::new(mode, has_backup, unsafe_stay);
+        steps.into_iter().for_each(|step| world.apply_step(step));
         world.answer_all();
         world.check_invariants();
     }

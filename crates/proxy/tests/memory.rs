@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use scene::{Proxy, http, redis};
+use scene::{Proxy, http_config, redis_config};
 use scripted::{read_until, start_server};
 
 /// Number of bytes that are allocated now; `PEAK` holds the maximum since [`Memory::start`].
@@ -72,7 +72,7 @@ const KB: usize = 1 << 10;
 const MB: usize = 1 << 20;
 
 #[test]
-fn an_idle_client_of_http_keeps_no_buffers() {
+fn idle_http_client_holds_no_buffers() {
     const CLIENTS: usize = 100;
     const LONG: usize = 60 * KB;
     /// Maximum memory of a client's task, with its sockets and its timer.
@@ -86,7 +86,7 @@ fn an_idle_client_of_http_keeps_no_buffers() {
             write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {LONG}\r\n\r\n{answer}").unwrap();
         }
     });
-    let proxy = Proxy::start(http(address, None));
+    let proxy = Proxy::start(http_config(address, None));
     let request = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {LONG}\r\n\r\n{}", "x".repeat(LONG));
     let mut answer = vec![0; LONG];
     let mut ask = |client: &mut TcpStream| {
@@ -115,7 +115,7 @@ const MOST: usize = 3 * BOUND + CLIENTS * 64 * KB;
 const FULL: Duration = Duration::from_millis(500);
 
 fn proxy_with_memory_limit(address: SocketAddr) -> Proxy {
-    let mut config = redis(address, None);
+    let mut config = redis_config(address, None);
     config.limits.memory_bytes = BOUND;
     Proxy::start(config)
 }
@@ -132,7 +132,7 @@ fn write_until_full(mut stream: &TcpStream, bytes: &[u8]) {
 }
 
 #[test]
-fn commands_of_all_clients_of_redis_together_are_bounded() {
+fn memory_of_all_redis_commands_is_limited() {
     let _turn = lock_measurement();
     let proxy = proxy_with_memory_limit(start_server(|_stream| thread::park()));
     let command = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{}\r\n", 10 * KB, "x".repeat(10 * KB));

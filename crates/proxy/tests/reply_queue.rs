@@ -36,7 +36,7 @@ struct Pipeline {
 }
 
 impl Pipeline {
-    fn step(&mut self, step: Step) {
+    fn apply_step(&mut self, step: Step) {
         match step {
             Step::Ask { is_repeatable } => {
                 let follows = self.reply_queue.tied_server();
@@ -47,7 +47,7 @@ impl Pipeline {
                 };
                 if !is_repeatable {
                     self.reply_queue
-                        .pin_repeatable()
+                        .pin_repeatable_commands()
                         .into_iter()
                         .for_each(|request_id| self.table.forbid_copies(request_id));
                 }
@@ -57,7 +57,7 @@ impl Pipeline {
                 self.servers[to.index()].push_back(command.clone());
                 self.asked.push(command);
             }
-            Step::Reply(by) => self.reply_from(by),
+            Step::Reply(by) => self.send_reply_from(by),
             Step::Hazard(server, is_on) => {
                 let hazards = Hazards::NONE.with(Hazard::Stopped, is_on);
                 self.table.observe(0, HedgeEvent::Watched(server, hazards));
@@ -75,7 +75,7 @@ impl Pipeline {
         }
     }
 
-    fn reply_from(&mut self, by: Server) {
+    fn send_reply_from(&mut self, by: Server) {
         let Some(bytes) = self.servers[by.index()].pop_front() else { return };
         let request_id = self.reply_queue.take_replied_command(by).expect("it was asked");
         match self.table.record_answer(0, request_id, by, Quality::Success) {
@@ -95,12 +95,12 @@ proptest! {
         let (servers, asked, got) = (Default::default(), Vec::new(), Vec::new());
         let mut pipeline = Pipeline { table, reply_queue: ReplyQueue::default(), servers, asked, got };
         for step in steps {
-            pipeline.step(step);
+            pipeline.apply_step(step);
             prop_assert!(pipeline.asked.starts_with(&pipeline.got));
         }
         for _ in 0..2 * pipeline.asked.len() {
-            pipeline.step(Step::Reply(Server::First));
-            pipeline.step(Step::Reply(Server::Second));
+            pipeline.apply_step(Step::Reply(Server::First));
+            pipeline.apply_step(Step::Reply(Server::Second));
         }
         prop_assert_eq!(&pipeline.got, &pipeline.asked);
         prop_assert_eq!(pipeline.reply_queue.unanswered_commands(Server::First).chain(pipeline.reply_queue.unanswered_commands(Server::Second)).count(), 0);

@@ -9,19 +9,19 @@ use sidelane_proxy::request_table::{
 
 const BURST: u64 = 3;
 
-fn table(mode: Mode, unsafe_stay: bool) -> RequestTable<()> {
+fn new_table(mode: Mode, unsafe_stay: bool) -> RequestTable<()> {
     let roles = RolesConfig { mode, ..RolesConfig::default() };
     let budget = HedgeBudgetConfig { per_success_milli: 0, burst: BURST };
     RequestTable::new(TableConfig { roles, budget, unsafe_stay, ..TableConfig::default() })
 }
 
-fn request(is_repeatable: bool, follows: Option<Server>) -> RequestClass {
+fn request_class(is_repeatable: bool, follows: Option<Server>) -> RequestClass {
     RequestClass { is_repeatable, follows, label: Label::from_text(b"GET /") }
 }
 
 /// Adds a request, and lets its timer hedge it to the second server.
 fn admit_hedged_request(table: &mut RequestTable<()>) -> RequestId {
-    let (request_id, _) = table.admit(0, request(true, None), ());
+    let (request_id, _) = table.admit(0, request_class(true, None), ());
     table.observe(10, HedgeEvent::Nothing);
     assert_eq!(table.take_effects(), [Effect::Send { owner: (), request_id, to: Second }]);
     request_id
@@ -29,18 +29,18 @@ fn admit_hedged_request(table: &mut RequestTable<()>) -> RequestId {
 
 #[test]
 fn request_bound_to_an_unreachable_server_is_given_up() {
-    let mut table = table(Mode::Hazard, true);
-    for class in [request(false, None), request(false, Some(First))] {
+    let mut table = new_table(Mode::Hazard, true);
+    for class in [request_class(false, None), request_class(false, Some(First))] {
         let (request_id, to) = table.admit(0, class, ());
         assert_eq!((to, table.record_loss(1, request_id, First, Loss::NotSent)), (First, NextStep::GiveUp));
     }
-    let (read, _) = table.admit(0, request(true, None), ());
+    let (read, _) = table.admit(0, request_class(true, None), ());
     assert_eq!(table.record_loss(1, read, First, Loss::NotSent), NextStep::Send(Second));
 }
 
 #[test]
-fn a_hedge_that_was_never_sent_is_neither_counted_nor_paid() {
-    let mut table = table(Mode::Timer { after_ns: 10 }, false);
+fn unsent_hedge_is_not_counted_and_costs_no_budget() {
+    let mut table = new_table(Mode::Timer { after_ns: 10 }, false);
     let given_back = admit_hedged_request(&mut table);
     table.record_not_sent(given_back, Second);
     let refused = admit_hedged_request(&mut table);
@@ -54,9 +54,9 @@ fn a_hedge_that_was_never_sent_is_neither_counted_nor_paid() {
 }
 
 #[test]
-fn a_request_that_reached_the_second_server_alone_is_no_hedge() {
-    let mut table = table(Mode::Hazard, false);
-    let (request_id, _) = table.admit(0, request(true, None), ());
+fn request_sent_only_to_the_second_server_is_no_hedge() {
+    let mut table = new_table(Mode::Hazard, false);
+    let (request_id, _) = table.admit(0, request_class(true, None), ());
     // The connect for this request fails. So the servers are swapped, and the request is sent to the second server.
     table.observe(1, HedgeEvent::Unreachable(First));
     assert_eq!(table.take_effects(), [Effect::Send { owner: (), request_id, to: Second }]);
@@ -68,9 +68,9 @@ fn a_request_that_reached_the_second_server_alone_is_no_hedge() {
 }
 
 #[test]
-fn a_failure_waits_for_the_other_copy() {
+fn failure_is_kept_until_the_other_copy_ends() {
     use Quality::{Failure, Success};
-    let mut table = table(Mode::Timer { after_ns: 10 }, false);
+    let mut table = new_table(Mode::Timer { after_ns: 10 }, false);
     let better = admit_hedged_request(&mut table);
     assert_eq!(table.record_answer(11, better, Second, Failure), Verdict::Keep);
     assert_eq!(table.record_answer(12, better, First, Success), Verdict::Forward(First));
@@ -86,8 +86,8 @@ fn a_failure_waits_for_the_other_copy() {
 }
 
 #[test]
-fn a_failure_is_forwarded_when_the_other_copy_is_lost_or_late() {
-    let mut table = table(Mode::Timer { after_ns: 10 }, false);
+fn failure_is_forwarded_if_the_other_copy_is_lost_or_late() {
+    let mut table = new_table(Mode::Timer { after_ns: 10 }, false);
     let [lost, late] = [admit_hedged_request(&mut table), admit_hedged_request(&mut table)];
     for request_id in [lost, late] {
         assert_eq!(table.record_answer(11, request_id, Second, Quality::Failure), Verdict::Keep);
@@ -96,7 +96,7 @@ fn a_failure_is_forwarded_when_the_other_copy_is_lost_or_late() {
     assert_eq!(table.record_loss(12, lost, First, Loss::Sent), NextStep::Send(First));
     assert_eq!(table.record_loss(13, lost, First, Loss::Sent), NextStep::Forward(Second));
     assert_eq!((table.end_wait_for_copies(14, late), table.end_wait_for_copies(15, late)), (Some(Second), None));
-    let alone = table.admit(20, request(true, None), ()).0;
+    let alone = table.admit(20, request_class(true, None), ()).0;
     assert_eq!(
         table.record_answer(21, alone, First, Quality::Failure),
         Verdict::Forward(First),
@@ -105,7 +105,7 @@ fn a_failure_is_forwarded_when_the_other_copy_is_lost_or_late() {
 }
 
 #[test]
-fn failures_do_not_pay_for_hedges() {
+fn failed_requests_add_nothing_to_the_hedge_budget() {
     let budget = HedgeBudgetConfig { per_success_milli: 1000, burst: 1 };
     let roles = RolesConfig { mode: Mode::Timer { after_ns: 10 }, ..RolesConfig::default() };
     let mut table = RequestTable::new(TableConfig { roles, budget, ..TableConfig::default() });
@@ -123,13 +123,13 @@ fn failures_do_not_pay_for_hedges() {
 }
 
 #[test]
-fn a_failing_server_is_asked_last() {
-    let mut table = table(Mode::Timer { after_ns: 10 }, false);
+fn failing_server_gets_requests_last() {
+    let mut table = new_table(Mode::Timer { after_ns: 10 }, false);
     for _ in 0..5 {
         assert!(table.record_outcome(1, Second, 1, ServerOutcome::Status(500)), "the clock has to look");
     }
     assert!(table.ejection(Second).is_some());
-    let (request_id, to) = table.admit(2, request(true, None), ());
+    let (request_id, to) = table.admit(2, request_class(true, None), ());
     table.observe(20, HedgeEvent::Nothing);
     assert_eq!((to, table.take_effects()), (First, vec![]), "it is not hedged");
     assert_eq!(table.record_loss(21, request_id, First, Loss::Sent), NextStep::Send(First));

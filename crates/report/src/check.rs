@@ -116,7 +116,7 @@ impl Check {
         limit: f64,
         unit: Unit,
     ) -> Check {
-        Check::judge(name.into(), interval.into(), Bound::AtMost, limit, unit)
+        Check::from_interval(name.into(), interval.into(), Bound::AtMost, limit, unit)
     }
 
     /// Returns a check of a number with an interval: it holds if the whole interval is at least `limit`. Without any
@@ -127,7 +127,7 @@ impl Check {
         limit: f64,
         unit: Unit,
     ) -> Check {
-        Check::judge(name.into(), interval.into(), Bound::AtLeast, limit, unit)
+        Check::from_interval(name.into(), interval.into(), Bound::AtLeast, limit, unit)
     }
 
     /// Makes the check undecided whatever was measured, because the machine, not the checked property, determines the
@@ -145,14 +145,14 @@ impl Check {
     /// would not measure it.
     fn exact(name: String, measured: Option<f64>, bound: Bound, limit: f64, unit: Unit) -> Check {
         let exact = measured.filter(|measured| measured.is_finite()).map(Interval::exact);
-        let check = Check::judge(name, exact, bound, limit, unit);
+        let check = Check::from_interval(name, exact, bound, limit, unit);
         match check.verdict {
             Verdict::Undecided => Check { verdict: Verdict::Missed, method: Method::Exact, ..check },
             _ => check,
         }
     }
 
-    fn judge(name: String, interval: Option<Interval>, bound: Bound, limit: f64, unit: Unit) -> Check {
+    fn from_interval(name: String, interval: Option<Interval>, bound: Bound, limit: f64, unit: Unit) -> Check {
         // A number that is not finite is not a measurement, and JSON cannot store it.
         let interval = interval.filter(|interval| interval.measured.is_finite());
         let end = |end: fn(&Interval) -> Option<f64>| interval.as_ref().and_then(end).filter(|end| end.is_finite());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_holds_is_ok() {
+    fn ok_is_true_only_if_the_check_holds() {
         let wide = interval(Some(0.9), 1.0, Some(1.2));
         let check = Check::interval_at_most("p99", wide, 1.05, Unit::Ratio);
         assert!(!check.ok && check.is_undecided());
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_both_sides_in_human_units() {
+    fn number_and_bound_are_shown_in_readable_units() {
         let check = Check::at_most("off", 4_400.0, 5_000.0, Unit::Ns);
         assert_eq!(check.wanted, "≤ 5000");
         assert_eq!(check.measured_text(), "4.4 µs");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_of_an_older_version_reads() {
+    fn check_that_an_older_version_stored_is_read() {
         for (ok, verdict) in [(true, Verdict::Holds), (false, Verdict::Missed)] {
             let bare = format!(r#"{{"name":"kept","measured":3,"wanted":"≤ 4","ok":{ok}}}"#);
             let read = serde_json::from_str::<Check>(&bare).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::result::ResultFile;
 use crate::row::Row;
-use crate::whole_file::{WriteError, write_whole};
+use crate::whole_file::{WriteError, write_atomically};
 
 impl ResultFile {
     /// Returns the rows as CSV.
@@ -20,7 +20,7 @@ impl ResultFile {
 
     /// Writes the rows as CSV to `path`, completely or not at all.
     pub fn write_csv(&self, path: &Path) -> Result<(), WriteError> {
-        write_whole(path, self.to_csv().as_bytes())
+        write_atomically(path, self.to_csv().as_bytes())
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_rows_are_one_table_and_what_is_missing_is_empty() {
+    fn csv_is_one_table_with_empty_cells_for_missing_values() {
         let mut result = sample::demo();
         let mut first = Row::new("search, \"hot\"");
         first.put("p99_us", 812.5).put("memory_stall_per_access_cycles", None);

@@ -52,10 +52,10 @@ enum UnmanagedSlowdown {
 
 /// Returns whether a slowdown is seen. It is if the whole interval is above 1. It is not if the ratio itself is below
 /// `SLOWDOWN_OVER_ALONE`. Otherwise it is undecided.
-fn unmanaged_slowdown(result: &ResultFile, unmanaged: f64) -> UnmanagedSlowdown {
+fn unmanaged_slowdown(result: &ResultFile, unmanaged_ratio: f64) -> UnmanagedSlowdown {
     let low = row(result, "unmanaged").and_then(|row| row.get("p99_low_over_alone"));
     match low {
-        _ if unmanaged < SLOWDOWN_OVER_ALONE => UnmanagedSlowdown::None,
+        _ if unmanaged_ratio < SLOWDOWN_OVER_ALONE => UnmanagedSlowdown::None,
         Some(low) if low > 1.0 => UnmanagedSlowdown::Seen,
         _ => UnmanagedSlowdown::Undecided,
     }
@@ -91,13 +91,15 @@ fn why_no_slowdown(result: &ResultFile) -> &'static str {
 }
 
 /// Describes p99 with Sidelane, with the interval and the verdict of the check.
-fn p99_text(result: &ResultFile, unmanaged: f64, held: f64) -> String {
-    let held_times = ratio_text(held);
+fn p99_text(result: &ResultFile, unmanaged_ratio: f64, managed_ratio: f64) -> String {
+    let held_times = ratio_text(managed_ratio);
     let Some(check) = check(result, P99_CHECK) else { return held_times };
     let wanted = check.bound_text();
     match (check.verdict, check.interval_text()) {
         (Verdict::Holds, _) => held_times,
-        (Verdict::Missed, _) if held >= unmanaged => format!("it was not better: {held_times} (wanted {wanted})"),
+        (Verdict::Missed, _) if managed_ratio >= unmanaged_ratio => {
+            format!("it was not better: {held_times} (wanted {wanted})")
+        }
         (Verdict::Missed, _) => format!("it was still {held_times} (wanted {wanted})"),
         (Verdict::Undecided, Some(interval)) => {
             format!("{held_times} ({interval}; it is undecided whether that is {wanted})")
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_names_harm_that_sidelane_removes() {
+    fn finding_names_the_slowdown_that_sidelane_removes() {
         assert_eq!(
             sharing_finding(&result_with_ratios(1.94, 1.02, (0.99, 1.04)), "search"),
             "Batch beside search without Sidelane made p99 1.9 times as long; with Sidelane 1.02 times, and batch used \
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn undecided_and_missed_results_are_called_so() {
+    fn finding_says_if_its_check_is_undecided_or_missed() {
         let undecided = sharing_finding(&result_with_ratios(1.94, 1.04, (0.98, 1.11)), "search");
         let wanted = "with Sidelane 1.04 times (0.98× to 1.11×; it is undecided whether that is ≤ 1.05×), and batch";
         assert!(undecided.contains(wanted), "{undecided}");
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_rounds_decide_nothing() {
+    fn finding_is_undecided_with_too_few_rounds() {
         let mut few = result_with_ratios(1.94, 1.02, (0.0, 0.0));
         let unbounded = Interval { measured: 1.02, low: None, high: None, method: Method::OrderStatistics };
         few.checks[1] = Check::interval_at_most(P99_CHECK, unbounded, 1.05, Unit::OverAlone);
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn without_harm_nothing_can_be_gained() {
+    fn finding_without_a_slowdown_says_nothing_to_gain() {
         let mut unslowed = result_with_ratios(0.96, 1.01, (0.99, 1.04));
         assert_eq!(
             sharing_finding(&unslowed, "search"),
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn harm_that_may_be_noise_is_not_called_harm() {
+    fn slowdown_within_the_noise_is_undecided() {
         let noisy = sharing_finding(&result_with_ratios(1.15, 1.02, (0.99, 1.04)), "search");
         let wanted = "It is undecided whether batch harms search here: without Sidelane p99 was 1.15 times as long \
                       (1.03× to 1.38×)";

@@ -26,9 +26,9 @@ impl Grid {
         let columns = titles.iter().enumerate();
         let (titles, widths) = columns
             .map(|(index, title)| {
-                let cell_width = widest(cells.iter().map(|row| row[index].as_str()));
+                let cell_width = max_display_width(cells.iter().map(|row| row[index].as_str()));
                 let title = wrap(title, cell_width);
-                let width = cell_width.max(widest(title.iter().map(String::as_str)));
+                let width = cell_width.max(max_display_width(title.iter().map(String::as_str)));
                 (title, width)
             })
             .unzip();
@@ -96,7 +96,7 @@ impl Grid {
 
 /// Splits a row whose setting is wider than `width` into lines; further lines have no numbers.
 fn lines_of_row(mut row: Vec<String>, width: usize) -> Vec<Vec<String>> {
-    if length(&row[0]) <= width {
+    if display_width(&row[0]) <= width {
         return vec![row];
     }
     let mut parts = fold(&row[0], width.saturating_sub(SETTING_INDENT.len())).into_iter();
@@ -113,10 +113,10 @@ pub fn fit_to_width(text: &str, width: usize) -> String {
 }
 
 fn fit_line_to_width(line: &str, width: usize) -> String {
-    if length(line) <= width {
+    if display_width(line) <= width {
         return format!("{line}\n");
     }
-    let begin = length(line) - length(line.trim_start());
+    let begin = display_width(line) - display_width(line.trim_start());
     let indent = " ".repeat((begin + 2 * SETTING_INDENT.len()).min(width / 2));
     let (first, rest) = line.split_at(break_position(line, width));
     let below = fold(rest, width - indent.len()).into_iter().map(|part| format!("{indent}{part}\n"));
@@ -149,7 +149,7 @@ fn words_to_lines<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec
     let mut lines: Vec<String> = Vec::new();
     for word in words {
         match lines.last_mut() {
-            Some(line) if length(line) + 1 + length(word) <= width => {
+            Some(line) if display_width(line) + 1 + display_width(word) <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -215,13 +215,13 @@ fn last_break_before(word: &str, end: usize) -> usize {
 }
 
 /// Returns the length of `text` in terminal columns. All characters printed here are one column wide.
-pub fn length(text: &str) -> usize {
+pub fn display_width(text: &str) -> usize {
     text.chars().count()
 }
 
 /// Returns the length of the longest of `texts`.
-pub fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
-    texts.map(length).max().unwrap_or(0)
+pub fn max_display_width<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
+    texts.map(display_width).max().unwrap_or(0)
 }
 
 /// Choice of plain or coloured output.
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_title_breaks_and_short_ones_stand_at_its_foot() {
+    fn short_titles_align_with_the_last_line_of_a_long_one() {
         let cells = vec![strings(&["a", "1 µs"]), strings(&["longer", "22 µs"])];
         let grid = Grid::new(&["name", "batch off"], cells, 80);
         let expected = "        batch\nname      off\n─────────────\na        1 µs\nlonger  22 µs\n";
@@ -292,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_laid_out_keeps_its_layout_where_it_fits() {
+    fn line_that_fits_keeps_its_layout() {
         let text = "  server time p50 9.0 µs  p95 12.0 µs\n  short   as   it is\n";
         assert_eq!(fit_to_width(text, 40), text);
         assert_eq!(fit_to_width(text, 26), "  server time p50 9.0 µs\n      p95 12.0 µs\n  short   as   it is\n");
         assert_eq!(fit_to_width("abcdefgh", 5), "abcde\n  fgh\n");
         for width in 10..60 {
-            assert!(fit_to_width(text, width).lines().all(|line| length(line) <= width), "{width}");
+            assert!(fit_to_width(text, width).lines().all(|line| display_width(line) <= width), "{width}");
         }
     }
 

@@ -12,12 +12,12 @@ use serde_json::Value;
 use crate::check::{Check, Verdict};
 use crate::drawing;
 use crate::drawing::svg::SERIES;
-use crate::markup::{embed_json, escape, facts, fill, section};
+use crate::markup::{description_list, embed_json, escape, fill, section};
 use crate::result::{Machine, Pair, ResultFile};
 use crate::row::{Row, split_into_tables};
 use crate::table::Column;
 use crate::unit::{MISSING, Unit, title_of_key};
-use crate::whole_file::{WriteError, write_whole};
+use crate::whole_file::{WriteError, write_atomically};
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/trace.css"));
@@ -61,7 +61,7 @@ pub fn page(result: &ResultFile) -> String {
 
 /// Writes the page of `result` to `path`, completely or not at all.
 pub fn write_page(result: &ResultFile, path: &Path) -> Result<(), WriteError> {
-    write_whole(path, page(result).as_bytes())
+    write_atomically(path, page(result).as_bytes())
 }
 
 /// Opens a page in the user's browser. Returns whether that was possible.
@@ -160,7 +160,7 @@ fn draw_check(check: &Check) -> String {
 fn draw_interval(check: &Check) -> String {
     let interval = check.interval_text();
     interval.map_or_else(String::new, |interval| {
-        format!("<small title=\"95 %: {}\">{}</small>", escape(check.method.words()), escape(&interval))
+        format!("<small title=\"95 %: {}\">{}</small>", escape(check.method.name()), escape(&interval))
     })
 }
 
@@ -246,7 +246,7 @@ fn draw_machine(machine: &Machine) -> String {
     ];
     let noted = machine.notes.iter().map(|note| ("Note", note.clone()));
     let named = measured_on.into_iter().chain(noted);
-    facts(named.map(|(name, text)| (name.to_owned(), text)))
+    description_list(named.map(|(name, text)| (name.to_owned(), text)))
 }
 
 fn yes_no_unknown(fact: Option<bool>) -> &'static str {
@@ -266,7 +266,7 @@ fn steal_time_text(machine: &Machine) -> String {
 fn draw_settings(result: &ResultFile) -> String {
     let is_text = |key: &str| ["title", "finding", "explanation"].contains(&key);
     let shown = result.settings.iter().filter(|(key, _)| !is_text(key));
-    facts(shown.map(|(key, value)| setting_text(key, value)))
+    description_list(shown.map(|(key, value)| setting_text(key, value)))
 }
 
 /// Returns name and text of a setting. A number whose key ends in a unit is shown as in the table, any other value
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_result_can_leave_its_place() {
+    fn texts_of_a_result_are_escaped_in_the_page() {
         let evil = "</script><script>alert(1)</script>{{style}}<!--";
         let mut result = sample::demo();
         result.notes = vec![evil.to_owned()];
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn page_opens_with_its_finding_and_names_undecided_checks() {
-        let page = page(&sample::undecided());
+        let page = page(&sample::undecided_result());
         let (html, _) = page.split_once("<script type").unwrap();
         let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
         let order = ["<h1>", "class=\"finding\">Batch beside search", "id=\"curves\"", "id=\"checks\"", "id=\"rows\""];
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn trace_page_has_causes_and_advice_without_script() {
-        let page = page(&sample::trace());
+        let page = page(&sample::trace_result());
         let (html, _) = page.split_once("<script type").unwrap();
         let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
         let order = [
@@ -351,9 +351,9 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_a_trace_cannot_leave_their_place() {
+    fn texts_of_a_trace_are_escaped_in_the_page() {
         let evil = "\"><script>alert(1)</script>";
-        let mut result = sample::trace();
+        let mut result = sample::trace_result();
         let trace = result.trace.as_mut().unwrap();
         trace.limit_name = evil.into();
         trace.found[0].advice = evil.into();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_are_drawn_without_script_and_stay_in_place() {
+    fn charts_need_no_script_and_their_texts_are_escaped() {
         let mut result = sample::demo();
         result.intervals = vec![sample::intervals()];
         result.multiples = vec![sample::multiples()];
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_asks_for_nothing_from_anywhere() {
+    fn page_loads_no_external_resource() {
         for result in [sample::demo(), sample::observation()] {
             let page = page(&result);
             assert!(page.contains("default-src 'none'"));

@@ -22,7 +22,7 @@ pub enum Method {
 
 impl Method {
     /// Returns the method's name in results.
-    pub fn words(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Method::Exact => "exact",
             Method::OrderStatistics => "median, by order statistics",
@@ -52,9 +52,9 @@ impl Interval {
     }
 
     /// Returns the interval of a mean of many samples, from its standard error.
-    pub fn of_mean(measured: f64, error: f64) -> Interval {
+    pub fn from_mean(measured: f64, standard_error: f64) -> Interval {
         const Z_95: f64 = 1.96;
-        let [low, high] = [-Z_95, Z_95].map(|times| Some(measured + times * error));
+        let [low, high] = [-Z_95, Z_95].map(|times| Some(measured + times * standard_error));
         Interval { measured, low, high, method: Method::StandardError }
     }
 
@@ -85,12 +85,12 @@ impl Interval {
 
     /// Returns the interval of the number's distance from `other`. `apart` computes the distance: it must be smallest
     /// if both numbers are equal, and grow with their difference.
-    pub fn distance_from(self, other: f64, apart: impl Fn(f64, f64) -> f64) -> Interval {
+    pub fn distance_from(self, other: f64, distance: impl Fn(f64, f64) -> f64) -> Interval {
         let is_inside = self.low.is_none_or(|low| low <= other) && self.high.is_none_or(|high| other <= high);
-        let [low, high] = [self.low, self.high].map(|end| end.map(|end| apart(end, other)));
-        let nearest = if is_inside { Some(apart(other, other)) } else { combine_or_either(low, high, f64::min) };
+        let [low, high] = [self.low, self.high].map(|end| end.map(|end| distance(end, other)));
+        let nearest = if is_inside { Some(distance(other, other)) } else { combine_or_either(low, high, f64::min) };
         Interval {
-            measured: apart(self.measured, other),
+            measured: distance(self.measured, other),
             low: nearest,
             high: combine_if_both(low, high, f64::max),
             ..self
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_of_two_is_at_least_as_large_as_each() {
+    fn max_and_min_of_two_intervals_combine_their_ends() {
         let (one, other) = (interval(Some(1.0), 2.0, Some(6.0)), interval(Some(3.0), 4.0, Some(5.0)));
         assert_eq!(one.max(other), interval(Some(3.0), 4.0, Some(6.0)));
         assert_eq!(one.min(other), interval(Some(1.0), 2.0, Some(5.0)));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distance_is_least_where_both_are_equal() {
+    fn distance_interval_is_smallest_at_equal_numbers() {
         let apart = |one: f64, other: f64| (one - other).abs();
         let seen = interval(Some(4.0), 5.0, Some(8.0));
         assert_eq!(seen.distance_from(6.0, apart), interval(Some(0.0), 1.0, Some(2.0)));
@@ -148,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn methods_read_as_they_are_stored() {
+    fn method_names_are_those_in_stored_results() {
         for method in [Method::Exact, Method::OrderStatistics, Method::Bootstrap] {
-            assert_eq!(serde_json::to_value(method).unwrap(), method.words());
+            assert_eq!(serde_json::to_value(method).unwrap(), method.name());
         }
     }
 }

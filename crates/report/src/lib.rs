@@ -51,4 +51,4 @@ pub use result::{Machine, Pair, ResultFile, Run};
 pub use row::Row;
 pub use table::{Column, Detail, Style};
 pub use unit::Unit;
-pub use whole_file::{NoDirectory, WriteError, check_writable, write_whole};
+pub use whole_file::{NoDirectory, WriteError, check_directory_exists, write_atomically};

@@ -45,7 +45,7 @@ pub fn embed_json(value: &impl Serialize) -> String {
 }
 
 /// Draws a description list of names and texts.
-pub fn facts(facts: impl Iterator<Item = (String, String)>) -> String {
+pub fn description_list(facts: impl Iterator<Item = (String, String)>) -> String {
     let items: String = facts
         .map(|(name, text)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(&name), escape(&text)))
         .collect();
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn braces_in_a_value_stay() {
+    fn braces_in_a_value_are_not_replaced() {
         let page = fill("<{{a}}|{{b}}>", &[("a", "{{b}}"), ("b", "2")]);
         assert_eq!(page, "<{{b}}|2>");
     }

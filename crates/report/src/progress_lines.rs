@@ -25,14 +25,14 @@ struct Counted {
 
 impl ProgressLines {
     /// Creates the progress of the work `what`, which consists of `things`, such as "rounds". None of them is done yet.
-    pub fn new(what: &str, things: &'static str) -> Self {
+    pub fn new(work_name: &str, things: &'static str) -> Self {
         let counted = Counted { done: 0, due: Instant::now() + FIRST_AFTER };
-        Self { what: what.to_owned(), things, counted: Mutex::new(counted) }
+        Self { what: work_name.to_owned(), things, counted: Mutex::new(counted) }
     }
 
     /// Counts `more` of the `all` things as finished, and prints a line if one is due.
-    pub fn count_done(&self, more: u64, all: u64) {
-        if let Some(line) = self.due_line(more, all, Instant::now())
+    pub fn count_done(&self, newly_done: u64, total: u64) {
+        if let Some(line) = self.due_line(newly_done, total, Instant::now())
             && !stderr().is_terminal()
         {
             eprint_fitted(&line);
@@ -41,14 +41,14 @@ impl ProgressLines {
 
     /// Counts as `count_done` does, and returns the line if one is due. When all is done no line is due, since the
     /// result follows.
-    fn due_line(&self, more: u64, all: u64, now: Instant) -> Option<String> {
+    fn due_line(&self, newly_done: u64, total: u64, now: Instant) -> Option<String> {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        counted.done += more;
-        if now < counted.due || counted.done >= all {
+        counted.done += newly_done;
+        if now < counted.due || counted.done >= total {
             return None;
         }
         counted.due = now + EVERY;
-        Some(format!("sidelane: {}: {} of {all} {}", self.what, counted.done, self.things))
+        Some(format!("sidelane: {}: {} of {total} {}", self.what, counted.done, self.things))
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_comes_after_a_while_and_then_now_and_then() {
+    fn first_line_comes_after_2_s_then_one_every_10_s() {
         let lines = ProgressLines::new("demo", "rounds");
         let at = |s: u64| Instant::now() + Duration::from_secs(s);
         assert_eq!(lines.due_line(1, 6, Instant::now()), None);

@@ -15,7 +15,7 @@ use crate::check::{Check, Verdict};
 use crate::picture::{Curve, Series, Timeline};
 use crate::row::Row;
 use crate::trace::TraceSection;
-use crate::whole_file::{WriteError, write_whole};
+use crate::whole_file::{WriteError, write_atomically};
 
 /// All measurements of one run, with the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -184,14 +184,14 @@ impl ResultFile {
                 )
             }
         };
-        match self.decided_by() {
+        match self.advice_for_undecided_checks() {
             nothing if nothing.is_empty() => words,
             advice => format!("{words}; what would decide it: {}", advice.join("; ")),
         }
     }
 
     /// Returns the advice on what would decide the undecided checks, without repetitions.
-    pub fn decided_by(&self) -> Vec<&str> {
+    pub fn advice_for_undecided_checks(&self) -> Vec<&str> {
         let mut advice: Vec<&str> = Vec::new();
         for text in self.checks.iter().filter_map(|check| check.decided_by.as_deref()) {
             if !advice.contains(&text) {
@@ -234,7 +234,7 @@ impl ResultFile {
         let mut json = serde_json::to_vec_pretty(self)
             .map_err(|error| WriteError { path: path.to_owned(), source: error.into() })?;
         json.push(b'\n');
-        write_whole(path, &json)
+        write_atomically(path, &json)
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
     fn a_file_reads_back_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("demo.json");
-        for written in [sample::demo(), sample::observation(), sample::trace()] {
+        for written in [sample::demo(), sample::observation(), sample::trace_result()] {
             written.write_json(&path).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(text.ends_with("}\n"));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_contract_is_these_keys() {
+    fn result_has_the_documented_keys() {
         let mut result = sample::demo();
         let keys = |result: &ResultFile| match serde_json::to_value(result).unwrap() {
             Value::Object(object) => object.keys().cloned().collect::<Vec<_>>().join(" "),
@@ -279,11 +279,11 @@ mod tests {
         assert_eq!(keys(&result), always);
         let seen = sample::observation();
         assert_eq!(keys(&seen), format!("{always} series heatmaps bars"));
-        assert_eq!(keys(&sample::trace()), format!("{always} trace"));
+        assert_eq!(keys(&sample::trace_result()), format!("{always} trace"));
     }
 
     #[test]
-    fn a_file_from_before_a_key_was_there_reads_back() {
+    fn file_of_an_older_version_without_new_keys_is_read() {
         let mut json = serde_json::to_value(sample::observation()).unwrap();
         for key in ["series", "heatmaps", "bars"] {
             json.as_object_mut().unwrap().remove(key);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn undecided_is_an_outcome_of_its_own() {
+    fn undecided_checks_have_an_exit_code_of_their_own() {
         let wide = Interval { measured: 1.0, low: None, high: None, method: Method::OrderStatistics };
         let undecided =
             || Check::interval_at_most("p99", wide, 1.05, Unit::Ratio).into_undecided("run it without --quick");

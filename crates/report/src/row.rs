@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_have_nothing_in_common_are_in_tables_of_their_own() {
+    fn rows_without_common_keys_are_in_separate_tables() {
         let other = |name: &str| {
             let mut row = Row::new(name);
             row.put("sleep_cycles", 1.0);
@@ -171,12 +171,12 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "does not end in a known unit")]
-    fn a_key_without_a_unit_is_a_bug() {
+    fn put_panics_if_a_key_has_no_unit() {
         Row::new("alone").put("p99", 812.0);
     }
 
     #[test]
-    fn reading_rejects_what_is_not_flat() {
+    fn reading_rejects_rows_that_are_not_flat() {
         let nested = r#"{"setting":"alone","p99_us":{"mean":1}}"#;
         let error = serde_json::from_str::<Row>(nested).unwrap_err().to_string();
         assert!(error.contains("`p99_us` of row `alone`"), "{error}");

@@ -46,7 +46,7 @@ pub(crate) fn demo() -> ResultFile {
 }
 
 /// Returns the result of a short run with an emulated sibling: one check is undecided.
-pub(crate) fn undecided() -> ResultFile {
+pub(crate) fn undecided_result() -> ResultFile {
     let mut result = demo();
     let p99 = Interval { measured: 1.06, low: Some(1.01), high: Some(1.11), method: Method::OrderStatistics };
     result.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
@@ -59,7 +59,7 @@ pub(crate) fn undecided() -> ResultFile {
 }
 
 /// Returns a trace with one slow request, which waited for a CPU, and a usual one.
-pub(crate) fn trace() -> ResultFile {
+pub(crate) fn trace_result() -> ResultFile {
     let mut result = ResultFile::new(machine(), Map::new());
     result.settings.insert("title".into(), "Why requests of port:8080 were slow".into());
     result.settings.insert("finding".into(), "1 of 2 requests took longer than 2 ms.".into());
@@ -87,7 +87,7 @@ fn slow_requests() -> TraceSection {
             bar(100_000, &[(Cause::OnCpu, 100_000)]),
             bar(3_000_000, &[(Cause::OnCpu, 100_000), (Cause::RunQueue, 2_900_000)]),
         ],
-        requests: vec![request(7, 3_000.0), request(8, 100.0)],
+        requests: vec![request_view(7, 3_000.0), request_view(8, 100.0)],
     }
 }
 
@@ -99,7 +99,7 @@ fn cause_times(time: &[(Cause, u64)]) -> Vec<CauseTime> {
     time.iter().map(|(cause, ns)| CauseTime { cause: *cause, ns: *ns }).collect()
 }
 
-fn request(number: u64, latency_us: f64) -> TimelineView {
+fn request_view(number: u64, latency_us: f64) -> TimelineView {
     let span =
         |from_us, to_us, cause| ViewSpan { from_us, to_us, cause, words: "server on lane 1".into(), row: Some(0) };
     TimelineView {
@@ -276,7 +276,7 @@ fn timelines() -> Vec<Timeline> {
         timeline("alone", &[]),
         timeline("unmanaged", &always),
         timeline("sched_idle", &always),
-        timeline("borrow_idle", &borrowed_turns(&requests)),
+        timeline("borrow_idle", &batch_lane_turns(&requests)),
     ]
 }
 
@@ -310,7 +310,7 @@ fn request_turns() -> Vec<Turn> {
 
 /// Returns the turns of the batch lane under `borrow_idle`: batch runs, and the holder soon after each request
 /// starts.
-fn borrowed_turns(requests: &[Turn]) -> Vec<Turn> {
+fn batch_lane_turns(requests: &[Turn]) -> Vec<Turn> {
     let mut turns = Vec::new();
     let mut batch_since_ns = 0;
     for &(from_ns, to_ns, class) in requests {

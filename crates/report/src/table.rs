@@ -8,7 +8,7 @@
 //! tables end with the number of rows that are left out, unless everything is asked for.
 
 use crate::check::{Check, Verdict};
-use crate::grid::{GAP, Grid, Ink, fold, length, widest};
+use crate::grid::{GAP, Grid, Ink, display_width, fold, max_display_width};
 use crate::result::ResultFile;
 use crate::row::{Row, split_into_tables};
 use crate::unit::{Unit, title_of_key};
@@ -88,9 +88,9 @@ const HOLDING_SHOWN: usize = 12;
 
 /// Renders `result` as [`render`] does, with one table for each kind of rows. Each table has the columns of its own
 /// rows for which `wanted` returns true.
-pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, style: Style) -> String {
+pub fn render_tables(result: &ResultFile, is_wanted: impl Fn(&Column) -> bool, style: Style) -> String {
     let table = |of: &[Row]| {
-        let columns: Vec<Column> = Column::from_rows(of).into_iter().filter(|column| wanted(column)).collect();
+        let columns: Vec<Column> = Column::from_rows(of).into_iter().filter(|column| is_wanted(column)).collect();
         render_rows(of, &columns, style)
     };
     render_with(|| split_into_tables(&result.rows).into_iter().map(table).collect(), result, style)
@@ -158,9 +158,10 @@ fn checks_that_hold(holding: &[Check], style: Style) -> String {
 
 fn render_checks(checks: &[Check], width: usize, ink: Ink) -> String {
     let cells: Vec<[String; 4]> = checks.iter().map(check_cells).collect();
-    let widths: Vec<usize> = (0..3).map(|column| widest(cells.iter().map(|cells| cells[column].as_str()))).collect();
+    let widths: Vec<usize> =
+        (0..3).map(|column| max_display_width(cells.iter().map(|cells| cells[column].as_str()))).collect();
     let lines: Vec<String> = cells.iter().map(|cells| aligned_check(cells, &widths)).collect();
-    let all_fit = lines.iter().all(|line| MARK_WIDTH + length(line) <= width);
+    let all_fit = lines.iter().all(|line| MARK_WIDTH + display_width(line) <= width);
     let of_check = |(check, line): (&Check, String)| {
         let lines = if all_fit { vec![line] } else { stacked_check(check, width) };
         with_mark(verdict_mark(check.verdict, ink), &lines)
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_and_what_failed_come_before_the_table() {
+    fn verdict_and_failed_checks_come_before_the_table() {
         let text = render_usual(&sample::demo(), 80);
         let expected = "✗ 1 of 4 checks does not hold
 ✗ overlap with borrow_idle  0.24 %  ≤ 0.20 %
@@ -273,13 +274,13 @@ borrow_idle  861 µs  1.06×  4.4 µs   0.24 %
     }
 
     #[test]
-    fn quiet_is_what_was_found_and_what_failed() {
+    fn quiet_shows_only_the_finding_and_failed_checks() {
         let text = render(&sample::demo(), &few_columns(), style(80, Detail::Quiet));
         assert_eq!(text, "✗ 1 of 4 checks does not hold\n✗ overlap with borrow_idle  0.24 %  ≤ 0.20 %\n");
     }
 
     #[test]
-    fn a_table_that_is_too_wide_folds() {
+    fn table_wider_than_the_terminal_is_split() {
         let mut result = sample::demo();
         (result.checks, result.notes) = Default::default();
         let text = render_usual(&result, 30);
@@ -307,7 +308,7 @@ borrow_idle  4.4 µs   0.24 %
     }
 
     #[test]
-    fn a_long_setting_is_broken_and_goes_on_below() {
+    fn long_setting_continues_on_the_next_line() {
         let mut result = sample::demo();
         result.rows =
             vec![result.rows[0].clone().named("search beside matrix, dynamic refresh"), result.rows[1].clone()];
@@ -315,7 +316,7 @@ borrow_idle  4.4 µs   0.24 %
         let text = render_usual(&result, 44);
         let lines: Vec<&str> = text.lines().filter(|line| line.contains("search") || line.starts_with("  m")).collect();
         assert_eq!(lines[..2], ["search beside      812 µs  1.00×      —", "  matrix, dynamic"], "{text}");
-        assert!(text.lines().all(|line| length(line) <= 44), "{text}");
+        assert!(text.lines().all(|line| display_width(line) <= 44), "{text}");
     }
 
     #[test]
@@ -335,18 +336,18 @@ borrow_idle  4.4 µs   0.24 %
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
-        let result = sample::undecided();
+        let result = sample::undecided_result();
         let columns = Column::from_rows(&result.rows);
         for width in [40, 60, 80, 100, 120, 200] {
             let text = render(&result, &columns, style(width, Detail::All));
-            let widest = text.lines().map(length).max().unwrap();
+            let widest = text.lines().map(display_width).max().unwrap();
             assert!(widest <= width, "{widest} characters for {width}:\n{text}");
         }
     }
 
     #[test]
     fn finding_and_undecided_checks_come_first() {
-        let mut result = sample::undecided();
+        let mut result = sample::undecided_result();
         result.rows.clear();
         result.notes.clear();
         let text = render_usual(&result, 80);
@@ -364,14 +365,14 @@ Sidelane demo (emulated sibling, 40 %)
     }
 
     #[test]
-    fn colour_only_when_asked_for() {
+    fn colour_is_used_only_on_request() {
         let colored = render(&sample::demo(), &few_columns(), Style { color: true, ..style(100, Detail::Usual) });
         assert!(colored.contains("\x1b[32m✓\x1b[0m"));
         assert!(!render_usual(&sample::demo(), 100).contains('\x1b'));
     }
 
     #[test]
-    fn columns_follow_the_rows() {
+    fn each_measured_key_of_the_rows_has_a_column() {
         let columns = Column::from_rows(&sample::demo().rows);
         assert_eq!(columns[0], Column::new("p50_us", "p50"));
         assert!(columns.iter().any(|column| column.title == "batch share of idle"));

@@ -15,14 +15,14 @@ const WIDTH_MIN: usize = 40;
 const HEIGHT_WITHOUT_TERMINAL: usize = 24;
 
 /// Returns the columns of standard output; if it is not a terminal, the value of `COLUMNS`.
-pub fn width() -> usize {
+pub fn stdout_width() -> usize {
     let said = env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
     let said = said.filter(|_| !io::stdout().is_terminal());
-    said.map_or_else(|| size(io::stdout()).0, |columns| columns.max(WIDTH_MIN))
+    said.map_or_else(|| terminal_size(io::stdout()).0, |columns| columns.max(WIDTH_MIN))
 }
 
 /// Returns columns and lines of the terminal that `stream` goes to.
-pub fn size(stream: impl AsFd) -> (usize, usize) {
+pub fn terminal_size(stream: impl AsFd) -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(stream).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
     size.map_or((WIDTH_WITHOUT_TERMINAL, HEIGHT_WITHOUT_TERMINAL), |size| {
         (usize::from(size.ws_col).max(WIDTH_MIN), usize::from(size.ws_row))
@@ -30,7 +30,7 @@ pub fn size(stream: impl AsFd) -> (usize, usize) {
 }
 
 /// Returns whether to use colours: on a terminal, unless NO_COLOR is set to a non-empty value.
-pub fn color_wanted() -> bool {
+pub fn should_use_color() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
@@ -58,12 +58,12 @@ pub fn eprint(text: &str) {
 /// # Errors
 /// If standard output accepts no more, as in [`print()`].
 pub fn print_fitted(text: &str) -> io::Result<()> {
-    print(&fit_to_width(text, width()))
+    print(&fit_to_width(text, stdout_width()))
 }
 
 /// Prints text to standard error as [`print_fitted`] does to standard output. If standard error is no terminal, no line
 /// is broken.
 pub fn eprint_fitted(text: &str) {
-    let width = if io::stderr().is_terminal() { size(io::stderr()).0 } else { usize::MAX };
+    let width = if io::stderr().is_terminal() { terminal_size(io::stderr()).0 } else { usize::MAX };
     eprint(&fit_to_width(text, width));
 }

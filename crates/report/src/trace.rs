@@ -41,7 +41,7 @@ pub struct CauseText {
 
 impl From<Cause> for CauseText {
     fn from(cause: Cause) -> Self {
-        Self { cause, name: cause.words().to_owned(), meaning: cause.meaning().to_owned() }
+        Self { cause, name: cause.name().to_owned(), meaning: cause.meaning().to_owned() }
     }
 }
 

@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn titles_drop_the_unit_but_not_what_was_compared() {
+    fn titles_drop_the_unit_but_keep_over_alone() {
         assert_eq!(title_of_key("reaction_off_p50_ns"), "reaction off p50");
         assert_eq!(title_of_key("p99_over_alone"), "p99 over alone");
         assert_eq!(title_of_key("p9999_us"), "p99.99");
     }
 
     #[test]
-    fn times_choose_their_unit() {
+    fn times_are_shown_in_a_suitable_unit() {
         let cells = [
             (Unit::Us, 812.0, "812 µs"),
             (Unit::Us, 3_100.0, "3.1 ms"),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_mark_their_thousands() {
+    fn counts_have_separators_of_thousands() {
         assert_eq!(Unit::Count.human(7.0), "7");
         assert_eq!(Unit::Count.human(1_234_567.0), "1,234,567");
         assert_eq!(Unit::Count.human(-1_234.0), "-1,234");

@@ -31,25 +31,25 @@ impl WatchProgress {
     }
 
     /// Shows what has been found so far, if an update is due.
-    pub fn show(&mut self, found: impl FnOnce() -> String) {
+    pub fn show(&mut self, status_text: impl FnOnce() -> String) {
         let elapsed = self.began.elapsed();
-        if let Some(line) = self.due_line(elapsed, found) {
+        if let Some(line) = self.due_line(elapsed, status_text) {
             eprint_fitted(&line);
         }
     }
 
     /// Returns the plain line, if one is due. The end has no line, since the result follows.
-    fn due_line(&mut self, elapsed: Duration, found: impl FnOnce() -> String) -> Option<String> {
+    fn due_line(&mut self, elapsed: Duration, status_text: impl FnOnce() -> String) -> Option<String> {
         if elapsed < self.due || elapsed >= self.length {
             return None;
         }
         let Some(bar) = &self.bar else {
             self.due = elapsed + LINE_EVERY;
-            return Some(format!("sidelane: {} of {:?}: {}", seconds(elapsed), self.length, found()));
+            return Some(format!("sidelane: {} of {:?}: {}", format_seconds(elapsed), self.length, status_text()));
         };
         self.due = elapsed + SHOW_EVERY;
         bar.set_position(elapsed.as_millis() as u64);
-        bar.set_message(found());
+        bar.set_message(status_text());
         None
     }
 
@@ -59,7 +59,7 @@ impl WatchProgress {
     }
 }
 
-fn seconds(time: Duration) -> String {
+fn format_seconds(time: Duration) -> String {
     format!("{:.0}s", time.as_secs_f64())
 }
 
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_line_comes_after_a_while_and_then_now_and_then() {
+    fn plain_line_comes_after_2_s_then_one_every_10_s() {
         let length = Duration::from_secs(30);
         let mut progress = WatchProgress { bar: None, length, began: Instant::now(), due: FIRST_LINE_AFTER };
         let mut line = |s: u64| progress.due_line(Duration::from_secs(s), || "7 requests".to_owned());

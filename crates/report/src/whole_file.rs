@@ -29,7 +29,7 @@ pub struct NoDirectory {
 }
 
 /// Checks before a run that the directory of a file exists.
-pub fn check_writable(path: &Path) -> Result<(), NoDirectory> {
+pub fn check_directory_exists(path: &Path) -> Result<(), NoDirectory> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match dir.is_dir() {
         true => Ok(()),
@@ -41,7 +41,7 @@ pub fn check_writable(path: &Path) -> Result<(), NoDirectory> {
 ///
 /// An existing `path` that is not a regular file (`/dev/stdout`, a pipe) is written to directly: a
 /// rename would replace the device by a file.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let written = match fs::metadata(path) {
         Ok(there) if !there.is_file() => {
             fs::OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(bytes))
@@ -86,32 +86,32 @@ mod tests {
     fn file_is_replaced_and_no_temporary_file_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("result.json");
-        write_whole(&path, b"first").unwrap();
-        write_whole(&path, b"second").unwrap();
+        write_atomically(&path, b"first").unwrap();
+        write_atomically(&path, b"second").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"second");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]
-    fn follows_a_symbolic_link() {
+    fn write_follows_a_symbolic_link() {
         let dir = tempfile::tempdir().unwrap();
         let (target, link) = (dir.path().join("target"), dir.path().join("link"));
         fs::write(&target, "old").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        write_whole(&link, b"new").unwrap();
+        write_atomically(&link, b"new").unwrap();
         assert!(link.is_symlink());
         assert_eq!(fs::read(&target).unwrap(), b"new");
     }
 
     #[test]
-    fn a_device_stays_a_device() {
-        write_whole(Path::new("/dev/null"), b"gone").unwrap();
+    fn write_does_not_replace_a_device() {
+        write_atomically(Path::new("/dev/null"), b"gone").unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 
     #[test]
-    fn the_error_names_the_path() {
-        let error = write_whole(Path::new("/nowhere/at/all.json"), b"").unwrap_err();
+    fn write_error_names_the_path() {
+        let error = write_atomically(Path::new("/nowhere/at/all.json"), b"").unwrap_err();
         assert_eq!(error.to_string(), "cannot write /nowhere/at/all.json");
         assert_eq!(error.source.kind(), io::ErrorKind::NotFound);
     }

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curve_is_read_between_its_points() {
+    fn latency_is_interpolated_between_curve_points() {
         let curve = [(0.0, 10.0), (50.0, 20.0), (100.0, 40.0)].map(|(percentile, us)| Percentile { percentile, us });
         assert_eq!(
             (latency_at_percentile_us(&curve, 25.0), latency_at_percentile_us(&curve, 75.0)),

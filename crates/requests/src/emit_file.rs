@@ -60,7 +60,7 @@ impl EmitFile {
     /// Allocates nothing. Its run time is bounded, whatever the file contains.
     pub(super) fn fetch(&mut self, mut each: impl FnMut(usize, EmittedEvent)) {
         let mut read = std::mem::take(&mut self.read);
-        for (ring, read) in read.iter_mut().enumerate().take(self.used_rings()) {
+        for (ring, read) in read.iter_mut().enumerate().take(self.used_ring_count()) {
             let written = self.thread(ring).written.load(Ordering::Acquire);
             let oldest = written.saturating_sub(EMIT_EVENTS as u64).max(*read);
             self.lost = self.lost.saturating_add(oldest - *read);
@@ -78,14 +78,14 @@ impl EmitFile {
 
     /// Looks up which threads of this machine own the rings. Reads `/proc`, so threads that must not block do not call
     /// it.
-    pub(super) fn learn_owners(&self) {
+    pub(super) fn look_up_ring_owners(&self) {
         let owner = |ring| (ring, self.thread(ring).owner.load(Ordering::Relaxed));
-        self.owners.look_up_owners((0..self.used_rings()).map(owner));
+        self.owners.look_up_owners((0..self.used_ring_count()).map(owner));
     }
 
     /// Returns the current request of each thread that emits.
     pub(super) fn current_requests(&self) -> impl Iterator<Item = CurrentRequest> {
-        (0..self.used_rings()).map(|ring| self.current_request(ring))
+        (0..self.used_ring_count()).map(|ring| self.current_request(ring))
     }
 
     fn current_request(&self, ring: usize) -> CurrentRequest {
@@ -106,7 +106,7 @@ impl EmitFile {
 
     /// Returns the number of requests that were received, but neither started nor abandoned.
     pub(super) fn queue_len(&self) -> u64 {
-        let used = self.used_rings();
+        let used = self.used_ring_count();
         let sum = |count: fn(&EmitThread) -> &AtomicU64| {
             (0..used).map(|ring| count(self.thread(ring)).load(Ordering::Acquire)).fold(0, u64::wrapping_add)
         };
@@ -117,7 +117,7 @@ impl EmitFile {
 
     /// Returns the number of rings that have an owner. Rings are claimed in order, so the rings with an owner come
     /// first.
-    fn used_rings(&self) -> usize {
+    fn used_ring_count(&self) -> usize {
         let is_free = |ring: &usize| self.thread(*ring).owner.load(Ordering::Relaxed) == 0;
         (0..EMIT_THREADS).find(is_free).unwrap_or(EMIT_THREADS)
     }
@@ -179,7 +179,7 @@ mod tests {
         let _turn = ONE_FILE.lock().unwrap();
         let file = create_emit_file();
         let mut opened = EmitFile::find(std::process::id()).expect("it is there");
-        assert_eq!((opened.used_rings(), opened.current_requests().count(), opened.queue_len()), (0, 0, 0));
+        assert_eq!((opened.used_ring_count(), opened.current_requests().count(), opened.queue_len()), (0, 0, 0));
         let ring = size_of::<EmitHead>();
         for (round, written) in [u64::MAX, 5, u64::MAX].into_iter().enumerate() {
             // Overwrite the four counters, the running request and its start time; then set the owner of the ring.

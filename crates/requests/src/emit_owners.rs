@@ -56,14 +56,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outside_of_containers_numbers_are_what_they_are() {
+    fn thread_ids_outside_of_containers_are_unchanged() {
         let owners = Owners::for_process(std::process::id());
         owners.look_up_owners([(0, 7)].into_iter());
         assert_eq!((owners.thread_id(0, 7), owners.thread_id(255, 8)), (7, 8));
     }
 
     #[test]
-    fn another_owner_of_a_ring_is_not_taken_for_the_one_before() {
+    fn new_owner_of_a_ring_does_not_get_the_old_thread_id() {
         let owners = Owners { pid: 0, known: (0..2).map(|_| AtomicU64::new(0)).collect() };
         owners.known[1].store(3 << 32 | 4711, Ordering::Release);
         assert_eq!((owners.thread_id(1, 3), owners.thread_id(1, 4), owners.thread_id(0, 3)), (4711, 0, 0));

@@ -117,7 +117,7 @@ impl Emitters {
             self.window.iter_mut().for_each(|window| window.add(&request));
             each(&request);
         }
-        self.joining.make_room();
+        self.joining.drop_oldest_if_full();
     }
 
     /// Reads new events and returns each with the id of its process, sorted by time. A caller uses either this function
@@ -125,7 +125,7 @@ impl Emitters {
     pub fn fetch_events(&mut self) -> Vec<(u32, EmittedEvent)> {
         let mut events = Vec::new();
         for (pid, file) in &mut self.files {
-            file.learn_owners();
+            file.look_up_ring_owners();
             file.fetch(|_, event| events.push((*pid, event)));
         }
         // Clamp event times to the present: a faulty service may write times in the future.
@@ -151,7 +151,7 @@ impl Emitters {
     /// Returns and resets the statistics of the requests that finished since the last call.
     pub fn take_window(&mut self) -> Window {
         let mut window = self.window.as_mut().map(std::mem::take).unwrap_or_default();
-        window.counts.finished = window.count();
+        window.counts.finished = window.answered_count();
         window.counts.dropped = self.take_lost();
         window.counts.unanswered = std::mem::take(&mut self.joining.forgotten);
         window.counts.unasked = std::mem::take(&mut self.joining.unasked);
@@ -172,7 +172,7 @@ struct PartialRequest {
 }
 
 impl PartialRequest {
-    fn is_whole(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.finished.is_some() && (self.received_ns.is_some() && self.started_ns.is_some() || self.looks >= LOOKS_MAX)
     }
 
@@ -181,7 +181,7 @@ impl PartialRequest {
     }
 
     /// Returns whether the event belongs to a later request that reuses this request's id.
-    fn is_over_before(&self, event: &EmittedEvent) -> bool {
+    fn is_superseded_by(&self, event: &EmittedEvent) -> bool {
         self.finished.is_some_and(|(finished_ns, _)| event.at_ns >= finished_ns)
     }
 
@@ -223,7 +223,7 @@ struct RequestAssembler {
 
 impl RequestAssembler {
     /// Forgets the older half of the unfinished requests if there are more than [`HEARD_MAX`].
-    fn make_room(&mut self) {
+    fn drop_oldest_if_full(&mut self) {
         if self.heard.len() <= HEARD_MAX {
             return;
         }
@@ -237,7 +237,7 @@ impl RequestAssembler {
 
     fn add(&mut self, pid: u32, event: EmittedEvent) {
         let heard = self.heard.entry((pid, event.id)).or_default();
-        if heard.is_over_before(&event) {
+        if heard.is_superseded_by(&event) {
             self.over.push(std::mem::take(heard));
         }
         if heard.number == 0 {
@@ -264,7 +264,7 @@ impl RequestAssembler {
     fn take_finished(&mut self) -> Vec<Request> {
         self.heard.values_mut().filter(|heard| heard.finished.is_some()).for_each(|heard| heard.looks += 1);
         let whole: Vec<(u32, u64)> =
-            self.heard.iter().filter(|(_, heard)| heard.is_whole()).map(|(id, _)| *id).collect();
+            self.heard.iter().filter(|(_, heard)| heard.is_complete()).map(|(id, _)| *id).collect();
         let taken = whole.iter().filter_map(|id| self.heard.remove(id)).chain(self.over.drain(..));
         let taken: Vec<Option<Request>> = taken.map(PartialRequest::into_request).collect();
         self.unasked += taken.iter().filter(|request| request.is_none()).count() as u64;
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_a_request_are_put_together_in_any_order() {
+    fn request_is_assembled_from_events_in_any_order() {
         let mut joining = RequestAssembler::default();
         joining.add(1, event(EmitKind::Finished, 5, 30));
         assert_eq!(joining.take_finished(), []);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_only_started_arrived_then() {
+    fn request_without_receipt_arrives_at_its_start() {
         let mut joining = RequestAssembler::default();
         joining.add(1, event(EmitKind::Started, 5, 20));
         joining.add(1, event(EmitKind::Finished, 5, 30));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_used_again_at_once_is_another_request() {
+    fn id_reused_at_once_is_another_request() {
         let mut joining = RequestAssembler::default();
         for began_ns in [10, 30, 50] {
             joining.add(1, event(EmitKind::Received, 5, began_ns));
@@ -326,10 +326,10 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_never_finish_are_forgotten_at_last() {
+    fn oldest_unfinished_requests_are_forgotten() {
         let mut joining = RequestAssembler::default();
         (0..=HEARD_MAX as u64).for_each(|id| joining.add(1, event(EmitKind::Received, id, id)));
-        joining.make_room();
+        joining.drop_oldest_if_full();
         assert_eq!(joining.heard.len() + joining.forgotten as usize, HEARD_MAX + 1);
         assert_eq!((joining.queue_len as usize, joining.forgotten), (joining.heard.len(), HEARD_MAX as u64 / 2));
         joining.add(1, event(EmitKind::Finished, HEARD_MAX as u64, HEARD_MAX as u64));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_may_be_used_again_and_in_another_process() {
+    fn id_may_be_reused_later_and_by_other_processes() {
         let mut joining = RequestAssembler::default();
         let whole = |joining: &mut RequestAssembler, pid, at_ns| {
             joining.add(pid, event(EmitKind::Received, 5, at_ns));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzzed_events_are_put_together_and_none_is_kept_for_ever() {
+    fn fuzzed_events_are_assembled_and_then_dropped() {
         const EVENT_BYTES: usize = 18;
         sidelane_testing::fuzz("emitted-events", |bytes| {
             let (mut joining, mut window) = (RequestAssembler::default(), Window::default());

@@ -70,7 +70,7 @@ impl Writer {
         while let Ok(news) = self.news.try_recv() {
             self.apply_process_event(news);
         }
-        self.read(now_ns);
+        self.read_events_and_requests(now_ns);
         for (number, (cpu, before)) in self.lanes.iter_mut().enumerate() {
             let shown = self.ledger.lane_content(number, read_lane_occupancy(memory, *cpu), now_ns);
             if shown != *before {
@@ -86,7 +86,7 @@ impl Writer {
         match event {
             ProcessEvent::Came(pid, file) => {
                 self.files.push((pid, file));
-                self.ledger.add(pid);
+                self.ledger.add_process(pid);
             }
             ProcessEvent::Went(pid) => {
                 if let Some(process) = self.files.iter().position(|(known, _)| *known == pid) {
@@ -99,7 +99,7 @@ impl Writer {
 
     /// Reads new events and the current request of each thread. Events come first: if a request starts in between, it
     /// only appears slightly early.
-    fn read(&mut self, now_ns: u64) {
+    fn read_events_and_requests(&mut self, now_ns: u64) {
         for (process, (_, file)) in self.files.iter_mut().enumerate() {
             file.fetch(|ring, event| self.ledger.record_event((process, ring), event, now_ns));
             for (ring, head) in file.current_requests().enumerate() {

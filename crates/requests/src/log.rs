@@ -7,7 +7,7 @@ use serde_json::json;
 use super::records::Request;
 
 /// Writes one request as a line of JSON.
-pub(super) fn write(out: &mut impl Write, request: &Request) -> io::Result<()> {
+pub(super) fn write_request(out: &mut impl Write, request: &Request) -> io::Result<()> {
     let line = json!({
         "number": request.number,
         "connection": request.connection,

@@ -28,7 +28,7 @@ impl Default for RecentEvents {
 
 impl RecentEvents {
     /// Records that the event happened at `at_ns` to the request `id` of process `pid`.
-    pub(super) fn put(&mut self, pid: u32, id: u64, at_ns: u64) {
+    pub(super) fn record(&mut self, pid: u32, id: u64, at_ns: u64) {
         let known = candidate_slots(pid, id).find(|place| self.slots[*place].belongs_to(pid, id));
         let oldest = || candidate_slots(pid, id).min_by_key(|place| self.slots[*place].at_ns);
         let Some(place) = known.or_else(oldest) else { return };
@@ -61,11 +61,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_time_counts_and_processes_are_told_apart() {
+    fn last_time_counts_for_each_process_and_id() {
         let mut recent = RecentEvents::default();
-        recent.put(1, 5, 10);
-        recent.put(2, 5, 20);
-        recent.put(1, 5, 30);
+        recent.record(1, 5, 10);
+        recent.record(2, 5, 20);
+        recent.record(1, 5, 30);
         assert_eq!(
             (recent.event_time_ns(1, 5), recent.event_time_ns(2, 5), recent.event_time_ns(3, 5)),
             (Some(30), Some(20), None)
@@ -77,16 +77,16 @@ mod tests {
         for step in [1, 64, 4096] {
             let mut recent = RecentEvents::default();
             let ids = || (1..=1000_u64).map(|number| 0x7f00_0000_0000 + number * step);
-            ids().for_each(|id| recent.put(1, id, id));
+            ids().for_each(|id| recent.record(1, id, id));
             let known = ids().filter(|id| recent.event_time_ns(1, *id) == Some(*id)).count();
             assert!(known >= 995, "{known} of ids {step} apart");
         }
     }
 
     #[test]
-    fn the_oldest_is_forgotten_first() {
+    fn oldest_event_is_forgotten_first() {
         let mut recent = RecentEvents::default();
-        (1..100_000).for_each(|id| recent.put(1, id, id));
+        (1..100_000).for_each(|id| recent.record(1, id, id));
         assert_eq!((recent.event_time_ns(1, 99_999), recent.event_time_ns(1, 1)), (Some(99_999), None));
     }
 }

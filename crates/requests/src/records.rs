@@ -125,7 +125,7 @@ impl UnsettledRequests {
     }
 
     /// Removes and returns all remaining requests, for the end of the observation.
-    pub(super) fn take_rest(&mut self) -> Vec<Request> {
+    pub(super) fn take_remaining(&mut self) -> Vec<Request> {
         self.take_matching(|_| true)
     }
 
@@ -162,26 +162,26 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_comes_too_late_changes_nothing() {
+    fn late_part_of_a_response_is_only_counted() {
         let mut settling = UnsettledRequests::default();
         settling.add(request_with_sends(1, 1, 10, 1));
         assert_eq!(settling.take_settled(10 + SETTLE_NS).len(), 1);
         assert_eq!(settling.add(request_with_sends(1, 1, 11 + SETTLE_NS, 2)), None);
-        assert_eq!((settling.take_late_sends(), settling.take_rest()), (1, vec![]));
+        assert_eq!((settling.take_late_sends(), settling.take_remaining()), (1, vec![]));
     }
 
     #[test]
-    fn response_to_a_gone_client_is_no_answer() {
+    fn response_on_a_closed_connection_is_no_answer() {
         let mut settling = UnsettledRequests::default();
         settling.add(request_with_sends(1, 1, 10, 1));
         settling.add(request_with_sends(1, 5, 30, 1));
         let cut = Request { ending: Some(Ending::Abandoned), ..request_with_sends(1, 5, 20, 0) };
         assert_eq!(settling.add(cut), Some(cut));
-        assert_eq!(settling.take_rest(), []);
+        assert_eq!(settling.take_remaining(), []);
     }
 
     #[test]
-    fn a_record_is_read_field_by_field() {
+    fn record_bytes_are_parsed_field_by_field() {
         let mut bytes = Vec::new();
         (1..=6_u64).for_each(|field| bytes.extend(field.to_ne_bytes()));
         (7..=11_u32).chain([1]).for_each(|field| bytes.extend(field.to_ne_bytes()));
@@ -210,7 +210,7 @@ mod tests {
                 now_ns += pause_ns;
                 out.extend(settling.take_settled(now_ns));
             }
-            out.extend(settling.take_rest());
+            out.extend(settling.take_remaining());
             out.sort_by_key(|request| request.number);
             prop_assert_eq!(out, wanted);
         }

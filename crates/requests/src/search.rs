@@ -92,7 +92,7 @@ impl Search {
     fn search_service(&mut self, query: SearchQuery, listening: &ListeningSockets) -> SearchAnswer {
         let began = Instant::now();
         let SearchQuery { service, name, pids, port, known } = query;
-        let sockets = listening.in_namespaces_of(&pids);
+        let sockets = listening.sockets_in_namespaces_of(&pids);
         let last = self.looked.get(&service);
         let is_same = last.is_some_and(|last| {
             // Search again if the last result could not be used by the caller.
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    fn about_me(known: KnownSource) -> SearchQuery {
+    fn query_for_this_process(known: KnownSource) -> SearchQuery {
         let pids = BTreeSet::from([std::process::id()]);
         SearchQuery { service: 1, name: "me".to_owned(), pids, port: None, known }
     }
@@ -146,12 +146,12 @@ mod tests {
     fn search_this_process(search: &mut Search, known: KnownSource) -> Option<BTreeSet<Listener>> {
         search.looked.values_mut().for_each(|looked| looked.again = Instant::now());
         let mut found = None;
-        search.run_due_searches(vec![about_me(known)], |answer| found = Some(answer.listeners));
+        search.run_due_searches(vec![query_for_this_process(known)], |answer| found = Some(answer.listeners));
         found
     }
 
     #[test]
-    fn a_socket_that_listens_later_is_found() {
+    fn socket_that_listens_later_is_found_by_a_new_search() {
         let (mut search, first) = (Search::default(), TcpListener::bind("127.0.0.1:0").unwrap());
         let has = |found: &BTreeSet<Listener>, socket: &TcpListener| {
             found.iter().any(|listener| listener.port == socket.local_addr().unwrap().port())
@@ -162,15 +162,15 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_followed_by_a_pause_of_many_times_its_length() {
+    fn pause_after_a_search_delays_the_next_search() {
         let mut search = Search::default();
         let mut answers = 0;
         let began = Instant::now();
-        search.run_due_searches(vec![about_me(KnownSource::Sockets)], |_| answers += 1);
+        search.run_due_searches(vec![query_for_this_process(KnownSource::Sockets)], |_| answers += 1);
         let looked = &search.looked[&1];
         assert!(looked.again > began);
         search.looked.get_mut(&1).unwrap().again = Instant::now() + ALL_AGAIN;
-        search.run_due_searches(vec![about_me(KnownSource::Sockets)], |_| answers += 1);
+        search.run_due_searches(vec![query_for_this_process(KnownSource::Sockets)], |_| answers += 1);
         assert_eq!(answers, 1);
         search.run_due_searches(vec![], |_| unreachable!("no thread asks"));
         assert!(search.looked.is_empty(), "a service that is gone is forgotten");

@@ -20,7 +20,7 @@ pub enum Source {
 
 impl Source {
     /// Returns the note that explains the counts of this source; `None` if they need no explanation.
-    pub fn note(self) -> Option<RequestNote> {
+    pub fn explanation_note(self) -> Option<RequestNote> {
         (self == Self::Sockets).then_some(RequestNote::CountedAtSockets)
     }
 }
@@ -44,7 +44,7 @@ pub enum RequestSource {
 
 impl RequestSource {
     /// Returns the kind of the source.
-    pub fn name(&self) -> Source {
+    pub fn kind(&self) -> Source {
         match self {
             Self::Sockets(_) => Source::Sockets,
             Self::Emitted(_) => Source::Emitted,

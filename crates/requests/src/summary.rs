@@ -38,14 +38,14 @@ impl Summary {
         let window = &self.window;
         for (name, times) in [("server", &window.server), ("queueing", &window.queueing), ("latency", &window.latency)]
         {
-            for (percentile, value) in figures(times) {
+            for (percentile, value) in percentiles_and_max(times) {
                 row.put(&format!("{name}_{percentile}_ns"), value);
             }
         }
-        for (percentile, value) in figures(&window.abandoned) {
+        for (percentile, value) in percentiles_and_max(&window.abandoned) {
             row.put(&format!("abandoned_after_{percentile}_ns"), value);
         }
-        for (percentile, value) in figures(&window.queue_len) {
+        for (percentile, value) in percentiles_and_max(&window.queue_len) {
             row.put(&format!("queue_len_{percentile}_count"), value);
         }
         result.rows.push(row);
@@ -56,8 +56,8 @@ impl Summary {
     fn put_counts(&self, row: &mut Row) {
         let window = &self.window;
         row.put("wall_s", self.wall_s);
-        row.put("requests_count", window.count() as f64);
-        row.put("requests_per_s", self.rate());
+        row.put("requests_count", window.answered_count() as f64);
+        row.put("requests_per_s", self.requests_per_s());
         row.put("threads_count", window.threads.len() as f64);
         row.put("waited_count", window.waited as f64);
         row.put("co_run_ns", window.co_run_ns as f64);
@@ -74,13 +74,13 @@ impl Summary {
         row.put("parked_count", window.counts.parked as f64);
     }
 
-    fn rate(&self) -> Option<f64> {
-        (self.wall_s > 0.0).then(|| self.window.count() as f64 / self.wall_s)
+    fn requests_per_s(&self) -> Option<f64> {
+        (self.wall_s > 0.0).then(|| self.window.answered_count() as f64 / self.wall_s)
     }
 }
 
 /// Returns p50, p95, p99 and the maximum, each with its name.
-fn figures(times: &Times) -> [(&'static str, Option<f64>); 4] {
+fn percentiles_and_max(times: &Times) -> [(&'static str, Option<f64>); 4] {
     let percentile = |p| times.percentile_ns(p).map(|ns| ns as f64);
     let max = (times.histogram.count() > 0).then_some(times.max_ns as f64);
     [("p50", percentile(50.0)), ("p95", percentile(95.0)), ("p99", percentile(99.0)), ("max", max)]
@@ -98,9 +98,9 @@ impl fmt::Display for Summary {
     /// Writes the figures as text, without rows that are empty or zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "sidelane: {}", self.headline())?;
-        let rows = if self.window.count() > 0 { self.rows() } else { Vec::new() };
-        let rows = rows.into_iter().chain(self.abandoned().map(|abandoned| ("abandoned", abandoned)));
-        let rows = rows.chain(self.unmatched().map(|unmatched| ("unmatched", unmatched)));
+        let rows = if self.window.answered_count() > 0 { self.table_rows() } else { Vec::new() };
+        let rows = rows.into_iter().chain(self.abandoned_text().map(|abandoned| ("abandoned", abandoned)));
+        let rows = rows.chain(self.unmatched_text().map(|unmatched| ("unmatched", unmatched)));
         let notes = self.notes.iter().map(|note| ("note", note.to_string()));
         rows.chain(notes).try_for_each(|(name, text)| writeln!(f, "  {name:<12}{text}"))
     }
@@ -109,7 +109,7 @@ impl fmt::Display for Summary {
 impl Summary {
     fn headline(&self) -> String {
         let Self { service, wall_s, source, .. } = self;
-        match self.window.count() {
+        match self.window.answered_count() {
             0 => format!(
                 "{service} answered no request in {wall_s:.1} s; send it its usual traffic during the \
                           measurement"
@@ -121,20 +121,20 @@ impl Summary {
                 } else {
                     format!("{} requests", Unit::Count.human(requests as f64))
                 },
-                Unit::PerS.human_or_missing(self.rate())
+                Unit::PerS.human_or_missing(self.requests_per_s())
             ),
         }
     }
 
-    fn rows(&self) -> Vec<(&'static str, String)> {
+    fn table_rows(&self) -> Vec<(&'static str, String)> {
         let window = &self.window;
         let times = [("latency", &window.latency), ("server time", &window.server), ("queueing", &window.queueing)];
-        let mut rows: Vec<_> = times.map(|(name, times)| (name, line(times, Unit::Ns))).into();
+        let mut rows: Vec<_> = times.map(|(name, times)| (name, format_times(times, Unit::Ns))).into();
         if window.waited > 0 || window.queue_len.max_ns > 1 {
             let waited = Unit::Count.human(window.waited as f64);
             rows.push((
                 "queue",
-                format!("{}; {waited} waited for another request", line(&window.queue_len, Unit::Count)),
+                format!("{}; {waited} waited for another request", format_times(&window.queue_len, Unit::Count)),
             ));
         }
         rows.push(("threads", window.threads.len().to_string()));
@@ -143,16 +143,17 @@ impl Summary {
 
     /// Formats the count and waiting time of requests whose clients closed the connection early; `None` if there are
     /// none.
-    fn abandoned(&self) -> Option<String> {
+    fn abandoned_text(&self) -> Option<String> {
         let abandoned = &self.window.abandoned;
         let count = abandoned.histogram.count();
         let requests = if count == 1 { "request" } else { "requests" };
-        let said = || format!("{} {requests}, after {}", Unit::Count.human(count as f64), line(abandoned, Unit::Ns));
+        let said =
+            || format!("{} {requests}, after {}", Unit::Count.human(count as f64), format_times(abandoned, Unit::Ns));
         (count > 0).then(said)
     }
 
     /// Formats the counts of records that belong to no answered request, or were lost; `None` if all are zero.
-    fn unmatched(&self) -> Option<String> {
+    fn unmatched_text(&self) -> Option<String> {
         let counts = &self.window.counts;
         let parts = [
             (counts.dropped, "record dropped", "records dropped"),
@@ -174,8 +175,8 @@ impl Summary {
     }
 }
 
-fn line(times: &Times, unit: Unit) -> String {
-    let shown = figures(times).map(|(name, value)| format!("{name} {}", unit.human_or_missing(value)));
+fn format_times(times: &Times, unit: Unit) -> String {
+    let shown = percentiles_and_max(times).map(|(name, value)| format!("{name} {}", unit.human_or_missing(value)));
     shown.join("  ")
 }
 
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_units() {
+    fn text_shows_values_with_units() {
         let text = summary().to_string();
         assert!(text.starts_with("sidelane: 1 request of port:1 in 2.0 s"), "{text}");
         assert!(text.contains("server time p50 99.") && text.contains("queueing    p50 "), "{text}");
@@ -217,7 +218,7 @@ mod tests {
         let text = summary.to_string();
         assert!(text.contains("abandoned   1 request, after p50 ") && text.contains("max 50.0 ms"), "{text}");
         assert!(text.contains("unmatched   1 message that wanted no response\n"), "{text}");
-        assert_eq!(summary.window.count(), 1, "neither counts as answered");
+        assert_eq!(summary.window.answered_count(), 1, "neither counts as answered");
         summary.window = Window::default();
         let text = summary.to_string();
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_read_keys_with_units() {
+    fn json_keys_have_units() {
         let row = summary().to_result().rows.remove(0);
         assert!(row.keys().all(|key| Unit::from_key(key).is_some()));
         assert_eq!(row.get("requests_per_s"), Some(0.5));

@@ -14,7 +14,7 @@ use super::records::{Request, UnsettledRequests};
 use super::window::Window;
 use crate::note::RequestNote;
 use sidelane_host::clock::now_ns;
-use sidelane_host::ports::{Listener, listeners, other_sockets};
+use sidelane_host::ports::{Listener, listeners, udp_and_unix_sockets};
 use sidelane_timeline::ending::Ending;
 use sidelane_tracker::requests::{Counts, RequestMemory, RingCapacity};
 use sidelane_tracker::tracepoints::Tracepoints;
@@ -170,7 +170,7 @@ impl Requests {
     /// Reads new records and calls `each` for every settled request. The caller does this several times per second: the
     /// kernel keeps 40 000 records.
     pub fn drain(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
-        let mut settled = self.fetch()?;
+        let mut settled = self.fetch_settled()?;
         settled.extend(self.settling.take_settled(now_ns()));
         self.pass_on_requests(settled, each);
         Ok(())
@@ -178,8 +178,8 @@ impl Requests {
 
     /// Reads the remaining records at the end, and calls `each` for every request, settled or not.
     pub fn finish(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
-        let mut settled = self.fetch()?;
-        settled.extend(self.settling.take_rest());
+        let mut settled = self.fetch_settled()?;
+        settled.extend(self.settling.take_remaining());
         self.pass_on_requests(settled, each);
         Ok(())
     }
@@ -224,7 +224,7 @@ impl Requests {
         lost
     }
 
-    fn fetch(&mut self) -> Result<Vec<Request>, RequestError> {
+    fn fetch_settled(&mut self) -> Result<Vec<Request>, RequestError> {
         self.ring.consume().map_err(RequestError::Ring)?;
         let fetched = std::mem::take(&mut *self.fetched.borrow_mut());
         Ok(fetched.into_iter().filter_map(|request| self.settling.add(request)).collect())
@@ -245,7 +245,7 @@ impl Requests {
 pub fn unobserved_socket_note(service: &str, pids: &BTreeSet<u32>, port: Option<u16>) -> Option<RequestNote> {
     /// Maximum number of sockets that the warning names.
     const NAMED: usize = 3;
-    let sockets: Vec<String> = other_sockets(pids, port).iter().map(ToString::to_string).collect();
+    let sockets: Vec<String> = udp_and_unix_sockets(pids, port).iter().map(ToString::to_string).collect();
     let more = if sockets.len() > NAMED { " and others" } else { "" };
     let named = sockets[..sockets.len().min(NAMED)].join(", ") + more;
     (!sockets.is_empty()).then(|| RequestNote::OtherSockets { service: service.to_owned(), sockets: named })
@@ -253,7 +253,7 @@ pub fn unobserved_socket_note(service: &str, pids: &BTreeSet<u32>, port: Option<
 
 fn open_ring(memory: &RequestMemory, fetched: Rc<RefCell<Vec<Request>>>) -> libbpf_rs::Result<RingBuffer<'static>> {
     let mut builder = RingBufferBuilder::new();
-    builder.add(memory.records(), move |bytes| {
+    builder.add(memory.record_ring(), move |bytes| {
         fetched.borrow_mut().extend(Request::from_bytes(bytes));
         0
     })?;

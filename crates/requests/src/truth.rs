@@ -42,7 +42,7 @@ pub struct Agreement {
 impl Agreement {
     /// Returns the percentage of journal requests that the tracker saw within `limit_ns`; `None` if the journal is
     /// empty.
-    pub fn within_percent(&self, limit_ns: u64) -> Option<f64> {
+    pub fn matched_within_percent(&self, limit_ns: u64) -> Option<f64> {
         (self.told > 0).then(|| self.matched_within(limit_ns) as f64 * 100.0 / self.told as f64)
     }
 
@@ -64,12 +64,12 @@ pub fn read_journal(path: &Path) -> Result<Vec<ServerRecord>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     text.lines()
         .map(|line| {
-            parse(line).with_context(|| format!("cannot read the line `{line}` of the journal {}", path.display()))
+            parse_line(line).with_context(|| format!("cannot read the line `{line}` of the journal {}", path.display()))
         })
         .collect()
 }
 
-fn parse(line: &str) -> Result<ServerRecord> {
+fn parse_line(line: &str) -> Result<ServerRecord> {
     let fields = line.split(',').map(str::parse::<u64>).collect::<Result<Vec<_>, _>>()?;
     ensure!(
         fields.len() == 4,
@@ -142,7 +142,7 @@ mod tests {
             [tracked_request(1, 9, 19), tracked_request(2, 1, 5), tracked_request(2, 14, 34), tracked_request(3, 1, 2)];
         let agreement = compare_with_journal(&journal, &tracked);
         assert_eq!((agreement.told, agreement.missed, agreement.invented), (3, 1, 2));
-        assert_eq!(agreement.within_percent(1), Some(200.0 / 3.0));
+        assert_eq!(agreement.matched_within_percent(1), Some(200.0 / 3.0));
         assert_eq!((agreement.apart_ns, agreement.disordered), (vec![1, 1], 0));
         assert_eq!(compare_with_journal(&journal[..1], &[tracked_request(1, 11, 19)]).disordered, 1);
         assert_eq!(compare_with_journal(&journal[..1], &[tracked_request(1, 8, 9)]).disordered, 1);
@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn a_journal_is_read_line_by_line() {
-        assert_eq!(parse("7,10,20,1").unwrap(), journal_record(1, 10, 20));
-        assert!(parse("7,10,20").is_err());
-        assert!(parse("7,10,20,x").is_err());
+        assert_eq!(parse_line("7,10,20,1").unwrap(), journal_record(1, 10, 20));
+        assert!(parse_line("7,10,20").is_err());
+        assert!(parse_line("7,10,20,x").is_err());
     }
 
     proptest! {
@@ -173,7 +173,7 @@ mod tests {
             }
             let agreement = compare_with_journal(&journal, &tracked);
             prop_assert_eq!((agreement.missed, agreement.invented), (0, 0));
-            prop_assert_eq!(agreement.within_percent(4), Some(100.0));
+            prop_assert_eq!(agreement.matched_within_percent(4), Some(100.0));
             let taken = tracked.remove(lost.index(tracked.len()));
             let agreement = compare_with_journal(&journal, &tracked);
             prop_assert_eq!(agreement.missed, 1 + agreement.invented);
@@ -187,7 +187,7 @@ mod tests {
     fn fuzzed_journals_are_read_or_refused() {
         sidelane_testing::fuzz("journal", |bytes| {
             let text = String::from_utf8_lossy(bytes);
-            assert!(text.lines().filter_map(|line| parse(line).ok()).count() <= text.lines().count());
+            assert!(text.lines().filter_map(|line| parse_line(line).ok()).count() <= text.lines().count());
         });
     }
 }

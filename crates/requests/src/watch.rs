@@ -49,7 +49,7 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     let mut log = Log::create(options)?;
     let until = Shutdown::on_posix_signals()?;
     let mut watched = Watched::begin(&options.target, &service)?;
-    let source = watched.requests.name();
+    let source = watched.requests.kind();
     // Print this line first: a client that wants all its requests observed waits for it.
     let (watched_service, length) = (&options.target, options.length);
     eprint_fitted(&format!(
@@ -70,10 +70,10 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     }
     progress.clear();
     let wall_s = began.elapsed().as_secs_f64();
-    let window = watched.end(&mut |request| log.write(request))?;
+    let window = watched.finish(&mut |request| log.write(request))?;
     let unseen = watched.unobserved_socket_note(&options.target);
     let log = log.end()?.map(Note::from);
-    let of_requests = window.notes().chain(source.note()).chain(unseen).map(Note::from);
+    let of_requests = window.notes().chain(source.explanation_note()).chain(unseen).map(Note::from);
     let notes = log.into_iter().chain(of_requests).chain(own_threads::overhead_note()).collect();
     Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
@@ -127,7 +127,7 @@ impl Watched {
         unobserved_socket_note(&target.to_string(), &tracking.processes().into_iter().collect(), tracking.port())
     }
 
-    fn end(&mut self, each: &mut impl FnMut(&Request)) -> Result<Window> {
+    fn finish(&mut self, each: &mut impl FnMut(&Request)) -> Result<Window> {
         if let Some(tracking) = &self.tracking {
             tracking.tracker().detach();
         }
@@ -154,7 +154,7 @@ impl Log {
     /// Writes a request. If this fails, the observation continues and the summary reports the first error.
     fn write(&mut self, request: &Request) {
         let Some((file, _)) = &mut self.file else { return };
-        if let Err(error) = log::write(file, request) {
+        if let Err(error) = log::write_request(file, request) {
             self.problem.get_or_insert(error);
         }
     }

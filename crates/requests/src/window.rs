@@ -23,7 +23,7 @@ pub struct Times {
 
 impl Times {
     /// Adds one time.
-    pub fn add(&mut self, time_ns: u64) {
+    pub fn record(&mut self, time_ns: u64) {
         self.histogram.record(time_ns);
         self.max_ns = self.max_ns.max(time_ns);
     }
@@ -76,7 +76,7 @@ impl Window {
     pub fn add(&mut self, request: &Request) {
         match request.ending {
             None => self.add_answered(request),
-            Some(Ending::Abandoned) => self.abandoned.add(request.latency_ns()),
+            Some(Ending::Abandoned) => self.abandoned.record(request.latency_ns()),
             Some(Ending::ClosedByService) => self.closed_by_service += 1,
             Some(Ending::NoAnswerWanted) => self.one_way += 1,
             Some(Ending::Unknown) => (),
@@ -84,10 +84,10 @@ impl Window {
     }
 
     fn add_answered(&mut self, request: &Request) {
-        self.server.add(request.server_ns());
-        self.queueing.add(request.queueing_ns());
-        self.latency.add(request.latency_ns());
-        self.queue_len.add(u64::from(request.queue_len));
+        self.server.record(request.server_ns());
+        self.queueing.record(request.queueing_ns());
+        self.latency.record(request.latency_ns());
+        self.queue_len.record(u64::from(request.queue_len));
         self.threads.insert(request.tid);
         self.waited += u64::from(request.waited);
         self.streamed += u64::from(request.is_streamed());
@@ -97,7 +97,7 @@ impl Window {
     /// Returns warnings about counted requests that are probably not application requests, if they are more than 1 % of
     /// all.
     pub fn notes(&self) -> impl Iterator<Item = RequestNote> + use<> {
-        request_notes(&self.counts, self.count(), self.streamed + self.late_sends)
+        request_notes(&self.counts, self.answered_count(), self.streamed + self.late_sends)
     }
 
     /// Returns the number of requests without a response for an unknown reason.
@@ -107,7 +107,7 @@ impl Window {
     }
 
     /// Returns the number of answered requests.
-    pub fn count(&self) -> u64 {
+    pub fn answered_count(&self) -> u64 {
         self.server.histogram.count()
     }
 }
@@ -160,7 +160,7 @@ mod tests {
                 Request { arrived_ns: 10, started_ns: 40, finished_ns: 140, tid, queue_len: 2, ..Request::default() };
             window.add(&request);
         }
-        assert_eq!((window.count(), window.threads.len()), (2, 2));
+        assert_eq!((window.answered_count(), window.threads.len()), (2, 2));
         assert_eq!((window.queueing.max_ns, window.server.max_ns, window.latency.max_ns), (30, 100, 130));
         assert_eq!(window.queue_len.percentile_ns(99.0), Some(2));
     }

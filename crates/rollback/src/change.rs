@@ -97,8 +97,8 @@ impl Undo {
     /// Ends the processes that this change has started, so that their groups can be removed.
     pub fn end_processes(&self) {
         match self {
-            Undo::Family { process } if process.is_alive() => kill_family(process.tid),
-            Undo::Group { dir, fate: Fate::Ended } => groups::kill_all(dir),
+            Undo::Family { process } if process.is_alive() => kill_process_tree(process.tid),
+            Undo::Group { dir, fate: Fate::Ended } => groups::kill_group(dir),
             _ => {}
         }
     }
@@ -112,12 +112,12 @@ impl Undo {
                 // The thread has ended, or has chosen its CPUs itself since the group's list was written.
                 _ => Ok(()),
             },
-            Undo::Class { thread, class } => give_class(thread, *class),
+            Undo::Class { thread, class } => set_thread_class(thread, *class),
             Undo::Freezer { dir, frozen } => set_freezer(dir, *frozen),
             Undo::Cpusets(found) => {
                 ignore_missing_path(&found.root, || cpuset::restore_cpu_lists(found, &online_cpus()?))
             }
-            Undo::Group { dir, fate } => groups::remove(dir, fate),
+            Undo::Group { dir, fate } => groups::remove_group(dir, fate),
             Undo::Member { process, group, from } => {
                 ignore_missing_path(from, || groups::move_back(process, group, from))
             }
@@ -143,7 +143,7 @@ impl Undo {
 
     /// Returns whether the change bound each thread to one CPU. Threads that a bound thread creates then have one CPU,
     /// too.
-    pub fn binds(&self) -> bool {
+    pub fn binds_threads_to_single_cpus(&self) -> bool {
         matches!(self, Undo::Newcomers(newcomers) if newcomers.alone)
     }
 
@@ -158,7 +158,7 @@ impl Undo {
     }
 }
 
-pub(super) fn give_class(thread: &Thread, class: ThreadClass) -> io::Result<()> {
+pub(super) fn set_thread_class(thread: &Thread, class: ThreadClass) -> io::Result<()> {
     if !thread.is_alive() || ThreadClass::of_thread(thread.tid) == Some(class) {
         return Ok(());
     }
@@ -167,7 +167,7 @@ pub(super) fn give_class(thread: &Thread, class: ThreadClass) -> io::Result<()> 
 
 /// Freezes or thaws a group, if it still exists.
 pub(super) fn set_freezer(dir: &Path, frozen: bool) -> io::Result<()> {
-    ignore_missing_path(dir, || Freezer::find_in_group(dir).map_or(Ok(()), |freezer| freezer.set(frozen)))
+    ignore_missing_path(dir, || Freezer::find_in_group(dir).map_or(Ok(()), |freezer| freezer.set_frozen(frozen)))
 }
 
 /// Ignores an error because the thread has ended: an ended thread has no settings to restore.
@@ -181,7 +181,7 @@ fn ignore_missing_path(path: &Path, undo: impl FnOnce() -> io::Result<()>) -> io
 }
 
 /// Kills a command and its descendants. Without control groups, no other processes of the command are known.
-fn kill_family(pid: u32) {
+fn kill_process_tree(pid: u32) {
     for member in procfs::with_descendants(&BTreeSet::from([pid])) {
         // SAFETY: plain system call. The agent reaps the command only after it has withdrawn the change, so the process
         // id still belongs to the command.

@@ -27,10 +27,10 @@ pub fn own_group_dirs(group_name: &str) -> Vec<PathBuf> {
 }
 
 /// Empties and removes the group `dir`. Safe to repeat.
-pub fn remove(dir: &Path, fate: &Fate) -> io::Result<()> {
+pub fn remove_group(dir: &Path, fate: &Fate) -> io::Result<()> {
     match fate {
-        Fate::Ended => kill_all(dir),
-        Fate::MovedTo(to) => move_all(dir, to),
+        Fate::Ended => kill_group(dir),
+        Fate::MovedTo(to) => move_processes(dir, to),
     }
     BatchGroup { dir: dir.to_owned() }.remove()
 }
@@ -44,15 +44,15 @@ pub fn move_back(process: &Thread, group: &Path, from: &Path) -> io::Result<()> 
     if process.is_alive() { moved } else { Ok(()) }
 }
 
-fn move_all(dir: &Path, to: &Path) {
+fn move_processes(dir: &Path, to: &Path) {
     if let Some(freezer) = Freezer::find_in_group(dir) {
-        let _ = freezer.set(false);
+        let _ = freezer.set_frozen(false);
     }
     repeat_until_empty(dir, |pid| drop(BatchGroup { dir: to.to_owned() }.move_process_in(pid)));
 }
 
 /// Kills all processes in the group `dir` and below it.
-pub fn kill_all(dir: &Path) {
+pub fn kill_group(dir: &Path) {
     let leaf = BatchGroup { dir: dir.to_owned() };
     if leaf.has_control_file("cgroup.kill") && leaf.write("cgroup.kill", "1").is_ok() {
         return;

@@ -11,10 +11,10 @@
 //!   `killed_agent_leaves_nothing_behind_after_an_eviction`, `a_killed_agent_leaves_nothing_behind_when_batch_ran`;
 //!   `crates/sidelane/tests/adopt.rs`: `group_is_restored_after_a_kill_of_the_agent_at_any_moment`).
 //! - The last change is undone first (`src/list/tests.rs`:
-//!   `undoing_all_leaves_what_the_first_change_that_is_left_found`).
+//!   `undoing_all_restores_the_value_before_the_first_change`).
 //! - A failed undo does not prevent the undo of other changes (`src/list/tests.rs`:
 //!   `failed_undo_does_not_stop_the_others`).
-//! - A second undo changes nothing more (`src/list/tests.rs`: `a_thread_gets_its_cpus_and_its_class_back`).
+//! - A second undo changes nothing more (`src/list/tests.rs`: `undo_restores_cpus_and_class_of_a_thread`).
 //! - A new thread with the id of an ended thread is left alone (`src/list/tests.rs`:
 //!   `thread_with_a_reused_number_is_left_alone`).
 //! - The guardian undoes the changes that it received, even after malformed input (`crates/sidelane/tests/corners.rs`:
@@ -32,12 +32,12 @@
 //! - A claim of a killed process blocks no later claim (`src/claim/mod.rs`:
 //!   `request_claim_of_a_killed_process_blocks_no_claim`).
 //! - Own threads, except holders, observers and a proxy's serving thread, keep off the CPUs of services
-//!   (`crates/sidelane/tests/own_threads.rs`: `no_thread_of_a_verb_that_looks_is_on_the_services_cpu`,
-//!   `threads_follow_a_service_that_moves`, `verbs_leave_the_services_cpu_before_loading_bpf_programs`,
+//!   (`crates/sidelane/tests/own_threads.rs`: `observing_verbs_run_no_thread_on_the_service_cpu`,
+//!   `threads_leave_the_new_cpu_of_a_moved_service`, `verbs_leave_the_services_cpu_before_loading_bpf_programs`,
 //!   `no_thread_of_a_run_but_holders_is_on_a_request_lane`).
 //! - No own thread gets a CPU that the user did not give (`crates/sidelane/tests/own_threads.rs`:
 //!   `affinity_given_by_the_user_is_kept_and_noted`).
-//! - Bulk work runs in SCHED_IDLE (`crates/sidelane/tests/own_threads.rs`: `records_are_studied_in_sched_idle`).
+//! - Bulk work runs in SCHED_IDLE (`crates/sidelane/tests/own_threads.rs`: `records_are_analysed_in_sched_idle`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

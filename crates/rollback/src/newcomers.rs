@@ -11,7 +11,7 @@ use sidelane_host::priority::ThreadClass;
 use sidelane_host::procfs::{self, with_descendants};
 use sidelane_host::thread::Thread;
 
-use super::change::give_class;
+use super::change::set_thread_class;
 
 /// Most rounds in which newcomers are searched. A thread forks more slowly than it is changed back, so this limit has
 /// never been reached.
@@ -58,12 +58,12 @@ impl Newcomers {
     pub fn restore_thread(&self, thread: &Thread) {
         let _ = self.affinity.apply_to(thread);
         if let Some(class) = self.class.filter(|_| is_idle(thread)) {
-            let _ = give_class(thread, class);
+            let _ = set_thread_class(thread, class);
         }
     }
 
     /// Returns whether a newcomer with these CPUs has inherited them from a changed thread.
-    pub fn are_inherited(&self, cpus: &CpuSet) -> bool {
+    pub fn are_inherited_cpus(&self, cpus: &CpuSet) -> bool {
         let is_shared = !cpus.is_empty() && cpus.is_subset(&self.together);
         cpus.is_subset(&self.confined) && (!self.alone || cpus.len() == 1 || is_shared)
     }
@@ -79,7 +79,7 @@ impl Newcomers {
     /// restored CPUs.
     fn is_changed(&self, thread: &Thread) -> bool {
         let cpus = procfs::thread_cpus(thread.tid, thread.tid);
-        cpus.is_some_and(|cpus| self.are_inherited(&cpus)) || (self.class.is_some() && is_idle(thread))
+        cpus.is_some_and(|cpus| self.are_inherited_cpus(&cpus)) || (self.class.is_some() && is_idle(thread))
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     /// Starts a process in SCHED_IDLE.
-    fn born_idle() -> Child {
+    fn start_idle_process() -> Child {
         let mut command = Command::new("sleep");
         // SAFETY: one async-signal-safe system call between fork and exec.
         unsafe { command.arg("1000").pre_exec(make_this_thread_idle) };
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn several_cpus_of_a_singly_bound_thread_are_its_own_choice() {
+    fn several_cpus_of_a_new_thread_are_its_own_choice() {
         let set = |cpus: &str| cpus.parse::<CpuSet>().unwrap();
         let (groups, families) = Default::default();
         let bound = Newcomers {
@@ -118,18 +118,18 @@ mod tests {
             affinity: Affinity::default(),
             class: None,
         };
-        let inherited = ["0", "2", "1", "0,2", "0-3"].map(|cpus| bound.are_inherited(&set(cpus)));
+        let inherited = ["0", "2", "1", "0,2", "0-3"].map(|cpus| bound.are_inherited_cpus(&set(cpus)));
         assert_eq!(inherited, [true, true, false, false, false]);
-        assert!(Newcomers { alone: false, ..bound.clone() }.are_inherited(&set("0,2")));
+        assert!(Newcomers { alone: false, ..bound.clone() }.are_inherited_cpus(&set("0,2")));
         let long = Newcomers { confined: set("0-3"), together: set("0-1"), ..bound };
-        let inherited = ["0-1", "2", "2-3", "0-3"].map(|cpus| long.are_inherited(&set(cpus)));
+        let inherited = ["0-1", "2", "2-3", "0-3"].map(|cpus| long.are_inherited_cpus(&set(cpus)));
         assert_eq!(inherited, [true, true, false, false], "long requests run on CPUs 0 and 1 together");
     }
 
     #[test]
     fn new_thread_gets_the_original_class_and_affinity() {
         let (ordinary, cpus) = (ThreadClass::new(libc::SCHED_BATCH, 0), own_cpus());
-        let mut children = [born_idle(), born_idle()];
+        let mut children = [start_idle_process(), start_idle_process()];
         let [newcomer, known] = [0, 1].map(|child: usize| Thread::with_tid(children[child].id()).unwrap());
         let families = vec![newcomer, known];
         let (confined, class) = (CpuSet::default(), Some(ordinary));

@@ -10,7 +10,7 @@ use sidelane_host::affinity::{Affinity, Cpusets};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_thread;
 use sidelane_host::procfs::thread_cpus;
-use sidelane_host::thread::{Thread, change_all};
+use sidelane_host::thread::{Thread, change_all_threads};
 
 use super::change::Undo;
 use super::guardian::{CANNOT_REPLACE_UNDO, CANNOT_WITHDRAW, Guardian};
@@ -103,7 +103,7 @@ impl Threads {
             found.insert(*thread, affinity);
             Ok(())
         };
-        change_all(|| owner.threads(), note).with_context(|| {
+        change_all_threads(|| owner.threads(), note).with_context(|| {
             format!("cannot read the CPU affinity of the threads of processes {:?}; run as root", owner.pids)
         })?;
         let mut threads = Self { found: BTreeMap::new(), cpusets, newcomers, change_id, changes, confined_to: None };
@@ -136,7 +136,7 @@ impl Threads {
     pub fn record_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
             let Some(own) = Affinity::of_thread(&thread, &self.cpusets) else { return Ok(None) };
-            match self.newcomers.are_inherited(&own.cpus) {
+            match self.newcomers.are_inherited_cpus(&own.cpus) {
                 true => self.add([(thread, self.newcomers.affinity.clone())].into(), Changes::All, guardian)?,
                 false => self.add([(thread, own)].into(), self.changes, guardian)?,
             }
@@ -187,7 +187,7 @@ impl Threads {
 
     /// Records the CPUs of a thread whose owner has moved it to other CPUs than Sidelane gave it. The thread's undo
     /// then restores the owner's choice.
-    fn record_moved(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<()> {
+    fn record_moved_thread(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<()> {
         let Some(now) = Affinity::of_thread(&thread, &self.cpusets) else { return Ok(()) };
         match self.found.get_mut(&thread) {
             Some(noted) if noted.affinity != now && noted.given.as_ref().is_some_and(|given| *given != now.cpus) => {
@@ -264,12 +264,12 @@ impl Threads {
         self.set_confined_cpus(&self.newcomers.confined.union(cpus));
         self.set_owner(&find_owner(), guardian)?;
         self.confined_to = Some(cpus.clone());
-        change_all(|| find_owner().threads(), |thread| self.confine_one(*thread, cpus, guardian))?;
+        change_all_threads(|| find_owner().threads(), |thread| self.confine_thread(*thread, cpus, guardian))?;
         self.set_confined_cpus(cpus);
         self.set_owner(&find_owner(), guardian)
     }
 
-    fn confine_one(&mut self, thread: Thread, cpus: &CpuSet, guardian: &mut Guardian) -> io::Result<()> {
+    fn confine_thread(&mut self, thread: Thread, cpus: &CpuSet, guardian: &mut Guardian) -> io::Result<()> {
         let own = self.record_newcomer(thread, guardian).map_err(io::Error::other)?;
         let Some(own) = own.map(|own| own.intersection(cpus)) else { return Ok(()) };
         let given = if own.is_empty() { cpus.clone() } else { own };
@@ -291,7 +291,7 @@ impl Threads {
         let strays: Vec<_> = find_owner().threads().into_iter().filter(is_stray).collect();
         let count = strays.len();
         for thread in strays {
-            self.record_moved(thread, guardian)?;
+            self.record_moved_thread(thread, guardian)?;
         }
         if count > 0 {
             self.confine(find_owner, &confined, guardian)?;
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use crate::guardian::stand_in::reading_guardian;
 
-    fn sleeper() -> Child {
+    fn start_sleeping_process() -> Child {
         Command::new("sleep").arg("60").spawn().unwrap()
     }
 
@@ -332,7 +332,7 @@ mod tests {
     }
 
     /// Creates a cpuset with these CPUs; skips the test if this machine does not allow that.
-    fn cpuset(name: &str, cpus: &str) -> Option<BatchGroup> {
+    fn create_cpuset(name: &str, cpus: &str) -> Option<BatchGroup> {
         let all = Hierarchy::all();
         let has_cpusets = |found: &&Hierarchy| found.has_controller("cpuset") || found.is_v2();
         let made = all.iter().filter(has_cpusets).filter_map(|found| BatchGroup::create(found, name).ok());
@@ -345,43 +345,43 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_given_back_follows_its_cpuset_when_that_grows() {
+    fn restored_thread_gets_new_cpus_of_its_cpuset() {
         let all = own_cpus();
         let Some(one) = first_cpu_of(&all) else { return };
         let name = format!("sidelane-follows-{}", std::process::id());
-        let Some(group) = cpuset(&name, &one.to_string()) else { return };
-        let (child, mut guardian) = (sleeper(), reading_guardian());
+        let Some(group) = create_cpuset(&name, &one.to_string()) else { return };
+        let (child, mut guardian) = (start_sleeping_process(), reading_guardian());
         group.move_process_in(child.id()).unwrap();
         let mut threads = Threads::record(&owner_of(&[&child]), &mut guardian).unwrap();
         pin_thread(child.id(), &one.iter().collect::<Vec<_>>()).unwrap();
         threads.confine(|| owner_of(&[&child]), &one, &mut guardian).unwrap();
-        guardian.undo_these(&threads.change_ids()).unwrap();
+        guardian.undo_and_withdraw(&threads.change_ids()).unwrap();
         group.set_cpus(&all).unwrap();
         assert_eq!(cpus_of(&child), all);
-        end(vec![child]);
+        kill_children(vec![child]);
         group.remove().unwrap();
     }
 
     #[test]
-    fn a_mask_its_cpuset_has_lost_is_replaced_by_the_whole_cpuset() {
+    fn affinity_outside_the_cpuset_becomes_the_whole_cpuset() {
         let all = own_cpus();
         let Some(one) = first_cpu_of(&all) else { return };
         let name = format!("sidelane-lost-{}", std::process::id());
-        let Some(group) = cpuset(&name, &all.to_string()) else { return };
-        let (child, mut guardian) = (sleeper(), reading_guardian());
+        let Some(group) = create_cpuset(&name, &all.to_string()) else { return };
+        let (child, mut guardian) = (start_sleeping_process(), reading_guardian());
         group.move_process_in(child.id()).unwrap();
         pin_thread(child.id(), &all.difference(&one).iter().collect::<Vec<_>>()).unwrap();
         let mut threads = Threads::record(&owner_of(&[&child]), &mut guardian).unwrap();
         threads.confine(|| owner_of(&[&child]), &one, &mut guardian).unwrap();
         group.set_cpus(&one).unwrap();
-        guardian.undo_these(&threads.change_ids()).unwrap();
+        guardian.undo_and_withdraw(&threads.change_ids()).unwrap();
         group.set_cpus(&all).unwrap();
         assert_eq!(cpus_of(&child), all, "it is bound to no CPU by Sidelane");
-        end(vec![child]);
+        kill_children(vec![child]);
         group.remove().unwrap();
     }
 
-    fn end(children: Vec<Child>) {
+    fn kill_children(children: Vec<Child>) {
         for mut child in children {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -392,23 +392,24 @@ mod tests {
     fn later_thread_gets_its_cpus_back_if_the_first_ended() {
         let all = own_cpus();
         let Some(one) = first_cpu_of(&all) else { return };
-        let (mut first, second, mut guardian) = (sleeper(), sleeper(), reading_guardian());
+        let (mut first, second, mut guardian) =
+            (start_sleeping_process(), start_sleeping_process(), reading_guardian());
         let mut threads = Threads::record(&owner_of(&[&first]), &mut guardian).unwrap();
         threads.confine(|| owner_of(&[&first]), &one, &mut guardian).unwrap();
         threads.confine(|| owner_of(&[&first, &second]), &one, &mut guardian).unwrap();
         assert_eq!([cpus_of(&first), cpus_of(&second)], [one.clone(), one]);
         first.kill().unwrap();
         first.wait().unwrap();
-        guardian.undo_these(&threads.change_ids()).unwrap();
+        guardian.undo_and_withdraw(&threads.change_ids()).unwrap();
         assert_eq!(cpus_of(&second), all);
-        end(vec![second]);
+        kill_children(vec![second]);
     }
 
     #[test]
     fn thread_moved_by_its_owner_is_confined_again() {
         let all = own_cpus();
         let Some(one) = first_cpu_of(&all) else { return };
-        let (child, mut guardian) = (sleeper(), reading_guardian());
+        let (child, mut guardian) = (start_sleeping_process(), reading_guardian());
         let mut threads = Threads::record(&owner_of(&[&child]), &mut guardian).unwrap();
         assert_eq!(threads.reconfine_strays(|| owner_of(&[&child]), &mut guardian).unwrap(), 0, "nothing was decided");
         threads.confine(|| owner_of(&[&child]), &one, &mut guardian).unwrap();
@@ -417,9 +418,9 @@ mod tests {
         pin_thread(child.id(), &other.iter().collect::<Vec<_>>()).unwrap();
         assert_eq!(threads.reconfine_strays(|| owner_of(&[&child]), &mut guardian).unwrap(), 1);
         assert_eq!(cpus_of(&child), one);
-        guardian.undo_these(&threads.change_ids()).unwrap();
+        guardian.undo_and_withdraw(&threads.change_ids()).unwrap();
         assert_eq!(cpus_of(&child), other);
-        end(vec![child]);
+        kill_children(vec![child]);
     }
 
     #[test]
@@ -427,13 +428,13 @@ mod tests {
         let all = own_cpus();
         let Some(one) = first_cpu_of(&all) else { return };
         let other = all.difference(&one);
-        let (first, second, mut guardian) = (sleeper(), sleeper(), reading_guardian());
+        let (first, second, mut guardian) = (start_sleeping_process(), start_sleeping_process(), reading_guardian());
         pin_thread(second.id(), &other.iter().collect::<Vec<_>>()).unwrap();
         let mut threads = Threads::record(&owner_of(&[&first]), &mut guardian).unwrap();
         threads.confine(|| owner_of(&[&first, &second]), &one, &mut guardian).unwrap();
         assert_eq!(cpus_of(&second), one);
-        guardian.undo_these(&threads.change_ids()).unwrap();
+        guardian.undo_and_withdraw(&threads.change_ids()).unwrap();
         assert_eq!(cpus_of(&second), other);
-        end(vec![first, second]);
+        kill_children(vec![first, second]);
     }
 }

@@ -49,7 +49,7 @@ impl Deadline {
         let started = Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?);
         let mut ends_with = false;
         wait_until("it was in its class, or refused", || {
-            ends_with = process::policy(started.0.id()).as_deref() == Some("6");
+            ends_with = process::scheduling_class(started.0.id()).as_deref() == Some("6");
             ends_with || !process::is_alive(started.0.id())
         });
         if !ends_with {
@@ -126,9 +126,14 @@ impl SettingsBefore {
 }
 
 /// Returns whether a process created by the job's first process has the settings of that process.
-fn is_like_root(pid: u32, job: &Job) -> bool {
-    let look =
-        |pid| (process::allowed_cpus(pid), process::scheduling(pid), std::fs::read(format!("/proc/{pid}/cgroup")).ok());
+fn has_settings_of_first_process(pid: u32, job: &Job) -> bool {
+    let look = |pid| {
+        (
+            process::allowed_cpus(pid),
+            process::class_priority_and_nice(pid),
+            std::fs::read(format!("/proc/{pid}/cgroup")).ok(),
+        )
+    };
     look(pid) == look(job.pid())
 }
 
@@ -144,18 +149,18 @@ fn start_and_wait_for_hold(run: Run, job: &Job) -> Running {
 #[track_caller]
 fn check_job_restored_after_signal(job: &Job, configure_run: impl Fn(Run) -> Run) -> Finished {
     let before = SettingsBefore::from_job(job);
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let ended = [libc::SIGTERM, libc::SIGINT].map(|signal| {
         let mut run = start_and_wait_for_hold(configure_run(run_adopting(job, &service.target())), job);
         run.wait_until_audited("hold", 0);
-        let newcomer = job.fork_lasting_process();
+        let newcomer = job.fork_long_lived_process();
         wait_until("the newcomer was held", || is_held_on_lane(newcomer, BATCH_LANE));
         run.signal(signal);
         let run =
             run.wait_for_end().expect_exit_code(0).expect_stderr_contains(&["adopted", &job.target(), "given back"]);
         assert!(run.audit().iter().any(|entry| entry["action"] == "end"), "{:?}", run.audit());
         assert!(
-            is_like_root(newcomer, job),
+            has_settings_of_first_process(newcomer, job),
             "{} is not like {}",
             process_settings(newcomer),
             process_settings(job.pid())
@@ -170,14 +175,14 @@ fn check_job_restored_after_signal(job: &Job, configure_run: impl Fn(Run) -> Run
 }
 
 #[test]
-fn a_group_is_given_back_at_a_signal() {
+fn v2_group_is_restored_when_a_signal_ends_the_run() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(job) = Job::start_in_cgroups(is_v2) else { return };
     check_job_restored_after_signal(&job, |run| run);
 }
 
 #[test]
-fn a_group_of_version_1_is_given_back_at_a_signal() {
+fn v1_group_is_restored_when_a_signal_ends_the_run() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(job) = Job::start_in_cgroups(is_v1) else { return };
     let run = check_job_restored_after_signal(&job, |run| run);
@@ -189,20 +194,20 @@ fn a_group_of_version_1_is_given_back_at_a_signal() {
 /// The job's own cgroup is in a hierarchy without a freezer. So Sidelane creates a cgroup for the job in a hierarchy
 /// that has one.
 #[test]
-fn a_group_without_a_freezer_is_given_back_at_a_signal() {
+fn group_without_freezer_is_restored_after_a_signal() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(job) = Job::start_in_cgroups(is_v1_cpuset) else { return };
     check_job_restored_after_signal(&job, |run| run);
 }
 
 #[test]
-fn a_tree_is_given_back_at_a_signal() {
+fn process_tree_is_restored_when_a_signal_ends_the_run() {
     let Some(_turn) = lock_lanes() else { return };
     check_job_restored_after_signal(&Job::start_without_cgroup(), |run| run);
 }
 
 #[test]
-fn a_tree_is_given_back_where_there_are_no_groups() {
+fn process_tree_is_restored_without_cgroups() {
     let Some(_turn) = lock_lanes() else { return };
     let unmount = ["unshare", "--mount", "sh", "-c", "umount --all --types cgroup,cgroup2 && exec \"$0\" \"$@\""];
     let run = check_job_restored_after_signal(&Job::start_without_cgroup(), |run| run.through_wrapper(&unmount));
@@ -215,7 +220,7 @@ fn a_tree_is_given_back_where_there_are_no_groups() {
 
 /// The run has changed some settings of batch before the refusal.
 #[test]
-fn batch_that_may_not_use_its_lane_is_refused_and_as_it_was() {
+fn batch_that_cannot_use_its_lane_is_refused_and_restored() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(job) = Job::start_in_cgroups(is_v1_cpuset) else { return };
     job.group().write("cpuset.cpus", REQUEST_LANE).unwrap();
@@ -260,7 +265,7 @@ fn adopted_batch_leaves_at_each_turn_of_the_service() {
         let summons = lane.summons();
         service.work();
         assert!(lane.busy(), "{:?}", lane.state());
-        lane.must_have_summoned(summons);
+        lane.check_summoned_since(summons);
         run.wait_until("the lane was held", |_| lane.is_kept_free());
         lane.check_no_batch_while_held();
         service.rest();
@@ -281,7 +286,7 @@ fn check_evicted_job_restored(job: &Job, end_run: impl Fn(Running)) {
     let mut run = start_and_wait_for_hold(run_adopting(job, &service.target()), job);
     service.start_work();
     run.wait_until_audited("evict", 0);
-    let spinners = || job.lasting_pids().into_iter().filter(|pid| wants_cpu(*pid)).count();
+    let spinners = || job.long_lived_pids().into_iter().filter(|pid| wants_cpu(*pid)).count();
     wait_until("the job was frozen", || spinners() == 0);
     end_run(run);
     before.wait_until_restored(job);
@@ -298,7 +303,7 @@ fn end_by_kill(mut run: Running) {
 }
 
 #[test]
-fn a_frozen_group_is_thawed() {
+fn group_frozen_by_an_eviction_is_thawed_at_the_end() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(job) = Job::start_in_cgroups(is_v2) else { return };
     check_evicted_job_restored(&job, end_by_signal);
@@ -306,7 +311,7 @@ fn a_frozen_group_is_thawed() {
 }
 
 #[test]
-fn a_frozen_tree_is_thawed() {
+fn tree_frozen_by_an_eviction_is_thawed_at_the_end() {
     let Some(_turn) = lock_lanes() else { return };
     let job = Job::start_without_cgroup();
     check_evicted_job_restored(&job, end_by_signal);
@@ -335,7 +340,7 @@ fn a_group_that_was_found_frozen_stays_frozen() {
     let Some(job) = Job::start_in_cgroups(is_v2) else { return };
     job.group().write("cgroup.freeze", "1").unwrap();
     let (looks, groups) = (job.settings_by_pid(), job.cgroup_settings());
-    let spinner = job.lasting_pids().into_iter().max_by_key(|pid| cpu_ticks(*pid)).unwrap();
+    let spinner = job.long_lived_pids().into_iter().max_by_key(|pid| cpu_ticks(*pid)).unwrap();
     wait_until("the job was frozen", || !wants_cpu(spinner));
     let ticks = cpu_ticks(spinner);
     let mut service = Service::on_command();
@@ -354,7 +359,7 @@ fn a_group_that_was_found_frozen_stays_frozen() {
 }
 
 #[test]
-fn a_stopped_agent_stops_adopted_batch_until_it_goes_on() {
+fn adopted_batch_is_stopped_while_the_agent_is_stopped() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(job) = Job::start_in_cgroups(is_v2) else { return };
     let before = SettingsBefore::from_job(&job);
@@ -388,11 +393,11 @@ fn process_that_joins_is_held_and_one_that_leaves_is_restored() {
         above.move_process_in(stranger.id()).unwrap();
         wait_until("the stranger was given back", || process_settings(stranger.id()) == looks);
     }
-    let born = job.fork_lasting_process();
+    let born = job.fork_long_lived_process();
     wait_until("the newcomer was held", || is_held_on_lane(born, BATCH_LANE));
     above.move_process_in(born).unwrap();
-    let like_root = |pid| (process::allowed_cpus(pid), process::scheduling(pid));
-    let root = (Some("0-1".to_owned()), process::scheduling(std::process::id()));
+    let like_root = |pid| (process::allowed_cpus(pid), process::class_priority_and_nice(pid));
+    let root = (Some("0-1".to_owned()), process::class_priority_and_nice(std::process::id()));
     wait_until("the newcomer was given back", || like_root(born) == root);
     job.group().move_process_in(stranger.id()).unwrap();
     wait_until("the stranger was held", || is_held_on_lane(stranger.id(), BATCH_LANE));
@@ -408,9 +413,9 @@ fn process_that_joins_is_held_and_one_that_leaves_is_restored() {
 /// Kills the agent at any moment: before its first change, while it changes, freezes or thaws the job, and while it
 /// gives the job back.
 #[track_caller]
-fn killed_at_any_moment(job: &Job) {
+fn check_job_restored_after_kills_of_the_agent(job: &Job) {
     let before = SettingsBefore::from_job(job);
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let seed = now_ns();
     let mut random = Random::from_seed(seed);
     let kills = std::env::var(KILLS_VARIABLE).ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
@@ -430,7 +435,7 @@ fn killed_at_any_moment(job: &Job) {
             1 => {
                 let mut run = run.start_without_batch();
                 run.wait_until("the first process was held", |_| {
-                    job.lasting_pids().iter().any(|pid| is_held_on_lane(*pid, BATCH_LANE))
+                    job.long_lived_pids().iter().any(|pid| is_held_on_lane(*pid, BATCH_LANE))
                 });
                 let when_ms = random.next_below(400);
                 sleep(Duration::from_millis(when_ms));
@@ -457,20 +462,20 @@ fn killed_at_any_moment(job: &Job) {
 fn group_is_restored_after_a_kill_of_the_agent_at_any_moment() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(job) = Job::start_in_cgroups(is_v2) else { return };
-    killed_at_any_moment(&job);
+    check_job_restored_after_kills_of_the_agent(&job);
 }
 
 #[test]
 fn v1_group_is_restored_after_a_kill_of_the_agent() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(job) = Job::start_in_cgroups(is_v1) else { return };
-    killed_at_any_moment(&job);
+    check_job_restored_after_kills_of_the_agent(&job);
 }
 
 #[test]
 fn tree_is_restored_after_a_kill_of_the_agent_at_any_moment() {
     let Some(_turn) = lock_lanes() else { return };
-    killed_at_any_moment(&Job::start_without_cgroup());
+    check_job_restored_after_kills_of_the_agent(&Job::start_without_cgroup());
 }
 
 /// Checks that a run is refused before anything is changed.

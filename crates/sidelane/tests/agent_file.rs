@@ -14,7 +14,7 @@ use sidelane_host::clock::now_ns;
 
 const EXIT_USAGE: i32 = 2;
 
-fn agent(arguments: &[&str]) -> Output {
+fn run_agent_verb(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sidelane")).arg("agent").args(arguments).output().expect("sidelane starts")
 }
 
@@ -32,8 +32,8 @@ fn write_agent_file(dir: &Path, content: &str) -> String {
 #[test]
 fn the_example_passes_the_check() {
     let dir = tempfile::tempdir().unwrap();
-    let file = write_agent_file(dir.path(), &text(&agent(&["example"]).stdout));
-    let check = agent(&["check", &file]);
+    let file = write_agent_file(dir.path(), &text(&run_agent_verb(&["example"]).stdout));
+    let check = run_agent_verb(&["check", &file]);
     let said = format!("{file}: 1 service, 1 tree of batch, policy holmes; nothing is wrong\n");
     assert_eq!((check.status.code(), text(&check.stdout), text(&check.stderr)), (Some(0), said, String::new()));
 }
@@ -51,7 +51,7 @@ fn all_problems_of_a_file_are_a_usage_error() {
          or \"1.5s\"\n"
     );
     for verb in [&["check", &file][..], &["show", "--config", &file]] {
-        let wrong = agent(verb);
+        let wrong = run_agent_verb(verb);
         assert_eq!(
             (wrong.status.code(), text(&wrong.stdout), text(&wrong.stderr)),
             (Some(EXIT_USAGE), String::new(), said.clone())
@@ -67,7 +67,7 @@ fn file_that_does_not_fit_the_machine_is_shown_with_advice() {
         "[[service]]\nname = \"a\"\ncomm = \"no-such-service\"\n[[batch]]\ncgroup = \"/no-such-group\"\n\
          [policy]\nreserved = \"7000\"\n",
     );
-    let shown = agent(&["show", "--config", &file]);
+    let shown = run_agent_verb(&["show", "--config", &file]);
     let said = text(&shown.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(shown.status.code(), Some(1), "{said}");
     assert!(said.contains("service a: no process is found by comm no-such-service; it is added"), "{said}");
@@ -105,15 +105,15 @@ impl Tree {
         format!("/{}", below.min_by_key(|path| path.as_os_str().len()).expect("it is in a hierarchy").display())
     }
 
-    fn dirs(&self, name: &str) -> Vec<PathBuf> {
+    fn cgroup_dirs(&self, name: &str) -> Vec<PathBuf> {
         self.leaves.iter().map(|leaf| leaf.dir.join(name)).collect()
     }
 
     /// Creates a container with one process, and returns the process id.
-    fn start(&mut self, name: &str) -> u32 {
+    fn start_container(&mut self, name: &str) -> u32 {
         let sleeper = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("sleep starts");
         let pid = sleeper.id();
-        for dir in self.dirs(name) {
+        for dir in self.cgroup_dirs(name) {
             fs::create_dir(&dir).expect("a group can be made");
             for file in ["cpuset.mems", "cpuset.cpus"].iter().filter(|file| dir.join(file).exists()) {
                 let above = fs::read(dir.parent().expect("it has one").join(file)).expect("it can be read");
@@ -126,18 +126,18 @@ impl Tree {
         pid
     }
 
-    fn stop(&mut self, name: &str) {
+    fn stop_containers(&mut self, name: &str) {
         self.processes.drain(..).for_each(|mut child| {
             let _ = child.kill();
             let _ = child.wait();
         });
-        self.dirs(name).iter().for_each(|dir| drop(BatchGroup { dir: dir.clone() }.remove()));
+        self.cgroup_dirs(name).iter().for_each(|dir| drop(BatchGroup { dir: dir.clone() }.remove()));
     }
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        ["a", "b"].into_iter().for_each(|name| self.stop(name));
+        ["a", "b"].into_iter().for_each(|name| self.stop_containers(name));
         self.leaves.iter().for_each(|leaf| drop(leaf.remove()));
     }
 }
@@ -148,7 +148,7 @@ fn added_and_removed_names(changes: &Changes) -> (Vec<&str>, Vec<&str>) {
 }
 
 #[test]
-fn real_containers_come_and_go() {
+fn new_and_ended_containers_are_found() {
     let Some(mut tree) = Tree::make() else { return };
     let path = tree.path();
     let file = format!("[[service]]\nname = \"x\"\ncgroup = \"/no-such-group\"\n[[batch]]\ncgroup = \"{path}\"\n");
@@ -156,22 +156,22 @@ fn real_containers_come_and_go() {
     assert_eq!(finder.scan(now_ns()), Changes::default());
 
     let (a, b) = (format!("{path}/a"), format!("{path}/b"));
-    let pid = tree.start("a");
+    let pid = tree.start_container("a");
     let changes = finder.scan(now_ns());
     assert_eq!(added_and_removed_names(&changes), (vec![a.as_str()], vec![]));
     let first = changes.containers_came[0].id.clone();
     assert_eq!(finder.processes(&first), [pid]);
     assert_eq!(finder.scan(now_ns()), Changes::default());
 
-    tree.stop("a");
-    tree.start("a");
+    tree.stop_containers("a");
+    tree.start_container("a");
     let changes = finder.scan(now_ns());
     assert_eq!(added_and_removed_names(&changes), (vec![a.as_str()], vec![a.as_str()]), "it was made again");
     assert_ne!(changes.containers_came[0].id, first);
 
-    tree.start("b");
+    tree.start_container("b");
     assert_eq!(added_and_removed_names(&finder.scan(now_ns())), (vec![b.as_str()], vec![]));
-    tree.stop("a");
+    tree.stop_containers("a");
     assert_eq!(added_and_removed_names(&finder.scan(now_ns())), (vec![], vec![a.as_str()]));
     assert_eq!(finder.scan(now_ns()), Changes::default());
 }
@@ -199,7 +199,7 @@ impl Drop for NamedSleeper {
 #[test]
 fn a_service_and_a_container_are_shown_to_people_and_programs() {
     let Some(mut tree) = Tree::make() else { return };
-    tree.start("a");
+    tree.start_container("a");
     let dir = tempfile::tempdir().unwrap();
     let name = format!("sl-{}", std::process::id());
     let service = NamedSleeper::start(dir.path(), &name);
@@ -210,7 +210,7 @@ fn a_service_and_a_container_are_shown_to_people_and_programs() {
     );
     let file = write_agent_file(dir.path(), &content);
     let json = dir.path().join("shown.json");
-    let shown = agent(&["show", "--config", &file, "--json", &json.display().to_string()]);
+    let shown = run_agent_verb(&["show", "--config", &file, "--json", &json.display().to_string()]);
     assert!(shown.status.success(), "{}", text(&shown.stderr));
     assert!(text(&shown.stdout).contains("1 (the file)"), "{}", text(&shown.stdout));
     let shown: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
@@ -231,7 +231,7 @@ fn a_container_that_a_service_has_started_is_batch() {
     let port = listener.local_addr().unwrap().port();
     let file = format!("[[service]]\nname = \"x\"\nport = {port}\n[[batch]]\ncgroup = \"{}\"\n", tree.path());
     let mut finder = Finder::new(&Config::parse("a.toml", &file).unwrap());
-    let pid = tree.start("a");
+    let pid = tree.start_container("a");
     let changes = finder.scan(now_ns());
     assert_eq!((changes.services_came.len(), changes.containers_came.len()), (1, 1));
     let found = &changes.services_came[0];

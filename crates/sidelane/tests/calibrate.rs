@@ -5,7 +5,7 @@ mod common;
 use std::process::{Command, Output};
 
 use common::agent::SIDELANE;
-use common::{lab, lock_lanes};
+use common::{lab_binary_path, lock_lanes};
 use serde_json::Value;
 
 fn calibrate(arguments: &[&str]) -> Output {
@@ -15,7 +15,7 @@ fn calibrate(arguments: &[&str]) -> Output {
 #[test]
 fn calibration_without_counters_reports_latencies_only() {
     let Some(_turn) = lock_lanes() else { return };
-    if lab().is_none() {
+    if lab_binary_path().is_none() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -10,7 +10,9 @@ use common::agent::{SIDELANE, batch_processes};
 use common::client::Client;
 use common::lanes::{LANES, REQUEST_LANE};
 use common::redis::{busy_redis, traceable_redis};
-use common::{Finished, Footprint, Run, SPIN, Service, can_observe_requests, lab, lock_lanes, process, wait_until};
+use common::{
+    Finished, Footprint, Run, SPIN, Service, can_observe_requests, lab_binary_path, lock_lanes, process, wait_until,
+};
 use sidelane_host::procfs::state;
 use sidelane_lab::bench::workload::RealServer;
 use sidelane_lab::programs::LabBinary;
@@ -51,7 +53,7 @@ fn check_finding_and_exit_code(run: &Finished, result: &ResultFile) {
 }
 
 #[track_caller]
-fn must_be_whole(result: &ResultFile) {
+fn check_result_is_complete(result: &ResultFile) {
     let settings: Vec<&str> = result.rows.iter().map(|row| row.setting()).collect();
     assert_eq!(settings, ["alone", "unmanaged", "sidelane"]);
     for row in &result.rows {
@@ -70,7 +72,7 @@ fn must_be_whole(result: &ResultFile) {
 #[test]
 fn a_search_service_beside_an_emulated_sibling_gets_a_verdict() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab().filter(|_| can_observe_requests()) else { return };
+    let Some(lab) = lab_binary_path().filter(|_| can_observe_requests()) else { return };
     let lab = LabBinary::with_path(lab);
     let before = Footprint::capture();
     let dir = tempfile::tempdir().unwrap();
@@ -89,7 +91,7 @@ fn a_search_service_beside_an_emulated_sibling_gets_a_verdict() {
     let run = run.with_more_arguments(&["--work-counter", &done]).run_to_end(&["sh", "-c", &count]);
     let result: ResultFile = serde_json::from_str(&fs::read_to_string(&json).expect("there is a result")).unwrap();
     check_finding_and_exit_code(&run, &result);
-    must_be_whole(&result);
+    check_result_is_complete(&result);
     assert!(fs::read_to_string(&page).unwrap().contains("class=\"finding\""));
     drop((client, service, sibling));
     before.wait_until_restored();
@@ -138,7 +140,7 @@ fn a_killed_comparison_leaves_nothing_behind() {
 }
 
 #[test]
-fn batch_that_ends_is_named() {
+fn early_end_of_batch_is_reported() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
     let before = Footprint::capture();
     let short = compare(&server_target(&server)).run_to_end(&["sh", "-c", "exit 0"]).expect_exit_code(UNDECIDED);
@@ -149,7 +151,7 @@ fn batch_that_ends_is_named() {
 }
 
 #[test]
-fn output_of_batch_or_missing_counter_do_not_mix_with_verdict() {
+fn output_of_batch_is_kept_apart_from_the_verdict() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
     let chatty = compare(&server_target(&server)).with_more_arguments(&["--rounds", "1"]).run_to_end(&[
         "sh",
@@ -196,10 +198,10 @@ fn errors_of_run_are_reported_at_once_by_compare() {
 }
 
 #[test]
-fn working_command_is_suggested() {
+fn error_suggests_a_working_command() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     drop(lab);
-    process::move_to(server.pid(), "0-1");
+    process::set_process_affinity(server.pid(), "0-1");
     let run = compare(&server_target(&server)).run_to_end(&BATCH).expect_exit_code(FAILURE);
     run.expect_stderr_contains(&[&format!(
         "try: {SIDELANE} compare --pin-service --lanes {LANES} --service {}",
@@ -222,7 +224,7 @@ fn a_dry_run_says_what_would_be_compared_and_does_nothing() {
 }
 
 #[test]
-fn ctrl_z_stops_batch_too_and_both_go_on() {
+fn ctrl_z_also_stops_batch_until_the_run_continues() {
     let Some((_turn, server, _client)) = busy_redis() else { return };
     let long = ["compare", "--lanes", LANES, "--round", "10s", "--service", &server_target(&server)];
     let mut run = Run::with_arguments(&long).start(&BATCH);

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::{Footprint, lab, lock_lanes, wait_until};
+use common::{Footprint, lab_binary_path, lock_lanes, wait_until};
 use sidelane_host::cgroup::{Group, processes_in_tree};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
@@ -20,20 +20,20 @@ const STAYS: [ContainerSchedule; 2] = [
 /// wait for them.
 const LENGTH: Duration = Duration::from_secs(10);
 
-fn name() -> String {
+fn test_cgroup_name() -> String {
     format!("sidelane-test-containers-{}", std::process::id())
 }
 
 #[test]
-fn containers_come_work_on_their_cpus_and_go_without_a_trace() {
+fn containers_work_on_their_cpus_and_leave_nothing_behind() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     let before = Footprint::capture();
     let folder = tempfile::tempdir().unwrap();
     let workshop = WorkFiles::make(&LabBinary::with_path(lab), None, folder.path()).unwrap();
     let cpus: CpuSet = "1".parse().unwrap();
-    let containers = Containers::make(&name(), &cpus, None).unwrap();
-    let path = containers.path().unwrap();
+    let containers = Containers::make(&test_cgroup_name(), &cpus, None).unwrap();
+    let path = containers.cgroup_path().unwrap();
     let mut churn = Churn::start(&STAYS, LENGTH, containers, &workshop).unwrap();
     let done = |churn: &Churn<'_>, work| churn.work_done().get(work).copied().unwrap_or(0);
     wait_until("the kernel works", || done(&churn, "matrix") > 100);
@@ -56,7 +56,7 @@ fn container_with_a_failing_command_is_an_error() {
     let Some(_turn) = lock_lanes() else { return };
     let folder = tempfile::tempdir().unwrap();
     let workshop = WorkFiles::make(&LabBinary::with_path("/nonexistent/lab".into()), None, folder.path()).unwrap();
-    let mut containers = Containers::make(&name(), &"1".parse().unwrap(), None).unwrap();
+    let mut containers = Containers::make(&test_cgroup_name(), &"1".parse().unwrap(), None).unwrap();
     containers.start("broken", &Work::Kernel("matrix"), &workshop).unwrap();
     wait_until("the command has failed", || containers.has_failed("broken"));
     let said = format!("{:#}", containers.stop("broken").unwrap_err());

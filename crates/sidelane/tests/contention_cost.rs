@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::deadline::TIMEOUT;
 use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
-use common::{SPIN, can_observe_requests, lab, lock_lanes, process, wait_until};
+use common::{SPIN, can_observe_requests, lab_binary_path, lock_lanes, process, wait_until};
 use sidelane_formats::{GateWord, LaneClass, LaneWord};
 use sidelane_host::clock::now_ns;
 use sidelane_host::perf::Event;
@@ -97,9 +97,9 @@ fn counted_share(request: &Request) -> Option<f64> {
 }
 
 #[test]
-fn harm_follows_from_the_counters_of_lanes() {
+fn contention_cost_inputs_come_from_lane_counters() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab().map(LabBinary::with_path).filter(|_| can_observe_requests()) else { return };
+    let Some(lab) = lab_binary_path().map(LabBinary::with_path).filter(|_| can_observe_requests()) else { return };
     let scratch = tempfile::tempdir().unwrap();
     let journal = scratch.path().join("journal");
     let options = ["echo-server", "--design", "event-loop", "--cpu", REQUEST_LANE, "--fifo", "10", "--service-us"];
@@ -122,7 +122,7 @@ fn harm_follows_from_the_counters_of_lanes() {
             parts.extend(counted_share(request));
         };
         requests.finish(take).unwrap();
-        limits.update();
+        limits.update_limits();
         limits.present_limits()
     };
     assert_eq!(load().source, ContentionCostSource::Nothing, "nothing ran beside");
@@ -182,7 +182,7 @@ fn observe_requests(
 }
 
 #[test]
-fn only_requests_that_had_their_lane_to_themselves_are_counted() {
+fn only_requests_alone_on_their_lane_have_counts() {
     const EACH: usize = 20;
     let Some(_turn) = lock_lanes().filter(|_| can_observe_requests()) else { return };
     let seen = observe_requests(counting_lane_use(CLOCK_TWICE), false, |own, _| {
@@ -272,7 +272,7 @@ fn batch_that_naps_does_not_run_beside_a_request() {
 
 /// Batch may write any value into the accounting of naps.
 #[test]
-fn invalid_nap_books_affect_at_most_the_request() {
+fn invalid_nap_accounting_affects_at_most_one_request() {
     let Some(_turn) = lock_lanes().filter(|_| can_observe_requests()) else { return };
     for rubbish in [1, 1 << 40, 1 << 63, u64::MAX] {
         co_run_shares(|gate, pid| {

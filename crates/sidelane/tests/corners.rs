@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use common::agent::{SIDELANE, batch_processes};
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
-use common::process::{allowed_cpus, is_alive, marked, threads_named, wants_cpu};
+use common::process::{allowed_cpus, is_alive, marked_pids, threads_named, wants_cpu};
 use common::{Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lock_lanes, wait_until};
 use sidelane_host::cgroup::{BatchGroup, Hierarchy, processes_in_tree};
 use sidelane_host::priority::pin_thread;
@@ -32,7 +32,7 @@ impl Groups {
     }
 
     /// Returns a shell command that enters all cgroups.
-    fn enter(&self) -> String {
+    fn enter_command(&self) -> String {
         self.0.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs; ", leaf.dir.display())).collect()
     }
 }
@@ -82,7 +82,7 @@ fn batch_that_leaves_its_group_is_returned_and_ended() {
     let before = Footprint::capture();
     let groups = Groups::make(|_| true);
     let service = Service::idle();
-    let script = format!("(setsid sh -c '{SPIN}' &) & {} echo $$; {SPIN}", groups.enter());
+    let script = format!("(setsid sh -c '{SPIN}' &) & {} echo $$; {SPIN}", groups.enter_command());
     let mut run = Run::beside_service(service.target()).start_script(&script);
     let batch = run.batch_pid();
     let batch_group = format!("sidelane-{}", run.pid());
@@ -104,7 +104,7 @@ fn batch_that_has_just_left_its_group_ends_with_the_run() {
     let groups = Groups::make(|_| true);
     let service = Service::idle();
     let script =
-        format!("{} setsid sh -c '{SPIN}' & while [ \"$(ls /proc/$!/exe)\" = '' ]; do :; done", groups.enter());
+        format!("{} setsid sh -c '{SPIN}' & while [ \"$(ls /proc/$!/exe)\" = '' ]; do :; done", groups.enter_command());
     let run = Run::beside_service(service.target()).start_script(&script);
     run.wait_for_end().expect_exit_code(0);
     assert_eq!(batch_processes(), Vec::<u32>::new());
@@ -113,11 +113,12 @@ fn batch_that_has_just_left_its_group_ends_with_the_run() {
 }
 
 #[test]
-fn eviction_reaches_batch_outside_its_group() {
+fn batch_outside_its_group_is_evicted_too() {
     let Some(_turn) = lock_lanes() else { return };
     let groups = Groups::make(|_| true);
     let mut service = Service::on_command();
-    let mut run = Run::beside_service(service.target()).start_script(&format!("{} echo $$; {SPIN}", groups.enter()));
+    let mut run =
+        Run::beside_service(service.target()).start_script(&format!("{} echo $$; {SPIN}", groups.enter_command()));
     let batch = run.batch_pid();
     let lane = Words::wait_and_map(&mut run);
     service.work();
@@ -149,7 +150,7 @@ fn groups_made_by_batch_are_removed_and_its_exit_code_kept() {
 fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
     let Some(_turn) = lock_lanes() else { return };
     let (service, other) = (Service::idle(), Service::idle());
-    other.move_to(BATCH_LANE);
+    other.set_affinity(BATCH_LANE);
     let mut run = Run::beside_service(service.target()).start_script(UNTIL_END_OF_INPUT);
     run.first_line();
     let crossed =
@@ -218,14 +219,14 @@ fn a_guardian_outlives_the_group_of_its_agent() {
     let service = Service::start_sleeping_on_both_lanes();
     let both = service.allowed_cpus();
     let beside = Run::beside_service(service.target()).with_more_arguments(&["--pin-service"]);
-    let beside = beside.through_wrapper(&["sh", "-c", &format!("{} exec \"$0\" \"$@\"", groups.enter())]);
+    let beside = beside.through_wrapper(&["sh", "-c", &format!("{} exec \"$0\" \"$@\"", groups.enter_command())]);
     let mut run = beside.start_script(&format!("echo $$; {SPIN}"));
     run.batch_pid();
     assert_eq!(service.allowed_cpus(), REQUEST_LANE);
     group.write("cgroup.kill", "1").unwrap();
     wait_until("the agent was gone", || !is_alive(run.pid()));
     wait_until("the service had its CPUs", || service.allowed_cpus() == both);
-    wait_until("all were gone", || marked().into_iter().all(|pid| !is_alive(pid)));
+    wait_until("all were gone", || marked_pids().into_iter().all(|pid| !is_alive(pid)));
     run.kill_if_there();
     before.wait_until_restored();
 }

@@ -15,7 +15,7 @@ use sidelane_requests::emitted::Emitters;
 use tempfile::TempDir;
 
 /// Runs batch for three seconds beside a worker that emits requests; see `runtime/c/tests/emit_worker.c`.
-fn beside_worker(worker: &[&str], options: &[&str]) -> Option<Finished> {
+fn run_beside_worker(worker: &[&str], options: &[&str]) -> Option<Finished> {
     let (_turn, _dir, service) = start_emitting_worker(worker)?;
     let run = Run::beside_service(service.target())
         .with_more_arguments(options)
@@ -48,17 +48,17 @@ struct Turns {
 }
 
 impl Turns {
-    fn start(at_once: &str, budget: &str) -> Option<Self> {
-        Self::start_through(&[], at_once, budget)
+    fn start(requests_at_once: &str, budget: &str) -> Option<Self> {
+        Self::start_through(&[], requests_at_once, budget)
     }
 
     /// Starts the service through another command, which executes the command in its arguments.
-    fn start_through(wrapper: &[&str], at_once: &str, budget: &str) -> Option<Self> {
+    fn start_through(wrapper: &[&str], requests_at_once: &str, budget: &str) -> Option<Self> {
         let turn = lock_lanes()?;
         let dir = tempfile::tempdir().unwrap();
         let program = compile("cc", &["-std=gnu99"], "emit_turns", dir.path())?;
-        let words = [wrapper, &[program.to_str().unwrap(), at_once]].concat();
-        let service = Service::start_command_on_command(words[0], &words[1..]);
+        let words = [wrapper, &[program.to_str().unwrap(), requests_at_once]].concat();
+        let service = Service::start_program_on_command(words[0], &words[1..]);
         let emits = || Emitters::find(&with_descendants(&BTreeSet::from([service.pid()]))).is_some();
         wait_until("the service emits", emits);
         let options = ["--policy", "fixed-budget", "--budget", budget];
@@ -146,7 +146,7 @@ fn emitted_request_in_a_container_spends_its_budget() {
 /// In each turn two requests arrive together, and the second waits for the first. The budget is longer than this test,
 /// so no hold is due to a spent budget.
 #[test]
-fn an_emitted_request_that_waited_gets_its_core_back() {
+fn lane_is_held_for_an_emitted_request_that_waited() {
     let Some(mut turns) = Turns::start("2", "3600s") else { return };
     for _ in 0..10 {
         turns.begin_request();
@@ -161,8 +161,8 @@ fn an_emitted_request_that_waited_gets_its_core_back() {
 /// Two requests arrive together, and the second waits for the first. Both are younger than the age limit of 60 s, so
 /// batch may run beside both.
 #[test]
-fn by_age_a_request_that_waited_is_lent_beside() {
-    let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "60s"]) else { return };
+fn by_age_batch_runs_beside_a_request_that_waited() {
+    let Some(run) = run_beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "60s"]) else { return };
     let run = run.expect_stderr_contains(&["until it is 60.0 s old", "requests were delayed by at most"]);
     let spared = |entry: &serde_json::Value| entry["why"] == "the request that runs had to wait";
     assert!(!run.audit().iter().any(spared), "{run}");
@@ -174,7 +174,7 @@ fn by_age_a_request_that_waited_is_lent_beside() {
 /// waits for the first.
 #[test]
 fn by_age_batch_leaves_a_request_that_is_too_old() {
-    let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "6ms"]) else { return };
+    let Some(run) = run_beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "6ms"]) else { return };
     let old = |entry: &serde_json::Value| {
         entry["why"]
             == "the request that runs is too old, or too many wait behind \
@@ -189,7 +189,7 @@ const ENOUGH_TICKS: u64 = 1_500;
 
 /// The run lasts until enough requests are known to compute the contention cost.
 #[test]
-fn an_objective_is_kept_by_what_is_emitted() {
+fn slo_budget_is_computed_from_emitted_requests() {
     let Some((_turn, _dir, service)) = start_emitting_worker(&["5", "5", "1"]) else { return };
     // The objective is long enough that even a machine with ten other tasks keeps it.
     let mut run = Run::beside_service(service.target())
@@ -212,7 +212,7 @@ fn an_objective_is_kept_by_what_is_emitted() {
 #[test]
 fn emitted_requests_have_precedence_over_sockets() {
     let options = ["--policy", "refresh-budget", "--budget", "2ms"];
-    let Some(run) = beside_worker(&["5", "5", "1", "listen"], &options) else { return };
+    let Some(run) = run_beside_worker(&["5", "5", "1", "listen"], &options) else { return };
     assert_eq!(run.result().settings["requests"], "emitted by the service");
     assert!(run.figure("lent_overlap_percent") > 0.0, "{:?}", run.figures());
 }

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use common::c_program::compile_text;
 use common::job::is_held_on_lane;
 use common::lanes::BATCH_LANE;
-use common::process::{allowed_cpus, kill, policy};
+use common::process::{allowed_cpus, kill, scheduling_class};
 use common::{Job, Run, Running, SPIN, Service, lock_lanes, wait_until};
 use sidelane_host::cgroup::{Hierarchy, processes_in_tree};
 use sidelane_host::procfs::{thread_cpus, threads};
@@ -54,7 +54,7 @@ fn a_command_can_neither_leave_its_class_nor_raise_itself() {
 }
 
 #[test]
-fn setuid_and_file_capabilities_do_not_bring_rights_back() {
+fn setuid_and_file_capabilities_do_not_restore_rights() {
     let Some(_turn) = lock_lanes() else { return };
     let dir = tempfile::tempdir().unwrap();
     let chrt = |name: &str, how: &str| {
@@ -119,20 +119,20 @@ fn command_that_may_be_real_time_is_reported() {
 
 /// A daemon that is asked to (rtkit), or an administrator, can make the command real-time.
 #[test]
-fn a_command_that_was_made_real_time_is_put_back() {
+fn batch_made_real_time_by_others_is_demoted() {
     let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
     let mut run = Run::beside_service(service.target()).start_script(&format!("echo $$; {SPIN}"));
     let batch = run.batch_pid();
     for class in [["-f", "1"], ["-r", "1"], ["-o", "0"], ["-b", "0"]] {
         set_scheduling_class(class, batch);
-        run.wait_until("batch was put back", |_| policy(batch).as_deref() == SCHED_IDLE);
+        run.wait_until("batch was put back", |_| scheduling_class(batch).as_deref() == SCHED_IDLE);
     }
     end(run).expect_stderr_contains(&["the batch thread \"sh\"", "another scheduling class"]);
 }
 
 #[test]
-fn adopted_batch_that_raises_itself_is_put_back() {
+fn adopted_batch_that_raises_its_class_is_demoted() {
     let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
     let job = Job::start_without_cgroup();
@@ -140,10 +140,10 @@ fn adopted_batch_that_raises_itself_is_put_back() {
         Run::beside_service(service.target()).with_more_arguments(&["--adopt", &job.target()]).start_without_batch();
     run.wait_until("the job was in its lane", |_| job.is_on_lane(BATCH_LANE));
     // The test uses the job's new process, a process like any other, because the job's own script could be stopped.
-    let batch = job.fork_lasting_process();
+    let batch = job.fork_long_lived_process();
     for class in [["-f", "1"], ["-o", "0"]] {
         set_scheduling_class(class, batch);
-        run.wait_until("batch was put back", |_| policy(batch).as_deref() == SCHED_IDLE);
+        run.wait_until("batch was put back", |_| scheduling_class(batch).as_deref() == SCHED_IDLE);
     }
     kill(batch);
     run.signal(libc::SIGTERM);
@@ -161,8 +161,8 @@ fn sleeping_adopted_batch_with_other_cpus_is_returned() {
     let mut run =
         Run::beside_service(service.target()).with_more_arguments(&["--adopt", &job.target()]).start_without_batch();
     run.wait_until("the job was in its lane", |_| job.is_on_lane(BATCH_LANE));
-    let batch = job.fork_lasting_process();
-    common::process::move_to(batch, "0-1");
+    let batch = job.fork_long_lived_process();
+    common::process::set_process_affinity(batch, "0-1");
     run.wait_until("batch was put back", |_| is_held_on_lane(batch, BATCH_LANE));
     kill(batch);
     run.signal(libc::SIGTERM);
@@ -195,14 +195,14 @@ int main(void) {
 "#;
 
 #[test]
-fn a_polling_thread_of_io_uring_is_put_back() {
+fn io_uring_polling_thread_is_returned_to_its_lane() {
     let Some(_turn) = lock_lanes() else { return };
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compile_text("sqpoll", SQPOLL, dir.path()) else { return };
     let Some(job) = Job::start_in_cgroups(|found| found.has_controller("cpuset") || found.is_v2()) else { return };
     let service = Service::idle();
     let mut ring = PromptedProgram::start(&program);
-    job.admit(ring.child.id());
+    job.move_process_in(ring.child.id());
     let mut run =
         Run::beside_service(service.target()).with_more_arguments(&["--adopt", &job.target()]).start_without_batch();
     run.wait_until("the job was in its lane", |_| is_held_on_lane(ring.child.id(), BATCH_LANE));
@@ -241,7 +241,7 @@ int main(void) {
 "#;
 
 #[test]
-fn a_thread_that_left_its_group_alone_is_put_back() {
+fn thread_that_leaves_its_group_is_returned() {
     let Some(_turn) = lock_lanes() else { return };
     let v1: Vec<Hierarchy> = Hierarchy::all()
         .into_iter()
@@ -317,7 +317,7 @@ int main(int count, char **words) {
 "#;
 
 #[test]
-fn a_child_that_is_born_into_another_group_is_fetched() {
+fn child_created_in_another_group_is_moved_back() {
     let Some(_turn) = lock_lanes() else { return };
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compile_text("into-group", INTO_GROUP, dir.path()) else { return };
@@ -339,7 +339,7 @@ fn a_child_that_is_born_into_another_group_is_fetched() {
 }
 
 #[test]
-fn batch_in_namespaces_of_its_own_is_held_and_ended_like_any() {
+fn batch_in_its_own_namespaces_is_held_and_ended() {
     let Some(_turn) = lock_lanes() else { return };
     let namespaces = "unshare --user --map-root-user --pid --fork --cgroup --mount --net --uts --ipc";
     if !Command::new("sh").args(["-c", &format!("{namespaces} true")]).status().is_ok_and(|status| status.success()) {
@@ -353,9 +353,9 @@ fn batch_in_namespaces_of_its_own_is_held_and_ended_like_any() {
         || sidelane_host::procfs::living_with_descendants(&[outer].into()).into_iter().find(|pid| *pid != outer);
     run.wait_until("batch was in its namespaces", |_| inner().is_some());
     let inner = inner().unwrap();
-    assert!(is_held_on_lane(inner, BATCH_LANE), "{:?} {:?}", allowed_cpus(inner), policy(inner));
+    assert!(is_held_on_lane(inner, BATCH_LANE), "{:?} {:?}", allowed_cpus(inner), scheduling_class(inner));
     set_scheduling_class(["-o", "0"], inner);
-    run.wait_until("batch was put back", |_| policy(inner).as_deref() == SCHED_IDLE);
+    run.wait_until("batch was put back", |_| scheduling_class(inner).as_deref() == SCHED_IDLE);
     end(run);
     wait_until("batch had ended", || !common::process::is_alive(inner));
 }
@@ -406,7 +406,7 @@ fn process_that_leaves_an_adopted_group_is_reported() {
     let mut run =
         Run::beside_service(service.target()).with_more_arguments(&["--adopt", &job.target()]).start_without_batch();
     run.wait_until("the job was in its lane", |_| job.is_on_lane(BATCH_LANE));
-    let leaver = job.fork_lasting_process();
+    let leaver = job.fork_long_lived_process();
     run.wait_until("the newcomer was held", |_| is_held_on_lane(leaver, BATCH_LANE));
     fs::write(job.group().dir.parent().unwrap().join("cgroup.procs"), leaver.to_string()).unwrap();
     run.wait_until("it was given back", |_| !is_held_on_lane(leaver, BATCH_LANE));

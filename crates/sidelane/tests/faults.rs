@@ -17,7 +17,7 @@ use sidelane_policy::borrow::LaneState;
 const ALL_GROUPS: &str = "umount --all --types cgroup,cgroup2";
 
 /// Returns a script of batch with a child, a grandchild and a daemon, all of them busy.
-fn family_script() -> String {
+fn script_with_child_grandchild_and_daemon() -> String {
     format!("sh -c '{SPIN}' & sh -c 'sh -c \"{SPIN}\" & wait' & setsid sh -c '(sh -c \"{SPIN}\" &)' & echo $$; {SPIN}")
 }
 
@@ -27,8 +27,8 @@ fn spin_script() -> String {
 }
 
 /// Starts a run, and waits until its batch has started all its processes.
-fn start_family(service: &Service) -> Running {
-    let mut run = Run::beside_service(service.target()).start_script(&family_script());
+fn start_run_with_descendants(service: &Service) -> Running {
+    let mut run = Run::beside_service(service.target()).start_script(&script_with_child_grandchild_and_daemon());
     run.wait_until("batch's family was there", |_| batch_processes().len() >= 5);
     run
 }
@@ -37,8 +37,8 @@ fn start_family(service: &Service) -> Running {
 fn a_killed_agent_leaves_nothing_behind_when_it_held_the_lane() {
     let Some(_turn) = lock_lanes() else { return };
     let before = Footprint::capture();
-    let service = Service::in_bursts();
-    let mut run = start_family(&service);
+    let service = Service::start_bursty();
+    let mut run = start_run_with_descendants(&service);
     run.wait_until_lane_is_held();
     run.kill();
     before.wait_until_restored();
@@ -50,7 +50,7 @@ fn killed_agent_leaves_nothing_behind_after_an_eviction() {
     let Some(_turn) = lock_lanes() else { return };
     let before = Footprint::capture();
     let mut service = Service::start_busy_once(20);
-    let mut run = start_family(&service);
+    let mut run = start_run_with_descendants(&service);
     service.start_work();
     run.wait_until_audited("evict", 0);
     run.kill();
@@ -63,7 +63,7 @@ fn a_killed_agent_leaves_nothing_behind_when_batch_ran() {
     let Some(_turn) = lock_lanes() else { return };
     let before = Footprint::capture();
     let service = Service::idle();
-    let mut run = start_family(&service);
+    let mut run = start_run_with_descendants(&service);
     run.kill();
     before.wait_until_restored();
     service.must_be_unharmed(REQUEST_LANE);
@@ -73,13 +73,13 @@ fn a_killed_agent_leaves_nothing_behind_when_batch_ran() {
 fn a_killed_guardian_is_replaced() {
     let Some(_turn) = lock_lanes() else { return };
     let before = Footprint::capture();
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let mut run =
         Run::beside_service(service.target()).start_script(&format!("echo $$; exec timeout 2 sh -c '{SPIN}'"));
     run.batch_pid();
-    let guardian = run.guardian_other_than(None);
+    let guardian = run.wait_for_guardian_other_than(None);
     kill(guardian);
-    run.guardian_other_than(Some(guardian));
+    run.wait_for_guardian_other_than(Some(guardian));
     run.wait_for_end().expect_exit_code(124).expect_stderr_contains(&["the guardian process was ended"]);
     before.wait_until_restored();
     service.must_be_unharmed(REQUEST_LANE);
@@ -90,13 +90,14 @@ fn a_replaced_guardian_knows_what_to_undo() {
     let Some(_turn) = lock_lanes() else { return };
     let before = Footprint::capture();
     let service = Service::start_sleeping_on_both_lanes();
-    let mut run =
-        Run::beside_service(service.target()).with_more_arguments(&["--pin-service"]).start_script(&family_script());
+    let mut run = Run::beside_service(service.target())
+        .with_more_arguments(&["--pin-service"])
+        .start_script(&script_with_child_grandchild_and_daemon());
     run.wait_until("batch's family was there", |_| batch_processes().len() >= 5);
-    let guardian = run.guardian_other_than(None);
+    let guardian = run.wait_for_guardian_other_than(None);
     let killed_ns = now_ns();
     kill(guardian);
-    run.guardian_other_than(Some(guardian));
+    run.wait_for_guardian_other_than(Some(guardian));
     // The agent writes this note after the new guardian has received the list of changes to undo.
     run.wait_until_audited("note", killed_ns);
     run.kill();
@@ -105,9 +106,9 @@ fn a_replaced_guardian_knows_what_to_undo() {
 }
 
 #[test]
-fn a_stopped_agent_stops_batch_until_it_goes_on() {
+fn batch_is_stopped_while_the_agent_is_stopped() {
     let Some(_turn) = lock_lanes() else { return };
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     for stop in [libc::SIGSTOP, libc::SIGTSTP] {
         let mut run = Run::beside_service(service.target()).start_script(&spin_script());
         let batch = run.batch_pid();
@@ -139,7 +140,7 @@ fn batch_goes_on_when_the_service_ends() {
 #[test]
 fn unreaped_zombie_service_has_ended() {
     let Some(_turn) = lock_lanes() else { return };
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let mut run = Run::beside_service(service.target()).start_script(UNTIL_END_OF_INPUT);
     run.first_line();
     let died_ns = now_ns();
@@ -151,7 +152,7 @@ fn unreaped_zombie_service_has_ended() {
 #[test]
 fn unreaped_zombie_service_is_not_found() {
     let Some(_turn) = lock_lanes() else { return };
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     service.kill_without_reaping();
     Run::beside_service(service.target())
         .run_to_end(&["true"])
@@ -160,7 +161,7 @@ fn unreaped_zombie_service_is_not_found() {
 }
 
 #[test]
-fn a_service_that_comes_back_is_looked_after_again() {
+fn lane_is_held_again_for_a_restarted_service() {
     let Some(_turn) = lock_lanes() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -182,7 +183,7 @@ fn a_service_that_comes_back_is_looked_after_again() {
 #[test]
 fn working_service_that_moves_to_the_batch_lane_evicts_batch() {
     let Some(_turn) = lock_lanes() else { return };
-    check_batch_follows_service(Service::in_bursts(), |_| ());
+    check_batch_follows_service(Service::start_bursty(), |_| ());
 }
 
 #[test]
@@ -195,13 +196,13 @@ fn resting_service_that_moves_to_the_batch_lane_evicts_batch() {
 fn check_batch_follows_service(mut service: Service, once_moved: impl Fn(&mut Service)) {
     let mut run = Run::beside_service(service.target()).start_script(&spin_script());
     let batch = run.batch_pid();
-    service.move_to(BATCH_LANE);
+    service.set_affinity(BATCH_LANE);
     once_moved(&mut service);
     run.wait_until_audited("evict", 0);
     wait_until("batch was away", || !wants_cpu(batch));
     service.must_be_unharmed(BATCH_LANE);
     let away_at_ticks = cpu_ticks(batch);
-    service.move_to(REQUEST_LANE);
+    service.set_affinity(REQUEST_LANE);
     wait_until("batch was back", || cpu_ticks(batch) > away_at_ticks);
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().expect_exit_code(128 + libc::SIGTERM).expect_stderr_contains(&["ran on a batch lane"]);
@@ -213,7 +214,7 @@ fn check_batch_follows_service(mut service: Service, once_moved: impl Fn(&mut Se
 fn batch_that_forks_all_the_time_is_kept_in_its_lane() {
     let Some(_turn) = lock_lanes() else { return };
     let before = Footprint::capture();
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let forks = "i=0; while [ $i -lt 200 ]; do (: & : &) & i=$((i+1)); done; wait";
     let run = Run::beside_service(service.target()).run_to_end(&["sh", "-c", forks]).expect_exit_code(0);
     assert!(run.figure("holds_count") > 0.0, "{:?}", run.figures());
@@ -306,7 +307,7 @@ fn a_pinned_service_gets_its_cpus_back_from_a_killed_agent() {
 /// The kernel would give batch 5 % of a lane that a real-time thread keeps for itself. So batch is evicted while the
 /// service works.
 #[test]
-fn a_long_hold_does_not_leak() {
+fn evicted_batch_gets_no_cpu_time_during_a_long_hold() {
     let Some(_turn) = lock_lanes() else { return };
     let run = run_until_long_hold(
         LaneState::Evicted,
@@ -329,7 +330,7 @@ fn a_long_hold_does_not_leak() {
 
 /// Time that the kernel still gives batch is outside Sidelane's control.
 #[test]
-fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
+fn lane_stays_held_if_batch_cannot_be_evicted() {
     let Some(_turn) = lock_lanes() else { return };
     let without_groups = |run: Run| run.through_wrapper(&unmount_prefix(ALL_GROUPS));
     let run = run_until_long_hold(LaneState::Held, without_groups, |lane, _| {

@@ -60,7 +60,7 @@ int main(int count, char **words) {
 }
 "#;
 
-fn unified() -> Option<Hierarchy> {
+fn cgroup_v2_hierarchy() -> Option<Hierarchy> {
     let found = Hierarchy::all().into_iter().find(Hierarchy::is_v2);
     if found.is_none() {
         sidelane_testing::skip("needs cgroup v2");
@@ -117,7 +117,7 @@ fn work_until_batch_frozen(run: &mut Running, service: &mut common::ServiceOnCom
 #[test]
 fn thread_in_a_threaded_subgroup_is_held_and_evicted() {
     let Some(_turn) = lock_lanes() else { return };
-    let (Some(v2), dir) = (unified(), tempfile::tempdir().unwrap()) else { return };
+    let (Some(v2), dir) = (cgroup_v2_hierarchy(), tempfile::tempdir().unwrap()) else { return };
     let Some(program) = compile_text("leaves", LEAVES, dir.path()) else { return };
     let before = Footprint::capture();
     let mut service = Service::on_command();
@@ -142,9 +142,9 @@ fn thread_in_a_threaded_subgroup_is_held_and_evicted() {
 
 /// The cgroup of batch becomes a threaded one, in which the kernel lists no processes.
 #[test]
-fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
+fn thread_that_leaves_a_threaded_group_is_returned() {
     let Some(_turn) = lock_lanes() else { return };
-    let (Some(v2), dir) = (unified(), tempfile::tempdir().unwrap()) else { return };
+    let (Some(v2), dir) = (cgroup_v2_hierarchy(), tempfile::tempdir().unwrap()) else { return };
     let Some(program) = compile_text("leaves", LEAVES, dir.path()) else { return };
     let before = Footprint::capture();
     let mut service = Service::on_command();
@@ -207,7 +207,7 @@ fn thread_outside_its_groups_is_evicted_too() {
 
 /// In cgroup version 1 a cgroup cannot have fewer CPUs than the cgroups below it.
 #[test]
-fn a_wider_cpuset_below_that_of_batch_is_narrowed_with_it() {
+fn wider_cpuset_of_a_subgroup_of_batch_is_narrowed() {
     let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
     let mut run = Run::beside_service(service.target()).start_script(&format!("echo $$; {SPIN}"));

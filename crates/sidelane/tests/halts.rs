@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::agent::guardians;
 use common::c_program;
 use common::own_clock::{OwnClock, longest_overlap_ns};
-use common::process::{allowed_cpus, is_alive, kill, scheduling, signal, threads_named, wants_cpu};
+use common::process::{allowed_cpus, class_priority_and_nice, is_alive, kill, signal, threads_named, wants_cpu};
 use common::{
     Footprint, FreezableGroup, Random, Run, Running, Service, ServiceOnCommand, TIMEOUT, Words, lock_lanes, process,
     wait_until,
@@ -46,20 +46,24 @@ struct Adopted {
 }
 
 impl Adopted {
-    fn start(witness: &RunClockProgram, hierarchy: &Hierarchy) -> Self {
+    fn start(recording_program: &RunClockProgram, hierarchy: &Hierarchy) -> Self {
         let group = FreezableGroup::make(hierarchy, "batch").expect("one could be made before");
         let mut command = Command::new("sh");
-        let command = process::kill_with_test(&mut command).args(["-c", &group.enter()]);
-        command.arg(&witness.program).arg(witness.file("batch")).stdin(Stdio::null()).stdout(Stdio::null());
+        let command = process::kill_with_test(&mut command).args(["-c", &group.enter_command()]);
+        command
+            .arg(&recording_program.program)
+            .arg(recording_program.file("batch"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         let child = command.spawn().unwrap();
-        wait_until("batch ran", || witness.file("batch").exists());
-        let as_found = (allowed_cpus(child.id()), scheduling(child.id()));
+        wait_until("batch ran", || recording_program.file("batch").exists());
+        let as_found = (allowed_cpus(child.id()), class_priority_and_nice(child.id()));
         Self { child, as_found, group }
     }
 
     fn wait_until_restored(&self) {
         let pid = self.child.id();
-        wait_until("batch was as it was found", || (allowed_cpus(pid), scheduling(pid)) == self.as_found);
+        wait_until("batch was as it was found", || (allowed_cpus(pid), class_priority_and_nice(pid)) == self.as_found);
         wait_until("batch runs", || wants_cpu(pid));
     }
 }
@@ -90,11 +94,11 @@ impl RunClockProgram {
     }
 
     fn program(&self) -> &str {
-        path(&self.program)
+        path_str(&self.program)
     }
 }
 
-fn path(path: &Path) -> &str {
+fn path_str(path: &Path) -> &str {
     path.to_str().expect("a readable path")
 }
 
@@ -119,15 +123,15 @@ impl Scene {
         let [home, jail] =
             ["home", "jail"].map(|name| FreezableGroup::make(hierarchy, name).expect("one could be made before"));
         let service = witness.file("service");
-        let service = Service::start_command_on_command(witness.program(), &[path(&service), "on-command"]);
+        let service = Service::start_program_on_command(witness.program(), &[path_str(&service), "on-command"]);
         wait_until("the service was there", || witness.file("service").exists());
         let adopted = adopts.then(|| Adopted::start(&witness, hierarchy));
-        let run = Run::beside_service(service.target()).through_wrapper(&["sh", "-c", &home.enter()]);
+        let run = Run::beside_service(service.target()).through_wrapper(&["sh", "-c", &home.enter_command()]);
         let mut run = match &adopted {
             Some(adopted) => {
                 run.with_more_arguments(&["--adopt", &adopted.group.target(hierarchy)]).start_without_batch()
             }
-            None => run.start(&[witness.program(), path(&witness.file("batch"))]),
+            None => run.start(&[witness.program(), path_str(&witness.file("batch"))]),
         };
         let batch = adopted.as_ref().map_or_else(|| run.batch_pid(), |adopted| adopted.child.id());
         let lane = Words::wait_and_map(&mut run);
@@ -154,7 +158,7 @@ impl Scene {
     /// Returns the guardian's process id. A guardian that was killed while frozen exists until it is thawed.
     fn guardian(&mut self) -> u32 {
         self.run.wait_until("there was one guardian", |_| guardians().len() == 1);
-        self.run.guardian_other_than(None)
+        self.run.wait_for_guardian_other_than(None)
     }
 
     fn end(self) {
@@ -194,7 +198,7 @@ impl HaltKind {
     }
 
     /// Returns a kind of halt that is possible here: only cgroup version 1 freezes a single thread of any process.
-    fn or_supported(self, hierarchy: &Hierarchy) -> Self {
+    fn or_supported_kind(self, hierarchy: &Hierarchy) -> Self {
         if self == Self::FreezeHolder && hierarchy.is_v2() { Self::Freeze } else { self }
     }
 
@@ -251,25 +255,26 @@ impl fmt::Display for Outcome {
 impl Scene {
     /// Halts the run while the service works or rests, and lets the run continue after a while. Returns `None` for the
     /// scene if the run was killed.
-    fn halt_and_resume(mut self, blow: HaltKind, timing: &HaltTiming) -> (Outcome, Option<Self>) {
+    fn halt_and_resume(mut self, halt_kind: HaltKind, timing: &HaltTiming) -> (Outcome, Option<Self>) {
         let began_ns = now_ns();
         if timing.is_busy {
             self.service.work();
         }
         sleep(timing.before);
-        let guardian = blow.targets_guardian().then(|| self.guardian());
+        let guardian = halt_kind.targets_guardian().then(|| self.guardian());
         let hit = Instant::now();
-        blow.apply(&mut self);
+        halt_kind.apply(&mut self);
         let batch = self.batch;
-        if blow == HaltKind::Kill {
+        if halt_kind == HaltKind::Kill {
             let ended_ns = if self.adopted.is_none() { self.wait_for_end_of_batch() } else { now_ns() };
-            let outcome = Outcome { blow, reaction: None, overlap: self.longest_overlap((began_ns, ended_ns)) };
+            let outcome =
+                Outcome { blow: halt_kind, reaction: None, overlap: self.longest_overlap((began_ns, ended_ns)) };
             self.adopted.iter().for_each(Adopted::wait_until_restored);
             return (outcome, None);
         }
         let mut reaction = None;
         match guardian {
-            Some(guardian) => drop(self.run.guardian_other_than(Some(guardian))),
+            Some(guardian) => drop(self.run.wait_for_guardian_other_than(Some(guardian))),
             None => {
                 // This loop checks more often than `wait_until`, which checks every 5 ms.
                 let (mut agent, mut freezers) = (HaltWatch::new(self.run.pid()), HaltWatch::new(batch));
@@ -289,12 +294,12 @@ impl Scene {
             self.service.work();
         }
         sleep(timing.halt);
-        blow.resume(&self);
+        halt_kind.resume(&self);
         self.wait_until_evicted();
         self.service.rest();
         self.wait_for_batch();
         let overlap = self.longest_overlap((began_ns, now_ns()));
-        (Outcome { blow, reaction, overlap }, Some(self))
+        (Outcome { blow: halt_kind, reaction, overlap }, Some(self))
     }
 
     fn wait_for_end_of_batch(&self) -> u64 {
@@ -317,7 +322,7 @@ struct HaltTiming {
 }
 
 impl HaltTiming {
-    fn of(random: &mut Random) -> Self {
+    fn random_timing(random: &mut Random) -> Self {
         let mut up_to = |max| Duration::from_millis(random.next_below(max));
         let (before, halt) = (up_to(BEFORE_MS_MAX), up_to(HALT_MS_MAX));
         Self { is_busy: random.next_below(4) > 0, before, halt }
@@ -326,7 +331,7 @@ impl HaltTiming {
 
 /// In the end batch is away from a busy service, and back beside an idle one. Nothing is left of a run that was killed.
 #[test]
-fn batch_is_held_and_nothing_left_at_any_moment_of_a_halt() {
+fn halt_at_any_moment_keeps_batch_off_and_leaves_nothing() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let wanted: Option<u64> = variable(MOMENTS_VARIABLE);
     let (moments, seed) = (wanted.unwrap_or(MOMENTS), variable(SEED_VARIABLE).unwrap_or_else(now_ns));
@@ -361,8 +366,8 @@ fn run_numbered_halts(numbers: std::ops::Range<u64>, seed: u64, random: &mut Ran
     let (mut scene, mut outcomes) = (None, Vec::new());
     for number in numbers {
         let hierarchy = &hierarchies[random.next_below(hierarchies.len() as u64) as usize];
-        let (adopts, moment) = (random.next_below(3) > 0, HaltTiming::of(random));
-        let blow = HaltKind::ALL[random.next_below(HaltKind::ALL.len() as u64) as usize].or_supported(hierarchy);
+        let (adopts, moment) = (random.next_below(3) > 0, HaltTiming::random_timing(random));
+        let blow = HaltKind::ALL[random.next_below(HaltKind::ALL.len() as u64) as usize].or_supported_kind(hierarchy);
         eprintln!("moment {number} of seed {seed}: {blow:?}, {moment:?}");
         // A scene uses one hierarchy.
         let is_v2 = |scene: &Scene| Freezer::find_in_group(&scene.home.0.dir).is_some_and(|freezer| freezer.is_v2());
@@ -421,7 +426,7 @@ fn longest_overlap_is_common_time_in_one_stretch() {
 
 /// Adopted batch is in another cgroup than the frozen run, and would run on without the guardian.
 #[test]
-fn a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed() {
+fn adopted_batch_is_frozen_while_the_run_is_frozen() {
     let Some(_turn) = lock_lanes() else { return };
     for hierarchy in FreezableGroup::hierarchies() {
         let Some(scene) = Scene::start(&hierarchy, true) else { return };
@@ -430,7 +435,7 @@ fn a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed() {
 }
 
 #[test]
-fn one_frozen_holder_has_batch_frozen_until_it_is_thawed() {
+fn batch_is_frozen_while_one_holder_is_frozen() {
     let Some(_turn) = lock_lanes() else { return };
     for hierarchy in FreezableGroup::hierarchies().into_iter().filter(|found| !found.is_v2()) {
         let Some(scene) = Scene::start(&hierarchy, true) else { return };
@@ -438,12 +443,12 @@ fn one_frozen_holder_has_batch_frozen_until_it_is_thawed() {
     }
 }
 
-fn check_batch_stops_during(blow: HaltKind, mut scene: Scene) {
-    let (batch, lane, told) = (scene.batch, scene.lane, scene.lane.halts_told());
-    blow.apply(&mut scene);
-    wait_until("the kernel program had told of the halt", || lane.halts_told() > told);
+fn check_batch_stops_during(halt_kind: HaltKind, mut scene: Scene) {
+    let (batch, lane, told) = (scene.batch, scene.lane, scene.lane.halt_event_bytes());
+    halt_kind.apply(&mut scene);
+    wait_until("the kernel program had told of the halt", || lane.halt_event_bytes() > told);
     wait_until("batch stood still", || !wants_cpu(batch));
-    blow.resume(&scene);
+    halt_kind.resume(&scene);
     scene.wait_for_batch();
     scene.end();
 }
@@ -456,7 +461,7 @@ fn a_guardian_that_is_stopped_or_frozen_is_replaced() {
         let Some(mut scene) = Scene::start(&hierarchy, true) else { return };
         let guardian = scene.guardian();
         blow.apply(&mut scene);
-        scene.run.guardian_other_than(Some(guardian));
+        scene.run.wait_for_guardian_other_than(Some(guardian));
         scene.run.wait_until("it was said", |run| run.errors().contains("a new one took over"));
         blow.resume(&scene);
         wait_until("the other guardian was gone", || !is_alive(guardian));

@@ -8,8 +8,8 @@ use sidelane::cli::Cli;
 const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
 
 /// Returns each verb with its parent verbs, as a user types them.
-fn verb_paths(of: &Verb, parents: &[String]) -> Vec<Vec<String>> {
-    let shown = of.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
+fn verb_paths(verb: &Verb, parents: &[String]) -> Vec<Vec<String>> {
+    let shown = verb.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
     let below = shown.flat_map(|verb| verb_paths(verb, &[parents, &[verb.get_name().to_owned()]].concat()));
     std::iter::once(parents.to_vec()).chain(below).collect()
 }
@@ -39,7 +39,7 @@ fn no_line_of_help_is_wider_than_the_terminal() {
 
 /// A help text with its own line breaks would leave some lines half empty.
 #[test]
-fn a_sentence_goes_on_in_the_same_line_as_long_as_there_is_room() {
+fn sentences_of_help_fill_each_line() {
     let goes_on = |line: &str| line.starts_with(char::is_alphanumeric) && !line.ends_with(['.', ':']);
     let length = |text: &str| text.chars().count();
     let mut broken = Vec::new();
@@ -68,7 +68,7 @@ fn every_word_of_help_is_there_at_any_width() {
 
 /// A new user reads only the first lines of help.
 #[test]
-fn help_begins_with_two_commands_that_are_right() {
+fn help_begins_with_two_valid_commands() {
     for verb in verb_paths(&Cli::command(), &[]) {
         let help = help(&verb, 200);
         let (first, _) = help.split_once("Usage:").unwrap();

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::agent::SIDELANE;
-use common::busy::{BIG, CLIENTS, LITTLE, MESSAGE, OTHERS, ask};
+use common::busy::{BIG, CLIENTS, LITTLE, MESSAGE, OTHERS, send_request};
 use common::hurrying::MOVED;
 use common::{Busy, Footprint, Hurrying, Run, lock_lanes, wait_until};
 use serde_json::Value;
@@ -47,7 +47,7 @@ fn long_requests_move_to_big_cores_and_cpus_are_restored() {
 }
 
 #[test]
-fn baselines_bind_threads_and_move_none() {
+fn baseline_mappings_move_no_thread() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let before = busy.cpus_by_thread();
@@ -80,7 +80,7 @@ fn more_threads_than_cores_are_bound_for_long_requests_only() {
     let hurrying = Hurrying::start(&busy, &["--threshold", "1ms"]);
     let mut streams: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(busy.address).unwrap()).collect();
     for stream in &mut streams {
-        ask(stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).unwrap();
+        send_request(stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).unwrap();
     }
     let acts = |what: &str, since: usize| hurrying.moves()[since..].iter().any(|line| line["action"] == what);
     wait_until("a long request is confined to big cores", || acts("bind_to_big", 0));
@@ -128,7 +128,7 @@ fn threads_may_end_at_any_moment() {
     let mut streams = 0;
     wait_until("threads came and went, and requests moved", || {
         let mut stream = TcpStream::connect(busy.address).unwrap();
-        ask(&mut stream).unwrap();
+        send_request(&mut stream).unwrap();
         streams += 1;
         // Every second connection is closed while its thread works on its request.
         (streams % 2 == 0 || stream.read_exact(&mut [0; MESSAGE]).is_ok()) && streams >= 200 && hurrying.has_moved()
@@ -168,7 +168,7 @@ fn a_request_that_comes_in_parts_is_one_request() {
     let mut stream = TcpStream::connect(busy.address).unwrap();
     let known = busy.bound_thread_count();
     wait_until("its worker is bound", || {
-        ask(&mut stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).unwrap();
+        send_request(&mut stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).unwrap();
         busy.bound_thread_count() > known
     });
     stream.set_nodelay(true).unwrap();
@@ -258,17 +258,17 @@ fn process_that_already_moves_the_threads_is_named() {
 }
 
 #[test]
-fn lines_of_a_pipe_count_from_any_writer() {
+fn pipe_lines_of_several_writers_are_read() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let (pipe, workers) = (busy.file("pipe"), busy.threads().split_off(OTHERS));
     let (first, second) = (workers[0], workers[1]);
     let hurrying = Hurrying::start(&busy, &["--stats", &format!("pipe:{}", pipe.display()), "--threshold", "20ms"]);
     // The first writer is killed within a line, and its clock is years ahead.
-    write(&pipe, &format!("{first};a;99999999999999\nnonsense\n{second};cut"));
+    write_to_pipe(&pipe, &format!("{first};a;99999999999999\nnonsense\n{second};cut"));
     wait_until("the first worker is bound", || busy.cpus_by_thread()[&first] == BIG);
     // The next lines report an end, a start by a thread of another process, and a start.
-    write(&pipe, &format!("{first};a;1\n1;b;1\n{second};c;1\n"));
+    write_to_pipe(&pipe, &format!("{first};a;1\n1;b;1\n{second};c;1\n"));
     wait_until("the second worker has moved to the big core", || {
         hurrying.has_moved() && busy.cpus_by_thread()[&second] == BIG
     });
@@ -283,7 +283,7 @@ fn lines_of_a_pipe_count_from_any_writer() {
     assert!(!pipe.exists(), "what was made is removed");
 }
 
-fn write(pipe: &Path, lines: &str) {
+fn write_to_pipe(pipe: &Path, lines: &str) {
     OpenOptions::new().write(true).open(pipe).unwrap().write_all(lines.as_bytes()).unwrap();
 }
 

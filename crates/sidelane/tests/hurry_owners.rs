@@ -37,7 +37,7 @@ impl OfflineCpusFile {
 }
 
 #[test]
-fn cpus_that_threads_choose_themselves_stay_chosen() {
+fn affinities_set_by_the_threads_themselves_are_kept() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let mut command = Hurrying::command(&busy, &["--mapping", "all-little"]);
@@ -125,7 +125,7 @@ impl Drop for Forking {
 }
 
 #[test]
-fn child_of_a_bound_thread_gets_all_cpus_after_a_look() {
+fn child_of_a_bound_thread_gets_all_cpus_at_a_check() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(mut forking) = Forking::start() else { return };
     let (found, log) = (forking.cpus(), forking.dir.path().join("moves"));
@@ -192,7 +192,7 @@ impl HaltMethod {
             Self::Stop => process::signal(mapper, if halted { libc::SIGSTOP } else { libc::SIGCONT }),
             Self::Freeze(leaf) => {
                 leaf.move_process_in(mapper).unwrap();
-                Freezer::find_in_group(&leaf.dir).unwrap().set(halted).unwrap();
+                Freezer::find_in_group(&leaf.dir).unwrap().set_frozen(halted).unwrap();
             }
         }
     }

@@ -12,9 +12,10 @@ use common::agent::{Finished, SIDELANE};
 use common::deadline::TIMEOUT;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::{
-    Footprint, Run, Running, Service, ServiceOnCommand, Words, can_observe_requests, lab, lock_lanes, process,
+    Footprint, Run, Running, Service, ServiceOnCommand, Words, can_observe_requests, lab_binary_path, lock_lanes,
+    process,
 };
-use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::priority::run_with_this_thread_on;
 use sidelane_lab::programs::LabBinary;
 use sidelane_policy::borrow::{ContentionCost, LaneState};
 use tempfile::TempDir;
@@ -26,7 +27,7 @@ struct Kernels {
 
 impl Kernels {
     /// Builds the program. Without a compiler or a library to preload, prints a message and returns `None`.
-    fn built_with(options: &[&str]) -> Option<Self> {
+    fn build_with(options: &[&str]) -> Option<Self> {
         if !library().exists() {
             sidelane_testing::skip(format!("needs {}: run `cargo build -p sidelane-gate` first", library().display()));
             return None;
@@ -121,7 +122,7 @@ fn instrumented_batch_naps_without_any_summons() {
     for options in
         [&["-pg", "-mfentry"][..], &["-pg"], &["-finstrument-functions"], &["-DCHECK"], &["-DCHECK", "-no-pie"]]
     {
-        let Some(kernels) = Kernels::built_with(options) else { return };
+        let Some(kernels) = Kernels::build_with(options) else { return };
         let mut turns = Turns::start(&kernels.command("matrix", "600"));
         turns.run_until_naps(20);
         let run = turns.end().expect_stderr_contains(&["instrumented"]);
@@ -133,9 +134,9 @@ fn instrumented_batch_naps_without_any_summons() {
 }
 
 #[test]
-fn a_program_with_checks_is_known_by_its_file() {
+fn instrumented_program_is_detected_from_its_file() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
+    let Some(kernels) = Kernels::build_with(&["-pg", "-mfentry"]) else { return };
     let service = Service::idle();
     let command = kernels.command("loop", "0.1");
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -147,9 +148,9 @@ fn a_program_with_checks_is_known_by_its_file() {
 }
 
 #[test]
-fn exit_codes_signals_and_environment_are_as_without_a_gate() {
+fn gate_keeps_exit_codes_signals_and_environment() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(_) = Kernels::built_with(&[]) else { return };
+    let Some(_) = Kernels::build_with(&[]) else { return };
     let service = Service::idle();
     let gated = || {
         Run::beside_service(service.target())
@@ -164,7 +165,7 @@ fn exit_codes_signals_and_environment_are_as_without_a_gate() {
 }
 
 #[test]
-fn a_lane_that_is_only_held_keeps_the_gates_variables_out() {
+fn holder_gate_removes_variables_of_instrumented_gate() {
     let Some(_turn) = lock_lanes() else { return };
     let service = Service::idle();
     let run = Run::beside_service(service.target())
@@ -175,9 +176,9 @@ fn a_lane_that_is_only_held_keeps_the_gates_variables_out() {
 }
 
 #[test]
-fn threads_and_children_look_for_themselves_too() {
+fn threads_and_children_check_their_lanes_too() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(_) = Kernels::built_with(&["-pg"]) else { return };
+    let Some(_) = Kernels::build_with(&["-pg"]) else { return };
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("family");
     assert!(compile("examples/family.c", &program, &["-pg", "-mfentry"]));
@@ -190,9 +191,9 @@ fn threads_and_children_look_for_themselves_too() {
 #[test]
 fn a_check_that_naps_leaves_its_callers_registers_alone() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     for options in [&["-march=native", "-pg", "-mfentry"][..], &["-march=native", "-pg"]] {
-        let Some(_) = Kernels::built_with(options) else { return };
+        let Some(_) = Kernels::build_with(options) else { return };
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("registers");
         assert!(compile("examples/registers.c", &program, options));
@@ -210,7 +211,7 @@ fn naps_that_another_program_cuts_short_are_no_overlap() {
     /// Overlap in nanoseconds that is allowed for each cut: a chunk of a nap is 1 µs long, and each cut falls into one.
     const LEFT_NS: f64 = 500.0;
     let Some(_turn) = lock_lanes() else { return };
-    let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
+    let Some(kernels) = Kernels::build_with(&["-pg", "-mfentry"]) else { return };
     let mut turns = Turns::start(&kernels.command("matrix", "600"));
     turns.run_until_naps(5);
     let cut = |turns: &mut Turns| {
@@ -221,7 +222,7 @@ fn naps_that_another_program_cuts_short_are_no_overlap() {
         turns.service.work();
         turns.run.wait_until("batch was off", |_| lane.is_batch_napping() || lane.is_kept_free());
         let client = || (0..CUTS).for_each(|_| thread::sleep(Duration::from_micros(1)));
-        thread::spawn(move || with_this_thread_on(&[BATCH_LANE.parse().unwrap()], client)).join().unwrap().unwrap();
+        thread::spawn(move || run_with_this_thread_on(&[BATCH_LANE.parse().unwrap()], client)).join().unwrap().unwrap();
         turns.service.rest();
     };
     cut(&mut turns);
@@ -233,13 +234,13 @@ fn naps_that_another_program_cuts_short_are_no_overlap() {
 /// For the kernel a nap looks like batch that runs beside the request. Without the accounting of naps no request would
 /// count as alone on its core, and batch's cost could never be computed.
 #[test]
-fn requests_beside_which_batch_naps_are_alone() {
+fn request_counts_as_alone_while_batch_naps() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab().map(LabBinary::with_path) else { return };
+    let Some(lab) = lab_binary_path().map(LabBinary::with_path) else { return };
     if !can_observe_requests() {
         return;
     }
-    let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
+    let Some(kernels) = Kernels::build_with(&["-pg", "-mfentry"]) else { return };
     let scratch = tempfile::tempdir().unwrap();
     let (journal, log) = (scratch.path().join("journal"), scratch.path().join("client"));
     let options = ["echo-server", "--design", "event-loop", "--cpu", REQUEST_LANE, "--fifo", "10", "--service-us"];
@@ -272,9 +273,9 @@ fn requests_beside_which_batch_naps_are_alone() {
 
 /// Batch checks its lane until the test tells it to stop checking. After that only a holder gets batch off the lane.
 #[test]
-fn a_program_that_stops_looking_is_held() {
+fn lane_is_held_if_batch_stops_checking_it() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(_) = Kernels::built_with(&["-pg"]) else { return };
+    let Some(_) = Kernels::build_with(&["-pg"]) else { return };
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("stops_looking");
     assert!(compile("tests/stops_looking.c", &program, &[]));
@@ -296,8 +297,8 @@ fn a_program_that_stops_looking_is_held() {
 }
 
 #[test]
-fn without_sidelane_the_programs_are_what_they_were() {
-    let Some(kernels) = Kernels::built_with(&["-pg"]) else { return };
+fn instrumented_programs_run_without_sidelane() {
+    let Some(kernels) = Kernels::build_with(&["-pg"]) else { return };
     let run = |garbage: Option<&str>| {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(kernels.path());
@@ -329,8 +330,8 @@ fn instrumented_gate_needs_its_library_and_auto_does_not() {
 #[test]
 fn batch_that_naps_ends_with_the_agent() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
-    let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
+    let Some(lab) = lab_binary_path() else { return };
+    let Some(kernels) = Kernels::build_with(&["-pg", "-mfentry"]) else { return };
     let before = Footprint::capture();
     let service = Service::pulsing(&lab);
     let command = kernels.command("matrix", "60");

@@ -6,7 +6,7 @@ mod common;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use common::{lab, lock_lanes, wait_until};
+use common::{lab_binary_path, lock_lanes, wait_until};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::events::Formula;
 use sidelane_host::service::Service as Tracked;
@@ -111,9 +111,9 @@ fn faults_are_noticed(lab: &LabBinary, idle_us: &str) {
 }
 
 #[test]
-fn a_service_that_never_leaves_its_cpu_is_noticed_at_ticks() {
+fn faults_of_a_never_idle_service_are_noticed_at_ticks() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     faults_are_noticed(&LabBinary::with_path(lab), "0");
 }
 
@@ -122,7 +122,7 @@ fn a_service_that_never_leaves_its_cpu_is_noticed_at_ticks() {
 #[test]
 fn service_with_short_turns_has_few_ticks() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     let service =
         LabBinary::with_path(lab).start(["faults", "--cpu", "0", "--busy-us", "20", "--idle-us", "100"]).unwrap();
     with_interference(service.pid(), |interference, _| {
@@ -137,7 +137,7 @@ fn service_with_short_turns_has_few_ticks() {
 #[test]
 fn undisturbed_service_is_counted_once_a_millisecond() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     let mut service =
         LabBinary::with_path(lab).start(["faults", "--cpu", "0", "--busy-us", "20", "--idle-us", "100"]).unwrap();
     with_interference(service.pid(), |interference, _| {
@@ -159,16 +159,16 @@ fn undisturbed_service_is_counted_once_a_millisecond() {
 }
 
 #[test]
-fn a_service_that_comes_and_goes_is_noticed() {
+fn faults_of_a_service_with_pauses_are_noticed() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     faults_are_noticed(&LabBinary::with_path(lab), "700");
 }
 
 #[test]
-fn without_a_threshold_the_bell_is_silent_and_the_peak_kept() {
+fn without_a_threshold_no_crossing_is_reported() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     let mut service = start(&LabBinary::with_path(lab), "700");
     with_interference(service.pid(), |interference, _| {
         wait_for_windows(interference, 20);
@@ -188,16 +188,16 @@ fn without_a_threshold_the_bell_is_silent_and_the_peak_kept() {
 }
 
 #[test]
-fn clear_value_is_reported_before_its_window_ends() {
+fn value_above_threshold_is_reported_before_the_window_ends() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     let mut service = start(&LabBinary::with_path(lab), "700");
     let tracker = tracker();
     // The window is longer than any wait of the test.
     let window = Duration::from_secs(4);
     let windows = Windows { window, window_max: 1000 * TIMEOUT, ..Windows::default() };
     let formula = Formula::parse(FAULTS).unwrap();
-    let mut interference = Interference::open_with(&formula, windows, &cpus(), &tracker).unwrap();
+    let mut interference = Interference::open_with_windows(&formula, windows, &cpus(), &tracker).unwrap();
     let lanes = Lanes::without_batch_lanes(cpus());
     let tracked = Tracked::of_process(service.pid());
     let _tracking = ServiceTracking::start(&tracker, &tracked, &lanes, LaneUse::default()).unwrap();
@@ -211,9 +211,9 @@ fn clear_value_is_reported_before_its_window_ends() {
 }
 
 #[test]
-fn events_of_other_programs_on_the_cpu_are_not_the_services() {
+fn events_of_other_programs_are_not_counted() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     let lab = LabBinary::with_path(lab);
     let (service, mut other) = (start(&lab, "700"), start(&lab, "700"));
     with_interference(service.pid(), |interference, all_told| {
@@ -233,9 +233,9 @@ fn events_of_other_programs_on_the_cpu_are_not_the_services() {
 }
 
 #[test]
-fn unanswered_crossings_ring_once_and_are_counted() {
+fn unread_crossings_wake_the_reader_once() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     let mut service = start(&LabBinary::with_path(lab), "0");
     with_interference(service.pid(), |interference, _| {
         wait_for_windows(interference, 20);
@@ -254,9 +254,9 @@ fn unanswered_crossings_ring_once_and_are_counted() {
 }
 
 #[test]
-fn no_activity_is_no_value() {
+fn window_without_events_has_no_value() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     let service = start(&LabBinary::with_path(lab), "700");
     let tracker = tracker();
     // No process here causes such faults.
@@ -289,7 +289,7 @@ fn uncountable_event_error_names_event_cpu_and_remedy() {
 #[test]
 fn cpu_that_comes_online_is_counted() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab().map(LabBinary::with_path) else { return };
+    let Some(lab) = lab_binary_path().map(LabBinary::with_path) else { return };
     let mut service = start(&lab, "0");
     let tracker = tracker();
     let mut interference = Interference::open(&Formula::parse(FAULTS).unwrap(), &CpuSet::default(), &tracker).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use common::lanes::LANES;
-use common::{Service, lab, lock_lanes, wait_until};
+use common::{Service, lab_binary_path, lock_lanes, wait_until};
 use sidelane_formats::HoldState;
 use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Topology;
@@ -41,7 +41,7 @@ fn wait_for_turns(memory: &LaneMemory, turns: u64) {
 #[test]
 fn service_that_stops_beside_an_evicted_lane_sends_no_summons() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     let service = Service::pulsing(&lab);
     with_tracked_service(&service, |memory| {
         let hold = memory.hold(BATCH_LANE);

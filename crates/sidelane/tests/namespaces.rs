@@ -31,9 +31,15 @@ struct Container(Child);
 
 impl Container {
     /// Starts a program in a container. `more` are unshare(1) options for further namespaces of the container.
-    fn start(more: &[&str], program: &[&str]) -> Option<Self> {
+    fn start(namespace_options: &[&str], program: &[&str]) -> Option<Self> {
         let mut command = Command::new("unshare");
-        command.args(CONTAINER).args(more).args(program).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        command
+            .args(CONTAINER)
+            .args(namespace_options)
+            .args(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0);
         match process::kill_with_test(&mut command).spawn() {
             Ok(child) => Some(Self(child)),
             Err(error) => {

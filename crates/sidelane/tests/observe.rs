@@ -75,7 +75,7 @@ fn stderr_text(output: &Output) -> String {
 }
 
 #[test]
-fn tags_are_shared_out_and_counters_have_rates() {
+fn tags_have_time_shares_and_counters_have_rates() {
     let _turn = lock_lanes_if_available();
     let Some(phases) = Phases::build() else { return };
     let args = ["--signal", "tag:phases.phase,counter:phases.done,cpc", "--cpu", "0", "--observer-cpu", "1"];
@@ -98,7 +98,7 @@ fn tags_are_shared_out_and_counters_have_rates() {
 }
 
 #[test]
-fn a_tag_alone_is_watched_at_the_highest_rate() {
+fn single_tag_is_observed_at_the_highest_rate() {
     let _turn = lock_lanes_if_available();
     let Some(phases) = Phases::build() else { return };
     let args = ["--signal", "tag:phases.phase", "--progress", "counter:phases.done", "--cpu", "0", "--for", "1s"];
@@ -149,7 +149,7 @@ fn replayed_log_gives_the_same_observation() {
 }
 
 #[test]
-fn a_full_disk_ends_the_log_and_nothing_else() {
+fn full_disk_ends_only_the_log() {
     let _turn = lock_lanes_if_available();
     let Some(phases) = Phases::build() else { return };
     let (disk, json) = (phases.file("disk"), phases.file("result.json"));

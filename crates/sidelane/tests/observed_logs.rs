@@ -29,7 +29,7 @@ fn finding_lines(said: &str) -> String {
 
 /// Checks that the first lines are those in the file beside the log, and contain each text of `finding`, regardless of
 /// line breaks.
-fn check(name: &str, finding: &[&str]) {
+fn check_report_begins_with(name: &str, finding: &[&str]) {
     let said = finding_lines(&report(&format!("{name}.log"), 100, &[]));
     let wanted = std::fs::read_to_string(fixtures().join(format!("{name}.txt"))).unwrap();
     assert_eq!(said, wanted, "\n{said}");
@@ -41,17 +41,20 @@ fn check(name: &str, finding: &[&str]) {
 
 #[test]
 fn log_of_a_jvm_names_its_gc_pauses() {
-    check("jvm", &["jvm:sun.gc.cause is", "G1 Evacuation Pause for", "jvm:sun.gc.collector.0.invocations: "]);
+    check_report_begins_with(
+        "jvm",
+        &["jvm:sun.gc.cause is", "G1 Evacuation Pause for", "jvm:sun.gc.collector.0.invocations: "],
+    );
 }
 
 #[test]
 fn log_of_a_go_program_names_its_gc_phases() {
-    check("go", &["tag:mem:runtime.gcphase is 1 for", "counter:mem:runtime.memstats.numgc: "]);
+    check_report_begins_with("go", &["tag:mem:runtime.gcphase is 1 for", "counter:mem:runtime.memstats.numgc: "]);
 }
 
 #[test]
 fn log_of_redis_names_its_requests() {
-    check("redis", &["request.finished: ", "events a second", "request.state is one runs for"]);
+    check_report_begins_with("redis", &["request.finished: ", "events a second", "request.state is one runs for"]);
 }
 
 #[test]

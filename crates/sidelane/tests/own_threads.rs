@@ -10,7 +10,7 @@ use std::thread;
 
 use common::agent::SIDELANE;
 use common::lanes::REQUEST_LANE;
-use common::process::{allowed_cpus, move_to, policy, threads_named};
+use common::process::{allowed_cpus, scheduling_class, set_process_affinity, threads_named};
 use common::redis::{PLACE, RATE_PER_S, traceable_redis};
 use common::{Run, Service, UNTIL_END_OF_INPUT, lock_lanes, process, wait_until};
 use sidelane_host::cpulist::CpuSet;
@@ -26,14 +26,14 @@ struct RunningVerb {
 }
 
 impl RunningVerb {
-    fn begin(command: &mut Command) -> Self {
+    fn start_without_waiting(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         Self { said: BufReader::new(child.stderr.take().expect("a pipe")), child }
     }
 
     /// Starts the verb, and waits until it reports that it observes.
     fn start(command: &mut Command) -> Self {
-        let mut looking = Self::begin(command);
+        let mut looking = Self::start_without_waiting(command);
         looking.wait_for_stderr("Ctrl-C ends it");
         looking
     }
@@ -110,7 +110,7 @@ fn check_never_allowed_on(pid: u32, cpu: u32, exceptions: &[&str], work: impl Fn
 }
 
 #[test]
-fn no_thread_of_a_verb_that_looks_is_on_the_services_cpu() {
+fn observing_verbs_run_no_thread_on_the_service_cpu() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     let dir = tempfile::tempdir().unwrap();
     let (service, records) = (format!("pid:{}", server.pid()), dir.path().to_str().unwrap().to_owned());
@@ -122,7 +122,7 @@ fn no_thread_of_a_verb_that_looks_is_on_the_services_cpu() {
         &["observe", "--for", "100s", "--log", &log],
     ] {
         let looking = RunningVerb::start(verb(arguments).args(["--service", &service]));
-        let load = || drop(server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
+        let load = || drop(server.run_load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
         check_never_allowed_on(looking.pid(), PLACE.server_cpu, &[], load);
         looking.stop();
     }
@@ -150,7 +150,7 @@ fn verbs_leave_the_services_cpu_before_loading_bpf_programs() {
         vec!["hurry", "--big", "0", "--little", "1", "--service", &service],
         vec!["agent", "--config", file.to_str().unwrap()],
     ] {
-        let mut looking = RunningVerb::begin(&mut verb(&arguments));
+        let mut looking = RunningVerb::start_without_waiting(&mut verb(&arguments));
         wait_until("a kernel program was loaded", || {
             assert_eq!(looking.child.try_wait().unwrap(), None, "{arguments:?} ended");
             has_begun_bpf_load(looking.pid())
@@ -162,24 +162,25 @@ fn verbs_leave_the_services_cpu_before_loading_bpf_programs() {
 }
 
 #[test]
-fn records_are_studied_in_sched_idle() {
+fn records_are_analysed_in_sched_idle() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     let tracing =
         RunningVerb::start(&mut verb(&["trace", "--for", "100s", "--service", &format!("pid:{}", server.pid())]));
-    let policies = || -> Vec<_> { threads_named(tracing.pid(), "sidelane-trace").into_iter().map(policy).collect() };
+    let policies =
+        || -> Vec<_> { threads_named(tracing.pid(), "sidelane-trace").into_iter().map(scheduling_class).collect() };
     wait_until("the analysis thread was in SCHED_IDLE", || policies() == [Some(SCHED_IDLE.to_owned())]);
-    server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    server.run_load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     assert_eq!(policies(), [Some(SCHED_IDLE.to_owned())], "its class is never raised while records come");
     let told = tracing.stop();
     assert!(told.contains("; this trace delayed "), "{told}");
 }
 
 #[test]
-fn threads_follow_a_service_that_moves() {
+fn threads_leave_the_new_cpu_of_a_moved_service() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     let tracing =
         RunningVerb::start(&mut verb(&["trace", "--for", "100s", "--service", &format!("pid:{}", server.pid())]));
-    move_to(server.pid(), &PLACE.client_cpu.to_string());
+    set_process_affinity(server.pid(), &PLACE.client_cpu.to_string());
     wait_until("all had left the service's new CPU", || threads_on(tracing.pid(), PLACE.client_cpu, &[]).is_empty());
     tracing.stop();
 }
@@ -194,10 +195,10 @@ fn affinity_given_by_the_user_is_kept_and_noted() {
     let tids = threads(tracing.pid());
     assert!(tids.len() > 1, "{tids:?}");
     for tid in tids {
-        let (cpus, class) = (allowed_cpus(tid), policy(tid));
+        let (cpus, class) = (allowed_cpus(tid), scheduling_class(tid));
         assert_eq!((cpus.as_deref(), class.as_deref()), (Some("0"), Some(SCHED_IDLE)), "thread {tid}");
     }
-    server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    server.run_load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     let told = tracing.stop();
     let note = "Note: sidelane's own threads ran on CPUs of the service (0) for ";
     assert!(
@@ -212,9 +213,9 @@ fn a_proxy_that_traces_keeps_its_other_threads_off_the_servers() {
     let Some((_turn, lab, server)) = traceable_redis() else { return };
     let address = server.address().to_string();
     let arguments = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--hazard", "none", "--trace"];
-    let mut proxy = RunningVerb::begin(&mut verb(&arguments));
+    let mut proxy = RunningVerb::start_without_waiting(&mut verb(&arguments));
     proxy.wait_for_stderr("tracing the requests at");
-    let load = || drop(server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
+    let load = || drop(server.run_load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap());
     // The thread that forwards requests is excepted: users choose its CPUs themselves.
     check_never_allowed_on(proxy.pid(), PLACE.server_cpu, &["sidelane-proxy"], load);
     proxy.stop();
@@ -223,7 +224,7 @@ fn a_proxy_that_traces_keeps_its_other_threads_off_the_servers() {
 #[test]
 fn no_thread_of_a_run_but_holders_is_on_a_request_lane() {
     let Some(_turn) = lock_lanes() else { return };
-    let (service, cpu) = (Service::in_bursts(), REQUEST_LANE.parse().unwrap());
+    let (service, cpu) = (Service::start_bursty(), REQUEST_LANE.parse().unwrap());
     let mut run = Run::beside_service(service.target()).start_script(UNTIL_END_OF_INPUT);
     assert_eq!(run.first_line(), "ready");
     let own = [vec![run.pid()], common::agent::guardians()].concat();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 #[test]
 #[ignore = "takes seven minutes of a quiet machine"]
-fn a_scenario_comes_to_the_same_for_real() {
+fn simulated_scenario_matches_the_real_machine() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut bench = Command::new(Path::new(env!("CARGO_BIN_EXE_sidelane")).with_file_name("sidelane-lab"));
     let status = bench.args(["bench", "parity", "lab/scenarios/parity.toml"]).current_dir(root).status().unwrap();

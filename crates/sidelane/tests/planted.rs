@@ -7,7 +7,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{Turn, can_observe_requests, lab, lock_lanes};
+use common::{Turn, can_observe_requests, lab_binary_path, lock_lanes};
 use sidelane_lab::bench::tail::{TailOptions, attribute_planted_cause};
 use sidelane_lab::programs::LabBinary;
 use sidelane_stats::rounds::RoundOptions;
@@ -17,7 +17,7 @@ fn lock_lanes_and_find_lab() -> Option<(Turn, LabBinary)> {
     if !can_observe_requests() {
         return None;
     }
-    lab().map(|path| (turn, LabBinary::with_path(path)))
+    lab_binary_path().map(|path| (turn, LabBinary::with_path(path)))
 }
 
 /// Returns options in which files for reads from a disk lie in the build's directory, which is on a disk.

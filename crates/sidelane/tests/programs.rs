@@ -199,7 +199,7 @@ fn lock_lanes_and_start(command: impl FnOnce() -> Option<Command>) -> Option<(Tu
     Some((turn, Program::start(command()?)?))
 }
 
-fn run(program: &str, source: &str) -> Option<(Turn, Program)> {
+fn start_runtime_program(program: &str, source: &str) -> Option<(Turn, Program)> {
     lock_lanes_and_start(|| {
         let mut command = Command::new(program);
         command.arg(fixture(source));
@@ -209,14 +209,14 @@ fn run(program: &str, source: &str) -> Option<(Turn, Program)> {
 
 #[test]
 fn causes_of_python_asyncio_are_named() {
-    let Some((_turn, mut program)) = run("python3", "server.py") else { return };
+    let Some((_turn, mut program)) = start_runtime_program("python3", "server.py") else { return };
     check_event_loop_wait_is_distinguished(&mut program);
     check_first_causes(&mut program, [("nap", &["inside"]), ("job", &["inside", "timer"]), ("jam", &["timer"])]);
 }
 
 #[test]
 fn causes_of_node_are_named() {
-    let Some((_turn, mut program)) = run("node", "server.js") else { return };
+    let Some((_turn, mut program)) = start_runtime_program("node", "server.js") else { return };
     check_event_loop_wait_is_distinguished(&mut program);
     check_first_causes(
         &mut program,

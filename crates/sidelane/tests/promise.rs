@@ -13,7 +13,7 @@ const BROKEN: &str = "sidelane: promise broken: batch ran beside pid:";
 
 /// Runs batch that makes itself real-time and spins for a second, beside a service that is never idle, on a lane
 /// without a holder. Batch runs even on a busy machine. Its own exit code is 124.
-fn run_unheld_batch(options: &[&str]) -> Finished {
+fn run_batch_on_lane_without_holder(options: &[&str]) -> Finished {
     let service = Service::busy();
     let run = Run::beside_service(service.target())
         .with_more_arguments(&["--gate", "sched-idle", "--allow-realtime"])
@@ -28,9 +28,9 @@ fn first_line(run: &Finished) -> &str {
 }
 
 #[test]
-fn a_broken_promise_is_the_first_line_and_in_the_result() {
+fn excess_overlap_is_the_first_line_and_in_the_result() {
     let Some(_turn) = lock_lanes() else { return };
-    let run = run_unheld_batch(&[]).expect_exit_code(124);
+    let run = run_batch_on_lane_without_holder(&[]).expect_exit_code(124);
     let line = first_line(&run);
     assert!(line.starts_with(BROKEN) && line.contains("bound 1.0 %): the gate sched-idle is for comparison"), "{run}");
     let result = run.result();
@@ -41,21 +41,22 @@ fn a_broken_promise_is_the_first_line_and_in_the_result() {
 }
 
 #[test]
-fn a_broken_promise_ends_a_run_with_99_if_that_was_asked() {
+fn fail_on_overlap_makes_the_exit_code_99() {
     let Some(_turn) = lock_lanes() else { return };
-    let run = run_unheld_batch(&["--fail-on-overlap", "1%"]).expect_exit_code(EXIT_PROMISE_BROKEN);
+    let run = run_batch_on_lane_without_holder(&["--fail-on-overlap", "1%"]).expect_exit_code(EXIT_PROMISE_BROKEN);
     assert!(first_line(&run).starts_with(BROKEN), "{run}");
-    let quiet = run_unheld_batch(&["--fail-on-overlap", "2%", "--quiet"]).expect_exit_code(EXIT_PROMISE_BROKEN);
+    let quiet =
+        run_batch_on_lane_without_holder(&["--fail-on-overlap", "2%", "--quiet"]).expect_exit_code(EXIT_PROMISE_BROKEN);
     assert!(quiet.stderr.starts_with(BROKEN) && quiet.stderr.contains("bound 2.0 %"), "{quiet}");
     assert_eq!(quiet.stderr.lines().count(), 1, "{quiet}");
 }
 
 #[test]
-fn a_bound_that_is_not_passed_changes_nothing() {
+fn overlap_below_the_bound_keeps_the_exit_code() {
     let Some(_turn) = lock_lanes() else { return };
-    let allowed = run_unheld_batch(&["--fail-on-overlap", "100%"]).expect_exit_code(124);
+    let allowed = run_batch_on_lane_without_holder(&["--fail-on-overlap", "100%"]).expect_exit_code(124);
     // Batch that mostly sleeps cannot break the promise on any machine.
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let run = Run::beside_service(service.target()).with_more_arguments(&["--fail-on-overlap", "1%"]);
     let sleeps = run.run_to_end(&["sh", "-c", "sleep 0.5; exit 7"]).expect_exit_code(7);
     for run in [allowed, sleeps] {
@@ -70,7 +71,7 @@ fn a_bound_that_is_not_passed_changes_nothing() {
 const WORKS_ON_EACH_CPU: &str = "/proc/sys/vm/stat_refresh";
 
 #[test]
-fn work_of_the_kernel_on_a_batch_lane_is_a_figure() {
+fn kernel_work_on_a_batch_lane_is_reported() {
     const READS: usize = 200;
     let Some(_turn) = lock_lanes() else { return };
     if let Err(error) = fs::read(WORKS_ON_EACH_CPU) {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::lanes::BATCH_LANE;
-use common::{Run, Service, lab, lock_lanes, wait_until};
+use common::{Run, Service, lab_binary_path, lock_lanes, wait_until};
 use serde_json::Value;
 
 const RATE_PER_S: u32 = 500;
@@ -23,7 +23,7 @@ const FUNCTIONS: usize = 60;
 #[test]
 fn redis_answers_all_requests_beside_a_compilation() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     for program in ["redis-server", "make", "cc"] {
         if !is_installed(program) {
             return sidelane_testing::skip(format!("needs {program}: apt-get install redis-server make gcc"));

@@ -49,20 +49,20 @@ fn check_run_beside_service_fails(options: &[&str], wrapper: &[&str]) -> Finishe
 }
 
 #[track_caller]
-fn wrong_usage(arguments: &[&str]) -> Finished {
+fn check_usage_error(arguments: &[&str]) -> Finished {
     Run::with_arguments(arguments).start_without_batch().wait_for_end().expect_exit_code(EXIT_USAGE)
 }
 
 #[test]
 fn wrong_arguments_are_usage_errors() {
-    wrong_usage(&["run", "--service", "pid:1", "--lane", "0:1", "--", "true"])
+    check_usage_error(&["run", "--service", "pid:1", "--lane", "0:1", "--", "true"])
         .expect_stderr_contains(&["'--lane'", "--lanes"]);
-    wrong_usage(&["run", "--", "true"]).expect_stderr_contains(&["--service"]);
-    wrong_usage(&["run", "--service", "pid:1"]).expect_stderr_contains(&["COMMAND"]);
-    wrong_usage(&["run", "--service", "pid:1", "--"]).expect_stderr_contains(&["COMMAND"]);
-    wrong_usage(&["walk"]).expect_stderr_contains(&["'walk'"]);
+    check_usage_error(&["run", "--", "true"]).expect_stderr_contains(&["--service"]);
+    check_usage_error(&["run", "--service", "pid:1"]).expect_stderr_contains(&["COMMAND"]);
+    check_usage_error(&["run", "--service", "pid:1", "--"]).expect_stderr_contains(&["COMMAND"]);
+    check_usage_error(&["walk"]).expect_stderr_contains(&["'walk'"]);
     let lanes_of_one = ["run", "--service", "pid:1", "--lanes", "0:1", "--service", "pid:2", "--", "true"];
-    wrong_usage(&lanes_of_one).expect_stderr_contains(&["--lanes is given 1 times for 2 services"]);
+    check_usage_error(&lanes_of_one).expect_stderr_contains(&["--lanes is given 1 times for 2 services"]);
 }
 
 #[test]
@@ -81,14 +81,14 @@ fn two_services_with_the_same_lane_are_refused() {
 fn times_without_a_unit_are_usage_errors() {
     for option in ["--grace", "--min-idle"] {
         let arguments = ["run", "--service", "pid:1", option, "10", "--", "true"];
-        wrong_usage(&arguments).expect_stderr_contains(&[option, "`10` is not a time", "8us"]);
+        check_usage_error(&arguments).expect_stderr_contains(&[option, "`10` is not a time", "8us"]);
     }
 }
 
 #[test]
 fn services_named_in_no_known_form_are_usage_errors() {
     for target in ["redis", "pid:0", "pid:x", "port:70000", "comm:", "cgroup:relative"] {
-        wrong_usage(&["run", "--service", target, "--", "true"]).expect_stderr_contains(&[target, "port:6379"]);
+        check_usage_error(&["run", "--service", target, "--", "true"]).expect_stderr_contains(&[target, "port:6379"]);
     }
 }
 
@@ -186,7 +186,7 @@ fn root_without_bpf_capabilities_is_refused() {
 }
 
 #[test]
-fn a_kernel_without_type_information_is_named() {
+fn kernel_without_btf_is_reported() {
     const HIDE_BTF: &str = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" \"$@\"";
     let Some(_turn) = lock_lanes() else { return };
     let run = check_run_beside_service_fails(&["--lanes", "0:1"], &["unshare", "--mount", "sh", "-c", HIDE_BTF]);

@@ -58,7 +58,7 @@ fn this_thread() -> u32 {
 }
 
 /// Runs a script on the request lane, with two connections.
-fn on_the_request_lane(script: impl FnOnce(&mut ObservedRequests<'_>, [Connection; 2])) {
+fn run_on_request_lane(script: impl FnOnce(&mut ObservedRequests<'_>, [Connection; 2])) {
     let Some(_turn) = lock_lanes() else { return };
     if !can_observe_requests() {
         return;
@@ -87,17 +87,17 @@ fn on_the_request_lane(script: impl FnOnce(&mut ObservedRequests<'_>, [Connectio
 
 #[test]
 fn request_is_queued_until_received_and_runs_until_answered() {
-    on_the_request_lane(|seen, [mut connection, _]| {
-        connection.ask();
+    run_on_request_lane(|seen, [mut connection, _]| {
+        connection.send_request();
         assert_eq!(seen.queue_len(), 1);
-        connection.receive();
+        connection.receive_request();
         assert_eq!(seen.queue_len(), 0);
         let running = seen.running();
         assert!(running.number > 0 && running.arrived_ns < running.started_ns && !running.waited, "{running:?}");
         connection.exchange_answer();
         assert_eq!(seen.running().number, 0);
-        connection.ask();
-        connection.receive();
+        connection.send_request();
+        connection.receive_request();
         // The request did not wait for itself: no other request ran.
         assert!(seen.running().number > running.number && !seen.running().waited, "{:?}", seen.running());
     });
@@ -106,13 +106,13 @@ fn request_is_queued_until_received_and_runs_until_answered() {
 /// The observation continues between two windows of a comparison.
 #[test]
 fn request_under_way_is_kept_between_two_observations() {
-    on_the_request_lane(|seen, [mut connection, _]| {
-        connection.ask();
-        connection.receive();
+    run_on_request_lane(|seen, [mut connection, _]| {
+        connection.send_request();
+        connection.receive_request();
         seen.requests.resume();
-        connection.ask();
+        connection.send_request();
         connection.exchange_answer();
-        connection.receive();
+        connection.receive_request();
         connection.exchange_answer();
         let told = seen.take_reported();
         assert!(matches!(told[..], [one, next] if one.finished_ns < next.finished_ns), "{told:?}");
@@ -121,42 +121,42 @@ fn request_under_way_is_kept_between_two_observations() {
 
 #[test]
 fn request_waited_if_another_ran_at_its_arrival_or_start() {
-    on_the_request_lane(|seen, [mut one, mut other]| {
-        one.ask();
-        one.receive();
+    run_on_request_lane(|seen, [mut one, mut other]| {
+        one.send_request();
+        one.receive_request();
         let first = seen.running();
-        other.ask();
+        other.send_request();
         assert_eq!(seen.queue_len(), 1);
-        other.receive();
+        other.receive_request();
         assert!(seen.running().waited && seen.running().number != first.number);
         other.exchange_answer();
-        other.ask();
+        other.send_request();
         one.exchange_answer();
-        other.receive();
+        other.receive_request();
         // The request arrived before the first one finished.
         assert!(seen.running().waited);
         other.exchange_answer();
-        one.ask();
-        one.receive();
+        one.send_request();
+        one.receive_request();
         assert!(!seen.running().waited);
     });
 }
 
 #[test]
-fn request_of_a_long_sleeping_thread_makes_none_wait() {
-    on_the_request_lane(|seen, [mut parked, mut other]| {
-        parked.ask();
+fn request_of_a_sleeping_thread_delays_no_other_request() {
+    run_on_request_lane(|seen, [mut parked, mut other]| {
+        parked.send_request();
         let (wake, sleeps) = std::sync::mpsc::channel::<()>();
         thread::scope(|scope| {
             let sleeper = scope.spawn(move || {
-                parked.receive();
+                parked.receive_request();
                 let _ = sleeps.recv();
                 parked.exchange_answer();
             });
             wait_until("the sleeper had taken it up", || seen.queue_len() == 0);
             wait_until("a request did not wait for the sleeper", || {
-                other.ask();
-                other.receive();
+                other.send_request();
+                other.receive_request();
                 let waited = seen.running().waited;
                 other.exchange_answer();
                 !waited
@@ -169,10 +169,10 @@ fn request_of_a_long_sleeping_thread_makes_none_wait() {
 }
 
 #[test]
-fn request_of_a_thread_with_another_one_is_parked() {
-    on_the_request_lane(|seen, [mut parked, mut other]| {
-        parked.ask();
-        parked.receive();
+fn first_request_is_parked_when_its_thread_takes_another() {
+    run_on_request_lane(|seen, [mut parked, mut other]| {
+        parked.send_request();
+        parked.receive_request();
         let thread = this_thread();
         let Connection(client, service) = &mut other;
         thread::scope(|scope| {
@@ -191,15 +191,15 @@ fn request_of_a_thread_with_another_one_is_parked() {
 
 #[test]
 fn request_that_waited_summons_the_holder_of_a_lent_lane() {
-    on_the_request_lane(|seen, [mut one, mut other]| {
+    run_on_request_lane(|seen, [mut one, mut other]| {
         let memory = seen.tracker.memory();
         let hold = memory.hold(BATCH_LANE);
         hold.state.store(LaneState::Lent as u32, Ordering::SeqCst);
-        one.ask();
-        one.receive();
+        one.send_request();
+        one.receive_request();
         assert_eq!(hold.state.load(Ordering::SeqCst), LaneState::Lent as u32);
-        other.ask();
-        other.receive();
+        other.send_request();
+        other.receive_request();
         assert_eq!(hold.state.load(Ordering::SeqCst), HoldState::SUMMONED);
         assert_eq!((hold.summons.load(Ordering::SeqCst), hold.lc_summons.load(Ordering::SeqCst)), (1, 1));
     });
@@ -207,9 +207,9 @@ fn request_that_waited_summons_the_holder_of_a_lent_lane() {
 
 #[test]
 fn the_lane_shows_what_its_running_thread_works_on() {
-    on_the_request_lane(|seen, [mut connection, _]| {
-        connection.ask();
-        connection.receive();
+    run_on_request_lane(|seen, [mut connection, _]| {
+        connection.send_request();
+        connection.receive_request();
         let mine = seen.running().number;
         let word = seen.memory.word(REQUEST_LANE);
         let between = word.stamp_ns.load(Ordering::Acquire);
@@ -224,37 +224,37 @@ fn the_lane_shows_what_its_running_thread_works_on() {
 
 #[test]
 fn a_connection_that_ends_leaves_nothing_queued() {
-    on_the_request_lane(|seen, [mut connection, mut other]| {
-        connection.ask();
+    run_on_request_lane(|seen, [mut connection, mut other]| {
+        connection.send_request();
         assert_eq!(seen.queue_len(), 1);
         drop(connection);
         wait_until("the queue was empty", || seen.queue_len() == 0);
-        other.ask();
-        other.receive();
+        other.send_request();
+        other.receive_request();
         assert!(!seen.running().waited);
     });
 }
 
 #[test]
 fn paused_observation_sees_nothing_and_resumes_correctly() {
-    on_the_request_lane(|seen, [mut one, mut other]| {
+    run_on_request_lane(|seen, [mut one, mut other]| {
         // One request is under way when the observation pauses; one starts and one ends during the pause.
-        one.ask();
-        one.receive();
+        one.send_request();
+        one.receive_request();
         seen.requests.pause();
         one.exchange_answer();
-        other.ask();
-        other.receive();
+        other.send_request();
+        other.receive_request();
         other.exchange_answer();
-        other.ask();
+        other.send_request();
         assert_eq!(seen.take_reported(), []);
         let resumed_ns = now_ns();
         seen.requests.resume();
-        other.receive();
+        other.receive_request();
         other.exchange_answer();
-        one.ask();
+        one.send_request();
         assert_eq!(seen.queue_len(), 1);
-        one.receive();
+        one.receive_request();
         assert_eq!(seen.queue_len(), 0);
         one.exchange_answer();
         let told = seen.take_reported();
@@ -265,11 +265,11 @@ fn paused_observation_sees_nothing_and_resumes_correctly() {
 }
 
 #[test]
-fn workers_take_over_what_a_dispatcher_received() {
-    on_the_request_lane(|seen, [mut connection, _]| {
+fn request_of_a_dispatcher_stays_queued_until_a_worker_answers() {
+    run_on_request_lane(|seen, [mut connection, _]| {
         for round in 0..5 {
-            connection.ask();
-            connection.receive();
+            connection.send_request();
+            connection.receive_request();
             // In the first round the kernel program does not know yet that another thread than the receiving one
             // answers at this socket.
             let known = round > 0;

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::agent::SIDELANE;
-use common::{Footprint, Watching, can_observe_requests, lab, lock_lanes};
+use common::{Footprint, Watching, can_observe_requests, lab_binary_path, lock_lanes};
 use serde_json::Value;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
@@ -35,7 +35,7 @@ fn lock_lanes_and_find_lab() -> Option<(common::lanes::Turn, LabBinary)> {
     if !can_observe_requests() {
         return None;
     }
-    lab().map(|path| (turn, LabBinary::with_path(path)))
+    lab_binary_path().map(|path| (turn, LabBinary::with_path(path)))
 }
 
 fn check_echo_requests_match(design: &str, ip: &str) {
@@ -78,7 +78,7 @@ fn check_every_request_is_observed(kind: RealServerKind) {
     let server = RealServer::start(kind, PLACE).unwrap();
     let mut client = Value::Null;
     let load = || {
-        client = server.load(&lab, PLACE, RATE_PER_S, SECONDS)?;
+        client = server.run_load(&lab, PLACE, RATE_PER_S, SECONDS)?;
         Ok(())
     };
     let (seen, window) = observe_requests_during(server.pid(), PLACE, load).unwrap();
@@ -300,7 +300,7 @@ fn a_client_that_closes_has_abandoned_its_request() {
     let Some(window) = window else { return };
     assert_eq!(window.abandoned.histogram.count(), 4, "{window:?}");
     assert!(window.abandoned.percentile_ns(1.0) >= Some(LINGER.as_nanos() as u64), "{window:?}");
-    assert_eq!((window.count(), window.closed_by_service, window.one_way, window.unanswered()), (0, 0, 0, 0));
+    assert_eq!((window.answered_count(), window.closed_by_service, window.one_way, window.unanswered()), (0, 0, 0, 0));
 }
 
 #[test]
@@ -314,7 +314,11 @@ fn a_client_that_stops_sending_gets_its_response() {
         receive(&mut client, 6);
     }]);
     let Some(window) = window else { return };
-    assert_eq!((window.count(), window.abandoned.histogram.count(), window.counts.unanswered), (1, 0, 0), "{window:?}");
+    assert_eq!(
+        (window.answered_count(), window.abandoned.histogram.count(), window.counts.unanswered),
+        (1, 0, 0),
+        "{window:?}"
+    );
 }
 
 #[test]
@@ -365,7 +369,7 @@ fn the_command_counts_logs_and_leaves_nothing_behind() {
     let files = ["--json", json.to_str().unwrap(), "--log", log.to_str().unwrap()];
     let mut watching = Watching::start(&[&[target.as_str(), "--for", "100s"], &files[..]].concat());
     watching.wait_until_observing();
-    let client = server.load(&lab, PLACE, RATE_PER_S, 1.0).unwrap();
+    let client = server.run_load(&lab, PLACE, RATE_PER_S, 1.0).unwrap();
     let said = watching.stop();
     for word in ["server time", "queueing", "latency", "threads", "seen at its sockets"] {
         assert!(said.contains(word), "no `{word}` in {said}");

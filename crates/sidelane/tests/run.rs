@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use common::agent::batch_processes;
 use common::lanes::BATCH_LANE;
-use common::{Disk, Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lab, lock_lanes, process, wait_until};
+use common::{
+    Disk, Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lab_binary_path, lock_lanes, process, wait_until,
+};
 
 #[test]
 fn the_exit_code_is_the_batch_commands_own() {
@@ -85,7 +87,7 @@ fn the_summary_goes_to_stderr_and_nothing_to_stdout() {
 #[test]
 fn the_result_file_holds_the_figures_of_the_run() {
     let Some(_turn) = lock_lanes() else { return };
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let run =
         Run::beside_service(service.target()).run_to_end(&["timeout", "1", "sh", "-c", SPIN]).expect_exit_code(124);
     let result = run.result();
@@ -106,7 +108,7 @@ fn the_result_file_holds_the_figures_of_the_run() {
 #[test]
 fn every_decision_is_in_the_audit_log_with_its_reason() {
     let Some(_turn) = lock_lanes() else { return };
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let run =
         Run::beside_service(service.target()).run_to_end(&["timeout", "1", "sh", "-c", SPIN]).expect_exit_code(124);
     let audit = run.audit();
@@ -191,7 +193,7 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
         service.work();
         // The summons comes at the wakeup, not when batch or the service is switched in next.
         assert!(lane.busy(), "{:?}", lane.state());
-        lane.must_have_summoned(before);
+        lane.check_summoned_since(before);
         run.wait_until("the lane was held", |_| lane.is_kept_free());
         lane.check_no_batch_while_held();
         service.rest();
@@ -209,7 +211,7 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
 
 /// The service is already busy when batch wants its lane.
 #[test]
-fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
+fn batch_that_continues_beside_a_busy_service_is_kept_off() {
     let Some(_turn) = lock_lanes() else { return };
     let mut service = Service::on_command();
     let mut run = Run::beside_service(service.target()).start_script(&format!("echo $$; {SPIN}"));
@@ -246,9 +248,9 @@ fn code_of_a_process_that_holds_lanes_is_locked_in_memory() {
 /// The turns of the service take some microseconds, and are not under the test's control. The figures are consistent
 /// with each other.
 #[test]
-fn the_books_of_a_run_agree_with_each_other() {
+fn figures_of_a_run_are_consistent() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab() else { return };
+    let Some(lab) = lab_binary_path() else { return };
     let service = Service::pulsing(&lab);
     let run =
         Run::beside_service(service.target()).run_to_end(&["timeout", "3", "sh", "-c", SPIN]).expect_exit_code(124);

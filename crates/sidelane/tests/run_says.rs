@@ -78,10 +78,10 @@ fn run_reports_its_start_and_progress_unless_quiet() {
 #[test]
 fn service_on_the_batch_lane_is_reported_and_batch_waits() {
     let Some(_turn) = lock_lanes() else { return };
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let mut run = Run::beside_service(service.target()).start_script(WORK);
     run.first_line();
-    service.move_to(BATCH_LANE);
+    service.set_affinity(BATCH_LANE);
     check_service_on_batch_lane(run, &service);
 }
 
@@ -96,7 +96,7 @@ fn check_service_on_batch_lane(mut run: Running, service: &Service) {
         ),
     );
     run.wait_until_audited("evict", 0);
-    service.move_to(REQUEST_LANE);
+    service.set_affinity(REQUEST_LANE);
     run.wait_until_audited("restore", 0);
     run.wait_for_end().expect_exit_code(0);
 }
@@ -137,9 +137,9 @@ fn kept_off_batch_is_reported_or_the_run_ends() {
 }
 
 #[test]
-fn an_audit_of_events_has_no_holds_and_both_clocks() {
+fn audit_level_events_omits_holds_and_has_both_clocks() {
     let Some(_turn) = lock_lanes() else { return };
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let run = Run::beside_service(service.target()).with_more_arguments(&["--audit-level", "events"]);
     let audit = run.run_to_end(&["timeout", "1", "sh", "-c", common::SPIN]).expect_exit_code(124).audit();
     let actions: Vec<&str> = audit.iter().map(|line| line["action"].as_str().unwrap()).collect();

@@ -23,7 +23,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn set() -> Option<Self> {
+    fn start() -> Option<Self> {
         let installed = |program: &&str| Command::new(program).arg("--version").output().is_ok();
         if let Some(missing) = ["runc", "redis-server", "redis-cli", "nsenter"].iter().find(|name| !installed(name)) {
             sidelane_testing::skip(format!("needs {missing}"));
@@ -54,7 +54,7 @@ impl Scene {
     }
 
     /// Checks that batch borrows the lane beside the service, and has its CPUs back at the end.
-    fn batch_borrows_the_lane(&self, service: &str, wrapper: &[String]) {
+    fn check_batch_borrows_the_lane(&self, service: &str, wrapper: &[String]) {
         let found = process::allowed_cpus(self.service.pid());
         let before = Footprint::capture();
         let adopt = format!("cgroup:{}", self.batch.group());
@@ -75,7 +75,7 @@ impl Scene {
     }
 
     /// Checks that each request of the service is counted, and no other request.
-    fn requests_are_counted(&self, service: &str, wrapper: &[String]) {
+    fn check_requests_are_counted(&self, service: &str, wrapper: &[String]) {
         let watches = [SIDELANE, "requests", "--service", service, "--for", "100s"];
         let mut words = wrapper.iter().map(String::as_str).chain(watches);
         let mut command = Command::new(words.next().unwrap());
@@ -95,9 +95,9 @@ impl Scene {
 #[test]
 fn batch_and_service_may_be_in_different_containers() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(scene) = Scene::set() else { return };
+    let Some(scene) = Scene::start() else { return };
     for service in scene.names() {
-        scene.batch_borrows_the_lane(&service, &[]);
+        scene.check_batch_borrows_the_lane(&service, &[]);
     }
 }
 
@@ -107,9 +107,9 @@ fn requests_of_a_service_in_a_container_are_counted() {
     if !can_observe_requests() {
         return;
     }
-    let Some(scene) = Scene::set() else { return };
+    let Some(scene) = Scene::start() else { return };
     for service in scene.names() {
-        scene.requests_are_counted(&service, &[]);
+        scene.check_requests_are_counted(&service, &[]);
     }
 }
 
@@ -117,13 +117,13 @@ fn requests_of_a_service_in_a_container_are_counted() {
 #[test]
 fn sidelane_works_from_a_third_container() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(scene) = Scene::set() else { return };
+    let Some(scene) = Scene::start() else { return };
     let sees = Path::new(SIDELANE).parent().unwrap();
     let Some(third) = Container::start_privileged("third", sees) else { return };
     for service in scene.names() {
-        scene.batch_borrows_the_lane(&service, &third.wrapper());
+        scene.check_batch_borrows_the_lane(&service, &third.exec_command());
         if can_observe_requests() {
-            scene.requests_are_counted(&service, &third.wrapper());
+            scene.check_requests_are_counted(&service, &third.exec_command());
         }
     }
 }
@@ -132,14 +132,14 @@ fn sidelane_works_from_a_third_container() {
 #[test]
 fn removed_container_of_sidelane_gives_batch_its_cpus_back() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(scene) = Scene::set() else { return };
+    let Some(scene) = Scene::start() else { return };
     let Some(third) = Container::start_privileged("third", Path::new(SIDELANE).parent().unwrap()) else { return };
     let [service, _] = scene.names();
     let adopt = format!("cgroup:{}", scene.batch.group());
     let before = Footprint::capture();
     let mut run = Run::beside_service(service)
         .with_more_arguments(&["--adopt", &adopt])
-        .through_wrapper(&third.wrapper())
+        .through_wrapper(&third.exec_command())
         .start_without_batch();
     run.wait_until("batch was in its lane", |_| scene.batch_cpus() == BATCH_LANE);
     drop(third);

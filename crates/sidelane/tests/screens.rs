@@ -11,7 +11,7 @@ use common::agent::SIDELANE;
 use common::lanes::LANES;
 use common::redis::busy_redis;
 use common::screen::lines_of;
-use sidelane_report::grid::length;
+use sidelane_report::grid::display_width;
 
 const WIDTHS: [u16; 2] = [60, 100];
 /// Number of columns at which no line is wrapped.
@@ -28,7 +28,7 @@ fn lines_too_long<'a>(commands: impl IntoIterator<Item = Vec<&'a str>>, columns:
         let lines = lines_of(&arguments, columns);
         let shown = lines.iter().any(|line| !line.is_empty());
         assert!(shown, "nothing is shown by {arguments:?}");
-        let long = lines.into_iter().filter(|line| length(line) > usize::from(columns));
+        let long = lines.into_iter().filter(|line| display_width(line) > usize::from(columns));
         long.map(|line| format!("{columns}: {}: {line}", arguments[1..].join(" "))).collect::<Vec<_>>()
     };
     commands.into_iter().flat_map(of_one).collect()
@@ -72,7 +72,7 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 /// Returns commands that need no lanes, whose output is the same each time.
-fn commands_that_repeat(folder: &Path) -> Vec<Vec<String>> {
+fn commands_with_repeatable_output(folder: &Path) -> Vec<Vec<String>> {
     let scenario = |name: &str| repository_path(&format!("lab/scenarios/{name}.toml"));
     let log = |name: &str| repository_path(&format!("crates/sidelane/tests/fixtures/observed/{name}"));
     let file = folder.join("sidelane.toml").display().to_string();
@@ -101,7 +101,7 @@ fn letter_sequences(lines: &[String]) -> BTreeSet<String> {
 fn no_word_is_cut() {
     let scratch = tempfile::tempdir().unwrap();
     let mut cut = Vec::new();
-    for command in commands_that_repeat(scratch.path()) {
+    for command in commands_with_repeatable_output(scratch.path()) {
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         let whole = letter_sequences(&lines_of(&command, WITHOUT_END));
         for columns in WIDTHS {
@@ -109,7 +109,7 @@ fn no_word_is_cut() {
             cut.extend(
                 letter_sequences(&lines).difference(&whole).map(|word| format!("{columns}: {command:?}: {word}")),
             );
-            let long = lines.into_iter().filter(|line| length(line) > usize::from(columns));
+            let long = lines.into_iter().filter(|line| display_width(line) > usize::from(columns));
             cut.extend(long.map(|line| format!("{columns}: {command:?}: {line}")));
         }
     }

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use common::{SPIN, can_observe_requests, lab, lock_lanes, process, wait_until};
+use common::{SPIN, can_observe_requests, lab_binary_path, lock_lanes, process, wait_until};
 use sidelane_diagnostics::audit::Audit;
 use sidelane_host::cgroup::{Group, Hierarchy};
 use sidelane_host::priority::pin_this_thread;
@@ -30,12 +30,12 @@ fn tracker(requests: bool, lent: LaneLending) -> Rc<Tracker> {
     Rc::new(Tracker::load(Purpose::Lend { requests, lent }, true).unwrap())
 }
 
-fn request_lane(cpu: u32) -> Lanes {
+fn lanes_with_request_lane_only(cpu: u32) -> Lanes {
     Lanes::without_batch_lanes([cpu].into_iter().collect())
 }
 
 /// Sends `count` requests to the server, one after the other.
-fn ask(server: &RealServer, count: usize) {
+fn send_requests(server: &RealServer, count: usize) {
     let (mut stream, question, answer) = server.open_connection().unwrap();
     for _ in 0..count {
         stream.write_all(question).unwrap();
@@ -62,7 +62,9 @@ fn requests_of_two_services_are_counted_apart() {
         .zip([0, 1])
         .map(|(server, cpu)| {
             let service = Target::Pid(server.pid()).find().unwrap();
-            let tracking = ServiceTracking::start(&tracker, &service, &request_lane(cpu), LaneUse::default()).unwrap();
+            let tracking =
+                ServiceTracking::start(&tracker, &service, &lanes_with_request_lane_only(cpu), LaneUse::default())
+                    .unwrap();
             let requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
             (tracking, requests)
         })
@@ -70,7 +72,7 @@ fn requests_of_two_services_are_counted_apart() {
     tracker.attach().unwrap();
     let counts = [300, 200];
     std::thread::scope(|scope| {
-        servers.iter().zip(counts).for_each(|(server, count)| drop(scope.spawn(move || ask(server, count))));
+        servers.iter().zip(counts).for_each(|(server, count)| drop(scope.spawn(move || send_requests(server, count))));
     });
     tracker.detach();
     for (((tracking, mut requests), count), cpu) in services.into_iter().zip(counts).zip([0, 1]) {
@@ -120,7 +122,7 @@ fn declared_lanes(lanes: &str) -> Lanes {
 
 fn start_holder(lanes: &Lanes, tracker: &Tracker) -> Holder {
     let lane = lanes.batch[0].clone();
-    let ring = tracker.ring(lane.cpu).unwrap();
+    let ring = tracker.summons_ring(lane.cpu).unwrap();
     let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
     Holder::start(lane, tracker.memory(), ring, policy, Arc::new(NeverEvicts), Audit::default()).unwrap()
 }
@@ -159,9 +161,9 @@ fn lend_until_held(lab: &LabBinary, tracker: &Rc<Tracker>, lanes: &str) {
 }
 
 #[test]
-fn two_services_in_turn_on_one_tracker_have_separate_books() {
+fn successive_services_on_one_tracker_count_separately() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab().map(LabBinary::with_path) else { return };
+    let Some(lab) = lab_binary_path().map(LabBinary::with_path) else { return };
     let tracker = tracker(false, LaneLending { single_places: true, ..LaneLending::default() });
     lend_until_held(&lab, &tracker, "0:1");
     lend_until_held(&lab, &tracker, "1:0");
@@ -171,7 +173,7 @@ fn two_services_in_turn_on_one_tracker_have_separate_books() {
 /// The summons is sent before the kernel has chosen a CPU for the thread, so the waker's CPU sends it. That also holds
 /// on a tracker whose services are not known in advance, as in an agent.
 #[test]
-fn waker_of_a_pinned_thread_pays_for_the_summons() {
+fn waker_of_a_pinned_thread_sends_the_summons() {
     const REQUESTS: usize = 300;
     let Some(_turn) = lock_lanes() else { return };
     if !RealServerKind::Redis.is_installed() {
@@ -189,7 +191,7 @@ fn waker_of_a_pinned_thread_pays_for_the_summons() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             pin_this_thread(&[1]).unwrap();
-            ask(&server, REQUESTS);
+            send_requests(&server, REQUESTS);
         });
     });
     drop(holder);
@@ -209,7 +211,7 @@ impl OwnGroup {
         Some((Self(dir), hierarchy))
     }
 
-    fn admit(&self, below: &str, pid: u32) {
+    fn move_process_below(&self, below: &str, pid: u32) {
         std::fs::write(self.0.join(below).join("cgroup.procs"), pid.to_string()).unwrap();
     }
 }
@@ -223,14 +225,14 @@ impl Drop for OwnGroup {
 }
 
 /// Starts a shell that creates a child for each line on its input, and prints the child's id.
-fn forker() -> Child {
+fn start_forking_shell() -> Child {
     let script = "while read -r _; do sleep 100 & echo $!; done; kill 0";
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
     process::kill_with_test(&mut command).spawn().unwrap()
 }
 
-fn fork(forker: &mut Child) -> u32 {
+fn fork_child_of(forker: &mut Child) -> u32 {
     writeln!(forker.stdin.as_mut().unwrap(), "fork").unwrap();
     let mut line = String::new();
     let mut out = std::io::BufReader::with_capacity(1, forker.stdout.as_mut().unwrap());
@@ -239,32 +241,33 @@ fn fork(forker: &mut Child) -> u32 {
 }
 
 #[test]
-fn member_of_a_named_group_is_the_services_until_it_leaves() {
+fn process_belongs_to_service_while_in_its_cgroup() {
     let Some(_turn) = lock_lanes() else { return };
     let Some((own, hierarchy)) = OwnGroup::make() else {
         return sidelane_testing::skip("needs a cgroup v2 that this process may make groups in");
     };
-    let (mut early, mut late) = (forker(), forker());
-    own.admit("deep", early.id());
+    let (mut early, mut late) = (start_forking_shell(), start_forking_shell());
+    own.move_process_below("deep", early.id());
     let outside = hierarchy.own_dir().unwrap().join("cgroup.procs");
     let name = own.0.strip_prefix(&hierarchy.mount).unwrap();
     let group = Group::find_with_processes(&Path::new("/").join(name).display().to_string()).expect("it has a process");
     let tracker = tracker(false, LaneLending::default());
     tracker.attach().unwrap();
     let service = Service { pids: group.processes().into_iter().collect(), group: Some(group), ..Service::default() };
-    let tracking = ServiceTracking::start(&tracker, &service, &request_lane(0), LaneUse::default()).unwrap();
+    let tracking =
+        ServiceTracking::start(&tracker, &service, &lanes_with_request_lane_only(0), LaneUse::default()).unwrap();
     let (identities, ours) = (tracker.identities(), Some(Identity::Service(tracking.number())));
     assert_eq!(identities.identity_of(early.id()), ours, "it was there before");
-    assert_eq!(identities.identity_of(fork(&mut early)), ours, "its child");
+    assert_eq!(identities.identity_of(fork_child_of(&mut early)), ours, "its child");
     assert_eq!(identities.identity_of(late.id()), None);
-    own.admit("deep/deeper", late.id());
+    own.move_process_below("deep/deeper", late.id());
     assert_eq!(identities.identity_of(late.id()), ours, "it joined, two levels below");
-    let child = fork(&mut late);
+    let child = fork_child_of(&mut late);
     assert_eq!(identities.identity_of(child), ours);
     std::fs::write(&outside, late.id().to_string()).unwrap();
     assert_eq!(identities.identity_of(late.id()), None, "it left");
     assert_eq!(identities.identity_of(child), ours, "its child did not");
-    assert_eq!(identities.identity_of(fork(&mut late)), None);
+    assert_eq!(identities.identity_of(fork_child_of(&mut late)), None);
     drop(tracking);
     assert_eq!(identities.identity_of(early.id()), None, "no thread is tracked any more");
     for mut shell in [early, late] {
@@ -277,7 +280,8 @@ fn member_of_a_named_group_is_the_services_until_it_leaves() {
 fn sixty_three_services_fit_and_the_next_is_refused() {
     let Some(_turn) = lock_lanes() else { return };
     let tracker = tracker(false, LaneLending::default());
-    let add = || ServiceTracking::start(&tracker, &Service::default(), &request_lane(0), LaneUse::default());
+    let add =
+        || ServiceTracking::start(&tracker, &Service::default(), &lanes_with_request_lane_only(0), LaneUse::default());
     let mut services: Vec<ServiceTracking> = (0..63).map(|_| add().unwrap()).collect();
     let numbers: BTreeSet<_> = services.iter().map(ServiceTracking::number).collect();
     assert_eq!(numbers.len(), 63);
@@ -288,7 +292,7 @@ fn sixty_three_services_fit_and_the_next_is_refused() {
 
 /// A server may fork its workers after it is found, and before it is tracked.
 #[test]
-fn process_forked_before_tracking_is_the_services() {
+fn child_forked_before_tracking_belongs_to_the_service() {
     let Some(_turn) = lock_lanes() else { return };
     let mut command = Command::new("sh");
     let command = process::kill_with_test(&mut command).args(["-c", "sleep 1000 & wait"]).process_group(0);
@@ -297,7 +301,8 @@ fn process_forked_before_tracking_is_the_services() {
     wait_until("the worker was forked", || family().len() == 2);
     let tracker = tracker(false, LaneLending::default());
     let service = Service::of_process(parent.id());
-    let tracking = ServiceTracking::start(&tracker, &service, &request_lane(0), LaneUse::default()).unwrap();
+    let tracking =
+        ServiceTracking::start(&tracker, &service, &lanes_with_request_lane_only(0), LaneUse::default()).unwrap();
     assert_eq!(tracking.processes().into_iter().collect::<BTreeSet<_>>(), family());
     drop(tracking);
     // SAFETY: plain system call; the child is not reaped yet, so the group is its own.

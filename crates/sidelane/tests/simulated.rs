@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_scenario_becomes_a_table_a_file_and_a_page() {
+fn sim_writes_a_table_a_json_file_and_a_page() {
     let dir = tempfile::tempdir().unwrap();
     let [json, page] = ["a.json", "a.html"].map(|name| dir.path().join(name).display().to_string());
     let run = sim(&["lab/scenarios/elfen-fig11.toml", "--quick", "--json", &json, "--page", &page]);
@@ -30,7 +30,7 @@ fn a_scenario_becomes_a_table_a_file_and_a_page() {
 
 /// The result has two tables: a row for each service, and one for each machine.
 #[test]
-fn whole_machine_has_a_row_per_service_and_one_for_itself() {
+fn machine_scenario_has_rows_per_service_and_machine() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("a.json").display().to_string();
     let run = sim(&["lab/scenarios/chain.toml", "--quick", "--json", &json]);

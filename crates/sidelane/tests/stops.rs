@@ -63,7 +63,7 @@ impl Scene {
 
     /// Fails unless batch is frozen while the service works and no keeper is on the lane.
     #[track_caller]
-    fn batch_must_be_away(&self) {
+    fn check_batch_is_frozen_and_lane_free(&self) {
         // A signal wakes a frozen process for a moment, within the kernel. Batch that was thawed wants the CPU
         // permanently.
         wait_until("batch was frozen", || !wants_cpu(self.batch));
@@ -104,38 +104,38 @@ fn has_pending(pid: u32, signal: i32) -> bool {
 }
 
 #[test]
-fn batch_that_was_sent_away_stays_away_after_ctrl_z() {
+fn evicted_batch_stays_frozen_after_ctrl_z() {
     let Some(_turn) = lock_lanes() else { return };
     let mut scene = Scene::start();
     scene.work_until_batch_evicted();
     for (how, token) in [(libc::SIGTSTP, libc::SIGUSR1), (libc::SIGSTOP, libc::SIGUSR2)] {
         scene.stop_agent(how);
         scene.resume_agent(token);
-        scene.batch_must_be_away();
+        scene.check_batch_is_frozen_and_lane_free();
     }
     scene.end();
 }
 
 /// The guardian freezes batch that may run, and is stopped. The agent continues, and evicts this batch.
 #[test]
-fn late_guardian_does_not_bring_batch_back() {
+fn guardian_resumed_late_does_not_thaw_batch() {
     let Some(_turn) = lock_lanes() else { return };
     let mut scene = Scene::start();
-    let (batch, guardian) = (scene.batch, scene.run.guardian_other_than(None));
+    let (batch, guardian) = (scene.batch, scene.run.wait_for_guardian_other_than(None));
     scene.stop_agent(libc::SIGSTOP);
     wait_until("the guardian had frozen batch", || !wants_cpu(batch));
     signal(guardian, libc::SIGSTOP);
     wait_until("the guardian was stopped", || state(guardian) == Some('T'));
     scene.run.signal(libc::SIGCONT);
-    scene.service.move_to(BATCH_LANE);
+    scene.service.set_affinity(BATCH_LANE);
     scene.service.work();
     scene.run.wait_until_audited("evict", 0);
     // The agent has killed the guardian, and another one has taken over.
-    scene.run.guardian_other_than(Some(guardian));
+    scene.run.wait_for_guardian_other_than(Some(guardian));
     signal(guardian, libc::SIGCONT);
     wait_until("the guardian was gone", || !is_alive(guardian));
-    scene.batch_must_be_away();
-    scene.service.move_to(REQUEST_LANE);
+    scene.check_batch_is_frozen_and_lane_free();
+    scene.service.set_affinity(REQUEST_LANE);
     scene.end();
 }
 
@@ -164,12 +164,12 @@ impl StopKind {
 impl Scene {
     /// Makes the service work, and stops or kills the agent at any moment after that, also during an eviction. Returns
     /// `None` if the agent was killed.
-    fn stop_or_kill_after(mut self, blow: StopKind, after: Duration) -> Option<Self> {
+    fn work_and_stop_or_kill_agent_after(mut self, stop_kind: StopKind, after: Duration) -> Option<Self> {
         self.service.work();
         sleep(after);
         let was_away =
             (self.lane.state() == Some(LaneState::Evicted) && !wants_cpu(self.batch)).then(|| cpu_ticks(self.batch));
-        match blow {
+        match stop_kind {
             StopKind::Kill => {
                 self.run.kill();
                 return None;
@@ -177,7 +177,7 @@ impl Scene {
             StopKind::Stop => self.stop_and_resume(libc::SIGSTOP),
             StopKind::CtrlZ => self.stop_and_resume(libc::SIGTSTP),
             StopKind::StopWithGuardian => {
-                let guardian = self.run.guardian_other_than(None);
+                let guardian = self.run.wait_for_guardian_other_than(None);
                 self.stop_agent(libc::SIGSTOP);
                 signal(guardian, libc::SIGSTOP);
                 self.run.signal(libc::SIGCONT);
@@ -188,7 +188,7 @@ impl Scene {
         self.wait_until_evicted();
         let ticks = cpu_ticks(self.batch);
         assert!(was_away.is_none_or(|before| before == ticks), "batch that was away ran");
-        self.batch_must_be_away();
+        self.check_batch_is_frozen_and_lane_free();
         self.rest_until_batch_returns();
         Some(self)
     }
@@ -209,7 +209,7 @@ impl Scene {
 
 /// Evicted batch never runs beside the service without permission, and returns; nothing is left of a killed agent.
 #[test]
-fn batch_stays_away_at_any_moment_of_a_stop_or_kill() {
+fn stop_or_kill_at_any_moment_keeps_batch_evicted() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let (moments, seed) =
         (variable(MOMENTS_VARIABLE).unwrap_or(MOMENTS), variable(SEED_VARIABLE).unwrap_or_else(now_ns));
@@ -229,7 +229,7 @@ fn run_numbered_stops(moments: Range<u64>, seed: u64, random: &mut Random) {
         let blow = StopKind::ALL[random.next_below(StopKind::ALL.len() as u64) as usize];
         let after = Duration::from_millis(random.next_below(MOMENT_MS_MAX));
         eprintln!("moment {number} of seed {seed}: {blow:?} after {after:?}");
-        scene = scene.take().unwrap_or_else(Scene::start).stop_or_kill_after(blow, after);
+        scene = scene.take().unwrap_or_else(Scene::start).work_and_stop_or_kill_agent_after(blow, after);
         if scene.is_none() {
             before.wait_until_restored();
         }

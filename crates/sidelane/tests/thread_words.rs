@@ -44,20 +44,20 @@ impl Scene {
     }
 
     #[track_caller]
-    fn must_ring(&mut self) {
+    fn check_reader_is_woken(&mut self) {
         wait_until("the wakeup came", || self.take_wakeup());
         self.requests.fetch_answered(|_| ()).unwrap();
     }
 
     #[track_caller]
-    fn must_be_silent(&mut self) {
+    fn check_reader_is_not_woken(&mut self) {
         std::thread::yield_now();
         assert!(!self.take_wakeup());
         self.requests.fetch_answered(|_| ()).unwrap();
     }
 
     /// Returns the number of the request on which the service's thread works, as its memory word says.
-    fn works_on(&self) -> Option<u64> {
+    fn current_request_number(&self) -> Option<u64> {
         let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let thread = self.words.iter().find(|thread| thread.tid == me);
         thread.and_then(|thread| thread.request).map(|request| request.number)
@@ -87,58 +87,58 @@ fn on_one_cpu(script: impl FnOnce(Scene)) {
 }
 
 #[test]
-fn the_bell_rings_once_for_a_begin_or_an_end_where_it_is_armed() {
+fn reader_is_woken_once_for_a_begin_or_end_on_armed_cpus() {
     on_one_cpu(|mut scene| {
-        scene.words.arm([CPU], NONE);
-        scene.connection.ask();
-        scene.must_be_silent();
-        scene.connection.receive();
-        scene.must_ring();
+        scene.words.arm_wakeup([CPU], NONE);
+        scene.connection.send_request();
+        scene.check_reader_is_not_woken();
+        scene.connection.receive_request();
+        scene.check_reader_is_woken();
         scene.connection.exchange_answer();
-        scene.must_be_silent();
-        scene.connection.ask();
-        scene.connection.receive();
-        scene.must_be_silent();
+        scene.check_reader_is_not_woken();
+        scene.connection.send_request();
+        scene.connection.receive_request();
+        scene.check_reader_is_not_woken();
 
-        scene.words.arm(NONE, [CPU]);
-        scene.must_be_silent();
+        scene.words.arm_wakeup(NONE, [CPU]);
+        scene.check_reader_is_not_woken();
         scene.connection.exchange_answer();
-        scene.must_ring();
+        scene.check_reader_is_woken();
 
-        scene.words.arm([OTHER_CPU], [OTHER_CPU]);
-        scene.connection.ask();
-        scene.connection.receive();
+        scene.words.arm_wakeup([OTHER_CPU], [OTHER_CPU]);
+        scene.connection.send_request();
+        scene.connection.receive_request();
         scene.connection.exchange_answer();
-        scene.must_be_silent();
+        scene.check_reader_is_not_woken();
     });
 }
 
 #[test]
-fn a_word_says_what_its_thread_works_on() {
+fn thread_word_has_the_request_of_its_thread() {
     on_one_cpu(|mut scene| {
-        scene.connection.ask();
-        assert_eq!(scene.works_on(), None);
-        scene.connection.receive();
-        let first = scene.works_on().expect("it was received");
+        scene.connection.send_request();
+        assert_eq!(scene.current_request_number(), None);
+        scene.connection.receive_request();
+        let first = scene.current_request_number().expect("it was received");
         scene.connection.exchange_answer();
-        assert_eq!(scene.works_on(), None);
-        scene.connection.ask();
-        scene.connection.receive();
-        assert!(scene.works_on() > Some(first));
+        assert_eq!(scene.current_request_number(), None);
+        scene.connection.send_request();
+        scene.connection.receive_request();
+        assert!(scene.current_request_number() > Some(first));
     });
 }
 
 /// The number of answers to come is unknown. Switches are watched after the first such request.
 #[test]
-fn thread_with_one_answer_to_two_requests_is_idle_asleep() {
+fn sleeping_thread_that_answered_two_requests_at_once_is_idle() {
     on_one_cpu(|mut scene| {
-        scene.connection.ask();
-        scene.connection.ask();
+        scene.connection.send_request();
+        scene.connection.send_request();
         scene.connection.1.read_exact(&mut [0; 6]).unwrap();
         scene.connection.exchange_answer();
-        assert!(scene.works_on().is_some(), "the second answer may follow");
+        assert!(scene.current_request_number().is_some(), "the second answer may follow");
         scene.tracking.tracker().attach_switch_program().unwrap();
-        wait_until("it has slept", || scene.works_on().is_none());
+        wait_until("it has slept", || scene.current_request_number().is_none());
     });
 }
 
@@ -146,8 +146,8 @@ fn thread_with_one_answer_to_two_requests_is_idle_asleep() {
 #[test]
 fn request_ends_for_its_thread_when_its_client_closes() {
     on_one_cpu(|mut scene| {
-        scene.connection.ask();
-        scene.connection.receive();
+        scene.connection.send_request();
+        scene.connection.receive_request();
         let Scene { connection: Connection(client, mut service), mut requests, .. } = scene;
         drop(client);
         assert_eq!(service.read(&mut [0; 3]).unwrap(), 0);

@@ -41,7 +41,7 @@ fn a_trace_ends_with_a_diagnosis_and_leaves_nothing_behind() {
     // Every request is slower than this objective.
     let options = ["--slo", "1ns", "--for", "100s"];
     let tracing = Tracing::start(&format!("pid:{}", server.pid()), &[&options[..], &files].concat());
-    let client = server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    let client = server.run_load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     let told = tracing.stop();
     let result = read_json(&json);
     let row = |key: &str| result["rows"][0][key].as_u64().unwrap();
@@ -70,7 +70,7 @@ fn replayed_log_gives_the_report_of_the_trace() {
     let [log, json, again] = ["t.log", "t.json", "again.json"].map(|name| dir.path().join(name));
     let options = ["--for", "100s", "--log", path_str(&log), "--json", path_str(&json)];
     let tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
-    server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    server.run_load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     tracing.stop();
     report(&log, &again);
     let (told, again) = (read_json(&json), read_json(&again));
@@ -88,7 +88,7 @@ fn a_flight_recorder_writes_when_the_objective_breaks() {
     let dir = tempfile::tempdir().unwrap();
     let options = ["--slo", "1ns", "--record", path_str(dir.path())];
     let mut tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
-    server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    server.run_load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     let broken = tracing.line();
     assert!(broken.starts_with("sidelane: a request took "), "{broken}");
     while !tracing.line().contains("written to ") {}
@@ -130,12 +130,12 @@ fn wrong_arguments_of_trace_have_exact_errors() {
 fn connect_blocked_client(address: SocketAddr) -> TcpStream {
     let mut stuck = TcpStream::connect(address).unwrap();
     stuck.write_all(b"BLPOP nothing 0\r\n").unwrap();
-    until_blocked(address, 1);
+    wait_until_clients_blocked(address, 1);
     stuck
 }
 
 /// Waits until this number of clients is blocked.
-fn until_blocked(address: SocketAddr, clients: u32) {
+fn wait_until_clients_blocked(address: SocketAddr, clients: u32) {
     let mut asking = BufReader::new(TcpStream::connect(address).unwrap());
     let mut line = String::new();
     while line.trim() != format!("blocked_clients:{clients}") {
@@ -172,7 +172,7 @@ fn client_that_closes_while_waiting_abandons_its_request() {
     let stuck = connect_blocked_client(server.address());
     thread::sleep(Duration::from_millis(5));
     drop(stuck);
-    until_blocked(server.address(), 0);
+    wait_until_clients_blocked(server.address(), 0);
     let told = tracing.stop();
     let first = without_line_breaks(told.split(" %  ").next().unwrap());
     assert!(first.contains("1 request was abandoned by the client"), "{told}");
@@ -196,7 +196,7 @@ fn an_abandoned_request_breaks_an_objective_if_it_was_late() {
         let stuck = connect_blocked_client(server.address());
         thread::sleep(Duration::from_millis(5));
         drop(stuck);
-        until_blocked(server.address(), 0);
+        wait_until_clients_blocked(server.address(), 0);
         if is_broken {
             while !tracing.line().contains("written to ") {}
         }
@@ -206,7 +206,10 @@ fn an_abandoned_request_breaks_an_objective_if_it_was_late() {
 }
 
 /// Starts a service in this process: one thread that answers each request, of three bytes, by `answer`.
-fn service(requests: u32, mut answer: impl FnMut(&mut TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
+fn start_answering_service(
+    requests: u32,
+    mut answer: impl FnMut(&mut TcpStream) + Send + 'static,
+) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let serves = move || {
@@ -224,14 +227,14 @@ fn service(requests: u32, mut answer: impl FnMut(&mut TcpStream) + Send + 'stati
 fn trace_client_requests(
     answer: impl FnMut(&mut TcpStream) + Send + 'static,
     receive_buffer: Option<usize>,
-    take: impl Fn(&mut TcpStream),
+    read_response: impl Fn(&mut TcpStream),
 ) -> Option<(String, String)> {
     const REQUESTS: u32 = 3;
     let _turn = lock_lanes()?;
     if !can_observe_requests() {
         return None;
     }
-    let (address, served) = service(REQUESTS, answer);
+    let (address, served) = start_answering_service(REQUESTS, answer);
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
     // The objective of 15 ms is below the planted delays. A request that is as slow by chance cannot be told from a
@@ -244,7 +247,7 @@ fn trace_client_requests(
     let mut client = TcpStream::from(client);
     for _ in 0..REQUESTS {
         client.write_all(b"ask").unwrap();
-        take(&mut client);
+        read_response(&mut client);
     }
     served.join().unwrap();
     drop(client);
@@ -303,7 +306,7 @@ fn pacing_of_tcp_is_told_from_a_queue() {
 }
 
 /// Checks the cause and the text of a trace, for a service whose thread waits by calling `wait`.
-fn wait_is_named(wait: impl Fn() + Send + 'static, cause: &str, words: &str) {
+fn check_wait_is_named(wait: impl Fn() + Send + 'static, cause: &str, words: &str) {
     let answer = move |stream: &mut TcpStream| {
         wait();
         stream.write_all(b"answer").unwrap();
@@ -337,34 +340,34 @@ fn an_eventfd_that_another_thread_writes_to_is_named() {
         wanted.store(true, Ordering::Relaxed);
         rustix::io::read(&*event, &mut [0; 8]).unwrap();
     };
-    wait_is_named(wait, "hand-over", "in read on an eventfd until event-writer");
+    check_wait_is_named(wait, "hand-over", "in read on an eventfd until event-writer");
 }
 
 #[test]
-fn a_timerfd_is_a_timer() {
+fn wait_for_a_timerfd_is_named_a_timer() {
     let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty()).unwrap();
     let wait = move || {
         let at = Itimerspec { it_interval: Timespec::default(), it_value: Timespec::try_from(WAIT).unwrap() };
         rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &at).unwrap();
         rustix::io::read(&timer, &mut [0; 8]).unwrap();
     };
-    wait_is_named(wait, "timer", "in read on a timerfd until a time that it had set");
+    check_wait_is_named(wait, "timer", "in read on a timerfd until a time that it had set");
 }
 
 /// A process that waits in epoll with one client is no event loop.
 #[test]
-fn a_timeout_of_epoll_is_a_timer_where_there_is_one_client() {
+fn epoll_timeout_with_one_client_is_named_a_timer() {
     let events = epoll::create(epoll::CreateFlags::empty()).unwrap();
     let timeout = Timespec::try_from(WAIT).unwrap();
     let wait =
         move || assert_eq!(epoll::wait(&events, spare_capacity(&mut Vec::with_capacity(1)), Some(&timeout)), Ok(0));
-    wait_is_named(wait, "timer", "in epoll_wait until a timeout that it had set");
+    check_wait_is_named(wait, "timer", "in epoll_wait until a timeout that it had set");
 }
 
 /// The service waits for a receive timeout of the same UDP socket, first without and then after it has sent a query.
 /// The cause is a missing answer only after a query; otherwise it is a timer.
 #[test]
-fn a_timeout_is_no_answer_only_after_a_question() {
+fn receive_timeout_is_a_missing_answer_only_after_a_query() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let asking = UdpSocket::bind("127.0.0.1:0").unwrap();
     asking.connect(silent.local_addr().unwrap()).unwrap();
@@ -372,12 +375,12 @@ fn a_timeout_is_no_answer_only_after_a_question() {
     let (address, asking) = (silent.local_addr().unwrap(), Arc::new(asking));
     let idle = Arc::clone(&asking);
     let wait = move || assert!(idle.recv(&mut [0; 8]).is_err());
-    wait_is_named(wait, "timer", "until a time that it had set");
+    check_wait_is_named(wait, "timer", "until a time that it had set");
     let ask = move || {
         asking.send(b"name?").unwrap();
         assert!(asking.recv(&mut [0; 8]).is_err());
     };
-    wait_is_named(ask, "no-answer", &format!("no answer from {address}/udp"));
+    check_wait_is_named(ask, "no-answer", &format!("no answer from {address}/udp"));
 }
 
 /// Sets a filter of one classic BPF instruction on a socket, which drops all arriving bytes, or removes it.
@@ -395,7 +398,7 @@ fn set_drop_filter(socket: &TcpStream, drops_all: bool) {
 
 /// The network loses a question to another service, and TCP sends it again.
 #[test]
-fn a_question_that_the_network_loses_is_named_with_the_address() {
+fn lost_query_is_named_with_the_address_of_its_server() {
     let door = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = door.local_addr().unwrap();
     let mut asking = TcpStream::connect(address).unwrap();
@@ -503,7 +506,7 @@ asyncio.run(main())
 ";
 
 #[test]
-fn coroutines_wait_inside_the_service_with_a_note() {
+fn wait_of_a_coroutine_is_reported_with_a_note() {
     let Some(_turn) = lock_lanes() else { return };
     if !can_observe_requests() {
         return;
@@ -534,7 +537,7 @@ fn coroutines_wait_inside_the_service_with_a_note() {
 /// Two threads, each with its own connection, take turns at a permit, as at a connection pool. The permit's futex is
 /// that of a condition variable.
 #[test]
-fn permit_of_a_pool_is_a_lock_with_its_holder() {
+fn wait_for_a_pool_permit_names_the_lock_holder() {
     const REQUESTS: usize = 3;
     let Some(_turn) = lock_lanes() else { return };
     if !can_observe_requests() {
@@ -604,7 +607,7 @@ fn trace_causes_of_waits(compiler: &[&str], wait_kinds: &[&str]) -> Option<(Vec<
 }
 
 /// Checks that the trace names a wait for a mutex as a lock, and none of the waits `others`.
-fn only_a_mutex_is_a_lock(compiler: &[&str], others: &[&str]) {
+fn check_only_mutex_waits_are_locks(compiler: &[&str], others: &[&str]) {
     let Some(_turn) = lock_lanes() else { return };
     if !can_observe_requests() {
         return;
@@ -618,15 +621,15 @@ fn only_a_mutex_is_a_lock(compiler: &[&str], others: &[&str]) {
 
 #[test]
 fn only_a_mutex_of_glibc_is_a_lock() {
-    only_a_mutex_is_a_lock(&["cc"], &["con", "sem", "joi"]);
+    check_only_mutex_waits_are_locks(&["cc"], &["con", "sem", "joi"]);
 }
 
 #[test]
 fn only_a_mutex_of_musl_is_a_lock() {
-    only_a_mutex_is_a_lock(&["musl-gcc"], &["con", "sem", "joi"]);
+    check_only_mutex_waits_are_locks(&["musl-gcc"], &["con", "sem", "joi"]);
 }
 
 #[test]
 fn only_a_mutex_of_cxx_is_a_lock() {
-    only_a_mutex_is_a_lock(&["g++", "-x", "c++", "-std=c++20"], &["fut", "per", "lat", "ato"]);
+    check_only_mutex_waits_are_locks(&["g++", "-x", "c++", "-std=c++20"], &["fut", "per", "lat", "ato"]);
 }

@@ -12,7 +12,7 @@ use common::lanes::LANES;
 use common::{Footprint, Service, lock_lanes};
 
 /// Returns the write end of a pipe whose read end is closed.
-fn unread() -> Stdio {
+fn closed_pipe() -> Stdio {
     let (_, writer) = pipe().unwrap();
     writer.into()
 }
@@ -31,13 +31,13 @@ fn errors(output: &Output) -> String {
 fn closed_standard_output_is_no_error() {
     let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/scenarios/elfen-fig2.toml");
     for arguments in [&["agent", "example"][..], &["sim", "--quick", scenario.to_str().unwrap()]] {
-        let output = sidelane(arguments).stdout(unread()).output().unwrap();
+        let output = sidelane(arguments).stdout(closed_pipe()).output().unwrap();
         assert_eq!((output.status.code(), errors(&output).as_str()), (Some(0), ""), "{arguments:?}");
     }
 }
 
 #[test]
-fn a_full_disk_is_an_error() {
+fn output_to_a_full_disk_is_an_error() {
     check_full_disk_error(&["agent", "example"]);
 }
 
@@ -71,7 +71,7 @@ fn batch_runs_to_its_end_with_closed_output() {
     let target = service.target();
     let run = ["run", "--lanes", LANES, "--service", &target, "--status", "10ms", "--"];
     let batch = ["sh", "-c", "timeout 0.5 sh -c 'while :; do :; done'; exit 7"];
-    let status = sidelane(&[&run[..], &batch].concat()).stdout(unread()).stderr(unread()).status().unwrap();
+    let status = sidelane(&[&run[..], &batch].concat()).stdout(closed_pipe()).stderr(closed_pipe()).status().unwrap();
     assert_eq!(status.code(), Some(7));
     before.wait_until_restored();
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
-use common::process::{policy, scheduling, threads_named, wants_cpu};
+use common::process::{class_priority_and_nice, scheduling_class, threads_named, wants_cpu};
 use common::{Footprint, Job, Run, Running, SPIN, Service, TIMEOUT, ThrottledGroup, Words, lock_lanes, wait_until};
 use serde_json::Value;
 use sidelane_host::cgroup::Hierarchy;
@@ -62,7 +62,9 @@ fn batch_that_outranks_the_holder_leaves_the_lane() {
         run.wait_until("batch had the lane", |_| lane.has_batch_in_state(LaneState::Released));
         chrt(class, batch);
         service.work();
-        run.wait_until("batch was demoted", |run| run.has_audited("demote", 0) && policy(batch).as_deref() == IDLE);
+        run.wait_until("batch was demoted", |run| {
+            run.has_audited("demote", 0) && scheduling_class(batch).as_deref() == IDLE
+        });
         run.wait_until("the lane was kept", |_| lane.is_kept_free() && !lane.is_batch_on_lane());
         service.rest();
         let name = if class[0] == "-f" { "SCHED_FIFO" } else { "SCHED_RR" };
@@ -96,7 +98,7 @@ fn demoted_holder_is_promoted_again() {
     service.work();
     run.wait_until("batch was off the lane", |_| lane.is_kept_free() && !lane.is_batch_on_lane());
     run.wait_until("the holder had its class back", |_| {
-        scheduling(holder)[..2] == HOLDERS_CLASS.map(|word| Some(word.to_owned()))
+        class_priority_and_nice(holder)[..2] == HOLDERS_CLASS.map(|word| Some(word.to_owned()))
     });
     service.rest();
     run.wait_until("batch was back", |_| lane.has_batch_in_state(LaneState::Released));
@@ -112,7 +114,7 @@ fn adopted_batch_leaves_its_lane_though_sidelane_is_throttled() {
     let before = Footprint::capture();
     let mut service = Service::on_command();
     let job = Job::start_without_cgroup();
-    let run = Run::beside_service(service.target()).through_wrapper(&["sh", "-c", &group.enter()]);
+    let run = Run::beside_service(service.target()).through_wrapper(&["sh", "-c", &group.enter_command()]);
     let mut run = run.with_more_arguments(&["--adopt", &job.target()]).start_without_batch();
     let lane = Words::wait_and_map(&mut run);
     run.wait_until("batch had the lane", |_| lane.has_batch_in_state(LaneState::Released));
@@ -134,7 +136,7 @@ fn adopted_batch_leaves_its_lane_though_sidelane_is_throttled() {
 /// A holder that gets only a hundredth of its CPU leaves the rest of it to batch. So batch is stopped until the holder
 /// can evict it.
 #[test]
-fn batch_is_off_where_the_holder_is_throttled() {
+fn batch_is_stopped_while_the_holder_is_throttled() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(group) = ThrottledGroup::make() else { return };
     if !group.set_rt_runtime("10000") {
@@ -185,7 +187,7 @@ fn thread_that_keeps_promoting_itself_is_stopped() {
         return sidelane_testing::skip("needs real-time threads and python3");
     }
     let before = Footprint::capture();
-    let service = Service::in_bursts();
+    let service = Service::start_bursty();
     let mut run = Run::beside_service(service.target())
         .with_more_arguments(&["--allow-realtime"])
         .start(&["python3", "-c", CLIMBER]);
@@ -207,7 +209,7 @@ fn thread_that_keeps_promoting_itself_is_stopped() {
 
 /// Batch started by root leaves its cgroup all the time, so an eviction does not freeze it.
 #[test]
-fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
+fn batch_that_leaves_its_frozen_cgroup_is_evicted_again() {
     const GROUPS: &str = "/sys/fs/cgroup/unified";
     let Some(_turn) = lock_lanes() else { return };
     if !std::path::Path::new(GROUPS).join("cgroup.procs").exists() {
@@ -280,7 +282,7 @@ fn a_lane_is_held_until_a_long_system_call_is_frozen() {
         let mut wait = || run.wait_until("batch had the lane", |_| lane.has_batch_in_state(LaneState::Released));
         while !{
             wait();
-            lane.runs_again_before_eviction(&mut service, &freezer)
+            lane.work_until_frozen_and_check_rehold(&mut service, &freezer)
         } {
             assert!(Instant::now() < deadline, "batch in {call} was never found awake after an eviction");
         }

@@ -31,17 +31,17 @@ fn experiment(scenario_rest: &str) -> Experiment {
 }
 
 /// Returns the CPU time of this thread, in seconds.
-fn cpu_s() -> Option<f64> {
+fn thread_cpu_s() -> Option<f64> {
     let schedstat = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     schedstat.split(' ').next()?.parse::<f64>().ok().map(|ns| ns / 1e9)
 }
 
 /// Runs a simulation three times and prints the fastest run, in CPU time.
-fn report(name: &str, run: impl Fn() -> Figures) {
+fn print_fastest_run(name: &str, run: impl Fn() -> Figures) {
     let once = || {
-        let (began, before) = (Instant::now(), cpu_s());
+        let (began, before) = (Instant::now(), thread_cpu_s());
         let figures = run();
-        let cpu_s = cpu_s().zip(before).map(|(after, before)| after - before);
+        let cpu_s = thread_cpu_s().zip(before).map(|(after, before)| after - before);
         (cpu_s.unwrap_or(began.elapsed().as_secs_f64()), figures)
     };
     let tries = (0..3).map(|_| once());
@@ -56,7 +56,7 @@ fn report(name: &str, run: impl Fn() -> Figures) {
 }
 
 /// Returns the CPU time of all threads of this process, in the kernel's clock ticks.
-fn all_cpu_ticks() -> Option<f64> {
+fn process_cpu_ticks() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // In `/proc/self/stat`, the process name ends with `)`. Words 12 and 13 after it are user and system time.
     let words: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
@@ -64,15 +64,15 @@ fn all_cpu_ticks() -> Option<f64> {
 }
 
 /// Returns the shortest wall-clock time of six runs in seconds, and the CPU time of all six in clock ticks.
-fn measure_wall_and_cpu(run: impl Fn()) -> (f64, f64) {
+fn best_wall_s_and_total_cpu_ticks(run: impl Fn()) -> (f64, f64) {
     let once = |_| {
         let began = Instant::now();
         run();
         began.elapsed().as_secs_f64()
     };
-    let before = all_cpu_ticks();
+    let before = process_cpu_ticks();
     let best_s = (0..6).map(once).fold(f64::INFINITY, f64::min);
-    (best_s, all_cpu_ticks().zip(before).map_or(0.0, |(after, before)| after - before))
+    (best_s, process_cpu_ticks().zip(before).map_or(0.0, |(after, before)| after - before))
 }
 
 fn main() {
@@ -85,14 +85,14 @@ fn main() {
         "policy = \"dynamic-refresh\"\nbudget = \"slo\"",
     ] {
         let model = &experiment(&format!("[[setting]]\n{setting}\n")).points[0].runs[0];
-        report(&setting.replace("policy = ", "").replace('\n', ", "), || sweep::run_machine(model));
+        print_fastest_run(&setting.replace("policy = ", "").replace('\n', ", "), || sweep::run_machine(model));
     }
     let fleet_of = experiment("[fleet]\nnodes = 2000\nfan_out = 20\n[[setting]]\npolicy = \"borrow-idle\"\n");
     let mut model = fleet_of.points[0].runs[0].clone();
     model.until = sidelane_sim::model::RunEnd::Requests(2_000);
     let fleet = fleet_of.points[0].fleet.expect("it has one");
     let on = |threads| {
-        measure_wall_and_cpu(|| {
+        best_wall_s_and_total_cpu_ticks(|| {
             fleet::run(fleet, &model, threads, &|_| ());
         })
     };

@@ -88,7 +88,7 @@ impl Client {
 
     /// Returns the time to the next request, in nanoseconds.
     #[inline]
-    pub fn gap_ns(&mut self, rng: &mut Rng) -> Nanos {
+    pub fn draw_gap_ns(&mut self, rng: &mut Rng) -> Nanos {
         match &self.arrivals {
             Arrivals::Poisson { gap_ns } => (gap_ns * rng.exponential()) as Nanos,
             Arrivals::Bursty { .. } | Arrivals::OnOff { .. } => self.draw_gap_across_periods_ns(rng),
@@ -131,8 +131,8 @@ impl Client {
         match (&self.arrivals, self.bursting) {
             (Arrivals::Bursty { burst_ns, .. }, true) => rng.exponential() * burst_ns,
             (Arrivals::Bursty { calm_ns, .. }, false) => rng.exponential() * calm_ns,
-            (Arrivals::OnOff { on_ns, .. }, true) => on_ns.0 + rng.unit() * (on_ns.1 - on_ns.0),
-            (Arrivals::OnOff { off_ns, .. }, false) => off_ns.0 + rng.unit() * (off_ns.1 - off_ns.0),
+            (Arrivals::OnOff { on_ns, .. }, true) => on_ns.0 + rng.draw_unit_interval() * (on_ns.1 - on_ns.0),
+            (Arrivals::OnOff { off_ns, .. }, false) => off_ns.0 + rng.draw_unit_interval() * (off_ns.1 - off_ns.0),
             _ => 0.0,
         }
     }
@@ -145,11 +145,11 @@ mod tests {
 
     fn mean_gap_ns(arrivals: &Arrivals) -> f64 {
         let (mut client, mut rng) = (Client::new(arrivals.clone()), Rng::new(5, Stream::Arrivals));
-        (0..400_000).map(|_| client.gap_ns(&mut rng) as f64).sum::<f64>() / 400_000.0
+        (0..400_000).map(|_| client.draw_gap_ns(&mut rng) as f64).sum::<f64>() / 400_000.0
     }
 
     #[test]
-    fn gaps_have_the_mean_they_should() {
+    fn drawn_gaps_have_the_mean_of_their_pattern() {
         let bursty = Arrivals::Bursty { calm_gap_ns: 1e6, burst_gap_ns: 1e5, calm_ns: 2e7, burst_ns: 5e6 };
         let on_off = Arrivals::OnOff { gap_ns: 1e5, on_ns: (1e7, 3e7), off_ns: (2e6, 4e6) };
         let trace = Arrivals::Trace([5_000, 10_000, 90_000].into());
@@ -164,13 +164,13 @@ mod tests {
     /// Checks the length of periods with arrivals. Such a period ends at the next gap that is long enough to be a
     /// period without arrivals.
     #[test]
-    fn arrivals_are_on_and_off_for_as_long_as_they_should() {
+    fn on_and_off_periods_stay_within_their_bounds() {
         let arrivals = Arrivals::OnOff { gap_ns: 1e3, on_ns: (1e6, 2e6), off_ns: (3e5, 4e5) };
         let (mut client, mut rng) = (Client::new(arrivals), Rng::new(5, Stream::Arrivals));
         let (mut on_ns, mut offs) = (0, 0);
-        client.gap_ns(&mut rng);
+        client.draw_gap_ns(&mut rng);
         for _ in 0..100_000 {
-            let gap_ns = client.gap_ns(&mut rng);
+            let gap_ns = client.draw_gap_ns(&mut rng);
             if gap_ns < 100_000 {
                 on_ns += gap_ns;
                 continue;

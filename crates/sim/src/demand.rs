@@ -57,7 +57,7 @@ impl Lognormal {
         // The cut lowers the mean, and a change of mu changes the part that is cut, so mu is found
         // by iteration.
         for _ in 0..50 {
-            mu += libm::log(mean_ns / mean_below_cut(mu, sigma, cut_ns));
+            mu += libm::log(mean_ns / truncated_lognormal_mean(mu, sigma, cut_ns));
         }
         Self { mu, sigma, cut_ns, mean_ns }
     }
@@ -73,7 +73,7 @@ impl Lognormal {
 }
 
 /// Returns the mean of a lognormal distribution without the part above `cut`.
-fn mean_below_cut(mu: f64, sigma: f64, cut: f64) -> f64 {
+fn truncated_lognormal_mean(mu: f64, sigma: f64, cut: f64) -> f64 {
     let whole = libm::exp(mu + sigma * sigma / 2.0);
     if cut == f64::INFINITY {
         return whole;
@@ -130,7 +130,7 @@ mod tests {
     use crate::rng::Stream;
 
     #[test]
-    fn means_are_those_that_were_asked_for() {
+    fn drawn_demands_have_the_mean_of_their_distribution() {
         let all = [
             Demand::Constant(5e5),
             Demand::Exponential(5e5),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_drawn_above_the_cut() {
+    fn lucene_demand_never_exceeds_its_maximum() {
         let demand = Demand::lucene(1e6);
         let mut rng = Rng::new(3, Stream::Demand);
         let longest = (0..200_000).map(|_| demand.draw(&mut rng)).max().unwrap();

@@ -74,15 +74,20 @@ impl FleetFigures {
 }
 
 /// Runs the fleet on `threads` threads. Calls `tick` after each group with the group's number of machines.
-pub fn run(fleet: Fleet, model: &Model, threads: usize, tick: &(dyn Fn(usize) + Sync)) -> (Figures, FleetFigures) {
+pub fn run(
+    fleet: Fleet,
+    model: &Model,
+    threads: usize,
+    on_machines_done: &(dyn Fn(usize) + Sync),
+) -> (Figures, FleetFigures) {
     let groups = fleet.nodes / fleet.fan_out;
-    let mut sum = Group::new();
+    let mut sum = GroupResults::new();
     let mut begun = 0;
     while begun < groups {
         let count = (groups - begun).min(threads.max(1) * GROUPS_AT_ONCE);
         let done = parallel::map(count, threads, |index| {
             let group = run_group(fleet, model, begun + index);
-            tick(fleet.fan_out);
+            on_machines_done(fleet.fan_out);
             group
         });
         // Groups are added in order, so that sums of fractions do not depend on the order in which threads finish.
@@ -93,7 +98,7 @@ pub fn run(fleet: Fleet, model: &Model, threads: usize, tick: &(dyn Fn(usize) + 
 }
 
 /// Results of one group of machines, or of all groups.
-struct Group {
+struct GroupResults {
     answers: Histogram<u64>,
     answers_ns: u128,
     failed: u64,
@@ -101,7 +106,7 @@ struct Group {
     elapsed_ns: Nanos,
 }
 
-impl Group {
+impl GroupResults {
     fn new() -> Self {
         Self {
             answers: empty_latency_histogram(),
@@ -152,15 +157,15 @@ impl Group {
 fn dedicated_batch_rate(model: &Model) -> f64 {
     let machine = &model.machine;
     let others = (machine.lanes_per_core - 1) as f64;
-    let class = model.batch.first().and_then(|job| job.class()).unwrap_or(crate::smt::NAP);
+    let class = model.batch.first().and_then(|job| job.first_computing_class()).unwrap_or(crate::smt::NAP);
     let extra = others * model.smt.extra_slowdown(class, class);
     let lane = |core: usize| machine.speed_of(core) / (1.0 + extra);
     let busy = model.batch.first().map_or(1.0, |job| job.busy_share_alone());
     (0..model.service.workers).map(lane).sum::<f64>() * machine.lanes_per_core as f64 * busy
 }
 
-fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
-    let end_ns = model.warm_up_ns + length_ns(model);
+fn run_group(fleet: Fleet, model: &Model, group: usize) -> GroupResults {
+    let end_ns = model.warm_up_ns + counted_time_ns(model);
     let node = |node: usize| {
         let seed = seed_of(model.seed, group as u64);
         let until = RunEnd::Time(end_ns - model.warm_up_ns);
@@ -169,7 +174,7 @@ fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
     let mut nodes: Vec<Engine<Answers>> = (0..fleet.fan_out).map(node).collect();
     let mut joined =
         FanOutRequests { of: fleet.fan_out as u32, after_ns: model.warm_up_ns, ..FanOutRequests::default() };
-    let mut sum = Group { elapsed_ns: end_ns - model.warm_up_ns, ..Group::new() };
+    let mut sum = GroupResults { elapsed_ns: end_ns - model.warm_up_ns, ..GroupResults::new() };
     let window_ns = ((model.service.arrivals.mean_gap_ns() * WINDOW_GAPS) as Nanos).max(MS);
     let mut time = 0;
     while time < end_ns {
@@ -178,14 +183,14 @@ fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
             engine.run_to(time);
             engine.watch().0.drain(..).for_each(|answer| joined.add_answer(answer, &mut sum));
         }
-        joined.move_complete_requests(&mut sum);
+        joined.drain_complete_requests(&mut sum);
     }
     nodes.iter().for_each(|engine| sum.accounting.add(engine.accounting()));
     sum
 }
 
 /// Returns the counted time of each machine. All machines of a fleet end at the same time.
-fn length_ns(model: &Model) -> Nanos {
+fn counted_time_ns(model: &Model) -> Nanos {
     match model.until {
         RunEnd::Time(ns) => ns,
         RunEnd::Requests(count) => (count as f64 * model.service.arrivals.mean_gap_ns()) as Nanos,
@@ -205,9 +210,9 @@ struct Answer {
 struct Answers(Vec<Answer>);
 
 impl Watch for Answers {
-    fn request_finished(&mut self, fate: &CompletedRequest) {
-        let latency_ns = Some(fate.finished - fate.arrived);
-        self.0.push(Answer { number: fate.number, arrived: fate.arrived, latency_ns });
+    fn request_finished(&mut self, request: &CompletedRequest) {
+        let latency_ns = Some(request.finished - request.arrived);
+        self.0.push(Answer { number: request.number, arrived: request.arrived, latency_ns });
     }
 
     fn request_refused(&mut self, number: u64) {
@@ -235,7 +240,7 @@ struct FanOutRequests {
 }
 
 impl FanOutRequests {
-    fn add_answer(&mut self, answer: Answer, totals: &mut Group) {
+    fn add_answer(&mut self, answer: Answer, totals: &mut GroupResults) {
         let index = (answer.number - 1 - self.past) as usize;
         if index >= self.pending.len() {
             self.pending.resize(index + 1, Pending::default());
@@ -252,7 +257,7 @@ impl FanOutRequests {
         }
     }
 
-    fn move_complete_requests(&mut self, totals: &mut Group) {
+    fn drain_complete_requests(&mut self, totals: &mut GroupResults) {
         while let Some(first) = self.pending.front().filter(|first| first.answers == self.of) {
             if first.failed {
                 totals.failed += 1;

@@ -109,7 +109,7 @@ mod tests {
     use crate::rng::Stream;
 
     #[test]
-    fn draws_have_the_percentiles_they_were_given() {
+    fn drawn_latencies_have_the_given_percentiles() {
         let latency = Latency::from_percentiles(4_400, 11_000);
         let mut rng = Rng::new(1, Stream::Gate);
         let mut drawn: Vec<Nanos> = (0..100_000).map(|_| latency.draw(&mut rng)).collect();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_without_a_spread_is_constant() {
+    fn latency_with_equal_percentiles_is_constant() {
         assert_eq!(Latency::from_percentiles(0, 0).longest_ns(), 0);
         assert_eq!(Latency::from_percentiles(7, 7), Latency::constant(7));
     }

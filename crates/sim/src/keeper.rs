@@ -56,17 +56,17 @@ impl Keeper {
             Presence::Waking { summoned } => !summoned,
             _ => self.state == LaneState::Lent,
         };
-        on_leave && !self.spares_request(request_waited)
+        on_leave && !self.must_spare_request(request_waited)
     }
 
     /// Returns whether a request must never share its core. `request_waited` says whether the request waited in the
     /// queue.
-    pub fn spares_request(&self, request_waited: bool) -> bool {
-        request_waited && self.by.spares_waited()
+    pub fn must_spare_request(&self, request_waited: bool) -> bool {
+        request_waited && self.by.spares_requests_that_waited()
     }
 
     /// Returns whether batch would run without permission if the lane were not held.
     pub fn is_needed(&self, service_busy: bool, request_waited: bool) -> bool {
-        self.state.needs_keeper(|| service_busy, || self.spares_request(request_waited), || false)
+        self.state.needs_keeper(|| service_busy, || self.must_spare_request(request_waited), || false)
     }
 }

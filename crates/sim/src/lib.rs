@@ -14,16 +14,16 @@
 //!
 //! - Seed and scenario determine the result, to the last bit, on every machine (`tests/scenario.rs`:
 //!   `results_are_the_same_on_every_machine`; `tests/whole_scenario.rs`: `results_are_the_same_on_every_machine`;
-//!   `tests/fleet.rs`: `threads_change_nothing`; `crates/sidelane/tests/simulated.rs`:
+//!   `tests/fleet.rs`: `fleet_results_do_not_depend_on_the_thread_count`; `crates/sidelane/tests/simulated.rs`:
 //!   `result_of_a_scenario_is_fixed_by_its_seed`).
 //! - Time and work are integers, each random quantity has its own stream, and functions that differ between platforms
 //!   come from `libm`: *not guarded*.
 //! - Queues are those of theory within 1 % (`tests/queueing.rs`: `mm1_at_half_load`, `mg1_lognormal`;
-//!   `tests/chains.rs`: `a_chain_of_pools_is_a_jackson_network`).
+//!   `tests/chains.rs`: `chain_of_worker_pools_is_a_jackson_network`).
 //! - Containers and services run on their CPUs alone, whatever a policy decides (`tests/whole.rs`:
 //!   `machine_invariants_hold_under_any_decisions`).
 //! - A mapping of threads to cores neither loses nor invents work (`tests/bound.rs`:
-//!   `nothing_is_lost_or_made_up_under_any_mapping_and_load`).
+//!   `requests_are_conserved_under_every_mapping_and_queue`).
 //! - Memory does not grow with the length of a run (`tests/memory.rs`:
 //!   `a_hundred_times_the_requests_take_no_more_memory`).
 //! - All files in `lab/scenarios/` can be read (`tests/scenario.rs`: `all_scenarios_can_be_read`).

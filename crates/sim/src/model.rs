@@ -189,7 +189,7 @@ impl Job {
     }
 
     /// Returns the class of the job's first computing phase.
-    pub fn class(&self) -> Option<Class> {
+    pub fn first_computing_class(&self) -> Option<Class> {
         self.phases.iter().find_map(|phase| match phase {
             Phase::Work { class, .. } => Some(*class),
             Phase::Wait { .. } => None,

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_in_order_on_any_number_of_threads() {
+    fn results_are_in_index_order_on_any_thread_count() {
         for threads in [0, 1, 2, 9] {
             assert_eq!(map(5, threads, |index| 10 * index), [0, 10, 20, 30, 40]);
         }

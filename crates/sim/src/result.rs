@@ -117,7 +117,7 @@ impl Figures {
             overlap_percent: of_service(accounting.overlap_ns),
             lent_overlap_percent: of_service(accounting.lent_ns),
             energy_j: energy_j(&model.machine, &accounting.active_ns, elapsed_ns * machines as Nanos),
-            vpi: vpi(accounting, model),
+            vpi: stall_cycles_per_access(accounting, model),
             budget_ns: 0,
             contention_cost_ppm: 0,
             summons: accounting.summons,
@@ -164,7 +164,7 @@ pub fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64
 
 /// Returns the VPI of Holmes: stalled cycles for each load and store. The stalls are those that the service has alone,
 /// plus the time that it lost to batch's memory use.
-fn vpi(accounting: &Accounting, model: &Model) -> Option<f64> {
+fn stall_cycles_per_access(accounting: &Accounting, model: &Model) -> Option<f64> {
     let memory = model.smt.memory(model.service.class);
     let work_us = units_to_ns(accounting.lc_work) / 1e3;
     let accesses = memory.accesses_per_us * work_us;

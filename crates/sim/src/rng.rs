@@ -49,7 +49,7 @@ impl Rng {
 
     /// Draws a number above 0 and at most 1.
     #[inline]
-    pub fn unit(&mut self) -> f64 {
+    pub fn draw_unit_interval(&mut self) -> f64 {
         const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
         ((self.0.next_u64() >> 11) + 1) as f64 * STEP
     }
@@ -62,20 +62,20 @@ impl Rng {
 
     /// Returns true with this probability.
     pub fn happens(&mut self, probability: f64) -> bool {
-        self.unit() <= probability
+        self.draw_unit_interval() <= probability
     }
 
     /// Draws from the exponential distribution with mean 1.
     #[inline]
     pub fn exponential(&mut self) -> f64 {
-        -libm::log(self.unit())
+        -libm::log(self.draw_unit_interval())
     }
 
     /// Draws from the normal distribution with mean 0 and deviation 1, by Marsaglia's polar method.
     #[inline]
     pub fn normal(&mut self) -> f64 {
         loop {
-            let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
+            let (x, y) = (2.0 * self.draw_unit_interval() - 1.0, 2.0 * self.draw_unit_interval() - 1.0);
             let square = x * x + y * y;
             if square > 0.0 && square < 1.0 {
                 return x * libm::sqrt(-2.0 * libm::log(square) / square);
@@ -88,7 +88,7 @@ impl Rng {
 mod tests {
     use super::*;
 
-    fn moments(mut draw: impl FnMut() -> f64) -> (f64, f64) {
+    fn mean_and_variance(mut draw: impl FnMut() -> f64) -> (f64, f64) {
         let count = 400_000;
         let (mut sum, mut squares) = (0.0, 0.0);
         for _ in 0..count {
@@ -106,15 +106,15 @@ mod tests {
         let near = |(mean, variance): (f64, f64), wanted: (f64, f64)| {
             assert!((mean - wanted.0).abs() < 0.01 && (variance - wanted.1).abs() < 0.02, "{mean} {variance}");
         };
-        near(moments(|| rng.unit()), (0.5, 1.0 / 12.0));
-        near(moments(|| rng.exponential()), (1.0, 1.0));
-        near(moments(|| rng.normal()), (0.0, 1.0));
-        near(moments(|| f64::from(rng.below(4))), (1.5, 1.25));
+        near(mean_and_variance(|| rng.draw_unit_interval()), (0.5, 1.0 / 12.0));
+        near(mean_and_variance(|| rng.exponential()), (1.0, 1.0));
+        near(mean_and_variance(|| rng.normal()), (0.0, 1.0));
+        near(mean_and_variance(|| f64::from(rng.below(4))), (1.5, 1.25));
     }
 
     /// Checks that a stream repeats, and that streams and seeds differ.
     #[test]
-    fn streams_are_fixed_and_apart() {
+    fn streams_repeat_and_differ_by_seed_and_purpose() {
         let first = |stream| Rng::new(7, stream).0.next_u64();
         assert_ne!(first(Stream::Arrivals), first(Stream::Demand));
         assert_eq!(first(Stream::Arrivals), Rng::new(7, Stream::Arrivals).0.next_u64());

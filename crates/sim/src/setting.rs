@@ -53,8 +53,8 @@ impl LendingDecider {
     }
 
     /// Returns whether the decider never lets batch run beside a request that had to wait.
-    pub fn spares_waited(self) -> bool {
-        matches!(self, Self::Policy(kind) if kind.spares_waited())
+    pub fn spares_requests_that_waited(self) -> bool {
+        matches!(self, Self::Policy(kind) if kind.spares_waited_requests())
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budget_to_be_tuned_is_none_yet() {
+    fn initial_budget_is_none_if_other_runs_determine_it() {
         let objective = Objective { percentile: 99.0, limit_ns: 100 };
         assert_eq!(Budget::Slo.initial_budget(Some(objective)), borrow::Budget::Slo(objective));
         assert_eq!(Budget::Given(7).initial_budget(Some(objective)), borrow::Budget::Given(7));

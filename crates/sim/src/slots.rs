@@ -62,7 +62,7 @@ impl Slots {
 
     /// Returns the slot with the earliest event, and its time.
     #[inline]
-    pub fn first(&self) -> (usize, Nanos) {
+    pub fn earliest(&self) -> (usize, Nanos) {
         let slot = self.winners[1] as usize;
         (slot, self.times[slot])
     }
@@ -71,7 +71,7 @@ impl Slots {
     /// `until`; if that is [`NEVER`], `now` stays at the last event.
     #[inline]
     pub fn advance_to_next(&self, now: &mut Nanos, until: Nanos) -> Option<usize> {
-        let (slot, at) = self.first();
+        let (slot, at) = self.earliest();
         debug_assert!(at >= *now, "time goes back from {now} to {at} (slot {slot})");
         let is_due = at <= until && at < NEVER;
         if is_due || until < NEVER {
@@ -87,21 +87,21 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_earliest_wins_and_of_equals_the_lower() {
+    fn earliest_slot_is_returned_and_ties_go_to_the_lower() {
         let mut slots = Slots::new(5);
-        assert_eq!(slots.first(), (0, NEVER));
+        assert_eq!(slots.earliest(), (0, NEVER));
         slots.set_time(3, 10);
         slots.set_time(4, 5);
         slots.set_time(1, 5);
-        assert_eq!(slots.first(), (1, 5));
+        assert_eq!(slots.earliest(), (1, 5));
         slots.set_time(1, NEVER);
-        assert_eq!(slots.first(), (4, 5));
+        assert_eq!(slots.earliest(), (4, 5));
         slots.set_time(4, 20);
-        assert_eq!(slots.first(), (3, 10));
+        assert_eq!(slots.earliest(), (3, 10));
     }
 
     #[test]
-    fn time_moves_on_to_each_event_and_then_to_the_end() {
+    fn advance_moves_time_to_each_event_then_to_the_end() {
         let mut slots = Slots::new(2);
         slots.set_time(1, 5);
         let mut now = 0;
@@ -114,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn slots_agree_with_a_linear_search(
+        fn earliest_slot_agrees_with_a_linear_search(
             count in 1_usize..40,
             moves in prop::collection::vec((0_usize..40, 0_u64..9), 1..200),
         ) {
@@ -125,7 +125,7 @@ mod tests {
                 slots.set_time(slot, at);
                 times[slot] = at;
                 let first = (0..count).min_by_key(|slot| times[*slot]).unwrap();
-                prop_assert_eq!(slots.first(), (first, times[first]));
+                prop_assert_eq!(slots.earliest(), (first, times[first]));
             }
         }
     }

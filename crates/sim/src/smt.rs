@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aggressors_add_up() {
+    fn slowdowns_of_several_aggressors_add_up() {
         let mut smt = Interference::new(&["search".to_owned(), "loop".to_owned()]);
         let (search, batch) = (smt.class("search").unwrap(), smt.class("loop").unwrap());
         smt.set_slowdown(search, batch, 1.25);

@@ -66,7 +66,7 @@ fn run_point(point: &Point, threads: usize, report: ReportProgress) -> Vec<Outco
     let mut outcomes = Vec::new();
     for model in &point.runs {
         let mut model = model.clone();
-        settle_budget(point, &mut model, &mut alone_ns, threads);
+        set_budget_from_run_alone(point, &mut model, &mut alone_ns, threads);
         tune_budget(point, &mut model, threads);
         let outcome = run_model(point, &model, threads, report);
         report(Progress::Run(&outcome.setting));
@@ -100,7 +100,7 @@ pub fn run_machine(model: &Model) -> Figures {
 
 /// Sets a budget `SloLessAlone`: the objective less the latency of the service alone, at the same load and percentile
 /// (Elfen §3.4).
-fn settle_budget(point: &Point, model: &mut Model, alone_ns: &mut Option<Nanos>, threads: usize) {
+fn set_budget_from_run_alone(point: &Point, model: &mut Model, alone_ns: &mut Option<Nanos>, threads: usize) {
     let (BatchMode::Lent(lending), Some(objective)) = (&model.setting.beside, model.objective) else { return };
     if lending.budget != Budget::SloLessAlone {
         return;

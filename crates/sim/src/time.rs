@@ -85,7 +85,7 @@ impl Work {
 
     /// Subtracts the work that a lane of `speed` does in `elapsed_ns`, and returns it in units of work.
     #[inline]
-    pub fn take_done(&mut self, elapsed_ns: Nanos, speed: Speed) -> u128 {
+    pub fn subtract_work_done(&mut self, elapsed_ns: Nanos, speed: Speed) -> u128 {
         let done = u128::from(elapsed_ns) * u128::from(speed.0);
         if *self == Self::ENDLESS {
             return done;
@@ -116,18 +116,18 @@ mod tests {
 
     /// Work that is cut into pieces ends at exactly the same time.
     #[test]
-    fn progress_in_pieces_is_progress() {
+    fn work_done_in_steps_takes_the_same_time() {
         let third = Speed::from_factor(1.0 / 3.0);
         let mut left = Work::of_ns(1_000);
         let whole_ns = left.time_at(third);
         let mut spent_ns = 0;
         for piece_ns in [1, 10, 400, 77] {
-            left.take_done(piece_ns, third);
+            left.subtract_work_done(piece_ns, third);
             spent_ns += piece_ns;
         }
         assert_eq!(spent_ns + left.time_at(third), whole_ns);
         let rest = u128::from(left.units());
-        assert_eq!(left.take_done(left.time_at(third), third), rest);
+        assert_eq!(left.subtract_work_done(left.time_at(third), third), rest);
         assert_eq!(left, Work::default());
     }
 }

@@ -53,7 +53,7 @@ fn time_and_energy_follow_speed_and_power_of_the_core() {
 }
 
 #[test]
-fn request_on_a_little_core_moves_at_the_threshold_at_a_cost() {
+fn long_request_moves_from_little_core_and_pays_for_the_move() {
     let moved = run("[[setting]]\npolicy = \"hurry-up\"\nthreshold_ms = 40");
     // In 40 ms on the little core the request does 20 ms of its work. 80 ms are left, and 1 ms for the move.
     assert_eq!(ns_to_ms(moved.services[0].whole.max_ns), 121);
@@ -69,14 +69,14 @@ fn request_on_a_little_core_moves_at_the_threshold_at_a_cost() {
 }
 
 #[test]
-fn loop_of_the_paper_moves_requests_at_its_looks() {
+fn sampling_as_in_the_paper_moves_requests_at_observations() {
     let moved = run("[[setting]]\npolicy = \"hurry-up\"\nas_printed = true\nthreshold_ms = 40\nsampling_ms = 25");
     // Observations are 25 ms apart, from the start of the request on. The request moves after 50 ms, with 75 ms left.
     assert_eq!(ns_to_ms(moved.services[0].whole.max_ns), 126);
 }
 
 #[test]
-fn nothing_is_lost_or_made_up_under_any_mapping_and_load() {
+fn requests_are_conserved_under_every_mapping_and_queue() {
     for mapping in ["hurry-up", "static", "all-big", "all-little"] {
         for queue in ["shared", "per-worker"] {
             let text = format!(
@@ -99,7 +99,7 @@ fn nothing_is_lost_or_made_up_under_any_mapping_and_load() {
 }
 
 /// Runs sixteen threads on four cores, two of them big. The longest requests take about twenty times the mean.
-fn crowded(load: f64, setting: &str) -> MachineFigures {
+fn run_sixteen_threads_on_four_cores(load: f64, setting: &str) -> MachineFigures {
     let rate_per_s = load * 3.0 / 0.002_9;
     let text = format!(
         "run_s = 200\n[machine]\ncores_per_package = 4\nlanes_per_core = 1\ncore_speed = [1, 1, 0.5, 0.5]\n\
@@ -112,10 +112,10 @@ fn crowded(load: f64, setting: &str) -> MachineFigures {
 }
 
 #[test]
-fn more_threads_than_cores_are_no_slower_than_by_the_kernel() {
+fn hurry_up_with_more_threads_than_cores_is_as_fast_as_kernel() {
     for load in [0.3, 0.5, 0.7, 0.85] {
-        let by_kernel = crowded(load, "policy = \"alone\"");
-        let figures = crowded(load, "policy = \"hurry-up\"");
+        let by_kernel = run_sixteen_threads_on_four_cores(load, "policy = \"alone\"");
+        let figures = run_sixteen_threads_on_four_cores(load, "policy = \"hurry-up\"");
         let [kernel, hurry] = [&by_kernel, &figures].map(|figures| figures.services[0].whole);
         let at_most = |name: &str, one: u64, other: u64| {
             assert!(one as f64 <= other as f64 * 1.01, "{name} at {load}: {one} ns, by the kernel {other} ns");

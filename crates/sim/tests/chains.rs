@@ -29,7 +29,7 @@ fn run_for(text: &str, requests: u64) -> MachineFigures {
 /// Scenario text for exponential work with a mean of 1 ms.
 const WORK: &str = "demand = { kind = \"exponential\", mean_ms = 1 }\n";
 
-fn poisson(load: f64) -> String {
+fn poisson_arrivals_text(load: f64) -> String {
     format!("arrivals = {{ kind = \"poisson\", load_percent = {} }}\n", load * 100.0)
 }
 
@@ -50,7 +50,7 @@ fn assert_mm1(name: &str, figures: &LatencyFigures, load: f64) {
 }
 
 /// Returns the probability that a request waits (Erlang's C), and the mean time to drain the queue by one.
-fn mmc_wait(workers: f64, load: f64) -> (f64, f64) {
+fn mmc_wait_probability_and_drain_ns(workers: f64, load: f64) -> (f64, f64) {
     let offered = workers * load;
     let term = |n: u32| offered.powi(n as i32) / (1..=n).map(f64::from).product::<f64>();
     let last = term(workers as u32) / (1.0 - load);
@@ -59,13 +59,13 @@ fn mmc_wait(workers: f64, load: f64) -> (f64, f64) {
 }
 
 fn mmc_mean_ns(workers: f64, load: f64) -> f64 {
-    let (waits, drain_ns) = mmc_wait(workers, load);
+    let (waits, drain_ns) = mmc_wait_probability_and_drain_ns(workers, load);
     waits * drain_ns + MEAN_NS
 }
 
 #[test]
 fn one_worker_is_mm1() {
-    let figures = run(&format!("[[service]]\nname = \"s\"\n{WORK}{}", poisson(0.6)));
+    let figures = run(&format!("[[service]]\nname = \"s\"\n{WORK}{}", poisson_arrivals_text(0.6)));
     assert_mm1("M/M/1 60 %", &figures.services[0].whole, 0.6);
     assert_near("utilisation", figures.services[0].busy_cpus, 0.6);
 }
@@ -74,7 +74,7 @@ fn one_worker_is_mm1() {
 fn four_workers_on_four_cpus_are_mm4() {
     let figures = run(&format!(
         "[machine]\ncores_per_package = 4\n[[service]]\nname = \"s\"\nworkers = 4\ncpus = \"0-3\"\n{WORK}{}",
-        poisson(0.8)
+        poisson_arrivals_text(0.8)
     ));
     assert_near("M/M/4 mean", figures.services[0].whole.mean_ns, mmc_mean_ns(4.0, 0.8));
 }
@@ -84,7 +84,7 @@ fn four_workers_on_four_cpus_are_mm4() {
 fn eight_workers_on_two_cpus_are_mm2() {
     let figures = run(&format!(
         "[machine]\ncores_per_package = 2\n[[service]]\nname = \"s\"\nworkers = 8\ncpus = \"0-1\"\n{WORK}{}",
-        poisson(0.7 / 4.0)
+        poisson_arrivals_text(0.7 / 4.0)
     ));
     assert_near("M/M/2 mean", figures.services[0].whole.mean_ns, mmc_mean_ns(2.0, 0.7));
 }
@@ -92,7 +92,7 @@ fn eight_workers_on_two_cpus_are_mm2() {
 /// By Burke and Jackson, each stage behaves as if it were alone. By Reich, the times at stages of one worker each are
 /// independent.
 #[test]
-fn a_chain_is_a_tandem_of_queues() {
+fn chain_of_single_workers_is_a_tandem_queue() {
     let loads = [0.5, 0.6, 0.7];
     let stage = |name: &str, cpu: usize, load: f64, rest: &str| {
         let mean_ms = load / 0.5;
@@ -103,7 +103,7 @@ fn a_chain_is_a_tandem_of_queues() {
     };
     let text = [
         "[machine]\ncores_per_package = 3\nlanes_per_core = 1\n".to_owned(),
-        stage("front", 0, loads[0], &format!("calls = [{{ service = \"middle\" }}]\n{}", poisson(0.5))),
+        stage("front", 0, loads[0], &format!("calls = [{{ service = \"middle\" }}]\n{}", poisson_arrivals_text(0.5))),
         stage("middle", 1, loads[1], "calls = [{ service = \"leaf\" }]\n"),
         stage("leaf", 2, loads[2], ""),
     ];
@@ -116,13 +116,17 @@ fn a_chain_is_a_tandem_of_queues() {
     let whole = &figures.services[0].whole;
     assert_near("chain mean", whole.mean_ns, sojourns_ns.iter().sum());
     for (percent, measured) in [(50.0, whole.p50_ns), (90.0, whole.p90_ns), (99.0, whole.p99_ns)] {
-        assert_near(&format!("chain p{percent}"), measured as f64, hypoexponential(&sojourns_ns, percent / 100.0));
+        assert_near(
+            &format!("chain p{percent}"),
+            measured as f64,
+            hypoexponential_quantile(&sojourns_ns, percent / 100.0),
+        );
     }
     assert_near("middle and leaf", figures.services[1].whole.mean_ns, sojourns_ns[1] + sojourns_ns[2]);
 }
 
 /// Returns the quantile `share` of a sum of exponentially distributed times with different means.
-fn hypoexponential(means: &[f64], share: f64) -> f64 {
+fn hypoexponential_quantile(means: &[f64], share: f64) -> f64 {
     let above = |at: f64| {
         let term = |mean: &f64| {
             let others = means.iter().filter(|other| *other != mean);
@@ -140,13 +144,13 @@ fn hypoexponential(means: &[f64], share: f64) -> f64 {
 
 /// Jackson's theorem also holds for stages of several workers.
 #[test]
-fn a_chain_of_pools_is_a_jackson_network() {
+fn chain_of_worker_pools_is_a_jackson_network() {
     let stage = |name: &str, workers: usize, cpus: &str, rest: &str| {
         format!("[[service]]\nname = \"{name}\"\nworkers = {workers}\ncpus = \"{cpus}\"\n{WORK}{rest}")
     };
     let text = [
         "[machine]\ncores_per_package = 9\nlanes_per_core = 1\n".to_owned(),
-        stage("front", 2, "0-1", &format!("calls = [{{ service = \"middle\" }}]\n{}", poisson(0.8))),
+        stage("front", 2, "0-1", &format!("calls = [{{ service = \"middle\" }}]\n{}", poisson_arrivals_text(0.8))),
         stage("middle", 3, "2-4", "calls = [{ service = \"leaf\" }]\n"),
         stage("leaf", 4, "5-8", ""),
     ];
@@ -161,7 +165,7 @@ fn a_chain_of_pools_is_a_jackson_network() {
 /// Flatto and Hahn (1984) give the mean for two M/M/1 queues with the same arrivals, and a request that waits for
 /// both.
 #[test]
-fn a_fork_to_two_queues_takes_as_long_as_in_theory() {
+fn fork_join_of_two_queues_has_the_mean_of_flatto_and_hahn() {
     let load = 0.6;
     let leaf = |name: &str, cpu: usize| format!("[[service]]\nname = \"{name}\"\ncpus = \"{cpu}\"\n{WORK}");
     // The own work of the front takes 1 µs, which is negligible.
@@ -198,7 +202,7 @@ fn a_fan_out_without_queues_takes_as_long_as_its_slowest_leaf() {
 /// A fan-out to one worker brings requests in groups: M[k]/M/1, with ρ (k + 1) ÷ 2 (1 − ρ) requests in the queue on
 /// average.
 #[test]
-fn a_fan_out_to_one_queue_comes_in_groups() {
+fn fan_out_to_one_worker_is_a_queue_with_group_arrivals() {
     let (load, group) = (0.6, 4.0);
     let rate_per_s = load / group * 1e3;
     let text = format!(

@@ -19,14 +19,14 @@ const IDLE: &str = "policy = \"borrow-idle\"";
 const DYNAMIC: &str = "policy = \"dynamic-refresh\"\nbudget_ms = 1";
 
 #[test]
-fn a_lost_summons_is_a_leak_until_the_service_stops() {
+fn lost_summons_causes_overlap_until_the_service_stops() {
     let (well, ill) = (run(IDLE, ""), run(IDLE, "[[fault]]\nkind = \"lost-summons\"\nprobability = 0.1\n"));
     assert!(well.overlap_percent < 0.2, "{well:?}");
     assert!((5.0..20.0).contains(&ill.overlap_percent), "{ill:?}");
 }
 
 #[test]
-fn a_late_wake_up_is_a_leak_for_as_long() {
+fn late_wakeup_causes_overlap_for_its_delay() {
     let late = run(IDLE, "[[fault]]\nkind = \"late-wake-up\"\nprobability = 1\ndelay_us = 100\n");
     let each_us =
         late.overlap_percent / 100.0 * late.lc_utilisation * late.elapsed_ns as f64 / 1e3 / late.summons as f64;
@@ -35,7 +35,7 @@ fn a_late_wake_up_is_a_leak_for_as_long() {
 }
 
 #[test]
-fn glitch_of_the_counters_raises_the_harm_estimate() {
+fn counter_glitch_raises_the_contention_cost() {
     let well = run(DYNAMIC, "");
     let ill = run(DYNAMIC, "[[fault]]\nkind = \"counter-glitch\"\nprobability = 0.01\n");
     assert!(
@@ -55,7 +55,7 @@ fn batch_stays_away_while_the_agent_is_down() {
 }
 
 #[test]
-fn containers_that_come_and_go_leave_nothing_behind() {
+fn container_churn_causes_no_overlap() {
     let ill = run(IDLE, "[[fault]]\nkind = \"container-churn\"\nevery_ms = 10\ngone_ms = 2\n");
     assert!(ill.overlap_percent < 0.3, "{ill:?}");
     assert!(ill.batch_work_ratio.unwrap() < 0.6, "{ill:?}");

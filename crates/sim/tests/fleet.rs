@@ -6,7 +6,7 @@ use common::experiment;
 use sidelane_sim::fleet::{Fleet, FleetFigures, run};
 use sidelane_sim::{Figures, sweep};
 
-fn fleet(nodes: usize, fan_out: usize, load_percent: f64, requests: u64, policy: &str) -> (Figures, FleetFigures) {
+fn run_fleet(nodes: usize, fan_out: usize, load_percent: f64, requests: u64, policy: &str) -> (Figures, FleetFigures) {
     let text = format!(
         "requests = {requests}\n[service]\narrivals = {{ kind = \"poisson\", load_percent = {load_percent} }}\n\
          demand = {{ kind = \"exponential\", mean_ms = 1 }}\n[[batch]]\nname = \"loop\"\n\
@@ -17,8 +17,8 @@ fn fleet(nodes: usize, fan_out: usize, load_percent: f64, requests: u64, policy:
 
 /// Without queues, the answer time is the largest of k exponential times; its mean is the k-th harmonic number.
 #[test]
-fn the_slowest_leaf_is_the_answer() {
-    let (_, roots) = fleet(100, 20, 0.1, 40_000, "alone");
+fn fan_out_latency_is_that_of_the_slowest_leaf() {
+    let (_, roots) = run_fleet(100, 20, 0.1, 40_000, "alone");
     let harmonic: f64 = (1..=20).map(|k| 1.0 / f64::from(k)).sum();
     let p99 = -(1.0 - 0.99_f64.powf(1.0 / 20.0)).ln();
     println!("mean {} wanted {harmonic}, p99 {} wanted {p99}", roots.mean_ns / 1e6, roots.p99_ns as f64 / 1e6);
@@ -30,17 +30,17 @@ fn the_slowest_leaf_is_the_answer() {
 /// The two lanes of a dedicated server slow each other by 1.25, so the server does the work of 1.6 lanes. In the
 /// fleet, half of each machine's core is idle.
 #[test]
-fn servers_saved_are_those_that_batch_would_need() {
-    let (leaves, roots) = fleet(64, 4, 50.0, 2_000, "exclusion");
+fn servers_saved_equal_the_servers_that_batch_would_need() {
+    let (leaves, roots) = run_fleet(64, 4, 50.0, 2_000, "exclusion");
     let wanted = 64.0 * (1.0 - leaves.lc_utilisation) / 1.6;
     assert!((roots.batch_servers / wanted - 1.0).abs() < 1e-6, "{roots:?} {wanted}");
     assert_eq!(roots.servers_saved(), roots.batch_servers);
-    let (_, late) = fleet(64, 4, 95.0, 20_000, "exclusion");
+    let (_, late) = run_fleet(64, 4, 95.0, 20_000, "exclusion");
     assert_eq!((late.meets, late.servers_saved()), (Some(false), 0.0));
 }
 
 #[test]
-fn threads_change_nothing() {
+fn fleet_results_do_not_depend_on_the_thread_count() {
     let text = "run_s = 5\n[service]\narrivals = { kind = \"poisson\", load_percent = 60 }\n\
                 demand = { kind = \"lucene\" }\n[[batch]]\nname = \"loop\"\n[slowdown.service]\nloop = 1.5\n\
                 [fleet]\nnodes = 60\nfan_out = 5\n[[setting]]\npolicy = \"borrow-idle\"\n";
@@ -52,7 +52,7 @@ fn threads_change_nothing() {
 
 /// A fleet with a fan-out of one is a number of independent machines.
 #[test]
-fn a_fan_out_of_one_is_no_fan_out() {
-    let (leaves, roots) = fleet(16, 1, 50.0, 20_000, "alone");
+fn fan_out_of_one_has_the_latency_of_its_leaf() {
+    let (leaves, roots) = run_fleet(16, 1, 50.0, 20_000, "alone");
     assert_eq!((leaves.p99_ns, leaves.requests), (roots.p99_ns, roots.requests));
 }

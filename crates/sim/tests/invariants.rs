@@ -151,7 +151,7 @@ impl Case {
             false => Phase::Work { class: batch, work_ns: us * US },
         };
         let mut job = Job { name: "loop".to_owned(), phases: self.phases.iter().map(phase).collect() };
-        if job.class().is_none() {
+        if job.first_computing_class().is_none() {
             job = Job::endless("loop", batch);
         }
         Model {
@@ -191,14 +191,14 @@ impl Case {
 
 /// Watch that records all requests.
 #[derive(Default)]
-struct Log {
+struct RequestLog {
     fates: Vec<CompletedRequest>,
     refused: Vec<u64>,
 }
 
-impl Watch for Log {
-    fn request_finished(&mut self, fate: &CompletedRequest) {
-        self.fates.push(*fate);
+impl Watch for RequestLog {
+    fn request_finished(&mut self, request: &CompletedRequest) {
+        self.fates.push(*request);
     }
 
     fn request_refused(&mut self, number: u64) {
@@ -206,8 +206,8 @@ impl Watch for Log {
     }
 }
 
-fn run_recorded(model: Model) -> Engine<Log> {
-    let mut engine = Engine::new(model, Log::default());
+fn run_and_record_requests(model: Model) -> Engine<RequestLog> {
+    let mut engine = Engine::new(model, RequestLog::default());
     engine.run();
     engine
 }
@@ -215,7 +215,7 @@ fn run_recorded(model: Model) -> Engine<Log> {
 type Verdict = Result<(), TestCaseError>;
 
 /// Checks that no request is lost or appears twice, and that the times of each are in order.
-fn requests_are_conserved(engine: &mut Engine<Log>) -> Verdict {
+fn requests_are_conserved(engine: &mut Engine<RequestLog>) -> Verdict {
     let (arrived, under_way) = (engine.accounting().arrived, engine.requests_under_way() as u64);
     let log = engine.watch();
     prop_assert_eq!(arrived, log.fates.len() as u64 + log.refused.len() as u64 + under_way);
@@ -234,10 +234,10 @@ fn requests_are_conserved(engine: &mut Engine<Log>) -> Verdict {
 
 /// Checks that the work of requests equals the work of lanes, and that every nanosecond of every core is counted
 /// once.
-fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
+fn work_is_conserved(engine: &mut Engine<RequestLog>) -> Verdict {
     let (accounting, now) = (engine.accounting().clone(), engine.now());
     let cores = engine.model().service.workers as u128;
-    let (under_way, log) = (engine.work_under_way(), engine.watch());
+    let (under_way, log) = (engine.work_done_on_running_requests(), engine.watch());
     let finished: u128 = log.fates.iter().map(|fate| u128::from(fate.work)).sum();
     prop_assert_eq!(accounting.lc_work, finished + under_way);
     prop_assert_eq!(accounting.active_ns.iter().sum::<u128>(), u128::from(now) * cores);
@@ -252,7 +252,7 @@ fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
 /// Checks how long batch runs beside a request. Without permission it runs for at most one reaction, on each lane.
 /// With permission it runs for at most one budget and a reaction, and never beside a request that waited, if the
 /// policy spares those. Under a deadline, the time in the queue counts against the budget.
-fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
+fn overlaps_are_bounded(case: &Case, engine: &mut Engine<RequestLog>) -> Verdict {
     let BatchMode::Lent(lending) = case.batch_mode() else { return Ok(()) };
     if case.faults & 2 != 0 {
         return Ok(());
@@ -271,7 +271,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     };
     // A lane that is lent again during a request can be taken back again. That happens when another request has
     // arrived, or when a budget that was computed anew during the request is spent, too.
-    let again = if policy.spares_waited() { 0 } else { engine.accounting().arrived };
+    let again = if policy.spares_waited_requests() { 0 } else { engine.accounting().arrived };
     let is_learnt = lending.budget == Budget::Slo || policy == PolicyKind::DynamicRefresh;
     let changes = |fate: &CompletedRequest| match is_learnt {
         true => fate.finished / lending_limits::EVERY_NS - fate.started / lending_limits::EVERY_NS,
@@ -282,7 +282,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
         prop_assert!(fate.leak_ns <= leak_ns, "{leak_ns}: {fate:?}");
         let lent_ns = fate.co_run_ns - fate.leak_ns;
         prop_assert!(lent_ns_max(fate).is_none_or(|most_ns| lent_ns <= most_ns), "{fate:?}");
-        prop_assert!(!policy.spares_waited() || !fate.waited || lent_ns == 0, "{fate:?}");
+        prop_assert!(!policy.spares_waited_requests() || !fate.waited || lent_ns == 0, "{fate:?}");
     }
     Ok(())
 }
@@ -290,7 +290,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
 /// Checks the paper's promise (§3.4), for one worker: no request is delayed by more than one budget and three
 /// reactions. There is one reaction to the start of the budget, one to its end and one to a request that waited; each
 /// is charged with its wakeup.
-fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verdict {
+fn delays_are_at_most_one_budget(case: &Case, engine: &mut Engine<RequestLog>) -> Verdict {
     let BatchMode::Lent(lending) = case.batch_mode() else { return Ok(()) };
     let lost_or_crashed = case.faults & 0b1_0010 != 0;
     // The contention cost of a stretched budget is learned from requests with batch beside them for at least
@@ -298,7 +298,7 @@ fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> 
     let contention_cost_is_known = case.counters && case.batch_lanes == 1 && case.faults & 0b100 == 0;
     let known = match (lending.by, lending.budget) {
         (_, Budget::None) => Some(0),
-        (by, _) if !by.spares_waited() => None,
+        (by, _) if !by.spares_requests_that_waited() => None,
         (LendingDecider::Policy(PolicyKind::DynamicRefresh), Budget::Given(ns)) => {
             contention_cost_is_known.then_some(ns + ns / 8)
         }
@@ -311,7 +311,7 @@ fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> 
     }
     let lanes = case.batch_lanes as u64;
     let slack_ns = lanes * (2 * case.reaction_ns() + 2 * case.gate().lc_cost_ns) + case.requests + 200;
-    let mut alone = run_recorded(engine.model().without_batch());
+    let mut alone = run_and_record_requests(engine.model().without_batch());
     let alone = &alone.watch().fates;
     for (alone, beside) in alone.iter().zip(&engine.watch().fates) {
         prop_assert_eq!(alone.number, beside.number);
@@ -323,14 +323,14 @@ fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> 
 
 /// Checks, with any decider and one worker, that each request is delayed by at most the time that its core lost to
 /// batch and to summonses in its busy period.
-fn a_delay_is_the_harm_of_the_busy_period(case: &Case, engine: &mut Engine<Log>) -> Verdict {
+fn delays_are_at_most_the_cost_of_the_busy_period(case: &Case, engine: &mut Engine<RequestLog>) -> Verdict {
     let crashed = case.faults & 0b1_0000 != 0;
     if case.workers > 1 || crashed || case.setting == 0 || !engine.watch().refused.is_empty() {
         return Ok(());
     }
     let extra = (case.slowdown - 1.0) * case.batch_lanes as f64;
     let contention_cost = ContentionCost::from_ppm((1e6 * extra / (1.0 + extra)).ceil() as u32);
-    let (mut alone, mut bound) = (run_recorded(engine.model().without_batch()), DelayBound::default());
+    let (mut alone, mut bound) = (run_and_record_requests(engine.model().without_batch()), DelayBound::default());
     let summons_ns = 2 * case.batch_lanes as u64 * case.gate().lc_cost_ns;
     let mut paid_ns = 0;
     for (alone, beside) in alone.watch().fates.iter().zip(&engine.watch().fates) {
@@ -351,21 +351,21 @@ proptest! {
 
     #[test]
     fn requests_and_work_are_conserved_and_costs_bounded(case in cases()) {
-        let mut engine = run_recorded(case.model());
+        let mut engine = run_and_record_requests(case.model());
         requests_are_conserved(&mut engine)?;
         work_is_conserved(&mut engine)?;
-        leaks_are_bounded(&case, &mut engine)?;
-        no_request_pays_more_than_a_budget(&case, &mut engine)?;
-        a_delay_is_the_harm_of_the_busy_period(&case, &mut engine)?;
+        overlaps_are_bounded(&case, &mut engine)?;
+        delays_are_at_most_one_budget(&case, &mut engine)?;
+        delays_are_at_most_the_cost_of_the_busy_period(&case, &mut engine)?;
         if case.seed % 8 == 0 {
-            prop_assert_eq!(Figures::from_engine(&run_recorded(case.model())), Figures::from_engine(&engine));
+            prop_assert_eq!(Figures::from_engine(&run_and_record_requests(case.model())), Figures::from_engine(&engine));
         }
     }
 }
 
 /// Without faults, without evictions and with an ideal gate there is no overlap without permission.
 #[test]
-fn an_ideal_gate_leaks_nothing() {
+fn ideal_gate_causes_no_overlap() {
     let case = Case {
         workers: 1,
         batch_lanes: 1,
@@ -386,7 +386,7 @@ fn an_ideal_gate_leaks_nothing() {
         requests: 20_000,
         seed: 1,
     };
-    let engine = run_recorded(case.model());
+    let engine = run_and_record_requests(case.model());
     assert_eq!(engine.accounting().overlap_ns + engine.accounting().lent_ns, 0);
     assert!(engine.accounting().holds > 1_000);
 }

@@ -36,7 +36,7 @@ fn assert_near(measured: f64, expected: f64, tolerance: f64) {
 }
 
 #[test]
-fn energy_is_what_busy_and_idle_lanes_draw() {
+fn energy_is_the_sum_of_busy_and_idle_power() {
     let power = "[machine.power]\npackage_w = 10\ncore_idle_w = 1\ncore_busy_w = 5\nlane_w = 2\n";
     let watts = |figures: &Figures| figures.energy_j / (figures.elapsed_ns as f64 / 1e9);
     let alone = run(&format!("[machine]\ncores_per_package = 2\n{power}[[setting]]\npolicy = \"alone\"\n"));
@@ -49,7 +49,7 @@ fn energy_is_what_busy_and_idle_lanes_draw() {
 /// The service makes 20 accesses and stalls 0.2 µs per microsecond of work. Beside batch it loses 0.5 µs, 60 % of it
 /// to memory.
 #[test]
-fn vpi_shows_the_stalls_that_batch_adds() {
+fn vpi_includes_memory_stalls_caused_by_batch() {
     let memory = "[memory.service]\naccesses_per_us = 20\nstall_share = 0.2\n[memory.loop]\npressure = 0.6\n";
     let vpi = |policy: &str| run(&format!("{memory}[[setting]]\npolicy = \"{policy}\"\n")).vpi.unwrap();
     assert_near(vpi("alone"), 0.2 * 2_000.0 / 20.0, 1e-9);
@@ -58,7 +58,7 @@ fn vpi_shows_the_stalls_that_batch_adds() {
 }
 
 #[test]
-fn a_little_core_takes_longer() {
+fn request_on_a_half_speed_core_takes_twice_as_long() {
     let figures = run("[machine]\ncore_speed = [0.5]\n[[setting]]\npolicy = \"alone\"\n");
     let reference = run("[[setting]]\npolicy = \"alone\"\n");
     assert_near(figures.server_mean_ns, 2.0 * reference.server_mean_ns, 1e-5);
@@ -66,7 +66,7 @@ fn a_little_core_takes_longer() {
 
 /// With batch on its second lane a core never sleeps, so requests start sooner (Elfen §5).
 #[test]
-fn a_core_that_batch_keeps_awake_is_faster() {
+fn core_kept_awake_by_batch_starts_requests_sooner() {
     let sleep = "[machine]\nsleep_after_us = 0\nsleep_wake_us = 100\n";
     let server_ns = |policy: &str| run(&format!("{sleep}[[setting]]\npolicy = \"{policy}\"\n")).server_mean_ns;
     let awake_ns = run("[[setting]]\npolicy = \"alone\"\n").server_mean_ns;
@@ -76,7 +76,7 @@ fn a_core_that_batch_keeps_awake_is_faster() {
 
 /// Beside two batch lanes with a slowdown of 1.5 each, a request takes 1 + 0.5 + 0.5 times as long.
 #[test]
-fn three_lanes_add_up() {
+fn slowdowns_of_two_batch_lanes_add_up() {
     let figures = run("[machine]\nlanes_per_core = 3\n[[setting]]\npolicy = \"unmanaged\"\n");
     let alone = run("[[setting]]\npolicy = \"alone\"\n");
     assert_near(figures.server_mean_ns, 2.0 * alone.server_mean_ns, 1e-4);
@@ -86,7 +86,7 @@ fn three_lanes_add_up() {
 
 /// A poor nap of the keeper takes execution resources from requests, too.
 #[test]
-fn a_keeper_that_naps_badly_costs_requests() {
+fn keeper_with_a_costly_nap_slows_requests() {
     let nap = SERVICE.replace("loop = 1.5", "loop = 1.5\nnap = 1.25") + "[[setting]]\npolicy = \"exclusion\"\n";
     let figures = run_machine(&experiment(&nap).points[0].runs[0]);
     let alone = run("[[setting]]\npolicy = \"alone\"\n");
@@ -95,7 +95,7 @@ fn a_keeper_that_naps_badly_costs_requests() {
 
 /// Fig. 9(d): contention cost is 1 − LC_IPC ÷ ref_IPC, and the budget is stretched accordingly.
 #[test]
-fn the_harm_of_batch_is_found() {
+fn contention_cost_of_batch_is_measured() {
     let contention_cost = |gate: &str| {
         let setting = "[[setting]]\npolicy = \"dynamic-refresh\"\nbudget_ms = 1\n";
         run(&format!("{setting}[setting.gate]\nkind = \"{gate}\"\n")).contention_cost_ppm
@@ -109,7 +109,7 @@ fn the_harm_of_batch_is_found() {
 }
 
 #[test]
-fn an_objective_becomes_a_budget() {
+fn budget_is_derived_from_the_objective() {
     let figures = run("[[setting]]\npolicy = \"dynamic-refresh\"\nbudget = \"slo\"\n");
     assert!(figures.budget_ns > 1_000_000 && figures.lent_overlap_percent > 10.0, "{figures:?}");
     assert!(figures.p99_ns <= 50_000_000);
@@ -117,7 +117,7 @@ fn an_objective_becomes_a_budget() {
 
 /// A batch job that waits most of its time loses less to holds than a job that never waits (Elfen, Fig. 12).
 #[test]
-fn waits_of_batch_continue_while_it_is_held() {
+fn batch_job_with_waits_loses_less_to_holds() {
     let phases = SERVICE.replace("name = \"loop\"", "name = \"loop\"\nphase = [{ work_ms = 0.5 }, { wait_ms = 2 }]");
     let waits = experiment(&format!("{phases}[[setting]]\npolicy = \"exclusion\"\n"));
     let waits = run_machine(&waits.points[0].runs[0]).batch_work_ratio.unwrap();
@@ -126,13 +126,13 @@ fn waits_of_batch_continue_while_it_is_held() {
 }
 
 #[test]
-fn a_freezer_sends_batch_away_at_each_hold() {
+fn freezer_policy_evicts_batch_at_each_hold() {
     let figures = run("[[setting]]\npolicy = \"freezer\"\n");
     assert!(figures.holds > 10_000 && figures.evictions == figures.holds, "{figures:?}");
 }
 
 #[test]
-fn bursts_of_the_same_rate_queue_longer() {
+fn bursty_arrivals_queue_longer_at_the_same_rate() {
     let queue_ns = |arrivals: &str| {
         let text = SERVICE.replace("kind = \"poisson\"", arrivals) + "[[setting]]\npolicy = \"alone\"\n";
         run_machine(&experiment(&text).points[0].runs[0]).queue_mean_ns
@@ -143,7 +143,7 @@ fn bursts_of_the_same_rate_queue_longer() {
 
 /// Requests that do not fit into the queue are refused and counted.
 #[test]
-fn an_overload_is_bounded() {
+fn requests_beyond_the_queue_limit_are_refused() {
     let text =
         SERVICE.replace("load_percent = 50", "load_percent = 150").replace("[service]", "[service]\nqueue_limit = 10");
     let figures = run_machine(&experiment(&format!("{text}[[setting]]\npolicy = \"alone\"\n")).points[0].runs[0]);

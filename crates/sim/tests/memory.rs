@@ -61,12 +61,12 @@ fn a_hundred_times_the_requests_take_no_more_memory() {
     // The margin of a quarter is for a queue that grew longer in the long run, since a queue doubles its memory when it
     // grows.
     assert!(long <= short + short / 4, "{short} {long}");
-    whole_machines_take_no_more_memory();
+    assert_memory_of_whole_machines_is_bounded();
 }
 
 /// Runs a chain with a fan-out, containers that come and go, and Holmes. It is not a test of its own, because memory
 /// is counted for all threads.
-fn whole_machines_take_no_more_memory() {
+fn assert_memory_of_whole_machines_is_bounded() {
     let service = |name: &str, cpus: &str, rest: &str| {
         let demand = "demand = { kind = \"exponential\", mean_ms = 0.1 }";
         format!("[[service]]\nname = \"{name}\"\ncpus = \"{cpus}\"\nworkers = 2\n{demand}\n{rest}\n")
@@ -86,7 +86,7 @@ fn whole_machines_take_no_more_memory() {
         peak_memory_bytes(|| {
             let model = Whole { until: RunEnd::Requests(requests), ..model.clone() };
             let figures = sweep::run_machine(&model, &[]);
-            assert!(figures.services[0].whole.count == requests && figures.finished() > requests / 1_000);
+            assert!(figures.services[0].whole.count == requests && figures.finished_containers() > requests / 1_000);
         })
     };
     let (short, long) = (most_of(5_000), most_of(500_000));

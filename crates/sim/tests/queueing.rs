@@ -12,8 +12,8 @@ const MEAN_NS: f64 = 1e6;
 struct Waits(Histogram<u64>);
 
 impl Watch for Waits {
-    fn request_finished(&mut self, fate: &CompletedRequest) {
-        self.0.saturating_record(fate.started - fate.arrived);
+    fn request_finished(&mut self, request: &CompletedRequest) {
+        self.0.saturating_record(request.started - request.arrived);
     }
 }
 
@@ -79,7 +79,7 @@ fn mm1_at_high_load() {
 
 /// Each of several queues is M/M/1, since arrivals are split at random.
 #[test]
-fn queues_of_their_own_are_mm1_each() {
+fn per_worker_queues_are_each_mm1() {
     let (figures, _) =
         run(model_alone("workers = 4\nqueue = \"per-worker\"", 0.5, "kind = \"exponential\", mean_ms = 1"));
     assert_mm1("4 × M/M/1", &figures, MEAN_NS, 0.5);
@@ -87,7 +87,7 @@ fn queues_of_their_own_are_mm1_each() {
 
 /// Erlang's C is the share of requests that wait; their wait is exponential with rate cµ − λ.
 #[test]
-fn mm4() {
+fn four_workers_are_mm4() {
     let (workers, load) = (4.0, 0.8);
     let offered: f64 = workers * load;
     let term = |n: u32| offered.powi(n as i32) / (1..=n).map(f64::from).product::<f64>();
@@ -127,7 +127,7 @@ fn mg1_bimodal() {
 
 /// Waits in M/D/1 have Erlang's distribution.
 #[test]
-fn md1() {
+fn one_worker_with_constant_demand_is_md1() {
     let load = 0.6;
     let (figures, waited) = run(model_alone("", load, "kind = \"constant\", mean_ms = 1"));
     assert_near("M/D/1 wait", figures.queue_mean_ns, load * MEAN_NS / (2.0 * (1.0 - load)));
@@ -157,7 +157,7 @@ fn md1_wait(load: f64, share: f64) -> f64 {
 /// Unmanaged batch slows every request by the same factor, so the queue is M/M/1 with a slower server. Batch is
 /// slowed whenever there is a request.
 #[test]
-fn a_co_runner_makes_the_server_slower() {
+fn unmanaged_batch_is_mm1_with_a_slower_server() {
     let (figures, _) = run(model_with_batch("unmanaged", 0.5));
     let load = 0.5 * 1.25;
     assert_mm1("slowed M/M/1", &figures, MEAN_NS * 1.25, load);
@@ -167,7 +167,7 @@ fn a_co_runner_makes_the_server_slower() {
 
 /// Under exclusion, batch does exactly the work for which the service leaves time.
 #[test]
-fn exclusion_gives_batch_the_idle_time_and_no_more() {
+fn exclusion_gives_batch_exactly_the_idle_time() {
     let (figures, _) = run(model_with_batch("exclusion", 0.7));
     assert_mm1("M/M/1 beside exclusion", &figures, MEAN_NS, 0.7);
     let idle_ns = figures.elapsed_ns as f64 * (1.0 - figures.lc_utilisation);

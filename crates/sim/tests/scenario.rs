@@ -169,7 +169,7 @@ fn missing_files_are_errors() {
 
 /// Reads a log that `sidelane requests --log` wrote: requests of 1 and 3 µs of work, 1 µs apart.
 #[test]
-fn real_runs_are_replayed() {
+fn recorded_requests_become_arrivals_and_demand() {
     let trace = "arrivals = { kind = \"trace\", file = \"log.jsonl\" }\n\
                  demand = { kind = \"empirical\", file = \"log.jsonl\" }\n";
     let start = GOOD.find("arrivals =").unwrap();
@@ -195,7 +195,7 @@ fn settings_can_be_swept() {
 }
 
 #[test]
-fn gates_come_from_doctor() {
+fn gate_latencies_are_read_from_doctor_results() {
     let gate = |gate: &str| {
         GOOD.replace("[slo]", &format!("[gate]\nkind = \"doctor\"\nfile = \"doctor.json\"\n{gate}\n\n[slo]"))
     };
@@ -206,7 +206,7 @@ fn gates_come_from_doctor() {
 }
 
 #[test]
-fn faults_without_an_end_are_refused() {
+fn downtime_above_half_the_crash_period_is_refused() {
     let fault = "[[fault]]\nkind = \"agent-crash\"\nevery_ms = 100\ngone_ms = 200\n\n[slo]";
     assert_rejected("[slo]", fault, "a.toml:22: `fault.0.gone_ms` is 200; write a number from 0.001 to 50");
 }
@@ -262,7 +262,7 @@ fn quick_runs_are_shorter() {
 
 /// Each case runs with each value of the sweep; `[quick]` overrides a case, and the names of cases must differ.
 #[test]
-fn cases_are_values_that_change_together() {
+fn cases_combine_with_each_swept_value() {
     let case = |name: &str, limit: u32, run_s: u32| {
         format!("[[case]]\nname = \"{name}\"\nset = {{ run_s = {run_s}, \"service.queue_limit\" = {limit} }}\n")
     };
@@ -287,7 +287,7 @@ fn cases_are_values_that_change_together() {
 }
 
 #[test]
-fn results_are_the_seeds() {
+fn results_are_determined_by_the_seed() {
     let experiment = read(GOOD).unwrap();
     let runs = |threads, experiment: &Experiment| sweep::run(experiment, threads, &|_| ());
     let one = runs(1, &experiment);

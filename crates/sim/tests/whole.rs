@@ -98,7 +98,7 @@ fn cases() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    fn text(&self) -> String {
+    fn scenario_text(&self) -> String {
         let cpus = self.cores * self.lanes;
         let mut text = format!(
             "run_s = 0.1\nseed = {}\n[machine]\ncores_per_package = {}\nlanes_per_core = {}\n",
@@ -137,7 +137,7 @@ impl Case {
                  [slowdown.c{at}]\nc{at} = 1.3\ns0 = 1.2\n"
             );
         }
-        let text = merged(&text);
+        let text = merge_slowdown_tables(&text);
         let policy = ["alone", "unmanaged", "perfiso", "holmes", "holmes"][usize::from(self.policy)];
         let gate = if self.gated && self.policy > 1 { "gate = { kind = \"holder\" }\n" } else { "" };
         format!(
@@ -147,7 +147,7 @@ impl Case {
     }
 
     fn model(&self) -> MachineModel {
-        let text = self.text();
+        let text = self.scenario_text();
         let text = if self.containers.is_empty() { text.replace("[memory.c0]\npressure = 0.9\n", "") } else { text };
         machine(&text).points[0].runs[0].clone()
     }
@@ -162,7 +162,7 @@ impl Case {
 }
 
 /// Merges the rows of all tables `[slowdown.s0]` into one, since TOML allows each table once.
-fn merged(text: &str) -> String {
+fn merge_slowdown_tables(text: &str) -> String {
     let rows: String = text
         .split("[slowdown.s0]\n")
         .skip(1)
@@ -176,19 +176,19 @@ fn merged(text: &str) -> String {
     if rows.is_empty() { without } else { format!("{without}[slowdown.s0]\n{rows}") }
 }
 
-fn check_places(engine: &MachineEngine) -> Result<(), TestCaseError> {
+fn check_task_placement(engine: &MachineEngine) -> Result<(), TestCaseError> {
     let model = engine.model();
     let layout = Layout::new(&model.machine);
     let on = |place: usize| {
         (0..layout.cpus()).filter(|cpu| engine.service_and_containers_on(*cpu).1.contains(&place)).collect::<CpuMask>()
     };
-    for (place, kind, mask) in engine.containers() {
+    for (place, kind, mask) in engine.slot_kind_and_cpus_of_containers() {
         let threads = on(place);
         prop_assert!(threads.is_subset(&mask), "container {place} is on {threads}, may be on {mask}");
         prop_assert!(mask.is_subset(&model.kinds[kind].allowed));
         prop_assert_eq!(threads.len(), mask.len().min(model.kinds[kind].wanted as usize));
     }
-    let known: Vec<usize> = engine.containers().map(|(place, ..)| place).collect();
+    let known: Vec<usize> = engine.slot_kind_and_cpus_of_containers().map(|(place, ..)| place).collect();
     for cpu in 0..layout.cpus() {
         let (service, containers) = engine.service_and_containers_on(cpu);
         prop_assert!(containers.iter().all(|place| known.contains(place)));
@@ -216,7 +216,7 @@ fn check_requests(engine: &MachineEngine) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn check_sums(engine: &MachineEngine) -> Result<(), TestCaseError> {
+fn check_accounting_sums(engine: &MachineEngine) -> Result<(), TestCaseError> {
     let figures = MachineFigures::from_engine(engine, &[]);
     let model = engine.model();
     let cpus = (model.machine.cores() * model.machine.lanes_per_core) as f64;
@@ -241,9 +241,9 @@ proptest! {
         let mut engine = case.engine();
         for stop in 1..=STOPS {
             engine.run_to(stop * RUN_NS / STOPS);
-            check_places(&engine)?;
+            check_task_placement(&engine)?;
             check_requests(&engine)?;
-            check_sums(&engine)?;
+            check_accounting_sums(&engine)?;
         }
         // A run without stops has the same result.
         let mut again = case.engine();

@@ -50,14 +50,15 @@ fn assert_near(measured: f64, expected: f64, tolerance: f64) {
 
 const ENDLESS: &str = "work = { kind = \"constant\", mean_ms = 1_000_000 }\n";
 
-fn sort(cpus: u32, container_rest: &str) -> String {
+fn sort_container_text(cpus: u32, container_rest: &str) -> String {
     format!("[[container]]\nname = \"sort\"\ncpus = {cpus}\n{container_rest}\n")
 }
 
 /// Batch always runs on the sibling. Every request takes 1.5 times as long, batch 1.4 times while there is a request.
 #[test]
 fn container_and_service_on_siblings_slow_each_other() {
-    let figures = run(&format!("{}allowed = \"1\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
+    let figures =
+        run(&format!("{}allowed = \"1\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort_container_text(1, ENDLESS)));
     let kv = &figures.services[0];
     assert_near(kv.busy_cpus, 0.75, 0.02);
     assert_eq!(kv.beside_batch, 1.0);
@@ -68,18 +69,20 @@ fn container_and_service_on_siblings_slow_each_other() {
 /// The service makes 20 accesses and stalls 0.2 µs per microsecond of work. Beside batch it loses 0.5 µs, 60 % of it
 /// to memory.
 #[test]
-fn vpi_shows_the_stalls_that_batch_adds() {
-    let alone = run(&format!("{}[[setting]]\npolicy = \"alone\"\n", sort(1, ENDLESS)));
+fn vpi_includes_memory_stalls_caused_by_batch() {
+    let alone = run(&format!("{}[[setting]]\npolicy = \"alone\"\n", sort_container_text(1, ENDLESS)));
     assert_near(alone.services[0].vpi.unwrap(), 0.2 * 2_000.0 / 20.0, 1e-4);
-    let beside = run(&format!("{}allowed = \"1\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
+    let beside =
+        run(&format!("{}allowed = \"1\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort_container_text(1, ENDLESS)));
     assert_near(beside.services[0].vpi.unwrap(), (0.2 + 0.3) * 2_000.0 / 20.0, 1e-4);
 }
 
 /// A service displaces batch on its own CPU: batch has the rest of the time, and no service is slower.
 #[test]
 fn a_service_displaces_a_container_on_its_cpu() {
-    let figures = run(&format!("{}allowed = \"0\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
-    let alone = run(&format!("{}[[setting]]\npolicy = \"alone\"\n", sort(1, ENDLESS)));
+    let figures =
+        run(&format!("{}allowed = \"0\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort_container_text(1, ENDLESS)));
+    let alone = run(&format!("{}[[setting]]\npolicy = \"alone\"\n", sort_container_text(1, ENDLESS)));
     assert_eq!(figures.services, alone.services);
     assert_near(figures.batch_work_ns, figures.elapsed_ns as f64 * (1.0 - alone.services[0].busy_cpus), 1e-6);
     assert_eq!(figures.utilisation, 0.5);
@@ -88,7 +91,7 @@ fn a_service_displaces_a_container_on_its_cpu() {
 /// Each displacement costs a container 100 µs.
 #[test]
 fn a_displaced_container_loses_the_time_of_a_switch() {
-    let beside = format!("{}allowed = \"0\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS));
+    let beside = format!("{}allowed = \"0\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort_container_text(1, ENDLESS));
     let text = format!("{SERVICE}{beside}").replace("context_switch_us = 0", "context_switch_us = 100");
     let dear = run_machine(&machine(&text).points[0].runs[0], &[]);
     let free = run(&beside);
@@ -102,7 +105,8 @@ fn a_displaced_container_loses_the_time_of_a_switch() {
 fn pressure_on_the_chip_makes_memory_slower() {
     let chip = "[chip]\nslowdown = [{ pressure = 1, times = 1 }, { pressure = 3, times = 2 }]\n\
                 [chip.intensity]\nsort = 3\n";
-    let rest = format!("{chip}{}allowed = \"2\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS));
+    let rest =
+        format!("{chip}{}allowed = \"2\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort_container_text(1, ENDLESS));
     let text = format!("{SERVICE}{rest}").replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 2\n");
     // With `allowed = "1"`, the container runs on core 1 of the same chip: CPU 1 is on core 1, CPU 2 on core 0.
     let figures = run_machine(&machine(&text.replace("allowed = \"2\"", "allowed = \"1\"")).points[0].runs[0], &[]);
@@ -115,17 +119,17 @@ fn pressure_on_the_chip_makes_memory_slower() {
 
 /// A container has 100 ms of work for two threads, each on a CPU of its own; the next one starts 50 ms after its end.
 #[test]
-fn containers_come_again_when_their_work_is_done() {
+fn repeated_containers_start_again_after_the_gap() {
     let work = "work = { kind = \"constant\", mean_ms = 100 }\ngap_ms = 50\nallowed = \"1-2\"";
-    let text = format!("{SERVICE}{}[[setting]]\npolicy = \"unmanaged\"\n", sort(2, work));
+    let text = format!("{SERVICE}{}[[setting]]\npolicy = \"unmanaged\"\n", sort_container_text(2, work));
     let text = text.replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 3\nlanes_per_core = 1\n");
     let figures = run_machine(&machine(&text).points[0].runs[0], &[]);
-    assert_eq!(figures.finished(), 200);
+    assert_eq!(figures.finished_containers(), 200);
     assert_near(figures.batch_work_ns, 200.0 * 1e8, 1e-3);
     // Two containers on the same CPUs take turns: together they do as much work.
     let two = text.replace("cpus = 2\n", "cpus = 2\ncount = 2\n").replace("gap_ms = 50", "gap_ms = 0");
     let figures = run_machine(&machine(&two).points[0].runs[0], &[]);
-    assert_near(figures.finished() as f64, 400.0, 0.01);
+    assert_near(figures.finished_containers() as f64, 400.0, 0.01);
 }
 
 /// Submitted containers end as fast as they are submitted, up to what the machine can do.
@@ -134,9 +138,9 @@ fn submitted_containers_wait_for_room() {
     let finished = |rate: f64| {
         let work = "work = { kind = \"constant\", mean_ms = 100 }\nallowed = \"1\"\ncount = 2";
         let arrivals = format!("{work}\narrivals = {{ kind = \"poisson\", rate_per_s = {rate} }}");
-        let text = format!("{SERVICE}{}[[setting]]\npolicy = \"unmanaged\"\n", sort(1, &arrivals));
+        let text = format!("{SERVICE}{}[[setting]]\npolicy = \"unmanaged\"\n", sort_container_text(1, &arrivals));
         let text = text.replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 2\nlanes_per_core = 1\n");
-        run_machine(&machine(&text).points[0].runs[0], &[]).finished() as f64
+        run_machine(&machine(&text).points[0].runs[0], &[]).finished_containers() as f64
     };
     assert_near(finished(3.0), 60.0, 0.3);
     assert_near(finished(50.0), 200.0, 0.01);
@@ -179,7 +183,7 @@ impl Policy for Script {
 fn policy_sees_the_past_and_its_actions_take_effect_later() {
     let text = format!(
         "{}[control]\nlook_us = 1_000_000\nact_p50_us = 10_000\n[[setting]]\npolicy = \"perfiso\"\n",
-        sort(2, ENDLESS)
+        sort_container_text(2, ENDLESS)
     );
     let seen = std::sync::Arc::default();
     let script = Script { looks: 0, seen: std::sync::Arc::clone(&seen) };
@@ -235,7 +239,7 @@ gate = { kind = "holder" }
 #[test]
 fn holmes_protects_the_service_and_a_gate_gives_batch_more() {
     let bursts = "kind = \"bursty\", load_percent = 15, burst_factor = 20, calm_ms = 100, burst_ms = 50";
-    let text = format!("{SERVICE}{}{BURSTS}", sort(3, ENDLESS))
+    let text = format!("{SERVICE}{}{BURSTS}", sort_container_text(3, ENDLESS))
         .replace("kind = \"poisson\", load_percent = 50", bursts)
         .replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 2\n")
         .replace("mean_ms = 1 }", "mean_ms = 0.1 }")

@@ -82,7 +82,7 @@ fn valid_scenario_has_a_point_per_value_and_run_per_setting() {
 }
 
 #[test]
-fn service_in_a_list_is_a_whole_machine() {
+fn service_list_describes_a_whole_machine() {
     let table = "run_s = 1\n[service]\ndemand = { kind = \"constant\", mean_ms = 1 }\n\
                  arrivals = { kind = \"poisson\", rate_per_s = 1 }\n[[setting]]\npolicy = \"alone\"\n";
     assert_eq!(read(table).map(|_| ()), Err("cores".to_owned()));
@@ -154,7 +154,7 @@ fn missing_cpus_are_refused() {
 }
 
 #[test]
-fn calls_without_an_end_are_refused() {
+fn cyclic_calls_are_refused() {
     assert_rejected(
         "cpus = \"2\"",
         "cpus = \"2\"\ncalls = [{ service = \"front\" }]",
@@ -202,7 +202,7 @@ fn contradicting_keys_are_refused() {
 /// The same seed gives the same result on any number of threads, and gives each service the same requests with each
 /// setting.
 #[test]
-fn results_are_the_seeds() {
+fn results_are_determined_by_the_seed() {
     let experiment = read(GOOD).unwrap();
     let one = sweep::run(&experiment, 1, &|_| ());
     assert_eq!(one, sweep::run(&experiment, 3, &|_| ()));
@@ -223,7 +223,7 @@ fn results_are_the_same_on_every_machine() {
     let outcome = &sweep::run(&read(GOOD).unwrap(), 1, &|_| ())[3].figures;
     let front = &outcome.services[0].whole;
     let bits = (front.count, front.p99_ns, front.max_ns, front.mean_ns.to_bits(), outcome.events, outcome.actions);
-    let batch = (outcome.finished(), outcome.batch_work_ns.to_bits(), outcome.migrations);
+    let batch = (outcome.finished_containers(), outcome.batch_work_ns.to_bits(), outcome.migrations);
     assert_eq!(
         (bits, batch),
         ((7942, 3_411_967, 4_517_887, 4_696_113_710_102_873_879, 83_272, 142), (142, 4_754_684_709_346_213_888, 284))

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn five_rounds_bound_nothing() {
+    fn fewer_than_six_rounds_have_no_interval() {
         assert_eq!(median_interval([]), None);
         for count in 1..ROUNDS_MIN {
             let interval = interval_of_one_to(count);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_values_have_ranks_too() {
+    fn median_of_thousands_of_values_has_an_interval() {
         // The normal approximation of the interval is 5000 ± 0.98 √10000.
         let interval = interval_of_one_to(10_000);
         assert!((interval.low.unwrap() - 4_902.0).abs() <= 1.0 && (interval.high.unwrap() - 5_099.0).abs() <= 1.0);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bootstrap_needs_rounds_that_differ() {
+    fn bootstrap_needs_six_rounds_and_a_statistic() {
         assert_eq!(bootstrap_interval(&[1.0; 5], mean).unwrap().low, None);
         assert_eq!(bootstrap_interval(&[1.0; 6], mean).unwrap().high, Some(1.0));
         assert_eq!(bootstrap_interval(&[1.0; 6], |_| None), None);

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - Rounds go on until every check is decided, up to a limit (`src/rounds.rs`:
-//!   `unclear_verdict_continues_to_the_next_look_or_limit`).
+//!   `undecided_check_runs_to_the_next_evaluation_or_limit`).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

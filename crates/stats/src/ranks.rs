@@ -28,14 +28,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_of_odd_and_even_counts() {
+    fn median_of_odd_and_even_counts() {
         assert_eq!(median([]), None);
         assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 
     #[test]
-    fn percentiles_are_values_that_were_seen() {
+    fn percentile_is_one_of_the_values() {
         let values: Vec<u64> = (1..=200).collect();
         assert_eq!([0.0, 50.0, 99.0, 100.0].map(|percent| percentile(&values, percent)), [1, 100, 198, 200].map(Some));
         assert_eq!([50.0, 99.0].map(|percent| percentile(&[1, 2, 3], percent)), [Some(2), Some(3)]);

@@ -49,7 +49,7 @@ impl RoundOptions {
 
     /// Adds advice to each undecided check: what would decide the check. `result.machine` must contain the stolen time
     /// already.
-    pub fn advise(self, result: &mut ResultFile, rounds: u64) {
+    pub fn add_advice(self, result: &mut ResultFile, rounds: u64) {
         let advice = self.advice(rounds, result.machine.stolen_percent);
         for check in result.checks.iter_mut().filter(|check| check.is_undecided()) {
             check.decided_by.get_or_insert_with(|| advice.clone());
@@ -89,7 +89,7 @@ pub fn run_until_decided<S>(
     checks: impl Fn(&S) -> Vec<Check>,
 ) -> Result<u64> {
     let (bar, lines) = (progress_bar(what), ProgressLines::new(what, "rounds"));
-    say(&bar, &announcement(what, limit));
+    print_above_bar(&bar, &announcement(what, limit));
     let began = Instant::now();
     let (mut done, mut look) = (0, limit.first.min(limit.rounds));
     loop {
@@ -103,7 +103,7 @@ pub fn run_until_decided<S>(
         let undecided: Vec<Check> = checks(state).into_iter().filter(Check::is_undecided).collect();
         let is_last = done < look || look == limit.rounds;
         if !undecided.is_empty() {
-            say(&bar, &undecided_text(what, done, &undecided, is_last));
+            print_above_bar(&bar, &undecided_text(what, done, &undecided, is_last));
         }
         if undecided.is_empty() || is_last {
             bar.finish_and_clear();
@@ -179,7 +179,7 @@ fn progress_bar(what: &str) -> ProgressBar {
 }
 
 /// Prints a line to standard error, above the progress bar if there is one.
-fn say(bar: &ProgressBar, line: &str) {
+fn print_above_bar(bar: &ProgressBar, line: &str) {
     bar.suspend(|| eprint_fitted(line));
 }
 
@@ -194,7 +194,7 @@ mod tests {
         Check::interval_at_most("cost", median_interval(numbers.iter().copied()), 10.0, Unit::Us)
     }
 
-    fn rounds_run(limit: Limit, value_of_round: impl Fn(u64) -> f64) -> usize {
+    fn count_rounds_run(limit: Limit, value_of_round: impl Fn(u64) -> f64) -> usize {
         let mut taken = 0;
         let next = || {
             taken += 1;
@@ -204,29 +204,29 @@ mod tests {
     }
 
     #[test]
-    fn clear_verdict_ends_after_the_first_rounds() {
-        assert_eq!(rounds_run(LIMIT, |_| 9.0), 6);
-        assert_eq!(rounds_run(LIMIT, |_| 11.0), 6);
+    fn decided_check_ends_after_the_first_rounds() {
+        assert_eq!(count_rounds_run(LIMIT, |_| 9.0), 6);
+        assert_eq!(count_rounds_run(LIMIT, |_| 11.0), 6);
     }
 
     #[test]
-    fn unclear_verdict_continues_to_the_next_look_or_limit() {
+    fn undecided_check_runs_to_the_next_evaluation_or_limit() {
         // One of the first six values is above the limit of the check. With twelve values, the interval leaves out the
         // two lowest and the two highest.
-        assert_eq!(rounds_run(LIMIT, |round| if round == 3 { 30.0 } else { 9.0 }), 12);
-        assert_eq!(rounds_run(LIMIT, |round| if round % 2 == 0 { 30.0 } else { 1.0 }), 20);
-        assert_eq!(rounds_run(Limit { rounds: 4, ..LIMIT }, |_| 9.0), 4, "too few to decide");
+        assert_eq!(count_rounds_run(LIMIT, |round| if round == 3 { 30.0 } else { 9.0 }), 12);
+        assert_eq!(count_rounds_run(LIMIT, |round| if round % 2 == 0 { 30.0 } else { 1.0 }), 20);
+        assert_eq!(count_rounds_run(Limit { rounds: 4, ..LIMIT }, |_| 9.0), 4, "too few to decide");
     }
 
     #[test]
     fn no_round_begins_beyond_the_time_limit() {
-        assert_eq!(rounds_run(Limit { time: Duration::ZERO, ..LIMIT }, |round| round as f64 * 4.0), 6);
+        assert_eq!(count_rounds_run(Limit { time: Duration::ZERO, ..LIMIT }, |round| round as f64 * 4.0), 6);
         let s = Duration::from_secs;
         assert!(has_time_for_round(s(30), 10, s(33)) && !has_time_for_round(s(30), 10, s(32)));
     }
 
     #[test]
-    fn rounds_that_were_asked_for_are_the_limit() {
+    fn requested_rounds_replace_the_limit() {
         let quick = Limit { first: 6, rounds: 8, time: Duration::from_secs(9) };
         let asked = |rounds| RoundOptions { quick: true, rounds }.limit(quick, LIMIT);
         assert_eq!(asked(None), quick);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_is_what_can_be_done() {
+    fn advice_names_what_the_user_can_change() {
         let quick = RoundOptions { quick: true, rounds: None };
         assert_eq!(quick.advice(8, None), "run it without --quick");
         assert_eq!(RoundOptions::default().advice(40, Some(0.2)), "more rounds: --rounds 80");

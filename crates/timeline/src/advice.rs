@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn only_nagles_algorithm_is_a_matter_of_nodelay() {
+    fn only_advice_for_nagle_recommends_tcp_nodelay() {
         let says = |cause: &Cause| advice(*cause, 100).contains("Set TCP_NODELAY,");
         let sending: Vec<Cause> = Cause::ALL.into_iter().filter(says).collect();
         assert_eq!(sending, [Cause::Nagle]);

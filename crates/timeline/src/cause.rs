@@ -161,7 +161,7 @@ impl Cause {
     }
 
     /// Returns the name of this cause in text for users.
-    pub fn words(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Cause::OnCpu => "work on it",
             Cause::NetworkReceive => "network, receiving",
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_as_style_sheets_have_them() {
+    fn cause_keys_match_the_style_sheet() {
         assert_eq!((Cause::RunQueue.to_string(), Cause::OnCpu.to_string()), ("run-queue".into(), "on-cpu".into()));
     }
 }

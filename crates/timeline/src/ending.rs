@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_leaves_at_once_wanted_no_answer() {
+    fn client_that_closes_at_once_wants_no_response() {
         let ending = |side, ended_ns| Ending::from_connection_end(side, 1_000, ended_ns);
         assert_eq!(ending(Side::Client, 900_000), Ending::NoAnswerWanted);
         assert_eq!(ending(Side::Client, 500), Ending::NoAnswerWanted, "its end was seen before its data");

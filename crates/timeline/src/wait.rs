@@ -397,7 +397,7 @@ mod tests {
     use super::*;
     use crate::record::Kind;
 
-    fn sent(detail: u32, other: Task, value: u64) -> Record {
+    fn sent_record(detail: u32, other: Task, value: u64) -> Record {
         Record {
             at_ns: 1,
             kind: Kind::Sent,
@@ -414,14 +414,14 @@ mod tests {
 
     #[test]
     fn a_peer_is_read_from_a_record_of_its_socket() {
-        let v4 = sent(2 << 24 | 17 << 16 | 5_399, Task { tid: u32::from_le_bytes([127, 0, 0, 1]), pid: 0 }, 10);
+        let v4 = sent_record(2 << 24 | 17 << 16 | 5_399, Task { tid: u32::from_le_bytes([127, 0, 0, 1]), pid: 0 }, 10);
         assert_eq!(Peer::from_record(&v4).map(|peer| peer.to_string()).as_deref(), Some("127.0.0.1:5399/udp"));
-        let v6 = sent(10 << 24 | 6 << 16 | 80, Task::default(), u64::from_le_bytes([0, 0, 0, 0, 0, 0, 0, 1]));
+        let v6 = sent_record(10 << 24 | 6 << 16 | 80, Task::default(), u64::from_le_bytes([0, 0, 0, 0, 0, 0, 0, 1]));
         assert_eq!(Peer::from_record(&v6).map(|peer| peer.to_string()).as_deref(), Some("[::1]:80"));
         let mapped = Task { tid: 0, pid: 0 };
-        let mapped = sent(10 << 24 | 6 << 16 | 80, mapped, u64::from_le_bytes([0, 0, 0xff, 0xff, 10, 0, 0, 9]));
+        let mapped = sent_record(10 << 24 | 6 << 16 | 80, mapped, u64::from_le_bytes([0, 0, 0xff, 0xff, 10, 0, 0, 9]));
         assert_eq!(Peer::from_record(&mapped).map(|peer| peer.to_string()).as_deref(), Some("10.0.0.9:80"));
-        assert_eq!(Peer::from_record(&sent(1 << 24, Task { tid: 0, pid: 77 }, 10)), Some(Peer::Unix(77)));
-        assert_eq!(Peer::from_record(&sent(0, Task::default(), 10)), None);
+        assert_eq!(Peer::from_record(&sent_record(1 << 24, Task { tid: 0, pid: 77 }, 10)), Some(Peer::Unix(77)));
+        assert_eq!(Peer::from_record(&sent_record(0, Task::default(), 10)), None);
     }
 }

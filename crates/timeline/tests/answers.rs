@@ -19,7 +19,7 @@ fn database() -> Object {
 /// Returns the timeline of request 1, which an event loop (thread 1) sends on to another service at 200 µs. Request 2
 /// of another client comes at 300 µs, and the loop works on it until 30 ms. Then it reads the answer for request 1. If
 /// `came_us` is given, the answer's arrival is recorded at that time.
-fn call_beside_long_request(came_us: Option<u64>) -> Timeline {
+fn timeline_of_call_beside_long_request(came_us: Option<u64>) -> Timeline {
     let mut trace = trace_with_received_request();
     trace.sends_to_service(200, 1, 9, PORT, TCP).enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     trace
@@ -39,7 +39,7 @@ fn call_beside_long_request(came_us: Option<u64>) -> Timeline {
 
 #[test]
 fn answer_in_the_socket_of_a_busy_loop_is_queued() {
-    let timeline = call_beside_long_request(Some(1_000));
+    let timeline = timeline_of_call_beside_long_request(Some(1_000));
     let times = [Downstream, ServiceQueue, OnCpu].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [800_000, 29_010_000, 180_000], "{timeline:?}");
     let queue = timeline.spans.iter().find(|span| span.cause == ServiceQueue).expect("a queue");
@@ -47,15 +47,15 @@ fn answer_in_the_socket_of_a_busy_loop_is_queued() {
 }
 
 #[test]
-fn answer_without_recorded_arrival_is_not_said_to_wait() {
-    let timeline = call_beside_long_request(None);
+fn answer_without_recorded_arrival_is_not_named() {
+    let timeline = timeline_of_call_beside_long_request(None);
     let queue = timeline.spans.iter().find(|span| span.cause == ServiceQueue).expect("a queue");
     assert_eq!(queue.wait, None);
 }
 
 #[test]
-fn an_answer_that_comes_late_to_a_busy_loop_is_late() {
-    let timeline = call_beside_long_request(Some(29_000));
+fn late_answer_to_a_busy_loop_is_downstream_time() {
+    let timeline = timeline_of_call_beside_long_request(Some(29_000));
     let times = [Downstream, ServiceQueue].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [28_800_000, 1_010_000], "{timeline:?}");
     let wait = timeline.spans.iter().find(|span| span.cause == Downstream).and_then(|span| span.wait);
@@ -127,7 +127,7 @@ fn timeline_with_resent_call(is_got_twice: bool) -> Timeline {
 }
 
 #[test]
-fn a_question_that_is_lost_is_a_loss_on_the_way_to_that_service() {
+fn lost_question_to_a_service_is_a_retransmission() {
     let timeline = timeline_with_resent_call(false);
     let times = [Retransmission, Downstream].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [200_000_000, 9_801_000], "{timeline:?}");
@@ -136,7 +136,7 @@ fn a_question_that_is_lost_is_a_loss_on_the_way_to_that_service() {
 }
 
 #[test]
-fn a_question_that_is_sent_again_for_nothing_is_not_lost() {
+fn needlessly_resent_question_was_not_lost() {
     let timeline = timeline_with_resent_call(true);
     let times = [Retransmission, Downstream].map(|cause| timeline.time_of_cause_ns(cause));
     assert_eq!(times, [0, 209_801_000], "{timeline:?}");

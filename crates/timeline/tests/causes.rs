@@ -31,7 +31,7 @@ fn span_of_cause(trace: &Trace, cause: Cause) -> Span {
 }
 
 #[test]
-fn a_thread_worked_on_the_request() {
+fn work_of_a_thread_has_cause_on_cpu() {
     let mut trace = trace_with_received_request();
     add_response(&mut trace, 500, 1);
     assert_eq!(spans_after_begin(&trace), [(120, 500, OnCpu)]);
@@ -47,7 +47,7 @@ fn timeline_has_the_port_of_the_client() {
 }
 
 #[test]
-fn first_segment_came_before_the_last_of_the_request() {
+fn time_between_segments_has_cause_network_receive() {
     let mut trace = trace_with_received_request();
     trace.add_record(50, Kind::Segment, IDLE_TASK, |record| record.detail = 5).data_ready(55, 7, 5);
     add_response(&mut trace, 500, 1);
@@ -57,7 +57,7 @@ fn first_segment_came_before_the_last_of_the_request() {
 }
 
 #[test]
-fn another_request_had_the_thread() {
+fn wait_for_a_busy_thread_has_cause_service_queue() {
     let mut trace = trace_with_received_request();
     trace.data_ready(130, 8, 20);
     add_response(&mut trace, 500, 1);
@@ -69,7 +69,7 @@ fn another_request_had_the_thread() {
 }
 
 #[test]
-fn another_thread_had_the_cpu() {
+fn wait_for_a_busy_cpu_has_cause_run_queue() {
     let mut trace = trace_with_received_request();
     trace.switched(200, 1, 901, leave::PREEMPTED).switched(300, 901, 1, leave::PREEMPTED);
     add_response(&mut trace, 500, 1);
@@ -79,7 +79,7 @@ fn another_thread_had_the_cpu() {
 }
 
 #[test]
-fn a_thread_of_the_tracer_is_told_apart_from_others() {
+fn wait_for_a_cpu_of_the_tracer_has_cause_tracer() {
     let mut trace = trace_with_received_request();
     trace.switched(200, 1, 901, leave::PREEMPTED).switched(300, 901, 1, leave::PREEMPTED);
     add_response(&mut trace, 500, 1);
@@ -90,7 +90,7 @@ fn a_thread_of_the_tracer_is_told_apart_from_others() {
 }
 
 #[test]
-fn time_of_the_tracer_on_the_cpu_is_told_apart() {
+fn only_cpu_time_of_the_tracer_has_cause_tracer() {
     let mut trace = trace_with_received_request();
     trace.switched(200, 1, 5, leave::PREEMPTED).switched(260, 5, 901, leave::PREEMPTED);
     trace.switched(300, 901, 5, leave::PREEMPTED).switched(330, 5, 1, leave::PREEMPTED);
@@ -104,7 +104,7 @@ fn time_of_the_tracer_on_the_cpu_is_told_apart() {
 }
 
 #[test]
-fn the_thread_was_moved() {
+fn move_to_another_cpu_has_cause_migration() {
     let mut trace = trace_with_received_request();
     trace.switched(200, 1, 902, leave::PREEMPTED);
     trace.add_record(205, Kind::Migrated, 1, |record| record.value = 1);
@@ -115,7 +115,7 @@ fn the_thread_was_moved() {
 }
 
 #[test]
-fn the_thread_moved_itself_and_was_woken_elsewhere() {
+fn thread_that_moves_itself_has_cause_migration() {
     let mut trace = trace_with_received_request();
     trace.enters_sleep_call(200, 1, 203, 0).switched(200, 1, 902, leave::BLOCKED).woken(210, 902, 1);
     trace.gets_cpu(300, 1).set_last_cpu(1);
@@ -125,7 +125,7 @@ fn the_thread_moved_itself_and_was_woken_elsewhere() {
 }
 
 #[test]
-fn cpu_of_the_thread_was_idle_at_its_wakeup() {
+fn wakeup_on_an_idle_cpu_has_cause_idle_exit() {
     let mut trace = trace_with_received_request();
     trace.ended_event(108, Kind::IdleLeft, IDLE_TASK, 50, 1);
     add_response(&mut trace, 500, 1);
@@ -134,7 +134,7 @@ fn cpu_of_the_thread_was_idle_at_its_wakeup() {
 }
 
 #[test]
-fn an_interrupt_had_the_cpu() {
+fn interrupt_on_the_cpu_has_cause_interrupt() {
     let mut trace = trace_with_received_request();
     trace.ended_event(300, Kind::Softirq, IDLE_TASK, 100, 3).ended_event(260, Kind::Interrupt, IDLE_TASK, 20, 40);
     add_response(&mut trace, 500, 1);
@@ -142,7 +142,7 @@ fn an_interrupt_had_the_cpu() {
 }
 
 #[test]
-fn the_hypervisor_had_the_cpu() {
+fn time_of_the_hypervisor_has_cause_stolen() {
     let mut trace = trace_with_received_request();
     trace.ended_event(300, Kind::Stolen, IDLE_TASK, 100, 0).ended_event(290, Kind::Interrupt, IDLE_TASK, 20, 40);
     add_response(&mut trace, 500, 1);
@@ -150,7 +150,7 @@ fn the_hypervisor_had_the_cpu() {
 }
 
 #[test]
-fn batch_ran_on_the_sibling() {
+fn work_beside_batch_has_cause_sibling() {
     let mut trace = trace_with_received_request();
     trace.ended_event(300, Kind::Overlap, 1, 100, 3);
     add_response(&mut trace, 500, 1);
@@ -158,7 +158,7 @@ fn batch_ran_on_the_sibling() {
 }
 
 #[test]
-fn a_page_was_filled_in() {
+fn fault_with_begin_and_end_has_cause_page_fault() {
     let mut trace = trace_with_received_request();
     trace.event(200, Kind::PageFault, 1, 1).event(300, Kind::PageFault, 1, 2);
     add_response(&mut trace, 500, 1);
@@ -189,7 +189,7 @@ fn fault_with_a_recorded_end_has_its_full_length() {
 }
 
 #[test]
-fn a_fault_that_is_preempted_goes_on_afterwards() {
+fn preempted_page_fault_continues_afterwards() {
     let mut trace = trace_with_received_request();
     trace.event(200, Kind::PageFault, 1, 1).switched(250, 1, 901, leave::PREEMPTED);
     trace.switched(300, 901, 1, leave::PREEMPTED).event(400, Kind::PageFault, 1, 2);
@@ -220,7 +220,7 @@ const MUTEX: SleepArguments =
     SleepArguments { argument: 0xbeef, named: 0, expected: 2, socket: 0, file: 0, timeout_ms: 0 };
 
 #[test]
-fn the_runtime_paused() {
+fn runtime_pause_has_cause_collection_or_safepoint() {
     for (kind, cause) in [(pause::YOUNG_COLLECTION, Collection), (pause::CLASS_LOADING, Safepoint)] {
         let mut trace = trace_with_received_request();
         trace.event(200, Kind::PauseBegan, 5, kind);
@@ -245,7 +245,7 @@ fn work_of_a_collecting_thread_belongs_to_the_pause() {
 }
 
 #[test]
-fn another_thread_held_a_lock() {
+fn wait_for_a_held_mutex_has_cause_lock() {
     let mut trace = trace_with_received_request();
     trace.enters_sleep_call_with(210, 1, 202, MUTEX).sleeps(210, 1);
     trace.woken(400, 6, 1).gets_cpu(410, 1);
@@ -256,7 +256,7 @@ fn another_thread_held_a_lock() {
 }
 
 #[test]
-fn the_kernel_had_a_lock_that_another_thread_held() {
+fn wait_for_a_held_kernel_lock_has_cause_lock() {
     let mut trace = trace_with_received_request();
     trace.add_record(200, Kind::LockWaitBegan, 1, |record| (record.other, record.value) = (task(6), 0xfeed));
     trace.switched(210, 1, IDLE_TASK, leave::BLOCKED).woken(400, 6, 1).gets_cpu(400, 1).event(
@@ -271,7 +271,7 @@ fn the_kernel_had_a_lock_that_another_thread_held() {
 }
 
 #[test]
-fn a_thread_slept_until_another_thread_woke_it() {
+fn sleep_that_a_thread_ends_has_cause_hand_over() {
     let mut trace = trace_with_received_request();
     trace.sleeps(210, 1).woken(400, 6, 1).gets_cpu(410, 1);
     add_response(&mut trace, 500, 1);
@@ -280,7 +280,7 @@ fn a_thread_slept_until_another_thread_woke_it() {
 }
 
 #[test]
-fn the_program_slept() {
+fn sleep_until_a_set_time_has_cause_timer() {
     let mut trace = trace_with_received_request();
     trace.enters_sleep_call(210, 1, 35, 0).sleeps(210, 1).woken(400, IDLE_TASK, 1).gets_cpu(410, 1);
     add_response(&mut trace, 500, 1);
@@ -288,7 +288,7 @@ fn the_program_slept() {
 }
 
 #[test]
-fn a_disk_answered() {
+fn wait_for_a_disk_has_cause_disk() {
     let mut trace = trace_with_received_request();
     trace.event(205, Kind::DiskIssued, 1, 8 << 20).switched(210, 1, IDLE_TASK, leave::BLOCKED);
     trace.event(398, Kind::DiskCompleted, 1, 8 << 20).woken(400, IDLE_TASK, 1).gets_cpu(410, 1);
@@ -298,7 +298,7 @@ fn a_disk_answered() {
 }
 
 #[test]
-fn the_kernel_freed_memory_in_a_page_fault() {
+fn memory_reclaim_in_a_fault_has_cause_reclaim() {
     let mut trace = trace_with_received_request();
     trace.event(200, Kind::PageFault, 1, 1).event(210, Kind::ReclaimBegan, 1, 0);
     trace.event(290, Kind::ReclaimEnded, 1, 0).event(300, Kind::PageFault, 1, 2);
@@ -307,7 +307,7 @@ fn the_kernel_freed_memory_in_a_page_fault() {
 }
 
 #[test]
-fn the_quota_was_used_up() {
+fn used_up_cpu_quota_has_cause_throttled() {
     let mut trace = trace_with_received_request();
     trace.switched(200, 1, 901, leave::PREEMPTED).event(201, Kind::Throttled, 1, 1);
     trace.event(300, Kind::Throttled, 1, 0).switched(310, 901, 1, leave::PREEMPTED);
@@ -324,7 +324,7 @@ fn runnable_thread_beside_an_idle_cpu_is_throttled() {
 }
 
 #[test]
-fn the_service_was_frozen_or_stopped() {
+fn frozen_or_stopped_service_has_cause_frozen() {
     let mut trace = trace_with_received_request();
     trace
         .event(200, Kind::Frozen, 1, 1)
@@ -339,7 +339,7 @@ fn the_service_was_frozen_or_stopped() {
 }
 
 #[test]
-fn the_response_lay_in_the_send_buffer() {
+fn response_in_the_send_buffer_has_cause_send_buffer() {
     let mut trace = trace_with_received_request();
     trace.transmitted(300, 7, 10).sent(300, 1, 7, 10, 1).finished(300, 1, 7, 1, 120);
     trace.sent(310, 1, 7, 30, 1).finished(310, 1, 7, 1, 120).sleeps(320, 1);
@@ -351,7 +351,7 @@ fn the_response_lay_in_the_send_buffer() {
 }
 
 #[test]
-fn a_segment_of_the_response_was_sent_again() {
+fn resent_segment_has_cause_retransmission() {
     let mut trace = trace_with_received_request();
     add_response(&mut trace, 500, 1).sleeps(510, 1);
     trace.add_record(200_500, Kind::Retransmitted, IDLE_TASK, |record| (record.socket, record.value) = (7, 10));
@@ -359,7 +359,7 @@ fn a_segment_of_the_response_was_sent_again() {
 }
 
 #[test]
-fn another_service_was_asked() {
+fn wait_for_another_service_has_cause_downstream() {
     let mut trace = trace_with_received_request();
     trace.sends_to_service(200, 1, 9, 6379, 6).sleeps(210, 1);
     trace.woken(400, IDLE_TASK, 1).gets_cpu(405, 1).downstream_io(410, Kind::Received, 1, 9);
@@ -416,7 +416,7 @@ fn late_start_record_of_a_busy_worker_is_a_service_queue() {
 }
 
 #[test]
-fn late_number_of_a_start_record_is_no_loss() {
+fn start_record_with_a_later_number_is_no_loss() {
     let mut trace = trace_with_received_request();
     trace.records.retain(|record| record.kind != Kind::RequestStarted);
     trace.gets_cpu(1, 2).set_last_cpu(1).sleeps(130, 1).started(300, 2, 7, 1, 100).set_last_cpu(1);
@@ -455,7 +455,7 @@ fn a_write_that_waits_for_its_reader_is_no_send_buffer() {
 }
 
 #[test]
-fn thread_on_a_cpu_has_quota_without_a_record_of_it() {
+fn running_thread_is_no_longer_throttled() {
     let mut trace = trace_with_received_request();
     trace.switched(200, 1, 901, leave::PREEMPTED).event(201, Kind::Throttled, 1, 1);
     trace.switched(310, 901, 1, leave::PREEMPTED);
@@ -480,7 +480,7 @@ fn thread_with_a_reused_number_inherits_no_state() {
 
 /// Tests a kernel that does not tell an interrupt's work from the work of the thread that it interrupted.
 #[test]
-fn without_wakers_no_lock_and_no_other_thread_is_claimed() {
+fn without_recorded_wakers_no_lock_is_reported() {
     let kinds = Kinds::all().without(Kind::Woken);
     let told = |trace: &Trace| {
         let timelines = build(Settings { kinds, ..Settings::default() }, trace.numbered_records());

@@ -81,7 +81,7 @@ fn causes_are_ranked_by_the_tail_time_that_they_explain() {
 }
 
 #[test]
-fn time_of_the_tracer_is_its_cost_and_no_cause() {
+fn tracer_time_is_a_cost_and_not_a_cause() {
     let mut diagnoser = diagnoser_with_requests(Objective::Latency(2 * MS));
     let by_tracer = timeline(2_001, &[(Tracer, 3 * MS), (OnCpu, 1_900_000)]);
     let by_disk = timeline(2_002, &[(Disk, 9 * MS), (Tracer, MS), (OnCpu, 300_000)]);
@@ -99,7 +99,7 @@ fn time_of_the_tracer_is_its_cost_and_no_cause() {
 }
 
 #[test]
-fn a_cause_that_does_not_explain_most_is_not_claimed() {
+fn cause_of_less_than_half_the_excess_is_not_reported() {
     let mut diagnoser = diagnoser_with_requests(Objective::Latency(2 * MS));
     let mixed = timeline(2_001, &[(RunQueue, 4 * MS), (Disk, 4 * MS), (Lock, 4 * MS), (OnCpu, 300_000)]);
     diagnoser.add(&mixed);
@@ -177,7 +177,7 @@ fn memory_is_independent_of_requests_and_sums_are_within_1pc() {
     assert_eq!((diagnosis.slow, finding(&diagnosis, Disk).requests), (20_000, 20_000));
     let expected_ns = 20_000 * 5 * MS;
     assert!(finding(&diagnosis, Disk).tail_ns.abs_diff(expected_ns) < expected_ns / 100);
-    assert!(diagnoser.bytes() < 4 << 20, "{}", diagnoser.bytes());
+    assert!(diagnoser.memory_bytes() < 4 << 20, "{}", diagnoser.memory_bytes());
 }
 
 /// Names for the tests: each address has a process with a name.

@@ -16,7 +16,7 @@ use sidelane_timeline::wait::Activity;
 const CASES: u32 = 10_000;
 
 /// Returns whether the spans of a timeline lie end to end, and whether an incomplete timeline has no causes.
-fn is_tiled(timeline: &Timeline) -> bool {
+fn has_spans_end_to_end(timeline: &Timeline) -> bool {
     let ends: Vec<u64> = timeline.spans.iter().map(|span| span.to_ns).collect();
     let begins = timeline.spans.iter().map(|span| span.from_ns);
     let expected = std::iter::once(timeline.arrived_ns).chain(ends.iter().copied());
@@ -266,7 +266,7 @@ proptest! {
         let timelines = timelines_by_request(records.iter().copied());
         prop_assert_eq!(timelines.len(), plans.len());
         for timeline in timelines.values() {
-            prop_assert!(timeline.incomplete.is_none() && is_tiled(timeline), "{:?}", timeline);
+            prop_assert!(timeline.incomplete.is_none() && has_spans_end_to_end(timeline), "{:?}", timeline);
         }
     }
 
@@ -291,7 +291,7 @@ proptest! {
         let lost: Vec<usize> = lost.filter(|index| !is_last_of_cpu(&records, *index)).collect();
         let kept = records.iter().enumerate().filter(|(index, _)| !lost.contains(index)).map(|(_, record)| *record);
         for (number, timeline) in timelines_by_request(kept) {
-            prop_assert!(is_tiled(&timeline));
+            prop_assert!(has_spans_end_to_end(&timeline));
             if timeline.incomplete.is_none() {
                 prop_assert_eq!(Some(without_activities(timeline)), right.get(&number).cloned().map(without_activities));
             }
@@ -302,20 +302,20 @@ proptest! {
     fn spans_of_nonsensical_records_have_no_gaps(records in vec(any_record(), 0..120)) {
         let mut builder = Builder::new(Settings::default());
         let mut all_tiled = true;
-        let mut out = |timeline: Timeline| all_tiled &= is_tiled(&timeline);
+        let mut out = |timeline: Timeline| all_tiled &= has_spans_end_to_end(&timeline);
         for record in records {
             builder.push(record, &mut out);
         }
-        let bytes = builder.bytes();
+        let bytes = builder.memory_bytes();
         builder.finish(&mut out);
         prop_assert!(all_tiled && bytes < 10_000_000, "{}", bytes);
     }
 
     #[test]
-    fn any_bytes_do_no_harm_to_the_builder(bytes in vec(any::<u8>(), RECORD_SIZE * 40)) {
+    fn any_bytes_do_not_make_the_builder_panic(bytes in vec(any::<u8>(), RECORD_SIZE * 40)) {
         let mut builder = Builder::new(Settings::default());
         let mut all_tiled = true;
-        let mut out = |timeline: Timeline| all_tiled &= is_tiled(&timeline);
+        let mut out = |timeline: Timeline| all_tiled &= has_spans_end_to_end(&timeline);
         for chunk in bytes.chunks_exact(RECORD_SIZE) {
             let mut record: [u8; RECORD_SIZE] = chunk.try_into().expect("a record's bytes");
             record[8] %= 40;
@@ -334,7 +334,7 @@ fn fuzzed_records_give_spans_without_gaps() {
     sidelane_testing::fuzz("trace-records", |bytes| {
         let mut builder = Builder::new(Settings::default());
         let mut all_tiled = true;
-        let mut out = |timeline: Timeline| all_tiled &= is_tiled(&timeline);
+        let mut out = |timeline: Timeline| all_tiled &= has_spans_end_to_end(&timeline);
         let records = bytes.as_chunks::<RECORD_SIZE>().0.iter().filter_map(Record::from_bytes);
         records.for_each(|record| builder.push(record, &mut out));
         builder.finish(&mut out);

@@ -17,11 +17,11 @@ const MEMORY_MAX: usize = 100_000_000;
 
 /// Behaviour of the simulated service and its clients.
 #[derive(Clone, Copy, PartialEq)]
-enum Manner {
+enum ServiceBehavior {
     /// Each request is answered, on CPU 0.
-    Calm,
+    Healthy,
     /// Connections and threads appear and never end, requests have no response, and records are lost.
-    Bad,
+    Faulty,
 }
 
 struct Replay {
@@ -64,8 +64,8 @@ impl Replay {
     }
 
     /// Adds the records of a request like one of Redis. It takes 40 µs; each thousandth takes a hundred times as long.
-    fn add_request(&mut self, number: u64, manner: Manner) {
-        let is_bad = manner == Manner::Bad && number.is_multiple_of(10);
+    fn add_request(&mut self, number: u64, behavior: ServiceBehavior) {
+        let is_bad = behavior == ServiceBehavior::Faulty && number.is_multiple_of(10);
         let at_ns = START_NS + number * BETWEEN_NS;
         let socket = if is_bad { 1_000 + number } else { 1 + number % CONNECTIONS };
         let tid = if is_bad { 1_000 + (number % 1_000_000) as u32 } else { 1 };
@@ -104,20 +104,21 @@ impl Replay {
         });
     }
 
-    fn run(&mut self, requests: u64, manner: Manner) {
+    fn run(&mut self, requests: u64, behavior: ServiceBehavior) {
         for number in 1..=requests {
-            self.add_request(number, manner);
+            self.add_request(number, behavior);
             if number.is_multiple_of(REQUESTS_PER_SECOND / 4) {
-                self.longest_bytes = self.longest_bytes.max(self.builder.bytes() + self.diagnoser.bytes());
+                self.longest_bytes =
+                    self.longest_bytes.max(self.builder.memory_bytes() + self.diagnoser.memory_bytes());
             }
         }
     }
 }
 
 #[test]
-fn each_request_of_ten_seconds_is_whole_and_little_is_kept() {
+fn requests_of_10_s_are_complete_in_bounded_memory() {
     let mut replay = Replay::new();
-    replay.run(10 * REQUESTS_PER_SECOND, Manner::Calm);
+    replay.run(10 * REQUESTS_PER_SECOND, ServiceBehavior::Healthy);
     let not_yet = 10 * REQUESTS_PER_SECOND - replay.whole;
     assert!(replay.not_whole == 0 && not_yet < REQUESTS_PER_SECOND, "{not_yet}");
     assert!(replay.longest_bytes < MEMORY_MAX / 4, "{}", replay.longest_bytes);
@@ -126,7 +127,7 @@ fn each_request_of_ten_seconds_is_whole_and_little_is_kept() {
 #[test]
 fn memory_is_bounded_if_nothing_ever_ends() {
     let mut replay = Replay::new();
-    replay.run(40 * REQUESTS_PER_SECOND, Manner::Bad);
+    replay.run(40 * REQUESTS_PER_SECOND, ServiceBehavior::Faulty);
     assert!(replay.longest_bytes < MEMORY_MAX, "{}", replay.longest_bytes);
     assert!(replay.whole > 0 && replay.not_whole > 0);
 }
@@ -134,11 +135,11 @@ fn memory_is_bounded_if_nothing_ever_ends() {
 /// Run this long test by `TRACE_HOURS=1 cargo test -p sidelane-timeline --test replay -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes as long as a day of 20 000 requests a second takes to replay: half an hour"]
-fn a_day_is_kept_in_a_hundred_megabytes() {
+fn a_day_of_requests_needs_at_most_100_megabytes() {
     let hours: u64 = std::env::var("TRACE_HOURS").ok().and_then(|hours| hours.parse().ok()).unwrap_or(24);
     let mut replay = Replay::new();
     let begin = Instant::now();
-    replay.run(hours * 3_600 * REQUESTS_PER_SECOND, Manner::Calm);
+    replay.run(hours * 3_600 * REQUESTS_PER_SECOND, ServiceBehavior::Healthy);
     let (seconds, records) = (begin.elapsed().as_secs_f64(), replay.records);
     println!("{records} records in {seconds:.0} s: {:.2} million a second", records as f64 / seconds / 1e6);
     println!("at most {:.1} MB; {} whole, {} not", replay.longest_bytes as f64 / 1e6, replay.whole, replay.not_whole);

@@ -24,8 +24,9 @@ fn set_socket_state(trace: &mut Trace, holds: u32, unsent: u32) {
     last.expect("a record of a socket").other = Task { tid: holds, pid: unsent };
 }
 
-fn add_acknowledgement(trace: &mut Trace, us: u64, up_to: u32, holds: u32, unsent: u32) {
-    trace.add_record(us, Kind::Acknowledged, IDLE_TASK, |record| (record.socket, record.detail) = (7, up_to));
+fn add_acknowledgement(trace: &mut Trace, us: u64, acknowledged_seq: u32, holds: u32, unsent: u32) {
+    trace
+        .add_record(us, Kind::Acknowledged, IDLE_TASK, |record| (record.socket, record.detail) = (7, acknowledged_seq));
     set_socket_state(trace, holds, unsent);
 }
 
@@ -59,7 +60,7 @@ fn spans_from(trace: &Trace, from_us: u64) -> Vec<(u64, u64, Cause, u64)> {
 }
 
 #[test]
-fn the_state_of_the_socket_tells_what_held_the_response() {
+fn socket_state_gives_the_cause_of_a_held_response() {
     for (holds, unsent, cause) in [
         (SMALL | IN_FLIGHT, 20, Nagle),
         (SMALL | IN_FLIGHT | WINDOW, 20, SlowReader),
@@ -78,7 +79,7 @@ fn the_state_of_the_socket_tells_what_held_the_response() {
 }
 
 #[test]
-fn a_log_without_states_does_not_tell_what_held_the_response() {
+fn log_without_socket_states_gives_no_cause_of_a_hold() {
     let mut trace = trace_with_held_response(0, 0);
     set_socket_state(&mut trace, 0, 0);
     assert_eq!(spans_from(&trace, 310), [(310, 40_305, SendBuffer, 20)]);

@@ -96,7 +96,7 @@ fn a_client_that_closes_its_sending_side_gets_its_response() {
 }
 
 #[test]
-fn a_response_that_no_client_took_came_too_late() {
+fn response_after_its_client_closed_counts_as_abandoned() {
     let mut trace = trace_with_received_request();
     add_socket_state(&mut trace, 50_000, (ESTABLISHED, CLOSE_WAIT), Side::Client, 0);
     add_response(&mut trace, 80_000, 1);
@@ -109,7 +109,7 @@ fn a_response_that_no_client_took_came_too_late() {
 }
 
 #[test]
-fn a_message_behind_which_its_client_closes_wants_no_response() {
+fn message_before_an_immediate_close_wants_no_response() {
     let mut trace = trace_with_received_request();
     add_socket_state(&mut trace, 115, (ESTABLISHED, CLOSE_WAIT), Side::Client, 0);
     add_socket_state(&mut trace, 5_000, (CLOSE_WAIT, CLOSED), Side::Client, 0);
@@ -125,7 +125,7 @@ fn a_connection_that_the_service_closes_is_not_abandoned() {
 }
 
 #[test]
-fn a_message_that_is_never_taken_up_is_abandoned_too() {
+fn message_that_no_thread_receives_is_abandoned() {
     let mut trace = Trace::new();
     trace.data_ready(100, 7, 10);
     add_socket_state(&mut trace, 50_000, (ESTABLISHED, CLOSED), Side::Client, 0);
@@ -149,7 +149,7 @@ fn messages_without_a_response_do_not_wait_for_one() {
 }
 
 #[test]
-fn a_request_in_many_parts_is_one_once_it_is_answered() {
+fn answered_request_in_many_parts_is_one_request() {
     let mut trace = trace_with_received_request();
     for number in 1..9 {
         let us = 20_000 * u64::from(number);

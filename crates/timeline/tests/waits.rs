@@ -31,7 +31,7 @@ fn local_service(port: u16, protocol: u8) -> Object {
 }
 
 #[test]
-fn a_timeout_after_a_question_is_no_answer() {
+fn timeout_after_a_question_has_cause_no_answer() {
     let mut trace = trace_with_received_request();
     trace.sends_to_service(200, 1, 9, 5_399, UDP);
     let poll = SleepArguments { timeout_ms: 200, ..SleepArguments::default() };
@@ -66,7 +66,7 @@ fn trace_with_timeout_in_call(number: u32) -> Trace {
 const SLEEPING: [u32; 5] = [call::POLL, call::SELECT, call::RECVFROM, call::EPOLL_WAIT, call::IO_URING_ENTER];
 
 #[test]
-fn a_timeout_without_a_question_is_a_sleep() {
+fn timeout_without_a_question_has_cause_timer() {
     for number in SLEEPING {
         assert_eq!(longest_span(&trace_with_timeout_in_call(number)).cause, Timer, "{number}");
     }
@@ -94,7 +94,7 @@ fn a_timeout_of_an_event_loop_is_no_sleep() {
 }
 
 #[test]
-fn timeout_after_a_later_question_is_still_no_answer() {
+fn timeout_after_two_questions_has_cause_no_answer() {
     for number in [call::EPOLL_WAIT, call::POLL] {
         let mut trace = trace_with_received_request();
         trace
@@ -113,7 +113,7 @@ fn timeout_after_a_later_question_is_still_no_answer() {
 }
 
 #[test]
-fn a_question_that_was_answered_is_over() {
+fn answered_question_does_not_explain_a_later_timeout() {
     let mut trace = trace_with_received_request();
     trace.sends_to_service(200, 1, 9, 5_399, UDP).enters_sleep_call(205, 1, call::POLL, 0).sleeps(205, 1);
     trace.woken(220, IDLE_TASK, 1).gets_cpu(230, 1).downstream_io(240, Kind::Received, 1, 9);
@@ -124,7 +124,7 @@ fn a_question_that_was_answered_is_over() {
 }
 
 #[test]
-fn a_connection_that_is_not_there_is_waited_for() {
+fn wait_before_a_connection_is_up_has_cause_connect() {
     let connect = |timer: bool| {
         let mut trace = trace_with_received_request();
         trace.sends_to_service(200, 1, 9, 81, 6);
@@ -140,7 +140,7 @@ fn a_connection_that_is_not_there_is_waited_for() {
 }
 
 #[test]
-fn a_connection_is_waited_for_in_poll_too_until_the_first_send() {
+fn connect_wait_in_poll_lasts_until_the_first_send() {
     let mut trace = trace_with_received_request();
     trace.sends_to_service(200, 1, 9, 81, 6);
     trace.records.last_mut().expect("a record").kind = Kind::Connects;
@@ -153,7 +153,7 @@ fn a_connection_is_waited_for_in_poll_too_until_the_first_send() {
 }
 
 #[test]
-fn an_event_loop_sends_for_the_request_for_which_it_connected() {
+fn event_loop_resumes_the_request_that_connected() {
     let mut trace = trace_with_received_request();
     trace.sends_to_service(200, 1, 9, 81, 6);
     trace.records.last_mut().expect("a record").kind = Kind::Connects;
@@ -187,7 +187,7 @@ fn add_futex_wait(trace: &mut Trace, operation: u32, expected: u64, number: u32)
 }
 
 #[test]
-fn a_condition_a_park_and_a_join_are_no_locks() {
+fn condition_variable_park_and_join_are_no_locks() {
     let cause = |named, expected, number| {
         let mut trace = trace_with_received_request();
         add_futex_wait(&mut trace, named, expected, number);
@@ -294,7 +294,7 @@ fn futex_that_its_waiters_hold_in_turns_is_a_lock() {
 }
 
 #[test]
-fn request_waits_for_the_thread_that_creates_its_own() {
+fn request_waits_for_the_creator_of_its_thread() {
     let mut trace = Trace::new();
     let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
     // Thread 5 accepts connections and needs a lock for that. Thread 6 holds the lock.
@@ -309,7 +309,7 @@ fn request_waits_for_the_thread_that_creates_its_own() {
 }
 
 #[test]
-fn turns_with_a_timeout_are_one_wait_for_the_lock() {
+fn lock_waits_with_timeouts_merge_into_one_wait() {
     let mut trace = Trace::new();
     let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT_BITSET, timeout_ms: 5, ..SleepArguments::default() };
     trace.enters_sleep_call_with(10, 5, call::FUTEX, on).set_last_cpu(1).sleeps(10, 5).set_last_cpu(1);
@@ -409,7 +409,7 @@ fn splice_waits_for_the_socket_or_the_writer_of_the_pipe() {
 }
 
 #[test]
-fn a_lock_on_a_file_is_a_lock_of_the_process_that_gives_it_back() {
+fn file_lock_wait_names_the_process_that_unlocks() {
     let mut trace = trace_with_received_request();
     trace
         .enters_sleep_call(210, 1, call::FLOCK, 5)
@@ -446,7 +446,7 @@ fn an_event_loop_that_waits_for_events_is_not_busy() {
 }
 
 #[test]
-fn disks_behind_io_uring_and_aio_are_disks() {
+fn wait_in_io_uring_or_aio_has_cause_disk() {
     for number in [call::IO_URING_ENTER, call::IO_GETEVENTS, call::IO_PGETEVENTS] {
         let mut trace = trace_with_received_request();
         trace.enters_sleep_call(210, 1, number, 4).sleeps(210, 1).event(8_990, Kind::DiskCompleted, 1, 8 << 20);
@@ -601,7 +601,7 @@ fn thread_with_several_requests_holds_no_lock() {
 }
 
 #[test]
-fn a_wait_that_a_signal_interrupts_goes_on() {
+fn wait_that_a_posix_signal_interrupts_is_one_wait() {
     let mut trace = trace_with_received_request();
     trace.enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken_by_timer(4_000, 1).gets_cpu(4_010, 1);
     trace.event(4_015, Kind::SignalDelivered, 1, 14);
@@ -726,7 +726,7 @@ fn timeline_of_call_on_loop(port: u16, connects: bool, has_answered_before: bool
 }
 
 #[test]
-fn question_that_is_never_answered_on_a_loop_is_no_answer() {
+fn unanswered_question_on_a_loop_has_cause_no_answer() {
     for (port, connects, has_answered_before) in [(8_080, true, false), (53, false, false), (5_399, false, true)] {
         let timeline = timeline_of_call_on_loop(port, connects, has_answered_before);
         let span = timeline.spans.iter().find(|span| span.cause == NoAnswer).expect("no answer");

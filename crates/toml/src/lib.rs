@@ -17,7 +17,7 @@ use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-pub use reader::{Document, Reader, Refused, Setting, percent_of};
+pub use reader::{Document, Reader, Refused, Setting, parse_percent};
 
 /// One problem of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub fn to_whole_number<T: TryFrom<i128>>(value: &DeValue) -> Option<T> {
 }
 
 /// Returns the number of a value, with or without a fraction; `None` if it is none.
-pub fn number_of(value: &DeValue) -> Option<f64> {
+pub fn to_number(value: &DeValue) -> Option<f64> {
     match value {
         DeValue::Float(float) => float.as_str().parse().ok(),
         value => to_whole_number::<i64>(value).map(|whole| whole as f64),
@@ -135,16 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_of_any_form_that_toml_has() {
+    fn numbers_of_all_toml_forms_are_read() {
         assert_eq!(with_parsed_value("0x1f", to_whole_number::<i64>), Some(31));
         assert_eq!(with_parsed_value("-3", to_whole_number::<i64>), Some(-3));
         assert_eq!(with_parsed_value("-3", to_whole_number::<u64>), None);
         assert_eq!(with_parsed_value("1.5", to_whole_number::<i64>), None);
         assert_eq!(
-            (with_parsed_value("1_000", number_of), with_parsed_value("2.5e3", number_of)),
+            (with_parsed_value("1_000", to_number), with_parsed_value("2.5e3", to_number)),
             (Some(1_000.0), Some(2_500.0))
         );
-        assert_eq!(with_parsed_value("\"1\"", number_of), None);
+        assert_eq!(with_parsed_value("\"1\"", to_number), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Problem, Value, line_at_offset, number_of, to_whole_number, value_as_text};
+use super::{Problem, Value, line_at_offset, to_number, to_whole_number, value_as_text};
 
 /// Error of a value without which reading cannot go on; its problem is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub struct Document<'t> {
 impl<'t> Document<'t> {
     /// Creates a document from a parsed file, and from overriding values by their whole paths. The last value of a
     /// path counts.
-    pub fn new(text: &'t str, root: &'t DeTable<'t>, over: Vec<(String, &'t Value<'t>)>) -> Self {
+    pub fn new(text: &'t str, root: &'t DeTable<'t>, overrides: Vec<(String, &'t Value<'t>)>) -> Self {
         let (asked, problems, settings) = Default::default();
-        Self { text, root, over, asked, problems, settings }
+        Self { text, root, over: overrides, asked, problems, settings }
     }
 
     /// Returns a reader of the file's top table.
@@ -129,7 +129,7 @@ impl<'d, 't> Reader<'d, 't> {
     }
 
     /// Whether the file has this table.
-    pub fn is_there(&self) -> bool {
+    pub fn exists(&self) -> bool {
         self.table.is_some()
     }
 
@@ -210,7 +210,12 @@ impl<'d, 't> Reader<'d, 't> {
     }
 
     /// Reads a text and parses it by `parse`.
-    pub fn parsed<T, E: Display>(&self, key: &str, parse: impl Fn(&str) -> Result<T, E>, advice: &str) -> Option<T> {
+    pub fn parse_text<T, E: Display>(
+        &self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+        advice: &str,
+    ) -> Option<T> {
         let text = self.text(key, advice)?;
         parse(text).map_err(|why| self.record_problem(key, format!("is \"{text}\", which {why}"), advice)).ok()
     }
@@ -219,9 +224,9 @@ impl<'d, 't> Reader<'d, 't> {
     pub fn percent(&self, key: &str, range: RangeInclusive<f64>, example: &str) -> Option<f64> {
         let advice = format!("{} with its sign, as in \"{example}\"", range_advice("percentage", &range));
         let value = self.value(key)?;
-        let percent = value.get_ref().as_str().and_then(percent_of);
+        let percent = value.get_ref().as_str().and_then(parse_percent);
         let percent = percent.filter(|percent| range.contains(percent));
-        match (percent, number_of(value.get_ref())) {
+        match (percent, to_number(value.get_ref())) {
             (None, Some(_)) => {
                 self.record_problem(key, format!("is {}, which has no unit", value_as_text(value.get_ref())), advice);
             }
@@ -233,13 +238,13 @@ impl<'d, 't> Reader<'d, 't> {
 
     /// Reads a number above 0.
     pub fn positive(&self, key: &str, advice: &str) -> Option<f64> {
-        self.read(key, advice, |value| number_of(value).filter(|number| *number > 0.0 && number.is_finite()))
+        self.read(key, advice, |value| to_number(value).filter(|number| *number > 0.0 && number.is_finite()))
     }
 
     /// Reads a number within `range`.
     pub fn number(&self, key: &str, range: RangeInclusive<f64>) -> Option<f64> {
         let advice = range_advice("number", &range);
-        self.read(key, advice, |value| number_of(value).filter(|number| range.contains(number)))
+        self.read(key, advice, |value| to_number(value).filter(|number| range.contains(number)))
     }
 
     /// Reads a required number within `range`.
@@ -250,7 +255,7 @@ impl<'d, 't> Reader<'d, 't> {
     /// Reads a list of numbers within `range`, at least one.
     pub fn numbers(&self, key: &str, range: RangeInclusive<f64>) -> Option<Vec<f64>> {
         let advice = format!("write a list of numbers from {} to {}", range.start(), range.end());
-        let number = |value: &Value| number_of(value.get_ref()).filter(|number| range.contains(number));
+        let number = |value: &Value| to_number(value.get_ref()).filter(|number| range.contains(number));
         self.read(key, advice, |value| {
             let list = value.as_array().filter(|list| !list.is_empty())?;
             list.iter().map(number).collect()
@@ -263,7 +268,11 @@ impl<'d, 't> Reader<'d, 't> {
     }
 
     /// Reads a whole number within `range`.
-    pub fn whole<T: TryFrom<i128> + PartialOrd + Display>(&self, key: &str, range: RangeInclusive<T>) -> Option<T> {
+    pub fn whole_number<T: TryFrom<i128> + PartialOrd + Display>(
+        &self,
+        key: &str,
+        range: RangeInclusive<T>,
+    ) -> Option<T> {
         let advice = range_advice("whole number", &range);
         self.read(key, advice, |value| to_whole_number(value).filter(|number| range.contains(number)))
     }
@@ -285,7 +294,7 @@ impl<'d, 't> Reader<'d, 't> {
         let name = value.get_ref().as_str();
         let chosen = name.and_then(|name| choices.iter().find(|(known, _)| *known == name));
         if chosen.is_none() {
-            let meant = name.and_then(|name| nearest(name, choices.iter().map(|(name, _)| *name)));
+            let meant = name.and_then(|name| nearest_name(name, choices.iter().map(|(name, _)| *name)));
             self.record_wrong_value(key, value, format!("{}{}", did_you_mean(meant), choices_advice(choices)));
         }
         chosen.map(|(_, choice)| *choice)
@@ -401,7 +410,7 @@ impl<'d, 't> Reader<'d, 't> {
                     let names = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
                     format!(
                         "{}the keys here are {names}",
-                        did_you_mean(nearest(name, known.iter().map(String::as_str)))
+                        did_you_mean(nearest_name(name, known.iter().map(String::as_str)))
                     )
                 }
             };
@@ -411,7 +420,7 @@ impl<'d, 't> Reader<'d, 't> {
 }
 
 /// Parses a percentage with its sign; `None` if the text is none.
-pub fn percent_of(text: &str) -> Option<f64> {
+pub fn parse_percent(text: &str) -> Option<f64> {
     text.strip_suffix('%')?.trim().parse().ok()
 }
 
@@ -420,7 +429,7 @@ fn range_advice<T: Display>(what: &str, range: &RangeInclusive<T>) -> String {
 }
 
 /// Returns the known name that was probably meant: at most a third of it differs.
-fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+fn nearest_name<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let name = name.to_lowercase().replace('-', "_");
     let distance = |known: &&str| strsim::damerau_levenshtein(&name, &known.replace('-', "_"));
     let nearest = known.min_by_key(distance)?;

@@ -27,14 +27,14 @@ pub struct Exemplars {
 
 impl Exemplars {
     /// Keeps the request if it is one of those that the report shows. Calls `excerpt` only then.
-    pub fn offer(&mut self, timeline: &Timeline, excerpt: impl FnOnce() -> Excerpt) {
+    pub fn add_candidate(&mut self, timeline: &Timeline, excerpt: impl FnOnce() -> Excerpt) {
         self.offered += 1;
         let (number, latency_ns) = (timeline.request, timeline.latency_ns());
         let mut gone = Vec::new();
-        let mut is_kept = self.slowest.offer(number, latency_ns, SLOWEST_MAX, &mut gone);
+        let mut is_kept = self.slowest.add_if_among_greatest(number, latency_ns, SLOWEST_MAX, &mut gone);
         if let Some(cause) = main_cause(timeline) {
             let best = self.of_cause.entry(cause).or_default();
-            is_kept |= best.offer(number, timeline.time_of_cause_ns(cause), OF_CAUSE_MAX, &mut gone);
+            is_kept |= best.add_if_among_greatest(number, timeline.time_of_cause_ns(cause), OF_CAUSE_MAX, &mut gone);
         }
         // Usual requests are the first, the tenth, the hundredth and the thousandth of all requests.
         if self.usual.len() < USUAL_MAX && self.offered == 10_u64.pow(self.usual.len() as u32) {
@@ -80,8 +80,8 @@ struct TopRequests(Vec<(u64, u64)>);
 impl TopRequests {
     /// Adds the request if its measure is among the `most` greatest, and returns whether it was added. The number of
     /// the request that it replaces is added to `gone`.
-    fn offer(&mut self, number: u64, measure: u64, most: usize, gone: &mut Vec<u64>) -> bool {
-        if self.0.len() < most {
+    fn add_if_among_greatest(&mut self, number: u64, measure: u64, max_count: usize, replaced: &mut Vec<u64>) -> bool {
+        if self.0.len() < max_count {
             self.0.push((measure, number));
             return true;
         }
@@ -89,7 +89,7 @@ impl TopRequests {
         if measure <= least.0 {
             return false;
         }
-        gone.push(least.1);
+        replaced.push(least.1);
         *least = (measure, number);
         true
     }
@@ -108,7 +108,7 @@ mod tests {
         let mut kept = Exemplars::default();
         for timeline in timelines {
             let excerpt = Excerpt { timeline: timeline.clone(), records: vec![], left_out: 0 };
-            kept.offer(&timeline, || excerpt);
+            kept.add_candidate(&timeline, || excerpt);
         }
         kept.into_slowest_first().iter().map(|excerpt| excerpt.timeline.request).collect()
     }

@@ -16,13 +16,13 @@
 //!   `too_many_records_are_counted`).
 //! - A log gives the same report as its trace (`crates/sidelane/tests/trace.rs`:
 //!   `replayed_log_gives_the_report_of_the_trace`), and any bytes of a log are read without a panic (`src/log/read.rs`:
-//!   `no_bytes_make_the_reader_fail`).
+//!   `reader_accepts_any_bytes_without_a_panic`).
 //! - The drawn parts of a request sum to its latency (`src/timeline_view.rs`: `spans_and_parts_sum_to_the_latency`).
 //! - An empty section is not shown (`src/terminal.rs`: `empty_sections_have_no_line`).
 //! - Flight recorder: each break of the objective leads to a recording, whenever it comes (`src/flight/tests.rs`:
-//!   `break_at_the_very_end_is_recorded`, `service_that_stops_answering_breaks_its_objective`).
+//!   `violation_at_the_end_of_the_trace_is_recorded`, `service_that_stops_answering_breaks_its_objective`).
 //! - Flight recorder: the request that caused a break is in its recording (`src/flight/tests.rs`:
-//!   `records_of_a_break_are_written_before_they_make_room`).
+//!   `records_of_a_violation_are_written_before_they_drop`).
 //! - Flight recorder: an existing file is not touched (`src/flight/recording.rs`:
 //!   `existing_files_stay_and_new_ones_are_private`).
 

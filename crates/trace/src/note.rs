@@ -5,7 +5,7 @@ use std::time::Duration;
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note to the user about a trace.
+    /// Note of a trace.
     pub enum TraceNote in Trace;
     degraded {
         TasksUnseen {

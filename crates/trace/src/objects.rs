@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sidelane_host::owners::{Protocol, WantedFiles, open_file_path, owners, sockets_reached_from, unix_path_of};
+use sidelane_host::owners::{
+    Protocol, WantedFiles, find_owners, find_receiving_sockets, listening_unix_path, open_file_path,
+};
 use sidelane_timeline::record::{Kind, Record};
 use sidelane_timeline::wait::{Peer, Purpose, UDP};
 
@@ -110,11 +112,11 @@ impl ObjectFinder {
             match peer {
                 Peer::Unix(process) => {
                     self.found.peers.push((peer, process));
-                    self.found.unix_paths.extend(unix_path_of(process).map(|path| (process, path)));
+                    self.found.unix_paths.extend(listening_unix_path(process).map(|path| (process, path)));
                 }
                 Peer::Address(ip, port, protocol) => {
                     let protocol = if protocol == UDP { Protocol::Udp } else { Protocol::Tcp };
-                    let inodes = sockets_reached_from(pid, SocketAddr::new(ip, port), protocol);
+                    let inodes = find_receiving_sockets(pid, SocketAddr::new(ip, port), protocol);
                     sockets.extend(inodes.into_iter().map(|inode| (peer, inode)));
                 }
             }
@@ -123,7 +125,7 @@ impl ObjectFinder {
             sockets: sockets.iter().map(|(_, inode)| inode.clone()).collect(),
             pipes: std::mem::take(&mut self.pipes),
         };
-        let owners = owners(&wanted);
+        let owners = find_owners(&wanted);
         self.found.readers.extend(owners.pipes);
         let found = sockets.into_iter().filter_map(|(peer, inode)| Some((peer, *owners.sockets.get(&inode)?)));
         self.found.peers.extend(found);
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_that_is_asked_is_found_once_it_is_named() {
+    fn process_behind_a_peer_is_found_once() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
         let me = std::process::id();

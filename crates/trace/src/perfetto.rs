@@ -40,7 +40,7 @@ impl DrawnRequest<'_> {
     fn add_request(&self, trace: &mut TraceBuilder, requests: Track) {
         let track = trace.add_slice_track_below(requests, &format!("request {}", self.request.number));
         for span in &self.request.spans {
-            let cause = span.cause.words();
+            let cause = span.cause.name();
             let words = if span.words.is_empty() { cause.to_owned() } else { format!("{cause}: {}", span.words) };
             trace.add_slice(track, (self.to_trace_ns(span.from_us), self.to_trace_ns(span.to_us)), &words);
         }

@@ -101,23 +101,23 @@ impl Pipeline {
     }
 
     /// Returns the number of missing records, found by gaps in the sequence numbers.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_records(&self) -> u64 {
         self.builder.counts().lost
     }
 
     /// Processes a record. Calls `each` with the requests that are now complete and that count.
-    pub fn add(&mut self, record: &Record, each: &mut dyn FnMut(&Timeline)) {
+    pub fn add(&mut self, record: &Record, on_timeline: &mut dyn FnMut(&Timeline)) {
         let Self { builder, requests, .. } = self;
         requests.recent.push(record);
-        builder.push(*record, &mut |timeline| requests.add_timeline(&timeline, each));
+        builder.push(*record, &mut |timeline| requests.add_timeline(&timeline, on_timeline));
         builder.take_unanswered().for_each(|unanswered| requests.count_unanswered(&unanswered));
     }
 
     /// Advances the time: no record from before `until_ns` comes any more. Requests become complete by this even if no
     /// record follows.
-    pub fn advance(&mut self, until_ns: u64, each: &mut dyn FnMut(&Timeline)) {
+    pub fn advance(&mut self, until_ns: u64, on_timeline: &mut dyn FnMut(&Timeline)) {
         let Self { builder, requests, .. } = self;
-        builder.advance(until_ns, &mut |timeline| requests.add_timeline(&timeline, each));
+        builder.advance(until_ns, &mut |timeline| requests.add_timeline(&timeline, on_timeline));
     }
 
     /// Ends the trace, and returns its report.
@@ -191,7 +191,7 @@ impl Requests {
         }
     }
 
-    fn add_timeline(&mut self, timeline: &Timeline, each: &mut dyn FnMut(&Timeline)) {
+    fn add_timeline(&mut self, timeline: &Timeline, on_timeline: &mut dyn FnMut(&Timeline)) {
         if !(self.from_ns..self.until_ns).contains(&timeline.arrived_ns) {
             return;
         }
@@ -199,9 +199,9 @@ impl Requests {
         if timeline.incomplete.is_some() {
             return;
         }
-        each(timeline);
-        self.latency.add(timeline.latency_ns());
-        self.exemplars.offer(timeline, || Excerpt::from_timeline(timeline, &self.recent));
+        on_timeline(timeline);
+        self.latency.record(timeline.latency_ns());
+        self.exemplars.add_candidate(timeline, || Excerpt::from_timeline(timeline, &self.recent));
     }
 }
 
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     fn report(records: &[Record], wall_s: f64) -> TraceReport {
-        let begin_ns = sample::trace().begin_ns;
+        let begin_ns = sample::build_sample().begin_ns;
         let threshold = SlowThreshold::Limit(Duration::from_millis(2));
         let mut pipeline = Pipeline::new(sample::kinds(), threshold, begin_ns);
         records.iter().for_each(|record| pipeline.add(record, &mut |_| ()));
@@ -262,7 +262,7 @@ mod tests {
         let mut pipeline =
             Pipeline::new(sample::kinds(), SlowThreshold::P99, records[0].at_ns).with_records_before_trace(&before);
         records.iter().for_each(|record| pipeline.add(record, &mut |_| ()));
-        assert_eq!(pipeline.lost(), 0);
+        assert_eq!(pipeline.lost_records(), 0);
         let end = LogEnd { wall_s: 16.0, ..LogEnd::default() };
         let report = pipeline.end(Ended { service: String::new(), end, names: Names::default(), notes: vec![] });
         assert!(report.diagnosis.requests > 0 && report.diagnosis.incomplete == 0, "{:?}", report.diagnosis);

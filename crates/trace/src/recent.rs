@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_has_both_its_ends() {
+    fn records_between_two_times_include_both_ends() {
         let mut recent = Recent::new(1_000, 10);
         [10, 20, 30, 40].into_iter().for_each(|at_ns| recent.push(&record(at_ns, Kind::Woken)));
         let between = |from, to| recent.between(from, to).map(|record| record.at_ns).collect::<Vec<_>>();

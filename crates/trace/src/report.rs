@@ -84,7 +84,7 @@ impl UnansweredCounts {
     pub fn add(&mut self, unanswered: &UnansweredRequest, limit_ns: Option<u64>) {
         match unanswered.ending {
             Ending::Abandoned => {
-                self.abandoned.add(unanswered.waited_ns());
+                self.abandoned.record(unanswered.waited_ns());
                 self.abandoned_slow += u64::from(limit_ns.is_some_and(|limit_ns| unanswered.waited_ns() > limit_ns));
             }
             Ending::ClosedByService => self.closed_by_service += 1,
@@ -204,7 +204,7 @@ impl TraceReport {
 }
 
 fn row(finding: &Finding) -> Row {
-    let mut row = Row::new(finding.cause.words());
+    let mut row = Row::new(finding.cause.name());
     row.put("slow_requests_count", finding.requests as f64);
     row.put("lost_time_ns", finding.tail_ns as f64);
     row.put("share_of_lost_time_percent", finding.share_percent);
@@ -217,12 +217,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_read_all_that_people_see_with_units_in_the_names() {
+    fn result_has_all_that_the_page_shows_with_units_in_keys() {
         let result = sample::report().to_result();
         let json = serde_json::to_value(&result).unwrap();
         let row = &json["rows"][0];
         assert_eq!((&row["setting"], row["requests_count"].as_u64()), (&json!("trace"), Some(300)));
-        assert_eq!(json["rows"][1]["setting"], Cause::SendBuffer.words());
+        assert_eq!(json["rows"][1]["setting"], Cause::SendBuffer.name());
         let trace = &json["trace"];
         let keys: Vec<&str> = trace.as_object().unwrap().keys().map(String::as_str).collect();
         let wanted = ["limit_us", "limit_name", "length_us", "causes", "found", "cannot_tell", "spread", "requests"];

@@ -52,7 +52,7 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     while source.wait_for_records()? && began.elapsed() < options.length {
         // While the analysis has no room, records stay in the kernel: they are fetched later, or counted as lost.
         if analysis.has_room() {
-            let until_ns = source.read(&mut records)?;
+            let until_ns = source.fetch_records(&mut records)?;
             analysis.send_records(std::mem::take(&mut records), until_ns);
         }
     }
@@ -62,9 +62,14 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     let wall_ns = now_ns() - begin_ns;
     let Analysed { pipeline, log, dropped } = analysis.end()?;
     let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall_ns as f64);
-    let lost = source.lost() + dropped;
-    let end =
-        LogEnd { wall_s: wall_ns as f64 / 1e9, lost, left_out: source.missed_runs(), cpu_percent, ..LogEnd::default() };
+    let lost = source.lost_records() + dropped;
+    let end = LogEnd {
+        wall_s: wall_ns as f64 / 1e9,
+        lost,
+        left_out: source.missed_program_runs(),
+        cpu_percent,
+        ..LogEnd::default()
+    };
     let names = source.names();
     let notes = log
         .and_then(|log| log.end(&names, &end))

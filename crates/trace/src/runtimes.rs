@@ -141,7 +141,7 @@ impl Runtimes {
         let Some(first) = records.first() else { return };
         let at_ns = first.at_ns;
         let found = std::mem::take(&mut self.found);
-        records.splice(0..0, found.into_iter().map(|(pid, runtime)| record(pid, runtime, at_ns)));
+        records.splice(0..0, found.into_iter().map(|(pid, runtime)| runtime_record(pid, runtime, at_ns)));
     }
 
     /// Returns notes on what a trace does not see of each runtime.
@@ -158,7 +158,7 @@ fn program_of(pid: u32) -> Option<Program> {
 }
 
 /// Returns the record that reports a runtime. It belongs to no CPU, and so has no sequence number.
-fn record(pid: u32, runtime: Runtime, at_ns: u64) -> Record {
+fn runtime_record(pid: u32, runtime: Runtime, at_ns: u64) -> Record {
     Record {
         at_ns,
         kind: Kind::Tasks,
@@ -184,7 +184,7 @@ mod tests {
 
     /// Returns the reported kind of tasks of each process.
     fn reported_tasks(runtimes: &mut Runtimes) -> Vec<(u32, u32)> {
-        let mut records = vec![record(1, Runtime::Go, 7)];
+        let mut records = vec![runtime_record(1, Runtime::Go, 7)];
         runtimes.insert_records(&mut records);
         assert_eq!(records.pop().map(|last| last.at_ns), Some(7));
         records.iter().map(|record| (record.task.pid, record.detail)).collect()
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_that_starts_between_two_looks_is_found() {
+    fn runtime_that_starts_after_the_first_look_is_found() {
         let (me, mut runtimes) = (std::process::id(), Runtimes::default());
         runtimes.examine_processes(&BTreeSet::from([me]));
         assert_eq!(reported_tasks(&mut runtimes), []);

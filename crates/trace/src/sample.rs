@@ -90,12 +90,12 @@ pub struct Sample {
     pub behind: Excerpt,
 }
 
-pub fn trace() -> Sample {
+pub fn build_sample() -> Sample {
     let mut names = Names::default();
     for (task, name) in [(SERVER, "server"), (WORKER, "worker"), (STRANGER, "stress-ng")] {
         names.set_name(task.tid, name);
     }
-    let excerpts: Vec<Excerpt> = (1..=REQUESTS).map(request).collect();
+    let excerpts: Vec<Excerpt> = (1..=REQUESTS).map(request_excerpt).collect();
     let behind =
         excerpts.iter().find(|excerpt| excerpt.timeline.time_of_cause_ns(Cause::RunQueue) > 1_000_000).unwrap().clone();
     Sample { names, begin_ns: BEGIN_NS, excerpts, behind }
@@ -103,11 +103,11 @@ pub fn trace() -> Sample {
 
 /// Returns the report of the invented trace.
 pub fn report() -> TraceReport {
-    let trace = trace();
+    let trace = build_sample();
     let (mut exemplars, mut latency) = (Exemplars::default(), Times::default());
     for excerpt in &trace.excerpts {
-        exemplars.offer(&excerpt.timeline, || excerpt.clone());
-        latency.add(excerpt.timeline.latency_ns());
+        exemplars.add_candidate(&excerpt.timeline, || excerpt.clone());
+        latency.record(excerpt.timeline.latency_ns());
     }
     let excerpts = exemplars.into_slowest_first();
     let requests = excerpts.iter().map(|excerpt| timeline_view(excerpt, &trace.names, BEGIN_NS)).collect();
@@ -184,7 +184,7 @@ const FOUND: [(Cause, &str, &str); 4] = [
 
 /// Returns the records of the invented trace in the order of time, with sequence numbers.
 pub fn records() -> Vec<Record> {
-    let mut records: Vec<Record> = trace().excerpts.into_iter().flat_map(|excerpt| excerpt.records).collect();
+    let mut records: Vec<Record> = build_sample().excerpts.into_iter().flat_map(|excerpt| excerpt.records).collect();
     records.sort_by_key(|record| record.at_ns);
     number_records(&mut records);
     records
@@ -206,7 +206,7 @@ pub fn kinds() -> Kinds {
 }
 
 /// Returns the excerpt of the request with this number.
-fn request(number: u64) -> Excerpt {
+fn request_excerpt(number: u64) -> Excerpt {
     let arrived_ns = BEGIN_NS + number * APART_NS;
     let late_ns = 1_000_000 + number * 37_777 % 9_000_000;
     let (cause, late_ns) = match number {
@@ -249,7 +249,7 @@ impl SampleRequest {
         self.records.push(record);
     }
 
-    fn spend(&mut self, cause: Cause, length_ns: u64) {
+    fn add_span(&mut self, cause: Cause, length_ns: u64) {
         self.parts.push((cause, length_ns));
         self.now_ns += length_ns;
     }
@@ -258,14 +258,14 @@ impl SampleRequest {
         self.add_record(Kind::Segment, |record| {
             (record.cpu, record.value, record.socket, record.request) = (0, 64, 0, 0)
         });
-        self.spend(Cause::NetworkReceive, 9_000);
+        self.add_span(Cause::NetworkReceive, 9_000);
         self.add_record(Kind::DataReady, |record| (record.cpu, record.value, record.detail) = (0, 64, 64));
     }
 
     fn start(&mut self, wait_ns: u64) {
         let by = if wait_ns > 100_000 { STRANGER } else { IDLE_TASK };
         self.add_record(Kind::Woken, |record| (record.cpu, record.other, record.detail) = (0, SERVER, 1));
-        self.spend(Cause::RunQueue, wait_ns);
+        self.add_span(Cause::RunQueue, wait_ns);
         self.add_record(Kind::Switched, |record| (record.task, record.other) = (by, SERVER));
         self.add_record(Kind::Received, |record| (record.task, record.value, record.detail) = (SERVER, 64, 64));
         let ready_ns = self.records[1].at_ns;
@@ -273,13 +273,13 @@ impl SampleRequest {
     }
 
     fn work(&mut self, length_ns: u64) {
-        self.spend(Cause::OnCpu, length_ns);
+        self.add_span(Cause::OnCpu, length_ns);
     }
 
     fn wait_for_lock(&mut self, length_ns: u64) {
         self.add_record(Kind::SleepsIn, |record| (record.task, record.detail) = (SERVER, 202));
         self.add_record(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, WORKER, 1));
-        self.spend(Cause::Lock, length_ns);
+        self.add_span(Cause::Lock, length_ns);
         self.add_record(Kind::Woken, |record| (record.task, record.other, record.detail) = (WORKER, SERVER, 1));
         self.add_record(Kind::Switched, |record| (record.task, record.other, record.detail) = (WORKER, SERVER, 1));
     }
@@ -287,7 +287,7 @@ impl SampleRequest {
     fn pause(&mut self, length_ns: u64) {
         self.add_record(Kind::PauseBegan, |record| (record.task, record.detail) = (SERVER, 1));
         self.add_record(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, IDLE_TASK, 1));
-        self.spend(Cause::Collection, length_ns);
+        self.add_span(Cause::Collection, length_ns);
         self.add_record(Kind::PauseEnded, |record| record.task = SERVER);
         self.add_record(Kind::Switched, |record| record.other = SERVER);
     }
@@ -299,7 +299,7 @@ impl SampleRequest {
             (record.task, record.value, record.detail) = (SERVER, started_ns, 1);
         });
         self.add_record(Kind::Switched, |record| (record.task, record.detail) = (SERVER, 1));
-        self.spend(Cause::SendBuffer, wait_ns);
+        self.add_span(Cause::SendBuffer, wait_ns);
         self.add_record(Kind::Transmitted, |record| (record.cpu, record.value, record.detail) = (0, 512, 512));
     }
 }

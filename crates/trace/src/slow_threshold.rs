@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_objective_is_a_time_or_a_percentile_of_one() {
+    fn threshold_is_a_latency_or_a_limit_of_a_percentile() {
         for text in ["10ms", "p99=10ms", "p99.9=1.5s"] {
             assert_eq!(SlowThreshold::parse(text).unwrap().to_string(), text);
         }

@@ -42,7 +42,7 @@ pub struct Source {
     until: Shutdown,
     looked_at: Instant,
     /// Reason why the service is no longer followed; `None` while it is.
-    lost_sight: Option<String>,
+    why_not_followed: Option<String>,
     /// Note on sockets of the service that are not traced.
     unseen: Option<RequestNote>,
 }
@@ -57,7 +57,7 @@ impl Source {
     ///
     /// # Errors
     /// If the service is not there, or if this kernel or this process's rights do not suffice.
-    pub fn start(target: &Target, light: bool, until: Shutdown) -> Result<Self> {
+    pub fn start(target: &Target, light: bool, shutdown: Shutdown) -> Result<Self> {
         let service = target.find()?;
         own_threads::keep_off_service_cpus(&target.to_string(), &service.pids);
         ensure!(
@@ -77,9 +77,9 @@ impl Source {
             pauses,
             sightings: ObjectFinder::default(),
             runtimes: Runtimes::default(),
-            until,
+            until: shutdown,
             looked_at,
-            lost_sight: None,
+            why_not_followed: None,
             unseen,
         };
         // Finds processes of the service that have started since.
@@ -89,13 +89,14 @@ impl Source {
 
     /// Returns the kinds of records that this machine can make.
     pub fn recorded(&self) -> Kinds {
-        self.pauses.with_pause_kinds(self.recorder.recorded())
+        self.pauses.with_pause_kinds(self.recorder.recorded_kinds())
     }
 
     /// Returns notes on what the trace cannot see on this machine, and on observed requests that are perhaps not
     /// application requests.
     pub fn notes(&self) -> Vec<Note> {
-        let lost_sight = self.lost_sight.iter().map(|error| TraceNote::ServiceNotFollowed { error: error.clone() });
+        let lost_sight =
+            self.why_not_followed.iter().map(|error| TraceNote::ServiceNotFollowed { error: error.clone() });
         let counts = self.recorder.counts(0);
         let requests = request_notes(&counts, counts.finished, 0);
         let unseen = self.unseen.clone().map(Note::from);
@@ -110,7 +111,7 @@ impl Source {
     }
 
     /// Fetches the records since the last call. Returns the time before which all records have been fetched.
-    pub fn read(&mut self, records: &mut Vec<Record>) -> Result<u64> {
+    pub fn fetch_records(&mut self, records: &mut Vec<Record>) -> Result<u64> {
         let settled_ns = now_ns().saturating_sub(SETTLED_NS);
         let before = records.len();
         self.recorder.read(records);
@@ -130,7 +131,7 @@ impl Source {
         // A service that is not there now may be there at the next search.
         let Ok(service) = self.target.find() else { return };
         if let Err(error) = self.recorder.update_processes(0, &service) {
-            self.lost_sight = Some(error.to_string());
+            self.why_not_followed = Some(error.to_string());
         }
         self.pauses.set_processes(&service.pids);
         self.runtimes.examine_processes(&service.pids);
@@ -146,13 +147,13 @@ impl Source {
     }
 
     /// Returns the number of records that were lost so far.
-    pub fn lost(&self) -> u64 {
-        self.recorder.lost()
+    pub fn lost_records(&self) -> u64 {
+        self.recorder.lost_records()
     }
 
     /// Returns for how many events so far the kernel did not run its program, because the program already ran on that
     /// CPU. `None` if the kernel does not count that.
-    pub fn missed_runs(&self) -> Option<u64> {
+    pub fn missed_program_runs(&self) -> Option<u64> {
         self.recorder.missed_program_runs().ok()
     }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use sidelane_report::Unit;
-use sidelane_report::grid::{fold, length};
+use sidelane_report::grid::{display_width, fold};
 use sidelane_timeline::advice::general_advice;
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnosis::Finding;
@@ -47,7 +47,7 @@ impl Line {
 
     /// Returns the line, folded to `width`. Further lines are indented to the begin of the text, or a little more.
     fn folded(&self, width: usize) -> String {
-        let indent = " ".repeat(if self.begin.is_empty() { 2 } else { length(&self.begin) });
+        let indent = " ".repeat(if self.begin.is_empty() { 2 } else { display_width(&self.begin) });
         let lines = fold(&self.text, width.saturating_sub(indent.len()));
         let begin = |number| if number == 0 { &self.begin } else { &indent };
         lines.iter().enumerate().map(|(number, line)| format!("{}{line}\n", begin(number))).collect()
@@ -141,7 +141,7 @@ fn finding_text(report: &TraceReport) -> String {
         }
         Some(first) => format!(
             "{slow} Largest cause: {}, {} of their lost time. What to do: {}",
-            first.cause.words(),
+            first.cause.name(),
             format_percent(first.share_percent),
             first.advice
         ),
@@ -209,7 +209,7 @@ fn cause_lines(report: &TraceReport) -> Vec<Line> {
             lines.push(Line { begin: INDENT.to_owned(), text: format!("What to do: {}", finding.advice) });
         }
     }
-    let share = |finding: &Finding| format!("{} {}", finding.cause.words(), format_percent(finding.share_percent));
+    let share = |finding: &Finding| format!("{} {}", finding.cause.name(), format_percent(finding.share_percent));
     let rest =
         findings[shown..].iter().filter(|f| f.share_percent >= WORD_MIN_PERCENT || f.cause == Cause::NotExplained);
     let rest: Vec<String> = rest.map(share).collect();
@@ -234,7 +234,7 @@ fn cause_text(report: &TraceReport, finding: &Finding) -> String {
     let seen = finding.evidence.get(1).or(finding.evidence.first()).cloned();
     let parts = [requests, seen, clearest_example(report, finding)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    format!("{}: {}", finding.cause.words(), parts.join("; "))
+    format!("{}: {}", finding.cause.name(), parts.join("; "))
 }
 
 fn clearest_example(report: &TraceReport, finding: &Finding) -> Option<String> {
@@ -251,7 +251,7 @@ fn clearest_example(report: &TraceReport, finding: &Finding) -> Option<String> {
 fn undetectable_causes_text(report: &TraceReport) -> Option<String> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for missing in &report.diagnosis.cannot_tell {
-        reasons.entry(&missing.why).or_default().push(missing.cause.words());
+        reasons.entry(&missing.why).or_default().push(missing.cause.name());
     }
     let reasons: Vec<String> =
         reasons.into_iter().map(|(why, causes)| format!("{} ({why})", causes.join(", "))).collect();

@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn run_queue_delay_shows_the_program_on_the_lane() {
-        let sample = sample::trace();
+        let sample = sample::build_sample();
         let excerpt = &sample.behind;
         let drawn = timeline_view(excerpt, &sample.names, sample.begin_ns);
         let names: Vec<&str> = drawn.rows.iter().map(|row| row.name.as_str()).collect();
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn spans_and_parts_sum_to_the_latency() {
-        let sample = sample::trace();
+        let sample = sample::build_sample();
         for excerpt in &sample.excerpts {
             let drawn = timeline_view(excerpt, &sample.names, sample.begin_ns);
             let near = |sum: f64| assert!((sum - drawn.latency_us).abs() < 1e-3, "{sum} {drawn:?}");
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn path_of_a_request_goes_from_stage_to_stage() {
-        let sample = sample::trace();
+        let sample = sample::build_sample();
         let drawn = timeline_view(&sample.behind, &sample.names, sample.begin_ns);
         let flow: Vec<&str> =
             drawn.arrows.iter().filter(|arrow| arrow.kind == ArrowKind::Flow).map(|a| &*a.words).collect();

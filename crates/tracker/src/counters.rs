@@ -67,7 +67,7 @@ impl LaneCounters {
         for (cpu, counters) in &self.lanes {
             for (map, counter) in COUNTER_MAPS.iter().zip(counters) {
                 let fd = counter.as_fd().as_raw_fd();
-                tracker.map(map).update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
+                tracker.map_handle(map).update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
             }
         }
         Ok(())

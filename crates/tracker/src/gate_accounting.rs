@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nap_is_neither_batch_nor_overlap_and_lent_time_is_no_leak() {
+    fn naps_and_lent_time_are_subtracted_from_overlap() {
         let kernels = LaneAccounting { batch_ns: 1_000, overlap_ns: 500, ..LaneAccounting::default() };
         let gate = GateAccounting { napped_ns: 600, napped_lc_ns: 400, lent_lc_ns: 90, ..GateAccounting::default() };
         let settled = apply_gate_claims(kernels, gate);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn naps_longer_than_the_booked_time_are_not_believed() {
+    fn naps_longer_than_the_run_time_correct_nothing() {
         let ran = LaneAccounting { batch_ns: 10_000_000, overlap_ns: 5_000_000, ..LaneAccounting::default() };
         let naps = |napped_ns, napped_lc_ns| GateAccounting { napped_ns, napped_lc_ns, ..GateAccounting::default() };
         for lie in [naps(12_000_000, 5_000_000), naps(u64::MAX, u64::MAX)] {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn naps_wrap_as_their_word_does() {
+    fn difference_of_nap_counts_allows_for_wrapping() {
         let (earlier, now) =
             (GateAccounting { naps: u64::from(u32::MAX), ..Default::default() }, GateAccounting::default());
         assert_eq!(now.since(&earlier).naps, 1);

@@ -1,7 +1,7 @@
 //! Latency histograms as the kernel program keeps them: 32 buckets for each power of two.
 
 use sidelane_formats::{GATE_HIST_BUCKETS, HIST_SUB_BITS, hist_bucket};
-use sidelane_policy::histogram::middle_of;
+use sidelane_policy::histogram::middle_of_bucket;
 
 /// Number of buckets of a histogram, as in `bpf/lanes.h`.
 pub const BUCKETS: usize = GATE_HIST_BUCKETS;
@@ -41,13 +41,13 @@ impl Histogram {
         let mut seen = 0;
         self.counts.iter().enumerate().find_map(|(bucket, count)| {
             seen += count;
-            (*count > 0 && seen >= rank).then(|| middle_ns(bucket))
+            (*count > 0 && seen >= rank).then(|| bucket_middle_ns(bucket))
         })
     }
 
     /// Returns the latencies in ns by bucket, with their numbers.
     pub fn latency_counts(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.counts.iter().enumerate().map(|(bucket, count)| (middle_ns(bucket), *count))
+        self.counts.iter().enumerate().map(|(bucket, count)| (bucket_middle_ns(bucket), *count))
     }
 
     /// Counts one latency.
@@ -70,24 +70,24 @@ impl Histogram {
     }
 }
 
-fn middle_ns(bucket: usize) -> u64 {
-    middle_of(bucket, HIST_SUB_BITS)
+fn bucket_middle_ns(bucket: usize) -> u64 {
+    middle_of_bucket(bucket, HIST_SUB_BITS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn histogram(latencies_ns: &[u64]) -> Histogram {
+    fn histogram_of(latencies_ns: &[u64]) -> Histogram {
         let mut histogram = Histogram::default();
         latencies_ns.iter().for_each(|latency_ns| histogram.record(*latency_ns));
         histogram
     }
 
     #[test]
-    fn percentiles_count_from_below() {
+    fn percentiles_are_exact_to_2_percent() {
         let latencies: Vec<u64> = (1..=100).map(|us| us * 1_000).collect();
-        let histogram = histogram(&latencies);
+        let histogram = histogram_of(&latencies);
         for (percentile, wanted_ns) in [(50.0, 50_000), (99.0, 99_000), (100.0, 100_000)] {
             let read = histogram.percentile_ns(percentile).unwrap();
             assert!(read.abs_diff(wanted_ns) * 50 <= wanted_ns, "p{percentile}: {read}");
@@ -96,10 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_holds_only_what_came_later() {
-        let earlier = histogram(&[10, 20]);
-        let later = histogram(&[10, 20, 500]);
-        assert_eq!(later.since(&earlier), histogram(&[500]));
+    fn difference_contains_only_later_latencies() {
+        let earlier = histogram_of(&[10, 20]);
+        let later = histogram_of(&[10, 20, 500]);
+        assert_eq!(later.since(&earlier), histogram_of(&[500]));
         // The counter has wrapped: it was u32::MAX in the earlier copy and is 1 now.
         let mut wrapped = earlier.clone();
         wrapped.counts[10] = u64::from(u32::MAX);

@@ -21,7 +21,7 @@ impl LaneTurnHistory {
     fn read(memory: &LaneMemory, cpu: u32, class: LaneClass, now_ns: u64) -> Self {
         // The present turn is read first: otherwise a turn that ends between the two reads would be missing in both.
         let present = memory.word(cpu).snapshot();
-        let (mut turns, whole_since_ns) = memory.turns(cpu).copy();
+        let (mut turns, whole_since_ns) = memory.turns(cpu).copy_turns();
         let present = present.map(|word| {
             let (began_ns, ended_ns) = (word.since_ns, now_ns.max(word.since_ns));
             Turn { began_ns, ended_ns, pid: word.pid, class: word.class }
@@ -73,7 +73,7 @@ impl History {
 
     /// Returns the request lane on which the thread ran at this time; `None` if it ran on none, or the ring has
     /// overwritten this time.
-    pub fn lane_of(&self, tid: u32, at_ns: u64) -> Option<u32> {
+    pub fn request_lane_of_thread(&self, tid: u32, at_ns: u64) -> Option<u32> {
         self.service.iter().find(|(_, past)| past.was_running_at(tid, at_ns)).map(|(cpu, _)| *cpu)
     }
 
@@ -117,7 +117,14 @@ mod tests {
         ]);
         let partners = BTreeMap::from([(2, vec![3])]);
         let history = History { service, partners, batch: BTreeMap::from([(3, history_with_turns(&[(15, 28, 9)]))]) };
-        assert_eq!((history.lane_of(7, 15), history.lane_of(7, 25), history.lane_of(7, 35)), (Some(0), Some(2), None));
+        assert_eq!(
+            (
+                history.request_lane_of_thread(7, 15),
+                history.request_lane_of_thread(7, 25),
+                history.request_lane_of_thread(7, 35)
+            ),
+            (Some(0), Some(2), None)
+        );
         assert_eq!((history.batch_ns(2, 0, 20), history.batch_ns(0, 0, 20)), (Some(5), None));
     }
 }

@@ -50,7 +50,7 @@ pub enum Identity {
 
 impl Identity {
     /// Returns the identity as the byte that the kernel program uses.
-    pub fn byte(self) -> u8 {
+    pub fn to_byte(self) -> u8 {
         match self {
             Self::Service(number) => number.0 << NUMBER_SHIFT,
             Self::Batch(number) => number.0 << NUMBER_SHIFT | BATCH,
@@ -85,28 +85,28 @@ impl Identities {
 
     /// Gives `identity` to the process `tgid` and to all its future children.
     pub fn assign(&self, tgid: u32, identity: Identity) {
-        self.set(tgid, identity.byte());
+        self.set_byte(tgid, identity.to_byte());
     }
 
     /// Gives `identity` to the process `tgid` while the process stays in a cgroup with this identity. An identity that
     /// the process already has stays.
     pub fn assign_by_group(&self, tgid: u32, identity: Identity) {
-        let had = self.byte(tgid);
+        let had = self.byte_of_process(tgid);
         if had == 0 || had & BY_GROUP != 0 {
-            self.set(tgid, identity.byte() | BY_GROUP);
+            self.set_byte(tgid, identity.to_byte() | BY_GROUP);
         }
     }
 
     /// Removes the identity of the process `tgid`, if it is `identity`.
     pub fn remove(&self, tgid: u32, identity: Identity) {
         if self.identity_of(tgid) == Some(identity) {
-            self.set(tgid, 0);
+            self.set_byte(tgid, 0);
         }
     }
 
     /// Returns the identity of the process; `None` if it is untracked.
     pub fn identity_of(&self, tgid: u32) -> Option<Identity> {
-        Identity::from_byte(self.byte(tgid))
+        Identity::from_byte(self.byte_of_process(tgid))
     }
 
     /// Returns the living processes of `identity`. The table forgets a process only when its parent reaps it, which may
@@ -120,7 +120,7 @@ impl Identities {
     pub fn remove_from_all(&self, identity: Identity) {
         self.tracked_entries()
             .filter(|(_, byte)| Identity::from_byte(*byte) == Some(identity))
-            .for_each(|(pid, _)| self.set(pid, 0));
+            .for_each(|(pid, _)| self.set_byte(pid, 0));
     }
 
     fn tracked_entries(&self) -> impl Iterator<Item = (u32, u8)> {
@@ -132,11 +132,11 @@ impl Identities {
         each.filter(|(_, byte)| *byte != 0)
     }
 
-    fn byte(&self, tgid: u32) -> u8 {
+    fn byte_of_process(&self, tgid: u32) -> u8 {
         (self.words[(tgid / PER_WORD) as usize].load(Ordering::Acquire) >> (tgid % PER_WORD * BITS) & MASK) as u8
     }
 
-    fn set(&self, tgid: u32, byte: u8) {
+    fn set_byte(&self, tgid: u32, byte: u8) {
         let word = &self.words[(tgid / PER_WORD) as usize];
         let shift = tgid % PER_WORD * BITS;
         word.fetch_and(!(MASK << shift), Ordering::AcqRel);
@@ -149,11 +149,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identity_survives_its_byte_with_and_without_group_flag() {
+    fn identity_converts_to_a_byte_and_back() {
         for number in Number::all() {
             for identity in [Identity::Service(number), Identity::Batch(number)] {
-                assert_eq!(Identity::from_byte(identity.byte()), Some(identity));
-                assert_eq!(Identity::from_byte(identity.byte() | BY_GROUP), Some(identity));
+                assert_eq!(Identity::from_byte(identity.to_byte()), Some(identity));
+                assert_eq!(Identity::from_byte(identity.to_byte() | BY_GROUP), Some(identity));
             }
         }
         assert_eq!(Identity::from_byte(0), None);

@@ -11,8 +11,8 @@ use sidelane_host::ports::Listener;
 
 use crate::identities::{NUMBERS, Number};
 use crate::kernel_types::{ListenerKey, Plain, RequestAccount};
-use crate::tracker::error::{TrackerError, bpf};
-use crate::tracker::{LaneMemory, array, new_ring};
+use crate::tracker::error::{TrackerError, bpf_error_in_step};
+use crate::tracker::{LaneMemory, map_array, new_ring};
 use crate::tracking::ServiceTracking;
 use sidelane_host::shared_mapping::SharedMapping;
 
@@ -102,9 +102,9 @@ impl WatchedSockets {
         let (tracker, number) = (service.tracker(), service.number());
         let new = Self {
             number,
-            accounting: array(tracker.maps(), "request_account", NUMBERS)?,
-            ports: array(tracker.maps(), "service_ports", PORT_WORDS)?,
-            listeners: handle(service, "listeners")?,
+            accounting: map_array(tracker.maps(), "request_account", NUMBERS)?,
+            ports: map_array(tracker.maps(), "service_ports", PORT_WORDS)?,
+            listeners: map_handle(service, "listeners")?,
             listens: Mutex::default(),
         };
         new.own_account().service.store(number.get(), Ordering::Relaxed);
@@ -137,7 +137,7 @@ impl WatchedSockets {
     pub fn add_listener(&self, listener: Listener) -> Result<(), TrackerError> {
         let value = self.number.get().to_ne_bytes();
         let told = self.listeners.update(listener_key(listener).bytes(), &value, MapFlags::ANY);
-        told.map_err(bpf("tell the kernel program where the service listens"))?;
+        told.map_err(bpf_error_in_step("tell the kernel program where the service listens"))?;
         let mut listens = self.listens.lock().expect("no thread panics with the list");
         listens.at.insert(listener);
         if !listens.paused {
@@ -183,8 +183,9 @@ impl Drop for WatchedSockets {
     }
 }
 
-fn handle(service: &ServiceTracking, name: &str) -> Result<MapHandle, TrackerError> {
-    MapHandle::try_from(service.tracker().map(name)).map_err(bpf("open the maps of the kernel program"))
+fn map_handle(service: &ServiceTracking, name: &str) -> Result<MapHandle, TrackerError> {
+    MapHandle::try_from(service.tracker().map_handle(name))
+        .map_err(bpf_error_in_step("open the maps of the kernel program"))
 }
 
 /// Memory shared with the kernel program for the requests of one service.
@@ -198,16 +199,16 @@ pub struct RequestMemory {
 impl RequestMemory {
     /// Maps the arrays of a tracker that was loaded for requests, and makes a ring for the service.
     pub fn map(service: &ServiceTracking, room: RingCapacity) -> Result<Self, TrackerError> {
-        let records = new_ring(room.bytes()).map_err(bpf("make a ring of requests"))?;
+        let records = new_ring(room.bytes()).map_err(bpf_error_in_step("make a ring of requests"))?;
         let new = Self {
             lanes: service.tracker().memory(),
             sockets: WatchedSockets::map(service)?,
             records,
-            rings: handle(service, "record_rings")?,
+            rings: map_handle(service, "record_rings")?,
         };
         let ring = new.records.as_fd().as_raw_fd().to_ne_bytes();
         let installed = new.rings.update(&new.number().get().to_ne_bytes(), &ring, MapFlags::ANY);
-        installed.map_err(bpf("install a ring of requests"))?;
+        installed.map_err(bpf_error_in_step("install a ring of requests"))?;
         Ok(new)
     }
 
@@ -216,7 +217,7 @@ impl RequestMemory {
     }
 
     /// Returns the ring of the service's records.
-    pub fn records(&self) -> &MapHandle {
+    pub fn record_ring(&self) -> &MapHandle {
         &self.records
     }
 

@@ -10,8 +10,8 @@ use libbpf_rs::{Link, MapCore, libbpf_sys};
 use sidelane_policy::borrow::LaneState;
 
 use crate::kernel_types::{ExtWord, HoldOrder};
-use crate::tracker::error::{TrackerError, bpf};
-use crate::tracker::{Tracker, array};
+use crate::tracker::error::{TrackerError, bpf_error_in_step};
+use crate::tracker::{Tracker, map_array};
 use sidelane_host::shared_mapping::SharedMapping;
 
 /// Reason why the kernel has ended the scheduler.
@@ -44,13 +44,13 @@ impl Scheduler {
     /// # Errors
     /// When the kernel refuses, for instance because another scheduler is active.
     pub fn start(tracker: &Tracker) -> Result<Self, TrackerError> {
-        let word: SharedMapping<ExtWord> = array(tracker.maps(), "ext_words", 1)?;
+        let word: SharedMapping<ExtWord> = map_array(tracker.maps(), "ext_words", 1)?;
         word[0].cpu_count.store(tracker.memory().cpu_count() as u32, Ordering::Release);
-        let set_hold = tracker.program("ext_set_hold")?;
+        let set_hold = tracker.program_fd("ext_set_hold")?;
         let mut object = tracker.object.borrow_mut();
         let mut maps = object.maps_mut();
         let mut ops = maps.find(|map| map.name() == "ext_ops").expect("the embedded program has this map");
-        let link = ops.attach_struct_ops().map_err(bpf("switch batch's scheduler on (sched_ext)"))?;
+        let link = ops.attach_struct_ops().map_err(bpf_error_in_step("switch batch's scheduler on (sched_ext)"))?;
         Ok(Self { orders: HoldOrders { word: Arc::new(word), set_hold: Arc::new(set_hold) }, _link: link })
     }
 
@@ -72,7 +72,7 @@ impl Scheduler {
 
 impl HoldOrders {
     /// Changes the hold word of the batch lane `cpu`, and makes the lane act on it at once.
-    pub fn set(&self, cpu: u32, state: LaneState) -> io::Result<()> {
+    pub fn set_lane_state(&self, cpu: u32, state: LaneState) -> io::Result<()> {
         let mut order = HoldOrder { lane: cpu, state: state as u32 };
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
@@ -91,23 +91,26 @@ impl HoldOrders {
         if word.on.load(Ordering::Acquire) == 1 {
             return None;
         }
-        let (reason, message) = (text(&word.reason), text(&word.message));
+        let (reason, message) = (text_until_nul(&word.reason), text_until_nul(&word.message));
         let parts: Vec<&str> = [&*reason, &*message].into_iter().filter(|part| !part.is_empty()).collect();
         Some(Ejection(parts.join(": ")))
     }
 }
 
-fn text(bytes: &[AtomicU8]) -> String {
+fn text_until_nul(bytes: &[AtomicU8]) -> String {
     let bytes: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
     CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().into_owned()
 }
 
 impl Tracker {
     /// Returns a program of the object, which this process can run.
-    fn program(&self, name: &str) -> Result<OwnedFd, TrackerError> {
+    fn program_fd(&self, name: &str) -> Result<OwnedFd, TrackerError> {
         let object = self.object.borrow();
         let program = object.progs().find(|program| program.name() == name);
         let program = program.expect("the embedded program has this part");
-        program.as_fd().try_clone_to_owned().map_err(|error| bpf("open a part of the kernel program")(error.into()))
+        program
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| bpf_error_in_step("open a part of the kernel program")(error.into()))
     }
 }

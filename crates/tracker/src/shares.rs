@@ -96,13 +96,13 @@ mod tests {
     use crate::identities::Number;
     use crate::kernel_types::zeroed;
 
-    fn numbers() -> [Number; 2] {
+    fn two_numbers() -> [Number; 2] {
         [1, 2].map(|number| Number::all().nth(number - 1).unwrap())
     }
 
     #[test]
     fn running_turn_counts_for_its_identity() {
-        let [one, other] = numbers();
+        let [one, other] = two_numbers();
         let shares = zeroed::<CpuShares>();
         assert_eq!(shares.read(50), None);
         shares.ran_ns[entry_index(Identity::Service(one))].store(7, Ordering::Relaxed);

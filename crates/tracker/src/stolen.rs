@@ -84,15 +84,15 @@ fn has_field(kernel: &Btf<'_>, struct_name: &str, field: &str) -> bool {
 /// Returns the offset in bytes of the field `field` in the struct `struct_name`, also inside anonymous structs and
 /// unions.
 pub(crate) fn field_offset(kernel: &Btf<'_>, struct_name: &str, field: &str) -> Option<i64> {
-    offset_in(kernel, kernel.type_by_name::<Struct<'_>>(struct_name)?.into(), field)
+    field_offset_in(kernel, kernel.type_by_name::<Struct<'_>>(struct_name)?.into(), field)
 }
 
-fn offset_in(kernel: &Btf<'_>, composite: Composite<'_>, field: &str) -> Option<i64> {
+fn field_offset_in(kernel: &Btf<'_>, composite: Composite<'_>, field: &str) -> Option<i64> {
     composite.iter().find_map(|member| {
         let MemberAttr::Normal { offset } = member.attr else { return None };
         let within = match member.name {
             Some(found) if !found.is_empty() => (found == field).then_some(0),
-            _ => offset_in(kernel, kernel.type_by_id::<Composite<'_>>(member.ty)?, field),
+            _ => field_offset_in(kernel, kernel.type_by_id::<Composite<'_>>(member.ty)?, field),
         };
         Some(i64::from(offset / 8) + within?)
     })

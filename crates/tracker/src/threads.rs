@@ -2,14 +2,14 @@
 //!
 //! The kernel program writes a word at each begin and end of a request. Reading all words is reading a few pages of
 //! memory. The kernel program wakes the reader of a service's requests only after the reader has armed this wakeup
-//! ([`ThreadWords::arm`]), and only once.
+//! ([`ThreadWords::arm_wakeup`]), and only once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::identities::{NUMBERS, Number};
 use crate::kernel_types::{RequestWakeup, ThreadWord};
-use crate::tracker::array;
 use crate::tracker::error::TrackerError;
+use crate::tracker::map_array;
 use crate::tracker::parts::{THREAD_WORDS, WAKEUPS, WORDS};
 use crate::tracking::ServiceTracking;
 use sidelane_host::shared_mapping::SharedMapping;
@@ -49,14 +49,18 @@ impl ThreadWords {
     /// # Errors
     /// When the memory cannot be mapped.
     pub fn map(service: &ServiceTracking) -> Result<Self, TrackerError> {
-        let words = array(service.tracker().maps(), WORDS, THREAD_WORDS)?;
-        let wakeups = array(service.tracker().maps(), WAKEUPS, NUMBERS)?;
+        let words = map_array(service.tracker().maps(), WORDS, THREAD_WORDS)?;
+        let wakeups = map_array(service.tracker().maps(), WAKEUPS, NUMBERS)?;
         Ok(Self { number: service.number(), words, wakeups })
     }
 
     /// Arms the wakeup: the next request that is taken up on a CPU of `start_cpus`, or answered on a CPU of
     /// `finish_cpus`, wakes the reader of the service's records.
-    pub fn arm(&self, start_cpus: impl IntoIterator<Item = usize>, finish_cpus: impl IntoIterator<Item = usize>) {
+    pub fn arm_wakeup(
+        &self,
+        start_cpus: impl IntoIterator<Item = usize>,
+        finish_cpus: impl IntoIterator<Item = usize>,
+    ) {
         let wakeup = &self.wakeups[self.number.get() as usize];
         set_cpus(&wakeup.begins, start_cpus);
         set_cpus(&wakeup.ends, finish_cpus);

@@ -16,7 +16,7 @@ use sidelane_host::topology::Lanes;
 
 use crate::counters::{CounterError, EventPair, LaneCounters};
 use crate::identities::{Identities, Identity, Number};
-use crate::tracker::error::{TrackerError, bpf};
+use crate::tracker::error::{TrackerError, bpf_error_in_step};
 use crate::tracker::{Purpose, Tracker};
 
 /// Limit of the rounds of a search for children. A process forks no faster than its children are found, so this limit
@@ -60,7 +60,7 @@ impl ServiceTracking {
         let (group, port, counters) = (service.group.clone(), service.port, lane_use.counters);
         let new = Self { tracker: Rc::clone(tracker), number, lanes: lanes.clone(), group, port, counters };
         if let Some(Ok(counters)) = &new.counters {
-            counters.hand_to(tracker).map_err(bpf("hand the lanes' counters to the kernel"))?;
+            counters.hand_to(tracker).map_err(bpf_error_in_step("hand the lanes' counters to the kernel"))?;
         }
         tracker.lend(lanes, number, lane_use.lends_to_waited)?;
         if let Some(group) = &new.group {
@@ -88,7 +88,7 @@ impl ServiceTracking {
 
     /// Sets the lanes of the service, and lends them.
     pub fn lend(&mut self, lanes: &Lanes, lend_to_waited_requests: bool) -> Result<(), TrackerError> {
-        self.tracker.withdraw(&self.lanes);
+        self.tracker.withdraw_lanes(&self.lanes);
         self.lanes = lanes.clone();
         self.tracker.lend(lanes, self.number, lend_to_waited_requests)
     }
@@ -162,7 +162,7 @@ impl Drop for ServiceTracking {
             self.tracker.forget_group(group);
         }
         self.tracker.identities().remove_from_all(self.identity());
-        self.tracker.withdraw(&self.lanes);
+        self.tracker.withdraw_lanes(&self.lanes);
         self.tracker.free_service(self.number);
     }
 }
@@ -193,7 +193,7 @@ impl BatchTracking {
     }
 
     /// Returns whether the cgroup was added to the job.
-    pub fn has(&self, group: &Group) -> bool {
+    pub fn has_group(&self, group: &Group) -> bool {
         self.groups.borrow().contains(group)
     }
 

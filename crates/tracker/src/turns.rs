@@ -34,7 +34,7 @@ impl LaneTurns {
     }
 
     /// Returns the turns that are not overwritten, oldest first, and the time from which they are complete.
-    pub fn copy(&self) -> (Vec<Turn>, u64) {
+    pub fn copy_turns(&self) -> (Vec<Turn>, u64) {
         let count = self.count.load(Ordering::Acquire);
         let copied: Vec<(u64, Turn)> =
             (oldest_complete_turn(count)..count).map(|number| (number, self.turn(number))).collect();
@@ -65,7 +65,7 @@ mod tests {
     use crate::kernel_types::zeroed;
 
     #[test]
-    fn a_ring_that_has_wrapped_is_copied_without_its_oldest() {
+    fn copy_of_a_wrapped_ring_lacks_the_oldest_turn() {
         let ring = zeroed::<LaneTurns>();
         let write = |number: u64| {
             let slot = &ring.turns[(number % TURNS as u64) as usize];
@@ -75,11 +75,11 @@ mod tests {
             ring.count.store(number + 1, Ordering::Relaxed);
         };
         (0..3).for_each(write);
-        assert_eq!(ring.copy().0.len(), 3);
+        assert_eq!(ring.copy_turns().0.len(), 3);
         assert_eq!((ring.batch_ns_since(0), ring.batch_ns_since(12), ring.batch_ns_since(30)), (15, 8, 0));
-        assert_eq!(ring.copy().1, 0);
+        assert_eq!(ring.copy_turns().1, 0);
         (3..TURNS as u64 + 10).for_each(write);
-        let (turns, whole_since_ns) = ring.copy();
+        let (turns, whole_since_ns) = ring.copy_turns();
         assert_eq!((turns.len(), whole_since_ns), (TURNS - 1, 110));
         assert!(turns.is_sorted_by_key(|turn| turn.began_ns));
     }

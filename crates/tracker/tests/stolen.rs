@@ -48,22 +48,23 @@ impl Step {
 
 /// Accounting of one lane.
 #[derive(Debug, PartialEq)]
-struct Booked {
+struct LaneStolenTime {
     gap_max_ns: u64,
     /// Steal time by class, in the order of `enum sidelane_class`.
     stolen_ns: [u64; 4],
 }
 
 /// Returns what was subtracted from the overlap of each ended turn, and the accounting of both lanes.
-fn run_steps(program: &Program, steps: &[Step]) -> (Vec<u64>, [Booked; 2]) {
+fn run_steps(program: &Program, steps: &[Step]) -> (Vec<u64>, [LaneStolenTime; 2]) {
     let mut numbers = program.run(steps.iter().flat_map(|step| step.to_args()));
     let lanes = numbers.split_off(numbers.len() - 10);
-    let lane = |at: usize| Booked { gap_max_ns: lanes[at], stolen_ns: lanes[at + 1..at + 5].try_into().unwrap() };
+    let lane =
+        |at: usize| LaneStolenTime { gap_max_ns: lanes[at], stolen_ns: lanes[at + 1..at + 5].try_into().unwrap() };
     (numbers, [lane(0), lane(5)])
 }
 
 #[test]
-fn stolen_time_is_booked_exactly_to_the_running_class() {
+fn stolen_time_is_counted_for_the_running_class() {
     let Some(program) = Program::compile("stolen", "booked") else { return };
     let steps = [
         Step::Take(REQUEST, 5_000_001),
@@ -75,12 +76,16 @@ fn stolen_time_is_booked_exactly_to_the_running_class() {
         Step::Look(REQUEST, Class::Batch),
     ];
     let (_, [request, batch]) = run_steps(&program, &steps);
-    assert_eq!(request, Booked { gap_max_ns: 7_000_001, stolen_ns: [0, 6_999_999, 7_000_001, 0] });
-    assert_eq!(batch, Booked { gap_max_ns: 0, stolen_ns: [0; 4] }, "what was taken before the first look is nobody's");
+    assert_eq!(request, LaneStolenTime { gap_max_ns: 7_000_001, stolen_ns: [0, 6_999_999, 7_000_001, 0] });
+    assert_eq!(
+        batch,
+        LaneStolenTime { gap_max_ns: 0, stolen_ns: [0; 4] },
+        "what was taken before the first look is nobody's"
+    );
 }
 
 #[test]
-fn a_gap_beside_the_service_is_no_overlap() {
+fn time_stolen_beside_the_service_is_no_overlap() {
     let Some(program) = Program::compile("stolen", "beside") else { return };
     for kept in [true, false] {
         // Batch is taken away for 3 ms; the service runs in the last 2 ms of them.
@@ -113,7 +118,7 @@ fn longer_stolen_time_of_two_lanes_is_subtracted() {
 }
 
 #[test]
-fn gap_after_the_service_left_is_not_subtracted() {
+fn time_stolen_after_the_service_counts_only_on_held_lanes() {
     let Some(program) = Program::compile("stolen", "gone") else { return };
     let steps = |kept| {
         [

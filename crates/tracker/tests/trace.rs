@@ -97,7 +97,7 @@ fn requests_of_redis_are_recorded_from_arrival_to_answer() {
     recorder.read(&mut records);
     recorder.finish(&mut records);
 
-    assert_eq!((recorder.lost(), recorder.missed_program_runs().unwrap()), (0, 0));
+    assert_eq!((recorder.lost_records(), recorder.missed_program_runs().unwrap()), (0, 0));
     assert!(records.is_sorted_by_key(|record| record.at_ns));
     let finished = records_of_kind(&records, Kind::RequestFinished);
     assert_eq!(finished.len(), REQUESTS);
@@ -113,7 +113,7 @@ fn requests_of_redis_are_recorded_from_arrival_to_answer() {
     for (request, finished) in finished.iter().enumerate() {
         assert_one_request(steps.each_ref().map(|step| step[request]), finished);
     }
-    assert_came_by_segments(&records, &steps[0]);
+    assert_data_came_in_segments(&records, &steps[0]);
     let name = recorder.name_of(finished[0].task.tid);
     assert_eq!(name, Some("redis-server"));
 }
@@ -133,7 +133,7 @@ fn assert_one_request(steps: [&Record; 5], finished: &Record) {
     assert!([received, started, sent, finished].iter().all(|record| record.task == finished.task));
 }
 
-fn assert_came_by_segments(records: &[Record], data: &[&Record]) {
+fn assert_data_came_in_segments(records: &[Record], data: &[&Record]) {
     let segments = records_of_kind(records, Kind::Segment);
     for data in data {
         let segment = segments.iter().find(|segment| segment.detail == data.detail && segment.at_ns <= data.at_ns);
@@ -142,7 +142,7 @@ fn assert_came_by_segments(records: &[Record], data: &[&Record]) {
 }
 
 #[test]
-fn the_service_sleeps_in_a_call_and_is_woken() {
+fn sleeps_and_wakeups_of_the_service_are_recorded() {
     let Some(_turn) = lock_tracing() else { return };
     let Some(redis) = Redis::start() else { return };
     let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();
@@ -208,7 +208,7 @@ fn request_is_followed_from_receiving_to_answering_thread() {
     recorder.finish(&mut records);
 
     let finished = records_of_kind(&records, Kind::RequestFinished);
-    assert_eq!((finished.len(), recorder.lost()), (REQUESTS, 0));
+    assert_eq!((finished.len(), recorder.lost_records()), (REQUESTS, 0));
     assert!(finished.iter().all(|record| record.task.tid == worker));
     assert!(recorder.name_of(std::process::id()).is_some(), "whose first thread has only waited");
     let handed = |r: &&&Record| r.task.tid == receiver && r.other.tid == worker;
@@ -259,13 +259,13 @@ fn records_not_read_in_time_are_counted_as_lost() {
     redis.send_requests(REQUESTS);
     let mut records = Vec::new();
     recorder.finish(&mut records);
-    assert!(recorder.lost() > 0 && records.len() <= 2 * 64 * rustix::param::page_size());
-    let numbers: u64 = (0..u32::MAX).map_while(|cpu| last_number(&records, cpu)).sum();
-    assert_eq!(recorder.lost() + records.len() as u64, numbers, "each has a number, and was read or is lost");
+    assert!(recorder.lost_records() > 0 && records.len() <= 2 * 64 * rustix::param::page_size());
+    let numbers: u64 = (0..u32::MAX).map_while(|cpu| last_record_number(&records, cpu)).sum();
+    assert_eq!(recorder.lost_records() + records.len() as u64, numbers, "each has a number, and was read or is lost");
 }
 
 /// Returns the number of the last record that was read from a CPU's ring; `None` if there is no such CPU.
-fn last_number(records: &[Record], cpu: u32) -> Option<u64> {
+fn last_record_number(records: &[Record], cpu: u32) -> Option<u64> {
     let is_there = Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
     let numbers = records.iter().filter(|record| record.cpu == cpu).map(|record| u64::from(record.seq));
     is_there.then(|| numbers.max().unwrap_or(0))
@@ -281,7 +281,7 @@ fn missing_tracepoints_are_named_and_not_recorded() {
     let mut records = Vec::new();
     recorder.finish(&mut records);
     for kind in [Kind::Segment, Kind::Woken] {
-        assert!(!recorder.recorded().has(kind) && records_of_kind(&records, kind).is_empty(), "{kind:?}");
+        assert!(!recorder.recorded_kinds().has(kind) && records_of_kind(&records, kind).is_empty(), "{kind:?}");
     }
     assert_eq!(records_of_kind(&records, Kind::RequestFinished).len(), REQUESTS);
 
@@ -299,14 +299,14 @@ fn a_light_trace_has_requests_and_no_segments() {
     redis.send_requests(REQUESTS);
     let mut records = Vec::new();
     recorder.finish(&mut records);
-    assert!(records.iter().all(|record| recorder.recorded().has(record.kind)));
+    assert!(records.iter().all(|record| recorder.recorded_kinds().has(record.kind)));
     assert!(records_of_kind(&records, Kind::Segment).is_empty());
     assert_eq!(records_of_kind(&records, Kind::RequestFinished).len(), REQUESTS);
 }
 
 /// Starts a program that reads its standard input to the end, once thread `tid` of this process waits in a full pipe.
 /// Nothing wakes that thread before.
-fn late_reader(tid: u32) -> Child {
+fn start_late_reader(tid: u32) -> Child {
     let sleeps_in = format!("/proc/{}/task/{tid}/wchan", std::process::id());
     let script = format!("until grep -q pipe_write {sleeps_in}; do :; done; exec cat");
     Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
@@ -323,7 +323,7 @@ fn foreign_reader_of_a_full_pipe_is_the_recorded_waker() {
         take.recv().unwrap().write_all(&vec![0; BYTES]).unwrap();
     });
     let tid = hear.recv().unwrap();
-    let mut reader = late_reader(tid);
+    let mut reader = start_late_reader(tid);
     let me = Service::of_process(std::process::id());
     let mut recorder = Recorder::start(&TraceOptions::default(), &[me]).unwrap();
     hand.send(reader.stdin.take().unwrap()).unwrap();

@@ -38,7 +38,7 @@ impl Window {
 }
 
 #[test]
-fn a_service_that_stands_still_is_disturbed_the_most() {
+fn service_without_progress_has_the_highest_value() {
     let Some(window) = Window::compile("stands-still") else { return };
     // The service stalls for 49 of 50 µs at 3 GHz and makes 80 loads, which count as 100. Without that minimum the
     // value would be 1837.5.

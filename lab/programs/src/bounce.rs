@@ -43,7 +43,7 @@ pub fn run(args: &BounceArgs) -> Result<()> {
     println!("ready pid={} partner={}", std::process::id(), partner.child.id());
     for line in stdin().lock().lines() {
         let bounces: u64 = line?.trim().parse().context("expected a number of bounces on standard input")?;
-        println!("{}", partner.bounce(bounces, args.work)?);
+        println!("{}", partner.measure_bounces_ns(bounces, args.work)?);
         stdout().flush()?;
     }
     Ok(())
@@ -68,7 +68,7 @@ impl Partner {
         Ok(Self { child, there, back })
     }
 
-    fn bounce(&mut self, bounces: u64, work_rounds: u64) -> Result<u64> {
+    fn measure_bounces_ns(&mut self, bounces: u64, work_rounds: u64) -> Result<u64> {
         let began_ns = now_ns();
         for _ in 0..bounces {
             self.there.write_all(b"!")?;

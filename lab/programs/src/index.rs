@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_something_else_is_left_alone() {
+    fn foreign_directory_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         assert!(ensure_replaceable(dir.path()).is_ok());
         fs::write(dir.path().join("thesis.txt"), "years of work").unwrap();

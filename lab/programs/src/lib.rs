@@ -13,12 +13,12 @@
 //!   `programs_lose_the_requested_time_only_beside_a_sibling`), and the end of the emulation removes its kernel program
 //!   and threads (`lab/tests/sibling.rs`: `killed_sibling_leaves_nothing_behind`).
 //! - `slow_cpu`: a request that moves to another CPU loses time only for its time on the slow CPU
-//!   (`lab/tests/slow_cpu.rs`: `a_request_that_moves_is_charged_for_its_time_on_the_slow_cpu`).
+//!   (`lab/tests/slow_cpu.rs`: `moved_request_loses_only_for_its_time_on_the_slow_cpu`).
 //! - `kv`: a store keeps the written values (`lab/tests/kv.rs`: `rocksdb_reads_back_written_values`,
 //!   `wiredtiger_reads_back_written_values`).
 //! - `plant`: a planted cause lasts as long as requested, and its cgroups are removed when the service ends
-//!   (`lab/tests/plant.rs`: `causes_that_need_no_privileges_last_as_long_as_was_asked_for`,
-//!   `groups_hold_the_service_up_and_are_gone_after_it`).
+//!   (`lab/tests/plant.rs`: `unprivileged_causes_last_as_long_as_requested`,
+//!   `cgroups_delay_the_service_and_are_removed_after_it`).
 
 mod batch;
 mod bounce;

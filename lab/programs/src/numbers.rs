@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn senseless_numbers_are_refused() {
+    fn numbers_out_of_range_are_refused() {
         assert!(positive("0").is_err());
         assert!(positive("inf").is_err());
         assert!(positive("ten").is_err());

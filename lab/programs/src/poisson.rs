@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_have_the_mean_and_the_spread_of_an_exponential() {
+    fn gaps_have_exponential_mean_and_spread() {
         let gaps = gaps_ns(42, 100_000);
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_changes_the_rate_and_nothing_before_it() {
+    fn rate_change_keeps_earlier_arrivals() {
         let at_ns = 5_000_000_000;
         let plain = || Arrivals::new(Rng::new(7, 0), 1000.0);
         let until = |arrivals: Arrivals, end_ns| -> Vec<Nanos> { arrivals.take_while(|time| *time < end_ns).collect() };
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_at_a_rate_of_zero() {
+    fn no_request_arrives_at_a_rate_of_zero() {
         let (off_ns, on_ns) = (1_000_000_000, 3_000_000_000);
         let arrivals =
             Arrivals::new(Rng::new(7, 0), 1000.0).with_rate_change(off_ns, 0.0).with_rate_change(on_ns, 1000.0);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_fixes_the_times() {
+    fn the_seed_fixes_the_arrival_times() {
         assert_eq!(gaps_ns(7, 100), gaps_ns(7, 100));
         assert_ne!(gaps_ns(7, 100), gaps_ns(8, 100));
     }

@@ -45,7 +45,7 @@ pub fn run(args: &PulseArgs) -> Result<()> {
     let mut rng = args.vary.map(|seed| Rng::new(seed, 0));
     for _ in 0..args.count {
         spin_until(now_ns().saturating_add(draw_length_ns(args.busy_us, &mut rng)), &mut stalls);
-        pace.iter_mut().for_each(Pace::spin_for_loss);
+        pace.iter_mut().for_each(Pace::spin_for_lost_time);
         sleep_until(now_ns().saturating_add(draw_length_ns(args.idle_us, &mut rng)))?;
     }
     Ok(())

@@ -98,7 +98,7 @@ pub fn run(args: &QueriesArgs) -> Result<()> {
     let mut text = String::new();
     for _ in 0..args.count {
         let query = match args.mix {
-            MixName::Terms => mix.draw()?,
+            MixName::Terms => mix.draw_query()?,
             MixName::Keywords => mix.draw_keyword_query()?,
         };
         writeln!(text, "{query}")?;
@@ -128,14 +128,14 @@ impl<'a> Mix<'a> {
         Ok(Mix { engine, documents: documents as usize, vocabulary, rng: Rng::new(seed, 0) })
     }
 
-    fn draw(&mut self) -> Result<SearchQuery> {
+    fn draw_query(&mut self) -> Result<SearchQuery> {
         let shape = match self.rng.below(10) {
             kind if kind < AND_IN_TEN => Shape::And,
             kind if kind < AND_IN_TEN + OR_IN_TEN => Shape::Or,
             _ => Shape::Phrase,
         };
         for _ in 0..TRIES_MAX {
-            match self.try_draw(shape)? {
+            match self.try_draw_query(shape)? {
                 Some(query) if self.postings(&query)? <= POSTINGS_MAX => return Ok(query),
                 _ => {}
             }
@@ -143,7 +143,7 @@ impl<'a> Mix<'a> {
         bail!("no acceptable query came up in {TRIES_MAX} tries; index more text")
     }
 
-    fn try_draw(&mut self, shape: Shape) -> Result<Option<SearchQuery>> {
+    fn try_draw_query(&mut self, shape: Shape) -> Result<Option<SearchQuery>> {
         let count = match shape {
             Shape::And => 1 + self.rng.below(AND_TERMS_MAX),
             Shape::Or => 1 + self.rng.zipf(OR_TERMS_MAX),
@@ -191,7 +191,7 @@ impl<'a> Mix<'a> {
         }
         let start = self.rng.below(words.len() - wanted + 1);
         let terms = words[start..start + wanted].to_vec();
-        let plain = terms.iter().all(|term| is_plain(term));
+        let plain = terms.iter().all(|term| is_plain_word(term));
         Ok(plain.then_some(SearchQuery { shape: Shape::Phrase, terms }))
     }
 
@@ -202,16 +202,16 @@ impl<'a> Mix<'a> {
             .database()
             .query_row("SELECT text FROM documents WHERE rowid = ?", [number as i64], |row| row.get::<_, String>(0))
             .with_context(|| format!("cannot read document {number} of the index"))?;
-        Ok(words(&text))
+        Ok(split_into_words(&text))
     }
 
     /// Returns the number of postings that a query visits: for all shapes the sum over its terms, since FTS5 counts
     /// each term's documents for the rank.
     fn postings(&self, query: &SearchQuery) -> Result<i64> {
-        query.terms.iter().map(|term| self.documents_with(term)).sum()
+        query.terms.iter().map(|term| self.count_documents_with_term(term)).sum()
     }
 
-    fn documents_with(&self, term: &str) -> Result<i64> {
+    fn count_documents_with_term(&self, term: &str) -> Result<i64> {
         let mut statement = self.engine.database().prepare("SELECT doc FROM vocabulary WHERE term = ?")?;
         let found = statement.query_row([term], |row| row.get(0)).optional();
         Ok(found.with_context(|| format!("cannot look up the term {term:?}"))?.unwrap_or(0))
@@ -231,12 +231,12 @@ fn vocabulary(engine: &SearchEngine) -> Result<Vec<String>> {
         engine.database().prepare("SELECT term FROM vocabulary WHERE doc >= ? ORDER BY doc DESC, term")?;
     let terms = statement.query_map([DOCUMENTS_MIN], |row| row.get::<_, String>(0))?;
     let mut found = terms.collect::<Result<Vec<String>, _>>().context("cannot list the terms of the index")?;
-    found.retain(|term| is_plain(term));
+    found.retain(|term| is_plain_word(term));
     Ok(found)
 }
 
 /// Returns the words of a text in the form in which the index stores them.
-fn words(text: &str) -> Vec<String> {
+fn split_into_words(text: &str) -> Vec<String> {
     text.split(|letter: char| letter.is_ascii() && !letter.is_ascii_alphanumeric())
         .filter(|word| !word.is_empty())
         .map(str::to_ascii_lowercase)
@@ -244,7 +244,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Returns whether a user might type the word: it has only letters, and is short enough for the index.
-fn is_plain(word: &str) -> bool {
+fn is_plain_word(word: &str) -> bool {
     word.len() <= 20 && word.bytes().all(|letter| letter.is_ascii_lowercase())
 }
 
@@ -253,9 +253,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_the_index() {
-        assert_eq!(words("The kernel's GFP_flags, v6.1"), ["the", "kernel", "s", "gfp", "flags", "v6", "1"]);
-        assert_eq!(words("Éclair naïve"), ["Éclair", "naïve"]);
+    fn text_is_split_into_words_as_in_the_index() {
+        assert_eq!(split_into_words("The kernel's GFP_flags, v6.1"), ["the", "kernel", "s", "gfp", "flags", "v6", "1"]);
+        assert_eq!(split_into_words("Éclair naïve"), ["Éclair", "naïve"]);
     }
 
     #[test]
@@ -270,8 +270,8 @@ mod tests {
 
     #[test]
     fn keywords_are_plain_words() {
-        assert!(is_plain("kernel"));
-        assert!(!is_plain("v6"));
-        assert!(!is_plain(&"x".repeat(21)));
+        assert!(is_plain_word("kernel"));
+        assert!(!is_plain_word("v6"));
+        assert!(!is_plain_word(&"x".repeat(21)));
     }
 }

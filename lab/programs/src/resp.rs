@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 const SIZE_MAX: i64 = 64 << 20;
 
 /// Appends an array of bulk strings: a command, or a reply of several values.
-pub fn encode(out: &mut Vec<u8>, words: &[&[u8]]) {
+pub fn encode_array(out: &mut Vec<u8>, words: &[&[u8]]) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     words.iter().for_each(|word| encode_bulk(out, word));
 }
@@ -29,8 +29,8 @@ pub fn first_value_length(received: &[u8]) -> Result<Option<usize>> {
         return Ok(None);
     };
     match kind {
-        b'$' => Ok(bulk_end(size(line)?, start).filter(|end| *end <= received.len())),
-        b'*' => array_end(received, size(line)?, start),
+        b'$' => Ok(bulk_end(parse_size(line)?, start).filter(|end| *end <= received.len())),
+        b'*' => array_end(received, parse_size(line)?, start),
         _ => Ok(Some(start)),
     }
 }
@@ -52,11 +52,11 @@ pub fn parse_command(received: &[u8]) -> Result<Option<Command<'_>>> {
     };
     let (line, mut at) = first_line(received).context("an array has a first line")?;
     let mut words = Vec::new();
-    for _ in 0..size(line)?.max(0) {
+    for _ in 0..parse_size(line)?.max(0) {
         let Some((line, start)) = first_line(&received[at..length]).filter(|(line, _)| line.starts_with(b"$")) else {
             bail!("not a command, which is an array of strings: {}", excerpt(received));
         };
-        let bytes = usize::try_from(size(line)?).context("a word of a command has no length")?;
+        let bytes = usize::try_from(parse_size(line)?).context("a word of a command has no length")?;
         words.push(&received[at + start..at + start + bytes]);
         at += start + bytes + 2;
     }
@@ -76,7 +76,7 @@ pub fn excerpt(received: &[u8]) -> String {
 }
 
 /// Parses the number after the first byte of a line. −1 means that there is no value.
-fn size(line: &[u8]) -> Result<i64> {
+fn parse_size(line: &[u8]) -> Result<i64> {
     let digits = line.get(1..).and_then(|digits| std::str::from_utf8(digits).ok());
     let size = digits.and_then(|digits| digits.parse().ok());
     size.filter(|size| (-1..=SIZE_MAX).contains(size))
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn values_in_pieces_are_whole_at_their_last_byte() {
+    fn partial_value_is_complete_at_its_last_byte() {
         for value in [&b"+OK\r\n"[..], b"$5\r\na\r\nbc\r\n", b"$-1\r\n", b":12\r\n", b"*0\r\n", b"*-1\r\n"] {
             assert_whole_only_at_end(value);
         }
@@ -129,10 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_read_as_it_was_written() {
+    fn encoded_command_is_parsed_back() {
         let words: [&[u8]; 3] = [b"SET", b"k\r\n", b""];
         let mut bytes = Vec::new();
-        encode(&mut bytes, &words);
+        encode_array(&mut bytes, &words);
         let length = bytes.len();
         bytes.extend_from_slice(b"*1\r\n");
         assert_eq!(parse_command(&bytes).unwrap(), Some(Command { words: words.to_vec(), length }));

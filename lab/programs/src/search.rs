@@ -163,7 +163,7 @@ impl SearchEngine {
         let mut best: Vec<(f64, i64)> = Vec::with_capacity(TOP + 1);
         while let Some(row) = rows.next()? {
             count += 1;
-            keep_best(&mut best, (row.get(1)?, row.get(0)?));
+            insert_if_among_best(&mut best, (row.get(1)?, row.get(0)?));
         }
         Ok(Hits { count, top: best.into_iter().map(|(_rank, document)| document).collect() })
     }
@@ -171,7 +171,7 @@ impl SearchEngine {
 
 /// Inserts the match `found` into the list `best` if it ranks high enough. Of matches with equal ranks, the earlier one
 /// stays.
-fn keep_best(best: &mut Vec<(f64, i64)>, found: (f64, i64)) {
+fn insert_if_among_best(best: &mut Vec<(f64, i64)>, found: (f64, i64)) {
     if best.len() == TOP && best[TOP - 1].0 <= found.0 {
         return;
     }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_survive_being_written_and_read() {
+    fn queries_are_parsed_back_from_their_text() {
         for line in ["and kernel driver", "or a", "phrase in order to"] {
             assert_eq!(line.parse::<SearchQuery>().unwrap().to_string(), line);
         }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_no_operators() {
+    fn terms_are_quoted_so_none_is_an_operator() {
         let fts5 = |line: &str| line.parse::<SearchQuery>().unwrap().to_fts5();
         assert_eq!(fts5("and kernel not"), r#""kernel" AND "not""#);
         assert_eq!(fts5("or near say\"so"), r#""near" OR "say""so""#);
@@ -221,7 +221,7 @@ mod tests {
     fn the_ten_best_matches_are_kept() {
         let mut best = Vec::new();
         for document in 0..40 {
-            keep_best(&mut best, (f64::from(document * 7 % 20), i64::from(document)));
+            insert_if_among_best(&mut best, (f64::from(document * 7 % 20), i64::from(document)));
         }
         let ranks: Vec<f64> = best.iter().map(|(rank, _document)| *rank).collect();
         assert_eq!(ranks, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]);

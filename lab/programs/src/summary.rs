@@ -62,11 +62,11 @@ impl Durations {
         body.chain(tail)
             .take_while(|&percentile| percentile <= finest)
             .chain([100.0])
-            .map(|percentile| self.point(percentile))
+            .map(|percentile| self.curve_point(percentile))
             .collect()
     }
 
-    fn point(&self, percentile: f64) -> CurvePoint {
+    fn curve_point(&self, percentile: f64) -> CurvePoint {
         CurvePoint { percentile: (percentile * 1e4).round() / 1e4, us: self.percentile_us(percentile) }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_within_the_digits_kept() {
+    fn percentiles_are_within_histogram_precision() {
         let durations = durations_up_to_us(1000);
         assert!((durations.percentile_us(50.0) - 500.0).abs() < 1.0);
         assert!((durations.percentile_us(99.0) - 990.0).abs() < 2.0);

@@ -74,7 +74,7 @@ mod tests {
 
     /// Compares [`ZETA`] with the sum over all ranks: the first thousand ranks one by one, the others by an integral.
     #[test]
-    fn the_weights_add_up() {
+    fn zeta_is_the_sum_of_the_rank_weights() {
         let first: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-THETA)).sum();
         let power = 1.0 - THETA;
         let rest = (RANKS.powf(power) - 1000.5_f64.powf(power)) / power;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_drawn_as_often_as_its_weight_says() {
+    fn rank_frequency_matches_its_weight() {
         let ranks = draw_ranks();
         let share = |below: u64| ranks.iter().filter(|rank| **rank < below).count() as f64 / DRAWS as f64;
         for (below, tolerance) in [(1, 0.03), (2, 0.03), (10, 0.12), (1000, 0.05), (1_000_000, 0.02)] {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn popular_keys_are_spread_over_all() {
+    fn popular_keys_are_spread_over_the_key_range() {
         let (zipfian, mut rng) = (Zipfian::new(1000), Rng::new(3, 0));
         let mut counts = HashMap::<u64, usize>::new();
         (0..DRAWS).for_each(|_| *counts.entry(zipfian.key_at(rng.next_f64())).or_default() += 1);
@@ -114,7 +114,7 @@ mod tests {
     /// Compares the hash of eight zero bytes with a value computed by hand from FNV's published basis, which is the
     /// hash of the empty string.
     #[test]
-    fn the_hash_is_fnv() {
+    fn hash_matches_published_fnv_1a() {
         let zeroes = (0..8).fold(0xcbf2_9ce4_8422_2325_u64, |hash, _| hash.wrapping_mul(0x0100_0000_01b3));
         assert_eq!(hash(0), (zeroes as i64).unsigned_abs());
         assert_ne!(hash(1), hash(256));

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_samples_are_the_same_samples() {
+    fn counted_samples_equal_repeated_samples() {
         let counted = Estimate::from_counted_samples([(1.0, 3), (5.0, 0), (2.0, 1)]).unwrap();
         let single = Estimate::from_samples([1.0, 1.0, 2.0, 1.0]).unwrap();
         assert!((counted.mean - single.mean).abs() < 1e-12 && (counted.half_width - single.half_width).abs() < 1e-12);

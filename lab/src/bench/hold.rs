@@ -99,7 +99,7 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
         ),
         Check::interval_at_least("idle time between them", share_percent, PULSES_SHARE_LIMIT_PERCENT, Unit::Percent),
     ];
-    Ok(report.result(bench.pair.kind, round_options, limit.rounds))
+    Ok(report.into_result_file(bench.pair.kind, round_options, limit.rounds))
 }
 
 fn tracking_check(per_switch_ns: &[f64]) -> Check {
@@ -214,7 +214,7 @@ impl Bench<'_> {
 
     /// Returns the time of the bounces, and the number of holds that the request lane began during them.
     fn measure_bounces_beside_batch(&self, bouncer: &mut LabProcess, min_idle_ns: u64) -> Result<(f64, u64)> {
-        let mut session = self.session(bouncer.ready_number("partner")?, min_idle_ns)?;
+        let mut session = self.start_session(bouncer.ready_number("partner")?, min_idle_ns)?;
         measure_bounces_ns(bouncer, HELD_BOUNCES / 10)?;
         let before = session.memory().accounting();
         let took_ns = measure_bounces_ns(bouncer, HELD_BOUNCES)?;
@@ -282,7 +282,7 @@ impl Bench<'_> {
         let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), pulse_options);
         let options = ["--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count];
         let pulse = self.lab.start(["pulse"].into_iter().chain(options))?;
-        let mut session = self.session(pulse.pid(), BorrowConfig::default().min_idle_ns)?;
+        let mut session = self.start_session(pulse.pid(), BorrowConfig::default().min_idle_ns)?;
         let mut before = session.memory().accounting();
         let mut spent = Vec::new();
         for _ in 0..part_count {
@@ -305,7 +305,7 @@ impl Bench<'_> {
     }
 
     /// Starts a session with holders that wait for `min_idle_ns`.
-    fn session(&self, service_pid: u32, min_idle_ns: u64) -> Result<Session> {
+    fn start_session(&self, service_pid: u32, min_idle_ns: u64) -> Result<Session> {
         let beside = Placement::find(Target::Pid(service_pid), Some(self.lanes), false)?;
         let options = SessionOptions {
             class: BatchClass::Idle,

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 
 use anyhow::{Context, Result, ensure};
 
-use super::workload::{RealServer, ServiceCpus, tracking};
+use super::workload::{RealServer, ServiceCpus, start_service_tracking};
 use sidelane_host::clock::thread_cpu_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Target;
@@ -37,7 +37,8 @@ pub(super) fn measure_tracking_cost(
     limit: Limit,
     check: impl Fn(&[f64]) -> Check,
 ) -> Result<TrackingCost> {
-    let (lanes, both) = (tracking(server.pid(), place, false)?, tracking(server.pid(), place, true)?);
+    let (lanes, both) =
+        (start_service_tracking(server.pid(), place, false)?, start_service_tracking(server.pid(), place, true)?);
     let pids = Target::Pid(server.pid()).find()?.pids;
     let mut requests = Requests::track(&both, &format!("pid:{}", server.pid()), &pids)?;
     std::thread::scope(|scope| {

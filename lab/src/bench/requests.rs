@@ -48,7 +48,7 @@ struct Bench {
 /// Measures the observation of echo servers, Redis and memcached, and its cost.
 pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     can_track()?;
-    let place = place(lanes)?;
+    let place = service_cpus(lanes)?;
     let seconds = if round_options.quick { 0.3 } else { 1.0 };
     let (loads, pairs) = (round_options.limit(LOADS_QUICK, LOADS), round_options.limit(PAIRS_QUICK, PAIRS));
     let bench = Bench { lab: LabBinary::find()?, place, seconds, loads, pairs };
@@ -64,11 +64,11 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     for real in [RealServerKind::Redis, RealServerKind::Memcached] {
         bench.measure_real_server(real, &mut report).with_context(|| real.program().to_owned())?;
     }
-    Ok(report.result(PairKind::Declared, round_options, pairs.rounds))
+    Ok(report.into_result_file(PairKind::Declared, round_options, pairs.rounds))
 }
 
 /// Returns the CPUs of service and client: the two lanes of the pair.
-fn place(lanes: &str) -> Result<ServiceCpus> {
+fn service_cpus(lanes: &str) -> Result<ServiceCpus> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let server_cpu = pair.request_lanes.iter().next().context("no request lane")?;
     let client_cpu = pair.batch.first().context("no batch lane")?.cpu;
@@ -100,11 +100,13 @@ impl Bench {
             rounds.push(self.measure_echo_round(design)?);
             Ok(())
         };
-        run_until_decided(design, self.loads, &mut rounds, round, |rounds| vec![near_check(design, rounds)])?;
+        run_until_decided(design, self.loads, &mut rounds, round, |rounds| {
+            vec![observed_within_20_us_check(design, rounds)]
+        })?;
         let sum = |of: fn(&EchoRound) -> u64| rounds.iter().map(of).sum::<u64>() as f64;
         let (told, invented) = (sum(|round| round.told), sum(|round| round.invented));
         let wrong = invented + sum(|round| round.missed);
-        let near = near_check(design, &rounds);
+        let near = observed_within_20_us_check(design, &rounds);
         let mut row = Row::new(design.replace('-', "_"));
         row.put("requests_count", told);
         row.put("missed_count", sum(|round| round.missed));
@@ -176,7 +178,7 @@ impl Bench {
     fn measure_load_round(&self, server: &RealServer) -> Result<LoadRound> {
         let mut client = Value::Null;
         let (seen, window) = observe_requests_during(server.pid(), self.place, || {
-            client = server.load(&self.lab, self.place, RATE_PER_S, self.seconds)?;
+            client = server.run_load(&self.lab, self.place, RATE_PER_S, self.seconds)?;
             Ok(())
         })?;
         let sent = client["requests"].as_f64().context("the client counted no requests")?;
@@ -185,7 +187,7 @@ impl Bench {
     }
 }
 
-fn near_check(design: &str, rounds: &[EchoRound]) -> Check {
+fn observed_within_20_us_check(design: &str, rounds: &[EchoRound]) -> Check {
     let percent = bootstrap_interval(rounds, |drawn| {
         let sum = |of: fn(&EchoRound) -> u64| drawn.iter().map(|round| of(round)).sum::<u64>() as f64;
         let told = sum(|round| round.told);

@@ -40,7 +40,7 @@ pub fn observe_requests_during(
     place: ServiceCpus,
     load: impl FnOnce() -> Result<()>,
 ) -> Result<(Vec<Request>, Window)> {
-    let tracking = tracking(pid, place, true)?;
+    let tracking = start_service_tracking(pid, place, true)?;
     let mut requests = Requests::track(&tracking, &format!("pid:{pid}"), &Target::Pid(pid).find()?.pids)?;
     tracking.tracker().attach()?;
     load()?;
@@ -51,7 +51,7 @@ pub fn observe_requests_during(
 }
 
 /// Returns a tracker for the service `pid`, beside which no batch runs.
-pub fn tracking(pid: u32, place: ServiceCpus, with_requests: bool) -> Result<ServiceTracking> {
+pub fn start_service_tracking(pid: u32, place: ServiceCpus, with_requests: bool) -> Result<ServiceTracking> {
     let lanes = Lanes::without_batch_lanes([place.server_cpu].into_iter().collect());
     let service: Tracked = Target::Pid(pid).find()?;
     Ok(ServiceTracking::with_own_tracker(
@@ -73,7 +73,7 @@ pub fn compare_echo_server(
 ) -> Result<(Agreement, Window)> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let journal = scratch.path().join("journal");
-    let mut server = start_echo(lab, design, ip, place, &journal)?;
+    let mut server = start_echo_server(lab, design, ip, place, &journal)?;
     let target = SocketAddr::new(ip.parse()?, server.ready_number("port")? as u16);
     let client_log = scratch.path().join("client");
     let (seen, window) = observe_requests_during(server.pid(), place, || {
@@ -86,7 +86,13 @@ pub fn compare_echo_server(
     Ok((compare_with_journal(&read_journal(&journal)?, &seen), window))
 }
 
-fn start_echo(lab: &LabBinary, design: &str, ip: &str, place: ServiceCpus, journal: &Path) -> Result<LabProcess> {
+fn start_echo_server(
+    lab: &LabBinary,
+    design: &str,
+    ip: &str,
+    place: ServiceCpus,
+    journal: &Path,
+) -> Result<LabProcess> {
     let cpu = place.server_cpu.to_string();
     let options = ["echo-server", "--design", design, "--ip", ip, "--cpu", &cpu, "--fifo", SERVER_PRIORITY, "--log"];
     lab.start(options.map(AsRef::as_ref).into_iter().chain([journal.as_os_str()]))
@@ -171,7 +177,7 @@ impl RealServer {
     }
 
     /// Sends the server a whole load; returns the client's measurements.
-    pub fn load(&self, lab: &LabBinary, place: ServiceCpus, rate_per_s: f64, seconds: f64) -> Result<Value> {
+    pub fn run_load(&self, lab: &LabBinary, place: ServiceCpus, rate_per_s: f64, seconds: f64) -> Result<Value> {
         let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
         let json: PathBuf = scratch.path().join("load.json");
         let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate_per_s.to_string(), seconds.to_string());

@@ -101,22 +101,22 @@ pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     )?;
     let lanes = fixture.placement()?.lanes;
     let mut runs = Vec::new();
-    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &fixture, pace, turn, runs);
+    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| measure_round(options, &fixture, pace, turn, runs);
     let rounds = run_until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
     let result = verdict::build_result(options, &fixture, pace, (&runs, rounds), &lanes);
-    write(options, &result)?;
+    write_result_files(options, &result)?;
     Ok(result)
 }
 
-fn take_round(
+fn measure_round(
     options: &DemoOptions,
     fixture: &Fixture,
-    pace: DemoPlan,
+    plan: DemoPlan,
     turn: Turn<'_>,
     runs: &mut Vec<Run>,
 ) -> Result<()> {
     turn.bar.set_message("batch alone");
-    let task = task(options, fixture, pace, turn.round)?;
+    let task = run_spec(options, fixture, plan, turn.round)?;
     for setting in settings::settings_of_round(turn.round) {
         turn.bar.set_message(setting.title);
         runs.push(Run { round: turn.round, setting, figures: run::run(task, &setting)? });
@@ -125,16 +125,16 @@ fn take_round(
 }
 
 /// Returns the specification of a run that all settings of a round share: the same requests at the same times.
-fn task<'fixture>(
+fn run_spec<'fixture>(
     options: &'fixture DemoOptions,
     fixture: &'fixture Fixture,
-    pace: DemoPlan,
+    plan: DemoPlan,
     round: u64,
 ) -> Result<RunSpec<'fixture>> {
     let rate_per_s = fixture.rate_per_s(options.load);
     let rhythm =
-        LoadPattern { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, shape: Shape::Steady };
-    let batch_alone_per_s = batch::measure_batch_alone_per_s(fixture, &options.batch, pace.batch_alone, round)?;
+        LoadPattern { rate_per_s, run: plan.run, warm_up: plan.warm_up, seed: round + 1, shape: Shape::Steady };
+    let batch_alone_per_s = batch::measure_batch_alone_per_s(fixture, &options.batch, plan.batch_alone, round)?;
     Ok(RunSpec {
         fixture,
         rhythm,
@@ -145,7 +145,7 @@ fn task<'fixture>(
     })
 }
 
-fn write(options: &DemoOptions, result: &ResultFile) -> Result<()> {
+fn write_result_files(options: &DemoOptions, result: &ResultFile) -> Result<()> {
     let dir = &options.out;
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     result.write_json(&dir.join("result.json"))?;

@@ -34,7 +34,7 @@ const P99_OVER_ALONE_LIMIT: f64 = 1.05;
 pub(super) fn build_result(
     options: &DemoOptions,
     fixture: &Fixture,
-    pace: DemoPlan,
+    plan: DemoPlan,
     (runs, rounds): (&[Run], u64),
     lanes: &Lanes,
 ) -> ResultFile {
@@ -43,9 +43,9 @@ pub(super) fn build_result(
         rows: settings.iter().map(|setting| row(*setting, runs, lanes)).collect(),
         checks: checks(runs, lanes),
         notes: notes_as_text(&notes(fixture, runs, lanes)),
-        ..Report::with_settings(settings_json(options, fixture, pace, runs, lanes))
+        ..Report::with_settings(settings_json(options, fixture, plan, runs, lanes))
     };
-    let mut result = report.result(lanes.kind, options.round_options, rounds);
+    let mut result = report.into_result_file(lanes.kind, options.round_options, rounds);
     result.curves = settings.iter().filter_map(|setting| curve(*setting, runs)).collect();
     result.timelines = runs.iter().filter_map(|run| run.figures.beside.as_ref()?.timeline.clone()).collect();
     result.settings.insert("finding".into(), finding::sharing_finding(&result, "search").into());
@@ -53,7 +53,7 @@ pub(super) fn build_result(
     result
 }
 
-fn settings_json(options: &DemoOptions, fixture: &Fixture, pace: DemoPlan, runs: &[Run], lanes: &Lanes) -> Value {
+fn settings_json(options: &DemoOptions, fixture: &Fixture, plan: DemoPlan, runs: &[Run], lanes: &Lanes) -> Value {
     json!({
         "title": "Sidelane demo: full-text search beside batch work",
         "explanation": explanation(fixture, lanes),
@@ -64,8 +64,8 @@ fn settings_json(options: &DemoOptions, fixture: &Fixture, pace: DemoPlan, runs:
         "mean_service_us": fixture.mean_service_us,
         "batch": options.batch,
         "rounds_count": runs_of_setting(runs, Setting::ALONE).count(),
-        "rounds_limit_count": pace.limit.rounds,
-        "run_s": pace.run.as_secs_f64(),
+        "rounds_limit_count": plan.limit.rounds,
+        "run_s": plan.run.as_secs_f64(),
         "quick": options.round_options.quick,
     })
 }
@@ -208,7 +208,7 @@ pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
     let figures: Vec<&BesideFigures> = figures_beside_batch(runs, Setting::borrow_idle()).collect();
     let each =
         |figure: &dyn Fn(&BesideFigures) -> Option<f64>| median_interval(figures.iter().filter_map(|run| figure(run)));
-    let off = |percentile| bootstrap_interval(&figures, |drawn| reaction_off_ns(drawn, percentile));
+    let off = |percentile| bootstrap_interval(&figures, |drawn| batch_off_latency_ns(drawn, percentile));
     let overlap = each(&|run| run.accounting.overlap_percent(lanes));
     let share = each(&|run| run.accounting.batch_share_of_idle_percent(lanes));
     let p99 = median_interval(p99_over_alone(Setting::borrow_idle(), runs));
@@ -224,7 +224,7 @@ pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
 
 /// Returns a percentile, over these runs, of the time from the service's start on its lane until batch is off the other
 /// lane, in nanoseconds.
-fn reaction_off_ns(runs: &[&&BesideFigures], percentile: f64) -> Option<f64> {
+fn batch_off_latency_ns(runs: &[&&BesideFigures], percentile: f64) -> Option<f64> {
     let mut all = Histogram::default();
     runs.iter().for_each(|run| all.add(run.accounting.batch_off_latencies()));
     all.percentile_ns(percentile).map(|ns| ns as f64)

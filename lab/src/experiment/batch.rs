@@ -10,11 +10,11 @@ use anyhow::{Context, Result, ensure};
 
 use super::fixture::Fixture;
 use super::sibling::EmulatedSibling;
-use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::priority::run_with_this_thread_on;
 use sidelane_rollback::own_threads::keep_off_cpus;
 
 /// Returns the command line of `sidelane-lab batch` for `kernel`, which counts its units in the file `counter`.
-pub(super) fn command(fixture: &Fixture, kernel: &str, counter: &Path) -> Vec<OsString> {
+pub(super) fn batch_command(fixture: &Fixture, kernel: &str, counter: &Path) -> Vec<OsString> {
     let words = [fixture.lab.path(), "batch".as_ref(), kernel.as_ref(), "--counter".as_ref(), counter.as_os_str()];
     let sibling = fixture.sibling.iter().flat_map(EmulatedSibling::options).map(OsString::from);
     words.map(OsString::from).into_iter().chain(sibling).collect()
@@ -23,17 +23,18 @@ pub(super) fn command(fixture: &Fixture, kernel: &str, counter: &Path) -> Vec<Os
 /// Measures the speed of batch, in units of work per second, while it has its lane alone and the service is idle.
 pub fn measure_batch_alone_per_s(fixture: &Fixture, kernel: &str, length: Duration, round: u64) -> Result<f64> {
     let counter = fixture.counter_file(&format!("{kernel}-alone-{round}"));
-    let command = command(fixture, kernel, &counter);
+    let command = batch_command(fixture, kernel, &counter);
     let mut pinned = fixture.lab.command(&command[1..]);
     keep_off_cpus(&fixture.placement()?.lanes.request_lanes).context(
         "cannot keep sidelane's own threads off the request \
                                                                  lanes",
     )?;
-    let mut child = with_this_thread_on(&[fixture.place.batch], || pinned.spawn())?.context("cannot start batch")?;
+    let mut child =
+        run_with_this_thread_on(&[fixture.place.batch], || pinned.spawn())?.context("cannot start batch")?;
     wait_for_work(&counter)?;
-    let (began, done) = (Instant::now(), work_done(&counter));
+    let (began, done) = (Instant::now(), units_done(&counter));
     thread::sleep(length);
-    let work_per_s = (work_done(&counter) - done) as f64 / began.elapsed().as_secs_f64();
+    let work_per_s = (units_done(&counter) - done) as f64 / began.elapsed().as_secs_f64();
     child.kill().and_then(|()| child.wait()).context("cannot end batch")?;
     ensure!(work_per_s > 0.0, "the batch kernel {kernel} did no work");
     Ok(work_per_s)
@@ -43,7 +44,7 @@ pub fn measure_batch_alone_per_s(fixture: &Fixture, kernel: &str, length: Durati
 pub(super) fn wait_for_work(counter: &Path) -> Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(5);
     let began = Instant::now();
-    while work_done(counter) == 0 {
+    while units_done(counter) == 0 {
         ensure!(began.elapsed() < TIMEOUT, "the batch job did no work for 5 s: is something else busy on its lane?");
         // Sleeps instead of spinning, since batch has the lowest priority on the CPU of this thread.
         thread::sleep(Duration::from_millis(1));
@@ -52,7 +53,7 @@ pub(super) fn wait_for_work(counter: &Path) -> Result<()> {
 }
 
 /// Returns the number of units that the batch kernel has finished: the first word of its counter file.
-pub(super) fn work_done(counter: &Path) -> u64 {
+pub(super) fn units_done(counter: &Path) -> u64 {
     let bytes = fs::read(counter).unwrap_or_default();
     bytes.first_chunk().map_or(0, |count| u64::from_ne_bytes(*count))
 }

@@ -153,13 +153,13 @@ impl Report {
 
     /// Returns the result file for lanes of this kind, with the run and the time that the host has stolen up to now.
     /// `rounds` is the largest number of rounds that ran.
-    pub fn result(self, kind: PairKind, round_options: RoundOptions, rounds: u64) -> ResultFile {
+    pub fn into_result_file(self, kind: PairKind, round_options: RoundOptions, rounds: u64) -> ResultFile {
         let Self { settings, rows, checks, multiples, intervals, bars, notes } = self;
         let mut result = ResultFile::new(machine::describe(kind), settings);
         result.run = this_run::current_run();
         (result.rows, result.checks, result.notes) = (rows, checks, notes);
         (result.multiples, result.intervals, result.bars) = (multiples, intervals, bars);
-        round_options.advise(&mut result, rounds);
+        round_options.add_advice(&mut result, rounds);
         result
     }
 }

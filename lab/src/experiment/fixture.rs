@@ -58,7 +58,7 @@ impl Fixture {
 
     /// Begins to record latencies of a run at the service's sockets, if the sockets are observed.
     pub fn begin_socket_run(&self) -> Result<()> {
-        self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().begin())
+        self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().begin_run())
     }
 
     /// Reads the records of finished requests at the sockets. It must be called several times a second.
@@ -69,13 +69,13 @@ impl Fixture {
     /// Ends a run and returns its latencies at the sockets, without the warm-up of `rhythm`; `None` if the sockets are
     /// not observed.
     pub fn end_socket_run(&self, rhythm: LoadPattern) -> Result<Option<SocketTimes>> {
-        self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
+        self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end_run(rhythm))
     }
 
     /// Ends a run and returns its latencies at the sockets. Omits requests whose CPU the hypervisor had taken, and also
     /// returns their share, 0 to 1.
-    pub fn end_undisturbed_socket_run(&self, rhythm: LoadPattern) -> Result<Option<(SocketTimes, f64)>> {
-        self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end_undisturbed(rhythm))
+    pub fn end_socket_run_excluding_disturbed(&self, rhythm: LoadPattern) -> Result<Option<(SocketTimes, f64)>> {
+        self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end_run_excluding_disturbed(rhythm))
     }
 
     /// Returns the CPU time that the service has used so far.
@@ -102,7 +102,7 @@ mod tests {
     use super::cpu_ns;
 
     #[test]
-    fn a_process_that_is_gone_has_no_time() {
+    fn ended_process_has_no_cpu_time() {
         assert!(cpu_ns(std::process::id()) > Some(0));
         assert_eq!(cpu_ns(4_194_304), None);
     }

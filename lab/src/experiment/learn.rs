@@ -38,7 +38,7 @@ const SEED: u64 = 1_000_000;
 
 /// Sends load until `session` has learned its limits, if its policy learns any. Returns a note if the time did not
 /// suffice.
-pub(super) fn learn(task: RunSpec<'_>, setting: &Setting, session: &mut Session) -> Result<Option<LabNote>> {
+pub(super) fn learn_limits(task: RunSpec<'_>, setting: &Setting, session: &mut Session) -> Result<Option<LabNote>> {
     let Some(lending) = setting.beside.and_then(|limits| limits.hold).filter(is_learning) else { return Ok(None) };
     let LearningOptions { taken_over, learning } = task.experience;
     taken_over.iter().for_each(|learned| session.restore_learned(learned));
@@ -46,7 +46,7 @@ pub(super) fn learn(task: RunSpec<'_>, setting: &Setting, session: &mut Session)
     let mut piece = 0;
     while !session.learned().is_some_and(|learned| has_learned(lending.policy, &learned)) {
         if began.elapsed() + PIECE > learning {
-            return Ok((!learning.is_zero()).then(|| unlearned(setting, learning, session.learned())));
+            return Ok((!learning.is_zero()).then(|| unlearned_limits_note(setting, learning, session.learned())));
         }
         let rhythm = LoadPattern { run: PIECE, warm_up: Duration::ZERO, seed: SEED + piece, ..task.rhythm };
         let load = RunningClient::start(task.fixture, rhythm)?;
@@ -72,7 +72,7 @@ fn has_learned(policy: PolicyKind, learned: &LearnedLimits) -> bool {
     }
 }
 
-fn unlearned(setting: &Setting, learning: Duration, learned: Option<LearnedLimits>) -> LabNote {
+fn unlearned_limits_note(setting: &Setting, learning: Duration, learned: Option<LearnedLimits>) -> LabNote {
     let (setting, load_s) = (setting.title, learning.as_secs());
     let percent = |part: f64| (100.0 * part).round() as i64;
     match learned.and_then(|learned| learned.contention_cost()) {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_by_harm_or_age_with_a_budget_learn() {
+    fn only_dynamic_refresh_and_deadline_learn_limits() {
         let learns = |policy| is_learning(&lending(policy, 5));
         assert!(learns(PolicyKind::DynamicRefresh) && learns(PolicyKind::Deadline));
         assert!(!learns(PolicyKind::BorrowIdle) && !learns(PolicyKind::FixedBudget));
@@ -100,9 +100,9 @@ mod tests {
     }
 
     #[test]
-    fn session_without_learned_terms_is_noted() {
+    fn session_without_learned_limits_gets_a_note() {
         let setting = Setting::with_budget(PolicyKind::DynamicRefresh, Budget::Given(5));
-        let note = unlearned(&setting, Duration::from_secs(30), None);
+        let note = unlearned_limits_note(&setting, Duration::from_secs(30), None);
         assert_eq!(note, LabNote::LimitsUnknown { setting: "dynamic refresh", load_s: 30 });
     }
 }

@@ -83,7 +83,7 @@ pub struct Latencies {
 
 /// Returns the percentage of requests that took longer than `limit_us`, interpolated between the points of a latency
 /// curve.
-pub fn above_percent(curve: &[Percentile], limit_us: f64) -> Option<f64> {
+pub fn percent_above_limit(curve: &[Percentile], limit_us: f64) -> Option<f64> {
     let Some(after) = curve.iter().position(|point| point.us > limit_us) else {
         return curve.last().map(|_| 0.0);
     };
@@ -178,9 +178,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curve_is_read_between_its_points() {
+    fn percent_above_limit_is_interpolated() {
         let curve = [(0.0, 10.0), (50.0, 20.0), (100.0, 40.0)].map(|(percentile, us)| Percentile { percentile, us });
-        assert_eq!((above_percent(&curve, 30.0), above_percent(&curve, 40.0)), (Some(25.0), Some(0.0)));
-        assert_eq!((above_percent(&curve, 5.0), above_percent(&[], 5.0)), (Some(100.0), None));
+        assert_eq!((percent_above_limit(&curve, 30.0), percent_above_limit(&curve, 40.0)), (Some(25.0), Some(0.0)));
+        assert_eq!((percent_above_limit(&curve, 5.0), percent_above_limit(&[], 5.0)), (Some(100.0), None));
     }
 }

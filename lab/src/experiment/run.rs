@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::batch::{command, wait_for_work, work_done};
+use super::batch::{batch_command, units_done, wait_for_work};
 use super::fixture::Fixture;
 use super::learn::{self, LearningOptions};
 use super::load::{Latencies, LoadPattern, RunningClient};
@@ -125,7 +125,8 @@ fn run_beside(task: RunSpec<'_>, setting: &Setting, mode: BatchMode) -> Result<F
         quiet: false,
         allow_realtime: false,
     };
-    let mut session = Session::start(vec![fixture.placement()?], &command(fixture, task.batch, &counter), options)?;
+    let mut session =
+        Session::start(vec![fixture.placement()?], &batch_command(fixture, task.batch, &counter), options)?;
     let measured = measure_beside_batch(task, setting, &mut session, &counter);
     session.kill();
     let outcome = session.end()?;
@@ -143,11 +144,11 @@ fn measure_beside_batch(
     counter: &Path,
 ) -> Result<Figures> {
     wait_for_work(counter)?;
-    let unlearned = learn::learn(task, setting, session)?;
+    let unlearned = learn::learn_limits(task, setting, session)?;
     task.fixture.begin_socket_run()?;
     let load = RunningClient::start(task.fixture, task.rhythm)?;
     let watch = ServiceCpuMeter::start(task.fixture)?;
-    let (before, done) = (session.memory().accounting(), work_done(counter));
+    let (before, done) = (session.memory().accounting(), units_done(counter));
     let timeline = record_requested_timeline(task, setting, session)?;
     while !load.wait_for_exit(SUPERVISE_EVERY)? {
         session.supervise()?;
@@ -155,7 +156,7 @@ fn measure_beside_batch(
     }
     let accounting = session.memory().accounting().since(&before);
     let lc_utilisation = watch.utilisation()?;
-    let work_per_s = (work_done(counter) - done) as f64 / watch.began.elapsed().as_secs_f64();
+    let work_per_s = (units_done(counter) - done) as f64 / watch.began.elapsed().as_secs_f64();
     let batch_work_ratio = work_per_s / task.batch_alone_per_s;
     let (learned, notes) = (session.learned(), unlearned.into_iter().map(Note::from).collect());
     let beside = BesideFigures { accounting, batch_work_ratio, timeline, learned, notes };

@@ -91,7 +91,7 @@ impl SearchIndex {
 
     /// Measures the mean time of a search on one CPU, in microseconds.
     fn mean_service_us(&self, lab: &LabBinary, cpu: u32) -> Result<f64> {
-        let (scratch, cpu) = (scratch()?, cpu.to_string());
+        let (scratch, cpu) = (create_scratch_dir()?, cpu.to_string());
         let json = scratch.path().join("service-times.json");
         let mut measure: Vec<&OsStr> = ["service-times", "--cpu", &cpu].map(OsStr::new).to_vec();
         measure.extend(["--index".as_ref(), self.index.as_os_str(), "--queries".as_ref(), self.queries.as_os_str()]);
@@ -107,11 +107,11 @@ impl SearchIndex {
 fn start_service(
     place: ExperimentCpus,
     lab: LabBinary,
-    library: &SearchIndex,
+    search_index: &SearchIndex,
     mean_service_us: f64,
     options: &[OsString],
 ) -> Result<Fixture> {
-    let SearchIndex { index, queries } = library;
+    let SearchIndex { index, queries } = search_index;
     let first = ["serve".as_ref(), "--index".as_ref(), index.as_os_str(), "--port".as_ref(), "0".as_ref()];
     let service = lab.start(first.into_iter().chain(options.iter().map(OsString::as_os_str)))?;
     Ok(Fixture {
@@ -123,11 +123,11 @@ fn start_service(
         sibling: None,
         sockets: None,
         _service: Box::new(service),
-        scratch: scratch()?,
+        scratch: create_scratch_dir()?,
         lab,
     })
 }
 
-fn scratch() -> Result<TempDir> {
+fn create_scratch_dir() -> Result<TempDir> {
     tempfile::tempdir().context("cannot make a directory for scratch files")
 }

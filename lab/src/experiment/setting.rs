@@ -42,13 +42,13 @@ impl Setting {
 
     /// Returns the setting borrow idle (Elfen §3.4, Fig. 9(a)).
     pub fn borrow_idle() -> Self {
-        Self::lent("borrow_idle", "borrow idle", Lending::default())
+        Self::with_lending("borrow_idle", "borrow idle", Lending::default())
     }
 
     /// Returns the setting of a user-space daemon that freezes batch while the service is busy. It is borrow idle in
     /// which each hold evicts batch at once.
-    pub fn freezer() -> Self {
-        Self::lent("freezer", "cgroup freezer", Lending::default().evicting_at_once())
+    pub fn freezing_daemon() -> Self {
+        Self::with_lending("freezer", "cgroup freezer", Lending::default().evicting_at_once())
     }
 
     /// Returns the setting of a policy with its budget. For `deadline` the budget is the largest age of a request.
@@ -63,7 +63,7 @@ impl Setting {
             PolicyKind::ElfenRefresh => ("elfen_refresh", "Elfen's refresh budget"),
             PolicyKind::ElfenDynamic => ("elfen_dynamic", "Elfen's dynamic refresh"),
         };
-        Self::lent(name, title, Lending { policy, config: BorrowConfig::default(), budget })
+        Self::with_lending(name, title, Lending { policy, config: BorrowConfig::default(), budget })
     }
 
     /// Returns whether a policy lends the lanes, instead of the kernel alone scheduling batch.
@@ -82,7 +82,7 @@ impl Setting {
         self.beside.is_some_and(|mode| !mode.hold.is_some_and(|lending| lending.policy.is_paper_rule()))
     }
 
-    fn lent(name: &'static str, title: &'static str, lending: Lending) -> Self {
+    fn with_lending(name: &'static str, title: &'static str, lending: Lending) -> Self {
         Self { name, title, beside: Some(BatchMode { class: BatchClass::Idle, hold: Some(lending) }) }
     }
 }

@@ -88,14 +88,14 @@ impl EmulatedSibling {
     }
 
     /// Starts an emulation that slows no lane until [`EmulatedSibling::begin`].
-    pub fn start(place: ExperimentCpus, lab: &LabBinary, carrier: SlowdownMechanism) -> Result<Self> {
+    pub fn start(place: ExperimentCpus, lab: &LabBinary, mechanism: SlowdownMechanism) -> Result<Self> {
         let service = lab.start(["sibling", "--lanes", &place.lanes()]).context("cannot start the emulated sibling")?;
-        Ok(Self { preload: None, at: emulator_address(&service)?, service, carrier, slowdown: SLOWDOWN })
+        Ok(Self { preload: None, at: emulator_address(&service)?, service, carrier: mechanism, slowdown: SLOWDOWN })
     }
 
     /// Starts an emulation like [`EmulatedSibling::start_chosen`], but threads also make page faults while they spin to
     /// emulate the slowdown; the faults stand in for memory stalls. With [`SlowdownMechanism::BuiltIn`] this includes
-    /// programs that get [`EmulatedSibling::variables`].
+    /// programs that get [`EmulatedSibling::environment_variables`].
     pub fn start_chosen_with_stand_in(
         choice: Option<SlowdownMechanism>,
         place: ExperimentCpus,
@@ -119,7 +119,7 @@ impl EmulatedSibling {
     }
 
     /// Returns the environment variables with which a program outside the lab emulates the slowdown itself.
-    pub(super) fn variables(&self) -> Vec<(&'static str, OsString)> {
+    pub(super) fn environment_variables(&self) -> Vec<(&'static str, OsString)> {
         let pairs = |file: &TempPath| [("LD_PRELOAD", file.into()), ("SIDELANE_LAB_SIBLING", self.at.clone().into())];
         self.preload.iter().flat_map(pairs).collect()
     }
@@ -135,11 +135,11 @@ impl EmulatedSibling {
         self.send_command("off", "off")
     }
 
-    fn send_command(&mut self, what: &str, expected: &str) -> Result<()> {
-        let answer = self.service.query(what).context("the emulated sibling has ended")?;
+    fn send_command(&mut self, command: &str, expected_answer: &str) -> Result<()> {
+        let answer = self.service.query(command).context("the emulated sibling has ended")?;
         ensure!(
-            answer == expected,
-            "`sidelane-lab sibling` answered `{answer}` to the line `{what}`, not `{expected}`"
+            answer == expected_answer,
+            "`sidelane-lab sibling` answered `{answer}` to the line `{command}`, not `{expected_answer}`"
         );
         Ok(())
     }

@@ -19,10 +19,10 @@ pub struct SlowCpu {
 impl SlowCpu {
     /// Makes `cpu` run at `speed`, a fraction of its full speed. Starts nothing if the CPU is slow by itself
     /// ([`SlowdownMechanism::None`]).
-    pub fn start(lab: &LabBinary, cpu: u32, speed: f64, carrier: SlowdownMechanism) -> Result<Option<Self>> {
+    pub fn start(lab: &LabBinary, cpu: u32, speed: f64, mechanism: SlowdownMechanism) -> Result<Option<Self>> {
         let (cpu_word, speed_word) = (cpu.to_string(), speed.to_string());
         let mut words = vec!["slow-cpu", "--cpu", &cpu_word, "--speed", &speed_word];
-        match carrier {
+        match mechanism {
             SlowdownMechanism::None => return Ok(None),
             // Needs no steal emulator: the measured programs spin for their lost time themselves, and the speed of
             // other programs is not measured.
@@ -31,7 +31,7 @@ impl SlowCpu {
         }
         let service = lab.start(words).context("cannot make a CPU slow")?;
         let at = format!("{}:{}", service.ready_number("pid")?, service.ready_number("fd")?);
-        Ok(Some(Self { service, carrier, at, cpu, speed }))
+        Ok(Some(Self { service, carrier: mechanism, at, cpu, speed }))
     }
 
     /// Returns the options with which a lab program emulates the slow CPU itself.
@@ -51,7 +51,7 @@ impl SlowCpu {
 
     /// Returns the measured speed of the slowed programs so far, as a fraction of full speed; `None` if no program
     /// worked.
-    pub fn speed(&mut self) -> Result<Option<f64>> {
+    pub fn measured_speed(&mut self) -> Result<Option<f64>> {
         let answer = self.service.query("report").context("the slow CPU's emulation has ended")?;
         let report: Value =
             serde_json::from_str(&answer).with_context(|| format!("the slow CPU's emulation reported `{answer}`"))?;

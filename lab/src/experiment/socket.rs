@@ -80,7 +80,7 @@ impl SocketObserver {
     }
 
     /// Begins a run: requests that arrived earlier are dropped.
-    pub(super) fn begin(&mut self) -> Result<()> {
+    pub(super) fn begin_run(&mut self) -> Result<()> {
         self.requests.finish(|_| ())?;
         self.seen.clear();
         self.began_ns = now_ns();
@@ -101,11 +101,11 @@ impl SocketObserver {
         self.host.sample(now_ns(), accounting.lane(self.request_lane).stolen_ns);
     }
 
-    /// Ends a run like [`SocketObserver::end`], but omits requests whose CPU the hypervisor had taken. Also returns the
+    /// Ends a run like [`SocketObserver::end_run`], but omits requests whose CPU the hypervisor had taken. Also returns the
     /// share of omitted requests, 0 to 1, which no policy influences.
-    pub(super) fn end_undisturbed(&mut self, rhythm: LoadPattern) -> Result<Option<(SocketTimes, f64)>> {
+    pub(super) fn end_run_excluding_disturbed(&mut self, rhythm: LoadPattern) -> Result<Option<(SocketTimes, f64)>> {
         self.sample_stolen_time();
-        let Some(all) = self.end(rhythm)? else { return Ok(None) };
+        let Some(all) = self.end_run(rhythm)? else { return Ok(None) };
         let first_ns = self.seen.iter().map(|(arrived_ns, _)| *arrived_ns).min().unwrap_or(0);
         let host = &self.host;
         self.seen.retain(|(arrived_ns, latency_ns)| !host.was_disturbed(*arrived_ns, *latency_ns));
@@ -117,7 +117,7 @@ impl SocketObserver {
     }
 
     /// Ends a run, and returns the latencies of the requests of `rhythm` without its warm-up.
-    pub(super) fn end(&mut self, rhythm: LoadPattern) -> Result<Option<SocketTimes>> {
+    pub(super) fn end_run(&mut self, rhythm: LoadPattern) -> Result<Option<SocketTimes>> {
         let seen = &mut self.seen;
         self.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
         seen.retain(|(arrived_ns, _)| *arrived_ns >= self.began_ns);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_warm_up_is_left_out_and_ranks_are_counted_from_below() {
+    fn percentiles_exclude_the_warm_up() {
         // One request per millisecond; the latency of a request is its number in microseconds.
         let seen: Vec<(u64, u64)> = (0..300_u64).map(|number| (7 + number * 1_000_000, number * 1_000)).collect();
         let figures = times_after_warm_up(&seen, 100_000_000).unwrap();

@@ -18,7 +18,7 @@ use super::place::ExperimentCpus;
 use super::sibling::EmulatedSibling;
 use super::socket::SocketObserver;
 use crate::programs::{LabBinary, LabProcess, kill_with_parent};
-use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::priority::run_with_this_thread_on;
 
 /// Request rate of the first trial, low enough for any machine.
 const TRIAL_PER_S: f64 = 2_000.0;
@@ -58,8 +58,8 @@ impl Store {
     /// Checks that the store can be started, so that an experiment fails at its beginning rather than at its end.
     pub fn ensure_installed(self, lab: &LabBinary) -> Result<()> {
         match self {
-            Store::Redis => ensure_runs("redis-server"),
-            Store::Memcached => ensure_runs("memcached"),
+            Store::Redis => ensure_program_runs("redis-server"),
+            Store::Memcached => ensure_program_runs("memcached"),
             Store::RocksDb | Store::WiredTiger => {
                 let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
                 self.start_engine(lab, scratch.path(), None, None).map(drop)
@@ -180,7 +180,7 @@ fn mean_service_us(fixture: &Fixture, rate_per_s: f64) -> Result<f64> {
     Ok((fixture.service_cpu_ns()? - before_ns) as f64 / 1e3 / seen.requests.max(1) as f64)
 }
 
-fn ensure_runs(server: &str) -> Result<()> {
+fn ensure_program_runs(server: &str) -> Result<()> {
     let found = Command::new(server).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status();
     ensure!(
         found.is_ok_and(|status| status.success()),
@@ -252,9 +252,9 @@ impl Drop for Server {
 
 fn spawn_server(command_line: &[&str], cpu: u32, sibling: Option<&EmulatedSibling>) -> Result<Child> {
     let mut command = Command::new(command_line[0]);
-    command.envs(sibling.into_iter().flat_map(EmulatedSibling::variables));
+    command.envs(sibling.into_iter().flat_map(EmulatedSibling::environment_variables));
     command.args(&command_line[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let spawned = with_this_thread_on(&[cpu], || kill_with_parent(command).spawn())?;
+    let spawned = run_with_this_thread_on(&[cpu], || kill_with_parent(command).spawn())?;
     spawned.with_context(|| format!("cannot start {0}: `apt-get install {0}`", command_line[0]))
 }
 

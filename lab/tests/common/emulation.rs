@@ -7,13 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::lab;
+use super::lab_command;
 
 /// Lock that runs one test at a time: all use the same CPUs.
 static LANES: Mutex<()> = Mutex::new(());
 
 /// Reserves CPUs 0 and 1 for the calling test; `None` if emulation cannot run on this machine.
-pub fn lanes_to_ourselves() -> Option<MutexGuard<'static, ()>> {
+pub fn reserve_test_lanes() -> Option<MutexGuard<'static, ()>> {
     // SAFETY: geteuid takes no arguments and touches no memory.
     let root = unsafe { libc::geteuid() } == 0;
     let cpus = thread::available_parallelism().map_or(1, usize::from);
@@ -21,14 +21,14 @@ pub fn lanes_to_ourselves() -> Option<MutexGuard<'static, ()>> {
         (false, _) => "it takes root to load a kernel program",
         (_, 1) => "it takes two CPUs",
         _ if !Path::new("/sys/kernel/btf/vmlinux").exists() => "the kernel has no BTF",
-        _ if are_siblings() => "CPUs 0 and 1 are real lanes of one core",
+        _ if are_cpus_siblings() => "CPUs 0 and 1 are real lanes of one core",
         _ => return Some(LANES.lock().unwrap_or_else(PoisonError::into_inner)),
     };
     sidelane_testing::skip(reason);
     None
 }
 
-fn are_siblings() -> bool {
+fn are_cpus_siblings() -> bool {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list");
     list.is_ok_and(|list| list.trim() != "0")
 }
@@ -45,26 +45,26 @@ pub struct Emulation {
 impl Emulation {
     /// Starts a command of the lab, and waits until it reports that it is ready.
     pub fn start(args: &[&str]) -> Self {
-        let mut child = lab(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = lab_command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut emulation = Self { child, input, output, at: String::new() };
-        let ready = emulation.line();
+        let ready = emulation.read_line();
         let word =
             |key: &str| ready.split(' ').find_map(|word| word.strip_prefix(key)).unwrap_or_else(|| panic!("{ready}"));
         emulation.at = format!("{}:{}", word("pid="), word("fd="));
         emulation
     }
 
-    fn line(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
     /// Sends a line to the emulation and returns its answer.
-    pub fn ask(&mut self, question: &str) -> String {
+    pub fn query(&mut self, question: &str) -> String {
         writeln!(self.input, "{question}").unwrap();
-        self.line()
+        self.read_line()
     }
 }
 

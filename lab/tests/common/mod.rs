@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
 /// Returns a command of the lab's binary with these arguments.
-pub fn lab(args: &[&str]) -> Command {
+pub fn lab_command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sidelane-lab"));
     command.args(args);
     command
@@ -19,19 +19,19 @@ pub fn lab(args: &[&str]) -> Command {
 #[track_caller]
 pub fn run_ok(mut command: Command) -> String {
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?} failed: {}", said(&output));
-    said(&output)
+    assert!(output.status.success(), "{command:?} failed: {}", stderr_text(&output));
+    stderr_text(&output)
 }
 
 /// Runs a command that must fail with this exit code; returns its standard error.
 #[track_caller]
 pub fn run_failing(mut command: Command, code: i32) -> String {
     let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(code), "{command:?} said: {}", said(&output));
-    said(&output)
+    assert_eq!(output.status.code(), Some(code), "{command:?} said: {}", stderr_text(&output));
+    stderr_text(&output)
 }
 
-fn said(output: &Output) -> String {
+fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -49,7 +49,7 @@ pub struct Service {
 impl Service {
     /// Starts the service and waits until it reports that it is ready.
     pub fn start(args: &[&str]) -> Service {
-        let mut child = lab(args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = lab_command(args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let port = line
@@ -70,7 +70,7 @@ impl Service {
     }
 
     /// Returns how often each thread of the service was switched in.
-    pub fn thread_turns(&self) -> Vec<u64> {
+    pub fn switch_ins_by_thread(&self) -> Vec<u64> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let schedstat = |thread: std::io::Result<std::fs::DirEntry>| {
             std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap()

@@ -19,7 +19,7 @@ use sidelane_rollback::threads::{ThreadOwner, Threads};
 use sidelane_rollback::{ChangeId, Undo};
 
 /// Way in which a container's CPUs are changed.
-pub(super) enum Means {
+pub(super) enum CpuControl {
     /// List of CPUs of the container's cgroup (cpuset).
     Cpuset {
         /// Uppermost cgroup of the container's tree.
@@ -36,7 +36,7 @@ pub(super) struct ContainerHandle {
     /// Cgroup of the container.
     pub(super) dir: PathBuf,
     inode: Option<u64>,
-    pub(super) means: Means,
+    pub(super) means: CpuControl,
     freezer: Option<(PathBuf, Freezer)>,
     /// Path of the container's cgroup, which is the same in all hierarchies. A freezer that appears later is looked up
     /// by this path.
@@ -95,25 +95,25 @@ fn tree_root_dir(container_dir: &Path, container_path: &str, tree_path: &str) ->
     container_dir.ancestors().nth(levels).unwrap_or(container_dir).to_owned()
 }
 
-fn with_freezer(dir: PathBuf) -> Option<(PathBuf, Freezer)> {
+fn find_freezer_in(dir: PathBuf) -> Option<(PathBuf, Freezer)> {
     let freezer = Freezer::find_in_group(&dir)?;
     Some((dir, freezer))
 }
 
 /// Returns the processes of the cgroup `dir`. The threads of these processes can be pinned.
-pub(super) fn members(dir: &Path) -> ThreadOwner {
+pub(super) fn processes_of_cgroup(dir: &Path) -> ThreadOwner {
     let pids = processes_in_tree(dir).into_iter().filter(|pid| is_alive(*pid)).collect();
     ThreadOwner { pids, group: Some(dir.to_owned()) }
 }
 
 impl ContainerHandle {
-    pub(super) fn new(found: FoundGroups, means: Means, allowed: CpuSet) -> Self {
+    pub(super) fn new(found: FoundGroups, means: CpuControl, allowed: CpuSet) -> Self {
         let FoundGroups { dir, freezer, path, .. } = found;
         Self {
             inode: inode(&dir),
             dir,
             means,
-            freezer: freezer.and_then(with_freezer),
+            freezer: freezer.and_then(find_freezer_in),
             path,
             is_refused: false,
             may_freeze: None,
@@ -127,8 +127,8 @@ impl ContainerHandle {
     /// Returns the CPUs that the container's cgroup has in effect; `None` if the cgroup has no list of CPUs.
     pub(super) fn effective_cpus(&self) -> Option<CpuSet> {
         match &self.means {
-            Means::Cpuset { dir, .. } => cpus_in_effect(dir),
-            Means::Threads(_) => None,
+            CpuControl::Cpuset { dir, .. } => cpus_in_effect(dir),
+            CpuControl::Threads(_) => None,
         }
     }
 
@@ -136,14 +136,14 @@ impl ContainerHandle {
     /// that can be paused.
     pub(super) fn find_freezer(&mut self, hierarchies: &[Hierarchy], guardian: Option<&mut Guardian>) -> Result<()> {
         if let Some((_, freezer)) = self.freezer.as_ref().filter(|_| self.is_refused) {
-            self.is_refused = !freezer.is_frozen().is_ok_and(|frozen| frozen || freezer.set(false).is_ok());
+            self.is_refused = !freezer.is_frozen().is_ok_and(|frozen| frozen || freezer.set_frozen(false).is_ok());
         }
         let has_one = |hierarchy: &Hierarchy| Freezer::find_in_group(&hierarchy.dir(&self.path)).is_some();
         if self.freezer.is_some() || !hierarchies.iter().any(has_one) {
             return Ok(());
         }
         let found = Adoptee::find(&Target::Cgroup(self.path.clone()), &BTreeSet::new());
-        self.freezer = found.ok().and_then(|adoptee| adoptee.freezable).and_then(with_freezer);
+        self.freezer = found.ok().and_then(|adoptee| adoptee.freezable).and_then(find_freezer_in);
         guardian.map_or(Ok(()), |guardian| self.register_freeze_permission(guardian))
     }
 
@@ -153,7 +153,7 @@ impl ContainerHandle {
     }
 
     /// Forgets the freezer of the container. Returns the ids of the guardian's entries about the freezer.
-    pub(super) fn take_freezer(&mut self) -> Vec<ChangeId> {
+    pub(super) fn forget_freezer(&mut self) -> Vec<ChangeId> {
         self.freezer = None;
         self.may_freeze.take().into_iter().chain(self.frozen.take()).collect()
     }
@@ -205,11 +205,11 @@ impl ContainerHandle {
 
     fn freeze(&mut self, dir: &Path, freezer: &Freezer, guardian: &mut Guardian) -> Result<()> {
         self.register_thaw(dir, guardian)?;
-        Ok(freezer.set(true)?)
+        Ok(freezer.set_frozen(true)?)
     }
 
     fn thaw(&mut self, freezer: &Freezer, guardian: &mut Guardian) -> Result<()> {
-        freezer.set(false)?;
+        freezer.set_frozen(false)?;
         Ok(guardian.withdraw(self.frozen.take())?)
     }
 
@@ -238,7 +238,9 @@ impl ContainerHandle {
         let is_it = self.may_freeze.into_iter().chain(self.frozen).any(|change_id| frozen_ids.contains(&change_id));
         match self.freezer.clone().filter(|_| is_it) {
             // A guardian that has ended does not thaw the container, so the agent does.
-            Some((dir, freezer)) => self.register_thaw(&dir, guardian).or_else(|_| Ok(freezer.set(self.paused)?)),
+            Some((dir, freezer)) => {
+                self.register_thaw(&dir, guardian).or_else(|_| Ok(freezer.set_frozen(self.paused)?))
+            }
             None => Ok(()),
         }
     }
@@ -248,7 +250,9 @@ impl ContainerHandle {
     pub(super) fn restore_changed_settings(&mut self, guardian: &mut Guardian) -> Result<usize> {
         let strays = match &mut self.means {
             // A frozen container runs on no CPU, so its threads need no check.
-            Means::Threads(threads) if !self.paused => threads.reconfine_strays(|| members(&self.dir), guardian)?,
+            CpuControl::Threads(threads) if !self.paused => {
+                threads.reconfine_strays(|| processes_of_cgroup(&self.dir), guardian)?
+            }
             _ => 0,
         };
         Ok(strays + usize::from(self.apply_pause_state(guardian)?))
@@ -257,8 +261,8 @@ impl ContainerHandle {
     /// Returns the ids of the guardian's entries about this container only.
     pub(super) fn change_ids(&self) -> Vec<ChangeId> {
         let threads = match &self.means {
-            Means::Threads(threads) => threads.change_ids(),
-            Means::Cpuset { .. } => Vec::new(),
+            CpuControl::Threads(threads) => threads.change_ids(),
+            CpuControl::Cpuset { .. } => Vec::new(),
         };
         self.may_freeze.into_iter().chain(self.frozen).chain(threads).chain(self.pinned.iter().copied()).collect()
     }

@@ -19,9 +19,9 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::cpus::CpuAction;
 
-use super::discover::{Birthplace, Container};
+use super::discover::{Container, NewBatchGroup};
 pub use container::FoundGroups;
-use container::{ContainerHandle, Means, members};
+use container::{ContainerHandle, CpuControl, processes_of_cgroup};
 use pinned::affinity_undos_in;
 use sidelane_lanes::adopt::AdoptError;
 use sidelane_rollback::claim::{ClaimError, Claimant, ThreadClaims};
@@ -66,7 +66,7 @@ pub struct Actuator {
     /// Whether batch must not run while the agent is stopped.
     lanes_are_held: bool,
     /// Uppermost cgroups of trees that stay managed even without a container, because new cgroups in them are batch.
-    birthplaces: BTreeSet<PathBuf>,
+    new_batch_roots: BTreeSet<PathBuf>,
 }
 
 /// Service that the agent has placed on CPUs, with its processes at the last check.
@@ -103,12 +103,12 @@ pub struct Outcome {
     /// Actions that failed, each with its error.
     pub errors: Vec<(CpuAction, Error)>,
     /// Actions that have no effect now: they failed, or a cgroup above has other CPUs.
-    pub not_so: Vec<CpuAction>,
+    pub ineffective: Vec<CpuAction>,
 }
 
 impl Outcome {
     fn add_failure(&mut self, action: CpuAction, error: Error) {
-        self.not_so.push(action);
+        self.ineffective.push(action);
         self.errors.push((action, error));
     }
 }
@@ -120,8 +120,8 @@ impl Actuator {
     /// Makes an actuator that manages no container or service yet.
     pub fn new(guardian: Guardian, lanes_are_held: bool) -> Self {
         let (trees, containers, services, awaited, birthplaces) = Default::default();
-        let claims = ThreadClaims::none(Claimant::Agent);
-        Self { guardian, trees, containers, services, claims, awaited, lanes_are_held, birthplaces }
+        let claims = ThreadClaims::empty(Claimant::Agent);
+        Self { guardian, trees, containers, services, claims, awaited, lanes_are_held, new_batch_roots: birthplaces }
     }
 
     /// Returns the guardian.
@@ -157,16 +157,16 @@ impl Actuator {
         let (means, allowed) = match found.cpuset.clone() {
             Some((root, dir)) => {
                 let allowed = self.add_container_to_tree(&root, &dir)?;
-                (Means::Cpuset { root, dir }, allowed)
+                (CpuControl::Cpuset { root, dir }, allowed)
             }
             None => {
-                let threads = Threads::record(&members(&found.dir), &mut self.guardian)?;
+                let threads = Threads::record(&processes_of_cgroup(&found.dir), &mut self.guardian)?;
                 let allowed = threads.all_original_cpus().clone();
-                (Means::Threads(Box::new(threads)), allowed)
+                (CpuControl::Threads(Box::new(threads)), allowed)
             }
         };
         let mut handle = ContainerHandle::new(found, means, allowed.clone());
-        self.note_pinned(&mut handle)?;
+        self.note_pinned_threads(&mut handle)?;
         if self.lanes_are_held {
             handle.register_freeze_permission(&mut self.guardian)?;
         }
@@ -217,21 +217,23 @@ impl Actuator {
         }
         for mut part in parts {
             match (&mut whole.means, &mut part.means) {
-                (Means::Cpuset { root, dir }, Means::Cpuset { dir: below, .. }) => {
+                (CpuControl::Cpuset { root, dir }, CpuControl::Cpuset { dir: below, .. }) => {
                     if let Some(tree) = self.trees.get_mut(root) {
                         tree.merge(below, dir);
-                        tree.carry_out().map_err(Error::from)?;
+                        tree.write_targets().map_err(Error::from)?;
                     }
                 }
-                (Means::Threads(threads), Means::Threads(others)) => threads.merge(others, guardian)?,
-                (_, Means::Cpuset { root, dir }) => {
+                (CpuControl::Threads(threads), CpuControl::Threads(others)) => threads.merge(others, guardian)?,
+                (_, CpuControl::Cpuset { root, dir }) => {
                     self.trees.get_mut(root).map_or(Ok(()), |tree| tree.release_container(dir, guardian))?;
                 }
-                (_, Means::Threads(threads)) => guardian.undo_these(&threads.change_ids()).map_err(Error::from)?,
+                (_, CpuControl::Threads(threads)) => {
+                    guardian.undo_and_withdraw(&threads.change_ids()).map_err(Error::from)?
+                }
             }
             whole.pinned.append(&mut part.pinned);
             part.pause(false, guardian)?;
-            guardian.withdraw(part.take_freezer()).map_err(Error::from)?;
+            guardian.withdraw(part.forget_freezer()).map_err(Error::from)?;
         }
         Ok(allowed)
     }
@@ -239,11 +241,15 @@ impl Actuator {
     /// Confines the uppermost cgroups of new batch, with all cgroups below that are no container, to the CPUs `cpus`;
     /// `None`: no confinement. The confinement of a cgroup ends when a container in it gets CPUs of its own. Returns
     /// the cgroups that could not be confined, with the reason.
-    pub fn confine_new_batch(&mut self, birthplaces: &[Birthplace], cpus: Option<&CpuSet>) -> Vec<(String, String)> {
+    pub fn confine_new_batch(
+        &mut self,
+        new_batch_groups: &[NewBatchGroup],
+        cpus: Option<&CpuSet>,
+    ) -> Vec<(String, String)> {
         let (mut roots, mut failed) = (BTreeSet::new(), Vec::new());
-        for place in birthplaces {
+        for place in new_batch_groups {
             match place.cpuset_dir() {
-                Some(root) => match self.confine_birthplace(&root, place, cpus) {
+                Some(root) => match self.confine_new_batch_group(&root, place, cpus) {
                     Ok(()) => drop(roots.insert(root)),
                     Err(error) => failed.push((place.path.clone(), format!("{error:#}"))),
                 },
@@ -253,11 +259,11 @@ impl Actuator {
                 None => {}
             }
         }
-        let left = std::mem::replace(&mut self.birthplaces, roots);
-        for root in left.difference(&self.birthplaces.clone()) {
+        let left = std::mem::replace(&mut self.new_batch_roots, roots);
+        for root in left.difference(&self.new_batch_roots.clone()) {
             let done = self.trees.get_mut(root).map_or(Ok(()), |tree| {
                 tree.confine_new_batch(BTreeSet::new(), None);
-                tree.carry_out().map(drop).map_err(Error::from)
+                tree.write_targets().map(drop).map_err(Error::from)
             });
             let done = done.and(self.release_unused_tree(root));
             failed.extend(done.err().map(|error| (root.display().to_string(), format!("{error:#}"))));
@@ -265,11 +271,16 @@ impl Actuator {
         failed
     }
 
-    fn confine_birthplace(&mut self, root: &Path, place: &Birthplace, cpus: Option<&CpuSet>) -> Result<()> {
-        let Self { trees, guardian, birthplaces, .. } = self;
+    fn confine_new_batch_group(
+        &mut self,
+        root: &Path,
+        new_batch_group: &NewBatchGroup,
+        cpus: Option<&CpuSet>,
+    ) -> Result<()> {
+        let Self { trees, guardian, new_batch_roots: birthplaces, .. } = self;
         let is_new = !birthplaces.contains(root);
         let tree = get_or_read_tree(trees, root, guardian)?;
-        let spared = place.spared.iter().filter_map(|path| place.dir_of(root, path)).collect();
+        let spared = new_batch_group.spared.iter().filter_map(|path| new_batch_group.dir_below(root, path)).collect();
         if tree.confine_new_batch(spared, cpus.cloned()) || is_new {
             tree.restore_changed_lists(guardian)?;
         }
@@ -279,8 +290,8 @@ impl Actuator {
     /// Notes the threads of a container that have chosen CPUs of their own, if the kernel would forget the choice. The
     /// guardian restores these threads after the CPU lists of their cgroups, because a thread can only run on CPUs of
     /// its cgroup.
-    fn note_pinned(&mut self, handle: &mut ContainerHandle) -> Result<()> {
-        let Means::Cpuset { root, .. } = &handle.means else { return Ok(()) };
+    fn note_pinned_threads(&mut self, handle: &mut ContainerHandle) -> Result<()> {
+        let CpuControl::Cpuset { root, .. } = &handle.means else { return Ok(()) };
         handle.pinned = self.guardian.add(affinity_undos_in(&handle.dir))?;
         let tree = self.trees.get_mut(root).filter(|_| !handle.pinned.is_empty());
         tree.map_or(Ok(()), |tree| tree.move_undo_first(&mut self.guardian))
@@ -317,13 +328,13 @@ impl Actuator {
     ) -> Result<()> {
         let Some(handle) = self.containers.get_mut(&slot) else { return Ok(()) };
         match &mut handle.means {
-            Means::Cpuset { root, dir } => {
+            CpuControl::Cpuset { root, dir } => {
                 let mut tree = self.trees.get_mut(root);
                 tree.iter_mut().for_each(|tree| tree.set_target(dir, cpus.clone()));
                 if handle.paused {
                     // The CPU list is written before the container is resumed, so that the container never runs on its
                     // old CPUs.
-                    tree.map_or(Ok(0), HeldTree::carry_out)?;
+                    tree.map_or(Ok(0), HeldTree::write_targets)?;
                     let has = handle.effective_cpus().unwrap_or_default();
                     ensure!(
                         has.is_subset(cpus),
@@ -334,7 +345,9 @@ impl Actuator {
                     touched.entry(root.clone()).or_default().push(action);
                 }
             }
-            Means::Threads(threads) => threads.confine(|| members(&handle.dir), cpus, &mut self.guardian)?,
+            CpuControl::Threads(threads) => {
+                threads.confine(|| processes_of_cgroup(&handle.dir), cpus, &mut self.guardian)?
+            }
         }
         handle.pause(false, &mut self.guardian)
     }
@@ -344,11 +357,11 @@ impl Actuator {
     /// cgroup above.
     fn write_touched_trees(&mut self, touched: &mut BTreeMap<PathBuf, Vec<CpuAction>>, outcome: &mut Outcome) {
         for (root, actions) in std::mem::take(touched) {
-            let done = self.trees.get_mut(&root).map_or(Ok(0), HeldTree::carry_out);
+            let done = self.trees.get_mut(&root).map_or(Ok(0), HeldTree::write_targets);
             if let Some((error, action)) = done.err().zip(actions.first()) {
                 outcome.errors.push((*action, error.into()));
             }
-            outcome.not_so.extend(actions.into_iter().filter(|action| !self.is_in_effect(*action)));
+            outcome.ineffective.extend(actions.into_iter().filter(|action| !self.is_in_effect(*action)));
         }
     }
 
@@ -368,9 +381,9 @@ impl Actuator {
     pub fn take_changed_allowed_cpus(&mut self) -> Vec<(usize, CpuSet)> {
         let mut told = Vec::new();
         for (place, handle) in &mut self.containers {
-            let Means::Cpuset { root, dir } = &handle.means else { continue };
+            let CpuControl::Cpuset { root, dir } = &handle.means else { continue };
             let Some(tree) = self.trees.get_mut(root).filter(|_| dir.exists()) else { continue };
-            let allowed = tree.allowed(dir);
+            let allowed = tree.allowed_cpus(dir);
             if !allowed.is_empty() && allowed != handle.allowed {
                 handle.allowed = allowed.clone();
                 told.push((*place, allowed));
@@ -384,11 +397,11 @@ impl Actuator {
         handle.pause(true, &mut self.guardian)
     }
 
-    fn place_service(&mut self, place: usize, cpus: &CpuSet, find: FindService<'_>) -> Result<()> {
-        let Some(whose) = find(place) else { return Ok(()) };
-        self.claim_all(place, &whose, cpus)?;
+    fn place_service(&mut self, slot: usize, cpus: &CpuSet, find: FindService<'_>) -> Result<()> {
+        let Some(whose) = find(slot) else { return Ok(()) };
+        self.claim_processes(slot, &whose, cpus)?;
         let Self { services, guardian, claims, .. } = self;
-        let placed = match services.entry(place) {
+        let placed = match services.entry(slot) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let threads = Threads::record(&whose, guardian)?;
@@ -396,18 +409,18 @@ impl Actuator {
             }
         };
         placed.pids = whose.pids.clone();
-        let now = || retain_claimed(find(place).unwrap_or_else(|| whose.clone()), claims);
+        let now = || retain_claimed(find(slot).unwrap_or_else(|| whose.clone()), claims);
         let moved = placed.threads.confine(now, cpus, guardian);
         moved.with_context(|| format!("cannot place the service on CPUs {cpus}"))
     }
 
     /// Claims the processes of a service that is placed for the first time: all of them, or none.
-    fn claim_all(&mut self, slot: usize, owner: &ThreadOwner, cpus: &CpuSet) -> Result<()> {
+    fn claim_processes(&mut self, slot: usize, owner: &ThreadOwner, cpus: &CpuSet) -> Result<()> {
         if self.services.contains_key(&slot) {
             return Ok(());
         }
         for pid in &owner.pids {
-            if let Some(refused) = self.claims.add(*pid, &mut self.guardian)? {
+            if let Some(refused) = self.claims.add_process(*pid, &mut self.guardian)? {
                 self.awaited.insert(slot, cpus.clone());
                 self.give_up_claims()?;
                 return Err(refused.into());
@@ -420,12 +433,12 @@ impl Actuator {
     /// Gives up the claims of processes that belong to no placed service.
     fn give_up_claims(&mut self) -> Result<()> {
         let pids: Vec<u32> = self.services.values().flat_map(|placed| placed.pids.iter().copied()).collect();
-        self.claims.retain(&pids, &mut self.guardian)
+        self.claims.retain_processes(&pids, &mut self.guardian)
     }
 
     /// Places services that had to wait because other processes moved their threads, if those processes have released
     /// the threads. Returns the slots of these services.
-    pub fn place_awaited(&mut self, find: FindService<'_>) -> Result<Vec<usize>> {
+    pub fn place_waiting_services(&mut self, find: FindService<'_>) -> Result<Vec<usize>> {
         let mut placed = Vec::new();
         for (place, cpus) in self.awaited.clone() {
             match self.place_service(place, &cpus, find) {
@@ -450,7 +463,7 @@ impl Actuator {
             changed = true;
             placed.pids = whose.pids.clone();
             for pid in &whose.pids {
-                refused = self.claims.add(*pid, &mut self.guardian)?.or(refused);
+                refused = self.claims.add_process(*pid, &mut self.guardian)?.or(refused);
             }
             let whose = retain_claimed(whose, &self.claims);
             placed.threads.reconfine_strays(|| whose.clone(), &mut self.guardian).context(
@@ -485,7 +498,7 @@ impl Actuator {
         }
         let Self { containers, guardian, .. } = self;
         containers.values_mut().try_for_each(|handle| handle.note_guardian_freeze(&frozen, guardian))?;
-        guardian.confirm_frozen()?;
+        guardian.confirm_frozen_changes()?;
         containers.values_mut().try_for_each(|handle| handle.apply_pause_state(guardian).map(drop))?;
         Ok(true)
     }
@@ -508,12 +521,12 @@ impl Actuator {
     /// Returns whether any process of the container is alive. A container without a live process is ending, and it is
     /// unknown whether such a container can be paused.
     pub fn has_live_process(&self, slot: usize) -> bool {
-        self.containers.get(&slot).is_some_and(|handle| !members(&handle.dir).pids.is_empty())
+        self.containers.get(&slot).is_some_and(|handle| !processes_of_cgroup(&handle.dir).pids.is_empty())
     }
 
     /// Returns whether the container's cgroup has a list of CPUs. Otherwise its threads are moved one by one.
     pub fn has_cpuset(&self, slot: usize) -> bool {
-        self.containers.get(&slot).is_some_and(|handle| matches!(handle.means, Means::Cpuset { .. }))
+        self.containers.get(&slot).is_some_and(|handle| matches!(handle.means, CpuControl::Cpuset { .. }))
     }
 
     /// Checks all settings, and restores those that another process has changed or that failed before. Returns the
@@ -537,20 +550,20 @@ impl Actuator {
         let Some(mut handle) = self.containers.remove(&slot) else { return Ok(()) };
         let is_another = handle.is_cgroup_replaced();
         if is_another {
-            self.guardian.withdraw(handle.take_freezer())?;
+            self.guardian.withdraw(handle.forget_freezer())?;
         }
         let change_ids = handle.change_ids();
         // The container is resumed first, so that it runs even if a later step fails.
         let goes_on = handle.pause(false, &mut self.guardian);
-        if let Means::Cpuset { root, dir } = &handle.means {
+        if let CpuControl::Cpuset { root, dir } = &handle.means {
             let let_go = self.trees.get_mut(root).map_or(Ok(()), |tree| match is_another {
-                true => tree.forget(dir, &mut self.guardian),
+                true => tree.forget_cgroup(dir, &mut self.guardian),
                 false => tree.release_container(dir, &mut self.guardian),
             });
             self.release_unused_tree(root)?;
             let_go?;
         }
-        goes_on.and(Ok(self.guardian.undo_these(&change_ids)?))
+        goes_on.and(Ok(self.guardian.undo_and_withdraw(&change_ids)?))
     }
 
     /// Restores a tree that no longer has any container.
@@ -558,14 +571,14 @@ impl Actuator {
         let is_used = self
             .containers
             .values()
-            .any(|handle| matches!(&handle.means, Means::Cpuset { root: other, .. } if other == root))
-            || self.birthplaces.contains(root);
+            .any(|handle| matches!(&handle.means, CpuControl::Cpuset { root: other, .. } if other == root))
+            || self.new_batch_roots.contains(root);
         match self.trees.get(root) {
             // A tree whose hierarchy is not mounted now may appear again, so its original settings are not forgotten.
             Some(tree) if !is_used && root.exists() => {
                 let change_ids = tree.change_ids();
                 self.trees.remove(root);
-                Ok(self.guardian.undo_these(&change_ids)?)
+                Ok(self.guardian.undo_and_withdraw(&change_ids)?)
             }
             _ => Ok(()),
         }
@@ -575,7 +588,7 @@ impl Actuator {
     pub fn release_service(&mut self, slot: usize) -> Result<()> {
         self.awaited.remove(&slot);
         let Some(placed) = self.services.remove(&slot) else { return Ok(()) };
-        let undone = self.guardian.undo_these(&placed.threads.change_ids());
+        let undone = self.guardian.undo_and_withdraw(&placed.threads.change_ids());
         self.give_up_claims().and(Ok(undone?))
     }
 

@@ -56,7 +56,7 @@ mod tests {
         assert!(!["6.2.0", "6.18.5-fc", "10.1", "unknown", ""].iter().any(forget));
     }
 
-    fn sleeper() -> Child {
+    fn spawn_sleeping_process() -> Child {
         Command::new("sleep").arg("1000").spawn().unwrap()
     }
 
@@ -67,7 +67,7 @@ mod tests {
         if all.len() < 2 {
             return sidelane_testing::skip("needs two CPUs".to_owned());
         }
-        let mut children = [sleeper(), sleeper(), sleeper()];
+        let mut children = [spawn_sleeping_process(), spawn_sleeping_process(), spawn_sleeping_process()];
         let [forgot, chose_anew, free] = [0, 1, 2].map(|child: usize| children[child].id());
         [forgot, chose_anew].iter().for_each(|pid| pin_thread(*pid, &all[..1]).unwrap());
         let whose = ThreadOwner { pids: vec![forgot, chose_anew, free], group: None };
@@ -77,7 +77,7 @@ mod tests {
         let change_ids = guardian.add(noted).unwrap();
         pin_thread(forgot, &all).unwrap();
         pin_thread(chose_anew, &all[1..2]).unwrap();
-        guardian.undo_these(&change_ids).unwrap();
+        guardian.undo_and_withdraw(&change_ids).unwrap();
         let cpus = |pid| thread_cpus(pid, pid).unwrap().iter().collect::<Vec<u32>>();
         assert_eq!([cpus(forgot), cpus(chose_anew), cpus(free)], [&all[..1], &all[1..2], &all[..]]);
         for child in &mut children {

@@ -119,12 +119,12 @@ impl HeldTree {
         let own: Vec<(PathBuf, String)> =
             self.tree.groups().filter(|(dir, list)| self.has_own_list(dir, list)).collect();
         let known = self.found.lists.len();
-        self.found.lists.retain(|dir, _| self.tree.list(dir).is_some() || dir.exists());
+        self.found.lists.retain(|dir, _| self.tree.cpu_list(dir).is_some() || dir.exists());
         self.left_alone.retain(|dir| dir.exists());
         let is_other = !own.is_empty() || self.found.lists.len() < known;
         self.found.lists.extend(own);
         self.note_groups();
-        if is_other { self.tell_guardian(guardian) } else { Ok(()) }
+        if is_other { self.update_guardian_entry(guardian) } else { Ok(()) }
     }
 
     /// Returns whether a cgroup has an unknown CPU list that does not come from a cgroup above. Such a cgroup is new,
@@ -161,7 +161,7 @@ impl HeldTree {
         }
     }
 
-    /// Sets the target of the container, which [`HeldTree::carry_out`] writes.
+    /// Sets the target of the container, which [`HeldTree::write_targets`] writes.
     pub fn set_target(&mut self, dir: &Path, cpus: CpuSet) {
         self.told.insert(dir.to_owned(), cpus);
         self.mark_for_rewrite(dir);
@@ -176,7 +176,7 @@ impl HeldTree {
 
     /// Returns the CPUs that the container may be given now: its original CPUs, as far as the cgroup above the tree has
     /// them.
-    pub fn allowed(&mut self, dir: &Path) -> CpuSet {
+    pub fn allowed_cpus(&mut self, dir: &Path) -> CpuSet {
         self.note_groups();
         self.original_cpus(dir).cloned().unwrap_or_else(|| self.found.cpus(dir))
     }
@@ -200,7 +200,7 @@ impl HeldTree {
     }
 
     /// Sets the cgroups that are no batch, and the CPUs of new batch while no container has been given its own CPUs.
-    /// [`HeldTree::carry_out`] applies them. Returns whether anything has changed.
+    /// [`HeldTree::write_targets`] applies them. Returns whether anything has changed.
     pub fn confine_new_batch(&mut self, spared: BTreeSet<PathBuf>, cpus: Option<CpuSet>) -> bool {
         let is_other = self.spared != spared || self.born_on != cpus;
         (self.spared, self.born_on) = (spared, cpus);
@@ -211,7 +211,7 @@ impl HeldTree {
     }
 
     /// Writes the target CPUs of all cgroups of the tree into their CPU lists. Returns the number of writes.
-    pub fn carry_out(&mut self) -> Result<usize, CpusetError> {
+    pub fn write_targets(&mut self) -> Result<usize, CpusetError> {
         let targets = self.targets();
         for (dir, cpus) in &targets {
             let Some(kept) = self.groups.get_mut(dir).filter(|kept| kept.given != *cpus) else { continue };
@@ -288,28 +288,28 @@ impl HeldTree {
     /// Checks all cgroups, and restores changed lists. Returns the number of writes.
     pub fn restore_changed_lists(&mut self, guardian: &mut Guardian) -> Result<usize> {
         self.reread_groups(guardian)?;
-        Ok(self.carry_out()?)
+        Ok(self.write_targets()?)
     }
 
     /// Releases a container. If it still exists, it stays within the CPUs of the tree.
     pub fn release_container(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         self.mark_for_rewrite(dir);
         let was_told = self.told.remove(dir).is_some();
-        let done = if was_told && dir.exists() { self.carry_out() } else { Ok(0) };
+        let done = if was_told && dir.exists() { self.write_targets() } else { Ok(0) };
         if !dir.exists() && self.found.root.exists() {
-            self.forget(dir, guardian)?;
+            self.forget_cgroup(dir, guardian)?;
         }
         Ok(done.map(drop)?)
     }
 
     /// Forgets a cgroup that does not exist any more. A cgroup made again under the same path is another cgroup.
-    pub fn forget(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
+    pub fn forget_cgroup(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         self.told.remove(dir);
         self.mark_for_rewrite(dir);
-        if self.found.lists.remove(dir).is_some() { self.tell_guardian(guardian) } else { Ok(()) }
+        if self.found.lists.remove(dir).is_some() { self.update_guardian_entry(guardian) } else { Ok(()) }
     }
 
-    fn tell_guardian(&self, guardian: &mut Guardian) -> Result<()> {
+    fn update_guardian_entry(&self, guardian: &mut Guardian) -> Result<()> {
         let told = guardian.replace(self.change_id, Undo::Cpusets(self.found.clone()));
         told.context(CANNOT_REPLACE_UNDO)
     }
@@ -365,7 +365,7 @@ mod tests {
         let mut tree = HeldTree::read(&groups.dir("b"), &mut guardian).unwrap();
         let told = |tree: &mut HeldTree, cpus| {
             tree.set_target(&groups.dir("b/a"), parse_cpus(cpus));
-            tree.carry_out().unwrap();
+            tree.write_targets().unwrap();
             groups.read_lists(["b", "b/a", "b/a/x", "b/a/y"])
         };
         assert_eq!(told(&mut tree, "2"), ["2"; 4]);
@@ -430,15 +430,15 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_has_no_effect_is_not_written_again() {
+    fn cpu_list_without_effect_is_not_written_again() {
         let (dir, mut guardian) = (make_cgroup_v2_tree("0-7"), reading_guardian());
         let one = dir.path().join("tree/one");
         let mut tree = HeldTree::read(&dir.path().join("tree"), &mut guardian).unwrap();
         assert_eq!(tree.add_container(&one, &mut guardian).unwrap(), parse_cpus("0-7"));
         ["", "tree", "tree/one"].iter().for_each(|group| write_effective_cpus(&dir, group, "0-3"));
-        assert_eq!(tree.allowed(&one), parse_cpus("0-3"), "the group above was narrowed");
+        assert_eq!(tree.allowed_cpus(&one), parse_cpus("0-3"), "the group above was narrowed");
         tree.set_target(&one, parse_cpus("4-5"));
-        assert!(tree.carry_out().unwrap() > 0);
+        assert!(tree.write_targets().unwrap() > 0);
         assert_eq!(
             tree.restore_changed_lists(&mut guardian).unwrap(),
             0,
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_undone_before_threads_that_were_noted_later() {
+    fn cpu_lists_are_undone_before_later_guardian_entries() {
         let (dir, mut guardian) = (make_cgroup_v2_tree("0-7"), reading_guardian());
         let mut tree = HeldTree::read(&dir.path().join("tree"), &mut guardian).unwrap();
         let known = Undo::Claim { file: dir.path().join("nothing"), inode: None };

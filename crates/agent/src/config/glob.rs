@@ -34,7 +34,7 @@ pub enum GlobError {
 
 /// Relation of a path to a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fit {
+pub enum PathMatch {
     /// Path that does not match; no path below it matches either.
     No,
     /// Path that does not match, but a path below it may match.
@@ -63,17 +63,17 @@ impl Glob {
     }
 
     /// Returns the last part of the pattern.
-    pub fn last(&self) -> &str {
+    pub fn last_part(&self) -> &str {
         self.parts.last().map_or("", String::as_str)
     }
 
     /// Returns whether the pattern is a plain path, without `*` and `?`.
-    pub fn is_path(&self) -> bool {
+    pub fn is_plain_path(&self) -> bool {
         !self.text.contains(['*', '?'])
     }
 
     /// Returns the relation of `path` to the pattern.
-    pub fn match_path(&self, path: &str) -> Fit {
+    pub fn match_path(&self, path: &str) -> PathMatch {
         let path: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         match_parts(&self.parts, &path)
     }
@@ -90,20 +90,20 @@ fn is_invalid_part(part: &str) -> bool {
     part == "." || part == ".." || (part.contains(ANY_PARTS) && part != ANY_PARTS)
 }
 
-fn match_parts(parts: &[String], path: &[&str]) -> Fit {
+fn match_parts(parts: &[String], path: &[&str]) -> PathMatch {
     match (parts.split_first(), path.split_first()) {
-        (None, None) => Fit::Matches,
-        (None, Some(_)) => Fit::No,
-        (Some((part, rest)), None) => match part == ANY_PARTS && match_parts(rest, path) == Fit::Matches {
-            true => Fit::Matches,
-            false => Fit::Leads,
+        (None, None) => PathMatch::Matches,
+        (None, Some(_)) => PathMatch::No,
+        (Some((part, rest)), None) => match part == ANY_PARTS && match_parts(rest, path) == PathMatch::Matches {
+            true => PathMatch::Matches,
+            false => PathMatch::Leads,
         },
         (Some((part, rest)), Some((_, below))) if part == ANY_PARTS => {
             match_parts(rest, path).max(match_parts(parts, below))
         }
         (Some((part, rest)), Some((name, below))) => match matches_name(part.as_bytes(), name.as_bytes()) {
             true => match_parts(rest, below),
-            false => Fit::No,
+            false => PathMatch::No,
         },
     }
 }
@@ -172,25 +172,25 @@ mod tests {
     #[test]
     fn path_matches_or_leads_to_a_match_or_neither() {
         for (pattern, path, fits) in [
-            ("/batch", "/batch", Fit::Matches),
-            ("/batch", "/", Fit::Leads),
-            ("/batch", "/batch/job", Fit::No),
-            ("/batch", "/batches", Fit::No),
-            ("/system.slice/redis@*.service", "/system.slice/redis@6379.service", Fit::Matches),
-            ("/system.slice/redis@*.service", "/system.slice", Fit::Leads),
-            ("/a/?/c*", "/a/b/c", Fit::Matches),
-            ("/a/?/c*", "/a/bb", Fit::No),
-            ("/**/redis", "/redis", Fit::Matches),
-            ("/**/redis", "/a/b/redis", Fit::Matches),
-            ("/**/redis", "/a/b", Fit::Leads),
-            ("/a/**", "/a", Fit::Matches),
+            ("/batch", "/batch", PathMatch::Matches),
+            ("/batch", "/", PathMatch::Leads),
+            ("/batch", "/batch/job", PathMatch::No),
+            ("/batch", "/batches", PathMatch::No),
+            ("/system.slice/redis@*.service", "/system.slice/redis@6379.service", PathMatch::Matches),
+            ("/system.slice/redis@*.service", "/system.slice", PathMatch::Leads),
+            ("/a/?/c*", "/a/b/c", PathMatch::Matches),
+            ("/a/?/c*", "/a/bb", PathMatch::No),
+            ("/**/redis", "/redis", PathMatch::Matches),
+            ("/**/redis", "/a/b/redis", PathMatch::Matches),
+            ("/**/redis", "/a/b", PathMatch::Leads),
+            ("/a/**", "/a", PathMatch::Matches),
         ] {
             assert_eq!(glob(pattern).match_path(path), fits, "{pattern} {path}");
         }
     }
 
     #[test]
-    fn patterns_meet_where_one_may_lie_in_the_other() {
+    fn patterns_overlap_if_one_may_match_below_the_other() {
         for (one, other, meets) in [
             ("/batch", "/batch", true),
             ("/batch", "/batch/job", true),
@@ -233,12 +233,12 @@ mod tests {
         /// Two patterns overlap if a path matches the first pattern, and also matches the second pattern or lies below
         /// a match of it.
         #[test]
-        fn patterns_with_a_common_path_meet(
+        fn patterns_with_a_common_path_overlap(
             one in patterns(), other in patterns(), path in paths(), cut in 0_usize..5,
         ) {
             let whole = format!("/{}", path.join("/"));
             let above = format!("/{}", path[..cut.min(path.len())].join("/"));
-            if one.match_path(&whole) == Fit::Matches && other.match_path(&above) == Fit::Matches {
+            if one.match_path(&whole) == PathMatch::Matches && other.match_path(&above) == PathMatch::Matches {
                 prop_assert!(one.overlaps(&other) && other.overlaps(&one), "{one} {other} {whole} {above}");
             }
         }
@@ -246,17 +246,17 @@ mod tests {
         /// Every path above a match of a pattern has the result `Leads` or `Matches`, never `No`.
         #[test]
         fn parents_of_a_match_lead_to_it(one in patterns(), path in paths()) {
-            if one.match_path(&format!("/{}", path.join("/"))) == Fit::Matches {
+            if one.match_path(&format!("/{}", path.join("/"))) == PathMatch::Matches {
                 for cut in 0..path.len() {
                     let above = format!("/{}", path[..cut].join("/"));
-                    prop_assert_ne!(one.match_path(&above), Fit::No);
+                    prop_assert_ne!(one.match_path(&above), PathMatch::No);
                 }
             }
         }
     }
 
     #[test]
-    fn fuzzed_patterns_match_or_not() {
+    fn fuzzed_patterns_match_only_overlapping_paths() {
         sidelane_testing::fuzz("pattern", |bytes| {
             let text = String::from_utf8_lossy(bytes);
             let mut lines = text.lines();
@@ -264,7 +264,10 @@ mod tests {
             let Ok(pattern) = Glob::parse_relative(pattern) else { return };
             let fits = pattern.match_path(path);
             if let Ok(other) = Glob::parse_relative(path).as_ref() {
-                assert!(!other.is_path() || fits != Fit::Matches || pattern.overlaps(other), "{pattern:?} {path}");
+                assert!(
+                    !other.is_plain_path() || fits != PathMatch::Matches || pattern.overlaps(other),
+                    "{pattern:?} {path}"
+                );
             }
         });
     }

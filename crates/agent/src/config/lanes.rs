@@ -9,11 +9,11 @@ use super::LaneGate;
 use super::policy::{ReadTime, quote_time};
 use sidelane_lanes::gate::{Gate, GateChoice};
 use sidelane_lanes::slowdown::MaxSlowdown;
-use sidelane_toml::{Reader, percent_of};
+use sidelane_toml::{Reader, parse_percent};
 
 /// Reads the table `[lanes]`, if the file has it.
 pub(super) fn read_lanes(reader: Reader) -> Option<LaneGate> {
-    if !reader.is_there() {
+    if !reader.exists() {
         return None;
     }
     let gate = read_gate(&reader);
@@ -23,7 +23,7 @@ pub(super) fn read_lanes(reader: Reader) -> Option<LaneGate> {
     let min_idle = reader.read_time("min_idle", Duration::ZERO);
     let default = Duration::from_nanos(BorrowConfig::default().min_idle_ns);
     let lanes = LaneGate {
-        gate: reader.record_setting("gate", gate, GateChoice::Auto, |gate| format!("\"{}\"", name_of(*gate))),
+        gate: reader.record_setting("gate", gate, GateChoice::Auto, |gate| format!("\"{}\"", gate_name(*gate))),
         policy: reader.record_setting("policy", policy.map(Some), None, |policy| {
             policy
                 .map_or("deadline with an slo, dynamic-refresh with a budget, else borrow-idle".to_owned(), |policy| {
@@ -54,7 +54,8 @@ pub(super) fn read_lanes(reader: Reader) -> Option<LaneGate> {
 
 fn read_max_slowdown(reader: &Reader) -> MaxSlowdown {
     const KEY: &str = "max_slowdown";
-    let bound = reader.parsed(KEY, parse_max_slowdown, "write a percentage with its sign, as in \"5%\", or \"none\"");
+    let bound =
+        reader.parse_text(KEY, parse_max_slowdown, "write a percentage with its sign, as in \"5%\", or \"none\"");
     reader.record_setting(KEY, bound, MaxSlowdown::default(), |bound| format!("\"{bound}\""))
 }
 
@@ -62,27 +63,27 @@ fn parse_max_slowdown(text: &str) -> Result<MaxSlowdown, &'static str> {
     if text == "none" {
         return Ok(MaxSlowdown::Any);
     }
-    let percent = percent_of(text).filter(|percent| (0.0..=100.0).contains(percent));
+    let percent = parse_percent(text).filter(|percent| (0.0..=100.0).contains(percent));
     percent.map(|percent| MaxSlowdown::Bound(percent / 100.0)).ok_or("is not a percentage from 0 to 100")
 }
 
 fn read_gate(reader: &Reader) -> Option<GateChoice> {
     let names: Vec<(String, GateChoice)> =
-        GateChoice::value_variants().iter().map(|choice| (name_of(*choice), *choice)).collect();
+        GateChoice::value_variants().iter().map(|choice| (gate_name(*choice), *choice)).collect();
     let names: Vec<(&str, GateChoice)> = names.iter().map(|(name, choice)| (name.as_str(), *choice)).collect();
     let choice = reader.choice("gate", &names)?;
     if Gate::choose_for_adopted(choice).is_err() {
         let advice = "write holder, freezer or sched-idle";
         reader.record_problem(
             "gate",
-            format!("is \"{}\", which works only for commands that Sidelane starts", name_of(choice)),
+            format!("is \"{}\", which works only for commands that Sidelane starts", gate_name(choice)),
             advice,
         );
     }
     Some(choice)
 }
 
-fn name_of(choice: GateChoice) -> String {
+fn gate_name(choice: GateChoice) -> String {
     choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 

@@ -64,15 +64,18 @@ pub enum Unfit {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CounterSupport {
     /// Whether this process can use hardware counters.
-    pub are_there: bool,
+    pub are_available: bool,
     /// Known events of the processor; `None` if the processor is unknown.
-    pub row: Option<&'static ProcessorEvents>,
+    pub events: Option<&'static ProcessorEvents>,
 }
 
 impl CounterSupport {
     /// Returns the hardware counters of this machine.
     pub fn detect() -> Self {
-        Self { are_there: has_pmu(), row: Processor::find().and_then(|processor| events_of_processor(&processor)) }
+        Self {
+            are_available: has_pmu(),
+            events: Processor::find().and_then(|processor| events_of_processor(&processor)),
+        }
     }
 }
 
@@ -118,7 +121,7 @@ impl Config {
     ) -> Result<Result<MachineConfig, Vec<Unfit>>, ReadError> {
         let topology = Topology::read(Path::new("/sys"))?;
         let on = self.apply_to_machine(&topology, CounterSupport::detect(), running_source);
-        let sizes = || self.hurry.as_ref().map(|hurry| hurry.sizes_here(self.lanes_of_cores(&topology)));
+        let sizes = || self.hurry.as_ref().map(|hurry| hurry.find_core_sizes(self.lanes_of_cores(&topology)));
         let missing: Vec<Unfit> = self.missing_directories().collect();
         Ok(match (on, missing.is_empty()) {
             (Ok(here), true) => Ok(here.with_core_sizes(sizes())),
@@ -163,7 +166,7 @@ impl Config {
 
     /// Returns the machine's cores. A core that the file names replaces all cores with which it shares CPUs.
     fn cores(&self, topology: &Topology) -> CoreTopology {
-        CoreTopology::of(self.lanes_of_cores(topology).iter().map(to_cpu_mask).filter(|core| !core.is_empty()))
+        CoreTopology::from_cores(self.lanes_of_cores(topology).iter().map(to_cpu_mask).filter(|core| !core.is_empty()))
     }
 
     fn lanes_of_cores(&self, topology: &Topology) -> Vec<CpuSet> {
@@ -199,7 +202,7 @@ impl Config {
     fn notes(&self, source: &ActiveSource, counters: CounterSupport) -> Vec<AgentNote> {
         let Kind::Holmes(holmes) = &self.policy.kind else { return Vec::new() };
         let threshold = || HolmesConfig::default().threshold.to_string();
-        let note = match (source, &self.metric.formula, counters.row) {
+        let note = match (source, &self.metric.formula, counters.events) {
             (ActiveSource::Latency, ..) if self.metric.source == MetricSource::Auto => {
                 Some(AgentNote::LatencyForCounters)
             }
@@ -260,7 +263,7 @@ impl Metric {
             (MetricSource::Latency, _) => Ok(ActiveSource::Latency),
             (_, Ok(Some(formula))) => Ok(ActiveSource::Counters(formula)),
             (MetricSource::Auto, Ok(None)) => Ok(ActiveSource::Latency),
-            (_, Ok(None)) if counters.are_there => Err(Unfit::NoRow),
+            (_, Ok(None)) if counters.are_available => Err(Unfit::NoRow),
             (_, Ok(None)) => Err(Unfit::NoCounters),
             (_, Err(unfit)) => Err(unfit),
         }
@@ -269,11 +272,11 @@ impl Metric {
     /// Returns the formula whose events this machine can count. The kernel's own events can be counted on all machines.
     fn countable_formula(&self, counters: CounterSupport) -> Result<Option<Formula>, Unfit> {
         let Some(text) = &self.formula else {
-            return Ok(counters.row.filter(|_| counters.are_there).map(ProcessorEvents::default_formula));
+            return Ok(counters.events.filter(|_| counters.are_available).map(ProcessorEvents::default_formula));
         };
-        let of_row = |name: &str| counters.row.and_then(|row| row.find_event(name));
+        let of_row = |name: &str| counters.events.and_then(|row| row.find_event(name));
         let formula = Formula::parse_with(text, of_row).map_err(Unfit::Formula)?;
-        if formula.needs_processor() && !counters.are_there { Err(Unfit::NoCounters) } else { Ok(Some(formula)) }
+        if formula.needs_processor() && !counters.are_available { Err(Unfit::NoCounters) } else { Ok(Some(formula)) }
     }
 }
 
@@ -310,7 +313,7 @@ mod tests {
     }
 
     fn apply_with_hardware_counters(policy: &str) -> Result<MachineConfig, Vec<Unfit>> {
-        apply_policy_with(policy, CounterSupport { are_there: true, row: events_of_processor(&SKYLAKE) })
+        apply_policy_with(policy, CounterSupport { are_available: true, events: events_of_processor(&SKYLAKE) })
     }
 
     #[test]
@@ -335,7 +338,7 @@ mod tests {
                 .hurry
                 .as_ref()
                 .unwrap()
-                .sizes_here(config.lanes_of_cores(&machine_with_eight_cpus()))
+                .find_core_sizes(config.lanes_of_cores(&machine_with_eight_cpus()))
                 .unwrap()
                 .to_string()
         };
@@ -368,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_that_of_the_metric_that_runs() {
+    fn default_threshold_belongs_to_the_metric_in_use() {
         let none = CounterSupport::default();
         let of = |text: &str, running: &ActiveSource| {
             let config = Config::parse("a.toml", &format!("kubernetes = true\n{text}")).expect(text);
@@ -383,11 +386,12 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_that_is_not_the_metrics_own_is_noted() {
+    fn threshold_other_than_the_metrics_default_is_noted() {
         let zen = events_of_processor(&Processor { vendor: Vendor::Amd, family: 0x19, model: 0x21 })
             .expect("Zen 3 is in the table");
-        let near =
-            |policy: &str| apply_policy_with(policy, CounterSupport { are_there: true, row: Some(zen) }).unwrap().notes;
+        let near = |policy: &str| {
+            apply_policy_with(policy, CounterSupport { are_available: true, events: Some(zen) }).unwrap().notes
+        };
         let note = AgentNote::ThresholdOfNearestEvents { threshold: "40".to_owned(), processors: "Zen 3" };
         assert_eq!(near(""), [note]);
         assert_eq!(near("interference_threshold = 7"), []);
@@ -405,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_source_follows_counters_and_an_explicit_choice() {
+    fn metric_source_depends_on_counters_and_the_file() {
         let formula = events_of_processor(&SKYLAKE).unwrap().default_formula();
         assert_eq!(apply_with_hardware_counters("").unwrap().source, ActiveSource::Counters(formula));
         assert_eq!(
@@ -419,7 +423,7 @@ mod tests {
         assert!(matches!(apply_with_hardware_counters(processors).unwrap().source, ActiveSource::Counters(_)));
         assert_eq!(apply_policy(processors).unwrap_err(), [Unfit::NoCounters]);
         let unknown =
-            apply_policy_with("[metric]\nsource = \"counters\"", CounterSupport { are_there: true, row: None });
+            apply_policy_with("[metric]\nsource = \"counters\"", CounterSupport { are_available: true, events: None });
         assert_eq!(unknown.unwrap_err(), [Unfit::NoRow]);
         let wrong = apply_with_hardware_counters("[metric]\nformula = \"STALLS / LOADS\"").unwrap_err();
         assert!(wrong[0].to_string().starts_with("metric.formula cannot be used here: `STALLS` is not an event"));

@@ -24,8 +24,8 @@ use std::time::Duration;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::borrow::{Objective, PolicyKind};
 
-pub use glob::{Fit, Glob, GlobError};
-pub use kubernetes::Class;
+pub use glob::{Glob, GlobError, PathMatch};
+pub use kubernetes::PodClass;
 pub use machine::{ActiveSource, CounterSupport, LATENCY_THRESHOLD, MachineConfig, Unfit};
 use sidelane_lanes::gate::GateChoice;
 use sidelane_lanes::slowdown::MaxSlowdown;

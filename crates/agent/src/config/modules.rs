@@ -88,23 +88,23 @@ fn services_with_lines<'a>(
 
 /// Reads the table `[trace]`, if the file has it; `None` if it is wrong.
 pub(super) fn read_trace(reader: Reader) -> Option<TraceRule> {
-    if !reader.is_there() {
+    if !reader.exists() {
         return None;
     }
     let dir = reader.required_text("dir", DIR).ok().map(PathBuf::from);
-    let recordings = reader.whole("recordings", 1..=RECORDINGS_MAX);
+    let recordings = reader.whole_number("recordings", 1..=RECORDINGS_MAX);
     let light = reader.flag("light");
     let services = read_services(&reader);
     let dir = dir
         .map(|dir| reader.record_setting("dir", Some(dir), PathBuf::new(), |dir| quoted(&dir.display().to_string())));
-    let keep = reader.record_setting("keep", read_keep(&reader), KEEP, quote_time);
+    let keep = reader.record_setting("keep", read_kept_time(&reader), KEEP, quote_time);
     let recordings = reader.record_setting("recordings", recordings, RECORDINGS, u32::to_string);
     let light = reader.record_setting("light", light, false, bool::to_string);
     reader.record_unknown_keys();
     Some(TraceRule { services, dir: dir?, keep, recordings, light })
 }
 
-fn read_keep(reader: &Reader) -> Option<Duration> {
+fn read_kept_time(reader: &Reader) -> Option<Duration> {
     let keep = reader.read_time("keep", KEEP_LEAST)?;
     if keep > KEEP_MOST {
         let problem = format!("is {}, but each second takes 3.2 MB of memory for each service", quote_time(&keep));
@@ -138,7 +138,7 @@ pub(super) fn trace_service_problems(config: &Config, lines: &Lines) -> Vec<Prob
 
 /// Reads the table `[hurry]`, if the file has it; `None` if it is wrong.
 pub(super) fn read_hurry(reader: Reader) -> Option<HurryRule> {
-    if !reader.is_there() {
+    if !reader.exists() {
         return None;
     }
     let (services, cores) = (read_services(&reader), read_big_cores(&reader));
@@ -179,7 +179,7 @@ fn read_given_cores(reader: &Reader) -> Option<(CpuSet, CpuSet)> {
         }
     }
     let [big, little] = ["big", "little"].map(|key| {
-        let cpus = reader.parsed(key, parse_cpus, CPUS);
+        let cpus = reader.parse_text(key, parse_cpus, CPUS);
         reader.record_setting(key, cpus.map(Some), None, |cpus| {
             cpus.as_ref().map_or("from the kernel".to_owned(), |cpus| quoted(&cpus.to_string()))
         })
@@ -228,7 +228,7 @@ impl HurryRule {
     ///
     /// # Errors
     /// A note, if the machine has no big and little cores.
-    pub fn sizes_here(&self, lanes: Vec<CpuSet>) -> Result<CoreSizes, AgentNote> {
+    pub fn find_core_sizes(&self, lanes: Vec<CpuSet>) -> Result<CoreSizes, AgentNote> {
         let found = match self.cores.clone() {
             BigCores::Given(big, little) => Ok(Cores { big, little, little_speed_milli: None, source: Source::Given }),
             BigCores::Found => Cores::find(Path::new("/sys")),

@@ -44,7 +44,7 @@ pub(super) fn contradictions(config: &Config, lines: &Lines) -> Vec<Problem> {
     let claims = claims(config, lines);
     let contradicts = |number: usize, claim: &Claim| {
         let earlier = claims[..number].iter().find(|earlier| claim.resource.contradicts(&earlier.resource))?;
-        Some(claim.problem(earlier))
+        Some(claim.conflict_with(earlier))
     };
     claims.iter().enumerate().filter_map(|(number, claim)| contradicts(number, claim)).collect()
 }
@@ -115,7 +115,7 @@ impl ClaimedResource {
         match (self, other) {
             (ClaimedResource::Groups(one), ClaimedResource::Groups(other)) => one.overlaps(other),
             (ClaimedResource::Groups(glob), ClaimedResource::Unit(unit))
-            | (ClaimedResource::Unit(unit), ClaimedResource::Groups(glob)) => glob.last() == unit,
+            | (ClaimedResource::Unit(unit), ClaimedResource::Groups(glob)) => glob.last_part() == unit,
             (ClaimedResource::Name(one), ClaimedResource::Name(other))
             | (ClaimedResource::Pods(one), ClaimedResource::Pods(other)) => one == other,
             (ClaimedResource::Unit(one), ClaimedResource::Unit(other))
@@ -128,7 +128,7 @@ impl ClaimedResource {
 }
 
 impl Claim {
-    fn problem(&self, earlier: &Claim) -> Problem {
+    fn conflict_with(&self, earlier: &Claim) -> Problem {
         let place = earlier.line.map_or_else(String::new, |line| format!(" of line {line}"));
         let (problem, advice) = match &self.resource {
             ClaimedResource::Groups(_) | ClaimedResource::Unit(_) => (

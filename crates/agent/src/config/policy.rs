@@ -24,48 +24,49 @@ const CPUS_MAX: u32 = 512;
 const RESERVED_ADVICE: &str = "write a number of CPUs, as in 4, or which CPUs, as in \"0-3\" or [0, 1]";
 
 #[derive(Clone, Copy, PartialEq)]
-enum Name {
+enum PolicyName {
     Holmes,
     PerfIso,
     Unmanaged,
 }
 
-const NAMES: [(&str, Name); 3] = [("holmes", Name::Holmes), ("perfiso", Name::PerfIso), ("unmanaged", Name::Unmanaged)];
+const NAMES: [(&str, PolicyName); 3] =
+    [("holmes", PolicyName::Holmes), ("perfiso", PolicyName::PerfIso), ("unmanaged", PolicyName::Unmanaged)];
 
 /// Keys of `[policy]` that not all policies have, each with the policies that have it.
-const OF_ONE: [(&str, &[Name]); 6] = [
-    ("interference_threshold", &[Name::Holmes]),
-    ("calm_time", &[Name::Holmes]),
-    ("reserved_busy", &[Name::Holmes]),
-    ("reserved", &[Name::Holmes]),
-    ("idle", &[Name::PerfIso]),
-    ("floor", &[Name::Holmes, Name::PerfIso]),
+const OF_ONE: [(&str, &[PolicyName]); 6] = [
+    ("interference_threshold", &[PolicyName::Holmes]),
+    ("calm_time", &[PolicyName::Holmes]),
+    ("reserved_busy", &[PolicyName::Holmes]),
+    ("reserved", &[PolicyName::Holmes]),
+    ("idle", &[PolicyName::PerfIso]),
+    ("floor", &[PolicyName::Holmes, PolicyName::PerfIso]),
 ];
 
 /// Reads the table `[policy]`.
 pub(super) fn read_policy(reader: Reader) -> PolicyConfig {
     let name = reader.choice("kind", &NAMES);
-    let name = reader.record_setting("kind", name, Name::Holmes, |name| quoted(name_of(*name)));
+    let name = reader.record_setting("kind", name, PolicyName::Holmes, |name| quoted(policy_name(*name)));
     for (key, of) in OF_ONE.iter().filter(|(key, of)| reader.has(key) && !of.contains(&name)) {
-        let whose = of.iter().map(|name| format!("`{}`", name_of(*name))).collect::<Vec<_>>().join(" and ");
-        reader.record_problem(key, format!("is for {whose}, but kind is `{}`", name_of(name)), "leave it out");
+        let whose = of.iter().map(|name| format!("`{}`", policy_name(*name))).collect::<Vec<_>>().join(" and ");
+        reader.record_problem(key, format!("is for {whose}, but kind is `{}`", policy_name(name)), "leave it out");
     }
     let kind = match name {
-        Name::Holmes => Kind::Holmes(read_holmes(&reader)),
-        Name::PerfIso => Kind::PerfIso { idle: read_share(&reader, "idle", IDLE) },
-        Name::Unmanaged => Kind::Unmanaged,
+        PolicyName::Holmes => Kind::Holmes(read_holmes(&reader)),
+        PolicyName::PerfIso => Kind::PerfIso { idle: read_share(&reader, "idle", IDLE) },
+        PolicyName::Unmanaged => Kind::Unmanaged,
     };
     let floor = match name {
-        Name::Holmes => read_floor(&reader, HolmesConfig::default().floor),
-        Name::PerfIso => read_floor(&reader, PerfIsoConfig::default().floor),
-        Name::Unmanaged => 0,
+        PolicyName::Holmes => read_floor(&reader, HolmesConfig::default().floor),
+        PolicyName::PerfIso => read_floor(&reader, PerfIsoConfig::default().floor),
+        PolicyName::Unmanaged => 0,
     };
     let siblings = read_siblings(&reader);
     reader.record_unknown_keys();
     PolicyConfig { kind, floor, siblings }
 }
 
-fn name_of(kind: Name) -> &'static str {
+fn policy_name(kind: PolicyName) -> &'static str {
     NAMES.iter().find(|(_, name)| *name == kind).map_or("", |(text, _)| text)
 }
 
@@ -87,7 +88,7 @@ fn read_holmes(reader: &Reader) -> Holmes {
 }
 
 fn read_floor(reader: &Reader, default: usize) -> u32 {
-    reader.record_setting("floor", reader.whole("floor", 0..=CPUS_MAX), default as u32, u32::to_string)
+    reader.record_setting("floor", reader.whole_number("floor", 0..=CPUS_MAX), default as u32, u32::to_string)
 }
 
 fn read_reserved(reader: &Reader) -> Reserved {
@@ -98,7 +99,7 @@ fn read_reserved(reader: &Reader) -> Reserved {
     }
     let cpus = match reader.is_list(KEY) {
         true => read_reserved_list(reader),
-        false => reader.parsed(KEY, parse_cpus, RESERVED_ADVICE),
+        false => reader.parse_text(KEY, parse_cpus, RESERVED_ADVICE),
     };
     Reserved::Cpus(reader.record_setting(KEY, cpus, CpuSet::default(), |cpus| quoted(&cpus.to_string())))
 }
@@ -110,7 +111,7 @@ fn read_reserved_list(reader: &Reader) -> Option<CpuSet> {
 
 /// Reads a key whose value is a number of CPUs, or uses the default.
 fn read_share(reader: &Reader, key: &'static str, default: Share) -> Share {
-    let count = reader.whole(key, 1..=CPUS_MAX).map(Share::Cpus);
+    let count = reader.whole_number(key, 1..=CPUS_MAX).map(Share::Cpus);
     reader.record_setting(key, count, default, Share::to_string)
 }
 
@@ -184,7 +185,7 @@ pub(super) fn read_metric(reader: Reader) -> Metric {
         (_, None) => {}
     }
     let formula =
-        reader.parsed("formula", parse_formula, "write at most four events, as in \"r140014a3 / (r81d0 + r82d0)\"");
+        reader.parse_text("formula", parse_formula, "write at most four events, as in \"r140014a3 / (r81d0 + r82d0)\"");
     let formula = reader.record_setting("formula", formula.map(Some), None, |formula| {
         formula.as_ref().map_or("the processor's own".to_owned(), |formula| quoted(formula))
     });

@@ -28,8 +28,9 @@ const SHORTEST: Duration = Duration::from_micros(1);
 /// Reads a table `[[proxy]]`; `None` if it is wrong.
 pub(super) fn read_proxy(reader: Reader) -> Option<ProxyOptions> {
     const NO_ADDRESS: &str = "is not an address with a port";
-    let listen = reader.parsed("listen", |text| parse_listen(text).map_err(|_| NO_ADDRESS), LISTEN);
-    let server = |reader: &Reader, key| reader.parsed(key, |text| parse_server(text).map_err(|_| NO_ADDRESS), SERVER);
+    let listen = reader.parse_text("listen", |text| parse_listen(text).map_err(|_| NO_ADDRESS), LISTEN);
+    let server =
+        |reader: &Reader, key| reader.parse_text(key, |text| parse_server(text).map_err(|_| NO_ADDRESS), SERVER);
     let (active, backup) = (server(&reader, "active"), server(&reader, "backup"));
     let listen = reader.require("listen", listen, LISTEN).ok();
     let active = reader.require("active", active, SERVER).ok();
@@ -65,11 +66,14 @@ pub(super) fn read_proxy(reader: Reader) -> Option<ProxyOptions> {
 fn read_options(reader: &Reader, defaults: ProxyOptions) -> ProxyOptions {
     let word = |text: &str| quoted(text);
     let protocol = reader.choice("protocol", &PROTOCOLS);
-    let protocol =
-        reader.record_setting("protocol", protocol, defaults.protocol, |protocol| word(name_of(protocol, &PROTOCOLS)));
-    let hazards =
-        reader.parsed("hazard", |text| text.parse::<WatchedHazards>().map_err(|_| "is not a list of hazards"), HAZARDS);
-    let hedge = reader.parsed(
+    let protocol = reader
+        .record_setting("protocol", protocol, defaults.protocol, |protocol| word(choice_name(protocol, &PROTOCOLS)));
+    let hazards = reader.parse_text(
+        "hazard",
+        |text| text.parse::<WatchedHazards>().map_err(|_| "is not a list of hazards"),
+        HAZARDS,
+    );
+    let hedge = reader.parse_text(
         "hedge",
         |text| {
             text.parse::<Hedge>().map_err(|_| {
@@ -82,17 +86,17 @@ fn read_options(reader: &Reader, defaults: ProxyOptions) -> ProxyOptions {
     let once_to = reader.choice("once_to", &ONCE_TO);
     let forwarded = reader.choice("forwarded", &FORWARDED);
     let budget = reader.percent("budget", 0.0..=100.0, "10%");
-    let burst = reader.whole("burst", 0..=u64::from(NUMBER_MAX));
-    let warm_up = reader.whole("warm_up", 0..=NUMBER_MAX);
+    let burst = reader.whole_number("burst", 0..=u64::from(NUMBER_MAX));
+    let warm_up = reader.whole_number("warm_up", 0..=NUMBER_MAX);
     ProxyOptions {
         protocol,
         hazards: reader.record_setting("hazard", hazards, defaults.hazards, in_quotes),
         hedge: reader.record_setting("hedge", hedge, defaults.hedge, in_quotes),
-        repeat: read_repeat(reader),
+        repeat: read_repeatable_requests(reader),
         unsafe_stay: reader
-            .record_setting("once_to", once_to, defaults.unsafe_stay, |stay| word(name_of(stay, &ONCE_TO))),
+            .record_setting("once_to", once_to, defaults.unsafe_stay, |stay| word(choice_name(stay, &ONCE_TO))),
         forwarded: reader
-            .record_setting("forwarded", forwarded, defaults.forwarded, |how| word(name_of(how, &FORWARDED))),
+            .record_setting("forwarded", forwarded, defaults.forwarded, |how| word(choice_name(how, &FORWARDED))),
         budget_percent: reader
             .record_setting("budget", budget, defaults.budget_percent, |percent| word(&format!("{percent}%"))),
         burst: reader.record_setting("burst", burst, defaults.burst, u64::to_string),
@@ -117,7 +121,7 @@ fn read_access_log(reader: &Reader) -> Option<PathBuf> {
         "" | STDOUT => Err("is not a path of a file"),
         _ => Ok(Some(PathBuf::from(text))),
     };
-    reader.record_setting("access_log", reader.parsed("access_log", file, ACCESS_LOG), None, |file| {
+    reader.record_setting("access_log", reader.parse_text("access_log", file, ACCESS_LOG), None, |file| {
         file.as_ref().map_or("none".to_owned(), |file| quoted(&file.display().to_string()))
     })
 }
@@ -127,10 +131,10 @@ fn read_log_format(reader: &Reader) -> Format {
         reader.record_problem("log_format", "is given without `access_log`", "write access_log, too");
     }
     let format = reader.choice("log_format", &LOG_FORMATS);
-    reader.record_setting("log_format", format, Format::default(), |format| quoted(name_of(format, &LOG_FORMATS)))
+    reader.record_setting("log_format", format, Format::default(), |format| quoted(choice_name(format, &LOG_FORMATS)))
 }
 
-fn read_repeat(reader: &Reader) -> Vec<String> {
+fn read_repeatable_requests(reader: &Reader) -> Vec<String> {
     let names = reader.list("repeat", REPEAT);
     reader.record_setting("repeat", names, Vec::new(), |names| match names.is_empty() {
         true => "GET, HEAD and OPTIONS, or commands that only read".to_owned(),
@@ -140,7 +144,7 @@ fn read_repeat(reader: &Reader) -> Vec<String> {
 
 fn read_limits(reader: &Reader, defaults: Limits) -> Limits {
     let read = |key| reader.read_time(key, SHORTEST);
-    let clients = reader.whole("clients", 1..=NUMBER_MAX as usize);
+    let clients = reader.whole_number("clients", 1..=NUMBER_MAX as usize);
     Limits {
         head_time: reader.record_setting("head_time", read("head_time"), defaults.head_time, quote_time),
         idle_time: reader.record_setting("idle_time", read("idle_time"), defaults.idle_time, quote_time),
@@ -163,6 +167,6 @@ fn in_quotes(value: &impl Display) -> String {
     quoted(&value.to_string())
 }
 
-fn name_of<'n, T: PartialEq>(wanted: &T, choices: &[(&'n str, T)]) -> &'n str {
+fn choice_name<'n, T: PartialEq>(wanted: &T, choices: &[(&'n str, T)]) -> &'n str {
     choices.iter().find(|(_, choice)| choice == wanted).map_or("", |(name, _)| name)
 }

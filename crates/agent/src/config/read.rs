@@ -126,17 +126,17 @@ fn read_with_line<'d, 't, T>(
 
 fn read_listen_address(reader: Reader) -> Option<SocketAddr> {
     const ADVICE: &str = "write an address and a port, as in \"127.0.0.1:9099\"";
-    if !reader.is_there() {
+    if !reader.exists() {
         return None;
     }
     let parse = |text: &str| text.parse::<SocketAddr>().map_err(|_| "is not an address with a port");
-    let address = reader.require("listen", reader.parsed("listen", parse, ADVICE), ADVICE).ok();
+    let address = reader.require("listen", reader.parse_text("listen", parse, ADVICE), ADVICE).ok();
     reader.record_unknown_keys();
     address
 }
 
 fn read_audit_path(reader: Reader) -> Option<PathBuf> {
-    if !reader.is_there() {
+    if !reader.exists() {
         return None;
     }
     let file =
@@ -186,12 +186,15 @@ fn missing_budget_problems(config: &Config, lines: &Lines) -> Vec<Problem> {
     let problem = |key: &str, line| Problem {
         line,
         key: key.to_owned(),
-        problem: format!("is missing, but the policy {} of [lanes] needs an slo or a budget", policy_of(config)),
+        problem: format!(
+            "is missing, but the policy {} of [lanes] needs an slo or a budget",
+            lending_policy_text(config)
+        ),
         advice: "write an objective, as in slo = \"p99=5ms\", or a budget in [lanes]".to_owned(),
     };
     lacking.map(|(_, key, line)| problem(key, line)).collect()
 }
 
-fn policy_of(config: &Config) -> String {
+fn lending_policy_text(config: &Config) -> String {
     config.lanes.as_ref().and_then(|lanes| lanes.policy).map_or_else(String::new, |policy| policy.to_string())
 }

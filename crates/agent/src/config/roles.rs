@@ -43,12 +43,12 @@ fn read_match(reader: &Reader) -> Option<Match> {
 
 fn read_match_key(reader: &Reader, key: &'static str) -> Option<Match> {
     match key {
-        "cgroup" => reader.parsed(key, str::parse, GROUP).map(Match::Cgroup),
+        "cgroup" => reader.parse_text(key, str::parse, GROUP).map(Match::Cgroup),
         "unit" => {
-            reader.parsed(key, parse_unit, "write a unit's name, as in \"redis-server.service\"").map(Match::Unit)
+            reader.parse_text(key, parse_unit, "write a unit's name, as in \"redis-server.service\"").map(Match::Unit)
         }
-        "pod" => reader.parsed(key, parse_pod, POD).map(Match::Pod),
-        "port" => reader.whole(key, 1..=u16::MAX).map(Match::Port),
+        "pod" => reader.parse_text(key, parse_pod, POD).map(Match::Pod),
+        "port" => reader.whole_number(key, 1..=u16::MAX).map(Match::Port),
         _ => {
             let comm = reader.text(key, "write the name of a program as in `ps -e -o comm`");
             comm.map(|comm| Match::Comm(comm.to_owned()))
@@ -72,18 +72,18 @@ fn parse_pod(text: &str) -> Result<Glob, GlobError> {
 
 fn read_settings(reader: &Reader) -> ServiceSettings {
     ServiceSettings {
-        slo: reader.parsed(
+        slo: reader.parse_text(
             "slo",
-            parse_objective_alone,
+            parse_objective_with_short_error,
             "write a percentile and a time with its unit, as in \"p99=5ms\"",
         ),
         may_be_placed: reader.flag("may_be_placed").unwrap_or(false),
-        cpus: reader.parsed("cpus", parse_cpus, "write the numbers of its CPUs, as in \"0-3,8\""),
+        cpus: reader.parse_text("cpus", parse_cpus, "write the numbers of its CPUs, as in \"0-3,8\""),
     }
 }
 
 /// Parses an objective. The error is short because advice follows it in the message.
-fn parse_objective_alone(text: &str) -> Result<sidelane_policy::borrow::Objective, &'static str> {
+fn parse_objective_with_short_error(text: &str) -> Result<sidelane_policy::borrow::Objective, &'static str> {
     parse_objective(text).map_err(|_| "is not an objective")
 }
 
@@ -105,9 +105,9 @@ pub(super) fn parse_cpus(text: &str) -> Result<CpuSet, String> {
 
 /// Reads a table `[[batch]]`; `None` if it is wrong.
 pub(super) fn read_batch_tree(reader: Reader) -> Option<BatchTree> {
-    let cgroup = reader.require("cgroup", reader.parsed("cgroup", str::parse, GROUP), GROUP).ok();
-    let priority = reader.whole("priority", -PRIORITY_MAX..=PRIORITY_MAX).unwrap_or(0);
-    let cpus = reader.whole("cpus", 1..=CPUS_MAX);
+    let cgroup = reader.require("cgroup", reader.parse_text("cgroup", str::parse, GROUP), GROUP).ok();
+    let priority = reader.whole_number("priority", -PRIORITY_MAX..=PRIORITY_MAX).unwrap_or(0);
+    let cpus = reader.whole_number("cpus", 1..=CPUS_MAX);
     reader.record_unknown_keys();
     Some(BatchTree { cgroup: cgroup?, priority, cpus })
 }
@@ -120,7 +120,7 @@ pub(super) fn read_kubernetes(top: &Reader) -> Option<Kubernetes> {
         return top.flag(KEY).unwrap_or(false).then_some(plain);
     }
     let reader = top.table(KEY);
-    let cgroup = reader.parsed("cgroup", str::parse, GROUP);
+    let cgroup = reader.parse_text("cgroup", str::parse, GROUP);
     let exclude = reader.list("exclude", POD).unwrap_or_default();
     let exclude = exclude.iter().filter_map(|text| match parse_pod(text) {
         Ok(glob) => Some(glob),

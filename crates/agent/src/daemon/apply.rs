@@ -7,8 +7,8 @@ use sidelane_policy::cpus::{CpuAction, CpuReason};
 use sidelane_report::terminal::print;
 
 use super::Agent;
-use crate::choice::goes_by_interference;
-use crate::log::{CpuLine, LoggedObservation, describe_action, name_of, sentence};
+use crate::choice::uses_interference;
+use crate::log::{CpuLine, LoggedObservation, describe_action, sentence, target_name};
 use crate::note::AgentNote;
 use crate::tracked::ContainerAssignment;
 use sidelane_diagnostics::audit::AuditLog;
@@ -27,8 +27,8 @@ impl Agent {
         let (mut any_failed, mut not_so) = (false, Vec::new());
         if let Some(actuator) = &mut self.actuator {
             let outcome = actuator.carry_out(self.actions.iter(), &|place| self.tracked.thread_owner(place));
-            any_failed = !outcome.errors.is_empty() || !outcome.not_so.is_empty();
-            not_so = outcome.not_so;
+            any_failed = !outcome.errors.is_empty() || !outcome.ineffective.is_empty();
+            not_so = outcome.ineffective;
             outcome.errors.into_iter().for_each(|(action, error)| self.note_failed_action(action, error));
         }
         let is_about_it = self.stats.why == CpuReason::Interference && !any_failed;
@@ -114,7 +114,7 @@ impl Agent {
 
     /// Notes a failed action. A service whose threads another process moves is placed later.
     fn note_failed_action(&mut self, action: CpuAction, error: Error) {
-        let name = name_of(action, &self.tracked);
+        let name = target_name(action, &self.tracked);
         match (action, error.downcast_ref::<ClaimError>()) {
             (CpuAction::Place { .. }, Some(why)) => {
                 self.note(AgentNote::NotPlaced { service: name.to_string(), why: why.to_string() })
@@ -134,7 +134,7 @@ impl Agent {
 
     /// Returns the interference threshold; `None` if the policy does not use interference.
     pub(super) fn interference_threshold(&self) -> Option<f64> {
-        goes_by_interference(&self.config.policy).then_some(self.here.interference_threshold)
+        uses_interference(&self.config.policy).then_some(self.here.interference_threshold)
     }
 
     /// Records the decided settings of a container or service.
@@ -157,7 +157,7 @@ impl Agent {
 
     fn log_action(&mut self, action: CpuAction, now_ns: Nanos) -> Result<()> {
         let (why, seen) = (self.stats.why, self.stats.seen);
-        let name = name_of(action, &self.tracked);
+        let name = target_name(action, &self.tracked);
         *self.stats.decisions.entry((describe_action(action).1, why)).or_default() += 1;
         if self.actuator.is_none() {
             print(&format!("would {}: {why}\n", sentence(action, &name)))?;

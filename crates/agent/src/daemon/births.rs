@@ -5,20 +5,20 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
 use sidelane_tracker::histogram::Histogram;
 
-use crate::discover::Birthplace;
+use crate::discover::NewBatchGroup;
 use sidelane_diagnostics::note::Note;
 
 /// Cgroups in which new batch starts, and the CPUs to which new batch is confined there.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct NewBatchConfinement {
-    pub(super) places: Vec<Birthplace>,
+    pub(super) places: Vec<NewBatchGroup>,
     pub(super) cpus: Option<CpuSet>,
 }
 
 impl NewBatchConfinement {
     /// Returns whether containers in this tree start on the CPUs that batch may have.
     pub(super) fn is_tree_confined(&self, tree: &str, unconfined: &[String]) -> bool {
-        let is_it = |place: &&Birthplace| place.path == tree && place.spared.is_empty();
+        let is_it = |place: &&NewBatchGroup| place.path == tree && place.spared.is_empty();
         self.cpus.is_some()
             && self.places.iter().any(|place| is_it(&place))
             && !unconfined.iter().any(|path| path == tree)

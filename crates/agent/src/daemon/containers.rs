@@ -12,7 +12,7 @@ use super::{Agent, MAKING_NS};
 use crate::actuator::TakeError;
 use crate::choice::moves_containers;
 use crate::config::Kind;
-use crate::discover::{Birthplace, Container, ContainerId};
+use crate::discover::{Container, ContainerId, NewBatchGroup};
 use crate::note::AgentNote;
 use crate::owners::{Owner, Resource};
 use crate::tracked::ContainerAssignment;
@@ -29,10 +29,10 @@ impl Agent {
                 self.waiting.push(Waiting::due_now(container, now_ns));
             }
         }
-        gone.iter().for_each(|id| self.container_went(id));
+        gone.iter().for_each(|id| self.release_gone_container(id));
     }
 
-    fn container_went(&mut self, id: &ContainerId) {
+    fn release_gone_container(&mut self, id: &ContainerId) {
         self.stop_waiting_for(id);
         if let Some(place) = self.tracked.slot_of_container(id) {
             self.drop_container(place);
@@ -41,7 +41,7 @@ impl Agent {
 
     fn stop_waiting_for(&mut self, id: &ContainerId) {
         for waiting in self.waiting.extract_if(.., |waiting| waiting.item.id == *id).collect::<Vec<_>>() {
-            self.forget_about(&waiting.item.name);
+            self.remove_notes_about(&waiting.item.name);
         }
     }
 
@@ -53,7 +53,7 @@ impl Agent {
         if places.is_empty() {
             return false;
         }
-        let merged = self.take_over(container, &places);
+        let merged = self.replace_containers(container, &places);
         let is_merged = merged.is_ok();
         if let Err(error) = merged {
             self.note_error_about(&container.name, anyhow::Error::from(error));
@@ -65,7 +65,7 @@ impl Agent {
         is_merged
     }
 
-    fn take_over(&mut self, container: &Container, part_slots: &[usize]) -> Result<(), TakeError> {
+    fn replace_containers(&mut self, container: &Container, part_slots: &[usize]) -> Result<(), TakeError> {
         let given = self.merged_assignment(part_slots);
         self.owners.assign(Resource::Group(container.id.path.clone()), Owner::Policy).map_err(anyhow::Error::from)?;
         let place = self.tracked.add_container(container.clone())?;
@@ -102,9 +102,9 @@ impl Agent {
         self.times.look_ns = 0;
         let name = &container.name;
         self.helper.note_managed(&container.id);
-        self.forget_about(name);
+        self.remove_notes_about(name);
         self.record_unconfined_time(container);
-        self.note_means(slot, name);
+        self.note_missing_controls(slot, name);
         self.log_note("came", &format!("container {name} was added; it may have CPUs {allowed}"));
     }
 
@@ -127,14 +127,14 @@ impl Agent {
     pub(super) fn note_incomplete(&mut self, waiting: &Waiting<Container>) {
         let container = &waiting.item;
         let is_late = now_ns().saturating_sub(waiting.since_ns) > MAKING_NS;
-        if is_late && !self.is_noted(&container.name) && !processes_in(&container.id).is_empty() {
+        if is_late && !self.has_note_about(&container.name) && !processes_in(&container.id).is_empty() {
             self.note_about(&container.name, AgentNote::Incomplete { container: container.name.clone() });
         }
     }
 
     /// Makes new batch start on CPUs that batch may have, if its cgroups have lists of CPUs.
     pub(super) fn confine_new_batch(&mut self) {
-        let births = NewBatchConfinement { places: self.birthplaces.clone(), cpus: self.new_batch_cpus() };
+        let births = NewBatchConfinement { places: self.new_batch_groups.clone(), cpus: self.new_batch_cpus() };
         let Some(actuator) = self.actuator.as_mut().filter(|_| births != self.births) else { return };
         let failed = actuator.confine_new_batch(&births.places, births.cpus.as_ref());
         self.stats.notes.retain(|note, _| !note.matches(|note| matches!(note, AgentNote::NotBornConfined { .. })));
@@ -144,7 +144,7 @@ impl Agent {
             notes.for_each(|note| self.note(note));
             let spared = births.places.iter().filter(|place| !place.spared.is_empty());
             let why =
-                |place: &Birthplace| format!("it also holds pods that are not batch, such as {}", place.spared[0]);
+                |place: &NewBatchGroup| format!("it also holds pods that are not batch, such as {}", place.spared[0]);
             let notes = spared.map(|place| AgentNote::NotBornConfined { group: place.path.clone(), why: why(place) });
             notes.for_each(|note| self.note(note));
         }

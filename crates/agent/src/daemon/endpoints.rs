@@ -127,14 +127,14 @@ impl Endpoints {
 
     /// Answers all clients that wait for the status. The agent waits for no client. A client that does not read loses
     /// the answer.
-    pub(super) fn tell_status(&self, snapshot: &Snapshot) {
+    pub(super) fn answer_status_clients(&self, snapshot: &Snapshot) {
         while let Some(Ok((stream, _))) = self.status.as_ref().map(UnixListener::accept) {
             let _ = send(stream, snapshot);
         }
     }
 
     /// Answers the requests that wait for the metrics.
-    pub(super) fn tell_metrics(&self, metrics: impl FnOnce() -> Exposition) {
+    pub(super) fn answer_metrics_requests(&self, metrics: impl FnOnce() -> Exposition) {
         if let Some(listener) = &self.metrics {
             listener.answer_requests(metrics);
         }

@@ -10,7 +10,7 @@ use sidelane_policy::borrow::Lending;
 
 use super::Agent;
 use crate::discover::FoundService;
-use crate::lanes::lanes_of;
+use crate::lanes::lanes_beside_service;
 use crate::note::AgentNote;
 use crate::owners::{Owner, Resource};
 use crate::tracked::AgentService;
@@ -23,17 +23,19 @@ impl Agent {
     /// service may run on.
     pub(super) fn lanes_beside(&mut self, found: &FoundService) -> Option<(Lanes, Lending)> {
         self.gates.as_ref()?;
-        let own = self.tracked.cpus_of(found);
+        let own = self.tracked.service_cpus(found);
         self.drop_lanes(&own);
         let others = self.tracked.services.iter().filter(|(_, served)| served.found.id != found.id);
         let others = others
             .map(|(_, served)| allowed_cpus(&served.tracked.processes()))
             .fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
-        let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
+        let lanes = lanes_beside_service(&self.here.cores, &own, &others, &self.usable.difference(&self.lane_cpus()));
         match (lanes, self.gates.as_ref()?.lending(found.settings.slo)) {
             (Some(lanes), Ok(lending)) => Some((lanes, lending)),
             // The gate controls the lanes beside the service already, for another service on the same CPUs.
-            (None, _) if self.tracked.kept().any(|kept| !kept.beside.intersection(&own).is_empty()) => None,
+            (None, _) if self.tracked.kept_lanes().any(|kept| !kept.request_lanes.intersection(&own).is_empty()) => {
+                None
+            }
             (None, _) => {
                 self.note(AgentNote::NoLaneBeside { service: found.name.clone(), cpus: own.to_string() });
                 None
@@ -48,7 +50,9 @@ impl Agent {
     /// Searches for lanes again, for services without lanes. Lanes may be free now because a service was placed on
     /// other CPUs, or because a service with lanes has gone.
     fn find_lanes_again(&mut self) {
-        let has_none = |served: &AgentService| served.tracked.kept.as_ref().is_none_or(|kept| kept.cpus().is_empty());
+        let has_none = |served: &AgentService| {
+            served.tracked.kept.as_ref().is_none_or(|kept| kept.lanes_with_keepers().is_empty())
+        };
         let mut moved = Vec::new();
         for (place, served) in self.tracked.services.iter_mut() {
             if std::mem::take(&mut served.has_moved) && has_none(served) {
@@ -56,9 +60,9 @@ impl Agent {
             }
         }
         for (place, found) in moved {
-            self.stats.notes.retain(|note, _| !is_no_lane_note(note, &found.name));
+            self.stats.notes.retain(|note, _| !reports_missing_lane(note, &found.name));
             let Some((lanes, lending)) = self.lanes_beside(&found) else { continue };
-            match self.tracked.lend(place, &lanes, lending) {
+            match self.tracked.lend_lanes(place, &lanes, lending) {
                 Ok(()) => self.start_keepers(place, lanes, lending),
                 Err(error) => self.note_error(error),
             }
@@ -71,8 +75,8 @@ impl Agent {
         let tracker = Rc::clone(self.tracked.tracker());
         match gates.start_keepers(&lanes, lending, &tracker) {
             Ok(kept) => {
-                self.pass_lanes_on(&kept.cpus(), &Owner::Policy, &Owner::Lanes);
-                self.log_note("keep", &format!("the gate keeps batch lanes {}", kept.cpus()));
+                self.change_lane_owner(&kept.lanes_with_keepers(), &Owner::Policy, &Owner::Lanes);
+                self.log_note("keep", &format!("the gate keeps batch lanes {}", kept.lanes_with_keepers()));
                 if let Some(served) = self.tracked.services.get_mut(slot) {
                     served.tracked.kept = Some(kept);
                 }
@@ -98,33 +102,36 @@ impl Agent {
 
     /// Checks the lanes under a gate: drops lanes that are lost, searches for new ones, restores the scheduling class
     /// of keepers, and updates the lending limits.
-    pub(super) fn look_after_lanes(&mut self) {
-        let forsaken: CpuSet = self.tracked.kept().flat_map(KeptLanes::displaced_lanes).collect();
-        let gone = self.kept_cpus().difference(&self.usable).union(&forsaken);
+    pub(super) fn maintain_lanes(&mut self) {
+        let forsaken: CpuSet = self.tracked.kept_lanes().flat_map(KeptLanes::displaced_lanes).collect();
+        let gone = self.lane_cpus().difference(&self.usable).union(&forsaken);
         self.drop_lanes(&gone);
         if self.gates.is_some() {
             self.find_lanes_again();
         }
-        for lane in self.tracked.kept().flat_map(KeptLanes::restore_keeper_classes).collect::<Vec<_>>() {
+        for lane in self.tracked.kept_lanes().flat_map(KeptLanes::restore_keeper_classes).collect::<Vec<_>>() {
             self.note(LaneNote::KeeperLowered { lane });
         }
         for (_, served) in self.tracked.services.iter_mut() {
             let tracking = &served.tracked.tracking;
             if let Some(kept) = &mut served.tracked.kept {
                 kept.rehold_visited_lanes(|| tracking.processes().into_iter().collect());
-                kept.limits.update();
+                kept.limits.update_limits();
             }
         }
     }
 
     /// Returns the CPUs of all lanes that a gate controls.
-    pub(super) fn kept_cpus(&self) -> CpuSet {
-        self.tracked.kept().map(KeptLanes::cpus).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
+    pub(super) fn lane_cpus(&self) -> CpuSet {
+        self.tracked
+            .kept_lanes()
+            .map(KeptLanes::lanes_with_keepers)
+            .fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
     }
 
     /// Releases lanes: afterwards only the policy decides about their CPUs.
     pub(super) fn drop_lanes(&mut self, cpus: &CpuSet) {
-        let (kept, dropped) = (self.kept_cpus().difference(cpus), self.kept_cpus().intersection(cpus));
+        let (kept, dropped) = (self.lane_cpus().difference(cpus), self.lane_cpus().intersection(cpus));
         if dropped.is_empty() {
             return;
         }
@@ -134,17 +141,17 @@ impl Agent {
             Some(gates) => gates.evictions().run_without_keepers(&dropped, drop_them),
             None => drop_them(),
         }
-        self.pass_lanes_on(&dropped, &Owner::Lanes, &Owner::Policy);
+        self.change_lane_owner(&dropped, &Owner::Lanes, &Owner::Policy);
         self.log_note("drop", &format!("the gate does not keep batch lanes {dropped} any more"));
     }
 
-    fn pass_lanes_on(&mut self, cpus: &CpuSet, from: &Owner, to: &Owner) {
-        let kept = if *to == Owner::Lanes { self.kept_cpus().union(cpus) } else { self.kept_cpus() };
+    fn change_lane_owner(&mut self, cpus: &CpuSet, from: &Owner, to: &Owner) {
+        let kept = if *to == Owner::Lanes { self.lane_cpus().union(cpus) } else { self.lane_cpus() };
         if let Some(Err(error)) = self.lent.as_ref().map(|lent| lent.pin_off_lanes(&kept)) {
             self.note_error(Error::from(error).context("cannot keep the agent's alarm thread off the lanes"));
         }
         for cpu in cpus {
-            if let Err(owned) = self.owners.pass_on(&Resource::Cpu(cpu), from, to.clone()) {
+            if let Err(owned) = self.owners.change_owner(&Resource::Cpu(cpu), from, to.clone()) {
                 self.note_error(owned);
             }
         }
@@ -152,6 +159,6 @@ impl Agent {
 }
 
 /// Returns whether the note reports that the service `name` has no lane.
-fn is_no_lane_note(note: &Note, name: &str) -> bool {
+fn reports_missing_lane(note: &Note, name: &str) -> bool {
     note.matches(|note| matches!(note, AgentNote::NoLaneBeside { service, .. } if service == name))
 }

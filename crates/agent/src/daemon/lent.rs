@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::eventfd::EventFd;
 use sidelane_host::priority::{pin_thread, set_highest_ordinary_priority};
-use sidelane_host::run_times::affinity;
+use sidelane_host::run_times::thread_affinity;
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::watchdog::Watchdog;
@@ -46,7 +46,7 @@ impl LentLanes {
     pub(super) fn new(tracker: &Tracker) -> io::Result<Self> {
         let alarmed = Arc::new(EventFd::new()?);
         let agent = this_tid();
-        let (alarms, memory) = (tracker.alarms()?, tracker.memory());
+        let (alarms, memory) = (tracker.alarm_ring()?, tracker.memory());
         let (tell, told) = channel();
         let body = {
             let alarmed = Arc::clone(&alarmed);
@@ -83,7 +83,7 @@ struct Listener {
 
 impl Listener {
     fn run_alarm_loop(self) {
-        let _fixed = SelfPlacedThread::this_thread();
+        let _fixed = SelfPlacedThread::for_this_thread();
         // Without the privilege for a real-time class, an alarm is answered some milliseconds later.
         let _ = set_highest_ordinary_priority(0);
         loop {
@@ -103,7 +103,7 @@ impl Listener {
         let is_lane = |cpu: &u32| self.memory.hold(*cpu).holder_pid.load(Ordering::Acquire) != 0;
         let (lanes, others): (Vec<u32>, Vec<u32>) = online.iter().partition(is_lane);
         let lanes: CpuSet = lanes.into_iter().collect();
-        if !others.is_empty() && affinity(self.agent).is_some_and(|cpus| cpus.is_subset(&lanes)) {
+        if !others.is_empty() && thread_affinity(self.agent).is_some_and(|cpus| cpus.is_subset(&lanes)) {
             let _ = pin_thread(self.agent, &others);
         }
     }

@@ -35,9 +35,9 @@ impl Agent {
         all.extend(self.cpu_metrics());
         all.extend(self.lane_metrics());
         all.extend(self.batch_metrics());
-        all.extend(self.proxies.families());
-        all.extend(self.flights.families());
-        all.extend(self.hurries.families());
+        all.extend(self.proxies.metric_families());
+        all.extend(self.flights.metric_families());
+        all.extend(self.hurries.metric_families());
         all.extend(self.agent_metrics());
         Exposition(all)
     }
@@ -47,7 +47,7 @@ impl Agent {
     }
 
     /// Returns a metric of each service that has lanes under a gate.
-    fn values_by_kept_lanes<'a>(
+    fn values_by_service_with_lanes<'a>(
         &'a self,
         value: impl Fn(&'a AgentService, &'a KeptLanes) -> Option<f64>,
     ) -> impl Iterator<Item = (Labels, Option<f64>)> {
@@ -56,12 +56,12 @@ impl Agent {
     }
 
     fn is_promise_broken(&self, served: &AgentService) -> bool {
-        self.promises.broken(&served.found.name).is_some()
+        self.promises.broken_promise_to(&served.found.name).is_some()
     }
 
     fn service_metrics(&self) -> Vec<Family> {
         let span = self.slow.span();
-        let known = |served: &&AgentService| served.why_no_figures().is_none();
+        let known = |served: &&AgentService| served.why_no_request_figures().is_none();
         let latencies =
             self.values_by_service(|served| served).filter(|(_, served)| known(served)).map(|(labels, served)| {
                 (labels, latency_histogram(&served.figures.all.latency, served.figures.all.latency_sum_ns))
@@ -90,11 +90,12 @@ impl Agent {
         let share = |ppm: u32| f64::from(ppm) / 1e6;
         let attained = |served: &AgentService| served.figures.objective.and(served.figures.all.attainment());
         let disturbed = |served: &AgentService| {
-            let cpus = span.ran_on(served.tracked.tracking.identity());
+            let cpus = span.cpus_used_by(served.tracked.tracking.identity());
             cpus.iter().filter_map(|cpu| self.interference.read(cpu as u32)).reduce(f64::max)
         };
         let length_ns = span.length_ns.max(1) as f64;
-        let uses = |served: &AgentService| Some(span.ran_ns(served.tracked.tracking.identity()) as f64 / length_ns);
+        let uses =
+            |served: &AgentService| Some(span.cpu_time_ns(served.tracked.tracking.identity()) as f64 / length_ns);
         vec![
             latencies,
             Family::from_numbers(attainment, self.values_by_service(attained)),
@@ -103,11 +104,13 @@ impl Agent {
             Family::from_numbers(slowdown, self.slowdowns().into_iter()),
             Family::from_numbers(
                 overlap,
-                self.values_by_kept_lanes(|_, kept| kept.overlap.recent().share_ppm().map(share)),
+                self.values_by_service_with_lanes(|_, kept| kept.overlap.recent().share_ppm().map(share)),
             ),
             Family::from_numbers(
                 broken,
-                self.values_by_kept_lanes(|served, _| Some(f64::from(u8::from(self.is_promise_broken(served))))),
+                self.values_by_service_with_lanes(|served, _| {
+                    Some(f64::from(u8::from(self.is_promise_broken(served))))
+                }),
             ),
         ]
     }
@@ -147,8 +150,12 @@ impl Agent {
 
     /// Returns the metrics of all lanes that have a keeper, by CPU.
     fn lane_metrics(&self) -> Vec<Family> {
-        let keepers: Vec<(u32, KeeperCounts)> =
-            self.tracked.kept().flat_map(KeptLanes::keepers).map(|keeper| (keeper.cpu(), keeper.counts())).collect();
+        let keepers: Vec<(u32, KeeperCounts)> = self
+            .tracked
+            .kept_lanes()
+            .flat_map(KeptLanes::keepers)
+            .map(|keeper| (keeper.cpu(), keeper.counts()))
+            .collect();
         if keepers.is_empty() {
             return Vec::new();
         }

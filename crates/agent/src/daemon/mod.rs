@@ -48,13 +48,13 @@ use sidelane_tracker::histogram::Histogram;
 use super::actuator::Actuator;
 use super::choice::AnyPolicy;
 use super::config::{Config, MachineConfig};
-use super::discover::{Birthplace, Container, DiscoveryProblem, FoundService};
+use super::discover::{Container, DiscoveryProblem, FoundService, NewBatchGroup};
 use super::helper::Helper;
 use super::interference::InterferenceSource;
 use super::lanes::{EvictionRequests, Evictions, LaneGates};
 use super::log::{CpuAudit, LoggedObservation};
 use super::modules::{Flights, Hurries, Proxies};
-use super::observation::{Sampler, fill};
+use super::observation::{Sampler, fill_observation};
 use super::owners::Owners;
 use super::self_usage::SelfUsage;
 use super::tracked::Tracked;
@@ -99,7 +99,7 @@ pub struct Agent {
     /// Things that the file names and the machine lacks, from the helper's last report.
     lacks: Vec<DiscoveryProblem>,
     /// Cgroups in which new batch is made, from the helper's last report.
-    birthplaces: Vec<Birthplace>,
+    new_batch_groups: Vec<NewBatchGroup>,
     /// CPUs whose claims are registered with the guardian.
     guarded: CpuSet,
     /// Steps that failed at the last check, and are tried again.
@@ -184,7 +184,7 @@ impl Times {
 
     /// Notes whether batch ran. Batch stays active until it has not run for half a second, because one check may cover
     /// only some microseconds.
-    fn note_batch(&mut self, now_ns: Nanos, has_batch: bool, has_services: bool) {
+    fn update_activity(&mut self, now_ns: Nanos, has_batch: bool, has_services: bool) {
         if has_batch {
             self.batch_ns = Some(now_ns);
         }
@@ -234,7 +234,7 @@ impl Agent {
     fn serve(&mut self, signals: &PosixSignals) -> Result<()> {
         loop {
             let woken = self.wait(signals).context("cannot wait for POSIX signals, sockets and events")?;
-            self.begin_turn();
+            self.restart_cpu_time_limit();
             let caught =
                 if woken.signal { signals.wait(Duration::ZERO).context("cannot read a POSIX signal")? } else { None };
             if caught.is_some_and(|caught| !self.handle_signal(caught)) {
@@ -244,7 +244,7 @@ impl Agent {
                 self.react_to_interference()?;
             }
             if woken.alarm || now_ns() >= self.watch_due_ns() {
-                self.check_lane_stays(now_ns());
+                self.check_for_batch_on_lanes(now_ns());
             }
             self.answer_clients(woken);
             if woken.found {
@@ -259,14 +259,14 @@ impl Agent {
             } else if now_ns >= self.times.waiting_ns {
                 self.retry_waiting();
             }
-            if woken.lanes || now_ns >= self.look_due_ns() {
+            if woken.lanes || now_ns >= self.check_due_ns() {
                 self.check_machine()?;
             }
         }
     }
 
     fn wait(&self, signals: &PosixSignals) -> io::Result<WakeEvents> {
-        let due_ns = self.look_due_ns().min(self.times.slow_ns).min(self.times.waiting_ns).min(self.slowdown_due_ns());
+        let due_ns = self.check_due_ns().min(self.times.slow_ns).min(self.times.waiting_ns).min(self.slowdown_due_ns());
         let due_ns = due_ns.min(self.watch_due_ns());
         let eventfds = EventFds {
             lanes: self.gates.as_ref().map(|gates| gates.evictions().eventfd()),
@@ -298,7 +298,7 @@ impl Agent {
 
     /// Reacts to interference and to keepers' requests, if there are any. Called between the steps of longer work.
     fn handle_urgent(&mut self) -> Result<()> {
-        self.begin_turn();
+        self.restart_cpu_time_limit();
         if self.interference.has_event() {
             return self.react_to_interference();
         }
@@ -312,8 +312,8 @@ impl Agent {
 
     /// Restarts the limit of this thread's CPU time. Each step between two reactions to interference has a limit of its
     /// own.
-    fn begin_turn(&mut self) {
-        if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
+    fn restart_cpu_time_limit(&mut self) {
+        if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin_turn) {
             self.turns = None;
             self.note(LaneNote::NotUrgent { error: error.to_string() });
         }
@@ -323,22 +323,22 @@ impl Agent {
     fn check_machine(&mut self) -> Result<()> {
         let now_ns = now_ns();
         self.interference.take_due_values(now_ns);
-        let (memory, withheld) = (self.tracked.tracker().memory(), self.withheld());
+        let (memory, withheld) = (self.tracked.tracker().memory(), self.withheld_lanes());
         let span = self.sampler.sample(&memory, now_ns);
-        let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
-        self.times.note_batch(now_ns, has_batch, !self.tracked.services.is_empty());
+        let has_batch = span.batch_cpu_time_ns() > 0 || self.tracked.is_batch_paused();
+        self.times.update_activity(now_ns, has_batch, !self.tracked.services.is_empty());
         let asked = self.gates.as_ref().map(|gates| gates.evictions().take_requests());
         // The policy does not count a lane from which batch was evicted among batch's CPUs. The siblings of such a lane
         // belong to the service.
         let evicted = asked.as_ref().map_or_else(CpuSet::default, |asked| asked.lanes.union(&withheld));
         let (usable, closed) =
             (self.usable.difference(&evicted), self.here.cores.with_siblings(&to_cpu_mask(&evicted)));
-        fill(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.interference.peak(cpu));
+        fill_observation(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.interference.peak(cpu));
         self.actions.clear();
         self.policy.observe(now_ns, &self.seen, &mut self.actions);
-        self.tracked.services.free_left_slots();
-        self.tracked.containers.free_left_slots();
-        self.times.look_ns = now_ns + self.look_every_ns();
+        self.tracked.services.free_vacated_slots();
+        self.tracked.containers.free_vacated_slots();
+        self.times.look_ns = now_ns + self.check_interval_ns();
         let failed = self.apply_decision(now_ns)?;
         self.stats.onset_ns = None;
         self.update_watched_cpus();
@@ -388,11 +388,11 @@ impl Agent {
         self.lent.as_ref().map_or(Nanos::MAX, |lent| lent.due_ns)
     }
 
-    fn look_due_ns(&self) -> Nanos {
+    fn check_due_ns(&self) -> Nanos {
         self.interference.due_ns().map_or(self.times.look_ns, |due_ns| due_ns.min(self.times.look_ns))
     }
 
-    fn look_every_ns(&self) -> Nanos {
+    fn check_interval_ns(&self) -> Nanos {
         let every = self.config.intervals.poll.unwrap_or(self.config.intervals.look);
         if self.times.is_active { nanos(every) } else { nanos(every).max(IDLE_LOOK_NS) }
     }
@@ -404,10 +404,10 @@ impl Agent {
         }
         if woken.status {
             let snapshot = self.snapshot();
-            self.endpoints.tell_status(&snapshot);
+            self.endpoints.answer_status_clients(&snapshot);
         }
         if woken.metrics {
-            self.endpoints.tell_metrics(|| self.exposition());
+            self.endpoints.answer_metrics_requests(|| self.exposition());
         }
     }
 
@@ -425,7 +425,7 @@ impl Agent {
         if let Some(log) = &mut self.log {
             log.record_action(now_ns(), "end", "a POSIX signal ended the agent; all changes are undone");
             let state = log.end();
-            LogNote::of_audit(log.path(), &state).for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
+            LogNote::about_audit_log(log.path(), &state).for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
         }
         // The claims are released last: an agent that starts now finds only the guardian, which has nothing left to
         // undo.
@@ -452,10 +452,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batch_counts_as_active_for_some_looks_without_running() {
+    fn batch_stays_active_for_some_checks_without_running() {
         let mut times = Times::all_due_at(1_000);
         let mut active = |later_ns, has_batch, has_services| {
-            times.note_batch(1_000 + later_ns, has_batch, has_services);
+            times.update_activity(1_000 + later_ns, has_batch, has_services);
             times.is_active
         };
         assert!(!active(0, false, true), "there was none yet");

@@ -4,7 +4,7 @@ use anyhow::Result;
 use sidelane_host::posix_signals::PosixSignals;
 
 use super::Agent;
-use crate::modules::{ModuleEvent, flight_of, hurry_of};
+use crate::modules::{ModuleEvent, flight_options_for, hurry_target_for};
 use sidelane_proxy::note::ProxyNote;
 use sidelane_report::terminal::eprint_fitted;
 
@@ -30,8 +30,8 @@ impl Agent {
         }
         let Self { tracked, config, here, .. } = self;
         let found = || tracked.services.iter().map(|(_, served)| &served.found);
-        let recorded = found().filter_map(|found| flight_of(found, config)).collect();
-        let mapped = found().filter_map(|found| hurry_of(found, config, here)).collect();
+        let recorded = found().filter_map(|found| flight_options_for(found, config)).collect();
+        let mapped = found().filter_map(|found| hurry_target_for(found, config, here)).collect();
         let followed = [self.flights.update_running(recorded), self.hurries.update_running(mapped)];
         followed.into_iter().filter_map(Result::err).for_each(|error| self.note_error(error));
     }

@@ -40,12 +40,12 @@ impl Agent {
         self.note(AgentNote::Failed { what: format!("{:#}", error.into()) });
     }
 
-    /// Notes an error about a service or container. [`Agent::forget_about`] removes the note.
+    /// Notes an error about a service or container. [`Agent::remove_notes_about`] removes the note.
     pub(super) fn note_error_about(&mut self, name: &str, error: impl Into<Error>) {
         self.note_about(name, AgentNote::Failed { what: format!("{:#}", error.into()) });
     }
 
-    /// Adds a note about a service or container. [`Agent::forget_about`] removes it.
+    /// Adds a note about a service or container. [`Agent::remove_notes_about`] removes it.
     pub(super) fn note_about(&mut self, name: &str, note: impl Into<Note>) {
         let note = note.into();
         self.stats.about.entry(name.to_owned()).or_default().insert(note.clone());
@@ -53,12 +53,12 @@ impl Agent {
     }
 
     /// Returns whether there is a note about a service or container.
-    pub(super) fn is_noted(&self, name: &str) -> bool {
+    pub(super) fn has_note_about(&self, name: &str) -> bool {
         self.stats.about.contains_key(name)
     }
 
     /// Removes the notes about a service or container that has gone, or is in order again.
-    pub(super) fn forget_about(&mut self, name: &str) {
+    pub(super) fn remove_notes_about(&mut self, name: &str) {
         let over: BTreeSet<Note> = self.stats.about.remove(name).unwrap_or_default();
         self.stats.notes.retain(|note, _| !over.contains(note));
     }
@@ -66,7 +66,7 @@ impl Agent {
     /// Adds a note for each thing that the file names and the machine has lacked for a second. Removes the note when
     /// the machine has the thing.
     pub(super) fn note_discovery_problems(&mut self, now_ns: Nanos) {
-        let now: BTreeSet<DiscoveryProblem> = self.lacks.iter().map(DiscoveryProblem::without_figures).collect();
+        let now: BTreeSet<DiscoveryProblem> = self.lacks.iter().map(DiscoveryProblem::without_counts).collect();
         let over: Vec<DiscoveryProblem> = self.stats.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
         for note in over.iter().filter_map(|lack| self.stats.lacks.remove(lack)?.noted).collect::<Vec<_>>() {
             self.log_note("over", &note.to_string());
@@ -74,7 +74,7 @@ impl Agent {
         }
         for lack in self.lacks.clone() {
             let lacking = Lacking { since_ns: now_ns, noted: None };
-            let lacking = self.stats.lacks.entry(lack.without_figures()).or_insert(lacking);
+            let lacking = self.stats.lacks.entry(lack.without_counts()).or_insert(lacking);
             if lacking.noted.is_none() && now_ns.saturating_sub(lacking.since_ns) >= MAKING_NS {
                 let note = Note::from(AgentNote::Lacking { what: lack.to_string() });
                 lacking.noted = Some(note.clone());

@@ -39,12 +39,12 @@ impl Promises {
     }
 
     /// Notes that the agent was stopped until now.
-    pub(super) fn record_stop(&mut self, now_ns: Nanos) {
+    pub(super) fn record_agent_stop(&mut self, now_ns: Nanos) {
         self.stopped_ns = Some(now_ns);
     }
 
     /// Returns the overlap promise to a service if it is broken now.
-    pub(super) fn broken(&self, service: &str) -> Option<&OverlapPromise> {
+    pub(super) fn broken_promise_to(&self, service: &str) -> Option<&OverlapPromise> {
         self.broken.get(service)
     }
 
@@ -79,12 +79,12 @@ impl Agent {
         let memory = self.tracked.tracker().memory();
         for (_, served) in self.tracked.services.iter_mut() {
             if let Some(kept) = &mut served.tracked.kept {
-                let counted = memory.overlap(&kept.beside, &kept.cpus());
+                let counted = memory.overlap(&kept.request_lanes, &kept.lanes_with_keepers());
                 kept.overlap.record_counters(now_ns, counted);
             }
         }
         let services = self.tracked.services.iter();
-        let judged = services.filter_map(|(_, served)| promise_to(served, circumstances.clone())).collect();
+        let judged = services.filter_map(|(_, served)| overlap_promise_to(served, circumstances.clone())).collect();
         for (promise, is_broken) in self.promises.update_broken_promises(judged) {
             let what = match is_broken {
                 true => promise.to_string(),
@@ -97,7 +97,7 @@ impl Agent {
 }
 
 /// Judges the overlap promise to a service by the overlap of the last minute; `None` if the service has no lanes.
-fn promise_to(served: &AgentService, circumstances: Circumstances) -> Option<OverlapPromise> {
+fn overlap_promise_to(served: &AgentService, circumstances: Circumstances) -> Option<OverlapPromise> {
     let overlap = served.tracked.kept.as_ref()?.overlap.recent();
     Some(OverlapPromise::new(served.found.name.clone(), overlap, None, circumstances))
 }
@@ -110,7 +110,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn promise(overlap_ns: u64) -> OverlapPromise {
+    fn promise_with_overlap(overlap_ns: u64) -> OverlapPromise {
         let overlap = Overlap { service_ns: 10 * S, overlap_ns, turns: 100 };
         OverlapPromise::new("redis".into(), overlap, None, Circumstances::default())
     }
@@ -119,7 +119,7 @@ mod tests {
     fn broken_and_restored_promise_are_reported() {
         let mut promises = Promises::default();
         let mut news = |overlap_ns| {
-            let news = promises.update_broken_promises(vec![promise(overlap_ns)]);
+            let news = promises.update_broken_promises(vec![promise_with_overlap(overlap_ns)]);
             news.into_iter().map(|(_, is_broken)| is_broken).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn a_service_that_is_gone_has_no_broken_promise() {
         let mut promises = Promises::default();
-        promises.update_broken_promises(vec![promise(5 * S)]);
-        assert!(promises.broken("redis").is_some());
-        assert!(promises.update_broken_promises(vec![]).is_empty() && promises.broken("redis").is_none());
+        promises.update_broken_promises(vec![promise_with_overlap(5 * S)]);
+        assert!(promises.broken_promise_to("redis").is_some());
+        assert!(promises.update_broken_promises(vec![]).is_empty() && promises.broken_promise_to("redis").is_none());
     }
 
     #[test]
-    fn a_note_explains_the_overlap_of_its_minute_alone() {
+    fn note_explains_only_the_overlap_of_its_minute() {
         let mut promises = Promises::default();
         promises.record_note(&LaneNote::GuardianEnded.into(), S);
         promises.record_note(&LaneNote::Leaks { times: 3 }.into(), S);

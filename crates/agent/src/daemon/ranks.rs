@@ -14,7 +14,7 @@ use sidelane_policy::Nanos;
 use super::Agent;
 use crate::tracked::TrackedContainer;
 use sidelane_lanes::note::LaneNote;
-use sidelane_lanes::watchdog::{Outranking, outranking};
+use sidelane_lanes::watchdog::{Outranking, threads_outranking_holder};
 use sidelane_rollback::cpu_mask::to_cpu_mask;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{ChangeId, Undo};
@@ -71,7 +71,7 @@ impl Demoted {
         let batch: BTreeSet<u32> = batch_pids.iter().flat_map(|pid| threads(*pid)).collect();
         let gone: Vec<Thread> = self.threads.keys().filter(|thread| !batch.contains(&thread.tid)).copied().collect();
         let change_ids: Vec<ChangeId> = gone.iter().filter_map(|thread| self.threads.remove(thread)).collect();
-        guardian.undo_these(&change_ids).context("cannot restore the scheduling class of batch threads")
+        guardian.undo_and_withdraw(&change_ids).context("cannot restore the scheduling class of batch threads")
     }
 }
 
@@ -81,7 +81,7 @@ impl Agent {
     pub(super) fn check_outranking_batch(&mut self, now_ns: Nanos) {
         if now_ns >= self.demoted.due_ns {
             self.demoted.due_ns = now_ns + LOOK_EVERY_NS;
-            self.check_lane_stays(now_ns);
+            self.check_for_batch_on_lanes(now_ns);
             self.restore_thread_classes();
         }
     }
@@ -91,7 +91,7 @@ impl Agent {
         if self.demoted.threads.is_empty() {
             return;
         }
-        let (_, batch) = self.batch_on_lanes();
+        let (_, batch) = self.pids_on_lent_lanes_and_all_pids();
         let Some(actuator) = &mut self.actuator else { return };
         if let Err(error) = self.demoted.restore_classes(&batch, actuator.guardian()) {
             self.note_error(error);
@@ -103,12 +103,12 @@ impl Agent {
         let Some(actuator) = &mut self.actuator else { return };
         let put_down = self.demoted.demote_threads(outranking, actuator.guardian());
         for thread in put_down.map_err(|error| self.note_error(error)).unwrap_or_default() {
-            self.note_rank(LaneNote::BatchRaised { thread });
+            self.note_outranking_thread(LaneNote::BatchRaised { thread });
         }
     }
 
     /// Notes a thread that outranks a holder, unless there are `NAMES_MAX` notes of this kind already.
-    pub(super) fn note_rank(&mut self, note: LaneNote) {
+    pub(super) fn note_outranking_thread(&mut self, note: LaneNote) {
         let is_alike = |known: &LaneNote| discriminant(known) == discriminant(&note);
         if self.stats.notes.keys().filter(|known| known.matches(is_alike)).count() < NAMES_MAX {
             self.note(note);
@@ -117,8 +117,8 @@ impl Agent {
 
     /// Returns the processes of containers on lent lanes, and the processes of all containers. Both sets are empty
     /// while no lane is lent.
-    fn batch_on_lanes(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
-        let lent = to_cpu_mask(&self.kept_cpus());
+    fn pids_on_lent_lanes_and_all_pids(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
+        let lent = to_cpu_mask(&self.lane_cpus());
         let processes = |contained: &TrackedContainer| contained.group().map(Group::processes).unwrap_or_default();
         let (mut on_lanes, mut batch) = (BTreeSet::new(), BTreeSet::new());
         for (_, contained) in self.tracked.containers.iter().filter(|_| !lent.is_empty()) {
@@ -133,9 +133,9 @@ impl Agent {
     /// not restore SCHED_DEADLINE for a thread whose container has a list of CPUs. So such threads keep it, and no lane
     /// is lent beside them.
     pub(super) fn outranking_batch(&self) -> OutrankingBatch {
-        let (on_lanes, batch) = self.batch_on_lanes();
+        let (on_lanes, batch) = self.pids_on_lent_lanes_and_all_pids();
         let mut found = OutrankingBatch::default();
-        for thread in outranking(batch) {
+        for thread in threads_outranking_holder(batch) {
             if thread.class.is_deadline() {
                 found.deadline = found.deadline.or(Some((thread.pid, thread.tid)));
             } else if on_lanes.contains(&thread.pid) {

@@ -6,8 +6,8 @@ use anyhow::{Error, Result};
 use sidelane_host::clock::now_ns;
 
 use super::Agent;
-use super::start::{asks_for_requests, fit_to_machine};
-use crate::choice::{choose, goes_by_interference, moves_containers, places_services};
+use super::start::{fit_to_machine, has_objective};
+use crate::choice::{choose, moves_containers, places_services, uses_interference};
 use crate::config::{ActiveSource, Config, MachineConfig};
 use crate::helper::{MachineScan, Reloaded, Report};
 use crate::interference::InterferenceSource;
@@ -39,7 +39,7 @@ impl Agent {
         if !kept.is_empty() {
             self.note(AgentNote::ReadAtTheStart { tables: kept.join(", ") });
         }
-        if asks_for_requests(&config) && !self.tracked.tracker().purpose().has_requests() {
+        if has_objective(&config) && !self.tracked.tracker().purpose().has_requests() {
             self.note(AgentNote::RequestsAtTheStart);
         }
         let other_policy = config.policy != self.config.policy;
@@ -78,8 +78,8 @@ impl Agent {
         let mut config = Config::load(&self.options.config)?;
         let kept = self.keep_start_only_tables(&mut config);
         let here = fit_to_machine(&config, self.running_source())?;
-        if goes_by_interference(&config.policy) && matches!(self.interference, InterferenceSource::None) {
-            self.interference = InterferenceSource::start_late(&here, self.tracked.tracker())?;
+        if uses_interference(&config.policy) && matches!(self.interference, InterferenceSource::None) {
+            self.interference = InterferenceSource::start_on_running_tracker(&here, self.tracked.tracker())?;
         }
         Ok((config, here, kept))
     }
@@ -105,7 +105,7 @@ impl Agent {
     /// Uses the machine's new core topology: measures rises in latency by it, and searches for lanes again.
     pub(super) fn apply_new_cores(&mut self) {
         self.interference.set_cores(&self.here.cores);
-        self.drop_lanes(&self.kept_cpus());
+        self.drop_lanes(&self.lane_cpus());
         self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
     }
 
@@ -160,7 +160,7 @@ impl Agent {
         loop {
             match self.helper.next_report(HEED_EVERY)? {
                 Some(Report::Reloaded(reloaded)) => {
-                    self.take_reloaded(*reloaded);
+                    self.apply_reloaded_scan(*reloaded);
                     return Ok(());
                 }
                 Some(report) => self.take_report(report),
@@ -171,20 +171,20 @@ impl Agent {
     }
 
     /// Continues with the services and containers that the new file names.
-    pub(super) fn take_reloaded(&mut self, reloaded: Reloaded) {
-        let Reloaded { looked, services, containers } = reloaded;
-        let MachineScan { changes, lacks, birthplaces } = looked;
-        (self.lacks, self.birthplaces) = (lacks, birthplaces);
+    pub(super) fn apply_reloaded_scan(&mut self, reloaded: Reloaded) {
+        let Reloaded { scan: looked, services, containers } = reloaded;
+        let MachineScan { changes, lacks, new_batch_groups: birthplaces } = looked;
+        (self.lacks, self.new_batch_groups) = (lacks, birthplaces);
         self.apply_changes(changes);
         let asked = self.wants_requests();
-        self.tracked.ask_for_requests(asked);
+        self.tracked.set_requests_wanted(asked);
         for (_, served) in self.tracked.services.iter_mut() {
             if let Some(found) = services.get(&served.found.id) {
                 served.apply_settings(found.clone(), asked);
             }
         }
         self.set_lending();
-        self.apply_slowdown();
+        self.apply_slowdown_measurement();
         for waiting in &mut self.left_alone {
             waiting.item = services.get(&waiting.item.id).cloned().unwrap_or_else(|| waiting.item.clone());
         }

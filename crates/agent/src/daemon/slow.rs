@@ -31,10 +31,10 @@ use sidelane_rollback::own_threads;
 
 impl Agent {
     pub(super) fn run_slow_check(&mut self, now_ns: Nanos) -> Result<()> {
-        self.look_at_cpus();
+        self.update_cpus();
         self.handle_urgent()?;
         self.helper.order_scan()?;
-        self.look_for_requests(now_ns);
+        self.order_due_request_search(now_ns);
         self.take_reports()?;
         self.tracked.reclassify_batch();
         self.confine_new_batch();
@@ -45,21 +45,21 @@ impl Agent {
         self.handle_urgent()?;
         self.restore_changed_settings();
         self.place_new_processes();
-        self.place_awaited();
-        self.look_after_guardian();
+        self.place_waiting_services();
+        self.replace_ended_guardian();
         self.handle_urgent()?;
         let memory = self.tracked.tracker().memory();
         self.slow.sample(&memory, now_ns);
-        self.look_at_requests();
+        self.process_new_requests();
         self.report_module_events();
         self.handle_urgent()?;
-        self.look_after_lanes();
+        self.maintain_lanes();
         self.check_outranking_batch(now_ns);
         self.judge_overlap(now_ns);
         self.flush_log();
         self.choose_measured_services(now_ns);
-        self.keep_off_services();
-        self.look_at_counters(now_ns);
+        self.move_thread_off_services();
+        self.note_shared_counters(now_ns);
         self.usage.end_period();
         self.times.slow_ns = now_ns + if self.times.is_active { SLOW_LOOK_NS } else { IDLE_LOOK_NS };
         Ok(())
@@ -76,16 +76,16 @@ impl Agent {
 
     pub(super) fn take_report(&mut self, report: Report) {
         match report {
-            Report::Looked(looked) => self.handle_scan(*looked),
-            Report::Reloaded(reloaded) => self.take_reloaded(*reloaded),
-            Report::Requests(answer) => self.handle_request_answer(answer),
+            Report::Scanned(looked) => self.handle_scan(*looked),
+            Report::Reloaded(reloaded) => self.apply_reloaded_scan(*reloaded),
+            Report::Requests(answer) => self.handle_request_search_answer(answer),
         }
     }
 
     /// Takes in services and containers that came or went.
     fn handle_scan(&mut self, scan: MachineScan) {
-        let MachineScan { changes, lacks, birthplaces } = scan;
-        (self.lacks, self.birthplaces) = (lacks, birthplaces);
+        let MachineScan { changes, lacks, new_batch_groups: birthplaces } = scan;
+        (self.lacks, self.new_batch_groups) = (lacks, birthplaces);
         let came = !changes.services_came.is_empty();
         self.apply_changes(changes);
         self.confine_new_batch();
@@ -94,13 +94,13 @@ impl Agent {
         self.note_discovery_problems(now_ns());
         if came {
             self.times.requests_ns = 0;
-            self.look_for_requests(now_ns());
+            self.order_due_request_search(now_ns());
         }
     }
 
     /// Applies the helper's answer on where requests of a service can be observed. The answer may change later, when a
     /// process of the service begins to listen or to emit requests.
-    fn handle_request_answer(&mut self, answer: SearchAnswer) {
+    fn handle_request_search_answer(&mut self, answer: SearchAnswer) {
         let Some(place) = self.tracked.slot_of(ServiceId(answer.service)) else { return };
         let Some(served) = self.tracked.services.get_mut(place) else { return };
         let (learned, name) = (served.tracked.apply_search_answer(answer), served.found.name.clone());
@@ -110,13 +110,13 @@ impl Agent {
         self.stats.notes.retain(|note, _| !is_about_unseen_requests(note, &name));
         self.note_request_visibility(place, &name);
         if learned == RequestVisibility::Seen {
-            self.apply_slowdown();
+            self.apply_slowdown_measurement();
             self.log_note("requests", &format!("requests of service {name} are seen"));
         }
     }
 
     /// Takes in CPUs that came or went, and CPUs that a `sidelane run` has claimed.
-    fn look_at_cpus(&mut self) {
+    fn update_cpus(&mut self) {
         let read = online_cpus().context("cannot read which CPUs are online");
         match read.and_then(|online| self.claim_online_cpus(&online)) {
             Ok(()) => self.tried_again.retain(|tried| *tried != Tried::Cpus),
@@ -126,25 +126,25 @@ impl Agent {
 
     /// Begins to use CPUs, once the guardian knows their claims. Otherwise the next check tries again.
     fn claim_online_cpus(&mut self, online: &CpuSet) -> Result<()> {
-        self.look_at_cores(online);
+        self.add_new_cores(online);
         let Some(actuator) = &mut self.actuator else {
             self.usable = online.clone();
             return Ok(());
         };
         // CPUs that are gone are not used any more, whatever fails below.
         self.usable = self.usable.intersection(online);
-        self.guarded = self.guarded.intersection(&self.owners.cpus());
+        self.guarded = self.guarded.intersection(&self.owners.claimed_cpus());
         let claimed = self.owners.claim(online);
         let is_new = |cpu: &u32| !self.guarded.contains(*cpu);
-        let new: CpuSet = self.owners.cpus().iter().filter(is_new).collect();
+        let new: CpuSet = self.owners.claimed_cpus().iter().filter(is_new).collect();
         if !new.is_empty() {
             // A new guardian holds the locks of the new claims, too.
-            actuator.replace_guardian(locks(&self.owners, self.claim.as_ref())?)?;
-            actuator.guardian().add(self.owners.undo_of(&new))?;
+            actuator.replace_guardian(duplicate_claim_locks(&self.owners, self.claim.as_ref())?)?;
+            actuator.guardian().add(self.owners.undo_entries(&new))?;
             self.guarded = self.guarded.union(&new);
-            self.owners.announce()?;
+            self.owners.announce_claims()?;
         }
-        self.usable = self.owners.cpus().intersection(online).intersection(&self.guarded);
+        self.usable = self.owners.claimed_cpus().intersection(online).intersection(&self.guarded);
         claimed.map(drop).map_err(Error::from)
     }
 
@@ -157,7 +157,7 @@ impl Agent {
     }
 
     /// Takes in CPUs that come online: their counters are opened, and they may be siblings of other CPUs.
-    fn look_at_cores(&mut self, online: &CpuSet) {
+    fn add_new_cores(&mut self, online: &CpuSet) {
         let came = online.difference(&self.online);
         self.online = online.clone();
         if came.is_empty() {
@@ -187,7 +187,7 @@ impl Agent {
         for id in changes.services_gone {
             let is_it = |waiting: &Waiting<FoundService>| waiting.item.id == id;
             for waiting in self.left_alone.extract_if(.., |waiting| is_it(waiting)).collect::<Vec<_>>() {
-                self.forget_about(&waiting.item.name);
+                self.remove_notes_about(&waiting.item.name);
             }
             if let Some(place) = self.tracked.slot_of(id) {
                 self.drop_service(place);
@@ -202,22 +202,22 @@ impl Agent {
         let now_ns = now_ns();
         let mut came: Vec<Waiting<FoundService>> =
             changes.services_came.into_iter().map(|found| Waiting::due_now(found, now_ns)).collect();
-        came.sort_by_key(|waiting| waiting.item.rank());
-        came.into_iter().for_each(|waiting| self.add_or_wait(waiting));
+        came.sort_by_key(|waiting| waiting.item.sort_key());
+        came.into_iter().for_each(|waiting| self.add_service_or_wait(waiting));
         self.update_containers(changes.containers_came, changes.containers_gone);
         self.tracked.reclassify_batch();
         self.note_services_without_slot();
     }
 
     /// Adds a service, or keeps it for later if it cannot be managed now.
-    fn add_or_wait(&mut self, mut waiting: Waiting<FoundService>) {
+    fn add_service_or_wait(&mut self, mut waiting: Waiting<FoundService>) {
         if !self.tracked.services.has_room() {
-            waiting.schedule_after_full(now_ns());
+            waiting.schedule_after_lack_of_slots(now_ns());
             return self.left_alone.push(waiting);
         }
         let name = waiting.item.name.clone();
         match self.add_service(waiting.item.clone()) {
-            Ok(()) => self.forget_about(&name),
+            Ok(()) => self.remove_notes_about(&name),
             Err(error) => {
                 self.note_error_about(&name, error);
                 waiting.schedule_after_refusal(now_ns());
@@ -242,7 +242,7 @@ impl Agent {
     /// are not observed.
     fn note_request_visibility(&mut self, slot: usize, name: &str) {
         let Some(served) = self.tracked.services.get(slot) else { return };
-        let why_not = served.why_no_figures().filter(|_| self.interference.needs_requests());
+        let why_not = served.why_no_request_figures().filter(|_| self.interference.needs_requests());
         let unknown =
             why_not.map(|why| AgentNote::InterferenceUnknown { service: name.to_owned(), why: why.to_owned() });
         let elsewhere = served.tracked.requests.elsewhere.clone();
@@ -251,7 +251,8 @@ impl Agent {
     }
 
     pub(super) fn drop_service(&mut self, slot: usize) {
-        let kept = self.tracked.services.get(slot).and_then(|served| Some(served.tracked.kept.as_ref()?.cpus()));
+        let kept =
+            self.tracked.services.get(slot).and_then(|served| Some(served.tracked.kept.as_ref()?.lanes_with_keepers()));
         self.drop_lanes(&kept.unwrap_or_default());
         self.place_new_processes();
         let Some(served) = self.tracked.services.remove(slot) else { return };
@@ -259,7 +260,7 @@ impl Agent {
         let name = &served.found.name;
         self.owners.free(&Resource::Service(name.clone()));
         self.stats.notes.retain(|note, _| !is_about_service(note, name));
-        self.forget_about(name);
+        self.remove_notes_about(name);
         self.log_note("went", &format!("service {} was removed", served.found.name));
         let let_go = self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.release_service(slot));
         let_go.unwrap_or_else(|error| self.note_error(error));
@@ -287,10 +288,10 @@ impl Agent {
             }
             self.waiting.push(waiting);
         }
-        self.left_alone.sort_by_key(|waiting| waiting.item.rank());
+        self.left_alone.sort_by_key(|waiting| waiting.item.sort_key());
         for waiting in std::mem::take(&mut self.left_alone) {
             match waiting.is_due(now_ns()) {
-                true => self.add_or_wait(waiting),
+                true => self.add_service_or_wait(waiting),
                 false => self.left_alone.push(waiting),
             }
         }
@@ -303,14 +304,14 @@ impl Agent {
     fn add_container(&mut self, container: &Container, has_waited: bool) -> Result<(), TakeError> {
         let thing = Resource::Group(container.id.path.clone());
         self.owners.assign(thing.clone(), Owner::Policy).map_err(Error::from)?;
-        let added = self.track_and_take(container, has_waited);
+        let added = self.track_and_manage_container(container, has_waited);
         if added.is_err() {
             self.owners.free(&thing);
         }
         added
     }
 
-    fn track_and_take(&mut self, container: &Container, has_waited: bool) -> Result<(), TakeError> {
+    fn track_and_manage_container(&mut self, container: &Container, has_waited: bool) -> Result<(), TakeError> {
         let found = self.find_groups(container, has_waited)?;
         let place = self.tracked.add_container(container.clone())?;
         let taken = self.manage_container(place, found);
@@ -342,7 +343,7 @@ impl Agent {
     }
 
     /// Notes if the container's cgroup has no list of CPUs, or if the container cannot be paused.
-    pub(super) fn note_means(&mut self, slot: usize, name: &str) {
+    pub(super) fn note_missing_controls(&mut self, slot: usize, name: &str) {
         let Some(actuator) = &self.actuator else { return };
         let has_list = actuator.has_cpuset(slot);
         if !actuator.has_live_process(slot) {
@@ -357,7 +358,7 @@ impl Agent {
     pub(super) fn drop_container(&mut self, slot: usize) {
         let Some(container) = self.tracked.remove_container(slot) else { return };
         self.owners.free(&Resource::Group(container.id.path));
-        self.forget_about(&container.name);
+        self.remove_notes_about(&container.name);
         self.log_note("went", &format!("container {} was removed", container.name));
         let let_go = self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.release_container(slot));
         // The CPU list of a cgroup cannot be restored if its owner has narrowed it. All other cgroups stay managed.
@@ -387,12 +388,12 @@ impl Agent {
     }
 
     /// Places services whose threads another process has moved, when that process has ended.
-    fn place_awaited(&mut self) {
+    fn place_waiting_services(&mut self) {
         let tracked = &self.tracked;
         let placed = self
             .actuator
             .as_mut()
-            .map_or(Ok(Vec::new()), |actuator| actuator.place_awaited(&|place| tracked.thread_owner(place)));
+            .map_or(Ok(Vec::new()), |actuator| actuator.place_waiting_services(&|place| tracked.thread_owner(place)));
         for place in placed.unwrap_or_else(|error| {
             self.note_error(error);
             Vec::new()
@@ -413,11 +414,11 @@ impl Agent {
     }
 
     /// Replaces a guardian that has ended, and thaws containers that a guardian has frozen while the agent was stopped.
-    pub(super) fn look_after_guardian(&mut self) {
+    pub(super) fn replace_ended_guardian(&mut self) {
         let Some(actuator) = &mut self.actuator else { return };
         let has_ended = !actuator.guardian().is_alive();
         if actuator.need_a_guardian() {
-            let locks = locks(&self.owners, self.claim.as_ref());
+            let locks = duplicate_claim_locks(&self.owners, self.claim.as_ref());
             let replaced = locks.and_then(|locks| actuator.replace_guardian(locks));
             if let Err(error) = replaced {
                 // The start of a guardian may fail, for example without memory for a process. Without a guardian, the
@@ -430,7 +431,7 @@ impl Agent {
         let goes_on = actuator.thaw_after_stop();
         match goes_on {
             Ok(false) => {}
-            Ok(true) => self.promises.record_stop(now_ns()),
+            Ok(true) => self.promises.record_agent_stop(now_ns()),
             Err(error) => self.note_error(error),
         }
         if has_ended {
@@ -439,7 +440,7 @@ impl Agent {
     }
 
     /// Orders the helper to search for places where services' requests can be observed, if a search is due.
-    fn look_for_requests(&mut self, now_ns: Nanos) {
+    fn order_due_request_search(&mut self, now_ns: Nanos) {
         if now_ns < self.times.requests_ns {
             return;
         }
@@ -468,7 +469,7 @@ impl Agent {
     }
 
     /// Fetches the requests since the last check, and updates figures and the rise in latency by their durations.
-    fn look_at_requests(&mut self) {
+    fn process_new_requests(&mut self) {
         self.fetch_requests();
         self.tracked.services.iter_mut().for_each(|(_, served)| served.figures.begin_check());
         if let InterferenceSource::Latency(rise) = &mut self.interference {
@@ -492,19 +493,19 @@ impl Agent {
     }
 
     /// Notes hardware counters that other programs use too. Such counters show only a part of the interference.
-    fn look_at_counters(&mut self, now_ns: Nanos) {
-        if let Some((cpu, percent)) = self.interference.shared_counters(now_ns) {
+    fn note_shared_counters(&mut self, now_ns: Nanos) {
+        if let Some((cpu, percent)) = self.interference.take_newly_shared_counters(now_ns) {
             self.stats.notes.retain(|note, _| !note.matches(|note| matches!(note, AgentNote::CountersShared { .. })));
             self.note(AgentNote::CountersShared { cpu, percent });
         }
     }
 
     /// Moves this thread to CPUs where no service works, if there are any.
-    fn keep_off_services(&mut self) {
+    fn move_thread_off_services(&mut self) {
         let (mut allowed, mut ran) = (CpuMask::EMPTY, CpuMask::EMPTY);
         for (_, served) in self.tracked.services.iter() {
             allowed = allowed.or(&served.allowed);
-            ran = ran.or(&self.slow.span().ran_on(served.tracked.tracking.identity()));
+            ran = ran.or(&self.slow.span().cpus_used_by(served.tracked.tracking.identity()));
         }
         own_threads::place_threads_on(&self.usable, &allowed, &ran);
     }
@@ -519,8 +520,8 @@ impl Agent {
         log.request_write();
         // Only the first note reports that the log fails. Afterwards status and metrics contain the number of lost
         // lines.
-        let now = LogNote::of_audit(log.path(), &log.state()).next().map(Note::from);
-        self.stats.notes.retain(|note, _| !note.matches(LogNote::is_of_audit) || Some(note) == now.as_ref());
+        let now = LogNote::about_audit_log(log.path(), &log.state()).next().map(Note::from);
+        self.stats.notes.retain(|note, _| !note.matches(LogNote::is_about_audit_log) || Some(note) == now.as_ref());
         if let Some(new) = now.filter(|note| !self.stats.notes.contains_key(note)) {
             self.note(new);
         }
@@ -528,10 +529,10 @@ impl Agent {
 }
 
 /// Returns duplicates of the descriptors that hold the agent's claims, for another guardian.
-fn locks(owners: &Owners, claim: Option<&Claim>) -> Result<Vec<OwnedFd>> {
+fn duplicate_claim_locks(owners: &Owners, claim: Option<&Claim>) -> Result<Vec<OwnedFd>> {
     let mut locks = owners
         .duplicate_claim_fds()
         .context("cannot pass the claims on to the guardian process; raise the limit of open files (ulimit -n)")?;
-    locks.extend(claim.map(Claim::share).transpose()?);
+    locks.extend(claim.map(Claim::duplicate_lock).transpose()?);
     Ok(locks)
 }

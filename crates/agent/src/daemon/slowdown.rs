@@ -20,7 +20,7 @@ impl Agent {
     pub(super) fn slowdown_due_ns(&self) -> Nanos {
         let compares =
             |slowdown: &&SlowdownKeeper| !slowdown.is_empty() && (self.times.is_active || slowdown.needs_requests());
-        self.slowdown.as_ref().filter(compares).map_or(Nanos::MAX, SlowdownKeeper::next_step_at)
+        self.slowdown.as_ref().filter(compares).map_or(Nanos::MAX, SlowdownKeeper::next_window_at)
     }
 
     /// Continues the slowdown measurement with its next time window, with or without batch, and notes changed idle
@@ -29,8 +29,8 @@ impl Agent {
         self.fetch_requests();
         let Some(slowdown) = &mut self.slowdown else { return };
         let Some(changes) = slowdown.advance_windows(now_ns) else { return };
-        self.apply_slowdown();
-        changes.iter().for_each(|change| self.tell_idle_threshold(change));
+        self.apply_slowdown_measurement();
+        changes.iter().for_each(|change| self.note_idle_threshold(change));
     }
 
     /// Chooses the services whose slowdown is measured: those beside lanes that are lent only while the service is
@@ -40,8 +40,8 @@ impl Agent {
         let (mut measured, mut unseen) = (BTreeSet::new(), Vec::new());
         let beside = |served: &&AgentService| idle_only_lanes(&self.tracked).any(|kept| may_run_beside(served, kept));
         for served in self.tracked.services.iter().map(|(_, served)| served).filter(beside) {
-            match &served.tracked.requests.why_not {
-                _ if served.tracked.requests.is_looked_for => {}
+            match &served.tracked.requests.unseen_reason {
+                _ if served.tracked.requests.is_search_running => {}
                 None => drop(measured.insert(served.found.id.0)),
                 Some(why) => {
                     let (service, why) = (served.found.name.clone(), why.to_owned());
@@ -50,17 +50,17 @@ impl Agent {
             }
         }
         slowdown.set_measured_services(&measured, now_ns);
-        self.apply_slowdown();
+        self.apply_slowdown_measurement();
         unseen.retain(|note| !self.stats.notes.contains_key(note));
         unseen.into_iter().for_each(|note| self.note(note));
     }
 
     /// Starts or stops observing the measured services' requests, and sets the idle threshold of each lane, as the
     /// slowdown measurement needs it now.
-    pub(super) fn apply_slowdown(&self) {
+    pub(super) fn apply_slowdown_measurement(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         for (_, served) in self.tracked.services.iter() {
-            served.see_requests(slowdown.needs_requests() && slowdown.is_measured(served.found.id.0));
+            served.set_observing_requests(slowdown.needs_requests() && slowdown.is_measured(served.found.id.0));
         }
         for kept in idle_only_lanes(&self.tracked) {
             let beside = self.tracked.services.iter().filter(|(_, served)| may_run_beside(served, kept));
@@ -76,7 +76,7 @@ impl Agent {
     }
 
     /// Notes the new idle threshold of a service, in place of earlier notes on it.
-    fn tell_idle_threshold(&mut self, change: &IdleThresholdChange) {
+    fn note_idle_threshold(&mut self, change: &IdleThresholdChange) {
         let served = self.tracked.services.iter().find(|(_, served)| served.found.id.0 == change.service);
         let Some(service) = served.map(|(_, served)| served.found.name.clone()) else { return };
         self.stats.notes.retain(|note, _| !note.matches(|note: &LaneNote| note.is_about_idle_threshold(&service)));
@@ -88,10 +88,10 @@ impl Agent {
 
 /// Returns the lanes that are lent to batch only while their services are idle.
 fn idle_only_lanes(tracked: &Tracked) -> impl Iterator<Item = &KeptLanes> {
-    tracked.kept().filter(|kept| !kept.limits.policy().needs_requests())
+    tracked.kept_lanes().filter(|kept| !kept.limits.policy().needs_requests())
 }
 
 /// Returns whether the service may run on the CPUs beside these lanes.
 fn may_run_beside(served: &AgentService, kept: &KeptLanes) -> bool {
-    !served.placed.unwrap_or(served.allowed).and(&to_cpu_mask(&kept.beside)).is_empty()
+    !served.placed.unwrap_or(served.allowed).and(&to_cpu_mask(&kept.request_lanes)).is_empty()
 }

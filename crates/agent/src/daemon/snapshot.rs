@@ -15,7 +15,7 @@ use crate::status::{
 };
 use crate::tracked::{AgentService, TrackedContainer};
 use sidelane_diagnostics::audit::AuditLog;
-use sidelane_lanes::promise::percent_of_bound;
+use sidelane_lanes::promise::bound_percent;
 use sidelane_lanes::slowdown::SlowdownOutcome;
 use sidelane_requests::objective;
 use sidelane_rollback::cpu_mask::to_cpu_set;
@@ -81,7 +81,7 @@ impl Agent {
 
     fn cpu_status(&self, cpu: u32) -> CpuStatus {
         let span = self.slow.span();
-        let percent = |part_ns: u64| span.share(part_ns) * 100.0;
+        let percent = |part_ns: u64| span.share_of_time(part_ns) * 100.0;
         let shares = span.shares_on(cpu as usize).copied().unwrap_or_default();
         let may_run = |contained: &TrackedContainer| contained.cpus().contains(cpu as usize);
         CpuStatus {
@@ -99,9 +99,9 @@ impl Agent {
     fn service_status(&self, slot: usize, served: &AgentService) -> ServiceStatus {
         let is_placed = self.actuator.as_ref().is_none_or(|actuator| actuator.is_placed(slot));
         let (span, identity) = (self.slow.span(), served.tracked.tracking.identity());
-        let ran_on = span.ran_on(identity);
+        let ran_on = span.cpus_used_by(identity);
         let values = ran_on.iter().filter_map(|cpu| self.interference.read(cpu as u32));
-        let ran_ns = span.ran_ns(identity);
+        let ran_ns = span.cpu_time_ns(identity);
         ServiceStatus {
             name: served.found.name.clone(),
             ran_on: ran_on.to_string(),
@@ -109,13 +109,13 @@ impl Agent {
             placed: served.placed.filter(|_| is_placed).map(|cpus| cpus.to_string()),
             used_percent: if span.length_ns == 0 { 0.0 } else { ran_ns as f64 * 100.0 / span.length_ns as f64 },
             interference: values.reduce(f64::max),
-            requests: served.why_no_figures().is_none().then(|| request_status(served)),
-            requests_missing: served.why_no_figures().map(str::to_owned),
+            requests: served.why_no_request_figures().is_none().then(|| request_status(served)),
+            requests_missing: served.why_no_request_figures().map(str::to_owned),
             slowdown: self.slowdown_of(served).map(slowdown_status),
             overlap: served.tracked.kept.as_ref().map(|kept| OverlapStatus {
                 percent: kept.overlap.recent().share_ppm().map(|ppm| f64::from(ppm) / 1e4),
-                bound_percent: percent_of_bound(BOUND_PPM),
-                broken: self.promises.broken(&served.found.name).map(ToString::to_string),
+                bound_percent: bound_percent(BOUND_PPM),
+                broken: self.promises.broken_promise_to(&served.found.name).map(ToString::to_string),
             }),
         }
     }

@@ -8,7 +8,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::HOLDER_PRIORITY;
 use sidelane_host::procfs::allowed_cpus;
-use sidelane_host::run_times::affinity_of_all;
+use sidelane_host::run_times::union_of_affinities;
 use sidelane_host::topology::online_cpus;
 use sidelane_host::turn_limit::TurnLimit;
 use sidelane_policy::borrow::PolicyKind;
@@ -19,7 +19,7 @@ use super::births::{Gaps, NewBatchConfinement};
 use super::lent::LentLanes;
 use super::{Agent, AgentOptions, DecisionStats, Demoted, Times};
 use crate::actuator::Actuator;
-use crate::choice::{choose, goes_by_interference};
+use crate::choice::{choose, uses_interference};
 use crate::config::{ActiveSource, Config, LaneGate, MachineConfig};
 use crate::daemon::endpoints::Endpoints;
 use crate::discover::Finder;
@@ -52,20 +52,20 @@ impl Agent {
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         // This thread leaves the CPUs of services first, because loading the kernel program takes some hundred
         // milliseconds.
-        let serving = serving_cpus(&config);
+        let serving = cpus_of_services(&config);
         own_threads::place_threads_on(&online, &serving, &CpuMask::EMPTY);
         // The kernel program is loaded before any claim, because its errors name the missing privileges.
-        let (tracker, interference) = attach(&config, &here)?;
+        let (tracker, interference) = load_tracker(&config, &here)?;
         wait_for_lane_switches(&tracker.memory(), &online)?;
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
         let mut owners = Owners::default();
         let (actuator, endpoints, usable) = claim_machine(&mut owners, &online, claim.as_ref(), (&config, &tracker))?;
         let policy = choose(&config.policy, &here);
         let mut tracked = Tracked::new(tracker);
-        tracked.ask_for_requests(wants_requests(&config, interference.needs_requests()));
+        tracked.set_requests_wanted(wants_requests(&config, interference.needs_requests()));
         let gates = config.lanes.as_ref().filter(|_| actuator.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
-        let lent = gates.as_ref().map(|_| watch_lanes(&tracked)).transpose()?;
+        let lent = gates.as_ref().map(|_| start_lane_watchdog(&tracked)).transpose()?;
         let slowdown = gates.as_ref().and_then(LaneGates::new_slowdown_keeper);
         own_threads::place_threads_on(&usable, &serving, &CpuMask::EMPTY);
         let (turns, not_urgent) = raise_priority();
@@ -73,7 +73,7 @@ impl Agent {
             turns,
             helper: Helper::start(&config)?,
             lacks: Vec::new(),
-            birthplaces: Vec::new(),
+            new_batch_groups: Vec::new(),
             guarded: usable.clone(),
             tried_again: Vec::new(),
             tracked,
@@ -111,7 +111,7 @@ impl Agent {
             stats: DecisionStats::default(),
             usage: SelfUsage::new(),
         };
-        agent.say_at_the_start(not_urgent);
+        agent.note_known_degradations(not_urgent);
         agent.actuator.is_some().then(|| agent.update_proxies()).transpose()?;
         Ok(agent)
     }
@@ -122,7 +122,7 @@ impl Agent {
     }
 
     /// Notes degradations that are known at the start.
-    fn say_at_the_start(&mut self, not_urgent: Option<LaneNote>) {
+    fn note_known_degradations(&mut self, not_urgent: Option<LaneNote>) {
         not_urgent.into_iter().for_each(|note| self.note(note));
         let beyond: CpuSet = self.online.iter().filter(|cpu| *cpu as usize >= MAX_CPUS).collect();
         if !beyond.is_empty() {
@@ -133,20 +133,20 @@ impl Agent {
 }
 
 /// Loads the kernel program with the source of interference that the policy uses, and attaches it.
-fn attach(config: &Config, here: &MachineConfig) -> Result<(Rc<Tracker>, InterferenceSource)> {
-    let is_needed = goes_by_interference(&config.policy);
-    let tracker = Rc::new(Tracker::load(purpose(config, is_needed.then_some(&here.source))?, true)?);
+fn load_tracker(config: &Config, here: &MachineConfig) -> Result<(Rc<Tracker>, InterferenceSource)> {
+    let is_needed = uses_interference(&config.policy);
+    let tracker = Rc::new(Tracker::load(tracker_purpose(config, is_needed.then_some(&here.source))?, true)?);
     let interference = InterferenceSource::start(here, is_needed, &tracker)?;
     tracker.attach()?;
     Ok((tracker, interference))
 }
 
 /// Returns the CPUs on which the present services may run. The CPUs on which they do run are read later.
-fn serving_cpus(config: &Config) -> CpuMask {
+fn cpus_of_services(config: &Config) -> CpuMask {
     let mut finder = Finder::new(config);
     finder.scan(now_ns());
     let pids = finder.services().flat_map(|found| found.service.pids.iter().copied()).collect();
-    to_cpu_mask(&affinity_of_all(&pids))
+    to_cpu_mask(&union_of_affinities(&pids))
 }
 
 /// Gives the calling thread priority over batch and napping holders. Returns the limit of its CPU time, or a note on
@@ -169,7 +169,7 @@ pub(super) fn fit_to_machine(config: &Config, running_source: Option<&ActiveSour
 }
 
 /// Returns whether any service has an objective.
-pub(super) fn asks_for_requests(config: &Config) -> bool {
+pub(super) fn has_objective(config: &Config) -> bool {
     config.services.iter().any(|service| service.settings.slo.is_some())
         || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.settings.slo.is_some())
 }
@@ -178,15 +178,12 @@ pub(super) fn asks_for_requests(config: &Config) -> bool {
 /// is measured by latency (`by_latency`).
 fn wants_requests(config: &Config, by_latency: bool) -> bool {
     let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
-    config.lanes.as_ref().is_some_and(by_requests)
-        || by_latency
-        || asks_for_requests(config)
-        || config.metrics.is_some()
+    config.lanes.as_ref().is_some_and(by_requests) || by_latency || has_objective(config) || config.metrics.is_some()
 }
 
 /// Returns what the tracker has to observe. Tracking costs a service 2 µs per request, so requests are tracked only if
 /// they are needed. The measurement of batch's cost needs only some requests, and the agent also works without it.
-fn purpose(config: &Config, source: Option<&ActiveSource>) -> Result<Purpose> {
+fn tracker_purpose(config: &Config, source: Option<&ActiveSource>) -> Result<Purpose> {
     let wanted = wants_requests(config, source == Some(&ActiveSource::Latency));
     let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.slowdown_bound().is_some());
     if wanted {
@@ -228,7 +225,7 @@ fn claim_machine(
 ) -> Result<(Option<Actuator>, Endpoints, CpuSet)> {
     let Some(claim) = claim else { return Ok((None, Endpoints::without_sockets(), online.clone())) };
     let (actuator, endpoints) = claim_and_start_guardian(owners, online, claim, context)?;
-    Ok((Some(actuator), endpoints, owners.cpus()))
+    Ok((Some(actuator), endpoints, owners.claimed_cpus()))
 }
 
 /// Claims the CPUs, and starts the guardian, which holds the claims, too.
@@ -242,16 +239,16 @@ fn claim_and_start_guardian(
     let mut locks = owners
         .duplicate_claim_fds()
         .context("cannot pass the claims on to the guardian process; raise the limit of open files (ulimit -n)")?;
-    locks.push(claim.share()?);
+    locks.push(claim.duplicate_lock()?);
     let halt_events = config.lanes.as_ref().map(|_| tracker.halt_events()).transpose()?;
     let mut guardian = Guardian::start(&locks, halt_events).context(CANNOT_START)?;
     guardian.add([claim.undo(), Endpoints::undo_entry()].into_iter().chain(claims))?;
     claim.announce()?;
-    owners.announce()?;
+    owners.announce_claims()?;
     let endpoints = Endpoints::open(config.metrics)?;
     Ok((Actuator::new(guardian, config.lanes.is_some()), endpoints))
 }
 
-fn watch_lanes(tracked: &Tracked) -> Result<LentLanes> {
+fn start_lane_watchdog(tracked: &Tracked) -> Result<LentLanes> {
     LentLanes::new(tracked.tracker()).context("cannot watch the batch lanes")
 }

@@ -33,7 +33,7 @@ impl<T> Waiting<T> {
     }
 
     /// Sets the next attempt after a constant time, because all slots are taken.
-    pub(super) fn schedule_after_full(&mut self, now_ns: Nanos) {
+    pub(super) fn schedule_after_lack_of_slots(&mut self, now_ns: Nanos) {
         self.due_ns = now_ns + REFUSED_NS[0];
     }
 
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_entry_is_looked_at_soon() {
+    fn incomplete_entry_is_retried_soon() {
         let mut waiting = Waiting::due_now((), 0);
         waiting.schedule_after_incomplete(0);
         assert_eq!(waiting.due_ns, LOOK_NS);

@@ -18,17 +18,17 @@ use sidelane_lanes::watchdog::{Outranking, Stay, longest_stay, situation};
 impl Agent {
     /// Checks whether batch stays on a lane beside its service, after an alarm or an earlier step. If so, takes the
     /// next stronger step to remove it.
-    pub(super) fn check_lane_stays(&mut self, now_ns: Nanos) {
+    pub(super) fn check_for_batch_on_lanes(&mut self, now_ns: Nanos) {
         let Some(lent) = &self.lent else { return };
         lent.alarm_event().clear();
         let memory = self.tracked.tracker().memory();
-        let lanes = self.tracked.kept().flat_map(|kept| &kept.lanes);
+        let lanes = self.tracked.kept_lanes().flat_map(|kept| &kept.lanes);
         let longest = longest_stay(&memory, lanes);
         let OutrankingBatch { demotable, deadline } = self.outranking_batch();
         let situation = situation(&demotable, longest);
         let Some(lent) = &mut self.lent else { return };
         let step = lent.watchdog.observe(now_ns, situation);
-        lent.due_ns = lent.watchdog.next_look_at(now_ns, situation).unwrap_or(Nanos::MAX);
+        lent.due_ns = lent.watchdog.next_check_at(now_ns, situation).unwrap_or(Nanos::MAX);
         self.stop_lending_beside_deadline(deadline, now_ns);
         self.take_step(step, longest, &demotable, now_ns);
     }
@@ -43,23 +43,23 @@ impl Agent {
             Some((pid, tid)) => {
                 let thread = thread_name(pid, tid);
                 self.log_note("withhold", &format!("batch lanes are not lent: {thread} is in SCHED_DEADLINE"));
-                self.note_rank(LaneNote::BatchInDeadline { thread });
+                self.note_outranking_thread(LaneNote::BatchInDeadline { thread });
             }
         }
     }
 
     /// Returns the lanes that are not lent now.
-    pub(super) fn withheld(&self) -> CpuSet {
+    pub(super) fn withheld_lanes(&self) -> CpuSet {
         match &self.lent {
-            Some(lent) if lent.beside_deadline => self.kept_cpus(),
+            Some(lent) if lent.beside_deadline => self.lane_cpus(),
             Some(lent) => lent.withheld.clone(),
             None => CpuSet::default(),
         }
     }
 
-    fn take_step(&mut self, step: Step, longest: Option<Stay>, outranking: &[Outranking], now_ns: Nanos) {
+    fn take_step(&mut self, step: Step, longest_stay: Option<Stay>, outranking: &[Outranking], now_ns: Nanos) {
         let named = |stay: Stay| (command_name(stay.tid).unwrap_or_default(), stay.lane);
-        let stays = longest.map(named);
+        let stays = longest_stay.map(named);
         match step {
             Step::Wait => {}
             Step::Demote => self.demote_outranking_threads(outranking),
@@ -74,7 +74,7 @@ impl Agent {
                 let raised = || outranking.iter().find_map(|thread| command_name(thread.tid));
                 let thread = stays.map(|(thread, _)| thread).or_else(raised).unwrap_or_default();
                 self.demote_outranking_threads(outranking);
-                self.withhold(self.kept_cpus(), now_ns);
+                self.withhold(self.lane_cpus(), now_ns);
                 self.note(LaneNote::LanesWithheld { thread });
             }
             Step::GoOn => self.withhold(CpuSet::default(), now_ns),

@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 
 use super::Finder;
 use super::cpu_demand::cpu_demand;
-use super::found::{Birthplace, Changes, Container, ContainerId, CpuDemand, CpuDemandSource};
+use super::found::{Changes, Container, ContainerId, CpuDemand, CpuDemandSource, NewBatchGroup};
 use super::groups::Member;
-use super::pods::{Content, container_name, content};
+use super::pods::{GroupContent, container_name, group_content};
 use super::roles::Role;
-use crate::config::Fit;
+use crate::config::PathMatch;
 
 impl Finder {
     /// Compares the containers with those of the last scan. Returns whether the content of all cgroups is known.
     pub(super) fn update_containers(&mut self, changes: &mut Changes) -> bool {
-        let there = self.containers_now();
-        self.note_inhabited(&there);
+        let there = self.current_containers();
+        self.note_containers_with_processes(&there);
         let gone: Vec<ContainerId> = self.containers.keys().filter(|id| !there.contains_key(id)).cloned().collect();
         self.left_out.retain(|id| there.contains_key(id));
         let mut all_settled = true;
@@ -31,12 +31,12 @@ impl Finder {
             self.containers.remove(&id);
             changes.containers_gone.push(id);
         }
-        self.birthplaces = self.birthplaces_now();
+        self.new_batch_groups = self.current_new_batch_groups();
         all_settled
     }
 
     /// Returns the cgroups that are containers now.
-    fn containers_now(&mut self) -> BTreeMap<ContainerId, Member> {
+    fn current_containers(&mut self) -> BTreeMap<ContainerId, Member> {
         let (mut there, mut above): (BTreeMap<ContainerId, Member>, Option<PathBuf>) = Default::default();
         (self.mixed, self.hollow) = Default::default();
         self.batch_tops.clear();
@@ -49,7 +49,7 @@ impl Finder {
                 continue;
             }
             let id = ContainerId::from_member(&member);
-            let own = if is_leaf { 0 } else { self.groups.own_processes(&member.path) };
+            let own = if is_leaf { 0 } else { self.groups.own_process_count(&member.path) };
             if own > 0 {
                 self.mixed.insert(member.path.clone(), own);
             }
@@ -65,7 +65,7 @@ impl Finder {
 
     /// Records which containers have processes. Such a container stays a container when its processes move to cgroups
     /// below.
-    fn note_inhabited(&mut self, current: &BTreeMap<ContainerId, Member>) {
+    fn note_containers_with_processes(&mut self, current: &BTreeMap<ContainerId, Member>) {
         self.inhabited.retain(|id| current.contains_key(id));
         let unknown = current.iter().filter(|(id, _)| !self.inhabited.contains(id));
         let inhabited = unknown.filter(|(_, member)| !self.groups.processes(&member.path).is_empty());
@@ -76,8 +76,8 @@ impl Finder {
     /// Returns whether processes have moved without a report of the kernel. A cgroup that only led to containers may
     /// have processes of its own now; or a container has lost its own processes beside cgroups below it.
     pub(super) fn have_processes_moved(&self) -> bool {
-        self.hollow.iter().any(|path| self.groups.own_processes(path) > 0)
-            || self.mixed.keys().any(|path| self.groups.own_processes(path) == 0)
+        self.hollow.iter().any(|path| self.groups.own_process_count(path) > 0)
+            || self.mixed.keys().any(|path| self.groups.own_process_count(path) == 0)
     }
 
     /// Returns whether a tree is batch, by its uppermost cgroup.
@@ -92,29 +92,31 @@ impl Finder {
     }
 
     /// Returns the cgroup of batch that a process is in; `None` if it is in no such cgroup.
-    pub(super) fn batch_of(&self, pid: u32) -> Option<PathBuf> {
+    pub(super) fn batch_group_of_process(&self, pid: u32) -> Option<PathBuf> {
         let (path, top) = self.groups.tree_of_process(pid)?;
         self.batch_tops.contains(&top).then_some(path)
     }
 
     /// Returns the uppermost cgroups of batch, with the cgroups below them that are no batch.
-    fn birthplaces_now(&self) -> Vec<Birthplace> {
-        let place = |(path, inode): (&PathBuf, u64), spared| Birthplace {
+    fn current_new_batch_groups(&self) -> Vec<NewBatchGroup> {
+        let place = |(path, inode): (&PathBuf, u64), spared| NewBatchGroup {
             path: path.to_string_lossy().into_owned(),
             inode,
             spared,
         };
         let trees = self.groups.tree_roots().map(|tree| place(tree, Vec::new()));
         let globs = self.config.kubernetes.as_ref().map_or_else(Vec::new, |kubernetes| kubernetes.groups_of_batch());
-        let is_it = |path: &Path| globs.iter().any(|glob| glob.match_path(&path.to_string_lossy()) == Fit::Matches);
-        let of_pods = self.groups.leading_groups(is_it).map(|(path, inode)| place((path, inode), self.spared_in(path)));
+        let is_it =
+            |path: &Path| globs.iter().any(|glob| glob.match_path(&path.to_string_lossy()) == PathMatch::Matches);
+        let of_pods =
+            self.groups.groups_without_role(is_it).map(|(path, inode)| place((path, inode), self.spared_pods_in(path)));
         trees.chain(of_pods).collect()
     }
 
     /// Returns the pods below a cgroup that are no batch. A pod without a name and without processes is not among them
     /// yet.
-    fn spared_in(&self, group: &Path) -> Vec<String> {
-        let pods = self.groups.services().filter(|pod| pod.path.parent() == Some(group));
+    fn spared_pods_in(&self, group: &Path) -> Vec<String> {
+        let pods = self.groups.service_groups().filter(|pod| pod.path.parent() == Some(group));
         let others = pods.filter(|pod| !self.batch_tops.contains(&pod.path));
         let spared = others.filter(|pod| self.pods.has_name(&pod.path) || !self.groups.processes(&pod.path).is_empty());
         spared.map(|pod| pod.path.to_string_lossy().into_owned()).collect()
@@ -122,11 +124,11 @@ impl Finder {
 
     fn update_container(&mut self, id: ContainerId, member: &Member, changes: &mut Changes) -> bool {
         let is_new = !self.containers.contains_key(&id);
-        match self.content(member, is_new) {
-            Content::Starting => return false,
-            Content::Overhead => drop(self.left_out.insert(id)),
-            Content::Work => {
-                let container = self.container_of(&id, member);
+        match self.content_of_group(member, is_new) {
+            GroupContent::Starting => return false,
+            GroupContent::Overhead => drop(self.left_out.insert(id)),
+            GroupContent::Work => {
+                let container = self.make_container(&id, member);
                 if is_new {
                     changes.containers_came.push(container.clone());
                 }
@@ -138,7 +140,7 @@ impl Finder {
 
     /// Returns the kind of a cgroup's content. A cgroup below a `[[batch]]` is a container as soon as it is made, so
     /// that it gets its CPUs before a process runs in it. The top of a tree is a container only if it has processes.
-    fn content(&self, member: &Member, is_new: bool) -> Content {
+    fn content_of_group(&self, member: &Member, is_new: bool) -> GroupContent {
         let is_top = member.path == member.top;
         let is_pod = matches!(member.role, Role::Pod(_));
         let is_there =
@@ -146,22 +148,22 @@ impl Finder {
         let is_below = |id: &ContainerId| Path::new(&id.path).starts_with(&member.path);
         let has_parts = || self.containers.keys().any(|id| is_below(id) && is_there(id));
         if !is_new || (!is_top && !is_pod) || has_parts() {
-            return Content::Work;
+            return GroupContent::Work;
         }
         let pids = self.groups.processes(&member.path);
         match (is_pod, pids.is_empty()) {
-            (false, true) => Content::Starting,
-            (false, false) => Content::Work,
-            (true, _) => content(&member.path, &pids, |pid| self.comm(pid)),
+            (false, true) => GroupContent::Starting,
+            (false, false) => GroupContent::Work,
+            (true, _) => group_content(&member.path, &pids, |pid| self.process_name(pid)),
         }
     }
 
-    fn comm(&self, pid: u32) -> Option<String> {
+    fn process_name(&self, pid: u32) -> Option<String> {
         let comm = fs::read_to_string(self.machine.proc.join(pid.to_string()).join("comm")).ok()?;
         Some(comm.trim_end().to_owned())
     }
 
-    fn container_of(&mut self, id: &ContainerId, member: &Member) -> Container {
+    fn make_container(&mut self, id: &ContainerId, member: &Member) -> Container {
         let rule = match member.role {
             Role::Tree(number) => self.config.batch.get(number),
             _ => None,

@@ -69,19 +69,19 @@ fn quota_cpus(quota_us: u64, period_us: u64) -> Option<u64> {
     (period_us > 0).then(|| quota_us.div_ceil(period_us))
 }
 
-fn shares_v2(dir: &Path, is_pods: bool) -> Option<u64> {
+fn shares_v2(dir: &Path, is_pod: bool) -> Option<u64> {
     let weight = number(&dir.join("cpu.weight")).filter(|weight| (1..=10_000).contains(weight))?;
-    let shares = shares_of(weight);
-    ((is_pods || weight != DEFAULT_WEIGHT) && shares > NO_SHARES).then_some(shares)
+    let shares = shares_from_weight(weight);
+    ((is_pod || weight != DEFAULT_WEIGHT) && shares > NO_SHARES).then_some(shares)
 }
 
-fn shares_v1(dir: &Path, is_pods: bool) -> Option<u64> {
-    number(&dir.join("cpu.shares")).filter(|shares| (is_pods || *shares != DEFAULT_SHARES) && *shares > NO_SHARES)
+fn shares_v1(dir: &Path, is_pod: bool) -> Option<u64> {
+    number(&dir.join("cpu.shares")).filter(|shares| (is_pod || *shares != DEFAULT_SHARES) && *shares > NO_SHARES)
 }
 
 /// Returns the shares from which a container runtime has computed this weight. Runtimes use an older or a newer
 /// formula. The older formula is assumed only if it alone yields this weight for a whole number of CPUs.
-fn shares_of(weight: u64) -> u64 {
+fn shares_from_weight(weight: u64) -> u64 {
     let whole = |formula: fn(u64) -> u64| {
         (1..=SHARES_MAX / SHARES_A_CPU).map(|cpus| cpus * SHARES_A_CPU).find(|shares| formula(*shares) == weight)
     };
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_counts_before_a_request() {
+    fn limit_takes_precedence_over_request() {
         let two = [("cpu.max", "150000 100000\n"), ("cpu.weight", "39\n")];
         assert_eq!(demand_with(&[], &two), (2, CpuDemandSource::Limit));
         let half = [("cpu.cfs_quota_us", "50000\n"), ("cpu.cfs_period_us", "100000\n"), ("cpu.shares", "4096\n")];
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_a_share_of_1024_a_cpu() {
+    fn request_of_one_cpu_is_1024_shares() {
         let three = [("cpu.cfs_quota_us", "-1\n"), ("cpu.cfs_period_us", "100000\n"), ("cpu.shares", "3072\n")];
         assert_eq!(demand_with(&["cpu"], &three), (3, CpuDemandSource::Request));
         // The weight is the one that a kubelet writes for 2 CPUs.
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_defaults_are_one_cpu_of_a_pod() {
+    fn kernel_defaults_request_one_cpu_only_in_a_pod() {
         let slice = "/kubepods.slice/kubepods-podf1.slice/cri-containerd-a.scope";
         let weight = [("cpu.max", "max 100000\n"), ("cpu.weight", "100\n")];
         for path in [slice, "/kubelet/kubepods/podf1/a"] {

@@ -34,7 +34,7 @@ pub struct FoundService {
 impl FoundService {
     /// Returns the sort key of the service: services of the file in their order, then pods by their class, each by
     /// name.
-    pub fn rank(&self) -> (usize, String) {
+    pub fn sort_key(&self) -> (usize, String) {
         (self.rule.unwrap_or(usize::MAX), self.name.clone())
     }
 }
@@ -89,7 +89,7 @@ impl Container {
 
 /// Cgroup in which new batch is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Birthplace {
+pub struct NewBatchGroup {
     /// Path of the cgroup below the root of each hierarchy.
     pub path: String,
     /// Inode number of the cgroup in the hierarchy in which it was found first.
@@ -98,7 +98,7 @@ pub struct Birthplace {
     pub spared: Vec<String>,
 }
 
-impl Birthplace {
+impl NewBatchGroup {
     /// Returns the path of the cgroup in the hierarchy in which it has a writable list of CPUs.
     pub fn cpuset_dir(&self) -> Option<PathBuf> {
         let is_partition = |dir: &Path| {
@@ -118,7 +118,7 @@ impl Birthplace {
     }
 
     /// Returns the directory of the cgroup `path` if it lies below this cgroup; `dir` is this cgroup's own directory.
-    pub fn dir_of(&self, dir: &Path, path: &str) -> Option<PathBuf> {
+    pub fn dir_below(&self, dir: &Path, path: &str) -> Option<PathBuf> {
         Some(dir.join(Path::new(path).strip_prefix(&self.path).ok()?))
     }
 }

@@ -86,19 +86,19 @@ impl Groups {
         let dirs = match self.watch.changes() {
             DirChanges::Unmounted => return None,
             DirChanges::In(dirs) => dirs.iter().filter_map(|dir| self.watched.get(dir).cloned()).collect(),
-            DirChanges::Anywhere => self.open_groups(),
+            DirChanges::Anywhere => self.groups_that_may_contain_roles(),
         };
-        let refreshed = dirs.into_iter().map(|(hierarchy, path)| self.refresh(hierarchy, &path));
+        let refreshed = dirs.into_iter().map(|(hierarchy, path)| self.reread_children(hierarchy, &path));
         Some(refreshed.fold(false, |changed, one| changed | one))
     }
 
-    fn open_groups(&self) -> Vec<(usize, PathBuf)> {
+    fn groups_that_may_contain_roles(&self) -> Vec<(usize, PathBuf)> {
         let open = self.nodes.iter().filter(|(_, node)| node.role.can_contain_roles());
         open.flat_map(|(path, node)| node.places.iter().map(|place| (place.hierarchy, path.clone()))).collect()
     }
 
     /// Reads the cgroups directly below the cgroup `path` again. Returns whether something has changed.
-    fn refresh(&mut self, hierarchy: usize, path: &Path) -> bool {
+    fn reread_children(&mut self, hierarchy: usize, path: &Path) -> bool {
         let Some(role) = self.nodes.get(path).map(|node| node.role) else { return false };
         let now = children(&self.dir(hierarchy, path));
         let before = self.known_children(hierarchy, path);
@@ -135,9 +135,9 @@ impl Groups {
         }
         let place = GroupInHierarchy { hierarchy, inode, watched };
         let node = self.nodes.entry(path.to_owned());
-        node.or_insert_with(|| Node { role, places: Vec::new(), home: place }).insert_place(place);
+        node.or_insert_with(|| Node { role, places: Vec::new(), home: place }).add_hierarchy_entry(place);
         if role.can_contain_roles() {
-            self.refresh(hierarchy, path);
+            self.reread_children(hierarchy, path);
         }
         true
     }
@@ -174,7 +174,7 @@ impl Groups {
 // Queries of the known cgroups.
 impl Groups {
     /// Returns all cgroups that are services, and all pods.
-    pub(super) fn services(&self) -> impl Iterator<Item = Member> {
+    pub(super) fn service_groups(&self) -> impl Iterator<Item = Member> {
         let services = self.nodes.iter().filter(|(_, node)| matches!(node.role, Role::Service(_) | Role::Pod(_)));
         services.map(|(path, node)| Member {
             path: path.clone(),
@@ -196,7 +196,10 @@ impl Groups {
 
     /// Returns path and inode number of each cgroup without a role below which cgroups may have one, if `is_wanted` is
     /// true for its path.
-    pub(super) fn leading_groups(&self, is_wanted: impl Fn(&Path) -> bool) -> impl Iterator<Item = (&PathBuf, u64)> {
+    pub(super) fn groups_without_role(
+        &self,
+        is_wanted: impl Fn(&Path) -> bool,
+    ) -> impl Iterator<Item = (&PathBuf, u64)> {
         let leading = self.nodes.iter().filter(|(_, node)| node.role == Role::Leads);
         leading.filter(move |(path, _)| is_wanted(path)).map(|(path, node)| (path, node.home.inode))
     }
@@ -219,8 +222,9 @@ impl Groups {
     /// tree.
     pub(super) fn tree_of_process(&self, pid: u32) -> Option<(PathBuf, PathBuf)> {
         let is_of_tree = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role.is_in_tree());
-        let mut found =
-            self.paths_of(pid).filter_map(|path| path.ancestors().find(|path| is_of_tree(path)).map(Path::to_owned));
+        let mut found = self
+            .group_paths_of_process(pid)
+            .filter_map(|path| path.ancestors().find(|path| is_of_tree(path)).map(Path::to_owned));
         let path = found.next()?;
         let (top, _) = self.tree_root_of(&path)?;
         Some((path, top))
@@ -229,13 +233,14 @@ impl Groups {
     /// Returns the lowest cgroup with a role that a process is in.
     pub(super) fn group_of_process(&self, pid: u32) -> Option<PathBuf> {
         let is_something = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role != Role::Leads);
-        let mut found =
-            self.paths_of(pid).filter_map(|path| path.ancestors().find(|path| is_something(path)).map(Path::to_owned));
+        let mut found = self
+            .group_paths_of_process(pid)
+            .filter_map(|path| path.ancestors().find(|path| is_something(path)).map(Path::to_owned));
         found.next()
     }
 
     /// Returns the paths of the cgroups that a process is in, one for each hierarchy.
-    fn paths_of(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
+    fn group_paths_of_process(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
         self.hierarchies.iter().filter_map(move |hierarchy| {
             let dir = hierarchy.dir_of(pid)?;
             Some(Path::new(ROOT).join(dir.strip_prefix(&hierarchy.mount).ok()?))
@@ -255,7 +260,7 @@ impl Groups {
     }
 
     /// Returns the number of processes in a cgroup itself, in the hierarchy in which it has the most.
-    pub(super) fn own_processes(&self, path: &Path) -> usize {
+    pub(super) fn own_process_count(&self, path: &Path) -> usize {
         self.dirs(path).map(|(_, dir)| processes_in_group(&dir).len()).max().unwrap_or(0)
     }
 
@@ -270,7 +275,7 @@ impl Node {
         self.places.iter().find(|place| place.hierarchy == hierarchy).copied()
     }
 
-    fn insert_place(&mut self, place: GroupInHierarchy) {
+    fn add_hierarchy_entry(&mut self, place: GroupInHierarchy) {
         if place.hierarchy == self.home.hierarchy || self.in_hierarchy(self.home.hierarchy).is_none() {
             self.home = place;
         }

@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_policy::Nanos;
 
-use super::config::{Class, Config, Fit, Glob, Match, ServiceRule};
+use super::config::{Config, Glob, Match, PathMatch, PodClass, ServiceRule};
 pub use found::{
-    Birthplace, Changes, Container, ContainerId, CpuDemand, CpuDemandSource, FoundService, GroupId, ServiceId,
+    Changes, Container, ContainerId, CpuDemand, CpuDemandSource, FoundService, GroupId, NewBatchGroup, ServiceId,
 };
 use groups::Groups;
 use pods::Pods;
@@ -84,7 +84,7 @@ pub struct Finder {
     hollow: Vec<PathBuf>,
     /// Uppermost cgroups of the trees that are batch.
     batch_tops: BTreeSet<PathBuf>,
-    birthplaces: Vec<Birthplace>,
+    new_batch_groups: Vec<NewBatchGroup>,
     /// Rules whose processes belong to another service, by index, with the name of that service.
     taken: BTreeMap<usize, String>,
     last_id: u64,
@@ -118,7 +118,7 @@ impl Finder {
             mixed: BTreeMap::new(),
             hollow: Vec::new(),
             batch_tops: BTreeSet::new(),
-            birthplaces: Vec::new(),
+            new_batch_groups: Vec::new(),
             taken: BTreeMap::new(),
             last_id: 0,
             settle_at: 0,
@@ -136,7 +136,7 @@ impl Finder {
         self.taken.clear();
         self.left_out.clear();
         self.search_at = 0;
-        self.read_again();
+        self.reread_groups();
     }
 
     /// Scans the machine, and returns the changes since the last scan. `now` is a time of [`sidelane_host::clock`].
@@ -146,10 +146,10 @@ impl Finder {
         match self.groups.apply_changes() {
             Some(false) => {}
             Some(true) => self.settle_at = 0,
-            None => self.read_again(),
+            None => self.reread_groups(),
         }
         if searches && self.machine.hierarchies() != self.hierarchies {
-            self.read_again();
+            self.reread_groups();
         }
         if searches && (self.have_processes_moved() || self.has_nameless_pods()) {
             self.settle_at = 0;
@@ -165,7 +165,7 @@ impl Finder {
         changes
     }
 
-    fn read_again(&mut self) {
+    fn reread_groups(&mut self) {
         self.hierarchies = self.machine.hierarchies();
         self.groups = Groups::read(&self.hierarchies, Roles::from_config(&self.config));
         self.settle_at = 0;
@@ -205,8 +205,8 @@ impl Finder {
     }
 
     /// Returns the cgroups in which new batch is made, as of the last scan.
-    pub fn birthplaces(&self) -> &[Birthplace] {
-        &self.birthplaces
+    pub fn new_batch_groups(&self) -> &[NewBatchGroup] {
+        &self.new_batch_groups
     }
 
     /// Returns the processes in a cgroup and below it.
@@ -226,17 +226,17 @@ impl Finder {
     pub fn problems(&self) -> Vec<DiscoveryProblem> {
         let mut lacks = self.missing_services();
         let has_group = |glob: &Glob| {
-            self.groups.tree_roots().any(|(path, _)| glob.match_path(&path.to_string_lossy()) == Fit::Matches)
+            self.groups.tree_roots().any(|(path, _)| glob.match_path(&path.to_string_lossy()) == PathMatch::Matches)
         };
         let trees = self.config.batch.iter().filter(|tree| !has_group(&tree.cgroup));
         lacks.extend(trees.map(|tree| DiscoveryProblem::Tree { cgroup: tree.cgroup.to_string() }));
         lacks.extend(self.pod_problem());
-        lacks.extend(self.impostors());
+        lacks.extend(self.matching_batch_problems());
         let mixed = self.mixed.iter();
         lacks.extend(
             mixed.map(|(path, count)| DiscoveryProblem::Mixed { group: path.display().to_string(), count: *count }),
         );
-        lacks.extend(self.groups.needs_full_scan().then_some(DiscoveryProblem::Blind));
+        lacks.extend(self.groups.needs_full_scan().then_some(DiscoveryProblem::WatchLimitReached));
         lacks
     }
 
@@ -252,7 +252,7 @@ impl Finder {
 
     fn pod_problem(&self) -> Option<DiscoveryProblem> {
         self.config.kubernetes.as_ref()?;
-        let pods = || self.groups.services().filter(|member| matches!(member.role, Role::Pod(_)));
+        let pods = || self.groups.service_groups().filter(|member| matches!(member.role, Role::Pod(_)));
         let nameless = pods().filter(|pod| !self.pods.has_name(&pod.path)).count();
         match (pods().next(), nameless) {
             (None, _) => Some(DiscoveryProblem::Pods),
@@ -262,14 +262,16 @@ impl Finder {
     }
 
     fn has_nameless_pods(&self) -> bool {
-        self.groups.services().any(|pod| pod.role == Role::Pod(Class::BestEffort) && !self.pods.has_name(&pod.path))
+        self.groups
+            .service_groups()
+            .any(|pod| pod.role == Role::Pod(PodClass::BestEffort) && !self.pods.has_name(&pod.path))
     }
 
     /// Returns a problem for each process of batch that also matches a service.
-    fn impostors(&self) -> impl Iterator<Item = DiscoveryProblem> {
+    fn matching_batch_problems(&self) -> impl Iterator<Item = DiscoveryProblem> {
         self.searches.iter().flat_map(|search| {
             let rule = &self.config.services[search.rule];
-            search.impostors().map(|(process, group)| DiscoveryProblem::Holds {
+            search.matching_batch_processes().map(|(process, group)| DiscoveryProblem::BatchMatchesService {
                 container: group.display().to_string(),
                 pid: process.tid,
                 service: rule.name.clone(),

@@ -35,7 +35,7 @@ impl Pods {
 
     /// Returns NAMESPACE/NAME of the pod with this cgroup; `None` if the node does not have it.
     pub(super) fn name(&mut self, group: &Path) -> Option<&str> {
-        let uid = uid_of(group)?;
+        let uid = pod_uid(group)?;
         if !self.names.contains_key(&uid) {
             self.names = read_names(&self.logs);
         }
@@ -44,7 +44,7 @@ impl Pods {
 
     /// Returns whether the pod with this cgroup had a name when the names of pods were last read.
     pub(super) fn has_name(&self, group: &Path) -> bool {
-        uid_of(group).is_some_and(|uid| self.names.contains_key(&uid))
+        pod_uid(group).is_some_and(|uid| self.names.contains_key(&uid))
     }
 
     /// Returns whether a pod without a CPU request is batch: it has a name, and does not belong to the system.
@@ -54,7 +54,7 @@ impl Pods {
 
     /// Returns the name of the pod with this cgroup, for users.
     pub(super) fn display_name(&mut self, group: &Path) -> String {
-        let uid = uid_of(group).unwrap_or_default();
+        let uid = pod_uid(group).unwrap_or_default();
         self.name(group).map_or_else(|| format!("pod {uid}"), str::to_owned)
     }
 }
@@ -70,7 +70,7 @@ fn read_names(logs: &Path) -> HashMap<String, String> {
 }
 
 /// Returns the id of the pod from the name of its cgroup.
-fn uid_of(group: &Path) -> Option<String> {
+fn pod_uid(group: &Path) -> Option<String> {
     let name = group.file_name()?.to_str()?;
     let name = name.strip_suffix(".slice").unwrap_or(name);
     // The last "pod" counts: the name contains the names of the slices above, which may contain "pod" too.
@@ -88,7 +88,7 @@ pub(super) fn container_name(group: &Path) -> String {
 
 /// Content of a cgroup in a pod that is batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum GroupContent {
     /// Container that is just starting.
     Starting,
     /// Processes that do no work of the pod, such as its pause process.
@@ -98,20 +98,20 @@ pub(super) enum Content {
 }
 
 /// Returns the kind of content of a cgroup; `comm` returns the name of a process.
-pub(super) fn content(group: &Path, pids: &[u32], comm: impl Fn(u32) -> Option<String>) -> Content {
+pub(super) fn group_content(group: &Path, pids: &[u32], comm: impl Fn(u32) -> Option<String>) -> GroupContent {
     if group.file_name().is_some_and(|name| name.to_string_lossy().contains(MONITOR)) {
-        return Content::Overhead;
+        return GroupContent::Overhead;
     }
     let first = match pids {
-        [] => return Content::Starting,
+        [] => return GroupContent::Starting,
         [first] => comm(*first),
-        _ => return Content::Work,
+        _ => return GroupContent::Work,
     };
     match first.as_deref() {
-        None => Content::Starting,
-        Some(PAUSE) => Content::Overhead,
-        Some(comm) if STARTING.iter().any(|starting| comm.starts_with(starting)) => Content::Starting,
-        Some(_) => Content::Work,
+        None => GroupContent::Starting,
+        Some(PAUSE) => GroupContent::Overhead,
+        Some(comm) if STARTING.iter().any(|starting| comm.starts_with(starting)) => GroupContent::Starting,
+        Some(_) => GroupContent::Work,
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
             ("/kubepods.slice/kubepods-pod0a1b_2c.slice", "0a1b-2c"),
             ("/a/kubelet-kubepods-besteffort-podff_0.slice", "ff-0"),
         ] {
-            assert_eq!(uid_of(Path::new(group)).as_deref(), Some(uid));
+            assert_eq!(pod_uid(Path::new(group)).as_deref(), Some(uid));
         }
     }
 
@@ -139,23 +139,24 @@ mod tests {
 
     #[test]
     fn pause_container_is_ignored_once_it_pauses() {
-        let of = |group: &str, pids: &[u32], comm: &str| content(Path::new(group), pids, |_| Some(comm.to_owned()));
-        assert_eq!(of("/a", &[], ""), Content::Starting);
-        assert_eq!(of("/a", &[1], "runc:[2:INIT]"), Content::Starting);
-        assert_eq!(of("/a", &[1], "pause"), Content::Overhead);
-        assert_eq!(of("/a", &[1], "python3"), Content::Work);
-        assert_eq!(of("/a", &[1, 2], "pause"), Content::Work);
-        assert_eq!(of("/crio-conmon-1.scope", &[1], "conmon"), Content::Overhead);
+        let of =
+            |group: &str, pids: &[u32], comm: &str| group_content(Path::new(group), pids, |_| Some(comm.to_owned()));
+        assert_eq!(of("/a", &[], ""), GroupContent::Starting);
+        assert_eq!(of("/a", &[1], "runc:[2:INIT]"), GroupContent::Starting);
+        assert_eq!(of("/a", &[1], "pause"), GroupContent::Overhead);
+        assert_eq!(of("/a", &[1], "python3"), GroupContent::Work);
+        assert_eq!(of("/a", &[1, 2], "pause"), GroupContent::Work);
+        assert_eq!(of("/crio-conmon-1.scope", &[1], "conmon"), GroupContent::Overhead);
     }
 
     #[test]
-    fn fuzzed_groups_are_a_pods_or_not() {
+    fn fuzzed_group_names_give_valid_ids() {
         sidelane_testing::fuzz("pod-names", |bytes| {
             let text = String::from_utf8_lossy(bytes);
             let group = Path::new(&*text);
-            assert!(uid_of(group).is_none_or(|uid| !uid.contains('_')));
+            assert!(pod_uid(group).is_none_or(|uid| !uid.contains('_')));
             assert!(container_name(group).chars().count() <= ID_SHOWN);
-            content(group, &[1], |_| Some(text.to_string()));
+            group_content(group, &[1], |_| Some(text.to_string()));
         });
     }
 }

@@ -35,7 +35,7 @@ pub enum DiscoveryProblem {
         other: String,
     },
     /// Process of batch that also matches a service.
-    Holds {
+    BatchMatchesService {
         /// Path of the process's cgroup.
         container: String,
         /// Process id.
@@ -53,12 +53,12 @@ pub enum DiscoveryProblem {
         count: usize,
     },
     /// Limit of the kernel: it cannot watch more directories.
-    Blind,
+    WatchLimitReached,
 }
 
 impl DiscoveryProblem {
     /// Returns the problem without figures that change while it lasts.
-    pub fn without_figures(&self) -> Self {
+    pub fn without_counts(&self) -> Self {
         match self.clone() {
             Self::Mixed { group, .. } => Self::Mixed { group, count: 0 },
             Self::PodNames { logs, .. } => Self::PodNames { count: 0, logs },
@@ -89,7 +89,7 @@ impl fmt::Display for DiscoveryProblem {
             Self::Taken { service, other } => {
                 write!(f, "service {service}: it has the same processes as service {other}; name each service once")
             }
-            Self::Holds { container, pid, service, how } => write!(
+            Self::BatchMatchesService { container, pid, service, how } => write!(
                 f,
                 "service {service}: process {pid} matches {how}, but is in batch group {container} and stays batch; if \
                  it is the service, move it to a group of its own"
@@ -99,7 +99,7 @@ impl fmt::Display for DiscoveryProblem {
                 "group {group}: it has {count} processes of its own, so it is one container with all groups below it; \
                  to have several containers, move these processes to a group below it"
             ),
-            Self::Blind => f.write_str(
+            Self::WatchLimitReached => f.write_str(
                 "groups: the kernel watches no more directories for the agent, so each check reads all cgroups and \
                  takes longer; raise fs.inotify.max_user_watches and fs.inotify.max_user_instances (sysctl -w)",
             ),

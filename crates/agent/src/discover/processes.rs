@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use sidelane_host::ports::listening_ports_here;
+use sidelane_host::ports::listening_ports_in_own_namespace;
 use sidelane_host::procfs::{all_pids, command_name};
 use sidelane_host::service::{Service, Target, processes_holding_sockets};
 use sidelane_host::thread::Thread;
@@ -37,16 +37,16 @@ pub(super) struct Search {
     /// Sockets that listen on the service's port.
     sockets: BTreeSet<String>,
     /// Processes that match but are in cgroups of batch, and so do not belong to the service; with these cgroups.
-    impostors: BTreeMap<Thread, PathBuf>,
+    matching_batch_processes: BTreeMap<Thread, PathBuf>,
 }
 
 /// Function that returns the cgroup of batch that a process is in, if any. Such a process is batch, whatever its name
 /// or port.
-pub(super) type BatchOf<'a> = &'a dyn Fn(u32) -> Option<PathBuf>;
+pub(super) type FindBatchGroup<'a> = &'a dyn Fn(u32) -> Option<PathBuf>;
 
 /// Result of a search for a service.
 #[derive(Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum SearchResult {
     Same,
     /// New service, or service that has been replaced by other processes.
     Came(Service),
@@ -80,15 +80,22 @@ impl Search {
         let search = |(rule, target): (usize, Target)| {
             let known = before.iter().find(|search| search.target == target);
             let (known_yet, sockets, impostors) = Default::default();
-            let new = || Self { rule, target: target.clone(), id: None, known: known_yet, sockets, impostors };
+            let new = || Self {
+                rule,
+                target: target.clone(),
+                id: None,
+                known: known_yet,
+                sockets,
+                matching_batch_processes: impostors,
+            };
             Self { rule, ..known.cloned().unwrap_or_else(new) }
         };
         targets.map(search).collect()
     }
 
     /// Searches for the service.
-    pub(super) fn run(&mut self, listing: &Listing, batch_of: BatchOf<'_>) -> Found {
-        self.impostors.retain(|process, _| process.is_alive() && batch_of(process.tid).is_some());
+    pub(super) fn run(&mut self, listing: &Listing, batch_of: FindBatchGroup<'_>) -> SearchResult {
+        self.matching_batch_processes.retain(|process, _| process.is_alive() && batch_of(process.tid).is_some());
         match &self.target {
             Target::Port(port) => {
                 self.search_by_sockets(listing.listening.get(port).cloned().unwrap_or_default(), batch_of)
@@ -97,19 +104,23 @@ impl Search {
                 let kept: String = comm.chars().take(COMM_LEN).collect();
                 let pids = listing.named.get(&kept).map_or(&[][..], Vec::as_slice);
                 if listing.is_thorough {
-                    self.impostors.retain(|process, _| pids.contains(&process.tid));
+                    self.matching_batch_processes.retain(|process, _| pids.contains(&process.tid));
                     self.known.retain(|process| batch_of(process.tid).is_none());
                 }
-                let pids = self.without_batch(pids.iter().copied(), batch_of);
+                let pids = self.remove_batch_processes(pids.iter().copied(), batch_of);
                 self.search_by_name(pids.into_iter().filter_map(Thread::with_tid).collect(), batch_of)
             }
-            _ => Found::Same,
+            _ => SearchResult::Same,
         }
     }
 
     /// Returns the processes of `pids` that are in no cgroup of batch. Notes each process in a cgroup of batch as an
     /// impostor.
-    fn without_batch(&mut self, pids: impl Iterator<Item = u32>, batch_of: BatchOf<'_>) -> BTreeSet<u32> {
+    fn remove_batch_processes(
+        &mut self,
+        pids: impl Iterator<Item = u32>,
+        batch_of: FindBatchGroup<'_>,
+    ) -> BTreeSet<u32> {
         let (mut rest, mut impostors) = (BTreeSet::new(), Vec::new());
         for pid in pids {
             match batch_of(pid) {
@@ -117,44 +128,44 @@ impl Search {
                 None => drop(rest.insert(pid)),
             }
         }
-        self.impostors.extend(impostors);
+        self.matching_batch_processes.extend(impostors);
         rest
     }
 
     /// Returns processes of batch that match the service, with their cgroups.
-    pub(super) fn impostors(&self) -> impl Iterator<Item = (&Thread, &PathBuf)> {
-        self.impostors.iter()
+    pub(super) fn matching_batch_processes(&self) -> impl Iterator<Item = (&Thread, &PathBuf)> {
+        self.matching_batch_processes.iter()
     }
 
-    fn search_by_sockets(&mut self, sockets: BTreeSet<String>, batch_of: BatchOf<'_>) -> Found {
+    fn search_by_sockets(&mut self, sockets: BTreeSet<String>, batch_of: FindBatchGroup<'_>) -> SearchResult {
         let was_found = !self.known.is_empty();
-        if sockets == self.sockets && !was_found && !self.impostors.is_empty() {
-            return Found::Same;
+        if sockets == self.sockets && !was_found && !self.matching_batch_processes.is_empty() {
+            return SearchResult::Same;
         }
         if sockets == self.sockets && (was_found == self.has_live_process()) && (was_found || sockets.is_empty()) {
-            return Found::Same;
+            return SearchResult::Same;
         }
         self.sockets = sockets;
-        self.find(batch_of)
+        self.find_processes(batch_of)
     }
 
-    fn search_by_name(&mut self, now: BTreeSet<Thread>, batch_of: BatchOf<'_>) -> Found {
-        let fresh: BTreeSet<Thread> = now.difference(&self.known).copied().collect();
+    fn search_by_name(&mut self, processes: BTreeSet<Thread>, batch_of: FindBatchGroup<'_>) -> SearchResult {
+        let fresh: BTreeSet<Thread> = processes.difference(&self.known).copied().collect();
         match (self.has_live_process(), fresh.is_empty()) {
-            (true, true) => Found::Same,
+            (true, true) => SearchResult::Same,
             (true, false) => {
                 let pids = fresh.iter().map(|thread| thread.tid).collect();
                 self.known.retain(Thread::is_alive);
                 self.known.extend(fresh);
-                Found::Grew(Service { pids, ..Service::default() })
+                SearchResult::Grew(Service { pids, ..Service::default() })
             }
-            (false, true) if self.known.is_empty() => Found::Same,
-            (false, _) => self.find(batch_of),
+            (false, true) if self.known.is_empty() => SearchResult::Same,
+            (false, _) => self.find_processes(batch_of),
         }
     }
 
     /// Finds the service's processes again, with all their descendants.
-    fn find(&mut self, batch_of: BatchOf<'_>) -> Found {
+    fn find_processes(&mut self, batch_of: FindBatchGroup<'_>) -> SearchResult {
         let before = std::mem::take(&mut self.known);
         let mut service = self.target.find().unwrap_or_default();
         // Descendants of the service's processes need not match.
@@ -162,13 +173,17 @@ impl Search {
             Target::Port(_) => processes_holding_sockets(&self.sockets),
             _ => BTreeSet::new(),
         };
-        self.without_batch(fits.intersection(&service.pids).copied(), batch_of);
+        self.remove_batch_processes(fits.intersection(&service.pids).copied(), batch_of);
         service.pids.retain(|pid| batch_of(*pid).is_none());
         if service.pids.is_empty() {
-            return if before.is_empty() { Found::Same } else { Found::Gone };
+            return if before.is_empty() { SearchResult::Same } else { SearchResult::Gone };
         }
         self.known = service.pids.iter().filter_map(|pid| Thread::with_tid(*pid)).collect();
-        if before.intersection(&self.known).next().is_some() { Found::Grew(service) } else { Found::Came(service) }
+        if before.intersection(&self.known).next().is_some() {
+            SearchResult::Grew(service)
+        } else {
+            SearchResult::Came(service)
+        }
     }
 
     fn has_live_process(&self) -> bool {
@@ -176,7 +191,7 @@ impl Search {
     }
 
     /// Forgets the service that was found, so that it is found again.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn forget_service(&mut self) {
         self.known.clear();
         self.sockets.clear();
     }
@@ -192,7 +207,7 @@ impl Listing {
             self.read_names();
         }
         if wants(|target| matches!(target, Target::Port(_))) {
-            for (inode, port) in listening_ports_here() {
+            for (inode, port) in listening_ports_in_own_namespace() {
                 self.listening.entry(port).or_default().insert(inode);
             }
         }
@@ -220,12 +235,12 @@ mod tests {
 
     use super::*;
 
-    fn search(match_line: &str) -> Search {
+    fn search_for(match_line: &str) -> Search {
         let file = format!("[[service]]\nname = \"a\"\n{match_line}\n[[batch]]\ncgroup = \"/batch\"\n");
         Search::from_config(&Config::parse("a.toml", &file).unwrap(), &[]).remove(0)
     }
 
-    fn look(search: &mut Search, listing: &mut Listing, batch_of: BatchOf<'_>) -> Found {
+    fn run_search(search: &mut Search, listing: &mut Listing, batch_of: FindBatchGroup<'_>) -> SearchResult {
         listing.read(std::slice::from_ref(search));
         search.run(listing, batch_of)
     }
@@ -233,34 +248,38 @@ mod tests {
     #[test]
     fn listener_in_a_batch_group_is_batch() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut search = search(&format!("port = {}", listener.local_addr().unwrap().port()));
+        let mut search = search_for(&format!("port = {}", listener.local_addr().unwrap().port()));
         let (own, mut listing) = (std::process::id(), Listing::default());
         let in_batch = |pid: u32| (pid == own).then(|| PathBuf::from("/batch/a"));
         for _ in 0..2 {
-            assert_eq!(look(&mut search, &mut listing, &in_batch), Found::Same);
-            assert!(search.impostors().any(|(process, group)| process.tid == own && group.ends_with("batch/a")));
+            assert_eq!(run_search(&mut search, &mut listing, &in_batch), SearchResult::Same);
+            assert!(
+                search
+                    .matching_batch_processes()
+                    .any(|(process, group)| process.tid == own && group.ends_with("batch/a"))
+            );
         }
         // From here on, the process is in no cgroup of batch.
-        let found = look(&mut search, &mut listing, &|_| None);
-        assert!(matches!(&found, Found::Came(service) if service.pids.contains(&own)), "{found:?}");
-        assert_eq!(search.impostors().count(), 0);
+        let found = run_search(&mut search, &mut listing, &|_| None);
+        assert!(matches!(&found, SearchResult::Came(service) if service.pids.contains(&own)), "{found:?}");
+        assert_eq!(search.matching_batch_processes().count(), 0);
     }
 
     #[test]
     fn process_named_like_a_service_in_a_batch_group_is_batch() {
-        let mut search = search("comm = \"sleep\"");
+        let mut search = search_for("comm = \"sleep\"");
         let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let (pid, mut listing) = (sleeper.id(), Listing::default());
         while command_name(pid).as_deref() != Some("sleep") {
             std::thread::yield_now();
         }
         // All other processes of that name on this machine count as members of the cgroup of batch, too.
-        let found = look(&mut search, &mut listing, &|_| Some("/batch/a".into()));
-        assert_eq!(found, Found::Same);
-        assert!(search.impostors().any(|(process, _)| process.tid == pid));
+        let found = run_search(&mut search, &mut listing, &|_| Some("/batch/a".into()));
+        assert_eq!(found, SearchResult::Same);
+        assert!(search.matching_batch_processes().any(|(process, _)| process.tid == pid));
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
-        look(&mut search, &mut listing, &|_| Some("/batch/a".into()));
-        assert!(search.impostors().all(|(process, _)| process.tid != pid));
+        run_search(&mut search, &mut listing, &|_| Some("/batch/a".into()));
+        assert!(search.matching_batch_processes().all(|(process, _)| process.tid != pid));
     }
 }

@@ -1,6 +1,6 @@
 //! Roles of cgroups by the rules of the file.
 
-use crate::config::{Class, Config, Fit, Glob, Match};
+use crate::config::{Config, Glob, Match, PathMatch, PodClass};
 
 /// Role of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) enum Role {
     /// Uppermost cgroup of a tree by the `[[batch]]` with this index.
     Tree(usize),
     /// Pod of this class. A pod of the class BestEffort is the uppermost cgroup of a tree.
-    Pod(Class),
+    Pod(PodClass),
     /// Cgroup in a tree, below the uppermost one.
     InTree,
 }
@@ -27,7 +27,7 @@ impl Role {
 
     /// Returns whether a cgroup of this role is the top of a tree, or lies in one.
     pub(super) fn is_in_tree(self) -> bool {
-        matches!(self, Self::Tree(_) | Self::InTree | Self::Pod(Class::BestEffort))
+        matches!(self, Self::Tree(_) | Self::InTree | Self::Pod(PodClass::BestEffort))
     }
 }
 
@@ -68,15 +68,15 @@ impl Roles {
         }
         let fits = self.patterns.iter().map(|(pattern, role)| (pattern.match_path(path), *role));
         match fits.max_by_key(|(fit, _)| *fit) {
-            Some((Fit::Matches, role)) => role,
-            Some((Fit::Leads, _)) => Role::Leads,
+            Some((PathMatch::Matches, role)) => role,
+            Some((PathMatch::Leads, _)) => Role::Leads,
             _ => Role::None,
         }
     }
 }
 
 impl Pattern {
-    fn match_path(&self, path: &str) -> Fit {
+    fn match_path(&self, path: &str) -> PathMatch {
         match self {
             Self::Glob(glob) => glob.match_path(path),
             Self::Unit(unit) => {
@@ -84,9 +84,9 @@ impl Pattern {
                 let is_slice = |part: &str| part.is_empty() || part.ends_with(".slice");
                 match above.split('/').all(is_slice) {
                     // systemd puts a `_` before a name that would be taken for a kernel file.
-                    true if name.strip_prefix('_').unwrap_or(name) == unit => Fit::Matches,
-                    true if is_slice(name) => Fit::Leads,
-                    _ => Fit::No,
+                    true if name.strip_prefix('_').unwrap_or(name) == unit => PathMatch::Matches,
+                    true if is_slice(name) => PathMatch::Leads,
+                    _ => PathMatch::No,
                 }
             }
         }
@@ -97,13 +97,13 @@ impl Pattern {
 mod tests {
     use super::*;
 
-    fn roles(text: &str) -> Roles {
+    fn parse_roles(text: &str) -> Roles {
         Roles::from_config(&Config::parse("a.toml", text).expect("it can be read"))
     }
 
     #[test]
-    fn a_unit_lies_in_slices() {
-        let roles = roles("kubernetes = true\n[[service]]\nname = \"redis\"\nunit = \"redis@1\"\n");
+    fn unit_is_found_only_in_slices() {
+        let roles = parse_roles("kubernetes = true\n[[service]]\nname = \"redis\"\nunit = \"redis@1\"\n");
         let role = |path: &str| roles.role(path, Role::Leads);
         let found = Role::Service(0);
         assert_eq!(role("/system.slice/system-redis.slice/redis@1.service"), found);
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn groups_below_a_tree_belong_to_it() {
-        let roles = roles("[[service]]\nname = \"a\"\nport = 1\n[[batch]]\ncgroup = \"/batch/*\"\n");
+        let roles = parse_roles("[[service]]\nname = \"a\"\nport = 1\n[[batch]]\ncgroup = \"/batch/*\"\n");
         let tree = Role::Tree(0);
         assert_eq!(roles.role("/batch", Role::Leads), Role::Leads);
         assert_eq!(roles.role("/batch/a", Role::Leads), tree);

@@ -8,12 +8,12 @@ use sidelane_host::service::Service;
 use super::Finder;
 use super::found::{Changes, FoundService, GroupId, ServiceId};
 use super::groups::Member;
-use super::processes::Found;
+use super::processes::SearchResult;
 use super::roles::Role;
-use crate::config::{Class, Fit, Match, ServiceSettings};
+use crate::config::{Match, PathMatch, PodClass, ServiceSettings};
 
 /// Name, settings and rule of a service that is a cgroup.
-struct Known {
+struct IdentifiedService {
     name: String,
     settings: ServiceSettings,
     rule: Option<usize>,
@@ -23,32 +23,32 @@ struct Known {
 impl Finder {
     /// Compares the cgroups that are services with those of the last scan. Returns whether all of them have processes.
     pub(super) fn update_services(&mut self, changes: &mut Changes) -> bool {
-        let members: Vec<Member> = self.groups.services().collect();
+        let members: Vec<Member> = self.groups.service_groups().collect();
         let (mut there, mut newcomers) = (BTreeSet::new(), Vec::new());
         for member in members {
             let Some(known) = self.identify_service(&member) else { continue };
-            match self.found_at(&member) {
+            match self.service_id_of_group(&member) {
                 Some(id) => {
                     there.insert(id);
-                    self.bring_up_to_date(id, known);
+                    self.update_service(id, known);
                 }
                 None => newcomers.push((member, known)),
             }
         }
         // Services that are gone are removed before new ones are added, because their names are free again.
-        self.dismiss_others(&there, changes);
+        self.remove_missing_services(&there, changes);
         newcomers.into_iter().fold(true, |all, (member, known)| all & self.add_group_service(&member, known, changes))
     }
 
     /// Removes services whose cgroups do not exist any more.
-    fn dismiss_others(&mut self, present: &BTreeSet<ServiceId>, changes: &mut Changes) {
+    fn remove_missing_services(&mut self, present: &BTreeSet<ServiceId>, changes: &mut Changes) {
         let of_groups = self.services.iter().filter(|(_, service)| service.group.is_some());
         let gone: Vec<ServiceId> = of_groups.map(|(id, _)| *id).filter(|id| !present.contains(id)).collect();
         gone.into_iter().for_each(|id| self.remove_service(id, changes));
     }
 
     /// Returns the name and settings of a cgroup's service; `None` if the cgroup is no service.
-    fn identify_service(&mut self, member: &Member) -> Option<Known> {
+    fn identify_service(&mut self, member: &Member) -> Option<IdentifiedService> {
         match member.role {
             Role::Service(rule) => Some(self.service_by_rule(rule, &member.path.to_string_lossy())),
             Role::Pod(class) => self.identify_pod(&member.path, class),
@@ -57,67 +57,68 @@ impl Finder {
     }
 
     /// Returns whether a pod is a service, by a rule or by its class.
-    pub(super) fn is_service_pod(&mut self, path: &Path, class: Class) -> bool {
+    pub(super) fn is_service_pod(&mut self, path: &Path, class: PodClass) -> bool {
         self.identify_pod(path, class).is_some()
     }
 
-    fn identify_pod(&mut self, path: &Path, class: Class) -> Option<Known> {
+    fn identify_pod(&mut self, path: &Path, class: PodClass) -> Option<IdentifiedService> {
         if self.is_excluded(path) {
             return None;
         }
         let name = self.pods.display_name(path);
-        let is_named = |matches: &Match| matches!(matches, Match::Pod(glob) if glob.match_path(&name) == Fit::Matches);
+        let is_named =
+            |matches: &Match| matches!(matches, Match::Pod(glob) if glob.match_path(&name) == PathMatch::Matches);
         if let Some(rule) = self.config.services.iter().position(|rule| is_named(&rule.matches)) {
             return Some(self.service_by_rule(rule, &name));
         }
-        let kubernetes = self.config.kubernetes.as_ref().filter(|_| class != Class::BestEffort)?;
-        Some(Known { name, settings: kubernetes.settings.clone(), rule: None })
+        let kubernetes = self.config.kubernetes.as_ref().filter(|_| class != PodClass::BestEffort)?;
+        Some(IdentifiedService { name, settings: kubernetes.settings.clone(), rule: None })
     }
 
     /// Returns whether the file excludes a pod.
     pub(super) fn is_excluded(&mut self, path: &Path) -> bool {
         let Some(name) = self.pods.name(path) else { return false };
         let exclude = self.config.kubernetes.iter().flat_map(|kubernetes| &kubernetes.exclude);
-        exclude.into_iter().any(|glob| glob.match_path(name) == Fit::Matches)
+        exclude.into_iter().any(|glob| glob.match_path(name) == PathMatch::Matches)
     }
 
     /// Returns the name and settings of a service by a `[[service]]`. If the rule has a pattern, the name contains the
     /// last part of the path.
-    fn service_by_rule(&self, rule_index: usize, path: &str) -> Known {
+    fn service_by_rule(&self, rule_index: usize, path: &str) -> IdentifiedService {
         let rule = &self.config.services[rule_index];
-        let is_pattern = matches!(&rule.matches, Match::Cgroup(glob) | Match::Pod(glob) if !glob.is_path());
+        let is_pattern = matches!(&rule.matches, Match::Cgroup(glob) | Match::Pod(glob) if !glob.is_plain_path());
         let last = path.rsplit('/').next().unwrap_or(path);
         let name = if is_pattern { format!("{}:{last}", rule.name) } else { rule.name.clone() };
-        Known { name, settings: rule.settings.clone(), rule: Some(rule_index) }
+        IdentifiedService { name, settings: rule.settings.clone(), rule: Some(rule_index) }
     }
 
-    fn found_at(&self, member: &Member) -> Option<ServiceId> {
+    fn service_id_of_group(&self, member: &Member) -> Option<ServiceId> {
         let at = |service: &&FoundService| service.group == Some(GroupId::from_member(member));
         self.services.values().find(at).map(|service| service.id)
     }
 
-    fn bring_up_to_date(&mut self, id: ServiceId, known: Known) {
+    fn update_service(&mut self, id: ServiceId, known: IdentifiedService) {
         let Some(service) = self.services.get_mut(&id) else { return };
-        if service.group.as_ref().is_none_or(|group| service.name != with_path(&known.name, group)) {
+        if service.group.as_ref().is_none_or(|group| service.name != name_with_path(&known.name, group)) {
             service.name = known.name;
         }
         (service.settings, service.rule) = (known.settings, known.rule);
     }
 
     /// Adds a cgroup as a service, if it has processes. Returns whether it has.
-    fn add_group_service(&mut self, member: &Member, known: Known, changes: &mut Changes) -> bool {
+    fn add_group_service(&mut self, member: &Member, known: IdentifiedService, changes: &mut Changes) -> bool {
         let pids: BTreeSet<u32> = self.groups.processes(&member.path).into_iter().collect();
         if pids.is_empty() {
             return false;
         }
-        self.take_from_searches(&pids, &known.name, changes);
+        self.remove_from_searches(&pids, &known.name, changes);
         let service = Service { pids, group: self.groups.group(&member.path), ..Service::default() };
         self.add_service(known, service, Some(GroupId::from_member(member)), changes);
         true
     }
 
     /// Removes the processes of a cgroup that is a service from searches that found them before.
-    fn take_from_searches(&mut self, pids: &BTreeSet<u32>, name: &str, changes: &mut Changes) {
+    fn remove_from_searches(&mut self, pids: &BTreeSet<u32>, name: &str, changes: &mut Changes) {
         for number in 0..self.searches.len() {
             let found = self.searches[number].id.and_then(|id| self.services.get(&id));
             if found.is_some_and(|found| !found.service.pids.is_disjoint(pids)) {
@@ -138,24 +139,24 @@ impl Finder {
         self.listing.read(&self.searches);
         for number in 0..self.searches.len() {
             let mut search = self.searches[number].clone();
-            let found = search.run(&self.listing, &|pid| self.batch_of(pid));
+            let found = search.run(&self.listing, &|pid| self.batch_group_of_process(pid));
             self.searches[number] = search;
             self.apply_search_result(number, found, changes);
         }
     }
 
-    fn apply_search_result(&mut self, search_index: usize, found: Found, changes: &mut Changes) {
+    fn apply_search_result(&mut self, search_index: usize, found: SearchResult, changes: &mut Changes) {
         let id = self.searches[search_index].id;
         match (found, id) {
-            (Found::Same, _) => {}
-            (Found::Grew(service), Some(id)) => self.add_processes(id, service, changes),
-            (Found::Came(service) | Found::Grew(service), _) => {
+            (SearchResult::Same, _) => {}
+            (SearchResult::Grew(service), Some(id)) => self.add_processes(id, service, changes),
+            (SearchResult::Came(service) | SearchResult::Grew(service), _) => {
                 self.forget_search_service(search_index, changes);
                 self.add_search_result(search_index, service, changes);
             }
-            (Found::Gone, _) => self.forget_search_service(search_index, changes),
+            (SearchResult::Gone, _) => self.forget_search_service(search_index, changes),
         }
-        self.rename(search_index);
+        self.rename_search_service(search_index);
     }
 
     /// Adds the result of a search as a service, unless another service has its processes.
@@ -165,7 +166,7 @@ impl Finder {
             self.taken.insert(rule, other);
             // The processes belong to this service when the other service ends, so the search has to find them again
             // then.
-            self.searches[search_index].forget();
+            self.searches[search_index].forget_service();
             return;
         }
         self.taken.remove(&rule);
@@ -197,10 +198,10 @@ impl Finder {
     }
 
     /// Renames the service of a search by the present file.
-    fn rename(&mut self, search_index: usize) {
+    fn rename_search_service(&mut self, search_index: usize) {
         let Some(id) = self.searches[search_index].id else { return };
         let known = self.service_by_rule(self.searches[search_index].rule, "");
-        self.bring_up_to_date(id, known);
+        self.update_service(id, known);
     }
 }
 
@@ -208,13 +209,13 @@ impl Finder {
 impl Finder {
     fn add_service(
         &mut self,
-        known: Known,
+        known: IdentifiedService,
         service: Service,
         group: Option<GroupId>,
         changes: &mut Changes,
     ) -> ServiceId {
         let id = self.new_id();
-        let name = self.unused(known.name, group.as_ref());
+        let name = self.unused_name(known.name, group.as_ref());
         let found = FoundService { id, name, settings: known.settings, rule: known.rule, service, group };
         changes.services_came.push(found.clone());
         self.services.insert(id, found);
@@ -222,10 +223,10 @@ impl Finder {
     }
 
     /// Returns a name that is unused: the whole path is added if another service has this name.
-    fn unused(&self, name: String, group: Option<&GroupId>) -> String {
+    fn unused_name(&self, name: String, group: Option<&GroupId>) -> String {
         let is_used = self.services.values().any(|service| service.name == name);
         match group.filter(|_| is_used) {
-            Some(group) => with_path(&name, group),
+            Some(group) => name_with_path(&name, group),
             None => name,
         }
     }
@@ -238,6 +239,6 @@ impl Finder {
 
 /// Returns the name of a service with the path of its cgroup, to distinguish it from a service whose path has the same
 /// last part.
-fn with_path(name: &str, group: &GroupId) -> String {
+fn name_with_path(name: &str, group: &GroupId) -> String {
     format!("{name} {}", group.path)
 }

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn forsaken_keeper_stops_waiting_at_once() {
+    fn keeper_about_to_end_stops_waiting_at_once() {
         let evictions = Arc::new(Evictions::new().unwrap());
         let keeper = thread::spawn({
             let evictions = Arc::clone(&evictions);

@@ -84,7 +84,7 @@ impl LaneGates {
 /// Returns the lanes beside a service that may run on `service_cpus`: CPUs of its cores that are `usable` for batch. No
 /// service may run on a lane, neither this service nor services on `other_service_cpus`, since a hold would delay the
 /// service. `None` if there are no lanes.
-pub fn lanes_of(
+pub fn lanes_beside_service(
     cores: &CoreTopology,
     service_cpus: &CpuSet,
     other_service_cpus: &CpuSet,
@@ -112,19 +112,23 @@ mod tests {
     }
 
     fn cores<const N: usize>(lists: [&str; N]) -> CoreTopology {
-        CoreTopology::of(lists.map(|list| to_cpu_mask(&cpus(list))))
+        CoreTopology::from_cores(lists.map(|list| to_cpu_mask(&cpus(list))))
     }
 
     #[test]
     fn siblings_of_a_service_are_its_lanes() {
         let cores = cores(["0,4", "1,5", "2,6", "3,7"]);
-        let lanes = lanes_of(&cores, &cpus("0-1"), &cpus("5"), &cpus("0-7")).unwrap();
+        let lanes = lanes_beside_service(&cores, &cpus("0-1"), &cpus("5"), &cpus("0-7")).unwrap();
         let told: Vec<(u32, String)> =
             lanes.batch.iter().map(|lane| (lane.cpu, lane.request_lanes.to_string())).collect();
         assert_eq!(told, [(4, "0".to_owned())]);
         assert_eq!(lanes.request_lanes, cpus("0-1"));
-        assert_eq!(lanes_of(&cores, &cpus("0,4"), &cpus(""), &cpus("0-7")), None, "a whole core leaves none");
-        assert_eq!(lanes_of(&cores, &cpus("0"), &cpus(""), &cpus("0-3")), None, "of no other service");
+        assert_eq!(
+            lanes_beside_service(&cores, &cpus("0,4"), &cpus(""), &cpus("0-7")),
+            None,
+            "a whole core leaves none"
+        );
+        assert_eq!(lanes_beside_service(&cores, &cpus("0"), &cpus(""), &cpus("0-3")), None, "of no other service");
     }
 
     proptest! {
@@ -133,7 +137,7 @@ mod tests {
             let of = |bits: u8| (0..8).filter(|cpu| bits >> cpu & 1 == 1).collect::<CpuSet>();
             let cores = cores(["0,4", "1-2,5", "3,6-7"]);
             let (own, others, usable) = (of(own), of(others), of(usable));
-            for lane in lanes_of(&cores, &own, &others, &usable).iter().flat_map(|lanes| &lanes.batch) {
+            for lane in lanes_beside_service(&cores, &own, &others, &usable).iter().flat_map(|lanes| &lanes.batch) {
                 prop_assert!(!own.contains(lane.cpu) && !others.contains(lane.cpu) && usable.contains(lane.cpu));
                 prop_assert!(lane.request_lanes.is_subset(&own) && !lane.request_lanes.is_empty());
             }

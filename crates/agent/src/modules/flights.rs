@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-use super::{ModuleEvent, target_of};
+use super::{ModuleEvent, module_target};
 use crate::config::Config;
 use crate::discover::FoundService;
 use crate::note::AgentNote;
@@ -82,7 +82,7 @@ impl Flights {
     }
 
     /// Returns the metrics of all recorders, as of the last call of `take_events`.
-    pub fn families(&self) -> Vec<Family> {
+    pub fn metric_families(&self) -> Vec<Family> {
         let recordings = self
             .running
             .iter()
@@ -97,9 +97,9 @@ impl Flights {
 impl Flight {
     fn take_events(&mut self, service: &str) -> Vec<ModuleEvent> {
         let events: Vec<Event> = self.recorder.events().collect();
-        events.iter().for_each(|event| self.note(event));
+        events.iter().for_each(|event| self.record_event(event));
         let as_news = |event: &Event| match event {
-            Event::Unwritten(why) => ModuleEvent::Noted(
+            Event::WriteFailed(why) => ModuleEvent::Noted(
                 AgentNote::RecordingUnwritten { service: service.to_owned(), why: why.clone() }.into(),
             ),
             event => ModuleEvent::Said(event.to_string()),
@@ -113,7 +113,7 @@ impl Flight {
         news
     }
 
-    fn note(&mut self, event: &Event) {
+    fn record_event(&mut self, event: &Event) {
         match event {
             Event::Began(_) => self.state = State::Records,
             Event::Written { page, .. } => {
@@ -142,12 +142,12 @@ impl Flight {
 }
 
 /// Returns the options of this service's flight recorder; `None` if the file asks for none.
-pub fn flight_of(found: &FoundService, config: &Config) -> Option<FlightOptions> {
+pub fn flight_options_for(found: &FoundService, config: &Config) -> Option<FlightOptions> {
     let trace = config.trace.as_ref()?;
     let rule = config.services.get(found.rule?).filter(|rule| trace.includes_service(rule))?;
     Some(FlightOptions {
         service: found.name.clone(),
-        target: target_of(found, rule)?,
+        target: module_target(found, rule)?,
         threshold: SlowThreshold::Percentile(found.settings.slo?),
         light: trace.light,
         dir: trace.dir.clone(),

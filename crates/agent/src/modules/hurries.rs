@@ -6,7 +6,7 @@ use anyhow::Result;
 use prometheus_client::registry::Unit;
 use sidelane_policy::hurryup::Threshold;
 
-use super::{ModuleEvent, target_of};
+use super::{ModuleEvent, module_target};
 use crate::config::{Config, MachineConfig};
 use crate::discover::{FoundService, ServiceId};
 use crate::note::AgentNote;
@@ -30,7 +30,7 @@ pub struct Hurries {
     /// Mappers that were asked to end, and give threads their CPUs back.
     ending: Vec<Hurry>,
     /// Last events of the mappers that ended with the agent.
-    last_words: Vec<(String, ModuleEvent)>,
+    final_events: Vec<(String, ModuleEvent)>,
 }
 
 /// Mapper of threads, with what it has reported.
@@ -78,12 +78,12 @@ impl Hurries {
 
     /// Returns the events of the mappers since the last call, each with the name of its service.
     pub fn take_events(&mut self) -> Vec<(String, ModuleEvent)> {
-        let mut news = std::mem::take(&mut self.last_words);
+        let mut news = std::mem::take(&mut self.final_events);
         let ended = self.ending.extract_if(.., |hurry| hurry.mapper.has_ended());
         for Hurry { service, mapper, .. } in ended {
             match mapper.stop() {
-                Ok(summary) => news.extend(last_words(&service, summary)),
-                Err(error) => news.push(not_mapped(&service, format!("{error:#}"))),
+                Ok(summary) => news.extend(final_events(&service, summary)),
+                Err(error) => news.push(not_mapped_event(&service, format!("{error:#}"))),
             }
         }
         news.extend(self.running.values_mut().flat_map(Hurry::take_events));
@@ -100,7 +100,7 @@ impl Hurries {
         let mut outcome = Ok(());
         for Hurry { service, mapper, .. } in self.ending.drain(..) {
             match mapper.stop() {
-                Ok(summary) => self.last_words.extend(last_words(&service, summary)),
+                Ok(summary) => self.final_events.extend(final_events(&service, summary)),
                 Err(error) => {
                     outcome = outcome.and(Err(error.context(format!(
                         "cannot give the threads of {service} \
@@ -118,7 +118,7 @@ impl Hurries {
     }
 
     /// Returns the metrics of all mappers, as of the last call of `take_events`.
-    pub fn families(&self) -> Vec<Family> {
+    pub fn metric_families(&self) -> Vec<Family> {
         let each = |value: fn(&Figures) -> f64| {
             let known = self.running.values().filter_map(|hurry| Some((&hurry.service, hurry.figures.as_ref()?)));
             known.map(move |(service, figures)| (vec![("service", service.clone())], Some(value(figures))))
@@ -152,7 +152,7 @@ impl Hurry {
         }
         if let Some(error) = self.mapper.why_ended() {
             let why = format!("{error:#}");
-            news.push(not_mapped(&self.service, why.clone()));
+            news.push(not_mapped_event(&self.service, why.clone()));
             self.why_ended = Some(why);
         }
         news
@@ -173,7 +173,7 @@ impl Hurry {
             why: self.why_ended.clone(),
             sizes: settings.sizes.to_string(),
             threads: figures.map(|figures| figures.threads),
-            requests: figures.map(Figures::requests),
+            requests: figures.map(Figures::answered_requests),
             moved: figures.map(|figures| figures.moved),
             refused: figures.map(|figures| figures.refused),
             threshold_ns: figures.map(|figures| figures.threshold_ns),
@@ -183,14 +183,14 @@ impl Hurry {
     }
 }
 
-fn not_mapped(service: &str, why: String) -> (String, ModuleEvent) {
+fn not_mapped_event(service: &str, why: String) -> (String, ModuleEvent) {
     (service.to_owned(), ModuleEvent::Noted(AgentNote::NotMapped { service: service.to_owned(), why }.into()))
 }
 
 /// Returns the events of a mapper that was ended; none if it had not begun.
-fn last_words(service: &str, summary: Summary) -> Vec<(String, ModuleEvent)> {
+fn final_events(service: &str, summary: Summary) -> Vec<(String, ModuleEvent)> {
     let Summary { figures, notes, .. } = summary;
-    let (moved, requests) = (figures.moved, figures.requests());
+    let (moved, requests) = (figures.moved, figures.answered_requests());
     let what = format!("its threads have their CPUs back; {moved} of {requests} requests moved to big cores");
     let said = (figures.wall_ns > 0).then_some(ModuleEvent::Said(what));
     let news = said.into_iter().chain(notes.into_iter().map(ModuleEvent::Noted));
@@ -198,13 +198,13 @@ fn last_words(service: &str, summary: Summary) -> Vec<(String, ModuleEvent)> {
 }
 
 /// Returns the target of this service's mapper; `None` if the file asks for none or there are no big cores.
-pub fn hurry_of(found: &FoundService, config: &Config, machine: &MachineConfig) -> Option<HurryTarget> {
+pub fn hurry_target_for(found: &FoundService, config: &Config, machine: &MachineConfig) -> Option<HurryTarget> {
     let hurry = config.hurry.as_ref()?;
     let sizes = machine.sizes.clone()?;
     let rule = config.services.get(found.rule?).filter(|rule| hurry.includes_service(rule))?;
     let file = format!("sidelane-hurry-{}.jsonl", to_file_name_part(&found.name));
     let settings = Settings {
-        service: target_of(found, rule)?,
+        service: module_target(found, rule)?,
         config: hurry.policy_config(sizes.little_speed_milli()),
         sizes,
         source: SourceOption::Found,
@@ -254,7 +254,7 @@ mod tests {
         let mut hurries = Hurries::default();
         hurries.update_running(vec![target_without_log()]).unwrap();
         let why = "cannot write the log /nonexistent/moves: No such file or directory (os error 2)".to_owned();
-        assert_eq!(wait_for_events(&mut hurries), [not_mapped("a", why.clone())]);
+        assert_eq!(wait_for_events(&mut hurries), [not_mapped_event("a", why.clone())]);
         hurries.update_running(vec![target_without_log()]).unwrap();
         assert_eq!(hurries.take_events(), [], "it is not tried again");
         let status = hurries.status();

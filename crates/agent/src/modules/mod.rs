@@ -6,8 +6,8 @@ mod flights;
 mod hurries;
 mod proxies;
 
-pub use flights::{Flights, flight_of};
-pub use hurries::{Hurries, hurry_of};
+pub use flights::{Flights, flight_options_for};
+pub use hurries::{Hurries, hurry_target_for};
 pub use proxies::Proxies;
 
 use crate::config::{Match, ServiceRule};
@@ -26,7 +26,7 @@ pub enum ModuleEvent {
 
 /// Returns the target by which a module finds this service: cgroup, port or process name. `None` if the rule names a
 /// cgroup, but the service's cgroup is unknown.
-fn target_of(found: &FoundService, rule: &ServiceRule) -> Option<Target> {
+fn module_target(found: &FoundService, rule: &ServiceRule) -> Option<Target> {
     match (&found.group, &rule.matches) {
         (Some(group), _) => Some(Target::Cgroup(group.path.clone())),
         (None, Match::Port(port)) => Some(Target::Port(*port)),

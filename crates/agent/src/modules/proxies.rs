@@ -6,7 +6,7 @@ use std::ptr;
 
 use anyhow::{Context, Result};
 use sidelane_host::posix_signals::PosixSignals;
-use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::priority::run_with_this_thread_on;
 use sidelane_proxy::edge::State;
 
 use crate::status::ProxyStatus;
@@ -14,7 +14,7 @@ use sidelane_metrics::Family;
 use sidelane_proxy::note::ProxyNote;
 use sidelane_proxy::run::options::ProxyOptions;
 use sidelane_proxy::run::{
-    ProxyMetrics, ReadyProxy, RunningProxy, describe_out_of_service, drain, families, in_flight_in_words,
+    ProxyMetrics, ReadyProxy, RunningProxy, describe_out_of_service, describe_unfinished_work, drain, metric_families,
 };
 
 /// All proxies of the agent.
@@ -53,7 +53,7 @@ impl Proxies {
             wanted.iter().filter(is_new).map(|options| self.prepare_proxy(options)).collect::<Result<_>>()?;
         let notes = ready.iter().flat_map(|ready| ready.notes().to_vec()).collect();
         let start = || ready.into_iter().map(ReadyProxy::start).collect::<Result<Vec<_>>>();
-        let started = with_this_thread_on(&self.cpus, start).context("cannot choose CPUs for the proxies")??;
+        let started = run_with_this_thread_on(&self.cpus, start).context("cannot choose CPUs for the proxies")??;
         let mut told = ProxyReport { notes, ..ProxyReport::default() };
         for mut proxy in self.running.extract_if(.., |proxy| !wanted.contains(proxy.options())) {
             proxy.drain();
@@ -76,7 +76,7 @@ impl Proxies {
     fn prepare_proxy(&self, options: &ProxyOptions) -> Result<ReadyProxy> {
         let before = self.running.iter().find(|proxy| proxy.options().listen == options.listen);
         let ready = match before {
-            Some(before) => before.successor(options.clone()),
+            Some(before) => before.prepare_successor(options.clone()),
             None => ReadyProxy::new(options.clone()),
         };
         ready.with_context(|| format!("cannot start the proxy at {}", options.listen))
@@ -86,17 +86,17 @@ impl Proxies {
     /// removed. An error is the reason why a proxy could not go on.
     pub fn take_events(&mut self) -> Vec<Result<String>> {
         let all = self.running.iter_mut().chain(&mut self.draining);
-        let news: Vec<_> = all.flat_map(events).map(Ok).collect();
+        let news: Vec<_> = all.flat_map(take_proxy_events).map(Ok).collect();
         let failed = self.running.extract_if(.., |proxy| proxy.has_ended());
         let drained = self.draining.extract_if(.., |proxy| proxy.has_ended());
         let ended: Vec<RunningProxy> = failed.chain(drained).collect();
-        news.into_iter().chain(ended.into_iter().map(|proxy| self.end_one(proxy))).collect()
+        news.into_iter().chain(ended.into_iter().map(|proxy| self.end_proxy(proxy))).collect()
     }
 
     /// Ends a proxy. Its successor, if there is one, continues its counts.
-    fn end_one(&mut self, proxy: RunningProxy) -> Result<String> {
+    fn end_proxy(&mut self, proxy: RunningProxy) -> Result<String> {
         let address = proxy.address();
-        let ended = end(proxy);
+        let ended = stop_proxy(proxy);
         let has_successor = self.running.iter().chain(&self.draining).any(|other| other.address() == address);
         match &ended {
             _ if !has_successor => drop(self.drained.remove(&address)),
@@ -117,15 +117,15 @@ impl Proxies {
     }
 
     /// Returns the metrics of all proxies, as of the last call of `take_events`.
-    pub fn families(&self) -> Vec<Family> {
+    pub fn metric_families(&self) -> Vec<Family> {
         let states: Vec<_> =
-            self.one_for_each_address().filter_map(|proxy| Some((proxy, self.combined_state(proxy)?))).collect();
+            self.one_proxy_per_address().filter_map(|proxy| Some((proxy, self.combined_state(proxy)?))).collect();
         let counted = states.iter().map(|(proxy, state)| {
             let (address, options) = (proxy.address(), proxy.options());
             let draining = self.draining.iter().filter(|draining| draining.address() == address).count();
             ProxyMetrics { listen: Some(address), options, state, draining }
         });
-        families(&counted.collect::<Vec<_>>())
+        metric_families(&counted.collect::<Vec<_>>())
     }
 
     /// Returns the state of a proxy. It includes the pending requests and the counts of earlier proxies at the same
@@ -136,14 +136,14 @@ impl Proxies {
         let others = self.draining.iter().filter(|other| other.address() == address && !ptr::eq(*other, proxy));
         for other in others.filter_map(RunningProxy::state) {
             state.add_counts(other);
-            state.add_work(other);
+            state.add_unfinished_work(other);
         }
         self.drained.get(&address).into_iter().for_each(|drained| state.add_counts(drained));
         Some(state)
     }
 
     /// Returns one proxy for each address. A draining proxy is returned only if no other accepts clients there.
-    fn one_for_each_address(&self) -> impl Iterator<Item = &RunningProxy> {
+    fn one_proxy_per_address(&self) -> impl Iterator<Item = &RunningProxy> {
         let mut addresses = Vec::new();
         self.running.iter().chain(&self.draining).filter(move |proxy| {
             let is_first = !addresses.contains(&proxy.address());
@@ -163,16 +163,16 @@ impl Proxies {
     pub fn end(&mut self, signals: &PosixSignals) -> Vec<Result<String>> {
         let mut all: Vec<RunningProxy> = self.running.drain(..).chain(self.draining.drain(..)).collect();
         let waited = drain(&mut all, signals, |_| {}).context("cannot wait until the proxies have ended");
-        let ended = all.into_iter().map(|proxy| end(proxy).map(|(_, told)| told));
+        let ended = all.into_iter().map(|proxy| stop_proxy(proxy).map(|(_, told)| told));
         waited.err().into_iter().map(Err).chain(ended).collect()
     }
 }
 
 /// Ends a proxy. Returns its state, and a text on its end.
-fn end(proxy: RunningProxy) -> Result<(State, String)> {
+fn stop_proxy(proxy: RunningProxy) -> Result<(State, String)> {
     let address = proxy.address();
     let state = proxy.end().with_context(|| format!("the proxy at {address} has ended"))?;
-    let cut = in_flight_in_words(&state).map_or(String::new(), |cut| {
+    let cut = describe_unfinished_work(&state).map_or(String::new(), |cut| {
         format!(", and cut {cut} that had not ended when the drain was over; set a longer `drain` to give more time")
     });
     let unlogged = match state.log_lines_lost {
@@ -182,7 +182,7 @@ fn end(proxy: RunningProxy) -> Result<(State, String)> {
     Ok((state, format!("the proxy at {address} has ended{cut}{unlogged}")))
 }
 
-fn events(proxy: &mut RunningProxy) -> Vec<String> {
+fn take_proxy_events(proxy: &mut RunningProxy) -> Vec<String> {
     let address = proxy.address();
     proxy.refresh_state().into_iter().map(|news| format!("the proxy at {address}: {news}")).collect()
 }

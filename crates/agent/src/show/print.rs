@@ -1,7 +1,7 @@
 //! Prints the result of `sidelane agent show` on a terminal.
 
 use sidelane_host::cpulist::CpuSet;
-use sidelane_report::grid::{Ink, fit_to_width, fold, length, widest};
+use sidelane_report::grid::{Ink, display_width, fit_to_width, fold, max_display_width};
 
 use super::{ContainerShown, CpusShown, ServiceShown, Shown};
 
@@ -19,8 +19,8 @@ impl Shown {
             ("Containers", table(&CONTAINER, self.containers.iter().map(container_row).collect(), width, ink)),
             ("CPUs", self.cpus.as_ref().map_or_else(String::new, |cpus| table(&[], cpu_rows(cpus), width, ink))),
             ("Settings", table(&SETTING, settings.collect(), width, ink)),
-            ("Missing here", sentences(&self.missing, width)),
-            ("The agent would not start here", sentences(&self.unfit, width)),
+            ("Missing here", wrap_sentences(&self.missing, width)),
+            ("The agent would not start here", wrap_sentences(&self.unfit, width)),
         ];
         let there = sections.into_iter().filter(|(_, text)| !text.is_empty());
         let text: String = there.map(|(title, text)| format!("\n{}\n{text}", ink.bold(title))).collect();
@@ -73,9 +73,11 @@ fn table(titles: &[&str], mut rows: Vec<Vec<String>>, width: usize, ink: Ink) ->
         rows.insert(0, titles.iter().map(|title| (*title).to_owned()).collect());
     }
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(|column| widest(rows.iter().map(|row| row[column].as_str()))).collect();
+    let widths: Vec<usize> =
+        (0..columns).map(|column| max_display_width(rows.iter().map(|row| row[column].as_str()))).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell}{}", " ".repeat(width - length(cell))));
+        let cells =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell}{}", " ".repeat(width - display_width(cell))));
         fit_to_width(format!("{MARGIN}{}", cells.collect::<Vec<_>>().join("  ")).trim_end(), width)
             .trim_end()
             .to_owned()
@@ -87,7 +89,7 @@ fn table(titles: &[&str], mut rows: Vec<Vec<String>>, width: usize, ink: Ink) ->
     rows.iter().enumerate().map(shown).collect()
 }
 
-fn sentences(all: &[String], width: usize) -> String {
+fn wrap_sentences(all: &[String], width: usize) -> String {
     let width = width.saturating_sub(MARGIN.len() + 2).max(20);
     let lines = |sentence: &String| {
         let lines = fold(sentence, width);
@@ -164,6 +166,6 @@ Missing here
   – batch /more: there is no such group; it is followed
 ";
         assert_eq!(shown.render(80, false), expected);
-        assert!(shown.render(36, false).lines().all(|line| length(line) <= 36), "{}", shown.render(36, false));
+        assert!(shown.render(36, false).lines().all(|line| display_width(line) <= 36), "{}", shown.render(36, false));
     }
 }

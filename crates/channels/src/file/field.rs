@@ -95,13 +95,13 @@ pub(super) fn parse(word: &[u8]) -> Result<u64, NumberError> {
     for byte in word {
         value = match byte {
             b'0'..=b'9' => value.and_then(|value| value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))),
-            _ => return Err(no_number(word)),
+            _ => return Err(not_a_number_error(word)),
         };
     }
-    value.filter(|_| !word.is_empty()).ok_or_else(|| no_number(word))
+    value.filter(|_| !word.is_empty()).ok_or_else(|| not_a_number_error(word))
 }
 
-fn no_number(word: &[u8]) -> NumberError {
+fn not_a_number_error(word: &[u8]) -> NumberError {
     let why = match word {
         [b'-', b'0'..=b'9', ..] => "a negative number; only numbers from 0 on can be observed",
         [b'0'..=b'9', ..] if word.contains(&b'.') => "not a whole number",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzzed_files_have_a_number_or_none() {
+    fn fuzzed_file_content_gives_a_number_or_an_error() {
         let fields_asked =
             ["1", "2", "3", "22", "VmRSS", "total", "nr_throttled:", "(a)"].map(|name| Field::parse(Some(name)));
         sidelane_testing::fuzz("proc-file", |content| {

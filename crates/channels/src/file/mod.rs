@@ -116,14 +116,14 @@ mod tests {
     const CPU_STAT: &str = "usage_usec 500\nuser_usec 300\nnr_throttled 2\n";
     const PRESSURE: &str = "some avg10=0.12 avg60=0.00 total=777\nfull avg10=0.00 total=5\n";
 
-    fn file(content: &str) -> tempfile::NamedTempFile {
+    fn temp_file_with(content: &str) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content.as_bytes()).unwrap();
         file
     }
 
     fn read_field(content: &str, field: Option<&str>) -> Result<u64, String> {
-        let file = file(content);
+        let file = temp_file_with(content);
         let mut number = FileNumber::open(file.path(), field).map_err(|error| error.to_string())?;
         Ok(number.read().unwrap())
     }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_process_are_counted_as_in_its_manual() {
+    fn stat_fields_are_counted_as_in_the_proc_manual() {
         assert_eq!(read_field(STAT, Some("1")), Ok(17));
         assert_eq!(read_field(STAT, Some("4")), Ok(1));
         assert_eq!(read_field(STAT, Some("10")), Ok(99));
@@ -172,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn each_read_sees_the_file_as_it_is() {
-        let file = file("count 1\n");
+    fn each_read_returns_the_current_number_in_the_file() {
+        let file = temp_file_with("count 1\n");
         let mut number = FileNumber::open(file.path(), Some("count")).unwrap();
         assert_eq!(number.read().unwrap(), 1);
         std::fs::write(file.path(), "count 22").unwrap();

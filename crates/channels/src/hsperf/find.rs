@@ -31,7 +31,7 @@ pub(super) fn counters_region(pid: u32, regions: &[Region]) -> Result<&Region, J
 pub(super) fn check_owner(pid: u32, file: &File) -> Result<(), JvmError> {
     let failed = |source| JvmError::Open { pid, source };
     let found = file.metadata().map_err(failed)?;
-    let user = user(pid).map_err(failed)?;
+    let user = effective_uid(pid).map_err(failed)?;
     let untrusted = |what: String| Err(JvmError::Untrusted { pid, what });
     if !found.is_file() {
         return untrusted("the mapped file is not a regular file".into());
@@ -46,7 +46,7 @@ pub(super) fn check_owner(pid: u32, file: &File) -> Result<(), JvmError> {
 }
 
 /// Returns the effective user id of the process.
-fn user(pid: u32) -> io::Result<u32> {
+fn effective_uid(pid: u32) -> io::Result<u32> {
     const EFFECTIVE: usize = 1;
     let status = fs::read(format!("/proc/{pid}/status"))?;
     let status = String::from_utf8_lossy(&status);
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_another_user_is_not_taken_for_the_jvms() {
+    fn counter_file_of_another_user_is_refused() {
         const NOBODY: u32 = 65534;
         if !rustix::process::geteuid().is_root() {
             return sidelane_testing::skip("needs root, to give a file away");

@@ -155,7 +155,7 @@ fn parse_entry(entry: &[u8], start: usize) -> Result<Entry, &'static str> {
         (b'B', length) if length > 0 => Data::Text(length),
         _ => Data::Other,
     };
-    let (units, variability) = (units(head[UNITS]), variability(head[VARIABILITY]));
+    let (units, variability) = (units_from_code(head[UNITS]), variability_from_code(head[VARIABILITY]));
     Ok(Entry { name, offset: start + data_offset, data, units, variability })
 }
 
@@ -170,7 +170,7 @@ fn read_number(bytes: &[u8], offset: usize) -> Option<usize> {
     usize::try_from(i32::from_ne_bytes(bytes)).ok()
 }
 
-fn units(code: u8) -> Units {
+fn units_from_code(code: u8) -> Units {
     match code {
         2 => Units::Bytes,
         3 => Units::Ticks,
@@ -181,7 +181,7 @@ fn units(code: u8) -> Units {
     }
 }
 
-fn variability(code: u8) -> Variability {
+fn variability_from_code(code: u8) -> Variability {
     match code {
         1 => Variability::Constant,
         2 => Variability::Monotonic,
@@ -231,7 +231,7 @@ pub mod test_file {
     }
 
     /// Returns the offset of a counter's value in the bytes of a counter file.
-    pub fn offset_of(bytes: &[u8], name: &str) -> usize {
+    pub fn counter_value_offset(bytes: &[u8], name: &str) -> usize {
         let entries = parse(bytes).expect("a file of counters");
         entries.iter().find(|entry| entry.name == name).expect("such a counter").offset
     }
@@ -244,7 +244,7 @@ mod tests {
     use super::test_file::counter_file;
     use super::*;
 
-    fn sample() -> Vec<u8> {
+    fn sample_counter_file() -> Vec<u8> {
         counter_file(&[
             ("sun.rt.safepoints", b'J', &7_u64.to_ne_bytes(), 2),
             ("sun.gc.cause", b'B', b"No GC\0\0\0\0\0\0", 3),
@@ -252,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn counters_and_texts_are_found_by_name_and_place() {
-        let bytes = sample();
+    fn counters_are_parsed_with_name_type_and_offset() {
+        let bytes = sample_counter_file();
         let entries = parse(&bytes).unwrap();
         let [safepoints, cause] = &entries[..] else { panic!("{entries:?}") };
         assert_eq!((safepoints.name.as_str(), safepoints.data), ("sun.rt.safepoints", Data::Long));
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn malformed_hsperf_file_is_refused_with_the_reason() {
         let with = |at: usize, byte: u8| {
-            let mut bytes = sample();
+            let mut bytes = sample_counter_file();
             bytes[at] = byte;
             parse(&bytes).unwrap_err()
         };
@@ -279,8 +279,8 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_being_added_is_left_out() {
-        let mut bytes = sample();
+    fn incomplete_last_entry_is_left_out() {
+        let mut bytes = sample_counter_file();
         bytes.resize(bytes.len() + 64, 0);
         let used = bytes.len() as i32;
         bytes[USED..USED + 4].copy_from_slice(&used.to_ne_bytes());
@@ -295,10 +295,10 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_file_is_read_without_a_panic_and_within_itself(
+        fn damaged_file_gives_no_counter_beyond_its_end(
             damage in proptest::collection::vec((0_usize..400, any::<u8>()), 1..8), cut in 0_usize..400
         ) {
-            let mut bytes = sample();
+            let mut bytes = sample_counter_file();
             for (at, byte) in damage {
                 let at = at % bytes.len();
                 bytes[at] = byte;
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzzed_files_are_read_or_refused_and_never_beyond_their_end() {
+    fn fuzzed_counter_files_give_no_counter_beyond_their_end() {
         sidelane_testing::fuzz("hsperf", |bytes| {
             for entry in parse(bytes).unwrap_or_default() {
                 let length = match entry.data {

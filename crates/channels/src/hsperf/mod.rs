@@ -23,7 +23,7 @@ use crate::mapping::Mapping;
 use crate::maps::regions;
 use crate::signal::Signal;
 use crate::symbols::{closest, did_you_mean, permission_hint};
-use crate::{Channel, Kind, Meaning, Reader, Width, Word, add_pid_to_name, most_informative};
+use crate::{Channel, Kind, Meaning, Reader, Width, Word, add_pid_to_name, most_informative_error};
 
 pub use crate::hsperf::format::{FormatError, Units, Variability};
 
@@ -113,7 +113,7 @@ pub fn channels(signal: &Signal, name: Option<&str>, pids: &BTreeSet<u32>) -> Re
     if jvms.is_empty() {
         let errors = errors.into_iter().filter_map(Result::err).collect();
         let is_no_jvm = |error: &JvmError| matches!(error, JvmError::NoJvm { .. });
-        return Err(most_informative(errors, is_no_jvm).unwrap_or(JvmError::NoTarget));
+        return Err(most_informative_error(errors, is_no_jvm).unwrap_or(JvmError::NoTarget));
     }
     let mut channels = Vec::new();
     for jvm in &jvms {
@@ -142,12 +142,12 @@ impl Jvm {
         let region = counters_region(pid, &regions)?;
         let file = region.open(pid).map_err(failed)?;
         check_owner(pid, &file)?;
-        Self::of_file(pid, &file)
+        Self::from_file(pid, &file)
     }
 
     /// Maps the counters of a process from the file `file`.
-    pub fn of_file(pid: u32, file: &File) -> Result<Self, JvmError> {
-        let mapping = Arc::new(Mapping::whole(file).map_err(|source| JvmError::Open { pid, source })?);
+    pub fn from_file(pid: u32, file: &File) -> Result<Self, JvmError> {
+        let mapping = Arc::new(Mapping::whole_file(file).map_err(|source| JvmError::Open { pid, source })?);
         let entries = format::parse(mapping.as_bytes()).map_err(|source| JvmError::Format { pid, source })?;
         Ok(Self { pid, mapping, entries })
     }
@@ -161,14 +161,14 @@ impl Jvm {
 
     /// Returns the word of a counter that is a number; `None` if this JVM does not have it.
     pub fn numeric_counter(&self, name: &str) -> Option<Word> {
-        let entry = self.entry(name).filter(|entry| matches!(entry.data, Data::Long))?;
+        let entry = self.find_entry(name).filter(|entry| matches!(entry.data, Data::Long))?;
         Some(self.word(entry.offset, Width::U64))
     }
 
     fn counter(&self, entry: &Entry) -> Option<Counter> {
         let value = match entry.data {
             Data::Long => Value::Number(self.word(entry.offset, Width::U64).read()),
-            Data::Text(_) => Value::Text(self.text(entry)),
+            Data::Text(_) => Value::Text(self.read_text(entry)),
             Data::Other => return None,
         };
         Some(Counter { name: entry.name.clone(), value, units: entry.units, variability: entry.variability })
@@ -178,11 +178,11 @@ impl Jvm {
         let said = signal.kind.map(Kind::channel_kind);
         match name {
             Some(name) => {
-                let entry = self.entry(name).ok_or_else(|| self.no_such_counter(name))?;
+                let entry = self.find_entry(name).ok_or_else(|| self.no_such_counter_error(name))?;
                 Ok(vec![self.channel(entry, signal.name.clone(), said)?])
             }
             None => {
-                let present = USUAL.iter().filter_map(|name| self.entry(name));
+                let present = USUAL.iter().filter_map(|name| self.find_entry(name));
                 present.map(|entry| self.channel(entry, format!("jvm:{}", entry.name), None)).collect()
             }
         }
@@ -210,7 +210,7 @@ impl Jvm {
         if requested_kind == Some(Kind::Counter) {
             return Err(self.wrong_kind_error(entry, requested_kind, "a text"));
         }
-        let part = TextPart::widest(entry.offset, length)
+        let part = TextPart::widest_readable(entry.offset, length)
             .ok_or_else(|| self.wrong_kind_error(entry, requested_kind, "an empty text"))?;
         let reader = Reader::Word(self.word(entry.offset + part.skip, part.width));
         Ok(Channel { name, kind: Kind::Tag, reader, meaning: Some(self.text_meaning(entry, part)), notes: vec![] })
@@ -220,9 +220,9 @@ impl Jvm {
     /// that HotSpot can store in the counter, and the current text.
     fn text_meaning(&self, entry: &Entry, part: TextPart) -> Meaning {
         let is_cause = matches!(entry.name.as_str(), CAUSE | LAST_CAUSE);
-        let causes = texts::causes(self.has_zgc()).filter(|_| is_cause);
+        let causes = texts::gc_causes(self.has_zgc()).filter(|_| is_cause);
         let mut known: Vec<String> = causes.map(str::to_owned).collect();
-        let now = self.text(entry);
+        let now = self.read_text(entry);
         if !known.contains(&now) {
             known.push(now);
         }
@@ -232,14 +232,14 @@ impl Jvm {
     fn has_zgc(&self) -> bool {
         let is_collector =
             |entry: &&Entry| entry.name.starts_with("sun.gc.collector.") && entry.name.ends_with(".name");
-        self.entries.iter().filter(is_collector).any(|entry| self.text(entry).starts_with("Z "))
+        self.entries.iter().filter(is_collector).any(|entry| self.read_text(entry).starts_with("Z "))
     }
 
-    fn entry(&self, name: &str) -> Option<&Entry> {
+    fn find_entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    fn text(&self, entry: &Entry) -> String {
+    fn read_text(&self, entry: &Entry) -> String {
         let Data::Text(length) = entry.data else { return String::new() };
         let mut bytes = self.mapping.as_bytes()[entry.offset..entry.offset + length].to_vec();
         bytes.push(0);
@@ -254,7 +254,7 @@ impl Jvm {
         unsafe { Word::new(place, width, self.mapping.clone()) }
     }
 
-    fn no_such_counter(&self, name: &str) -> JvmError {
+    fn no_such_counter_error(&self, name: &str) -> JvmError {
         let names = self.entries.iter().map(|entry| entry.name.as_str());
         JvmError::NoSuchCounter { pid: self.pid, name: name.to_owned(), close: closest(name, names) }
     }

@@ -43,7 +43,7 @@ const CAUSES: [&str; 28] = [
 const CAUSES_OF_ZGC: [&str; 6] = ["Timer", "Warmup", "Allocation Rate", "Allocation Stall", "Proactive", "High Usage"];
 
 /// Returns the causes of a collection that a JVM may name.
-pub(super) fn causes(has_zgc: bool) -> impl Iterator<Item = &'static str> {
+pub(super) fn gc_causes(has_zgc: bool) -> impl Iterator<Item = &'static str> {
     CAUSES.into_iter().chain(CAUSES_OF_ZGC.into_iter().filter(move |_| has_zgc))
 }
 
@@ -59,7 +59,7 @@ pub(super) struct TextPart {
 impl TextPart {
     /// Returns the first among the widest readable parts of a text of `length` bytes at `offset`; `None` for an empty
     /// text.
-    pub(super) fn widest(offset: usize, length: usize) -> Option<Self> {
+    pub(super) fn widest_readable(offset: usize, length: usize) -> Option<Self> {
         let part = |width: Width| {
             let skip = offset.next_multiple_of(width.bytes()) - offset;
             (skip + width.bytes() <= length).then_some(Self { skip, width })
@@ -99,22 +99,22 @@ mod tests {
     /// Part of `sun.gc.cause` that one load reads in a file of HotSpot.
     const CAUSE: TextPart = TextPart { skip: 7, width: Width::U64 };
 
-    fn known(has_zgc: bool) -> Vec<String> {
-        causes(has_zgc).map(str::to_owned).collect()
+    fn known_causes(has_zgc: bool) -> Vec<String> {
+        gc_causes(has_zgc).map(str::to_owned).collect()
     }
 
     #[test]
-    fn the_part_is_aligned_and_within_the_text() {
-        assert_eq!(TextPart::widest(33, 81), Some(CAUSE));
-        assert_eq!(TextPart::widest(40, 8), Some(TextPart { skip: 0, width: Width::U64 }));
-        assert_eq!(TextPart::widest(33, 8), Some(TextPart { skip: 3, width: Width::U32 }));
-        assert_eq!(TextPart::widest(33, 1), Some(TextPart { skip: 0, width: Width::U8 }));
-        assert_eq!(TextPart::widest(33, 0), None);
+    fn widest_readable_part_is_aligned_and_within_the_text() {
+        assert_eq!(TextPart::widest_readable(33, 81), Some(CAUSE));
+        assert_eq!(TextPart::widest_readable(40, 8), Some(TextPart { skip: 0, width: Width::U64 }));
+        assert_eq!(TextPart::widest_readable(33, 8), Some(TextPart { skip: 3, width: Width::U32 }));
+        assert_eq!(TextPart::widest_readable(33, 1), Some(TextPart { skip: 0, width: Width::U8 }));
+        assert_eq!(TextPart::widest_readable(33, 0), None);
     }
 
     #[test]
-    fn no_collection_and_each_cause_of_g1_are_told_apart() {
-        let meaning = |text| CAUSE.matching_texts(CAUSE.load_value(text), &known(false));
+    fn one_load_distinguishes_g1_causes_and_no_collection() {
+        let meaning = |text| CAUSE.matching_texts(CAUSE.load_value(text), &known_causes(false));
         for cause in ["No GC", "System.gc()", "G1 Evacuation Pause", "G1 Humongous Allocation", "Allocation Failure"] {
             assert_eq!(meaning(cause), cause);
         }
@@ -122,12 +122,12 @@ mod tests {
 
     #[test]
     fn ambiguous_value_names_all_its_meanings() {
-        assert_eq!(CAUSE.matching_texts(0, &known(true)), "No GC or Timer or Warmup");
+        assert_eq!(CAUSE.matching_texts(0, &known_causes(true)), "No GC or Timer or Warmup");
     }
 
     #[test]
-    fn an_unknown_text_is_shown_as_far_as_it_was_read() {
-        assert_eq!(CAUSE.matching_texts(CAUSE.load_value("Ancient Reasons"), &known(false)), "… Reasons…");
-        assert_eq!(CAUSE.matching_texts(CAUSE.load_value("Ancient\tX"), &known(false)), "…\\tX");
+    fn letters_read_of_an_unknown_text_are_shown() {
+        assert_eq!(CAUSE.matching_texts(CAUSE.load_value("Ancient Reasons"), &known_causes(false)), "… Reasons…");
+        assert_eq!(CAUSE.matching_texts(CAUSE.load_value("Ancient\tX"), &known_causes(false)), "…\\tX");
     }
 }

@@ -10,7 +10,7 @@ use object::{Object as _, ObjectSection as _};
 use thiserror::Error;
 
 use crate::symbols::names::{demangle, did_you_mean, is_qualified_match};
-use crate::symbols::types::{Step, Type, resolve_reference, steps};
+use crate::symbols::types::{Step, Type, resolve_reference, split_path};
 
 pub(super) type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
 pub(super) type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
@@ -65,7 +65,7 @@ impl From<gimli::Error> for FieldError {
 /// Returns the places that `name` may mean: a variable, or fields of variables. Returns an empty list if no variable
 /// matches.
 pub(super) fn find_variables(elf: &object::File<'_>, name: &str) -> Result<Vec<VariableLocation>, FieldError> {
-    let sections = load(elf)?;
+    let sections = load_needed_sections(elf)?;
     let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
     let dwarf = sections.borrow(|section| EndianSlice::new(section, endian));
     let mut best = Best { variables: vec![], rest_len: usize::MAX };
@@ -80,7 +80,7 @@ pub(super) fn find_variables(elf: &object::File<'_>, name: &str) -> Result<Vec<V
 
 /// Loads the sections of debug information that are needed. Others, such as locations, calls and macros, are large and
 /// often compressed.
-fn load<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, FieldError> {
+fn load_needed_sections<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, FieldError> {
     const NEEDED: [SectionId; 8] = [
         SectionId::DebugAbbrev,
         SectionId::DebugAddr,
@@ -94,13 +94,13 @@ fn load<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, Fiel
     ];
     DwarfSections::load(|id| {
         let section = NEEDED.contains(&id).then(|| elf.section_by_name(id.name())).flatten();
-        section.map_or(Ok(Cow::default()), |section| uncompressed(&section))
+        section.map_or(Ok(Cow::default()), |section| decompress_section(&section))
     })
 }
 
 /// Returns the bytes of a section, decompressed. The length that the section claims is allocated at once, so an
 /// impossible claim is refused.
-fn uncompressed<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, FieldError> {
+fn decompress_section<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, FieldError> {
     /// Highest compression ratio that zlib reaches.
     const RATIO_MAX: u64 = 1032;
     let failed = |error: object::Error| FieldError::Format(error.to_string());
@@ -146,7 +146,7 @@ fn search_unit<'a>(
         if entry.tag() != dw::DW_TAG_variable {
             continue;
         }
-        let Some(address) = address(dwarf, &unit, entry)? else { continue };
+        let Some(address) = static_variable_address(dwarf, &unit, entry)? else { continue };
         let described = find_declaration(dwarf, &unit, entry)?;
         let Some(head) = matching_prefix(dwarf, &unit, entry, described.as_ref(), prefixes) else { continue };
         let rest_len = whole - head.len();
@@ -189,15 +189,15 @@ fn matching_prefix<'h>(
     declaration: Option<&Declaration<'_>>,
     prefixes: &[&'h str],
 ) -> Option<&'h str> {
-    let mut names = names_of(dwarf, unit, entry);
+    let mut names = entry_names(dwarf, unit, entry);
     if let Some((unit, entry)) = declaration {
-        names.extend(names_of(dwarf, unit, entry));
+        names.extend(entry_names(dwarf, unit, entry));
     }
     prefixes.iter().rev().find(|head| names.iter().any(|name| is_qualified_match(name, head))).copied()
 }
 
 /// Returns the entry's name in the source, and its name with namespaces.
-fn names_of(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String> {
+fn entry_names(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String> {
     let attributes = [dw::DW_AT_name, dw::DW_AT_linkage_name].into_iter();
     let values = attributes.filter_map(|attribute| entry.attr_value(attribute));
     let texts = values.filter_map(|value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy()));
@@ -205,7 +205,7 @@ fn names_of(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String
 }
 
 /// Returns the address of a variable that is always in the same place; `None` for others.
-fn address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Option<u64>, FieldError> {
+fn static_variable_address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Option<u64>, FieldError> {
     let location = entry.attr_value(dw::DW_AT_location).and_then(|value| value.exprloc_value());
     let Some(location) = location else { return Ok(None) };
     let mut operations = location.operations(unit.encoding());
@@ -222,7 +222,7 @@ impl<'a> Variable<'a> {
     /// Returns the place of the field to which `path` leads, such as `.queues[2].length`.
     fn locate_field(self, dwarf: &Dwarf<'a>, path: &str) -> Result<VariableLocation, FieldError> {
         let (mut name, mut address, mut of) = (self.name, self.address, self.of);
-        for step in steps(path) {
+        for step in split_path(path) {
             let known = of.ok_or_else(|| FieldError::Elsewhere { of: name.clone() })?.resolved(dwarf, &name)?;
             let (offset, part) = known.follow_step(dwarf, &name, step)?;
             address = address.wrapping_add(offset);
@@ -232,7 +232,7 @@ impl<'a> Variable<'a> {
             };
             of = part;
         }
-        let bytes = of.and_then(|of| of.resolved(dwarf, &name).ok()?.bytes(dwarf));
+        let bytes = of.and_then(|of| of.resolved(dwarf, &name).ok()?.byte_length(dwarf));
         Ok(VariableLocation { address, bytes })
     }
 }
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     /// Compiles a program with debug information. Without a compiler, prints a message and returns `None`.
-    fn program() -> Option<Vec<u8>> {
+    fn compile_fixture_program() -> Option<Vec<u8>> {
         let dir = tempfile::tempdir().unwrap();
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/channels");
         let mut compiler = Command::new("cc");
@@ -262,15 +262,15 @@ mod tests {
         Some(std::fs::read(dir.path().join("program")).unwrap())
     }
 
-    fn bytes_of(program: &[u8], name: &str) -> Result<Vec<Option<u64>>, FieldError> {
+    fn variable_lengths(program: &[u8], name: &str) -> Result<Vec<Option<u64>>, FieldError> {
         let elf = ElfFile64::parse(program).map_err(|error| FieldError::Format(error.to_string()))?;
         Ok(find_variables(&object::File::Elf64(elf), name)?.into_iter().map(|found| found.bytes).collect())
     }
 
     #[test]
-    fn variables_and_parts_have_their_lengths() {
-        let Some(program) = program() else { return };
-        let bytes = |name| bytes_of(&program, name).unwrap();
+    fn lengths_of_variables_and_fields_are_found() {
+        let Some(program) = compile_fixture_program() else { return };
+        let bytes = |name| variable_lengths(&program, name).unwrap();
         assert_eq!(bytes("server.queues[1].total"), [Some(8)]);
         assert_eq!(bytes("server.queues"), [Some(48)]);
         assert_eq!(bytes("server.first"), [Some(8)]);
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn damaged_debug_information_is_read_without_a_panic() {
-        let Some(program) = program() else { return };
+        let Some(program) = compile_fixture_program() else { return };
         let elf = ElfFile64::<object::Endianness>::parse(&*program).unwrap();
         let range = |name| elf.section_by_name(name).unwrap().file_range().unwrap();
         let parts = [".debug_info", ".debug_abbrev"].map(range);
@@ -290,7 +290,7 @@ mod tests {
                 let (start, length) = parts[part];
                 program[(start + at % length) as usize] = byte;
             }
-            let _ = bytes_of(&program, "server.queues[2].total");
+            let _ = variable_lengths(&program, "server.queues[2].total");
             Ok(())
         });
         run.unwrap();
@@ -300,7 +300,7 @@ mod tests {
     fn fuzzed_debug_information_is_read_or_refused() {
         sidelane_testing::fuzz("elf", |bytes| {
             for name in ["server.queues[2].total", "server", "twin", "app::hits", "hits.x"] {
-                let _ = bytes_of(bytes, name);
+                let _ = variable_lengths(bytes, name);
             }
         });
     }

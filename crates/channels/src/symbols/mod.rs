@@ -117,12 +117,12 @@ pub fn find(pid: u32, name: &str) -> Result<Variable, SymbolError> {
     }
     let objects = open_objects(pid)?;
     let search = Search { pid, name };
-    for look in [Search::exact, Search::in_namespaces, Search::find_in_debug_info] {
+    for look in [Search::find_exact_name, Search::find_in_namespaces, Search::find_in_debug_info] {
         if let Some(variable) = search.find_first(&objects, look)? {
             return Ok(variable);
         }
     }
-    Err(search.not_found(&objects))
+    Err(search.not_found_error(&objects))
 }
 
 /// Returns the variables in the symbol tables of a process's executable, without constants.
@@ -132,12 +132,12 @@ pub fn variables(pid: u32) -> Result<Vec<Variable>, SymbolError> {
     let elf = executable.elf();
     let is_written = |address| {
         let mut written = elf.segments().filter(|segment| segment.permissions().writable());
-        written.any(|part| holds(&part, address))
+        written.any(|part| segment_contains(&part, address))
     };
     let is_variable =
         |symbol: &Symbol| symbol.kind == SymbolKind::Data && symbol.bytes > 0 && is_written(symbol.address);
     let symbols = all_symbols(executable).into_iter().filter(is_variable);
-    let mut variables: Vec<Variable> = symbols.map(|symbol| symbol.variable(executable)).collect();
+    let mut variables: Vec<Variable> = symbols.map(|symbol| symbol.to_variable(executable)).collect();
     variables.sort_by(|a, b| (&a.name, a.address).cmp(&(&b.name, b.address)));
     variables.dedup();
     Ok(variables)
@@ -159,7 +159,7 @@ struct Symbol {
 }
 
 impl Symbol {
-    fn variable(&self, object: &Object) -> Variable {
+    fn to_variable(&self, object: &Object) -> Variable {
         Variable {
             name: demangle(&self.name).into_owned(),
             address: self.address.wrapping_add(object.bias),
@@ -173,7 +173,7 @@ impl Symbol {
 fn all_symbols(object: &Object) -> Vec<Symbol> {
     let (elf, debug) = (object.elf(), object.debug_elf());
     let code: Vec<_> = elf.segments().filter(|segment| segment.permissions().executable()).collect();
-    let is_code = |address| code.iter().any(|part| holds(part, address));
+    let is_code = |address| code.iter().any(|part| segment_contains(part, address));
     let all = elf.symbols().chain(debug.iter().flat_map(|debug| debug.symbols())).chain(elf.dynamic_symbols());
     let symbol = |symbol: object::Symbol<'_, '_>| {
         let kind = match symbol.kind() {
@@ -190,7 +190,7 @@ fn all_symbols(object: &Object) -> Vec<Symbol> {
     all.filter_map(symbol).collect()
 }
 
-fn holds(segment: &object::Segment<'_, '_>, address: u64) -> bool {
+fn segment_contains(segment: &object::Segment<'_, '_>, address: u64) -> bool {
     address.checked_sub(segment.address()).is_some_and(|offset| offset < segment.size())
 }
 
@@ -213,24 +213,24 @@ impl Search<'_> {
             match found.len() {
                 0 => {}
                 1 => return Ok(found.pop()),
-                _ => return Err(self.ambiguous(found)),
+                _ => return Err(self.ambiguous_name_error(found)),
             }
         }
         Ok(None)
     }
 
-    fn exact(&self, object: &Object) -> Result<Vec<Variable>, SymbolError> {
+    fn find_exact_name(&self, object: &Object) -> Result<Vec<Variable>, SymbolError> {
         self.find_symbols(object, |name| name == self.name)
     }
 
-    fn in_namespaces(&self, object: &Object) -> Result<Vec<Variable>, SymbolError> {
+    fn find_in_namespaces(&self, object: &Object) -> Result<Vec<Variable>, SymbolError> {
         self.find_symbols(object, |name| is_qualified_match(&demangle(name), self.name))
     }
 
     fn find_symbols(&self, object: &Object, is_match: impl Fn(&str) -> bool) -> Result<Vec<Variable>, SymbolError> {
         let is_place = |symbol: &Symbol| matches!(symbol.kind, SymbolKind::Data | SymbolKind::Unknown);
         let found = all_symbols(object).into_iter().filter(|symbol| is_place(symbol) && is_match(&symbol.name));
-        Ok(found.map(|symbol| symbol.variable(object)).collect())
+        Ok(found.map(|symbol| symbol.to_variable(object)).collect())
     }
 
     fn find_in_debug_info(&self, object: &Object) -> Result<Vec<Variable>, SymbolError> {
@@ -254,11 +254,11 @@ impl Search<'_> {
         Ok(all.into_iter().map(variable).collect())
     }
 
-    fn ambiguous(&self, candidates: Vec<Variable>) -> SymbolError {
+    fn ambiguous_name_error(&self, candidates: Vec<Variable>) -> SymbolError {
         SymbolError::Ambiguous { pid: self.pid, name: self.name.to_owned(), candidates }
     }
 
-    fn not_found(&self, objects: &[Object]) -> SymbolError {
+    fn not_found_error(&self, objects: &[Object]) -> SymbolError {
         let name = self.name.to_owned();
         let mut names = Vec::new();
         for object in objects {

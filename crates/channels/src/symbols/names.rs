@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_in_the_source() {
+    fn linker_names_are_demangled() {
         assert_eq!(demangle("counter"), "counter");
         assert_eq!(demangle("_ZL7counter"), "counter");
         assert_eq!(demangle("_ZN2ns7counterE"), "ns::counter");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_meant_in_any_namespace_and_in_whole_words() {
+    fn name_matches_in_any_namespace_as_a_whole_word() {
         assert!(is_qualified_match("ns::counter", "counter") && is_qualified_match("a::ns::counter", "ns::counter"));
         assert!(
             is_qualified_match("runtime.gcphase", "gcphase") && is_qualified_match("example.com/app.hits", "app.hits")
@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_levenshtein_s() {
+    fn edit_distance_is_the_levenshtein_distance() {
         assert_eq!(edit_distance("kitten", "sitting", 9), Some(3));
         assert_eq!(edit_distance("", "abc", 9), Some(3));
         assert_eq!(edit_distance("kitten", "sitting", 2), None);
     }
 
     #[test]
-    fn fuzzed_names_of_linkers_are_read() {
+    fn fuzzed_linker_names_are_demangled_without_a_panic() {
         sidelane_testing::fuzz("linker-names", |bytes| {
             let name = String::from_utf8_lossy(bytes);
             let shown = demangle(&name);

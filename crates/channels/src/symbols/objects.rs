@@ -56,7 +56,7 @@ pub(super) fn process_objects(pid: u32) -> io::Result<Vec<Object>> {
 impl Object {
     /// Opens a mapped file; `None` if it is not an ELF file.
     fn open(pid: u32, region: &Region, regions: &[Region], is_executable: bool) -> io::Result<Option<Self>> {
-        let image = Mapping::whole(&region.open(pid)?)?;
+        let image = Mapping::whole_file(&region.open(pid)?)?;
         let own: Vec<&Region> = regions.iter().filter(|other| other.file == region.file).collect();
         let bias = parse(&image).and_then(|elf| load_bias(&elf, &own));
         let path = region.path.clone();
@@ -70,7 +70,7 @@ impl Object {
 
     /// Returns the file with the separate debug information, if it exists.
     pub(super) fn debug_elf(&self) -> Option<object::File<'_>> {
-        self.debug.get_or_init(|| self.find_debug()).as_ref().and_then(parse)
+        self.debug.get_or_init(|| self.map_debug_file()).as_ref().and_then(parse)
     }
 
     /// Returns the file's name without its directory.
@@ -79,14 +79,14 @@ impl Object {
         name.trim_end_matches(" (deleted)").to_owned()
     }
 
-    fn find_debug(&self) -> Option<Mapping> {
+    fn map_debug_file(&self) -> Option<Mapping> {
         let elf = self.elf();
         let id = elf.build_id().ok()??;
         let root = PathBuf::from(format!("/proc/{}/root", self.pid));
         let candidates =
             [root.as_path(), Path::new("/")].into_iter().flat_map(|root| self.debug_file_paths(&elf, id, root));
         candidates
-            .filter_map(|path| Mapping::whole(&File::open(path).ok()?).ok())
+            .filter_map(|path| Mapping::whole_file(&File::open(path).ok()?).ok())
             .find(|debug| parse(debug).is_some_and(|debug| debug.build_id().is_ok_and(|found| found == Some(id))))
     }
 

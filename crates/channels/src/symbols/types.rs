@@ -23,7 +23,7 @@ pub(super) enum Step<'a> {
 
 /// Returns the steps of a path such as `.queues[2].length`. Text in brackets that is not a number counts as the name of
 /// a field, which does not exist.
-pub(super) fn steps(path: &str) -> Vec<Step<'_>> {
+pub(super) fn split_path(path: &str) -> Vec<Step<'_>> {
     let (mut steps, mut rest) = (Vec::new(), path);
     while !rest.is_empty() {
         let bracket = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
@@ -101,7 +101,7 @@ impl<'a> Type<'a> {
                 };
                 found.ok_or_else(|| FieldError::NoField { of, field: field.to_owned(), close: close() })
             }
-            (Step::Index(index), dw::DW_TAG_array_type) => self.element(dwarf, of, index),
+            (Step::Index(index), dw::DW_TAG_array_type) => self.array_element(dwarf, of, index),
             (Step::Field(field), _) => Err(FieldError::NoParts { of, is: describe_tag(tag), field: field.to_owned() }),
             (Step::Index(index), _) => {
                 Err(FieldError::NoParts { of, is: describe_tag(tag), field: format!("[{index}]") })
@@ -131,7 +131,10 @@ impl<'a> Type<'a> {
             match name.map(|name| name.to_string_lossy().into_owned()) {
                 Some(name) if entry.tag() == dw::DW_TAG_member => {
                     if name == field {
-                        return Ok(Some((self.offset(entry, field)?, Type::from_entry(dwarf, &self.unit, entry)?)));
+                        return Ok(Some((
+                            self.member_offset(entry, field)?,
+                            Type::from_entry(dwarf, &self.unit, entry)?,
+                        )));
                     }
                     names.push(name);
                 }
@@ -140,7 +143,7 @@ impl<'a> Type<'a> {
                     if let Some((offset, of)) =
                         part.resolved(dwarf, field)?.field(dwarf, field, names, searches_left)?
                     {
-                        return Ok(Some((self.offset(entry, field)?.wrapping_add(offset), of)));
+                        return Ok(Some((self.member_offset(entry, field)?.wrapping_add(offset), of)));
                     }
                 }
             }
@@ -148,7 +151,7 @@ impl<'a> Type<'a> {
         Ok(None)
     }
 
-    fn offset(&self, member: &Entry<'a>, field: &str) -> Result<u64, FieldError> {
+    fn member_offset(&self, member: &Entry<'a>, field: &str) -> Result<u64, FieldError> {
         if member.has_attr(dw::DW_AT_bit_size) || member.has_attr(dw::DW_AT_data_bit_offset) {
             return Err(FieldError::BitField { field: field.to_owned() });
         }
@@ -165,21 +168,21 @@ impl<'a> Type<'a> {
         offset.ok_or_else(|| FieldError::Elsewhere { of: field.to_owned() })
     }
 
-    fn element(&self, dwarf: &Dwarf<'a>, path: String, index: u64) -> Result<Part<'a>, FieldError> {
-        let lengths = self.lengths()?;
+    fn array_element(&self, dwarf: &Dwarf<'a>, path: String, index: u64) -> Result<Part<'a>, FieldError> {
+        let lengths = self.array_lengths()?;
         match lengths[..] {
             [Some(length)] if index >= length => return Err(FieldError::Index { of: path, length }),
             [_] => {}
             _ => return Err(FieldError::Dimensions { of: path }),
         }
         let element = Type::from_entry(dwarf, &self.unit, &self.entry()?)?;
-        let bytes = element.clone().and_then(|element| element.resolved(dwarf, &path).ok()?.bytes(dwarf));
+        let bytes = element.clone().and_then(|element| element.resolved(dwarf, &path).ok()?.byte_length(dwarf));
         let bytes = bytes.ok_or(FieldError::Elsewhere { of: path })?;
         Ok((index.saturating_mul(bytes), element))
     }
 
     /// Returns the lengths of an array's dimensions, if they are fixed.
-    fn lengths(&self) -> Result<Vec<Option<u64>>, FieldError> {
+    fn array_lengths(&self) -> Result<Vec<Option<u64>>, FieldError> {
         let mut tree = self.unit.entries_tree(Some(self.at))?;
         let mut children = tree.root()?.children();
         let mut lengths = Vec::new();
@@ -195,11 +198,11 @@ impl<'a> Type<'a> {
     }
 
     /// Returns the length of the type in bytes, if it is fixed.
-    pub(super) fn bytes(&self, dwarf: &Dwarf<'a>) -> Option<u64> {
-        self.bytes_to_depth(dwarf, DEPTH_MAX)
+    pub(super) fn byte_length(&self, dwarf: &Dwarf<'a>) -> Option<u64> {
+        self.byte_length_to_depth(dwarf, DEPTH_MAX)
     }
 
-    fn bytes_to_depth(&self, dwarf: &Dwarf<'a>, depth: usize) -> Option<u64> {
+    fn byte_length_to_depth(&self, dwarf: &Dwarf<'a>, depth: usize) -> Option<u64> {
         let depth = depth.checked_sub(1)?;
         let entry = self.entry().ok()?;
         let said = entry.attr_value(dw::DW_AT_byte_size).and_then(|value| value.udata_value());
@@ -208,8 +211,8 @@ impl<'a> Type<'a> {
             dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type => Some(self.unit.encoding().address_size.into()),
             dw::DW_TAG_array_type => {
                 let element = Type::from_entry(dwarf, &self.unit, &entry).ok()??.resolved(dwarf, "").ok()?;
-                let element = element.bytes_to_depth(dwarf, depth)?;
-                self.lengths().ok()?.into_iter().try_fold(element, |bytes, length| bytes.checked_mul(length?))
+                let element = element.byte_length_to_depth(dwarf, depth)?;
+                self.array_lengths().ok()?.into_iter().try_fold(element, |bytes, length| bytes.checked_mul(length?))
             }
             _ => None,
         }
@@ -286,11 +289,11 @@ mod tests {
             Step::Field(field) => format!(".{field}"),
             Step::Index(index) => format!("[{index}]"),
         };
-        steps(path).iter().map(show).collect()
+        split_path(path).iter().map(show).collect()
     }
 
     #[test]
-    fn a_path_is_read_step_by_step() {
+    fn path_is_split_into_steps() {
         assert_eq!(format_steps(".queues[2].length"), [".queues", "[2]", ".length"]);
         assert_eq!(format_steps("[1][2]"), ["[1]", "[2]"]);
         assert!(format_steps("").is_empty());
@@ -304,7 +307,7 @@ mod tests {
 
     /// Each of 40 types has two unnamed members of the next type, so the first type has 2^40 parts.
     #[test]
-    fn a_type_of_very_many_parts_is_given_up() {
+    fn search_in_an_exponential_type_is_given_up() {
         const TYPES: u32 = 40;
         /// Length of a unit's head and its own entry, in bytes.
         const FIRST: u32 = 12;

@@ -38,7 +38,7 @@ impl AuditFile {
             Err(error) => return Err(error),
         };
         let mut lines = WholeLines::with_output(file);
-        lines.continue_file(&path);
+        lines.detect_unfinished_line(&path);
         Ok(Self { path, lines, error })
     }
 
@@ -56,7 +56,7 @@ impl AuditFile {
             Ok(file) if known.is_some() && device_and_inode(&file) == known => Ok(()),
             Ok(file) => {
                 self.lines.switch_output(Some(file));
-                self.lines.continue_file(&self.path);
+                self.lines.detect_unfinished_line(&self.path);
                 Ok(())
             }
             Err(error) => {
@@ -102,7 +102,7 @@ fn device_and_inode(file: &File) -> Option<(u64, u64)> {
 }
 
 /// Returns whether the file at `path` lacks a line end at its end, because an earlier writer was stopped within a line.
-fn ends_within_a_line(path: &Path) -> bool {
+fn ends_with_unfinished_line(path: &Path) -> bool {
     let last = || -> io::Result<u8> {
         let mut file = File::open(path)?;
         let mut byte = [0];
@@ -121,9 +121,9 @@ pub struct WholeLines<W> {
     rest: Vec<u8>,
     /// Whether an earlier writer left its last line unfinished in the file, so that a line end is due before the next
     /// line.
-    is_torn: bool,
+    has_unfinished_line: bool,
     /// Number of lines that were lost since the log last reported a loss.
-    untold: u64,
+    unreported_lines: u64,
     /// Number of all lost lines.
     lost: u64,
 }
@@ -131,7 +131,7 @@ pub struct WholeLines<W> {
 impl<W: Write> WholeLines<W> {
     /// Creates a writer of lines to `out`.
     pub fn with_output(out: Option<W>) -> Self {
-        Self { out, rest: Vec::new(), is_torn: false, untold: 0, lost: 0 }
+        Self { out, rest: Vec::new(), has_unfinished_line: false, unreported_lines: 0, lost: 0 }
     }
 
     /// Returns the number of all lost lines.
@@ -141,7 +141,7 @@ impl<W: Write> WholeLines<W> {
 
     /// Counts `lines` as lost.
     pub fn count_lost(&mut self, lines: u64) {
-        self.untold += lines;
+        self.unreported_lines += lines;
         self.lost += lines;
     }
 
@@ -155,27 +155,27 @@ impl<W: Write> WholeLines<W> {
 
     /// Makes the writer continue the file at `path`. If an earlier writer could not finish the last line there, that
     /// line is ended.
-    pub fn continue_file(&mut self, path: &Path) {
-        self.is_torn = ends_within_a_line(path);
+    pub fn detect_unfinished_line(&mut self, path: &Path) {
+        self.has_unfinished_line = ends_with_unfinished_line(path);
     }
 
     /// Finishes an incomplete line, and reports lost lines with the line that `lost_lines_notice` returns for their
     /// number.
     pub fn write_pending(&mut self, lost_lines_notice: impl FnOnce(u64) -> Vec<u8>) -> io::Result<()> {
-        if std::mem::take(&mut self.is_torn) {
+        if std::mem::take(&mut self.has_unfinished_line) {
             self.rest.insert(0, b'\n');
         }
         let rest = std::mem::take(&mut self.rest);
         let (written, result) = self.write(&rest);
         self.rest = rest[written..].to_vec();
         result?;
-        if self.untold == 0 {
+        if self.unreported_lines == 0 {
             return Ok(());
         }
-        let line = lost_lines_notice(self.untold);
+        let line = lost_lines_notice(self.unreported_lines);
         let (written, result) = self.write(&line);
         if written > 0 {
-            self.untold = 0;
+            self.unreported_lines = 0;
             self.rest = line[written..].to_vec();
         }
         result

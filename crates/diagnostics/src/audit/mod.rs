@@ -33,13 +33,13 @@ pub trait Line: Send + 'static {
 /// Returns the log fields of a policy's decision: the object that it is about (its kind and its number), the action,
 /// the reason, and the observation.
 pub fn decision_fields(
-    (kind, number): (&str, u32),
+    (object_kind, object_number): (&str, u32),
     action: &str,
     reason: impl Display,
     observed: Map<String, Value>,
 ) -> Map<String, Value> {
     let mut fields = Map::new();
-    fields.insert(kind.to_owned(), json!(number));
+    fields.insert(object_kind.to_owned(), json!(object_number));
     fields.insert("action".to_owned(), json!(action));
     fields.insert("why".to_owned(), json!(reason.to_string()));
     fields.insert("seen".to_owned(), Value::Object(observed));
@@ -121,12 +121,12 @@ mod tests {
     use super::*;
 
     /// Decision of a policy that exists only in this test.
-    struct Called {
+    struct TestDecision {
         tables: u32,
         is_event: bool,
     }
 
-    impl Line for Called {
+    impl Line for TestDecision {
         fn is_event(&self) -> bool {
             self.is_event
         }
@@ -137,12 +137,12 @@ mod tests {
         }
     }
 
-    fn called_event(tables: u32) -> Called {
-        Called { tables, is_event: true }
+    fn test_decision(tables: u32) -> TestDecision {
+        TestDecision { tables, is_event: true }
     }
 
     /// Returns the lines of a log after `write` has written to it and the log has ended.
-    fn logged_lines(level: AuditLevel, write: impl FnOnce(&AuditLog, &Audit<Called>)) -> Vec<Value> {
+    fn logged_lines(level: AuditLevel, write: impl FnOnce(&AuditLog, &Audit<TestDecision>)) -> Vec<Value> {
         let (pen, ring) = Audit::channel();
         logged_lines_from(ring, level, |log| write(log, &pen))
     }
@@ -158,10 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn each_actuation_is_a_line_with_its_reason_and_what_was_seen() {
+    fn each_action_has_a_line_with_reason_and_observation() {
         let lines = logged_lines(AuditLevel::All, |_, pen| {
-            pen.record(7, called_event(3));
-            pen.record(9, called_event(4));
+            pen.record(7, test_decision(3));
+            pen.record(9, test_decision(4));
         });
         let line = |line: &Value, at_ns, tables| {
             json!({ "at": line["at"], "at_ns": at_ns, "kitchen": 1, "action": "call", "why": "there are guests",
@@ -174,8 +174,8 @@ mod tests {
     #[test]
     fn log_of_events_leaves_out_other_entries() {
         let lines = logged_lines(AuditLevel::Events, |log, pen| {
-            pen.record(7, Called { is_event: false, ..called_event(3) });
-            pen.record(9, called_event(4));
+            pen.record(7, TestDecision { is_event: false, ..test_decision(3) });
+            pen.record(9, test_decision(4));
             log.record_action(11, "note", "the kitchen closes");
         });
         let told: Vec<(&str, u64)> =
@@ -187,7 +187,7 @@ mod tests {
     fn entries_beyond_the_ring_are_counted_as_lost() {
         // The log is started only after the ring is full.
         let (pen, ring) = Audit::channel();
-        (0..RING_ENTRIES as u64 + 3).for_each(|at_ns| pen.record(at_ns, called_event(0)));
+        (0..RING_ENTRIES as u64 + 3).for_each(|at_ns| pen.record(at_ns, test_decision(0)));
         let lines = logged_lines_from(ring, AuditLevel::All, |_| ());
         let lost: Vec<u64> = lines.iter().filter_map(|line| line["lost_entries_count"].as_u64()).collect();
         assert_eq!((lines.len(), lost), (RING_ENTRIES + 1, vec![3]));
@@ -200,7 +200,7 @@ mod tests {
         let file = AuditFile::create("/dev/full".into()).unwrap();
         let mut log = AuditLog::start(file, AuditLevel::All, vec![lines]).unwrap();
         for at_ns in 0..5 {
-            pen.record(at_ns, called_event(0));
+            pen.record(at_ns, test_decision(0));
         }
         log.record_action(7, "note", "the kitchen is full");
         let state = log.end();
@@ -228,7 +228,7 @@ mod tests {
 
     /// A pipe without a reader blocks after its first 64 KiB.
     #[test]
-    fn blocked_log_reader_does_not_block_the_pen() {
+    fn blocked_log_reader_does_not_block_the_sender() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -236,14 +236,14 @@ mod tests {
         let (pen, lines) = Audit::channel();
         let mut log = AuditLog::start(AuditFile::append(path).unwrap(), AuditLevel::All, vec![lines]).unwrap();
         for at_ns in 0..4 * RING_ENTRIES as u64 {
-            pen.record(at_ns, called_event(0));
+            pen.record(at_ns, test_decision(0));
             log.request_write();
         }
         assert!(log.end().error.is_some());
     }
 
     #[test]
-    fn a_pen_without_a_log_writes_nothing() {
-        Audit::default().record(0, called_event(0));
+    fn sender_without_a_log_drops_its_entries() {
+        Audit::default().record(0, test_decision(0));
     }
 }

@@ -170,13 +170,13 @@ impl Writer {
 
     /// Writes the entries since the last call. A disk that failed is tried again when the next attempt is due, at the
     /// end, and when the file is opened again.
-    fn write_new_entries(&mut self, is_last: bool, reopens: bool) {
+    fn write_new_entries(&mut self, is_last: bool, reopens_file: bool) {
         let (text, lines) = self.take_lines();
-        let is_due = self.tries_again.is_none_or(|at| Instant::now() >= at) || is_last || reopens;
+        let is_due = self.tries_again.is_none_or(|at| Instant::now() >= at) || is_last || reopens_file;
         if !is_due {
             self.file.lines().count_lost(lines);
-        } else if lines > 0 || reopens || self.tries_again.is_some() {
-            self.write(&text, lines, reopens);
+        } else if lines > 0 || reopens_file || self.tries_again.is_some() {
+            self.write(&text, lines, reopens_file);
         }
         self.shared.state().lost_lines = self.file.lines().lost_lines();
     }
@@ -185,7 +185,7 @@ impl Writer {
         let opened = if opens_again { self.file.open_again() } else { Ok(()) };
         let was = self.shared.state().error.clone();
         let zero = self.zero;
-        let tell = |lost| as_line(zero, now_ns(), lost_lines_fields(lost, was.as_deref()));
+        let tell = |lost| format_line(zero, now_ns(), lost_lines_fields(lost, was.as_deref()));
         let ready =
             opened.and_then(|()| self.file.ensure_file_exists()).and_then(|()| self.file.lines().write_pending(tell));
         let written = match ready {
@@ -207,7 +207,7 @@ impl Writer {
         }
         all.sort_by_key(|(at_ns, _)| *at_ns);
         let count = all.len() as u64;
-        let text = all.into_iter().flat_map(|(at_ns, fields)| as_line(self.zero, at_ns, fields)).collect();
+        let text = all.into_iter().flat_map(|(at_ns, fields)| format_line(self.zero, at_ns, fields)).collect();
         (text, count)
     }
 }
@@ -220,7 +220,7 @@ fn lost_lines_fields(lost: u64, error: Option<&str>) -> Map<String, Value> {
 }
 
 /// Formats a line, with its time as time of day and in nanoseconds of CLOCK_MONOTONIC.
-fn as_line(monotonic_zero: SystemTime, at_ns: u64, fields: Map<String, Value>) -> Vec<u8> {
+fn format_line(monotonic_zero: SystemTime, at_ns: u64, fields: Map<String, Value>) -> Vec<u8> {
     let at = format_utc(monotonic_zero + Duration::from_nanos(at_ns));
     let mut line = Map::from_iter([("at".to_owned(), json!(at)), ("at_ns".to_owned(), json!(at_ns))]);
     line.extend(fields);

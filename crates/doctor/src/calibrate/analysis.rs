@@ -102,11 +102,11 @@ pub fn analyse(samples: &[Sample]) -> Analysis {
     let (alone_ns, beside_ns) = (median(alone), beside.reduce(f64::max));
     let correlations: Vec<Option<f64>> =
         (0..candidates).map(|candidate| correlation(&value_latency_points(samples, candidate))).collect();
-    let conclusion = conclude(samples, &correlations, alone_ns, beside_ns);
+    let conclusion = choose_event_and_threshold(samples, &correlations, alone_ns, beside_ns);
     Analysis { correlations, alone_ns, beside_ns, conclusion }
 }
 
-fn conclude(
+fn choose_event_and_threshold(
     samples: &[Sample],
     correlations: &[Option<f64>],
     alone_ns: Option<f64>,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn pearsons_correlation_by_hand() {
+    fn correlation_equals_the_result_worked_out_by_hand() {
         // The means are (2, 3). The products around them are 1, 0 and 1; the sums of squares are 2 and 2.
         assert_eq!(correlation(&[(1.0, 2.0), (2.0, 3.0), (3.0, 4.0)]), Some(1.0));
         assert_eq!(correlation(&[(1.0, 4.0), (2.0, 3.0), (3.0, 2.0)]), Some(-1.0));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_was_counted_too_rarely_concludes_nothing() {
+    fn event_with_too_few_values_gives_no_conclusion() {
         let mut samples = samples_like_paper();
         samples[..4].iter_mut().for_each(|sample| sample.values[0] = None);
         assert_eq!(analyse(&samples).conclusion, Err(Inconclusive::TooFew(4)));

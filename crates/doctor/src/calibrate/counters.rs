@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_of_what_was_counted_between_two_reads() {
+    fn value_is_of_the_events_between_two_reads() {
         let candidates =
             ["cycles / instructions", "page-faults / task-clock"].map(|text| Formula::parse(text).unwrap());
         let (before, after) = (vec![vec![10, 20], vec![1, 5]], vec![vec![40, 30], vec![1, 5]]);

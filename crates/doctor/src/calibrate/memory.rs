@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaps_come_by_every_line() {
+    fn leaps_reach_every_cache_line() {
         for lines in [1, 64, 16_384] {
             let mut seen: Vec<usize> = (0..lines).map(|at| at * LEAP_LINES % lines).collect();
             seen.sort_unstable();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_hundredth_is_not_in_the_mean() {
+    fn mean_excludes_the_slowest_hundredth() {
         let mut took_ns = vec![10; 99];
         took_ns.push(1_000_000);
         assert_eq!(RequestStats::from_latencies(took_ns, 1_000_000_000), RequestStats { mean_ns: 10.0, per_s: 100.0 });

@@ -55,7 +55,7 @@ pub fn run(options: &CalibrateOptions, mut on_step: impl FnMut(&str)) -> Result<
                              sibling of the first (taskset, cpuset)",
     )?;
     let row = Processor::find().and_then(|processor| events_of_processor(&processor));
-    let (candidates, mut notes) = candidates(options, row)?;
+    let (candidates, mut notes) = candidate_formulas(options, row)?;
     let counters = open_counters(&candidates, &pair, &mut notes);
     let effort = if options.quick { CalibrationPlan::QUICK } else { CalibrationPlan::FULL };
     let mut bench = Bench::start(&pair, &candidates, counters, effort)?;
@@ -66,13 +66,13 @@ pub fn run(options: &CalibrateOptions, mut on_step: impl FnMut(&str)) -> Result<
         notes.push(CalibrationNote::CalibratedWithoutSiblings { cpus: format!("{} and {}", pair.request, pair.batch) });
     }
     Ok(Calibration {
-        result: result(&candidates, &steps, &analysis, pair.kind, notes),
+        result: calibration_result(&candidates, &steps, &analysis, pair.kind, notes),
         concluded: analysis.conclusion.is_ok(),
     })
 }
 
 /// Returns the formulas to choose from, and notes about them.
-fn candidates(
+fn candidate_formulas(
     options: &CalibrateOptions,
     processor_events: Option<&Events>,
 ) -> Result<(Vec<Formula>, Vec<CalibrationNote>)> {
@@ -101,7 +101,7 @@ fn open_counters(candidates: &[Formula], pair: &TestPair, notes: &mut Vec<Calibr
         .ok()
 }
 
-fn result(
+fn calibration_result(
     candidates: &[Formula],
     steps: &[Step],
     analysis: &Analysis,

@@ -64,11 +64,11 @@ impl<'a> Bench<'a> {
         pair: &TestPair,
         candidates: &'a [Formula],
         counters: Option<Counters>,
-        effort: CalibrationPlan,
+        plan: CalibrationPlan,
     ) -> Result<Self> {
         let area_mb = (CACHES * largest_cache_mb()).max(AREA_MB) as usize;
         let start = |cpu: u32| MemoryThread::start(cpu, area_mb);
-        Ok(Self { own: start(pair.request)?, other: start(pair.batch)?, candidates, counters, effort })
+        Ok(Self { own: start(pair.request)?, other: start(pair.batch)?, candidates, counters, effort: plan })
     }
 
     /// Runs all steps. First one thread runs alone at each rate. Then the second thread runs at each rate, beside the
@@ -80,25 +80,25 @@ impl<'a> Bench<'a> {
             on_step(&step);
             steps.push(step);
         };
-        let fastest = self.step("one thread, as fast as possible", None, None)?;
+        let fastest = self.run_step("one thread, as fast as possible", None, None)?;
         let rates = rates(fastest.own_per_s, self.effort.steps_max);
         add(fastest);
         for rate in &rates {
-            add(self.step(&format!("one thread, {rate:.0} /s"), Some(*rate), None)?);
+            add(self.run_step(&format!("one thread, {rate:.0} /s"), Some(*rate), None)?);
         }
         for rate in rates.iter().copied().map(Some).chain([None]) {
             let other = rate.map_or("as fast as possible".to_owned(), |rate| format!("at {rate:.0} /s"));
-            add(self.step(&format!("two threads, the second {other}"), None, Some(rate))?);
+            add(self.run_step(&format!("two threads, the second {other}"), None, Some(rate))?);
         }
         for rate in &rates {
-            add(self.step(&format!("two threads, at {rate:.0} /s"), Some(*rate), Some(None))?);
+            add(self.run_step(&format!("two threads, at {rate:.0} /s"), Some(*rate), Some(None))?);
         }
         Ok(steps)
     }
 
     /// Runs one step. A rate of `None` is the highest possible rate; without `other_rate` the second thread does not
     /// run.
-    fn step(&mut self, name: &str, own_rate: Option<f64>, other_rate: Option<Option<f64>>) -> Result<Step> {
+    fn run_step(&mut self, name: &str, own_rate: Option<f64>, other_rate: Option<Option<f64>>) -> Result<Step> {
         if let Some(rate) = other_rate {
             self.other.begin_step(rate, self.effort.step + 2 * MARGIN)?;
             thread::sleep(MARGIN);
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_the_papers_where_the_machine_is_as_fast() {
+    fn rates_of_a_fast_machine_are_those_of_the_paper() {
         assert_eq!(rates(45_000.0, 10), [5e3, 1e4, 1.5e4, 2e4, 2.5e4, 3e4, 3.5e4, 4e4]);
         assert_eq!(rates(74_000.0, 10), [1e4, 2e4, 3e4, 4e4, 5e4, 6e4, 7e4]);
         assert_eq!(rates(1_000.0, 5), [200.0, 400.0, 600.0, 800.0]);

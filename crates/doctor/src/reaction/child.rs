@@ -176,7 +176,7 @@ mod tests {
     use sidelane_host::procfs::own_cpus;
 
     #[test]
-    fn a_child_runs_where_it_was_put_and_is_gone_once_dropped() {
+    fn child_runs_on_its_cpu_and_ends_when_dropped() {
         let cpu = own_cpus().iter().last().unwrap();
         let child = Child::start(cpu, Class::Idle, None, |board| {
             // SAFETY: no preconditions.
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_cpu_is_an_error() {
+    fn starting_a_child_on_a_missing_cpu_fails() {
         let error = Child::start(1023, Class::Ordinary, None, |_| ()).err().unwrap();
         assert!(error.to_string().contains("CPU"), "{error}");
     }

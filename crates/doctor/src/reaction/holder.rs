@@ -130,7 +130,7 @@ fn batch_class(gate: &Gate) -> Class {
 
 fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {
     let lane = pair.lanes().batch.remove(0);
-    let ring = tracker.ring(lane.cpu)?;
+    let ring = tracker.summons_ring(lane.cpu)?;
     // The policy's wait for an idle moment is off, since the other gates resume batch at once, too.
     let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
     Holder::start(lane, tracker.memory(), ring, policy, Arc::new(NeverEvicts), LaneAudit::default())
@@ -148,7 +148,7 @@ fn run_bursts(service: &Child, batch: &Child, effort: &ReactionPlan) -> Result<(
 }
 
 /// Runs the program of the child that acts as the service; never returns.
-fn run_service(board: &ChildMemory, woken_by: WokenBy, wakeup_fd: &OwnedFd) {
+fn run_service(memory: &ChildMemory, woken_by: WokenBy, wakeup_fd: &OwnedFd) {
     loop {
         match woken_by {
             WokenBy::OwnCpu => thread::sleep(Duration::from_nanos(IDLE_NS)),
@@ -156,17 +156,17 @@ fn run_service(board: &ChildMemory, woken_by: WokenBy, wakeup_fd: &OwnedFd) {
         }
         let began_ns = now_ns();
         while now_ns() - began_ns < BUSY_NS {}
-        board.turns.fetch_add(board.on.load(Ordering::Relaxed), Ordering::Relaxed);
+        memory.turns.fetch_add(memory.on.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
 /// Runs the program of the child that acts as batch; never returns.
-fn run_batch(board: &ChildMemory, woken_by: WokenBy, wakeup_fd: &OwnedFd) {
+fn run_batch(memory: &ChildMemory, woken_by: WokenBy, wakeup_fd: &OwnedFd) {
     let mut rang_ns = now_ns();
     loop {
         let now_ns = now_ns();
         let due = woken_by == WokenBy::BatchLane && now_ns - rang_ns > BUSY_NS + IDLE_NS;
-        if due && board.on.load(Ordering::Relaxed) == 1 {
+        if due && memory.on.load(Ordering::Relaxed) == 1 {
             let _ = rustix::io::write(wakeup_fd, &1_u64.to_ne_bytes());
             rang_ns = now_ns;
         }

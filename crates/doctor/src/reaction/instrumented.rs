@@ -57,13 +57,13 @@ pub fn reaction_histograms(pair: &TestPair, effort: &ReactionPlan) -> Result<(Hi
 /// `start`. `lanes` is the pair, as in `--lanes`.
 pub fn run_beside_pulsing_service(
     lanes: &str,
-    request: u32,
+    request_cpu: u32,
     command: &[OsString],
     gate: Gate,
     start: Duration,
     length: Duration,
 ) -> Result<Accounting> {
-    let service = Child::start(request, Class::Ordinary, None, run_pulsing_service).context(
+    let service = Child::start(request_cpu, Class::Ordinary, None, run_pulsing_service).context(
         "cannot start the service that is \
                                                                                measured",
     )?;

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_measurements_that_were_made() {
+    fn percentiles_are_values_that_were_measured() {
         assert_eq!(LatencyPercentiles::from_latencies(Vec::new()), None);
         assert_eq!(LatencyPercentiles::from_latencies(vec![7]), Some(LatencyPercentiles { p50_ns: 7, p99_ns: 7 }));
         let hundred = (1..=100).rev().collect();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_a_figure_for_each_direction() {
+    fn row_has_latencies_for_leaving_and_returning() {
         let spread = |p50_ns| LatencyPercentiles { p50_ns, p99_ns: 2 * p50_ns };
         let row = Figures { off: spread(4_000), on: spread(9_000), samples: 300 }.to_row("affinity");
         assert_eq!(row.setting(), "affinity");

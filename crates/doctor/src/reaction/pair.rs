@@ -17,8 +17,12 @@ pub struct TestPair {
 impl TestPair {
     /// Returns the pair that `spec` (`--lanes`) names first. Without `spec` it is the first siblings that this process
     /// may use, or else the first two CPUs. `None` on a single CPU.
-    pub fn choose(topology: &Topology, allowed: &CpuSet, spec: Option<&str>) -> Result<Option<Self>, LaneError> {
-        if let Some(spec) = spec {
+    pub fn choose(
+        topology: &Topology,
+        allowed: &CpuSet,
+        lanes_option: Option<&str>,
+    ) -> Result<Option<Self>, LaneError> {
+        if let Some(spec) = lanes_option {
             let lanes = topology.declared_pairs(spec)?;
             return Ok(lanes.batch.first().and_then(|lane| Self::from_lane(lane, lanes.kind)));
         }
@@ -87,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn a_declaration_that_cannot_be_is_an_error() {
+    fn impossible_lane_declaration_is_an_error() {
         let allowed = "0-1".parse().unwrap();
         assert!(TestPair::choose(&topology_with_siblings(&["0", "1"]), &allowed, Some("0:7")).is_err());
     }
 
     #[test]
-    fn batch_moves_to_the_request_lane_only_if_no_other_is_left() {
+    fn batch_moves_to_the_request_lane_if_no_cpu_is_left() {
         let pair = TestPair { request: 0, batch: 1, kind: PairKind::Declared };
         assert_eq!(pair.cpu_off_pair(&"0-3".parse().unwrap()), 2);
         assert_eq!(pair.cpu_off_pair(&"0-1".parse().unwrap()), 0);

@@ -87,7 +87,7 @@ pub fn measure_rounds(method: &StopMethod, pair: &TestPair, effort: &ReactionPla
 
 impl<'switch> Victim<'switch> {
     fn start(lane: u32, method: &'switch StopMethod) -> io::Result<Self> {
-        let child = Child::start(lane, Class::Ordinary, None, |board| stamp_while_on(board, lane))?;
+        let child = Child::start(lane, Class::Ordinary, None, |board| write_time_while_on_lane(board, lane))?;
         if let StopMethod::Freezer { leaf, .. } = method {
             leaf.move_process_in(child.pid())?;
         }
@@ -160,7 +160,7 @@ fn spin_until_some<T>(since_ns: u64, mut attempt: impl FnMut(u64) -> Option<T>) 
 }
 
 /// Runs the program of the victim; never returns.
-fn stamp_while_on(board: &ChildMemory, lane: u32) {
+fn write_time_while_on_lane(memory: &ChildMemory, lane: u32) {
     let mut last_ns = 0;
     loop {
         let now_ns = now_ns();
@@ -169,9 +169,9 @@ fn stamp_while_on(board: &ChildMemory, lane: u32) {
             continue;
         }
         if now_ns - last_ns > ABSENCE_NS {
-            board.returned_ns.store(now_ns, Ordering::Release);
+            memory.returned_ns.store(now_ns, Ordering::Release);
         }
-        board.stamp_ns.store(now_ns, Ordering::Release);
+        memory.stamp_ns.store(now_ns, Ordering::Release);
         last_ns = now_ns;
     }
 }

@@ -48,16 +48,16 @@ pub fn read(sys: &Sysfs<'_>, online: &CpuSet) -> Result<CpuSpeeds, ReadError> {
     let listed = |lists| Ok::<_, ReadError>(sys.read_cpu_lists(lists)?.intersection(online));
     Ok(CpuSpeeds {
         online: online.clone(),
-        capacities: speeds(sys, online, "cpu_capacity")?,
-        clocks_khz: speeds(sys, online, "cpufreq/cpuinfo_max_freq")?,
-        rankings: speeds(sys, online, "acpi_cppc/highest_perf")?,
+        capacities: read_speeds(sys, online, "cpu_capacity")?,
+        clocks_khz: read_speeds(sys, online, "cpufreq/cpuinfo_max_freq")?,
+        rankings: read_speeds(sys, online, "acpi_cppc/highest_perf")?,
         listed: (listed(&BIG_LISTS)?, listed(&LITTLE_LISTS)?),
     })
 }
 
 /// Returns the numbers of the CPUs in `file`. Drivers write 0 for an unknown number, and sometimes refuse a read
 /// (EBUSY, EIO): both count as missing.
-fn speeds(sys: &Sysfs<'_>, online: &CpuSet, file: &str) -> Result<Speeds, ReadError> {
+fn read_speeds(sys: &Sysfs<'_>, online: &CpuSet, file: &str) -> Result<Speeds, ReadError> {
     let mut speeds = Speeds::new();
     for cpu in online {
         match sys.number(&format!("devices/system/cpu/cpu{cpu}/{file}")) {

@@ -42,12 +42,12 @@ mod tests {
     use proptest::prelude::*;
 
     /// Maps the CPUs 0, 1, … to the listed speeds.
-    fn speeds(speeds: &[u32]) -> Speeds {
+    fn speeds_by_cpu(speeds: &[u32]) -> Speeds {
         (0..).zip(speeds.iter().copied()).collect()
     }
 
     fn split_as_text(list: &[u32]) -> Option<(String, String)> {
-        split_at_widest_step(&speeds(list)).map(|(big, little)| (big.to_string(), little.to_string()))
+        split_at_widest_step(&speeds_by_cpu(list)).map(|(big, little)| (big.to_string(), little.to_string()))
     }
 
     fn expected_split(big: &str, little: &str) -> Option<(String, String)> {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sizes_are_parted_where_they_differ_by_a_fifth() {
+    fn two_speeds_are_divided_if_they_differ_by_a_fifth() {
         assert_eq!(split_as_text(&[446, 1024, 1024, 446]), expected_split("1-2", "0,3"));
         assert_eq!(split_as_text(&[800, 1000]), expected_split("1", "0"));
         assert_eq!(split_as_text(&[801, 1000]), None);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_steps_of_speed_give_no_partition() {
+    fn many_small_steps_of_speed_give_no_division() {
         let row: Vec<u32> = (33..=47).collect();
         assert_eq!(split_as_text(&row), None);
     }
@@ -83,7 +83,7 @@ mod tests {
         fn big_and_little_are_disjoint_and_differ_by_a_fifth(
             list in proptest::collection::vec(1u32..5_000_000, 0..40),
         ) {
-            let speeds = speeds(&list);
+            let speeds = speeds_by_cpu(&list);
             if let Some((big, little)) = split_at_widest_step(&speeds) {
                 prop_assert_eq!(big.len() + little.len(), speeds.len());
                 let slowest_big = big.iter().map(|cpu| u64::from(speeds[&cpu])).min().expect("a big CPU");
@@ -93,7 +93,7 @@ mod tests {
         }
 
         #[test]
-        fn partition_is_independent_of_the_unit(
+        fn division_is_independent_of_the_unit_of_speed(
             list in proptest::collection::vec(1u32..4_000, 0..40),
             times in 2u32..1000,
         ) {

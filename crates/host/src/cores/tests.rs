@@ -20,7 +20,7 @@ fn cores_from_lists(big: &str, little: &str) -> Result<Cores, String> {
 }
 
 #[test]
-fn each_machine_is_told_in_a_line() {
+fn each_machine_is_described_in_one_line() {
     let lines = [
         ("juno_r1", "big CPUs 1-2, little CPUs 0,3-5 with 43.5 % of their speed (cpu_capacity: 446 to 1024)"),
         ("rk3588", "big CPUs 4-7, little CPUs 0-3 with 38.7 % of their speed (cpu_capacity: 397 to 1024)"),
@@ -94,7 +94,7 @@ fn an_offline_cpu_is_neither_big_nor_little() {
 }
 
 #[test]
-fn missing_capacity_of_one_cpu_gives_no_partition() {
+fn missing_capacity_of_one_cpu_gives_no_division() {
     let missing = create_file_tree(
         "devices/system/cpu/online: 0-2
          devices/system/cpu/cpu0/cpu_capacity: 1024
@@ -108,7 +108,7 @@ fn missing_capacity_of_one_cpu_gives_no_partition() {
 }
 
 #[test]
-fn given_lists_are_taken_as_they_are() {
+fn cpu_lists_of_the_user_are_used_unchanged() {
     let cores = cores_from_lists("0,1", "2-5").expect("two lists");
     assert_eq!((&cores.big, &cores.little, cores.little_speed_milli), (&cpu_set("0-1"), &cpu_set("2-5"), None));
     assert_eq!(cores.to_string(), "big CPUs 0-1, little CPUs 2-5 (given)");
@@ -117,7 +117,7 @@ fn given_lists_are_taken_as_they_are() {
 }
 
 #[test]
-fn given_lists_that_cannot_be_are_refused() {
+fn invalid_cpu_lists_of_the_user_are_refused() {
     let refusals = [
         ("", "2-5", "--big names no CPU; name the CPUs of both kinds, as in --big 0,1 --little 2-5"),
         ("0", "", "--little names no CPU; name"),

@@ -71,13 +71,13 @@ mod tests {
     }
 
     /// Returns some of the CPUs in `above`, at least one.
-    fn nonempty_subset(above: &CpuSet, choice_bits: u16) -> CpuSet {
-        let some: CpuSet = above.iter().filter(|cpu| choice_bits >> (cpu % 16) & 1 == 1).collect();
-        if some.is_empty() { above.iter().take(1).collect() } else { some }
+    fn nonempty_subset(parent_cpus: &CpuSet, choice_bits: u16) -> CpuSet {
+        let some: CpuSet = parent_cpus.iter().filter(|cpu| choice_bits >> (cpu % 16) & 1 == 1).collect();
+        if some.is_empty() { parent_cpus.iter().take(1).collect() } else { some }
     }
 
     /// Generates valid trees of any shape.
-    fn trees() -> impl Strategy<Value = Vec<Node>> {
+    fn valid_group_trees() -> impl Strategy<Value = Vec<Node>> {
         let group = (any::<prop::sample::Index>(), any::<u16>(), any::<u16>());
         prop::collection::vec(group, 1..12).prop_map(|groups| {
             let mut nodes: Vec<Node> = Vec::new();
@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn kernel_allows_each_step_and_the_last_reaches_the_target(nodes in trees()) {
+        fn kernel_allows_each_step_and_the_last_reaches_the_target(nodes in valid_group_trees()) {
             let mut has: Vec<CpuSet> = nodes.iter().map(|node| node.now.clone()).collect();
             for step in plan(&nodes) {
                 prop_assert!(kernel_allows(&nodes, &has, &step), "{step:?} on {has:?}");
@@ -106,7 +106,7 @@ mod tests {
         }
 
         #[test]
-        fn group_is_written_at_most_twice(nodes in trees()) {
+        fn group_is_written_at_most_twice(nodes in valid_group_trees()) {
             let steps = plan(&nodes);
             prop_assert!((0..nodes.len()).all(|node| steps.iter().filter(|step| step.node == node).count() <= 2));
         }

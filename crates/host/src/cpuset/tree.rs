@@ -87,7 +87,7 @@ impl Tree {
     }
 
     /// Returns the CPU list of a group as it was read; `None` if the group is not in the tree.
-    pub fn list(&self, dir: &Path) -> Option<&str> {
+    pub fn cpu_list(&self, dir: &Path) -> Option<&str> {
         self.groups.iter().find(|group| group.dir == dir).map(|group| group.list.as_str())
     }
 
@@ -125,7 +125,7 @@ impl Tree {
         write_count: &mut usize,
     ) -> Result<(), CpusetError> {
         let mut refused = None;
-        for step in plan(&self.nodes(self.targets(wanted_cpus))) {
+        for step in plan(&self.nodes_with_targets(self.target_cpus(wanted_cpus))) {
             let group = &mut self.groups[step.node];
             match write_cpu_list(&group.dir, &step.cpus.to_string()) {
                 Ok(()) => {
@@ -144,7 +144,7 @@ impl Tree {
 
     /// Returns the target CPUs of each group. A group below one for which `wanted_cpus` returns CPUs stays within them.
     /// Any other group gets the union of the CPUs of the groups below it, or keeps its CPUs if there are none below.
-    fn targets(&self, wanted_cpus: &dyn Fn(&Path) -> Option<CpuSet>) -> Vec<CpuSet> {
+    fn target_cpus(&self, wanted_cpus: &dyn Fn(&Path) -> Option<CpuSet>) -> Vec<CpuSet> {
         let mut targets: Vec<Option<CpuSet>> = Vec::new();
         for group in &self.groups {
             let above = || group.parent.and_then(|parent| targets[parent].clone());
@@ -163,7 +163,7 @@ impl Tree {
         targets.into_iter().flatten().collect()
     }
 
-    fn nodes(&self, targets: Vec<CpuSet>) -> Vec<Node> {
+    fn nodes_with_targets(&self, targets: Vec<CpuSet>) -> Vec<Node> {
         let both = self.groups.iter().zip(targets);
         both.map(|(group, target)| Node { parent: group.parent, now: group.cpus.clone(), target }).collect()
     }
@@ -207,7 +207,7 @@ impl CpuListSnapshot {
     }
 
     /// Adds the CPU list of a group, unless the group is known already.
-    pub fn add(&mut self, dir: &Path, list: String) {
+    pub fn add_list(&mut self, dir: &Path, list: String) {
         self.lists.entry(dir.to_owned()).or_insert(list);
     }
 }
@@ -268,19 +268,19 @@ mod tests {
         dir
     }
 
-    fn lists(root: &Path) -> Vec<String> {
+    fn read_cpu_lists(root: &Path) -> Vec<String> {
         Tree::read(root).snapshot().lists.into_values().collect()
     }
 
     #[test]
-    fn parents_follow_and_children_stay_within() {
+    fn confine_adapts_the_groups_above_and_below() {
         let dir = create_groups(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("b", "0-3"), ("c", "0")]);
         let told = |group: &Path| group.ends_with("a").then(|| cpu_set("1-2"));
         assert_eq!(Tree::read(dir.path()).confine(&told).unwrap(), 3);
-        assert_eq!(lists(dir.path()), ["0-3", "1-2", "1-2", "0-3", "0"]);
+        assert_eq!(read_cpu_lists(dir.path()), ["0-3", "1-2", "1-2", "0-3", "0"]);
         let told = |group: &Path| ["a", "b"].iter().any(|name| group.ends_with(name)).then(|| cpu_set("1"));
         Tree::read(dir.path()).confine(&told).unwrap();
-        assert_eq!(lists(dir.path()), ["0-1", "1", "1", "1", "0"]);
+        assert_eq!(read_cpu_lists(dir.path()), ["0-1", "1", "1", "1", "0"]);
     }
 
     #[test]
@@ -292,12 +292,12 @@ mod tests {
         fs::create_dir_all(dir.path().join("new")).unwrap();
         fs::write(dir.path().join("new").join(LIST), "0\n").unwrap();
         restore_cpu_lists(&before, &cpu_set("0-3")).unwrap();
-        assert_eq!(lists(dir.path()), ["0-3", "0-3", "3", "0-3"]);
+        assert_eq!(read_cpu_lists(dir.path()), ["0-3", "0-3", "3", "0-3"]);
     }
 
     /// Imitates cgroup version 2, in which the root group of a hierarchy shows only its CPUs in effect.
     #[test]
-    fn a_group_without_a_list_has_what_is_above_it() {
+    fn group_without_a_cpu_list_has_the_cpus_of_its_parent() {
         let dir = create_groups(&[("batch", ""), ("batch/a", ""), ("batch/b", "1")]);
         for group in ["", "batch", "batch/a", "batch/b"] {
             fs::write(dir.path().join(group).join(EFFECTIVE[0]), "0-3\n").unwrap();
@@ -308,12 +308,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_went_offline_is_not_given_back() {
+    fn offline_cpu_is_not_restored_to_a_group() {
         let dir = create_groups(&[("", "0-3"), ("a", "2-3")]);
         let before = Tree::read(dir.path()).snapshot();
         Tree::read(dir.path()).confine(&|group| group.ends_with("a").then(|| cpu_set("2"))).unwrap();
         restore_cpu_lists(&before, &cpu_set("0-2")).unwrap();
-        assert_eq!(lists(dir.path()), ["0-2", "2"]);
+        assert_eq!(read_cpu_lists(dir.path()), ["0-2", "2"]);
     }
 
     #[test]

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_starts_again_goes_on() {
+    fn counter_continues_after_a_restart_at_zero() {
         let mut counter = counter(900, Some(1000));
         assert_eq!(counter.advance(960), Some(60));
         assert_eq!(counter.advance(30), Some(60 + 40 + 30));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_goes_back_without_a_range_is_not_believed() {
+    fn decreasing_counter_without_a_range_gives_no_energy() {
         assert_eq!(counter(900, None).advance(899), None);
         // The previous reading was beyond the range.
         assert_eq!(counter(900, Some(800)).advance(10), None);

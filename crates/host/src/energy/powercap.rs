@@ -10,7 +10,7 @@ use crate::sysfs::{ReadError, Sysfs};
 const DIR: &str = "class/powercap";
 
 pub fn open_powercap_meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError> {
-    let zones = zones(sys)?;
+    let zones = package_zones(sys)?;
     let mut meters = Vec::new();
     for (zone, name) in &zones {
         let range_uj = sys.number(&format!("{DIR}/{zone}/max_energy_range_uj"))?;
@@ -20,9 +20,9 @@ pub fn open_powercap_meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String
 }
 
 /// Returns the zones of packages with their names, each name once.
-fn zones(sys: &Sysfs<'_>) -> Result<Vec<(String, String)>, ReadError> {
+fn package_zones(sys: &Sysfs<'_>) -> Result<Vec<(String, String)>, ReadError> {
     let mut zones: Vec<(String, String)> = Vec::new();
-    for zone in sys.names(DIR)?.into_iter().filter(|zone| is_top(zone)) {
+    for zone in sys.names(DIR)?.into_iter().filter(|zone| is_top_level_zone(zone)) {
         let name = sys.text(&format!("{DIR}/{zone}/name"))?.unwrap_or_default();
         if name.starts_with("package-") && zones.iter().all(|(_, known)| *known != name) {
             zones.push((zone, name));
@@ -32,6 +32,6 @@ fn zones(sys: &Sysfs<'_>) -> Result<Vec<(String, String)>, ReadError> {
     Ok(zones)
 }
 
-fn is_top(zone: &str) -> bool {
+fn is_top_level_zone(zone: &str) -> bool {
     zone.strip_prefix("intel-rapl:").is_some_and(|number| number.parse::<u32>().is_ok())
 }

@@ -38,7 +38,7 @@ const JUNO: &str = "
     class/hwmon/hwmon0/energy4_input: 2142136";
 
 /// Returns the error of a machine with the files of `file_tree`, which has no usable meter.
-fn open_error(file_tree: &str) -> String {
+fn energy_open_error(file_tree: &str) -> String {
     Energy::open(create_file_tree(file_tree).path()).expect_err("no meter").to_string()
 }
 
@@ -61,7 +61,7 @@ fn energy_of_packages_is_added_up_once() {
 }
 
 #[test]
-fn a_board_counts_without_its_graphics() {
+fn energy_of_a_board_excludes_its_graphics() {
     let sys = create_file_tree(JUNO);
     let mut energy = Energy::open(sys.path()).expect("meters");
     assert_eq!(energy.to_string(), "hwmon: BOARD_ENERGY_SYS, BOARD_ENERGY_BIG, BOARD_ENERGY_LITTLE");
@@ -74,7 +74,7 @@ fn a_board_counts_without_its_graphics() {
 #[test]
 fn missing_energy_meter_error_lists_the_sources_read() {
     let start = "energy is not measured (no package in powercap; no energy meter in hwmon); use a machine";
-    assert!(open_error("").starts_with(start), "{}", open_error(""));
+    assert!(energy_open_error("").starts_with(start), "{}", energy_open_error(""));
     let others = "
         class/powercap/intel-rapl:0/name: psys
         class/powercap/intel-rapl:0/energy_uj: 1
@@ -83,7 +83,7 @@ fn missing_energy_meter_error_lists_the_sources_read() {
         class/hwmon/hwmon1/name: i915
         class/hwmon/hwmon1/energy1_input: 1";
     let what = "(no package in powercap; no energy meter in hwmon that is known to measure CPUs (i915))";
-    assert!(open_error(others).contains(what), "{}", open_error(others));
+    assert!(energy_open_error(others).contains(what), "{}", energy_open_error(others));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn unreadable_package_is_an_error_and_not_left_out() {
 }
 
 #[test]
-fn a_meter_that_vanishes_leaves_no_sum() {
+fn vanished_meter_makes_the_sum_an_error() {
     let sys = create_file_tree(TWO_SOCKETS);
     let mut energy = Energy::open(sys.path()).expect("packages");
     // A test cannot make an open file vanish. An empty file fails like the file of a driver that was unloaded.
@@ -115,7 +115,7 @@ fn a_meter_that_vanishes_leaves_no_sum() {
 }
 
 #[test]
-fn a_meter_that_is_set_back_leaves_no_sum() {
+fn decreasing_meter_makes_the_sum_an_error() {
     let sys = create_file_tree(JUNO);
     let mut energy = Energy::open(sys.path()).expect("meters");
     write(&sys.path().join("class/hwmon/hwmon0/energy2_input"), "5");

@@ -111,12 +111,12 @@ impl Formula {
 
     /// Returns the events in the numerator of the formula: a bit for each event, by its index in `events`.
     pub fn numerator_bits(&self) -> u32 {
-        bits(&self.numerator)
+        bits_of_indices(&self.numerator)
     }
 
     /// Returns the events in the denominator of the formula: a bit for each event, by its index in `events`.
     pub fn denominator_bits(&self) -> u32 {
-        bits(&self.denominator)
+        bits_of_indices(&self.denominator)
     }
 
     /// Whether the processor, and not the kernel, counts an event of the formula.
@@ -145,7 +145,7 @@ fn parse_sum(text: &str) -> Option<Vec<&str>> {
     (names.iter().all(is_name) && names.iter().enumerate().all(is_first)).then_some(names)
 }
 
-fn bits(indices: &[usize]) -> u32 {
+fn bits_of_indices(indices: &[usize]) -> u32 {
     indices.iter().fold(0, |bits, place| bits | 1 << place)
 }
 
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_papers_formula_is_read_by_its_numbers() {
+    fn formula_of_the_holmes_paper_is_parsed_from_event_numbers() {
         let formula = Formula::parse("r140014a3 / (r81d0 + r82d0)").unwrap();
         let raw = |name| Event::named(name).unwrap();
         assert_eq!(formula.events(), [raw("r140014a3"), raw("r81d0"), raw("r82d0")]);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_may_be_on_both_sides() {
+    fn event_may_be_in_numerator_and_denominator() {
         let formula = Formula::parse("page-faults/(task-clock+page-faults)").unwrap();
         assert_eq!((formula.numerator_bits(), formula.denominator_bits()), (0b01, 0b11));
         assert_eq!(formula.value(&[1, 3]), Some(0.25));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_come_first() {
+    fn other_events_have_precedence_over_perf_events() {
         let stalls = Event { kind: 4, config: 0xa3 };
         let others = |name: &str| (name == "cycles").then_some(stalls);
         assert_eq!(Formula::parse_with("cycles / instructions", others).unwrap().events()[0], stalls);

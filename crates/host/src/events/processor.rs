@@ -29,12 +29,12 @@ impl Processor {
     /// Returns the processor of this machine; `None` if its vendor is not in [`Vendor`], or /proc/cpuinfo lacks its
     /// numbers.
     pub fn find() -> Option<Self> {
-        Self::of_cpuinfo(&fs::read_to_string("/proc/cpuinfo").ok()?)
+        Self::parse_cpuinfo(&fs::read_to_string("/proc/cpuinfo").ok()?)
     }
 
     /// Parses the first processor in the text of /proc/cpuinfo; `None` if its vendor is not in [`Vendor`], or a number
     /// is missing.
-    pub fn of_cpuinfo(text: &str) -> Option<Self> {
+    pub fn parse_cpuinfo(text: &str) -> Option<Self> {
         let field = |name: &str| {
             let mut fields = text.lines().filter_map(|line| line.split_once(':'));
             fields.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
@@ -84,8 +84,8 @@ mod tests {
     const APPLE: &str = "processor\t: 0\nCPU implementer\t: 0x61\nCPU architecture: 8\nCPU part\t: 0x022\n";
 
     #[test]
-    fn processors_are_told_apart() {
-        let found = |text| Processor::of_cpuinfo(text);
+    fn processor_is_identified_from_cpuinfo() {
+        let found = |text| Processor::parse_cpuinfo(text);
         assert_eq!(found(SKYLAKE_SP), Some(Processor { vendor: Vendor::Intel, family: 6, model: 0x55 }));
         assert_eq!(found(GENOA), Some(Processor { vendor: Vendor::Amd, family: 0x19, model: 0x11 }));
         assert_eq!(found(GRAVITON3), Some(Processor { vendor: Vendor::Arm, family: 0, model: 0xd40 }));

@@ -210,14 +210,14 @@ impl ProcessorEvents {
     }
 
     fn event(&self, candidate: &Candidate) -> Event {
-        let kind = self.pmu.and_then(pmu_kind);
+        let kind = self.pmu.and_then(pmu_type_number);
         Event { config: candidate.config, ..kind.map_or(Event::raw(0), |kind| Event { kind, config: 0 }) }
     }
 }
 
 /// Returns the kernel's number of a PMU. On a machine with several PMUs, a raw event without this number would select
 /// the event of another PMU.
-fn pmu_kind(pmu: &str) -> Option<u32> {
+fn pmu_type_number(pmu: &str) -> Option<u32> {
     fs::read_to_string(format!("/sys/bus/event_source/devices/{pmu}/type")).ok()?.trim().parse().ok()
 }
 
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_processor_has_the_papers_events() {
+    fn skylake_sp_has_the_events_of_the_holmes_paper() {
         let skylake = events_of_model(Vendor::Intel, 6, 0x55).unwrap();
         let raw = |name| Event::named(name).unwrap();
         assert_eq!(skylake.default_formula().events(), [raw("r140014a3"), raw("r81d0"), raw("r82d0")]);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn each_processor_has_its_row() {
+    fn each_processor_has_its_row_of_events() {
         let name = |vendor, family, model| {
             events_of_model(vendor, family, model).map(|row| row.processors.split(',').next().unwrap())
         };

@@ -79,7 +79,7 @@ impl Topology {
     /// If there is no list of CPUs at all, or an existing file cannot be read or parsed. A missing
     /// file gives the default documented on [`Cpu`].
     pub fn read(sys_root: &Path) -> Result<Topology, ReadError> {
-        read::topology(&Sysfs::new(sys_root))
+        read::read_topology(&Sysfs::new(sys_root))
     }
 
     /// Returns the CPU with this number, if the machine has it.
@@ -103,12 +103,12 @@ impl Topology {
     /// Whether any core has more than one lane online.
     #[must_use]
     pub fn has_smt(&self) -> bool {
-        self.cores().any(|core| core.siblings.len() > 1)
+        self.first_lanes_of_cores().any(|core| core.siblings.len() > 1)
     }
 
     /// Returns the online lanes of each core.
     pub fn lanes_of_cores(&self) -> impl Iterator<Item = CpuSet> {
-        self.cores().map(|core| core.siblings.clone())
+        self.first_lanes_of_cores().map(|core| core.siblings.clone())
     }
 
     /// Describes the machine in one line for users, such as `24 CPUs: 8 big cores with 2 lanes, 8 little cores, 1
@@ -120,7 +120,7 @@ impl Topology {
         parts.extend(self.describe_missing_smt().map(str::to_owned));
         // A colon introduces groups of cores; without groups, a comma follows.
         let colon = if self.has_only_uniform_single_lane_cores() { "," } else { ":" };
-        format!("{}{colon} {}", self.describe_count(), parts.join(", "))
+        format!("{}{colon} {}", self.describe_cpu_count(), parts.join(", "))
     }
 
     fn online_cpus(&self) -> impl Iterator<Item = &Cpu> {
@@ -128,16 +128,16 @@ impl Topology {
     }
 
     /// Returns the lowest lane of each core.
-    fn cores(&self) -> impl Iterator<Item = &Cpu> {
+    fn first_lanes_of_cores(&self) -> impl Iterator<Item = &Cpu> {
         self.online_cpus().filter(|cpu| cpu.core == CoreId(cpu.id))
     }
 
     /// Whether every core has one lane and no particular kind, so that cores and CPUs are the same.
     fn has_only_uniform_single_lane_cores(&self) -> bool {
-        !self.has_smt() && self.cores().all(|core| core.kind == CpuKind::Uniform)
+        !self.has_smt() && self.first_lanes_of_cores().all(|core| core.kind == CpuKind::Uniform)
     }
 
-    fn describe_count(&self) -> String {
+    fn describe_cpu_count(&self) -> String {
         let total = count_with_noun(self.cpus.len(), "CPU");
         match self.cpus.len() - self.online().len() {
             0 => total,
@@ -151,7 +151,7 @@ impl Topology {
             return Vec::new();
         }
         let mut groups: BTreeMap<(CpuKind, Reverse<usize>), usize> = BTreeMap::new();
-        for core in self.cores() {
+        for core in self.first_lanes_of_cores() {
             *groups.entry((core.kind, Reverse(core.siblings.len()))).or_default() += 1;
         }
         let phrase = |((kind, lanes), cores): ((CpuKind, Reverse<usize>), usize)| describe_group(kind, lanes.0, cores);

@@ -139,9 +139,10 @@ impl Topology {
         if allowed.is_empty() {
             return Err(LaneError::ServiceOffline { service: service.clone(), online });
         }
-        let mut batch: Vec<BatchLane> = self.cores().flat_map(|core| batch_lanes(core, &allowed)).collect();
+        let mut batch: Vec<BatchLane> =
+            self.first_lanes_of_cores().flat_map(|core| batch_lanes(core, &allowed)).collect();
         if batch.is_empty() {
-            return Err(LaneError::NoSmt { service: allowed, fix: self.no_smt_fix() });
+            return Err(LaneError::NoSmt { service: allowed, fix: self.missing_batch_lane_advice() });
         }
         batch.sort_by_key(|lane| lane.cpu);
         let lent: CpuSet = batch.iter().map(|lane| lane.cpu).collect();
@@ -168,13 +169,17 @@ impl Topology {
         if let Some(cpu) = requests.intersection(&lent).first() {
             return Err(LaneError::BothEnds { cpu });
         }
-        let batch = declared_batch(pairs)?;
-        let kind = if batch.iter().all(|lane| self.share_a_core(lane)) { PairKind::Smt } else { PairKind::Declared };
+        let batch = declared_batch_lanes(pairs)?;
+        let kind = if batch.iter().all(|lane| self.shares_core_with_its_request_lanes(lane)) {
+            PairKind::Smt
+        } else {
+            PairKind::Declared
+        };
         Ok(Lanes { batch, request_lanes: requests, needs_pin: false, kind })
     }
 
     /// Whether the kernel lists a batch lane and its request lanes as siblings.
-    fn share_a_core(&self, lane: &BatchLane) -> bool {
+    fn shares_core_with_its_request_lanes(&self, lane: &BatchLane) -> bool {
         self.cpu(lane.cpu).is_some_and(|cpu| lane.request_lanes.is_subset(&cpu.siblings))
     }
 
@@ -188,13 +193,13 @@ impl Topology {
 
     /// Returns advice on the most likely way to get a batch lane on this machine. The advice also names a declared
     /// pair, which is always possible.
-    fn no_smt_fix(&self) -> String {
+    fn missing_batch_lane_advice(&self) -> String {
         let declare = "declare a pair with --lanes REQUEST:BATCH";
         let offline = self.present().difference(&self.online());
         if self.smt_switched_off {
             format!("{SWITCH_SMT_ON}, or {declare}")
         } else if self.has_smt() {
-            format!("allow the service on some of CPUs {}, or {declare}", self.lanes_of_shared_cores())
+            format!("allow the service on some of CPUs {}, or {declare}", self.lanes_of_smt_cores())
         } else if !offline.is_empty() {
             format!("switch CPUs {offline} on if they are sibling lanes, or {declare}")
         } else {
@@ -203,7 +208,7 @@ impl Topology {
     }
 
     /// Returns the lanes of all cores with more than one lane.
-    fn lanes_of_shared_cores(&self) -> CpuSet {
+    fn lanes_of_smt_cores(&self) -> CpuSet {
         let shared = self.online_cpus().filter(|cpu| cpu.siblings.len() > 1);
         shared.map(|cpu| cpu.id).collect()
     }
@@ -211,8 +216,8 @@ impl Topology {
 
 /// Returns the lanes of `core` that can be borrowed from a service that may use the CPUs `allowed`; none if the
 /// service does not run on that core.
-fn batch_lanes(core: &Cpu, allowed: &CpuSet) -> Vec<BatchLane> {
-    let mut requests = core.siblings.intersection(allowed);
+fn batch_lanes(core: &Cpu, service_cpus: &CpuSet) -> Vec<BatchLane> {
+    let mut requests = core.siblings.intersection(service_cpus);
     if requests == core.siblings {
         // The service may use the whole core. It keeps one lane; any lane would do, and users expect the lowest.
         requests = requests.first().into_iter().collect();
@@ -239,7 +244,7 @@ fn parse_pairs(spec: &str) -> Result<Vec<(u32, u32)>, LaneError> {
     Ok(pairs)
 }
 
-fn declared_batch(mut pairs: Vec<(u32, u32)>) -> Result<Vec<BatchLane>, LaneError> {
+fn declared_batch_lanes(mut pairs: Vec<(u32, u32)>) -> Result<Vec<BatchLane>, LaneError> {
     pairs.sort_by_key(|(_, batch)| *batch);
     if let Some(twice) = pairs.windows(2).find(|two| two[0].1 == two[1].1) {
         return Err(LaneError::BatchTwice { cpu: twice[0].1 });

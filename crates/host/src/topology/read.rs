@@ -8,7 +8,7 @@ use crate::cpulist::CpuSet;
 use crate::sysfs::{ReadError, Sysfs};
 use crate::topology::{CoreId, Cpu, CpuKind, Topology};
 
-pub fn topology(sys: &Sysfs<'_>) -> Result<Topology, ReadError> {
+pub fn read_topology(sys: &Sysfs<'_>) -> Result<Topology, ReadError> {
     let (present, online) = sys.present_and_online()?;
     let nodes = numa_nodes(sys)?;
     let cores = Cores::find_among(sys, &online)?.ok();
@@ -21,15 +21,15 @@ pub fn topology(sys: &Sysfs<'_>) -> Result<Topology, ReadError> {
             online: online.contains(id),
             core: CoreId(siblings.first().unwrap_or(id)),
             package: sys.number(&package)?.unwrap_or(0),
-            numa_node: node_of(id, &nodes),
+            numa_node: numa_node_of(id, &nodes),
             siblings,
             kind: kind_of(id, cores.as_ref()),
         });
     }
-    Ok(Topology { cpus, smt_switched_off: smt_switched_off(sys)? })
+    Ok(Topology { cpus, smt_switched_off: is_smt_switched_off(sys)? })
 }
 
-fn node_of(cpu: u32, nodes: &[(u32, CpuSet)]) -> u32 {
+fn numa_node_of(cpu: u32, nodes: &[(u32, CpuSet)]) -> u32 {
     let home = nodes.iter().find(|(_, cpus)| cpus.contains(cpu));
     home.map_or(0, |(node, _)| *node)
 }
@@ -46,14 +46,14 @@ fn kind_of(cpu: u32, cores: Option<&Cores>) -> CpuKind {
 fn siblings(sys: &Sysfs<'_>, id: u32, online: &CpuSet) -> Result<CpuSet, ReadError> {
     let mut siblings = CpuSet::default();
     if online.contains(id) {
-        siblings = core_list(sys, id)?.unwrap_or_default().intersection(online);
+        siblings = read_core_lanes(sys, id)?.unwrap_or_default().intersection(online);
     }
     siblings.insert(id);
     Ok(siblings)
 }
 
 /// Reads the lanes of a CPU's core. Kernels before 5.3 have only the older of the two files.
-fn core_list(sys: &Sysfs<'_>, id: u32) -> Result<Option<CpuSet>, ReadError> {
+fn read_core_lanes(sys: &Sysfs<'_>, id: u32) -> Result<Option<CpuSet>, ReadError> {
     let dir = format!("devices/system/cpu/cpu{id}/topology");
     match sys.list(&format!("{dir}/core_cpus_list"))? {
         None => sys.list(&format!("{dir}/thread_siblings_list")),
@@ -65,7 +65,7 @@ fn core_list(sys: &Sysfs<'_>, id: u32) -> Result<Option<CpuSet>, ReadError> {
 fn numa_nodes(sys: &Sysfs<'_>) -> Result<Vec<(u32, CpuSet)>, ReadError> {
     let mut nodes = Vec::new();
     for name in sys.names("devices/system/node")? {
-        if let Some(node) = node_number(&name) {
+        if let Some(node) = parse_numa_node_number(&name) {
             let cpus = sys.list(&format!("devices/system/node/{name}/cpulist"))?;
             nodes.push((node, cpus.unwrap_or_default()));
         }
@@ -75,13 +75,13 @@ fn numa_nodes(sys: &Sysfs<'_>) -> Result<Vec<(u32, CpuSet)>, ReadError> {
 
 /// Parses the number of a NUMA node from the name of its directory. Node numbers have gaps on some machines, so the
 /// position in the listing is not the number.
-fn node_number(name: &str) -> Option<u32> {
+fn parse_numa_node_number(name: &str) -> Option<u32> {
     name.strip_prefix("node")?.parse().ok()
 }
 
 /// Whether SMT is switched off. `off` can be switched on again; after `forceoff` the machine has to boot without
 /// `nosmt=force`.
-fn smt_switched_off(sys: &Sysfs<'_>) -> Result<bool, ReadError> {
+fn is_smt_switched_off(sys: &Sysfs<'_>) -> Result<bool, ReadError> {
     let control = sys.text("devices/system/cpu/smt/control")?;
     Ok(matches!(control.as_deref(), Some("off" | "forceoff")))
 }

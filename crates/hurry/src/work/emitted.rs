@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_apart_by_process_and_id() {
+    fn requests_are_distinguished_by_process_and_id() {
         let mut begun = UnfinishedRequests::default();
         for (pid, id, at_ns) in [(1, 5, 10), (1, 6, 20), (2, 5, 30)] {
             begun.convert_event(pid, event(EmitKind::Started, id, 70, at_ns));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_an_end_are_forgotten_at_last() {
+    fn oldest_unfinished_requests_are_forgotten() {
         let mut begun = UnfinishedRequests::default();
         let all = (0..=BEGUN_MAX as u64).map(|id| begun.convert_event(1, event(EmitKind::Started, id, 70, id)));
         assert_eq!(all.count(), BEGUN_MAX + 1);

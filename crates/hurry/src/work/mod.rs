@@ -46,7 +46,7 @@ impl WorkSource {
     ///
     /// # Errors
     /// Fails if requests are neither emitted nor observable at sockets.
-    pub fn begin(settings: &Settings, service: &Service) -> Result<Self> {
+    pub fn open(settings: &Settings, service: &Service) -> Result<Self> {
         if let SourceOption::Pipe(path) = &settings.source {
             return StatsPipe::open(path, &service.pids).map(Self::Pipe);
         }

@@ -77,7 +77,7 @@ impl StatsPipe {
                 Err(error) => return Err(error).context("cannot read the pipe of statistics"),
             }
         };
-        self.record_empty(is_closed);
+        self.record_empty_pipe(is_closed);
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl StatsPipe {
     }
 
     /// Records that the pipe is empty. If no writer is left, discards a line without an end.
-    fn record_empty(&mut self, is_closed: bool) {
+    fn record_empty_pipe(&mut self, is_closed: bool) {
         self.clock.record_emptied(now_ns());
         if is_closed && std::mem::take(&mut self.has_writer) {
             self.lines.drop_incomplete_line();
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fast_writer_does_not_prolong_a_look() {
+    fn fast_writer_does_not_prolong_a_poll() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         let mut pipe = StatsPipe::open(&path, &BTreeSet::new()).unwrap();

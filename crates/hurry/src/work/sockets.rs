@@ -72,7 +72,7 @@ impl Sockets {
 
     /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the eventfd readable.
     pub fn arm(&self, cpus: &WakeupCpus) {
-        self.words.arm(cpus.begins.iter(), cpus.ends.iter());
+        self.words.arm_wakeup(cpus.begins.iter(), cpus.ends.iter());
     }
 
     /// Returns the file descriptor that becomes readable at a wakeup.
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_without_a_client_ends_after_it_began() {
+    fn request_of_a_closed_connection_ends_after_its_start() {
         let cut =
             Request { started_ns: 90, finished_ns: 50, tid: 7, ending: Some(Ending::Abandoned), ..Request::default() };
         let served = RequestEnd::from_request(&cut);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn only_trees_and_groups_can_be_adopted() {
+    fn only_process_trees_and_cgroups_can_be_adopted() {
         for text in ["pid:7", "cgroup:/batch.slice/job"] {
             assert_eq!(Adoptee::parse_target(text).unwrap().to_string(), text);
         }
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_not_batch() {
+    fn process_of_the_service_is_not_adopted() {
         let own = std::process::id();
         let error = Adoptee::find(&Target::Pid(own), &BTreeSet::from([own])).unwrap_err().to_string();
         assert!(error.contains("of the service"), "{error}");

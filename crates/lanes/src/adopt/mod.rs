@@ -26,7 +26,7 @@ use sidelane_host::cpuset::Tree;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{ThreadClass, pin_thread};
 use sidelane_host::procfs::{command_name, has_fixed_affinity, is_alive, thread_name, threads};
-use sidelane_host::thread::{Thread, change_all};
+use sidelane_host::thread::{Thread, change_all_threads};
 use sidelane_rollback::groups::Fate;
 use sidelane_rollback::guardian::{CANNOT_REPLACE_UNDO, CANNOT_WITHDRAW, Guardian};
 use sidelane_rollback::newcomers::Newcomers;
@@ -155,7 +155,7 @@ impl AdoptedBatch {
         guardian: &mut Guardian,
     ) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
-            let new = self.unclaimed_members(job);
+            let new = self.untracked_members(job);
             if new.is_empty() {
                 confinement.reapply_state().context("cannot confine the adopted group to the batch lanes")?;
                 return self.check_confined_to_lanes();
@@ -187,7 +187,7 @@ impl AdoptedBatch {
     }
 
     /// Returns members of the batch that the kernel program does not track yet, neither as batch nor as a service.
-    fn unclaimed_members(&self, job: &BatchTracking) -> BTreeSet<u32> {
+    fn untracked_members(&self, job: &BatchTracking) -> BTreeSet<u32> {
         let is_nobodys = |pid: &u32| job.is_untracked(*pid);
         self.adoptee.members.current_pids().into_iter().filter(is_nobodys).collect()
     }
@@ -256,13 +256,13 @@ impl AdoptedBatch {
                     left.push(format!("{name:?} ({pid})"));
                 }
             }
-            for pid in self.unclaimed_members(job) {
+            for pid in self.untracked_members(job) {
                 self.move_to_lanes(pid, confinement, job, guardian)?;
                 self.counts.joined += 1;
             }
         }
         self.register_descendants_undo(job, guardian)?;
-        self.forget_ended(guardian)?;
+        self.withdraw_undo_of_ended_processes(guardian)?;
         Ok(left)
     }
 
@@ -304,7 +304,7 @@ impl AdoptedBatch {
             {
                 BatchGroup { dir: above.to_owned() }.move_process_in(pid)?;
             }
-            guardian.undo_these(&change_ids.unwrap_or_default())
+            guardian.undo_and_withdraw(&change_ids.unwrap_or_default())
         });
         self.counts.left += 1;
         given.with_context(|| format!("cannot give back process {pid}, which left the adopted group"))?;
@@ -312,7 +312,7 @@ impl AdoptedBatch {
     }
 
     /// Withdraws the undo entries of processes that have ended.
-    fn forget_ended(&mut self, guardian: &mut Guardian) -> Result<()> {
+    fn withdraw_undo_of_ended_processes(&mut self, guardian: &mut Guardian) -> Result<()> {
         let ended: Vec<u32> = self.noted.keys().copied().filter(|pid| !is_alive(*pid)).collect();
         let change_ids =
             ended.into_iter().filter_map(|pid| self.noted.remove(&pid)).flat_map(|(_, change_ids)| change_ids);
@@ -356,7 +356,7 @@ fn move_error_text(pid: u32, lanes: &CpuSet) -> String {
 /// Puts every thread of a process into SCHED_IDLE and on these CPUs, until a round finds no new thread.
 fn demote_and_pin_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
     let cpus: Option<Vec<u32>> = lanes.map(|lanes| lanes.iter().collect());
-    change_all(
+    change_all_threads(
         || Thread::all_of(pid).collect(),
         |thread| {
             ThreadClass::IDLE.apply_to_thread(thread.tid)?;

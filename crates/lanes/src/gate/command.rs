@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ordinary_programs_scripts_and_nothing_do_not_check() {
+    fn programs_without_checks_are_not_self_checking() {
         for program in ["sh", "/etc/passwd", "/no/such/program", "", "/"] {
             assert!(!is_self_checking(OsStr::new(program)), "{program}");
         }

@@ -58,7 +58,7 @@ impl GateDescriptors {
 }
 
 /// Removes the descriptors and the library from the environment of `command`.
-pub fn remove_from_environment(command: &mut Command) {
+pub fn remove_gate_from_environment(command: &mut Command) {
     command.env_remove(GATE_ENV);
 }
 

@@ -35,7 +35,7 @@ pub fn start_holders(
     resources: &KeeperResources,
 ) -> Result<Vec<LaneKeeper>> {
     let start = |lane: &BatchLane| {
-        Ok(LaneKeeper::Holder(start_holder(lane, tracker.ring(lane.cpu)?, lending, resources.clone())?))
+        Ok(LaneKeeper::Holder(start_holder(lane, tracker.summons_ring(lane.cpu)?, lending, resources.clone())?))
     };
     lanes.batch.iter().map(start).collect::<io::Result<_>>().context(NO_HOLDER)
 }
@@ -97,8 +97,8 @@ const NO_HOLDER: &str = "cannot hold the batch lanes: SCHED_FIFO is refused; run
 impl KeeperSetup {
     fn start_ext_keeper(&self, scheduler: &Scheduler, tracker: &Tracker, lane: &BatchLane) -> io::Result<ExtKeeper> {
         let policy = self.lending.policy.policy(ExtKeeper::CONFIG);
-        let succeed = self.holder_starter(lane, tracker.ring(lane.cpu)?);
-        ExtKeeper::start(lane, self.means.clone(), tracker.ring(lane.cpu)?, scheduler.orders(), policy, succeed)
+        let succeed = self.holder_starter(lane, tracker.summons_ring(lane.cpu)?);
+        ExtKeeper::start(lane, self.means.clone(), tracker.summons_ring(lane.cpu)?, scheduler.orders(), policy, succeed)
     }
 
     /// Returns the function that starts a holder in place of the scheduler, and moves batch to the class that holders

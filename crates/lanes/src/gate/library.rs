@@ -27,7 +27,7 @@ pub enum LibraryError {
 }
 
 /// Finds the library for self-checking programs.
-pub(super) fn find() -> Result<PathBuf, LibraryError> {
+pub(super) fn find_gate_library() -> Result<PathBuf, LibraryError> {
     let places = candidate_paths();
     let found = places.iter().find(|path| path.is_file());
     let Some(found) = found else {

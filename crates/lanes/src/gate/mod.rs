@@ -97,11 +97,15 @@ impl Gate {
     /// When the choice cannot be used on this machine.
     pub fn choose(choice: GateChoice, command: &[OsString]) -> Result<Self, GateError> {
         match choice {
-            GateChoice::Auto => Ok(Self::automatic(command)),
+            GateChoice::Auto => Ok(Self::choose_automatically(command)),
             GateChoice::Holder => Ok(Self::Holder),
-            GateChoice::Instrumented => Ok(Self::Instrumented { library: library::find()? }),
-            GateChoice::SchedExt => sched_ext::check_available().map(|()| Self::SchedExt).map_err(GateError::SchedExt),
-            GateChoice::CoreSched => CoreCookie::supported().map(|()| Self::CoreSched).map_err(GateError::CoreSched),
+            GateChoice::Instrumented => Ok(Self::Instrumented { library: library::find_gate_library()? }),
+            GateChoice::SchedExt => {
+                sched_ext::check_sched_ext_available().map(|()| Self::SchedExt).map_err(GateError::SchedExt)
+            }
+            GateChoice::CoreSched => {
+                CoreCookie::check_supported().map(|()| Self::CoreSched).map_err(GateError::CoreSched)
+            }
             GateChoice::Freezer => Ok(Self::Freezer),
             GateChoice::SchedIdle => Ok(Self::SchedIdle),
         }
@@ -120,9 +124,9 @@ impl Gate {
         }
     }
 
-    fn automatic(command: &[OsString]) -> Self {
+    fn choose_automatically(command: &[OsString]) -> Self {
         let checks = command.first().is_some_and(|program| command::is_self_checking(program));
-        match library::find().ok().filter(|_| checks) {
+        match library::find_gate_library().ok().filter(|_| checks) {
             Some(library) => Self::Instrumented { library },
             None => Self::Holder,
         }
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_does_not_check_is_held() {
+    fn command_without_checks_gets_the_holder_gate() {
         let command = [OsString::from("sh")];
         assert_eq!(Gate::choose(GateChoice::Auto, &command).unwrap(), Gate::Holder);
     }

@@ -107,7 +107,7 @@ impl ServiceOutcome {
             target: service.placement.target.clone(),
             lanes: service.placement.lanes.clone(),
             limits: limits.map(|limits| limits.present_limits()),
-            requests: source.map(RequestSource::name),
+            requests: source.map(RequestSource::kind),
         }
     }
 }
@@ -336,7 +336,7 @@ impl Session {
         if !self.is_adopted() {
             self.end_command()?;
         }
-        self.confinement.retire();
+        self.confinement.stop_changing_batch();
         if let RunningBatch::Adopted(adopted) = &mut self.work {
             adopted.register_descendants_undo(&self.job, &mut self.guardian)?;
         }
@@ -365,8 +365,8 @@ impl Session {
         if let Some(log) = &mut self.log {
             log.record_action(now_ns(), "end", &why);
             let state = log.end();
-            self.notes.retain(|note| !note.matches(LogNote::is_of_audit));
-            self.notes.extend(LogNote::of_audit(log.path(), &state).map(Note::from));
+            self.notes.retain(|note| !note.matches(LogNote::is_about_audit_log));
+            self.notes.extend(LogNote::about_audit_log(log.path(), &state).map(Note::from));
         }
         drop(self.claims);
         self.guardian
@@ -374,8 +374,10 @@ impl Session {
             .context("cannot wait for the end of the guardian process; all changes to the machine are undone")?;
         let of_services = self.services.iter_mut().flat_map(SessionService::notes).collect::<BTreeSet<_>>();
         let notes = self.notes.into_iter().chain(of_ending.map(Note::from)).chain(of_services);
-        let notes =
-            notes.chain(leak_notes(&accounting, holders).map(Note::from)).chain(own_threads::overhead_note()).collect();
+        let notes = notes
+            .chain(accounting_notes(&accounting, holders).map(Note::from))
+            .chain(own_threads::overhead_note())
+            .collect();
         Ok(Outcome { ending, accounting, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })
     }
 
@@ -436,7 +438,7 @@ impl Session {
 /// program, a note reports that.
 const UNTOLD_ONE_IN: u64 = 200;
 
-fn leak_notes(accounting: &Accounting, holders: KeeperCounts) -> impl Iterator<Item = LaneNote> {
+fn accounting_notes(accounting: &Accounting, holders: KeeperCounts) -> impl Iterator<Item = LaneNote> {
     let leaks = accounting.sum(|lane| lane.leaks);
     let strays = accounting.sum(|lane| lane.batch_strays);
     let lc_strays = accounting.sum(|lane| lane.lc_strays);

@@ -50,7 +50,7 @@ pub(super) struct BatchRank {
 
 impl BatchRank {
     pub(super) fn from_options(options: &SessionOptions, is_command: bool) -> Self {
-        let class = options.keeps_class().then_some(options.class);
+        let class = options.keeps_batch_class().then_some(options.class);
         let withholds_dumps = is_command && class.is_some() && rights::is_core_dump_piped();
         let is_allowed = options.allow_realtime;
         Self { began: Instant::now(), class, is_command, is_allowed, withholds_dumps, use_seen: false }
@@ -75,10 +75,13 @@ impl BatchRank {
 /// Returns the CPU time of a command that left idle lanes unused, in milliseconds; `None` if it used them.
 fn cpu_ms_if_lanes_unused(accounting: &Accounting, lanes: &Lanes) -> Option<u64> {
     let (batch_ns, busy_ns) = (accounting.batch_ns(lanes), accounting.service_ns(lanes));
-    batch_ms_if_idle_unused(batch_ns, (accounting.at_ns * lanes.request_lanes.len() as u64).saturating_sub(busy_ns))
+    batch_cpu_ms_if_idle_time_unused(
+        batch_ns,
+        (accounting.at_ns * lanes.request_lanes.len() as u64).saturating_sub(busy_ns),
+    )
 }
 
-fn batch_ms_if_idle_unused(batch_ns: u64, idle_ns: u64) -> Option<u64> {
+fn batch_cpu_ms_if_idle_time_unused(batch_ns: u64, idle_ns: u64) -> Option<u64> {
     let is_unused = idle_ns >= UNUSED_IDLE_MIN_NS && batch_ns.saturating_mul(UNUSED_SHARE) < idle_ns;
     is_unused.then_some(batch_ns / 1_000_000)
 }
@@ -162,12 +165,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_unused_below_a_hundredth_of_the_idle_time() {
+    fn batch_below_a_hundredth_of_idle_time_counts_as_unused() {
         const S: u64 = 1_000_000_000;
-        assert_eq!(batch_ms_if_idle_unused(0, S), Some(0));
-        assert_eq!(batch_ms_if_idle_unused(50_000_000, 60 * S), Some(50));
+        assert_eq!(batch_cpu_ms_if_idle_time_unused(0, S), Some(0));
+        assert_eq!(batch_cpu_ms_if_idle_time_unused(50_000_000, 60 * S), Some(50));
         // No note is made if batch used a hundredth of the idle time, or if the idle time was less than a second.
-        assert_eq!(batch_ms_if_idle_unused(S, 100 * S), None);
-        assert_eq!(batch_ms_if_idle_unused(0, S - 1), None);
+        assert_eq!(batch_cpu_ms_if_idle_time_unused(S, 100 * S), None);
+        assert_eq!(batch_cpu_ms_if_idle_time_unused(0, S - 1), None);
     }
 }

@@ -54,7 +54,7 @@ impl PendingService {
         let emitters = (requests != RequestPurpose::No).then(|| Emitters::find(&placement.service.pids)).flatten();
         let counting = lending.filter(|lending| lending.policy.needs_contention_cost());
         let lane_use = LaneUse {
-            lends_to_waited: lending.is_some_and(|lending| !lending.policy.spares_waited()),
+            lends_to_waited: lending.is_some_and(|lending| !lending.policy.spares_waited_requests()),
             ..counting.map_or_else(LaneUse::default, |_| LaneUse::with_counters(EventPair::HARDWARE, &placement.lanes))
         };
         Self { placement, emitters, lane_use, requests }
@@ -109,7 +109,7 @@ impl PendingService {
                     ServiceRequests { source: Some(found?), ..ServiceRequests::default() }
                 } else {
                     let why_not = found.as_ref().err().map(ToString::to_string);
-                    ServiceRequests { source: found.ok(), why_not, ..ServiceRequests::default() }
+                    ServiceRequests { source: found.ok(), unseen_reason: why_not, ..ServiceRequests::default() }
                 }
             }
         };
@@ -161,7 +161,7 @@ impl SessionService {
     /// requests could not be seen or why contention cost comes from server times.
     pub(super) fn notes(&mut self) -> Vec<Note> {
         let TrackedService { kept, name, tracking, requests } = &mut self.tracked;
-        let why = requests.why_not.as_ref();
+        let why = requests.unseen_reason.as_ref();
         let unseen = why.map(|why| LaneNote::CostUnknown { service: name.clone(), why: why.clone() });
         let limits = kept.as_ref().map(|kept| kept.limits.present_limits());
         let contention_cost = limits.as_ref().and_then(|limits| contention_cost_note(tracking, limits));
@@ -171,8 +171,9 @@ impl SessionService {
         // Unless the policy lends by requests, a part of a connection's requests is not distinguished. No note is
         // needed for that.
         let lends_by_requests = limits.is_some_and(|limits| limits.lending.policy.needs_requests());
-        let source = requests.source.as_ref().filter(|_| window.count() > 0).map(RequestSource::name);
-        let vague = window.notes().chain(source.and_then(|source| source.note())).filter(|_| lends_by_requests);
+        let source = requests.source.as_ref().filter(|_| window.answered_count() > 0).map(RequestSource::kind);
+        let vague =
+            window.notes().chain(source.and_then(|source| source.explanation_note())).filter(|_| lends_by_requests);
         let vague = vague.chain(self.other_endpoint_note()).map(Note::from);
         lost.into_iter().chain(contention_cost).chain(unseen).map(Note::from).chain(vague).collect()
     }

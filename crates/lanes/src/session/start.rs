@@ -54,7 +54,7 @@ pub struct SessionOptions {
 
 impl SessionOptions {
     /// Returns whether batch is kept in its scheduling class. Batch that is only observed, for comparison, is not.
-    pub(super) fn keeps_class(&self) -> bool {
+    pub(super) fn keeps_batch_class(&self) -> bool {
         self.hold.is_some() && !self.allow_realtime
     }
 }
@@ -158,16 +158,16 @@ pub(super) fn start_guardian(claims: &[Claim], tracker: &Tracker) -> Result<Guar
 
 /// Returns duplicates of the descriptors that hold these claims.
 pub(super) fn duplicate_claim_locks(claims: &[Claim]) -> Result<Vec<OwnedFd>> {
-    Ok(claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>()?)
+    Ok(claims.iter().map(Claim::duplicate_lock).collect::<io::Result<Vec<_>>>()?)
 }
 
 /// Returns the name of this session's cgroups.
-fn group_name() -> String {
+fn session_cgroup_name() -> String {
     format!("sidelane-{}", std::process::id())
 }
 
 fn make_confinement(stage: &SessionParts<'_>, guardian: &mut Guardian) -> Result<Arc<BatchConfinement>> {
-    let name = group_name();
+    let name = session_cgroup_name();
     guardian.add(undos_of_own_groups(&name))?;
     Ok(Arc::new(BatchConfinement::make(&name, stage.lanes.batch_cpus(), stage.job.member_list())))
 }
@@ -181,11 +181,12 @@ pub(super) fn start_batch(
     stage.pin_services(guardian)?;
     let confinement = make_confinement(&stage, guardian)?;
     let pass = make_gate_descriptors(&stage.services[0].tracked.tracking, &options.gate)?;
-    let barrier = StartBarrier::start(command, options.class, options.quiet, !options.keeps_class(), pass.as_ref())
-        .context("cannot start the batch command")?;
+    let barrier =
+        StartBarrier::start(command, options.class, options.quiet, !options.keeps_batch_class(), pass.as_ref())
+            .context("cannot start the batch command")?;
     let process = Thread::with_tid(barrier.pid()).context(BATCH_NOT_STARTED)?;
     guardian.add([Undo::Family { process }])?;
-    confinement.admit(barrier.pid()).context("cannot confine the batch command to its lanes")?;
+    confinement.add_process(barrier.pid()).context("cannot confine the batch command to its lanes")?;
     // The barrier takes its class itself, but may not have done so when the session first checks.
     options.class.restore_thread_class(barrier.pid());
     if options.gate == Gate::CoreSched {
@@ -195,7 +196,7 @@ pub(super) fn start_batch(
     stage.job.add_process(barrier.pid());
     stage.start_tracking()?;
     let what = format!("process {} was started", barrier.pid());
-    let (kept, log) = keep_lanes(stage, &confinement, options, &what)?;
+    let (kept, log) = start_lane_keepers(stage, &confinement, options, &what)?;
     let work =
         RunningBatch::Command(barrier.open().context("cannot let the batch command begin; start the run again")?);
     let HeldLanes { kept, scheduler, watch } = kept;
@@ -212,14 +213,14 @@ pub(super) fn adopt_batch(
     stage.pin_services(guardian)?;
     stage.start_tracking()?;
     let (lanes, job) = (stage.lanes.batch_cpus(), stage.job);
-    let mut adopted = AdoptedBatch::prepare(adoptee, &lanes, &group_name(), guardian)?;
+    let mut adopted = AdoptedBatch::prepare(adoptee, &lanes, &session_cgroup_name(), guardian)?;
     let confinement = Arc::new(adopted.confinement(lanes, job));
     let what = format!("{} was adopted", adopted.name());
-    let (kept, log) = keep_lanes(stage, &confinement, options, &what)?;
+    let (kept, log) = start_lane_keepers(stage, &confinement, options, &what)?;
     let taken = adopted.move_all_to_lanes(&confinement, job, guardian);
     if taken.is_err() {
         // The keepers still run for a moment, and must not change batch any more.
-        confinement.retire();
+        confinement.stop_changing_batch();
     }
     taken?;
     let HeldLanes { kept, scheduler, watch } = kept;
@@ -233,7 +234,7 @@ struct HeldLanes {
     watch: Option<LaneWatch>,
 }
 
-fn keep_lanes(
+fn start_lane_keepers(
     stage: SessionParts<'_>,
     confinement: &Arc<BatchConfinement>,
     options: SessionOptions,
@@ -253,7 +254,8 @@ fn keep_lanes(
     // Without keepers batch is not evicted from any lane, so no watchdog is needed.
     let watched = !keepers.is_empty();
     let watch = || {
-        LaneWatch::start(stage.lanes, Arc::clone(&memory), stage.tracker.alarms()?, confinement).context(NO_WATCHDOG)
+        LaneWatch::start(stage.lanes, Arc::clone(&memory), stage.tracker.alarm_ring()?, confinement)
+            .context(NO_WATCHDOG)
     };
     let watch = watched.then(watch).transpose()?;
     let keep = |(lanes, limits): (&Lanes, LendingLimitsKeeper)| {
@@ -299,7 +301,7 @@ fn open_log(
 }
 
 pub(super) fn undo_all_changes(guardian: Guardian, error: anyhow::Error) -> anyhow::Error {
-    match guardian.finish() {
+    match guardian.undo_all_and_end() {
         Ok(()) => error,
         Err(undoing) => error.context(format!(
             "cannot undo all changes to the machine ({undoing}); check CPU affinities (taskset -a -p PID) and cgroups \

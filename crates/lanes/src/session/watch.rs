@@ -39,7 +39,7 @@ impl Session {
         self.update_blocked();
         self.check_scheduler()?;
         self.fail_if_lane_lost(self.keepers().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
-        self.put_strays_back();
+        self.repin_batch_outside_lanes();
         self.log_watchdog_findings();
         self.check_guardian()?;
         let is_visited = self.keepers().any(LaneKeeper::has_service_visitors);
@@ -62,7 +62,7 @@ impl Session {
     fn drain_audit_log(&mut self) {
         let Some(log) = &self.log else { return };
         log.request_write();
-        if let Some(note) = LogNote::of_failing_audit(log.path(), &log.state()) {
+        if let Some(note) = LogNote::about_failing_audit_log(log.path(), &log.state()) {
             self.add_note(note);
         }
     }
@@ -78,7 +78,7 @@ impl Session {
                 slowdown.iter_mut().for_each(|slowdown| slowdown.record_request(index as u64, request));
             })?;
             let Some(limits) = tracked.kept.as_mut().map(|kept| &mut kept.limits) else { continue };
-            let (budget, standing) = (limits.budget(), limits.update());
+            let (budget, standing) = (limits.budget(), limits.update_limits());
             let Budget::Slo(slo) = budget else { continue };
             let slo = objective::format_objective(slo);
             match standing {
@@ -92,7 +92,7 @@ impl Session {
 
     /// Returns when the next call of [`Session::supervise`] is due, at the latest.
     pub fn time_to_next_supervise(&self) -> Duration {
-        let due_ns = self.slowdown.as_ref().map(|slowdown| slowdown.next_step_at().saturating_sub(now_ns()));
+        let due_ns = self.slowdown.as_ref().map(|slowdown| slowdown.next_window_at().saturating_sub(now_ns()));
         due_ns.map_or(SUPERVISE_EVERY, |due_ns| SUPERVISE_EVERY.min(Duration::from_nanos(due_ns)))
     }
 
@@ -191,7 +191,7 @@ impl Session {
         }
     }
 
-    fn put_strays_back(&mut self) {
+    fn repin_batch_outside_lanes(&mut self) {
         let strays = self.memory().batch_switches_outside_lanes();
         if strays > self.strays_seen {
             self.strays_seen = strays;
@@ -209,7 +209,7 @@ impl Session {
         if !self.guardian.take_frozen_changes().is_empty() {
             self.was_stopped = true;
             self.confinement.reapply_state().context("cannot resume batch after sidelane was stopped")?;
-            self.guardian.confirm_frozen().context("cannot tell the guardian that batch was resumed")?;
+            self.guardian.confirm_frozen_changes().context("cannot tell the guardian that batch was resumed")?;
         }
         Ok(())
     }

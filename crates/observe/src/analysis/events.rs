@@ -4,7 +4,7 @@
 //! number of events and the distances between them are informative instead. The growth of a counter between two samples
 //! is exact even if reading was delayed at one end. So these events use all samples, also those that rates discard.
 
-use super::spread::Spread;
+use super::spread::Distribution;
 
 /// Mean number of samples per change above which a counter changes so seldom that its rate is not useful.
 const SAMPLES_A_CHANGE: u64 = 10;
@@ -30,7 +30,7 @@ pub struct Events {
     /// Number of readings that differ from the reading before.
     pub changes: u64,
     /// Distribution of the cycles from one change of the counter to the next.
-    pub apart: Spread,
+    pub distances: Distribution,
     first: Option<Reading>,
     last: Option<Reading>,
     /// Time of the first change, in cycles; `None` if an event may have happened unseen before.
@@ -74,7 +74,7 @@ impl Events {
             self.first_change.get_or_insert(now.at);
         }
         if let Some(last) = self.last_change.replace(now.at) {
-            self.apart.record(now.at.wrapping_sub(last) as f64);
+            self.distances.record(now.at.wrapping_sub(last) as f64);
         }
         grown
     }
@@ -84,9 +84,9 @@ impl Events {
         let Some(first) = later.first else { return };
         self.record(first.at, first.value, false);
         if let (Some(from), Some(to)) = (self.last_change, later.first_change) {
-            self.apart.record(to.wrapping_sub(from) as f64);
+            self.distances.record(to.wrapping_sub(from) as f64);
         }
-        self.apart.merge(&later.apart);
+        self.distances.merge(&later.distances);
         self.readings += later.readings - 1;
         self.count += later.count;
         self.unseen += later.unseen;
@@ -100,13 +100,13 @@ impl Events {
 
     /// Resets the counter's events to none.
     pub fn clear(&mut self) {
-        let mut apart = std::mem::take(&mut self.apart);
+        let mut apart = std::mem::take(&mut self.distances);
         apart.clear();
-        *self = Self { apart, ..Self::default() };
+        *self = Self { distances: apart, ..Self::default() };
     }
 
     /// Returns whether the counter changes so seldom that only its events are informative, not its rate.
-    pub fn is_seldom(&self) -> bool {
+    pub fn changes_seldom(&self) -> bool {
         self.changes * SAMPLES_A_CHANGE < self.readings || self.count < EVENTS_A_SAMPLE * self.readings
     }
 
@@ -134,15 +134,15 @@ mod tests {
     fn changes_have_distances_and_growth_is_counted() {
         let events = events_from_readings(&[(100, 7), (200, 8), (300, 8), (400, 8), (500, 10)]);
         assert_eq!((events.count, events.changes, events.unseen, events.observed_cycles()), (3, 2, 0, 400));
-        assert_eq!((events.apart.count(), events.apart.mean()), (1, Some(300.0)));
+        assert_eq!((events.distances.count(), events.distances.mean()), (1, Some(300.0)));
     }
 
     #[test]
-    fn only_a_pause_with_missed_events_breaks_a_distance() {
+    fn distance_spans_a_pause_without_missed_events() {
         let mut quiet = events_from_readings(&[(100, 7), (200, 8)]);
         assert_eq!(quiet.record(900, 8, false), 0);
         assert_eq!(quiet.record(1_000, 9, true), 1);
-        assert_eq!(quiet.apart.mean(), Some(800.0));
+        assert_eq!(quiet.distances.mean(), Some(800.0));
         let mut missed = events_from_readings(&[(100, 7), (200, 8)]);
         assert_eq!(
             missed.record(900, 12, false),
@@ -150,13 +150,13 @@ mod tests {
             "of events that no look saw it is not known beside what they were"
         );
         assert_eq!(missed.record(1_000, 13, true), 1);
-        assert_eq!((missed.count, missed.unseen, missed.apart.count()), (6, 4, 0));
+        assert_eq!((missed.count, missed.unseen, missed.distances.count()), (6, 4, 0));
     }
 
     #[test]
-    fn a_counter_that_is_set_back_loses_no_sense() {
+    fn counter_reset_is_not_counted_as_events() {
         let events = events_from_readings(&[(100, 7), (200, 8), (300, 2), (400, 3)]);
-        assert_eq!((events.count, events.changes, events.apart.count()), (2, 2, 0));
+        assert_eq!((events.count, events.changes, events.distances.count()), (2, 2, 0));
     }
 
     #[test]
@@ -166,16 +166,16 @@ mod tests {
             for number in 0..1_000 {
                 events.record(number, number / of * step, true);
             }
-            events.is_seldom()
+            events.changes_seldom()
         };
         assert!(every(11, 1_000) && !every(9, 1_000), "one change in ten samples");
         assert!(every(1, 1) && !every(1, 3), "two events a sample");
-        assert!(Events { readings: 5, ..Events::default() }.is_seldom());
+        assert!(Events { readings: 5, ..Events::default() }.changes_seldom());
     }
 
     proptest! {
         #[test]
-        fn no_event_is_lost_at_any_cut(
+        fn no_event_is_lost_where_two_analyses_are_joined(
             steps in prop::collection::vec((1_u64..1_000, 0_u64..3), 2..100),
             cut in 0_usize..100,
         ) {
@@ -189,9 +189,9 @@ mod tests {
             first.append(&second);
             prop_assert_eq!((first.count, first.observed_cycles()), (whole.count, whole.observed_cycles()));
             prop_assert_eq!(first.changes + u64::from(first.unseen > 0), whole.changes);
-            prop_assert!(first.apart.count() <= whole.apart.count());
+            prop_assert!(first.distances.count() <= whole.distances.count());
             if first.unseen == 0 {
-                prop_assert_eq!(first.apart.buckets(), whole.apart.buckets());
+                prop_assert_eq!(first.distances.buckets(), whole.distances.buckets());
             }
         }
     }

@@ -14,7 +14,7 @@ pub fn grid_bucket(rate: f64) -> usize {
 }
 
 /// Returns the smallest rate of a column or row; 0 for the first, which has all smaller rates.
-pub fn grid_rate(bucket: usize) -> f64 {
+pub fn smallest_rate_of_bucket(bucket: usize) -> f64 {
     let exponent = (bucket >> 1) as i32 + GRID_START;
     let within = if bucket & 1 == 0 { 1.0 } else { 1.5 };
     if bucket == 0 { 0.0 } else { within * f64::from(exponent).exp2() }
@@ -28,7 +28,10 @@ mod tests {
     fn a_rate_lies_in_the_bucket_that_begins_before_it() {
         for rate in [0.0, 1e-9, 0.001, 0.5, 1.0, 1.49, 1.5, 1.51, 3.0, 1e6] {
             let bucket = grid_bucket(rate);
-            assert!(grid_rate(bucket) <= rate && rate < grid_rate(bucket + 1), "{rate} in {bucket}");
+            assert!(
+                smallest_rate_of_bucket(bucket) <= rate && rate < smallest_rate_of_bucket(bucket + 1),
+                "{rate} in {bucket}"
+            );
         }
     }
 }

@@ -14,7 +14,7 @@ use super::sample::{Layout, SIGNALS_MAX, Sample};
 use events::Events;
 use grid::{GRID, grid_bucket};
 use series::Series;
-use spread::Spread;
+use spread::Distribution;
 use tags::{RateSum, TagTable};
 
 /// A rate: the growth of a counter per cycle, or per event of another counter.
@@ -68,9 +68,9 @@ pub struct Recipe {
 /// Samples of one rate.
 pub struct RateSamples {
     /// Distribution of the rate in the samples that the filter found valid.
-    pub kept: Spread,
+    pub kept: Distribution,
     /// Distribution of the rate in all samples, valid or not.
-    pub raw: Spread,
+    pub raw: Distribution,
     /// Sums over the valid samples; their quotient is the mean of the rate, weighted by time.
     pub sum: RateSum,
     /// Rate over time.
@@ -91,11 +91,11 @@ pub struct Analysis {
     /// Grid of the first two rates, empty if there are fewer. A row is a bucket of the second rate.
     pub grid: Vec<u32>,
     /// Distribution of the distances between consecutive samples, in cycles.
-    pub periods: Spread,
+    pub periods: Distribution,
     /// Distribution of the distances between consecutive valid samples, in cycles.
-    pub gaps: Spread,
+    pub gaps: Distribution,
     /// Distribution of CPC (cycles per cycle) in all samples.
-    pub cpc: Spread,
+    pub cpc: Distribution,
     /// Number of samples.
     pub samples: u64,
     /// Number of samples that were analysed: all, or only those during which a thread of the target ran.
@@ -119,8 +119,8 @@ impl Analysis {
     /// Returns an empty analysis.
     pub fn new(recipe: Recipe) -> Self {
         let rate = |_: &Rate| RateSamples {
-            kept: Spread::default(),
-            raw: Spread::default(),
+            kept: Distribution::default(),
+            raw: Distribution::default(),
             sum: RateSum::default(),
             series: Series::default(),
         };
@@ -131,9 +131,9 @@ impl Analysis {
             rates: recipe.rates.iter().map(rate).collect(),
             events: vec![Events::default(); recipe.layout.counters],
             grid: vec![0; if recipe.rates.len() > 1 { GRID * GRID } else { 0 }],
-            periods: Spread::default(),
-            gaps: Spread::default(),
-            cpc: Spread::default(),
+            periods: Distribution::default(),
+            gaps: Distribution::default(),
+            cpc: Distribution::default(),
             samples: 0,
             attributed: 0,
             kept: 0,
@@ -156,9 +156,9 @@ impl Analysis {
     pub fn record(&mut self, sample: &Sample) {
         self.samples += 1;
         self.looked_cycles += self.cycles_since_last(sample);
-        self.note_events(sample);
+        self.record_events(sample);
         if self.recipe.only_target && sample.thread == 0 {
-            return self.record_other_thread(sample);
+            return self.record_sample_of_other_thread(sample);
         }
         self.attributed += 1;
         match self.before {
@@ -171,7 +171,7 @@ impl Analysis {
 
     /// Counts the events of all threads since the previous sample.
     #[inline(always)]
-    fn note_events(&mut self, sample: &Sample) {
+    fn record_events(&mut self, sample: &Sample) {
         let looked = self.last_start != 0;
         self.grown.1 = false;
         for (counter, events) in self.events.iter_mut().enumerate() {
@@ -194,7 +194,7 @@ impl Analysis {
         place
     }
 
-    fn record_other_thread(&mut self, sample: &Sample) {
+    fn record_sample_of_other_thread(&mut self, sample: &Sample) {
         if let Some(tag) = self.recipe.lane_tag {
             self.count_tag(tag, sample, self.cycles_since_last(sample));
         }
@@ -241,13 +241,13 @@ impl Analysis {
     }
 
     #[inline(always)]
-    fn record_rates(&mut self, before: &Sample, now: &Sample, is_kept: bool) {
+    fn record_rates(&mut self, before: &Sample, now: &Sample, is_valid: bool) {
         let mut cell = [0; 2];
         for (number, (rate, samples)) in self.recipe.rates.iter().zip(&mut self.rates).enumerate() {
             let (count, per) = (rate.count.growth_between(before, now), rate.per.growth_between(before, now));
             let value = count as f64 / per.max(1) as f64;
             samples.raw.record(value);
-            if is_kept {
+            if is_valid {
                 samples.kept.record(value);
                 samples.sum.add(count, per);
                 samples.series.record(now.start, value);
@@ -256,8 +256,8 @@ impl Analysis {
                 }
             }
         }
-        if is_kept {
-            self.count_kept_sample(now.start);
+        if is_valid {
+            self.count_valid_sample(now.start);
             if let Some(count) = self.grid.get_mut(cell[1] * GRID + cell[0]) {
                 *count = count.saturating_add(1);
             }
@@ -267,7 +267,7 @@ impl Analysis {
     }
 
     #[inline(always)]
-    fn count_kept_sample(&mut self, at_cycles: u64) {
+    fn count_valid_sample(&mut self, at_cycles: u64) {
         self.kept += 1;
         if self.last_kept != 0 {
             self.gaps.record(at_cycles.wrapping_sub(self.last_kept) as f64);
@@ -333,7 +333,7 @@ impl Analysis {
         }
         self.events.iter_mut().for_each(Events::clear);
         self.grid.fill(0);
-        [&mut self.periods, &mut self.gaps, &mut self.cpc].into_iter().for_each(Spread::clear);
+        [&mut self.periods, &mut self.gaps, &mut self.cpc].into_iter().for_each(Distribution::clear);
         (self.samples, self.attributed, self.kept, self.discarded, self.looked_cycles) = (0, 0, 0, 0, 0);
         self.mark_gap();
     }
@@ -345,7 +345,7 @@ impl Analysis {
     }
 
     /// Returns the share of valid periods among all periods that the filter checked, 0 to 1; `None` if it checked none.
-    pub fn kept_share(&self) -> Option<f64> {
+    pub fn valid_share(&self) -> Option<f64> {
         let judged = self.kept + self.discarded;
         (judged > 0).then(|| self.kept as f64 / judged as f64)
     }

@@ -80,7 +80,7 @@ impl Series {
         }
         let mut bin = self.unbounded_bin_index(at_cycles);
         while bin >= BINS_MAX {
-            self.widen();
+            self.double_bin_length();
             bin = self.unbounded_bin_index(at_cycles);
         }
         self.used = self.used.max(bin + 1);
@@ -91,7 +91,7 @@ impl Series {
         (at_cycles.saturating_sub(self.origin) >> self.shift) as usize
     }
 
-    fn widen(&mut self) {
+    fn double_bin_length(&mut self) {
         for bin in 0..BINS_MAX / 2 {
             let mut joined = self.bins[2 * bin];
             joined.join(&self.bins[2 * bin + 1]);
@@ -123,7 +123,7 @@ impl Series {
 
     /// Returns the length of a bin, and the bins with their starts in cycles. Bins are at least [`SAMPLES_A_BIN`] times
     /// as long as the mean distance of samples, so a bin without samples shows that the signal was not read.
-    pub fn even_bins(&self) -> (u64, Vec<(u64, Bin)>) {
+    pub fn bins_for_drawing(&self) -> (u64, Vec<(u64, Bin)>) {
         let samples: u64 = self.bins[..self.used].iter().map(|bin| bin.samples).sum();
         let wanted = SAMPLES_A_BIN * self.used as u64;
         let joined = wanted.div_ceil(samples.max(1)).max(1) as usize;
@@ -168,18 +168,18 @@ mod tests {
         let mut series = Series::default();
         (0..40).for_each(|number| series.record(500 + (number << SHIFT_MIN) * 3 / 2, number as f64));
         assert!(series.bins().any(|(_, bin)| bin.samples == 0));
-        let (length, bins) = series.even_bins();
+        let (length, bins) = series.bins_for_drawing();
         assert_eq!(length, 6 << SHIFT_MIN);
         assert!(bins.iter().all(|(_, bin)| bin.samples > 0), "{bins:?}");
         assert_eq!(bins.iter().map(|(_, bin)| bin.samples).sum::<u64>(), 40);
         assert_eq!((bins[1].0, bins[1].1.last), (500 + length, 7.0));
         (0..10_000).for_each(|number| series.record(500 + (59 << SHIFT_MIN) + number % 2, 1.0));
-        assert_eq!(series.even_bins().0, series.bin_cycles());
+        assert_eq!(series.bins_for_drawing().0, series.bin_cycles());
     }
 
     proptest! {
         #[test]
-        fn no_sample_is_lost_at_any_cut(
+        fn no_sample_is_lost_where_two_series_are_joined(
             steps in prop::collection::vec((0_u64..10_000_000, 0_u32..1000), 1..200),
             cut in 0_usize..200,
         ) {

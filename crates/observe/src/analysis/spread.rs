@@ -14,7 +14,7 @@ const BIAS: i32 = 1023;
 /// The distribution of numbers that are not negative. One bucket has zero and all numbers that are too small, another
 /// has all that are too large.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spread {
+pub struct Distribution {
     counts: Box<[u64]>,
     zero: u64,
     sum: f64,
@@ -22,13 +22,13 @@ pub struct Spread {
     max: f64,
 }
 
-impl Default for Spread {
+impl Default for Distribution {
     fn default() -> Self {
         Self { counts: vec![0; BUCKETS].into(), zero: 0, sum: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY }
     }
 }
 
-impl Spread {
+impl Distribution {
     /// Adds a number to the distribution. The number must not be negative.
     #[inline(always)]
     pub fn record(&mut self, value: f64) {
@@ -38,7 +38,7 @@ impl Spread {
     /// Adds the same number `times` times.
     #[inline(always)]
     pub fn record_times(&mut self, value: f64, times: u64) {
-        match bucket(value) {
+        match bucket_index(value) {
             Some(bucket) => self.counts[bucket] += times,
             None => self.zero += times,
         }
@@ -94,7 +94,7 @@ impl Spread {
     }
 
     /// Adds the numbers of another distribution.
-    pub fn merge(&mut self, other: &Spread) {
+    pub fn merge(&mut self, other: &Distribution) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, other)| *count += other);
         self.zero += other.zero;
         self.sum += other.sum;
@@ -111,7 +111,7 @@ impl Spread {
 
 /// Returns the index of a number's bucket; `None` if the number is too small for a bucket of its own.
 #[inline(always)]
-fn bucket(value: f64) -> Option<usize> {
+fn bucket_index(value: f64) -> Option<usize> {
     let place = (value.to_bits() >> (52 - FINE_BITS)) as i64 - (i64::from(BIAS + EXPONENT_MIN) << FINE_BITS);
     (place >= 0 && value > 0.0).then(|| (place as usize).min(BUCKETS - 1))
 }
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_numbers_within_a_bucket() {
-        let mut spread = Spread::default();
+        let mut spread = Distribution::default();
         (1..=1000).for_each(|value| spread.record(f64::from(value)));
         for (percent, wanted) in [(50.0, 500.0), (99.0, 990.0), (100.0, 1000.0), (0.1, 1.0)] {
             let found = spread.percentile(percent).unwrap();
@@ -141,17 +141,17 @@ mod tests {
 
     #[test]
     fn zero_and_extremes_are_counted_too() {
-        let mut spread = Spread::default();
+        let mut spread = Distribution::default();
         [0.0, 1e-300, 1e300, f64::MIN_POSITIVE].into_iter().for_each(|value| spread.record(value));
         assert_eq!(spread.count(), 4);
         assert_eq!(spread.percentile(50.0), Some(0.0));
-        assert_eq!(Spread::default().percentile(50.0), None);
+        assert_eq!(Distribution::default().percentile(50.0), None);
     }
 
     proptest! {
         #[test]
         fn a_number_lies_in_its_bucket(value in 1e-9_f64..1e9) {
-            let middle = bucket_middle(bucket(value).unwrap());
+            let middle = bucket_middle(bucket_index(value).unwrap());
             prop_assert!((middle / value - 1.0).abs() <= 1.0 / 512.0 + 1e-12, "{} {}", value, middle);
         }
     }

@@ -73,8 +73,8 @@ pub struct TagTable {
 }
 
 /// Index of a value's entry in the table; the last index is for all values that do not fit.
-type PlaceOfValue = usize;
-const NO_PLACE: PlaceOfValue = VALUES_MAX;
+type EntryIndex = usize;
+const NO_PLACE: EntryIndex = VALUES_MAX;
 
 impl TagTable {
     /// Returns an empty table, with room for `rates` rates and `counters` counters at each value.
@@ -94,7 +94,7 @@ impl TagTable {
     /// Counts `samples` consecutive samples with `value`, whose periods last `cycles` together. Returns the index of
     /// the value's entry.
     #[inline(always)]
-    pub fn add_samples(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
+    pub fn add_samples(&mut self, value: u64, samples: u64, cycles: u64) -> EntryIndex {
         if self.last != NO_PLACE && self.seen[self.last].value == value {
             let seen = &mut self.seen[self.last];
             seen.samples += samples;
@@ -104,8 +104,8 @@ impl TagTable {
         self.begin_turn(value, samples, cycles)
     }
 
-    fn begin_turn(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
-        self.last = self.find_place(value);
+    fn begin_turn(&mut self, value: u64, samples: u64, cycles: u64) -> EntryIndex {
+        self.last = self.find_entry(value);
         self.ends = Some((self.ends.map_or(value, |ends| ends.0), value));
         let seen = match self.last {
             NO_PLACE => &mut self.others,
@@ -120,19 +120,19 @@ impl TagTable {
 
     /// Adds one valid sample of a rate to the table entry with index `place`.
     #[inline(always)]
-    pub fn add_rate(&mut self, place: PlaceOfValue, rate: usize, count: u64, per: u64) {
+    pub fn add_rate(&mut self, place: EntryIndex, rate: usize, count: u64, per: u64) {
         self.sums[place * self.rates + rate].add(count, per);
     }
 
     /// Adds events of a counter to the table entry with index `place`.
     #[inline(always)]
-    pub fn add_events(&mut self, place: PlaceOfValue, counter: usize, count: u64) {
+    pub fn add_events(&mut self, place: EntryIndex, counter: usize, count: u64) {
         self.events[place * self.counters + counter] += count;
     }
 
     /// Returns the index of the value's entry, or of a free entry for it; `NO_PLACE` if the value does not fit. An
     /// entry without counts is free.
-    fn find_place(&self, value: u64) -> PlaceOfValue {
+    fn find_entry(&self, value: u64) -> EntryIndex {
         let start = (value.wrapping_mul(SPREAD) >> (64 - VALUES_MAX.trailing_zeros())) as usize;
         for probe in 0..PROBES_MAX {
             let place = (start + probe) % VALUES_MAX;
@@ -148,7 +148,7 @@ impl TagTable {
     pub fn merge(&mut self, other: &TagTable) {
         let goes_on = self.ends.zip(other.ends).filter(|(own, others)| own.1 == others.0).map(|(own, _)| own.1);
         for (from, seen) in other.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0) {
-            let place = self.find_place(seen.value);
+            let place = self.find_entry(seen.value);
             let into = if place == NO_PLACE { &mut self.others } else { &mut self.seen[place] };
             *into = add_counts(seen, into);
             self.merge_rates(place, other.rates_at(from));
@@ -167,28 +167,28 @@ impl TagTable {
 
     /// Counts one turn less for a value that ends one table and begins the next: its turn was counted in both tables.
     fn merge_split_turn(&mut self, value: u64) {
-        let seen = match self.find_place(value) {
+        let seen = match self.find_entry(value) {
             NO_PLACE => &mut self.others,
             place => &mut self.seen[place],
         };
         seen.turns = seen.turns.saturating_sub(1);
     }
 
-    fn merge_events(&mut self, place: PlaceOfValue, others: &[u64]) {
+    fn merge_events(&mut self, place: EntryIndex, others: &[u64]) {
         let events = &mut self.events[place * self.counters..][..self.counters];
         events.iter_mut().zip(others).for_each(|(count, other)| *count += other);
     }
 
-    fn events_at(&self, place: PlaceOfValue) -> &[u64] {
+    fn events_at(&self, place: EntryIndex) -> &[u64] {
         &self.events[place * self.counters..][..self.counters]
     }
 
-    fn merge_rates(&mut self, place: PlaceOfValue, others: &[RateSum]) {
+    fn merge_rates(&mut self, place: EntryIndex, others: &[RateSum]) {
         let sums = &mut self.sums[place * self.rates..][..self.rates];
         sums.iter_mut().zip(others).for_each(|(sum, other)| sum.merge(other));
     }
 
-    fn rates_at(&self, place: PlaceOfValue) -> &[RateSum] {
+    fn rates_at(&self, place: EntryIndex) -> &[RateSum] {
         &self.sums[place * self.rates..][..self.rates]
     }
 
@@ -229,13 +229,13 @@ impl TagTable {
     }
 
     /// Returns the counts of all values that did not fit into the table.
-    pub fn counts_without_place(&self) -> ValueCounts {
+    pub fn counts_of_values_without_entry(&self) -> ValueCounts {
         self.others
     }
 
     /// Returns how often the value changed from one sample to the next. Each change of an observed word moved its cache
     /// line to the observer at least once.
-    pub fn turns(&self) -> u64 {
+    pub fn turn_count(&self) -> u64 {
         self.seen.iter().map(|seen| seen.turns).sum::<u64>() + self.others.turns
     }
 }
@@ -268,12 +268,12 @@ mod tests {
         assert_eq!(hottest[0].0, ValueCounts { value: 7, samples: 3, cycles: 300, turns: 2 });
         assert_eq!(hottest[0].1[0].mean(), Some(0.2));
         assert_eq!(hottest[1].0, ValueCounts { value: 9, samples: 1, cycles: 100, turns: 1 });
-        assert_eq!(table.turns(), 3);
+        assert_eq!(table.turn_count(), 3);
         assert_eq!(table.time_share_function()(&hottest[0].0), 0.75);
     }
 
     #[test]
-    fn values_without_a_place_are_counted_together() {
+    fn values_that_do_not_fit_are_counted_together() {
         let mut table = TagTable::new(1, 1);
         let values = VALUES_MAX as u64 + 1_000;
         for value in 0..values {
@@ -281,14 +281,18 @@ mod tests {
             table.add_rate(place, 0, 1, 1);
         }
         let placed: u64 = table.values_by_frequency().iter().map(|(seen, _)| seen.samples).sum();
-        assert!(table.counts_without_place().samples >= 2_000, "{:?}", table.counts_without_place());
-        assert_eq!(placed + table.counts_without_place().samples, 2 * values);
-        assert_eq!(table.turns(), values);
+        assert!(
+            table.counts_of_values_without_entry().samples >= 2_000,
+            "{:?}",
+            table.counts_of_values_without_entry()
+        );
+        assert_eq!(placed + table.counts_of_values_without_entry().samples, 2 * values);
+        assert_eq!(table.turn_count(), values);
     }
 
     proptest! {
         #[test]
-        fn tables_merged_are_one_table(
+        fn merged_tables_equal_one_table(
             values in prop::collection::vec(0_u64..50, 0..400),
             cut in 0_usize..400,
         ) {
@@ -308,7 +312,7 @@ mod tests {
             };
             prop_assert_eq!(samples(&first), model.clone());
             prop_assert_eq!(samples(&whole), model);
-            prop_assert_eq!(first.turns(), whole.turns());
+            prop_assert_eq!(first.turn_count(), whole.turn_count());
             let rates = |table: &TagTable| table.values_by_frequency().iter().map(|(_, rates)| rates[0]).collect::<Vec<_>>();
             prop_assert_eq!(rates(&first), rates(&whole));
         }

@@ -1,10 +1,10 @@
 //! Tests of the analysis. The expected results of their samples were computed by hand.
 
-use super::grid::grid_rate;
+use super::grid::smallest_rate_of_bucket;
 use super::*;
 
 /// Makes an analysis of one counter and two tags; the second tag is for the running thread.
-fn analysis(only_target: bool) -> Analysis {
+fn analysis_of_one_counter(only_target: bool) -> Analysis {
     let rate = Rate { name: "done".into(), count: Operand::Counter(0), per: Operand::Cycles };
     let layout = Layout { counters: 1, tags: 2 };
     Analysis::new(Recipe {
@@ -28,7 +28,7 @@ fn sample_count_of_value(table: &TagTable, value: u64) -> u64 {
 
 #[test]
 fn a_period_belongs_to_the_tag_at_its_end() {
-    let mut analysis = analysis(false);
+    let mut analysis = analysis_of_one_counter(false);
     for (start, count, phase) in [(1_000, 0, 1), (2_000, 10, 1), (3_000, 40, 2)] {
         analysis.record(&sample(start, 7, count, phase));
     }
@@ -41,7 +41,7 @@ fn a_period_belongs_to_the_tag_at_its_end() {
 
 #[test]
 fn a_skewed_sample_counts_for_tags_and_not_for_rates() {
-    let mut analysis = analysis(false);
+    let mut analysis = analysis_of_one_counter(false);
     analysis.record(&sample(1_000, 7, 0, 1));
     analysis.record(&Sample { end: 2_100, ..sample(2_000, 7, 10, 1) });
     assert_eq!((analysis.kept, analysis.discarded), (0, 1));
@@ -52,7 +52,7 @@ fn a_skewed_sample_counts_for_tags_and_not_for_rates() {
 
 #[test]
 fn no_period_spans_a_switch_of_threads_or_a_pause() {
-    let mut analysis = analysis(false);
+    let mut analysis = analysis_of_one_counter(false);
     analysis.record(&sample(1_000, 7, 0, 1));
     analysis.record(&sample(2_000, 8, 10, 1));
     analysis.mark_gap();
@@ -61,8 +61,8 @@ fn no_period_spans_a_switch_of_threads_or_a_pause() {
 }
 
 #[test]
-fn foreign_samples_keep_only_their_thread() {
-    let mut analysis = analysis(true);
+fn samples_of_other_threads_count_only_for_the_lane_tag() {
+    let mut analysis = analysis_of_one_counter(true);
     for (start, thread) in [(1_000, 7), (2_000, 0), (3_000, 0), (4_000, 7), (5_000, 7)] {
         analysis.record(&sample(start, thread, start, 1));
     }
@@ -76,7 +76,7 @@ fn foreign_samples_keep_only_their_thread() {
 }
 
 #[test]
-fn two_rates_meet_in_a_grid() {
+fn samples_are_counted_in_the_grid_of_two_rates() {
     let layout = Layout { counters: 2, tags: 0 };
     let rate = |number| Rate { name: String::new(), count: Operand::Counter(number), per: Operand::Cycles };
     let recipe = Recipe {
@@ -95,6 +95,6 @@ fn two_rates_meet_in_a_grid() {
     let filled: Vec<usize> = (0..GRID * GRID).filter(|cell| analysis.grid[*cell] > 0).collect();
     assert_eq!(filled.len(), 1);
     assert_eq!(analysis.grid[filled[0]], 4);
-    let (first, second) = (grid_rate(filled[0] % GRID), grid_rate(filled[0] / GRID));
+    let (first, second) = (smallest_rate_of_bucket(filled[0] % GRID), smallest_rate_of_bucket(filled[0] / GRID));
     assert!((first / 1.0 - 1.0).abs() <= 0.5 && (second * 1024.0 - 1.0).abs() <= 0.5, "{first} {second}");
 }

@@ -1,6 +1,6 @@
 //! Sentences on counters that change in few samples, as single events.
 
-use super::evidence::{Evidence, percent};
+use super::evidence::{Evidence, format_percent};
 use crate::analysis::events::Events;
 use sidelane_report::Unit;
 
@@ -18,7 +18,7 @@ const DEVIATIONS_MIN: f64 = 3.0;
 /// come first.
 pub(super) fn event_sentences(seen: &Evidence<'_>) -> Vec<String> {
     let all = seen.analysis.events.iter().enumerate();
-    let seldom = all.filter(|(_, events)| events.is_seldom() && events.count > 0);
+    let seldom = all.filter(|(_, events)| events.changes_seldom() && events.count > 0);
     let mut told: Vec<(f64, String)> = seldom.map(|(counter, events)| event_sentence(seen, counter, events)).collect();
     told.sort_by(|one, other| other.0.total_cmp(&one.0));
     told.into_iter().map(|(_, sentence)| sentence).collect()
@@ -51,7 +51,7 @@ fn describe_event_count(seen: &Evidence<'_>, events: &Events) -> String {
 
 /// Returns a text on the distances between the events.
 fn describe_event_distances(seen: &Evidence<'_>, events: &Events) -> String {
-    let distances = &events.apart;
+    let distances = &events.distances;
     let [low, high] = match distances.count() {
         0 => return String::new(),
         few if few < DISTANCES_FOR_PERCENTILES => [distances.min(), distances.max()],
@@ -79,7 +79,7 @@ fn excess_at_tag_value(seen: &Evidence<'_>, counter: usize, tag: usize) -> Optio
     let stands_out = all >= EVENTS_MIN && lift >= LIFT_MIN.max(DEVIATIONS_MIN * chance);
     let sentence = || {
         let (tag_name, value) = (seen.names.tag(tag), seen.names.value(tag, value.value));
-        let (events, time) = (percent(*most as f64 / all as f64), percent(share));
+        let (events, time) = (format_percent(*most as f64 / all as f64), format_percent(share));
         format!("{events} of them while {tag_name} is {value}, {time} {}", seen.share_reference_text(tag))
     };
     stands_out.then(|| (lift, sentence()))

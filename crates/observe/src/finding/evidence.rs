@@ -45,6 +45,6 @@ impl Evidence<'_> {
 }
 
 /// Returns a share as text in percent.
-pub(super) fn percent(share: f64) -> String {
+pub(super) fn format_percent(share: f64) -> String {
     Unit::Percent.human(100.0 * share)
 }

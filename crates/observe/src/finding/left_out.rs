@@ -15,6 +15,6 @@ pub(super) fn constant_signals_sentence(seen: &Evidence<'_>) -> Option<String> {
 fn describe_constant_tag(seen: &Evidence<'_>, tag: usize) -> Option<String> {
     let hottest = seen.analysis.tags[tag].values_by_frequency();
     let [(value, _)] = hottest.as_slice() else { return None };
-    let is_only = seen.analysis.tags[tag].counts_without_place().samples == 0;
+    let is_only = seen.analysis.tags[tag].counts_of_values_without_entry().samples == 0;
     is_only.then(|| format!("{} ({})", seen.names.tag(tag), seen.names.value(tag, value.value)))
 }

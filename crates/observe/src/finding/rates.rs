@@ -1,10 +1,10 @@
 //! Sentences on rates that differ between the values of a tag.
 
-use super::evidence::{Evidence, percent};
+use super::evidence::{Evidence, format_percent};
 use crate::analysis::tags::{RateSum, ValueCounts as Value};
 use crate::analysis::{Operand, Rate};
 use crate::cost::EVENTS_MIN;
-use crate::show::view::{RateUnit, rate_in_words, rate_unit};
+use crate::show::view::{RateUnit, format_rate, rate_unit};
 
 /// Smallest share of time that a tag value must have for its rates to be compared.
 const SHARE_MIN: f64 = 0.01;
@@ -47,7 +47,7 @@ pub(super) fn rate_sentences(seen: &Evidence<'_>) -> Vec<String> {
 /// seldom changes is reported as events.
 fn is_rate_comparable(seen: &Evidence<'_>, rate: &Rate) -> bool {
     match (rate.count, rate.per) {
-        (Operand::Counter(counter), Operand::Cycles) => !seen.analysis.events[counter].is_seldom(),
+        (Operand::Counter(counter), Operand::Cycles) => !seen.analysis.events[counter].changes_seldom(),
         (Operand::Counter(_), _) => true,
         _ => false,
     }
@@ -84,7 +84,7 @@ fn rate_sentence(
 ) -> String {
     let words = |mean: f64| match mean {
         0.0 => "nothing".to_owned(),
-        mean => rate_in_words(rate, mean, &seen.clock),
+        mean => format_rate(rate, mean, &seen.clock),
     };
     let times = match (slow.mean, rate_unit(rate)) {
         (0.0, _) => String::new(),
@@ -97,10 +97,10 @@ fn rate_sentence(
         words(fast.mean),
         seen.names.tag(tag),
         seen.names.value(tag, fast.value),
-        percent(fast.share),
+        format_percent(fast.share),
         seen.share_reference_text(tag),
         words(slow.mean),
         seen.names.value(tag, slow.value),
-        percent(slow.share)
+        format_percent(slow.share)
     )
 }

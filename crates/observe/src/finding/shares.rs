@@ -1,6 +1,6 @@
 //! Sentences on the share of time of a tag's values.
 
-use super::evidence::{Evidence, percent};
+use super::evidence::{Evidence, format_percent};
 use crate::analysis::tags::{TagTable, ValueCounts as Value};
 
 /// Limit of the number of values of a tag in a sentence.
@@ -45,7 +45,7 @@ fn share_sentence(seen: &Evidence<'_>, tag: usize) -> String {
     let rest = values.len() - told.len();
     if rest > 0 {
         let share = 1.0 - told.iter().map(|(_, share)| share).sum::<f64>();
-        parts.push(format!("{rest} other{} for {}", if rest == 1 { "" } else { "s" }, percent(share.max(0.0))));
+        parts.push(format!("{rest} other{} for {}", if rest == 1 { "" } else { "s" }, format_percent(share.max(0.0))));
     }
     format!("{} is {}.", seen.names.tag(tag), parts.join(", "))
 }
@@ -54,8 +54,8 @@ fn share_sentence(seen: &Evidence<'_>, tag: usize) -> String {
 fn describe_value_share(seen: &Evidence<'_>, tag: usize, rank: usize, (value, share): &(Value, f64)) -> String {
     let name = seen.names.value(tag, value.value);
     match rank {
-        0 => format!("{name} for {} {}", percent(*share), seen.share_reference_text(tag)),
-        _ => format!("{name} for {}{}", percent(*share), describe_turns(seen, value).unwrap_or_default()),
+        0 => format!("{name} for {} {}", format_percent(*share), seen.share_reference_text(tag)),
+        _ => format!("{name} for {}{}", format_percent(*share), describe_turns(seen, value).unwrap_or_default()),
     }
 }
 

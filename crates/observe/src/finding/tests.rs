@@ -42,7 +42,7 @@ fn pause_is_described_by_share_number_and_length() {
 }
 
 #[test]
-fn a_counter_that_seldom_changes_is_events_beside_a_value() {
+fn counter_that_seldom_changes_is_reported_as_events() {
     let found = derive_finding(&observation_with_pauses());
     let wanted = "pauses: 20,000 events a second, with a median distance of 50.0 µs (50.0 µs to 50.0 µs); 100 % of \
                   them while cause is G1 Evacuation Pause, 20.0 % of the time.";
@@ -60,7 +60,7 @@ fn different_rates_are_described_with_both_values() {
 }
 
 #[test]
-fn few_events_give_no_difference() {
+fn few_events_give_no_difference_of_rates() {
     let mut few = sample::observation();
     few.analysis.clear();
     sample::samples().take(2_010).for_each(|sample| few.analysis.record(&sample));

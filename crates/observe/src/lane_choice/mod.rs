@@ -69,7 +69,7 @@ pub enum LaneChoiceError {
 
 /// Chooses the lanes. `allowed` are the lanes that this process may use; `target` are those that a running target may
 /// use.
-pub fn choose(
+pub fn choose_lanes(
     lane_requirements: &LaneRequirements,
     topology: &Topology,
     allowed: &CpuSet,

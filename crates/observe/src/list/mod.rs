@@ -62,14 +62,20 @@ impl ListedSignal {
 }
 
 /// Returns the signals of a process. `filter` selects the JVM's counters and the variables whose name contains it.
-pub fn list(pid: u32, filter: Option<&str>) -> Listing {
+pub fn list_process_signals(pid: u32, filter: Option<&str>) -> Listing {
     let program = command_name(pid).unwrap_or_default();
-    let groups =
-        vec![lanes(), emitted(pid), jvm(pid, filter), variables(pid, filter), counters(), files::file_signals(pid)];
+    let groups = vec![
+        lane_signals(),
+        emitted_signals(pid),
+        jvm_signals(pid, filter),
+        variable_signals(pid, filter),
+        counter_signals(),
+        files::file_signals(pid),
+    ];
     Listing { pid, program, groups }
 }
 
-fn lanes() -> SignalGroup {
+fn lane_signals() -> SignalGroup {
     let mut group = SignalGroup { title: "Lane and request", ..SignalGroup::default() };
     group.signals.push(ListedSignal::new("lane", "which thread runs on the observed lane"));
     group.signals.push(ListedSignal::new(
@@ -89,15 +95,15 @@ fn lanes() -> SignalGroup {
 
 const NO_PMU: &str = "{} cannot be read: this machine has no hardware counters (PMU), as many virtual machines";
 
-fn emitted(pid: u32) -> SignalGroup {
-    let signals = app_signals(pid);
+fn emitted_signals(pid: u32) -> SignalGroup {
+    let signals = list_emitted_signals(pid);
     let none = "the program emits none; it can do so with runtime/c/sidelane_signal.h";
     let notes = if signals.is_empty() { vec![none.to_owned()] } else { vec![] };
     SignalGroup { title: "Emitted by the program", signals, notes }
 }
 
 /// Returns the signals that the program emits itself.
-fn app_signals(pid: u32) -> Vec<ListedSignal> {
+fn list_emitted_signals(pid: u32) -> Vec<ListedSignal> {
     let listed = |name: EmittedName| {
         let about = if name.tid == 0 { "of the process".to_owned() } else { format!("of thread {}", name.tid) };
         ListedSignal::new(format!("{}:{}", name.kind, name.name), about)
@@ -105,7 +111,7 @@ fn app_signals(pid: u32) -> Vec<ListedSignal> {
     EmittedSignals::find(pid).iter().flat_map(EmittedSignals::names).map(listed).collect()
 }
 
-fn jvm(pid: u32, filter: Option<&str>) -> SignalGroup {
+fn jvm_signals(pid: u32, filter: Option<&str>) -> SignalGroup {
     let mut group = SignalGroup { title: "JVM", ..SignalGroup::default() };
     let jvm = match Jvm::open(pid) {
         Ok(jvm) => jvm,
@@ -124,14 +130,14 @@ fn jvm(pid: u32, filter: Option<&str>) -> SignalGroup {
     let listed = |counter: hsperf::Counter| ListedSignal {
         signal: format!("jvm:{}", counter.name),
         about: counter.kind().to_string(),
-        unit: unit(counter.units),
+        unit: unit_name(counter.units),
         value: Some(counter.value),
     };
     group.add_up_to_limit(counters.into_iter().map(listed).collect(), filter);
     group
 }
 
-fn unit(units: Units) -> Option<&'static str> {
+fn unit_name(units: Units) -> Option<&'static str> {
     match units {
         Units::Bytes => Some("bytes"),
         Units::Ticks => Some("ticks"),
@@ -141,7 +147,7 @@ fn unit(units: Units) -> Option<&'static str> {
     }
 }
 
-fn variables(pid: u32, filter: Option<&str>) -> SignalGroup {
+fn variable_signals(pid: u32, filter: Option<&str>) -> SignalGroup {
     let mut group = SignalGroup { title: "Variables of the executable", ..SignalGroup::default() };
     let mut all = match symbols::variables(pid) {
         Ok(all) => all,
@@ -212,7 +218,7 @@ impl SignalGroup {
     }
 }
 
-fn counters() -> SignalGroup {
+fn counter_signals() -> SignalGroup {
     const SOFTWARE: [(&str, &str); 4] = [
         ("context-switches", "switches on the observed lane"),
         ("cpu-migrations", "threads that came to the observed lane"),

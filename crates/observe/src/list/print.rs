@@ -2,7 +2,7 @@
 
 use crate::list::{ListedSignal, Listing, SignalGroup};
 use sidelane_channels::hsperf::Value;
-use sidelane_report::grid::{Ink, fit_to_width, length, widest, wrap};
+use sidelane_report::grid::{Ink, display_width, fit_to_width, max_display_width, wrap};
 
 /// Limit of the width of the name column. A longer name moves the rest of its own line to the right.
 const NAME_WIDTH_MAX: usize = 48;
@@ -20,15 +20,15 @@ impl Listing {
 }
 
 fn render(group: &SignalGroup, width: usize, ink: Ink) -> String {
-    let name_width = widest(group.signals.iter().map(|listed| listed.signal.as_str())).min(NAME_WIDTH_MAX);
-    let values: Vec<String> = group.signals.iter().map(value).collect();
-    let value_width = widest(values.iter().map(String::as_str));
+    let name_width = max_display_width(group.signals.iter().map(|listed| listed.signal.as_str())).min(NAME_WIDTH_MAX);
+    let values: Vec<String> = group.signals.iter().map(format_value).collect();
+    let value_width = max_display_width(values.iter().map(String::as_str));
     let mut text = format!("\n{}\n", ink.bold(group.title));
     for (listed, value) in group.signals.iter().zip(&values) {
         let name = &listed.signal;
         let gap = if value_width == 0 { "" } else { "  " };
         let begin = format!("{:MARGIN$}{name:name_width$}{gap}{value:>value_width$}  ", "");
-        let fits = length(&begin) + length(&listed.about) <= width;
+        let fits = display_width(&begin) + display_width(&listed.about) <= width;
         let about = if fits { ink.dim(&listed.about) } else { listed.about.to_string() };
         text += &fit_to_width(format!("{begin}{about}").trim_end(), if fits { usize::MAX } else { width });
     }
@@ -40,11 +40,11 @@ fn render(group: &SignalGroup, width: usize, ink: Ink) -> String {
     text
 }
 
-fn value(listed: &ListedSignal) -> String {
+fn format_value(listed: &ListedSignal) -> String {
     let value = match &listed.value {
         None => return String::new(),
         Some(Value::Number(number)) => number.to_string(),
-        Some(Value::Text(text)) if length(text) > VALUE_LETTERS_MAX => {
+        Some(Value::Text(text)) if display_width(text) > VALUE_LETTERS_MAX => {
             text.chars().take(VALUE_LETTERS_MAX).chain(['…']).collect()
         }
         Some(Value::Text(text)) => text.clone(),
@@ -71,6 +71,6 @@ mod tests {
                         tag\n  nothing else is there\n";
         assert_eq!(listing.render(31, false), expected);
         let narrow = listing.render(20, false);
-        assert!(narrow.lines().skip(1).all(|line| length(line) <= 20), "{narrow}");
+        assert!(narrow.lines().skip(1).all(|line| display_width(line) <= 20), "{narrow}");
     }
 }

@@ -59,13 +59,13 @@ impl<R: Read> LogReader<R> {
     }
 
     /// Calls `each` with every sample. The second argument of `each` is whether samples are missing before this sample.
-    pub fn read_all(&mut self, mut each: impl FnMut(&Sample, bool)) {
+    pub fn for_each_sample(&mut self, mut each: impl FnMut(&Sample, bool)) {
         while let Some(chunk) = self.next_chunk() {
             self.left_out = self.left_out.saturating_add(chunk.left_out);
             let words = FIXED_WORDS + self.head.signals.len();
             let mut is_gap = chunk.left_out > 0 || chunk.paused;
             for bytes in chunk.bytes.chunks_exact(words * 8) {
-                each(&sample(bytes), is_gap);
+                each(&parse_sample(bytes), is_gap);
                 is_gap = false;
             }
         }
@@ -76,7 +76,7 @@ impl<R: Read> LogReader<R> {
         match read_chunk_head(&mut self.input, &mut head) {
             Ok(true) => (),
             Ok(false) => return None,
-            Err(problem) => return self.stop(problem),
+            Err(problem) => return self.stop_with_problem(problem),
         }
         let number = |from: usize, to: usize| {
             head[from..to].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
@@ -88,7 +88,7 @@ impl<R: Read> LogReader<R> {
         }
         let sample_bytes = 8 * (FIXED_WORDS + self.head.signals.len()) as u64;
         if magic != u64::from(CHUNK_MAGIC) || samples * sample_bytes != length {
-            return self.stop(LogNote::LogDamaged);
+            return self.stop_with_problem(LogNote::LogDamaged);
         }
         let (bytes, is_whole) = read_chunk_body(&mut self.input, length);
         if !is_whole {
@@ -107,7 +107,7 @@ impl<R: Read> LogReader<R> {
         None
     }
 
-    fn stop<T>(&mut self, problem: LogNote) -> Option<T> {
+    fn stop_with_problem<T>(&mut self, problem: LogNote) -> Option<T> {
         self.problem.get_or_insert(problem);
         None
     }
@@ -119,7 +119,7 @@ struct ReadChunk {
     bytes: Vec<u8>,
 }
 
-fn sample(bytes: &[u8]) -> Sample {
+fn parse_sample(bytes: &[u8]) -> Sample {
     let mut words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
     let mut next = || words.next().unwrap_or(0);
     let mut sample = Sample { start: next(), end: next(), thread: next(), ..Sample::default() };
@@ -156,7 +156,7 @@ mod tests {
     }
 
     /// Returns the length of the foot in a file.
-    fn foot_bytes() -> usize {
+    fn foot_length_bytes() -> usize {
         CHUNK_HEAD_BYTES + serde_json::to_vec(&foot()).unwrap().len()
     }
 
@@ -181,29 +181,29 @@ mod tests {
         std::fs::read(&path).unwrap()
     }
 
-    fn read(bytes: &[u8]) -> (Vec<Sample>, Option<LogNote>) {
+    fn read_log(bytes: &[u8]) -> (Vec<Sample>, Option<LogNote>) {
         let mut reader = LogReader::new(bytes).unwrap();
         assert_eq!(*reader.head(), head());
         let mut read = Vec::new();
-        reader.read_all(|sample, _| read.push(*sample));
+        reader.for_each_sample(|sample, _| read.push(*sample));
         (read, reader.problem().cloned())
     }
 
     #[test]
     fn log_is_read_across_several_chunks() {
         let count = 250_000;
-        assert_eq!(read(&log_bytes_with_samples(count)), (samples(count), None));
+        assert_eq!(read_log(&log_bytes_with_samples(count)), (samples(count), None));
     }
 
     #[test]
     fn the_foot_is_read_after_the_samples_and_may_be_missing() {
         let whole = log_bytes_with_samples(3);
         let mut reader = LogReader::new(whole.as_slice()).unwrap();
-        reader.read_all(|_, _| ());
+        reader.for_each_sample(|_, _| ());
         assert_eq!(*reader.foot(), foot());
-        let without = &whole[..whole.len() - foot_bytes()];
-        assert_eq!(read(without), (samples(3), None));
-        assert_eq!(read(&whole[..whole.len() - 1]), (samples(3), Some(LogNote::LogCutOff)));
+        let without = &whole[..whole.len() - foot_length_bytes()];
+        assert_eq!(read_log(without), (samples(3), None));
+        assert_eq!(read_log(&whole[..whole.len() - 1]), (samples(3), Some(LogNote::LogCutOff)));
     }
 
     #[test]
@@ -221,20 +221,20 @@ mod tests {
         drop(feed);
         assert_eq!(writer.join(&foot()).samples, 4);
         let mut gaps = Vec::new();
-        LogReader::open(&path).unwrap().read_all(|_, is_gap| gaps.push(is_gap));
+        LogReader::open(&path).unwrap().for_each_sample(|_, is_gap| gaps.push(is_gap));
         assert_eq!(gaps, [false, false, true, false]);
     }
 
     #[test]
     fn truncated_log_is_read_up_to_the_cut() {
         let whole = log_bytes_with_samples(100);
-        let (read, problem) = read(&whole[..whole.len() - foot_bytes() - 21]);
+        let (read, problem) = read_log(&whole[..whole.len() - foot_length_bytes() - 21]);
         assert_eq!(read, samples(99), "a sample that is not whole is left out");
         assert_eq!(problem, Some(LogNote::LogCutOff));
     }
 
     #[test]
-    fn something_else_is_no_log() {
+    fn file_of_another_format_is_refused() {
         let message = |bytes: &[u8]| LogReader::new(bytes).err().unwrap();
         assert!(message(b"{}").contains("too short"));
         assert!(message(b"{\"version\": 1}").contains("like a log"));
@@ -243,12 +243,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_reader_fail(garbage in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn reader_accepts_any_bytes_without_a_panic(garbage in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut bytes = log_bytes_with_samples(1);
-            let head = bytes.len() - 40 - CHUNK_HEAD_BYTES - foot_bytes();
+            let head = bytes.len() - 40 - CHUNK_HEAD_BYTES - foot_length_bytes();
             bytes.truncate(head);
             bytes.extend(&garbage);
-            let (_, problem) = read(&bytes);
+            let (_, problem) = read_log(&bytes);
             prop_assert!(garbage.is_empty() || problem.is_some() || garbage[..4] == CHUNK_MAGIC.to_le_bytes());
             let _ = LogReader::new(garbage.as_slice());
         }
@@ -259,7 +259,7 @@ mod tests {
         sidelane_testing::fuzz("observe-log", |bytes| {
             let Ok(mut reader) = LogReader::new(bytes) else { return };
             let mut samples = 0;
-            reader.read_all(|_, _| samples += 1);
+            reader.for_each_sample(|_, _| samples += 1);
             assert!(samples * 8 * FIXED_WORDS <= bytes.len(), "{samples} samples");
         });
     }

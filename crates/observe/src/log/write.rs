@@ -124,17 +124,17 @@ impl LogWriter {
     }
 }
 
-fn write_all(mut file: File, path: &Path, mut take: BufferReceiver<Chunk>) -> LogOutcome {
+fn write_all(mut file: File, path: &Path, mut filled_chunks: BufferReceiver<Chunk>) -> LogOutcome {
     let mut logged = LogOutcome::default();
     loop {
         // The end is read before the last check of the queue, so that the check sees all chunks handed over before the
         // end.
-        let ended = take.has_ended();
-        while let Some(mut chunk) = take.take_filled() {
+        let ended = filled_chunks.has_ended();
+        while let Some(mut chunk) = filled_chunks.take_filled() {
             write_or_leave_out(&mut file, path, &chunk, &mut logged);
             chunk.words.clear();
             (chunk.samples, chunk.left_out, chunk.paused) = (0, 0, false);
-            take.give_empty(chunk);
+            filled_chunks.give_empty(chunk);
         }
         if ended {
             return logged;

@@ -76,12 +76,12 @@ impl Observed {
             row.put("of_target_percent", percent(analysis.attributed, analysis.samples));
         }
         if analysis.recipe().layout.counters > 0 || !analysis.recipe().rates.is_empty() {
-            row.put("kept_percent", analysis.kept_share().map(|share| share * 100.0));
+            row.put("kept_percent", analysis.valid_share().map(|share| share * 100.0));
             row.put("gap_p50_cycles", analysis.gaps.percentile(50.0));
             row.put("gap_max_cycles", analysis.gaps.max());
         }
         put_cost(&mut row, self.slowdown.as_ref());
-        let turns: u64 = analysis.tags.iter().map(|tags| tags.turns()).sum();
+        let turns: u64 = analysis.tags.iter().map(|tags| tags.turn_count()).sum();
         row.put("line_transfers_min_per_s", turns as f64 / self.wall_s);
         row
     }
@@ -93,7 +93,7 @@ impl Observed {
 
     fn rate_row(&self, rate: &Rate, samples: &RateSamples) -> Row {
         let mut row = Row::new(format!("rate of {}", rate.name));
-        let unit = suffix(rate);
+        let unit = unit_suffix(rate);
         let mut put = |name: &str, value: Option<f64>| {
             row.put(&format!("{name}_{unit}"), value.map(|value| self.in_display_unit(rate, value)));
         };
@@ -121,11 +121,11 @@ impl Observed {
         row.put("events_count", events.count as f64);
         row.put("events_per_s", (seconds > 0.0).then(|| events.count as f64 / seconds));
         row.put("unseen_count", events.unseen as f64);
-        row.put("apart_min_ns", ns(events.apart.min()));
+        row.put("apart_min_ns", ns(events.distances.min()));
         for percent in [1, 50, 99] {
-            row.put(&format!("apart_p{percent}_ns"), ns(events.apart.percentile(f64::from(percent))));
+            row.put(&format!("apart_p{percent}_ns"), ns(events.distances.percentile(f64::from(percent))));
         }
-        row.put("apart_max_ns", ns(events.apart.max()));
+        row.put("apart_max_ns", ns(events.distances.max()));
         row
     }
 
@@ -136,7 +136,7 @@ impl Observed {
         let row = |(seen, rates): &(ValueCounts, &[RateSum])| {
             self.tag_row(tag, &self.names.value(tag, seen.value), seen, rates, share_of(seen))
         };
-        let others = table.counts_without_place();
+        let others = table.counts_of_values_without_entry();
         let no_room =
             (others.samples > 0).then(|| self.tag_row(tag, "(no room in the table)", &others, &[], share_of(&others)));
         table.values_by_frequency().iter().take(ROWS_A_TAG).map(row).chain(no_room).collect()
@@ -191,7 +191,7 @@ fn put_cost(row: &mut Row, slowdown: Option<&Slowdown>) {
     row.put("events_per_pair_count", slowdown.map(|slowdown| slowdown.events_a_pair));
 }
 
-fn suffix(rate: &Rate) -> &'static str {
+fn unit_suffix(rate: &Rate) -> &'static str {
     match rate_unit(rate) {
         RateUnit::PerSecond => "per_s",
         RateUnit::Quotient => "ratio",
@@ -204,7 +204,7 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
 
 /// Returns the key of a rate in the rows of tags.
 pub(super) fn key_of_rate(rate: &Rate) -> String {
-    format!("{}_{}", key_of(&rate.name), suffix(rate))
+    format!("{}_{}", key_of(&rate.name), unit_suffix(rate))
 }
 
 /// Returns a signal's name in the form of a key.

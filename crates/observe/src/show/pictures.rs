@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::analysis::grid::{GRID, grid_rate};
+use crate::analysis::grid::{GRID, smallest_rate_of_bucket};
 use crate::analysis::series::{Bin, Series as Bins};
 use crate::analysis::tags::{RateSum, ValueCounts as SeenValue};
 use crate::analysis::{Rate, RateSamples};
@@ -22,8 +22,8 @@ impl Observed {
     /// Adds all pictures to `result`.
     pub(super) fn draw(&self, result: &mut ResultFile) {
         result.series = self.signals_over_time().into_iter().collect();
-        result.bars = (0..self.analysis.tags.len()).map(|tag| self.hot_values(tag)).collect();
-        result.heatmaps = self.rate_by_rate().into_iter().collect();
+        result.bars = (0..self.analysis.tags.len()).map(|tag| self.frequent_values_chart(tag)).collect();
+        result.heatmaps = self.heatmap_of_two_rates().into_iter().collect();
         result.multiples = self.rate_distributions().into_iter().collect();
     }
 
@@ -55,7 +55,7 @@ impl Observed {
         series: &Bins,
         values_of_bins: impl FnOnce(&[Bin]) -> SignalValues,
     ) -> SignalSeries {
-        let (length, bins) = series.even_bins();
+        let (length, bins) = series.bins_for_drawing();
         let us = |cycles: u64| round_to_digits(self.clock.cycles_to_ns(cycles) / 1e3, 12);
         let from = bins.first().map_or(0, |(at, _)| at - self.begin_cycles());
         let bins: Vec<Bin> = bins.into_iter().map(|(_, bin)| bin).collect();
@@ -114,7 +114,7 @@ impl Observed {
         bins.map(|(_, bin)| bin.last as u64).chain(seen).map(value).collect()
     }
 
-    fn hot_values(&self, tag: usize) -> Bars {
+    fn frequent_values_chart(&self, tag: usize) -> Bars {
         let table = &self.analysis.tags[tag];
         let rates = &self.analysis.recipe().rates;
         let share_of = table.time_share_function();
@@ -149,10 +149,11 @@ impl Observed {
         }
     }
 
-    fn rate_by_rate(&self) -> Option<Heatmap> {
+    fn heatmap_of_two_rates(&self) -> Option<Heatmap> {
         let [first, second, ..] = self.analysis.recipe().rates.as_slice() else { return None };
         let side = |rate: &Rate, bucket: usize| {
-            let of = |bucket: usize| round_to_digits(self.in_display_unit(rate, grid_rate(bucket)), DIGITS);
+            let of =
+                |bucket: usize| round_to_digits(self.in_display_unit(rate, smallest_rate_of_bucket(bucket)), DIGITS);
             (of(bucket), of(bucket + 1))
         };
         let seen = self.analysis.grid.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn hot_values_have_their_share_and_their_rates() {
+    fn frequent_values_have_their_share_and_their_rates() {
         let result = sample::observation().to_result();
         let [bars] = result.bars.as_slice() else { panic!("{:?}", result.bars) };
         assert_eq!(
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn two_rates_are_held_against_each_other() {
+    fn heatmap_compares_two_rates() {
         let result = sample::observation().to_result();
         let [map] = result.heatmaps.as_slice() else { panic!("{:?}", result.heatmaps) };
         assert_eq!(map.cells.len(), 2, "fast and slow: {:?}", map.cells);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_their_first_digits() {
+    fn drawn_numbers_are_rounded_to_their_first_digits() {
         assert_eq!(round_to_digits(123_456_789.0, 6), 123_457_000.0);
         assert_eq!(round_to_digits(0.001_234_567_89, 6), 0.001_234_57);
         assert_eq!((round_to_digits(0.0, 6), round_to_digits(-2.5, 6)), (0.0, -2.5));

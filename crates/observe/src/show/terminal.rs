@@ -44,7 +44,7 @@ impl Observed {
         let rates = analysis.recipe().rates.iter().zip(self.rate_rows());
         rows.extend(rates.filter(|(rate, _)| self.is_rate_informative(rate)).map(|(_, row)| row));
         let events = analysis.events.iter().zip(self.event_rows());
-        rows.extend(events.filter(|(events, _)| events.is_seldom() && events.count > 0).map(|(_, row)| row));
+        rows.extend(events.filter(|(events, _)| events.changes_seldom() && events.count > 0).map(|(_, row)| row));
         let mut rare = 0;
         let mut values = Vec::new();
         for tag in 0..analysis.tags.len() {
@@ -67,7 +67,7 @@ impl Observed {
     /// Returns whether a rate is informative: its counter changes often.
     fn is_rate_informative(&self, rate: &Rate) -> bool {
         match (rate.count, rate.per) {
-            (Operand::Counter(counter), Operand::Cycles) => !self.analysis.events[counter].is_seldom(),
+            (Operand::Counter(counter), Operand::Cycles) => !self.analysis.events[counter].changes_seldom(),
             _ => true,
         }
     }

@@ -70,7 +70,7 @@ impl Observed {
     /// Returns the turns of a tag. Neighbouring bins with the same last value are one turn; a bin without samples ends
     /// a turn.
     fn turns_in_bins(&self, tag: usize) -> Vec<Turn> {
-        let (length, bins) = self.analysis.tag_series[tag].even_bins();
+        let (length, bins) = self.analysis.tag_series[tag].bins_for_drawing();
         let values = self.values_by_float_bits(tag);
         let mut turns: Vec<Turn> = Vec::new();
         for (from, bin) in bins.iter().filter(|(_, bin)| bin.samples > 0) {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::stderr;
 
-use crate::analysis::spread::Spread;
+use crate::analysis::spread::Distribution;
 use crate::analysis::tags::TagTable;
 use crate::analysis::{Analysis, Operand, Rate};
 use crate::observed::SignalNames;
@@ -48,35 +48,35 @@ impl Columns {
         Self { all: width, name, bar: (free - name).min(BAR_WIDTH) }
     }
 
-    fn heading(self, text: &mut String, words: &str) {
-        let _ = writeln!(text, "{}", shortened(words, self.all));
+    fn write_heading(self, text: &mut String, words: &str) {
+        let _ = writeln!(text, "{}", shorten_name(words, self.all));
     }
 
     fn write_bar_line(self, text: &mut String, name: &str, share: f64, share_of_longest: f64) {
         let (width, percent) = (self.name, 100.0 * share);
-        let _ = writeln!(text, "  {name:width$} {percent:6.2} %  {}", bar(share_of_longest, self.bar));
+        let _ = writeln!(text, "  {name:width$} {percent:6.2} %  {}", draw_bar(share_of_longest, self.bar));
     }
 }
 
 fn write_tag_histogram(text: &mut String, tag_index: usize, table: &TagTable, names: &SignalNames, columns: Columns) {
     let hottest = table.values_by_frequency();
     let share_of = table.time_share_function();
-    let seen = format!("{} ({} values, {} changes seen)", names.tag(tag_index), hottest.len(), table.turns());
-    columns.heading(text, &seen);
+    let seen = format!("{} ({} values, {} changes seen)", names.tag(tag_index), hottest.len(), table.turn_count());
+    columns.write_heading(text, &seen);
     let most = hottest.iter().map(|(seen, _)| share_of(seen)).fold(f64::MIN_POSITIVE, f64::max);
     for (seen, _) in hottest.iter().take(VALUES_SHOWN) {
-        let name = shortened(&names.value(tag_index, seen.value), columns.name);
+        let name = shorten_name(&names.value(tag_index, seen.value), columns.name);
         columns.write_bar_line(text, &name, share_of(seen), share_of(seen) / most);
     }
     let rest = hottest.iter().skip(VALUES_SHOWN).map(|(seen, _)| share_of(seen)).sum::<f64>()
-        + share_of(&table.counts_without_place());
+        + share_of(&table.counts_of_values_without_entry());
     if rest > 0.0 {
         columns.write_bar_line(text, "(others)", rest, rest / most);
     }
 }
 
-fn write_rate_histogram(text: &mut String, rate: &Rate, kept: &Spread, clock: &Clock, columns: Columns) {
-    columns.heading(text, &format!("{} ({} samples kept)", rate.name, kept.count()));
+fn write_rate_histogram(text: &mut String, rate: &Rate, kept: &Distribution, clock: &Clock, columns: Columns) {
+    columns.write_heading(text, &format!("{} ({} samples kept)", rate.name, kept.count()));
     let (Some(low), Some(high)) = (kept.percentile(0.5), kept.percentile(99.5)) else { return };
     // A signal with a constant value has one bar.
     let shown = if high > low { BARS } else { 1 };
@@ -89,14 +89,14 @@ fn write_rate_histogram(text: &mut String, rate: &Rate, kept: &Spread, clock: &C
     let (most, all) = (bars.iter().max().copied().unwrap_or(1).max(1), kept.count());
     let width = columns.name;
     for (number, count) in bars.iter().take(shown).enumerate() {
-        let from = rate_in_words(rate, low + step * number as f64, clock);
+        let from = format_rate(rate, low + step * number as f64, clock);
         let name = format!("{from:>width$}");
         columns.write_bar_line(text, &name, *count as f64 / all as f64, *count as f64 / most as f64);
     }
 }
 
 /// Returns a rate as text: per second if its denominator is time, else as a quotient.
-pub fn rate_in_words(rate: &Rate, value: f64, clock: &Clock) -> String {
+pub fn format_rate(rate: &Rate, value: f64, clock: &Clock) -> String {
     match rate_unit(rate) {
         RateUnit::PerSecond => sidelane_report::Unit::PerS.human(value * clock.cycles_per_ns * 1e9),
         RateUnit::Quotient => format!("{value:.3}"),
@@ -120,13 +120,13 @@ pub fn rate_unit(rate: &Rate) -> RateUnit {
     }
 }
 
-fn bar(share: f64, width: usize) -> String {
+fn draw_bar(share: f64, width: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
     "█".repeat(eighths / 8) + part
 }
 
-fn shortened(name: &str, width: usize) -> String {
+fn shorten_name(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width {
         return name.to_owned();
@@ -136,15 +136,15 @@ fn shortened(name: &str, width: usize) -> String {
 }
 
 /// Histograms on a terminal during an observation; each drawing replaces the previous one.
-pub struct Live {
+pub struct LiveView {
     on: bool,
     lines: usize,
 }
 
-impl Live {
+impl LiveView {
     /// Returns a view that draws only if `on` is set.
-    pub fn new(on: bool) -> Self {
-        Self { on, lines: 0 }
+    pub fn new(is_enabled: bool) -> Self {
+        Self { on: is_enabled, lines: 0 }
     }
 
     /// Draws the analysis so far.
@@ -152,9 +152,9 @@ impl Live {
         if !self.on {
             return;
         }
-        let (width, height) = terminal::size(stderr());
+        let (width, height) = terminal::terminal_size(stderr());
         let text = histograms(analysis, names, clock, width);
-        let shown = cut(&text, height);
+        let shown = cut_to_height(&text, height);
         self.clear();
         terminal::eprint(&shown);
         self.lines = shown.lines().count();
@@ -171,7 +171,7 @@ impl Live {
 }
 
 /// Returns the lines that the terminal can erase again: one fewer than its height. Lines that have scrolled out stay.
-fn cut(text: &str, height: usize) -> String {
+fn cut_to_height(text: &str, height: usize) -> String {
     let room = height.saturating_sub(1);
     if text.lines().count() <= room {
         return text.to_owned();
@@ -201,9 +201,9 @@ mod tests {
     #[test]
     fn redrawn_view_fits_into_the_terminal() {
         let text = "1\n2\n3\n4\n5\n";
-        assert_eq!(cut(text, 6), text);
-        assert_eq!(cut(text, 5), "1\n2\n3\n…\n");
-        assert_eq!(cut(text, 2), "…\n");
-        assert_eq!((cut(text, 1), cut(text, 0)), (String::new(), String::new()));
+        assert_eq!(cut_to_height(text, 6), text);
+        assert_eq!(cut_to_height(text, 5), "1\n2\n3\n…\n");
+        assert_eq!(cut_to_height(text, 2), "…\n");
+        assert_eq!((cut_to_height(text, 1), cut_to_height(text, 0)), (String::new(), String::new()));
     }
 }

@@ -247,7 +247,7 @@ mod tests {
 
     /// Measures requests of 100 to 1900 µs beside batch that takes `contention_cost` of the time, one in eight alone;
     /// batch leaves after `budget_ns`.
-    fn measure(contention_cost: f64, budget_ns: f64, count: usize) -> ContentionCost {
+    fn measure_contention_cost(contention_cost: f64, budget_ns: f64, count: usize) -> ContentionCost {
         let (mut meter, mut seed) = (ContentionCostMeter::default(), 7);
         for index in 0..count {
             let work_ns = 100_000.0 + 1_800_000.0 * next_random(&mut seed);
@@ -259,27 +259,27 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_assumed_until_enough_is_known() {
-        assert_eq!(measure(0.2, 1e9, 100), ContentionCost::FULL);
+    fn full_cost_is_assumed_until_enough_samples() {
+        assert_eq!(measure_contention_cost(0.2, 1e9, 100), ContentionCost::FULL);
     }
 
     #[test]
-    fn harm_is_found_whether_batch_stays_or_leaves_early() {
+    fn cost_is_found_whether_batch_stays_or_leaves_early() {
         for budget_ns in [1e9, 300_000.0] {
             for contention_cost in [0.0, 0.2, 0.5] {
-                let found = f64::from(measure(contention_cost, budget_ns, 20_000).ppm()) / 1e6;
+                let found = f64::from(measure_contention_cost(contention_cost, budget_ns, 20_000).ppm()) / 1e6;
                 assert!(
                     found >= contention_cost && found <= contention_cost + 0.6,
                     "{contention_cost} {budget_ns}: {found}"
                 );
             }
         }
-        let (little, much) = (measure(0.1, 1e9, 20_000), measure(0.5, 1e9, 20_000));
+        let (little, much) = (measure_contention_cost(0.1, 1e9, 20_000), measure_contention_cost(0.5, 1e9, 20_000));
         assert!(little < much, "{little:?} {much:?}");
     }
 
     #[test]
-    fn requests_that_waited_say_nothing() {
+    fn requests_that_waited_are_ignored() {
         let mut meter = ContentionCostMeter::default();
         for index in 0..1000_u64 {
             meter.add(&FinishedRequest {
@@ -294,7 +294,7 @@ mod tests {
 
     /// Batch takes microseconds to leave: a request beside which it ran only while it left counts as alone.
     #[test]
-    fn batch_that_is_being_stopped_is_no_company() {
+    fn request_beside_leaving_batch_counts_as_alone() {
         let mut meter = ContentionCostMeter::default();
         for index in 0..200_u64 {
             let (server_ns, co_run_ns) = if index % 2 == 0 { (1_000_000, 4_400) } else { (1_250_000, 1_250_000) };
@@ -308,7 +308,7 @@ mod tests {
     /// Half of the requests take about as long as batch needs once or twice to leave, like requests of a search
     /// service.
     #[test]
-    fn short_references_are_references() {
+    fn short_requests_with_leaving_batch_count_as_alone() {
         let (mut meter, mut seed) = (ContentionCostMeter::default(), 3);
         for index in 0..40_000_u64 {
             let work_ns = if index % 2 == 0 { 30_000.0 } else { 4_000_000.0 } * (0.5 + next_random(&mut seed));
@@ -324,7 +324,7 @@ mod tests {
 
     /// Fig. 9(d): ref_IPC is 2 and LC_IPC is 1.6, so a fifth is lost at every length of requests.
     #[test]
-    fn counters_are_preferred_and_need_no_long_mean() {
+    fn counters_are_preferred_to_server_times() {
         let mut meter = ContentionCostMeter::default();
         for index in 0..200_u64 {
             let beside = index % 2 == 1;
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn roots() {
+    fn square_root_is_accurate() {
         for x in [1e-3_f64, 1.0, 2.0, 12_345.678, 9e18] {
             assert!((square_root(x) * square_root(x) / x - 1.0).abs() < 1e-9);
         }

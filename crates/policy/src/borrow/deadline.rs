@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_co_run_with_until_it_is_too_old() {
+    fn batch_runs_beside_a_request_until_it_is_too_old() {
         let looks = [(5, idle_lane(0)), (100, busy_lane(1, 100)), (149, busy_lane(1, 100)), (150, busy_lane(1, 100))];
         assert_eq!(deadline_answers(&looks), [None, Some(150), Some(150), None]);
     }
@@ -125,14 +125,14 @@ mod tests {
     /// A request that arrived at 10 and started at 40 has 20 of its age limit of 50 left.
     #[test]
     fn age_counts_from_arrival_of_the_request() {
-        let second = busy_lane(2, 10).with_start(40).with_arrival(20).with_waiting();
+        let second = busy_lane(2, 10).with_start(40).with_arrival(20).with_waited_request();
         assert_eq!(deadline_answers(&[(10, busy_lane(1, 10)), (40, second), (70, second)]), [Some(60), Some(70), None]);
     }
 
     /// The first request is too old and the next one is not: batch returns in the middle of a busy period.
     #[test]
-    fn a_younger_request_is_lent_beside_again() {
-        let second = busy_lane(2, 0).with_start(90).with_arrival(70).with_waiting();
+    fn batch_runs_again_beside_a_younger_request() {
+        let second = busy_lane(2, 0).with_start(90).with_arrival(70).with_waited_request();
         assert_eq!(
             deadline_answers(&[(49, busy_lane(1, 0)), (60, busy_lane(1, 0)), (90, second)]),
             [Some(50), None, Some(120)]
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_that_waits_brings_the_limit_closer() {
+    fn each_queued_request_shortens_the_co_running() {
         const MS: Nanos = 1_000_000;
         let seen = |queue_len| {
             let mut seen = busy_lane(1, 0).with_queue_len(queue_len).build(50 * MS, 0);

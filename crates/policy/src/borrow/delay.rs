@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_that_waited_pays_for_those_before_it() {
+    fn delay_bound_includes_earlier_requests_of_busy_period() {
         let (mut bound, half) = (DelayBound::default(), ContentionCost::from_ppm(500_000));
         let paid = [(false, 40), (true, 20), (true, 0), (false, 10)]
             .map(|(waited, ns)| bound.add_finished_request(waited, ns, half));

@@ -63,11 +63,15 @@ impl Rule for DynamicRefresh {
         fixed.update_period(seen, requests);
         if fixed.is_new_period_start(seen) {
             if self.is_reference_period(seen.limits.contention_cost) {
-                self.refresh.printed.fixed.stop();
+                self.refresh.printed.fixed.end_co_running();
             }
             self.periods = self.periods.wrapping_add(1);
         }
-        self.refresh.co_run_until_with(now, seen, real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost))
+        self.refresh.co_run_until_with_budget(
+            now,
+            seen,
+            real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost),
+        )
     }
 
     fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
@@ -92,7 +96,7 @@ mod tests {
 
     /// Fig. 9(d), lines 7 to 10: at 80 % of its speed a request may be co-run with for 5 budgets.
     #[test]
-    fn a_budget_is_stretched_by_what_it_really_costs() {
+    fn budget_is_divided_by_the_contention_cost() {
         let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (259, busy_lane(1, 10)), (260, busy_lane(1, 10))];
         assert_eq!(dynamic_refresh_answers(200_000, &looks), [None, Some(260), Some(260), None]);
     }
@@ -103,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn no_harm_is_no_licence() {
+    fn zero_contention_cost_stretches_budget_to_limit() {
         assert_eq!(
             dynamic_refresh_answers(0, &[(0, idle_lane(0)), (10, busy_lane(1, 10))]),
             [None, Some(10 + 50 * STRETCH_MAX)]
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn one_period_in_many_is_the_services_own() {
+    fn one_period_in_many_has_no_batch() {
         let mut rule = DynamicRefresh::default();
         let mut alone = 0;
         for period in 0..u64::from(10 * REFERENCE_EVERY) {
@@ -128,9 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_waited_is_refused_by_name() {
+    fn refusal_reason_is_that_the_request_waited() {
         let refuses = |scene: LaneObservationBuilder| DynamicRefresh::default().refusal_reason(&scene.build(50, 0));
         assert_eq!(refuses(busy_lane(1, 10)), None);
-        assert_eq!(refuses(busy_lane(1, 10).with_waiting()), Some(LaneReason::RequestWaited));
+        assert_eq!(refuses(busy_lane(1, 10).with_waited_request()), Some(LaneReason::RequestWaited));
     }
 }

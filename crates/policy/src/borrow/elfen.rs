@@ -57,7 +57,12 @@ impl ElfenFixed {
     }
 
     /// Runs lines 13 to 26 of Fig. 9(b), for a request lane that is busy (line 10).
-    pub(super) fn slow_path(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
+    pub(super) fn co_run_until_on_busy_lane(
+        &mut self,
+        now: Nanos,
+        seen: &LaneObservation,
+        budget_ns: Nanos,
+    ) -> Option<Nanos> {
         // Lines 18 to 20 of Fig. 9(b): the first request of a new period starts the budget.
         if self.status == LaneStatus::NewPeriod {
             self.status = LaneStatus::CoRunning;
@@ -73,7 +78,7 @@ impl ElfenFixed {
     }
 
     /// Makes batch nap until the next new period.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn end_co_running(&mut self) {
         self.status = LaneStatus::Normal;
     }
 
@@ -87,7 +92,7 @@ impl Rule for ElfenFixed {
     fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         self.update_period(seen, requests);
-        seen.request_busy.then(|| self.slow_path(now, seen, seen.limits.budget_ns))?
+        seen.request_busy.then(|| self.co_run_until_on_busy_lane(now, seen, seen.limits.budget_ns))?
     }
 
     fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
@@ -107,7 +112,7 @@ pub struct ElfenRefresh {
 
 impl ElfenRefresh {
     /// Runs lines 9 to 16 of Fig. 9(c): gives the running request a budget of its own if the rule allows that.
-    pub(super) fn refresh(&mut self, now: Nanos, requests: &Requests) {
+    pub(super) fn refresh_budget(&mut self, now: Nanos, requests: &Requests) {
         let before = core::mem::replace(&mut self.looked, now);
         let Some(running) = requests.running else {
             return;
@@ -124,20 +129,20 @@ impl ElfenRefresh {
         }
     }
 
-    fn co_run_until_with(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
+    fn co_run_until_with_budget(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         self.fixed.update_period(seen, requests);
         if !seen.request_busy {
             return None;
         }
-        self.refresh(now, requests);
-        self.fixed.slow_path(now, seen, budget_ns)
+        self.refresh_budget(now, requests);
+        self.fixed.co_run_until_on_busy_lane(now, seen, budget_ns)
     }
 }
 
 impl Rule for ElfenRefresh {
     fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
-        self.co_run_until_with(now, seen, seen.limits.budget_ns)
+        self.co_run_until_with_budget(now, seen, seen.limits.budget_ns)
     }
 
     fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
@@ -167,10 +172,14 @@ impl Rule for ElfenDynamic {
         let requests = seen.requests.as_ref()?;
         self.refresh.fixed.update_period(seen, requests);
         if self.profiled < PROFILE_PERIODS && self.refresh.fixed.is_new_period_start(seen) {
-            self.refresh.fixed.stop();
+            self.refresh.fixed.end_co_running();
             self.profiled += 1;
         }
-        self.refresh.co_run_until_with(now, seen, real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost))
+        self.refresh.co_run_until_with_budget(
+            now,
+            seen,
+            real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost),
+        )
     }
 
     fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
@@ -205,8 +214,8 @@ mod tests {
     /// Line 22 of Fig. 9(b) does not depend on the request: a second request that waited shares its core, too, for the
     /// rest of the budget.
     #[test]
-    fn a_request_that_waited_pays_too() {
-        let second = busy_lane(2, 10).with_start(30).with_waiting();
+    fn batch_also_runs_beside_request_that_waited() {
+        let second = busy_lane(2, 10).with_start(30).with_waited_request();
         let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (30, second), (60, second)];
         assert_eq!(elfen_fixed_answers(&looks), [None, Some(60), Some(60), None]);
     }
@@ -218,7 +227,7 @@ mod tests {
             (0, idle_lane(0)),
             (10, busy_lane(1, 10)),
             (40, idle_lane(40).with_queue_len(1)),
-            (41, busy_lane(2, 41).with_waiting()),
+            (41, busy_lane(2, 41).with_waited_request()),
         ];
         let mut rule = ElfenFixed::default();
         rule_answers(&mut rule, BUDGET_NS, 0, &looks[..3]);
@@ -237,14 +246,14 @@ mod tests {
     /// Fig. 9(c), lines 13 to 16: a new request refreshes the budget even if it has waited.
     #[test]
     fn new_request_with_empty_queue_refreshes_budget() {
-        let second = busy_lane(2, 10).with_start(40).with_waiting();
+        let second = busy_lane(2, 10).with_start(40).with_waited_request();
         let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (45, second), (89, second), (90, second)];
         assert_eq!(elfen_refresh_answers(&looks), [None, Some(60), Some(90), Some(90), None]);
     }
 
     /// Line 14 of Fig. 9(c): the budget is not refreshed while a request waits in the queue.
     #[test]
-    fn a_queue_keeps_the_old_budget_for_as_long_as_it_lasts() {
+    fn budget_is_not_refreshed_while_requests_wait() {
         let second = busy_lane(2, 10).with_start(40);
         let looks =
             [(0, idle_lane(0)), (10, busy_lane(1, 10)), (45, second.with_queue_len(1)), (50, second), (99, second)];
@@ -274,14 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn no_harm_is_no_end() {
+    fn zero_contention_cost_gives_an_unlimited_budget() {
         assert_eq!(real_budget_ns(BUDGET_NS, ContentionCost::from_ppm(0)), Nanos::MAX);
         assert_eq!(real_budget_ns(Nanos::MAX, ContentionCost::from_ppm(1)), Nanos::MAX);
         assert_eq!(real_budget_ns(BUDGET_NS, ContentionCost::FULL), BUDGET_NS);
     }
 
     #[test]
-    fn without_requests_they_never_co_run() {
+    fn paper_rules_without_requests_never_co_run() {
         let mut seen = busy_lane(1, 10).build(BUDGET_NS, 0);
         seen.requests = None;
         assert_eq!(ElfenFixed::default().co_run_until(20, &seen), None);

@@ -38,9 +38,9 @@ impl Rule for FixedBudget {
             return None;
         }
         if requests.has_waited_request() {
-            self.printed.stop();
+            self.printed.end_co_running();
         }
-        self.printed.slow_path(now, seen, seen.limits.budget_ns)
+        self.printed.co_run_until_on_busy_lane(now, seen, seen.limits.budget_ns)
     }
 
     fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
@@ -73,14 +73,14 @@ mod tests {
 
     /// Fig. 9(b), lines 8, 18 to 21: the lane is idle, a request starts, and batch co-runs until its budget is spent.
     #[test]
-    fn a_request_after_an_idle_moment_is_co_run_with_for_its_budget() {
+    fn batch_runs_for_one_budget_after_an_idle_moment() {
         let looks = [(5, idle_lane(0)), (100, busy_lane(1, 100)), (149, busy_lane(1, 100)), (150, busy_lane(1, 100))];
         assert_eq!(fixed_budget_answers(&looks), [None, Some(150), Some(150), None]);
     }
 
     /// Lines 24, 25, 15 of Fig. 9(b): a spent budget is not renewed before the lane was idle.
     #[test]
-    fn a_spent_budget_comes_back_with_the_next_idle_moment_only() {
+    fn spent_budget_returns_only_after_an_idle_moment() {
         let looks = [
             (0, idle_lane(0)),
             (60, busy_lane(1, 0)),
@@ -120,12 +120,13 @@ mod tests {
 
     #[test]
     fn a_request_that_waited_ends_the_co_running() {
-        let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (30, busy_lane(2, 10).with_start(30).with_waiting())];
+        let looks =
+            [(0, idle_lane(0)), (10, busy_lane(1, 10)), (30, busy_lane(2, 10).with_start(30).with_waited_request())];
         assert_eq!(fixed_budget_answers(&looks), [None, Some(60), None]);
     }
 
     #[test]
-    fn a_late_look_costs_no_extra_budget_and_misses_no_period() {
+    fn late_check_adds_no_budget_and_misses_no_period() {
         // No check saw the idle moment between the two periods.
         let looks = [(0, idle_lane(0)), (40, busy_lane(1, 10)), (200, busy_lane(9, 180))];
         assert_eq!(fixed_budget_answers(&looks), [None, Some(60), Some(230)]);

@@ -92,7 +92,7 @@ impl Headroom {
             // Without data a budget is neither known to be safe nor known to be unsafe, so it stays.
             self.standing = ObjectiveStatus::Unknown;
         } else if last_second.latency_ns > self.limit_ns {
-            self.shrink_to_nothing();
+            self.handle_missed_objective();
         } else {
             self.missed = 0;
             self.standing = ObjectiveStatus::Met;
@@ -101,7 +101,7 @@ impl Headroom {
         self.budget_ns
     }
 
-    fn shrink_to_nothing(&mut self) {
+    fn handle_missed_objective(&mut self) {
         self.missed = if self.budget_ns == 0 { self.missed.saturating_add(1) } else { 0 };
         self.standing = if self.missed >= MISSED_LOOKS { ObjectiveStatus::MissedAlone } else { ObjectiveStatus::Late };
         self.budget_ns = 0;
@@ -129,7 +129,7 @@ mod tests {
 
     const LIMIT_NS: Nanos = 100_000_000;
 
-    fn second(latency_ns: Nanos) -> LastSecond {
+    fn last_second_with_latency(latency_ns: Nanos) -> LastSecond {
         LastSecond { requests: 100, latency_ns }
     }
 
@@ -139,7 +139,7 @@ mod tests {
         let mut headroom = Headroom::with_limit(LIMIT_NS, false);
         for _ in 0..100 {
             let with_batch_ns = 53_000_000 + headroom.budget_ns;
-            headroom.next_budget_ns(&second(with_batch_ns));
+            headroom.next_budget_ns(&last_second_with_latency(with_batch_ns));
         }
         assert!((35_000_000..=37_000_000).contains(&headroom.budget_ns), "{}", headroom.budget_ns);
         assert_eq!(headroom.status(), ObjectiveStatus::Met);
@@ -149,48 +149,48 @@ mod tests {
     fn a_missed_objective_ends_co_running_at_once_and_for_a_second() {
         let mut headroom = Headroom::with_limit(LIMIT_NS, false);
         for _ in 0..50 {
-            headroom.next_budget_ns(&second(10_000_000));
+            headroom.next_budget_ns(&last_second_with_latency(10_000_000));
         }
         assert!(headroom.budget_ns > 20_000_000);
-        assert_eq!(headroom.next_budget_ns(&second(LIMIT_NS + 1)), 0);
+        assert_eq!(headroom.next_budget_ns(&last_second_with_latency(LIMIT_NS + 1)), 0);
         assert_eq!(headroom.status(), ObjectiveStatus::Late);
         for _ in 0..9 {
-            assert_eq!(headroom.next_budget_ns(&second(10_000_000)), 0);
+            assert_eq!(headroom.next_budget_ns(&last_second_with_latency(10_000_000)), 0);
         }
-        assert!(headroom.next_budget_ns(&second(10_000_000)) > 0);
+        assert!(headroom.next_budget_ns(&last_second_with_latency(10_000_000)) > 0);
     }
 
     #[test]
     fn budget_halves_above_the_target() {
         let mut headroom = Headroom { budget_ns: 40_000_000, ..Headroom::with_limit(LIMIT_NS, false) };
-        assert_eq!(headroom.next_budget_ns(&second(95_000_000)), 20_000_000);
+        assert_eq!(headroom.next_budget_ns(&last_second_with_latency(95_000_000)), 20_000_000);
     }
 
     #[test]
     fn budget_below_the_minimum_is_zero() {
         let mut headroom = Headroom { budget_ns: 199_000, ..Headroom::with_limit(LIMIT_NS, false) };
-        assert_eq!(headroom.next_budget_ns(&second(95_000_000)), 0);
+        assert_eq!(headroom.next_budget_ns(&last_second_with_latency(95_000_000)), 0);
     }
 
     /// An age limit may exceed the objective, since only the latencies count.
     #[test]
-    fn an_age_grows_as_long_as_requests_are_in_time() {
+    fn age_limit_grows_while_the_objective_is_met() {
         let mut headroom = Headroom::with_limit(LIMIT_NS, true);
-        (0..100).for_each(|_| _ = headroom.next_budget_ns(&second(50_000_000)));
+        (0..100).for_each(|_| _ = headroom.next_budget_ns(&last_second_with_latency(50_000_000)));
         assert_eq!(headroom.budget_ns, 2 * LIMIT_NS);
     }
 
     #[test]
     fn objective_missed_without_batch_is_reported() {
         let mut headroom = Headroom::with_limit(LIMIT_NS, false);
-        (0..=MISSED_LOOKS).for_each(|_| assert_eq!(headroom.next_budget_ns(&second(150_000_000)), 0));
+        (0..=MISSED_LOOKS).for_each(|_| assert_eq!(headroom.next_budget_ns(&last_second_with_latency(150_000_000)), 0));
         assert_eq!(headroom.status(), ObjectiveStatus::MissedAlone);
-        headroom.next_budget_ns(&second(50_000_000));
+        headroom.next_budget_ns(&last_second_with_latency(50_000_000));
         assert_eq!(headroom.status(), ObjectiveStatus::Met);
     }
 
     #[test]
-    fn look_without_requests_changes_nothing() {
+    fn check_without_requests_changes_nothing() {
         let mut headroom = Headroom { budget_ns: 7, ..Headroom::with_limit(LIMIT_NS, false) };
         assert_eq!(headroom.next_budget_ns(&LastSecond { requests: 3, latency_ns: 0 }), 7);
         assert_eq!(headroom.status(), ObjectiveStatus::Unknown);
@@ -203,7 +203,7 @@ mod tests {
             let mut headroom = Headroom::with_limit(LIMIT_NS, false);
             for latency_ns in latencies {
                 let before_ns = headroom.budget_ns;
-                let after_ns = headroom.next_budget_ns(&second(latency_ns));
+                let after_ns = headroom.next_budget_ns(&last_second_with_latency(latency_ns));
                 prop_assert!(latency_ns <= LIMIT_NS || after_ns == 0);
                 prop_assert!(latency_ns <= headroom.target_ns() || after_ns <= before_ns / 2);
                 prop_assert!(after_ns <= before_ns + headroom.target_ns() / GROWTH);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_taken_back_after_a_minute_and_then_later_and_later() {
+    fn threshold_step_is_taken_back_after_growing_times() {
         let mut finder = IdleThresholdFinder::new(8_000);
         let mut now = 0;
         assert!(finder.apply_verdict(now, BEYOND));

@@ -98,7 +98,7 @@ impl PolicyKind {
 
     /// Returns whether a request that had to wait never shares its core with batch. Under the other policies a lent
     /// lane stays lent when such a request starts.
-    pub fn spares_waited(self) -> bool {
+    pub fn spares_waited_requests(self) -> bool {
         !self.limits_by_age() && !self.is_paper_rule()
     }
 
@@ -198,7 +198,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn a_policy_survives_its_name_and_its_number() {
+    fn policy_is_found_by_its_name_and_number() {
         for kind in PolicyKind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
             assert_eq!(PolicyKind::try_from(kind as u32), Ok(kind));

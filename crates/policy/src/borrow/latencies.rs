@@ -85,7 +85,7 @@ impl Latencies {
     fn latency_at_rank_ns(&self, rank: u64) -> f64 {
         let Some((at, before)) = self.bucket_of_rank(rank) else { return 0.0 };
         let place = ((rank - before) as f64 - 0.5) / f64::from(self.counts[at]);
-        let [from_ns, to_ns] = [at, at + 1].map(|bucket| histogram::first_of(bucket, SUB_BITS));
+        let [from_ns, to_ns] = [at, at + 1].map(|bucket| histogram::first_value_of_bucket(bucket, SUB_BITS));
         from_ns as f64 + place * (to_ns - from_ns) as f64
     }
 
@@ -113,7 +113,7 @@ pub(super) fn bucket(ns: Nanos) -> usize {
 }
 
 pub(super) fn middle_ns(bucket: usize) -> Nanos {
-    histogram::middle_of(bucket, SUB_BITS)
+    histogram::middle_of_bucket(bucket, SUB_BITS)
 }
 
 #[cfg(test)]
@@ -126,15 +126,15 @@ mod tests {
     }
 
     /// Returns a histogram of the latencies 1 to `count` µs, each once.
-    fn latencies_one_to(count: u64) -> Latencies {
+    fn latencies_up_to_us(count: u64) -> Latencies {
         let mut latencies = Latencies::EMPTY;
         (1..=count).for_each(|us| latencies.record(us * 1_000));
         latencies
     }
 
     #[test]
-    fn ranks_are_read_within_their_buckets() {
-        let latencies = latencies_one_to(1_000);
+    fn latency_of_a_rank_is_interpolated_in_its_bucket() {
+        let latencies = latencies_up_to_us(1_000);
         for rank in [1, 10, 500, 990, 1_000] {
             let (read, wanted) = (latencies.latency_at_rank_ns(rank), rank as f64 * 1_000.0);
             assert!((read - wanted).abs() <= 0.02 * wanted + 500.0, "rank {rank}: {read}");
@@ -142,18 +142,18 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_known_better_with_more_requests() {
+    fn confidence_interval_narrows_with_more_requests() {
         // The median of 1000 requests is between the ranks 500 - 2 x 15.8 and 500 + 2 x 15.8.
-        let (low, high) = latencies_one_to(1_000).percentile_interval_ns(50.0, 2.0).unwrap();
+        let (low, high) = latencies_up_to_us(1_000).percentile_interval_ns(50.0, 2.0).unwrap();
         assert!((460_000.0..475_000.0).contains(&low) && (525_000.0..545_000.0).contains(&high), "{low} to {high}");
-        let many = latencies_one_to(100_000).percentile_interval_ns(50.0, 2.0).unwrap();
+        let many = latencies_up_to_us(100_000).percentile_interval_ns(50.0, 2.0).unwrap();
         assert!((many.1 - many.0) / 50e6 < 0.02, "{many:?}");
     }
 
     #[test]
     fn percentile_of_too_few_requests_is_none() {
         assert_eq!(Latencies::EMPTY.percentile_interval_ns(50.0, 2.0), None);
-        assert_eq!(latencies_one_to(100).percentile_interval_ns(99.0, 2.0), None);
-        assert!(latencies_one_to(100).percentile_interval_ns(50.0, 2.0).is_some());
+        assert_eq!(latencies_up_to_us(100).percentile_interval_ns(99.0, 2.0), None);
+        assert!(latencies_up_to_us(100).percentile_interval_ns(50.0, 2.0).is_some());
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_has_a_budget_exactly_if_it_spends_one() {
+    fn budget_is_required_exactly_by_policies_that_use_it() {
         for kind in PolicyKind::ALL {
             let spends = kind.needs_requests();
             let none = if spends { Err(LendingMismatch::NoBudget(kind)) } else { Ok(kind) };
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn at_once_is_no_hold_at_all_and_the_rest_stays() {
+    fn evicting_at_once_changes_only_the_hold_limit() {
         let config = BorrowConfig { min_idle_ns: 3, evict_after_ns: 5, lend_ahead_min_ns: 7 };
         let lending = Lending::new(None, Budget::Given(1), config).unwrap().evicting_at_once();
         assert_eq!(lending.config, BorrowConfig { evict_after_ns: 0, ..config });

@@ -92,7 +92,7 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
         self.limits.queued_ns = self.queued.queued_ns();
         if let Some(aim) = &mut self.aim {
             self.limits.budget_ns = aim.headroom.next_budget_ns(&aim.window.last_second(aim.objective.percentile));
-            aim.window.begin_next_look();
+            aim.window.begin_next_interval();
         }
         self.limits
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn given_budget_stays_and_harm_is_learned() {
+    fn given_budget_stays_and_contention_cost_is_learned() {
         let mut meter = meter(Budget::Given(5 * MS));
         assert_eq!(meter.present_limits(), LendingLimits { budget_ns: 5 * MS, ..LendingLimits::default() });
         record_requests(&mut meter, 1_000, 40 * MS);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_objective_leaves_a_budget_while_it_is_met() {
+    fn budget_is_given_while_the_objective_is_met() {
         let mut meter = meter(Budget::Slo(Objective { percentile: 99.0, limit_ns: 100 * MS }));
         assert_eq!(meter.recompute().budget_ns, 0);
         for _ in 0..20 {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn unseen_requests_give_service_time_but_no_harm() {
+    fn unobserved_requests_give_server_time_but_no_cost() {
         let mut meter = meter(Budget::Given(MS));
         (0..1_000).for_each(|_| meter.record_unobserved_request(2 * MS, MS));
         let limits = meter.recompute();

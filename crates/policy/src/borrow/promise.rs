@@ -101,7 +101,7 @@ impl Overlap {
 /// Returns the overlap in turns of the service during which batch never left. Each reaction ends with batch off the
 /// lane, so overlap beyond the reactions belongs to turns without one. The result is 0 below [`MARGIN_NS`] or a tenth
 /// of the overlap. The histograms of reactions are inexact, and both inputs are read while batch runs.
-pub fn never_left_ns(overlap_ns: Nanos, reactions_ns: Nanos) -> Nanos {
+pub fn overlap_in_turns_never_left_ns(overlap_ns: Nanos, reactions_ns: Nanos) -> Nanos {
     let rest_ns = overlap_ns.saturating_sub(reactions_ns);
     if rest_ns > MARGIN_NS && rest_ns > overlap_ns / 10 { rest_ns } else { 0 }
 }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_is_passed_by_more_than_the_margin() {
+    fn promise_is_broken_only_beyond_bound_and_margin() {
         // The bound of 1 % allows 100 ms of 10 s; the margin is 10 ms.
         for (overlap_ms, standing) in [
             (0, OverlapVerdict::Kept),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_of_short_turns_is_told_from_batch_that_stays() {
+    fn short_turns_are_distinguished_from_batch_that_stays() {
         // A Redis server has 21 655 turns of 24 µs, with 5.3 µs of overlap in each.
         let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };
         assert_eq!(
@@ -212,14 +212,17 @@ mod tests {
     }
 
     #[test]
-    fn overlap_beyond_the_reactions_is_of_turns_never_left() {
+    fn overlap_beyond_reactions_belongs_to_turns_never_left() {
         // Of 840 ms of overlap, six reactions of 42 µs each explain 252 µs. The rest is in turns that batch never left.
-        assert_eq!(never_left_ns(840 * MS, 6 * 42_000), 840 * MS - 252_000);
-        assert_eq!(never_left_ns(116 * MS, 113 * MS), 0, "buckets are 3 % wide");
-        assert_eq!((never_left_ns(10 * MS, 0), never_left_ns(11 * MS, 0)), (0, 11 * MS));
-        assert_eq!(never_left_ns(5 * MS, 6 * MS), 0);
-        assert_eq!(never_left_ns(200 * MS, 180 * MS), 0, "a tenth");
-        assert_eq!(never_left_ns(200 * MS, 179 * MS), 21 * MS);
+        assert_eq!(overlap_in_turns_never_left_ns(840 * MS, 6 * 42_000), 840 * MS - 252_000);
+        assert_eq!(overlap_in_turns_never_left_ns(116 * MS, 113 * MS), 0, "buckets are 3 % wide");
+        assert_eq!(
+            (overlap_in_turns_never_left_ns(10 * MS, 0), overlap_in_turns_never_left_ns(11 * MS, 0)),
+            (0, 11 * MS)
+        );
+        assert_eq!(overlap_in_turns_never_left_ns(5 * MS, 6 * MS), 0);
+        assert_eq!(overlap_in_turns_never_left_ns(200 * MS, 180 * MS), 0, "a tenth");
+        assert_eq!(overlap_in_turns_never_left_ns(200 * MS, 179 * MS), 21 * MS);
     }
 
     #[test]

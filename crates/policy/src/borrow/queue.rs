@@ -48,7 +48,7 @@ struct Keeper {
 impl Keeper {
     fn new(kind: PolicyKind) -> Self {
         let config = BorrowConfig { min_idle_ns: 2, evict_after_ns: Nanos::MAX, lend_ahead_min_ns: 0 };
-        Self { policy: kind.policy(config), spares_waited: kind.spares_waited(), state: LaneState::Released }
+        Self { policy: kind.policy(config), spares_waited: kind.spares_waited_requests(), state: LaneState::Released }
     }
 
     /// Observes the lane if the keeper is awake or has a reason to wake up.
@@ -142,7 +142,7 @@ fn kinds() -> impl Strategy<Value = PolicyKind> {
 
 /// Returns the kinds of policy that guarantee at most one budget of delay per request.
 fn sparing_policy_strategy() -> impl Strategy<Value = PolicyKind> {
-    kinds().prop_filter("spares requests that waited", |kind| kind.spares_waited())
+    kinds().prop_filter("spares requests that waited", |kind| kind.spares_waited_requests())
 }
 
 fn limits(budget_ns: Nanos, contention_cost: ContentionCost) -> LendingLimits {
@@ -153,7 +153,7 @@ proptest! {
     /// Under policies that spare requests that waited, batch delays no request by more than one budget, plus one tick
     /// for rounding.
     #[test]
-    fn no_request_pays_more_than_one_budget(
+    fn batch_delays_no_request_by_more_than_one_budget(
         requests in requests(), kind in sparing_policy_strategy(), budget_ns in 0_u64..60,
         contention_cost_ppm in 100_000_u32..=1_000_000,
     ) {
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_that_waited_never_pays(requests in requests(), kind in sparing_policy_strategy(), budget_ns in 0_u64..60) {
+    fn batch_never_runs_beside_a_request_that_waited(requests in requests(), kind in sparing_policy_strategy(), budget_ns in 0_u64..60) {
         let limits = limits(budget_ns, ContentionCost::FULL);
         for fate in serve(&requests, Some(Keeper::new(kind)), limits) {
             prop_assert!(!fate.waited || fate.co_ran == 0, "{kind}: {fate:?}");
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn borrowing_idle_costs_nothing_at_all(requests in requests(), budget_ns in 0_u64..60) {
+    fn borrow_idle_never_runs_batch_beside_a_request(requests in requests(), budget_ns in 0_u64..60) {
         let limits = limits(budget_ns, ContentionCost::FULL);
         for fate in serve(&requests, Some(Keeper::new(PolicyKind::BorrowIdle)), limits) {
             prop_assert_eq!(fate.co_ran, 0);
@@ -184,7 +184,7 @@ proptest! {
 
     /// Under each policy, batch delays a request by at most the time that its core lost in its busy period.
     #[test]
-    fn a_delay_is_the_harm_of_the_busy_period_at_most(
+    fn delay_is_at_most_the_cost_in_the_busy_period(
         requests in requests(), kind in kinds(), budget_ns in 0_u64..200, contention_cost_ppm in 0_u32..=900_000,
     ) {
         let limits = limits(budget_ns, ContentionCost::from_ppm(contention_cost_ppm));
@@ -228,7 +228,7 @@ proptest! {
 
 /// Beside a single request each policy co-runs as long as its budget allows.
 #[test]
-fn a_lone_request_is_co_run_with_for_the_whole_budget() {
+fn batch_runs_beside_a_single_request_for_its_budget() {
     let requests = [Request { arrives: 100, work: 500 }];
     let limits = limits(40, ContentionCost::from_ppm(250_000));
     let co_ran = |kind| {

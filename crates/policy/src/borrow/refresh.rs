@@ -25,7 +25,12 @@ pub struct RefreshBudget {
 
 impl RefreshBudget {
     /// Applies the rule with a budget that may differ from that of the limits.
-    pub(super) fn co_run_until_with(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
+    pub(super) fn co_run_until_with_budget(
+        &mut self,
+        now: Nanos,
+        seen: &LaneObservation,
+        budget_ns: Nanos,
+    ) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         let printed = &mut self.printed;
         printed.fixed.update_period(seen, requests);
@@ -33,19 +38,19 @@ impl RefreshBudget {
             return None;
         }
         if requests.has_waited_request() {
-            printed.fixed.stop();
+            printed.fixed.end_co_running();
         }
-        printed.refresh(now, requests);
+        printed.refresh_budget(now, requests);
         if let Some(running) = requests.running {
             printed.fixed.start_stamp = printed.fixed.start_stamp.min(running.started);
         }
-        printed.fixed.slow_path(now, seen, budget_ns)
+        printed.fixed.co_run_until_on_busy_lane(now, seen, budget_ns)
     }
 }
 
 impl Rule for RefreshBudget {
     fn co_run_until(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
-        self.co_run_until_with(now, seen, seen.limits.budget_ns)
+        self.co_run_until_with_budget(now, seen, seen.limits.budget_ns)
     }
 
     fn may_lend_ahead(&self, seen: &LaneObservation) -> bool {
@@ -82,7 +87,7 @@ mod tests {
 
     /// Line 14 of Fig. 9(c): a request with another one behind it shares the budget of the one before.
     #[test]
-    fn a_queue_keeps_the_old_budget() {
+    fn budget_is_not_refreshed_while_requests_wait() {
         let looks =
             [(0, idle_lane(0)), (10, busy_lane(1, 10)), (45, busy_lane(2, 10).with_start(40).with_queue_len(1))];
         assert_eq!(refresh_budget_answers(&looks), [None, Some(60), Some(60)]);
@@ -97,19 +102,20 @@ mod tests {
     }
 
     #[test]
-    fn the_same_request_is_refreshed_once() {
+    fn same_request_gets_only_one_budget() {
         let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (20, busy_lane(1, 10)), (60, busy_lane(1, 10))];
         assert_eq!(refresh_budget_answers(&looks), [None, Some(60), Some(60), None]);
     }
 
     #[test]
-    fn a_request_that_waited_gets_none() {
-        let looks = [(0, idle_lane(0)), (10, busy_lane(1, 10)), (45, busy_lane(2, 10).with_start(40).with_waiting())];
+    fn request_that_waited_gets_no_budget() {
+        let looks =
+            [(0, idle_lane(0)), (10, busy_lane(1, 10)), (45, busy_lane(2, 10).with_start(40).with_waited_request())];
         assert_eq!(refresh_budget_answers(&looks), [None, Some(60), None]);
     }
 
     #[test]
-    fn nothing_is_lent_ahead_without_a_budget() {
+    fn lane_is_not_lent_ahead_without_a_budget() {
         let mut rule = RefreshBudget::default();
         let lends = |rule: &RefreshBudget, budget_ns| rule.may_lend_ahead(&idle_lane(0).build(budget_ns, 0));
         assert!(!lends(&rule, 50), "no idle moment was observed");

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slowdown_is_found_with_its_size() {
+    fn measured_slowdown_has_its_true_ratio() {
         let slowdown = slowdown_with_requests(100, |_| 1.5);
         let Verdict::Beyond { percentile, ratio } = slowdown.verdict(BOUND) else {
             panic!("{:?}", slowdown.ratio(50.0))
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn few_requests_decide_nothing() {
+    fn verdict_with_few_requests_is_undecided() {
         assert_eq!(slowdown_with_requests(2, |_| 3.0).verdict(BOUND), Verdict::Undecided);
         assert_eq!(Slowdown::new().percentile_ns(Side::Apart, 50.0), None);
         let mut some = slowdown_with_requests(100, |_| 3.0);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_tail_can_be_slowed_down() {
+    fn slowdown_of_the_tail_alone_is_found() {
         let mut slowdown = Box::new(Slowdown::new());
         for number in 0..40_000_u64 {
             let latency_ns = 100_000 + number % 97;

@@ -20,7 +20,7 @@ pub enum LaneState {
     Held = 2,
     /// Batch is on other lanes or frozen, and the lane is left to the kernel.
     Evicted = 3,
-    /// Batch runs, and continues when the service starts. Under [`super::PolicyKind::spares_waited`] it continues until
+    /// Batch runs, and continues when the service starts. Under [`super::PolicyKind::spares_waited_requests`] it continues until
     /// a request starts that had to wait.
     Lent = 4,
 }
@@ -175,7 +175,7 @@ pub struct WakeState {
 
 impl WakeState {
     /// Creates the watched state: whether the service is busy, and facts about the running request. If requests that
-    /// waited are spared ([`super::PolicyKind::spares_waited`]), the fact is whether one of them runs. If they are not
+    /// waited are spared ([`super::PolicyKind::spares_waited_requests`]), the fact is whether one of them runs. If they are not
     /// spared, each next request may allow batch again, so the fact is the number of the running request.
     pub fn from_requests(busy: bool, requests: Option<&Requests>, spares_waited: bool) -> Self {
         let running = requests.and_then(|requests| requests.running);
@@ -195,7 +195,7 @@ mod tests {
     const ALL: [LaneState; 4] = [LaneState::Released, LaneState::Lent, LaneState::Held, LaneState::Evicted];
 
     #[test]
-    fn each_reason_is_at_its_number() {
+    fn each_reason_is_at_the_index_of_its_number() {
         LaneReason::ALL.iter().enumerate().for_each(|(place, why)| assert_eq!(*why as usize, place));
     }
 
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_begins_once_also_if_it_is_too_long_from_its_start() {
+    fn hold_begins_only_when_batch_could_run_before() {
         let begins = |state, why| ALL.map(|before| Decision { state, why }.begins_hold(before));
         let from_batch = [true, true, false, false];
         assert_eq!(begins(LaneState::Held, LaneReason::RequestBusy), from_batch);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_is_needed_where_batch_would_run_without_leave() {
+    fn keeper_is_needed_if_batch_would_run_without_permission() {
         for (state, needed) in [
             (LaneState::Released, [false, true, false, true]),
             (LaneState::Lent, [false, false, true, true]),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_keep_a_released_lane_but_do_not_tell_of_requests() {
+    fn lanes_that_the_scheduler_keeps_without_keeper_are_listed() {
         let may = |state: LaneState, busy, spared| state.can_be_left_to_scheduler(|| busy, || spared);
         assert!(may(LaneState::Released, true, true) && may(LaneState::Evicted, true, true));
         assert!(may(LaneState::Lent, true, false) && !may(LaneState::Lent, true, true));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_miss_requests_are_listed() {
+    fn states_that_need_polling_are_listed() {
         let misses = ALL.map(|state| {
             [(true, true), (true, false), (false, true), (false, false)]
                 .map(|(spares, unheard)| state.needs_polling(spares, unheard))

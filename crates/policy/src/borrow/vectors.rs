@@ -46,7 +46,7 @@ impl LaneObservationBuilder {
         self
     }
 
-    pub(crate) fn with_waiting(mut self) -> Self {
+    pub(crate) fn with_waited_request(mut self) -> Self {
         self.running = self.running.map(|running| RunningRequest { waited: true, ..running });
         self
     }

@@ -111,7 +111,7 @@ impl Watchdog {
     }
 
     /// Returns the time of the next check without an alarm; `None`: only after an alarm.
-    pub fn next_look_at(&self, now: Nanos, situation: Situation) -> Option<Nanos> {
+    pub fn next_check_at(&self, now: Nanos, situation: Situation) -> Option<Nanos> {
         match self.stopped_until {
             Some(until) => Some((now + FIRST_STOP_NS / 4).min(until.max(now + STAY_MAX_NS))),
             None => (situation != Situation::default() || self.put_back).then(|| now + STAY_MAX_NS),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn means_get_stronger_in_order() {
+    fn watchdog_steps_get_stronger() {
         use Step::*;
         let looks = [
             (1, situation_after_stay(1)),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn old_offences_are_forgiven() {
+    fn old_steps_are_forgotten() {
         let later = FORGIVEN_AFTER_NS / MS + 3;
         let looks = [(0, OUTRANKS), (1, OUTRANKS), (2, OUTRANKS), (later, OUTRANKS)];
         assert_eq!(run_watchdog(&looks), [Step::Demote; 4]);
@@ -209,7 +209,7 @@ mod tests {
                     prop_assert!(took >= lasted);
                     lasted = took.min(LONGEST_STOP_NS);
                 }
-                let next = dog.next_look_at(now, situation);
+                let next = dog.next_check_at(now, situation);
                 prop_assert!(next.is_none_or(|next| next > now));
                 prop_assert!(next.is_some() || !dog.is_stopped());
                 // The simulated time advances to the next check.

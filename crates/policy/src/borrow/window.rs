@@ -33,7 +33,7 @@ struct ListedRequest {
 
 /// Number of requests that finished in one interval.
 #[derive(Clone, Copy, Debug)]
-struct LookSize {
+struct IntervalSize {
     look: u64,
     requests: u64,
 }
@@ -51,7 +51,7 @@ pub struct LatencyWindow {
     listed: [ListedRequest; LISTED_MAX],
     listed_len: usize,
     /// Size of the oldest interval, if it has too many requests for the list.
-    crowd: Option<LookSize>,
+    crowd: Option<IntervalSize>,
 }
 
 impl Default for LatencyWindow {
@@ -82,13 +82,13 @@ impl LatencyWindow {
 
     /// Returns the latency that `percentile` of 100 requests do not exceed, over the intervals that count now.
     pub fn last_second(&mut self, percentile: f64) -> LastSecond {
-        self.subtract_expired_looks();
+        self.subtract_expired_intervals();
         LastSecond { requests: self.sum.requests, latency_ns: self.sum.percentile_ns(percentile) }
     }
 
     /// Begins the next interval, which collects requests that finish after this call.
-    pub fn begin_next_look(&mut self) {
-        self.subtract_expired_looks();
+    pub fn begin_next_interval(&mut self) {
+        self.subtract_expired_intervals();
         self.present += 1;
         let place = self.present as usize % LOOKS_MIN;
         let requests = self.latest[place].requests;
@@ -99,7 +99,7 @@ impl LatencyWindow {
             let look = self.present - LOOKS_MIN as u64;
             match newer {
                 REQUESTS_WANTED.. => self.sum.subtract(&self.latest[place]),
-                _ if newer + requests >= REQUESTS_WANTED => self.crowd = Some(LookSize { look, requests }),
+                _ if newer + requests >= REQUESTS_WANTED => self.crowd = Some(IntervalSize { look, requests }),
                 _ => self.list_requests_of(look, place),
             }
             self.latest[place].clear();
@@ -117,8 +117,8 @@ impl LatencyWindow {
     }
 
     /// Subtracts the older intervals that no longer count.
-    fn subtract_expired_looks(&mut self) {
-        while let Some(oldest) = self.oldest() {
+    fn subtract_expired_intervals(&mut self) {
+        while let Some(oldest) = self.oldest_interval() {
             let enough_without = self.sum.requests - oldest.requests >= REQUESTS_WANTED;
             if !enough_without && oldest.look + LOOKS_MAX > self.present {
                 return;
@@ -131,12 +131,12 @@ impl LatencyWindow {
     }
 
     /// Returns the oldest interval that is older than the last second.
-    fn oldest(&self) -> Option<LookSize> {
+    fn oldest_interval(&self) -> Option<IntervalSize> {
         self.crowd.or_else(|| {
             let listed = &self.listed[..self.listed_len];
             let look = listed.first()?.look;
             let requests = listed.iter().take_while(|request| request.look == look).count() as u64;
-            Some(LookSize { look, requests })
+            Some(IntervalSize { look, requests })
         })
     }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_count_from_below() {
+    fn percentile_is_the_latency_of_its_rank() {
         let mut window = window();
         assert_eq!(window.last_second(50.0), LastSecond { requests: 0, latency_ns: 0 });
         (1..=100).for_each(|us| window.record(us * 1_000));
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_of_the_last_second_or_of_a_hundred_requests() {
+    fn window_covers_a_second_or_a_hundred_requests() {
         let mut window = window();
         for look in 0..300_u64 {
             (0..5).for_each(|_| window.record(1_000 * (look + 1)));
             let seen = window.last_second(99.0);
             assert_eq!(seen.requests, (5 * (look + 1)).min(100));
             assert!(seen.latency_ns.abs_diff(1_000 * (look + 1)) * 50 <= 1_000 * (look + 1));
-            window.begin_next_look();
+            window.begin_next_interval();
         }
     }
 
@@ -199,7 +199,7 @@ mod tests {
         for look in 0..30_u64 {
             (0..1_000).for_each(|_| window.record(1_000));
             assert_eq!(window.last_second(99.0).requests, 1_000 * (look + 1).min(10));
-            window.begin_next_look();
+            window.begin_next_interval();
         }
     }
 
@@ -210,7 +210,7 @@ mod tests {
             (0..5_000).for_each(|_| window.record(1_000_000));
             let counts = (0..200).take_while(|_| {
                 let crowd_counts = window.last_second(50.0).requests >= 5_000;
-                window.begin_next_look();
+                window.begin_next_interval();
                 (0..each_look).for_each(|_| window.record(1_000));
                 crowd_counts
             });
@@ -233,7 +233,7 @@ mod tests {
     }
 
     /// Generates intervals of a service that alternates between idle, busy and flooded.
-    fn looks() -> impl Strategy<Value = Vec<Vec<Nanos>>> {
+    fn interval_list_strategy() -> impl Strategy<Value = Vec<Vec<Nanos>>> {
         let latency = 0..2_000_000_000_u64;
         let look = |most| proptest::collection::vec(latency.clone(), 0..most);
         let look = prop_oneof![6 => look(2), 4 => look(8), 2 => look(30), 1 => look(300)];
@@ -244,7 +244,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn window_agrees_with_a_list_of_all_requests(looks in looks(), percentile in 1.0..99.999_f64) {
+        fn window_agrees_with_a_list_of_all_requests(looks in interval_list_strategy(), percentile in 1.0..99.999_f64) {
             let mut window = window();
             for (number, look) in looks.iter().enumerate() {
                 look.iter().for_each(|ns| window.record(*ns));
@@ -252,7 +252,7 @@ mod tests {
                 if number % 7 != 3 {
                     prop_assert_eq!(window.last_second(percentile), expected_last_second(&looks[..=number], percentile));
                 }
-                window.begin_next_look();
+                window.begin_next_interval();
             }
         }
     }

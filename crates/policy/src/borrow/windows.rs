@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_take_turns_with_rests() {
+    fn window_pairs_alternate_with_rests() {
         use Phase::{Rest, Seen};
         let mut windows = Windows::new(0);
         let first = [(Rest, 120), (Seen(Side::Beside), 30), (Seen(Side::Apart), 30), (Rest, 120)];

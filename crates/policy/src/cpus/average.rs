@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_look_counts_for_little() {
+    fn short_observation_has_little_weight() {
         let mut average = Average::default();
         assert_eq!(average.add(1.0, 100, 1_000), None);
         assert_eq!(average.add(0.0, 900, 1_000), Some(0.1));
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_covered_is_no_window() {
+    fn observation_without_time_gives_no_mean() {
         assert_eq!(Average::default().add(1.0, 0, 0), None);
     }
 }

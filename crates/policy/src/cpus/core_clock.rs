@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_end_is_awaited_for_the_calm_time_at_most() {
+    fn batch_returns_after_calm_time_when_traffic_ends() {
         let mut clocks = CoreClocks::new(S);
         let wait = time_until_return(&mut clocks, 0);
         clocks.record_interference(CORE, wait + 10);

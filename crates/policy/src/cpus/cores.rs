@@ -21,7 +21,7 @@ impl Default for CoreTopology {
 
 impl CoreTopology {
     /// Creates a machine of these cores.
-    pub fn of(cores: impl IntoIterator<Item = CpuMask>) -> Self {
+    pub fn from_cores(cores: impl IntoIterator<Item = CpuMask>) -> Self {
         let mut machine = Self::default();
         for core in cores {
             let following = core.iter().skip(1).chain(core.first());
@@ -34,13 +34,13 @@ impl CoreTopology {
     }
 
     /// Returns the number of the core that the CPU belongs to.
-    pub fn core(&self, cpu: usize) -> usize {
+    pub fn core_of_cpu(&self, cpu: usize) -> usize {
         usize::from(self.core_of[cpu])
     }
 
     /// Returns the numbers of the cores that contain any of these CPUs.
     pub fn cores_of(&self, cpus: &CpuMask) -> CpuMask {
-        cpus.iter().map(|cpu| self.core(cpu)).collect()
+        cpus.iter().map(|cpu| self.core_of_cpu(cpu)).collect()
     }
 
     /// Returns the CPUs of the cores with these numbers.
@@ -63,7 +63,7 @@ impl CoreTopology {
     pub fn spread(&self, count: usize, among: &CpuMask) -> CpuMask {
         let (mut chosen, mut left) = (CpuMask::EMPTY, *among);
         while chosen.len() < count && !left.is_empty() {
-            let one_of_each = self.one_of_each(&left);
+            let one_of_each = self.lowest_cpu_per_core(&left);
             one_of_each.iter().take(count - chosen.len()).for_each(|cpu| chosen.insert(cpu));
             left = left.without(&one_of_each);
         }
@@ -71,11 +71,11 @@ impl CoreTopology {
     }
 
     /// Returns the lowest of these CPUs on each core.
-    fn one_of_each(&self, cpus: &CpuMask) -> CpuMask {
+    fn lowest_cpu_per_core(&self, cpus: &CpuMask) -> CpuMask {
         let (mut chosen, mut cores) = (CpuMask::EMPTY, CpuMask::EMPTY);
         for cpu in cpus.iter() {
-            if !cores.contains(self.core(cpu)) {
-                cores.insert(self.core(cpu));
+            if !cores.contains(self.core_of_cpu(cpu)) {
+                cores.insert(self.core_of_cpu(cpu));
                 chosen.insert(cpu);
             }
         }
@@ -94,7 +94,7 @@ mod tests {
     /// Returns a machine with two cores of two CPUs in Linux's numbering, one core of four CPUs, and one of a single
     /// CPU.
     fn machine() -> CoreTopology {
-        CoreTopology::of([mask(&[0, 2]), mask(&[1, 3]), mask(&[4, 5, 6, 7])])
+        CoreTopology::from_cores([mask(&[0, 2]), mask(&[1, 3]), mask(&[4, 5, 6, 7])])
     }
 
     #[test]

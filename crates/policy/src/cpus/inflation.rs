@@ -181,7 +181,7 @@ mod tests {
     const ALONE: ServerTimes = ServerTimes { count: 40, sum_ns: 40_000 };
 
     #[test]
-    fn half_as_long_again_is_half() {
+    fn requests_half_as_long_again_are_inflated_by_half() {
         let mut inflation = Inflation::default();
         inflation.record_requests(ALONE, shares_on_siblings(0.0));
         inflation.record_requests(ServerTimes { count: 30, sum_ns: 45_000 }, shares_on_siblings(1.0));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn few_requests_say_nothing_until_they_are_enough_together() {
+    fn inflation_is_unknown_until_enough_requests() {
         let mut inflation = Inflation::default();
         inflation.record_requests(ALONE, shares_on_siblings(0.0));
         inflation.record_requests(ServerTimes { count: 20, sum_ns: 40_000 }, shares_on_siblings(1.0));
@@ -223,13 +223,13 @@ mod tests {
 
     /// Returns the shares on a machine where CPUs 0 and 1 are one core, and CPU 2 is another.
     fn shares(ran_ns: [Nanos; 3], batch: [f64; 3]) -> BatchShares {
-        let cores = CoreTopology::of([[0, 1].into_iter().collect(), [2].into_iter().collect()]);
+        let cores = CoreTopology::from_cores([[0, 1].into_iter().collect(), [2].into_iter().collect()]);
         let ran_on = (0..3).filter(|cpu| ran_ns[*cpu] > 0).collect();
         BatchShares::around_service(&cores, &ran_on, |cpu| ran_ns[cpu], |cpu| batch[cpu])
     }
 
     #[test]
-    fn the_other_lane_counts_though_the_service_ran_there_too() {
+    fn sibling_counts_though_the_service_ran_there_too() {
         assert_eq!(shares([10, 0, 0], [0.0, 0.9, 0.0]), shares_on_siblings(0.9));
         assert_eq!(shares([10, 10, 0], [0.5, 0.75, 0.0]), BatchShares { siblings: Some(0.625), own: 0.625 });
         assert_eq!(shares([3, 1, 0], [0.0, 1.0, 0.0]), BatchShares { siblings: Some(0.75), own: 0.25 });

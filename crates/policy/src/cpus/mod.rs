@@ -34,5 +34,5 @@ pub(crate) use core_clock::CoreClocks;
 pub(crate) use hosts::HostingCpus;
 pub(crate) use last_actions::LastActions;
 pub(crate) use observation_state::{ObservationStart, ObservationState};
-pub(crate) use refuge::cpus_or_refuge;
+pub(crate) use refuge::cpus_or_one_least_costly_cpu;
 pub(crate) use reserve::{Reserve, Usage};

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_is_about_the_time_since_the_last_one() {
+    fn observation_covers_time_since_the_previous_one() {
         let (mut observation_state, mut seen) = (ObservationState::default(), MachineObservation::default());
         assert_eq!((observation_state.why(), observation_state.window_end_at(10)), (CpuReason::Start, None));
         seen.cpus[3].online = true;

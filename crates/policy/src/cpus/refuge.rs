@@ -9,7 +9,7 @@ use super::observation::ContainerObservation;
 /// paused, it gets one online CPU of those that it may use: the one that costs the services least, the highest of equal
 /// ones. Several CPUs would disturb more, and all such containers share this one. The result is empty if the container
 /// may use no online CPU.
-pub(crate) fn cpus_or_refuge<Cost: Ord>(
+pub(crate) fn cpus_or_one_least_costly_cpu<Cost: Ord>(
     cpus: CpuMask,
     container: &ContainerObservation,
     online: &CpuMask,

@@ -28,9 +28,9 @@ pub(crate) enum Usage {
     /// The load is above the permitted share.
     TooBusy,
     /// One CPU fewer would have sufficed since this time.
-    Roomy(Nanos),
+    OneCpuTooMany(Nanos),
     /// The number of reserved CPUs fits the load.
-    Right,
+    Adequate,
 }
 
 impl Reserve {
@@ -91,8 +91,8 @@ impl Reserve {
         self.roomy_since = is_roomy.then(|| self.roomy_since.unwrap_or(now));
         Some(match self.roomy_since {
             _ if usage > busy_most => Usage::TooBusy,
-            Some(since) => Usage::Roomy(since),
-            None => Usage::Right,
+            Some(since) => Usage::OneCpuTooMany(since),
+            None => Usage::Adequate,
         })
     }
 }

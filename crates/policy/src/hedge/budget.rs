@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_successes_pay_for_a_hedge_at_a_tenth() {
+    fn ten_successes_add_a_hedge_at_a_ratio_of_a_tenth() {
         let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli: 100, burst: 2 });
         assert_eq!([budget.take(), budget.take(), budget.take()], [true, true, false]);
         (0..9).for_each(|_| budget.record_success());
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_saved_up_than_the_limit() {
+    fn budget_does_not_exceed_its_limit() {
         let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli: 100, burst: 2 });
         budget.give_back();
         (0..1000).for_each(|_| budget.record_success());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_of_nothing_allows_nothing() {
+    fn empty_budget_allows_no_hedge() {
         let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli: 0, burst: 0 });
         budget.record_success();
         assert!(!budget.take());

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_has_what_was_put_in_and_nothing_unknown() {
+    fn hazard_set_has_inserted_hazards_and_no_unknown_bits() {
         let set: Hazards = [Hazard::Restart, Hazard::JvmGc].into_iter().collect();
         assert!(set.contains(Hazard::JvmGc) && !set.contains(Hazard::Stopped));
         assert!(set.iter().eq([Hazard::JvmGc, Hazard::Restart]));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_the_places_in_the_list() {
+    fn hazard_numbers_are_indexes_of_the_list() {
         assert!(Hazard::ALL.iter().enumerate().all(|(place, hazard)| *hazard as usize == place));
     }
 }

@@ -52,7 +52,7 @@ pub enum Fault {
         of: u32,
     },
     /// A request failed shortly after the server's return.
-    Again,
+    FailedAfterReturn,
 }
 
 impl fmt::Display for Fault {
@@ -60,7 +60,7 @@ impl fmt::Display for Fault {
         match self {
             Self::InARow(count) => write!(f, "{count} requests in a row failed"),
             Self::Share { failed, of } => write!(f, "{failed} of {of} requests failed within {WINDOW} s"),
-            Self::Again => f.write_str("it failed again after it had come back"),
+            Self::FailedAfterReturn => f.write_str("it failed again after it had come back"),
         }
     }
 }
@@ -135,7 +135,7 @@ impl Outlier {
         self.in_a_row = self.in_a_row.saturating_add(1);
         let (of, failed) = self.window.total_and_failed();
         match () {
-            () if self.trial > 0 => Some(Fault::Again),
+            () if self.trial > 0 => Some(Fault::FailedAfterReturn),
             () if self.in_a_row >= IN_A_ROW => Some(Fault::InARow(self.in_a_row)),
             () if of >= SHARE_MIN && failed >= of.div_ceil(2) => Some(Fault::Share { failed, of }),
             () => None,
@@ -193,7 +193,7 @@ mod tests {
     const OUT_NS: Nanos = 30 * SECOND_NS;
     const MINUTE_NS: Nanos = 60 * SECOND_NS;
 
-    fn failed(sent_ns: Nanos) -> Attempt {
+    fn failed_attempt(sent_ns: Nanos) -> Attempt {
         Attempt { sent_ns, has_failed: true }
     }
 
@@ -203,7 +203,7 @@ mod tests {
 
     /// Ejects the server, advances the time to its return, and returns how long it was out.
     fn ejection_length(outlier: &mut Outlier, now: &mut Nanos) -> Nanos {
-        outlier.eject(*now, Fault::Again, OUT_NS);
+        outlier.eject(*now, Fault::FailedAfterReturn, OUT_NS);
         let out = outlier.ejection().expect("just ejected").until_ns - *now;
         *now += out;
         assert!(outlier.return_if_due(*now));
@@ -213,14 +213,14 @@ mod tests {
     #[test]
     fn five_failures_in_a_row_are_a_fault_unless_interrupted() {
         let mut outlier = Outlier::default();
-        (0..4).for_each(|at| assert_eq!(outlier.record_attempt(at, failed(at)), None));
+        (0..4).for_each(|at| assert_eq!(outlier.record_attempt(at, failed_attempt(at)), None));
         assert_eq!(outlier.record_attempt(4, successful_attempt(4)), None);
-        (5..9).for_each(|at| assert_eq!(outlier.record_attempt(at, failed(at)), None));
-        assert_eq!(outlier.record_attempt(9, failed(9)), Some(Fault::InARow(5)));
+        (5..9).for_each(|at| assert_eq!(outlier.record_attempt(at, failed_attempt(at)), None));
+        assert_eq!(outlier.record_attempt(9, failed_attempt(9)), Some(Fault::InARow(5)));
     }
 
     #[test]
-    fn half_of_the_requests_within_ten_seconds_are_a_reason() {
+    fn half_of_requests_failed_in_ten_seconds_are_a_fault() {
         let mut outlier = Outlier::default();
         let mut note = |at: Nanos, has_failed| outlier.record_attempt(at, Attempt { sent_ns: at, has_failed });
         // A share is not judged below 20 requests: ten failures of nineteen requests are ignored.
@@ -265,11 +265,15 @@ mod tests {
         let mut outlier = Outlier::default();
         outlier.eject(0, Fault::InARow(5), OUT_NS);
         assert!(!outlier.return_if_due(OUT_NS - 1) && outlier.return_if_due(OUT_NS));
-        assert_eq!(outlier.record_attempt(OUT_NS + 1, failed(OUT_NS - 1)), None, "it was sent before the return");
+        assert_eq!(
+            outlier.record_attempt(OUT_NS + 1, failed_attempt(OUT_NS - 1)),
+            None,
+            "it was sent before the return"
+        );
         (0..u64::from(TRIAL) - 1)
             .for_each(|at| assert_eq!(outlier.record_attempt(OUT_NS + at, successful_attempt(OUT_NS + at)), None));
-        assert_eq!(outlier.record_attempt(OUT_NS + 9, failed(OUT_NS + 9)), Some(Fault::Again));
+        assert_eq!(outlier.record_attempt(OUT_NS + 9, failed_attempt(OUT_NS + 9)), Some(Fault::FailedAfterReturn));
         assert_eq!(outlier.record_attempt(OUT_NS + 9, successful_attempt(OUT_NS + 9)), None);
-        assert_eq!(outlier.record_attempt(OUT_NS + 10, failed(OUT_NS + 10)), None, "the trial is over");
+        assert_eq!(outlier.record_attempt(OUT_NS + 10, failed_attempt(OUT_NS + 10)), None, "the trial is over");
     }
 }

@@ -212,7 +212,7 @@ impl Roles {
     }
 
     /// Updates the state of a server by an event.
-    fn update_conditions(&mut self, now: Nanos, seen: &HedgeEvent, out: &mut HedgeActions) {
+    fn update_server_states(&mut self, now: Nanos, seen: &HedgeEvent, out: &mut HedgeActions) {
         let counts = self.config.mode == Mode::Hazard;
         match *seen {
             HedgeEvent::Watched(server, hazards) if counts => {
@@ -243,7 +243,7 @@ impl Roles {
                 let condition = &mut self.conditions[server.index()];
                 condition.warm_until = condition.warm_until.filter(|warm_until| now < *warm_until).map(|_| until);
                 if condition.outlier.is_on_trial() {
-                    self.eject(now, server, Fault::Again);
+                    self.eject(now, server, Fault::FailedAfterReturn);
                 }
             }
             HedgeEvent::Tried(server, attempt) => self.record_attempt(now, server, attempt),
@@ -339,7 +339,7 @@ impl Policy for Roles {
     type Reason = HedgeReason;
 
     fn observe(&mut self, now: Nanos, seen: &HedgeEvent, out: &mut HedgeActions) {
-        self.update_conditions(now, seen, out);
+        self.update_server_states(now, seen, out);
         self.advance_time(now, out);
         self.swap_if_better(out);
     }

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_cores_of_unknown_speed_are_as_slow_as_junos() {
+    fn unknown_little_core_speed_defaults_to_that_of_juno() {
         let of = |speed| Learning { percentile_e2: 9500, little_speed_milli: speed, ..Learning::default() };
         assert_eq!([Some(250), None].map(|speed| Learning::with_percentile(9500, speed)), [of(250), of(310)]);
     }

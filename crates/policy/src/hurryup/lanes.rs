@@ -8,7 +8,7 @@ use crate::cpus::{self, CpuMask};
 /// `working_lanes`.
 pub fn classify_lanes(lanes: &CpuMask, siblings: &cpus::CoreTopology, working_lanes: &CpuMask) -> BigLittleCores {
     let is_alone = |lane: &usize| {
-        let mut others = siblings.cpus_of(siblings.core(*lane)).filter(|other| other != lane);
+        let mut others = siblings.cpus_of(siblings.core_of_cpu(*lane)).filter(|other| other != lane);
         !others.any(|other| working_lanes.contains(other))
     };
     let big: CpuMask = lanes.iter().filter(is_alone).collect();
@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn a_lane_is_big_while_its_siblings_are_idle() {
-        let siblings = cpus::CoreTopology::of([mask(&[0, 4]), mask(&[1, 5])]);
+        let siblings = cpus::CoreTopology::from_cores([mask(&[0, 4]), mask(&[1, 5])]);
         let lanes = mask(&[0, 1, 4, 5]);
         let sizes = |working: &[usize]| classify_lanes(&lanes, &siblings, &mask(working));
         assert_eq!(sizes(&[]), BigLittleCores { big: lanes, little: CpuMask::EMPTY });

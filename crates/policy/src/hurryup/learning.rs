@@ -130,24 +130,27 @@ mod tests {
     }
 
     /// Generates requests `gap_ns` apart, of which one in five is fifty times as long as the others.
-    fn mixed(count: u64, gap_ns: Nanos) -> impl Iterator<Item = (Nanos, Nanos)> {
+    fn mixed_requests(count: u64, gap_ns: Nanos) -> impl Iterator<Item = (Nanos, Nanos)> {
         (0..count).map(move |at| (at * gap_ns, if at % 5 == 0 { 50_000_000 } else { 1_000_000 }))
     }
 
     #[test]
-    fn until_a_batch_is_judged_the_threshold_is_the_first_one() {
-        assert_eq!(learned_threshold_ns(mixed(SERVED_MAX as u64 + QUANTILES.len() as u64 - 1, 1_000_000), (2, 4)), 7);
+    fn first_threshold_applies_until_a_request_set_is_full() {
+        assert_eq!(
+            learned_threshold_ns(mixed_requests(SERVED_MAX as u64 + QUANTILES.len() as u64 - 1, 1_000_000), (2, 4)),
+            7
+        );
     }
 
     #[test]
     fn spare_big_cores_lower_the_learned_threshold() {
-        let learnt = learned_threshold_ns(mixed(5000, 100_000_000), (2, 4));
+        let learnt = learned_threshold_ns(mixed_requests(5000, 100_000_000), (2, 4));
         assert!(learnt <= 4_000_000, "{learnt}: short requests take 4 ms on little cores, long ones 200 ms");
     }
 
     #[test]
     fn without_big_cores_the_highest_threshold_is_learned() {
-        assert_eq!(learned_threshold_ns(mixed(5000, 100_000_000), (0, 6)), 200_000_000);
+        assert_eq!(learned_threshold_ns(mixed_requests(5000, 100_000_000), (0, 6)), 200_000_000);
     }
 
     #[test]

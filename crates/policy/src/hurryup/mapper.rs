@@ -96,12 +96,12 @@ impl HurryUp {
     }
 
     /// Returns the number of threads that the policy moves: [`MAX_THREADS`](super::MAX_THREADS) at most.
-    pub fn threads(&self) -> usize {
+    pub fn thread_count(&self) -> usize {
         self.placement.len()
     }
 
     /// Returns whether the policy moves this thread.
-    pub fn has(&self, thread: Thread) -> bool {
+    pub fn has_thread(&self, thread: Thread) -> bool {
         self.placement.placed_thread(thread).is_some()
     }
 
@@ -121,7 +121,7 @@ impl HurryUp {
     }
 
     /// Returns the counts of requests that left the table without an end.
-    pub fn lost(&self) -> LostRequests {
+    pub fn lost_requests(&self) -> LostRequests {
         self.table.lost()
     }
 
@@ -229,14 +229,14 @@ impl HurryUp {
 
     /// Returns the rule for which idle thread takes the next request, if threads are sent to big cores before they take
     /// requests.
-    fn next_turn(&self) -> Option<TurnRule> {
+    fn predicted_turn_rule(&self) -> Option<TurnRule> {
         self.turns.predicted_rule().filter(|_| {
             self.config.options.preplace && !self.is_oversubscribed && preplace::should_preplace(self.threshold_ns())
         })
     }
 
     fn preplace_threads(&mut self, out: &mut HurryActions) {
-        let Some(turn) = self.next_turn() else { return };
+        let Some(turn) = self.predicted_turn_rule() else { return };
         let free = self.cores.big.without(&self.working_cores());
         let sent = turn.preplace_threads(free, &mut self.placement, |action| out.push(action));
         self.preplaced += sent;
@@ -248,7 +248,7 @@ impl HurryUp {
     /// Returns whether threads are sent to big cores before they take requests. The end of a request on a big core is
     /// then a reason to scan.
     pub fn is_preplacing(&self) -> bool {
-        self.next_turn().is_some()
+        self.predicted_turn_rule().is_some()
     }
 
     /// Adds the work of all requests up to now, since one of them is about to change its core or to end.
@@ -278,7 +278,7 @@ impl HurryUp {
     }
 
     /// Runs lines 11 to 27 of Algorithm 1: finds the long requests, and moves them to big cores.
-    fn round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
+    fn run_round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
         let outcome =
             if self.is_oversubscribed { self.oversubscribed_round(now, out) } else { self.exchange_round(now, out) };
         self.started = Some(now);
@@ -320,7 +320,7 @@ impl HurryUp {
     }
 
     /// Returns the time at which the next request is due to move, after a scan with this outcome.
-    fn next_event(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
+    fn next_move_at(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
         let may_move = |thread: Thread| match self.placement.placed_thread(thread) {
             Some(placed) if self.is_oversubscribed => !placed.on_big && !self.config.options.one_by_one,
             Some(placed) => placed.cpu.is_some_and(|cpu| self.cores.little.contains(cpu)),
@@ -334,7 +334,7 @@ impl HurryUp {
     fn next_wakeup_at(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
         match self.config.scan_times {
             _ if self.config.mapping != Mapping::HurryUp => None,
-            ScanTimes::Events => self.next_event(now, outcome),
+            ScanTimes::Events => self.next_move_at(now, outcome),
             // Without requests the policy waits for the first one, as the paper's read of its pipe does.
             ScanTimes::Sampling(_) if self.requests_under_way() == 0 => None,
             ScanTimes::Sampling(every_ns) => Some(self.started?.saturating_add(every_ns).max(now + 1)),
@@ -350,7 +350,7 @@ impl Policy for HurryUp {
     fn observe(&mut self, now: Nanos, seen: &HurryEvent, out: &mut HurryActions) {
         self.record_event(now, seen, out);
         let moves = self.config.mapping == Mapping::HurryUp;
-        let outcome = if moves && self.is_scan_due(now) { self.round(now, out) } else { Outcome::default() };
+        let outcome = if moves && self.is_scan_due(now) { self.run_round(now, out) } else { Outcome::default() };
         self.wakeup = self.next_wakeup_at(now, outcome);
         if !moves {
             self.why = HurryReason::Fixed;

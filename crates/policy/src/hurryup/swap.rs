@@ -84,7 +84,7 @@ impl Round<'_> {
             placement.placed_thread(long.thread).filter(|placed| !placed.is_resting(self.now, self.options.rest_ns))?;
         let cores = open_cores.iter().filter(|big| placed.may_be_on(*big));
         let possible = cores.filter_map(|big| {
-            let leaver = self.leaver(big, placement);
+            let leaver = self.leaving_thread(big, placement);
             self.can_exchange(long, leaver, placement).then(|| (self.rank(big, leaver, placement), big, leaver))
         });
         possible.min_by_key(|(rank, ..)| *rank).map(|(_, big, leaver)| (big, leaver))
@@ -92,7 +92,7 @@ impl Round<'_> {
 
     /// Returns the thread that leaves a big core (`GetRunningThread`). If several work on requests, it is the one whose
     /// request began last; if none does, the first thread.
-    fn leaver(&self, big: usize, placement: &ThreadPlacement) -> Option<Leaver> {
+    fn leaving_thread(&self, big: usize, placement: &ThreadPlacement) -> Option<Leaver> {
         let all =
             placement.threads_on(big).map(|placed| Leaver { thread: placed.thread, since: self.request_start(placed) });
         all.min_by_key(|leaver| Reverse(leaver.since))
@@ -127,7 +127,8 @@ impl Round<'_> {
     /// request.
     fn rest_ends_at(&self, long: LongRequest, placement: &ThreadPlacement) -> Option<Nanos> {
         let placed = placement.placed_thread(long.thread)?;
-        let cores = self.cores.big.iter().filter(|big| placed.may_be_on(*big)).map(|big| self.leaver(big, placement));
+        let cores =
+            self.cores.big.iter().filter(|big| placed.may_be_on(*big)).map(|big| self.leaving_thread(big, placement));
         let possible = cores.filter(|leaver| self.can_exchange_after_rest(long, *leaver, placement));
         let others = possible.map(|leaver| self.leaver_rest_ends_at(leaver, placement).unwrap_or(0));
         let own = placed.rest_ends_at(self.options.rest_ns).unwrap_or(0);

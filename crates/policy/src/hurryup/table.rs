@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_begin_in_the_future_is_now() {
+    fn request_start_in_the_future_counts_as_now() {
         let mut table = ThreadRequestTable::new();
         table.begin_request(10, 1, 100, 99);
         assert_eq!(table.request_of(1).map(|entry| entry.since), Some(10));

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_move_keeps_the_seat_and_bars_that_core() {
+    fn refused_move_keeps_thread_off_the_refused_core() {
         let mut placement = placement();
         placement.move_to_core(1, 2, None);
         assert!(!placement.undo_refused_move(1, 2), "no request was long");

@@ -203,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_has_been_up_for_years_is_as_good_as_a_new_one() {
+    fn large_start_times_give_the_same_result() {
         const YEARS_NS: Nanos = 10 * 365 * 24 * 3600 * 1_000_000_000;
         assert_eq!(longest_time_ns(&[(YEARS_NS, 100), (YEARS_NS + 10, 60)], (1, 0), 0), 150);
     }
 
     #[test]
-    fn a_longer_one_keeps_its_big_core_and_others_wait_for_a_core() {
+    fn longer_request_keeps_its_big_core_and_others_wait() {
         // Alone on the little core, the first request moves at once. The second one finds the big core taken by a
         // longer request, and is long, too.
         assert_eq!(longest_time_ns(&[(0, 100), (10, 60)], (1, 1), 0), 105);

@@ -26,11 +26,11 @@ impl Machine {
     }
 
     pub fn cores(&self) -> CoreTopology {
-        CoreTopology::of(self.siblings())
+        CoreTopology::from_cores(self.cpus_of_each_core())
     }
 
     /// Returns the CPUs of each core.
-    pub fn siblings(&self) -> Vec<CpuMask> {
+    pub fn cpus_of_each_core(&self) -> Vec<CpuMask> {
         let mut threads: Vec<(usize, usize)> =
             self.threads.iter().enumerate().flat_map(|(core, count)| (0..*count).map(move |at| (core, at))).collect();
         if !self.core_by_core {
@@ -91,12 +91,12 @@ impl History {
 
     /// Calls `on_look` at each observation of the history and at its end, with the scene and the time since the last
     /// observation. Returns the scene at the end.
-    pub fn replay(&self, mut on_look: impl FnMut(&mut Scene, Nanos)) -> Scene {
+    pub fn replay(&self, mut on_observation: impl FnMut(&mut Scene, Nanos)) -> Scene {
         let mut scene = Scene::with_cpus(self.machine.cpus());
         let mut ended = (CpuMask::EMPTY, CpuMask::EMPTY);
         for event in self.events().chain([Event::Look(MS)]) {
             if let Event::Look(later_ns) = event {
-                on_look(&mut scene, later_ns);
+                on_observation(&mut scene, later_ns);
                 ended = Default::default();
             } else {
                 apply_event(event, &mut scene.seen, &mut ended);

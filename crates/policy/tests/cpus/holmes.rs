@@ -86,7 +86,7 @@ fn with_a_service_elsewhere() -> (Holmes, Scene) {
 /// Batch gets the siblings of a service's CPU before that CPU itself. The CPU counts as the service's until the calm
 /// time S after the service last ran there.
 #[test]
-fn cpu_of_a_service_is_given_last_until_idle_for_s() {
+fn cpu_of_a_service_is_given_last_until_calm_time_ends() {
     for (away_ms, cpus) in [(0, [4, 5]), (100, [4, 5]), (101, [1, 5])] {
         let (mut holmes, mut scene) = with_a_service_elsewhere();
         scene.observe_after(&mut holmes, MS);
@@ -98,7 +98,7 @@ fn cpu_of_a_service_is_given_last_until_idle_for_s() {
 
 /// Case of §4.3: the effect of batch on a service is measured before more batch comes.
 #[test]
-fn a_container_that_runs_gets_one_cpu_of_a_services_core_a_look() {
+fn running_container_gets_one_sibling_per_observation() {
     let (mut holmes, mut scene) = with_a_service_elsewhere();
     scene.add_container(0, 7);
     assert_eq!(scene.observe_after(&mut holmes, MS), [confine(0, &[2, 3, 4, 5, 6, 7])]);
@@ -146,7 +146,7 @@ fn batch_leaves_disturbed_sibling_for_another_free_cpu() {
 
 /// Lines 12 to 15 of Algorithm 2, with a calm time S of 100 ms: batch returns after calm.
 #[test]
-fn batch_is_back_on_the_sibling_when_it_was_calm_for_s() {
+fn batch_returns_to_the_sibling_after_the_calm_time() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.set_interference(0, 50.0);
     assert_eq!(scene.observe_after(&mut holmes, MS), [confine(1, &[1])]);
@@ -178,7 +178,7 @@ fn siblings_come_back_to_one_container_after_the_other() {
 
 /// Lines 17 to 20 of Algorithm 2: one reserved CPU is busy for more than 80 % over 10 ms.
 #[test]
-fn a_busy_reserve_gets_a_cpu_that_is_no_sibling_of_a_service() {
+fn busy_reserved_cpus_get_a_cpu_beside_no_service() {
     let (mut holmes, mut scene) = (holmes(), Scene::with_cpus(8));
     scene.add_service(0, &[0]);
     scene.add_container(0, 2);
@@ -194,7 +194,7 @@ fn a_busy_reserve_gets_a_cpu_that_is_no_sibling_of_a_service() {
 
 /// Line 18 of Algorithm 2, "deprive": batch loses the sibling of the new reserved CPU, too.
 #[test]
-fn batch_on_every_core_loses_one_to_a_busy_reserve() {
+fn batch_on_every_core_loses_one_to_reserved_cpus() {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
     scene.seen.cpus[0].busy = 1.0;
     let actions = scene.observe_after(&mut holmes, 10 * MS);
@@ -204,7 +204,7 @@ fn batch_on_every_core_loses_one_to_a_busy_reserve() {
 
 /// Case of §4.3, "but VPI is less than E": the reserve does not grow while batch disturbs it.
 #[test]
-fn a_reserve_that_batch_keeps_busy_does_not_grow() {
+fn reserved_cpus_do_not_grow_while_batch_disturbs_them() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.seen.cpus[0].busy = 0.9;
     scene.set_interference(0, 50.0);
@@ -215,7 +215,7 @@ fn a_reserve_that_batch_keeps_busy_does_not_grow() {
 }
 
 #[test]
-fn a_reserve_that_is_idle_for_long_gives_its_cpu_back() {
+fn added_reserved_cpu_is_given_up_after_long_idle_time() {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
     scene.seen.cpus[0].busy = 1.0;
     scene.observe_after(&mut holmes, 10 * MS);
@@ -262,7 +262,7 @@ fn when_traffic_is_over_the_siblings_are_free() {
 
 /// The time without traffic restarts at each onset of interference.
 #[test]
-fn idle_time_before_an_onset_is_no_end_of_traffic() {
+fn idle_time_before_interference_is_no_end_of_traffic() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.set_interference(0, 50.0);
     scene.observe_after(&mut holmes, MS);
@@ -303,7 +303,7 @@ fn container_on_sibling_moves_to_cpus_of_an_ended_one() {
 /// The same sequence as in `tests/smt/agent.sh`, where the agent makes these decisions with real cgroups.
 #[test]
 fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
-    let cores = CoreTopology::of([mask(&[0, 1]), mask(&[2, 3])]);
+    let cores = CoreTopology::from_cores([mask(&[0, 1]), mask(&[2, 3])]);
     let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::with_cpus(4));
     scene.add_service(0, &[0]);
     (0..2).for_each(|container| scene.add_container(container, 4));
@@ -336,7 +336,7 @@ fn batch_that_always_disturbs_returns_after_doubling_waits() {
 }
 
 #[test]
-fn without_smt_there_are_no_siblings_to_be_taken() {
+fn batch_leaves_no_cpu_without_smt() {
     let (mut holmes, mut scene) = (Holmes::new(config(), CoreTopology::default()), Scene::with_cpus(4));
     scene.add_service(0, &[0]);
     scene.add_container(0, 4);
@@ -346,8 +346,8 @@ fn without_smt_there_are_no_siblings_to_be_taken() {
 }
 
 #[test]
-fn all_threads_of_a_core_of_four_leave() {
-    let cores = CoreTopology::of([mask(&[0, 1, 2, 3]), mask(&[4, 5, 6, 7])]);
+fn batch_leaves_all_four_cpus_of_a_core() {
+    let cores = CoreTopology::from_cores([mask(&[0, 1, 2, 3]), mask(&[4, 5, 6, 7])]);
     let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::with_cpus(8));
     scene.add_service(0, &[0]);
     scene.add_container(0, 8);
@@ -360,7 +360,7 @@ fn all_threads_of_a_core_of_four_leave() {
 #[test]
 fn batch_without_a_cpu_is_paused_unless_there_is_a_floor() {
     for (floor, actions) in [(0, vec![pause(0)]), (1, vec![])] {
-        let cores = CoreTopology::of([mask(&[0, 1])]);
+        let cores = CoreTopology::from_cores([mask(&[0, 1])]);
         let (mut holmes, mut scene) = (Holmes::new(HolmesConfig { floor, ..config() }, cores), Scene::with_cpus(2));
         scene.add_service(0, &[0]);
         scene.add_container(0, 1);

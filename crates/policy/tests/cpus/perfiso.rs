@@ -18,7 +18,7 @@ fn set_cpu_load(scene: &mut Scene, policy: &PerfIso, service_load: f64) {
     others.iter().for_each(|cpu| scene.seen.cpus[*cpu].busy = service_load / others.len() as f64);
 }
 
-fn started() -> (PerfIso, Scene) {
+fn started_perfiso() -> (PerfIso, Scene) {
     let (mut perfiso, mut scene) = (perfiso(), Scene::with_cpus(8));
     scene.add_container(0, 8);
     assert_eq!(scene.observe_after(&mut perfiso, 0), [confine(0, &[2, 3, 4, 5, 6, 7])]);
@@ -27,7 +27,7 @@ fn started() -> (PerfIso, Scene) {
 
 #[test]
 fn batch_has_all_but_the_buffer_while_services_are_idle() {
-    let (mut perfiso, mut scene) = started();
+    let (mut perfiso, mut scene) = started_perfiso();
     set_cpu_load(&mut scene, &perfiso, 0.0);
     assert_eq!(scene.observe_after(&mut perfiso, MS), []);
     assert_eq!((perfiso.why(), perfiso.next_wakeup()), (CpuReason::Steady, Some(2 * MS)), "after the next window");
@@ -35,7 +35,7 @@ fn batch_has_all_but_the_buffer_while_services_are_idle() {
 
 #[test]
 fn all_cpus_that_the_buffer_lacks_are_taken_at_once() {
-    let (mut perfiso, mut scene) = started();
+    let (mut perfiso, mut scene) = started_perfiso();
     set_cpu_load(&mut scene, &perfiso, 1.6);
     assert_eq!(scene.observe_after(&mut perfiso, MS), [confine(0, &[4, 5, 6, 7])]);
     assert_eq!(perfiso.why(), CpuReason::TooFewIdle);
@@ -45,7 +45,7 @@ fn all_cpus_that_the_buffer_lacks_are_taken_at_once() {
 
 #[test]
 fn cpus_that_the_buffer_does_not_need_come_back_one_by_one() {
-    let (mut perfiso, mut scene) = started();
+    let (mut perfiso, mut scene) = started_perfiso();
     set_cpu_load(&mut scene, &perfiso, 2.0);
     assert_eq!(scene.observe_after(&mut perfiso, MS), [confine(0, &[4, 5, 6, 7])]);
     for cpus in [&[3, 4, 5, 6, 7][..], &[2, 3, 4, 5, 6, 7]] {
@@ -58,8 +58,8 @@ fn cpus_that_the_buffer_does_not_need_come_back_one_by_one() {
 }
 
 #[test]
-fn a_look_in_between_judges_nothing() {
-    let (mut perfiso, mut scene) = started();
+fn observation_within_a_window_changes_nothing() {
+    let (mut perfiso, mut scene) = started_perfiso();
     set_cpu_load(&mut scene, &perfiso, 2.0);
     assert_eq!(scene.observe_after(&mut perfiso, MS / 100), []);
     set_cpu_load(&mut scene, &perfiso, 0.0);
@@ -67,8 +67,8 @@ fn a_look_in_between_judges_nothing() {
 }
 
 #[test]
-fn the_floor_stays_and_all_containers_are_one_group() {
-    let (mut perfiso, mut scene) = started();
+fn batch_keeps_the_floor_and_containers_are_one_group() {
+    let (mut perfiso, mut scene) = started_perfiso();
     scene.add_container(1, 1);
     scene.add_container(2, 1);
     scene.seen.containers[2].as_mut().unwrap().allowed = mask(&[2, 3]);
@@ -82,8 +82,8 @@ fn the_floor_stays_and_all_containers_are_one_group() {
 }
 
 #[test]
-fn cpus_that_go_offline_are_not_counted() {
-    let (mut perfiso, mut scene) = started();
+fn offline_cpus_do_not_count_as_idle() {
+    let (mut perfiso, mut scene) = started_perfiso();
     scene.seen.cpus[7].online = false;
     assert_eq!(scene.observe_after(&mut perfiso, 0), [confine(0, &[1, 2, 3, 4, 5, 6])]);
     assert_eq!(perfiso.why(), CpuReason::CpusChanged);
@@ -91,7 +91,7 @@ fn cpus_that_go_offline_are_not_counted() {
 
 #[test]
 fn window_restarts_when_cpus_change() {
-    let (mut perfiso, mut scene) = started();
+    let (mut perfiso, mut scene) = started_perfiso();
     set_cpu_load(&mut scene, &perfiso, 2.0);
     assert_eq!(scene.observe_after(&mut perfiso, MS / 2), []);
     scene.seen.cpus[7].online = false;
@@ -102,8 +102,8 @@ fn window_restarts_when_cpus_change() {
 
 /// CPU 7 is a lane that is evicted and restored every half window.
 #[test]
-fn lanes_that_come_and_go_do_not_put_the_buffer_off() {
-    let (mut perfiso, mut scene) = started();
+fn evicted_and_restored_lanes_do_not_delay_the_window() {
+    let (mut perfiso, mut scene) = started_perfiso();
     let mut sizes = vec![perfiso.allowed_batch_cpus().len()];
     for half in 0..8 {
         scene.seen.cpus[7].online = half % 2 == 1;

@@ -30,7 +30,7 @@ fn perfiso(history: &History) -> PerfIso {
 }
 
 /// Checks that the actions are within what the owners permit and online CPUs allow, and that their order is right.
-fn actions_are_sound(told: &MachineState, actions: &[CpuAction], seen: &MachineObservation) -> TestCaseResult {
+fn check_actions_are_valid(state: &MachineState, actions: &[CpuAction], seen: &MachineObservation) -> TestCaseResult {
     let online = seen.online();
     let mut stage = 0;
     for action in actions {
@@ -38,12 +38,12 @@ fn actions_are_sound(told: &MachineState, actions: &[CpuAction], seen: &MachineO
             CpuAction::Confine { container, cpus } => {
                 let of = seen.containers[container].expect("it is there");
                 prop_assert!(!cpus.is_empty() && cpus.is_subset(&of.allowed.and(&online)), "{action:?}");
-                prop_assert_ne!(told.containers[container], Some(cpus), "it has them already");
-                if told.containers[container].is_some_and(|before| before.is_subset(&cpus)) { 2 } else { 0 }
+                prop_assert_ne!(state.containers[container], Some(cpus), "it has them already");
+                if state.containers[container].is_some_and(|before| before.is_subset(&cpus)) { 2 } else { 0 }
             }
             CpuAction::Pause { container } => {
                 prop_assert!(seen.containers[container].is_some());
-                prop_assert_ne!(told.containers[container], Some(CpuMask::EMPTY), "it is paused already");
+                prop_assert_ne!(state.containers[container], Some(CpuMask::EMPTY), "it is paused already");
                 0
             }
             CpuAction::Place { service, cpus } => {
@@ -59,8 +59,8 @@ fn actions_are_sound(told: &MachineState, actions: &[CpuAction], seen: &MachineO
 }
 
 /// Checks that each container has an online CPU that its owner permits, or is paused.
-fn containers_have_a_cpu_or_are_paused(told: &MachineState, seen: &MachineObservation) -> TestCaseResult {
-    for (told, of) in told.containers.iter().zip(&seen.containers) {
+fn check_containers_have_a_cpu_or_are_paused(state: &MachineState, seen: &MachineObservation) -> TestCaseResult {
+    for (told, of) in state.containers.iter().zip(&seen.containers) {
         prop_assert_eq!(told.is_some(), of.is_some(), "each was told something");
         if let (Some(cpus), Some(of)) = (told, of) {
             prop_assert!(cpus.is_subset(&of.allowed.and(&seen.online())), "{cpus:?} of {of:?}");
@@ -69,8 +69,8 @@ fn containers_have_a_cpu_or_are_paused(told: &MachineState, seen: &MachineObserv
     Ok(())
 }
 
-fn odd_containers_have_a_cpu(told: &MachineState, seen: &MachineObservation) -> TestCaseResult {
-    for (told, of) in told.containers.iter().zip(&seen.containers).skip(1).step_by(2) {
+fn check_odd_containers_have_a_cpu(state: &MachineState, seen: &MachineObservation) -> TestCaseResult {
+    for (told, of) in state.containers.iter().zip(&seen.containers).skip(1).step_by(2) {
         if let (Some(cpus), Some(of)) = (told, of) {
             prop_assert_eq!(cpus.is_empty(), of.allowed.and(&seen.online()).is_empty(), "{:?} of {:?}", cpus, of);
         }
@@ -80,12 +80,12 @@ fn odd_containers_have_a_cpu(told: &MachineState, seen: &MachineObservation) -> 
 
 /// Time of the last interference on each core with a service, computed from the observations alone.
 #[derive(Default)]
-struct Onsets {
+struct InterferenceOnsets {
     at: Vec<Option<Nanos>>,
     now: Vec<bool>,
 }
 
-impl Onsets {
+impl InterferenceOnsets {
     fn record_onsets(
         &mut self,
         siblings: &[CpuMask],
@@ -112,17 +112,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn holmes_asks_for_nothing_that_cannot_be(history in history()) {
+    fn holmes_actions_are_always_possible(history in history()) {
         let (mut holmes, mut told, mut result) = (holmes(&history), MachineState::default(), Ok(()));
         history.replay(|scene, later_ns| {
             told.remove_ended(&scene.seen);
             let actions = scene.observe_after(&mut holmes, later_ns);
-            let sound = actions_are_sound(&told, &actions, &scene.seen);
+            let sound = check_actions_are_valid(&told, &actions, &scene.seen);
             told.carry_out(&actions);
             let now = scene.now;
             result = core::mem::replace(&mut result, Ok(()))
                 .and(sound)
-                .and(containers_have_a_cpu_or_are_paused(&told, &scene.seen))
+                .and(check_containers_have_a_cpu_or_are_paused(&told, &scene.seen))
                 .and(if holmes.next_wakeup().is_none_or(|at| at > now) { Ok(()) } else { Err(TestCaseError::fail("wake-up")) });
         });
         result?;
@@ -135,7 +135,7 @@ proptest! {
         history.replay(|scene, later_ns| {
             told.remove_ended(&scene.seen);
             told.carry_out(&scene.observe_after(&mut holmes, later_ns));
-            let after = roles_are_apart(&holmes, &told, &scene.seen, &history);
+            let after = check_each_cpu_has_one_role(&holmes, &told, &scene.seen, &history);
             result = core::mem::replace(&mut result, Ok(())).and(after);
         });
         result?;
@@ -143,7 +143,7 @@ proptest! {
 
     /// A container in an odd slot cannot be paused: it has a CPU as long as there is one that it may use.
     #[test]
-    fn none_is_paused_that_cannot_be(history in history()) {
+    fn unpausable_container_is_never_paused(history in history()) {
         let (mut holmes, mut perfiso, mut result) = (holmes(&history), perfiso(&history), Ok(()));
         let mut told = [MachineState::default(), MachineState::default()];
         history.replay(|scene, later_ns| {
@@ -159,9 +159,9 @@ proptest! {
                     0 => scene.observe_after(&mut holmes, later_ns),
                     _ => scene.observe_after(&mut perfiso, later_ns),
                 };
-                let sound = actions_are_sound(told, &actions, &scene.seen);
+                let sound = check_actions_are_valid(told, &actions, &scene.seen);
                 told.carry_out(&actions);
-                let kept = odd_containers_have_a_cpu(told, &scene.seen);
+                let kept = check_odd_containers_have_a_cpu(told, &scene.seen);
                 result = core::mem::replace(&mut result, Ok(())).and(sound).and(kept);
             }
         });
@@ -170,18 +170,18 @@ proptest! {
 
     /// Batch leaves a disturbed core at once, and returns after the calm time S at the earliest.
     #[test]
-    fn batch_leaves_a_disturbed_core_at_once_and_comes_back_after_s(mut history in history()) {
+    fn batch_leaves_disturbed_core_and_returns_after_calm_time(mut history in history()) {
         history.floor = 0;
-        let siblings = history.machine.siblings();
+        let siblings = history.machine.cpus_of_each_core();
         let (mut holmes, mut told, mut result) = (holmes(&history), MachineState::default(), Ok(()));
-        let (mut onsets, mut before) = (Onsets::default(), Box::<MachineObservation>::default());
+        let (mut onsets, mut before) = (InterferenceOnsets::default(), Box::<MachineObservation>::default());
         history.replay(|scene, later_ns| {
             told.remove_ended(&scene.seen);
             let had = told.clone();
             told.carry_out(&scene.observe_after(&mut holmes, later_ns));
             onsets.record_onsets(&siblings, &scene.seen, &before, scene.now);
             before.clone_from(&scene.seen);
-            let after = no_batch_where_services_are_disturbed(&siblings, &onsets, &had, &told, scene.now);
+            let after = check_no_batch_beside_disturbed_services(&siblings, &onsets, &had, &told, scene.now);
             result = core::mem::replace(&mut result, Ok(())).and(after);
         });
         result?;
@@ -189,7 +189,7 @@ proptest! {
 
     /// With constant input there are no more actions after a while, and all containers have their fair share.
     #[test]
-    fn holmes_settles(history in history()) {
+    fn holmes_stops_acting_on_constant_input(history in history()) {
         let (mut holmes, mut told) = (holmes(&history), MachineState::default());
         let mut scene = history.replay(|scene, later_ns| {
             told.remove_ended(&scene.seen);
@@ -203,7 +203,7 @@ proptest! {
         for _ in 0..40 {
             prop_assert_eq!(scene.observe_after(&mut holmes, S), []);
         }
-        shares_are_fair(&holmes, &told, &scene)?;
+        check_fair_shares(&holmes, &told, &scene)?;
     }
 
     /// When the last service is gone, batch has all CPUs except those reserved by the configuration, at once.
@@ -220,23 +220,23 @@ proptest! {
         }
         let free = scene.seen.online().without(&history.reserved());
         prop_assert_eq!(holmes.allowed_batch_cpus(), free);
-        shares_are_fair(&holmes, &told, &scene)?;
+        check_fair_shares(&holmes, &told, &scene)?;
     }
 
     #[test]
-    fn perfiso_asks_for_nothing_that_cannot_be_and_settles(history in history()) {
+    fn perfiso_actions_are_possible_and_end(history in history()) {
         let (mut perfiso, mut told, mut result) = (perfiso(&history), MachineState::default(), Ok(()));
         let mut scene = history.replay(|scene, later_ns| {
             told.remove_ended(&scene.seen);
             let actions = scene.observe_after(&mut perfiso, later_ns);
-            let sound = actions_are_sound(&told, &actions, &scene.seen);
+            let sound = check_actions_are_valid(&told, &actions, &scene.seen);
             told.carry_out(&actions);
             let batch = perfiso.allowed_batch_cpus();
             let all: CpuMask = scene.seen.containers.iter().flatten().fold(batch, |all, of| all.without(&of.allowed));
             let group = told.used() == batch.without(&all) && batch.len() >= history.floor.min(scene.seen.online().len());
             result = core::mem::replace(&mut result, Ok(()))
                 .and(sound)
-                .and(containers_have_a_cpu_or_are_paused(&told, &scene.seen))
+                .and(check_containers_have_a_cpu_or_are_paused(&told, &scene.seen))
                 .and(if group { Ok(()) } else { Err(TestCaseError::fail("one group, not below the floor")) });
         });
         result?;
@@ -247,7 +247,7 @@ proptest! {
     }
 }
 
-fn roles_are_apart(
+fn check_each_cpu_has_one_role(
     holmes: &Holmes,
     told: &MachineState,
     seen: &MachineObservation,
@@ -265,9 +265,9 @@ fn roles_are_apart(
     Ok(())
 }
 
-fn no_batch_where_services_are_disturbed(
+fn check_no_batch_beside_disturbed_services(
     siblings: &[CpuMask],
-    onsets: &Onsets,
+    onsets: &InterferenceOnsets,
     had: &MachineState,
     told: &MachineState,
     now: Nanos,
@@ -282,14 +282,14 @@ fn no_batch_where_services_are_disturbed(
 }
 
 /// Checks that each container has what it asks for if there is enough, and that no better CPU is open to it.
-fn shares_are_fair(holmes: &Holmes, told: &MachineState, scene: &Scene) -> TestCaseResult {
+fn check_fair_shares(holmes: &Holmes, state: &MachineState, scene: &Scene) -> TestCaseResult {
     for place in 0..MAX_CONTAINERS {
-        let (Some(of), Some(own)) = (scene.seen.containers[place], told.containers[place]) else { continue };
+        let (Some(of), Some(own)) = (scene.seen.containers[place], state.containers[place]) else { continue };
         let others = |least: i32| {
             let is_other = move |at: &usize| *at != place;
             (0..MAX_CONTAINERS).filter(is_other).filter_map(move |at| {
                 let other = scene.seen.containers[at].filter(|other| other.priority >= least)?;
-                Some((other.priority, told.containers[at]?))
+                Some((other.priority, state.containers[at]?))
             })
         };
         let higher = others(of.priority + 1).fold(CpuMask::EMPTY, |all, (_, cpus)| all.or(&cpus));

@@ -14,7 +14,7 @@ pub fn mask(cpus: &[usize]) -> CpuMask {
 
 /// Returns four cores of two CPUs in Linux's numbering: 0 and 4 are siblings, 1 and 5, and so on.
 pub fn four_cores() -> CoreTopology {
-    CoreTopology::of((0..4).map(|core| mask(&[core, core + 4])))
+    CoreTopology::from_cores((0..4).map(|core| mask(&[core, core + 4])))
 }
 
 /// Successive observations of one machine.

@@ -13,7 +13,7 @@ use Server::{First, Second};
 const SECOND: u64 = 1_000_000_000;
 const FAILING: Hazard = Hazard::Failing;
 
-fn tried(server: Server, sent_ns: u64, has_failed: bool) -> HedgeEvent {
+fn tried_event(server: Server, sent_ns: u64, has_failed: bool) -> HedgeEvent {
     HedgeEvent::Tried(server, Attempt { sent_ns, has_failed })
 }
 
@@ -28,9 +28,9 @@ fn observe_event(roles: &mut Roles, now: u64, seen: HedgeEvent) -> Vec<HedgeActi
 /// failures cause none.
 fn fail_until_ejected(roles: &mut Roles, now: u64, server: Server) -> Vec<HedgeAction> {
     for _ in 1..IN_A_ROW {
-        assert_eq!(observe_event(roles, now, tried(server, now, true)), []);
+        assert_eq!(observe_event(roles, now, tried_event(server, now, true)), []);
     }
-    observe_event(roles, now, tried(server, now, true))
+    observe_event(roles, now, tried_event(server, now, true))
 }
 
 fn swap(to: Server) -> HedgeAction {
@@ -51,15 +51,18 @@ fn failing_server_is_ejected_warmed_up_and_returned() {
         (roles.next_wakeup(), roles.can_hedge_to(First), roles.can_send_to(First)),
         (Some(31 * SECOND), false, true)
     );
-    assert_eq!(observe_event(&mut roles, 2 * SECOND, tried(First, SECOND, true)), [], "it is out already");
+    assert_eq!(observe_event(&mut roles, 2 * SECOND, tried_event(First, SECOND, true)), [], "it is out already");
     assert_eq!(observe_event(&mut roles, 31 * SECOND, HedgeEvent::Nothing), [HedgeAction::WarmUp(First)]);
     assert_eq!(observe_event(&mut roles, 32 * SECOND, HedgeEvent::Warmed(First)), [HedgeAction::Return { to: First }]);
     assert_eq!((roles.active(), roles.why()), (First, HedgeReason::Returned(FAILING)));
     // During the trial one failure ejects the server, but not the failure of a request sent before.
-    assert_eq!(observe_event(&mut roles, 33 * SECOND, tried(First, SECOND, true)), []);
-    assert_eq!(observe_event(&mut roles, 33 * SECOND, tried(First, 32 * SECOND, true)), [swap(Second), resend(First)]);
+    assert_eq!(observe_event(&mut roles, 33 * SECOND, tried_event(First, SECOND, true)), []);
+    assert_eq!(
+        observe_event(&mut roles, 33 * SECOND, tried_event(First, 32 * SECOND, true)),
+        [swap(Second), resend(First)]
+    );
     let ejection = roles.ejection(First).unwrap();
-    assert_eq!((ejection.until_ns - ejection.since_ns, ejection.fault), (60 * SECOND, Fault::Again));
+    assert_eq!((ejection.until_ns - ejection.since_ns, ejection.fault), (60 * SECOND, Fault::FailedAfterReturn));
 }
 
 #[test]
@@ -74,7 +77,7 @@ fn failed_warm_up_request_ejects_the_server_again() {
 }
 
 #[test]
-fn the_last_good_server_stays() {
+fn last_good_server_is_not_ejected() {
     let mut roles = Roles::new(RolesConfig::default());
     fail_until_ejected(&mut roles, 0, First);
     assert_eq!(fail_until_ejected(&mut roles, 1, Second), []);
@@ -108,7 +111,7 @@ fn restart_ends_an_ejection() {
 }
 
 #[test]
-fn a_server_that_comes_and_goes_fails_once_each_time() {
+fn each_loss_of_a_server_counts_as_one_failure() {
     let mut roles = Roles::new(RolesConfig::default());
     for turn in 0..u64::from(IN_A_ROW) {
         assert_eq!(roles.ejection(First), None);
@@ -119,7 +122,7 @@ fn a_server_that_comes_and_goes_fails_once_each_time() {
 }
 
 #[test]
-fn under_a_timer_a_failing_server_is_left_too() {
+fn failing_server_loses_its_role_in_timer_mode_too() {
     let mut roles = Roles::new(RolesConfig { mode: Mode::Timer { after_ns: 5 }, ..RolesConfig::default() });
     assert_eq!(fail_until_ejected(&mut roles, 0, First), [swap(Second)]);
 }
@@ -132,8 +135,8 @@ fn server() -> impl Strategy<Value = Server> {
 fn event_strategy() -> impl Strategy<Value = (HedgeEvent, u64)> {
     let ago = prop_oneof![Just(0_u64), 0..60 * SECOND];
     prop_oneof![
-        8 => (server(), any::<bool>(), ago.clone()).prop_map(|(server, failed, ago)| (tried(server, 0, failed), ago)),
-        8 => (server(), ago).prop_map(|(server, ago)| (tried(server, 0, true), ago)),
+        8 => (server(), any::<bool>(), ago.clone()).prop_map(|(server, failed, ago)| (tried_event(server, 0, failed), ago)),
+        8 => (server(), ago).prop_map(|(server, ago)| (tried_event(server, 0, true), ago)),
         1 => (server(), prop_oneof![Just(0_u32), 0_u32..128])
             .prop_map(|(server, bits)| (HedgeEvent::Watched(server, Hazards::from_bits(bits)), 0)),
         1 => server().prop_map(|server| (HedgeEvent::Unreachable(server), 0)),
@@ -146,7 +149,7 @@ fn event_strategy() -> impl Strategy<Value = (HedgeEvent, u64)> {
 
 fn with_send_time(now: u64, seen: HedgeEvent, ago_ns: u64) -> HedgeEvent {
     match seen {
-        HedgeEvent::Tried(server, attempt) => tried(server, now.saturating_sub(ago_ns), attempt.has_failed),
+        HedgeEvent::Tried(server, attempt) => tried_event(server, now.saturating_sub(ago_ns), attempt.has_failed),
         seen => seen,
     }
 }
@@ -155,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn one_server_at_most_is_out_and_for_30_to_300_s(
+    fn at_most_one_server_is_ejected_for_30_to_300_s(
         history in proptest::collection::vec((0..5 * SECOND, event_strategy()), 0..200),
     ) {
         let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
@@ -180,22 +183,22 @@ proptest! {
         for (failures, more, after) in runs {
             now += after;
             // Successes come first, so that no part of the history has more failures than successes.
-            (0..=failures + more).for_each(|_| drop(observe_event(&mut roles, now, tried(First, now, false))));
+            (0..=failures + more).for_each(|_| drop(observe_event(&mut roles, now, tried_event(First, now, false))));
             for _ in 0..failures {
-                prop_assert_eq!(observe_event(&mut roles, now, tried(First, now, true)), vec![]);
+                prop_assert_eq!(observe_event(&mut roles, now, tried_event(First, now, true)), vec![]);
             }
         }
         prop_assert_eq!((roles.active(), roles.ejection(First)), (First, None));
     }
 
     #[test]
-    fn requests_go_to_the_server_that_is_not_out(
+    fn requests_go_to_the_server_that_is_not_ejected(
         history in proptest::collection::vec((0..5 * SECOND, server(), 0_u32..10), 0..200),
     ) {
         let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
         for (after, server, is_well) in history {
             now += after;
-            observe_event(&mut roles, now, tried(server, now, is_well > 0));
+            observe_event(&mut roles, now, tried_event(server, now, is_well > 0));
             prop_assert!(roles.ejection(roles.active()).is_none(), "{roles:?}");
         }
     }

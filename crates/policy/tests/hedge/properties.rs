@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn swaps_alternate_and_only_those_of_the_backup_are_sent_again(history in history()) {
+    fn swaps_alternate_and_only_backup_requests_are_resent(history in history()) {
         let (mut roles, mut active, mut now) = (Roles::new(config(true)), Server::First, 0);
         let mut known = KnownState::default();
         for (after, seen) in history {
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn without_a_backup_nothing_is_swapped_sent_again_or_warmed_up(history in history()) {
+    fn without_a_backup_the_policy_takes_no_action(history in history()) {
         let (mut roles, mut now) = (Roles::new(config(false)), 0);
         for (after, seen) in history {
             now += after;
@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn hedges_cost_no_more_than_what_was_saved_up_and_earned(
+    fn hedges_never_exceed_initial_and_added_budget(
         per_success_milli in 0_u64..500,
         burst in 0_u64..20,
         history in proptest::collection::vec(any::<bool>(), 0..500),

@@ -43,7 +43,7 @@ fn config() -> RolesConfig {
 }
 
 #[test]
-fn gc_swaps_and_resends_and_requests_return_after_it() {
+fn gc_swaps_servers_and_requests_return_after_gc() {
     let gc = Hazard::JvmGc;
     let roles = run_steps(
         config(),
@@ -58,7 +58,7 @@ fn gc_swaps_and_resends_and_requests_return_after_it() {
 }
 
 #[test]
-fn backup_with_a_hazard_of_its_own_is_not_returned_to() {
+fn requests_do_not_return_to_a_backup_with_a_hazard() {
     let (gc, stopped) = (Hazard::JvmGc, Hazard::Stopped);
     run_steps(
         config(),
@@ -106,7 +106,7 @@ fn restarted_server_counts_as_cold_until_warmed_up() {
 }
 
 #[test]
-fn a_pause_is_over_before_a_cold_server_is_asked() {
+fn short_pause_does_not_use_a_cold_server() {
     let (gc, restart) = (Hazard::JvmGc, Hazard::Restart);
     let mut roles = run_steps(
         config(),
@@ -127,7 +127,7 @@ fn a_pause_is_over_before_a_cold_server_is_asked() {
 }
 
 #[test]
-fn server_that_pauses_later_is_no_better() {
+fn server_that_pauses_later_is_not_swapped_in() {
     let gc = Hazard::JvmGc;
     run_steps(
         config(),
@@ -157,7 +157,7 @@ fn swap_waits_until_the_backup_is_better() {
 }
 
 #[test]
-fn a_server_that_cannot_be_reached_is_looked_for_until_it_can() {
+fn unreachable_server_is_probed_until_it_is_reached() {
     let away = Hazard::Unreachable;
     let mut roles = run_steps(
         config(),
@@ -192,7 +192,7 @@ fn single_server_is_only_observed() {
 }
 
 #[test]
-fn under_a_timer_only_a_server_that_cannot_be_reached_is_left() {
+fn only_unreachable_server_loses_its_role_in_timer_mode() {
     let timer = RolesConfig { mode: Mode::Timer { after_ns: 5 }, ..config() };
     let away = Hazard::Unreachable;
     run_steps(
@@ -202,7 +202,7 @@ fn under_a_timer_only_a_server_that_cannot_be_reached_is_left() {
 }
 
 #[test]
-fn only_a_server_that_is_there_is_asked() {
+fn only_a_configured_server_gets_requests() {
     for has_backup in [false, true] {
         let roles = Roles::new(RolesConfig { has_backup, ..config() });
         let asked = [First, Second].map(|server| (roles.can_send_to(server), roles.can_hedge_to(server)));
@@ -211,7 +211,7 @@ fn only_a_server_that_is_there_is_asked() {
 }
 
 #[test]
-fn a_server_that_is_still_cold_is_warmed_up_for_longer() {
+fn failed_warm_up_request_restarts_the_warm_up() {
     let restart = Hazard::Restart;
     let roles = run_steps(
         config(),

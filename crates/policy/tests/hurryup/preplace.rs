@@ -10,7 +10,7 @@ use sidelane_policy::hurryup::{
     Threshold,
 };
 
-use crate::paper::map;
+use crate::paper::map_action;
 
 fn mask(cpus: &[usize]) -> CpuMask {
     cpus.iter().copied().collect()
@@ -113,7 +113,7 @@ fn next_thread_in_line_waits_on_the_big_core() {
     // The second thread waits on the little core, since the thread on the big one works. When the big core is free, the
     // second thread moves there.
     let other = service.idle_threads()[0];
-    assert_eq!(service.end(next), [map(other, 0), map(next, 1)]);
+    assert_eq!(service.end(next), [map_action(other, 0), map_action(next, 1)]);
     assert_eq!(service.hurryup.why(), HurryReason::Preplaced);
     assert!(service.hurryup.is_preplacing());
 }
@@ -162,7 +162,7 @@ fn refused_placement_ahead_does_not_change_the_move_count() {
     let (next, other) = (service.idle_threads()[0], service.idle_threads()[1]);
     service.begin(next);
     let moved = service.hurryup.moved_count();
-    assert_eq!(service.end(next), [map(other, 0), map(next, 1)]);
+    assert_eq!(service.end(next), [map_action(other, 0), map_action(next, 1)]);
     service.hurryup.record_event(
         service.now,
         &HurryEvent::Refused { thread: other, cpu: 0 },

@@ -284,7 +284,7 @@ proptest! {
 
     /// At most eight threads run on at most six cores, which go offline and come back.
     #[test]
-    fn in_a_crowd_only_long_requests_bind_and_one_per_big_core(
+    fn oversubscribed_pool_binds_one_long_request_per_big_core(
         history in proptest::collection::vec((0_u64..20, event()), 1..60),
         threshold_ns in 0_u64..40,
     ) {

@@ -7,7 +7,7 @@ use sidelane_policy::hurryup::{
     Mapping, Options, ScanTimes, Thread, Threshold,
 };
 
-use crate::paper::{juno_cores, map, noted, observe_at, pool};
+use crate::paper::{juno_cores, map_action, noted_event, observe_at, pool};
 
 const MS: u64 = 1_000_000;
 
@@ -28,8 +28,9 @@ fn joined(thread: Thread) -> HurryEvent {
 fn policy_with_threads(config: Config, count: u32) -> HurryUp {
     let mut hurryup = HurryUp::new(config);
     observe_at(&mut hurryup, 0, HurryEvent::Cores(juno_cores()));
-    (0..count)
-        .for_each(|thread| assert_eq!(observe_at(&mut hurryup, 0, joined(thread)), [map(thread, thread as usize)]));
+    (0..count).for_each(|thread| {
+        assert_eq!(observe_at(&mut hurryup, 0, joined(thread)), [map_action(thread, thread as usize)])
+    });
     hurryup
 }
 
@@ -53,11 +54,11 @@ fn shorter_request_that_began_last_leaves_its_big_core() {
     observe_at(&mut hurryup, 10, began(2, 10));
     observe_at(&mut hurryup, 20, began(1, 20));
     observe_at(&mut hurryup, 30, began(0, 30));
-    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 0), map(0, 2)]);
+    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map_action(2, 0), map_action(0, 2)]);
 }
 
 #[test]
-fn request_on_a_little_core_is_due_one_by_one_too() {
+fn request_is_due_at_the_threshold_with_one_by_one() {
     let config = event_driven_config(0);
     let config = Config { options: Options { one_by_one: true, ..config.options }, ..config };
     let mut hurryup = policy_with_threads(config, 4);
@@ -66,7 +67,7 @@ fn request_on_a_little_core_is_due_one_by_one_too() {
 }
 
 #[test]
-fn sampling_without_an_interval_scans_at_the_next_moment() {
+fn zero_sampling_interval_scans_at_the_next_nanosecond() {
     let mut hurryup = policy_with_threads(Config { scan_times: ScanTimes::Sampling(0), ..Config::PAPER }, 3);
     observe_at(&mut hurryup, 10, began(2, 10));
     assert_eq!(hurryup.next_wakeup(), Some(10 * MS + 1));
@@ -79,7 +80,7 @@ fn one_by_one_next_move_waits_for_the_new_core_sizes() {
         policy_with_threads(Config { options: Options { one_by_one: true, ..config.options }, ..config }, 4);
     observe_at(&mut hurryup, 10, began(2, 10));
     observe_at(&mut hurryup, 10, began(3, 10));
-    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 0), map(0, 2)]);
+    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map_action(2, 0), map_action(0, 2)]);
     assert_eq!(hurryup.why(), HurryReason::Moved);
     // While thread 2 is on core 0, core 1 is little; since thread 2 left, core 3 is big.
     let sizes = BigLittleCores { big: [0, 3].into_iter().collect(), little: [1, 2, 4, 5].into_iter().collect() };
@@ -88,25 +89,25 @@ fn one_by_one_next_move_waits_for_the_new_core_sizes() {
 }
 
 #[test]
-fn a_request_that_moved_rests_and_then_goes_on() {
+fn moved_request_rests_before_its_next_move() {
     let mut hurryup = policy_with_threads(event_driven_config(40), 3);
     observe_at(&mut hurryup, 10, began(2, 10));
     observe_at(&mut hurryup, 20, began(0, 20));
     observe_at(&mut hurryup, 21, began(1, 21));
     // Thread 1 began last, so it goes to core 2 and has a long request there at 72.
-    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 1), map(1, 2)]);
+    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map_action(2, 1), map_action(1, 2)]);
     assert_eq!(observe_at(&mut hurryup, 75, HurryEvent::Nothing), []);
     assert_eq!(hurryup.next_wakeup(), None, "both big cores have longer requests, however long anybody rests");
     assert_eq!(observe_at(&mut hurryup, 80, HurryEvent::Ended { request: 2 }), [], "1 has just moved");
     assert_eq!(hurryup.next_wakeup(), Some(101 * MS));
-    assert_eq!(observe_at(&mut hurryup, 101, HurryEvent::Nothing), [map(1, 1), map(2, 2)]);
+    assert_eq!(observe_at(&mut hurryup, 101, HurryEvent::Nothing), [map_action(1, 1), map_action(2, 2)]);
 }
 
 #[test]
 fn no_move_or_exchange_against_allowed_cpus() {
     let mut hurryup = policy_with_threads(event_driven_config(0), 2);
     let little_only = HurryEvent::Joined { thread: 9, allowed: [3].into_iter().collect() };
-    assert_eq!(observe_at(&mut hurryup, 0, little_only), [map(9, 3)]);
+    assert_eq!(observe_at(&mut hurryup, 0, little_only), [map_action(9, 3)]);
     observe_at(&mut hurryup, 10, began(9, 10));
     assert_eq!(observe_at(&mut hurryup, 100, HurryEvent::Nothing), []);
     // Thread 8 may be on any core, but the threads on the big cores may not use its core.
@@ -117,7 +118,7 @@ fn no_move_or_exchange_against_allowed_cpus() {
         HurryEvent::Cores(BigLittleCores { big: [0].into_iter().collect(), little: [2].into_iter().collect() }),
     );
     observe_at(&mut hurryup, 0, HurryEvent::Joined { thread: 1, allowed: [0].into_iter().collect() });
-    assert_eq!(observe_at(&mut hurryup, 0, joined(8)), [map(8, 2)]);
+    assert_eq!(observe_at(&mut hurryup, 0, joined(8)), [map_action(8, 2)]);
     observe_at(&mut hurryup, 10, began(8, 10));
     assert_eq!(observe_at(&mut hurryup, 100, HurryEvent::Nothing), []);
 }
@@ -126,8 +127,11 @@ fn no_move_or_exchange_against_allowed_cpus() {
 fn a_move_that_was_refused_is_not_tried_again() {
     let mut hurryup = policy_with_threads(event_driven_config(0), 3);
     observe_at(&mut hurryup, 10, began(2, 10));
-    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 0), map(0, 2)]);
-    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Refused { thread: 2, cpu: 0 }), [map(2, 1), map(1, 2)]);
+    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map_action(2, 0), map_action(0, 2)]);
+    assert_eq!(
+        observe_at(&mut hurryup, 61, HurryEvent::Refused { thread: 2, cpu: 0 }),
+        [map_action(2, 1), map_action(1, 2)]
+    );
     assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Refused { thread: 2, cpu: 1 }), []);
     assert_eq!((hurryup.core_of(2), hurryup.next_wakeup()), (Some(2), None));
 }
@@ -141,7 +145,7 @@ fn refused_move_is_not_counted_and_other_thread_stays() {
     observe_at(&mut hurryup, 10, began(2, 10));
     assert_eq!(
         (observe_at(&mut hurryup, 61, HurryEvent::Nothing), hurryup.moved_count()),
-        (vec![map(2, 0), map(0, 2)], 1)
+        (vec![map_action(2, 0), map_action(0, 2)], 1)
     );
     assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Refused { thread: 2, cpu: 0 }), []);
     assert_eq!([hurryup.core_of(2), hurryup.core_of(0)], [Some(2), Some(0)]);
@@ -155,13 +159,13 @@ fn refused_core_is_used_again_once_back_or_reconsidered() {
     for again in [&[HurryEvent::Cores(none), HurryEvent::Cores(one)][..], &[HurryEvent::Reconsider]] {
         let mut hurryup = HurryUp::new(event_driven_config(0));
         observe_at(&mut hurryup, 0, HurryEvent::Cores(none));
-        assert_eq!(observe_at(&mut hurryup, 0, joined(2)), [map(2, 2)]);
+        assert_eq!(observe_at(&mut hurryup, 0, joined(2)), [map_action(2, 2)]);
         observe_at(&mut hurryup, 0, HurryEvent::Cores(one));
         observe_at(&mut hurryup, 10, began(2, 10));
-        assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 0)]);
+        assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map_action(2, 0)]);
         assert_eq!(observe_at(&mut hurryup, 62, HurryEvent::Refused { thread: 2, cpu: 0 }), []);
         let moves: Vec<_> = again.iter().flat_map(|seen| observe_at(&mut hurryup, 80, *seen)).collect();
-        assert_eq!((moves, hurryup.core_of(2)), (vec![map(2, 0)], Some(0)), "{again:?}");
+        assert_eq!((moves, hurryup.core_of(2)), (vec![map_action(2, 0)], Some(0)), "{again:?}");
     }
 }
 
@@ -172,10 +176,10 @@ fn thread_over_the_limit_gets_a_slot_when_one_leaves() {
     let last = MAX_THREADS as u32;
     (0..last).for_each(|thread| assert_eq!(observe_at(&mut hurryup, 0, joined(thread)).len(), 1));
     assert_eq!(observe_at(&mut hurryup, 0, joined(last)), []);
-    assert_eq!((hurryup.threads(), hurryup.has(last)), (MAX_THREADS, false));
+    assert_eq!((hurryup.thread_count(), hurryup.has_thread(last)), (MAX_THREADS, false));
     observe_at(&mut hurryup, 1, HurryEvent::Left { thread: 7 });
     assert_eq!(
-        (hurryup.threads(), observe_at(&mut hurryup, 1, joined(last)).len(), hurryup.has(last)),
+        (hurryup.thread_count(), observe_at(&mut hurryup, 1, joined(last)).len(), hurryup.has_thread(last)),
         (MAX_THREADS - 1, 1, true)
     );
 }
@@ -184,12 +188,12 @@ fn thread_over_the_limit_gets_a_slot_when_one_leaves() {
 fn when_a_big_core_goes_offline_its_threads_get_another_core() {
     let mut hurryup = policy_with_threads(event_driven_config(0), 6);
     let cores = BigLittleCores { big: [1].into_iter().collect(), ..juno_cores() };
-    assert_eq!(observe_at(&mut hurryup, 10, HurryEvent::Cores(cores)), [map(0, 1)]);
+    assert_eq!(observe_at(&mut hurryup, 10, HurryEvent::Cores(cores)), [map_action(0, 1)]);
     assert_eq!(observe_at(&mut hurryup, 20, HurryEvent::Cores(juno_cores())), []);
 }
 
 #[test]
-fn in_a_crowd_the_oldest_requests_run_on_big_cores_only() {
+fn oversubscribed_oldest_requests_run_on_big_cores_only() {
     let by_events = event_driven_config(0);
     let config = Config { options: Options { float_oversubscribed: true, ..by_events.options }, ..by_events };
     let mut hurryup = policy_with_threads(config, 6);
@@ -239,11 +243,11 @@ fn baseline_mappings_never_move_a_thread() {
 fn begin_in_the_future_resets_only_the_age_of_the_request() {
     let mut hurryup = pool(event_driven_config(0));
     // The line in the pipe says that the request begins an hour from now.
-    observe_at(&mut hurryup, 28_000, noted((78, 1, 28_000 + 3_600_000)));
+    observe_at(&mut hurryup, 28_000, noted_event((78, 1, 28_000 + 3_600_000)));
     assert_eq!(hurryup.next_wakeup(), Some(28_050 * MS + 1));
-    assert_eq!(observe_at(&mut hurryup, 28_051, HurryEvent::Nothing), [map(78, 0), map(75, 2)]);
-    observe_at(&mut hurryup, 28_060, noted((78, 1, 0)));
-    assert_eq!((hurryup.requests_under_way(), hurryup.lost()), (0, LostRequests::default()));
+    assert_eq!(observe_at(&mut hurryup, 28_051, HurryEvent::Nothing), [map_action(78, 0), map_action(75, 2)]);
+    observe_at(&mut hurryup, 28_060, noted_event((78, 1, 0)));
+    assert_eq!((hurryup.requests_under_way(), hurryup.lost_requests()), (0, LostRequests::default()));
 }
 
 #[test]
@@ -263,7 +267,7 @@ fn learned_threshold_falls_when_big_cores_have_spare_time() {
 }
 
 #[test]
-fn booked_events_move_no_thread_and_ended_requests_stay() {
+fn recorded_events_move_no_thread() {
     let mut hurryup = policy_with_threads(event_driven_config(0), 3);
     let mut out = HurryActions::default();
     hurryup.record_event(10 * MS, &began(2, 10), &mut out);
@@ -275,7 +279,7 @@ fn booked_events_move_no_thread_and_ended_requests_stay() {
 }
 
 #[test]
-fn events_out_of_order_are_booked() {
+fn events_out_of_order_are_recorded() {
     let mut hurryup = HurryUp::new(Config { scan_times: ScanTimes::Events, ..Config::default() });
     observe_at(&mut hurryup, 0, HurryEvent::Cores(juno_cores()));
     (0..2).for_each(|thread| drop(observe_at(&mut hurryup, 0, joined(thread))));
@@ -284,7 +288,7 @@ fn events_out_of_order_are_booked() {
     hurryup.record_event(5 * MS, &began(1, 5), &mut out);
     hurryup.record_event(10 * MS, &HurryEvent::Ended { request: 1 }, &mut out);
     hurryup.record_event(25 * MS, &HurryEvent::Ended { request: 0 }, &mut out);
-    assert_eq!((hurryup.requests_under_way(), hurryup.lost()), (0, LostRequests::default()));
+    assert_eq!((hurryup.requests_under_way(), hurryup.lost_requests()), (0, LostRequests::default()));
 }
 
 #[test]
@@ -297,7 +301,7 @@ fn kernel_mapping_binds_no_thread() {
 }
 
 #[test]
-fn more_threads_than_cores_are_a_crowd_if_crowds_may_float() {
+fn pool_is_oversubscribed_only_if_the_option_is_on() {
     let six = juno_cores();
     for (is_oversubscribed, float_oversubscribed, mapping, cores, count) in [
         (true, true, Mapping::HurryUp, six, 7),
@@ -324,5 +328,5 @@ fn a_thread_between_requests_leaves_before_a_shorter_request() {
     let mut hurryup = policy_with_threads(event_driven_config(0), 3);
     observe_at(&mut hurryup, 10, began(2, 10));
     observe_at(&mut hurryup, 30, began(0, 30));
-    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 1), map(1, 2)]);
+    assert_eq!(observe_at(&mut hurryup, 61, HurryEvent::Nothing), [map_action(2, 1), map_action(1, 2)]);
 }

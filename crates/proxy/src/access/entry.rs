@@ -112,7 +112,7 @@ impl Dispatch {
         }
     }
 
-    fn number(self) -> u8 {
+    fn to_code(self) -> u8 {
         match self {
             Self::Never => 0,
             Self::Once => 1,
@@ -122,9 +122,9 @@ impl Dispatch {
         }
     }
 
-    fn from_number(number: u8) -> Self {
-        let hazard = || Hazard::ALL.into_iter().find(|hazard| number == 4 + *hazard as u8);
-        match number {
+    fn from_code(code: u8) -> Self {
+        let hazard = || Hazard::ALL.into_iter().find(|hazard| code == 4 + *hazard as u8);
+        match code {
             1 => Self::Once,
             2 => Self::Timer,
             3 => Self::Again,
@@ -242,7 +242,7 @@ impl<'a> Entry<'a> {
         let flags = [(is_redis, IS_REDIS), (is_v4, IS_V4), (self.number.is_some(), HAS_NUMBER)];
         let flags = flags.into_iter().filter(|(holds, _)| *holds).fold(0, |all, (_, flag)| all | flag);
         let server = self.server.map_or(0xff, |server| server.index() as u8);
-        let small = [flags as u8, server, self.outcome as u8, self.sent.number(), self.winner as u8, 0, 0, 0];
+        let small = [flags as u8, server, self.outcome as u8, self.sent.to_code(), self.winner as u8, 0, 0, 0];
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let lengths = [line, referer, agent].map(|text| text.bytes.len() as u64);
         let number = self.number.unwrap_or_default();
@@ -312,7 +312,7 @@ impl<'a> Entry<'a> {
             client: SocketAddr::new(ip, (rest >> 32) as u16),
             server: of(server),
             outcome: RequestOutcome::ALL.get(usize::from(outcome)).copied().unwrap_or(RequestOutcome::Cut),
-            sent: Dispatch::from_number(copies),
+            sent: Dispatch::from_code(copies),
             winner: Winner::ALL.get(usize::from(winner)).copied().unwrap_or(Winner::None),
             status: (status > 0).then_some(status),
             received_bytes: received,

@@ -48,7 +48,7 @@ impl LineFormatter {
         let (mut referer, mut agent) = (Text::default(), Text::default());
         match entry.asked {
             ClientRequest::Http { line, referer: of, agent: by } => {
-                quote(line, out);
+                write_quoted(line, out);
                 (referer, agent) = (of, by);
             }
             ClientRequest::Redis { name, keys } => {
@@ -63,11 +63,11 @@ impl LineFormatter {
             if text.bytes.is_empty() {
                 out.extend_from_slice(b"\"-\"")
             } else {
-                quote(text, out)
+                write_quoted(text, out)
             }
             out.push(b' ');
         }
-        let (first, server) = (OrDash(entry.first_byte_ns.map(Seconds)), OrDash(self.server(entry)));
+        let (first, server) = (OrDash(entry.first_byte_ns.map(Seconds)), OrDash(self.server_address(entry)));
         append_formatted(out, format_args!("time={} first_byte={first} server={server}", Seconds(entry.duration_ns)));
         append_formatted(out, format_args!(" end={} sent={} won=", entry.outcome.name(), entry.sent));
         append_formatted(out, format_args!("{}", OrDash(entry.winner.name())));
@@ -98,7 +98,7 @@ impl LineFormatter {
         if let Some(first_byte_ns) = entry.first_byte_ns {
             append_formatted(out, format_args!(",\"first_byte_seconds\":{}", Seconds(first_byte_ns)));
         }
-        if let Some(server) = self.server(entry) {
+        if let Some(server) = self.server_address(entry) {
             append_formatted(out, format_args!(",\"server\":\"{server}\""));
         }
         append_formatted(out, format_args!(",\"end\":\"{}\",\"sent\":\"{}\"", entry.outcome.name(), entry.sent));
@@ -116,7 +116,7 @@ impl LineFormatter {
         out.push(b'}');
     }
 
-    fn server(&self, entry: &Entry<'_>) -> Option<SocketAddr> {
+    fn server_address(&self, entry: &Entry<'_>) -> Option<SocketAddr> {
         entry.server.map(|server| self.servers[server.index()])
     }
 }
@@ -149,7 +149,7 @@ impl<T: Display> Display for OrDash<T> {
     }
 }
 
-fn quote(text: Text<'_>, out: &mut Vec<u8>) {
+fn write_quoted(text: Text<'_>, out: &mut Vec<u8>) {
     out.push(b'"');
     escape_text(text.bytes, out);
     if text.omitted > 0 {
@@ -268,7 +268,7 @@ mod tests {
         Text { bytes, omitted: 0 }
     }
 
-    fn entry<'a>(line: &'a [u8], agent: &'a [u8]) -> Entry<'a> {
+    fn http_entry<'a>(line: &'a [u8], agent: &'a [u8]) -> Entry<'a> {
         Entry {
             arrived_ns: 0,
             duration_ns: 2_000_042_999,
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn text_line_is_combined_log_format_plus_own_fields() {
-        let line = format_line(&entry(b"GET /a?b HTTP/1.1", b"curl/8"), Format::Text);
+        let line = format_line(&http_entry(b"GET /a?b HTTP/1.1", b"curl/8"), Format::Text);
         assert_eq!(
             line,
             "192.0.2.1 - - [01/Mar/2026:14:02:11 +0000] \"GET /a?b HTTP/1.1\" 200 123 \"-\" \"curl/8\" time=2.000042 \
@@ -315,7 +315,7 @@ mod tests {
             winner: Winner::None,
             status: None,
             number: None,
-            ..entry(b"", b"")
+            ..http_entry(b"", b"")
         };
         let line = format_line(&refused, Format::Text);
         assert!(line.contains("] \"\" - 123 \"-\" \"-\" time=2.000042 first_byte=- server=- end=refused"), "{line}");
@@ -323,8 +323,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_is_one_object() {
-        let value = parse_json_line(&format_line(&entry(b"GET /a?b HTTP/1.1", "caf\u{e9}".as_bytes()), Format::Json));
+    fn json_line_is_one_object() {
+        let value =
+            parse_json_line(&format_line(&http_entry(b"GET /a?b HTTP/1.1", "caf\u{e9}".as_bytes()), Format::Json));
         let wanted = json!({
             "time": "2026-03-01T14:02:11.042Z", "client": "192.0.2.1:4711", "request": "GET /a?b HTTP/1.1",
             "user_agent": "caf\u{e9}", "status": 200, "duration_seconds": 2.000042, "first_byte_seconds": 0.000001,
@@ -336,11 +337,11 @@ mod tests {
 
     #[test]
     fn line_of_a_redis_command_has_its_name_and_number_of_keys() {
-        let command = Entry { asked: ClientRequest::Redis { name: b"MGET", keys: Some(3) }, ..entry(b"", b"") };
+        let command = Entry { asked: ClientRequest::Redis { name: b"MGET", keys: Some(3) }, ..http_entry(b"", b"") };
         assert!(format_line(&command, Format::Text).contains("] \"MGET keys=3\" 200 "));
         let value = parse_json_line(&format_line(&command, Format::Json));
         assert_eq!((&value["command"], &value["keys"]), (&json!("MGET"), &json!(3)));
-        let unknown = Entry { asked: ClientRequest::Redis { name: b"FT.SEARCH", keys: None }, ..entry(b"", b"") };
+        let unknown = Entry { asked: ClientRequest::Redis { name: b"FT.SEARCH", keys: None }, ..http_entry(b"", b"") };
         assert!(format_line(&unknown, Format::Text).contains("] \"FT.SEARCH\" 200 "));
         assert_eq!(parse_json_line(&format_line(&unknown, Format::Json)).get("keys"), None);
     }
@@ -349,7 +350,7 @@ mod tests {
     fn long_target_is_cut_and_marked_as_cut() {
         let long = [&b"GET /"[..], &[b'a'; 3000], b" HTTP/1.1"].concat();
         let asked = ClientRequest::Http { line: Text::cut(&long, REQUEST_MAX), referer: text(b""), agent: text(b"") };
-        let entry = Entry { asked, ..entry(b"", b"") };
+        let entry = Entry { asked, ..http_entry(b"", b"") };
         let omitted = long.len() - REQUEST_MAX;
         assert!(format_line(&entry, Format::Text).contains(&format!("aaa...(+{omitted} bytes)\" 200")));
         let value = parse_json_line(&format_line(&entry, Format::Json));
@@ -359,7 +360,7 @@ mod tests {
 
     #[test]
     fn text_of_a_client_is_escaped_in_log_lines() {
-        let entry = entry(b"GET /\n1.1.1.1 \"GET\" \\ \x1b[2J\xff\0", b"\r\n\xe2\x80\xa8\xc2\x85");
+        let entry = http_entry(b"GET /\n1.1.1.1 \"GET\" \\ \x1b[2J\xff\0", b"\r\n\xe2\x80\xa8\xc2\x85");
         let line = format_line(&entry, Format::Text);
         let wanted =
             r#""GET /\x0A1.1.1.1 \x22GET\x22 \x5C \x1B[2J\xFF\x00" 200 123 "-" "\x0D\x0A\xE2\x80\xA8\xC2\x85""#;
@@ -382,7 +383,7 @@ mod tests {
                 referer: Text::cut(&referer, FIELD_MAX),
                 agent: Text::cut(agent.as_bytes(), FIELD_MAX),
             };
-            let entry = Entry { asked, ..entry(b"", b"") };
+            let entry = Entry { asked, ..http_entry(b"", b"") };
             for format in [Format::Text, Format::Json] {
                 let line = format_line(&entry, format);
                 let (last, others) = line.as_bytes().split_last().unwrap();
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn days_have_their_dates() {
+    fn unix_times_become_calendar_dates() {
         for (day, wanted) in
             [(0, (1970, 1, 1)), (11_016, (2000, 2, 29)), (11_017, (2000, 3, 1)), (20_453, (2025, 12, 31))]
         {

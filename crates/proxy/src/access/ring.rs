@@ -43,7 +43,7 @@ impl Ring {
         }
     }
 
-    fn word(&self, position: u64) -> &AtomicU64 {
+    fn word_at(&self, position: u64) -> &AtomicU64 {
         &self.words[position as usize % self.words.len()]
     }
 }
@@ -92,7 +92,7 @@ impl Sender {
         let mut at = self.written;
         let texts = self.texts.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
         for word in entry.encode_head().into_iter().chain(texts) {
-            self.ring.word(at).store(word, Ordering::Relaxed);
+            self.ring.word_at(at).store(word, Ordering::Relaxed);
             at += 1;
         }
         self.written = at;
@@ -167,7 +167,7 @@ impl Receiver {
         if self.read == self.ring.written.load(Ordering::Acquire) {
             return None;
         }
-        let word = |at: u64| self.ring.word(at).load(Ordering::Relaxed);
+        let word = |at: u64| self.ring.word_at(at).load(Ordering::Relaxed);
         let head: [u64; HEAD] = std::array::from_fn(|at| word(self.read + at as u64));
         let words = Entry::text_bytes(&head).div_ceil(WORD) as u64;
         let (start, end) = (self.read + HEAD as u64, self.read + HEAD as u64 + words);
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::http::RequestNumber;
 
-    fn entry(number: u64, line: &[u8]) -> Entry<'_> {
+    fn http_entry(number: u64, line: &[u8]) -> Entry<'_> {
         let odd = number % 2 == 1;
         let text = |bytes| Text { bytes, omitted: number as u32 };
         Entry {
@@ -230,7 +230,7 @@ mod tests {
         let sending = std::thread::spawn(move || {
             for number in 0..COUNT {
                 let before = sender.lost_entries();
-                sender.send(&entry(number, &line(number)));
+                sender.send(&http_entry(number, &line(number)));
                 if sender.lost_entries() > before {
                     std::thread::yield_now();
                 }
@@ -240,7 +240,7 @@ mod tests {
         loop {
             let is_last = receiver.is_sender_gone();
             while let Some(number) = receiver.receive(|got| {
-                assert_eq!(got, entry(got.arrived_ns, &line(got.arrived_ns)));
+                assert_eq!(got, http_entry(got.arrived_ns, &line(got.arrived_ns)));
                 got.arrived_ns
             }) {
                 assert!(number >= next);
@@ -270,7 +270,7 @@ mod tests {
             }
         });
         for number in 0..COUNT {
-            sender.send(&entry(number, b""));
+            sender.send(&http_entry(number, b""));
             assert_eq!(came.recv().unwrap(), number);
         }
         drop(sender);
@@ -278,9 +278,9 @@ mod tests {
     }
 
     #[test]
-    fn entry_without_room_is_counted_and_earlier_ones_stay() {
+    fn entry_for_a_full_ring_is_counted_as_lost() {
         let (mut sender, mut receiver) = channel(1024);
-        (0..100).for_each(|number| sender.send(&entry(number, b"GET / HTTP/1.1")));
+        (0..100).for_each(|number| sender.send(&http_entry(number, b"GET / HTTP/1.1")));
         let kept = 100 - sender.lost_entries();
         drop(sender);
         assert!(receiver.is_sender_gone() && kept > 0);
@@ -291,10 +291,10 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_texts_fit_into_their_lengths() {
+    fn entry_with_the_longest_texts_is_received_unchanged() {
         let long = vec![b'x'; 1 << 20];
         let (line, field) = (Text::cut(&long, REQUEST_MAX), Text::cut(&long, FIELD_MAX));
-        let entry = Entry { asked: ClientRequest::Http { line, referer: field, agent: field }, ..entry(1, b"") };
+        let entry = Entry { asked: ClientRequest::Http { line, referer: field, agent: field }, ..http_entry(1, b"") };
         let (mut sender, mut receiver) = channel(1 << 14);
         sender.send(&entry);
         assert_eq!(receiver.receive(|got| got == entry), Some(true));

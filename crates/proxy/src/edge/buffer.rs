@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_bytes_take_a_spare_buffer_and_many_one_of_their_own() {
+    fn only_short_content_uses_a_pooled_buffer() {
         let (mut few, mut many) = (Buffer::default(), Buffer::default());
         few.push(b"few");
         many.push(&[0; ROOM + 1]);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_used_in_the_order_in_which_they_came() {
+    fn bytes_are_consumed_in_order_of_arrival() {
         let mut buffer = Buffer::default();
         buffer.push(b"abcd");
         buffer.consume(1);

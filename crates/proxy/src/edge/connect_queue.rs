@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn connects_are_bounded_and_gone_clients_need_none() {
+    fn connects_are_limited_and_skip_departed_clients() {
         let mut line = ConnectQueue::default();
         let gone: Vec<_> = (0..2 * CONNECTS_MAX).map(|_| line.enqueue()).collect();
         assert_eq!((0..100).filter(|_| line.try_begin_connect()).count(), CONNECTS_MAX);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_used_again_if_young_open_and_silent() {
+    fn only_recent_open_connections_without_data_are_reusable() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (mut connection, mut server) = used_connection().await;

@@ -41,7 +41,7 @@ impl Drain {
         }
     }
 
-    pub(super) fn client_left(&self) {
+    pub(super) fn record_client_departure(&self) {
         self.left.notify_one();
     }
 }

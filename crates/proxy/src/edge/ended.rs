@@ -89,14 +89,14 @@ impl Shared {
     }
 
     /// Returns the log data of a request that is cut off by the end of the proxy.
-    pub(super) fn describe_cut_off(&self, request_id: RequestId) -> Option<EndedRequest> {
+    pub(super) fn cut_off_request(&self, request_id: RequestId) -> Option<EndedRequest> {
         // A panic may have left the table borrowed.
         let table = self.table.try_borrow().ok()?;
         Some(EndedRequest::from_record(table.find_in_flight(request_id)?, RequestEnd::Cut, now_ns()))
     }
 
     /// Sends the entry of a request to the access log.
-    pub(super) fn log(&self, ended: &EndedRequest, facts: ClientFacts<'_>) {
+    pub(super) fn log_request(&self, ended: &EndedRequest, facts: ClientFacts<'_>) {
         let Some(log) = &self.log else { return };
         let ClientFacts { client, status, received_bytes, sent_bytes, body_bytes, number, asked } = facts;
         let EndedRequest { arrived_ns, duration_ns, first_byte_ns, server, outcome, sent, winner, .. } = *ended;

@@ -51,7 +51,7 @@ fn clients_max() -> usize {
 struct ClientSlot(Rc<Shared>);
 
 impl ClientSlot {
-    fn take(shared: &Rc<Shared>) -> Self {
+    fn register(shared: &Rc<Shared>) -> Self {
         shared.clients.set(shared.clients.get() + 1);
         CLIENTS.fetch_add(1, Ordering::Relaxed);
         Self(Rc::clone(shared))
@@ -62,7 +62,7 @@ impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.0.clients.set(self.0.clients.get() - 1);
         CLIENTS.fetch_sub(1, Ordering::Relaxed);
-        self.0.drain.client_left();
+        self.0.drain.record_client_departure();
     }
 }
 
@@ -92,7 +92,7 @@ impl<'a> Acceptor<'a> {
     }
 
     /// Accepts the clients whose connections the kernel has made already, and closes the listener.
-    pub(super) fn accept_the_last(&self, listener: TcpListener) {
+    pub(super) fn accept_pending(&self, listener: TcpListener) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(stream) = accept_with(&listener, flags) {
             if let Ok(stream) = TcpStream::from_std(stream.into()) {
@@ -117,7 +117,7 @@ impl<'a> Acceptor<'a> {
 fn serve_client(shared: &Rc<Shared>, stream: TcpStream) {
     // Ignore an error: without this option, answers are only delayed.
     let _ = stream.set_nodelay(true);
-    let slot = ClientSlot::take(shared);
+    let slot = ClientSlot::register(shared);
     drop(spawn_local(async move {
         let shared = Rc::clone(&slot.0);
         match shared.config.protocol {
@@ -139,7 +139,7 @@ fn turn_away(shared: &Rc<Shared>, stream: TcpStream, lingers: bool) {
     // Ignore an error: the answer always fits into an empty socket, so an error means that the client is gone.
     let _ = stream.try_write(&answer);
     if lingers {
-        let slot = ClientSlot::take(shared);
+        let slot = ClientSlot::register(shared);
         drop(spawn_local(async move {
             http::linger(&stream, &mut Deadline::new(&slot.0.config.limits)).await;
         }));

@@ -118,7 +118,7 @@ impl Proxy {
             result = acceptor.accept(&listener) => return result,
             () = shutdown => {}
         }
-        acceptor.accept_the_last(listener);
+        acceptor.accept_pending(listener);
         drain::drain_clients(&shared).await;
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Proxy {
 
 impl StateView {
     /// Waits until a server goes out of service, or may come back. A change before the call counts.
-    pub async fn wait_for_change(&self) {
+    pub async fn wait_for_ejection_change(&self) {
         self.0.changed.notified().await;
     }
 
@@ -143,7 +143,7 @@ impl StateView {
             local_connect_errors: shared.local_connect_errors.get(),
             log_lines_lost: shared.log_lines_lost(),
             hedges_left: table.hedges_left(),
-            hazards_begun: Server::BOTH.map(|server| shared.board.word(server).read().began),
+            hazards_begun: Server::BOTH.map(|server| shared.board.hazard_word(server).read().began),
             drains: shared.drain.has_begun(),
             by_server: server_states(shared),
             counts: table.counts().clone(),
@@ -167,7 +167,7 @@ impl State {
     }
 
     /// Adds the unfinished requests, clients and tunnels of another proxy.
-    pub fn add_work(&mut self, other: &Self) {
+    pub fn add_unfinished_work(&mut self, other: &Self) {
         self.in_flight += other.in_flight;
         self.clients += other.clients;
         self.tunnels += other.tunnels;

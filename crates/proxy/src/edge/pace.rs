@@ -40,7 +40,7 @@ impl Pace {
     }
 
     /// Returns the remaining time as of the last call of [`Self::set_waiting`].
-    pub(super) fn left(&self) -> Duration {
+    pub(super) fn time_left(&self) -> Duration {
         self.left
     }
 }
@@ -60,7 +60,7 @@ mod tests {
         for _ in 0..100_000 {
             now += pause;
             pace.set_waiting(now, true);
-            if pace.left().is_zero() {
+            if pace.time_left().is_zero() {
                 return Some(now - start);
             }
             pace.add_transferred(bytes);
@@ -80,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn time_of_waiting_for_the_server_does_not_count() {
+    fn wait_for_the_server_takes_no_time_from_the_client() {
         let start = Instant::now();
         let mut pace = Pace::new(MINUTE);
         pace.set_waiting(start, true);
         pace.set_waiting(start + MINUTE / 4, false);
         pace.set_waiting(start + 10 * MINUTE, true);
-        assert_eq!(pace.left(), MINUTE * 3 / 4);
+        assert_eq!(pace.time_left(), MINUTE * 3 / 4);
         pace.add_transferred(usize::MAX);
-        assert_eq!(pace.left(), MINUTE);
+        assert_eq!(pace.time_left(), MINUTE);
     }
 }

@@ -128,7 +128,7 @@ impl Shared {
     /// Passes an observation of a server to the request table, and carries out its orders.
     pub(super) fn observe(self: &Rc<Self>, event: HedgeEvent) {
         self.table.borrow_mut().observe(now_ns(), event);
-        self.carry_out();
+        self.carry_out_orders();
     }
 
     /// Passes the begin of a server's answer to the request table, which decides between the copies.
@@ -140,7 +140,7 @@ impl Shared {
             (verdict, table.record_outcome(at, by, sent_ns, outcome))
         };
         if acts {
-            self.carry_out();
+            self.carry_out_orders();
         }
         verdict
     }
@@ -164,7 +164,7 @@ impl Shared {
     pub(super) fn record_outcome(self: &Rc<Self>, server: Server, sent_ns: Nanos, outcome: ServerOutcome) {
         let acts = self.table.borrow_mut().record_outcome(now_ns(), server, sent_ns, outcome);
         if acts {
-            self.carry_out();
+            self.carry_out_orders();
         }
     }
 
@@ -173,11 +173,11 @@ impl Shared {
     }
 
     /// Carries out the orders of the request table.
-    fn carry_out(self: &Rc<Self>) {
+    fn carry_out_orders(self: &Rc<Self>) {
         let effects = self.table.borrow_mut().take_effects();
         for effect in effects {
             match effect {
-                Effect::Send { owner, request_id, to } => owner.order(request_id, to),
+                Effect::Send { owner, request_id, to } => owner.order_copy(request_id, to),
                 Effect::WarmUp(server) => (self.helpers.warm_up)(Rc::clone(self), server),
                 Effect::Probe(server) => (self.helpers.probe)(Rc::clone(self), server),
             }
@@ -203,13 +203,13 @@ impl Shared {
     /// Sends a request, and drops the answer. Does nothing if the server is not configured or is unreachable.
     pub(super) fn send_ignoring_answer(self: &Rc<Self>, server: Server, request: &[u8]) {
         let is_there = server == Server::First || self.config.backup.is_some();
-        if is_there && self.table.borrow().can_ask(server) {
+        if is_there && self.table.borrow().can_send_to(server) {
             (self.helpers.send_ignoring_outcome)(Rc::clone(self), server, request.to_vec());
         }
     }
 
     /// Returns the number with which the client can request details of its request.
-    pub(super) fn number(&self, id: u64) -> RequestNumber {
+    pub(super) fn request_number(&self, id: u64) -> RequestNumber {
         RequestNumber { id, mark: self.secret.hash_one(id) }
     }
 
@@ -321,7 +321,7 @@ pub(super) type Owner = Rc<Mailbox>;
 
 impl Mailbox {
     /// Orders the client's task to send a copy of a request to a server.
-    pub(super) fn order(&self, request_id: RequestId, to: Server) {
+    pub(super) fn order_copy(&self, request_id: RequestId, to: Server) {
         self.orders.borrow_mut().push((request_id, to));
         self.has_orders.set(true);
         if let Some(reader) = self.reader.borrow_mut().take() {

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_side_that_has_vanished_is_noticed() {
+    fn tunnel_enables_keep_alive_probes_on_both_sides() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

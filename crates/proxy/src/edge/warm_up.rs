@@ -87,7 +87,7 @@ async fn send_request(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Op
         Some(connection) => connection,
         None => Rc::clone(shared).next_connection(server).await?,
     };
-    write(&connection, request).await?;
+    write_all(&connection, request).await?;
     let limits = &shared.config.limits;
     let (outcome, connection) = match shared.config.protocol {
         Protocol::Http => http::read_and_discard_answer(connection, request.starts_with(b"HEAD "), limits).await,
@@ -100,7 +100,7 @@ async fn send_request(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Op
 }
 
 /// Writes all bytes. Returns `None` if the connection failed.
-async fn write(connection: &ServerConnection, mut bytes: &[u8]) -> Option<()> {
+async fn write_all(connection: &ServerConnection, mut bytes: &[u8]) -> Option<()> {
     while !bytes.is_empty() {
         match connection.stream.try_write(bytes) {
             Ok(count) => bytes = &bytes[count..],

@@ -103,7 +103,7 @@ impl ChunkPosition {
             (Self::Size { value, digits: 1.. }, b'\r') => Ok(Self::SizeEnd(value)),
             (Self::Size { value, digits: 1.. }, b';') => Ok(Self::Extension(value, 0)),
             (Self::Extension(value, _), b'\r') => Ok(Self::SizeEnd(value)),
-            (Self::Extension(value, seen), _) if is_line_byte(byte) && seen < LINE_MAX => {
+            (Self::Extension(value, seen), _) if is_allowed_in_line(byte) && seen < LINE_MAX => {
                 Ok(Self::Extension(value, seen + 1))
             }
             (Self::SizeEnd(0), b'\n') => Ok(Self::Trailer(0, 0)),
@@ -111,7 +111,7 @@ impl ChunkPosition {
             (Self::DataEnd(false), b'\r') => Ok(Self::DataEnd(true)),
             (Self::DataEnd(true), b'\n') => Ok(Self::Size { value: 0, digits: 0 }),
             (Self::Trailer(line, all), b'\r') => Ok(Self::TrailerEnd(line == 0, all)),
-            (Self::Trailer(line, all), _) if is_line_byte(byte) && line < LINE_MAX && all < TRAILER_MAX => {
+            (Self::Trailer(line, all), _) if is_allowed_in_line(byte) && line < LINE_MAX && all < TRAILER_MAX => {
                 Ok(Self::Trailer(line + 1, all + 1))
             }
             (Self::TrailerEnd(true, _), b'\n') => Ok(Self::Over),
@@ -122,7 +122,7 @@ impl ChunkPosition {
 }
 
 /// Returns whether a byte is allowed in a line of the trailer or in a chunk extension: no control character but a tab.
-fn is_line_byte(byte: u8) -> bool {
+fn is_allowed_in_line(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     /// Feeds the bytes all at once, and one by one. Returns how many belong to the body, and whether it is complete.
-    fn consume_both_ways(body: Body, bytes: &[u8]) -> Result<(usize, bool), BadBody> {
+    fn consume_whole_and_bytewise(body: Body, bytes: &[u8]) -> Result<(usize, bool), BadBody> {
         let mut whole = body;
         let at_once = whole.consume(bytes);
         let mut slow = body;
@@ -141,18 +141,21 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_taken_and_no_more() {
-        assert_eq!(consume_both_ways(Body::Length(3), b"abcGET"), Ok((3, true)));
-        assert_eq!(consume_both_ways(Body::Length(3), b"ab"), Ok((2, false)));
-        assert_eq!(consume_both_ways(Body::EMPTY, b"GET"), Ok((0, true)));
-        assert_eq!(consume_both_ways(Body::UntilClose, b"GET"), Ok((3, false)));
+    fn body_of_known_length_ends_after_its_length() {
+        assert_eq!(consume_whole_and_bytewise(Body::Length(3), b"abcGET"), Ok((3, true)));
+        assert_eq!(consume_whole_and_bytewise(Body::Length(3), b"ab"), Ok((2, false)));
+        assert_eq!(consume_whole_and_bytewise(Body::EMPTY, b"GET"), Ok((0, true)));
+        assert_eq!(consume_whole_and_bytewise(Body::UntilClose, b"GET"), Ok((3, false)));
     }
 
     #[test]
-    fn chunks_end_after_the_trailer() {
-        assert_eq!(consume_both_ways(Body::CHUNKED, b"3\r\nabc\r\n0\r\n\r\nGET"), Ok((13, true)));
-        assert_eq!(consume_both_ways(Body::CHUNKED, b"a;x=\"y\"\r\n0123456789\r\n0\r\nA: b\r\n\r\n!"), Ok((32, true)));
-        assert_eq!(consume_both_ways(Body::CHUNKED, b"3\r\nab"), Ok((5, false)));
+    fn chunked_body_ends_after_its_trailer() {
+        assert_eq!(consume_whole_and_bytewise(Body::CHUNKED, b"3\r\nabc\r\n0\r\n\r\nGET"), Ok((13, true)));
+        assert_eq!(
+            consume_whole_and_bytewise(Body::CHUNKED, b"a;x=\"y\"\r\n0123456789\r\n0\r\nA: b\r\n\r\n!"),
+            Ok((32, true))
+        );
+        assert_eq!(consume_whole_and_bytewise(Body::CHUNKED, b"3\r\nab"), Ok((5, false)));
     }
 
     #[test]
@@ -169,7 +172,7 @@ mod tests {
             b"0\r\nA: b\n\r\n",
         ];
         for bytes in wrong {
-            assert_eq!(consume_both_ways(Body::CHUNKED, bytes), Err(BadBody), "{}", bytes.escape_ascii());
+            assert_eq!(consume_whole_and_bytewise(Body::CHUNKED, bytes), Err(BadBody), "{}", bytes.escape_ascii());
         }
     }
 }

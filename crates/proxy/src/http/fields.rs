@@ -68,14 +68,14 @@ pub(super) fn parse_fields(fields: &[httparse::Header<'_>]) -> Result<ParsedFiel
     let mut said = ParsedFields::default();
     for header in fields {
         match field_kind(header.name) {
-            FieldKind::ContentLength => said.set_length(header.value)?,
-            FieldKind::TransferEncoding => said.set_encoding(header.value)?,
-            FieldKind::Connection => said.set_connection(header.value),
+            FieldKind::ContentLength => said.set_content_length(header.value)?,
+            FieldKind::TransferEncoding => said.set_transfer_encoding(header.value)?,
+            FieldKind::Connection => said.set_connection_options(header.value),
             FieldKind::Upgrade => said.has_upgrade = true,
             FieldKind::Host => said.hosts = said.hosts.saturating_add(1),
             FieldKind::Expect if header.value.eq_ignore_ascii_case(b"100-continue") => said.expects_continue = true,
             FieldKind::Expect => return Err(FieldsError::Expectation),
-            FieldKind::KeepAlive => said.keep_alive_s = keep_alive_s(header.value),
+            FieldKind::KeepAlive => said.keep_alive_s = parse_keep_alive_timeout_s(header.value),
             FieldKind::HopByHop | FieldKind::Other => {}
         }
     }
@@ -83,7 +83,7 @@ pub(super) fn parse_fields(fields: &[httparse::Header<'_>]) -> Result<ParsedFiel
 }
 
 impl ParsedFields {
-    fn set_length(&mut self, value: &[u8]) -> Result<(), FieldsError> {
+    fn set_content_length(&mut self, value: &[u8]) -> Result<(), FieldsError> {
         if self.content_length.is_some() || self.is_chunked {
             return Err(FieldsError::TwoLengths);
         }
@@ -91,7 +91,7 @@ impl ParsedFields {
         Ok(())
     }
 
-    fn set_encoding(&mut self, value: &[u8]) -> Result<(), FieldsError> {
+    fn set_transfer_encoding(&mut self, value: &[u8]) -> Result<(), FieldsError> {
         if self.content_length.is_some() || self.is_chunked {
             return Err(FieldsError::TwoLengths);
         }
@@ -102,8 +102,8 @@ impl ParsedFields {
         Ok(())
     }
 
-    fn set_connection(&mut self, value: &[u8]) {
-        for option in options(value) {
+    fn set_connection_options(&mut self, value: &[u8]) {
+        for option in comma_separated_options(value) {
             self.closes |= option.eq_ignore_ascii_case(b"close");
             self.keeps_alive |= option.eq_ignore_ascii_case(b"keep-alive");
             self.upgrades |= option.eq_ignore_ascii_case(b"upgrade");
@@ -112,12 +112,12 @@ impl ParsedFields {
 }
 
 /// Returns the seconds in a field such as `timeout=5, max=100`.
-fn keep_alive_s(value: &[u8]) -> Option<u32> {
-    let timeout = options(value).find_map(|option| option.strip_prefix(b"timeout="))?;
+fn parse_keep_alive_timeout_s(value: &[u8]) -> Option<u32> {
+    let timeout = comma_separated_options(value).find_map(|option| option.strip_prefix(b"timeout="))?;
     std::str::from_utf8(timeout).ok()?.parse().ok()
 }
 
-fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn comma_separated_options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
@@ -137,7 +137,7 @@ pub(super) struct FieldList<'a> {
 impl<'a> FieldList<'a> {
     pub(super) fn new(fields: &'a [httparse::Header<'a>]) -> Self {
         let names = |header: &httparse::Header<'_>| {
-            field_kind(header.name) == FieldKind::Connection && names_other_fields(header.value)
+            field_kind(header.name) == FieldKind::Connection && lists_field_names(header.value)
         };
         Self { fields, nominates: fields.iter().any(names) }
     }
@@ -167,7 +167,7 @@ impl<'a> FieldList<'a> {
     /// Returns whether a `Connection` field lists this field as one that concerns only one connection.
     fn is_named_in_connection(&self, name: &str) -> bool {
         let connections = self.fields.iter().filter(|header| field_kind(header.name) == FieldKind::Connection);
-        let mut named = connections.flat_map(|header| options(header.value));
+        let mut named = connections.flat_map(|header| comma_separated_options(header.value));
         self.nominates && named.any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
@@ -180,7 +180,7 @@ pub(super) fn write_field_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn names_other_fields(connection: &[u8]) -> bool {
+fn lists_field_names(connection: &[u8]) -> bool {
     let ours: [&[u8]; 3] = [b"close", b"keep-alive", b"upgrade"];
-    options(connection).any(|option| !ours.iter().any(|own| option.eq_ignore_ascii_case(own)))
+    comma_separated_options(connection).any(|option| !ours.iter().any(|own| option.eq_ignore_ascii_case(own)))
 }

@@ -15,7 +15,7 @@ impl RequestNumber {
     /// Writes the number in the form `ID-MARK`.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         let mut digits = [0; 20];
-        out.extend_from_slice(decimal(self.id, &mut digits));
+        out.extend_from_slice(format_decimal(self.id, &mut digits));
         out.push(b'-');
         let hex = |place: usize| b"0123456789abcdef"[(self.mark >> (4 * place)) as usize & 15];
         out.extend((0..MARK_DIGITS).rev().map(hex));
@@ -29,7 +29,7 @@ impl RequestNumber {
     }
 }
 
-fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+fn format_decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
     loop {
         at -= 1;
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_as_written() {
+    fn request_numbers_are_parsed_as_written() {
         for number in [
             RequestNumber { id: 0, mark: 0 },
             RequestNumber { id: 17, mark: 0xabc },

@@ -171,11 +171,11 @@ mod tests {
 
     const LIMIT: usize = 200;
 
-    fn read(text: &str) -> Result<Option<(RequestHead, String)>, Refused> {
-        read_from("192.0.2.1", Forwarded::Off, text)
+    fn parse_request(text: &str) -> Result<Option<(RequestHead, String)>, Refused> {
+        parse_request_from("192.0.2.1", Forwarded::Off, text)
     }
 
-    fn read_from(client: &str, mode: Forwarded, text: &str) -> Result<Option<(RequestHead, String)>, Refused> {
+    fn parse_request_from(client: &str, mode: Forwarded, text: &str) -> Result<Option<(RequestHead, String)>, Refused> {
         let mut out = Vec::new();
         let head = read_request(text.as_bytes(), LIMIT, &Peer::new(mode, client.parse().unwrap()), &mut out)?;
         Ok(head.map(|head| (head, String::from_utf8(out).unwrap())))
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn hop_by_hop_fields_are_left_out() {
         let text = "GET /a?b HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, X-One\r\nKeep-Alive: 5\r\nX-One: 1\r\nX-Two:2\r\n\r\nGET";
-        let (head, out) = read(text).unwrap().unwrap();
+        let (head, out) = parse_request(text).unwrap().unwrap();
         assert_eq!(out, "GET /a?b HTTP/1.1\r\nHost: h\r\nX-Two: 2\r\n\r\n");
         assert_eq!((head.bytes, head.body, head.keeps_alive), (text.len() - 3, Body::EMPTY, true));
         assert_eq!(&text[head.method.0..head.method.1], "GET");
@@ -192,21 +192,21 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_has_not_come_whole_is_waited_for_up_to_the_limit() {
-        assert_eq!(read("GET / HTTP/1.1\r\nHost: h\r\n"), Ok(None));
+    fn incomplete_head_is_awaited_up_to_the_size_limit() {
+        assert_eq!(parse_request("GET / HTTP/1.1\r\nHost: h\r\n"), Ok(None));
         let long = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(LIMIT));
-        assert_eq!(read(&long), Err(Refused::TooLarge));
+        assert_eq!(parse_request(&long), Err(Refused::TooLarge));
         let whole = format!("{long}\r\n\r\n");
-        assert_eq!(read(&whole), Err(Refused::TooLarge));
+        assert_eq!(parse_request(&whole), Err(Refused::TooLarge));
         let many = format!("GET / HTTP/1.1\r\n{}", "a:b\r\n".repeat(FIELDS_MAX + 1));
         let peer = Peer::new(Forwarded::Off, [192, 0, 2, 1].into());
         assert_eq!(read_request(many.as_bytes(), 1 << 20, &peer, &mut Vec::new()), Err(Refused::TooLarge));
     }
 
     #[test]
-    fn bodies_are_as_the_fields_say() {
+    fn kind_of_body_follows_from_the_header_fields() {
         let body = |fields: &str| {
-            read(&format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).map(|head| head.unwrap().0.body)
+            parse_request(&format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).map(|head| head.unwrap().0.body)
         };
         assert_eq!(body("Content-Length: 12\r\n"), Ok(Body::Length(12)));
         assert_eq!(body("Transfer-Encoding: Chunked\r\n"), Ok(Body::CHUNKED));
@@ -235,31 +235,34 @@ mod tests {
             "nonsense\r\n\r\n",
         ];
         for text in wrong {
-            assert!(matches!(read(text), Err(Refused::Malformed(_))), "{text:?}: {:?}", read(text));
+            assert!(matches!(parse_request(text), Err(Refused::Malformed(_))), "{text:?}: {:?}", parse_request(text));
         }
-        assert!(matches!(read("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"), Err(Refused::NotDone("no CONNECT"))));
+        assert!(matches!(
+            parse_request("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"),
+            Err(Refused::NotDone("no CONNECT"))
+        ));
     }
 
     #[test]
-    fn an_upgrade_is_passed_on() {
+    fn upgrade_request_is_forwarded() {
         let text = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        let (head, out) = read(text).unwrap().unwrap();
+        let (head, out) = parse_request(text).unwrap().unwrap();
         assert!(head.upgrades);
         assert_eq!(out, "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n");
-        let (head, out) = read("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n\r\n").unwrap().unwrap();
+        let (head, out) = parse_request("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n\r\n").unwrap().unwrap();
         assert!(!head.upgrades && !out.contains("websocket"), "no client asked for it on this connection");
     }
 
     #[test]
     fn server_connection_stays_open_after_an_http_1_0_request() {
-        let sent = |text: &str| read(text).unwrap().unwrap().1;
+        let sent = |text: &str| parse_request(text).unwrap().unwrap().1;
         let wanted = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
         assert_eq!((sent("GET / HTTP/1.0\r\n\r\n").as_str(), sent(wanted).as_str()), (wanted, wanted));
     }
 
     #[test]
-    fn old_clients_close_unless_they_say_otherwise() {
-        let keeps = |text: &str| read(text).unwrap().unwrap().0.keeps_alive;
+    fn http_1_0_connection_closes_unless_keep_alive_is_asked() {
+        let keeps = |text: &str| parse_request(text).unwrap().unwrap().0.keeps_alive;
         assert!(!keeps("GET / HTTP/1.0\r\n\r\n"));
         assert!(keeps("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
         assert!(keeps("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
@@ -268,7 +271,7 @@ mod tests {
 
     /// Returns the head that the server gets, without its first line.
     fn forwarded_fields(client: &str, mode: Forwarded, fields: &str) -> String {
-        let (_, out) = read_from(client, mode, &format!("GET / HTTP/1.1\r\n{fields}\r\n")).unwrap().unwrap();
+        let (_, out) = parse_request_from(client, mode, &format!("GET / HTTP/1.1\r\n{fields}\r\n")).unwrap().unwrap();
         out.strip_prefix("GET / HTTP/1.1\r\n").unwrap().to_owned()
     }
 
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_ipv6_and_a_host_with_a_port_are_quoted() {
+    fn ipv6_address_and_host_with_port_are_quoted() {
         let out = forwarded_fields("2001:db8::1", Forwarded::Set, "Host: h:80\r\n");
         assert!(out.contains("\r\nForwarded: for=\"[2001:db8::1]\";host=\"h:80\";proto=http\r\n"), "{out}");
         assert!(out.contains("\r\nX-Forwarded-For: 2001:db8::1\r\n"), "{out}");
@@ -303,10 +306,10 @@ mod tests {
     }
 
     #[test]
-    fn a_host_in_the_target_goes_before_the_field() {
+    fn host_in_the_target_replaces_the_host_field() {
         let sent = |target: &str| {
             let text = format!("GET {target} HTTP/1.1\r\nHost: other\r\n\r\n");
-            read(&text).map(|head| head.unwrap().1)
+            parse_request(&text).map(|head| head.unwrap().1)
         };
         let wanted = |path: &str, host: &str| Ok(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         assert_eq!(sent("/"), wanted("/", "other"));
@@ -317,7 +320,7 @@ mod tests {
             assert!(matches!(sent(wrong), Err(Refused::Malformed(_))), "{wrong}: {:?}", sent(wrong));
         }
         let text = "OPTIONS http://a HTTP/1.1\r\nHost: b\r\n\r\n";
-        let (head, out) = read_from("::1", Forwarded::Set, text).unwrap().unwrap();
+        let (head, out) = parse_request_from("::1", Forwarded::Set, text).unwrap().unwrap();
         assert!(
             out.starts_with("OPTIONS * HTTP/1.1\r\nHost: a\r\nVia: ") && out.contains("X-Forwarded-Host: a\r\n"),
             "{out}"

@@ -130,13 +130,13 @@ fn write_final_fields(head: &ResponseHead, context: ResponseContext, out: &mut V
             fields::write_field_line(b"Connection", b"upgrade", out);
         }
         if !head.is_protocol_switch() {
-            write_connection(keeps_client_connection(head, context), context.is_old, out);
+            write_connection_field(keeps_client_connection(head, context), context.is_old, out);
         }
     }
     out.extend_from_slice(b"\r\n");
 }
 
-fn write_connection(keeps_alive: bool, is_http10: bool, out: &mut Vec<u8>) {
+fn write_connection_field(keeps_alive: bool, is_http10: bool, out: &mut Vec<u8>) {
     match (keeps_alive, is_http10) {
         (true, true) => fields::write_field_line(b"Connection", b"keep-alive", out),
         (false, _) => fields::write_field_line(b"Connection", b"close", out),
@@ -175,16 +175,16 @@ mod tests {
         has_via: false,
     };
 
-    fn read(text: &str, context: ResponseContext) -> Result<Option<(ResponseHead, String)>, BadResponse> {
+    fn parse_response(text: &str, context: ResponseContext) -> Result<Option<(ResponseHead, String)>, BadResponse> {
         let mut out = Vec::new();
         let head = read_response(text.as_bytes(), 200, context, &mut out)?;
         Ok(head.map(|head| (head, String::from_utf8(out).unwrap())))
     }
 
     #[test]
-    fn the_client_sees_the_answer_and_its_number() {
+    fn client_gets_the_head_with_the_request_number() {
         let text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nhi";
-        let (head, out) = read(text, WANTED).unwrap().unwrap();
+        let (head, out) = parse_response(text, WANTED).unwrap().unwrap();
         assert_eq!(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSidelane-Request: 17-00000000000000fe\r\n\r\n");
         assert_eq!((head.bytes, head.body, head.keeps_alive), (text.len() - 2, Body::Length(2), true));
     }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn upgrade_protocols_of_a_server_are_kept() {
         let text = "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nContent-Length: 0\r\n\r\n";
-        let (head, out) = read(text, WANTED).unwrap().unwrap();
+        let (head, out) = parse_response(text, WANTED).unwrap().unwrap();
         assert!(out.contains("\r\nUpgrade: websocket\r\n") && out.contains("\r\nConnection: upgrade\r\n"), "{out}");
         assert!(!head.is_protocol_switch() && !out.contains("close"), "{out}");
     }
@@ -200,22 +200,23 @@ mod tests {
     #[test]
     fn answer_has_a_via_field() {
         let wanted = ResponseContext { has_via: true, ..WANTED };
-        let (_, out) = read("HTTP/1.0 200 OK\r\nVia: 1.1 other\r\nContent-Length: 0\r\n\r\n", wanted).unwrap().unwrap();
+        let (_, out) =
+            parse_response("HTTP/1.0 200 OK\r\nVia: 1.1 other\r\nContent-Length: 0\r\n\r\n", wanted).unwrap().unwrap();
         assert!(out.contains("\r\nVia: 1.1 other\r\n") && out.contains("\r\nVia: 1.0 sidelane\r\n"), "{out}");
     }
 
     #[test]
-    fn a_number_of_the_servers_own_is_left_out() {
+    fn request_number_field_of_the_server_is_replaced() {
         let text =
             "HTTP/1.1 200 OK\r\nsidelane-request: 1-0\r\nKeep-Alive: timeout=5, max=9\r\nContent-Length: 0\r\n\r\n";
-        let (head, out) = read(text, WANTED).unwrap().unwrap();
+        let (head, out) = parse_response(text, WANTED).unwrap().unwrap();
         assert_eq!(out, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nSidelane-Request: 17-00000000000000fe\r\n\r\n");
         assert_eq!(head.keep_alive_s, Some(5));
     }
 
     #[test]
     fn an_answer_without_a_length_ends_both_connections() {
-        let (head, out) = read("HTTP/1.1 200 OK\r\n\r\n", WANTED).unwrap().unwrap();
+        let (head, out) = parse_response("HTTP/1.1 200 OK\r\n\r\n", WANTED).unwrap().unwrap();
         assert_eq!((head.body, head.keeps_alive), (Body::UntilClose, false));
         assert!(out.contains("Connection: close\r\n"), "{out}");
     }
@@ -224,9 +225,12 @@ mod tests {
     fn some_answers_have_no_body_despite_their_fields() {
         let fields = "Content-Length: 5\r\n\r\n";
         let head = ResponseContext { is_head: true, ..WANTED };
-        assert_eq!(read(&format!("HTTP/1.1 200 OK\r\n{fields}"), head).unwrap().unwrap().0.body, Body::EMPTY);
-        assert_eq!(read(&format!("HTTP/1.1 304 NM\r\n{fields}"), WANTED).unwrap().unwrap().0.body, Body::EMPTY);
-        let (head, out) = read("HTTP/1.1 100 Continue\r\n\r\n", WANTED).unwrap().unwrap();
+        assert_eq!(parse_response(&format!("HTTP/1.1 200 OK\r\n{fields}"), head).unwrap().unwrap().0.body, Body::EMPTY);
+        assert_eq!(
+            parse_response(&format!("HTTP/1.1 304 NM\r\n{fields}"), WANTED).unwrap().unwrap().0.body,
+            Body::EMPTY
+        );
+        let (head, out) = parse_response("HTTP/1.1 100 Continue\r\n\r\n", WANTED).unwrap().unwrap();
         assert!(head.is_interim() && head.keeps_alive);
         assert_eq!(out, "HTTP/1.1 100 Continue\r\n\r\n");
     }
@@ -235,14 +239,14 @@ mod tests {
     fn ambiguous_answer_is_refused() {
         for fields in ["Content-Length: 1\r\nContent-Length: 2", "Content-Length: 1\r\nTransfer-Encoding: chunked", "X"]
         {
-            assert_eq!(read(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n"), WANTED), Err(BadResponse));
+            assert_eq!(parse_response(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n"), WANTED), Err(BadResponse));
         }
-        assert_eq!(read("nonsense\r\n", WANTED), Err(BadResponse));
-        assert_eq!(read(&"x".repeat(300), WANTED), Err(BadResponse));
+        assert_eq!(parse_response("nonsense\r\n", WANTED), Err(BadResponse));
+        assert_eq!(parse_response(&"x".repeat(300), WANTED), Err(BadResponse));
     }
 
     #[test]
-    fn an_error_says_what_happened() {
+    fn error_answer_has_status_length_and_reason() {
         let mut out = Vec::new();
         write_error(504, "no answer", &mut out);
         let text = String::from_utf8(out).unwrap();

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_two_tables_are_added_one_by_one() {
+    fn each_count_of_two_tables_is_added() {
         let mut swaps = [0; Hazard::ALL.len()];
         swaps.iter_mut().zip(100..).for_each(|(count, number)| *count = number);
         let one = Counts {

@@ -160,7 +160,7 @@ impl<O: Clone> RequestTable<O> {
 
     /// Records the loss of an unanswered copy, and decides what the owner does next.
     pub fn record_loss(&mut self, now: Nanos, request_id: RequestId, lost_server: Server, loss: Loss) -> NextStep {
-        self.lose_copy(request_id, lost_server, loss);
+        self.mark_copy_lost(request_id, lost_server, loss);
         let Some(record) = self.slots.get_mut(request_id) else { return NextStep::Wait };
         if record.is_answered() || record.is_awaiting_answer(lost_server.other()) {
             return NextStep::Wait;
@@ -189,7 +189,7 @@ impl<O: Clone> RequestTable<O> {
         if end == RequestEnd::Answered && !record.is_failure {
             self.budget.record_success();
         }
-        self.slots.retire(request_id);
+        self.slots.move_to_finished(request_id);
     }
 
     /// Counts a dropped answer: it came second, or it is no longer awaited.
@@ -299,11 +299,11 @@ impl<O: Clone> RequestTable<O> {
 
     /// Records that no byte of a copy was sent to this server, and none will be.
     pub fn record_not_sent(&mut self, request_id: RequestId, to: Server) {
-        self.lose_copy(request_id, to, Loss::NotSent);
+        self.mark_copy_lost(request_id, to, Loss::NotSent);
     }
 
     /// Records the loss of a copy. Returns a hedge to the budget if only one server got the request.
-    fn lose_copy(&mut self, request_id: RequestId, server: Server, loss: Loss) {
+    fn mark_copy_lost(&mut self, request_id: RequestId, server: Server, loss: Loss) {
         let Some(record) = self.slots.get_mut(request_id) else { return };
         record.mark_lost(server, loss);
         if record.cancel_unsent_hedge() {
@@ -323,7 +323,7 @@ impl<O: Clone> RequestTable<O> {
     }
 
     /// Returns whether a server may be asked: it is configured, and not known as unreachable.
-    pub fn can_ask(&self, server: Server) -> bool {
+    pub fn can_send_to(&self, server: Server) -> bool {
         self.roles.can_send_to(server)
     }
 

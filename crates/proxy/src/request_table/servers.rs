@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_of_the_server_are_told_from_those_of_the_request() {
+    fn server_faults_are_distinguished_from_request_faults() {
         assert!([500, 502, 503, 504, 599].map(ServerOutcome::Status).into_iter().all(ServerOutcome::is_fault));
         assert!(![101, 200, 302, 404, 429, 501].map(ServerOutcome::Status).into_iter().any(ServerOutcome::is_fault));
         assert!(ServerError::ALL.map(ServerOutcome::Error).into_iter().all(ServerOutcome::is_fault));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_counted_up_to_each_bound() {
+    fn bucket_includes_its_upper_bound() {
         let mut all = Durations::default();
         [0, 500_000, 500_001, 30_000_000_000, 30_000_000_001].into_iter().for_each(|ns| all.record(ns));
         assert_eq!((all.buckets[0], all.buckets[1], all.buckets[13], all.buckets[14]), (2, 1, 1, 1));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_numbered_as_they_are_listed() {
+    fn error_numbers_follow_the_listed_order() {
         assert!(ServerError::ALL.into_iter().enumerate().all(|(place, error)| error as usize == place));
     }
 }

@@ -92,7 +92,7 @@ impl<O: Clone> Slots<O> {
     }
 
     /// Moves a request from its slot to the list of finished requests.
-    pub(super) fn retire(&mut self, request_id: RequestId) {
+    pub(super) fn move_to_finished(&mut self, request_id: RequestId) {
         if self.entry(request_id).is_none() {
             return;
         }
@@ -165,7 +165,7 @@ mod tests {
         let request_ids: Vec<RequestId> = (0..4).map(|_| slots.insert(record(), (), None)).collect();
         for request_id in &request_ids[..3] {
             slots.get_mut(*request_id).unwrap().finish(1, RequestEnd::Answered);
-            slots.retire(*request_id);
+            slots.move_to_finished(*request_id);
         }
         assert!(slots.find(1).is_none());
         assert!([2, 3, 4].iter().all(|id| slots.find(*id).is_some()));
@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn reused_slot_is_not_the_former_request() {
+    fn id_of_an_ended_request_does_not_match_a_reused_slot() {
         let mut slots = Slots::<()>::new(1);
         let former = slots.insert(record(), (), None);
-        slots.retire(former);
+        slots.move_to_finished(former);
         let now = slots.insert(record(), (), None);
         assert!(slots.get_mut(former).is_none() && slots.get_mut(now).is_some());
-        slots.retire(former);
+        slots.move_to_finished(former);
         assert!(slots.get_mut(now).is_some());
     }
 
@@ -188,7 +188,7 @@ mod tests {
         let mut slots = Slots::<()>::new(10);
         for _ in 0..10_000 {
             let request_id = slots.insert(record(), (), None);
-            slots.retire(request_id);
+            slots.move_to_finished(request_id);
         }
         assert_eq!((slots.slots.len(), slots.finished.len(), slots.in_flight()), (1, 10, 0));
     }
@@ -199,7 +199,7 @@ mod tests {
         let slow = slots.insert(record(), (), Some(1_000));
         for _ in 0..10_000 {
             let request_id = slots.insert(record(), (), Some(1_000));
-            slots.retire(request_id);
+            slots.move_to_finished(request_id);
         }
         assert!(slots.timers.len() < 1000, "{}", slots.timers.len());
         assert_eq!((slots.next_due(), slots.pop_due(1_000)), (Some(1_000), Some(slow)));

@@ -95,7 +95,7 @@ fn find<'a, T: Copy>(names: &HashMap<&'a [u8], T>, name: &[u8]) -> Option<(&'a [
 }
 
 /// Returns whether the command is in one of the lists.
-pub(super) fn is_listed(name: &[u8]) -> bool {
+pub(super) fn is_listed_command(name: &[u8]) -> bool {
     effect_of(name).is_some()
 }
 
@@ -213,20 +213,20 @@ fn is_one_of(name: &[u8], names: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    fn command(line: &str) -> Command {
+    fn command_from_line(line: &str) -> Command {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         Command::from_arguments(words.into_iter())
     }
 
     fn default_send_mode(line: &str) -> SendMode {
-        send_mode(&command(line), &Repeatable::default())
+        send_mode(&command_from_line(line), &Repeatable::default())
     }
 
     #[test]
-    fn only_listed_commands_are_repeated() {
+    fn only_commands_named_as_repeatable_are_repeated() {
         let listed = Repeatable::from_names(["get", "select", "blpop", "ft.search"]);
         let kinds = ["Get", "SET", "MGET", "select", "quit", "BLPOP", "FT.SEARCH", "XREAD BLOCK 0 STREAMS a 0"]
-            .map(|line| send_mode(&command(line), &listed));
+            .map(|line| send_mode(&command_from_line(line), &listed));
         let (again, once, tied) = (SendMode::Repeatable, SendMode::Once, SendMode::Tied);
         assert_eq!(kinds, [again, once, once, tied, tied, tied, again, tied]);
     }
@@ -248,29 +248,31 @@ mod tests {
     }
 
     #[test]
-    fn only_a_greeting_that_changes_nothing_is_not_tied() {
+    fn greeting_without_effect_does_not_tie_the_connection() {
         for line in ["HELLO", "hello 2", "CLIENT MAINT_NOTIFICATIONS on moving-endpoint-type none"] {
             assert_eq!(default_send_mode(line), SendMode::Once, "{line}");
         }
-        assert!(asks_for_resp3(&command("hello 3")) && !asks_for_resp3(&command("HELLO 3 SETNAME a")));
+        assert!(
+            asks_for_resp3(&command_from_line("hello 3")) && !asks_for_resp3(&command_from_line("HELLO 3 SETNAME a"))
+        );
         for line in ["HELLO 3", "HELLO 2 AUTH a b", "HELLO 2 SETNAME a", "HELLO x", "HELLO 02", "CLIENT SETNAME a"] {
             assert_eq!(default_send_mode(line), SendMode::Tied, "{line}");
         }
     }
 
     #[test]
-    fn commands_that_wait_at_the_server_are_tied() {
+    fn blocking_commands_are_tied_to_a_connection() {
         for line in BLOCKING.split_ascii_whitespace() {
-            assert!(default_send_mode(line) == SendMode::Tied && may_block(&command(line)), "{line}");
+            assert!(default_send_mode(line) == SendMode::Tied && may_block(&command_from_line(line)), "{line}");
         }
         for line in ["xread block 0 streams a 0", "XREADGROUP GROUP STREAMS c BLOCK 0 STREAMS a >", "WAITAOF 1 0 0"] {
-            assert!(default_send_mode(line) == SendMode::Tied && may_block(&command(line)), "{line}");
+            assert!(default_send_mode(line) == SendMode::Tied && may_block(&command_from_line(line)), "{line}");
         }
         assert_eq!(
             (default_send_mode("XREAD STREAMS a 0"), default_send_mode("XREADGROUP GROUP g c STREAMS a >")),
             (SendMode::Repeatable, SendMode::Once)
         );
-        assert!(!may_block(&command("LPOP BLOCK")));
+        assert!(!may_block(&command_from_line("LPOP BLOCK")));
     }
 
     #[test]
@@ -282,16 +284,16 @@ mod tests {
     }
 
     #[test]
-    fn reading_writes_nothing() {
+    fn reading_commands_do_not_count_as_writes() {
         assert!(
             ["SET a 1", "eval x 0", "SCRIPT FLUSH", "XREADGROUP GROUP g c STREAMS a >"]
                 .iter()
-                .all(|line| may_write(&command(line)))
+                .all(|line| may_write(&command_from_line(line)))
         );
         assert!(
             !["GET a", "INFO", "PUBLISH a b", "CLIENT SETINFO a b", "EVAL_RO x 0", "script load x"]
                 .iter()
-                .any(|line| may_write(&command(line)))
+                .any(|line| may_write(&command_from_line(line)))
         );
     }
 }

@@ -157,11 +157,11 @@ mod tests {
         Ok(lengths)
     }
 
-    fn frame_lengths_bytewise(bytes: &[u8], takes_parts: bool) -> Result<Vec<usize>, BadFrame> {
+    fn frame_lengths_bytewise(bytes: &[u8], consumes_partial_replies: bool) -> Result<Vec<usize>, BadFrame> {
         let (mut scanner, mut lengths, mut start, mut length) = (ReplyScanner::default(), Vec::new(), 0, 0);
         for end in 1..=bytes.len() {
             let (count, is_whole) = scanner.scan(&bytes[start..end])?;
-            if takes_parts || is_whole {
+            if consumes_partial_replies || is_whole {
                 scanner.consume_scanned();
                 (start, length) = (start + count, length + count);
             }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_end_where_they_say() {
+    fn end_of_each_kind_of_reply_is_found() {
         let replies =
             b"+OK\r\n$3\r\na\r\n\r\n*2\r\n:1\r\n*1\r\n$-1\r\n%1\r\n+a\r\n#t\r\n|1\r\n+k\r\n+v\r\n:5\r\n*-1\r\n$0\r\n\r\n*0\r\n";
         assert_eq!(frame_lengths(replies).unwrap(), [5, 9, 17, 12, 16, 5, 6, 4]);

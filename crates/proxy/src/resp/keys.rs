@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::command::{is_listed, look_up};
+use super::command::{is_listed_command, look_up};
 use super::reader::Command;
 
 /// Rule for the number of keys in a command.
 #[derive(Clone, Copy)]
-enum Keys {
+enum KeyCountRule {
     /// The number of keys is fixed.
     Fixed(u32),
     /// All arguments are keys, except this number of them.
@@ -16,33 +16,36 @@ enum Keys {
     /// Every second argument is a key.
     Pairs,
     /// An argument tells the number of keys. The values are the index of this argument, and a number of keys to add.
-    Said(usize, u32),
+    CountInArgument(usize, u32),
     /// Half of the arguments after STREAMS are keys.
     Streams,
 }
 
-const TABLE: [(&str, Keys); 9] = [
+const TABLE: [(&str, KeyCountRule); 9] = [
     (
         "ACL ASKING AUTH CLIENT CLUSTER COMMAND CONFIG DBSIZE DEBUG DISCARD ECHO EXEC FAILOVER FLUSHALL FLUSHDB HELLO INFO \
          KEYS LASTSAVE LATENCY LOLWUT MEMORY MODULE MONITOR MULTI PING PSUBSCRIBE PSYNC PUBLISH PUBSUB PUNSUBSCRIBE QUIT \
          RANDOMKEY READONLY READWRITE REPLCONF REPLICAOF RESET ROLE SAVE SCAN SCRIPT SELECT SHUTDOWN SLAVEOF SLOWLOG \
          SPUBLISH SSUBSCRIBE SUBSCRIBE SUNSUBSCRIBE SWAPDB SYNC TIME UNSUBSCRIBE UNWATCH WAIT WAITAOF",
-        Keys::Fixed(0),
+        KeyCountRule::Fixed(0),
     ),
-    ("BLMOVE BRPOPLPUSH COPY GEOSEARCHSTORE LCS LMOVE RENAME RENAMENX RPOPLPUSH SMOVE ZRANGESTORE", Keys::Fixed(2)),
+    (
+        "BLMOVE BRPOPLPUSH COPY GEOSEARCHSTORE LCS LMOVE RENAME RENAMENX RPOPLPUSH SMOVE ZRANGESTORE",
+        KeyCountRule::Fixed(2),
+    ),
     (
         "DEL EXISTS MGET PFCOUNT PFMERGE SDIFF SDIFFSTORE SINTER SINTERSTORE SUNION SUNIONSTORE TOUCH UNLINK WATCH",
-        Keys::AllBut(0),
+        KeyCountRule::AllBut(0),
     ),
-    ("BITOP BLPOP BRPOP BZPOPMAX BZPOPMIN", Keys::AllBut(1)),
-    ("MSET MSETNX", Keys::Pairs),
-    ("LMPOP SINTERCARD ZDIFF ZINTER ZINTERCARD ZMPOP ZUNION", Keys::Said(1, 0)),
-    ("BLMPOP BZMPOP EVAL EVALSHA EVALSHA_RO EVAL_RO FCALL FCALL_RO", Keys::Said(2, 0)),
-    ("ZDIFFSTORE ZINTERSTORE ZUNIONSTORE", Keys::Said(2, 1)),
-    ("XREAD XREADGROUP", Keys::Streams),
+    ("BITOP BLPOP BRPOP BZPOPMAX BZPOPMIN", KeyCountRule::AllBut(1)),
+    ("MSET MSETNX", KeyCountRule::Pairs),
+    ("LMPOP SINTERCARD ZDIFF ZINTER ZINTERCARD ZMPOP ZUNION", KeyCountRule::CountInArgument(1, 0)),
+    ("BLMPOP BZMPOP EVAL EVALSHA EVALSHA_RO EVAL_RO FCALL FCALL_RO", KeyCountRule::CountInArgument(2, 0)),
+    ("ZDIFFSTORE ZINTERSTORE ZUNIONSTORE", KeyCountRule::CountInArgument(2, 1)),
+    ("XREAD XREADGROUP", KeyCountRule::Streams),
 ];
 
-static KEYS: LazyLock<HashMap<&[u8], Keys>> = LazyLock::new(|| {
+static KEYS: LazyLock<HashMap<&[u8], KeyCountRule>> = LazyLock::new(|| {
     let names = |list: &'static str| list.split_ascii_whitespace().map(str::as_bytes);
     TABLE.into_iter().flat_map(|(list, keys)| names(list).map(move |name| (name, keys))).collect()
 });
@@ -51,14 +54,14 @@ static KEYS: LazyLock<HashMap<&[u8], Keys>> = LazyLock::new(|| {
 pub fn count_keys(command: &Command) -> Option<u32> {
     let name = command.name();
     let arguments = command.arguments().count().saturating_sub(1);
-    let keys = look_up(&KEYS, name).or_else(|| is_listed(name).then_some(Keys::Fixed(1)))?;
+    let keys = look_up(&KEYS, name).or_else(|| is_listed_command(name).then_some(KeyCountRule::Fixed(1)))?;
     let said = |at: usize| -> Option<u32> { std::str::from_utf8(command.arguments().nth(at)?).ok()?.parse().ok() };
     let count = match keys {
-        Keys::Fixed(count) => count as usize,
-        Keys::AllBut(others) => arguments.saturating_sub(others),
-        Keys::Pairs => arguments / 2,
-        Keys::Said(at, more) => said(at)?.saturating_add(more) as usize,
-        Keys::Streams => {
+        KeyCountRule::Fixed(count) => count as usize,
+        KeyCountRule::AllBut(others) => arguments.saturating_sub(others),
+        KeyCountRule::Pairs => arguments / 2,
+        KeyCountRule::CountInArgument(at, more) => said(at)?.saturating_add(more) as usize,
+        KeyCountRule::Streams => {
             let before = command.arguments().position(|argument| argument.eq_ignore_ascii_case(b"STREAMS"))?;
             (arguments - before) / 2
         }
@@ -72,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_counted_where_commands_have_them() {
+    fn keys_are_counted_by_the_rule_of_the_command() {
         let count = |line: &str| {
             let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
             count_keys(&Command::from_arguments(words.into_iter()))

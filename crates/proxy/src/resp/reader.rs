@@ -19,9 +19,9 @@ impl Command {
     /// Creates a command from its name and arguments.
     pub fn from_arguments<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Self {
         let mut bytes = Vec::new();
-        write_count(&mut bytes, b'*', arguments.len() as u64);
+        write_count_line(&mut bytes, b'*', arguments.len() as u64);
         for argument in arguments {
-            write_count(&mut bytes, b'$', argument.len() as u64);
+            write_count_line(&mut bytes, b'$', argument.len() as u64);
             bytes.extend_from_slice(argument);
             bytes.extend_from_slice(b"\r\n");
         }
@@ -55,7 +55,7 @@ impl Command {
 }
 
 /// Writes a type and a number as a line.
-fn write_count(bytes: &mut Vec<u8>, kind: u8, count: u64) {
+fn write_count_line(bytes: &mut Vec<u8>, kind: u8, count: u64) {
     let (mut digits, mut start) = ([0; 20], 20);
     let mut rest = count;
     loop {
@@ -71,7 +71,7 @@ fn write_count(bytes: &mut Vec<u8>, kind: u8, count: u64) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// Parses a line that [`write_count`] wrote. Returns its number, and the bytes after it.
+/// Parses a line that [`write_count_line`] wrote. Returns its number, and the bytes after it.
 fn parse_count_line(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (digits, mut at) = (bytes.get(1..)?, 0);
     let mut count = 0;
@@ -170,13 +170,14 @@ impl CommandReader {
 
     fn read_array(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
         let Some(line) = self.next_line(bytes, b'\r', TEXT_END)? else { return Ok(None) };
-        let count = number(&line[1..]).filter(|count| *count <= i64::from(i32::MAX)).ok_or(BadFrame::Malformed)?;
+        let count =
+            parse_integer(&line[1..]).filter(|count| *count <= i64::from(i32::MAX)).ok_or(BadFrame::Malformed)?;
         // An array with a count of zero or less is not a command, and gets no reply.
         if let Ok(count @ 1..) = u64::try_from(count) {
             if count.saturating_mul(ARGUMENT_MIN) > self.limit as u64 {
                 return Err(BadFrame::TooLong);
             }
-            write_count(&mut self.written, b'*', count);
+            write_count_line(&mut self.written, b'*', count);
             (self.arguments, self.stage) = (count, ParseState::Length);
         }
         Ok(Some(line.len() + TEXT_END))
@@ -187,12 +188,13 @@ impl CommandReader {
             return Err(BadFrame::Malformed);
         }
         let Some(line) = self.next_line(bytes, b'\r', TEXT_END)? else { return Ok(None) };
-        let length = number(&line[1..]).and_then(|length| u64::try_from(length).ok()).ok_or(BadFrame::Malformed)?;
+        let length =
+            parse_integer(&line[1..]).and_then(|length| u64::try_from(length).ok()).ok_or(BadFrame::Malformed)?;
         let length = usize::try_from(length).ok().filter(|length| *length <= self.limit).ok_or(BadFrame::TooLong)?;
         if self.written.len() + length > self.limit {
             return Err(BadFrame::TooLong);
         }
-        write_count(&mut self.written, b'$', length as u64);
+        write_count_line(&mut self.written, b'$', length as u64);
         self.stage = if length == 0 { ParseState::TextEnd(TEXT_END) } else { ParseState::Text(length) };
         Ok(Some(line.len() + TEXT_END))
     }
@@ -200,7 +202,7 @@ impl CommandReader {
     fn read_inline(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
         let Some(line) = self.next_line(bytes, b'\n', 1)? else { return Ok(None) };
         let used = line.len() + 1;
-        let arguments = split(line.strip_suffix(b"\r").unwrap_or(line)).ok_or(BadFrame::Malformed)?;
+        let arguments = split_inline_command(line.strip_suffix(b"\r").unwrap_or(line)).ok_or(BadFrame::Malformed)?;
         if !arguments.is_empty() {
             self.written = Command::from_arguments(arguments.iter().map(Vec::as_slice)).into_bytes();
         }
@@ -233,7 +235,7 @@ impl CommandReader {
 }
 
 /// Parses a number in the only form that Redis accepts (`string2ll`): no plus sign, no blank, no leading zero.
-fn number(text: &[u8]) -> Option<i64> {
+fn parse_integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let is_shortest = text == b"0" || matches!(digits.first(), Some(b'1'..=b'9'));
     if !is_shortest || !digits.iter().all(u8::is_ascii_digit) {
@@ -244,7 +246,7 @@ fn number(text: &[u8]) -> Option<i64> {
 
 /// Splits an inline command into its arguments (`sdssplitargs` of Redis). Returns `None` if a quote is not closed, or
 /// if another byte than a blank follows it.
-fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+fn split_inline_command(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (mut arguments, mut rest) = (Vec::new(), line);
     loop {
         rest = &rest[rest.iter().take_while(|byte| is_blank(**byte)).count()..];
@@ -354,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_arrays_or_lines() {
+    fn arrays_and_inline_commands_are_read() {
         let bytes = b"PING\r\n*2\r\n$3\r\nGET\r\n$1\r\nx\r\n\r\n*0\r\n*-3\r\n \t\r\nget  y\n*1\r\n$0\r\n\r\n";
         assert_eq!(read_all_commands(bytes).unwrap(), [vec!["PING"], vec!["GET", "x"], vec!["get", "y"], vec![""]]);
     }
@@ -370,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn only_arrays_are_more_than_a_line_at_the_top_level() {
+    fn other_types_are_inline_commands_at_the_top_level() {
         for kind in ["$", "=", "!", "~", ">", "%", "|", "+", "-", ":", "_", "#", ",", "("] {
             let bytes = format!("{kind}8\r\nSELECT 5\r\n");
             assert_eq!(
@@ -383,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_one_form() {
+    fn only_numbers_in_shortest_form_are_accepted() {
         for wrong in ["*x", "*", "*+1", "*01", "*-0", "*1 ", "* 1", "*-", "*2147483648", "*99999999999999999999"] {
             assert_eq!(read_all_commands(format!("{wrong}\r\n").as_bytes()), Err(BadFrame::Malformed), "{wrong}");
         }
@@ -393,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn long_commands_are_refused_before_they_have_come() {
+    fn too_long_commands_are_refused_before_all_bytes_arrive() {
         for long in ["*200\r\n", "*1\r\n$1000\r\n", "*2147483647\r\n"] {
             assert_eq!(read_all_commands(long.as_bytes()), Err(BadFrame::TooLong), "{long}");
         }
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn redis_does_not_look_at_the_ends_of_texts() {
+    fn bytes_after_cr_and_bulk_strings_are_not_checked() {
         assert_eq!(read_all_commands(b"*1\rX$4\rYPINGzz*1\r\n$1\r\na\r\n").unwrap(), [vec!["PING"], vec!["a"]]);
     }
 
@@ -416,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_part_of_a_command_are_held() {
+    fn bytes_of_an_incomplete_command_are_counted() {
         let mut reader = CommandReader::new(1000);
         assert_eq!(reader.held_bytes(), 0);
         let part = b"*2\r\n$3\r\nGET\r\n$5\r\nab";

@@ -38,7 +38,7 @@ pub struct ReplyQueue {
     asked: VecDeque<PendingCommand>,
     /// Commands that each server got and has not answered, in order, by server.
     sent: [VecDeque<RequestId>; 2],
-    /// Number of commands at the front of `asked` that [`ReplyQueue::pin_repeatable`] has returned already.
+    /// Number of commands at the front of `asked` that [`ReplyQueue::pin_repeatable_commands`] has returned already.
     pinned: usize,
     /// Number of bytes of early replies that wait for their turn, and of kept failures.
     kept_bytes: usize,
@@ -115,7 +115,7 @@ impl ReplyQueue {
     }
 
     /// Returns whether this command is the first one in the queue, and its reply is complete but not forwarded yet.
-    pub fn has_kept_reply(&self, request_id: RequestId) -> bool {
+    pub fn is_first_with_reply(&self, request_id: RequestId) -> bool {
         self.asked.front().is_some_and(|asked| asked.request_id == request_id && asked.reply.is_some())
     }
 
@@ -162,7 +162,7 @@ impl ReplyQueue {
     }
 
     /// Returns the repeatable commands that must not be sent again, because a later command changes data.
-    pub fn pin_repeatable(&mut self) -> Vec<RequestId> {
+    pub fn pin_repeatable_commands(&mut self) -> Vec<RequestId> {
         let from = std::mem::replace(&mut self.pinned, self.asked.len());
         self.asked.range(from..).filter(|asked| asked.is_repeatable).map(|asked| asked.request_id).collect()
     }
@@ -178,7 +178,7 @@ impl ReplyQueue {
     }
 
     /// Returns the number of commands in the queue.
-    pub fn waiting_commands(&self) -> usize {
+    pub fn command_count(&self) -> usize {
         self.asked.len()
     }
 
@@ -214,14 +214,14 @@ mod tests {
             assert!(reply_queue.next_reply().is_some());
         }
         assert_eq!(
-            (reply_queue.waiting_commands(), reply_queue.command_bytes(), reply_queue.pin_repeatable().len()),
+            (reply_queue.command_count(), reply_queue.command_bytes(), reply_queue.pin_repeatable_commands().len()),
             (1, 5, 1)
         );
-        assert_eq!(reply_queue.pin_repeatable().len(), 0, "each is looked at once");
+        assert_eq!(reply_queue.pin_repeatable_commands().len(), 0, "each is looked at once");
     }
 
     #[test]
-    fn only_the_reply_that_comes_next_is_kept_for_the_client() {
+    fn reply_waits_until_its_command_is_first_in_the_queue() {
         let mut table = RequestTable::new(TableConfig::default());
         let mut reply_queue = ReplyQueue::default();
         let mut ask = |reply_queue: &mut ReplyQueue, is_repeatable| {
@@ -233,23 +233,23 @@ mod tests {
         let (first, second) = (ask(&mut reply_queue, true), ask(&mut reply_queue, false));
         assert_eq!([first, second].map(|request_id| reply_queue.is_reply_next(request_id)), [true, false]);
         assert_eq!(
-            [first, second].map(|request_id| reply_queue.has_kept_reply(request_id)),
+            [first, second].map(|request_id| reply_queue.is_first_with_reply(request_id)),
             [false; 2],
             "nothing has come"
         );
         reply_queue.set_reply(second, b"+2".to_vec(), true);
         assert_eq!(
-            [first, second].map(|request_id| reply_queue.has_kept_reply(request_id)),
+            [first, second].map(|request_id| reply_queue.is_first_with_reply(request_id)),
             [false; 2],
             "it is not the next one's"
         );
         reply_queue.set_reply(first, b"+1".to_vec(), true);
         reply_queue.set_reply(first, b"+another".to_vec(), true);
-        assert_eq!([first, second].map(|request_id| reply_queue.has_kept_reply(request_id)), [true, false]);
+        assert_eq!([first, second].map(|request_id| reply_queue.is_first_with_reply(request_id)), [true, false]);
         assert_eq!((reply_queue.kept_bytes(), reply_queue.is_next_repeatable()), (4, true));
         assert!(reply_queue.next_reply().is_some_and(|reply| reply.bytes == b"+1"));
         assert_eq!(
-            (reply_queue.has_kept_reply(second), reply_queue.is_next_repeatable(), reply_queue.kept_bytes()),
+            (reply_queue.is_first_with_reply(second), reply_queue.is_next_repeatable(), reply_queue.kept_bytes()),
             (true, false, 2)
         );
     }

@@ -62,7 +62,7 @@ impl OpenLog {
             )
         })?;
         let (path, mut lines) = (path.to_owned(), WholeLines::with_output(Some(file)));
-        lines.continue_file(&path);
+        lines.detect_unfinished_line(&path);
         Ok(Self { path, format, lines })
     }
 
@@ -195,7 +195,7 @@ impl Writer {
         loop {
             // Read this flag before the entries, so that entries sent before the end are among them.
             let is_last = self.receiver.is_sender_gone();
-            let count = self.write();
+            let count = self.write_entries();
             if self.shared.opens_again.swap(false, Ordering::AcqRel) {
                 self.reopen();
             }
@@ -212,7 +212,7 @@ impl Writer {
     }
 
     /// Writes all entries that have arrived, and returns their number.
-    fn write(&mut self) -> u64 {
+    fn write_entries(&mut self) -> u64 {
         let epoch = SystemTime::now() - Duration::from_nanos(now_ns());
         let epoch_ns = epoch.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let context = LineFormatter { format: self.log.format, servers: self.servers, epoch_ns };
@@ -228,11 +228,11 @@ impl Writer {
                 return all;
             }
             all += count;
-            self.append_text(count);
+            self.write_text_to_file(count);
         }
     }
 
-    fn append_text(&mut self, line_count: u64) {
+    fn write_text_to_file(&mut self, line_count: u64) {
         let lines = &mut self.log.lines;
         // Do not write a line about lost lines: the log has exactly one line for each request.
         let written = match lines.write_pending(|_| Vec::new()) {
@@ -252,7 +252,7 @@ impl Writer {
         match open(&self.log.path) {
             Ok(file) => {
                 self.log.lines.switch_output(Some(file));
-                self.log.lines.continue_file(&self.log.path);
+                self.log.lines.detect_unfinished_line(&self.log.path);
             }
             Err(error) => self.shared.report(format!(
                 "{self}: cannot reopen it after SIGHUP: {error}; lines still go to the old file; remove the cause, \

@@ -35,7 +35,7 @@ impl ProxyMetrics<'_> {
     }
 
     fn server_labels(&self, server: &ServerState) -> Labels {
-        with(self.labels(), "server", server.address.to_string())
+        with_label(self.labels(), "server", server.address.to_string())
     }
 
     fn requests_by_end(&self) -> Vec<(String, f64)> {
@@ -59,7 +59,7 @@ impl ProxyMetrics<'_> {
 }
 
 /// Returns all metrics of the given proxies.
-pub fn families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
+pub fn metric_families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     let mut all = request_families(proxies);
     all.extend(server_families(proxies));
     all.extend(connection_families(proxies));
@@ -78,8 +78,9 @@ fn family_per_proxy(
 fn request_families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     let one = |name, unit, help, value| family_per_proxy(proxies, (name, unit, Kind::Counter, help), value);
     let each = |name, help, label: &'static str, values: fn(&ProxyMetrics<'_>) -> Vec<(String, f64)>| {
-        let of =
-            |proxy| values(proxy).into_iter().map(|(name, value)| (with(proxy.labels(), label, name), Some(value)));
+        let of = |proxy| {
+            values(proxy).into_iter().map(|(name, value)| (with_label(proxy.labels(), label, name), Some(value)))
+        };
         Family::from_numbers((name, None, Kind::Counter, help), proxies.iter().flat_map(of))
     };
     vec![
@@ -118,12 +119,12 @@ fn server_families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
         Family::from_numbers((name, None, kind, help), values)
     };
     let responses = servers().flat_map(|(proxy, server)| {
-        let of = move |(class, count)| (with(proxy.server_labels(server), "class", class), Some(count as f64));
+        let of = move |(class, count)| (with_label(proxy.server_labels(server), "class", class), Some(count as f64));
         proxy.responses(server).into_iter().map(of)
     });
     let errors = servers().flat_map(|(proxy, server)| {
         let of = move |(error, count): (ServerError, u64)| {
-            (with(proxy.server_labels(server), "error", error.name()), Some(count as f64))
+            (with_label(proxy.server_labels(server), "error", error.name()), Some(count as f64))
         };
         ServerError::ALL.into_iter().zip(server.counts.errors).map(of)
     });
@@ -200,7 +201,7 @@ fn histogram(durations: &Durations) -> Value {
     }
 }
 
-fn with(mut labels: Labels, label: &'static str, value: impl Into<String>) -> Labels {
+fn with_label(mut labels: Labels, label: &'static str, value: impl Into<String>) -> Labels {
     labels.push((label, value.into()));
     labels
 }

@@ -26,7 +26,7 @@ use sidelane_report::terminal::eprint_fitted;
 use crate::edge::State;
 pub use access_log::STDOUT;
 pub use ejections::describe_out_of_service;
-pub use metrics::{ProxyMetrics, families};
+pub use metrics::{ProxyMetrics, metric_families};
 use options::{OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
 pub use summary::Summary;
@@ -57,7 +57,7 @@ pub fn run(settings: ProxyRun) -> Result<Summary> {
     let mut proxy = ready.start()?;
     eprint_fitted(&format!("sidelane: proxy at {}", proxy.address()));
     let tell = |proxy: &mut RunningProxy| {
-        let reader = metrics.as_ref().filter(|listener| has_reader(listener));
+        let reader = metrics.as_ref().filter(|listener| has_pending_connection(listener));
         let news = if reader.is_some() { proxy.refresh_state_now() } else { proxy.refresh_state() };
         news.iter().for_each(|news| eprint_fitted(&format!("sidelane: {news}")));
         reader.into_iter().for_each(|listener| listener.answer_requests(|| exposition(proxy)));
@@ -101,7 +101,7 @@ fn wait_for_event(
 fn print_drain_status(proxy: &RunningProxy) {
     let Some(state) = proxy.state() else { return };
     let limit = proxy.options().limits.drain;
-    if let Some(told) = in_flight_in_words(state) {
+    if let Some(told) = describe_unfinished_work(state) {
         eprint_fitted(&format!(
             "sidelane: the proxy takes no more clients, and gives {told} up to {limit:?} to end; press Ctrl-C again to \
              cut them"
@@ -114,10 +114,10 @@ fn exposition(proxy: &RunningProxy) -> Exposition {
         let draining = usize::from(state.drains);
         ProxyMetrics { listen: None, options: proxy.options(), state, draining }
     });
-    Exposition(families(counted.as_slice()))
+    Exposition(metric_families(counted.as_slice()))
 }
 
-fn has_reader(listener: &Listener) -> bool {
+fn has_pending_connection(listener: &Listener) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
@@ -154,7 +154,7 @@ pub fn asks_to_end(caught: CaughtSignal, proxies: &[RunningProxy]) -> bool {
 }
 
 /// Describes the unfinished requests and tunnels of a proxy; `None` if there are none.
-pub fn in_flight_in_words(state: &State) -> Option<String> {
+pub fn describe_unfinished_work(state: &State) -> Option<String> {
     let counted = |count: usize, what: &str| match count {
         0 => None,
         1 => Some(format!("1 {what}")),

@@ -62,12 +62,12 @@ impl ReadyProxy {
         let log = options.access_log.as_ref().map(|path| OpenLog::open(path, options.log_format)).transpose()?;
         let mut ready = Self { options, listener, watches: Vec::new(), notes: Vec::new(), log };
         if !ready.options.hazards.is_none() {
-            ready.find_watches()?;
+            ready.create_watchers()?;
         }
         Ok(ready)
     }
 
-    fn find_watches(&mut self) -> Result<()> {
+    fn create_watchers(&mut self) -> Result<()> {
         let servers = [(Server::First, Some(self.options.active)), (Server::Second, self.options.backup)];
         for (server, address) in servers.into_iter().filter_map(|(server, address)| Some((server, address?))) {
             let (watch, notes) = Watch::new(server, address, &self.options.hazards, self.options.poll)?;
@@ -101,7 +101,7 @@ impl ReadyProxy {
         let serve = move || {
             let _ending = Ending(&for_proxy);
             // Leave the CPU affinity of this thread alone: as for any service, the user decides where it runs.
-            let _fixed = SelfPlacedThread::this_thread();
+            let _fixed = SelfPlacedThread::for_this_thread();
             let state = run(listener, config, (its_board, trace_lookup, sender), &for_proxy);
             let lost = log_end.map_or(0, LogEnd::wait_for_writer);
             state.map(|state| State { log_lines_lost: lost, ..state })
@@ -198,7 +198,7 @@ impl RunningProxy {
     ///
     /// # Errors
     /// Fails for the same reasons as [`ReadyProxy::new`].
-    pub fn successor(&self, options: ProxyOptions) -> Result<ReadyProxy> {
+    pub fn prepare_successor(&self, options: ProxyOptions) -> Result<ReadyProxy> {
         let listener = self
             .listener
             .as_ref()
@@ -323,7 +323,7 @@ async fn publish_state(view: &StateView, shared: &Shared) {
             shared.eventfd.notify();
         }
         is_news = tokio::select! {
-            () = view.wait_for_change() => true,
+            () = view.wait_for_ejection_change() => true,
             () = shared.asks.notified() => false,
         };
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::in_flight_in_words;
+use super::describe_unfinished_work;
 use super::options::ProxyOptions;
 use crate::edge::State;
 
@@ -76,7 +76,7 @@ impl fmt::Display for Summary {
             )?;
         }
         if !self.swaps.is_empty() {
-            writeln!(f, "swaps      {}", self.swaps_in_words())?;
+            writeln!(f, "swaps      {}", self.describe_swaps())?;
         }
         if counts.sent_again > 0 {
             writeln!(f, "sent again {} copies after a server was lost", counts.sent_again)?;
@@ -103,7 +103,7 @@ impl fmt::Display for Summary {
             let what = "the disk was full, failed or too slow";
             writeln!(f, "not logged {} requests (--access-log): {what}", self.state.log_lines_lost)?;
         }
-        if let Some(cut) = in_flight_in_words(&self.state) {
+        if let Some(cut) = describe_unfinished_work(&self.state) {
             writeln!(f, "cut at end {cut} that did not end within --drain")?;
         }
         writeln!(f, "active     {}: {}", self.state.active, self.state.why)
@@ -111,7 +111,7 @@ impl fmt::Display for Summary {
 }
 
 impl Summary {
-    fn swaps_in_words(&self) -> String {
+    fn describe_swaps(&self) -> String {
         let words: Vec<String> = self.swaps.iter().map(|(hazard, count)| format!("{count} by {hazard}")).collect();
         words.join(", ")
     }

@@ -14,7 +14,7 @@ use sidelane_policy::hedge::{Hazard, Server};
 use sidelane_proxy::access::{self, Format, LineFormatter};
 use sidelane_proxy::config::{Config, Limits};
 
-use crate::scene::{Proxy, TIMEOUT, hedged_after, http, redis};
+use crate::scene::{Proxy, TIMEOUT, http_config, redis_config, with_hedge_timer};
 use crate::scripted::{
     read_to_end, read_until, send_answer, send_answer_with_status, start_recording_server, start_server, unused_address,
 };
@@ -36,7 +36,7 @@ fn start_logged_proxy(config: Config) -> (Proxy, Log) {
 
 impl Log {
     /// Returns the next line of the log. Waits for it if it has not come.
-    fn next(&mut self) -> Value {
+    fn next_line(&mut self) -> Value {
         let end = Instant::now() + TIMEOUT;
         loop {
             let mut line = Vec::new();
@@ -50,7 +50,7 @@ impl Log {
 
     /// Returns the only line of a proxy's log, and ends the proxy.
     fn only_line(&mut self, proxy: Proxy) -> Value {
-        let line = self.next();
+        let line = self.next_line();
         proxy.finish();
         assert_eq!(self.receiver.receive(|_| ()), None, "one line after {line}");
         line
@@ -85,12 +85,12 @@ fn each_request_of_a_connection_has_its_line() {
         }
         send_answer(stream, "well")
     });
-    let (proxy, mut log) = start_logged_proxy(http(address, None));
+    let (proxy, mut log) = start_logged_proxy(http_config(address, None));
     let mut client = proxy.connect();
     let port = client.local_addr().unwrap();
     send_text(&mut client, GET);
     let answer = read_until(&mut client, "well");
-    let line = log.next();
+    let line = log.next_line();
     assert_eq!(outcome_fields(&line), [&json!(address.to_string()), &json!("answered"), &json!("once"), &json!(200)]);
     assert_eq!((&line["client"], &line["won"]), (&json!(port.to_string()), &json!("first")));
     assert_eq!((&line["request"], &line["user_agent"]), (&json!("GET /a?b HTTP/1.1"), &json!("test")));
@@ -108,10 +108,10 @@ fn each_request_of_a_connection_has_its_line() {
 }
 
 #[test]
-fn a_hedged_request_says_why_and_which_copy_won() {
+fn hedged_request_is_logged_with_reason_and_winner() {
     let (well, _heads) = start_recording_server(|stream, _| send_answer(stream, "well"));
     let (proxy, mut log) =
-        start_logged_proxy(hedged_after(http(silent_server(), Some(well)), Duration::from_millis(1)));
+        start_logged_proxy(with_hedge_timer(http_config(silent_server(), Some(well)), Duration::from_millis(1)));
     assert!(proxy.get("/").ends_with("well"));
     let line = log.only_line(proxy);
     assert_eq!(
@@ -126,7 +126,7 @@ fn a_hedged_request_says_why_and_which_copy_won() {
         told.send(()).unwrap();
         thread::park();
     });
-    let (proxy, mut log) = start_logged_proxy(http(silent, Some(well)));
+    let (proxy, mut log) = start_logged_proxy(http_config(silent, Some(well)));
     let mut client = proxy.connect();
     send_text(&mut client, GET);
     asked.recv_timeout(TIMEOUT).unwrap();
@@ -137,10 +137,10 @@ fn a_hedged_request_says_why_and_which_copy_won() {
 }
 
 #[test]
-fn a_request_that_was_sent_again_says_so() {
+fn request_sent_again_is_logged_as_such() {
     let lost = start_server(|mut stream| drop(read_until(&mut stream, "\r\n\r\n")));
     let (well, _heads) = start_recording_server(|stream, _| send_answer(stream, "well"));
-    let (proxy, mut log) = start_logged_proxy(http(lost, Some(well)));
+    let (proxy, mut log) = start_logged_proxy(http_config(lost, Some(well)));
     assert!(proxy.get("/").ends_with("well"));
     let line = log.only_line(proxy);
     assert_eq!(outcome_fields(&line), [&json!(well.to_string()), &json!("answered"), &json!("again"), &json!(200)]);
@@ -148,19 +148,19 @@ fn a_request_that_was_sent_again_says_so() {
 }
 
 #[test]
-fn a_client_that_goes_away_has_abandoned_its_request() {
+fn request_of_a_departed_client_is_logged_as_abandoned() {
     let (told, asked) = channel();
     let address = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         told.send(()).unwrap();
         thread::park();
     });
-    let (proxy, mut log) = start_logged_proxy(http(address, None));
+    let (proxy, mut log) = start_logged_proxy(http_config(address, None));
     let mut client = proxy.connect();
     send_text(&mut client, GET);
     asked.recv_timeout(TIMEOUT).unwrap();
     reset(client);
-    let line = log.next();
+    let line = log.next_line();
     assert_eq!((&line["end"], &line["request"]), (&json!("abandoned"), &json!("GET /a?b HTTP/1.1")));
     assert_eq!((line.get("status"), line.get("won"), &line["sent_bytes"]), (None, None, &json!(0)));
     // This client disconnects in the middle of a request head.
@@ -169,19 +169,19 @@ fn a_client_that_goes_away_has_abandoned_its_request() {
     proxy.wait_until("the client", |state| state.clients == 1);
     // An answer to a later client shows that the proxy has read the first client's bytes.
     assert!(proxy.get("/.sidelane/trace/0").starts_with("HTTP/1.1 404"));
-    assert_eq!(log.next()["end"], "own");
+    assert_eq!(log.next_line()["end"], "own");
     reset(client);
     let line = log.only_line(proxy);
     assert_eq!((&line["end"], &line["sent"]), (&json!("abandoned"), &json!("never")));
 }
 
 #[test]
-fn an_answer_that_breaks_off_is_cut() {
+fn interrupted_answer_is_logged_as_cut() {
     let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
     });
-    let (proxy, mut log) = start_logged_proxy(http(address, None));
+    let (proxy, mut log) = start_logged_proxy(http_config(address, None));
     assert!(proxy.get("/").ends_with("half"));
     let line = log.only_line(proxy);
     assert_eq!(outcome_fields(&line), [&json!(address.to_string()), &json!("cut"), &json!("once"), &json!(200)]);
@@ -189,27 +189,27 @@ fn an_answer_that_breaks_off_is_cut() {
 }
 
 #[test]
-fn requests_in_flight_at_the_end_of_the_proxy_are_cut() {
-    let (proxy, mut log) = start_logged_proxy(http(silent_server(), None));
+fn requests_in_flight_at_proxy_end_are_logged_as_cut() {
+    let (proxy, mut log) = start_logged_proxy(http_config(silent_server(), None));
     let mut client = proxy.connect();
     send_text(&mut client, GET);
     proxy.wait_until("the request", |state| state.in_flight == 1);
     let state = proxy.finish();
-    let line = log.next();
+    let line = log.next_line();
     assert_eq!((&line["end"], &line["request"], state.in_flight), (&json!("cut"), &json!("GET /a?b HTTP/1.1"), 1));
     assert_eq!(log.receiver.receive(|_| ()), None);
 }
 
 #[test]
 fn late_answers_and_late_heads_are_logged_as_timed_out() {
-    let mut config = http(silent_server(), None);
+    let mut config = http_config(silent_server(), None);
     config.limits.answer_time = Duration::from_millis(100);
     let (proxy, mut log) = start_logged_proxy(config);
     assert!(proxy.get("/").starts_with("HTTP/1.1 504"));
     let line = log.only_line(proxy);
     assert_eq!(outcome_fields(&line), [&Value::Null, &json!("timed_out"), &json!("once"), &json!(504)]);
 
-    let mut config = http(silent_server(), None);
+    let mut config = http_config(silent_server(), None);
     config.limits.head_time = Duration::from_millis(100);
     let (proxy, mut log) = start_logged_proxy(config);
     let mut client = proxy.connect();
@@ -223,7 +223,7 @@ fn late_answers_and_late_heads_are_logged_as_timed_out() {
 }
 
 #[test]
-fn own_answers_of_the_proxy_have_a_line() {
+fn answers_of_the_proxy_itself_are_logged() {
     let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "x".repeat(20_000));
     let cases = [
         ("nonsense\r\n\r\n", "refused", 400, "nonsense"),
@@ -235,7 +235,7 @@ fn own_answers_of_the_proxy_have_a_line() {
     ];
     let (address, _heads) = start_recording_server(|stream, _| send_answer_with_status(stream, 200, "well"));
     for (text, end, status, request) in cases {
-        let (proxy, mut log) = start_logged_proxy(http(address, None));
+        let (proxy, mut log) = start_logged_proxy(http_config(address, None));
         let mut client = proxy.connect();
         send_text(&mut client, text);
         read_until(&mut client, "\r\n\r\n");
@@ -247,20 +247,20 @@ fn own_answers_of_the_proxy_have_a_line() {
         assert_eq!(line["request_omitted_bytes"], json!(omitted));
         assert!(line["sent_bytes"].as_u64() > line["body_bytes"].as_u64(), "{line}");
     }
-    let (proxy, mut log) = start_logged_proxy(http(unused_address(), None));
+    let (proxy, mut log) = start_logged_proxy(http_config(unused_address(), None));
     assert!(proxy.get("/").starts_with("HTTP/1.1 502"));
     assert_eq!(outcome_fields(&log.only_line(proxy)), [&Value::Null, &json!("failed"), &json!("once"), &json!(502)]);
 }
 
 #[test]
-fn a_connection_that_changes_its_protocol_has_one_line() {
+fn connection_that_switches_protocol_is_logged_once() {
     let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
         stream.write_all(switch.as_bytes()).unwrap();
         read_until(&mut stream, "\n");
     });
-    let (proxy, mut log) = start_logged_proxy(http(address, None));
+    let (proxy, mut log) = start_logged_proxy(http_config(address, None));
     let mut client = proxy.connect();
     send_text(&mut client, "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
     read_until(&mut client, "\r\n\r\n");
@@ -289,12 +289,12 @@ fn redis_server() -> SocketAddr {
 #[test]
 fn redis_commands_are_logged_without_arguments() {
     let address = redis_server();
-    let (proxy, mut log) = start_logged_proxy(redis(address, None));
+    let (proxy, mut log) = start_logged_proxy(redis_config(address, None));
     let mut client = proxy.connect();
     send_text(&mut client, "MGET key key\r\nSET key secret\r\nAUTH secret\r\n");
     (0..3).for_each(|_| assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n"));
     for (name, keys, end, sent) in [("MGET", 2, "answered", 5), ("SET", 1, "answered", 5), ("AUTH", 0, "tied", 0)] {
-        let line = log.next();
+        let line = log.next_line();
         assert_eq!(outcome_fields(&line), [&json!(address.to_string()), &json!(end), &json!("once"), &Value::Null]);
         assert_eq!((&line["command"], &line["keys"], &line["sent_bytes"]), (&json!(name), &json!(keys), &json!(sent)));
         assert!(!line.to_string().contains("secret") && !line.to_string().contains("\"key\""), "{line}");
@@ -305,52 +305,52 @@ fn redis_commands_are_logged_without_arguments() {
 }
 
 #[test]
-fn logged_command_name_is_upper_case_or_cut_as_it_came() {
-    let (proxy, mut log) = start_logged_proxy(redis(redis_server(), None));
+fn unknown_command_name_is_logged_cut_and_known_upper_case() {
+    let (proxy, mut log) = start_logged_proxy(redis_config(redis_server(), None));
     let unknown = format!("no\"\n{}", "x".repeat(1000));
     for (name, told) in [("mGet", "MGET"), (&*unknown, &unknown[..63])] {
         let mut client = proxy.connect();
         send_text(&mut client, &format!("*2\r\n${}\r\n{name}\r\n$3\r\nkey\r\n", name.len()));
         read_until(&mut client, "\r\n");
-        assert_eq!(log.next()["command"], told);
+        assert_eq!(log.next_line()["command"], told);
     }
 }
 
 #[test]
-fn commands_that_are_not_answered_have_a_line_each() {
-    let (proxy, mut log) = start_logged_proxy(redis(redis_server(), None));
+fn each_unanswered_command_is_logged() {
+    let (proxy, mut log) = start_logged_proxy(redis_config(redis_server(), None));
     assert!(proxy.send_and_read_all("*bad\r\n").starts_with("-ERR sidelane"));
-    assert_eq!(log.next()["end"], "refused");
+    assert_eq!(log.next_line()["end"], "refused");
     let mut client = proxy.connect();
     send_text(&mut client, "GET silent\r\nGET silent\r\n");
     proxy.wait_until("the commands", |state| state.in_flight == 2);
     reset(client);
-    assert_eq!([&log.next()["end"], &log.next()["end"]], ["abandoned"; 2]);
+    assert_eq!([&log.next_line()["end"], &log.next_line()["end"]], ["abandoned"; 2]);
     proxy.wait_until("their end", |state| state.in_flight == 0);
     let mut client = proxy.connect();
     send_text(&mut client, "GET silent\r\nGET silent\r\n");
     proxy.wait_until("the commands", |state| state.in_flight == 2);
     proxy.finish();
-    assert_eq!([&log.next()["end"], &log.next()["end"]], ["cut"; 2]);
+    assert_eq!([&log.next_line()["end"], &log.next_line()["end"]], ["cut"; 2]);
     assert_eq!(log.receiver.receive(|_| ()), None);
 
-    let mut config = redis(redis_server(), None);
+    let mut config = redis_config(redis_server(), None);
     config.limits.answer_time = Duration::from_millis(200);
     let (proxy, mut log) = start_logged_proxy(config);
     assert!(proxy.send_and_read_all("GET silent\r\n").starts_with("-ERR sidelane"));
     assert_eq!(log.only_line(proxy)["end"], "timed_out");
 
-    let (proxy, mut log) = start_logged_proxy(redis(unused_address(), None));
+    let (proxy, mut log) = start_logged_proxy(redis_config(unused_address(), None));
     assert!(proxy.send_and_read_all("GET a\r\nQUIT\r\n").starts_with("-ERR sidelane"));
-    assert_eq!([log.next(), log.only_line(proxy)].map(|line| line["end"].clone()), ["failed"; 2]);
+    assert_eq!([log.next_line(), log.only_line(proxy)].map(|line| line["end"].clone()), ["failed"; 2]);
 }
 
 #[test]
-fn a_full_log_loses_lines_and_no_request() {
+fn full_log_ring_loses_lines_but_no_request() {
     const REQUESTS: usize = 50;
     let (address, _heads) = start_recording_server(|stream, _| send_answer(stream, "well"));
     let (sender, mut receiver) = access::channel(1024);
-    let proxy = Proxy::start_with(http(address, None), Some(sender));
+    let proxy = Proxy::start_with(http_config(address, None), Some(sender));
     let mut client = proxy.connect();
     for _ in 0..REQUESTS {
         send_text(&mut client, GET);
@@ -373,8 +373,8 @@ fn send_and_wait_for_end(mut client: TcpStream, bytes: &[u8]) {
 #[test]
 fn any_bytes_of_a_request_are_one_line() {
     let (address, _heads) = start_recording_server(|stream, _| send_answer(stream, "well"));
-    let (proxy, log) = start_logged_proxy(http(address, None));
-    let (redis_proxy, redis_log) = start_logged_proxy(redis(redis_server(), None));
+    let (proxy, log) = start_logged_proxy(http_config(address, None));
+    let (redis_proxy, redis_log) = start_logged_proxy(redis_config(redis_server(), None));
     let logs = Mutex::new([log, redis_log]);
     // Leave out line feeds: one could end a request and begin another one.
     let bytes = || prop::collection::vec(any::<u8>().prop_filter("no line feed", |byte| *byte != b'\n'), 1..60);
@@ -396,7 +396,7 @@ fn any_bytes_of_a_request_are_one_line() {
         prop_assert_eq!(log.receiver.receive(|_| ()), None);
 
         send_and_wait_for_end(redis_proxy.connect(), &[b"*x", &target[..], b"\r\n"].concat());
-        prop_assert_eq!(&redis_log.next()["end"], "refused");
+        prop_assert_eq!(&redis_log.next_line()["end"], "refused");
     });
     assert_eq!(proxy.finish().in_flight, 0);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::net::sockopt::set_socket_linger;
 use sidelane_policy::hedge::{Hazard, Server};
 
-use crate::scene::{Proxy, TIMEOUT, hedged_after, http};
+use crate::scene::{Proxy, TIMEOUT, http_config, with_hedge_timer};
 use crate::scripted::{read_to_end, read_until, send_answer, start_recording_server, start_server};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -32,13 +32,13 @@ fn reset(client: TcpStream) {
 }
 
 #[test]
-fn requests_of_clients_that_are_gone_end_at_the_server() {
+fn requests_of_departed_clients_are_closed_at_the_server() {
     const CLIENTS: usize = 100;
     let upload = b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello";
     for request in [GET, upload] {
         let (address, requests, ends) = silent_server();
         let (backup, seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
-        let proxy = Proxy::start(http(address, Some(backup)));
+        let proxy = Proxy::start(http_config(address, Some(backup)));
         let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
         for mut client in &clients {
             client.write_all(request).unwrap();
@@ -55,7 +55,7 @@ fn requests_of_clients_that_are_gone_end_at_the_server() {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_of_an_answer_ends_it() {
+fn departed_client_ends_the_answer_at_the_server() {
     let (closed, ends) = channel();
     let address = start_server(move |mut stream| {
         read_until(&mut stream, "\r\n\r\n");
@@ -63,7 +63,7 @@ fn a_client_that_leaves_in_the_middle_of_an_answer_ends_it() {
         while matches!(stream.read(&mut [0; 64]), Ok(1..)) {}
         closed.send(()).unwrap();
     });
-    let proxy = Proxy::start(http(address, None));
+    let proxy = Proxy::start(http_config(address, None));
     let mut client = proxy.connect();
     client.write_all(GET).unwrap();
     read_until(&mut client, "half");
@@ -81,7 +81,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
         send_answer(stream, "active")
     });
     let (backup, seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
-    let proxy = Proxy::start(http(active, Some(backup)));
+    let proxy = Proxy::start(http_config(active, Some(backup)));
     let mut half_closed = proxy.connect();
     half_closed.write_all(b"GET /half HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     half_closed.shutdown(Shutdown::Write).unwrap();
@@ -99,9 +99,9 @@ fn half_closed_client_is_answered_and_not_hedged() {
 }
 
 #[test]
-fn half_closed_client_is_gone_with_abort_on_close() {
+fn half_closed_client_counts_as_gone_with_abort_on_close() {
     let (address, requests, ends) = silent_server();
-    let mut config = hedged_after(http(address, None), TIMEOUT);
+    let mut config = with_hedge_timer(http_config(address, None), TIMEOUT);
     config.limits.abort_on_close = true;
     let proxy = Proxy::start(config);
     let mut client = proxy.connect();

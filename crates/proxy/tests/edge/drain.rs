@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use sidelane_proxy::config::Config;
 
-use crate::scene::{Proxy, http, redis};
+use crate::scene::{Proxy, http_config, redis_config};
 use crate::scripted::{read_to_end, read_until, send_answer, start_answering_server, start_server};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
 /// Starts a server that answers a request for `/slow` only after a message on the returned channel.
-fn held_server() -> (std::net::SocketAddr, Sender<()>) {
+fn server_with_delayed_answer() -> (std::net::SocketAddr, Sender<()>) {
     let (tell, told) = channel::<()>();
     let told = Arc::new(Mutex::new(told));
     let address = start_answering_server(move |stream, head| {
@@ -27,28 +27,28 @@ fn held_server() -> (std::net::SocketAddr, Sender<()>) {
     (address, tell)
 }
 
-fn ask(client: &mut TcpStream, path: &str) {
+fn send_request(client: &mut TcpStream, path: &str) {
     client.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
 }
 
 #[test]
 fn requests_in_flight_are_answered_and_idle_connections_closed() {
     const SLOW: usize = 5;
-    let (address, tell) = held_server();
-    let proxy = Proxy::start(http(address, None));
+    let (address, tell) = server_with_delayed_answer();
+    let proxy = Proxy::start(http_config(address, None));
     let mut idle = proxy.connect();
-    ask(&mut idle, "/");
+    send_request(&mut idle, "/");
     let answer = read_until(&mut idle, "well");
     assert!(!answer.contains("Connection: close"), "{answer}");
     let mut slow: Vec<TcpStream> = (0..SLOW).map(|_| proxy.connect()).collect();
-    slow.iter_mut().for_each(|client| ask(client, "/slow"));
+    slow.iter_mut().for_each(|client| send_request(client, "/slow"));
     proxy.wait_until("the requests", |state| state.in_flight == SLOW);
     // This client connects before the drain, and sends its request after the begin of the drain.
     let mut fresh = proxy.connect();
     proxy.drain();
     assert_eq!(read_to_end(&mut idle), "", "an idle connection is closed");
     assert!(proxy.refuses(), "no client comes any more");
-    ask(&mut fresh, "/");
+    send_request(&mut fresh, "/");
     let answer = read_to_end(&mut fresh);
     assert!(answer.contains("Connection: close") && answer.ends_with("well"), "{answer}");
     (0..SLOW).for_each(|_| tell.send(()).unwrap());
@@ -62,7 +62,7 @@ fn requests_in_flight_are_answered_and_idle_connections_closed() {
     assert_eq!((state.counts.answered, state.in_flight, state.clients), (SLOW as u64 + 2, 0, 0), "{state:?}");
 }
 
-fn with_limit(config: Config, limit: Duration) -> Config {
+fn with_drain_limit(config: Config, limit: Duration) -> Config {
     let mut config = config;
     config.limits.drain = limit;
     config
@@ -80,7 +80,7 @@ fn connections_beyond_the_drain_limit_are_cut_and_reported() {
         }
         thread::park();
     });
-    let proxy = Proxy::start(with_limit(http(address, None), Duration::from_millis(500)));
+    let proxy = Proxy::start(with_drain_limit(http_config(address, None), Duration::from_millis(500)));
     let mut tunnel = proxy.connect();
     tunnel.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
     read_until(&mut tunnel, "\r\n\r\n");
@@ -98,7 +98,7 @@ fn connections_beyond_the_drain_limit_are_cut_and_reported() {
 }
 
 #[test]
-fn clients_of_redis_get_the_replies_that_they_are_owed() {
+fn redis_clients_get_pending_replies_during_the_drain() {
     let (tell, told) = channel::<()>();
     let told = Arc::new(Mutex::new(told));
     let address = start_server(move |mut stream| {
@@ -109,7 +109,7 @@ fn clients_of_redis_get_the_replies_that_they_are_owed() {
         stream.write_all(b"+one\r\n+two\r\n").unwrap();
         thread::park();
     });
-    let proxy = Proxy::start(redis(address, None));
+    let proxy = Proxy::start(redis_config(address, None));
     let (mut idle, mut owed) = (proxy.connect(), proxy.connect());
     owed.write_all(b"GET key\r\nGET key\r\n").unwrap();
     proxy.wait_until("both commands", |state| state.in_flight == 2 && state.clients == 2);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sidelane_policy::hedge::{Hazard, Server};
 use sidelane_proxy::resp::Repeatable;
 
-use crate::scene::{Proxy, TIMEOUT, hedged_after, http};
+use crate::scene::{Proxy, TIMEOUT, http_config, with_hedge_timer};
 use crate::scripted::{read_until, send_answer, send_answer_with_status, start_recording_server, start_server};
 
 #[test]
@@ -25,7 +25,7 @@ fn early_answer_leaves_no_half_sent_request_behind() {
         // Keep the connection open without reading from it.
         thread::park();
     });
-    let mut config = http(address, None);
+    let mut config = http_config(address, None);
     config.repeatable = Repeatable::from_names(["GET", "POST"]);
     config.limits.copy_bytes = LONG;
     config.limits.answer_time = Duration::from_secs(2);
@@ -58,7 +58,7 @@ fn malformed_answer_is_ignored_while_the_other_copy_runs() {
         tell_second.lock().unwrap().recv().unwrap();
         send_answer(stream, "well")
     });
-    let proxy = Proxy::start(hedged_after(http(ill, Some(well)), Duration::from_millis(1)));
+    let proxy = Proxy::start(with_hedge_timer(http_config(ill, Some(well)), Duration::from_millis(1)));
     let answer = proxy.get("/");
     assert!(answer.ends_with("well"), "{answer}");
     let counts = proxy.finish().counts;
@@ -73,7 +73,7 @@ fn server_that_closes_connections_gets_all_warm_up_requests() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nwell").unwrap();
     });
     let (backup, _seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
-    let mut config = http(address, Some(backup));
+    let mut config = http_config(address, Some(backup));
     config.warm_up_requests = WARM_UP;
     let proxy = Proxy::start(config);
     assert!(proxy.get("/").ends_with("well"));
@@ -84,11 +84,11 @@ fn server_that_closes_connections_gets_all_warm_up_requests() {
 }
 
 #[test]
-fn early_return_is_warmed_up_with_the_next_request() {
+fn server_without_sampled_requests_is_warmed_up_by_the_next() {
     const WARM_UP: u32 = 3;
     let (address, paths) = start_recording_server(|stream, _| send_answer(stream, "well"));
     let (backup, _seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
-    let mut config = http(address, Some(backup));
+    let mut config = http_config(address, Some(backup));
     config.warm_up_requests = WARM_UP;
     // Use a time longer than the test, so that only requests can end the warm-up.
     config.table.roles.warm_up_ns = 10 * TIMEOUT.as_nanos() as u64;
@@ -106,7 +106,7 @@ fn early_return_is_warmed_up_with_the_next_request() {
 #[test]
 fn trace_of_a_request_needs_its_unguessable_number() {
     let (address, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
-    let proxy = Proxy::start(http(address, None));
+    let proxy = Proxy::start(http_config(address, None));
     let answer = proxy.get("/?token=secret");
     let number = answer.split("Sidelane-Request: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
     assert!(proxy.get(&format!("/.sidelane/trace/{number}")).contains("token=secret"));
@@ -127,7 +127,7 @@ fn request_ends_when_its_connection_switches_protocol() {
         let said = read_until(&mut stream, "\n");
         stream.write_all(said.to_uppercase().as_bytes()).unwrap();
     });
-    let proxy = Proxy::start(http(address, None));
+    let proxy = Proxy::start(http_config(address, None));
     let mut client = proxy.connect();
     client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
     assert!(read_until(&mut client, "\r\n\r\n").starts_with("HTTP/1.1 101 "));
@@ -144,7 +144,7 @@ fn trace_identifies_each_copy_by_the_port_its_server_sees() {
         send_answer(stream, "well")
     };
     let (address, _seen) = start_recording_server(answer);
-    let proxy = Proxy::start(http(address, None));
+    let proxy = Proxy::start(http_config(address, None));
     for path in ["/new", "/again"] {
         let answer = proxy.get(path);
         let number = answer.split("Sidelane-Request: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
@@ -170,11 +170,11 @@ fn proxy_with_ordered_answers(backup_status: u16, active_status: u16) -> Proxy {
         thread::sleep(Duration::from_millis(50));
         backup_answered.send(()).unwrap();
     });
-    Proxy::start(hedged_after(http(active, Some(backup)), Duration::from_millis(1)))
+    Proxy::start(with_hedge_timer(http_config(active, Some(backup)), Duration::from_millis(1)))
 }
 
 #[test]
-fn a_failure_does_not_win_against_a_success_that_comes() {
+fn later_success_wins_against_an_earlier_failure() {
     for failure in [429, 500, 502, 503, 504] {
         let proxy = proxy_with_ordered_answers(failure, 200);
         assert!(proxy.get("/").ends_with("active"), "{failure}");
@@ -202,13 +202,13 @@ fn failure_is_forwarded_if_the_other_server_has_no_answer() {
         (0..2).for_each(|_| backup_answered.send(()).unwrap());
         goes_on
     });
-    let proxy = Proxy::start(hedged_after(http(ends, Some(backup)), Duration::from_millis(1)));
+    let proxy = Proxy::start(with_hedge_timer(http_config(ends, Some(backup)), Duration::from_millis(1)));
     let answer = proxy.get("/");
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("backup"), "{answer}");
 
     let silent = start_server(|_stream| thread::park());
     let (backup, _seen) = start_recording_server(|stream, _| send_answer_with_status(stream, 503, "backup"));
-    let mut config = hedged_after(http(silent, Some(backup)), Duration::from_millis(1));
+    let mut config = with_hedge_timer(http_config(silent, Some(backup)), Duration::from_millis(1));
     config.limits.answer_time = Duration::from_millis(300);
     let answer = Proxy::start(config).get("/");
     assert!(answer.ends_with("backup"), "out of time the failure says more than 504: {answer}");
@@ -223,7 +223,7 @@ fn failures_do_not_count_as_warm_up() {
         Err(_) => send_answer(stream, "well"),
     });
     let (backup, _seen) = start_recording_server(|stream, _| send_answer(stream, "backup"));
-    let mut config = http(address, Some(backup));
+    let mut config = http_config(address, Some(backup));
     config.warm_up_requests = WARM_UP;
     // Use a shorter warm-up time than the failures last: the time must start again at each failure.
     config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
@@ -256,9 +256,9 @@ fn server_that_closes_idle_connections() -> (SocketAddr, Receiver<()>) {
 }
 
 #[test]
-fn a_post_is_not_sent_on_a_connection_that_was_idle() {
+fn post_is_not_sent_on_a_long_idle_connection() {
     let (address, answered) = server_that_closes_idle_connections();
-    let proxy = Proxy::start(http(address, None));
+    let proxy = Proxy::start(http_config(address, None));
     let mut client = proxy.connect();
     for body in ["Content-Length: 4\r\n\r\nbody", "Content-Length: 0\r\n\r\n", "Content-Length: 4\r\n\r\nbody"] {
         client.write_all(format!("POST / HTTP/1.1\r\nHost: h\r\n{body}").as_bytes()).unwrap();
@@ -271,7 +271,7 @@ fn a_post_is_not_sent_on_a_connection_that_was_idle() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_before_its_server_does() {
+fn idle_connection_is_closed_before_its_server_closes_it() {
     let (told, connections) = channel();
     let address = start_server(move |mut stream| {
         told.send(()).unwrap();
@@ -280,7 +280,7 @@ fn an_idle_connection_is_closed_before_its_server_does() {
             stream.write_all(b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nok").unwrap();
         }
     });
-    let proxy = Proxy::start(http(address, None));
+    let proxy = Proxy::start(http_config(address, None));
     for _ in 0..2 {
         assert!(proxy.get("/").ends_with("ok"));
     }
@@ -288,7 +288,7 @@ fn an_idle_connection_is_closed_before_its_server_does() {
 }
 
 #[test]
-fn a_cut_answer_without_a_length_is_not_taken_for_whole() {
+fn interrupted_answer_without_length_is_seen_as_incomplete() {
     let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n");
         stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhalf").unwrap();
@@ -296,7 +296,7 @@ fn a_cut_answer_without_a_length_is_not_taken_for_whole() {
         // the first part of the answer.
         thread::sleep(Duration::from_millis(50));
     });
-    let proxy = Proxy::start(http(address, None));
+    let proxy = Proxy::start(http_config(address, None));
     let mut client = proxy.connect();
     client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     let end = client.read_to_end(&mut Vec::new());
@@ -305,13 +305,13 @@ fn a_cut_answer_without_a_length_is_not_taken_for_whole() {
 }
 
 #[test]
-fn an_orderly_end_cuts_an_answer_that_has_a_length() {
+fn orderly_close_before_the_known_length_cuts_the_answer() {
     for (length, answered_and_cut) in [("Content-Length: 10\r\n", (0, 1)), ("", (1, 0))] {
         let address = start_server(move |mut stream| {
             read_until(&mut stream, "\r\n\r\n");
             write!(stream, "HTTP/1.1 200 OK\r\n{length}\r\nhalf").unwrap();
         });
-        let proxy = Proxy::start(http(address, None));
+        let proxy = Proxy::start(http_config(address, None));
         let mut client = proxy.connect();
         client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         let mut answer = Vec::new();
@@ -332,7 +332,7 @@ fn an_early_answer_to_an_upload_reaches_the_client() {
         read_until(&mut stream, "\r\n\r\n");
         send_answer_with_status(&mut stream, 413, "too long");
     });
-    let proxy = Proxy::start(http(address, None));
+    let proxy = Proxy::start(http_config(address, None));
     let body = vec![b'x'; LONG];
     for attempt in 0..20 {
         let mut client = proxy.connect();
@@ -344,7 +344,7 @@ fn an_early_answer_to_an_upload_reaches_the_client() {
 }
 
 #[test]
-fn a_long_answer_that_is_dropped_is_not_read_to_its_end() {
+fn long_dropped_answer_is_not_read_to_its_end() {
     let (client_has_it, tell) = channel::<()>();
     let (told, ended) = channel();
     let tell = Arc::new(Mutex::new(tell));
@@ -360,7 +360,7 @@ fn a_long_answer_that_is_dropped_is_not_read_to_its_end() {
         told.send(()).unwrap();
     });
     let (winner, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
-    let proxy = Proxy::start(hedged_after(http(loser, Some(winner)), Duration::from_millis(1)));
+    let proxy = Proxy::start(with_hedge_timer(http_config(loser, Some(winner)), Duration::from_millis(1)));
     assert!(proxy.get("/").ends_with("well"));
     client_has_it.send(()).unwrap();
     ended.recv_timeout(TIMEOUT).expect("the proxy closes the connection");
@@ -382,7 +382,7 @@ fn http_1_0_requests_share_one_server_connection() {
             }
         }
     });
-    let proxy = Proxy::start(http(address, None));
+    let proxy = Proxy::start(http_config(address, None));
     for _ in 0..3 {
         let answer = proxy.send_and_read_all("GET / HTTP/1.0\r\n\r\n");
         assert!(answer.contains("Connection: close\r\n") && answer.ends_with("well"), "{answer}");
@@ -399,7 +399,7 @@ fn too_slow_upload_gets_408_and_frees_its_server() {
         let _ = stream.read_to_end(&mut body);
         told.send(body.len()).unwrap();
     });
-    let mut config = http(address, None);
+    let mut config = http_config(address, None);
     config.limits.idle_time = Duration::from_secs(1);
     let proxy = Proxy::start(config);
     let mut client = proxy.connect();
@@ -424,7 +424,7 @@ fn server_silent_after_expect_100_continue_gives_504() {
         thread::park();
         true
     });
-    let mut config = http(silent, None);
+    let mut config = http_config(silent, None);
     config.limits.answer_time = Duration::from_millis(300);
     config.limits.idle_time = Duration::from_millis(100);
     let proxy = Proxy::start(config);

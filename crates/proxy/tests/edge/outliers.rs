@@ -12,7 +12,7 @@ use sidelane_proxy::config::Config;
 use sidelane_proxy::edge::{ServerState, State};
 use sidelane_proxy::request_table::ServerError;
 
-use crate::scene::{Proxy, hedged_after, http, redis};
+use crate::scene::{Proxy, http_config, redis_config, with_hedge_timer};
 use crate::scripted::{
     read_until, send_answer, send_answer_with_status, start_answering_server, start_recording_server, start_server,
 };
@@ -36,11 +36,11 @@ fn first_server_state(state: &State) -> &ServerState {
     &state.by_server[0]
 }
 
-fn errors(state: &State, error: ServerError) -> u64 {
+fn first_server_error_count(state: &State, error: ServerError) -> u64 {
     first_server_state(state).counts.errors[error as usize]
 }
 
-fn failing_swaps(state: &State) -> u64 {
+fn swap_count_for_failing_server(state: &State) -> u64 {
     state.counts.swaps[Hazard::Failing as usize]
 }
 
@@ -50,9 +50,9 @@ fn with_ejection_time(mut config: Config, ejection_time: Duration) -> Config {
 }
 
 #[test]
-fn failing_server_is_ejected_and_returns_when_it_is_well() {
+fn failing_server_is_ejected_and_returns_when_it_succeeds() {
     let ((first, status), (second, _)) = (server_with_settable_status("one"), server_with_settable_status("two"));
-    let mut config = with_ejection_time(http(first, Some(second)), Duration::from_millis(100));
+    let mut config = with_ejection_time(http_config(first, Some(second)), Duration::from_millis(100));
     config.warm_up_requests = 2;
     let proxy = Proxy::start(config);
     status.store(503, Ordering::Relaxed);
@@ -70,17 +70,21 @@ fn failing_server_is_ejected_and_returns_when_it_is_well() {
     let answer = proxy.get("/");
     assert!(answer.ends_with("one"), "{answer}");
     let state = proxy.finish();
-    assert_eq!((failing_swaps(&state), first_server_state(&state).counts.responses[1]), (1, 1), "{state:?}");
+    assert_eq!(
+        (swap_count_for_failing_server(&state), first_server_state(&state).counts.responses[1]),
+        (1, 1),
+        "{state:?}"
+    );
 }
 
 #[test]
-fn a_server_that_never_answers_is_left() {
+fn silent_server_is_ejected() {
     let hung = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         thread::park();
     });
     let (well, _) = server_with_settable_status("two");
-    let mut config = http(hung, Some(well));
+    let mut config = http_config(hung, Some(well));
     config.limits.answer_time = Duration::from_millis(300);
     config.table.budget.burst = 0;
     let proxy = Proxy::start(config);
@@ -93,7 +97,7 @@ fn a_server_that_never_answers_is_left() {
     let answer = get();
     assert!(answer.ends_with("two"), "{answer}");
     let state = proxy.finish();
-    assert_eq!(errors(&state, ServerError::Timeout), IN_A_ROW as u64, "{state:?}");
+    assert_eq!(first_server_error_count(&state, ServerError::Timeout), IN_A_ROW as u64, "{state:?}");
     let ejected = first_server_state(&state).ejected.as_ref().expect("it is out");
     assert!(ejected.why.contains("no answer in time") && ejected.seconds == 30, "{ejected:?}");
 }
@@ -102,13 +106,13 @@ fn a_server_that_never_answers_is_left() {
 fn lost_connection_counts_though_the_backup_answers() {
     let breaks = start_server(|mut stream| drop(read_until(&mut stream, "\r\n\r\n")));
     let (well, _) = server_with_settable_status("two");
-    let proxy = Proxy::start(http(breaks, Some(well)));
+    let proxy = Proxy::start(http_config(breaks, Some(well)));
     for _ in 0..MANY {
         assert!(proxy.get("/").ends_with("two"));
     }
     let state = proxy.finish();
-    assert_eq!(errors(&state, ServerError::Reset), IN_A_ROW as u64, "{state:?}");
-    assert_eq!((failing_swaps(&state), state.counts.sent_again), (1, IN_A_ROW as u64), "{state:?}");
+    assert_eq!(first_server_error_count(&state, ServerError::Reset), IN_A_ROW as u64, "{state:?}");
+    assert_eq!((swap_count_for_failing_server(&state), state.counts.sent_again), (1, IN_A_ROW as u64), "{state:?}");
 }
 
 #[test]
@@ -119,7 +123,7 @@ fn failed_hedge_counts_and_dropped_hedge_does_not() {
     });
     let (fails, status) = server_with_settable_status("two");
     status.store(503, Ordering::Relaxed);
-    let proxy = Proxy::start(hedged_after(http(slow, Some(fails)), Duration::from_millis(1)));
+    let proxy = Proxy::start(with_hedge_timer(http_config(slow, Some(fails)), Duration::from_millis(1)));
     for _ in 0..MANY {
         assert!(proxy.get("/").ends_with("one"));
     }
@@ -133,7 +137,7 @@ fn failed_hedge_counts_and_dropped_hedge_does_not() {
         thread::park();
     });
     let (well, _) = server_with_settable_status("two");
-    let proxy = Proxy::start(hedged_after(http(hung, Some(well)), Duration::from_millis(1)));
+    let proxy = Proxy::start(with_hedge_timer(http_config(hung, Some(well)), Duration::from_millis(1)));
     for _ in 0..MANY {
         assert!(proxy.get("/").ends_with("two"));
     }
@@ -144,7 +148,7 @@ fn failed_hedge_counts_and_dropped_hedge_does_not() {
 #[test]
 fn faults_of_requests_eject_no_server() {
     let ((first, status), (second, _)) = (server_with_settable_status("one"), server_with_settable_status("two"));
-    let proxy = Proxy::start(http(first, Some(second)));
+    let proxy = Proxy::start(http_config(first, Some(second)));
     for wrong in [404, 429, 501] {
         status.store(wrong, Ordering::Relaxed);
         for _ in 0..MANY {
@@ -152,14 +156,18 @@ fn faults_of_requests_eject_no_server() {
         }
     }
     let state = proxy.finish();
-    assert_eq!((first_server_state(&state).counts.ejections, failing_swaps(&state)), (0, 0), "{state:?}");
+    assert_eq!(
+        (first_server_state(&state).counts.ejections, swap_count_for_failing_server(&state)),
+        (0, 0),
+        "{state:?}"
+    );
     assert_eq!(first_server_state(&state).counts.responses, [0, 0, 0, 2 * MANY as u64, MANY as u64]);
 }
 
 #[test]
-fn last_good_server_and_ejection_time_zero_change_nothing() {
+fn last_server_and_ejection_time_zero_cause_no_ejection() {
     let fails = |address: SocketAddr, backup, out| {
-        let proxy = Proxy::start(with_ejection_time(http(address, backup), out));
+        let proxy = Proxy::start(with_ejection_time(http_config(address, backup), out));
         for _ in 0..MANY {
             let answer = proxy.get("/");
             assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
@@ -198,33 +206,37 @@ fn send_get(proxy: &Proxy) -> String {
 #[test]
 fn loading_redis_is_ejected_and_refusing_redis_is_not() {
     let proxy =
-        Proxy::start(redis(server_that_replies("-LOADING it loads\r\n"), Some(server_that_replies("+two\r\n"))));
+        Proxy::start(redis_config(server_that_replies("-LOADING it loads\r\n"), Some(server_that_replies("+two\r\n"))));
     (0..IN_A_ROW).for_each(|_| assert_eq!(send_get(&proxy), "-LOADING it loads\r\n"));
     assert_eq!(send_get(&proxy), "+two\r\n");
     let state = proxy.finish();
     assert_eq!(
-        (first_server_state(&state).counts.replies, failing_swaps(&state)),
+        (first_server_state(&state).counts.replies, swap_count_for_failing_server(&state)),
         ([0, IN_A_ROW as u64], 1),
         "{state:?}"
     );
     for error in ["-NOAUTH a\r\n", "-READONLY a\r\n", "-WRONGTYPE a\r\n", "-MOVED 1 a:1\r\n"] {
-        let proxy = Proxy::start(redis(server_that_replies(error), Some(server_that_replies("+two\r\n"))));
+        let proxy = Proxy::start(redis_config(server_that_replies(error), Some(server_that_replies("+two\r\n"))));
         (0..MANY).for_each(|_| assert_eq!(send_get(&proxy), error));
         assert_eq!(first_server_state(&proxy.finish()).counts.ejections, 0, "{error}");
     }
 }
 
 #[test]
-fn a_connection_that_is_lost_with_many_commands_is_one_failure() {
+fn lost_connection_with_many_commands_is_one_failure() {
     let breaks = start_server(|mut stream| {
         for _ in 0..MANY {
             read_until(&mut stream, "key\r\n");
         }
     });
-    let proxy = Proxy::start(redis(breaks, Some(server_that_replies("+two\r\n"))));
+    let proxy = Proxy::start(redis_config(breaks, Some(server_that_replies("+two\r\n"))));
     let mut client = proxy.connect();
     client.write_all("GET key\r\n".repeat(MANY).as_bytes()).unwrap();
     (0..MANY).for_each(|_| assert_eq!(read_until(&mut client, "\r\n"), "+two\r\n"));
     let state = proxy.finish();
-    assert_eq!((errors(&state, ServerError::Reset), first_server_state(&state).counts.ejections), (1, 0), "{state:?}");
+    assert_eq!(
+        (first_server_error_count(&state, ServerError::Reset), first_server_state(&state).counts.ejections),
+        (1, 0),
+        "{state:?}"
+    );
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use sidelane_policy::hedge::{Hazard, Server};
 use sidelane_proxy::request_table::Counts;
 
-use crate::scene::{Proxy, hedged_after, redis};
+use crate::scene::{Proxy, redis_config, with_hedge_timer};
 use crate::scripted::{read_until, start_server, unused_address};
 
 /// Starts a server that reports each command on the returned channel, and then calls `answer`.
@@ -70,7 +70,7 @@ fn send_command(proxy: &Proxy, command: &str) -> String {
 #[test]
 fn commands_that_no_server_answers_in_time_have_failed() {
     let (silent, _commands) = command_server(|_, _| thread::park());
-    let mut config = redis(silent, None);
+    let mut config = redis_config(silent, None);
     config.limits.answer_time = Duration::from_millis(200);
     let proxy = Proxy::start(config);
     assert!(proxy.send_and_read_all("GET a\r\nGET b\r\n").starts_with("-ERR sidelane: no server answered in time"));
@@ -81,7 +81,7 @@ fn commands_that_no_server_answers_in_time_have_failed() {
 #[test]
 fn commands_before_a_refused_command_are_answered() {
     let (address, commands) = command_server(reply_ok);
-    let proxy = Proxy::start(redis(address, None));
+    let proxy = Proxy::start(redis_config(address, None));
     let answer = proxy.send_and_read_all("GET a\r\nSET b 1\r\n*x\r\nGET c\r\n");
     assert!(answer.starts_with("+OK\r\n+OK\r\n-ERR sidelane: protocol error"), "{answer}");
     assert!(commands.try_iter().eq(["GET a", "SET b 1"]));
@@ -104,7 +104,7 @@ fn a_command_that_is_too_long_to_be_kept_is_sent_once() {
         reply_ok(stream, command);
         second_has_one.send(()).unwrap();
     });
-    let mut config = hedged_after(redis(first, Some(second)), Duration::from_millis(1));
+    let mut config = with_hedge_timer(redis_config(first, Some(second)), Duration::from_millis(1));
     config.limits.copy_bytes = 25;
     let proxy = Proxy::start(config);
     let mut client = proxy.connect();
@@ -122,7 +122,7 @@ fn a_command_that_is_too_long_to_be_kept_is_sent_once() {
 #[test]
 fn unsafe_command_fails_if_its_server_cannot_be_reached() {
     let (second, at_second) = command_server(reply_ok);
-    let mut config = redis(unused_address(), Some(second));
+    let mut config = redis_config(unused_address(), Some(second));
     config.table.unsafe_stay = true;
     let proxy = Proxy::start(config);
     assert!(proxy.send_and_read_all("SET a 1\r\nQUIT\r\n").starts_with("-ERR sidelane: "));
@@ -138,7 +138,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
         reply_ok(stream, command);
     });
     let (backup, at_backup) = command_server(reply_ok);
-    let proxy = Proxy::start(redis(active, Some(backup)));
+    let proxy = Proxy::start(redis_config(active, Some(backup)));
     let mut half_closed = proxy.connect();
     half_closed.write_all(b"GET half\r\n").unwrap();
     half_closed.shutdown(Shutdown::Write).unwrap();
@@ -155,7 +155,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
 }
 
 #[test]
-fn a_client_that_does_not_read_stops_its_server() {
+fn client_that_reads_no_replies_stops_its_server_and_ends() {
     const REPLIES: usize = 200;
     const LONG: usize = 900 << 10;
     let (told, ended) = channel();
@@ -165,7 +165,7 @@ fn a_client_that_does_not_read_stops_its_server() {
             let _ = told.send(());
         }
     });
-    let mut config = redis(address, None);
+    let mut config = redis_config(address, None);
     config.limits.answer_time = Duration::from_millis(500);
     let proxy = Proxy::start(config);
     let mut client = proxy.connect();
@@ -175,12 +175,12 @@ fn a_client_that_does_not_read_stops_its_server() {
 }
 
 #[test]
-fn a_long_reply_is_passed_on() {
+fn long_reply_is_forwarded_completely() {
     const LONG: usize = 3 << 20;
     let (address, _commands) = command_server(|stream, _| {
         let _ = stream.write_all(format!("${LONG}\r\n{}\r\n", "x".repeat(LONG)).as_bytes());
     });
-    let proxy = Proxy::start(redis(address, None));
+    let proxy = Proxy::start(redis_config(address, None));
     let mut client = proxy.connect();
     client.write_all(b"GET a\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), format!("${LONG}\r\n"));
@@ -192,7 +192,7 @@ fn a_long_reply_is_passed_on() {
 #[test]
 fn malformed_commands_are_refused() {
     let (address, commands) = command_server(reply_ok);
-    let proxy = Proxy::start(redis(address, None));
+    let proxy = Proxy::start(redis_config(address, None));
     for wrong in ["\"SELECT 1\r\n", "SEL\"E\"CT 1\r\n", "*1\r\n%1\r\n", "*1\r\n$-1\r\n", "a\0b\r\n"] {
         assert!(proxy.send_and_read_all(wrong).starts_with("-ERR sidelane: "), "{wrong:?}");
     }
@@ -202,7 +202,7 @@ fn malformed_commands_are_refused() {
 #[test]
 fn server_gets_commands_as_arrays() {
     let (address, commands) = command_server(reply_ok);
-    let proxy = Proxy::start(redis(address, None));
+    let proxy = Proxy::start(redis_config(address, None));
     let mut client = proxy.connect();
     let bytes = "  get \"a b\" '' \x0b\n*1\r\n$4\r\nPING\r\n\r\n*0\r\n$8\r\nSELECT 5\r\n";
     client.write_all(bytes.as_bytes()).unwrap();
@@ -211,7 +211,7 @@ fn server_gets_commands_as_arrays() {
 }
 
 #[test]
-fn no_other_client_gets_a_connection_with_a_state() {
+fn stateful_connection_is_not_used_for_other_clients() {
     let stateful =
         ["SELECT 5", "$17\r\nCLIENT REPLY SKIP", "\"MULTI\"", "FT.CURSOR x", "HELLO 3", "CLIENT SETINFO lib-name x"];
     for first in stateful {
@@ -220,7 +220,7 @@ fn no_other_client_gets_a_connection_with_a_state() {
             let _ = told.send((command.to_owned(), stream.peer_addr().unwrap().port()));
             let _ = stream.write_all(b"+OK\r\n");
         });
-        let proxy = Proxy::start(redis(address, None));
+        let proxy = Proxy::start(redis_config(address, None));
         let mut client = proxy.connect();
         client.write_all(format!("{first}\r\n").as_bytes()).unwrap();
         assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
@@ -244,7 +244,7 @@ fn blocking_command_of_a_gone_client_ends_at_the_server() {
             asked.send(read_command(&mut stream)).unwrap();
             let _ = told.send(stream.read(&mut [0]).unwrap_or(0));
         });
-        let proxy = Proxy::start(redis(address, None));
+        let proxy = Proxy::start(redis_config(address, None));
         let mut client = proxy.connect();
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
         assert_eq!(commands.recv().unwrap().as_deref(), Some(command));
@@ -261,7 +261,7 @@ fn unrepeatable_commands_have_no_answer_time_limit() {
             thread::sleep(10 * LIMIT);
             let _ = stream.write_all(b"$1\r\nx\r\n");
         });
-        let mut config = redis(address, None);
+        let mut config = redis_config(address, None);
         config.limits.answer_time = LIMIT;
         let proxy = Proxy::start(config);
         assert_eq!(send_command(&proxy, command), "$1\r\n", "{command}");
@@ -278,13 +278,13 @@ fn client_reads_its_own_writes_despite_the_other_server() {
     let (second, at_second) = command_server(|stream, _| {
         let _ = stream.write_all(b"+old\r\n");
     });
-    let proxy = Proxy::start(hedged_after(redis(first, Some(second)), Duration::from_millis(1)));
+    let proxy = Proxy::start(with_hedge_timer(redis_config(first, Some(second)), Duration::from_millis(1)));
     let mut client = proxy.connect();
     for command in ["SET a new", "GET a"] {
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
         assert_eq!(read_until(&mut client, "\r\n"), "+new\r\n");
     }
-    let proxy = Proxy::start(redis(first, Some(second)));
+    let proxy = Proxy::start(redis_config(first, Some(second)));
     let mut client = proxy.connect();
     client.write_all(b"SET a new\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+new\r\n");
@@ -300,13 +300,13 @@ fn client_reads_its_own_writes_despite_the_other_server() {
 }
 
 #[test]
-fn a_client_waits_while_its_server_does_not_read() {
+fn proxy_stops_reading_client_while_server_reads_nothing() {
     const VALUE: usize = 100 << 10;
     let address = start_server(|stream| {
         let _open = stream;
         thread::park();
     });
-    let mut config = redis(address, None);
+    let mut config = redis_config(address, None);
     config.limits.pipeline_bytes = 1 << 20;
     let proxy = Proxy::start(config);
     let mut client = proxy.connect();
@@ -318,7 +318,7 @@ fn a_client_waits_while_its_server_does_not_read() {
 }
 
 #[test]
-fn a_long_reply_is_passed_on_before_it_is_whole() {
+fn long_reply_is_forwarded_before_it_is_complete() {
     const LONG: usize = 100 << 20;
     let (tell, told) = channel();
     let told = Arc::new(Mutex::new(told));
@@ -332,7 +332,7 @@ fn a_long_reply_is_passed_on_before_it_is_whole() {
         told.lock().unwrap().recv().unwrap();
         stream.write_all(format!("{end}\r\n").as_bytes()).unwrap();
     });
-    let proxy = Proxy::start(redis(address, None));
+    let proxy = Proxy::start(redis_config(address, None));
     let mut client = proxy.connect();
     client.write_all(b"GET a\r\nPING\r\n").unwrap();
     let mut begin = vec![0; LONG / 2];
@@ -349,20 +349,20 @@ fn a_long_reply_is_passed_on_before_it_is_whole() {
 }
 
 #[test]
-fn a_reply_that_breaks_off_is_followed_by_nothing() {
+fn no_bytes_follow_an_interrupted_reply() {
     let (address, _commands) = command_server(|stream, _| {
         let _ = stream.write_all(format!("$1000000\r\n{}", "x".repeat(500_000)).as_bytes());
         let _ = stream.shutdown(std::net::Shutdown::Both);
     });
-    let proxy = Proxy::start(redis(address, None));
+    let proxy = Proxy::start(redis_config(address, None));
     let answer = proxy.send_and_read_all("GET a\r\nGET b\r\n");
     assert!(answer.ends_with('x') || answer.is_empty(), "{}", &answer[answer.len().saturating_sub(100)..]);
 }
 
 #[test]
-fn wait_goes_to_the_server_that_got_the_write() {
+fn wait_command_goes_to_the_server_that_got_the_write() {
     let ((first, at_first), (second, _at_second)) = (command_server(reply_ok), command_server(reply_ok));
-    let proxy = Proxy::start(redis(first, Some(second)));
+    let proxy = Proxy::start(redis_config(first, Some(second)));
     let mut client = proxy.connect();
     client.write_all(b"SET a 1\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
@@ -376,7 +376,7 @@ fn wait_goes_to_the_server_that_got_the_write() {
 #[test]
 fn greeting_ties_no_connection_and_tied_ones_are_counted() {
     let (address, _commands) = command_server(reply_ok);
-    let proxy = Proxy::start(redis(address, None));
+    let proxy = Proxy::start(redis_config(address, None));
     let mut client = proxy.connect();
     // Send the first commands of the client libraries go-redis and lettuce.
     let greeting = "HELLO 2\r\nCLIENT SETINFO lib-name x\r\nCLIENT MAINT_NOTIFICATIONS on\r\nGET a\r\n";
@@ -403,12 +403,12 @@ fn run_ordered_replies(backup_reply: &'static str, active_reply: &'static str) -
         thread::sleep(Duration::from_millis(50));
         tell.send(()).unwrap();
     });
-    let proxy = Proxy::start(hedged_after(redis(active, Some(backup)), Duration::from_millis(1)));
+    let proxy = Proxy::start(with_hedge_timer(redis_config(active, Some(backup)), Duration::from_millis(1)));
     (send_command(&proxy, "GET a"), proxy.finish().counts)
 }
 
 #[test]
-fn failing_redis_does_not_win_against_an_answer() {
+fn later_redis_reply_wins_against_an_earlier_failure() {
     for failure in ["-LOADING wait\r\n", "-MASTERDOWN wait\r\n", "-NOAUTH say who you are\r\n"] {
         let (reply, counts) = run_ordered_replies(failure, "+active\r\n");
         assert_eq!(reply, "+active\r\n", "{failure}");
@@ -425,19 +425,19 @@ fn failing_redis_does_not_win_against_an_answer() {
 }
 
 #[test]
-fn failure_of_redis_is_forwarded_if_the_other_is_silent() {
+fn redis_failure_is_forwarded_if_other_server_is_silent() {
     let silent = start_server(|_stream| thread::park());
     let (backup, _at_backup) = command_server(|stream, _| {
         let _ = stream.write_all(b"-LOADING wait\r\n");
     });
-    let mut config = hedged_after(redis(silent, Some(backup)), Duration::from_millis(1));
+    let mut config = with_hedge_timer(redis_config(silent, Some(backup)), Duration::from_millis(1));
     config.limits.answer_time = Duration::from_millis(300);
     let proxy = Proxy::start(config);
     assert_eq!(send_command(&proxy, "GET a"), "-LOADING wait\r\n");
 }
 
 #[test]
-fn failure_of_redis_is_forwarded_if_the_other_is_lost() {
+fn redis_failure_is_forwarded_if_other_server_is_lost() {
     let (tell, answers) = channel();
     let answers = Arc::new(Mutex::new(answers));
     let ends = start_server(move |mut stream| {
@@ -449,7 +449,7 @@ fn failure_of_redis_is_forwarded_if_the_other_is_lost() {
         // Make the active server close its connections: it gets the command twice, and waits for one message each time.
         (0..2).for_each(|_| tell.send(()).unwrap());
     });
-    let proxy = Proxy::start(hedged_after(redis(ends, Some(backup)), Duration::from_millis(1)));
+    let proxy = Proxy::start(with_hedge_timer(redis_config(ends, Some(backup)), Duration::from_millis(1)));
     assert_eq!(send_command(&proxy, "GET a"), "-LOADING wait\r\n");
 }
 
@@ -468,7 +468,7 @@ fn script_server() -> (SocketAddr, Receiver<String>) {
 #[test]
 fn script_load_is_copied_to_the_other_server() {
     let ((first, _at_first), (second, at_second)) = (script_server(), script_server());
-    let proxy = Proxy::start(redis(first, Some(second)));
+    let proxy = Proxy::start(redis_config(first, Some(second)));
     let mut client = proxy.connect();
     for command in ["SCRIPT LOAD x", "GET a"] {
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
@@ -484,7 +484,7 @@ fn script_load_is_copied_to_the_other_server() {
 }
 
 #[test]
-fn redis_that_loads_its_data_is_not_warm() {
+fn loading_redis_does_not_count_as_warmed_up() {
     const WARM_UP: u32 = 3;
     let (fails, failures) = channel();
     let (first, _at_first) = command_server(move |stream, _| {
@@ -494,7 +494,7 @@ fn redis_that_loads_its_data_is_not_warm() {
     let (second, _at_second) = command_server(|stream, _| {
         let _ = stream.write_all(b"+backup\r\n");
     });
-    let mut config = redis(first, Some(second));
+    let mut config = redis_config(first, Some(second));
     config.warm_up_requests = WARM_UP;
     // Use a shorter warm-up time than the failures last: the time must start again at each failure.
     config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
@@ -516,7 +516,7 @@ fn failure_is_forwarded_in_time_before_an_unlimited_command() {
     let (backup, _at_backup) = command_server(|stream, _| {
         let _ = stream.write_all(b"-LOADING wait\r\n");
     });
-    let mut config = hedged_after(redis(silent, Some(backup)), Duration::from_millis(1));
+    let mut config = with_hedge_timer(redis_config(silent, Some(backup)), Duration::from_millis(1));
     config.limits.answer_time = Duration::from_millis(300);
     let proxy = Proxy::start(config);
     let mut client = proxy.connect();
@@ -550,7 +550,7 @@ fn hello_server(name: &'static str) -> SocketAddr {
 #[test]
 fn resp3_client_is_hedged_on_resp3_connections() {
     let (first, second) = (hello_server("active"), hello_server("backup"));
-    let proxy = Proxy::start(hedged_after(redis(first, Some(second)), Duration::from_millis(1)));
+    let proxy = Proxy::start(with_hedge_timer(redis_config(first, Some(second)), Duration::from_millis(1)));
     let mut client = proxy.connect();
     client.write_all(b"HELLO 3\r\n").unwrap();
     (0..3).for_each(|_| drop(read_until(&mut client, "\r\n")));
@@ -568,7 +568,7 @@ fn resp3_client_is_hedged_on_resp3_connections() {
 fn a_client_of_resp3_is_tied_to_a_connection_that_speaks_it() {
     for command in ["SUBSCRIBE a", "HELLO 2"] {
         let (first, second) = (hello_server("active"), hello_server("backup"));
-        let proxy = Proxy::start(redis(first, Some(second)));
+        let proxy = Proxy::start(redis_config(first, Some(second)));
         let mut client = proxy.connect();
         client.write_all(b"HELLO 3\r\n").unwrap();
         (0..3).for_each(|_| drop(read_until(&mut client, "\r\n")));

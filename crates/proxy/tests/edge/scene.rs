@@ -23,7 +23,7 @@ use crate::scripted::read_to_end;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the configuration of an HTTP proxy without a hedge timer.
-pub fn http(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
+pub fn http_config(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
     let roles = RolesConfig { has_backup: backup.is_some(), ..RolesConfig::default() };
     Config {
         active,
@@ -38,12 +38,12 @@ pub fn http(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
 }
 
 /// Returns the configuration of a Redis proxy without a hedge timer.
-pub fn redis(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
-    Config { protocol: Protocol::Redis, repeatable: Repeatable::default(), ..http(active, backup) }
+pub fn redis_config(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
+    Config { protocol: Protocol::Redis, repeatable: Repeatable::default(), ..http_config(active, backup) }
 }
 
 /// Adds a hedge timer to a configuration.
-pub fn hedged_after(mut config: Config, time: Duration) -> Config {
+pub fn with_hedge_timer(mut config: Config, time: Duration) -> Config {
     config.table.roles.mode = Mode::Timer { after_ns: time.as_nanos() as u64 };
     config
 }

@@ -7,7 +7,7 @@ use std::thread;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use crate::scene::{Proxy, TIMEOUT, http};
+use crate::scene::{Proxy, TIMEOUT, http_config};
 use crate::scripted::{read_until, send_answer};
 
 /// Size of a body that exceeds the receive buffer of a connection to [`FullServer`].
@@ -54,7 +54,7 @@ impl FullServer {
 /// ended the connection of the first request.
 fn send_second_request(request: &str) -> (String, Result<usize, ErrorKind>) {
     let server = FullServer::start();
-    let proxy = Proxy::start(http(server.address, None));
+    let proxy = Proxy::start(http_config(server.address, None));
     let mut client = proxy.connect();
     let first = format!("POST /first HTTP/1.1\r\nHost: h\r\nContent-Length: {BODY}\r\n\r\n{}", "x".repeat(BODY));
     client.write_all(first.as_bytes()).unwrap();

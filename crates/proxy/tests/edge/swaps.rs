@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sidelane_policy::hedge::{Hazard, Server};
 
-use crate::scene::{Proxy, TIMEOUT, http};
+use crate::scene::{Proxy, TIMEOUT, http_config};
 use crate::scripted::{read_until, send_answer, start_recording_server, unused_address};
 
 /// Starts a server whose accept queue holds three connections, and that accepts one of them every 50 ms.
@@ -37,7 +37,7 @@ fn check_backup_answers_all(clients: usize, backup: SocketAddr) {
         thread::park();
         true
     });
-    let mut config = http(active, Some(backup));
+    let mut config = http_config(active, Some(backup));
     config.table.budget.burst = clients as u64;
     let proxy = Proxy::start(config);
     let mut clients: Vec<TcpStream> = (0..clients).map(|_| proxy.connect()).collect();
@@ -57,7 +57,7 @@ fn check_backup_answers_all(clients: usize, backup: SocketAddr) {
 }
 
 #[test]
-fn a_burst_of_requests_is_no_burst_of_connects() {
+fn burst_of_requests_causes_no_burst_of_connects() {
     check_backup_answers_all(300, server_slow_to_accept(|stream| send_answer(stream, "backup")));
 }
 
@@ -72,10 +72,10 @@ fn server_that_closes_connections_gets_one_at_a_time() {
 }
 
 #[test]
-fn queued_requests_go_to_the_backup_without_a_listener() {
+fn queued_requests_go_to_backup_if_no_server_listens() {
     const CLIENTS: usize = 100;
     let (well, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
-    let proxy = Proxy::start(http(unused_address(), Some(well)));
+    let proxy = Proxy::start(http_config(unused_address(), Some(well)));
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
     clients.iter_mut().for_each(|client| client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap());
     for client in &mut clients {

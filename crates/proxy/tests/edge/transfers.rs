@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use sidelane_proxy::config::Config;
 
-use crate::scene::{Proxy, TIMEOUT, http};
+use crate::scene::{Proxy, TIMEOUT, http_config};
 use crate::scripted::{read_until, start_server};
 
 /// Size of a body that exceeds the buffers on the way.
@@ -44,7 +44,7 @@ fn read_rest(mut client: TcpStream) -> Result<usize, ErrorKind> {
 #[test]
 fn answer_without_length_is_reset_when_the_proxy_ends() {
     let config = |address| {
-        let mut config = http(address, None);
+        let mut config = http_config(address, None);
         config.limits.drain = Duration::from_millis(100);
         config
     };
@@ -70,7 +70,7 @@ fn with_idle_time(mut config: Config, time: Duration) -> Config {
 #[test]
 fn client_that_does_not_read_is_reset() {
     let (address, ends) = endless_server(LONG);
-    let proxy = Proxy::start(with_idle_time(http(address, None), Duration::from_millis(300)));
+    let proxy = Proxy::start(with_idle_time(http_config(address, None), Duration::from_millis(300)));
     let client = begin_download(&proxy);
     ends.recv_timeout(TIMEOUT).expect("the server's connection ends");
     assert_eq!(read_rest(client), Err(ErrorKind::ConnectionReset));
@@ -90,7 +90,7 @@ fn slow_but_steady_client_gets_its_whole_answer() {
         let _ = stream.write_all(&vec![b'x'; LONG - 5]);
     });
     let idle_time = Duration::from_secs(2);
-    let proxy = Proxy::start(with_idle_time(http(address, None), idle_time));
+    let proxy = Proxy::start(with_idle_time(http_config(address, None), idle_time));
     let mut client = begin_download(&proxy);
     set_socket_recv_buffer_size(&client, 16 << 10).unwrap();
     let (start, mut slowly) = (Instant::now(), 0);

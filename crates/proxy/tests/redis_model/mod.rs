@@ -59,7 +59,7 @@ fn parse_inline(bytes: &[u8]) -> Read {
 }
 
 fn parse_multibulk(bytes: &[u8]) -> Read {
-    let (count, mut at) = match number_line(bytes, 0) {
+    let (count, mut at) = match parse_number_line(bytes, 0) {
         Ok(Some(read)) => read,
         Ok(None) => return Read::More,
         Err(()) => return Read::Error,
@@ -73,7 +73,7 @@ fn parse_multibulk(bytes: &[u8]) -> Read {
             // Redis waits for the complete line before it checks this byte. The model reports the error at once.
             return Read::Error;
         }
-        let (length, text) = match number_line(bytes, at) {
+        let (length, text) = match parse_number_line(bytes, at) {
             Ok(Some(read)) => read,
             Ok(None) => return Read::More,
             Err(()) => return Read::Error,
@@ -92,7 +92,7 @@ fn parse_multibulk(bytes: &[u8]) -> Read {
 }
 
 /// Parses the number after the type byte at index `start`. Returns the number and the index of the next line.
-fn number_line(bytes: &[u8], start: usize) -> Result<Option<(i64, usize)>, ()> {
+fn parse_number_line(bytes: &[u8], start: usize) -> Result<Option<(i64, usize)>, ()> {
     let line = &bytes[start..];
     let Some(end) = strchr(line, b'\r') else { return if line.len() > LINE_MAX { Err(()) } else { Ok(None) } };
     if end + 2 > line.len() {

@@ -43,13 +43,13 @@ impl Axis {
     /// Returns the values at which the axis has ticks.
     pub(super) fn ticks(&self) -> Vec<f64> {
         match self.kind {
-            ScaleKind::Linear => self.even_ticks(),
-            ScaleKind::Log => self.factor_ticks(),
+            ScaleKind::Linear => self.linear_ticks(),
+            ScaleKind::Log => self.log_ticks(),
         }
     }
 
     /// Returns ticks in steps of 1, 2 or 5 times a power of ten.
-    fn even_ticks(&self) -> Vec<f64> {
+    fn linear_ticks(&self) -> Vec<f64> {
         let span = self.high - self.low;
         let power = 10f64.powf((span / TICKS_MAX).log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| span / step <= TICKS_MAX);
@@ -59,7 +59,7 @@ impl Axis {
     }
 
     /// Returns ticks at 1, 2 and 5 times every power of ten; if these ticks are too many, only at the powers of ten.
-    fn factor_ticks(&self) -> Vec<f64> {
+    fn log_ticks(&self) -> Vec<f64> {
         let powers = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
         let steps: &[f64] = if self.high / self.low < 120.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let all = powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_and_few() {
+    fn ticks_are_a_few_round_numbers() {
         assert_eq!(axis(ScaleKind::Linear, &[2.0]).ticks(), [0.0, 0.5, 1.0, 1.5, 2.0]);
         assert_eq!(axis(ScaleKind::Linear, &[100.0]).ticks(), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!(axis(ScaleKind::Log, &[9.0, 45.0]).ticks(), [10.0, 20.0, 50.0]);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_is_no_division_by_nothing() {
+    fn axis_without_values_does_not_divide_by_zero() {
         for kind in [ScaleKind::Linear, ScaleKind::Log] {
             let empty = axis(kind, &[]);
             assert!(empty.position(5.0).is_finite());

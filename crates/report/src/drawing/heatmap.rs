@@ -36,27 +36,30 @@ pub(super) fn draw_heatmap(figure_number: usize, chart: &Heatmap) -> String {
 }
 
 /// Draws the legend: shades from one sample to the highest count.
-fn legend(most: u64) -> String {
+fn legend(highest_count: u64) -> String {
     let step = |step: u32| {
         let share = f64::from(step) / f64::from(LEGEND_STEPS - 1);
-        let count = (most as f64).powf(share).round();
-        let patch = format!("<rect class=\"heat\" width=\"15\" height=\"13\" fill-opacity=\"{:.2}\"/>", shade(share));
+        let count = (highest_count as f64).powf(share).round();
+        let patch = format!(
+            "<rect class=\"heat\" width=\"15\" height=\"13\" fill-opacity=\"{:.2}\"/>",
+            opacity_of_share(share)
+        );
         let words = escape(&tick_label(Unit::Count, count));
         format!("<li><svg width=\"15\" height=\"13\" aria-hidden=\"true\">{patch}</svg>{words}</li>\n")
     };
-    let steps: String = if most > 1 { (0..LEGEND_STEPS).map(step).collect() } else { step(LEGEND_STEPS - 1) };
+    let steps: String = if highest_count > 1 { (0..LEGEND_STEPS).map(step).collect() } else { step(LEGEND_STEPS - 1) };
     format!("<ul class=\"legend\">\n<li>samples</li>\n{steps}</ul>")
 }
 
 /// Returns the opacity of a cell. `share` is the logarithm of the cell's count, divided by the logarithm of the highest
 /// count.
-fn shade(share: f64) -> f64 {
+fn opacity_of_share(share: f64) -> f64 {
     FAINTEST + (1.0 - FAINTEST) * share
 }
 
-fn cell_opacity(count: u64, most: u64) -> f64 {
-    let share = if most > 1 { (count.max(1) as f64).ln() / (most as f64).ln() } else { 1.0 };
-    shade(share)
+fn cell_opacity(count: u64, highest_count: u64) -> f64 {
+    let share = if highest_count > 1 { (count.max(1) as f64).ln() / (highest_count as f64).ln() } else { 1.0 };
+    opacity_of_share(share)
 }
 
 /// One axis of a heat map. If a cell's range begins at zero, a strip for zero precedes the logarithmic axis.
@@ -89,12 +92,12 @@ impl<'a> HeatmapAxis<'a> {
 
     /// Returns positions and labels of the ticks, zero included. Ticks closer than `room` to the tick of zero are left
     /// out.
-    fn ticks(&self, room: f64) -> Vec<(f64, String)> {
+    fn ticks(&self, min_distance: f64) -> Vec<(f64, String)> {
         let zero = self.zero.map(|(from, to)| ((from + to) / 2.0, "≈0".to_owned()));
         let zero_at = zero.as_ref().map_or(f64::INFINITY, |(at, _)| *at);
         let others =
             self.axis.ticks().into_iter().map(|tick| (self.axis.position(tick), tick_label(self.of.unit, tick)));
-        let free = others.filter(|(at, _)| (at - zero_at).abs() > room);
+        let free = others.filter(|(at, _)| (at - zero_at).abs() > min_distance);
         zero.into_iter().chain(free).collect()
     }
 
@@ -107,10 +110,10 @@ impl<'a> HeatmapAxis<'a> {
     }
 }
 
-fn draw_svg(chart: &Heatmap, most: u64) -> String {
+fn draw_svg(chart: &Heatmap, highest_count: u64) -> String {
     let across = HeatmapAxis::new(&chart.across, chart.cells.iter().map(|cell| cell.across), (LEFT, WIDTH - RIGHT));
     let up = HeatmapAxis::new(&chart.up, chart.cells.iter().map(|cell| cell.up), (BOTTOM, TOP));
-    let cells: String = chart.cells.iter().map(|cell| draw_cell(cell, &across, &up, most)).collect();
+    let cells: String = chart.cells.iter().map(|cell| draw_cell(cell, &across, &up, highest_count)).collect();
     let inside = draw_grid(&across, &up) + &cells;
     let named = escape(&format!("{}: {} cells", chart.title, chart.cells.len()));
     format!(
@@ -119,7 +122,7 @@ fn draw_svg(chart: &Heatmap, most: u64) -> String {
 }
 
 /// Draws one cell, with a tooltip that gives its ranges and its count.
-fn draw_cell(cell: &Cell, across: &HeatmapAxis, up: &HeatmapAxis, most: u64) -> String {
+fn draw_cell(cell: &Cell, across: &HeatmapAxis, up: &HeatmapAxis, highest_count: u64) -> String {
     let ((left, right), (top, bottom)) = (across.positions(cell.across), up.positions(cell.up));
     let words = format!(
         "{}; {}: {}",
@@ -132,7 +135,7 @@ fn draw_cell(cell: &Cell, across: &HeatmapAxis, up: &HeatmapAxis, most: u64) -> 
          <title>{}</title></rect>",
         right - left,
         bottom - top,
-        cell_opacity(cell.count, most),
+        cell_opacity(cell.count, highest_count),
         escape(&words)
     )
 }

@@ -55,8 +55,8 @@ fn column_max(chart: &Bars, column: usize) -> f64 {
     values.fold(f64::MIN_POSITIVE, f64::max)
 }
 
-fn draw_row(index: usize, row: &BarRow, columns: &[Quantity], most: &[f64]) -> String {
-    let cells = columns.iter().zip(&row.values).zip(most);
+fn draw_row(index: usize, row: &BarRow, columns: &[Quantity], column_maxima: &[f64]) -> String {
+    let cells = columns.iter().zip(&row.values).zip(column_maxima);
     let cells: String = cells.map(|((column, value), most)| draw_cell(column.unit, *value, *most)).collect();
     let name = escape(&row.name);
     format!("<tr class=\"{}\"><th scope=\"row\">{}{name}</th>{cells}</tr>\n", color_class(index), swatch(index))
@@ -72,11 +72,11 @@ fn swatch(index: usize) -> String {
     format!("<span class=\"swatch {}\" aria-hidden=\"true\"></span>", color_class(index))
 }
 
-fn draw_cell(unit: Unit, value: Option<f64>, most: f64) -> String {
+fn draw_cell(unit: Unit, value: Option<f64>, column_max: f64) -> String {
     let Some(value) = value else {
         return format!("<td class=\"missing\" aria-label=\"not measured\">{MISSING}</td>");
     };
-    let share = 100.0 * (value / most).clamp(0.0, 1.0);
+    let share = 100.0 * (value / column_max).clamp(0.0, 1.0);
     let words = escape(&unit.human(value));
     format!("<td><div class=\"measure\"><span>{words}</span><i style=\"width: {share:.1}%\"></i></div></td>")
 }

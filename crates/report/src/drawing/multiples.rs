@@ -2,7 +2,7 @@
 
 use crate::chart::{Line, Multiples, Panel, ScaleKind};
 use crate::drawing::axis::{Axis, tick_label};
-use crate::drawing::svg::{SERIES, distinct, draw_curve, figure, legend, line_sample, svg_line, svg_text};
+use crate::drawing::svg::{SERIES, distinct, draw_curve, draw_line_sample, figure, legend, svg_line, svg_text};
 use crate::markup::escape;
 
 const WIDTH: f64 = 400.0;
@@ -26,7 +26,8 @@ pub(super) fn draw_multiples(figure_number: usize, chart: &Multiples) -> String 
     let names = distinct(chart.panels.iter().flat_map(|panel| panel.lines.iter().map(|line| &line.setting)));
     let panels: String = chart.panels.iter().map(|panel| draw_panel(chart, panel, &names)).collect();
     let columns = chart.columns.clamp(1, 4);
-    let body = format!("{}\n<div class=\"panels columns-{columns}\">\n{panels}</div>", legend(&names, line_sample));
+    let body =
+        format!("{}\n<div class=\"panels columns-{columns}\">\n{panels}</div>", legend(&names, draw_line_sample));
     figure(figure_number, "multiples", &chart.title, &chart.caption, &body)
 }
 
@@ -114,13 +115,13 @@ struct TextPlace {
 /// Returns a place for the name of a line that ends at height `y`. The name stands above or below the line, at its left
 /// or right end, inside the picture. `places` are the points of drawn lines; the name covers as few of them as
 /// possible.
-fn label_place(y: f64, width: f64, places: &[(f64, f64)]) -> TextPlace {
+fn label_place(y: f64, width: f64, line_points: &[(f64, f64)]) -> TextPlace {
     let covered = |place: &TextPlace| {
         let left = if place.anchor == "start" { place.x } else { place.x - width };
         let is_in = |(x, y): &&(f64, f64)| {
             (left..=left + width).contains(x) && (place.y - LABEL_HEIGHT..=place.y + LABEL_ROOM).contains(y)
         };
-        places.iter().filter(is_in).count()
+        line_points.iter().filter(is_in).count()
     };
     let (above, below) = (y - LABEL_ROOM, y + LABEL_HEIGHT);
     let ends = [(LEFT + 6.0, "start"), (WIDTH - RIGHT - 6.0, "end")];
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stands_where_no_line_is() {
+    fn label_is_placed_where_no_line_is() {
         let (left, right) = ((LEFT + 40.0, 100.0), (WIDTH - RIGHT - 40.0, 100.0));
         let place = |places: &[(f64, f64)]| label_place(105.0, 80.0, places);
         assert_eq!(place(&[]), TextPlace { x: LEFT + 6.0, y: 100.0, anchor: "start" });
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_in_the_picture() {
+    fn label_is_placed_within_the_picture() {
         assert_eq!(label_place(TOP, 80.0, &[]).y, TOP + LABEL_HEIGHT);
         assert_eq!(label_place(BOTTOM, 80.0, &[(LEFT + 10.0, BOTTOM - 5.0)]).y, BOTTOM - LABEL_ROOM);
     }

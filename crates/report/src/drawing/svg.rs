@@ -21,14 +21,14 @@ pub(super) fn figure(number: usize, kind: &str, title: &str, caption: &str, body
 }
 
 /// Draws a legend: each name after a short piece of its line.
-pub(super) fn legend(names: &[String], sample: impl Fn(usize) -> String) -> String {
-    let item = |(index, name): (usize, &String)| format!("<li>{}{}</li>\n", sample(index), escape(name));
+pub(super) fn legend(names: &[String], draw_sample: impl Fn(usize) -> String) -> String {
+    let item = |(index, name): (usize, &String)| format!("<li>{}{}</li>\n", draw_sample(index), escape(name));
     let items: String = names.iter().enumerate().map(item).collect();
     format!("<ul class=\"legend\">\n{items}</ul>")
 }
 
 /// Draws a short piece of the line of series `index`.
-pub(super) fn line_sample(index: usize) -> String {
+pub(super) fn draw_line_sample(index: usize) -> String {
     let path = draw_curve(index, "M0 5H26");
     format!("<svg width=\"26\" height=\"10\" aria-hidden=\"true\">{path}</svg>")
 }

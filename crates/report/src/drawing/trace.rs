@@ -52,7 +52,7 @@ fn to_us(ns: u64) -> f64 {
 }
 
 /// Returns the cause that took most of the time, if there is one.
-fn longest_part(time: &[CauseTime]) -> Option<&CauseTime> {
+fn longest_cause(time: &[CauseTime]) -> Option<&CauseTime> {
     time.iter().max_by_key(|part| part.ns)
 }
 
@@ -77,7 +77,7 @@ fn draw_causes(trace: &TraceSection) -> String {
 fn draw_small_causes(trace: &TraceSection) -> String {
     let small = trace.found.iter().filter(|found| found.share_percent < LARGE_PERCENT);
     let item = |found: &Finding| {
-        let (name, share) = (escape(found.cause.words()), Unit::Percent.human(found.share_percent));
+        let (name, share) = (escape(found.cause.name()), Unit::Percent.human(found.share_percent));
         format!("<li>{name}: {share} of the lost time</li>\n")
     };
     collapsed_list("Small causes", &small.map(item).collect::<String>())
@@ -98,7 +98,7 @@ fn draw_finding(trace: &TraceSection, found: &Finding) -> String {
         "<li>\n<h3>{}{}</h3>\n<div class=\"share\"><i style=\"width: {share:.1}%; background: {}\"></i></div>\n\
          <p class=\"faint\">{}</p>\n<ul class=\"seen\">{evidence}</ul>\n<p><strong>What to do:</strong> {}</p>\n{}</li>\n",
         swatch(found.cause),
-        escape(found.cause.words()),
+        escape(found.cause.name()),
         color(found.cause),
         escape(&finding_numbers(found)),
         escape(&found.advice),
@@ -133,7 +133,7 @@ fn request_button(number: u64) -> String {
 
 fn draw_undetectable_causes(trace: &TraceSection) -> String {
     let item = |missing: &UndetectableCause| {
-        format!("<li><strong>{}</strong>: {}</li>\n", escape(missing.cause.words()), escape(&missing.why))
+        format!("<li><strong>{}</strong>: {}</li>\n", escape(missing.cause.name()), escape(&missing.why))
     };
     collapsed_list("What is not known here, and why", &trace.cannot_tell.iter().map(item).collect::<String>())
 }
@@ -163,7 +163,7 @@ fn draw_svg(trace: &TraceSection) -> String {
     let counts = trace.spread.iter().map(|bar| bar.requests as f64).chain([0.7]);
     let up = Axis::from_values(ScaleKind::Log, counts, (BOTTOM, TOP));
     let bars: String = trace.spread.iter().map(|one| draw_bar(one, &across, &up)).collect();
-    let inside = draw_grid(&across, &up) + &bars + &limit(trace, &across);
+    let inside = draw_grid(&across, &up) + &bars + &draw_limit(trace, &across);
     format!(
         "<svg class=\"chart spread\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          aria-label=\"Requests by latency\">{inside}</svg>"
@@ -189,13 +189,13 @@ fn draw_bar(bar: &Bar, across: &Axis, up: &Axis) -> String {
 }
 
 /// Returns the tooltip of a bar: the range, the number of requests, and the three largest causes.
-fn tooltip(bar: &Bar, all: f64) -> String {
+fn tooltip(bar: &Bar, sum_ns: f64) -> String {
     let mut time: Vec<_> = bar.time.iter().collect();
     time.sort_by_key(|part| Reverse(part.ns));
     let largest = time
         .iter()
         .take(3)
-        .map(|part| format!("{} {}", part.cause.words(), Unit::Percent.human(100.0 * part.ns as f64 / all)));
+        .map(|part| format!("{} {}", part.cause.name(), Unit::Percent.human(100.0 * part.ns as f64 / sum_ns)));
     format!(
         "{} to {}: {} requests; {}",
         Unit::Ns.human(bar.from_ns as f64),
@@ -205,7 +205,7 @@ fn tooltip(bar: &Bar, all: f64) -> String {
     )
 }
 
-fn limit(trace: &TraceSection, across: &Axis) -> String {
+fn draw_limit(trace: &TraceSection, across: &Axis) -> String {
     let x = across.position(trace.limit_us);
     let words = format!("{} {}", trace.limit_name, Unit::Us.human(trace.limit_us));
     // The text stands left or right of the line, on the side with more room.
@@ -254,8 +254,8 @@ fn slowest_table(trace: &TraceSection) -> String {
     section("slowest", "The slowest requests", &body)
 }
 
-fn request_row(trace: &TraceSection, request: &TimelineView, most: f64) -> String {
-    let mostly = longest_part(&request.time).map_or("", |part| part.cause.words());
+fn request_row(trace: &TraceSection, request: &TimelineView, longest_us: f64) -> String {
+    let mostly = longest_cause(&request.time).map_or("", |part| part.cause.name());
     let slow = if request.latency_us > trace.limit_us { "" } else { " (usual)" };
     format!(
         "<tr><th scope=\"row\">{}</th><td>{}{slow}</td><td>{:.3} s</td><td class=\"words\">{}</td>\
@@ -264,16 +264,16 @@ fn request_row(trace: &TraceSection, request: &TimelineView, most: f64) -> Strin
         Unit::Us.human(request.latency_us),
         request.arrived_us / 1e6,
         escape(mostly),
-        time_bar(request, most),
+        time_bar(request, longest_us),
     )
 }
 
-fn time_bar(request: &TimelineView, most: f64) -> String {
+fn time_bar(request: &TimelineView, longest_us: f64) -> String {
     let part = |part: &CauseTime| {
-        let words = format!("{}: {}", part.cause.words(), Unit::Ns.human(part.ns as f64));
+        let words = format!("{}: {}", part.cause.name(), Unit::Ns.human(part.ns as f64));
         format!(
             "<i style=\"width: {:.2}%; background: {}\" title=\"{}\"></i>",
-            100.0 * to_us(part.ns) / most,
+            100.0 * to_us(part.ns) / longest_us,
             color(part.cause),
             escape(&words)
         )

@@ -15,7 +15,7 @@ use prost::encoding::{WireType, encode_key};
 use crate::perfetto::messages::{
     Clock, ClockSnapshot, CounterDescriptor, Data, EventType, TracePacket, TrackDescriptor, TrackEvent,
 };
-use crate::whole_file::{WriteError, write_whole};
+use crate::whole_file::{WriteError, write_atomically};
 
 /// Number of the clock `BuiltinClock::MONOTONIC`.
 const CLOCK_MONOTONIC: u32 = 3;
@@ -121,7 +121,7 @@ impl TraceBuilder {
 
     /// Writes the trace to `path`, completely or not at all.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
-        write_whole(path, &self.bytes)
+        write_atomically(path, &self.bytes)
     }
 }
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_packet_says_by_which_clock_the_trace_goes() {
+    fn first_packet_names_the_clock_of_the_trace() {
         let packets = read::packets(&sample());
         assert_eq!(packets[0].sequence_flags, Some(STATE_CLEARED));
         let Some(Data::ClockSnapshot(snapshot)) = &packets[0].data else { panic!("{:?}", packets[0]) };
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_join_moments_and_slices_of_tracks_below_others() {
+    fn arrows_join_instants_and_slices_of_child_tracks() {
         let mut trace = TraceBuilder::new("a target", 1_000);
         let lanes = trace.add_slice_track("lanes");
         let (one, other) = (trace.add_slice_track_below(lanes, "lane 0"), trace.add_slice_track_below(lanes, "lane 1"));
@@ -257,7 +257,7 @@ mod tests {
 
     /// Compares the exact bytes, since Perfetto identifies a field by its number.
     #[test]
-    fn the_wire_format_is_perfettos() {
+    fn bytes_match_the_wire_format_of_perfetto() {
         let mut trace = TraceBuilder { bytes: Vec::new(), root: Track(1), tracks: 1 };
         trace.push_event(5, named_event(Track(2), EventType::SliceBegin, "a"));
         let event = [0x48, 1, 0x58, 2, 0xba, 1, 1, b'a'];

@@ -84,13 +84,13 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(lanes: usize) -> Self {
+    pub(super) fn new(lane_count: usize) -> Self {
         let (received, finished) = (RecentEvents::default(), RecentEvents::default());
-        Self { processes: Vec::new(), lanes: vec![Lane::default(); lanes], received, finished, last_number: 0 }
+        Self { processes: Vec::new(), lanes: vec![Lane::default(); lane_count], received, finished, last_number: 0 }
     }
 
     /// Appends a process to the list.
-    pub(super) fn add(&mut self, pid: u32) {
+    pub(super) fn add_process(&mut self, pid: u32) {
         self.processes.push(Process { pid, workers: Vec::with_capacity(EMIT_THREADS) });
     }
 
@@ -104,10 +104,10 @@ impl Ledger {
     pub(super) fn record_event(&mut self, ring: RingIndex, event: EmittedEvent, now_ns: u64) {
         let (pid, at_ns) = (self.processes[ring.0].pid, event.at_ns.min(now_ns));
         match event.kind {
-            EmitKind::Received => self.received.put(pid, event.id, at_ns),
+            EmitKind::Received => self.received.record(pid, event.id, at_ns),
             EmitKind::Started => {}
             EmitKind::Finished => {
-                self.finished.put(pid, event.id, at_ns);
+                self.finished.record(pid, event.id, at_ns);
                 let worker = self.processes[ring.0].workers.get(ring.1);
                 self.count_finished(worker.and_then(|worker| worker.lane), at_ns);
             }
@@ -144,10 +144,10 @@ impl Ledger {
     /// was preempted, the lane keeps the request of the thread that ran there last.
     pub(super) fn lane_content(&mut self, lane_index: usize, occupancy: LaneOccupancy, now_ns: u64) -> LaneContent {
         if let Some(tid) = occupancy.tid {
-            self.lanes[lane_index].shows = self.find(lane_index, tid);
+            self.lanes[lane_index].shows = self.find_ring(lane_index, tid);
         }
         let shown = self.lanes[lane_index].shows.filter(|_| occupancy.busy);
-        let running = shown.and_then(|place| self.running(lane_index, place, now_ns)).unwrap_or_default();
+        let running = shown.and_then(|place| self.running_request(lane_index, place, now_ns)).unwrap_or_default();
         let Lane { finished_ns, finished, .. } = self.lanes[lane_index];
         LaneContent { running, finished_ns, finished }
     }
@@ -163,15 +163,15 @@ impl Ledger {
     }
 
     /// Finds the ring of a thread that runs on lane `number`, and records that lane for it.
-    fn find(&mut self, lane_index: usize, tid: u32) -> Option<RingIndex> {
+    fn find_ring(&mut self, lane_index: usize, tid: u32) -> Option<RingIndex> {
         let is_its = |place: &RingIndex| self.worker(*place).head.owner == tid;
         let place = self.lanes[lane_index].shows.filter(is_its).or_else(|| self.ring_indices().find(is_its))?;
         self.processes[place.0].workers[place.1].lane = Some(lane_index);
         Some(place)
     }
 
-    fn running(&mut self, lane: usize, ring: RingIndex, now_ns: u64) -> Option<RunningRequest> {
-        if !self.is_under_way(ring) {
+    fn running_request(&mut self, lane: usize, ring: RingIndex, now_ns: u64) -> Option<RunningRequest> {
+        if !self.is_unfinished(ring) {
             return None;
         }
         if !self.worker(ring).judged {
@@ -182,7 +182,7 @@ impl Ledger {
     }
 
     /// Returns whether the current request of a ring is unfinished. Another thread may have finished it.
-    fn is_under_way(&self, ring: RingIndex) -> bool {
+    fn is_unfinished(&self, ring: RingIndex) -> bool {
         let worker = self.worker(ring);
         let finished_ns = self.finished.event_time_ns(self.processes[ring.0].pid, worker.head.id);
         worker.head.since_ns != 0 && finished_ns.is_none_or(|finished_ns| finished_ns < worker.started_ns)
@@ -208,7 +208,7 @@ impl Ledger {
             let is_fresh = now_ns.saturating_sub(other.started_ns) < UNDER_WAY_MAX_NS;
             other.lane == Some(lane) && other.started_ns < started_ns && is_fresh
         };
-        self.ring_indices().any(|other| other != ring && earlier(self.worker(other)) && self.is_under_way(other))
+        self.ring_indices().any(|other| other != ring && earlier(self.worker(other)) && self.is_unfinished(other))
     }
 }
 

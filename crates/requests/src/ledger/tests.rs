@@ -6,13 +6,13 @@ const PID: u32 = 100;
 struct TestLedger(Ledger);
 
 impl TestLedger {
-    fn with_lanes(lanes: usize) -> Self {
-        let mut ledger = Ledger::new(lanes);
-        ledger.add(PID);
+    fn with_lanes(lane_count: usize) -> Self {
+        let mut ledger = Ledger::new(lane_count);
+        ledger.add_process(PID);
         Self(ledger)
     }
 
-    fn event(&mut self, kind: EmitKind, ring: usize, id: u64, at_ns: u64) -> &mut Self {
+    fn record_event(&mut self, kind: EmitKind, ring: usize, id: u64, at_ns: u64) -> &mut Self {
         self.0.record_event((0, ring), EmittedEvent { id, at_ns, kind, tid: 1 }, 1000);
         self
     }
@@ -36,13 +36,13 @@ impl TestLedger {
 use EmitKind::{Finished, Received};
 
 #[test]
-fn a_request_is_shown_from_its_start_to_its_finish() {
+fn lane_shows_a_request_from_start_to_finish() {
     let mut play = TestLedger::with_lanes(1);
     assert_eq!(play.lane_content(0, true, Some(1)), LaneContent::default());
-    play.event(Received, 0, 5, 10).set_current_request(0, 5, 20);
+    play.record_event(Received, 0, 5, 10).set_current_request(0, 5, 20);
     let running = play.lane_content(0, true, Some(1)).running;
     assert_eq!(running, RunningRequest { number: running.number, arrived_ns: 10, started_ns: 20, waited: false });
-    play.event(Finished, 0, 5, 30).set_current_request(0, 5, 0);
+    play.record_event(Finished, 0, 5, 30).set_current_request(0, 5, 0);
     let shown = play.lane_content(0, true, Some(1));
     assert_eq!((shown.running.number, shown.finished_ns, shown.finished), (0, 30, 1));
     play.set_current_request(0, 5, 40);
@@ -53,38 +53,38 @@ fn a_request_is_shown_from_its_start_to_its_finish() {
 fn request_waited_if_another_finished_after_its_arrival() {
     let mut play = TestLedger::with_lanes(1);
     play.set_current_request(0, 0, 0).request_waited(1);
-    play.event(Received, 0, 1, 10).set_current_request(0, 1, 10);
+    play.record_event(Received, 0, 1, 10).set_current_request(0, 1, 10);
     assert_eq!(play.request_waited(1), Some(false));
-    play.event(Received, 0, 2, 20).event(Finished, 0, 1, 30).set_current_request(0, 2, 31);
+    play.record_event(Received, 0, 2, 20).record_event(Finished, 0, 1, 30).set_current_request(0, 2, 31);
     assert_eq!(play.request_waited(1), Some(true));
-    play.event(Finished, 0, 2, 40).event(Received, 0, 3, 50).set_current_request(0, 3, 50);
+    play.record_event(Finished, 0, 2, 40).record_event(Received, 0, 3, 50).set_current_request(0, 3, 50);
     assert_eq!(play.request_waited(1), Some(false));
 }
 
 #[test]
-fn unreceived_request_waited_only_beside_another() {
+fn request_without_receipt_waited_only_beside_another() {
     let mut play = TestLedger::with_lanes(1);
-    play.event(Finished, 0, 1, 30).set_current_request(0, 2, 20);
+    play.record_event(Finished, 0, 1, 30).set_current_request(0, 2, 20);
     assert_eq!(play.request_waited(1), Some(false));
     play.set_current_request(1, 3, 40);
     assert_eq!(play.request_waited(2), Some(true));
-    play.event(Finished, 0, 2, 50).set_current_request(0, 2, 0).set_current_request(1, 4, 60);
+    play.record_event(Finished, 0, 2, 50).set_current_request(0, 2, 0).set_current_request(1, 4, 60);
     assert_eq!(play.request_waited(2), Some(false));
 }
 
 #[test]
 fn another_thread_may_finish_a_request() {
     let mut play = TestLedger::with_lanes(1);
-    play.event(Received, 1, 7, 10).set_current_request(0, 7, 20);
+    play.record_event(Received, 1, 7, 10).set_current_request(0, 7, 20);
     assert_eq!(play.request_waited(1), Some(false));
-    play.event(Finished, 1, 7, 30);
+    play.record_event(Finished, 1, 7, 30);
     assert_eq!(play.request_waited(1), None);
-    play.event(Received, 1, 7, 40).set_current_request(0, 7, 41);
+    play.record_event(Received, 1, 7, 40).set_current_request(0, 7, 41);
     assert_eq!(play.request_waited(1), Some(false), "the id was used again");
 }
 
 #[test]
-fn a_lane_shows_the_thread_on_it_and_none_when_it_is_idle() {
+fn lane_shows_its_running_thread_and_none_when_idle() {
     let mut play = TestLedger::with_lanes(2);
     play.set_current_request(0, 1, 20).set_current_request(1, 2, 30);
     let first = play.lane_content(0, true, Some(1)).running.number;
@@ -114,7 +114,7 @@ fn request_of_an_ended_thread_expires() {
 #[test]
 fn nonsensical_events_do_no_harm() {
     let mut play = TestLedger::with_lanes(1);
-    play.event(Finished, 0, 4, u64::MAX).event(Received, 255, 3, u64::MAX);
+    play.record_event(Finished, 0, 4, u64::MAX).record_event(Received, 255, 3, u64::MAX);
     play.set_current_request(0, u64::MAX, u64::MAX).set_current_request(1, 3, 1);
     let shown = play.lane_content(0, true, Some(1));
     assert_eq!((shown.running.started_ns, shown.finished_ns), (1000, 1000));

@@ -238,7 +238,7 @@ impl ClaimFile {
                 return Err(self.refusal_error(words.trim()));
             }
             // The last owner may have removed the file after it was opened here and before it was locked here.
-            if is_at(&file, &self.path) {
+            if is_file_at_path(&file, &self.path) {
                 return Ok(Some(file));
             }
         }
@@ -310,22 +310,22 @@ impl Claim {
     }
 
     /// Locks a file that has no name yet, or the file that an ended process has left.
-    fn prepare(title: ClaimFile, claimant: Claimant) -> Result<Self, ClaimError> {
-        title.check_conflicts()?;
-        let mut file = match title.lock_abandoned_file()? {
+    fn prepare(claim_file: ClaimFile, claimant: Claimant) -> Result<Self, ClaimError> {
+        claim_file.check_conflicts()?;
+        let mut file = match claim_file.lock_abandoned_file()? {
             Some(file) => file,
-            None => create_unnamed_file(&title.path).map_err(|error| title.io_error(error))?,
+            None => create_unnamed_file(&claim_file.path).map_err(|error| claim_file.io_error(error))?,
         };
         file.set_len(0)
             .and_then(|()| write!(file, "{}", claimant.file_text()))
-            .map_err(|error| title.io_error(error))?;
-        Ok(Self { title, file })
+            .map_err(|error| claim_file.io_error(error))?;
+        Ok(Self { title: claim_file, file })
     }
 
     /// Gives the claim's file its name. Fails if another process has the claim. Must be called after the guardian has
     /// received [`Claim::undo`].
     pub fn announce(&self) -> Result<(), ClaimError> {
-        while !is_at(&self.file, &self.title.path) && !self.title.link_file(&self.file)? {
+        while !is_file_at_path(&self.file, &self.title.path) && !self.title.link_file(&self.file)? {
             // The file is left over from an ended process. No other process removes it while it is locked here.
             if self.title.lock_abandoned_file()?.is_some() {
                 fs::remove_file(&self.title.path).map_err(|error| self.title.io_error(error))?;
@@ -348,7 +348,7 @@ impl Claim {
     }
 
     /// Returns a second handle on the same lock, for the guardian to hold.
-    pub fn share(&self) -> io::Result<OwnedFd> {
+    pub fn duplicate_lock(&self) -> io::Result<OwnedFd> {
         Ok(self.file.try_clone()?.into())
     }
 }
@@ -357,7 +357,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         // The file is removed while this process still has its lock, so it cannot be a new file of another process. A
         // guardian may have removed the file already.
-        if is_at(&self.file, &self.title.path) {
+        if is_file_at_path(&self.file, &self.title.path) {
             let _ = fs::remove_file(&self.title.path);
         }
     }
@@ -377,7 +377,7 @@ fn create_unnamed_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn is_at(file: &File, path: &Path) -> bool {
+fn is_file_at_path(file: &File, path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| Some(found.ino()) == inode(file))
 }
 
@@ -390,33 +390,33 @@ mod tests {
     use super::*;
 
     /// Takes and announces a claim of a batch lane.
-    fn claim(dir: &Path, cpu: u32, claimant: Claimant) -> Result<Claim, ClaimError> {
+    fn take_lane_claim(dir: &Path, cpu: u32, claimant: Claimant) -> Result<Claim, ClaimError> {
         let claim = Claim::prepare(ClaimFile::for_lane(dir, cpu), claimant)?;
         claim.announce()?;
         Ok(claim)
     }
 
-    fn files(dir: &Path) -> usize {
+    fn file_count(dir: &Path) -> usize {
         fs::read_dir(dir).unwrap().count()
     }
 
     #[test]
-    fn a_lane_is_lent_once_and_again_after_it_is_given_back() {
+    fn lane_is_claimed_once_until_its_claim_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let take = |cpu| claim(dir.path(), cpu, Claimant::Run);
+        let take = |cpu| take_lane_claim(dir.path(), cpu, Claimant::Run);
         let held = take(3).unwrap();
         let refused = take(3).unwrap_err().to_string();
         assert!(refused.contains("lane 3") && refused.contains(&std::process::id().to_string()), "{refused}");
         assert!(take(4).is_ok());
         drop(held);
         assert!(take(3).is_ok());
-        assert_eq!(files(dir.path()), 0);
+        assert_eq!(file_count(dir.path()), 0);
     }
 
     #[test]
     fn no_other_user_can_open_a_claim_and_lock_it() {
         let dir = tempfile::tempdir().unwrap();
-        let _lane = claim(dir.path(), 3, Claimant::Run).unwrap();
+        let _lane = take_lane_claim(dir.path(), 3, Claimant::Run).unwrap();
         let requests = Claim::prepare(ClaimFile::for_request_lane(dir.path(), 4), Claimant::Run).unwrap();
         requests.announce().unwrap();
         let modes: Vec<u32> =
@@ -425,22 +425,22 @@ mod tests {
     }
 
     #[test]
-    fn shared_request_lane_is_lent_to_no_batch() {
+    fn claimed_request_lane_cannot_become_a_batch_lane() {
         let dir = tempfile::tempdir().unwrap();
         let requests = |cpu| Claim::prepare(ClaimFile::for_request_lane(dir.path(), cpu), Claimant::Run);
         let (one, of_eleven) = (requests(1).unwrap(), requests(11).unwrap());
         one.announce().unwrap();
         of_eleven.announce().unwrap();
-        assert!(matches!(claim(dir.path(), 1, Claimant::Run), Err(ClaimError::Serves { cpu: 1, .. })));
-        assert!(matches!(claim(dir.path(), 1, Claimant::Agent), Err(ClaimError::Serves { cpu: 1, .. })));
+        assert!(matches!(take_lane_claim(dir.path(), 1, Claimant::Run), Err(ClaimError::Serves { cpu: 1, .. })));
+        assert!(matches!(take_lane_claim(dir.path(), 1, Claimant::Agent), Err(ClaimError::Serves { cpu: 1, .. })));
         let other =
             ClaimFile { target: ClaimTarget::Requests(1), path: dir.path().join("sidelane-request-1-other.lock") };
         Claim::prepare(other, Claimant::Run).and_then(|other| other.announce()).unwrap();
         drop(one);
-        let lent = claim(dir.path(), 1, Claimant::Run).unwrap();
+        let lent = take_lane_claim(dir.path(), 1, Claimant::Run).unwrap();
         assert!(matches!(requests(1), Err(ClaimError::Lent { cpu: 1, .. })));
         drop((lent, of_eleven));
-        assert_eq!(files(dir.path()), 0);
+        assert_eq!(file_count(dir.path()), 0);
     }
 
     /// Two processes that start at once do not see each other's claim before they announce it.
@@ -457,14 +457,14 @@ mod tests {
     fn request_claim_of_a_killed_process_blocks_no_claim() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("sidelane-request-1-7.lock"), "7").unwrap();
-        assert!(claim(dir.path(), 1, Claimant::Run).is_ok());
+        assert!(take_lane_claim(dir.path(), 1, Claimant::Run).is_ok());
     }
 
     #[test]
     fn run_on_a_lane_of_the_agent_is_refused_with_its_owner() {
         let dir = tempfile::tempdir().unwrap();
-        let _claim = claim(dir.path(), 3, Claimant::Agent).unwrap();
-        let refused = claim(dir.path(), 3, Claimant::Run).unwrap_err().to_string();
+        let _claim = take_lane_claim(dir.path(), 3, Claimant::Agent).unwrap();
+        let refused = take_lane_claim(dir.path(), 3, Claimant::Run).unwrap_err().to_string();
         assert!(
             refused.contains(&format!("cannot use CPU 3: the agent (process {})", std::process::id())),
             "{refused}"
@@ -476,12 +476,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let prepare = || Claim::prepare(ClaimFile::for_lane(dir.path(), 3), Claimant::Run).unwrap();
         let (first, second) = (prepare(), prepare());
-        assert_eq!(files(dir.path()), 0);
+        assert_eq!(file_count(dir.path()), 0);
         second.announce().unwrap();
         second.announce().unwrap();
         assert!(matches!(first.announce(), Err(ClaimError::Taken { cpu: 3, .. })));
         drop(first);
-        assert!(is_at(&second.file, second.path()), "another claim removes its own file only");
+        assert!(is_file_at_path(&second.file, second.path()), "another claim removes its own file only");
     }
 
     #[test]
@@ -491,11 +491,11 @@ mod tests {
         let before = Claim::prepare(title.clone(), Claimant::Run).unwrap();
         fs::write(&title.path, "1").unwrap();
         let after = Claim::prepare(title.clone(), Claimant::Run).unwrap();
-        assert!(is_at(&after.file, &title.path));
+        assert!(is_file_at_path(&after.file, &title.path));
         assert!(matches!(before.announce(), Err(ClaimError::Taken { .. })));
         drop(after);
         fs::write(&title.path, "1").unwrap();
         before.announce().unwrap();
-        assert!(is_at(&before.file, &title.path));
+        assert!(is_file_at_path(&before.file, &title.path));
     }
 }

@@ -22,7 +22,7 @@ pub struct ThreadClaims {
 
 impl ThreadClaims {
     /// Returns an empty set of claims.
-    pub fn none(claimant: Claimant) -> Self {
+    pub fn empty(claimant: Claimant) -> Self {
         let (taken, refused) = Default::default();
         Self { claimant, taken, refused, are_new: false }
     }
@@ -40,11 +40,11 @@ impl ThreadClaims {
         claims.iter().try_for_each(|(_, claim)| claim.announce())?;
         let taken =
             claims.into_iter().zip(change_ids).map(|((pid, claim), change_id)| (pid, (claim, change_id))).collect();
-        Ok((Self { taken, ..Self::none(Claimant::Run) }, guardian))
+        Ok((Self { taken, ..Self::empty(Claimant::Run) }, guardian))
     }
 
     /// Claims one more process. If another Sidelane has the claim, returns the error that names this owner.
-    pub fn add(&mut self, pid: u32, guardian: &mut Guardian) -> Result<Option<ClaimError>> {
+    pub fn add_process(&mut self, pid: u32, guardian: &mut Guardian) -> Result<Option<ClaimError>> {
         if self.taken.contains_key(&pid) {
             return Ok(None);
         }
@@ -74,7 +74,7 @@ impl ThreadClaims {
     }
 
     /// Gives up the claims of all processes except `pids`.
-    pub fn retain(&mut self, pids: &[u32], guardian: &mut Guardian) -> Result<()> {
+    pub fn retain_processes(&mut self, pids: &[u32], guardian: &mut Guardian) -> Result<()> {
         self.refused.retain(|pid| pids.contains(pid));
         let all = std::mem::take(&mut self.taken).into_iter();
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(pid, _)| pids.contains(pid));
@@ -83,7 +83,7 @@ impl ThreadClaims {
     }
 
     /// Returns the number of processes whose threads another Sidelane moves.
-    pub fn refused(&self) -> usize {
+    pub fn refused_count(&self) -> usize {
         self.refused.len()
     }
 
@@ -104,7 +104,7 @@ impl ThreadClaims {
 /// Appends second handles on the locks of the claims to `locks`.
 fn append_claim_locks<'c>(mut locks: Vec<OwnedFd>, claims: impl Iterator<Item = &'c Claim>) -> Result<Vec<OwnedFd>> {
     let shared = claims
-        .map(Claim::share)
+        .map(Claim::duplicate_lock)
         .collect::<io::Result<Vec<_>>>()
         .context("cannot pass the claims on to the guardian process; raise the limit of open files (ulimit -n)")?;
     locks.extend(shared);

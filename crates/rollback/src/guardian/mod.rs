@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::change::Undo;
 use super::list::{ChangeId, UndoList};
-use crate::own_threads::add_child;
+use crate::own_threads::add_child_process;
 pub use program::main;
 use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 use sidelane_host::halt::HaltWatch;
@@ -109,7 +109,7 @@ impl Guardian {
             });
         }
         let child = command.spawn()?;
-        add_child(child.id());
+        add_child_process(child.id());
         let is_apart = move_to_root_groups(child.id());
         fcntl_setfl(child.stdin.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
         fcntl_setfl(child.stdout.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
@@ -125,7 +125,7 @@ impl Guardian {
 
     /// Returns the changes for which the guardian has acted since the last call, because this process was halted: it
     /// has frozen their groups, or given bound threads their CPUs back. The caller has to thaw these groups, and then
-    /// calls [`Guardian::confirm_frozen`]. Empty while any thread of this process is halted.
+    /// calls [`Guardian::confirm_frozen_changes`]. Empty while any thread of this process is halted.
     pub fn take_frozen_changes(&mut self) -> BTreeSet<ChangeId> {
         self.read_frozen_changes();
         if !self.frozen.is_empty() && HaltWatch::new(std::process::id()).is_halted() {
@@ -148,7 +148,7 @@ impl Guardian {
     }
 
     /// Tells the guardian that the agent has taken over the frozen groups.
-    pub fn confirm_frozen(&mut self) -> io::Result<()> {
+    pub fn confirm_frozen_changes(&mut self) -> io::Result<()> {
         ignore_timeout_or_closed_pipe(self.send_messages([Message::Heard(self.lines)]))
     }
 
@@ -180,7 +180,7 @@ impl Guardian {
     }
 
     /// Undoes these changes, last to first, and withdraws them.
-    pub fn undo_these(&mut self, change_ids: &[ChangeId]) -> io::Result<()> {
+    pub fn undo_and_withdraw(&mut self, change_ids: &[ChangeId]) -> io::Result<()> {
         let (undone, outcome) = self.list.undo_matching(|change_id, _| change_ids.contains(&change_id));
         self.withdraw(undone).and(outcome)
     }
@@ -273,7 +273,7 @@ impl Guardian {
     }
 
     /// Undoes everything, and ends the guardian.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn undo_all_and_end(mut self) -> io::Result<()> {
         let outcome = self.undo_all();
         self.dismiss().and(outcome)
     }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn unresponsive_successor_takes_nothing_over() {
+    fn guardian_keeps_its_list_if_the_new_one_reads_nothing() {
         let mut guardian = reading_guardian();
         let more_than_fits: Vec<Undo> = (0..3000).map(numbered_undo).collect();
         guardian.add(more_than_fits).unwrap();
@@ -411,10 +411,10 @@ mod tests {
         let mut guardian = reading_guardian();
         let pid = guardian.child.id();
         leaf.move_process_in(pid).unwrap();
-        freezer.set(true).unwrap();
+        freezer.set_frozen(true).unwrap();
         assert!(!guardian.is_alive());
         guardian.dismiss().unwrap();
-        freezer.set(false).unwrap();
+        freezer.set_frozen(false).unwrap();
         while sidelane_host::procfs::is_alive(pid) {
             std::thread::yield_now();
         }
@@ -452,7 +452,7 @@ mod tests {
         let mut guardian = ended_guardian();
         let change_id = guardian.list.add(Undo::Claim { file: file.clone(), inode: None });
         guardian.replace(change_id, Undo::Claim { file: file.clone(), inode: None }).unwrap();
-        guardian.undo_these(&[change_id]).unwrap();
+        guardian.undo_and_withdraw(&[change_id]).unwrap();
         assert!(!file.exists() && guardian.list().iter().next().is_none());
         guardian.dismiss().unwrap();
     }

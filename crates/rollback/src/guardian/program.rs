@@ -111,13 +111,13 @@ impl GuardianState {
             if lines.read_until(b'\n', &mut line)? == 0 || !line.ends_with(b"\n") {
                 return heard;
             }
-            heard = heard.and(self.receive(&line));
+            heard = heard.and(self.receive_message(&line));
         }
     }
 
     /// Returns the time until the next check of the agent; `None` if a halt needs no action.
     fn time_until_check(&self, agent: &Agent) -> Option<Timespec> {
-        let acts = |(_, undo): (_, &Undo)| undo.freezer().is_some() || undo.binds();
+        let acts = |(_, undo): (_, &Undo)| undo.freezer().is_some() || undo.binds_threads_to_single_cpus();
         if self.looks_halted > 0 || agent.watch.needs_another_check() {
             return Some(LOOK_EVERY_HALTED);
         }
@@ -125,7 +125,7 @@ impl GuardianState {
         self.list.iter().any(acts).then_some(every)
     }
 
-    fn receive(&mut self, line: &[u8]) -> io::Result<()> {
+    fn receive_message(&mut self, line: &[u8]) -> io::Result<()> {
         match serde_json::from_slice(line)? {
             Message::Add(change_id, undo) => self.list.insert(change_id, undo),
             Message::Withdraw(change_id) => self.list.withdraw(change_id),
@@ -140,7 +140,7 @@ impl GuardianState {
             return;
         }
         self.looks_halted = self.looks_halted.saturating_add(1);
-        self.freeze_all();
+        self.freeze_listed_groups();
         if self.looks_halted <= GIVES_A_HALT {
             self.restore_bound_threads();
         }
@@ -148,14 +148,14 @@ impl GuardianState {
 
     /// Freezes every group of the list that can be frozen and is not frozen yet. A thread of the agent may thaw a group
     /// just before its stop, so each check freezes again.
-    fn freeze_all(&mut self) {
+    fn freeze_listed_groups(&mut self) {
         let freezers = self.list.iter().filter_map(|(change_id, undo)| Some((change_id, undo.freezer()?)));
         let running = freezers.filter(|(_, freezer)| freezer.is_frozen().is_ok_and(|frozen| !frozen));
         for (change_id, freezer) in running.collect::<Vec<_>>() {
             // The group is reported before the freeze, in case this process is killed during it. The group is reported
             // again after the freeze, because the agent may have continued and thawed it before.
             self.report_change(change_id);
-            if freezer.set(true).is_ok() {
+            if freezer.set_frozen(true).is_ok() {
                 self.report_change(change_id);
                 self.frozen.insert(freezer.into_dir(), self.lines);
             }
@@ -165,7 +165,9 @@ impl GuardianState {
     /// Gives original CPUs back to threads that the agent has bound to one CPU each, and to threads that these threads
     /// created. The changes stay on the list: the agent binds the threads again when it continues.
     fn restore_bound_threads(&mut self) {
-        let Some(change_id) = self.list.iter().find(|(_, undo)| undo.binds()).map(|(change_id, _)| change_id) else {
+        let Some(change_id) =
+            self.list.iter().find(|(_, undo)| undo.binds_threads_to_single_cpus()).map(|(change_id, _)| change_id)
+        else {
             return;
         };
         self.report_change(change_id);
@@ -209,10 +211,10 @@ mod tests {
         for dir in [path(0), path(1), owners.path().to_owned()] {
             known.list.add(Undo::MayFreeze { dir });
         }
-        known.freeze_all();
+        known.freeze_listed_groups();
         assert!(is_frozen(0) && is_frozen(1));
         // Each group was reported by two lines.
-        known.receive(b"{\"Heard\":2}").unwrap();
+        known.receive_message(b"{\"Heard\":2}").unwrap();
         known.undo_all().unwrap();
         assert_eq!([is_frozen(0), is_frozen(1)], [true, false], "the agent looks after the first one");
         assert!(Freezer::find_in_group(owners.path()).unwrap().is_frozen().unwrap(), "its owner has frozen it");

@@ -39,7 +39,7 @@ fn read_cpu_list(dir: &Path) -> String {
 proptest! {
     /// Each change overwrote the value of the previous one, and some changes were undone since.
     #[test]
-    fn undoing_all_leaves_what_the_first_change_that_is_left_found(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
+    fn undoing_all_restores_the_value_before_the_first_change(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
         let dir = create_fake_group();
         let mut list = UndoList::default();
         let change_ids: Vec<ChangeId> = (0..withdrawn.len()).map(|before| list.add(cpu_list_change(dir.path(), before))).collect();
@@ -54,7 +54,7 @@ proptest! {
 
     /// A guardian that receives every message has the same list as the agent.
     #[test]
-    fn list_survives_being_sent(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
+    fn guardian_has_the_same_list_as_the_agent(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
         let (mut list, mut told) = (UndoList::default(), UndoList::default());
         for (number, gone) in withdrawn.into_iter().enumerate() {
             let undo = cpu_list_change(Path::new("/group"), number);
@@ -146,7 +146,7 @@ impl Drop for Sleeper {
 }
 
 #[test]
-fn a_thread_gets_its_cpus_and_its_class_back() {
+fn undo_restores_cpus_and_class_of_a_thread() {
     let sleeper = Sleeper::start();
     let (thread, cpus) = (sleeper.thread(), sleeper.cpus());
     let mut list = UndoList::default();

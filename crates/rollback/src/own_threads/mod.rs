@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
-use sidelane_host::run_times::{RunTimes, affinity_of_all};
+use sidelane_host::run_times::{RunTimes, union_of_affinities};
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::cpus::CpuMask;
 
@@ -53,10 +53,10 @@ pub enum ServiceRelation {
 /// Begins to place this process's threads. Called once, before any thread is started. A process that never calls this
 /// function moves none of its threads: tests, and measurements that place their threads themselves.
 pub fn start_placing(relation: ServiceRelation) {
-    *state() = Some(State::new(relation));
+    *lock_state() = Some(State::new(relation));
 }
 
-fn state() -> MutexGuard<'static, Option<State>> {
+fn lock_state() -> MutexGuard<'static, Option<State>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -64,8 +64,8 @@ fn state() -> MutexGuard<'static, Option<State>> {
 /// processes when they may have changed.
 pub fn keep_off_service_cpus(service: &str, pids: &BTreeSet<u32>) {
     let is_new = {
-        let mut state = state();
-        let Some(state) = state.as_mut().filter(|state| !state.is_directed()) else { return };
+        let mut state = lock_state();
+        let Some(state) = state.as_mut().filter(|state| !state.is_placed_by_caller()) else { return };
         if pids.contains(&std::process::id()) {
             // The service is this process, so its threads stay where they are.
             return;
@@ -86,8 +86,8 @@ pub fn keep_off_service_cpus(service: &str, pids: &BTreeSet<u32>) {
 /// Keeps this process's threads off these CPUs, which services have. In a process that does not place its threads, this
 /// function moves only the calling thread.
 pub fn keep_off_cpus(cpus: &CpuSet) -> io::Result<()> {
-    let mut state = state();
-    let Some(state) = state.as_mut().filter(|state| !state.is_directed()) else {
+    let mut state = lock_state();
+    let Some(state) = state.as_mut().filter(|state| !state.is_placed_by_caller()) else {
         drop(state);
         let elsewhere: Vec<u32> = online_cpus()?.difference(cpus).iter().collect();
         return if elsewhere.is_empty() { Ok(()) } else { pin_this_thread(&elsewhere) };
@@ -101,14 +101,14 @@ pub fn keep_off_cpus(cpus: &CpuSet) -> io::Result<()> {
 /// lately (`service_ran_on`). A caller that knows these CPUs for all its services uses this function instead of the
 /// registry's own checks.
 pub fn place_threads_on(usable: &CpuSet, service_allowed: &CpuMask, service_ran_on: &CpuMask) {
-    if let Some(state) = state().as_mut() {
+    if let Some(state) = lock_state().as_mut() {
         state.place_threads_on(usable, service_allowed, service_ran_on);
     }
 }
 
 /// Registers another process that works for this one: it is kept on the CPUs of this process's threads.
-pub fn add_child(pid: u32) {
-    if let Some(state) = state().as_mut() {
+pub fn add_child_process(pid: u32) {
+    if let Some(state) = lock_state().as_mut() {
         state.add_child(pid);
     }
 }
@@ -116,7 +116,7 @@ pub fn add_child(pid: u32) {
 /// Does `work` while the user waits for its end. After `patience`, bulk work is done in the ordinary class, unless it
 /// is on a service's CPUs.
 pub fn run_while_user_waits<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
-    let wait_until = |at| state().iter_mut().for_each(|state| state.set_patience_end(at));
+    let wait_until = |at| lock_state().iter_mut().for_each(|state| state.set_patience_end(at));
     wait_until(Some(Instant::now() + patience));
     let done = work();
     wait_until(None);
@@ -125,13 +125,13 @@ pub fn run_while_user_waits<T>(patience: Duration, work: impl FnOnce() -> T) -> 
 
 /// Returns whether this process has CPUs besides those of the services. Otherwise its work may be late.
 pub fn is_off_service_cpus() -> bool {
-    state().as_ref().is_none_or(State::is_off_service_cpus)
+    lock_state().as_ref().is_none_or(State::is_off_service_cpus)
 }
 
 /// Returns a note on what this process's threads cost on CPUs of the services; `None` if that is too little to
 /// report.
 pub fn overhead_note() -> Option<Note> {
-    state().as_mut().and_then(State::overhead_note).map(Note::from)
+    lock_state().as_mut().and_then(State::overhead_note).map(Note::from)
 }
 
 /// Mark of a thread that places itself, as long as the mark lives.
@@ -139,9 +139,9 @@ pub struct SelfPlacedThread(u32);
 
 impl SelfPlacedThread {
     /// Marks the calling thread as one that places itself. Must be called before the thread moves itself.
-    pub fn this_thread() -> Self {
+    pub fn for_this_thread() -> Self {
         let tid = this_tid();
-        if let Some(state) = state().as_mut() {
+        if let Some(state) = lock_state().as_mut() {
             state.mark_self_placed(tid);
         }
         Self(tid)
@@ -150,7 +150,7 @@ impl SelfPlacedThread {
 
 impl Drop for SelfPlacedThread {
     fn drop(&mut self) {
-        if let Some(state) = state().as_mut() {
+        if let Some(state) = lock_state().as_mut() {
             state.unmark_self_placed(self.0);
         }
     }
@@ -173,7 +173,7 @@ impl PatientThread {
 
     fn for_work(work: Work) -> Self {
         let tid = this_tid();
-        if let Some(state) = state().as_mut() {
+        if let Some(state) = lock_state().as_mut() {
             state.begin_work(tid, work);
         }
         Self(tid)
@@ -182,7 +182,7 @@ impl PatientThread {
 
 impl Drop for PatientThread {
     fn drop(&mut self) {
-        if let Some(state) = state().as_mut() {
+        if let Some(state) = lock_state().as_mut() {
             state.end_work(self.0);
         }
     }
@@ -208,16 +208,17 @@ enum CheckSource {
 
 /// Checks where the services may run, and where they ran if they may run anywhere, and places this process's threads.
 fn check_services(run_times: &mut RunTimes, period: Duration) -> CheckSource {
-    let Some((pids, given)) = state().as_ref().map(|state| (state.pids(), state.given_cpus().clone())) else {
+    let Some((pids, given)) = lock_state().as_ref().map(|state| (state.service_pids(), state.given_cpus().clone()))
+    else {
         return CheckSource::Affinity;
     };
-    let allowed = affinity_of_all(&pids);
+    let allowed = union_of_affinities(&pids);
     if pids.is_empty() {
         return CheckSource::Affinity;
     }
     let is_anywhere = given.is_subset(&allowed);
     let ran = is_anywhere.then(|| run_times.run_times_since_last_call_ns(&pids));
-    if let Some(state) = state().as_mut().filter(|state| !state.is_directed()) {
+    if let Some(state) = lock_state().as_mut().filter(|state| !state.is_placed_by_caller()) {
         ran.into_iter().for_each(|ran| state.add_run_times(ran));
         state.place_threads(&allowed, period);
     }
@@ -226,7 +227,7 @@ fn check_services(run_times: &mut RunTimes, period: Duration) -> CheckSource {
 
 /// Starts the thread that checks where services run, unless there is one.
 fn start_watcher() {
-    if !state().as_mut().is_some_and(State::mark_watched) {
+    if !lock_state().as_mut().is_some_and(State::mark_watched) {
         return;
     }
     let watch = || {

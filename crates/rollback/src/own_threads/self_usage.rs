@@ -37,7 +37,7 @@ impl SelfUsage {
 
     /// Returns the counted CPU time in percent of the elapsed time; `None` if it is below 0.1 % and not wanted
     /// `even_if_small`.
-    pub(super) fn percent(&self, even_if_small: bool) -> Option<String> {
+    pub(super) fn overhead_percent(&self, even_if_small: bool) -> Option<String> {
         let wall_ns = self.since?.elapsed().as_nanos().max(1);
         let percent = self.beside_ns as f64 * 100.0 / wall_ns as f64;
         match percent < WORTH_A_WORD_PERCENT {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::{ThreadClass, pin_thread};
 use sidelane_host::procfs::{parent, threads};
-use sidelane_host::run_times::affinity;
+use sidelane_host::run_times::thread_affinity;
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::own_cpus;
@@ -59,7 +59,7 @@ impl State {
     pub(super) fn new(relation: ServiceRelation) -> Self {
         let this = std::process::id();
         Self {
-            given: affinity(this).unwrap_or_default(),
+            given: thread_affinity(this).unwrap_or_default(),
             is_ordinary: ThreadClass::of_thread(this) == Some(ThreadClass::ORDINARY),
             services: BTreeMap::new(),
             serving: CpuSet::default(),
@@ -86,7 +86,7 @@ impl State {
         self.serving = self.serving.union(cpus);
     }
 
-    pub(super) fn pids(&self) -> BTreeSet<u32> {
+    pub(super) fn service_pids(&self) -> BTreeSet<u32> {
         self.services.values().flatten().copied().collect()
     }
 
@@ -94,7 +94,7 @@ impl State {
         &self.given
     }
 
-    pub(super) fn is_directed(&self) -> bool {
+    pub(super) fn is_placed_by_caller(&self) -> bool {
         self.is_directed
     }
 
@@ -121,7 +121,7 @@ impl State {
             return;
         }
         let busy_ns = (period / BUSY_PART).as_nanos() as u64 + 1;
-        self.decide(&self.given.clone(), &to_cpu_mask(&allowed), busy_ns);
+        self.choose_cpus_and_move_threads(&self.given.clone(), &to_cpu_mask(&allowed), busy_ns);
     }
 
     /// Places all threads on CPUs of `usable`, beside services that may run on `service_allowed` and lately ran on
@@ -133,15 +133,15 @@ impl State {
         // user gave.
         let both = self.given.intersection(usable);
         let own = if both.is_empty() { self.given.clone() } else { both };
-        self.decide(&own, service_allowed, 1);
+        self.choose_cpus_and_move_threads(&own, service_allowed, 1);
     }
 
-    fn decide(&mut self, own: &CpuSet, service_allowed: &CpuMask, busy_ns: u64) {
+    fn choose_cpus_and_move_threads(&mut self, usable_cpus: &CpuSet, service_allowed: &CpuMask, busy_ns: u64) {
         let ran_ns = |cpu: usize| match self.serving.contains(cpu as u32) {
             true => u64::MAX,
             false => self.ran_ns.get(&(cpu as u32)).copied().unwrap_or(0),
         };
-        let placement = own_cpus::choose_own_cpus(&to_cpu_mask(own), service_allowed, ran_ns, busy_ns);
+        let placement = own_cpus::choose_own_cpus(&to_cpu_mask(usable_cpus), service_allowed, ran_ns, busy_ns);
         let cpus = to_cpu_set(&placement.cpus);
         // If policies support none of the CPUs, the set is empty, and threads stay where they are.
         self.cpus = (!cpus.is_empty()).then_some(cpus);
@@ -169,7 +169,7 @@ impl State {
 
     /// Moves a thread. Skips a thread that has ended or may not be changed.
     fn move_thread(&self, tid: u32) {
-        if let Some(cpus) = self.cpus.as_ref().filter(|cpus| affinity(tid).as_ref() != Some(cpus)) {
+        if let Some(cpus) = self.cpus.as_ref().filter(|cpus| thread_affinity(tid).as_ref() != Some(cpus)) {
             let _ = pin_thread(tid, &cpus.iter().collect::<Vec<_>>());
         }
         self.set_thread_class(tid);
@@ -239,7 +239,7 @@ impl State {
             }
             () => ("the service runs on all CPUs", "confine the service to some of its CPUs (taskset, cpuset)"),
         };
-        let percent = self.cost.percent(!self.is_apart && self.given.len() == 1)?;
+        let percent = self.cost.overhead_percent(!self.is_apart && self.given.len() == 1)?;
         Some(OwnThreadsNote::OnServiceCpus { cpus: cpus.to_string(), percent, why, advice })
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::EXIT_WRONG_FILE;
-use super::show::{check_json, write_json};
+use super::show::{check_json_writable, write_json};
 use crate::cli::{Agent, AgentArgs, ShowArgs};
 use sidelane_agent as agent;
 use sidelane_agent::AgentOptions;
@@ -33,12 +33,12 @@ fn check_agent_file(file: &Path) -> Result<u8> {
 }
 
 fn show_agent_file(args: &ShowArgs) -> Result<u8> {
-    check_json(&args.json)?;
+    check_json_writable(&args.json)?;
     let file = &args.agent.config;
     let Some(config) = read_agent_file(file) else { return Ok(EXIT_WRONG_FILE) };
     let shown = Shown::from_machine(file, &config)?;
     write_json(args.json.file.as_deref(), &shown)?;
-    terminal::print(&shown.render(terminal::width(), terminal::color_wanted()))?;
+    terminal::print(&shown.render(terminal::stdout_width(), terminal::should_use_color()))?;
     Ok(shown.exit_code())
 }
 

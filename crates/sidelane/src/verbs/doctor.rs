@@ -5,20 +5,20 @@ use sidelane_doctor::DoctorOptions;
 use sidelane_doctor::calibrate::{self, CalibrateOptions};
 use sidelane_report::terminal;
 
-use super::show::{check_json, check_table, show_tables};
+use super::show::{check_csv_writable, check_json_writable, show_tables};
 use crate::cli::{CalibrateArgs, DoctorArgs, ResultFiles};
 
 /// Exit code of a calibration that found no metric.
 const NO_CONCLUSION: u8 = 1;
 
 pub(super) fn run_doctor(args: DoctorArgs) -> Result<u8> {
-    check_json(&args.json)?;
+    check_json_writable(&args.json)?;
     sidelane_doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json.file })
 }
 
 pub(super) fn run_calibrate(args: CalibrateArgs) -> Result<u8> {
-    check_json(&args.json)?;
-    check_table(&args.table)?;
+    check_json_writable(&args.json)?;
+    check_csv_writable(&args.table)?;
     let options = CalibrateOptions { lanes: args.lanes, events: args.events, quick: args.quick };
     let calibration = calibrate::run(&options, terminal::eprint_fitted)?;
     let files = ResultFiles { json: args.json, page: None, table: args.table };

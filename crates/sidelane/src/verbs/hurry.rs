@@ -4,19 +4,19 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::show::{FirstError, check_json};
+use super::show::{FirstError, check_json_writable};
 use crate::cli::HurryArgs;
 use sidelane_host::cores::Cores;
 use sidelane_host::shutdown::Shutdown;
 use sidelane_host::topology::{Topology, online_cpus};
 use sidelane_hurry as hurry;
 use sidelane_hurry::CoreSizes;
-use sidelane_report::check_writable;
+use sidelane_report::check_directory_exists;
 use sidelane_report::terminal::{eprint_fitted, print_fitted};
 
 pub(super) fn run_hurry(args: HurryArgs) -> Result<u8> {
-    check_json(&args.json)?;
-    args.log.as_deref().map_or(Ok(()), check_writable)?;
+    check_json_writable(&args.json)?;
+    args.log.as_deref().map_or(Ok(()), check_directory_exists)?;
     let (sizes, little_speed_milli) = core_sizes(&args)?;
     let settings = hurry::Settings {
         config: args.config(little_speed_milli),

@@ -4,11 +4,13 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use super::show::{FirstError, check_json, check_outputs, check_table, style, write_and_open, write_json};
+use super::show::{
+    FirstError, check_csv_writable, check_json_writable, check_outputs_writable, style, write_and_open_page, write_json,
+};
 use super::trace::report_trace;
 use crate::cli::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 use sidelane_host::service::Target;
-use sidelane_observe::list::{Listing, list};
+use sidelane_observe::list::{Listing, list_process_signals};
 use sidelane_observe::observed::Observed;
 use sidelane_observe::replay::{ReplayOptions, replay};
 use sidelane_observe::session;
@@ -19,11 +21,11 @@ use sidelane_requests::watch;
 use sidelane_requests::watch::WatchOptions;
 use sidelane_rollback::own_threads;
 use sidelane_rollback::own_threads::run_bulk_work;
-use sidelane_trace::log::is_trace;
+use sidelane_trace::log::is_trace_log;
 
 pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
-    check_json(&args.json)?;
-    check_table(&args.table)?;
+    check_json_writable(&args.json)?;
+    check_csv_writable(&args.table)?;
     let summary = watch::run(&WatchOptions { target: args.service, length: args.length, log: args.log })?;
     let (result, style) = (summary.to_result(), style(&args.table));
     let mut failed = FirstError::default();
@@ -37,7 +39,7 @@ pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
 }
 
 pub(super) fn run_list(args: ListArgs) -> Result<u8> {
-    check_json(&args.json)?;
+    check_json_writable(&args.json)?;
     list_signals(&args.service, args.filter.as_deref(), args.json.file.as_deref())
 }
 
@@ -47,16 +49,17 @@ fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> R
     own_threads::keep_off_service_cpus(&target.to_string(), &pids);
     // Reading the symbols of large programs takes seconds, so it is bulk work, which this thread does in SCHED_IDLE at
     // first.
-    let listings: Vec<Listing> = run_bulk_work(|| pids.into_iter().map(|pid| list(pid, filter)).collect());
+    let listings: Vec<Listing> =
+        run_bulk_work(|| pids.into_iter().map(|pid| list_process_signals(pid, filter)).collect());
     write_json(json, &listings)?;
     for listing in &listings {
-        print(&listing.render(terminal::width(), terminal::color_wanted()))?;
+        print(&listing.render(terminal::stdout_width(), terminal::should_use_color()))?;
     }
     Ok(0)
 }
 
 pub(super) fn observe(args: ObserveArgs) -> Result<u8> {
-    check_outputs(&args.outputs)?;
+    check_outputs_writable(&args.outputs)?;
     if let Some(target) = &args.list {
         return list_signals(target, args.filter.as_deref(), args.outputs.files.json.file.as_deref());
     }
@@ -77,8 +80,8 @@ pub(super) fn observe(args: ObserveArgs) -> Result<u8> {
 }
 
 pub(super) fn run_report(args: ReportArgs) -> Result<u8> {
-    check_outputs(&args.outputs)?;
-    if is_trace(&args.log) {
+    check_outputs_writable(&args.outputs)?;
+    if is_trace_log(&args.log) {
         return report_trace(args);
     }
     ensure!(
@@ -108,6 +111,10 @@ fn write_observation(observation: &Observed, outputs: Outputs) -> Result<u8> {
     if style.detail == Detail::All {
         failed.keep_error(print(&format!("\n{}", observation.histograms(style.width))));
     }
-    failed.keep_error(write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-observe.html")));
+    failed.keep_error(write_and_open_page(
+        &result,
+        outputs.files.page,
+        outputs.open.then_some("sidelane-observe.html"),
+    ));
     failed.into_result(result.exit_code())
 }

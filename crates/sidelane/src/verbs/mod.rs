@@ -14,7 +14,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::cli::{Internal, ProxyArgs, SimArgs, Verb};
-use show::{FirstError, check_files, check_json, style, write_and_open, write_json};
+use show::{FirstError, check_files_writable, check_json_writable, style, write_and_open_page, write_json};
 use sidelane_agent::status;
 use sidelane_agent::status::StatusOptions;
 use sidelane_doctor::reaction::instrumented;
@@ -33,7 +33,7 @@ const EXIT_WRONG_FILE: u8 = 2;
 
 /// Runs a verb, and returns its exit code.
 pub fn dispatch(verb: Verb) -> Result<u8> {
-    manner_toward_services(&verb).into_iter().for_each(own_threads::start_placing);
+    treatment_of_service_cpus(&verb).into_iter().for_each(own_threads::start_placing);
     match verb {
         Verb::Run(args) => run::run_batch(args),
         Verb::Doctor(args) => doctor::run_doctor(args),
@@ -69,7 +69,7 @@ pub fn run_internal(internal: Internal) -> Result<u8> {
 
 /// Returns how the verb treats the CPUs of the services that it names. Returns `None` for verbs that name no services,
 /// start their own, or place all threads themselves for a measurement.
-fn manner_toward_services(verb: &Verb) -> Option<ServiceRelation> {
+fn treatment_of_service_cpus(verb: &Verb) -> Option<ServiceRelation> {
     match verb {
         Verb::Trace(_) | Verb::Requests(_) | Verb::Observe(_) | Verb::List(_) => Some(ServiceRelation::Observes),
         Verb::Run(_) | Verb::Compare(_) | Verb::Hurry(_) | Verb::Proxy(_) | Verb::Agent(_) => {
@@ -82,7 +82,7 @@ fn manner_toward_services(verb: &Verb) -> Option<ServiceRelation> {
 }
 
 fn run_proxy(args: ProxyArgs) -> Result<u8> {
-    check_json(&args.json)?;
+    check_json_writable(&args.json)?;
     let json = args.json.file.clone();
     let logs_to_stdout = args.access_log.as_deref() == Some(Path::new(proxy::STDOUT));
     let summary = proxy::run(args.into())?;
@@ -96,7 +96,7 @@ fn run_proxy(args: ProxyArgs) -> Result<u8> {
 }
 
 fn simulate(args: SimArgs) -> Result<u8> {
-    check_files(&args.files)?;
+    check_files_writable(&args.files)?;
     let choices = Choices { seed: args.seed, quick: args.quick };
     let simulated = match sim::run(&SimOptions { scenario: args.scenario, choices }) {
         Ok(simulated) => simulated,
@@ -108,9 +108,9 @@ fn simulate(args: SimArgs) -> Result<u8> {
     let result = &simulated.result;
     let mut failed = FirstError::default();
     failed.keep_error(args.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
-    let shown = |column: &Column| simulated.shows(&column.key);
+    let shown = |column: &Column| simulated.shows_column(&column.key);
     failed.keep_error(args.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
     failed.keep_error(print(&table::render_tables(result, shown, style(&args.files.table))));
-    failed.keep_error(write_and_open(result, args.files.page, args.open.then_some("sidelane-sim.html")));
+    failed.keep_error(write_and_open_page(result, args.files.page, args.open.then_some("sidelane-sim.html")));
     failed.into_result(result.exit_code())
 }

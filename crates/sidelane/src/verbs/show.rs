@@ -6,31 +6,31 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::cli::{JsonFile, Outputs, ResultFiles, TableArgs};
-use sidelane_report::{Column, ResultFile, Style, check_writable, html, table, terminal, write_whole};
+use sidelane_report::{Column, ResultFile, Style, check_directory_exists, html, table, terminal, write_atomically};
 
-pub fn check_json(json: &JsonFile) -> Result<()> {
-    Ok(json.file.as_deref().map_or(Ok(()), check_writable)?)
+pub fn check_json_writable(json: &JsonFile) -> Result<()> {
+    Ok(json.file.as_deref().map_or(Ok(()), check_directory_exists)?)
 }
 
-pub fn check_table(table: &TableArgs) -> Result<()> {
-    Ok(table.csv.as_deref().map_or(Ok(()), check_writable)?)
+pub fn check_csv_writable(table: &TableArgs) -> Result<()> {
+    Ok(table.csv.as_deref().map_or(Ok(()), check_directory_exists)?)
 }
 
-pub fn check_files(files: &ResultFiles) -> Result<()> {
-    Ok(files.paths().try_for_each(check_writable)?)
+pub fn check_files_writable(files: &ResultFiles) -> Result<()> {
+    Ok(files.paths().try_for_each(check_directory_exists)?)
 }
 
-pub fn check_outputs(outputs: &Outputs) -> Result<()> {
-    check_files(&outputs.files)?;
-    Ok(outputs.perfetto.as_deref().map_or(Ok(()), check_writable)?)
+pub fn check_outputs_writable(outputs: &Outputs) -> Result<()> {
+    check_files_writable(&outputs.files)?;
+    Ok(outputs.perfetto.as_deref().map_or(Ok(()), check_directory_exists)?)
 }
 
 /// Writes a result as a page to the file `page`. Without `page`, writes it to the file `opened`. If `opened` is given,
 /// opens the page in the browser; prints the path of a page that was not opened.
-pub fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&str>) -> Result<()> {
-    let Some(page) = page.or_else(|| opened.map(PathBuf::from)) else { return Ok(()) };
+pub fn write_and_open_page(result: &ResultFile, page: Option<PathBuf>, page_to_open: Option<&str>) -> Result<()> {
+    let Some(page) = page.or_else(|| page_to_open.map(PathBuf::from)) else { return Ok(()) };
     html::write_page(result, &page)?;
-    if opened.is_none_or(|_| !html::open_page(&page)) {
+    if page_to_open.is_none_or(|_| !html::open_page(&page)) {
         terminal::print(&format!("\npage: {}\n", page.display()))?;
     }
     Ok(())
@@ -68,11 +68,16 @@ pub fn show_tables(result: &ResultFile, is_column_shown: impl Fn(&Column) -> boo
 /// Writes a value as JSON to a file, before anything is printed.
 pub fn write_json(json: Option<&Path>, value: &impl Serialize) -> Result<()> {
     let Some(path) = json else { return Ok(()) };
-    Ok(write_whole(path, &serde_json::to_vec_pretty(value)?)?)
+    Ok(write_atomically(path, &serde_json::to_vec_pretty(value)?)?)
 }
 
 /// Writes a result as JSON, and prints it as a table.
-pub fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &TableArgs) -> Result<u8> {
+pub fn write_json_and_print_table(
+    result: &ResultFile,
+    columns: &[Column],
+    json: &JsonFile,
+    table: &TableArgs,
+) -> Result<u8> {
     let mut failed = FirstError::default();
     failed.keep_error(json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
     failed.keep_error(table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
@@ -82,5 +87,5 @@ pub fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &Ta
 
 /// Returns the style of tables on this terminal, or in this pipe.
 pub fn style(table: &TableArgs) -> Style {
-    Style { width: terminal::width(), color: terminal::color_wanted(), detail: table.detail.into() }
+    Style { width: terminal::stdout_width(), color: terminal::should_use_color(), detail: table.detail.into() }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::show::{FirstError, check_outputs, style, write_and_open};
+use super::show::{FirstError, check_outputs_writable, style, write_and_open_page};
 use crate::cli::{Outputs, ReportArgs, TraceArgs};
 use sidelane_host::shutdown::Shutdown;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
-use sidelane_report::{Detail, check_writable, table};
+use sidelane_report::{Detail, check_directory_exists, table};
 use sidelane_rollback::own_threads::run_bulk_work;
 use sidelane_trace::flight;
 use sidelane_trace::flight::{Event, FlightOptions};
@@ -22,8 +22,8 @@ use sidelane_trace::terminal::{headline, render_report};
 const TRACE_LENGTH: Duration = Duration::from_secs(10);
 
 pub(super) fn trace(args: TraceArgs) -> Result<u8> {
-    check_outputs(&args.outputs)?;
-    args.log.as_deref().map_or(Ok(()), check_writable)?;
+    check_outputs_writable(&args.outputs)?;
+    args.log.as_deref().map_or(Ok(()), check_directory_exists)?;
     let threshold = args.slo.unwrap_or(SlowThreshold::P99);
     if let Some(dir) = args.record {
         return run_flight_recorder(
@@ -82,6 +82,6 @@ fn write_report(report: &TraceReport, outputs: Outputs) -> Result<u8> {
     if style.detail == Detail::All {
         failed.keep_error(print(&format!("\n{}", table::render_tables(&result, |_| true, style))));
     }
-    failed.keep_error(write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html")));
+    failed.keep_error(write_and_open_page(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html")));
     failed.into_result(result.exit_code())
 }

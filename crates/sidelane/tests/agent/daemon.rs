@@ -68,7 +68,7 @@ impl Daemon {
     #[track_caller]
     pub fn start(file: &File, services: usize, containers: usize) -> Self {
         let mut daemon = Self::launch(file, Run::with_arguments(&[]));
-        daemon.wait_for(services, containers);
+        daemon.wait_for_managed_counts(services, containers);
         daemon
     }
 
@@ -96,7 +96,7 @@ impl Daemon {
 
     /// Waits until the agent manages these numbers of services and containers.
     #[track_caller]
-    pub fn wait_for(&mut self, services: usize, containers: usize) {
+    pub fn wait_for_managed_counts(&mut self, services: usize, containers: usize) {
         let count = |status: &Value, what: &str| status[what].as_array().map(Vec::len);
         self.run.wait_until(&format!("it looked after {services} services and {containers} containers"), |_| {
             let status = status();

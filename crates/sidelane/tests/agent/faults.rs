@@ -6,7 +6,7 @@ use std::process::Command;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::clock::now_ns;
 
-use crate::common::disk::lines;
+use crate::common::disk::audit_entries_at;
 use crate::common::{Disk, Footprint, Run, lock_lanes, process, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Container, Place, Tree};
@@ -20,18 +20,18 @@ fn check_all_restored_after_kill(place: Place) {
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
-    let lists = [tree.list(), one.list()];
+    let lists = [tree.cpu_list(), one.cpu_list()];
     let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let mut daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     daemon.run.kill();
     wait_until("batch had its CPUs back", || one.cpus() == "0-1");
-    wait_until("the groups had their lists back", || [tree.list(), one.list()] == lists);
+    wait_until("the groups had their lists back", || [tree.cpu_list(), one.cpu_list()] == lists);
     // A new agent can start after the killed one.
     let daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU again", || one.cpus() == "1");
     daemon.end();
-    assert_eq!([tree.list(), one.list()], lists);
+    assert_eq!([tree.cpu_list(), one.cpu_list()], lists);
     assert_eq!(one.cpus(), "0-1");
     service.must_be_untouched();
     drop((one, tree));
@@ -82,16 +82,16 @@ fn containers_may_vanish_at_any_moment() {
         }
         drop(some);
     }
-    daemon.wait_for(1, 1);
+    daemon.wait_for_managed_counts(1, 1);
     wait_until("the steady one is where it was", || steady.cpus() == "1");
     let ended = daemon.end();
     assert!(!ended.stderr.contains("container"), "{ended}");
-    assert_eq!([steady.cpus(), tree.list()], ["0-1", "0-1"]);
+    assert_eq!([steady.cpus(), tree.cpu_list()], ["0-1", "0-1"]);
     service.must_be_untouched();
 }
 
 #[test]
-fn change_of_another_program_is_repaired() {
+fn cpus_changed_by_another_program_are_set_again() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
@@ -102,9 +102,9 @@ fn change_of_another_program_is_repaired() {
         1,
         1,
     );
-    wait_until("batch had left the reserved CPU", || one.cpus() == "1" && tree.list() == "1");
-    tree.set_list("0-1");
-    one.set_list("0");
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1" && tree.cpu_list() == "1");
+    tree.set_cpu_list("0-1");
+    one.set_cpu_list("0");
     wait_until("batch was where it should be", || one.cpus() == "1");
     assert!(status()["agent"]["repairs_count"].as_u64() > Some(0));
     daemon.end();
@@ -120,10 +120,10 @@ fn narrowed_parent_cpuset_bounds_batch_and_is_reported() {
     let one = tree.container("one");
     let file = File::with_absent_targets().replace("/nobody", tree.path());
     let mut daemon = Daemon::start(&file, 0, 1);
-    wait_until("batch had left the reserved CPU", || one.cpus() == "1" && tree.list() == "1");
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1" && tree.cpu_list() == "1");
     let told = |what: &str| status()["containers"][0][what].clone();
     assert_eq!(told("allowed"), "0-1");
-    outer.set_list("1");
+    outer.set_cpu_list("1");
     daemon.run.wait_until("the bound was told", |_| told("allowed") == "1");
     let notes = status()["notes"].to_string();
     assert!(notes.contains("one can have CPUs 1 only"), "{notes}");
@@ -133,12 +133,12 @@ fn narrowed_parent_cpuset_bounds_batch_and_is_reported() {
     let repaired = || status()["agent"]["repairs_count"].as_u64();
     let before = repaired();
     assert_eq!(repaired(), before, "nothing is written again and again");
-    outer.set_list("0-1");
+    outer.set_cpu_list("0-1");
     wait_until("batch had the CPU of the group above", || one.cpus() == "0" && !one.is_frozen());
     daemon.run.wait_until("the bound was told again", |_| told("allowed") == "0-1" && told("cpus") == "0");
     assert!(!status()["notes"].to_string().contains("can have CPUs"), "{}", status());
     daemon.end();
-    assert_eq!([one.cpus(), tree.list()], ["0-1", "0-1"]);
+    assert_eq!([one.cpus(), tree.cpu_list()], ["0-1", "0-1"]);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn offline_cpu_is_left_and_used_again_when_online() {
     let file = File::with_absent_targets().replace("/nobody", tree.path());
     let run = Run::with_arguments(&[]).with_variable("SIDELANE_OFFLINE", offline.to_str().unwrap());
     let mut daemon = Daemon::launch(&file, run);
-    daemon.wait_for(0, 1);
+    daemon.wait_for_managed_counts(0, 1);
     wait_until("batch had the CPU that is not reserved", || one.cpus() == "1");
     fs::write(&offline, "1").unwrap();
     wait_until("batch that has no CPU was paused", || one.is_frozen());
@@ -166,7 +166,7 @@ fn offline_cpu_is_left_and_used_again_when_online() {
 }
 
 #[test]
-fn a_bad_file_changes_nothing_and_a_good_one_is_taken_over() {
+fn reload_of_a_bad_file_changes_nothing() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
@@ -182,7 +182,7 @@ fn a_bad_file_changes_nothing_and_a_good_one_is_taken_over() {
     wait_until("batch had left the other CPU", || one.cpus() == "0");
     daemon.reload(&file.replace(tree.path(), "/somewhere-else"));
     wait_until("batch that is not named any more had its CPUs back", || one.cpus() == "0-1");
-    daemon.wait_for(1, 0);
+    daemon.wait_for_managed_counts(1, 0);
     daemon.end();
     service.must_be_untouched();
 }
@@ -198,9 +198,9 @@ fn a_service_that_is_started_again_is_found_again() {
         .replace("[metric]", "[intervals]\nprocesses = \"100ms\"\n[metric]");
     let mut daemon = Daemon::start(&file, 1, 0);
     drop(service);
-    daemon.wait_for(0, 0);
+    daemon.wait_for_managed_counts(0, 0);
     let again = program.start("0");
-    daemon.wait_for(1, 0);
+    daemon.wait_for_managed_counts(1, 0);
     daemon.end();
     again.must_be_untouched();
 }
@@ -210,14 +210,14 @@ fn start_confining_agent(program: &Program, tree: &Tree, container: &Container) 
     let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let mut daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU", || container.cpus() == "1");
-    let guardian = daemon.run.guardian_other_than(None);
+    let guardian = daemon.run.wait_for_guardian_other_than(None);
     (daemon, guardian)
 }
 
 /// The agent still answers while its guardian is stopped. It confines a new container as soon as the replacement
 /// guardian has the list of changes to undo.
 #[test]
-fn a_stopped_guardian_is_replaced_and_batch_is_taken_on() {
+fn stopped_guardian_is_replaced_and_new_batch_is_confined() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
     let program = Program::new();
@@ -226,7 +226,7 @@ fn a_stopped_guardian_is_replaced_and_batch_is_taken_on() {
     let (mut daemon, guardian) = start_confining_agent(&program, &tree, &one);
     process::stop_and_fill_pipe(guardian);
     let two = tree.container("two");
-    daemon.run.guardian_other_than(Some(guardian));
+    daemon.run.wait_for_guardian_other_than(Some(guardian));
     daemon.run.wait_until("that was noted", |run| run.errors().contains("a new one took over"));
     wait_until("the container was taken by then", || two.cpus() == "1");
     daemon.end();
@@ -244,7 +244,7 @@ fn killed_guardian_is_replaced_by_one_with_the_same_list() {
     let one = tree.container("one");
     let (mut daemon, guardian) = start_confining_agent(&program, &tree, &one);
     process::kill(guardian);
-    daemon.run.guardian_other_than(Some(guardian));
+    daemon.run.wait_for_guardian_other_than(Some(guardian));
     daemon.run.wait_until("that was noted", |run| run.errors().contains("a new one took over"));
     daemon.run.kill();
     wait_until("batch had its CPUs back", || one.cpus() == "0-1");
@@ -255,7 +255,7 @@ fn killed_guardian_is_replaced_by_one_with_the_same_list() {
 
 /// While the agent cannot open files, no guardian can be started.
 #[test]
-fn a_guardian_that_cannot_be_started_is_tried_again() {
+fn start_of_a_guardian_is_retried_after_a_failure() {
     let Some(_turn) = lock_lanes() else { return };
     let before = Footprint::capture();
     let Some(tree) = Tree::make(Place::NoLists) else { return };
@@ -281,7 +281,7 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
         )
     });
     assert!(may_open("1024"));
-    daemon.run.guardian_other_than(Some(guardian));
+    daemon.run.wait_for_guardian_other_than(Some(guardian));
     daemon.run.wait_until("the new one took over", |run| run.errors().contains("a new one took over"));
     wait_until("batch was off the reserved CPU", || one.cpus() == "1");
     daemon.run.kill();
@@ -293,7 +293,7 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
 
 /// The test runs in a mount namespace of its own, so that no other process loses the hierarchy.
 #[test]
-fn remounted_hierarchy_has_the_groups_that_were_found() {
+fn groups_are_found_again_in_a_remounted_hierarchy() {
     let Some(_turn) = lock_lanes() else { return };
     let cpuset = Hierarchy::all().into_iter().find(|found| found.has_controller("cpuset"));
     let Some(mount) = cpuset.map(|found| found.mount.display().to_string()) else {
@@ -305,7 +305,7 @@ fn remounted_hierarchy_has_the_groups_that_were_found() {
     let one = tree.container("one");
     let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let mut daemon = Daemon::launch(&file, Run::with_arguments(&[]).through_wrapper(&["unshare", "--mount"]));
-    daemon.wait_for(1, 1);
+    daemon.wait_for_managed_counts(1, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     let inside = |words: &[&str]| {
         let pid = daemon.run.pid().to_string();
@@ -318,7 +318,7 @@ fn remounted_hierarchy_has_the_groups_that_were_found() {
     inside(&["mount", "-t", "cgroup", "-o", "cpuset", "cgroup", &mount]);
     daemon.run.wait_until_audited("came", mounted_ns);
     daemon.end();
-    assert_eq!([one.list(), tree.list(), one.cpus()], ["0-1", "0-1", "0-1"]);
+    assert_eq!([one.cpu_list(), tree.cpu_list(), one.cpus()], ["0-1", "0-1", "0-1"]);
     service.must_be_untouched();
 }
 
@@ -332,7 +332,7 @@ fn group_frozen_by_its_owner_stays_frozen_in_any_case() {
     let mut daemon = Daemon::start(&file, 0, 2);
     wait_until("batch had left the reserved CPU", || owners.cpus() == "1" && other.cpus() == "1");
     owners.freeze(true);
-    let guardian = daemon.run.guardian_other_than(None);
+    let guardian = daemon.run.wait_for_guardian_other_than(None);
     process::kill(guardian);
     daemon.run.wait_until("a new guardian took over", |run| run.errors().contains("a new one took over"));
     assert!(owners.is_frozen());
@@ -359,7 +359,7 @@ fn joined_moved_and_thawed_processes_are_confined_again() {
     let file = File::with_absent_targets().replace("/nobody", tree.path());
     let run = Run::with_arguments(&[]).with_variable("SIDELANE_OFFLINE", offline.to_str().unwrap());
     let mut daemon = Daemon::launch(&file, run);
-    daemon.wait_for(0, 1);
+    daemon.wait_for_managed_counts(0, 1);
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     let joined = one.start_process("exec sleep 1000");
     wait_until("who had joined was confined", || process::allowed_cpus(joined).as_deref() == Some("1"));
@@ -377,23 +377,23 @@ fn joined_moved_and_thawed_processes_are_confined_again() {
 }
 
 #[test]
-fn recreated_group_gets_nothing_of_its_predecessor() {
+fn recreated_group_does_not_get_settings_of_the_removed_one() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let one = tree.container("one");
-    one.set_list("1");
+    one.set_cpu_list("1");
     let steady = tree.container("steady");
     let mut daemon = Daemon::start(&File::with_absent_targets().replace("/nobody", tree.path()), 0, 2);
-    wait_until("the tree had left the reserved CPU", || tree.list() == "1" && steady.cpus() == "1");
+    wait_until("the tree had left the reserved CPU", || tree.cpu_list() == "1" && steady.cpus() == "1");
     daemon.run.signal(libc::SIGSTOP);
     drop(one);
     let again = tree.container("one");
     let made_ns = now_ns();
     daemon.run.signal(libc::SIGCONT);
     daemon.run.wait_until_audited("came", made_ns);
-    daemon.wait_for(0, 2);
+    daemon.wait_for_managed_counts(0, 2);
     daemon.end();
-    assert_eq!([again.list(), steady.list(), tree.list()], ["0-1", "0-1", "0-1"]);
+    assert_eq!([again.cpu_list(), steady.cpu_list(), tree.cpu_list()], ["0-1", "0-1", "0-1"]);
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn placement_that_a_reload_removes_is_undone() {
     service.must_be_untouched();
 }
 
-fn lost_lines() -> Option<u64> {
+fn lost_audit_line_count() -> Option<u64> {
     status()["agent"]["audit_lost_lines"].as_u64()
 }
 
@@ -433,7 +433,7 @@ fn notes_of_the_log() -> Vec<String> {
 /// Checks that the log and the status report the same number of lost lines, and that each line is whole.
 #[track_caller]
 fn check_lost_lines_are_logged(lost: u64, path: &std::path::Path) {
-    let told: u64 = lines(path).iter().filter_map(|line| line["lost_entries_count"].as_u64()).sum();
+    let told: u64 = audit_entries_at(path).iter().filter_map(|line| line["lost_entries_count"].as_u64()).sum();
     assert_eq!(told, lost);
 }
 
@@ -444,20 +444,20 @@ fn a_full_disk_under_the_audit_log_does_not_end_the_agent() {
     let path = disk.path("audit.jsonl");
     disk.fill();
     let mut daemon = Daemon::launch_auditing(&File::with_absent_targets(), &path);
-    daemon.wait_for(0, 0);
-    wait_until("the status told of lost lines", || lost_lines() > Some(0));
+    daemon.wait_for_managed_counts(0, 0);
+    wait_until("the status told of lost lines", || lost_audit_line_count() > Some(0));
     assert!(status()["agent"]["audit_error"].as_str().is_some_and(|error| error.contains("No space left")));
     wait_until("a note told of it", || notes_of_the_log().iter().any(|note| note.contains("cannot be written")));
-    let before = lost_lines().unwrap();
+    let before = lost_audit_line_count().unwrap();
     daemon.run.signal(libc::SIGHUP);
-    wait_until("one more line was lost", || lost_lines() > Some(before));
-    disk.make_room();
-    wait_until("the log went on", || status()["agent"]["audit_error"].is_null() && !lines(&path).is_empty());
-    let lost = lost_lines().unwrap();
+    wait_until("one more line was lost", || lost_audit_line_count() > Some(before));
+    disk.remove_filler();
+    wait_until("the log went on", || status()["agent"]["audit_error"].is_null() && !audit_entries_at(&path).is_empty());
+    let lost = lost_audit_line_count().unwrap();
     check_lost_lines_are_logged(lost, &path);
     wait_until("a note told what is lost", || notes_of_the_log().iter().any(|note| note.contains("are lost")));
     daemon.end().expect_stderr_contains(&["cannot be written (No space left", &format!("{lost} lines of the log")]);
-    assert_eq!(lines(&path).last().expect("it was written")["action"], "end");
+    assert_eq!(audit_entries_at(&path).last().expect("it was written")["action"], "end");
 }
 
 #[test]
@@ -468,21 +468,21 @@ fn audit_log_continues_when_its_directory_is_back() {
     let path = folder.join("audit.jsonl");
     fs::create_dir(&folder).unwrap();
     let mut daemon = Daemon::launch_auditing(&File::with_absent_targets(), &path);
-    daemon.wait_for(0, 0);
+    daemon.wait_for_managed_counts(0, 0);
     let reload = || daemon.run.signal(libc::SIGHUP);
-    wait_until("the log was begun", || !lines(&path).is_empty());
+    wait_until("the log was begun", || !audit_entries_at(&path).is_empty());
     // The log is rotated by a rename.
     fs::rename(&path, &old).unwrap();
     reload();
-    wait_until("it went on under its name", || lines(&path).iter().any(|line| line["action"] == "reload"));
-    assert!(lines(&old).iter().all(|line| line["action"] != "reload"));
+    wait_until("it went on under its name", || audit_entries_at(&path).iter().any(|line| line["action"] == "reload"));
+    assert!(audit_entries_at(&old).iter().all(|line| line["action"] != "reload"));
     // The log's directory is removed.
     fs::remove_dir_all(&folder).unwrap();
     reload();
-    wait_until("the loss was counted", || lost_lines() > Some(0));
+    wait_until("the loss was counted", || lost_audit_line_count() > Some(0));
     fs::create_dir(&folder).unwrap();
-    wait_until("it went on in a new file", || !lines(&path).is_empty());
-    check_lost_lines_are_logged(lost_lines().unwrap(), &path);
+    wait_until("it went on in a new file", || !audit_entries_at(&path).is_empty());
+    check_lost_lines_are_logged(lost_audit_line_count().unwrap(), &path);
     daemon.end();
 }
 

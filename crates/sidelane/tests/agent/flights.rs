@@ -8,7 +8,7 @@ use sidelane_lab::bench::workload::RealServer;
 use sidelane_lab::programs::LabBinary;
 
 use crate::common::agent::SIDELANE;
-use crate::common::process::{policy, threads_named};
+use crate::common::process::{scheduling_class, threads_named};
 use crate::common::redis::{PLACE, RATE_PER_S, traceable_redis};
 use crate::common::{Footprint, Turn, can_observe_requests, lock_lanes, wait_until};
 use crate::daemon::{Daemon, File, status};
@@ -27,7 +27,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn set() -> Option<Self> {
+    fn start() -> Option<Self> {
         let (turn, lab, server) = traceable_redis()?;
         Some(Self { server, lab, dir: tempfile::tempdir().unwrap(), _turn: turn })
     }
@@ -39,13 +39,13 @@ impl Scene {
     }
 
     /// Waits until the recorder records, and returns its threads.
-    fn recorder(&self, daemon: &mut Daemon) -> Vec<u32> {
+    fn wait_for_recorder_threads(&self, daemon: &mut Daemon) -> Vec<u32> {
         daemon.run.wait_until("it recorded", |_| status()["flight_recorders"][0]["state"] == "records");
         threads_named(daemon.run.pid(), "sidelane-flight")
     }
 
     fn send_load(&self) {
-        self.server.load(&self.lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+        self.server.run_load(&self.lab, PLACE, RATE_PER_S, SECONDS).unwrap();
     }
 
     fn recorded_files(&self, ending: &str) -> Vec<PathBuf> {
@@ -61,11 +61,11 @@ fn must_be_readable(log: &Path) {
 
 #[test]
 fn broken_objective_is_recorded_and_reported() {
-    let Some(scene) = Scene::set() else { return };
+    let Some(scene) = Scene::start() else { return };
     let before = Footprint::capture();
     let mut daemon = Daemon::start(&scene.file(), 1, 0);
-    let threads = scene.recorder(&mut daemon);
-    assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [ORDINARY]);
+    let threads = scene.wait_for_recorder_threads(&mut daemon);
+    assert_eq!(threads.iter().filter_map(|tid| scheduling_class(*tid)).collect::<Vec<_>>(), [ORDINARY]);
     scene.send_load();
     daemon.run.wait_until("a recording was written", |_| status()["flight_recorders"][0]["recordings"] == 1);
     let told = status()["flight_recorders"][0].clone();
@@ -85,19 +85,19 @@ fn broken_objective_is_recorded_and_reported() {
 
 #[test]
 fn reload_leaves_an_unchanged_recorder_running() {
-    let Some(scene) = Scene::set() else { return };
+    let Some(scene) = Scene::start() else { return };
     let before = Footprint::capture();
     let mut daemon = Daemon::start(&scene.file(), 1, 0);
-    let first = scene.recorder(&mut daemon);
+    let first = scene.wait_for_recorder_threads(&mut daemon);
     daemon.reload(&scene.file().with_lines("[intervals]\nlook = \"20ms\""));
     daemon.run.wait_until_audited("reload", 0);
-    assert_eq!(scene.recorder(&mut daemon), first);
+    assert_eq!(scene.wait_for_recorder_threads(&mut daemon), first);
     daemon.reload(&scene.file().replace("keep = \"5s\"", "keep = \"6s\""));
     wait_until("it was another one", || {
         let now = threads_named(daemon.run.pid(), "sidelane-flight");
         now.len() == 1 && now != first
     });
-    scene.recorder(&mut daemon);
+    scene.wait_for_recorder_threads(&mut daemon);
     daemon.run.kill();
     before.wait_until_restored();
 }

@@ -68,7 +68,7 @@ impl Tree {
     }
 
     /// Moves a container into a cgroup of its name that can be frozen. Returns false if there is no such cgroup.
-    pub fn give_freezer(&mut self, container: &mut Container, name: &str) -> bool {
+    pub fn move_to_freezable_cgroup(&mut self, container: &mut Container, name: &str) -> bool {
         let hierarchies = Hierarchy::all().into_iter();
         let mut can_freeze = hierarchies.filter(|found| found.is_v2() || found.has_controller("freezer"));
         let Some(own) = can_freeze.find_map(|found| found.own_dir()) else { return false };
@@ -86,13 +86,13 @@ impl Tree {
     }
 
     /// Returns the tree's list of CPUs.
-    pub fn list(&self) -> String {
-        list_of(&self.leaves)
+    pub fn cpu_list(&self) -> String {
+        cpu_list_of(&self.leaves)
     }
 
     /// Writes the tree's list of CPUs, as the user who owns the tree is allowed to do.
-    pub fn set_list(&self, cpus: &str) {
-        set_list(&self.leaves, cpus);
+    pub fn set_cpu_list(&self, cpus: &str) {
+        write_cpu_list(&self.leaves, cpus);
     }
 
     /// Starts a shell with a script in the tree's top cgroups, and returns its process id. The process ends with the
@@ -105,12 +105,12 @@ impl Tree {
     }
 
     /// Ends the processes in the tree's top cgroups.
-    pub fn end_joined(&mut self) {
+    pub fn end_processes_started_in_tree(&mut self) {
         self.joined.drain(..).for_each(end);
     }
 
     /// Creates a cgroup below the tree, without processes. The cgroup is removed with the tree.
-    pub fn make_below(&self, path: &str) {
+    pub fn create_cgroup_below(&self, path: &str) {
         let made = self.leaves.iter().filter_map(|leaf| create_cgroup(&leaf.dir.join(path))).count();
         assert_eq!(made, self.leaves.len(), "a group can be made below another");
     }
@@ -118,29 +118,30 @@ impl Tree {
     /// Makes the tree's top cgroup, or an empty cgroup below it, a threaded one. If that is impossible here, prints a
     /// message and returns false.
     pub fn make_threaded(&self, path: &str) -> bool {
-        let made = leaves_below(&self.leaves, path).iter().try_for_each(|leaf| leaf.write("cgroup.type", "threaded"));
+        let made =
+            groups_at_path_below(&self.leaves, path).iter().try_for_each(|leaf| leaf.write("cgroup.type", "threaded"));
         made.inspect_err(|error| sidelane_testing::skip(format!("needs threaded groups: {error}"))).is_ok()
     }
 
     /// Moves a process into a cgroup below the tree.
-    pub fn admit_below(&self, pid: u32, path: &str) {
-        leaves_below(&self.leaves, path)
+    pub fn move_process_below(&self, pid: u32, path: &str) {
+        groups_at_path_below(&self.leaves, path)
             .iter()
             .for_each(|leaf| leaf.move_process_in(pid).expect("a process can be moved"));
     }
 
     /// Returns the list of CPUs of a cgroup below the tree.
-    pub fn list_below(&self, path: &str) -> String {
-        list_of(&leaves_below(&self.leaves, path))
+    pub fn cpu_list_below(&self, path: &str) -> String {
+        cpu_list_of(&groups_at_path_below(&self.leaves, path))
     }
 
     /// Creates a container with a busy process.
     pub fn container(&self, name: &str) -> Container {
-        self.container_that(name, SPIN)
+        self.start_container_with_script(name, SPIN)
     }
 
     /// Creates a container in which a shell runs a script.
-    pub fn container_that(&self, name: &str, script: &str) -> Container {
+    pub fn start_container_with_script(&self, name: &str, script: &str) -> Container {
         let leaves: Vec<BatchGroup> =
             self.leaves.iter().filter_map(|leaf| create_cgroup(&leaf.dir.join(name))).collect();
         assert_eq!(leaves.len(), self.leaves.len(), "a group can be made below another");
@@ -160,7 +161,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        self.end_joined();
+        self.end_processes_started_in_tree();
         self.leaves.iter().for_each(|leaf| drop(leaf.remove()));
     }
 }
@@ -184,13 +185,13 @@ impl Container {
     }
 
     /// Returns the container's list of CPUs, if it has one.
-    pub fn list(&self) -> String {
-        list_of(&self.leaves)
+    pub fn cpu_list(&self) -> String {
+        cpu_list_of(&self.leaves)
     }
 
     /// Writes the container's list of CPUs, as the user who owns the container is allowed to do.
-    pub fn set_list(&self, cpus: &str) {
-        set_list(&self.leaves, cpus);
+    pub fn set_cpu_list(&self, cpus: &str) {
+        write_cpu_list(&self.leaves, cpus);
     }
 
     /// Starts a shell with a script in the container's cgroups, and returns its process id. The process ends with the
@@ -203,7 +204,7 @@ impl Container {
     }
 
     /// Moves a process into the container's cgroups. Returns false if the kernel refuses it.
-    pub fn admit(&self, pid: u32) -> bool {
+    pub fn move_process_in(&self, pid: u32) -> bool {
         self.leaves.iter().all(|leaf| leaf.move_process_in(pid).is_ok())
     }
 
@@ -214,7 +215,7 @@ impl Container {
     }
 
     /// Ends the container's processes except the first.
-    pub fn end_joined(&mut self) {
+    pub fn end_processes_except_first(&mut self) {
         self.joined.drain(..).for_each(end);
     }
 
@@ -224,7 +225,7 @@ impl Container {
     }
 
     /// Creates a cgroup below the container, in all its hierarchies or in one.
-    pub fn make_below(&self, path: &str, hierarchy: Option<usize>) {
+    pub fn create_cgroup_below(&self, path: &str, hierarchy: Option<usize>) {
         let leaves = self.leaves.iter().enumerate().filter(|(number, _)| hierarchy.is_none_or(|only| only == *number));
         leaves.for_each(|(_, leaf)| {
             drop(create_cgroup(&leaf.dir.join(path)).expect("a group can be made below another"))
@@ -232,23 +233,23 @@ impl Container {
     }
 
     /// Moves a process into a cgroup below the container, in each hierarchy that has this cgroup.
-    pub fn move_below(&self, pid: u32, path: &str) {
-        let there = leaves_below(&self.leaves, path).into_iter().filter(|leaf| leaf.dir.exists());
+    pub fn move_process_below(&self, pid: u32, path: &str) {
+        let there = groups_at_path_below(&self.leaves, path).into_iter().filter(|leaf| leaf.dir.exists());
         there.for_each(|leaf| leaf.move_process_in(pid).expect("a process can be moved"));
     }
 
     /// Returns the list of CPUs of a cgroup below the container.
-    pub fn list_below(&self, path: &str) -> String {
-        list_of(&leaves_below(&self.leaves, path))
+    pub fn cpu_list_below(&self, path: &str) -> String {
+        cpu_list_of(&groups_at_path_below(&self.leaves, path))
     }
 
     /// Returns the content of a file of a cgroup below the container.
-    pub fn read_below(&self, path: &str, file: &str) -> String {
-        leaves_below(&self.leaves, path).iter().find_map(|leaf| leaf.read(file).ok()).unwrap_or_default()
+    pub fn read_file_below(&self, path: &str, file: &str) -> String {
+        groups_at_path_below(&self.leaves, path).iter().find_map(|leaf| leaf.read(file).ok()).unwrap_or_default()
     }
 
     /// Ends only the container's first process.
-    pub fn end_first(&mut self) {
+    pub fn end_first_process(&mut self) {
         self.child.kill().expect("its first process is there");
         self.child.wait().expect("a killed child can be waited for");
     }
@@ -256,7 +257,7 @@ impl Container {
     /// Freezes or thaws the container, as the user who owns the container is allowed to do.
     pub fn freeze(&self, frozen: bool) {
         let freezers = self.leaves.iter().filter_map(|leaf| Freezer::find_in_group(&leaf.dir));
-        freezers.for_each(|freezer| freezer.set(frozen).expect("it can be frozen"));
+        freezers.for_each(|freezer| freezer.set_frozen(frozen).expect("it can be frozen"));
     }
 
     /// Returns the freezer of the container.
@@ -287,12 +288,12 @@ impl Drop for Container {
 }
 
 /// Starts a shell that runs a script, in these cgroups.
-fn start_in(leaves: &[BatchGroup], script: &str, group: i32) -> Child {
+fn start_in(leaves: &[BatchGroup], script: &str, process_group: i32) -> Child {
     let enter: Vec<String> =
         leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
     let mut command = Command::new("sh");
     let command = command.args(["-c", &format!("{} {script}", enter.concat())]);
-    let command = process::kill_with_test(command).process_group(group);
+    let command = process::kill_with_test(command).process_group(process_group);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell starts");
     let pid = child.id();
     let is_in = |leaf: &BatchGroup| {
@@ -307,7 +308,7 @@ fn end(mut child: Child) {
     let _ = child.wait();
 }
 
-fn leaves_below(leaves: &[BatchGroup], path: &str) -> Vec<BatchGroup> {
+fn groups_at_path_below(leaves: &[BatchGroup], path: &str) -> Vec<BatchGroup> {
     leaves.iter().map(|leaf| BatchGroup { dir: leaf.dir.join(path) }).collect()
 }
 
@@ -323,11 +324,11 @@ fn create_cgroup(dir: &Path) -> Option<BatchGroup> {
     Some(BatchGroup { dir: dir.to_owned() })
 }
 
-fn list_of(leaves: &[BatchGroup]) -> String {
+fn cpu_list_of(leaves: &[BatchGroup]) -> String {
     leaves.iter().find_map(|leaf| leaf.read("cpuset.cpus").ok()).unwrap_or_default()
 }
 
-fn set_list(leaves: &[BatchGroup], cpus: &str) {
+fn write_cpu_list(leaves: &[BatchGroup], cpus: &str) {
     let leaf = leaves.iter().find(|leaf| leaf.has_control_file("cpuset.cpus")).expect("it has a list");
     leaf.write("cpuset.cpus", cpus).expect("the list can be written");
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use sidelane_host::cgroup::Hierarchy;
 
-use crate::common::process::{scheduling, threads_named, wants_cpu};
+use crate::common::process::{class_priority_and_nice, threads_named, wants_cpu};
 use crate::common::{FreezableGroup, TIMEOUT, wait_until};
 use crate::daemon::status;
 use crate::groups::Place;
@@ -16,19 +16,22 @@ use crate::scene::{Scene, Setting};
 /// The test freezes the agent's cgroup, as `systemctl freeze` and `docker pause` do. Batch has another cgroup, and
 /// would run on without the guardian.
 #[test]
-fn a_frozen_agent_has_batch_frozen_until_it_is_thawed() {
+fn batch_is_frozen_while_the_agent_is_frozen() {
     for hierarchy in FreezableGroup::hierarchies() {
         for place in [Place::Lists, Place::NoLists] {
             // The test runs on its own thread, which stays on the request lane.
-            let once = || batch_stands_still_while_the_agent_is_frozen(&hierarchy, place);
+            let once = || check_batch_is_frozen_while_the_agent_is(&hierarchy, place);
             thread::scope(|scope| scope.spawn(once).join()).expect("batch was frozen and thawed");
         }
     }
 }
 
 #[track_caller]
-fn batch_stands_still_while_the_agent_is_frozen(hierarchy: &Hierarchy, place: Place) {
-    let Some(mut scene) = Scene::set_as(Setting { place, home: Some(hierarchy), ..Setting::default() }) else { return };
+fn check_batch_is_frozen_while_the_agent_is(hierarchy: &Hierarchy, place: Place) {
+    let Some(mut scene) = Scene::start_with_setting(Setting { place, home: Some(hierarchy), ..Setting::default() })
+    else {
+        return;
+    };
     for works_before in [false, true] {
         if works_before {
             scene.service.work();
@@ -54,17 +57,17 @@ fn batch_stands_still_while_the_agent_is_frozen(hierarchy: &Hierarchy, place: Pl
 /// check.
 #[track_caller]
 fn freeze(scene: &Scene, frozen: bool) {
-    let told = scene.words.halts_told();
+    let told = scene.words.halt_event_bytes();
     scene.home.as_ref().expect("the agent has a group of its own").freeze(frozen);
     if frozen {
-        wait_until("the kernel program had told of the halt", || scene.words.halts_told() > told);
+        wait_until("the kernel program had told of the halt", || scene.words.halt_event_bytes() > told);
     }
 }
 
 /// An administrator can demote the holder, and so can batch with CAP_SYS_NICE.
 #[test]
 fn demoted_holder_of_the_agent_is_promoted_again() {
-    let Some(mut scene) = Scene::set() else { return };
+    let Some(mut scene) = Scene::start() else { return };
     let holder = holder_of(&scene);
     let lowered = Command::new("chrt").args(["-i", "-p", "0", &holder.to_string()]).status();
     if !lowered.is_ok_and(|lowered| lowered.success()) {
@@ -73,7 +76,7 @@ fn demoted_holder_of_the_agent_is_promoted_again() {
     scene.service.work();
     scene.wait_until_batch_leaves_lane();
     wait_until("the holder had its class back", || {
-        scheduling(holder)[..2] == ["1", "10"].map(|word| Some(word.to_owned()))
+        class_priority_and_nice(holder)[..2] == ["1", "10"].map(|word| Some(word.to_owned()))
     });
     scene.service.rest();
     scene.wait_until_batch_returns();
@@ -91,9 +94,9 @@ const IN_LONG_SYSTEM_CALLS: &str = "exec python3 -c 'import mmap\nwhile True: \
 #[test]
 fn lane_is_held_until_batch_in_a_long_syscall_is_frozen() {
     let setting = Setting { script: IN_LONG_SYSTEM_CALLS, ..Setting::default() };
-    let Some(mut scene) = Scene::set_as(setting) else { return };
+    let Some(mut scene) = Scene::start_with_setting(setting) else { return };
     let (freezer, deadline) = (scene.batch.freezer(), Instant::now() + TIMEOUT);
-    while !scene.words.runs_again_before_eviction(&mut scene.service, &freezer) {
+    while !scene.words.work_until_frozen_and_check_rehold(&mut scene.service, &freezer) {
         assert!(Instant::now() < deadline, "batch was never found awake after an eviction");
         scene.wait_until_batch_returns();
     }

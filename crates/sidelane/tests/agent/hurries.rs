@@ -11,7 +11,7 @@ use sidelane_host::cores::Cores;
 use sidelane_host::topology::Topology;
 
 use crate::common::busy::{BIG, CLIENTS, LITTLE};
-use crate::common::process::{policy, threads_named};
+use crate::common::process::{scheduling_class, threads_named};
 use crate::common::scripted::unused_address;
 use crate::common::{Busy, Footprint, Run, can_observe_requests, lock_lanes, wait_until};
 use crate::daemon::{Daemon, File, status};
@@ -27,7 +27,7 @@ fn start_service() -> Option<Busy> {
 }
 
 /// Creates the agent's file with the service, without `[hurry]`.
-fn file_of(busy: &Busy) -> File {
+fn agent_file_with_service(busy: &Busy) -> File {
     File::with_holmes_policy().with_service(&format!("port = {}", busy.address.port())).with_batch("/nobody")
 }
 
@@ -57,7 +57,9 @@ fn long_requests_move_and_threads_get_their_cpus_back() {
     let Some(busy) = start_service() else { return };
     let (cpus, before, metrics) = (busy.cpus_by_thread(), Footprint::capture(), unused_address());
     let more = format!("threshold = \"1ms\"\nlog = \"{}\"", busy.file("").display());
-    let file = file_of(&busy).with_lines(&hurry_table(&more)).with_lines(&format!("[metrics]\nlisten = \"{metrics}\""));
+    let file = agent_file_with_service(&busy)
+        .with_lines(&hurry_table(&more))
+        .with_lines(&format!("[metrics]\nlisten = \"{metrics}\""));
     let mut daemon = start_and_wait_for_binding(&busy, &file);
     daemon.run.wait_until("the status told of all workers, and of a request that moved", |_| {
         mapper_status()["threads"] == CLIENTS && mapper_status()["moved"].as_u64() > Some(0)
@@ -77,7 +79,7 @@ fn long_requests_move_and_threads_get_their_cpus_back() {
     }
     assert!(told["requests"].as_u64() >= told["moved"].as_u64() && told["own_cpu_percent"].is_number(), "{told}");
     let threads = threads_named(daemon.run.pid(), THREAD);
-    assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [FIFO]);
+    assert_eq!(threads.iter().filter_map(|tid| scheduling_class(*tid)).collect::<Vec<_>>(), [FIFO]);
     let answer = http_get(metrics.port(), "/metrics");
     for line in [
         "sidelane_hurry_requests_moved_total{service=\"the service\"} ",
@@ -104,7 +106,7 @@ fn a_killed_agent_gives_threads_their_cpus_back() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = start_service() else { return };
     let (cpus, before) = (busy.cpus_by_thread(), Footprint::capture());
-    let file = file_of(&busy).with_lines(&hurry_table(""));
+    let file = agent_file_with_service(&busy).with_lines(&hurry_table(""));
     let mut daemon = start_and_wait_for_binding(&busy, &file);
     daemon.run.kill();
     wait_until("each thread had the CPUs that it had", || busy.cpus_by_thread() == cpus);
@@ -116,7 +118,7 @@ fn reload_restarts_or_ends_only_a_changed_mapper() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = start_service() else { return };
     let cpus = busy.cpus_by_thread();
-    let file = file_of(&busy);
+    let file = agent_file_with_service(&busy);
     let mut daemon = start_and_wait_for_binding(&busy, &file.clone().with_lines(&hurry_table("")));
     let pid = daemon.run.pid();
     let first = threads_named(pid, THREAD);
@@ -146,22 +148,23 @@ fn reload_restarts_or_ends_only_a_changed_mapper() {
 fn agent_continues_when_a_mapped_service_ends() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(service) = start_service() else { return };
-    let mut daemon = start_and_wait_for_binding(&service, &file_of(&service).with_lines(&hurry_table("")));
+    let mut daemon =
+        start_and_wait_for_binding(&service, &agent_file_with_service(&service).with_lines(&hurry_table("")));
     drop(service);
-    daemon.wait_for(0, 0);
+    daemon.wait_for_managed_counts(0, 0);
     daemon.run.wait_until("its mapper had ended", |run| threads_named(run.pid(), THREAD).is_empty());
     assert_eq!(status()["mappers"], Value::Array(vec![]));
     daemon.end();
 }
 
 #[test]
-fn mapper_refused_by_another_one_is_retried_at_a_reload() {
+fn refused_mapper_starts_at_a_reload_once_the_other_ended() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = start_service() else { return };
     let arguments = ["hurry", "--service", &busy.target(), "--big", BIG, "--little", LITTLE];
     let mut other = Run::with_arguments(&arguments).start_without_batch();
     other.wait_until("it maps", |run| run.errors().contains("mapping threads"));
-    let file = file_of(&busy).with_lines(&hurry_table(""));
+    let file = agent_file_with_service(&busy).with_lines(&hurry_table(""));
     let mut daemon = Daemon::start(&file, 1, 0);
     let note = format!(
         "long requests of service the service do not move to big cores: cannot move threads of process {}: another \
@@ -204,7 +207,7 @@ fn dry_run_binds_no_thread() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = start_service() else { return };
     let cpus = busy.cpus_by_thread();
-    let file = file_of(&busy).with_lines(&hurry_table(""));
+    let file = agent_file_with_service(&busy).with_lines(&hurry_table(""));
     let mut daemon = Daemon::launch(&file, Run::with_arguments(&["agent", "--dry-run"]));
     daemon.run.wait_until_audited("came", 0);
     daemon.reload(&file);
@@ -221,7 +224,8 @@ fn agent_with_equal_cores_notes_it_and_continues() {
     }
     let Some(busy) = start_service() else { return };
     let cpus = busy.cpus_by_thread();
-    let daemon = Daemon::start(&file_of(&busy).with_lines("[hurry]\nservices = [\"the service\"]"), 1, 0);
+    let daemon =
+        Daemon::start(&agent_file_with_service(&busy).with_lines("[hurry]\nservices = [\"the service\"]"), 1, 0);
     let notes = notes();
     let is_it = |note: &String| {
         note.starts_with("no request moves to a big core: all cores are equal (")
@@ -234,11 +238,12 @@ fn agent_with_equal_cores_notes_it_and_continues() {
 
 /// The agent's file declares the SMT siblings, since the machine may have none.
 #[test]
-fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
+fn long_requests_move_to_lanes_with_idle_siblings() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(busy) = start_service() else { return };
     let cpus = busy.cpus_by_thread();
-    let file = file_of(&busy).with_lines("[hurry]\nservices = [\"the service\"]\nsiblings = true\nthreshold = \"1ms\"");
+    let file = agent_file_with_service(&busy)
+        .with_lines("[hurry]\nservices = [\"the service\"]\nsiblings = true\nthreshold = \"1ms\"");
     let mut daemon = start_and_wait_for_binding(&busy, &file);
     daemon.run.wait_until("the status told that it maps", |_| mapper_status()["state"] == "maps");
     assert_eq!(mapper_status()["sizes"], "lanes of the cores {0-1}; a lane is big while its siblings are idle");

@@ -62,7 +62,7 @@ fn unpausable_batch_is_shown_as_running() {
         assert_eq!((&told["containers"][0]["state"], &told["containers"][0]["cpus"]), (&"running".into(), &"1".into()));
         assert_eq!(batch.cpus(), "1");
     }
-    if tree.give_freezer(&mut batch, "one") {
+    if tree.move_to_freezable_cgroup(&mut batch, "one") {
         wait_until("batch was paused", || batch.is_frozen());
         daemon
             .run
@@ -83,7 +83,7 @@ fn create_recording() -> NamedTempFile {
 }
 
 /// Returns the lines of `[metric]` that replay the recording.
-fn replay(recording: &NamedTempFile) -> String {
+fn replay_config_lines(recording: &NamedTempFile) -> String {
     format!("source = \"replay\"\nreplay = \"{}\"", recording.path().display())
 }
 
@@ -95,7 +95,8 @@ fn recording_is_replayed_until_its_end() {
     let service = program.start("0");
     let batch = tree.container("one");
     let recording = create_recording();
-    let metric = format!("interference_threshold = 40\ncalm_time = \"50ms\"\n\n[metric]\n{}", replay(&recording));
+    let metric =
+        format!("interference_threshold = 40\ncalm_time = \"50ms\"\n\n[metric]\n{}", replay_config_lines(&recording));
     let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let daemon = Daemon::start(&file.replace("[metric]\nsource = \"latency\"", &metric), 1, 1);
     wait_until("batch was paused", || batch.is_frozen());
@@ -108,13 +109,14 @@ fn recording_is_replayed_until_its_end() {
 fn a_metric_that_is_read_at_the_start_alone_keeps_its_threshold() {
     let Some(_turn) = lock_lanes() else { return };
     let recording = create_recording();
-    let table = format!("calm_time = \"50ms\"\n\n[metric]\n{}", replay(&recording));
+    let table = format!("calm_time = \"50ms\"\n\n[metric]\n{}", replay_config_lines(&recording));
     let file = File::with_absent_targets().replace("[metric]\nsource = \"latency\"", &table);
     let mut daemon = Daemon::start(&file, 0, 0);
     let threshold = || status()["agent"]["threshold"].as_f64();
     assert_eq!(threshold(), Some(40.0));
-    let latency =
-        file.replace(&replay(&recording), "source = \"latency\"").with_lines("[metrics]\nlisten = \"127.0.0.1:0\"");
+    let latency = file
+        .replace(&replay_config_lines(&recording), "source = \"latency\"")
+        .with_lines("[metrics]\nlisten = \"127.0.0.1:0\"");
     daemon.reload(&latency.replace("calm_time = \"50ms\"", "calm_time = \"60ms\""));
     let is_noted = || has_note("the file has changed [metric], [metrics], which the agent reads only at its start");
     daemon.run.wait_until("it was noted which tables are not in effect", |_| is_noted());
@@ -140,7 +142,7 @@ fn interference_policy_needs_a_metric_at_a_reload() {
         let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
         file.replace("[metric]\nsource = \"latency\"", &by(source))
     };
-    let replay = replay(&recording);
+    let replay = replay_config_lines(&recording);
     let perfiso = holmes(&replay).replace("kind = \"holmes\"\nreserved = \"0\"", "kind = \"perfiso\"");
     let mut daemon = Daemon::start(&perfiso.replace("interference_threshold = 40\ncalm_time = \"50ms\"\n", ""), 1, 1);
     daemon.reload(&holmes("source = \"counters\"\nformula = \"page-faults / context-switches\""));

@@ -10,7 +10,9 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::{state, threads};
 
 use crate::common::lanes::REQUEST_LANE;
-use crate::common::process::{DEADLINE, allowed_cpus, cpu_ticks, is_alive, kill_with_test, policy, scheduling, signal};
+use crate::common::process::{
+    DEADLINE, allowed_cpus, class_priority_and_nice, cpu_ticks, is_alive, kill_with_test, scheduling_class, signal,
+};
 use crate::common::redis::busy_redis;
 use crate::common::{Run, Running, SPIN, Words, lock_lanes, wait_until};
 use crate::daemon::{Daemon, File, status};
@@ -21,7 +23,7 @@ use crate::service::Program;
 
 #[test]
 fn batch_leaves_its_lane_at_each_turn_of_the_service() {
-    let Some(mut scene) = Scene::set() else { return };
+    let Some(mut scene) = Scene::start() else { return };
     for _ in 0..5 {
         let summons = scene.words.summons();
         scene.service.work();
@@ -42,7 +44,9 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
 fn container_with_a_thread_outside_is_still_held() {
     const TWO_THREADS: &str = "exec python3 -c 'import threading, time\nthreading.Thread(target=time.sleep, \
                                args=(1000,)).start()\nwhile True: pass'";
-    let Some(mut scene) = Scene::set_as(Setting { script: TWO_THREADS, ..Setting::default() }) else { return };
+    let Some(mut scene) = Scene::start_with_setting(Setting { script: TWO_THREADS, ..Setting::default() }) else {
+        return;
+    };
     let pid = scene.batch.pid();
     wait_until("it had two threads", || threads(pid).len() == 2);
     let second = threads(pid).into_iter().find(|tid| *tid != pid).expect("one of two");
@@ -65,27 +69,27 @@ fn container_with_a_thread_outside_is_still_held() {
 /// only if its class outranks a holder's.
 #[test]
 fn container_outranking_the_holder_is_demoted_and_restored() {
-    let Some(scene) = Scene::set() else { return };
+    let Some(scene) = Scene::start() else { return };
     let batch = scene.batch.pid();
     let give = |priority: &str| Command::new("chrt").args(["-f", "-p", priority, &batch.to_string()]).output();
     let given = give("9").is_ok_and(|given| given.status.success());
     if !given {
         return sidelane_testing::skip("needs chrt, and a group that allows real-time threads");
     }
-    assert_eq!(scheduling(batch)[..2], [Some("1".to_owned()), Some("9".to_owned())]);
+    assert_eq!(class_priority_and_nice(batch)[..2], [Some("1".to_owned()), Some("9".to_owned())]);
     give("10").unwrap();
-    wait_until("batch was put down", || policy(batch).as_deref() == Some("0"));
+    wait_until("batch was put down", || scheduling_class(batch).as_deref() == Some("0"));
     wait_until("it was noted", || status()["notes"].to_string().contains("another scheduling class"));
     scene.end_and_check_with(|| {
         let class = [Some("1".to_owned()), Some("10".to_owned())];
-        assert_eq!(scheduling(batch)[..2], class, "batch was not given its class back");
+        assert_eq!(class_priority_and_nice(batch)[..2], class, "batch was not given its class back");
     });
 }
 
 /// Batch reverts each demotion at once, so only a refusal of lanes keeps it off.
 #[test]
 fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
-    let Some(mut scene) = Scene::set() else { return };
+    let Some(mut scene) = Scene::start() else { return };
     let batch = scene.batch.pid();
     let raise = || Command::new("chrt").args(["-f", "-p", "20", &batch.to_string()]).output();
     if !raise().is_ok_and(|given| given.status.success()) {
@@ -96,10 +100,10 @@ fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
         status()["notes"].to_string().contains("no lane was lent for a time")
     });
     scene.daemon.run.wait_until_audited("lend", 0);
-    wait_until("batch was put down", || policy(batch).as_deref() == Some("0"));
+    wait_until("batch was put down", || scheduling_class(batch).as_deref() == Some("0"));
     scene.end_and_check_with(|| {
         let class = [Some("1".to_owned()), Some("20".to_owned())];
-        assert_eq!(scheduling(batch)[..2], class, "batch was not given its class back");
+        assert_eq!(class_priority_and_nice(batch)[..2], class, "batch was not given its class back");
     });
 }
 
@@ -112,13 +116,13 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     let command = kill_with_test(command.args(["-c", &format!("exec {DEADLINE} sleep 1000")]));
     let mut child = command.spawn().expect("a shell starts");
     let pid = child.id();
-    wait_until("it was in its class, or refused", || policy(pid).as_deref() == Some("6") || !is_alive(pid));
-    let Some(mut scene) = Scene::set() else {
+    wait_until("it was in its class, or refused", || scheduling_class(pid).as_deref() == Some("6") || !is_alive(pid));
+    let Some(mut scene) = Scene::start() else {
         let _ = child.kill().and_then(|()| child.wait());
         return;
     };
     let joins_ns = now_ns();
-    if !is_alive(pid) || !scene.batch.admit(pid) {
+    if !is_alive(pid) || !scene.batch.move_process_in(pid) {
         let _ = child.kill().and_then(|()| child.wait());
         return sidelane_testing::skip("needs chrt, and groups that take a thread in SCHED_DEADLINE");
     }
@@ -131,7 +135,7 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
         uptime() > Some(then + 2.0)
     });
     assert!(status()["notes"].to_string().contains("in SCHED_DEADLINE"), "{}", status()["notes"]);
-    assert_eq!(policy(pid).as_deref(), Some("6"), "its class was changed");
+    assert_eq!(scheduling_class(pid).as_deref(), Some("6"), "its class was changed");
     scene.batch.move_process_out(pid);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -150,7 +154,7 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
 
 #[test]
 fn held_lane_stays_held_during_a_reload() {
-    let Some(mut scene) = Scene::set() else { return };
+    let Some(mut scene) = Scene::start() else { return };
     scene.service.work();
     wait_until("batch had left", || scene.words.is_kept_free() && scene.words.has_batch_left());
     let file = scene.file.replace("name = \"the service\"", "name = \"the service\"\nslo = \"p99=5ms\"");
@@ -165,7 +169,7 @@ fn held_lane_stays_held_during_a_reload() {
 
 #[test]
 fn batch_on_one_long_held_lane_is_paused_until_service_rests() {
-    let Some(mut scene) = Scene::set() else { return };
+    let Some(mut scene) = Scene::start() else { return };
     scene.service.work();
     wait_until("batch was paused", || scene.batch.is_frozen());
     scene.service.rest();
@@ -175,7 +179,7 @@ fn batch_on_one_long_held_lane_is_paused_until_service_rests() {
 
 #[test]
 fn an_agent_that_is_killed_while_it_holds_leaves_nothing_behind() {
-    let Some(mut scene) = Scene::set() else { return };
+    let Some(mut scene) = Scene::start() else { return };
     scene.service.work();
     wait_until("batch had left", || scene.words.is_kept_free() && scene.words.has_batch_left());
     scene.daemon.run.kill();
@@ -187,11 +191,11 @@ fn an_agent_that_is_killed_while_it_holds_leaves_nothing_behind() {
 
 /// Neither holder nor guardian runs, so batch runs beside the service.
 #[test]
-fn a_broken_promise_is_in_status_metrics_and_audit_log() {
+fn excess_overlap_is_in_status_metrics_and_audit_log() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let lines = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"");
-    let Some(mut scene) = Scene::set_as(Setting { lines: &lines, ..Setting::default() }) else { return };
-    let (agent, guardian) = (scene.daemon.run.pid(), scene.daemon.run.guardian_other_than(None));
+    let Some(mut scene) = Scene::start_with_setting(Setting { lines: &lines, ..Setting::default() }) else { return };
+    let (agent, guardian) = (scene.daemon.run.pid(), scene.daemon.run.wait_for_guardian_other_than(None));
     let overlap = || status()["services"][0]["overlap"].clone();
     let is_kept = |overlap: &Value| overlap["bound_percent"] == 1.0 && overlap["broken"].is_null();
     wait_until("the promise was kept", || is_kept(&overlap()));
@@ -221,7 +225,7 @@ fn a_broken_promise_is_in_status_metrics_and_audit_log() {
 }
 
 #[test]
-fn placement_of_a_service_frees_a_lane_for_batch() {
+fn lane_is_lent_after_placement_moves_a_service_off_it() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
@@ -247,7 +251,7 @@ fn placement_of_a_service_frees_a_lane_for_batch() {
 fn batch_avoids_a_lane_with_a_later_member_of_the_service() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::NoLists) else { return };
-    let mut service = tree.container_that("service", "exec taskset -c 0 sleep 1000");
+    let mut service = tree.start_container_with_script("service", "exec taskset -c 0 sleep 1000");
     wait_until("the service was on its lane", || service.cpus() == REQUEST_LANE);
     let batch = tree.container("batch");
     let file = File::with_holmes_policy()
@@ -258,7 +262,7 @@ fn batch_avoids_a_lane_with_a_later_member_of_the_service() {
     let words = Words::wait_and_map(&mut daemon.run);
     wait_until("batch was on its lane", || words.is_batch_on_lane());
     service.start_process(&format!("exec taskset -c 1 sh -c '{SPIN}'"));
-    service.end_first();
+    service.end_first_process();
     wait_until("batch that has no other lane was paused", || batch.is_frozen());
     let now = || status()["agent"]["uptime_s"].as_f64();
     let then = now().expect("the agent runs");

@@ -66,7 +66,7 @@ fn status_is_hidden_from_other_users() {
         &File::with_holmes_policy().with_service(&Program::new().service_match_line()).with_batch(tree.path()),
         run,
     );
-    daemon.wait_for(0, 0);
+    daemon.wait_for_managed_counts(0, 0);
     // Only this thread changes its user: threads of other tests stay root.
     let asked = thread::spawn(|| {
         let nobody = Uid::from_raw(65534);
@@ -95,7 +95,7 @@ fn requests_of_a_service_that_listens_late_are_counted() {
         "while [ ! -e {} ]; do sleep 0.1; done; exec redis-server --bind 127.0.0.1 --port {port} --save '' --dir {data}",
         go.display()
     );
-    let _service = tree.container_that("service", &script);
+    let _service = tree.start_container_with_script("service", &script);
     let rule = format!("cgroup = \"{}/service\"\nslo = \"p99=60s\"", tree.path());
     let file = File::with_holmes_policy().with_service(&rule).with_batch("/nobody");
     let file = file.replace("[metric]", "[intervals]\nprocesses = \"100ms\"\n[metric]");
@@ -203,7 +203,7 @@ open(sys.argv[1] + '/large', 'w')
 time.sleep(1000)";
 
 /// Returns the CPU time of the agent's main thread, and of all its threads.
-fn cpu_ns_of(pid: u32) -> (u64, u64) {
+fn cpu_ns_of_main_and_all_threads(pid: u32) -> (u64, u64) {
     let of = |tid: &str| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
         text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0)
@@ -215,7 +215,7 @@ fn cpu_ns_of(pid: u32) -> (u64, u64) {
 /// The cost of reading a service grows with its files and network namespaces; the agent's real-time thread reads
 /// neither.
 #[test]
-fn the_real_time_thread_does_no_more_beside_a_large_service() {
+fn large_service_does_not_load_the_real_time_thread() {
     let Some(_turn) = lock_lanes() else { return };
     if !can_observe_requests() {
         return;
@@ -224,15 +224,15 @@ fn the_real_time_thread_does_no_more_beside_a_large_service() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("large.py"), LARGE).unwrap();
     let script = format!("exec python3 {0}/large.py {0}", dir.path().display());
-    let _service = tree.container_that("service", &script);
+    let _service = tree.start_container_with_script("service", &script);
     let rule = format!("cgroup = \"{}/service\"\nslo = \"p99=60s\"", tree.path());
     let daemon = Daemon::start(&File::with_holmes_policy().with_service(&rule).with_batch("/nobody"), 1, 0);
     let pid = daemon.run.pid();
     // CPU time is measured over a fixed time.
     let in_a_while = || {
-        let (own, all) = cpu_ns_of(pid);
+        let (own, all) = cpu_ns_of_main_and_all_threads(pid);
         thread::sleep(Duration::from_secs(4));
-        let (own_later, all_later) = cpu_ns_of(pid);
+        let (own_later, all_later) = cpu_ns_of_main_and_all_threads(pid);
         (own_later - own, all_later - all)
     };
     let (own_before, _) = in_a_while();

@@ -40,36 +40,36 @@ fn kubernetes_agent_file(tree: &Tree) -> File {
 }
 
 #[test]
-fn a_besteffort_pod_is_confined_from_its_birth() {
+fn new_besteffort_pod_starts_confined() {
     let Some(_turn) = lock_lanes() else { return };
     let before = Footprint::capture();
     let Some(tree) = Tree::make(Place::Lists) else { return };
-    tree.make_below("kubepods");
-    tree.make_below("kubepods/besteffort");
+    tree.create_cgroup_below("kubepods");
+    tree.create_cgroup_below("kubepods/besteffort");
     let mut daemon = Daemon::start(&kubernetes_agent_file(&tree), 0, 0);
-    wait_until("new pods start on the CPUs that batch may have", || tree.list_below("kubepods/besteffort") == "1");
-    assert_eq!(tree.list_below("kubepods"), "0-1");
+    wait_until("new pods start on the CPUs that batch may have", || tree.cpu_list_below("kubepods/besteffort") == "1");
+    assert_eq!(tree.cpu_list_below("kubepods"), "0-1");
     let uid = format!("{}-1", std::process::id());
     let pod = format!("kubepods/besteffort/pod{uid}");
     let logs = PodLogDir::create("batch_job", &uid);
-    tree.make_below(&pod);
+    tree.create_cgroup_below(&pod);
     let job = tree.container(&format!("{pod}/job"));
     assert_eq!(job.cpus(), "1", "before the agent has seen it");
-    daemon.wait_for(0, 1);
+    daemon.wait_for_managed_counts(0, 1);
     drop(job);
-    daemon.wait_for(0, 0);
-    assert_eq!(tree.list_below("kubepods/besteffort"), "1");
+    daemon.wait_for_managed_counts(0, 0);
+    assert_eq!(tree.cpu_list_below("kubepods/besteffort"), "1");
     // A system pod has all CPUs. While it exists, each new pod has all CPUs, too.
     let system = (format!("{uid}-2"), PodLogDir::create("kube-system_proxy", &format!("{uid}-2")));
     let proxy_pod = format!("kubepods/besteffort/pod{}", system.0);
-    tree.make_below(&proxy_pod);
+    tree.create_cgroup_below(&proxy_pod);
     let proxy = tree.container(&format!("{proxy_pod}/proxy"));
     daemon.run.wait_until("the system's pod had all CPUs", |_| proxy.cpus() == "0-1");
-    assert_eq!(tree.list_below("kubepods/besteffort"), "0-1");
+    assert_eq!(tree.cpu_list_below("kubepods/besteffort"), "0-1");
     let notes = status()["notes"].to_string();
     assert!(notes.contains("new batch in") && notes.contains("it also holds pods that are not batch"), "{notes}");
     daemon.end();
-    let lists = ["kubepods", "kubepods/besteffort", &pod, &proxy_pod].map(|path| tree.list_below(path));
+    let lists = ["kubepods", "kubepods/besteffort", &pod, &proxy_pod].map(|path| tree.cpu_list_below(path));
     assert_eq!((lists, proxy.cpus().as_str()), (["0-1"; 4].map(str::to_owned), "0-1"));
     drop((proxy, tree, system, logs));
     before.wait_until_restored();
@@ -79,10 +79,10 @@ fn a_besteffort_pod_is_confined_from_its_birth() {
 fn a_killed_agent_gives_the_group_of_new_pods_its_list_back() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
-    tree.make_below("kubepods");
-    tree.make_below("kubepods/besteffort");
+    tree.create_cgroup_below("kubepods");
+    tree.create_cgroup_below("kubepods/besteffort");
     let mut daemon = Daemon::start(&kubernetes_agent_file(&tree), 0, 0);
-    wait_until("new pods start on the CPUs that batch may have", || tree.list_below("kubepods/besteffort") == "1");
+    wait_until("new pods start on the CPUs that batch may have", || tree.cpu_list_below("kubepods/besteffort") == "1");
     daemon.run.kill();
-    wait_until("the list was given back", || tree.list_below("kubepods/besteffort") == "0-1");
+    wait_until("the list was given back", || tree.cpu_list_below("kubepods/besteffort") == "0-1");
 }

@@ -16,7 +16,7 @@ use sidelane_host::procfs::threads;
 use crate::common::agent::guardians;
 use crate::common::lanes::REQUEST_LANE;
 use crate::common::nginx::Nginx;
-use crate::common::process::{allowed_cpus, policy, threads_named};
+use crate::common::process::{allowed_cpus, scheduling_class, threads_named};
 use crate::common::scripted::{
     read_to_end, read_until, send_answer, send_answer_with_status, start_answering_server, start_recording_server,
     unused_address,
@@ -88,9 +88,9 @@ fn proxy_has_own_threads_metrics_and_status() {
     let answer = http_get(metrics.port(), "/metrics");
     assert!(answer.contains(&counted), "no {counted} in {answer}");
     let pid = daemon.run.pid();
-    assert_eq!(policy(pid).as_deref(), Some(FIFO), "the agent itself");
+    assert_eq!(scheduling_class(pid).as_deref(), Some(FIFO), "the agent itself");
     let threads = threads_named(pid, "sidelane-proxy");
-    assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [ORDINARY]);
+    assert_eq!(threads.iter().filter_map(|tid| scheduling_class(*tid)).collect::<Vec<_>>(), [ORDINARY]);
     daemon.end();
     assert!(TcpStream::connect(listen).is_err(), "it has ended with the agent");
     before.wait_until_restored();
@@ -136,7 +136,7 @@ fn hazards_are_watched_by_threads_in_sched_other() {
     assert_eq!(proxy_status(listen)["active"], two.address.to_string());
     one.signal(libc::SIGCONT);
     let watches = threads_named(daemon.run.pid(), "sidelane-watch");
-    assert_eq!(watches.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [ORDINARY; 2]);
+    assert_eq!(watches.iter().filter_map(|tid| scheduling_class(*tid)).collect::<Vec<_>>(), [ORDINARY; 2]);
     daemon.end();
 }
 
@@ -184,7 +184,7 @@ fn a_reload_opens_the_access_log_again() {
 }
 
 #[test]
-fn a_reload_that_changes_a_proxy_lets_its_requests_be_answered() {
+fn requests_of_a_proxy_changed_by_a_reload_are_answered() {
     const CLIENTS: usize = 10;
     let Some(_turn) = lock_lanes() else { return };
     let listen = unused_address();

@@ -43,24 +43,24 @@ pub struct Scene {
 
 impl Scene {
     #[track_caller]
-    pub fn set() -> Option<Self> {
-        Self::set_as(Setting::default())
+    pub fn start() -> Option<Self> {
+        Self::start_with_setting(Setting::default())
     }
 
     #[track_caller]
-    pub fn set_as(setting: Setting<'_>) -> Option<Self> {
+    pub fn start_with_setting(setting: Setting<'_>) -> Option<Self> {
         let turn = lock_lanes()?;
         let before = Footprint::capture();
         let tree = Tree::make(setting.place)?;
         let (program, service) = Program::start_working_on_command();
-        let batch = tree.container_that("one", setting.script);
+        let batch = tree.start_container_with_script("one", setting.script);
         let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
         let file = file.with_lines("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"").with_lines(setting.lines);
         let home = setting.home.map(|found| FreezableGroup::make(found, "home").expect("its hierarchy freezes"));
         let run = Run::with_arguments(&[]);
-        let run = home.iter().fold(run, |run, home| run.through_wrapper(&["sh", "-c", &home.enter()]));
+        let run = home.iter().fold(run, |run, home| run.through_wrapper(&["sh", "-c", &home.enter_command()]));
         let mut daemon = Daemon::launch(&file, run);
-        daemon.wait_for(1, 1);
+        daemon.wait_for_managed_counts(1, 1);
         let words = Words::wait_and_map(&mut daemon.run);
         wait_until("batch was on its lane", || words.is_batch_on_lane());
         Some(Self { home, words, service, daemon, file, batch, tree, before, _program: program, _turn: turn })

@@ -39,7 +39,7 @@ impl Program {
     fn start_shell_copy(script: &str) -> (Self, ServiceOnCommand) {
         let program = Self::copy_of("/bin/sh");
         let path = program.path.to_str().expect("a readable path");
-        let service = Service::start_command_on_command(path, &["-c", script]);
+        let service = Service::start_program_on_command(path, &["-c", script]);
         (program, service)
     }
 

@@ -63,7 +63,7 @@ fn is_batch_running() -> bool {
 }
 
 #[track_caller]
-fn a_container_keeps_what_is_made_below_it(place: Place) {
+fn check_group_below_a_container_is_confined(place: Place) {
     let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(place) else { return };
     let program = Program::new();
@@ -76,48 +76,51 @@ fn a_container_keeps_what_is_made_below_it(place: Place) {
     );
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     let watch = CpuListWatch::start(one.pid());
-    one.make_below("x", None);
+    one.create_cgroup_below("x", None);
     // A scan that has found the second container has also found all cgroups created before it.
     let second = tree.container("second");
-    daemon.wait_for(1, 2);
+    daemon.wait_for_managed_counts(1, 2);
     let child = one.start_process(SPIN);
-    one.move_below(child, "x");
-    one.move_below(one.pid(), "x");
-    one.make_below("x/y", None);
+    one.move_process_below(child, "x");
+    one.move_process_below(one.pid(), "x");
+    one.create_cgroup_below("x/y", None);
     let third = tree.container("third");
-    daemon.wait_for(1, 3);
-    one.move_below(child, "x/y");
+    daemon.wait_for_managed_counts(1, 3);
+    one.move_process_below(child, "x/y");
     let expected = ["one", "second", "third"].map(|name| format!("{}/{name}", tree.path()));
     wait_until("all processes were where they should be", || {
         [one.pid(), child].iter().all(|pid| process::allowed_cpus(*pid).as_deref() == Some("1"))
     });
     assert_eq!(names(&status()), expected);
     drop((second, third));
-    daemon.wait_for(1, 1);
+    daemon.wait_for_managed_counts(1, 1);
     wait_until("what is below it is counted as batch", is_batch_running);
     assert_eq!(watch.stop_and_take_lists(), ["1"]);
     daemon.end();
     let given_back = [one.pid(), child].map(|pid| process::allowed_cpus(pid).unwrap_or_default());
-    assert_eq!((given_back, tree.list(), one.list()), (["0-1", "0-1"].map(str::to_owned), tree.list(), one.list()));
+    assert_eq!(
+        (given_back, tree.cpu_list(), one.cpu_list()),
+        (["0-1", "0-1"].map(str::to_owned), tree.cpu_list(), one.cpu_list())
+    );
     if place == Place::Lists {
-        assert_eq!([tree.list(), one.list(), one.list_below("x"), one.list_below("x/y")], ["0-1"; 4]);
+        assert_eq!([tree.cpu_list(), one.cpu_list(), one.cpu_list_below("x"), one.cpu_list_below("x/y")], ["0-1"; 4]);
     }
     service.must_be_untouched();
 }
 
 #[test]
-fn new_group_below_a_container_is_part_of_it_by_lists() {
-    a_container_keeps_what_is_made_below_it(Place::Lists);
+fn new_subgroup_is_part_of_its_container_with_cpusets() {
+    check_group_below_a_container_is_confined(Place::Lists);
 }
 
 #[test]
-fn new_group_below_a_container_is_part_of_it_by_threads() {
-    a_container_keeps_what_is_made_below_it(Place::NoLists);
+fn new_subgroup_is_part_of_its_container_without_cpusets() {
+    check_group_below_a_container_is_confined(Place::NoLists);
 }
 
 /// Each hierarchy of cgroup version 1 has its own tree.
 #[test]
-fn a_group_below_in_one_hierarchy_alone_changes_nothing() {
+fn subgroup_in_one_v1_hierarchy_is_no_new_container() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
@@ -131,19 +134,19 @@ fn a_group_below_in_one_hierarchy_alone_changes_nothing() {
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     let watch = CpuListWatch::start(one.pid());
     for number in 0..one.hierarchy_count() {
-        one.make_below(&format!("x{number}"), Some(number));
-        one.move_below(one.pid(), &format!("x{number}"));
+        one.create_cgroup_below(&format!("x{number}"), Some(number));
+        one.move_process_below(one.pid(), &format!("x{number}"));
     }
     let second = tree.container("second");
-    daemon.wait_for(1, 2);
+    daemon.wait_for_managed_counts(1, 2);
     drop(second);
-    daemon.wait_for(1, 1);
+    daemon.wait_for_managed_counts(1, 1);
     assert_eq!(
         (watch.stop_and_take_lists().as_slice(), names(&status())),
         (&["1".to_owned()][..], vec![format!("{}/one", tree.path())])
     );
     daemon.end();
-    assert_eq!([one.cpus(), one.list(), tree.list()], ["0-1"; 3]);
+    assert_eq!([one.cpus(), one.cpu_list(), tree.cpu_list()], ["0-1"; 3]);
     service.must_be_untouched();
 }
 
@@ -165,7 +168,7 @@ fn check_tree_with_processes_is_one_container(place: Place) {
     let is_mixed = |note: &String| note.contains("processes of its own, so it is one container");
     daemon.run.wait_until("that was noted", |_| notes(&status()).iter().any(is_mixed));
     assert_eq!((watch.stop_and_take_lists().as_slice(), second.cpus().as_str()), (&["1".to_owned()][..], "1"));
-    tree.end_joined();
+    tree.end_processes_started_in_tree();
     daemon.run.wait_until("the note was over", |_| !notes(&status()).iter().any(is_mixed));
     let ended = daemon.end();
     let noted = ended.stderr.lines().filter(|line| is_mixed(&(*line).to_owned())).count();
@@ -175,12 +178,12 @@ fn check_tree_with_processes_is_one_container(place: Place) {
 }
 
 #[test]
-fn a_tree_with_own_processes_is_one_container_by_lists() {
+fn tree_with_own_processes_is_one_container_with_cpusets() {
     check_tree_with_processes_is_one_container(Place::Lists);
 }
 
 #[test]
-fn a_tree_with_own_processes_is_one_container_by_threads() {
+fn tree_with_processes_is_one_container_without_cpusets() {
     check_tree_with_processes_is_one_container(Place::NoLists);
 }
 
@@ -192,14 +195,14 @@ fn a_container_in_a_threaded_group_is_confined() {
     if !tree.make_threaded("") {
         return;
     }
-    tree.make_below("one");
+    tree.create_cgroup_below("one");
     if !tree.make_threaded("one") {
         return;
     }
     let (program, mut shell) = (Program::new(), Command::new("sh"));
     let service = program.start("0");
     let mut batch = process::kill_with_test(&mut shell).args(["-c", SPIN]).spawn().unwrap();
-    tree.admit_below(batch.id(), "one");
+    tree.move_process_below(batch.id(), "one");
     let file = File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path());
     let daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU", || process::allowed_cpus(batch.id()).as_deref() == Some("1"));
@@ -217,8 +220,8 @@ fn a_container_with_a_thread_in_sched_deadline_is_confined() {
     let Some(tree) = Tree::make(Place::Lists) else { return };
     let program = Program::new();
     let service = program.start("0");
-    let one = tree.container_that("one", &format!("exec {DEADLINE} sh -c '{SPIN}'"));
-    let is_there = || process::policy(one.pid()).as_deref() == Some("6");
+    let one = tree.start_container_with_script("one", &format!("exec {DEADLINE} sh -c '{SPIN}'"));
+    let is_there = || process::scheduling_class(one.pid()).as_deref() == Some("6");
     wait_until("the container was in its class, or refused", || is_there() || !process::is_alive(one.pid()));
     if !is_there() {
         return sidelane_testing::skip("needs chrt, and a group that allows SCHED_DEADLINE");
@@ -246,13 +249,13 @@ fn groups_below_a_container_are_paused_with_it() {
     let file = File::with_absent_targets().replace("/nobody", tree.path());
     let run = Run::with_arguments(&[]).with_variable("SIDELANE_OFFLINE", offline.to_str().unwrap());
     let mut daemon = Daemon::launch(&file, run);
-    daemon.wait_for(0, 1);
-    one.make_below("x", None);
-    one.move_below(one.pid(), "x");
+    daemon.wait_for_managed_counts(0, 1);
+    one.create_cgroup_below("x", None);
+    one.move_process_below(one.pid(), "x");
     std::fs::write(&offline, "1").unwrap();
-    wait_until("what is below it stood still", || one.read_below("x", "cgroup.events").contains("frozen 1"));
+    wait_until("what is below it stood still", || one.read_file_below("x", "cgroup.events").contains("frozen 1"));
     std::fs::write(&offline, "").unwrap();
-    wait_until("it went on", || one.read_below("x", "cgroup.events").contains("frozen 0"));
+    wait_until("it went on", || one.read_file_below("x", "cgroup.events").contains("frozen 0"));
     assert_eq!(names(&status()), [format!("{}/one", tree.path())]);
     daemon.end();
 }
@@ -277,7 +280,7 @@ fn batch_with_the_name_of_a_service_stays_batch() {
         (watch.stop_and_take_lists().as_slice(), process::allowed_cpus(impostor).as_deref()),
         (&["1".to_owned()][..], Some("1"))
     );
-    one.end_joined();
+    one.end_processes_except_first();
     daemon.run.wait_until("the note was over", |_| !notes(&status()).iter().any(stays));
     let ended = daemon.end();
     assert_eq!(ended.stderr.matches("stays batch").count(), 1, "{ended}");
@@ -298,9 +301,9 @@ fn a_process_of_a_service_in_a_group_of_batch_is_batch() {
         1,
         1,
     );
-    tree.make_below("two");
-    tree.admit_below(launched.pid(), "two");
-    daemon.wait_for(1, 2);
+    tree.create_cgroup_below("two");
+    tree.move_process_below(launched.pid(), "two");
+    daemon.wait_for_managed_counts(1, 2);
     wait_until("it was confined", || launched.cpus() == "1" && one.cpus() == "1");
     drop(launched);
     daemon.end();
@@ -339,6 +342,6 @@ fn services_beyond_the_limit_are_named_and_wait_in_order() {
     daemon
         .run
         .wait_until("the next one took the place", |_| says("2 service(s) are not managed") && says(": s64, s65;"));
-    daemon.wait_for(63, 0);
+    daemon.wait_for_managed_counts(63, 0);
     daemon.end();
 }

@@ -14,7 +14,7 @@ fn batch_leaves_reserved_cpus(place: Place) {
     let program = Program::new();
     let service = program.start("0");
     let (one, other) = (tree.container("one"), tree.container("other"));
-    let lists = [tree.list(), one.list(), other.list()];
+    let lists = [tree.cpu_list(), one.cpu_list(), other.cpu_list()];
     assert_eq!([one.cpus(), other.cpus()], ["0-1", "0-1"]);
     let daemon = Daemon::start(
         &File::with_holmes_policy().with_service(&program.service_match_line()).with_batch(tree.path()),
@@ -30,7 +30,7 @@ fn batch_leaves_reserved_cpus(place: Place) {
     let confined = ended.audit().into_iter().filter(|line| line["action"] == "confine").count();
     assert!(confined >= 2, "{ended}");
     assert_eq!([one.cpus(), other.cpus()], ["0-1", "0-1"]);
-    assert_eq!([tree.list(), one.list(), other.list()], lists);
+    assert_eq!([tree.cpu_list(), one.cpu_list(), other.cpu_list()], lists);
     service.must_be_untouched();
     drop((one, other, tree));
     before.wait_until_restored();
@@ -58,12 +58,12 @@ fn later_container_starts_confined_and_gets_its_parents_cpus() {
         1,
         1,
     );
-    wait_until("the tree had left the reserved CPU", || tree.list() == "1");
+    wait_until("the tree had left the reserved CPU", || tree.cpu_list() == "1");
     let later = tree.container("later");
     assert_eq!(later.cpus(), "1");
-    daemon.wait_for(1, 2);
+    daemon.wait_for_managed_counts(1, 2);
     daemon.end();
-    assert_eq!([one.cpus(), later.cpus(), later.list(), tree.list()], ["0-1", "0-1", "0-1", "0-1"]);
+    assert_eq!([one.cpus(), later.cpus(), later.cpu_list(), tree.cpu_list()], ["0-1", "0-1", "0-1", "0-1"]);
     service.must_be_untouched();
 }
 

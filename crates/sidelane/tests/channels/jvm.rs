@@ -10,22 +10,22 @@ use sidelane_timeline::record::Kind as RecordKind;
 use sidelane_trace::pauses::Pauses;
 
 use crate::common::wait_until;
-use crate::program::{Program, fixture, read, run};
+use crate::program::{Program, fixture, read, run_tool_if_installed};
 use crate::variables::{POSITION_INDEPENDENT, start_variables_program};
 
 /// Starts a JVM that runs a garbage collection on command. Without a JVM, prints a message and returns `None`.
-fn jvm(flags: &[&str]) -> Option<Program> {
+fn start_jvm(flags: &[&str]) -> Option<Program> {
     let dir = tempfile::tempdir().unwrap();
     let classes = dir.path().as_os_str().to_owned();
-    run("javac", &[OsStr::new("-d"), &classes, fixture("Collects.java").as_os_str()])?;
+    run_tool_if_installed("javac", &[OsStr::new("-d"), &classes, fixture("Collects.java").as_os_str()])?;
     let mut java = Command::new("java");
     java.args(flags).arg("-cp").arg(classes).arg("Collects");
     Some(Program::start(&mut java, dir))
 }
 
 #[test]
-fn the_counters_of_a_jvm_are_read_where_it_keeps_them() {
-    let Some(mut jvm) = jvm(&["-XX:+UseSerialGC", "-Xmx64m"]) else { return };
+fn jvm_counters_are_read_while_it_runs() {
+    let Some(mut jvm) = start_jvm(&["-XX:+UseSerialGC", "-Xmx64m"]) else { return };
     let mut safepoints = jvm.channel("jvm:sun.rt.safepoints");
     let mut collections = jvm.channel("rate:jvm:sun.gc.collector.1.invocations");
     assert_eq!([safepoints.kind, collections.kind], [Kind::Counter; 2]);
@@ -39,7 +39,7 @@ fn the_counters_of_a_jvm_are_read_where_it_keeps_them() {
 
 #[test]
 fn the_cause_of_a_collection_is_a_text() {
-    let Some(mut jvm) = jvm(&["-XX:+UseG1GC", "-Xmx64m"]) else { return };
+    let Some(mut jvm) = start_jvm(&["-XX:+UseG1GC", "-Xmx64m"]) else { return };
     let mut causes = ["jvm:sun.gc.cause", "jvm:sun.gc.lastCause"].map(|signal| jvm.channel(signal));
     let mut now =
         || causes.each_mut().map(|channel| (channel.meaning.clone().unwrap())(read(channel).unwrap()).unwrap());
@@ -50,9 +50,9 @@ fn the_cause_of_a_collection_is_a_text() {
 }
 
 #[test]
-fn a_trace_sees_the_collections_of_a_jvm_that_began_after_it() {
+fn trace_records_collections_of_a_later_jvm() {
     let mut pauses = Pauses::watch(&BTreeSet::new());
-    let Some(mut jvm) = jvm(&["-XX:+UseSerialGC", "-Xmx64m"]) else { return };
+    let Some(mut jvm) = start_jvm(&["-XX:+UseSerialGC", "-Xmx64m"]) else { return };
     pauses.set_processes(&BTreeSet::from([jvm.pid()]));
     jvm.send_command("");
     let mut records = Vec::new();
@@ -63,8 +63,8 @@ fn a_trace_sees_the_collections_of_a_jvm_that_began_after_it() {
 }
 
 #[test]
-fn jvm_without_counters_is_told_from_other_programs() {
-    if let Some(jvm) = jvm(&["-XX:-UsePerfData"]) {
+fn jvm_without_counters_is_distinguished_from_other_programs() {
+    if let Some(jvm) = start_jvm(&["-XX:-UsePerfData"]) {
         assert!(jvm.channels("jvm").unwrap_err().contains("-XX:-UsePerfData"));
     }
     let Some(program) = start_variables_program(POSITION_INDEPENDENT) else { return };
@@ -73,7 +73,7 @@ fn jvm_without_counters_is_told_from_other_programs() {
 
 #[test]
 fn counters_of_a_jvm_that_has_ended_stay_readable() {
-    let Some(mut jvm) = jvm(&[]) else { return };
+    let Some(mut jvm) = start_jvm(&[]) else { return };
     assert!(jvm.channels("jvm:sun.rt.safepoint").unwrap_err().contains("did you mean sun.rt.safepoints"));
     let mut threads = jvm.channel("jvm:java.threads.live");
     assert!(read(&mut threads).unwrap() > 0);
@@ -89,8 +89,10 @@ fn a_jvm_with_process_ids_and_a_tmp_of_its_own_is_read() {
     }
     // The classes are not below /tmp: the JVM gets its own /tmp, which hides the files of the host's /tmp.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let Some(()) = run("javac", &[OsStr::new("-d"), dir.path().as_os_str(), fixture("Collects.java").as_os_str()])
-    else {
+    let Some(()) = run_tool_if_installed(
+        "javac",
+        &[OsStr::new("-d"), dir.path().as_os_str(), fixture("Collects.java").as_os_str()],
+    ) else {
         return;
     };
     let script = format!("mount -t tmpfs none /tmp && exec java -cp {} Collects", dir.path().display());

@@ -11,9 +11,9 @@ use sidelane_observe::list;
 use variables::{POSITION_INDEPENDENT, start_variables_program};
 
 #[test]
-fn a_listing_names_what_can_be_asked_for() {
+fn every_listed_signal_can_be_read() {
     let Some(program) = start_variables_program(POSITION_INDEPENDENT) else { return };
-    let listing = list::list(program.pid(), None);
+    let listing = list::list_process_signals(program.pid(), None);
     let all: Vec<&list::ListedSignal> = listing.groups.iter().flat_map(|group| &group.signals).collect();
     let value = |signal: &str| {
         let listed = all.iter().find(|listed| listed.signal == signal).unwrap_or_else(|| panic!("{signal}: {all:#?}"));
@@ -28,6 +28,6 @@ fn a_listing_names_what_can_be_asked_for() {
     }
     let text = listing.render(100, false);
     assert!(text.contains("is not a JVM") && text.contains("(program)"), "{text}");
-    let filtered = list::list(program.pid(), Some("static_c"));
+    let filtered = list::list_process_signals(program.pid(), Some("static_c"));
     assert!(filtered.render(100, false).contains("tag:mem:static_counter"));
 }

@@ -105,7 +105,7 @@ pub fn fixture(name: &str) -> PathBuf {
 }
 
 /// Runs a tool on files. If it is not installed, prints a message and returns `None`.
-pub fn run<S: AsRef<OsStr>>(tool: &str, arguments: &[S]) -> Option<()> {
+pub fn run_tool_if_installed<S: AsRef<OsStr>>(tool: &str, arguments: &[S]) -> Option<()> {
     let Ok(status) = Command::new(tool).args(arguments).status() else {
         sidelane_testing::skip(format!("there is no {tool} here"));
         return None;
@@ -122,6 +122,6 @@ pub fn compile(compiler: &str, sources: &[&str], flags: &[&str]) -> Option<(Temp
     let sources: Vec<PathBuf> = sources.iter().map(|name| fixture(name)).collect();
     arguments.extend([OsStr::new("-o"), program.as_os_str()]);
     arguments.extend(sources.iter().map(|source| source.as_os_str()));
-    run(compiler, &arguments)?;
+    run_tool_if_installed(compiler, &arguments)?;
     Some((dir, program))
 }

@@ -13,7 +13,7 @@ use sidelane_channels::signal::{Kind, Signal, Source};
 use sidelane_channels::{ChannelEnd, Reader, memory};
 use sidelane_host::shared_mapping::SharedMapping;
 
-use crate::program::{Program, compile, read, run};
+use crate::program::{Program, compile, read, run_tool_if_installed};
 
 pub const POSITION_INDEPENDENT: &[&str] = &["-g", "-fPIE", "-pie"];
 const FIXED: &[&str] = &["-g", "-fno-pie", "-no-pie"];
@@ -104,7 +104,7 @@ fn invalid_variable_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_stripped_program_has_what_its_debug_file_has() {
+fn variables_of_a_stripped_program_are_in_its_debug_file() {
     let Some((dir, program)) = compile("cc", &["variables.c", "twin.c"], POSITION_INDEPENDENT) else { return };
     let debug = dir.path().join("program.debug");
     let all = |first: &str, rest: &[&Path]| {
@@ -112,19 +112,19 @@ fn a_stripped_program_has_what_its_debug_file_has() {
         arguments.extend(rest.iter().map(|path| path.as_os_str().to_owned()));
         arguments
     };
-    let Some(()) = run("objcopy", &all("--only-keep-debug", &[&program, &debug])) else { return };
-    run("strip", &[&program]).unwrap();
+    let Some(()) = run_tool_if_installed("objcopy", &all("--only-keep-debug", &[&program, &debug])) else { return };
+    run_tool_if_installed("strip", &[&program]).unwrap();
     let bare = Program::start(&mut Command::new(&program), tempfile::tempdir().unwrap());
     assert!(bare.variable_error("static_counter").contains("its executable is stripped"));
     assert!(bare.variable_error("environ[1]").contains("are not known; install the debug symbols"));
     drop(bare);
-    run("objcopy", &all(&format!("--add-gnu-debuglink={}", debug.display()), &[&program])).unwrap();
+    run_tool_if_installed("objcopy", &all(&format!("--add-gnu-debuglink={}", debug.display()), &[&program])).unwrap();
     let linked = Program::start(&mut Command::new(&program), dir);
     assert_eq!([linked.value("static_counter"), linked.value("server.queues[1].total")], [7, 10]);
 }
 
 #[test]
-fn names_of_cpp_are_found_as_they_stand_in_the_source() {
+fn cpp_variables_are_found_by_their_source_names() {
     let Some((dir, program)) = compile("c++", &["names.cpp"], &["-g"]) else { return };
     let program = Program::start(&mut Command::new(program), dir);
     assert_eq!([program.value("app::hits"), program.value("hits"), program.value("_ZN3app4hitsE")], [11; 3]);
@@ -135,7 +135,7 @@ fn names_of_cpp_are_found_as_they_stand_in_the_source() {
 }
 
 #[test]
-fn names_of_rust_are_found_as_they_stand_in_the_source() {
+fn rust_variables_are_found_by_their_source_names() {
     static HITS: AtomicU32 = AtomicU32::new(0);
     let signal: Signal = "counter:mem:names_of_rust_are_found_as_they_stand_in_the_source::HITS".parse().unwrap();
     let Source::Memory { place, .. } = &signal.source else { unreachable!("it is mem:") };

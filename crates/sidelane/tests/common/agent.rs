@@ -232,7 +232,7 @@ impl Running {
 
     /// Waits for a guardian process other than `known`.
     #[track_caller]
-    pub fn guardian_other_than(&mut self, known: Option<u32>) -> u32 {
+    pub fn wait_for_guardian_other_than(&mut self, known: Option<u32>) -> u32 {
         let found = || guardians().into_iter().find(|pid| Some(*pid) != known);
         self.wait_until("a guardian was there", |_| found().is_some());
         found().expect("it was there a moment ago")
@@ -343,13 +343,13 @@ impl fmt::Display for Finished {
 /// Returns the process ids of batch.
 pub fn batch_processes() -> Vec<u32> {
     let is_batch = |pid: &u32| process::program(*pid).is_some_and(|program| program != Path::new(SIDELANE));
-    process::marked().into_iter().filter(is_batch).collect()
+    process::marked_pids().into_iter().filter(is_batch).collect()
 }
 
 /// Returns the process ids of all guardians of runs that this test has started.
 pub fn guardians() -> Vec<u32> {
     let is_guardian = |pid: &u32| process::command_line(*pid).iter().any(|word| word == guardian::VERB);
-    process::marked().into_iter().filter(is_guardian).collect()
+    process::marked_pids().into_iter().filter(is_guardian).collect()
 }
 
 /// Returns the entries of the log's complete lines. The log may be written during the read.

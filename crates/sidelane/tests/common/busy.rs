@@ -11,7 +11,7 @@ use sidelane_host::cgroup::BatchGroup;
 use sidelane_host::procfs::{thread_cpus, threads};
 use tempfile::TempDir;
 
-use super::{can_observe_requests, lab, process, wait_until};
+use super::{can_observe_requests, lab_binary_path, process, wait_until};
 
 /// CPU that the tests declare to be a big core; [`LITTLE`] is the CPU of the little core.
 pub const BIG: &str = "0";
@@ -39,7 +39,7 @@ impl Busy {
 
     /// Starts the service at this port, which must be free.
     pub fn start_at(port: u16, design: &str, group: Option<&BatchGroup>) -> Option<Self> {
-        let lab = lab().filter(|_| can_observe_requests())?;
+        let lab = lab_binary_path().filter(|_| can_observe_requests())?;
         let dir = tempfile::tempdir().unwrap();
         let enter = group.map_or(String::new(), |leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display()));
         let script = format!(
@@ -55,7 +55,7 @@ impl Busy {
         let port = ready.trim().rsplit('=').next().and_then(|port| port.parse().ok());
         let address = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or_else(|| panic!("it says {ready}"))));
         let mut busy = Self { child, clients: vec![], address, dir };
-        busy.clients = (0..CLIENTS).map(|_| ask_until_closed(busy.address)).collect();
+        busy.clients = (0..CLIENTS).map(|_| start_client_until_closed(busy.address)).collect();
         wait_until("each client has a thread", || busy.threads().len() >= CLIENTS + OTHERS);
         Some(busy)
     }
@@ -99,14 +99,14 @@ impl Drop for Busy {
 /// Size in bytes of a request of the echo service without a body, and of its answer.
 pub const MESSAGE: usize = 16;
 
-pub fn ask(stream: &mut TcpStream) -> std::io::Result<()> {
+pub fn send_request(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(&[0; MESSAGE])
 }
 
 /// Starts a client of the echo service that sends one request after the other until the service is gone.
-fn ask_until_closed(address: SocketAddr) -> JoinHandle<()> {
+fn start_client_until_closed(address: SocketAddr) -> JoinHandle<()> {
     thread::spawn(move || {
         let Ok(mut stream) = TcpStream::connect(address) else { return };
-        while ask(&mut stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).is_ok() {}
+        while send_request(&mut stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).is_ok() {}
     })
 }

@@ -13,11 +13,11 @@ impl Connection {
         Self(client, listener.accept().unwrap().0)
     }
 
-    pub fn ask(&mut self) {
+    pub fn send_request(&mut self) {
         self.0.write_all(b"ask").unwrap();
     }
 
-    pub fn receive(&mut self) {
+    pub fn receive_request(&mut self) {
         self.1.read_exact(&mut [0; 3]).unwrap();
     }
 

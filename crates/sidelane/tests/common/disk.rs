@@ -35,7 +35,7 @@ impl Disk {
     }
 
     /// Removes the file that fills the disk.
-    pub fn make_room(&self) {
+    pub fn remove_filler(&self) {
         fs::remove_file(self.filler()).expect("it was filled");
     }
 
@@ -51,7 +51,7 @@ impl Drop for Disk {
 }
 
 /// Returns the entries of the audit log at `path`.
-pub fn lines(path: &Path) -> Vec<serde_json::Value> {
+pub fn audit_entries_at(path: &Path) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("`{line}` is not JSON: {error}"));
     text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(parse).collect()

@@ -19,7 +19,7 @@ impl Footprint {
         let groups =
             groups_below(Path::new("/sys/fs/cgroup")).into_iter().map(|dir| format!("group {}", dir.display()));
         let claims = claims().into_iter().map(|file| format!("claim {}", file.display()));
-        let processes = process::marked().into_iter().map(describe_process);
+        let processes = process::marked_pids().into_iter().map(describe_process);
         Self(groups.chain(claims).chain(processes).chain(kernel_programs()).collect())
     }
 
@@ -49,16 +49,16 @@ fn kernel_programs() -> impl Iterator<Item = String> {
 }
 
 fn claims() -> Vec<PathBuf> {
-    children(Path::new("/run")).into_iter().filter(|path| is_ours(path)).collect()
+    children(Path::new("/run")).into_iter().filter(|path| is_of_sidelane(path)).collect()
 }
 
 /// Returns every cgroup of a run below `dir`, in any hierarchy.
 fn groups_below(dir: &Path) -> Vec<PathBuf> {
     let groups = children(dir).into_iter().filter(|path| path.is_dir() && !path.is_symlink());
-    groups.flat_map(|group| if is_ours(&group) { vec![group] } else { groups_below(&group) }).collect()
+    groups.flat_map(|group| if is_of_sidelane(&group) { vec![group] } else { groups_below(&group) }).collect()
 }
 
-fn is_ours(path: &Path) -> bool {
+fn is_of_sidelane(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sidelane-"))
 }
 

@@ -89,7 +89,7 @@ impl Job {
         command.env("END", dir.path().join("end")).env("NEWCOMER", dir.path().join("newcomer"));
         let root = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the job starts");
         let job = Self { undertaker: start_cleanup_process(root.id(), &leaves), root, leaves, dir };
-        wait_until("the job was all there", || job.lasting_pids().len() == STEADY.len() + 1);
+        wait_until("the job was all there", || job.long_lived_pids().len() == STEADY.len() + 1);
         job
     }
 
@@ -118,7 +118,7 @@ impl Job {
     }
 
     /// Moves another process into the job's cgroups.
-    pub fn admit(&self, pid: u32) {
+    pub fn move_process_in(&self, pid: u32) {
         self.leaves
             .iter()
             .for_each(|leaf| leaf.move_process_in(pid).expect("a process can be moved into the job's group"));
@@ -134,7 +134,7 @@ impl Job {
     }
 
     /// Returns the processes that run from the start to the end of the job.
-    pub fn lasting_pids(&self) -> Vec<u32> {
+    pub fn long_lived_pids(&self) -> Vec<u32> {
         let stays = |pid: &u32| {
             let words = process::command_line(*pid);
             *pid == self.pid() || words == ["sh", "-c", SPIN, ""] || words == ["sleep", "1000", ""]
@@ -144,12 +144,12 @@ impl Job {
 
     /// Returns the settings of the processes that run from the start to the end of the job.
     pub fn settings_by_pid(&self) -> SettingsByPid {
-        self.lasting_pids().into_iter().map(|pid| (pid, process_settings(pid))).collect()
+        self.long_lived_pids().into_iter().map(|pid| (pid, process_settings(pid))).collect()
     }
 
     /// Makes the first process create a long-lived process, and returns the id of the created process.
     #[track_caller]
-    pub fn fork_lasting_process(&self) -> u32 {
+    pub fn fork_long_lived_process(&self) -> u32 {
         let newcomers = || {
             let is_one = |pid: &u32| process::command_line(*pid) == ["sleep", "2000", ""];
             self.members().into_iter().filter(is_one).collect::<Vec<_>>()
@@ -182,11 +182,11 @@ impl Job {
     #[track_caller]
     pub fn check_is_running(&self) {
         let spinner =
-            self.lasting_pids().into_iter().find(|pid| process::command_line(*pid).iter().any(|word| word == SPIN));
+            self.long_lived_pids().into_iter().find(|pid| process::command_line(*pid).iter().any(|word| word == SPIN));
         let spinner = spinner.expect("it is there");
         let before = process::cpu_ticks(spinner);
         wait_until("the job went on", || process::cpu_ticks(spinner) > before);
-        process::kill(self.fork_lasting_process());
+        process::kill(self.fork_long_lived_process());
     }
 
     /// Makes the job end by itself.
@@ -200,14 +200,14 @@ impl Job {
 /// Returns whether a process is on this lane and in SCHED_IDLE.
 pub fn is_held_on_lane(pid: u32, lane: &str) -> bool {
     const SCHED_IDLE: &str = "5";
-    process::allowed_cpus(pid).as_deref() == Some(lane) && process::policy(pid).as_deref() == Some(SCHED_IDLE)
+    process::allowed_cpus(pid).as_deref() == Some(lane) && process::scheduling_class(pid).as_deref() == Some(SCHED_IDLE)
 }
 
 /// Returns the settings of a process as text.
 pub fn process_settings(pid: u32) -> String {
     let of_thread = |tid: u32| {
         let thread = Thread::with_tid(tid);
-        format!("{thread:?} {:?} {:?}", process::allowed_cpus(tid), process::scheduling(tid))
+        format!("{thread:?} {:?} {:?}", process::allowed_cpus(tid), process::class_priority_and_nice(tid))
     };
     let mut threads: Vec<String> = threads(pid).into_iter().map(of_thread).collect();
     threads.sort();

@@ -31,8 +31,8 @@ impl Drop for Turn {
     /// Ends the processes that a failed test left, which must not disturb the next test. The test's guardian cleans up
     /// first.
     fn drop(&mut self) {
-        holds_within(GUARDIAN_TIMEOUT, || process::marked().is_empty());
-        process::marked().into_iter().for_each(process::kill);
+        holds_within(GUARDIAN_TIMEOUT, || process::marked_pids().is_empty());
+        process::marked_pids().into_iter().for_each(process::kill);
     }
 }
 
@@ -66,7 +66,7 @@ fn missing_requirement() -> Option<&'static str> {
 }
 
 /// Returns the path of the lab's binary. If it has not been built, prints a message and returns `None`.
-pub fn lab() -> Option<PathBuf> {
+pub fn lab_binary_path() -> Option<PathBuf> {
     let path = Path::new(SIDELANE).with_file_name("sidelane-lab");
     if !path.exists() {
         sidelane_testing::skip(format!("needs {}: run `cargo build -p sidelane-lab` first", path.display()));

@@ -58,7 +58,7 @@ pub use disk::Disk;
 pub use footprint::Footprint;
 pub use hurrying::Hurrying;
 pub use job::Job;
-pub use lanes::{Turn, can_observe_requests, lab, lock_lanes, lock_lanes_if_available};
+pub use lanes::{Turn, can_observe_requests, lab_binary_path, lock_lanes, lock_lanes_if_available};
 pub use own_groups::{FreezableGroup, ThrottledGroup};
 pub use random::Random;
 pub use service::{Service, ServiceOnCommand};

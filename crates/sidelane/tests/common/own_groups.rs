@@ -13,7 +13,7 @@ fn make(hierarchy: &Hierarchy, name: &str) -> Option<BatchGroup> {
 }
 
 /// Returns a shell command that enters the cgroup, and then executes the command in its arguments.
-fn enter(leaf: &BatchGroup) -> String {
+fn enter_cgroup_command(leaf: &BatchGroup) -> String {
     format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", leaf.dir.display())
 }
 
@@ -39,12 +39,12 @@ impl FreezableGroup {
 
     /// Freezes or thaws the cgroup.
     pub fn freeze(&self, frozen: bool) {
-        Freezer::find_in_group(&self.0.dir).unwrap().set(frozen).unwrap();
+        Freezer::find_in_group(&self.0.dir).unwrap().set_frozen(frozen).unwrap();
     }
 
     /// Returns a shell command that enters the cgroup.
-    pub fn enter(&self) -> String {
-        enter(&self.0)
+    pub fn enter_command(&self) -> String {
+        enter_cgroup_command(&self.0)
     }
 
     /// Returns the cgroup's name for `--adopt`.
@@ -80,8 +80,8 @@ impl ThrottledGroup {
     }
 
     /// Returns a shell command that enters the cgroup.
-    pub fn enter(&self) -> String {
-        enter(&self.0)
+    pub fn enter_command(&self) -> String {
+        enter_cgroup_command(&self.0)
     }
 
     /// Sets the time per second for real-time threads of the cgroup. Returns false if cgroups have no such time of
@@ -95,9 +95,9 @@ impl ThrottledGroup {
     }
 
     /// Moves one thread into the cgroup, or back into the parent cgroup (cgroup v1).
-    pub fn move_thread(&self, tid: u32, is_in: bool) {
+    pub fn move_thread(&self, tid: u32, into_group: bool) {
         let above = BatchGroup { dir: self.0.dir.parent().unwrap().to_owned() };
-        let leaf = if is_in { &self.0 } else { &above };
+        let leaf = if into_group { &self.0 } else { &above };
         leaf.write("tasks", &tid.to_string()).unwrap();
     }
 

@@ -31,7 +31,7 @@ pub fn allowed_cpus(pid: u32) -> Option<String> {
 }
 
 /// Restricts all threads of a process to other CPUs.
-pub fn move_to(pid: u32, cpus: &str) {
+pub fn set_process_affinity(pid: u32, cpus: &str) {
     let moved = Command::new("taskset").args(["-a", "-c", "-p", cpus, &pid.to_string()]).output();
     assert!(moved.is_ok_and(|moved| moved.status.success()), "process {pid} cannot be moved to {cpus}");
 }
@@ -43,17 +43,17 @@ pub fn last_cpu(pid: u32) -> Option<String> {
 }
 
 /// Returns the scheduling class of a process, by the kernel's number.
-pub fn policy(pid: u32) -> Option<String> {
+pub fn scheduling_class(pid: u32) -> Option<String> {
     const POLICY: usize = 41;
     stat_field(&format!("/proc/{pid}/stat"), POLICY)
 }
 
 /// Returns the scheduling class, real-time priority and nice value of a thread.
-pub fn scheduling(tid: u32) -> [Option<String>; 3] {
+pub fn class_priority_and_nice(tid: u32) -> [Option<String>; 3] {
     const NICE: usize = 19;
     const RT_PRIORITY: usize = 40;
     let field = |number| stat_field(&format!("/proc/{tid}/stat"), number);
-    [policy(tid), field(RT_PRIORITY), field(NICE)]
+    [scheduling_class(tid), field(RT_PRIORITY), field(NICE)]
 }
 
 /// Returns the CPU time that a process has used, in clock ticks.
@@ -97,7 +97,7 @@ pub fn command_line(pid: u32) -> Vec<String> {
 
 /// Returns the process ids of every `sidelane` that this test has started, and of all its descendants, even orphaned
 /// ones.
-pub fn marked() -> Vec<u32> {
+pub fn marked_pids() -> Vec<u32> {
     let mark = format!("{MARK}={}", mark_of_this_test());
     let is_marked = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

@@ -4,7 +4,7 @@ use sidelane_lab::bench::workload::{RealServer, RealServerKind, ServiceCpus};
 use sidelane_lab::programs::LabBinary;
 
 use super::client::Client;
-use super::lanes::{Turn, can_observe_requests, lab, lock_lanes};
+use super::lanes::{Turn, can_observe_requests, lab_binary_path, lock_lanes};
 
 pub const PLACE: ServiceCpus = ServiceCpus { server_cpu: 0, client_cpu: 1 };
 pub const RATE_PER_S: f64 = 300.0;
@@ -20,7 +20,7 @@ pub fn traceable_redis() -> Option<(Turn, LabBinary, RealServer)> {
         sidelane_testing::skip("needs redis-server");
         return None;
     }
-    let lab = LabBinary::with_path(lab()?);
+    let lab = LabBinary::with_path(lab_binary_path()?);
     Some((turn, lab, RealServer::start(RealServerKind::Redis, PLACE).unwrap()))
 }
 

@@ -114,7 +114,7 @@ impl Container {
     }
 
     /// Returns the command that runs a command in the container.
-    pub fn wrapper(&self) -> Vec<String> {
+    pub fn exec_command(&self) -> Vec<String> {
         let (state, mark) = (self.dir.path().join("state"), process::mark_of_this_test());
         let mark = format!("{}={mark}", process::MARK);
         ["runc", "--root", state.to_str().unwrap(), "exec", "--env", &mark, &self.name].map(str::to_owned).to_vec()

@@ -8,7 +8,7 @@ use std::process::Command;
 use super::process::kill_with_test;
 
 /// Opens a pseudo-terminal of `columns` columns. Returns this test's end, and the end that a program writes to.
-pub fn terminal(columns: u16) -> (OwnedFd, OwnedFd) {
+pub fn open_pseudo_terminal(columns: u16) -> (OwnedFd, OwnedFd) {
     let (mut ours, mut theirs) = (0, 0);
     let size = libc::winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: both descriptors are written; a name and attributes are not asked for.
@@ -21,7 +21,7 @@ pub fn terminal(columns: u16) -> (OwnedFd, OwnedFd) {
 /// Returns the lines that this command writes to a terminal of `columns` columns, until it and all its descendants have
 /// ended. A line that is overwritten counts as a line.
 pub fn lines_of(command: &[&str], columns: u16) -> Vec<String> {
-    let (ours, theirs) = terminal(columns);
+    let (ours, theirs) = open_pseudo_terminal(columns);
     let copy = || theirs.try_clone().expect("a copy of a descriptor");
     let mut child = Command::new(command[0]);
     child.args(&command[1..]).stdin(copy()).stdout(copy()).stderr(copy()).env_remove("COLUMNS");

@@ -37,7 +37,7 @@ impl Service {
     }
 
     /// Starts a service that repeatedly runs for some milliseconds.
-    pub fn in_bursts() -> Self {
+    pub fn start_bursty() -> Self {
         Self::start_script_on(REQUEST_LANE, BURSTS, Stdio::null())
     }
 
@@ -64,7 +64,7 @@ impl Service {
     }
 
     /// Starts a service from a command that reads file names, and works until a file of that name exists.
-    pub fn start_command_on_command(program: &str, arguments: &[&str]) -> ServiceOnCommand {
+    pub fn start_program_on_command(program: &str, arguments: &[&str]) -> ServiceOnCommand {
         let mut command = Command::new("taskset");
         command.args(["-c", REQUEST_LANE, program]).args(arguments);
         ServiceOnCommand::new(Self::start(&mut command, Stdio::piped()))
@@ -99,7 +99,8 @@ impl Service {
         let child = command.spawn().expect("the service starts");
         let service = Self { child };
         super::wait_until("the service runs its own program", || {
-            process::program(service.pid()).is_some_and(|program| !program.ends_with("taskset") && is_foreign(&program))
+            process::program(service.pid())
+                .is_some_and(|program| !program.ends_with("taskset") && is_other_than_test_program(&program))
         });
         service
     }
@@ -125,8 +126,8 @@ impl Service {
     }
 
     /// Restricts the service to other CPUs.
-    pub fn move_to(&self, cpus: &str) {
-        process::move_to(self.pid(), cpus);
+    pub fn set_affinity(&self, cpus: &str) {
+        process::set_process_affinity(self.pid(), cpus);
     }
 
     /// Kills the service and leaves it in the process table as a zombie.
@@ -179,8 +180,8 @@ impl ServiceOnCommand {
     }
 
     /// Restricts the service to other CPUs.
-    pub fn move_to(&self, cpus: &str) {
-        self.service.move_to(cpus);
+    pub fn set_affinity(&self, cpus: &str) {
+        self.service.set_affinity(cpus);
     }
 
     /// Wakes the service, which works until [`Self::rest`]. The CPU that wakes a thread runs the kernel program for the
@@ -211,6 +212,6 @@ impl Drop for Service {
 
 /// Returns whether `program` is another program than this test. Between fork and exec, a child still executes the
 /// test's program.
-fn is_foreign(program: &Path) -> bool {
+fn is_other_than_test_program(program: &Path) -> bool {
     std::env::current_exe().is_ok_and(|own| own != program)
 }

@@ -77,9 +77,9 @@ impl Words {
     /// Fails if the service works beside running batch, but no holder was summoned since the count was `before`. If
     /// batch does not run now, no summons is needed before the kernel switches it in.
     #[track_caller]
-    pub fn must_have_summoned(&self, before: u64) {
+    pub fn check_summoned_since(&self, summons_before: u64) {
         let beside_batch = self.busy() && self.is_batch_on_lane();
-        assert!(!beside_batch || self.summons() > before, "no keeper was summoned: {:?}", self.state());
+        assert!(!beside_batch || self.summons() > summons_before, "no keeper was summoned: {:?}", self.state());
     }
 
     /// Returns whether the service needs its lane.
@@ -129,7 +129,7 @@ impl Words {
     /// Makes the service work until batch is evicted, and `freezer` has stopped all its tasks. Returns whether an
     /// earlier eviction left batch running, so that the holder held the lane again.
     #[track_caller]
-    pub fn runs_again_before_eviction(&self, service: &mut ServiceOnCommand, freezer: &Freezer) -> bool {
+    pub fn work_until_frozen_and_check_rehold(&self, service: &mut ServiceOnCommand, freezer: &Freezer) -> bool {
         service.work();
         let deadline = Instant::now() + TIMEOUT;
         let (mut goes_on, mut is_held_again) = (false, false);
@@ -152,7 +152,7 @@ impl Words {
     }
 
     /// Returns the number of bytes that the kernel program has written to report halts of the run.
-    pub fn halts_told(&self) -> u64 {
+    pub fn halt_event_bytes(&self) -> u64 {
         self.halt_events.load(Ordering::Acquire)
     }
 

@@ -38,7 +38,7 @@ macro_rules! pages {
         $(
             #[test]
             fn $test() {
-                run($path);
+                run_page_commands($path);
             }
         )*
     };
@@ -61,7 +61,7 @@ pages! {
 }
 
 /// Runs the commands of a page, if this machine can.
-fn run(path: &str) {
+fn run_page_commands(path: &str) {
     let page = Page::read(path);
     for block in page.commands() {
         match &block.rule {
@@ -83,10 +83,11 @@ fn run(path: &str) {
         return sidelane_testing::skip(missing);
     }
     let session = Session::start(&page);
-    let shown = session.complete().unwrap_or_else(|error| panic!("{path}: {error}"));
+    let shown = session.wait_for_completion().unwrap_or_else(|error| panic!("{path}: {error}"));
     println!("{shown}");
-    let is_over = holds_within(END_TIMEOUT, || process::marked().is_empty());
-    let left: Vec<String> = process::marked().into_iter().map(|pid| process::command_line(pid).join(" ")).collect();
+    let is_over = holds_within(END_TIMEOUT, || process::marked_pids().is_empty());
+    let left: Vec<String> =
+        process::marked_pids().into_iter().map(|pid| process::command_line(pid).join(" ")).collect();
     assert!(is_over, "{path} leaves running: {}", left.join("; "));
 }
 

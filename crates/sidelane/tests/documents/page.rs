@@ -130,37 +130,37 @@ impl Page {
             match &mut open {
                 Some(_) if text == FENCE => page.blocks.extend(open.take()),
                 Some(block) => block.lines.push(text.to_owned()),
-                None if text.starts_with(FENCE) => open = Some(page.block(line, text, before)),
+                None if text.starts_with(FENCE) => open = Some(page.begin_block(line, text, before)),
                 None if text.starts_with("    ") && before.is_empty() => {
-                    page.problem(line, "a block begins without a fence");
+                    page.add_problem(line, "a block begins without a fence");
                 }
                 None => {}
             }
             before = text;
         }
         if let Some(block) = open {
-            page.problem(block.line, "a block does not end");
+            page.add_problem(block.line, "a block does not end");
         }
         page
     }
 
     /// Begins a block at this fence.
-    fn block(&mut self, line: usize, fence: &str, before: &str) -> Block {
+    fn begin_block(&mut self, line: usize, fence: &str, before: &str) -> Block {
         let language = fence.trim_start_matches('`').to_owned();
         if !LANGUAGES.contains(&language.as_str()) {
-            self.problem(line, &format!("a block has the language {language:?}, which is none of {LANGUAGES:?}"));
+            self.add_problem(line, &format!("a block has the language {language:?}, which is none of {LANGUAGES:?}"));
         }
         let rule = Rule::parse(before).unwrap_or_else(|| {
-            self.problem(line, &format!("a block is preceded by {before:?}, which says nothing to the test"));
+            self.add_problem(line, &format!("a block is preceded by {before:?}, which says nothing to the test"));
             Rule::Plain
         });
         if language != COMMANDS && !matches!(rule, Rule::Plain) {
-            self.problem(line, "a block has no commands to which the comment before it applies");
+            self.add_problem(line, "a block has no commands to which the comment before it applies");
         }
         Block { line, rule, lines: Vec::new(), language }
     }
 
-    fn problem(&mut self, line: usize, text: &str) {
+    fn add_problem(&mut self, line: usize, text: &str) {
         self.problems.push(format!("{}:{line}: {text}", self.path));
     }
 

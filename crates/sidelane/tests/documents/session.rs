@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::common::agent::SIDELANE;
 use crate::common::process::{self, MARK, copy_program, kill_with_test};
-use crate::common::screen::terminal;
+use crate::common::screen::open_pseudo_terminal;
 use crate::page::{Page, root};
 
 /// Longest time for a page.
@@ -52,7 +52,7 @@ impl Session {
         fs::write(&prelude, include_str!("prelude.sh")).expect("a file can be made in a temporary directory");
         enter_own_network().expect("root can make a network namespace");
 
-        let (ours, theirs) = terminal(COLUMNS);
+        let (ours, theirs) = open_pseudo_terminal(COLUMNS);
         let copy = || theirs.try_clone().expect("a copy of a descriptor");
         let mut command = Command::new("bash");
         // -m: each job has a process group of its own, as at a prompt, so that Ctrl-C reaches it alone.
@@ -65,7 +65,7 @@ impl Session {
     }
 
     /// Waits until the page's commands have ended. Returns the text on the terminal, or an error with that text.
-    pub fn complete(mut self) -> Result<String, String> {
+    pub fn wait_for_completion(mut self) -> Result<String, String> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             // The shell's end is checked before the read, so that the read misses no output written before the end.

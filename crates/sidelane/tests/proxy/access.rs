@@ -17,7 +17,7 @@ use crate::scene::Proxy;
 
 const GET: &[u8] = b"GET /path HTTP/1.1\r\nHost: h\r\n\r\n";
 
-fn start_well_server() -> std::net::SocketAddr {
+fn start_healthy_server() -> std::net::SocketAddr {
     let (address, seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
     // The server would end if its receiver were dropped, so the receiver is leaked.
     std::mem::forget(seen);
@@ -45,7 +45,7 @@ fn rotation_by_rename_and_sighup_loses_no_line() {
     const ROTATIONS: usize = 5;
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("access.log");
-    let proxy = Proxy::start(start_well_server(), None, &options(&log, "json"));
+    let proxy = Proxy::start(start_healthy_server(), None, &options(&log, "json"));
     let (ends, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
@@ -78,7 +78,7 @@ fn access_log_is_private_appends_and_is_complete_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("access.log");
     for run in 1..=2 {
-        let proxy = Proxy::start(start_well_server(), None, &options(&log, "json"));
+        let proxy = Proxy::start(start_healthy_server(), None, &options(&log, "json"));
         let mut client = proxy.connect();
         for _ in 0..REQUESTS {
             client.write_all(GET).unwrap();
@@ -99,13 +99,13 @@ fn a_proxy_that_has_nothing_to_do_sleeps() {
     let log = dir.path().join("access.log");
     let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let proxy =
-        Proxy::start(start_well_server(), None, &[&options(&log, "json")[..], &["--metrics", &metrics]].concat());
+        Proxy::start(start_healthy_server(), None, &[&options(&log, "json")[..], &["--metrics", &metrics]].concat());
     let mut client = proxy.connect();
     for number in 1..=3 {
         wait_until("it sleeps", || {
-            let before = proxy.sleeps();
+            let before = proxy.sleep_count();
             thread::sleep(Duration::from_secs(1));
-            proxy.sleeps() - before <= SLEEPS_MAX
+            proxy.sleep_count() - before <= SLEEPS_MAX
         });
         client.write_all(GET).unwrap();
         read_until(&mut client, "well");
@@ -118,7 +118,7 @@ fn a_proxy_that_has_nothing_to_do_sleeps() {
 #[test]
 fn full_disk_loses_log_lines_and_no_request() {
     const REQUESTS: u64 = 100;
-    let proxy = Proxy::start(start_well_server(), None, &options(Path::new("/dev/full"), "text"));
+    let proxy = Proxy::start(start_healthy_server(), None, &options(Path::new("/dev/full"), "text"));
     let mut client = proxy.connect();
     for _ in 0..REQUESTS {
         client.write_all(GET).unwrap();
@@ -137,7 +137,7 @@ fn full_disk_loses_log_lines_and_no_request() {
 fn lost_lines_are_counted_for_prometheus() {
     let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let log = options(Path::new("/dev/full"), "json");
-    let proxy = Proxy::start(start_well_server(), None, &[&log[..], &["--metrics", &metrics]].concat());
+    let proxy = Proxy::start(start_healthy_server(), None, &[&log[..], &["--metrics", &metrics]].concat());
     assert!(proxy.get("/").ends_with("well"));
     wait_until("the count", || {
         let mut reader = std::net::TcpStream::connect(&metrics).unwrap();
@@ -152,7 +152,7 @@ fn failed_reopen_keeps_the_old_log_and_is_noted() {
     let (folder, kept) = (dir.path().join("logs"), dir.path().join("kept"));
     fs::create_dir(&folder).unwrap();
     let log = folder.join("access.log");
-    let proxy = Proxy::start(start_well_server(), None, &options(&log, "json"));
+    let proxy = Proxy::start(start_healthy_server(), None, &options(&log, "json"));
     fs::rename(&log, &kept).unwrap();
     fs::remove_dir(&folder).unwrap();
     proxy.signal(libc::SIGHUP);
@@ -167,16 +167,17 @@ fn failed_reopen_keeps_the_old_log_and_is_noted() {
 
 #[test]
 fn without_a_log_sighup_ends_the_proxy() {
-    let proxy = Proxy::start(start_well_server(), None, &["--hazard", "none"]);
+    let proxy = Proxy::start(start_healthy_server(), None, &["--hazard", "none"]);
     proxy.signal(libc::SIGHUP);
     assert_eq!(proxy.summary()["counts"]["requests"], 0);
 }
 
 #[test]
-fn standard_output_has_the_lines_and_the_summary_is_elsewhere() {
+fn access_log_on_stdout_moves_the_summary_to_stderr() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let out = File::options().append(true).open(file.path()).unwrap();
-    let proxy = Proxy::start_with_stdout(out.into(), start_well_server(), None, &options(Path::new("-"), "json"), None);
+    let proxy =
+        Proxy::start_with_stdout(out.into(), start_healthy_server(), None, &options(Path::new("-"), "json"), None);
     let mut client = proxy.connect();
     client.write_all(GET).unwrap();
     read_until(&mut client, "well");

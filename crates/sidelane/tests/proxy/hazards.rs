@@ -10,13 +10,13 @@ use crate::common::scripted::{send_answer, start_recording_server, unused_addres
 use crate::common::wait_until;
 use crate::scene::Proxy;
 
-fn pair() -> Option<(Nginx, Nginx)> {
+fn start_two_servers() -> Option<(Nginx, Nginx)> {
     Some((Nginx::start("one")?, Nginx::start("two")?))
 }
 
 #[test]
 fn stopped_server_is_replaced_without_waiting_for_it() {
-    let Some((one, two)) = pair() else { return };
+    let Some((one, two)) = start_two_servers() else { return };
     let proxy = Proxy::start(one.address, Some(two.address), &["--hazard", "stopped"]);
     assert!(proxy.get("/").ends_with("one"));
     one.signal(libc::SIGSTOP);
@@ -75,7 +75,7 @@ fn named_hazard_that_is_not_observable_is_an_error() {
 
 #[test]
 fn a_killed_server_is_replaced_comes_back_and_is_warmed_up() {
-    let Some((mut one, mut two)) = pair() else { return };
+    let Some((mut one, mut two)) = start_two_servers() else { return };
     let proxy = Proxy::start(one.address, Some(two.address), &["--hazard", "restart", "--warm-up", "5"]);
     assert!(proxy.get("/").ends_with("one"));
     one.kill();
@@ -89,7 +89,7 @@ fn a_killed_server_is_replaced_comes_back_and_is_warmed_up() {
 
 #[test]
 fn clients_get_502_until_a_server_is_back() {
-    let Some((mut one, mut two)) = pair() else { return };
+    let Some((mut one, mut two)) = start_two_servers() else { return };
     let proxy = Proxy::start(one.address, Some(two.address), &["--hazard", "none"]);
     assert!(proxy.get("/").ends_with("one"));
     two.kill();

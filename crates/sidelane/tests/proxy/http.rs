@@ -105,7 +105,7 @@ fn after_an_upgrade_bytes_are_passed_on_in_both_directions() {
 }
 
 #[test]
-fn an_answer_that_breaks_off_is_no_whole_answer() {
+fn truncated_answer_is_not_passed_on_as_complete() {
     let address = start_server(|mut stream| {
         read_until(&mut stream, "\r\n\r\n");
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();

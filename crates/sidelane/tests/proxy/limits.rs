@@ -79,7 +79,7 @@ fn silent_server_gives_504_and_missing_server_502() {
 fn a_flood_of_clients_is_turned_away_with_503_and_ends() {
     const FILES: u64 = 128;
     let (address, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
-    let proxy = Proxy::start_with_files(address, None, &QUIET, Some((FILES, FILES)));
+    let proxy = Proxy::start_with_open_file_limits(address, None, &QUIET, Some((FILES, FILES)));
     let mut flood: Vec<TcpStream> = (0..200).map(|_| proxy.connect()).collect();
     let told = read_to_end(&mut flood[60]);
     assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
@@ -93,9 +93,9 @@ fn a_flood_of_clients_is_turned_away_with_503_and_ends() {
 }
 
 #[test]
-fn as_many_files_are_opened_as_the_proxy_may_allow_itself() {
+fn proxy_raises_its_limit_of_open_files() {
     let (address, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
-    let proxy = Proxy::start_with_files(address, None, &QUIET, Some((128, 1024)));
+    let proxy = Proxy::start_with_open_file_limits(address, None, &QUIET, Some((128, 1024)));
     let mut clients: Vec<TcpStream> = (0..200).map(|_| proxy.connect()).collect();
     for client in &mut clients {
         client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();

@@ -53,7 +53,7 @@ fn ejected_server_is_reported_and_counted() {
 }
 
 #[test]
-fn a_server_stays_in_service_if_that_is_asked_for() {
+fn server_is_kept_without_outlier_detection() {
     let proxy = Proxy::start(
         start_server_with_status(503),
         Some(start_server_with_status(200)),

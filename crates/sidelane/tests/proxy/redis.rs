@@ -66,7 +66,7 @@ fn pipelined_commands_are_answered_in_order() {
 }
 
 #[test]
-fn a_connection_with_a_state_is_one_servers() {
+fn connection_with_state_stays_at_one_server() {
     let Some(redis) = Redis::start() else { return };
     let proxy = Proxy::start(redis.1, None, &OPTIONS);
     let mut client = proxy.connect();

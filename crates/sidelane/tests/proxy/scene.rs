@@ -26,11 +26,11 @@ pub struct Proxy {
 impl Proxy {
     /// Starts the proxy in front of these servers, with further options.
     pub fn start(active: SocketAddr, backup: Option<SocketAddr>, options: &[&str]) -> Self {
-        Self::start_with_files(active, backup, options, None)
+        Self::start_with_open_file_limits(active, backup, options, None)
     }
 
     /// Starts the proxy with these soft and hard limits of open files.
-    pub fn start_with_files(
+    pub fn start_with_open_file_limits(
         active: SocketAddr,
         backup: Option<SocketAddr>,
         options: &[&str],
@@ -45,14 +45,14 @@ impl Proxy {
         active: SocketAddr,
         backup: Option<SocketAddr>,
         options: &[&str],
-        files: Option<(u64, u64)>,
+        open_file_limits: Option<(u64, u64)>,
     ) -> Self {
         let json = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sidelane"));
         command.args(["proxy", "--listen", "127.0.0.1:0", "--active", &active.to_string()]);
         command.args(backup.iter().flat_map(|backup| ["--backup".to_owned(), backup.to_string()]));
         command.args(options).arg("--json").arg(&json).stderr(Stdio::piped()).stdout(stdout);
-        if let Some((current, maximum)) = files {
+        if let Some((current, maximum)) = open_file_limits {
             let limit = rustix::process::Rlimit { current: Some(current), maximum: Some(maximum) };
             // SAFETY: one async-signal-safe system call between fork and exec.
             unsafe {
@@ -91,7 +91,7 @@ impl Proxy {
     }
 
     /// Returns the number of times that the proxy's threads have gone to sleep.
-    pub fn sleeps(&self) -> u64 {
+    pub fn sleep_count(&self) -> u64 {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let sleeps = |status: String| {
             let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap().trim();

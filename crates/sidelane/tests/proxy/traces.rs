@@ -7,7 +7,7 @@ use serde_json::Value;
 use sidelane_lab::programs::{LabBinary, LabProcess};
 
 use crate::common::scripted::{send_answer, start_recording_server};
-use crate::common::{TIMEOUT, can_observe_requests, lab, lock_lanes};
+use crate::common::{TIMEOUT, can_observe_requests, lab_binary_path, lock_lanes};
 use crate::scene::Proxy;
 
 /// Interval at which a trace is requested again, if its result comes later.
@@ -61,7 +61,7 @@ const PLANTED: usize = 5;
 #[test]
 fn trace_of_a_slow_request_names_the_cause_at_its_server() {
     let Some(_turn) = lock_lanes() else { return };
-    let Some(lab) = lab().filter(|_| can_observe_requests()).map(LabBinary::with_path) else { return };
+    let Some(lab) = lab_binary_path().filter(|_| can_observe_requests()).map(LabBinary::with_path) else { return };
     for (planted_cause, cause) in [("hog", "run-queue"), ("stop", "frozen"), ("downstream", "downstream")] {
         let (_service, proxy) = start_planted_service(&lab, planted_cause);
         let ask =

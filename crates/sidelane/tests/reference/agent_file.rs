@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sidelane_agent::config::{Config, Problem};
 
-use crate::pages::{code_spans, page, sections, tables};
+use crate::pages::{code_spans, read_page, sections, tables};
 
 const PAGE: &str = "reference/agent-file.md";
 /// Key that no table has.
@@ -48,7 +48,7 @@ fn allowed_keys(table: &str) -> BTreeSet<String> {
 /// Rows of the page, by table and key: the default is the cell under `default`.
 fn rows() -> BTreeMap<(String, String), String> {
     let mut rows = BTreeMap::new();
-    for section in sections(&page(PAGE)) {
+    for section in sections(&read_page(PAGE)) {
         let of_section = code_spans(&section.heading).next().unwrap_or_default().to_owned();
         for table in tables(&section.text).iter().filter(|table| table.header[0] == "key") {
             let default = table.header.iter().position(|cell| cell == "default").expect("a table of keys has defaults");

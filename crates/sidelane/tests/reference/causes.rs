@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use sidelane_timeline::advice::general_advice;
 use sidelane_timeline::cause::Cause;
 
-use crate::pages::{cell, check_generated_parts, code_spans, section, tables};
+use crate::pages::{check_generated_parts, code_spans, escape_for_cell, section, tables};
 
 const PAGE: &str = "reference/causes.md";
 const PART: &str = "causes";
@@ -25,7 +25,8 @@ fn row(cause: Cause) -> String {
         0 => String::new(),
         precedence => precedence.to_string(),
     };
-    let (words, kinds, advice) = (cell(cause.words()), kinds.join(", "), cell(general_advice(cause)));
+    let (words, kinds, advice) =
+        (escape_for_cell(cause.name()), kinds.join(", "), escape_for_cell(general_advice(cause)));
     format!("| `{}` | {words} | {precedence} | {kinds} | {advice} |\n", key(cause))
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::{Command, CommandFactory};
 use sidelane::cli::Cli;
 
-use crate::pages::{code_spans, page, section, tables};
+use crate::pages::{code_spans, read_page, section, tables};
 use crate::sources::product;
 
 const PAGE: &str = "reference/exit-codes.md";
@@ -13,7 +13,7 @@ const PAGE: &str = "reference/exit-codes.md";
 #[test]
 fn each_exit_code_has_its_row() {
     let constants: BTreeSet<i64> = product().flat_map(|(_, found)| found.exit_codes.values().copied()).collect();
-    let text = page(PAGE);
+    let text = read_page(PAGE);
     let table = tables(&text).into_iter().find(|table| table.header[0] == "code").expect("a table of codes");
     // `128 + number` is no code of Sidelane.
     let cells = table.rows.iter().filter(|row| !row[0].contains('+')).flat_map(|row| row[0].split(", "));
@@ -22,9 +22,9 @@ fn each_exit_code_has_its_row() {
 }
 
 /// Returns the verbs that users see, as they are typed.
-fn visible_verbs(of: &Command, above: &str) -> Vec<String> {
-    let shown = of.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
-    let name = |verb: &Command| format!("{above}{}", verb.get_name());
+fn visible_verbs(command: &Command, parent_verbs: &str) -> Vec<String> {
+    let shown = command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
+    let name = |verb: &Command| format!("{parent_verbs}{}", verb.get_name());
     shown.flat_map(|verb| [name(verb)].into_iter().chain(visible_verbs(verb, &format!("{} ", name(verb))))).collect()
 }
 

@@ -7,7 +7,7 @@ use syn::visit::Visit;
 use syn::{Expr, Lit, Pat, Token};
 
 use crate::files::{files, is_for_tests, parse, root};
-use crate::pages::{code_spans, page, tables};
+use crate::pages::{code_spans, read_page, tables};
 
 const PAGE: &str = "reference/metrics.md";
 
@@ -146,7 +146,7 @@ fn agent_metrics() -> Vec<(String, About)> {
 
 /// Returns the metrics of a proxy.
 fn proxy_metrics() -> Vec<(String, About)> {
-    let families = sidelane_proxy::run::families(&[]);
+    let families = sidelane_proxy::run::metric_families(&[]);
     let unit = |unit: Option<String>| unit.unwrap_or_default();
     let about = families.into_iter().map(|family| {
         let kind = format!("{:?}", family.kind).to_lowercase();
@@ -161,7 +161,7 @@ fn each_metric_has_its_row() {
     assert!(agent.len() > 25 && proxy.len() > 15, "{} of the agent and {} of a proxy", agent.len(), proxy.len());
     let metrics: BTreeMap<String, About> =
         agent.into_iter().chain(proxy).map(|(name, about)| (full_name(&name, &about), about)).collect();
-    let text = page(PAGE);
+    let text = read_page(PAGE);
     let all = tables(&text);
     let rows = all.iter().filter(|table| table.header[..3] == ["name", "type", "unit"]).flat_map(|table| &table.rows);
     let rows: BTreeMap<&str, &Vec<String>> = rows.filter_map(|row| Some((code_spans(&row[0]).next()?, row))).collect();

@@ -4,7 +4,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::{File, Item};
 
 use crate::files::{crate_folders, parse, root};
-use crate::pages::{cell, check_generated_page, code_spans, matches_pattern, page};
+use crate::pages::{check_generated_page, code_spans, escape_for_cell, matches_pattern, read_page};
 use crate::sources::{sources, text_of_token};
 
 const PAGE: &str = "reference/notes.md";
@@ -69,7 +69,7 @@ fn all_tables() -> Vec<Table> {
             all.extend(own.map(|it| table(it.tokens)));
         }
     }
-    let order = order(&parse(&root().join("crates/diagnostics/src/note.rs")));
+    let order = section_order(&parse(&root().join("crates/diagnostics/src/note.rs")));
     let place = |table: &Table| order.iter().position(|name| *name == table.section);
     all.iter().for_each(|table| assert!(place(table).is_some(), "{} has no place", table.section));
     all.sort_by_key(place);
@@ -77,7 +77,7 @@ fn all_tables() -> Vec<Table> {
 }
 
 /// Returns the variants of the enum `Section` in a parsed file, in their order.
-fn order(file: &File) -> Vec<String> {
+fn section_order(file: &File) -> Vec<String> {
     let sections = file.items.iter().find_map(|item| match item {
         Item::Enum(item) if item.ident == "Section" => Some(item),
         _ => None,
@@ -86,7 +86,7 @@ fn order(file: &File) -> Vec<String> {
 }
 
 /// Replaces each value in braces in a text by the result of `value`, which gets the name of the value.
-fn with_values(text: &str, value: impl Fn(&str) -> String) -> String {
+fn replace_placeholders(text: &str, value: impl Fn(&str) -> String) -> String {
     let mut shown = String::new();
     let mut rest = text;
     while let Some((before, name, after)) =
@@ -101,17 +101,17 @@ fn with_values(text: &str, value: impl Fn(&str) -> String) -> String {
 
 /// Converts the text of a note for a page: values are in italics, and values within code are `…` as in the guide.
 fn to_page_text(text: &str) -> String {
-    let in_italics = |part: &str| with_values(part, |name| format!("*{}*", name.replace('_', " ")));
-    let in_code = |part: &str| with_values(part, |_| "…".to_owned());
+    let in_italics = |part: &str| replace_placeholders(part, |name| format!("*{}*", name.replace('_', " ")));
+    let in_code = |part: &str| replace_placeholders(part, |_| "…".to_owned());
     let parts = text.split('`').enumerate();
     let parts: Vec<String> =
         parts.map(|(at, part)| if at % 2 == 0 { in_italics(part) } else { in_code(part) }).collect();
-    cell(&parts.join("`"))
+    escape_for_cell(&parts.join("`"))
 }
 
 /// Returns whether a text consists of values alone, so that its words are in another place of the code.
 fn has_only_values(text: &str) -> bool {
-    !with_values(text, |_| String::new()).contains(char::is_alphabetic)
+    !replace_placeholders(text, |_| String::new()).contains(char::is_alphabetic)
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn each_note_has_its_row_with_what_to_do() {
 #[test]
 fn the_guide_names_no_note_that_is_gone() {
     let notes: Vec<String> = all_tables().into_iter().flat_map(|table| table.notes).map(|note| note.what).collect();
-    let notes: Vec<String> = notes.iter().map(|note| with_values(note, |_| "…".to_owned())).collect();
-    let text = page(GUIDE);
+    let notes: Vec<String> = notes.iter().map(|note| replace_placeholders(note, |_| "…".to_owned())).collect();
+    let text = read_page(GUIDE);
     let lines = text.lines().filter(|line| line.starts_with("- `"));
     let begins = lines.map(|line| line.split("`: ").next().unwrap_or(line).to_owned() + "`");
     let named: Vec<String> = begins.flat_map(|line| code_spans(&line).map(str::to_owned).collect::<Vec<_>>()).collect();

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, StyledStr};
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use sidelane::cli::Cli;
 
-use crate::pages::{cell, check_generated_parts, code_spans, page, sections, tables};
+use crate::pages::{check_generated_parts, code_spans, escape_for_cell, read_page, sections, tables};
 
 const PAGE: &str = "reference/options.md";
 const HEADER: &str = "| option | value | default | meaning |\n|---|---|---|---|\n";
@@ -37,7 +37,7 @@ impl Row {
         let (default, help) = default_and_help(arg);
         let may_be_shared = !arg.is_positional() && default != MUST_BE_GIVEN;
         let meaning = meaning(verb, arg, &help, explained);
-        Self { name: name(arg), cells: [names(arg), value(arg), default, meaning], may_be_shared }
+        Self { name: name(arg), cells: [names(arg), possible_values_cell(arg), default, meaning], may_be_shared }
     }
 
     fn line(&self) -> String {
@@ -48,7 +48,7 @@ impl Row {
 
 fn read_explained_values() -> ExplainedValues {
     let mut explained = ExplainedValues::new();
-    for section in sections(&page(PAGE)) {
+    for section in sections(&read_page(PAGE)) {
         for table in tables(&section.text) {
             let option = table.header[0].trim_matches('`').to_owned();
             if option.starts_with("--") {
@@ -66,8 +66,8 @@ fn plain_text(styled: Option<&StyledStr>) -> String {
 }
 
 /// Returns the verbs that users see, each after its parent verbs.
-fn visible_verbs(of: &Command) -> Vec<Command> {
-    let shown = of.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
+fn visible_verbs(command: &Command) -> Vec<Command> {
+    let shown = command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
     shown.flat_map(|verb| [verb.clone()].into_iter().chain(visible_verbs(verb))).collect()
 }
 
@@ -98,7 +98,7 @@ fn takes_value(arg: &Arg) -> bool {
 }
 
 /// Returns the table cell with the possible values of an option.
-fn value(arg: &Arg) -> String {
+fn possible_values_cell(arg: &Arg) -> String {
     if !takes_value(arg) || arg.is_positional() {
         return String::new();
     }
@@ -119,7 +119,7 @@ fn default_and_help(arg: &Arg) -> (String, String) {
     let help = plain_text(arg.get_long_help().or(arg.get_help()));
     let said = help.split_once(" [default: ").and_then(|(help, rest)| Some((help, rest.strip_suffix(']')?)));
     if let Some((help, default)) = said {
-        return (cell(&code(default)), help.to_owned());
+        return (escape_for_cell(&options_in_backticks(default)), help.to_owned());
     }
     let values: Vec<String> = arg.get_default_values().iter().map(|value| value.display().to_string()).collect();
     let default = match (arg.is_required_set(), &values[..]) {
@@ -132,7 +132,7 @@ fn default_and_help(arg: &Arg) -> (String, String) {
 }
 
 /// Returns the meaning of each value of an option, or a link to the section that explains the values.
-fn values(arg: &Arg, explained: &ExplainedValues) -> Option<String> {
+fn value_meanings(arg: &Arg, explained: &ExplainedValues) -> Option<String> {
     let possible: Vec<_> = arg.get_possible_values().into_iter().filter(|value| !value.is_hide_set()).collect();
     if let Some((heading, known)) = explained.get(name(arg).trim_matches('`')) {
         let missing: Vec<_> = possible.iter().filter(|value| !known.contains(value.get_name())).collect();
@@ -150,7 +150,7 @@ fn values(arg: &Arg, explained: &ExplainedValues) -> Option<String> {
 /// excludes.
 fn meaning(verb: &Command, arg: &Arg, help: &str, explained: &ExplainedValues) -> String {
     let mut sentences = vec![help.to_owned()];
-    sentences.extend(values(arg, explained));
+    sentences.extend(value_meanings(arg, explained));
     let is_said = |other: &&Arg| help.contains(name(other).trim_matches('`'));
     let among = |ids: &[String]| {
         let others = arguments(verb).filter(|other| ids.contains(&other.get_id().to_string()));
@@ -158,21 +158,21 @@ fn meaning(verb: &Command, arg: &Arg, help: &str, explained: &ExplainedValues) -
     };
     let conflicts: Vec<String> =
         verb.get_arg_conflicts_with(arg).iter().map(|other| other.get_id().to_string()).collect();
-    let (needed, excluded) = (among(&required_by(arg)), among(&conflicts));
+    let (needed, excluded) = (among(&ids_required_by(arg)), among(&conflicts));
     sentences.extend((!needed.is_empty()).then(|| format!("Needs {needed}")));
     sentences.extend((!excluded.is_empty()).then(|| format!("Not with {excluded}")));
-    cell(&code(&sentences.join(". ")))
+    escape_for_cell(&options_in_backticks(&sentences.join(". ")))
 }
 
 /// Returns the ids of the arguments that `arg` requires. clap shows these ids only in its debug output.
-fn required_by(arg: &Arg) -> Vec<String> {
+fn ids_required_by(arg: &Arg) -> Vec<String> {
     let debug = format!("{arg:?}");
     let list = debug.split_once(", requires: [").and_then(|(_, rest)| rest.split_once(']')).map(|(list, _)| list);
     list.into_iter().flat_map(|list| list.split('"').skip(1).step_by(2)).map(str::to_owned).collect()
 }
 
 /// Returns a text in which options such as `--json` are in backticks.
-fn code(text: &str) -> String {
+fn options_in_backticks(text: &str) -> String {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     let mut words = Vec::new();
     for word in text.split(' ') {
@@ -214,7 +214,7 @@ fn usage(verb: &Command) -> Vec<String> {
 /// Returns the generated part of the page about a verb whose options have these rows.
 fn verb_section(verb: &Command, rows: &[Row], shared_rows: &[Row]) -> String {
     let indented = |lines: Vec<String>| lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
-    let mut part = format!("{}.\n\n{}", code(&plain_text(verb.get_about())), indented(usage(verb)));
+    let mut part = format!("{}.\n\n{}", options_in_backticks(&plain_text(verb.get_about())), indented(usage(verb)));
     let examples = examples(verb);
     if !examples.is_empty() {
         part.push_str(&format!("\nFor example:\n\n{}", indented(examples)));

@@ -29,7 +29,7 @@ fn path(page: &str) -> PathBuf {
 }
 
 /// Returns the text of a page under `docs`.
-pub fn page(name: &str) -> String {
+pub fn read_page(name: &str) -> String {
     fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("docs/{name}: {error}"))
 }
 
@@ -54,7 +54,7 @@ pub fn sections(text: &str) -> Vec<Section> {
 
 /// Returns the text under a heading of a page.
 pub fn section(name: &str, heading: &str) -> String {
-    let found = sections(&page(name)).into_iter().find(|section| section.heading == heading);
+    let found = sections(&read_page(name)).into_iter().find(|section| section.heading == heading);
     found.unwrap_or_else(|| panic!("docs/{name} has no section \"{heading}\"")).text
 }
 
@@ -112,7 +112,7 @@ pub fn matches_pattern(pattern: &str, name: &str) -> bool {
 }
 
 /// Escapes a text for a cell of a table.
-pub fn cell(text: &str) -> String {
+pub fn escape_for_cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
@@ -143,7 +143,7 @@ pub fn check_generated_page(name: &str, generated: &str) {
 pub fn check_generated_parts(name: &str, parts: &[(String, String)]) {
     let mut text = String::new();
     let mut seen = Vec::new();
-    let now = page(name);
+    let now = read_page(name);
     let mut lines = now.lines();
     while let Some(line) = lines.next() {
         text.push_str(line);
@@ -176,7 +176,7 @@ fn a_pattern_fits_names() {
 }
 
 #[test]
-fn tables_have_their_cells() {
+fn cells_of_tables_are_parsed() {
     let found = tables("text\n| a | b |\n|---|---|\n| `x\\|y` | |\n\n| c |\n|---|\n| 1 |\n");
     assert_eq!((found[0].header.join(","), found[0].rows[0].join(",")), ("a,b".to_owned(), "`x|y`,".to_owned()));
     assert_eq!((found.len(), found[1].rows.len()), (2, 1));

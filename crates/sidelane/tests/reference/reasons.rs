@@ -3,7 +3,7 @@
 use syn::visit::Visit;
 use syn::{Attribute, ItemImpl, Lit, Type};
 
-use crate::pages::{cell, check_generated_parts};
+use crate::pages::{check_generated_parts, escape_for_cell};
 use crate::sources::{sources, text_of};
 
 const PAGE: &str = "reference/files.md";
@@ -69,7 +69,7 @@ fn each_reason_of_an_action_has_its_row() {
         );
         for (index, text) in reasons.texts.iter().enumerate() {
             let label = reasons.names.get(index).map(|name| format!("`{name}` ")).unwrap_or_default();
-            table.push_str(&format!("| `{}` | {of} | {label}|\n", cell(text)));
+            table.push_str(&format!("| `{}` | {of} | {label}|\n", escape_for_cell(text)));
         }
     }
     check_generated_parts(PAGE, &[(PART.to_owned(), table)]);

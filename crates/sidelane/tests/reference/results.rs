@@ -6,8 +6,8 @@ use std::fs;
 use sidelane_report::Unit;
 
 use crate::files::root;
-use crate::pages::{Section, Table, code_spans, matches_pattern, page, sections, tables};
-use crate::sources::{Crate, crates, product};
+use crate::pages::{Section, Table, code_spans, matches_pattern, read_page, sections, tables};
+use crate::sources::{Crate, facts_by_crate_folder, product};
 
 /// Pages that describe JSON, and files that `sim` reads.
 const PAGES: [&str; 5] = [
@@ -41,7 +41,7 @@ const OTHER_NAMES: [&str; 4] = ["lane_cycles", "preempt_count", "sched_rt_period
 
 /// Returns each section with its page.
 fn all_sections() -> Vec<(&'static str, Section)> {
-    PAGES.iter().flat_map(|name| sections(&page(name)).into_iter().map(|section| (*name, section))).collect()
+    PAGES.iter().flat_map(|name| sections(&read_page(name)).into_iter().map(|section| (*name, section))).collect()
 }
 
 /// Returns whether the heading or the page of a section is among `headings`.
@@ -50,7 +50,7 @@ fn is_among(headings: &[&str], (page, section): &(&str, Section)) -> bool {
 }
 
 /// Returns the names in the code spans of a text. A span such as `groups[].signals[]` has several names.
-fn names(text: &str) -> BTreeSet<String> {
+fn names_in_code_spans(text: &str) -> BTreeSet<String> {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let names = code_spans(text).flat_map(|span| span.split(move |letter| !is_name(letter)));
     names.filter(|name| !name.is_empty()).map(|name| name.trim_end_matches('_').to_owned()).collect()
@@ -58,7 +58,7 @@ fn names(text: &str) -> BTreeSet<String> {
 
 /// Converts a text of the code to a pattern of keys, in which each value stands for any text. `None` if the text cannot
 /// be a key.
-fn pattern(text: &str) -> Option<String> {
+fn to_key_pattern(text: &str) -> Option<String> {
     let mut pattern = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -76,7 +76,7 @@ fn pattern(text: &str) -> Option<String> {
 /// Returns the keys that a crate writes, as patterns. The keys of rows end in their unit.
 fn written_key_patterns(source_crate: &Crate, writes_json: bool, has_rows: bool) -> BTreeSet<String> {
     let is_row = |text: &&String| Unit::from_key(text).is_some() && !OTHER_NAMES.contains(&text.as_str());
-    let rows = source_crate.texts.iter().filter(is_row).filter_map(|text| pattern(text)).filter(|_| has_rows);
+    let rows = source_crate.texts.iter().filter(is_row).filter_map(|text| to_key_pattern(text)).filter(|_| has_rows);
     rows.chain(source_crate.keys.iter().filter(|_| writes_json).cloned())
         .chain(source_crate.fields.iter().cloned())
         .collect()
@@ -98,7 +98,7 @@ fn each_key_of_a_result_has_its_line() {
         let keys = written_key_patterns(found, writes_json(name), name != "report");
         let headings = SECTIONS.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, headings)| headings);
         let own = sections.iter().filter(|section| is_among(headings, section));
-        let known: BTreeSet<String> = own.flat_map(|(_, section)| names(&section.text)).collect();
+        let known: BTreeSet<String> = own.flat_map(|(_, section)| names_in_code_spans(&section.text)).collect();
         seen += keys.len();
         let lacks = keys.iter().filter(|key| !known.iter().any(|known| matches_pattern(key, known)));
         missing.extend(lacks.map(|key| format!("crates/{name}: {key}")));
@@ -111,7 +111,7 @@ fn each_key_of_a_result_has_its_line() {
 fn keys_of(table: &Table) -> BTreeSet<String> {
     let column = table.header.iter().position(|cell| cell == "key" || cell.starts_with("key of "));
     let cells = column.iter().flat_map(|column| table.rows.iter().map(|row| row[*column].as_str()));
-    cells.flat_map(names).collect()
+    cells.flat_map(names_in_code_spans).collect()
 }
 
 /// Returns all names that the crates of a section could write. For a section of no crate, returns the names of all
@@ -120,13 +120,13 @@ fn names_section_may_use(section: &(&'static str, Section)) -> BTreeSet<String> 
     let own: Vec<&str> =
         SECTIONS.iter().filter(|(_, headings)| is_among(headings, section)).map(|(name, _)| *name).collect();
     let is_own = |folder: &str| own.is_empty() || own.iter().any(|name| folder == format!("crates/{name}"));
-    let of = crates().iter().filter(|(folder, _)| is_own(folder)).map(|(_, found)| found);
-    of.flat_map(|found| found.texts.iter().filter_map(|text| pattern(text)).chain(found.fields.iter().cloned()))
+    let of = facts_by_crate_folder().iter().filter(|(folder, _)| is_own(folder)).map(|(_, found)| found);
+    of.flat_map(|found| found.texts.iter().filter_map(|text| to_key_pattern(text)).chain(found.fields.iter().cloned()))
         .collect()
 }
 
 #[test]
-fn each_line_of_a_result_is_of_a_key() {
+fn each_key_in_the_page_exists_in_the_code() {
     let mut seen = 0;
     let mut gone = Vec::new();
     for section in all_sections() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::pages::{code_spans, matches_pattern, page, section, tables};
+use crate::pages::{code_spans, matches_pattern, read_page, section, tables};
 use crate::sources::product;
 
 const PAGE: &str = "reference/files.md";
@@ -15,7 +15,7 @@ const FIELD: &str = "sidelane-request";
 
 /// Returns the names in the code as patterns. A value in a name stands for any text, and any text may follow a name
 /// that ends with `-`.
-fn patterns() -> BTreeSet<String> {
+fn sidelane_file_patterns() -> BTreeSet<String> {
     let texts = product().flat_map(|(_, found)| &found.texts);
     let names = texts.filter_map(|text| text.strip_prefix("/run/").or(Some(text)).filter(|text| text.starts_with(OWN)));
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-.{}_".contains(letter);
@@ -48,9 +48,9 @@ fn sidelane_file_names(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn each_file_and_group_has_its_row() {
-    let patterns = patterns();
+    let patterns = sidelane_file_patterns();
     assert!(patterns.len() > 10, "{patterns:?}");
-    let documented = sidelane_file_names(&page(PAGE));
+    let documented = sidelane_file_names(&read_page(PAGE));
     let missing: Vec<&String> =
         patterns.iter().filter(|pattern| !documented.iter().any(|name| matches_pattern(pattern, name))).collect();
     let rows = NAMED.iter().flat_map(|heading| sidelane_file_names(&section(PAGE, heading)));

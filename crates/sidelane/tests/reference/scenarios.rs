@@ -6,7 +6,7 @@ use syn::visit::Visit;
 use syn::{Expr, FnArg, ImplItem, Item, Pat, Type};
 
 use crate::files::{is_for_tests, parse, root};
-use crate::pages::{code_spans, page};
+use crate::pages::{code_spans, read_page};
 use crate::sources::{sources, text_of};
 
 const PAGE: &str = "reference/scenarios.md";
@@ -53,7 +53,7 @@ fn each_key_of_a_scenario_is_named() {
     let scenario = parsed.iter().filter(|(path, _)| path.iter().any(|part| part == "scenario"));
     scenario.for_each(|(_, file)| keys.visit_file(file));
     assert!(keys.found.len() > 80, "{:?}", keys.found);
-    let text = page(PAGE);
+    let text = read_page(PAGE);
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let named: BTreeSet<&str> = code_spans(&text).flat_map(|span| span.split(move |letter| !is_name(letter))).collect();
     // The code may report a problem of a key by its whole path; the page names the last part.

@@ -27,7 +27,7 @@ pub struct Crate {
 }
 
 /// Returns the facts of each crate's sources, by the crate's folder, such as `crates/lanes`.
-pub fn crates() -> &'static BTreeMap<String, Crate> {
+pub fn facts_by_crate_folder() -> &'static BTreeMap<String, Crate> {
     static CRATES: OnceLock<BTreeMap<String, Crate>> = OnceLock::new();
     CRATES.get_or_init(|| {
         let read = |folder: String| {
@@ -45,7 +45,10 @@ pub fn crates() -> &'static BTreeMap<String, Crate> {
 pub fn product() -> impl Iterator<Item = (&'static str, &'static Crate)> {
     let is_product = |folder: &&String| folder.starts_with("crates/") && *folder != "crates/testing";
     let names = |folder: &'static String| folder.strip_prefix("crates/").unwrap_or(folder);
-    crates().keys().filter(is_product).map(move |folder| (names(folder), &crates()[folder]))
+    facts_by_crate_folder()
+        .keys()
+        .filter(is_product)
+        .map(move |folder| (names(folder), &facts_by_crate_folder()[folder]))
 }
 
 /// Returns the sources of a crate that are no tests.

@@ -19,9 +19,9 @@ struct Functions {
 }
 
 impl Functions {
-    fn check(&mut self, signature: &Signature, whole: proc_macro2::Span) {
+    fn check_length_and_arguments(&mut self, signature: &Signature, whole_span: proc_macro2::Span) {
         let name = signature.ident.to_string();
-        let lines = whole.end().line - signature.span().start().line + 1;
+        let lines = whole_span.end().line - signature.span().start().line + 1;
         let arguments = signature.inputs.len();
         let is_exception = EXCEPTIONS.iter().any(|(file, function)| self.file == Path::new(file) && name == *function);
         if (lines > LINES_MAX || arguments > ARGUMENTS_MAX) && !is_exception {
@@ -32,12 +32,12 @@ impl Functions {
 
 impl<'ast> Visit<'ast> for Functions {
     fn visit_item_fn(&mut self, function: &'ast ItemFn) {
-        self.check(&function.sig, function.block.span());
+        self.check_length_and_arguments(&function.sig, function.block.span());
         syn::visit::visit_item_fn(self, function);
     }
 
     fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {
-        self.check(&function.sig, function.block.span());
+        self.check_length_and_arguments(&function.sig, function.block.span());
         syn::visit::visit_impl_item_fn(self, function);
     }
 }

@@ -57,7 +57,7 @@ fn text_lines(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn text_says_which_thing_it_is_about() {
+fn texts_contain_no_vague_words() {
     let folders = ["crates", "lab", "bpf", "abi", "runtime", "kmod"].map(|folder| root().join(folder));
     let sources = folders.iter().flat_map(|folder| files(folder, &["rs", "c", "h", "java"]));
     let mut vague = Vec::new();
@@ -165,7 +165,7 @@ fn sentences_of_documents_are_short() {
 }
 
 /// Adds the names of the public types among these items.
-fn public_types(items: &[Item], names: &mut Vec<String>) {
+fn add_public_type_names(items: &[Item], names: &mut Vec<String>) {
     for item in items {
         let named = match item {
             Item::Struct(item) => Some((&item.vis, &item.ident)),
@@ -173,7 +173,7 @@ fn public_types(items: &[Item], names: &mut Vec<String>) {
             Item::Trait(item) => Some((&item.vis, &item.ident)),
             Item::Type(item) => Some((&item.vis, &item.ident)),
             Item::Mod(item) => {
-                item.content.iter().for_each(|(_, items)| public_types(items, names));
+                item.content.iter().for_each(|(_, items)| add_public_type_names(items, names));
                 None
             }
             _ => None,
@@ -183,12 +183,12 @@ fn public_types(items: &[Item], names: &mut Vec<String>) {
 }
 
 #[test]
-fn a_public_type_has_its_name_alone_in_its_crate() {
+fn public_type_names_are_unique_in_their_crate() {
     let mut seen = BTreeSet::new();
     let mut same = Vec::new();
     for (path, file) in &modules() {
         let mut names = Vec::new();
-        public_types(&parse(file).items, &mut names);
+        add_public_type_names(&parse(file).items, &mut names);
         let again = names.into_iter().filter(|name| !seen.insert((path[0].clone(), name.clone())));
         same.extend(again.map(|name| format_finding(file, &name)));
     }

@@ -56,7 +56,7 @@ struct Collector<'a> {
 
 impl Collector<'_> {
     fn add_use(&mut self, segments: &[String]) {
-        let Some(mut path) = self.absolute(segments) else { return };
+        let Some(mut path) = self.absolute_module_path(segments) else { return };
         while !path.is_empty() && !self.modules.contains_key(&path) {
             path.pop();
         }
@@ -65,7 +65,7 @@ impl Collector<'_> {
         }
     }
 
-    fn absolute(&self, segments: &[String]) -> Option<Vec<String>> {
+    fn absolute_module_path(&self, segments: &[String]) -> Option<Vec<String>> {
         let (mut base, mut rest) = match segments.first()?.as_str() {
             "crate" => (self.at[..1].to_vec(), &segments[1..]),
             "self" | "super" => (self.at.clone(), segments),
@@ -86,14 +86,14 @@ impl Collector<'_> {
         Some(base)
     }
 
-    fn note_tree(&mut self, prefix: &[String], tree: &UseTree) {
+    fn add_use_tree(&mut self, prefix: &[String], tree: &UseTree) {
         let with = |name: &syn::Ident| [prefix, &[name.to_string()]].concat();
         match tree {
-            UseTree::Path(path) => self.note_tree(&with(&path.ident), &path.tree),
+            UseTree::Path(path) => self.add_use_tree(&with(&path.ident), &path.tree),
             UseTree::Name(name) => self.add_use(&with(&name.ident)),
             UseTree::Rename(name) => self.add_use(&with(&name.ident)),
             UseTree::Glob(_) => self.add_use(prefix),
-            UseTree::Group(group) => group.items.iter().for_each(|tree| self.note_tree(prefix, tree)),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.add_use_tree(prefix, tree)),
         }
     }
 }
@@ -112,7 +112,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.note_tree(&[], &item.tree);
+        self.add_use_tree(&[], &item.tree);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

@@ -17,18 +17,18 @@ impl<W: Watch> Engine<W> {
             return;
         }
         core.since = self.now;
-        let (mut running, mut on_budget, waited) = (0, true, core.waited());
+        let (mut running, mut on_budget, waited) = (0, true, core.running_request_waited());
         for lane in self.lanes[core.lanes()].iter_mut().filter(|lane| lane.runs) {
             running += 1;
             on_budget &= lane.is_lent(waited);
             accounting.batch_busy_ns += u128::from(passed_ns);
-            accounting.batch_work += lane.left.take_done(passed_ns, lane.speed);
+            accounting.batch_work += lane.left.subtract_work_done(passed_ns, lane.speed);
         }
         let mut active = running;
         if let Some(request) = &mut core.request {
             active += 1;
             accounting.lc_busy_ns += u128::from(passed_ns);
-            accounting.lc_work += request.left.take_done(passed_ns, core.request_speed);
+            accounting.lc_work += request.left.subtract_work_done(passed_ns, core.request_speed);
             if running > 0 {
                 accounting.lost_to_memory_ns += passed_ns as f64 * core.memory_loss;
                 request.co_run_ns += passed_ns;
@@ -59,12 +59,12 @@ impl<W: Watch> Engine<W> {
         let (core, smt) = (&mut self.cores[core_index], &self.model.smt);
         let Some(request) = &core.request else { return };
         let (mut extra, mut memory) = (0.0, 0.0);
-        for class in self.lanes[core.lanes()].iter().filter_map(|lane| lane.occupant()) {
+        for class in self.lanes[core.lanes()].iter().filter_map(|lane| lane.occupant_class()) {
             let costs = smt.extra_slowdown(self.model.service.class, class);
             extra += costs;
             memory += costs * smt.memory(class).pressure;
         }
-        core.request_speed = Interference::speed_beside(core.factor, extra);
+        core.request_speed = Interference::speed_beside(core.speed_factor, extra);
         core.memory_loss = memory / (1.0 + extra);
         self.slots.set_time(core_index, self.now.saturating_add(request.left.time_at(core.request_speed)));
     }
@@ -79,12 +79,12 @@ impl<W: Watch> Engine<W> {
             return;
         }
         let victim = self.lanes[lane].class;
-        let beside = |other: usize| if other == lane { None } else { self.lanes[other].occupant() };
+        let beside = |other: usize| if other == lane { None } else { self.lanes[other].occupant_class() };
         let mut extra: f64 = core.lanes().filter_map(beside).map(|class| smt.extra_slowdown(victim, class)).sum();
         if core.busy() {
             extra += smt.extra_slowdown(victim, self.model.service.class);
         }
-        let speed = Interference::speed_beside(core.factor, extra);
+        let speed = Interference::speed_beside(core.speed_factor, extra);
         let ends = self.now.saturating_add(self.lanes[lane].left.time_at(speed));
         self.lanes[lane].speed = speed;
         self.slots.set_time(slot, ends);

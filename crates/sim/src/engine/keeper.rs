@@ -22,15 +22,17 @@ impl<W: Watch> Engine<W> {
     pub(super) fn must_batch_leave(&self, lane: usize) -> bool {
         let core = &self.cores[self.lanes[lane].core];
         let keeper = self.lanes[lane].keeper.as_ref();
-        keeper.is_some_and(|keeper| keeper.presence == Presence::Asleep && keeper.is_needed(core.busy(), core.waited()))
+        keeper.is_some_and(|keeper| {
+            keeper.presence == Presence::Asleep && keeper.is_needed(core.busy(), core.running_request_waited())
+        })
     }
 
     /// Returns the state of the service that the keeper of `lane` sees when it naps there.
     fn watched_state(&self, lane: usize) -> WakeState {
         let batch = &self.lanes[lane];
         let core = &self.cores[batch.core];
-        let spares_waited = batch.keeper.as_ref().is_none_or(|keeper| keeper.by.spares_waited());
-        WakeState::from_requests(core.busy(), Some(&core.requests(self.queues.len)), spares_waited)
+        let spares_waited = batch.keeper.as_ref().is_none_or(|keeper| keeper.by.spares_requests_that_waited());
+        WakeState::from_requests(core.busy(), Some(&core.observed_requests(self.queues.len)), spares_waited)
     }
 
     /// Tells keepers that the request lane of a core has become busy or idle, or has another request. The work of the
@@ -88,7 +90,7 @@ impl<W: Watch> Engine<W> {
     /// Summons the keeper, as the kernel program does, unless a fault loses the summons.
     pub(super) fn summon(&mut self, lane: usize) {
         self.accounting.summons += 1;
-        if !self.faults.summons_lost() {
+        if !self.faults.draw_lost_summons() {
             self.wake_keeper(lane, true);
         }
     }
@@ -162,7 +164,7 @@ impl<W: Watch> Engine<W> {
         let held = self.lanes[lane].keeper.as_ref().is_some_and(Keeper::is_on_lane);
         let restored = self.ask_policy(lane);
         let core = &self.cores[self.lanes[lane].core];
-        let (busy, waited) = (core.busy(), core.waited());
+        let (busy, waited) = (core.busy(), core.running_request_waited());
         let Some(keeper) = &mut self.lanes[lane].keeper else { return };
         let sleeps = !keeper.is_needed(busy, waited);
         keeper.presence = if sleeps { Presence::Asleep } else { Presence::Awake };
@@ -177,9 +179,9 @@ impl<W: Watch> Engine<W> {
 
     /// Returns the delay until batch runs again on a lane that the keeper leaves now. `held` says whether the keeper
     /// was on the lane, `restored` whether batch returns from an eviction.
-    fn return_delay_ns(&mut self, held: bool, restored: bool) -> Nanos {
-        let migration_ns = if restored { self.model.machine.migration_ns } else { 0 };
-        let on_ns = match held {
+    fn return_delay_ns(&mut self, keeper_was_on_lane: bool, was_evicted: bool) -> Nanos {
+        let migration_ns = if was_evicted { self.model.machine.migration_ns } else { 0 };
+        let on_ns = match keeper_was_on_lane {
             true => self.model.setting.gate.on.draw(&mut self.gate_latency),
             false => self.model.machine.context_switch_ns,
         };
@@ -198,7 +200,7 @@ impl<W: Watch> Engine<W> {
             request_busy: core.busy(),
             request_since: core.flipped,
             service_on_batch_lane: false,
-            requests: Some(core.requests(self.queues.len)),
+            requests: Some(core.observed_requests(self.queues.len)),
             limits,
         }
     }
@@ -214,7 +216,7 @@ impl<W: Watch> Engine<W> {
     }
 
     /// Simulates a crash of the agent: its guardian ends batch, and both restart after `downtime_ns`.
-    pub(super) fn crash(&mut self, lane: usize, downtime_ns: Nanos) {
+    pub(super) fn crash_agent(&mut self, lane: usize, downtime_ns: Nanos) {
         if self.lanes[lane].keeper.is_none() {
             return;
         }

@@ -28,9 +28,9 @@ use crate::time::{NEVER, Nanos};
 
 use accounting::Accounting;
 use state::core::{Queued, Request, ServiceCore};
-use state::faults::{Faults, Incident};
+use state::faults::{Faults, PeriodicFault};
 use state::lane::BatchLane;
-use state::lending_limits::LendingLimitsKeeper;
+use state::lending_limits::LendingLimitsEstimator;
 use watch::Watch;
 
 /// Number of slots of each batch lane: its keeper, its gate, its job.
@@ -66,7 +66,7 @@ pub struct Engine<W> {
     dispatch: Rng,
     gate_latency: Rng,
     faults: Faults,
-    limits: LendingLimitsKeeper,
+    limits: LendingLimitsEstimator,
     accounting: Accounting,
 }
 
@@ -90,7 +90,7 @@ impl<W: Watch> Engine<W> {
             dispatch: Rng::new(own_seed, Stream::Dispatch),
             gate_latency: Rng::new(own_seed, Stream::Gate),
             faults: Faults::new(&model.faults, Rng::new(own_seed, Stream::Faults)),
-            limits: LendingLimitsKeeper::new(&model),
+            limits: LendingLimitsEstimator::new(&model),
             accounting: Accounting::new(0),
             model,
             watch,
@@ -106,7 +106,7 @@ impl<W: Watch> Engine<W> {
     }
 
     fn schedule_first_events(&mut self) {
-        let first_ns = self.client.gap_ns(&mut self.arrivals);
+        let first_ns = self.client.draw_gap_ns(&mut self.arrivals);
         let end = match self.model.until {
             RunEnd::Time(ns) => self.model.warm_up_ns + ns,
             RunEnd::Requests(_) => NEVER,
@@ -148,9 +148,9 @@ impl<W: Watch> Engine<W> {
             return self.finish_request(slot);
         }
         match slot - self.cores.len() {
-            slot if slot == SingleSource::Arrival as usize => self.arrive(),
+            slot if slot == SingleSource::Arrival as usize => self.handle_arrival(),
             slot if slot >= SLOTS_ONCE => self.handle_lane_event(slot - SLOTS_ONCE),
-            slot => self.handle_rare_event(slot),
+            slot => self.handle_single_source_event(slot),
         }
     }
 
@@ -163,7 +163,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    fn handle_rare_event(&mut self, slot: usize) {
+    fn handle_single_source_event(&mut self, slot: usize) {
         if slot == SingleSource::LendingLimits as usize {
             self.limits.recompute();
             self.slots
@@ -180,11 +180,11 @@ impl<W: Watch> Engine<W> {
     }
 
     fn inject_faults(&mut self) {
-        while let Some(incident) = self.faults.take_due_incident(self.now) {
+        while let Some(incident) = self.faults.take_due_periodic_fault(self.now) {
             for lane in 0..self.lanes.len() {
                 match incident {
-                    Incident::Churn { gone_ns } => self.replace_job(lane, gone_ns),
-                    Incident::Crash { gone_ns } => self.crash(lane, gone_ns),
+                    PeriodicFault::Churn { gone_ns } => self.replace_job(lane, gone_ns),
+                    PeriodicFault::Crash { gone_ns } => self.crash_agent(lane, gone_ns),
                 }
             }
         }
@@ -246,7 +246,7 @@ impl<W: Watch> Engine<W> {
     }
 
     /// Returns the work done so far on the running requests, in units of work.
-    pub fn work_under_way(&self) -> u128 {
+    pub fn work_done_on_running_requests(&self) -> u128 {
         let done = |request: &Request| u128::from(request.work.units() - request.left.units());
         self.cores.iter().filter_map(|core| core.request.as_ref()).map(done).sum()
     }

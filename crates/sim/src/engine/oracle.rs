@@ -32,13 +32,13 @@ impl<W: Watch> Engine<W> {
             let protected = alone_ns(work_ns) <= objective.limit_ns.saturating_sub(budget_ns);
             slack_ns = slack_ns.min(in_time.filter(|_| protected).unwrap_or(NEVER));
         }
-        self.time_until_cost_ns(slack_ns)
+        self.batch_time_until_delay_ns(slack_ns)
     }
 
     /// Returns how long batch may run until it has delayed requests by `slack_ns`, less the margin; `NEVER` if batch
     /// does not delay them.
-    fn time_until_cost_ns(&self, slack_ns: Nanos) -> Nanos {
-        let classes = self.model.batch.iter().filter_map(|job| job.class());
+    fn batch_time_until_delay_ns(&self, slack_ns: Nanos) -> Nanos {
+        let classes = self.model.batch.iter().filter_map(|job| job.first_computing_class());
         let extra =
             classes.map(|class| self.model.smt.extra_slowdown(self.model.service.class, class)).fold(0.0, f64::max);
         let contention_cost = extra / (1.0 + extra);

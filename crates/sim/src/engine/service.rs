@@ -8,8 +8,8 @@ use crate::time::{NEVER, Nanos, Work};
 
 impl<W: Watch> Engine<W> {
     /// Handles the arrival of a request.
-    pub(super) fn arrive(&mut self) {
-        let gap_ns = self.client.gap_ns(&mut self.arrivals);
+    pub(super) fn handle_arrival(&mut self) {
+        let gap_ns = self.client.draw_gap_ns(&mut self.arrivals);
         self.slots.set_time(self.arrival_slot(), self.now + gap_ns);
         self.last_number += 1;
         self.accounting.arrived += 1;
@@ -34,7 +34,7 @@ impl<W: Watch> Engine<W> {
         self.book_core_work(worker);
         self.queues.idle &= !(1 << worker);
         let wake_ns = self.core_wake_ns(worker);
-        self.watch.lane_idled(self.now - self.cores[worker].flipped);
+        self.watch.idle_period_ended(self.now - self.cores[worker].flipped);
         self.cores[worker].flipped = self.now;
         self.start(worker, request, wake_ns);
         self.update_core_speeds(worker);
@@ -66,7 +66,7 @@ impl<W: Watch> Engine<W> {
     pub(super) fn finish_request(&mut self, worker: usize) {
         self.book_core_work(worker);
         let Some(request) = self.cores[worker].request.take() else { return };
-        self.book_request(worker, &request);
+        self.record_finished_request(worker, &request);
         match self.queues.queue_of(worker).pop_front() {
             Some(next) => {
                 self.queues.len -= 1;
@@ -83,15 +83,15 @@ impl<W: Watch> Engine<W> {
         self.update_core_speeds(worker);
     }
 
-    fn book_request(&mut self, worker: usize, request: &Request) {
+    fn record_finished_request(&mut self, worker: usize, request: &Request) {
         let (latency_ns, queued_ns) = (self.now - request.arrived, request.started - request.arrived);
         self.accounting.finished += 1;
         self.accounting.waited += u64::from(request.waited);
         self.accounting.latency.iter_mut().for_each(|latency| latency.saturating_record(latency_ns));
         self.accounting.latency_ns += u128::from(latency_ns);
         self.accounting.queued_ns += u128::from(queued_ns);
-        self.book_delay(worker, request);
-        let glitch = self.faults.counter_glitch();
+        self.record_delay_bound(worker, request);
+        let glitch = self.faults.draw_counter_glitch();
         self.limits.record_finished(request, self.now, glitch);
         self.watch.request_finished(&CompletedRequest {
             number: request.number,
@@ -110,7 +110,7 @@ impl<W: Watch> Engine<W> {
 
     /// Adds the delay bound of a request, from batch on its own core. The bound does not hold if several workers share
     /// a queue, where batch on other cores delays the request, too.
-    fn book_delay(&mut self, worker: usize, request: &Request) {
+    fn record_delay_bound(&mut self, worker: usize, request: &Request) {
         let contention_cost = self.limits.current().contention_cost;
         let bound_ns =
             self.cores[worker].delay.add_finished_request(request.waited, request.co_run_ns, contention_cost);

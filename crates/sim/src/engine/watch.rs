@@ -27,10 +27,10 @@ pub struct CompletedRequest {
 pub trait Watch {
     /// Receives the result of a finished request.
     #[inline]
-    fn request_finished(&mut self, _fate: &CompletedRequest) {}
+    fn request_finished(&mut self, _request: &CompletedRequest) {}
     /// Receives the idle time of a request lane that became busy.
     #[inline]
-    fn lane_idled(&mut self, _ns: Nanos) {}
+    fn idle_period_ended(&mut self, _idle_ns: Nanos) {}
     /// Receives the number of a request that was refused.
     #[inline]
     fn request_refused(&mut self, _number: u64) {}

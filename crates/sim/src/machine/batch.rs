@@ -18,7 +18,7 @@ impl MachineEngine {
     pub(super) fn schedule_container(&mut self, kind: usize) {
         let queue = &mut self.queues[kind];
         let next = match &mut queue.client {
-            Some(client) => Some(self.now.saturating_add(client.gap_ns(&mut queue.arrivals))),
+            Some(client) => Some(self.now.saturating_add(client.draw_gap_ns(&mut queue.arrivals))),
             None => queue.due.front().copied(),
         };
         self.schedule(Source::ContainerStart(kind), time_or_never(next));
@@ -50,7 +50,7 @@ impl MachineEngine {
             on: CpuMask::EMPTY,
         });
         let mask = self.starting_cpus(kind);
-        self.confine(place, mask, false);
+        self.confine_container(place, mask, false);
     }
 
     /// Returns the CPUs on which a container starts. Under a policy, it joins the group that confines all containers,
@@ -67,8 +67,8 @@ impl MachineEngine {
     /// Ends the container in a slot, which has done its work.
     pub(super) fn end_container(&mut self, slot: usize) {
         let left = self.places.all[slot].as_ref().map_or(CpuMask::EMPTY, |container| container.on);
-        self.confine(slot, CpuMask::EMPTY, false);
-        left.iter().for_each(|cpu| self.discard_onset_beside(cpu));
+        self.confine_container(slot, CpuMask::EMPTY, false);
+        left.iter().for_each(|cpu| self.discard_interference_beside(cpu));
         self.schedule(Source::Container(slot), NEVER);
         let Some(container) = self.places.remove(slot) else { return };
         let kind = container.kind;
@@ -89,11 +89,11 @@ impl MachineEngine {
     }
 
     /// Ends the turn of the first container on a CPU.
-    pub(super) fn end_turn(&mut self, cpu: usize) {
+    pub(super) fn end_container_turn(&mut self, cpu: usize) {
         self.book_work_around(cpu);
         self.cpus[cpu].batch.rotate_left(1);
         self.cpus[cpu].turn_ends = self.now + TURN_NS;
-        self.charge_switch(self.cpus[cpu].batch[0]);
+        self.charge_context_switch(self.cpus[cpu].batch[0]);
         self.update_speeds_around(cpu);
     }
 
@@ -150,7 +150,7 @@ impl MachineEngine {
     }
 
     /// Charges a container for a context switch.
-    pub(super) fn charge_switch(&mut self, slot: usize) {
+    pub(super) fn charge_context_switch(&mut self, slot: usize) {
         self.add_lost_work(slot, self.model.machine.context_switch_ns);
     }
 

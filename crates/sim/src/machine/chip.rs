@@ -38,13 +38,13 @@ impl ChipMemory {
             (_, []) => 1.0,
             (Some(0), [(_, first), ..]) => *first,
             (None, [.., (_, last)]) => *last,
-            (Some(above), points) => between(points[above - 1], points[above], pressure),
+            (Some(above), points) => interpolate(points[above - 1], points[above], pressure),
         };
         slowdown - 1.0
     }
 }
 
-fn between((left, from): (f64, f64), (right, to): (f64, f64), x: f64) -> f64 {
+fn interpolate((left, from): (f64, f64), (right, to): (f64, f64), x: f64) -> f64 {
     from + (to - from) * (x - left) / (right - left)
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn between_points_memory_slows_down_in_a_line() {
+    fn slowdown_is_interpolated_between_points() {
         let memory = ChipMemory { points: vec![(2.0, 1.0), (4.0, 1.5)], intensity: vec![0.0, 0.5] };
         let extra = [0.0, 2.0, 3.0, 4.0, 9.0].map(|pressure| memory.extra_slowdown(pressure));
         assert_eq!(extra, [0.0, 0.0, 0.25, 0.5, 0.5]);

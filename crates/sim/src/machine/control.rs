@@ -47,8 +47,8 @@ impl MachineEngine {
     fn confine_by_policy(&mut self, slot: usize, cpus: CpuMask) {
         let Some(container) = &self.places.all[slot] else { return };
         let left = container.on.without(&cpus);
-        self.confine(slot, cpus, true);
-        left.iter().for_each(|cpu| self.end_onset_beside(cpu));
+        self.confine_container(slot, cpus, true);
+        left.iter().for_each(|cpu| self.record_interference_end_beside(cpu));
     }
 
     /// Fills in the policy's observation: counts since the last observation, and the present state.
@@ -59,7 +59,8 @@ impl MachineEngine {
         for (cpu, seen) in self.cpus.iter_mut().zip(&mut controller.seen.cpus) {
             let window = std::mem::take(&mut cpu.window);
             *seen = cpu_observation(&window, passed_ns);
-            let vpi = if rings { cpu.guard.take_peak() } else { window.vpi(clock_ghz) };
+            let vpi =
+                if rings { cpu.guard.take_peak_interference() } else { window.stall_cycles_per_access(clock_ghz) };
             seen.interference = vpi.filter(|_| counters);
             // An onset is dropped if the interference ended before an observation showed it, since the policy had
             // nothing to react to.

@@ -12,7 +12,7 @@ use super::state::control::CpuPolicy;
 /// Returns the agent's policy that `decider` names, with the cores of `model`.
 pub(super) fn create_policy(decider: CpuDecider, model: &MachineModel) -> Box<CpuPolicy> {
     let layout = Layout::new(&model.machine);
-    let cores = CoreTopology::of((0..layout.cores()).map(|core| layout.cpus_of(core).collect()));
+    let cores = CoreTopology::from_cores((0..layout.cores()).map(|core| layout.cpus_of(core).collect()));
     match decider {
         CpuDecider::Holmes(config) => Box::new(Holmes::new(config, cores)),
         CpuDecider::PerfIso(config) => Box::new(PerfIso::new(config)),

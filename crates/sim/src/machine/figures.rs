@@ -124,13 +124,13 @@ impl MachineFigures {
             thread_moves: model.setting.mapping.map(|_| accounting.thread_moves),
             threshold_ns: engine.move_threshold_ns(),
             on_big: model.setting.mapping.map(|_| big_core_busy_share(engine)),
-            energy_j: energy_j(&model.machine, &accounting.active_ns, elapsed_ns) + extra_energy_j(engine),
+            energy_j: energy_j(&model.machine, &accounting.active_ns, elapsed_ns) + busy_power_correction_j(engine),
             events: accounting.events,
         }
     }
 
     /// Returns the number of containers of all kinds that have done their work.
-    pub fn finished(&self) -> u64 {
+    pub fn finished_containers(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.finished).sum()
     }
 
@@ -142,7 +142,7 @@ impl MachineFigures {
 
 /// Returns a correction of the energy, in joules, for cores whose busy power differs from that of core 0. The main sum
 /// assumes the power of core 0 for all cores.
-fn extra_energy_j(engine: &MachineEngine) -> f64 {
+fn busy_power_correction_j(engine: &MachineEngine) -> f64 {
     let power = &engine.model().machine.power;
     let more_w = |core: usize| power.busy_w(core) - power.busy_w(0);
     let of_core = |(core, ns): (usize, &u128)| *ns as f64 * more_w(core);
@@ -169,16 +169,16 @@ impl ServiceFigures {
             own: LatencyFigures::from_latencies(&accounting.own),
             whole: LatencyFigures::from_latencies(&accounting.whole),
             limit_ns,
-            violations: limit_ns.map(|limit_ns| above(&accounting.whole, limit_ns)),
+            violations: limit_ns.map(|limit_ns| share_above_limit(&accounting.whole, limit_ns)),
             busy_cpus: accounting.busy_ns as f64 / elapsed_ns as f64,
             beside_batch: accounting.beside_batch_ns as f64 / accounting.busy_ns.max(1) as f64,
-            vpi: accounting.counted.vpi(engine.model().machine.clock_ghz),
+            vpi: accounting.counted.stall_cycles_per_access(engine.model().machine.clock_ghz),
         }
     }
 }
 
 /// Returns the share of latencies above a limit, 0 to 1.
-fn above(latencies: &Latencies, limit_ns: Nanos) -> f64 {
+fn share_above_limit(latencies: &Latencies, limit_ns: Nanos) -> f64 {
     let within = latencies.all.count_between(0, limit_ns);
     (latencies.all.len() - within) as f64 / latencies.all.len().max(1) as f64
 }

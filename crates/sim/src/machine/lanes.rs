@@ -46,7 +46,7 @@ impl MachineEngine {
             self.record_service_state(lane, busy);
             match (presence, busy) {
                 (Presence::Awake, _) => self.check_lane(lane),
-                (Presence::Asleep, true) if self.cpus[lane].container().is_some() => {
+                (Presence::Asleep, true) if self.cpus[lane].running_container().is_some() => {
                     self.summon(lane);
                     self.charge_summons(cpu);
                 }
@@ -106,7 +106,7 @@ impl MachineEngine {
             Some(Presence::Waking { .. }) => {
                 self.set_held(lane, true);
                 self.check_lane(lane);
-                self.end_onset_beside(lane);
+                self.record_interference_end_beside(lane);
             }
             _ => self.check_lane(lane),
         }

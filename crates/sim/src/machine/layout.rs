@@ -45,7 +45,7 @@ impl Layout {
     }
 
     /// Returns the cores of the chip that a core belongs to.
-    pub fn chip_of(self, core: usize) -> Range<usize> {
+    pub fn cores_on_same_chip(self, core: usize) -> Range<usize> {
         let first = core / self.cores_per_chip * self.cores_per_chip;
         first..first + self.cores_per_chip
     }
@@ -56,12 +56,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn siblings_are_a_machines_cores_apart() {
+    fn sibling_numbers_differ_by_the_core_count() {
         let machine = Machine { packages: 2, cores_per_package: 2, lanes_per_core: 2, ..Machine::one_core() };
         let layout = Layout::new(&machine);
         assert_eq!(layout.cpus(), 8);
         assert_eq!([0, 3, 4, 7].map(|cpu| layout.siblings(cpu).collect::<Vec<_>>()), [[4], [7], [0], [3]]);
-        assert_eq!([0, 1, 3].map(|core| layout.chip_of(core)), [0..2, 0..2, 2..4]);
+        assert_eq!([0, 1, 3].map(|core| layout.cores_on_same_chip(core)), [0..2, 0..2, 2..4]);
         assert_eq!(layout.cpus_of(3).collect::<Vec<_>>(), [3, 7]);
     }
 }

@@ -14,11 +14,11 @@ use crate::time::{Nanos, Work};
 impl MachineEngine {
     /// Returns the time on a little core after which a request counts as long; `None` if long requests do not move.
     pub fn move_threshold_ns(&self) -> Option<Nanos> {
-        self.thread_binder.as_ref()?.threshold_ns()
+        self.thread_binder.as_ref()?.move_threshold_ns()
     }
 
     /// Binds each thread to its first core.
-    pub(super) fn bind_all(&mut self) {
+    pub(super) fn bind_all_threads(&mut self) {
         if let Some(thread_binder) = &mut self.thread_binder {
             thread_binder.run_policy(self.now);
         }
@@ -48,7 +48,7 @@ impl MachineEngine {
         self.accounting.thread_moves += moved as u64;
         if moved > 0 {
             self.remove_misplaced_threads();
-            self.fill_free_cpus();
+            self.give_free_cpus_to_waiting_threads();
         }
         self.schedule(Source::Mapper, next);
     }
@@ -62,17 +62,17 @@ impl MachineEngine {
             let left = &mut self.visits.get_mut(thread.visit).left;
             *left = left.plus(Work::of_ns(self.model.machine.migration_ns));
             self.cpus[cpu].thread = None;
-            self.homeless.push_front(thread);
+            self.waiting_threads.push_front(thread);
             self.update_cpu(cpu);
         }
     }
 
     /// Gives each CPU without a thread the first thread that waits for it.
-    fn fill_free_cpus(&mut self) {
+    fn give_free_cpus_to_waiting_threads(&mut self) {
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].thread.is_none() {
                 self.book_work_around(cpu);
-                self.fill_cpu(cpu);
+                self.give_cpu_to_waiting_thread(cpu);
                 self.update_cpu(cpu);
             }
         }

@@ -81,7 +81,7 @@ pub struct MachineEngine {
     cores: Vec<Core>,
     services: Vec<Serving>,
     /// Threads of services that have a request and no CPU.
-    homeless: VecDeque<Thread>,
+    waiting_threads: VecDeque<Thread>,
     visits: Visits,
     places: ContainerSlots,
     queues: Vec<ContainerArrivals>,
@@ -120,12 +120,12 @@ impl MachineEngine {
             layout,
             now: 0,
             over: false,
-            slots: Slots::new(sources.count()),
+            slots: Slots::new(sources.slot_count()),
             sources,
             cpus: vec![Cpu::new(); layout.cpus()],
             cores: vec![Core::default(); layout.cores()],
             services: serving.map(|(number, service)| Serving::new(service, model.seed, number)).collect(),
-            homeless: VecDeque::new(),
+            waiting_threads: VecDeque::new(),
             visits: Visits::default(),
             places,
             queues: kinds
@@ -145,7 +145,7 @@ impl MachineEngine {
 
     fn schedule_first_events(&mut self) {
         self.place_keepers();
-        self.bind_all();
+        self.bind_all_threads();
         (0..self.services.len()).for_each(|service| self.schedule_arrival(service));
         (0..self.queues.len()).for_each(|kind| self.schedule_container(kind));
         let end = match self.model.until {
@@ -177,12 +177,12 @@ impl MachineEngine {
     fn handle_event(&mut self, source: Source) {
         match source {
             Source::Cpu(cpu) if self.cpus[cpu].thread.is_some() => self.finish_own_work(cpu),
-            Source::Cpu(cpu) => self.end_turn(cpu),
+            Source::Cpu(cpu) => self.end_container_turn(cpu),
             Source::Tick(cpu) => self.tick(cpu),
             Source::Keeper(cpu) => self.handle_keeper_event(cpu),
             Source::Gate(cpu) => self.open_gate(cpu),
             Source::Container(place) => self.end_container(place),
-            Source::Arrival(service) => self.arrive(service),
+            Source::Arrival(service) => self.handle_client_arrival(service),
             Source::ContainerStart(kind) => self.submit_container(kind),
             Source::Control => self.run_controller(),
             Source::Mapper => self.run_mapper(),
@@ -231,7 +231,7 @@ impl MachineEngine {
 
     /// Returns the services of threads that have a request and wait for a CPU, the longest waiting first.
     pub fn services_of_waiting_threads(&self) -> impl Iterator<Item = usize> {
-        self.homeless.iter().map(|thread| thread.service)
+        self.waiting_threads.iter().map(|thread| thread.service)
     }
 
     /// Returns the CPUs that a service may use now.
@@ -240,7 +240,7 @@ impl MachineEngine {
     }
 
     /// Returns slot, kind and allowed CPUs of each container that runs or is paused.
-    pub fn containers(&self) -> impl Iterator<Item = (usize, usize, CpuMask)> {
+    pub fn slot_kind_and_cpus_of_containers(&self) -> impl Iterator<Item = (usize, usize, CpuMask)> {
         self.places.running().map(|(at, container)| (at, container.kind, container.mask))
     }
 }

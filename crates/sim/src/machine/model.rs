@@ -114,6 +114,6 @@ pub enum ContainerStarts {
 impl MachineModel {
     /// Returns the same machine and requests, without containers.
     pub fn without_containers(&self) -> Self {
-        Self { setting: MachineSetting::alone(), ..self.clone() }
+        Self { setting: MachineSetting::without_containers(), ..self.clone() }
     }
 }

@@ -9,7 +9,7 @@ use crate::time::{NEVER, Nanos};
 impl MachineEngine {
     /// Books the work of all CPUs whose speed a change on `cpu` can affect.
     pub(super) fn book_work_around(&mut self, cpu: usize) {
-        for core in self.cores_around(cpu) {
+        for core in self.cores_affected_by(cpu) {
             self.book_core_work(core);
         }
     }
@@ -17,7 +17,7 @@ impl MachineEngine {
     /// Computes the speeds of all CPUs that a change on `cpu` can affect, and the end times of the tasks there.
     pub(super) fn update_speeds_around(&mut self, cpu: usize) {
         let memory_extra = self.memory_extra_slowdown(cpu);
-        for core in self.cores_around(cpu) {
+        for core in self.cores_affected_by(cpu) {
             for cpu in self.layout.cpus_of(core) {
                 self.update_cpu_speed(cpu, memory_extra);
             }
@@ -31,9 +31,9 @@ impl MachineEngine {
         self.accounting.batch_work += places.map(|container| container.book_work(self.now)).sum::<u128>();
     }
 
-    fn cores_around(&self, cpu: usize) -> std::ops::Range<usize> {
+    fn cores_affected_by(&self, cpu: usize) -> std::ops::Range<usize> {
         let core = self.layout.core_of(cpu);
-        if self.model.chip.has_effect() { self.layout.chip_of(core) } else { core..core + 1 }
+        if self.model.chip.has_effect() { self.layout.cores_on_same_chip(core) } else { core..core + 1 }
     }
 
     /// Returns the slowdown of memory on the chip of `cpu` now, less 1.
@@ -41,7 +41,7 @@ impl MachineEngine {
         if !self.model.chip.has_effect() {
             return 0.0;
         }
-        let cpus = self.cores_around(cpu).flat_map(|core| self.layout.cpus_of(core));
+        let cpus = self.cores_affected_by(cpu).flat_map(|core| self.layout.cpus_of(core));
         let running = cpus.filter_map(|cpu| self.class_on(cpu));
         self.model.chip.extra_slowdown(running.map(|class| self.model.chip.intensity(class)).sum())
     }
@@ -74,8 +74,8 @@ impl MachineEngine {
             self.accounting.batch_busy_ns += u128::from(passed_ns);
             return true;
         };
-        cpu.guard.add(passed_ns, &cpu.pace);
-        self.visits.get_mut(thread.visit).left.take_done(passed_ns, cpu.pace.speed);
+        cpu.guard.add_service_time(passed_ns, &cpu.pace);
+        self.visits.get_mut(thread.visit).left.subtract_work_done(passed_ns, cpu.pace.speed);
         let accounting = &mut self.accounting.services[thread.service];
         accounting.busy_ns += u128::from(passed_ns);
         accounting.beside_batch_ns += if cpu.pace.beside_batch { u128::from(passed_ns) } else { 0 };
@@ -107,7 +107,7 @@ impl MachineEngine {
     fn class_on(&self, cpu: usize) -> Option<Class> {
         let cpu = &self.cpus[cpu];
         let of_container = || {
-            let container = self.places.all[cpu.container()?].as_ref()?;
+            let container = self.places.all[cpu.running_container()?].as_ref()?;
             Some(self.model.kinds[container.kind].class)
         };
         let of_service = cpu.thread.map(|thread| self.model.services[thread.service].class);
@@ -126,7 +126,7 @@ impl MachineEngine {
             let costs = smt.extra_slowdown(class, other);
             extra += costs;
             stalled += costs * smt.memory(other).pressure;
-            beside_batch |= self.cpus[sibling].container().is_some();
+            beside_batch |= self.cpus[sibling].running_container().is_some();
         }
         let of_core = self.model.machine.speed_of(self.layout.core_of(cpu));
         let work = of_core / (1.0 + extra);

@@ -26,7 +26,7 @@ enum CpuRank {
 impl MachineEngine {
     /// Gives a CPU to a thread that has a request, or lets the thread wait for one.
     pub(super) fn place_or_queue_thread(&mut self, thread: Thread) {
-        match self.choose(thread) {
+        match self.choose_cpu(thread) {
             Some(cpu) => {
                 self.book_work_around(cpu);
                 self.put(thread, cpu);
@@ -34,11 +34,11 @@ impl MachineEngine {
                 self.schedule_tick(cpu);
                 self.notify_service_changed(cpu);
             }
-            None => self.homeless.push_back(thread),
+            None => self.waiting_threads.push_back(thread),
         }
     }
 
-    fn choose(&self, thread: Thread) -> Option<usize> {
+    fn choose_cpu(&self, thread: Thread) -> Option<usize> {
         let serving = &self.services[thread.service];
         let last = serving.last_cpu[thread.worker];
         let suits = |cpu: usize| Some((self.rank_cpu(cpu, last == Some(cpu))?, cpu));
@@ -69,7 +69,7 @@ impl MachineEngine {
     fn put(&mut self, thread: Thread, cpu: usize) {
         let wake_ns = self.core_wake_ns(cpu);
         if let Some((displaced, _)) = self.cpus[cpu].gives {
-            self.charge_switch(displaced);
+            self.charge_context_switch(displaced);
         }
         let left = &mut self.visits.get_mut(thread.visit).left;
         *left = left.plus(Work::of_ns(wake_ns));
@@ -88,9 +88,9 @@ impl MachineEngine {
 
     /// Gives a CPU without a thread to the first waiting thread that may run there. The work of the CPU must be booked
     /// up to now.
-    pub(super) fn fill_cpu(&mut self, cpu: usize) {
-        let first = self.homeless.iter().position(|thread| self.may_run(thread, cpu));
-        if let Some(thread) = first.and_then(|first| self.homeless.remove(first)) {
+    pub(super) fn give_cpu_to_waiting_thread(&mut self, cpu: usize) {
+        let first = self.waiting_threads.iter().position(|thread| self.may_run(thread, cpu));
+        if let Some(thread) = first.and_then(|first| self.waiting_threads.remove(first)) {
             self.put(thread, cpu);
         }
     }
@@ -103,14 +103,14 @@ impl MachineEngine {
             let Some(thread) = self.cpus[cpu].thread.filter(|thread| !stays(thread)) else { continue };
             self.book_work_around(cpu);
             self.cpus[cpu].thread = None;
-            self.homeless.push_front(thread);
-            self.fill_cpu(cpu);
+            self.waiting_threads.push_front(thread);
+            self.give_cpu_to_waiting_thread(cpu);
             self.update_speeds_around(cpu);
             self.schedule_tick(cpu);
             self.notify_service_changed(cpu);
         }
-        let (own, others) = self.homeless.drain(..).partition(|thread| thread.service == service);
-        self.homeless = others;
+        let (own, others) = self.waiting_threads.drain(..).partition(|thread| thread.service == service);
+        self.waiting_threads = others;
         let own: VecDeque<Thread> = own;
         own.into_iter().for_each(|thread| self.place_or_queue_thread(thread));
     }

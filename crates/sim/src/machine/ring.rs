@@ -10,7 +10,7 @@ impl MachineEngine {
     pub(super) fn record_disturbance(&mut self, cpu_index: usize) {
         let Some(threshold) = self.interference_threshold() else { return };
         let cpu = &mut self.cpus[cpu_index];
-        let vpi = cpu.pace.vpi(self.model.machine.clock_ghz).filter(|_| cpu.thread.is_some());
+        let vpi = cpu.pace.stall_cycles_per_access(self.model.machine.clock_ghz).filter(|_| cpu.thread.is_some());
         cpu.disturbed = vpi.is_some_and(|vpi| vpi >= threshold);
         if cpu.disturbed && cpu.pace.beside_batch {
             cpu.onset.get_or_insert(self.now);
@@ -20,14 +20,14 @@ impl MachineEngine {
     /// Lets the kernel program check the counters of a CPU, at a context switch of a service. The work of the CPU must
     /// be booked up to now.
     pub(super) fn check_counters_at_switch(&mut self, cpu: usize) {
-        if self.is_crossing_reported() {
+        if self.reports_threshold_crossings() {
             self.check_counters(cpu);
         }
     }
 
     /// Schedules the next tick of a CPU, if a service runs there.
     pub(super) fn schedule_tick(&mut self, cpu: usize) {
-        if self.is_crossing_reported() {
+        if self.reports_threshold_crossings() {
             let runs = self.cpus[cpu].thread.is_some();
             self.schedule(Source::Tick(cpu), if runs { self.now + TICK_NS } else { NEVER });
         }
@@ -40,7 +40,7 @@ impl MachineEngine {
         self.schedule_tick(cpu);
     }
 
-    fn is_crossing_reported(&self) -> bool {
+    fn reports_threshold_crossings(&self) -> bool {
         let counters = self.model.machine.counters;
         counters && self.controller.as_ref().is_some_and(|controller| controller.control.ring.is_some())
     }
@@ -69,9 +69,9 @@ impl MachineEngine {
 
     /// Ends the interference that containers on `left_cpu` caused, after the policy or a keeper moved them away.
     /// Records its duration for each sibling that has no container beside it any more.
-    pub(super) fn end_onset_beside(&mut self, left_cpu: usize) {
-        for sibling in self.layout.siblings(left_cpu) {
-            let onset = self.cpus[sibling].onset.filter(|_| self.is_without_batch_beside(sibling));
+    pub(super) fn record_interference_end_beside(&mut self, vacated_cpu: usize) {
+        for sibling in self.layout.siblings(vacated_cpu) {
+            let onset = self.cpus[sibling].onset.filter(|_| self.has_no_batch_on_siblings(sibling));
             if let Some(since) = onset {
                 self.accounting.onset.record(self.now - since);
                 self.cpus[sibling].onset = None;
@@ -81,15 +81,15 @@ impl MachineEngine {
 
     /// Drops the interference that a container on `left_cpu` caused, without a record, since the container left by
     /// itself.
-    pub(super) fn discard_onset_beside(&mut self, left_cpu: usize) {
-        for sibling in self.layout.siblings(left_cpu) {
-            if self.is_without_batch_beside(sibling) {
+    pub(super) fn discard_interference_beside(&mut self, vacated_cpu: usize) {
+        for sibling in self.layout.siblings(vacated_cpu) {
+            if self.has_no_batch_on_siblings(sibling) {
                 self.cpus[sibling].onset = None;
             }
         }
     }
 
-    fn is_without_batch_beside(&self, cpu: usize) -> bool {
+    fn has_no_batch_on_siblings(&self, cpu: usize) -> bool {
         let is_free = |cpu: usize| self.cpus[cpu].batch.is_empty() || self.cpus[cpu].held;
         self.layout.siblings(cpu).all(is_free)
     }

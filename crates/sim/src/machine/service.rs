@@ -11,12 +11,12 @@ impl MachineEngine {
     /// Schedules the next request of a service's clients.
     pub(super) fn schedule_arrival(&mut self, service: usize) {
         let serving = &mut self.services[service];
-        let gap_ns = serving.client.as_mut().map(|client| client.gap_ns(&mut serving.arrivals));
+        let gap_ns = serving.client.as_mut().map(|client| client.draw_gap_ns(&mut serving.arrivals));
         self.schedule(Source::Arrival(service), time_or_never(gap_ns.map(|ns| self.now.saturating_add(ns))));
     }
 
     /// Handles the arrival of a client's request.
-    pub(super) fn arrive(&mut self, service: usize) {
+    pub(super) fn handle_client_arrival(&mut self, service: usize) {
         self.schedule_arrival(service);
         self.send_request(service, None);
     }
@@ -29,7 +29,7 @@ impl MachineEngine {
         let (worker, idle) = serving.queues.choose_worker(&mut serving.dispatch);
         if !idle && serving.queues.len >= described.queue_limit {
             self.accounting.services[service].refused += 1;
-            return self.report_end(service, caller, true);
+            return self.report_request_end(service, caller, true);
         }
         let visit = self.visits.add(Visit { service, caller, pending: 0, arrived: self.now, left, failed: false });
         let queues = &mut self.services[service].queues;
@@ -50,25 +50,25 @@ impl MachineEngine {
         self.book_work_around(cpu);
         self.check_counters_at_switch(cpu);
         let Some(thread) = self.cpus[cpu].thread.take() else { return };
-        let next = self.next_request_of(thread);
+        let next = self.thread_with_next_request(thread);
         self.report_request_ended(thread);
         next.into_iter().for_each(|next| self.report_request_began(next));
-        self.homeless.extend(next);
-        self.fill_cpu(cpu);
+        self.waiting_threads.extend(next);
+        self.give_cpu_to_waiting_thread(cpu);
         self.update_speeds_around(cpu);
         self.schedule_tick(cpu);
         self.notify_service_changed(cpu);
         // If `fill_cpu()` gave this CPU to another waiting thread, the worker's next request looks for a different idle
         // CPU.
-        if next.is_some() && self.homeless.back() == next.as_ref() {
-            self.homeless.pop_back();
+        if next.is_some() && self.waiting_threads.back() == next.as_ref() {
+            self.waiting_threads.pop_back();
             next.into_iter().for_each(|next| self.place_or_queue_thread(next));
         }
         self.send_calls(thread);
     }
 
     /// Returns the thread of the same worker with its next request, if there is one.
-    fn next_request_of(&mut self, thread: Thread) -> Option<Thread> {
+    fn thread_with_next_request(&mut self, thread: Thread) -> Option<Thread> {
         let queues = &mut self.services[thread.service].queues;
         let next = queues.queue_of(thread.worker).pop_front();
         match next {
@@ -85,7 +85,7 @@ impl MachineEngine {
         let pending = self.model.services[thread.service].calls.iter().map(|call| call.fan_out).sum();
         self.visits.get_mut(thread.visit).pending = pending;
         if pending == 0 {
-            self.complete_visit(thread.visit);
+            self.complete_request(thread.visit);
         }
         for call in 0..calls {
             let call = self.model.services[thread.service].calls[call];
@@ -94,16 +94,16 @@ impl MachineEngine {
     }
 
     /// Ends a request whose own work and calls are all done, and reports the end to its caller.
-    fn complete_visit(&mut self, visit: usize) {
+    fn complete_request(&mut self, visit: usize) {
         let visit = self.visits.remove(visit);
         if !visit.failed {
             self.accounting.services[visit.service].whole.record(self.now - visit.arrived);
         }
-        self.report_end(visit.service, visit.caller, visit.failed);
+        self.report_request_end(visit.service, visit.caller, visit.failed);
     }
 
     /// Tells the caller of a request that the request has ended, or counts the end if an external client sent it.
-    fn report_end(&mut self, service: usize, caller: Option<usize>, failed: bool) {
+    fn report_request_end(&mut self, service: usize, caller: Option<usize>, failed: bool) {
         self.accounting.services[service].failed += u64::from(failed);
         let Some(caller) = caller else {
             self.accounting.answered += u64::from(!failed);
@@ -114,7 +114,7 @@ impl MachineEngine {
         waiting.failed |= failed;
         waiting.pending -= 1;
         if waiting.pending == 0 {
-            self.complete_visit(caller);
+            self.complete_request(caller);
         }
     }
 }

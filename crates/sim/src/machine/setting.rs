@@ -20,12 +20,12 @@ pub struct MachineSetting {
 
 impl MachineSetting {
     /// Returns a setting without containers, in which the kernel places the services' threads.
-    pub fn alone() -> Self {
+    pub fn without_containers() -> Self {
         Self { name: "alone".to_owned(), beside: ContainerMode::Nothing, mapping: None }
     }
 
     /// Returns whether the setting has only the services, which run where the kernel places them.
-    pub fn is_alone(&self) -> bool {
+    pub fn has_only_services(&self) -> bool {
         self.beside == ContainerMode::Nothing && self.mapping.is_none()
     }
 }

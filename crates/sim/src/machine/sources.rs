@@ -40,7 +40,7 @@ pub struct Sources {
 
 impl Sources {
     /// Returns the number of all slots.
-    pub fn count(self) -> usize {
+    pub fn slot_count(self) -> usize {
         self.slot(Source::End) + 1
     }
 
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn each_source_has_a_slot_of_its_own() {
         let sources = Sources { cpus: 4, places: 3, services: 2, kinds: 1 };
-        assert_eq!(sources.count(), 26);
+        assert_eq!(sources.slot_count(), 26);
         let found = (0..26).map(|slot| sources.slot(sources.source_of(slot)));
         assert!(found.eq(0..26));
         assert_eq!(sources.source_of(19), Source::Arrival(0));

@@ -16,7 +16,7 @@ type Load = (usize, usize);
 impl MachineEngine {
     /// Changes the CPUs that the container in a slot may use; none if it is paused. `has_moved` says that its threads
     /// ran on other CPUs before.
-    pub(super) fn confine(&mut self, slot: usize, mask: CpuMask, has_moved: bool) {
+    pub(super) fn confine_container(&mut self, slot: usize, mask: CpuMask, has_moved: bool) {
         let Some(container) = &mut self.places.all[slot] else { return };
         container.mask = mask;
         let leaving = container.on.without(&mask);

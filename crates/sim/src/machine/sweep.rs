@@ -37,7 +37,7 @@ pub fn run(
 
 fn run_or_reuse_alone(model: &MachineModel, limits: &Limits) -> MachineFigures {
     match &limits.alone {
-        Some(alone) if model.setting.is_alone() => alone.clone(),
+        Some(alone) if model.setting.has_only_services() => alone.clone(),
         _ => run_machine(model, &limits.limits_ns),
     }
 }

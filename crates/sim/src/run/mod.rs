@@ -103,7 +103,7 @@ pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path,
 
 impl Simulated {
     /// Returns whether a column is shown on a terminal.
-    pub fn shows(&self, key: &str) -> bool {
+    pub fn shows_column(&self, key: &str) -> bool {
         COLUMNS.contains(&key)
             || whole::COLUMNS.contains(&key)
             || self.swept.iter().any(|path| rows::row_key(path) == key)

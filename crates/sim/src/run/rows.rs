@@ -18,7 +18,7 @@ pub(super) fn row_key(path: &str) -> String {
 }
 
 /// Returns the name of a row, such as `lucene+loop/borrow-idle`: the service, the swept names, the setting.
-pub(super) fn name(experiment: &Experiment, outcome: &Outcome) -> String {
+pub(super) fn row_name(experiment: &Experiment, outcome: &Outcome) -> String {
     let service = experiment.points.first().and_then(|point| point.runs.first()).map(|run| run.service.name.as_str());
     let names: String =
         outcome.at.iter().filter_map(|(_, value)| text_value(value)).map(|name| format!("+{name}")).collect();
@@ -35,7 +35,7 @@ pub(super) fn text_value(value: &PointValue) -> Option<&str> {
 fn row(experiment: &Experiment, point: &[Outcome], outcome: &Outcome) -> Row {
     let figures = &outcome.figures;
     let us = |ns: u64| ns as f64 / 1e3;
-    let mut row = Row::new(name(experiment, outcome));
+    let mut row = Row::new(row_name(experiment, outcome));
     for (path, value) in &outcome.at {
         if let PointValue::Number(number) = value {
             row.put(&row_key(path), *number);

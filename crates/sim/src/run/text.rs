@@ -59,11 +59,11 @@ pub(super) fn notes(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<String
     if !faults.is_empty() {
         notes.push(format!("faults were injected: {}", faults.iter().map(name).collect::<Vec<_>>().join(", ")));
     }
-    notes.extend(overload(outcomes.iter().map(|outcome| outcome.figures.refused).sum()));
+    notes.extend(overload_note(outcomes.iter().map(|outcome| outcome.figures.refused).sum()));
     notes
 }
 
-pub(super) fn overload(refused_requests: u64) -> Option<String> {
+pub(super) fn overload_note(refused_requests: u64) -> Option<String> {
     let overload = || {
         format!(
             "overload: {refused_requests} requests were refused because the queue was full; latencies are of the rest"

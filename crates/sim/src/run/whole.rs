@@ -48,7 +48,7 @@ pub(super) fn to_result(
     let mut result = ResultFile::new(text::machine(experiment), settings);
     result.rows = rows(experiment, outcomes);
     let refused = outcomes.iter().flat_map(|outcome| &outcome.figures.services).map(|service| service.refused).sum();
-    result.notes = [text::SIMULATED.to_owned()].into_iter().chain(text::overload(refused)).collect();
+    result.notes = [text::SIMULATED.to_owned()].into_iter().chain(text::overload_note(refused)).collect();
     result
 }
 
@@ -108,7 +108,7 @@ fn machine_row(outcome: &MachineOutcome) -> Row {
     let onset = figures.onset.filter(|onset| onset.count > 0);
     row.put("machine_utilisation_percent", 100.0 * figures.utilisation);
     row.put("services_utilisation_percent", 100.0 * figures.service_utilisation);
-    row.put("finished_containers_count", figures.finished() as f64);
+    row.put("finished_containers_count", figures.finished_containers() as f64);
     row.put("batch_work_s", figures.batch_work_ns / 1e9);
     row.put("migrations_count", figures.migrations as f64);
     row.put("onsets_count", figures.onset.map(|onset| onset.count as f64));

@@ -23,7 +23,7 @@ pub struct Choices {
 
 /// Returns the seed of a scenario's runs.
 pub(super) fn read_seed(top: &Reader, choices: Choices) -> u64 {
-    let seed = top.whole("seed", 0..=u64::MAX >> 1).unwrap_or(1);
+    let seed = top.whole_number("seed", 0..=u64::MAX >> 1).unwrap_or(1);
     choices.seed.unwrap_or(seed)
 }
 
@@ -31,7 +31,7 @@ pub(super) fn read_seed(top: &Reader, choices: Choices) -> u64 {
 pub(super) fn read_warm_up_and_end(top: &Reader) -> Result<(Nanos, RunEnd)> {
     let warm_up_ns = top.number("warm_up_s", 0.0..=1e6).map_or(0, |seconds| parts::ms_to_ns(seconds * 1e3));
     let time = top.number("run_s", 1e-6..=1e7).map(|seconds| RunEnd::Time(parts::ms_to_ns(seconds * 1e3)));
-    let requests = top.whole("requests", 1..=1_000_000_000_000).map(RunEnd::Requests);
+    let requests = top.whole_number("requests", 1..=1_000_000_000_000).map(RunEnd::Requests);
     match (time, requests) {
         (Some(_), Some(_)) => {
             Err(top.record_problem("requests", "is given, but run_s is given, too", "write one of them"))

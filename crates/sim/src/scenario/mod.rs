@@ -19,7 +19,7 @@ mod whole;
 use std::fmt;
 use std::path::Path;
 
-use sidelane_toml::{Document, Problems, Reader, number_of, value_as_text};
+use sidelane_toml::{Document, Problems, Reader, to_number, value_as_text};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -132,7 +132,7 @@ impl Scenario {
     /// Reads the scenario at `path`, and the files that it names.
     pub fn load(path: &Path, choices: Choices) -> std::result::Result<Self, Problems> {
         let name = path.display().to_string();
-        Self::parse(&name, &read_scenario_text(path)?, choices, &|file| read_beside(path, file))
+        Self::parse(&name, &read_scenario_text(path)?, choices, &|file| read_file_beside_scenario(path, file))
     }
 
     /// Parses a scenario. `file` is the scenario's name in messages.
@@ -151,7 +151,7 @@ impl Experiment {
     /// Reads the scenario at `path`, and the files that it names.
     pub fn load(path: &Path, choices: Choices) -> std::result::Result<Self, Problems> {
         let name = path.display().to_string();
-        Self::parse(&name, &read_scenario_text(path)?, choices, &|file| read_beside(path, file))
+        Self::parse(&name, &read_scenario_text(path)?, choices, &|file| read_file_beside_scenario(path, file))
     }
 
     /// Parses a scenario. `file` is the scenario's name in messages.
@@ -182,7 +182,7 @@ impl<R: Run> Experiment<R> {
     }
 }
 
-fn read_beside(scenario: &Path, file: &str) -> std::result::Result<String, String> {
+fn read_file_beside_scenario(scenario: &Path, file: &str) -> std::result::Result<String, String> {
     let path = scenario.parent().unwrap_or(Path::new(".")).join(file);
     std::fs::read_to_string(path).map_err(|why| why.to_string())
 }
@@ -277,7 +277,7 @@ fn read_point<R>(document: &Document, axes: &[Axis], case: Option<&Case>, read: 
 
 fn point_value(value: &DeValue) -> PointValue {
     let text = |value: &DeValue| value.as_str().map_or_else(|| value_as_text(value), str::to_owned);
-    match (number_of(value), value) {
+    match (to_number(value), value) {
         (Some(number), _) => PointValue::Number(number),
         (None, DeValue::Array(list)) => {
             PointValue::Text(list.iter().map(|value| text(value.get_ref())).collect::<Vec<_>>().join("+"))
@@ -324,11 +324,11 @@ fn read_core_models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec
 }
 
 fn read_fleet(reader: Reader) -> Result<Option<Fleet>> {
-    if !reader.is_there() {
+    if !reader.exists() {
         return Ok(None);
     }
-    let fan_out = reader.whole("fan_out", 1..=10_000_usize).unwrap_or(1);
-    let nodes = reader.require("nodes", reader.whole("nodes", 1..=1_000_000_usize), "write a whole number")?;
+    let fan_out = reader.whole_number("fan_out", 1..=10_000_usize).unwrap_or(1);
+    let nodes = reader.require("nodes", reader.whole_number("nodes", 1..=1_000_000_usize), "write a whole number")?;
     if !nodes.is_multiple_of(fan_out) {
         return Err(reader.record_problem(
             "nodes",

@@ -24,7 +24,7 @@ pub(super) fn ms_to_ns(ms: f64) -> Nanos {
 
 pub(super) fn read_machine(reader: Reader) -> Result<Machine> {
     let default = Machine::one_core();
-    let count = |key, most: usize, otherwise: usize| reader.whole(key, 1..=most).unwrap_or(otherwise);
+    let count = |key, most: usize, otherwise: usize| reader.whole_number(key, 1..=most).unwrap_or(otherwise);
     let time = |key, otherwise| reader.number(key, TIME).map_or(otherwise, us_to_ns);
     let machine = Machine {
         packages: count("packages", 64, 1),
@@ -91,7 +91,7 @@ fn read_job(reader: Reader, smt: &Interference) -> Result<Job> {
     } else {
         Job { name: name.to_owned(), phases }
     };
-    if job.class().is_none() {
+    if job.first_computing_class().is_none() {
         return Err(reader.record_problem("phase", "only waits", "write a phase with work_ms among them"));
     }
     reader.record_unknown_keys();
@@ -175,7 +175,7 @@ fn read_memory(reader: Reader, smt: &mut Interference) {
 }
 
 pub(super) fn read_objective(reader: Reader) -> Result<Option<Objective>> {
-    let objective = match reader.is_there() {
+    let objective = match reader.exists() {
         false => None,
         true => Some(Objective {
             percentile: reader.number("percentile", 1.0..=99.999).unwrap_or(99.0),

@@ -14,10 +14,10 @@ use sidelane_toml::Reader;
 /// Reads the service of a scenario. Its class has the service's name.
 pub(super) fn read_service(reader: Reader, cores: usize, smt: &Interference, files: Files) -> Result<Service> {
     let name = reader.text("name", "write a name").unwrap_or("service").to_owned();
-    let workers = reader.whole("workers", 1..=cores.min(CORES_MAX)).unwrap_or(1);
+    let workers = reader.whole_number("workers", 1..=cores.min(CORES_MAX)).unwrap_or(1);
     let queues = [("shared", Queue::Shared), ("per-worker", Queue::PerWorker)];
     let queue = reader.choice("queue", &queues).unwrap_or_default();
-    let queue_limit = reader.whole("queue_limit", 0..=10_000_000).unwrap_or(1_000_000);
+    let queue_limit = reader.whole_number("queue_limit", 0..=10_000_000).unwrap_or(1_000_000);
     let demand = read_demand(reader.table("demand"), files)?;
     let arrivals = read_arrivals(reader.table("arrivals"), demand.mean_ns() / workers as f64, files)?;
     reader.record_unknown_keys();
@@ -144,7 +144,7 @@ fn read_shortest_and_longest(reader: &Reader, key: &str) -> Result<(f64, f64)> {
 fn read_recorded_times(
     reader: &Reader,
     files: Files,
-    times_of_log: fn(&[Logged]) -> Vec<Nanos>,
+    times_of_log: fn(&[LoggedRequest]) -> Vec<Nanos>,
 ) -> Result<Arc<[Nanos]>> {
     let allowed = "name a file with one number of microseconds a line, or one that `sidelane requests --log` wrote";
     let name = reader.required_text("file", allowed)?;
@@ -153,7 +153,7 @@ fn read_recorded_times(
     let numbers = if text.starts_with('{') {
         parse_request_log(&text).map(|log| times_of_log(&log))
     } else {
-        microseconds(&text)
+        parse_microsecond_lines(&text)
     };
     match numbers.filter(|numbers| numbers.iter().any(|ns| *ns > 0)) {
         Some(numbers) => Ok(numbers.into()),
@@ -161,33 +161,37 @@ fn read_recorded_times(
     }
 }
 
-fn microseconds(text: &str) -> Option<Vec<Nanos>> {
+fn parse_microsecond_lines(text: &str) -> Option<Vec<Nanos>> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let number = |line: &str| line.parse::<f64>().ok().filter(|number| (0.0..1e12).contains(number)).map(us_to_ns);
     lines.map(number).collect()
 }
 
 /// A request of a real run, from a log.
-struct Logged {
+struct LoggedRequest {
     arrived_ns: Nanos,
     started_ns: Nanos,
     finished_ns: Nanos,
 }
 
-fn parse_request_log(text: &str) -> Option<Vec<Logged>> {
+fn parse_request_log(text: &str) -> Option<Vec<LoggedRequest>> {
     let request = |line: &str| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         let ns = |key: &str| line[key].as_u64();
-        Some(Logged { arrived_ns: ns("arrived_ns")?, started_ns: ns("started_ns")?, finished_ns: ns("finished_ns")? })
+        Some(LoggedRequest {
+            arrived_ns: ns("arrived_ns")?,
+            started_ns: ns("started_ns")?,
+            finished_ns: ns("finished_ns")?,
+        })
     };
     text.lines().map(request).collect()
 }
 
-fn server_times(log: &[Logged]) -> Vec<Nanos> {
+fn server_times(log: &[LoggedRequest]) -> Vec<Nanos> {
     log.iter().map(|request| request.finished_ns.saturating_sub(request.started_ns)).collect()
 }
 
-fn arrival_gaps_ns(log: &[Logged]) -> Vec<Nanos> {
+fn arrival_gaps_ns(log: &[LoggedRequest]) -> Vec<Nanos> {
     let mut arrived: Vec<Nanos> = log.iter().map(|request| request.arrived_ns).collect();
     arrived.sort_unstable();
     arrived.windows(2).map(|pair| pair[1] - pair[0]).collect()

@@ -150,7 +150,7 @@ enum GateKind {
 
 /// Reads the table `[gate]`, if the file has it.
 pub(super) fn read_gate(reader: Reader, files: Files) -> Result<Option<Gate>> {
-    if !reader.is_there() {
+    if !reader.exists() {
         return Ok(None);
     }
     let kinds = [

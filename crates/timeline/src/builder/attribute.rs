@@ -317,7 +317,7 @@ impl ThreadView<'_> {
         is_running: bool,
         (from_ns, to_ns): (u64, u64),
         overlays: &mut Overlays<'a>,
-        mut count: usize,
+        mut overlay_count: usize,
     ) {
         let processes = || [self.thread.pid, 0].map(|pid| self.world.machine.process(pid)).into_iter().flatten();
         let of_thread = [&self.thread.frozen, &self.thread.throttled];
@@ -327,8 +327,8 @@ impl ThreadView<'_> {
             let mut overlay = Overlay::starting_at(&spell.track, from_ns);
             overlay.lasting = spell.ongoing_fact(to_ns);
             if overlay.current_or_next_fact(from_ns).is_some_and(|fact| fact.from_ns < to_ns) {
-                overlays[count] = Some(overlay);
-                count += 1;
+                overlays[overlay_count] = Some(overlay);
+                overlay_count += 1;
             }
         }
     }

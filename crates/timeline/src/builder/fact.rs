@@ -74,8 +74,8 @@ impl Track {
     }
 
     /// Returns a mutable reference to the fact with index `place`.
-    pub fn get_mut(&mut self, place: usize) -> Option<&mut Fact> {
-        self.facts.get_mut(place)
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut Fact> {
+        self.facts.get_mut(index)
     }
 
     /// Adds a fact that ends after all others and may have begun before some of them. The fact fills the time between
@@ -129,7 +129,7 @@ impl Track {
     }
 
     /// Returns the heap memory of the track, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         self.facts.capacity() * size_of::<Fact>()
     }
 }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fact_that_others_have_interrupted_lies_around_them() {
+    fn interrupted_fact_fills_the_time_between_the_others() {
         let mut track = Track::default();
         track.push(interrupt(0, 5, 1));
         track.push(interrupt(20, 30, 2));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_before_the_floor_are_forgotten() {
+    fn facts_that_ended_before_the_floor_are_removed() {
         let mut track = Track::default();
         (0..100).for_each(|i| track.push(interrupt(i * 10, i * 10 + 5, i)));
         track.remove_ended_before(905);
@@ -188,12 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fact_that_reaches_back_too_far_begins_between_others() {
+    fn fact_that_spans_too_many_others_is_cut_at_its_begin() {
         let mut track = Track::default();
         (0..20).for_each(|i| track.push(interrupt(i * 10, i * 10 + 5, 1)));
         track.push_between_facts(interrupt(0, 200, 9));
         let around: Vec<_> = intervals_and_details(&track).into_iter().filter(|(.., detail)| *detail == 9).collect();
         assert_eq!((around.len(), around[0], around[16]), (17, (35, 40, 9), (195, 200, 9)));
-        assert!(track.bytes() >= 37 * size_of::<Fact>());
+        assert!(track.heap_bytes() >= 37 * size_of::<Fact>());
     }
 }

@@ -17,9 +17,9 @@ const PARTS_MAX: usize = 64;
 ///
 /// The search goes back in time. A thread that another thread woke had waited for it: the search leaves out its sleep
 /// and counts the time of its waker.
-pub fn longest_activity_in_wait(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Activity, Task)> {
+pub fn longest_activity_in_wait(world: &World, waker_task: Task, from_ns: u64, to_ns: u64) -> Option<(Activity, Task)> {
     let mut parts: Vec<(Activity, Task, u64)> = Vec::new();
-    let (mut task, mut at_ns) = (by, to_ns);
+    let (mut task, mut at_ns) = (waker_task, to_ns);
     for _ in 0..STATES_MAX {
         let Some(thread) = world.threads.get(&task.tid).filter(|_| at_ns > from_ns) else { break };
         let Some(state) = thread.state_before(at_ns) else { break };
@@ -38,11 +38,11 @@ pub fn longest_activity_in_wait(world: &World, by: Task, from_ns: u64, to_ns: u6
     (most_ns * 2 > to_ns.saturating_sub(from_ns)).then_some((doing, task))
 }
 
-fn add_activity_time(parts: &mut Vec<(Activity, Task, u64)>, doing: Activity, task: Task, time_ns: u64) {
-    if let Some((.., sum_ns)) = parts.iter_mut().find(|(known, of, _)| (*known, of.tid) == (doing, task.tid)) {
+fn add_activity_time(parts: &mut Vec<(Activity, Task, u64)>, activity: Activity, task: Task, time_ns: u64) {
+    if let Some((.., sum_ns)) = parts.iter_mut().find(|(known, of, _)| (*known, of.tid) == (activity, task.tid)) {
         *sum_ns += time_ns;
     } else if parts.len() < PARTS_MAX {
-        parts.push((doing, task, time_ns));
+        parts.push((activity, task, time_ns));
     }
 }
 

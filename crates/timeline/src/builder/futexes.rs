@@ -99,14 +99,14 @@ pub struct Futexes {
 
 impl Futexes {
     /// Records that thread `waited` of process `pid` waited at a futex and thread `woke` woke it.
-    pub fn record_wakeup(&mut self, pid: u32, operation: u32, address: u64, waited: u32, woke: u32) {
+    pub fn record_wakeup(&mut self, pid: u32, operation: u32, address: u64, waiter_tid: u32, waker_tid: u32) {
         let key = futex_key(pid, operation, address);
         if self.uses.len() >= FUTEXES_MAX && !self.uses.contains_key(&key) {
             self.uses.clear();
         }
         let uses = self.uses.entry(key).or_default();
-        add_thread_id(&mut uses.waited, waited);
-        add_thread_id(&mut uses.woke, woke);
+        add_thread_id(&mut uses.waited, waiter_tid);
+        add_thread_id(&mut uses.woke, waker_tid);
     }
 
     /// Returns whether any thread has both waited at this futex and woken other threads at it.
@@ -116,7 +116,7 @@ impl Futexes {
     }
 
     /// Returns the memory of this table, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.uses.capacity() * size_of::<((u32, bool, u64), Uses)>()
     }
 }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn futexes_without_a_value_are_judged_by_their_use() {
+    fn futexes_of_unknown_kind_are_classified_by_their_use() {
         let wait = |operation, is_contended| Wait {
             call: Some(call::FUTEX),
             object: Object::Futex(operation, is_contended),

@@ -3,8 +3,8 @@
 use crate::cause::Cause;
 
 /// Returns whether TCP holds data back to send it at a set rate (pacing).
-pub fn is_paced(holds: u32) -> bool {
-    holds & hold::PACED != 0 && cause_of_hold_bits(holds) == Cause::Pacing
+pub fn is_paced(hold_bits: u32) -> bool {
+    hold_bits & hold::PACED != 0 && cause_of_hold_bits(hold_bits) == Cause::Pacing
 }
 
 /// Reasons why data waits in a socket, as bits of `enum sidelane_trace_hold`.
@@ -30,8 +30,8 @@ pub const TWICE: u32 = 1_024;
 ///
 /// Several limits may be reached at once. A loss comes first, since it explains a full congestion window. Pacing comes
 /// after the two windows: they open only with a segment from the peer, and pacing does not wait for one.
-pub fn cause_of_hold_bits(holds: u32) -> Cause {
-    let has = |bits: u32| holds & bits == bits;
+pub fn cause_of_hold_bits(hold_bits: u32) -> Cause {
+    let has = |bits: u32| hold_bits & bits == bits;
     if has(hold::LOSS) {
         Cause::Retransmission
     } else if has(hold::ROOM) {
@@ -42,7 +42,7 @@ pub fn cause_of_hold_bits(holds: u32) -> Cause {
         Cause::SlowReader
     } else if has(hold::PACED) {
         Cause::Pacing
-    } else if has(hold::SMALL | hold::IN_FLIGHT) && holds & (hold::NODELAY | hold::CORK) == 0 {
+    } else if has(hold::SMALL | hold::IN_FLIGHT) && hold_bits & (hold::NODELAY | hold::CORK) == 0 {
         Cause::Nagle
     } else {
         Cause::SendBuffer
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_state_of_a_socket_tells_its_cause() {
+    fn each_state_of_a_socket_has_its_cause() {
         let small = hold::SMALL | hold::IN_FLIGHT;
         for (holds, cause) in [
             (0, Cause::SendBuffer),

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_in_the_numbers_is_a_loss_between_its_neighbours() {
+    fn gap_in_sequence_numbers_is_a_loss_of_records() {
         let mut losses = LossTracker::default();
         losses.record_sequence_number(0, 1, 100);
         losses.record_sequence_number(0, 2, 200);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn early_record_loses_neither_itself_nor_records_before_it() {
+    fn early_record_and_records_before_it_are_not_lost() {
         let mut losses = LossTracker::default();
         losses.record_sequence_number(0, 1, 100);
         assert!(losses.note_early_record(0, 4) && losses.note_early_record(0, 5) && !losses.note_early_record(0, 2));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_what_is_missing_is_lost() {
+    fn missing_records_are_lost_at_the_end_of_the_trace() {
         let mut losses = LossTracker::default();
         losses.record_sequence_number(0, 1, 100);
         assert!(!losses.count_all_gaps_as_lost(150));

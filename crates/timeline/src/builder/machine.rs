@@ -110,17 +110,17 @@ impl Cpu {
     }
 
     /// Returns the number of facts in this CPU's history.
-    pub fn facts(&self) -> usize {
+    pub fn fact_count(&self) -> usize {
         self.interrupts.len() + self.idle.len() + self.stolen.len() + self.tracer.len() + self.turns.len()
     }
 
     /// Returns the heap memory of this CPU's history, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.interrupts.bytes()
-            + self.idle.bytes()
-            + self.stolen.bytes()
-            + self.tracer.bytes()
-            + self.turns.bytes()
+    pub fn heap_bytes(&self) -> usize {
+        self.interrupts.heap_bytes()
+            + self.idle.heap_bytes()
+            + self.stolen.heap_bytes()
+            + self.tracer.heap_bytes()
+            + self.turns.heap_bytes()
             + self.segments.capacity() * size_of::<(u64, u32)>()
     }
 
@@ -206,12 +206,12 @@ impl Process {
         [&self.frozen, &self.throttled, &self.pauses].iter().any(|spell| spell.cause.is_some())
     }
 
-    fn facts(&self) -> usize {
+    fn fact_count(&self) -> usize {
         self.frozen.track.len() + self.throttled.track.len() + self.pauses.track.len()
     }
 
-    fn bytes(&self) -> usize {
-        self.frozen.track.bytes() + self.throttled.track.bytes() + self.pauses.track.bytes()
+    fn heap_bytes(&self) -> usize {
+        self.frozen.track.heap_bytes() + self.throttled.track.heap_bytes() + self.pauses.track.heap_bytes()
     }
 }
 
@@ -267,21 +267,22 @@ impl Machine {
         self.cpus.iter_mut().for_each(|cpu| cpu.remove_ended_before(floor_ns));
         self.processes.retain(|_, process| {
             process.tracks().into_iter().for_each(|track| track.remove_ended_before(floor_ns));
-            process.touched_ns >= floor_ns || process.facts() > 0 || process.has_ongoing_condition()
+            process.touched_ns >= floor_ns || process.fact_count() > 0 || process.has_ongoing_condition()
         });
     }
 
     /// Returns the number of facts of all CPUs and processes.
-    pub fn facts(&self) -> usize {
-        self.cpus.iter().map(Cpu::facts).sum::<usize>() + self.processes.values().map(Process::facts).sum::<usize>()
+    pub fn fact_count(&self) -> usize {
+        self.cpus.iter().map(Cpu::fact_count).sum::<usize>()
+            + self.processes.values().map(Process::fact_count).sum::<usize>()
     }
 
     /// Returns the heap memory of all histories, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         self.cpus.capacity() * size_of::<Cpu>()
-            + self.cpus.iter().map(Cpu::bytes).sum::<usize>()
+            + self.cpus.iter().map(Cpu::heap_bytes).sum::<usize>()
             + self.processes.capacity() * size_of::<(u32, Process)>()
-            + self.processes.values().map(Process::bytes).sum::<usize>()
+            + self.processes.values().map(Process::heap_bytes).sum::<usize>()
     }
 }
 
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tracer_has_the_cpu_from_its_coming_to_its_going() {
+    fn tracer_has_the_cpu_between_its_context_switches() {
         const TRACER: u32 = 9;
         let switches = [switch(1_000, 5, TRACER), switch(4_000, TRACER, 6), switch(9_000, 6, 0), switch(9_500, 0, 5)];
         let mut cpu = Cpu::default();
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_occupant_had_most_of_the_time_in_long_turns() {
+    fn occupant_has_most_of_the_time_in_long_turns() {
         let mut cpu = Cpu::default();
         for (at_us, from, to) in
             [(1_000, 5, 6), (1_099, 6, 7), (1_300, 7, 8), (1_400, 8, 0), (2_000, 0, 7), (2_200, 7, 8), (2_500, 8, 5)]
@@ -354,9 +355,9 @@ mod tests {
         for kind in [Kind::Interrupt, Kind::Softirq, Kind::IdleLeft, Kind::Stolen] {
             let mut cpu = Cpu::default();
             cpu.add_record(&record(100, kind, 0, 1));
-            assert_eq!((cpu.facts(), cpu.bytes() >= size_of::<Fact>()), (1, true), "{kind:?}");
+            assert_eq!((cpu.fact_count(), cpu.heap_bytes() >= size_of::<Fact>()), (1, true), "{kind:?}");
             cpu.remove_ended_before(1_000);
-            assert_eq!(cpu.facts(), 0, "{kind:?}");
+            assert_eq!(cpu.fact_count(), 0, "{kind:?}");
         }
         let pause = pause::YOUNG_COLLECTION;
         for (begins, ends, detail, cause) in [
@@ -372,7 +373,7 @@ mod tests {
             assert!(spells.iter().filter_map(|spell| spell.ongoing_fact(900)).map(|fact| fact.cause).eq([cause]));
             machine.add_process_record(&record(2_000, ends, 7, 0));
             let process = machine.process(7).expect("it is known");
-            assert_eq!((machine.facts(), process.bytes() >= size_of::<Fact>()), (1, true), "{cause:?}");
+            assert_eq!((machine.fact_count(), process.heap_bytes() >= size_of::<Fact>()), (1, true), "{cause:?}");
             machine.remove_ended_before(3_000);
             assert!(machine.process(7).is_none(), "{cause:?}");
         }

@@ -183,8 +183,8 @@ impl Builder {
     }
 
     /// Returns the memory of the builder, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.order.bytes() + self.world.bytes() + self.stretches.capacity() * size_of::<PathInterval>()
+    pub fn memory_bytes(&self) -> usize {
+        self.order.heap_bytes() + self.world.memory_bytes() + self.stretches.capacity() * size_of::<PathInterval>()
     }
 
     fn process_ready_records(&mut self, out: &mut dyn FnMut(Timeline)) {
@@ -333,34 +333,34 @@ impl Builder {
     }
 }
 
-fn explain_interval(world: &World, request: &Request, stretch: &PathInterval, tiling: &mut SpanBuilder) {
+fn explain_interval(world: &World, request: &Request, interval: &PathInterval, tiling: &mut SpanBuilder) {
     let like = |cause, detail| Span { cause, detail, ..unexplained_span() };
-    let (tid, is_queued, answer) = match stretch.place {
-        RequestLocation::Network => return tiling.add_span_until(stretch.to_ns, like(Cause::NetworkReceive, 0)),
+    let (tid, is_queued, answer) = match interval.place {
+        RequestLocation::Network => return tiling.add_span_until(interval.to_ns, like(Cause::NetworkReceive, 0)),
         RequestLocation::Call { peer, is_shared, connects, again_ns } => {
             let cause = if connects { Cause::Connect } else { Cause::Downstream };
             let detail = peer.map_or(0, |peer| u64::from(peer.port()));
             let wait = Some(Wait::for_answer(peer, is_shared));
-            tiling.add_span_until(again_ns.min(stretch.to_ns), Span { wait, ..like(Cause::Retransmission, 0) });
-            return tiling.add_span_until(stretch.to_ns, Span { wait, ..like(cause, detail) });
+            tiling.add_span_until(again_ns.min(interval.to_ns), Span { wait, ..like(Cause::Retransmission, 0) });
+            return tiling.add_span_until(interval.to_ns, Span { wait, ..like(cause, detail) });
         }
         RequestLocation::Response { again_ns } => {
-            tiling.add_span_until(again_ns.min(stretch.to_ns), like(Cause::Retransmission, 0));
-            return tiling.add_span_until(stretch.to_ns, like(Cause::SendBuffer, u64::from(request.held)));
+            tiling.add_span_until(again_ns.min(interval.to_ns), like(Cause::Retransmission, 0));
+            return tiling.add_span_until(interval.to_ns, like(Cause::SendBuffer, u64::from(request.held)));
         }
         RequestLocation::Queue(tid) => (tid, true, None),
         RequestLocation::Answered { tid, peer } => (tid, true, Some(Wait::for_answer(peer, false))),
         RequestLocation::Thread(tid) => (tid, false, None),
     };
     if is_queued && answer.is_none() {
-        explain_before_thread_creation(world, request, (tid, stretch.to_ns), tiling);
+        explain_before_thread_creation(world, request, (tid, interval.to_ns), tiling);
     }
     if let Some(thread) = world.threads.get(&tid) {
         ThreadView { world, thread, tid, request: request.id, is_queued, answer, creates: false }
-            .explain_until(stretch.to_ns, tiling);
+            .explain_until(interval.to_ns, tiling);
     }
-    tiling.is_missing |= tiling.next_begin_ns() < stretch.to_ns && world.epoch.0 > 0;
-    tiling.add_span_until(stretch.to_ns, Span { tid, ..unexplained_span() });
+    tiling.is_missing |= tiling.next_begin_ns() < interval.to_ns && world.epoch.0 > 0;
+    tiling.add_span_until(interval.to_ns, Span { tid, ..unexplained_span() });
 }
 
 /// Explains the time before the creation of the thread that receives the request: the request waits for the thread's
@@ -397,7 +397,7 @@ impl Builder {
         let recent_ns = world.now_ns.saturating_sub(world.settings.hold_ns);
         let mut floor_ns = needed_ns.unwrap_or(u64::MAX).min(recent_ns);
         self.remove_ended_before(floor_ns);
-        while self.world.facts() > FACTS_MAX {
+        while self.world.fact_count() > FACTS_MAX {
             floor_ns = floor_ns.max(self.world.known_from_ns);
             floor_ns += self.world.now_ns.saturating_sub(floor_ns) / 2 + 1;
             self.world.known_from_ns = floor_ns;
@@ -444,16 +444,16 @@ mod tests {
     #[test]
     fn threads_and_cpus_take_memory() {
         let mut builder = Builder::new(Settings::default());
-        let empty = builder.bytes();
+        let empty = builder.memory_bytes();
         builder.world.handle(&record(100, Kind::Interrupt));
-        let with_cpus = builder.bytes();
+        let with_cpus = builder.memory_bytes();
         assert!(with_cpus >= empty + 2 * size_of::<Cpu>());
         builder.world.handle(&record(200, Kind::Migrated));
-        assert!(builder.bytes() >= with_cpus + size_of::<(u32, Thread)>());
+        assert!(builder.memory_bytes() >= with_cpus + size_of::<(u32, Thread)>());
     }
 
     #[test]
-    fn lost_records_are_counted_among_all_others() {
+    fn counts_include_lost_records_and_given_up_requests() {
         let mut builder = Builder::new(Settings::default());
         (builder.losses.lost, builder.world.counts.given_up) = (3, 2);
         assert_eq!((builder.counts().lost, builder.counts().given_up), (3, 2));

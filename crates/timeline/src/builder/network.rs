@@ -177,7 +177,7 @@ impl World {
         let cause = if is_in_queue { Cause::Pacing } else { cause_of_hold_bits(record.other.tid) };
         let unsent = if sees_leaving { socket.unsent_bytes(record.detail, length) } else { 0 };
         socket.held = (unsent > 0).then_some((cause, record.at_ns));
-        let (last, leaving) = (socket.request, socket.oldest_leaving());
+        let (last, leaving) = (socket.request, socket.oldest_leaving_response());
         let is_it = |id: &RequestId| self.requests.number(*id) == record.request;
         let is_of_the_one_before = leaving.filter(is_it);
         let Some(request) = self.requests.get_mut(is_of_the_one_before.unwrap_or(last)) else { return };
@@ -199,7 +199,7 @@ impl World {
         }
         let held_ns = socket.held_ns(record.at_ns);
         socket.held = Some((cause, record.at_ns));
-        let request = socket.oldest_leaving().unwrap_or(socket.request);
+        let request = socket.oldest_leaving_response().unwrap_or(socket.request);
         if record.other.tid & TWICE != 0 {
             return self.handle_needless_retransmission(record.socket, request);
         }
@@ -211,8 +211,8 @@ impl World {
 
     /// Handles a sign that the last retransmission was needless: TCP probed for a loss, or the acknowledgement was
     /// late. The client's next request may have arrived before this sign.
-    fn handle_needless_retransmission(&mut self, cookie: u64, last: RequestId) {
-        let is_of_last = self.requests.get_mut(last).is_some_and(Request::remove_last_retransmission);
+    fn handle_needless_retransmission(&mut self, cookie: u64, last_request: RequestId) {
+        let is_of_last = self.requests.get_mut(last_request).is_some_and(Request::remove_last_retransmission);
         let mut before = self.closed.iter_mut().rev().filter(|(_, request)| request.socket == cookie);
         if !is_of_last && let Some((_, request)) = before.next() {
             request.remove_last_retransmission();
@@ -224,15 +224,15 @@ impl World {
         let Some(socket) = self.sockets.get(&record.socket) else { return };
         let Some((cause @ Cause::Pacing, _)) = socket.held else { return };
         let held_ns = socket.held_ns(record.at_ns);
-        if let Some(request) = self.requests.get_mut(socket.oldest_leaving().unwrap_or(socket.request)) {
+        if let Some(request) = self.requests.get_mut(socket.oldest_leaving_response().unwrap_or(socket.request)) {
             request.holds.add(cause, held_ns, request.unsent);
         }
     }
 
     fn close_oldest_leaving_request(&mut self, cookie: u64) {
         let socket = self.socket(cookie);
-        let Some(id) = socket.oldest_leaving() else { return };
-        socket.remove_oldest_leaving();
+        let Some(id) = socket.oldest_leaving_response() else { return };
+        socket.remove_oldest_leaving_response();
         self.close(id);
     }
 
@@ -244,7 +244,7 @@ impl World {
         if !self.socket(record.socket).record_transmitted(record.detail, record.at_ns) {
             return;
         }
-        while let Some(id) = self.socket(record.socket).oldest_leaving() {
+        while let Some(id) = self.socket(record.socket).oldest_leaving_response() {
             if !self.record_departure(id, record) {
                 return;
             }
@@ -269,7 +269,7 @@ impl World {
     fn handle_retransmitted(&mut self, record: &Record) {
         let socket = self.socket(record.socket);
         socket.calls.iter_mut().filter(|call| !call.connects).for_each(|call| call.record_retransmission(record.at_ns));
-        let (leaving, last) = (socket.oldest_leaving(), socket.request);
+        let (leaving, last) = (socket.oldest_leaving_response(), socket.request);
         if let Some(request) = self.requests.get_mut(leaving.unwrap_or(last)).filter(|request| !request.is_open()) {
             request.record_retransmission(record.at_ns);
             request.touched_ns = record.at_ns;

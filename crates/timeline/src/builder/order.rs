@@ -66,7 +66,7 @@ impl ReorderBuffer {
     }
 
     /// Returns the heap memory of the queue, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         self.waiting.capacity() * size_of::<Record>()
     }
 }
@@ -86,7 +86,7 @@ mod tests {
         let mut order = ReorderBuffer::new(100);
         let pushed = [500, 450, 480, 601].map(|at_ns| order.push(record(at_ns)));
         assert_eq!(pushed, [true; 4]);
-        assert!(order.bytes() >= 4 * size_of::<Record>());
+        assert!(order.heap_bytes() >= 4 * size_of::<Record>());
         let mut next = || order.pop().map(|record| record.at_ns);
         assert_eq!([next(), next(), next(), next()], [Some(450), Some(480), Some(500), None]);
         assert_eq!([499, 500].map(|at_ns| order.push(record(at_ns))), [false, true], "499 is too late");

@@ -37,10 +37,10 @@ struct PathCollector<'a> {
 }
 
 impl PathCollector<'_> {
-    fn add_interval(&mut self, from_ns: u64, place: RequestLocation) {
+    fn add_interval(&mut self, from_ns: u64, location: RequestLocation) {
         let from_ns = from_ns.min(self.at_ns);
         if from_ns < self.at_ns {
-            self.stretches.push(PathInterval { from_ns, to_ns: self.at_ns, place });
+            self.stretches.push(PathInterval { from_ns, to_ns: self.at_ns, place: location });
         }
         self.at_ns = from_ns;
     }
@@ -51,9 +51,9 @@ impl PathCollector<'_> {
 /// The search goes back along the request's steps, from the thread that answered to the thread that handed the request
 /// to it. Time in which a thread waited for another service, or for a thread to which it had handed the request, is not
 /// that thread's.
-pub fn collect_path(request: &Request, stretches: &mut Vec<PathInterval>) {
-    stretches.clear();
-    let mut back = PathCollector { stretches, at_ns: request.ended_ns() };
+pub fn collect_path(request: &Request, intervals: &mut Vec<PathInterval>) {
+    intervals.clear();
+    let mut back = PathCollector { stretches: intervals, at_ns: request.ended_ns() };
     back.add_interval(request.finished_ns, RequestLocation::Response { again_ns: request.last_retransmission_ns() });
     let mut thread = request.finisher;
     // Steps are in the order of time, so the loop visits each step once.
@@ -73,7 +73,7 @@ pub fn collect_path(request: &Request, stretches: &mut Vec<PathInterval>) {
     back.add_interval(request.started_ns, RequestLocation::Thread(thread));
     back.add_interval(request.data_ns, RequestLocation::Queue(request.receiver));
     back.add_interval(request.arrived_ns, RequestLocation::Network);
-    stretches.reverse();
+    intervals.reverse();
 }
 
 /// Goes back over one step of the path, but not beyond the request's start. Returns the thread that had the request
@@ -149,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn answering_thread_takes_request_up_if_no_link_is_known() {
+    fn answering_thread_is_on_the_path_without_a_known_step() {
         let way = path_of(&Request { taken_up_ns: 500, ..request_with_steps(vec![], 2) });
         assert_eq!(way[2..], [(120, 500, RequestLocation::Queue(2)), (500, 900, RequestLocation::Thread(2))]);
     }
 
     #[test]
-    fn an_answer_of_another_service_is_waited_for() {
+    fn path_has_the_wait_for_an_answer_of_another_service() {
         let peer = Some(Peer::Address([127, 0, 0, 1].into(), 6379, 6));
         let way_by = |by_loop, to| {
             let times = DownstreamCall { sent_ns: 200, ready_ns: 600, taken_ns: 650, ..DownstreamCall::default() };
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_response_leaves_after_it_was_given_to_the_socket() {
+    fn path_ends_with_the_sending_of_the_response() {
         let way = path_of(&Request { left_ns: 950, ..request_with_steps(vec![], 1) });
         assert_eq!(way[3], (900, 950, RequestLocation::Response { again_ns: 0 }));
     }

@@ -345,7 +345,7 @@ impl Requests {
     }
 
     /// Returns the memory of the table, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let steps = self.places.iter().filter_map(|place| place.request.as_ref());
         self.places.capacity() * size_of::<Slot>()
             + self.free.capacity() * size_of::<usize>()

@@ -62,7 +62,9 @@ impl World {
             call,
             wakes_several: record.value & WAKES_SEVERAL != 0,
             is_session: is_of_others && by.pid != record.other.pid,
-            is_peer: is_of_others && by.pid == record.other.pid && self.are_peers(by.tid, record.other.tid),
+            is_peer: is_of_others
+                && by.pid == record.other.pid
+                && self.both_have_own_requests(by.tid, record.other.tid),
             has_read: by.tid != 0 && answered_ns >= since_ns,
         };
         let at = self.sleep_socket(slept_at);
@@ -112,7 +114,7 @@ impl World {
     }
 
     /// Returns whether both threads work on requests that they received themselves.
-    fn are_peers(&self, one_tid: u32, other_tid: u32) -> bool {
+    fn both_have_own_requests(&self, one_tid: u32, other_tid: u32) -> bool {
         let has_own = |tid: &u32| {
             let thread = self.threads.get(tid).filter(|thread| thread.handed_by == 0 && !thread.takes_several);
             let request = thread.and_then(|thread| self.requests.get(thread.request));
@@ -181,7 +183,7 @@ impl World {
                 let call = (record.detail != NO_CALL).then(|| SleepCall::from_record(record));
                 thread.begin_sleep(at_ns, call);
             }
-            _ => thread.faults.end_unseen(at_ns),
+            _ => thread.faults.end_without_record(at_ns),
         }
     }
 }
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_create_threads_and_calls_that_release_them() {
+    fn thread_creation_and_wake_only_calls_are_recognised() {
         let both = |number| (is_thread_creation(number), is_wake_only_call(Some(number)));
         assert!(
             [call::CLONE, call::FORK, call::VFORK, call::CLONE3].map(both).iter().all(|both| *both == (true, false))

@@ -190,7 +190,7 @@ impl Sleep {
             Purpose::Completion if self.disk.is_some() => Cause::Disk,
             _ if self.waker.has_read && self.disk.is_some() && !self.waker.is_session => Cause::Disk,
             Purpose::Sleep => Cause::Timer,
-            Purpose::Connect => self.no_answer_if_timeout(Cause::Connect),
+            Purpose::Connect => self.no_answer_if_woken_by_timer(Cause::Connect),
             Purpose::Send => self.cause_of_sending(),
             Purpose::FileLock if self.is_woken_by_thread() => Cause::Lock,
             _ if self.is_woken_by_thread() && self.waker.is_session => Cause::Lock,
@@ -227,7 +227,7 @@ impl Sleep {
         }
     }
 
-    fn no_answer_if_timeout(&self, cause: Cause) -> Cause {
+    fn no_answer_if_woken_by_timer(&self, cause: Cause) -> Cause {
         if self.waker.is_timer { Cause::NoAnswer } else { cause }
     }
 
@@ -239,8 +239,8 @@ impl Sleep {
 
     fn cause_of_receiving(&self, purpose: Purpose) -> Cause {
         match (self.awaited_call(), purpose) {
-            (Some(question), _) if !question.connects => self.no_answer_if_timeout(Cause::Downstream),
-            (Some(_), _) => self.no_answer_if_timeout(Cause::Connect),
+            (Some(question), _) if !question.connects => self.no_answer_if_woken_by_timer(Cause::Downstream),
+            (Some(_), _) => self.no_answer_if_woken_by_timer(Cause::Connect),
             (None, _) if self.waker.is_timer => Cause::Timer,
             (None, Purpose::Receive) if self.at.is_client => Cause::NetworkReceive,
             (None, Purpose::Receive) if self.at.peer.is_some() => Cause::Downstream,
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn futex_woken_by_a_thread_is_a_lock_and_else_a_timer() {
+    fn futex_wait_is_a_lock_if_a_thread_ends_it_else_a_timer() {
         let futex = sleep_in_call(call::FUTEX, 0x10);
         assert_eq!(woken_by_other(futex).cause_with_details(), (Cause::Lock, 0x10, OTHER));
         assert_eq!(cause_of(futex), Cause::Timer);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_goes_before_a_lock_and_a_lock_before_a_fault() {
+    fn disk_has_precedence_over_lock_and_lock_over_fault() {
         let blocked = Sleep { leave: leave::BLOCKED, in_fault: true, ..WAITS };
         let locked = Sleep { lock: Some((0x20, OTHER)), ..blocked };
         assert_eq!(cause_of(Sleep { disk: Some(8 << 20), ..locked }), Cause::Disk);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn more_of_a_request_is_waited_for_at_the_clients_socket() {
+    fn wait_at_a_client_socket_is_for_more_of_the_request() {
         let at = SocketWait { is_client: true, peer: None };
         assert_eq!(cause_of(Sleep { at, ..sleep_in_call(call::RECVFROM, 5) }), Cause::NetworkReceive);
         assert_eq!(

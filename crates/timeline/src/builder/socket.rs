@@ -106,13 +106,13 @@ impl PendingCall {
     /// Returns the arrival time of the answer that a thread reads now; `None` if the request did not wait for it.
     /// `came_ns` is the recorded arrival; if it is 0, the thread's wakeup counts. For an event loop a recorded arrival
     /// counts, since other requests may have woken the loop.
-    pub fn answer_ready_ns(&self, came_ns: u64, woken_ns: u64, by_loop: bool) -> Option<u64> {
-        let wakes = came_ns..came_ns.saturating_add(WAKES_WITHIN_NS);
-        let ready_ns = match came_ns {
+    pub fn answer_ready_ns(&self, arrived_ns: u64, woken_ns: u64, is_event_loop: bool) -> Option<u64> {
+        let wakes = arrived_ns..arrived_ns.saturating_add(WAKES_WITHIN_NS);
+        let ready_ns = match arrived_ns {
             0 => woken_ns,
             _ if wakes.contains(&woken_ns) => woken_ns,
-            _ if by_loop => came_ns,
-            _ => came_ns.min(woken_ns),
+            _ if is_event_loop => arrived_ns,
+            _ => arrived_ns.min(woken_ns),
         };
         (ready_ns > self.sent_ns).then_some(ready_ns)
     }
@@ -239,12 +239,12 @@ impl Socket {
     }
 
     /// Returns the oldest answered request whose response has not left.
-    pub fn oldest_leaving(&self) -> Option<RequestId> {
+    pub fn oldest_leaving_response(&self) -> Option<RequestId> {
         self.leaving[..self.leaving_count].first().copied()
     }
 
     /// Removes the oldest response that has not left.
-    pub fn remove_oldest_leaving(&mut self) {
+    pub fn remove_oldest_leaving_response(&mut self) {
         self.leaving.copy_within(1.., 0);
         self.leaving_count -= 1;
     }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_no_request_took_is_forgotten_at_the_next_receive() {
+    fn unclaimed_data_is_removed_at_the_next_receive() {
         let mut arrivals = Arrivals::default();
         arrivals.add(1_000_000, 10);
         arrivals.mark_received(10);
@@ -290,6 +290,6 @@ mod tests {
         let mut socket = Socket::default();
         assert!((1..=RESPONSES as u64).all(|id| socket.add_leaving_response(id).is_none()));
         assert_eq!(socket.add_leaving_response(99), Some(1));
-        assert_eq!(socket.oldest_leaving(), Some(2));
+        assert_eq!(socket.oldest_leaving_response(), Some(2));
     }
 }

@@ -168,7 +168,7 @@ impl Thread {
     /// Records that the thread uses a socket.
     pub fn record_socket_use(&mut self, at_ns: u64, cpu: u32) {
         self.woke_ns = 0;
-        self.faults.end_unseen(at_ns);
+        self.faults.end_without_record(at_ns);
         self.mark_running(at_ns, cpu);
     }
 
@@ -184,7 +184,7 @@ impl Thread {
     }
 
     /// Handles the thread's departure from the CPU; `other` has the CPU next.
-    pub fn leave_cpu(&mut self, at_ns: u64, leave_reason: u32, other: Task) {
+    pub fn leave_cpu(&mut self, at_ns: u64, leave_reason: u32, next_task: Task) {
         self.touched_ns = at_ns;
         self.faults.leave_cpu(at_ns);
         let cpu = self.state.cpu;
@@ -198,9 +198,11 @@ impl Thread {
         }
         match leave_reason {
             // The CPU is idle although the thread could run there, so the thread was not allowed to run.
-            leave::PREEMPTED if other.tid == 0 => self.change_state(at_ns, State::Ready, Cause::Throttled, cpu, other),
-            leave::PREEMPTED => self.change_state(at_ns, State::Ready, Cause::RunQueue, cpu, other),
-            leave::ENDED => self.change_state(at_ns, State::Unknown, Cause::NotExplained, cpu, other),
+            leave::PREEMPTED if next_task.tid == 0 => {
+                self.change_state(at_ns, State::Ready, Cause::Throttled, cpu, next_task)
+            }
+            leave::PREEMPTED => self.change_state(at_ns, State::Ready, Cause::RunQueue, cpu, next_task),
+            leave::ENDED => self.change_state(at_ns, State::Unknown, Cause::NotExplained, cpu, next_task),
             _ => self.change_state(at_ns, State::Asleep, Cause::NotExplained, cpu, Task::default()),
         }
     }
@@ -210,23 +212,23 @@ impl Thread {
         (self.request, self.handed_by, self.call, self.disk) = (0, 0, None, (0, 0));
         self.question = None;
         self.told_of_end_ns = std::mem::take(&mut self.woke_ns);
-        self.end_halts(at_ns);
+        self.end_freeze_and_throttling(at_ns);
         [&mut self.locks, &mut self.reclaims].into_iter().for_each(Waits::forget_begin);
         self.faults.forget_begin();
     }
 
     /// Ends the times for which the quota or the freezer stopped the thread: it comes to a CPU, so neither stops it
     /// now.
-    fn end_halts(&mut self, at_ns: u64) {
+    fn end_freeze_and_throttling(&mut self, at_ns: u64) {
         [&mut self.frozen, &mut self.throttled].into_iter().for_each(|spell| spell.end(at_ns));
     }
 
     /// Handles the wakeup of the thread by `waker` from its sleep at socket `at`. The thread is to run on `cpu`.
-    pub fn handle_wakeup(&mut self, at_ns: u64, waker: Waker, at: SocketWait, cpu: u32) {
+    pub fn handle_wakeup(&mut self, at_ns: u64, waker: Waker, socket_wait: SocketWait, cpu: u32) {
         self.touched_ns = at_ns;
         match self.state.state {
             State::Asleep => {
-                self.end_sleep(at_ns, waker, at);
+                self.end_sleep(at_ns, waker, socket_wait);
                 if self.state.cause == Cause::Migration {
                     // The thread moved itself. It sleeps until the move is done, and is woken on the new CPU.
                     self.moved_ns = at_ns;
@@ -336,7 +338,7 @@ impl Thread {
     }
 
     /// Handles the thread's arrival on `cpu`, which `before` had. `woken_ns` is the time of the thread's wakeup, or 0.
-    pub fn arrive_on_cpu(&mut self, at_ns: u64, cpu: u32, before: Task, woken_ns: u64) {
+    pub fn arrive_on_cpu(&mut self, at_ns: u64, cpu: u32, previous_task: Task, woken_ns: u64) {
         self.touched_ns = at_ns;
         if self.state.state == State::Unknown && self.state.detail != LOST && self.states.len() == 0 && woken_ns != 0 {
             // The thread's first record: its state begins with the wakeup, on an unknown CPU.
@@ -348,15 +350,15 @@ impl Thread {
             self.handle_wakeup(woken_ns, Waker::default(), SocketWait::default(), cpu);
         }
         if self.state.state == State::Ready && self.woken {
-            self.state.by = before;
+            self.state.by = previous_task;
         }
-        if self.moved_ns != 0 && before.tid == 0 {
+        if self.moved_ns != 0 && previous_task.tid == 0 {
             self.moves.push(Fact::new(Cause::Migration, self.moved_ns, at_ns, 0));
         }
         self.moved_ns = 0;
         self.resume_call();
         self.came_ns = at_ns;
-        self.end_halts(at_ns);
+        self.end_freeze_and_throttling(at_ns);
         self.change_state(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
     }
 
@@ -418,14 +420,14 @@ impl Thread {
     }
 
     /// Returns the number of facts in the thread's history.
-    pub fn facts(&self) -> usize {
+    pub fn fact_count(&self) -> usize {
         self.tracks().iter().map(|track| track.len()).sum::<usize>() + self.waits.len() * FACTS_OF_WAIT
     }
 
     /// Returns the heap memory of the thread's history, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         let waits = self.waits.capacity() * size_of::<(u64, u64, Wait)>();
-        self.tracks().iter().map(|track| track.bytes()).sum::<usize>() + waits
+        self.tracks().iter().map(|track| track.heap_bytes()).sum::<usize>() + waits
     }
 
     /// Removes the facts of the thread that ended before `floor_ns`.
@@ -457,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_woken_between_its_sleep_and_its_turn() {
+    fn wakeup_lies_between_the_sleep_and_the_next_run() {
         // Clocks of two CPUs differ. A wakeup that seems to come before the sleep is moved to the begin of the sleep. A
         // wakeup that seems to come after the thread's next turn on a CPU is moved to the begin of that turn.
         for (woken_ns, asleep_to_ns) in [(250, 250), (150, 200), (350, 300)] {
@@ -484,8 +486,8 @@ mod tests {
     #[test]
     fn waits_take_memory() {
         let mut thread = Thread::new(1, 100, 0);
-        let before = thread.bytes();
+        let before = thread.heap_bytes();
         thread.waits.push_back((1, 2, Wait::default()));
-        assert!(thread.bytes() >= before + size_of::<Wait>());
+        assert!(thread.heap_bytes() >= before + size_of::<Wait>());
     }
 }

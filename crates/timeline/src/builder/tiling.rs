@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_of_very_many_spans_gets_coarser_and_its_sums_stay() {
+    fn merging_of_many_spans_keeps_the_time_of_each_cause() {
         let mut tiling = SpanBuilder::new(0);
         for index in 0..100_000 {
             tiling.add_span_until(index * 10 + 3, span_of_cause(Cause::OnCpu));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn coarse_timeline_moves_no_detail_to_another_time() {
+    fn merging_of_spans_keeps_the_time_of_each_detail() {
         assert_eq!(times_of_disks(2), [(1, 35_000), (2, 35_000)]);
         let of_many = times_of_disks(10_000);
         let (unknown, known): (Vec<_>, Vec<_>) = of_many.into_iter().partition(|(disk, _)| *disk == 0);

@@ -15,8 +15,8 @@ pub struct Waits {
 
 impl Waits {
     /// Begins a wait at `at_ns` for the object `what`, which thread `by` holds.
-    pub fn begin(&mut self, at_ns: u64, what: u64, by: Task) {
-        (self.since_ns, self.what, self.by) = (at_ns, what, by);
+    pub fn begin(&mut self, at_ns: u64, object: u64, holder: Task) {
+        (self.since_ns, self.what, self.by) = (at_ns, object, holder);
     }
 
     /// Ends the present wait.
@@ -56,7 +56,7 @@ const SLEEPS_WITHIN_NS: u64 = 1_000_000;
 impl PageFaults {
     /// Begins a page fault at `address`. `in_call`: the thread is in a system call.
     pub fn begin(&mut self, at_ns: u64, address: u64, in_call: bool) {
-        self.end_unseen(at_ns);
+        self.end_without_record(at_ns);
         (self.since_ns, self.address, self.in_call) = (at_ns, address, in_call);
     }
 
@@ -65,7 +65,7 @@ impl PageFaults {
     pub fn record_sleep(&mut self, at_ns: u64, in_call: bool) {
         let is_late = in_call && at_ns.saturating_sub(self.since_ns) > SLEEPS_WITHIN_NS;
         if self.in_call != in_call || is_late {
-            self.end_unseen(at_ns);
+            self.end_without_record(at_ns);
         }
     }
 
@@ -76,7 +76,7 @@ impl PageFaults {
     }
 
     /// Handles an activity that is impossible in a page fault: the present fault, if any, has ended without a record.
-    pub fn end_unseen(&mut self, at_ns: u64) {
+    pub fn end_without_record(&mut self, at_ns: u64) {
         self.leave_cpu(at_ns);
         self.since_ns = 0;
     }

@@ -267,10 +267,10 @@ impl World {
     }
 
     /// Ends a connection. `in_vain`: the client did not wait for the last response.
-    pub fn close_socket(&mut self, cookie: u64, in_vain: bool) {
+    pub fn close_socket(&mut self, cookie: u64, client_did_not_wait: bool) {
         self.close_leaving_requests(cookie);
         let Some(socket) = self.sockets.remove(&cookie) else { return };
-        self.record_unanswered(&socket, in_vain);
+        self.record_unanswered(&socket, client_did_not_wait);
         if self.requests.is_open(socket.request) {
             self.requests.remove(socket.request);
         }
@@ -278,8 +278,8 @@ impl World {
     }
 
     /// Records the request on `socket` that ended without a response because its connection ended, if there was one.
-    fn record_unanswered(&mut self, socket: &Socket, in_vain: bool) {
-        let last = self.requests.get(socket.request).filter(|last| last.is_open() || in_vain);
+    fn record_unanswered(&mut self, socket: &Socket, client_did_not_wait: bool) {
+        let last = self.requests.get(socket.request).filter(|last| last.is_open() || client_did_not_wait);
         let (side, ended_ns) = socket.ended.unwrap_or((Side::Other, self.now_ns));
         let (request, arrived_ns, ending) = match (last, socket.arrivals.oldest_unreceived_ns()) {
             (Some(last), _) if last.is_one_way() => (last.number, last.arrived_ns, Ending::NoAnswerWanted),
@@ -301,8 +301,8 @@ impl World {
 
     /// Closes all requests of this socket whose responses were being sent: no more data leaves from it.
     pub fn close_leaving_requests(&mut self, cookie: u64) {
-        while let Some(id) = self.sockets.get(&cookie).and_then(Socket::oldest_leaving) {
-            self.sockets.entry(cookie).and_modify(Socket::remove_oldest_leaving);
+        while let Some(id) = self.sockets.get(&cookie).and_then(Socket::oldest_leaving_response) {
+            self.sockets.entry(cookie).and_modify(Socket::remove_oldest_leaving_response);
             self.close(id);
         }
     }
@@ -318,13 +318,13 @@ impl World {
     }
 
     /// Returns the memory of the builder's state, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.threads.capacity() * size_of::<(u32, Thread)>()
-            + self.threads.values().map(Thread::bytes).sum::<usize>()
+            + self.threads.values().map(Thread::heap_bytes).sum::<usize>()
             + self.sockets.capacity() * size_of::<(u64, Socket)>()
-            + self.requests.bytes()
-            + self.machine.bytes()
-            + self.futexes.bytes()
+            + self.requests.memory_bytes()
+            + self.machine.heap_bytes()
+            + self.futexes.memory_bytes()
             + self.answering.capacity() * size_of::<Peer>()
             + self.services.capacity() * size_of::<u32>()
             + self.runtimes.capacity() * size_of::<(u32, bool)>()
@@ -335,7 +335,7 @@ impl World {
     }
 
     /// Returns the number of facts in the builder's history.
-    pub fn facts(&self) -> usize {
-        self.threads.values().map(Thread::facts).sum::<usize>() + self.machine.facts()
+    pub fn fact_count(&self) -> usize {
+        self.threads.values().map(Thread::fact_count).sum::<usize>() + self.machine.fact_count()
     }
 }

@@ -18,17 +18,17 @@ struct TopTimelines {
 
 impl TopTimelines {
     /// Returns whether a timeline with this score would be among the `most` that are kept.
-    fn should_keep(&self, score: u64, most: usize) -> bool {
-        score > 0 && (self.timelines.len() < most || self.timelines.last().is_some_and(|(last, _)| *last < score))
+    fn should_keep(&self, score: u64, max_count: usize) -> bool {
+        score > 0 && (self.timelines.len() < max_count || self.timelines.last().is_some_and(|(last, _)| *last < score))
     }
 
-    fn keep_if_best(&mut self, score: u64, timeline: &Timeline, most: usize) {
-        if !self.should_keep(score, most) {
+    fn keep_if_best(&mut self, score: u64, timeline: &Timeline, max_count: usize) {
+        if !self.should_keep(score, max_count) {
             return;
         }
         let at = self.timelines.partition_point(|(other, _)| *other >= score);
         self.timelines.insert(at, (score, timeline.clone()));
-        self.timelines.truncate(most);
+        self.timelines.truncate(max_count);
     }
 }
 
@@ -47,7 +47,7 @@ impl Exemplars {
     }
 
     /// Stores the timeline if it is among the slowest, or among those with the most time of a cause.
-    pub fn consider(&mut self, timeline: &Timeline, times: &Times) {
+    pub fn add_candidate(&mut self, timeline: &Timeline, times: &Times) {
         self.slowest.keep_if_best(timeline.latency_ns(), timeline, self.slowest_count);
         for (best, time_ns) in self.causes.iter_mut().zip(times) {
             best.keep_if_best(*time_ns, timeline, OF_EACH_CAUSE);
@@ -75,7 +75,7 @@ impl Exemplars {
     }
 
     /// Returns the memory of the kept timelines, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let bytes = |best: &TopTimelines| -> usize {
             let spans = best.timelines.iter().map(|(_, timeline)| timeline.spans.capacity());
             spans.map(|spans| spans * size_of::<crate::timeline::Span>() + size_of::<Timeline>()).sum()
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_scores_are_kept_and_none_of_nothing() {
+    fn highest_scores_are_kept_and_zero_scores_are_not() {
         let mut best = TopTimelines::default();
         assert_eq!([(0, 2), (1, 2), (1, 0)].map(|(score, most)| best.should_keep(score, most)), [false, true, false]);
         for (request, score) in [(1, 10), (2, 30), (3, 20), (4, 20), (5, 0)] {
@@ -118,7 +118,7 @@ mod tests {
         let mut exemplars = Exemplars::new(2);
         let mut times = [0; Cause::ALL.len()];
         times[0] = 1;
-        exemplars.consider(&timeline(1), &times);
-        assert_eq!(exemplars.bytes(), 2 * size_of::<Timeline>(), "as a slow one, and as one of a cause");
+        exemplars.add_candidate(&timeline(1), &times);
+        assert_eq!(exemplars.memory_bytes(), 2 * size_of::<Timeline>(), "as a slow one, and as one of a cause");
     }
 }

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use sidelane_policy::histogram::{bucket, first_of};
+use sidelane_policy::histogram::{bucket, first_value_of_bucket};
 
 use crate::advice::advice;
 use crate::cause::Cause;
@@ -24,7 +24,7 @@ use crate::timeline::Timeline;
 
 use digest::{Clue, Digest, times_of};
 use exemplars::Exemplars;
-use normal::{NO_TIMES, Normal, Normals, Times, cause_index, histogram, main_cause_of_excess};
+use normal::{NO_TIMES, NormalStatistics, NormalTimes, Times, cause_index, histogram, main_cause_of_excess};
 pub use text::{NameSource, Names, format_time};
 
 /// Binary logarithm of the number of latency classes in an octave (a factor of two).
@@ -88,7 +88,7 @@ impl Class {
 pub struct Diagnoser {
     settings: DiagnoserSettings,
     latencies: Histogram<u64>,
-    normals: Normals,
+    normals: NormalStatistics,
     normal_latencies: Histogram<u64>,
     classes: BTreeMap<usize, Class>,
     exemplars: Exemplars,
@@ -105,7 +105,7 @@ impl Diagnoser {
         Diagnoser {
             settings,
             latencies: histogram(),
-            normals: Normals::default(),
+            normals: NormalStatistics::default(),
             normal_latencies: histogram(),
             classes: BTreeMap::new(),
             exemplars: Exemplars::new(settings.slowest),
@@ -135,7 +135,7 @@ impl Diagnoser {
             self.normals.add(&times);
             self.normal_latencies += latency_ns;
         }
-        self.exemplars.consider(timeline, &times);
+        self.exemplars.add_candidate(timeline, &times);
         self.add_sample(timeline, times);
     }
 
@@ -166,7 +166,7 @@ impl Diagnoser {
     /// Returns the cause that explains most of a request's time above the normal. `None` if the request is not slow, if
     /// its timeline is incomplete, or if no cause explains most of that time.
     pub fn main_cause(&self, timeline: &Timeline) -> Option<Cause> {
-        main_cause(&self.normals.normal(), self.slo_ns(), timeline)
+        main_cause(&self.normals.medians(), self.slo_ns(), timeline)
     }
 
     /// Returns the kept timelines of the slowest requests, the slowest first.
@@ -182,8 +182,8 @@ impl Diagnoser {
     /// Returns the latency distribution of all requests, each bar with its time by cause.
     pub fn latency_bars(&self) -> Vec<Bar> {
         let bar = |(index, class): (&usize, &Class)| Bar {
-            from_ns: first_of(*index, CLASS_BITS),
-            to_ns: first_of(*index + 1, CLASS_BITS),
+            from_ns: first_value_of_bucket(*index, CLASS_BITS),
+            to_ns: first_value_of_bucket(*index + 1, CLASS_BITS),
             requests: class.requests,
             time: (Cause::ALL.into_iter().zip(class.times).filter(|(_, ns)| *ns > 0))
                 .map(|(cause, ns)| CauseTime { cause, ns })
@@ -193,9 +193,9 @@ impl Diagnoser {
     }
 
     /// Returns the approximate memory of the diagnoser, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let digests: usize = self.classes.values().map(|class| class.digests.capacity()).sum();
-        self.exemplars.bytes() + digests * (size_of::<Digest>() + 5 * size_of::<Clue>()) + (2 << 20)
+        self.exemplars.memory_bytes() + digests * (size_of::<Digest>() + 5 * size_of::<Clue>()) + (2 << 20)
     }
 
     /// Returns the causes of slow requests, ranked. `names` knows the names of threads and processes.
@@ -223,7 +223,7 @@ impl Diagnoser {
     }
 }
 
-fn main_cause(normal: &Normal, slo_ns: u64, timeline: &Timeline) -> Option<Cause> {
+fn main_cause(normal: &NormalTimes, slo_ns: u64, timeline: &Timeline) -> Option<Cause> {
     if timeline.incomplete.is_some() || timeline.latency_ns() <= slo_ns {
         return None;
     }
@@ -233,7 +233,7 @@ fn main_cause(normal: &Normal, slo_ns: u64, timeline: &Timeline) -> Option<Cause
 }
 
 /// Returns the service's own time above the normal: waits for the tracer do not count.
-fn excess_without_tracer(normal: &Normal, times: &Times) -> Times {
+fn excess_without_tracer(normal: &NormalTimes, times: &Times) -> Times {
     let mut above = normal.excess(times);
     above[cause_index(Cause::Tracer)] = 0;
     above
@@ -266,7 +266,7 @@ fn undetectable_causes(kinds: Kinds) -> Vec<UndetectableCause> {
 
 /// Time of the slow requests above the normal, by cause.
 struct TailStatistics<'a> {
-    normal: Normal,
+    normal: NormalTimes,
     slo_ns: u64,
     slow: f64,
     mixed: f64,
@@ -293,7 +293,7 @@ struct CauseShare<'a> {
 impl<'a> TailStatistics<'a> {
     fn new(diagnoser: &'a Diagnoser) -> TailStatistics<'a> {
         let mut tail = TailStatistics {
-            normal: diagnoser.normals.normal(),
+            normal: diagnoser.normals.medians(),
             slo_ns: diagnoser.slo_ns(),
             slow: 0.0,
             mixed: 0.0,

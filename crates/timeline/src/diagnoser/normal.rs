@@ -14,7 +14,7 @@ pub const NO_TIMES: Times = [0; Cause::ALL.len()];
 ///
 /// Work on a CPU counts as one cause, with batch beside it or not: the extra time beside batch is the cost of batch.
 #[derive(Debug, Clone)]
-pub struct Normal {
+pub struct NormalTimes {
     times: Times,
 }
 
@@ -23,7 +23,7 @@ pub fn cause_index(cause: Cause) -> usize {
     cause as usize
 }
 
-impl Normal {
+impl NormalTimes {
     /// Returns the part of a request's times that is above the normal, by cause.
     pub fn excess(&self, times: &Times) -> Times {
         let mut above = NO_TIMES;
@@ -40,17 +40,17 @@ impl Normal {
 
 /// Statistics from which the normal times are computed.
 #[derive(Debug, Clone)]
-pub struct Normals {
+pub struct NormalStatistics {
     causes: Vec<Histogram<u64>>,
 }
 
-impl Default for Normals {
-    fn default() -> Normals {
-        Normals { causes: vec![histogram(); Cause::ALL.len()] }
+impl Default for NormalStatistics {
+    fn default() -> NormalStatistics {
+        NormalStatistics { causes: vec![histogram(); Cause::ALL.len()] }
     }
 }
 
-impl Normals {
+impl NormalStatistics {
     /// Adds the times of a request that was not slow.
     pub fn add(&mut self, times: &Times) {
         for (index, histogram) in self.causes.iter_mut().enumerate() {
@@ -60,8 +60,8 @@ impl Normals {
     }
 
     /// Returns the normal times of the requests that were added so far.
-    pub fn normal(&self) -> Normal {
-        let mut normal = Normal { times: NO_TIMES };
+    pub fn medians(&self) -> NormalTimes {
+        let mut normal = NormalTimes { times: NO_TIMES };
         for (time_ns, histogram) in normal.times.iter_mut().zip(&self.causes) {
             *time_ns = histogram.value_at_quantile(0.5);
         }
@@ -91,23 +91,23 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_the_list() {
+    fn index_of_a_cause_is_its_place_in_the_list() {
         assert!(Cause::ALL.into_iter().enumerate().all(|(index, cause)| cause_index(cause) == index));
     }
 
     #[test]
-    fn batch_cost_what_work_beside_it_took_longer() {
-        let mut normals = Normals::default();
+    fn cost_of_batch_is_the_excess_of_work_beside_it() {
+        let mut normals = NormalStatistics::default();
         (0..9).for_each(|_| normals.add(&times_of_causes(&[(Cause::OnCpu, 1_000)])));
-        let above = normals.normal().excess(&times_of_causes(&[(Cause::OnCpu, 200), (Cause::Sibling, 1_500)]));
-        let most_ns = normals.normal().times[cause_index(Cause::OnCpu)];
+        let above = normals.medians().excess(&times_of_causes(&[(Cause::OnCpu, 200), (Cause::Sibling, 1_500)]));
+        let most_ns = normals.medians().times[cause_index(Cause::OnCpu)];
         assert_eq!((above[cause_index(Cause::OnCpu)], above[cause_index(Cause::Sibling)]), (0, 1_700 - most_ns));
-        let above = normals.normal().excess(&times_of_causes(&[(Cause::OnCpu, 9_000), (Cause::Sibling, 100)]));
+        let above = normals.medians().excess(&times_of_causes(&[(Cause::OnCpu, 9_000), (Cause::Sibling, 100)]));
         assert_eq!((above[cause_index(Cause::OnCpu)], above[cause_index(Cause::Sibling)]), (9_000 - most_ns, 100));
     }
 
     #[test]
-    fn a_cause_is_claimed_if_it_explains_most() {
+    fn main_cause_explains_more_than_half_of_the_excess() {
         assert_eq!(main_cause_of_excess(&times_of_causes(&[(Cause::Disk, 51), (Cause::Lock, 49)])), Some(Cause::Disk));
         assert_eq!(main_cause_of_excess(&times_of_causes(&[(Cause::Disk, 50), (Cause::Lock, 50)])), None);
         assert_eq!(main_cause_of_excess(&NO_TIMES), None);

@@ -22,7 +22,7 @@ fn describe_service(peer: Peer, names: Names) -> String {
 }
 
 /// Returns the other service whose answer or connection a wait was for; `None` for other waits.
-fn peer_of(wait: &Wait) -> Option<Peer> {
+fn awaited_peer(wait: &Wait) -> Option<Peer> {
     match wait.object {
         Object::Service(peer) => Some(peer),
         _ => None,
@@ -30,7 +30,7 @@ fn peer_of(wait: &Wait) -> Option<Peer> {
 }
 
 fn describe_asked_service(wait: &Wait, names: Names) -> String {
-    peer_of(wait).map_or_else(|| "another service".to_owned(), |peer| describe_service(peer, names))
+    awaited_peer(wait).map_or_else(|| "another service".to_owned(), |peer| describe_service(peer, names))
 }
 
 /// Returns the object of a wait in a system call, as text: "a pipe", for example.
@@ -58,7 +58,7 @@ fn describe_call(wait: &Wait, names: Names) -> String {
 }
 
 /// Returns the activity of the thread that was waited for, as text after `before`: ", which ran".
-fn describe_activity(wait: &Wait, before: &str, names: Names) -> String {
+fn describe_activity(wait: &Wait, prefix: &str, names: Names) -> String {
     let did = match wait.doing {
         Activity::Unknown => return String::new(),
         Activity::Ran => "ran",
@@ -70,8 +70,8 @@ fn describe_activity(wait: &Wait, before: &str, names: Names) -> String {
         Activity::Waited => "slept",
     };
     match wait.root {
-        Task { tid: 0, .. } => format!("{before}{did}"),
-        root => format!("{before}waited for {}, which {did}", describe_task(root, names)),
+        Task { tid: 0, .. } => format!("{prefix}{did}"),
+        root => format!("{prefix}waited for {}, which {did}", describe_task(root, names)),
     }
 }
 
@@ -208,7 +208,7 @@ pub fn advice_for_service(clue: &Clue, names: Names) -> Option<String> {
     use Cause::{Connect, Downstream, Full, NoAnswer, Retransmission, ServiceQueue};
     let is_of_peer = matches!(clue.cause, Connect | Downstream | Full | NoAnswer | Retransmission | ServiceQueue);
     let wait = clue.wait.as_ref().filter(|_| is_of_peer)?;
-    let peer = peer_of(wait)?;
+    let peer = awaited_peer(wait)?;
     let said = match peer {
         _ if clue.cause == ServiceQueue => {
             "The answer had come, but its thread was busy: move long work to other threads or processes, or split it."

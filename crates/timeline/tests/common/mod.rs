@@ -93,9 +93,9 @@ impl Trace {
     }
 
     /// Adds the record that a thread received data up to `up_to`, which belongs to `request`.
-    pub fn received(&mut self, us: u64, tid: u32, socket: u64, up_to: u32, request: u64) -> &mut Trace {
+    pub fn received(&mut self, us: u64, tid: u32, socket: u64, end_seq: u32, request: u64) -> &mut Trace {
         self.add_record(us, Kind::Received, tid, |record| {
-            (record.socket, record.detail, record.value, record.request) = (socket, up_to, 10, request);
+            (record.socket, record.detail, record.value, record.request) = (socket, end_seq, 10, request);
         })
     }
 
@@ -153,11 +153,11 @@ impl Trace {
     }
 
     /// Adds the record that a thread is about to sleep in the system call `number`, with the arguments `what`.
-    pub fn enters_sleep_call_with(&mut self, us: u64, tid: u32, number: u32, what: SleepArguments) -> &mut Trace {
-        self.enters_sleep_call(us, tid, number, what.argument);
+    pub fn enters_sleep_call_with(&mut self, us: u64, tid: u32, number: u32, arguments: SleepArguments) -> &mut Trace {
+        self.enters_sleep_call(us, tid, number, arguments.argument);
         let record = self.records.last_mut().expect("a record");
-        record.socket = what.socket | what.expected;
-        record.other = Task { tid: what.named, pid: what.file | what.timeout_ms << 4 };
+        record.socket = arguments.socket | arguments.expected;
+        record.other = Task { tid: arguments.named, pid: arguments.file | arguments.timeout_ms << 4 };
         self
     }
 
@@ -233,9 +233,9 @@ impl Trace {
     }
 
     /// Returns the timelines of all requests of the trace, from a builder that `tell` has prepared.
-    pub fn timelines_with_builder(&self, tell: impl FnOnce(&mut Builder)) -> Vec<Timeline> {
+    pub fn timelines_with_builder(&self, set_up: impl FnOnce(&mut Builder)) -> Vec<Timeline> {
         let mut builder = Builder::new(Settings::default());
-        tell(&mut builder);
+        set_up(&mut builder);
         build_with(builder, self.numbered_records())
     }
 

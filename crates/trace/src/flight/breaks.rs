@@ -128,7 +128,7 @@ impl ObjectiveMonitor {
     }
 
     fn learn_limit(&mut self, latency_ns: u64) {
-        self.usual.add(latency_ns);
+        self.usual.record(latency_ns);
         if self.usual.histogram.count() >= USUAL_REQUESTS {
             self.limit_ns = self.usual.percentile_ns(99.0).map(|p99_ns| p99_ns * UNUSUAL);
         }
@@ -151,9 +151,10 @@ impl ObjectiveMonitor {
 
     /// Returns a violation if too many requests of the window are slow. `waiting` is the number of slow requests that
     /// have not ended yet.
-    fn check_percentile(&self, waiting: u64, percentile: f64) -> Option<ObjectiveViolation> {
+    fn check_percentile(&self, slow_waiting_count: u64, percentile: f64) -> Option<ObjectiveViolation> {
         let sum = |of: fn(&Step) -> u64| self.steps.iter().map(of).sum::<u64>();
-        let (slow, requests) = (sum(|step| step.slow) + waiting, sum(|step| step.requests) + waiting);
+        let (slow, requests) =
+            (sum(|step| step.slow) + slow_waiting_count, sum(|step| step.requests) + slow_waiting_count);
         let allowed = 1.0 - percentile / 100.0;
         // With fewer requests, the percentile would be the latency of the slowest one alone.
         let are_enough = requests as f64 * allowed >= 1.0;
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_objective_the_first_requests_tell_what_is_usual() {
+    fn without_an_objective_the_limit_is_learned_from_requests() {
         let mut breaks = ObjectiveMonitor::new(SlowThreshold::P99);
         assert!((0..USUAL_REQUESTS).all(|number| breaks.check_request(number, MS).is_none()));
         let limit_ns = breaks.limit_ns().unwrap();

@@ -64,17 +64,17 @@ pub struct FlightOptions {
 }
 
 /// Runs a flight recorder until `until` ends it, or until `length` is over.
-pub fn run(options: &FlightOptions, length: Option<Duration>, until: Shutdown, tell: EventSink) -> Result<()> {
+pub fn run(options: &FlightOptions, length: Option<Duration>, shutdown: Shutdown, on_event: EventSink) -> Result<()> {
     let dir = &options.dir;
     ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}; make it, or name another", dir.display());
-    let mut source = Source::start(&options.target, options.light, until)?;
-    let mut flight = Flight::new(options, source.recorded(), tell);
+    let mut source = Source::start(&options.target, options.light, shutdown)?;
+    let mut flight = Flight::new(options, source.recorded(), on_event);
     (flight.tell)(Event::Began(options.service.clone()));
     let mut records = Vec::new();
     let began_ns = now_ns();
     let until_ns = length.map_or(u64::MAX, |length| began_ns + length.as_nanos() as u64);
     while now_ns() < until_ns && source.wait_for_records()? {
-        let until_ns = source.read(&mut records)?;
+        let until_ns = source.fetch_records(&mut records)?;
         flight.process_records(&mut records, until_ns, &|| (source.names(), source.notes()))?;
     }
     source.finish(&mut records);
@@ -134,30 +134,35 @@ impl<'o> Flight<'o> {
     }
 
     /// Processes records. No record from before `until_ns` comes later.
-    fn process_records(&mut self, records: &mut Vec<Record>, until_ns: u64, known: NamesAndNotes<'_>) -> Result<()> {
+    fn process_records(
+        &mut self,
+        records: &mut Vec<Record>,
+        until_ns: u64,
+        names_and_notes: NamesAndNotes<'_>,
+    ) -> Result<()> {
         for record in records.drain(..) {
             self.recent.push(&record);
             self.now_ns = self.now_ns.max(record.at_ns);
             self.check_finished_requests(|builder, each| builder.push(record, each));
             if self.due.as_ref().is_some_and(|due| self.recent.last_dropped_ns() + ROOM_NS >= due.from_ns) {
-                self.write_due_recording(known)?;
+                self.write_due_recording(names_and_notes)?;
             }
         }
         self.now_ns = self.now_ns.max(until_ns);
         self.check_finished_requests(|builder, each| builder.advance(until_ns, each));
         self.check_waiting_requests(until_ns);
         if self.due.as_ref().is_some_and(|due| due.at_ns <= until_ns) {
-            self.write_due_recording(known)?;
+            self.write_due_recording(names_and_notes)?;
         }
-        self.check_writing();
+        self.finish_ended_writing();
         Ok(())
     }
 
     /// Checks the requests that the builder returns during `go_on` against the objective.
-    fn check_finished_requests(&mut self, go_on: impl FnOnce(&mut Builder, &mut dyn FnMut(Timeline))) {
+    fn check_finished_requests(&mut self, advance_builder: impl FnOnce(&mut Builder, &mut dyn FnMut(Timeline))) {
         let Self { builder, breaks, due, .. } = self;
         let was_known = breaks.limit_ns().is_some();
-        go_on(builder, &mut |timeline| {
+        advance_builder(builder, &mut |timeline| {
             if let Some(broken) = breaks.check_request(timeline.ended_ns, timeline.latency_ns()) {
                 let (at_ns, from_ns) = (timeline.ended_ns + AFTER_NS, timeline.arrived_ns);
                 due.get_or_insert(PendingRecording { at_ns, from_ns, broken });
@@ -186,22 +191,22 @@ impl<'o> Flight<'o> {
         self.due.get_or_insert(PendingRecording { at_ns: now_ns + AFTER_NS, from_ns, broken });
     }
 
-    fn write_due_recording(&mut self, known: NamesAndNotes<'_>) -> Result<()> {
+    fn write_due_recording(&mut self, names_and_notes: NamesAndNotes<'_>) -> Result<()> {
         let Some(PendingRecording { from_ns, broken, .. }) = self.due.take() else { return Ok(()) };
         if self.recordings >= self.options.recordings {
             return Ok(());
         }
         self.finish_writing();
         self.recordings += 1;
-        (self.tell)(Event::Broken(describe_violation(broken, self.options.threshold)));
-        let recording = self.make_recording(from_ns, known());
+        (self.tell)(Event::ObjectiveBroken(describe_violation(broken, self.options.threshold)));
+        let recording = self.make_recording(from_ns, names_and_notes());
         let writing = recording.write_in_background(&self.options.dir, EventSink::clone(&self.tell));
         match writing {
             Ok(writing) => self.writing = Some(writing),
             Err(error) => self.handle_write_error(&error),
         }
         if self.recordings == self.options.recordings {
-            (self.tell)(Event::Full(self.recordings));
+            (self.tell)(Event::RecordingLimitReached(self.recordings));
         }
         Ok(())
     }
@@ -222,7 +227,7 @@ impl<'o> Flight<'o> {
     }
 
     /// Reports a recording that could not be written as soon as that is known, not at the next recording.
-    fn check_writing(&mut self) {
+    fn finish_ended_writing(&mut self) {
         if self.writing.as_ref().is_some_and(Writing::is_over) {
             self.finish_writing();
         }
@@ -239,23 +244,23 @@ impl<'o> Flight<'o> {
     fn handle_write_error(&mut self, error: &Error) {
         self.recordings -= 1;
         self.has_failed = true;
-        (self.tell)(Event::Unwritten(format!("{error:#}")));
+        (self.tell)(Event::WriteFailed(format!("{error:#}")));
     }
 
     /// Ends the recorder, after it has written a recording that is still due.
-    fn end(mut self, known: NamesAndNotes<'_>) -> Result<()> {
+    fn end(mut self, names_and_notes: NamesAndNotes<'_>) -> Result<()> {
         self.check_finished_requests(Builder::finish);
-        self.write_due_recording(known)?;
+        self.write_due_recording(names_and_notes)?;
         run_while_user_waits(Duration::ZERO, || self.finish_writing());
         if self.recordings == 0 && !self.has_failed {
-            (self.tell)(Event::Unbroken);
+            (self.tell)(Event::EndedWithoutRecording);
         }
         Ok(())
     }
 }
 
-fn describe_violation(broken: ObjectiveViolation, threshold: SlowThreshold) -> String {
-    match broken {
+fn describe_violation(violation: ObjectiveViolation, threshold: SlowThreshold) -> String {
+    match violation {
         ObjectiveViolation::Request(latency_ns) => format!("a request took {}", Unit::Ns.human(latency_ns as f64)),
         ObjectiveViolation::Waiting(age_ns) => {
             format!("a request has waited for {} and has no response yet", Unit::Ns.human(age_ns as f64))
@@ -282,7 +287,7 @@ pub enum Event {
         requests: u64,
     },
     /// The objective is broken; the text says how.
-    Broken(String),
+    ObjectiveBroken(String),
     /// Main finding of the recording, in one line.
     Diagnosed(String),
     /// A recording was written to these files.
@@ -293,11 +298,11 @@ pub enum Event {
         log: PathBuf,
     },
     /// A recording could not be written, for this reason, and its files were removed. The recorder continues.
-    Unwritten(String),
+    WriteFailed(String),
     /// The recorder has written as many recordings as allowed: this number.
-    Full(u32),
+    RecordingLimitReached(u32),
     /// The recorder has ended without a recording: the objective was not broken.
-    Unbroken,
+    EndedWithoutRecording,
 }
 
 /// Callback for the events of a flight recorder; it may be called on any thread.
@@ -314,15 +319,15 @@ impl fmt::Display for Event {
                     "requests of more than {limit} count as slow: 3 times the p99 of the first {requests} requests"
                 )
             }
-            Self::Broken(how) | Self::Diagnosed(how) => f.write_str(how),
+            Self::ObjectiveBroken(how) | Self::Diagnosed(how) => f.write_str(how),
             Self::Written { page, log } => write!(f, "written to {} and {}", page.display(), log.display()),
-            Self::Unwritten(why) => {
+            Self::WriteFailed(why) => {
                 write!(f, "cannot write the recording: {why}; free some space, and the next one is written")
             }
-            Self::Full(recordings) => {
+            Self::RecordingLimitReached(recordings) => {
                 write!(f, "that was recording {recordings} of {recordings}; start the recorder again to write more")
             }
-            Self::Unbroken => f.write_str("the objective was not broken, so nothing was written"),
+            Self::EndedWithoutRecording => f.write_str("the objective was not broken, so nothing was written"),
         }
     }
 }

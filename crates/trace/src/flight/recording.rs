@@ -143,7 +143,7 @@ impl Recording {
             pipeline.add(record, &mut |_| ());
         }
         let wall_s = self.end_ns.saturating_sub(begin_ns) as f64 / 1e9;
-        let end = LogEnd { wall_s, lost: pipeline.lost(), ..LogEnd::default() };
+        let end = LogEnd { wall_s, lost: pipeline.lost_records(), ..LogEnd::default() };
         let log = log.end(&self.names, &end).map(Note::from);
         let notes = log.into_iter().chain(late.map(Note::from)).chain(self.notes).collect();
         Ok(pipeline.end(Ended { service: self.service, end, names: self.names, notes }))
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_services_are_plain_in_names_of_files() {
+    fn service_names_are_safe_in_file_names() {
         assert_eq!(to_file_name_part("cgroup:/a/redis@1.service"), "cgroup--a-redis-1.service");
         assert_eq!(to_file_name_part(&"ä".repeat(100)), "-".repeat(64));
     }

@@ -33,7 +33,7 @@ fn event_collector() -> (EventSink, Arc<Mutex<Vec<Event>>>) {
 /// Returns the records up to the end of the first request that took longer than the objective.
 fn records_until_slow_request() -> Vec<Record> {
     let excerpt =
-        sample::trace().excerpts.into_iter().find(|excerpt| excerpt.timeline.latency_ns() > 2_000_000).unwrap();
+        sample::build_sample().excerpts.into_iter().find(|excerpt| excerpt.timeline.latency_ns() > 2_000_000).unwrap();
     let ended_ns = excerpt.timeline.ended_ns;
     sample::records().into_iter().filter(|record| record.at_ns <= ended_ns).collect()
 }
@@ -44,7 +44,7 @@ fn open_written_log(events: &[Event]) -> Option<LogReader<std::io::BufReader<std
 }
 
 #[test]
-fn break_at_the_very_end_is_recorded() {
+fn violation_at_the_end_of_the_trace_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let (options, (tell, events)) = (options(dir.path()), event_collector());
     let mut flight = Flight::new(&options, sample::kinds(), tell);
@@ -54,7 +54,7 @@ fn break_at_the_very_end_is_recorded() {
     assert!(events.lock().unwrap().is_empty());
     flight.end(&Default::default).unwrap();
     let events = events.lock().unwrap();
-    assert!(!events.contains(&Event::Unbroken) && open_written_log(&events).is_some(), "{events:?}");
+    assert!(!events.contains(&Event::EndedWithoutRecording) && open_written_log(&events).is_some(), "{events:?}");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn service_that_stops_answering_breaks_its_objective() {
 }
 
 #[test]
-fn recording_knows_the_records_dropped_before_it() {
+fn recording_counts_the_records_dropped_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let options = FlightOptions { keep: Duration::from_secs(1), ..options(dir.path()) };
     let (tell, events) = event_collector();
@@ -97,7 +97,7 @@ fn recording_knows_the_records_dropped_before_it() {
 }
 
 #[test]
-fn records_of_a_break_are_written_before_they_make_room() {
+fn records_of_a_violation_are_written_before_they_drop() {
     let dir = tempfile::tempdir().unwrap();
     let (options, (tell, events)) = (options(dir.path()), event_collector());
     let mut flight = Flight::new(&options, sample::kinds(), tell);
@@ -131,7 +131,7 @@ fn a_recording_that_cannot_be_written_does_not_end_the_recorder() {
     let mut records = records_until_slow_request();
     let (mut now_ns, began) = (records.last().unwrap().at_ns, Instant::now());
     let is_told =
-        || matches!(events.lock().unwrap().last(), Some(Event::Unwritten(why)) if why.contains("No such file"));
+        || matches!(events.lock().unwrap().last(), Some(Event::WriteFailed(why)) if why.contains("No such file"));
     while !is_told() {
         assert!(began.elapsed() < DEADLINE, "it was not told");
         flight.process_records(&mut records, now_ns, &Default::default).unwrap();
@@ -142,5 +142,5 @@ fn a_recording_that_cannot_be_written_does_not_end_the_recorder() {
         Some(PendingRecording { at_ns: now_ns, from_ns: now_ns, broken: ObjectiveViolation::Request(2_000_001) });
     flight.end(&Default::default).unwrap();
     let events = events.lock().unwrap();
-    assert!(open_written_log(&events).is_some() && !events.contains(&Event::Unbroken), "{events:?}");
+    assert!(open_written_log(&events).is_some() && !events.contains(&Event::EndedWithoutRecording), "{events:?}");
 }

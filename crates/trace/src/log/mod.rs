@@ -20,7 +20,7 @@ use super::text::Names;
 use sidelane_diagnostics::log_file::{Magic, write_head};
 use sidelane_diagnostics::log_note::LogNote;
 
-pub use read::{LogReader, is_trace};
+pub use read::{LogReader, is_trace_log};
 
 /// First bytes of a log: "SLNTRC", the format's version, and a line end.
 const MAGIC: Magic = *b"SLNTRC1\n";

@@ -17,7 +17,7 @@ use sidelane_diagnostics::log_note::LogNote;
 const CHUNK_BYTES_MAX: u32 = 64 << 20;
 
 /// Returns whether the file at `path` begins like the log of a trace; false if it cannot be read.
-pub fn is_trace(path: &Path) -> bool {
+pub fn is_trace_log(path: &Path) -> bool {
     let mut first = Magic::default();
     File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == MAGIC
 }
@@ -51,10 +51,10 @@ impl<R: Read> LogReader<R> {
     }
 
     /// Calls `each` with every record of the log.
-    pub fn read_all(&mut self, mut each: impl FnMut(&Record)) {
+    pub fn read_all(&mut self, mut on_record: impl FnMut(&Record)) {
         while let Some((kind, bytes)) = self.next_chunk() {
             match kind {
-                RECORDS => self.read_records(&bytes, &mut each),
+                RECORDS => self.read_records(&bytes, &mut on_record),
                 NAMES => self.read_names(&bytes),
                 END => self.read_end(&bytes),
                 _ => self.problem = Some(LogNote::LogDamaged),
@@ -78,26 +78,26 @@ impl<R: Read> LogReader<R> {
     }
 
     /// Reads the records of a chunk. Kinds that this version does not know are skipped.
-    fn read_records(&mut self, bytes: &[u8], each: &mut impl FnMut(&Record)) {
+    fn read_records(&mut self, bytes: &[u8], on_record: &mut impl FnMut(&Record)) {
         let records = bytes.as_chunks::<RECORD_SIZE>();
         if !records.1.is_empty() {
             self.problem = Some(LogNote::LogDamaged);
         }
-        records.0.iter().filter_map(Record::from_bytes).for_each(|record| each(&record));
+        records.0.iter().filter_map(Record::from_bytes).for_each(|record| on_record(&record));
     }
 
     fn read_end(&mut self, bytes: &[u8]) {
-        self.end = self.json(bytes);
+        self.end = self.parse_json(bytes);
         let objects = self.end.as_ref().map(|end: &LogEnd| end.objects.clone());
         objects.into_iter().for_each(|objects| self.names.set_objects(objects));
     }
 
     fn read_names(&mut self, bytes: &[u8]) {
-        let names: BTreeMap<u32, String> = self.json(bytes).unwrap_or_default();
+        let names: BTreeMap<u32, String> = self.parse_json(bytes).unwrap_or_default();
         names.into_iter().for_each(|(tid, name)| self.names.set_name(tid, name));
     }
 
-    fn json<T: DeserializeOwned>(&mut self, bytes: &[u8]) -> Option<T> {
+    fn parse_json<T: DeserializeOwned>(&mut self, bytes: &[u8]) -> Option<T> {
         let read = serde_json::from_slice(bytes).ok();
         if read.is_none() {
             self.problem = Some(LogNote::LogDamaged);
@@ -172,8 +172,8 @@ mod tests {
         let path = dir.path().join("log");
         let mut log = LogWriter::create(&path, &head()).unwrap();
         records.iter().for_each(|record| log.record(record));
-        assert_eq!(log.end(&sample::trace().names, &end()), None);
-        assert!(is_trace(&path));
+        assert_eq!(log.end(&sample::build_sample().names, &end()), None);
+        assert!(is_trace_log(&path));
         std::fs::read(&path).unwrap()
     }
 
@@ -190,7 +190,7 @@ mod tests {
         let bytes = log_bytes(&records);
         let (reader, read) = read_log(&bytes);
         assert!(read == records, "{} records of {}", read.len(), records.len());
-        assert_eq!((reader.head(), reader.names()), (&head(), &sample::trace().names));
+        assert_eq!((reader.head(), reader.names()), (&head(), &sample::build_sample().names));
         assert_eq!((reader.end(), reader.problem()), (Some(&end()), None));
         assert_eq!(reader.head().recorded_kinds(), sample::kinds());
     }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn something_else_is_no_log() {
+    fn other_files_are_not_read_as_logs() {
         let message = |bytes: &[u8]| LogReader::new(bytes).err().unwrap();
         assert!(message(b"{}").contains("too short"));
         assert!(message(b"SLNOBS1\n").contains("like a log"));

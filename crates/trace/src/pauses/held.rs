@@ -25,15 +25,15 @@ impl MergeBuffer {
 
     /// Moves all records from before `told_ns` to `into`, in the order of time. If the buffer has too many records,
     /// moves the oldest, too.
-    pub fn release(&mut self, told_ns: u64, into: &mut Vec<Record>) {
+    pub fn release(&mut self, complete_until_ns: u64, into: &mut Vec<Record>) {
         while let Some(at_ns) = self.kernel.front().map(|record| record.at_ns) {
-            if at_ns >= told_ns && self.kernel.len() <= HELD_MAX {
+            if at_ns >= complete_until_ns && self.kernel.len() <= HELD_MAX {
                 return;
             }
             self.release_pauses(at_ns, into);
             into.extend(self.kernel.pop_front());
         }
-        self.release_pauses(told_ns, into);
+        self.release_pauses(complete_until_ns, into);
     }
 
     /// Returns the time of the oldest record in the buffer.
@@ -57,9 +57,9 @@ mod tests {
     use super::super::super::sample::record;
     use super::*;
 
-    fn released_times_ns(held: &mut MergeBuffer, told_ns: u64) -> Vec<u64> {
+    fn released_times_ns(buffer: &mut MergeBuffer, complete_until_ns: u64) -> Vec<u64> {
         let mut records = Vec::new();
-        held.release(told_ns, &mut records);
+        buffer.release(complete_until_ns, &mut records);
         records.iter().map(|record| record.at_ns).collect()
     }
 
@@ -74,14 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_after_the_last_record_is_not_kept_back() {
+    fn pause_after_the_last_record_is_not_held_back() {
         let mut held = MergeBuffer::default();
         held.add(std::iter::empty(), [record(15, Kind::PauseBegan)].into_iter());
         assert_eq!(released_times_ns(&mut held, 16), [15]);
     }
 
     #[test]
-    fn no_more_than_memory_allows_wait() {
+    fn full_buffer_releases_its_oldest_records() {
         let mut held = MergeBuffer::default();
         held.add((0..HELD_MAX as u64 + 3).map(|at_ns| record(at_ns, Kind::Woken)), std::iter::empty());
         assert_eq!(released_times_ns(&mut held, 0), [0, 1, 2]);

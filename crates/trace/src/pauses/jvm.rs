@@ -93,7 +93,7 @@ impl JvmPauses {
     }
 
     /// Returns the number of stops since the last call that were not reported.
-    pub fn take_missed(&mut self) -> u64 {
+    pub fn take_missed_stops(&mut self) -> u64 {
         std::mem::take(&mut self.missed)
     }
 
@@ -139,13 +139,13 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// File with counters of one garbage collector, in the format of a JVM, and a process that is no JVM.
-    struct Fake {
+    struct FakeJvm {
         file: File,
         pauses: JvmPauses,
         process: Child,
     }
 
-    impl Fake {
+    impl FakeJvm {
         fn start() -> Self {
             let names = ["invocations", "lastEntryTime", "lastExitTime"];
             let numbers = names.map(|name| (format!("sun.gc.collector.0.{name}"), 0));
@@ -153,7 +153,7 @@ mod tests {
             file.write_all_at(&test_file::counter_file_of_numbers(&numbers), 0).unwrap();
             let process = Command::new("sleep").arg("1000").spawn().unwrap();
             let end = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()).unwrap();
-            let jvm = Jvm::of_file(process.id(), &file).unwrap();
+            let jvm = Jvm::from_file(process.id(), &file).unwrap();
             Self { pauses: JvmPauses::from_jvm(process.id(), end, &jvm, MS), file, process }
         }
 
@@ -161,13 +161,13 @@ mod tests {
             for (name, value) in [("invocations", begun), ("lastEntryTime", entry), ("lastExitTime", exit)] {
                 let mut bytes = vec![0; self.file.metadata().unwrap().len() as usize];
                 self.file.read_exact_at(&mut bytes, 0).unwrap();
-                let offset = test_file::offset_of(&bytes, &format!("sun.gc.collector.0.{name}"));
+                let offset = test_file::counter_value_offset(&bytes, &format!("sun.gc.collector.0.{name}"));
                 self.file.write_all_at(&value.to_ne_bytes(), offset as u64).unwrap();
             }
         }
     }
 
-    impl Drop for Fake {
+    impl Drop for FakeJvm {
         fn drop(&mut self) {
             let _ = self.process.kill();
             let _ = self.process.wait();
@@ -175,21 +175,21 @@ mod tests {
     }
 
     #[test]
-    fn jvm_stop_is_reported_at_its_end_and_two_are_counted() {
-        let (mut fake, mut records) = (Fake::start(), Vec::new());
+    fn jvm_stop_is_reported_at_its_end_or_counted_as_missed() {
+        let (mut fake, mut records) = (FakeJvm::start(), Vec::new());
         fake.set_counters(1, 2 * MS, 0);
         assert_eq!(fake.pauses.read_pauses(3 * MS, &mut records), MS, "nothing from after its begin is told");
         fake.set_counters(1, 2 * MS, 4 * MS);
         fake.pauses.read_pauses(5 * MS, &mut records);
-        assert_eq!((records.len(), fake.pauses.take_missed()), (2, 0));
+        assert_eq!((records.len(), fake.pauses.take_missed_stops()), (2, 0));
         fake.set_counters(3, 7 * MS, 8 * MS);
         fake.pauses.read_pauses(9 * MS, &mut records);
-        assert_eq!((records.len(), fake.pauses.take_missed()), (4, 1));
+        assert_eq!((records.len(), fake.pauses.take_missed_stops()), (4, 1));
     }
 
     #[test]
-    fn a_stop_in_which_the_process_is_killed_ends_with_it() {
-        let (mut fake, mut records) = (Fake::start(), Vec::new());
+    fn stop_of_a_killed_process_ends_with_the_process() {
+        let (mut fake, mut records) = (FakeJvm::start(), Vec::new());
         fake.set_counters(1, 2 * MS, 0);
         fake.pauses.read_pauses(3 * MS, &mut records);
         assert!(!fake.pauses.has_ended(4 * MS, &mut records) && records.is_empty());

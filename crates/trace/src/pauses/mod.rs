@@ -36,10 +36,10 @@ pub struct Pauses {
     shared: Arc<Shared>,
     newcomers: Sender<JvmPauses>,
     /// Channels for the thread that observes JVMs, until the thread is started.
-    door: Option<(Receiver<JvmPauses>, Sender<Record>)>,
+    observer_channels: Option<(Receiver<JvmPauses>, Sender<Record>)>,
     thread: Option<JoinHandle<()>>,
     /// Number of attempts to open the counters of each process, by process id.
-    asked: BTreeMap<u32, u32>,
+    attempts: BTreeMap<u32, u32>,
     /// JVMs whose counters cannot be read, with the reasons, by process id.
     unseen: BTreeMap<u32, String>,
 }
@@ -64,9 +64,9 @@ impl Pauses {
             records,
             shared,
             newcomers,
-            door: Some((come, send)),
+            observer_channels: Some((come, send)),
             thread: None,
-            asked: BTreeMap::new(),
+            attempts: BTreeMap::new(),
             unseen: BTreeMap::new(),
         };
         new.set_processes(pids);
@@ -75,9 +75,9 @@ impl Pauses {
 
     /// Sets the present processes of the service. The observing thread itself notices the ends of processes.
     pub fn set_processes(&mut self, pids: &BTreeSet<u32>) {
-        self.asked.retain(|pid, _| pids.contains(pid));
+        self.attempts.retain(|pid, _| pids.contains(pid));
         for pid in pids {
-            let asked = self.asked.entry(*pid).or_default();
+            let asked = self.attempts.entry(*pid).or_default();
             if *asked == TRIES {
                 continue;
             }
@@ -95,7 +95,7 @@ impl Pauses {
     }
 
     fn watch_jvm(&mut self, pid: u32, jvm: JvmPauses) {
-        if let Some((come, send)) = self.door.take() {
+        if let Some((come, send)) = self.observer_channels.take() {
             let shared = Arc::clone(&self.shared);
             let watch = move || watch_jvms(&come, &shared, &send);
             match thread::Builder::new().name("sidelane-pauses".into()).spawn(watch) {
@@ -165,22 +165,22 @@ impl Drop for Pauses {
     }
 }
 
-fn watch_jvms(come: &Receiver<JvmPauses>, shared: &Shared, send: &Sender<Record>) {
+fn watch_jvms(new_jvms: &Receiver<JvmPauses>, shared: &Shared, record_sender: &Sender<Record>) {
     let (mut jvms, mut records, mut looks) = (Vec::new(), Vec::new(), 0_u32);
     while !shared.ends.load(Ordering::Relaxed) {
         thread::sleep(LOOK_EVERY);
         let now_ns = now_ns();
         looks = looks.wrapping_add(1);
-        jvms.extend(come.try_iter());
+        jvms.extend(new_jvms.try_iter());
         if looks.is_multiple_of(ENDS_EVERY) {
             jvms.retain(|jvm| !jvm.has_ended(now_ns, &mut records));
         }
         let told_ns = jvms.iter_mut().map(|jvm| jvm.read_pauses(now_ns, &mut records)).min().unwrap_or(now_ns);
-        let was_sent = records.drain(..).all(|record| send.send(record).is_ok());
+        let was_sent = records.drain(..).all(|record| record_sender.send(record).is_ok());
         if !was_sent {
             return;
         }
-        let missed = jvms.iter_mut().map(JvmPauses::take_missed).sum();
+        let missed = jvms.iter_mut().map(JvmPauses::take_missed_stops).sum();
         shared.missed.fetch_add(missed, Ordering::Relaxed);
         shared.told_ns.store(told_ns, Ordering::Release);
     }

@@ -43,12 +43,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_of_a_tick_is_unknown_before_the_first_look() {
+    fn time_of_a_tick_is_unknown_before_the_first_bounds() {
         assert_eq!(Ticks::new(1_000_000_000).monotonic_ns(5), None);
     }
 
     #[test]
-    fn clock_that_was_set_is_followed() {
+    fn change_of_the_jvm_clock_is_followed() {
         let mut ticks = Ticks::new(1_000_000_000);
         ticks.add_bounds(1_000, (10_000, 10_100));
         ticks.add_bounds(2_000, (50_000, 50_100));
@@ -58,7 +58,7 @@ mod tests {
     proptest! {
         /// Each observation narrows the bounds, which always contain the true zero.
         #[test]
-        fn looks_narrow_the_clock_offset_down(
+        fn observations_narrow_the_bounds_of_the_clock_zero(
             zero_ns in 0..1_u64 << 40,
             looks in prop::collection::vec((1..1_000_000_000_u64, 0..1_000_000_u64, 0..1_000_000_u64), 1..20),
         ) {

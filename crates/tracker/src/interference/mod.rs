@@ -28,9 +28,9 @@ use word::{threshold_to_fixed_point, value_from_fixed_point};
 
 use crate::kernel_types::GuardWord;
 use crate::summons::SummonsRing;
-use crate::tracker::error::bpf;
+use crate::tracker::error::bpf_error_in_step;
 use crate::tracker::parts::{GUARD_CROSSINGS, GUARD_EVENTS, GUARD_WORDS};
-use crate::tracker::{Tracker, array};
+use crate::tracker::{Tracker, map_array};
 use sidelane_host::shared_mapping::SharedMapping;
 
 /// Settings of the windows in which counters are read.
@@ -114,18 +114,20 @@ impl Interference {
     /// # Panics
     /// If the tracker was loaded without interference.
     pub fn open(formula: &Formula, cpus: &CpuSet, tracker: &Tracker) -> Result<Self, InterferenceError> {
-        Self::open_with(formula, Windows::for_formula(formula), cpus, tracker)
+        Self::open_with_windows(formula, Windows::for_formula(formula), cpus, tracker)
     }
 
     /// Opens the formula's counters with windows of other lengths.
-    pub fn open_with(
+    pub fn open_with_windows(
         formula: &Formula,
         windows: Windows,
         cpus: &CpuSet,
         tracker: &Tracker,
     ) -> Result<Self, InterferenceError> {
-        let words = array(tracker.maps(), GUARD_WORDS, tracker.memory().cpu_count())?;
-        let keep = |map: &str| MapHandle::try_from(tracker.map(map)).map_err(bpf("open the maps of the counters"));
+        let words = map_array(tracker.maps(), GUARD_WORDS, tracker.memory().cpu_count())?;
+        let keep = |map: &str| {
+            MapHandle::try_from(tracker.map_handle(map)).map_err(bpf_error_in_step("open the maps of the counters"))
+        };
         let crossings = keep(GUARD_CROSSINGS)?.as_fd().try_clone_to_owned().map_err(InterferenceError::Crossings)?;
         let mut new = Self {
             formula: formula.clone(),
@@ -163,8 +165,8 @@ impl Interference {
             .map_err(|(place, source)| InterferenceError::Event { name: name(place), cpu, source })?;
         for (place, counter) in opened.iter().enumerate() {
             let fd = counter.as_raw_fd().to_ne_bytes();
-            let given = self.events.update(&event_key(cpu, place), &fd, MapFlags::ANY);
-            given.map_err(bpf("hand a counter to the kernel"))?;
+            let given = self.events.update(&event_map_key(cpu, place), &fd, MapFlags::ANY);
+            given.map_err(bpf_error_in_step("hand a counter to the kernel"))?;
         }
         self.counters.insert(cpu, opened.into_iter().collect());
         Ok(())
@@ -288,12 +290,12 @@ impl Drop for Interference {
     fn drop(&mut self) {
         for cpu in self.cpus.iter() {
             self.words[cpu as usize].event_count.store(0, Ordering::Release);
-            (0..EVENTS_MAX).for_each(|place| drop(self.events.delete(&event_key(cpu, place))));
+            (0..EVENTS_MAX).for_each(|place| drop(self.events.delete(&event_map_key(cpu, place))));
         }
     }
 }
 
 /// Returns the index of one event of a CPU in the map of all events.
-fn event_key(cpu: u32, event_index: usize) -> [u8; 4] {
+fn event_map_key(cpu: u32, event_index: usize) -> [u8; 4] {
     (cpu * EVENTS_MAX as u32 + event_index as u32).to_ne_bytes()
 }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_that_is_the_threshold_reaches_it() {
+    fn value_equal_to_the_threshold_reaches_it() {
         for (above, below) in [(40, 1), (1, 10), (2, 3), (1, 1_000_000)] {
             let fixed = (above << SHIFT) / below;
             assert!(fixed >= threshold_to_fixed_point(Some(above as f64 / below as f64)), "{above} / {below}");

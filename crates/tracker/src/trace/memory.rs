@@ -25,12 +25,12 @@ unsafe impl Shared for RingSlot {}
 
 impl RingSlot {
     /// Returns the number of the record that was last completed in this slot; 0 before the first.
-    pub fn number(&self) -> u32 {
+    pub fn record_number(&self) -> u32 {
         (self.words[NUMBER_WORD].load(Ordering::Acquire) >> 32) as u32
     }
 
     /// Copies the bytes of this slot, which may be incomplete.
-    pub fn copy(&self) -> [u8; RECORD_SIZE] {
+    pub fn copy_bytes(&self) -> [u8; RECORD_SIZE] {
         let mut bytes = [0; RECORD_SIZE];
         for (word, into) in self.words.iter().zip(bytes.chunks_exact_mut(8)) {
             into.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
@@ -56,7 +56,7 @@ impl RingSlot {
 
 impl TraceCpu {
     /// Forgets the thread that runs on this CPU. Called before the CPU's programs are attached again.
-    pub(super) fn forget(&self) {
+    pub(super) fn forget_running_thread(&self) {
         [&self.tid, &self.pid, &self.service, &self.follow].iter().for_each(|id| id.store(0, Ordering::Relaxed));
         self.waiting.store(0, Ordering::Release);
     }

@@ -24,7 +24,7 @@ impl RecordMerger {
     }
 
     /// Moves all records to `out`.
-    pub fn take_rest(&mut self, out: &mut Vec<Record>) {
+    pub fn take_remaining(&mut self, out: &mut Vec<Record>) {
         self.take_until(u64::MAX, out);
     }
 
@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_merge_in_order_within_the_horizon(
+        fn records_merge_in_order_within_the_settling_time(
             events in prop::collection::vec((0..50_000_000u64, 0..4u32, 0..SETTLED_NS), 0..200),
         ) {
             // Events in the order in which they are seen: by their time with some delay.
@@ -61,7 +61,7 @@ mod tests {
                 merge.add(record(*at_ns, *cpu));
                 merge.take_settled(at_ns + late_ns, &mut out);
             }
-            merge.take_rest(&mut out);
+            merge.take_remaining(&mut out);
             prop_assert_eq!(out.len(), events.len());
             prop_assert!(out.is_sorted_by_key(|record| record.at_ns));
         }

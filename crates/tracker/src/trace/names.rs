@@ -54,13 +54,13 @@ impl ThreadNames {
             return;
         }
         if let Some(name) = command_name(tid).or_else(|| kernel_name(place)) {
-            self.make_room();
+            self.drop_oldest_if_full();
             self.names.insert(tid, (name, self.turn));
         }
     }
 
     /// Removes the names that were read longest ago, if there is no room for another one.
-    fn make_room(&mut self) {
+    fn drop_oldest_if_full(&mut self) {
         while self.names.len() >= NAMES_MAX {
             let oldest = self.names.values().map(|(_, turn)| self.turn.wrapping_sub(*turn)).max().unwrap_or(0);
             self.names.retain(|_, (_, turn)| self.turn.wrapping_sub(*turn) < oldest);

@@ -28,7 +28,7 @@ impl Default for TraceOptions {
 
 impl TraceOptions {
     /// Returns the number of slots in the ring of each CPU, on a machine with this number of CPUs.
-    pub(crate) fn records_a_cpu(&self, cpus: usize) -> u32 {
+    pub(crate) fn records_per_cpu(&self, cpus: usize) -> u32 {
         let share = (RECORDS_MAX / cpus as u32).max(1);
         let share = 1 << share.ilog2();
         self.records.map_or(share.min(RECORDS_A_CPU), u32::next_power_of_two)
@@ -42,10 +42,10 @@ mod tests {
     #[test]
     fn rings_are_powers_of_two_and_bounded_on_any_machine() {
         for cpus in [1, 2, 3, 16, 100, 1000] {
-            let records = TraceOptions::default().records_a_cpu(cpus);
+            let records = TraceOptions::default().records_per_cpu(cpus);
             assert!(records.is_power_of_two() && records * cpus as u32 <= RECORDS_MAX, "{cpus} CPUs: {records}");
         }
         let small = TraceOptions { records: Some(100), ..TraceOptions::default() };
-        assert_eq!(small.records_a_cpu(2), 128);
+        assert_eq!(small.records_per_cpu(2), 128);
     }
 }

@@ -11,9 +11,13 @@ pub(super) const CPUS: &str = "trace_cpus";
 pub(super) const THREADS: &str = "trace_threads";
 
 /// Sets the size of a map of the trace.
-pub(crate) fn prepare_map(map: &mut OpenMapMut<'_>, options: &TraceOptions, cpus: usize) -> libbpf_rs::Result<()> {
+pub(crate) fn set_trace_map_size(
+    map: &mut OpenMapMut<'_>,
+    options: &TraceOptions,
+    cpus: usize,
+) -> libbpf_rs::Result<()> {
     match map.name().to_str() {
-        Some(RINGS) => map.set_max_entries(options.records_a_cpu(cpus) * cpus as u32),
+        Some(RINGS) => map.set_max_entries(options.records_per_cpu(cpus) * cpus as u32),
         Some(CPUS) => map.set_max_entries(cpus as u32),
         _ => Ok(()),
     }

@@ -18,7 +18,7 @@ const fn program(name: &'static str, tracepoint: &'static str, kinds: &'static [
     Program { name, tracepoint, kinds, heavy: false }
 }
 
-const fn heavy(name: &'static str, tracepoint: &'static str, kinds: &'static [Kind]) -> Program {
+const fn full_trace_program(name: &'static str, tracepoint: &'static str, kinds: &'static [Kind]) -> Program {
     Program { name, tracepoint, kinds, heavy: true }
 }
 
@@ -28,7 +28,7 @@ const PROGRAMS: [Program; 32] = [
     program("request_received", "sock_recv_length", &[Kind::Received, Kind::RequestStarted]),
     program("request_sent", "sock_send_length", &[Kind::Sent, Kind::RequestFinished]),
     program("request_closed", "inet_sock_set_state", &[Kind::SocketState, Kind::Connects]),
-    heavy("trace_segment", "netif_receive_skb", &[Kind::Segment]),
+    full_trace_program("trace_segment", "netif_receive_skb", &[Kind::Segment]),
     program("trace_transmit", "net_dev_start_xmit", &[Kind::Transmitted]),
     program("trace_retransmit", "tcp_retransmit_skb", &[Kind::Retransmitted]),
     program("trace_acknowledge", "tcp_probe", &[Kind::Acknowledged]),
@@ -45,8 +45,8 @@ const PROGRAMS: [Program; 32] = [
     program("trace_lock_taken", "contention_end", &[Kind::LockWaitEnded]),
     program("trace_reclaim_begins", "mm_vmscan_direct_reclaim_begin", &[Kind::ReclaimBegan]),
     program("trace_reclaim_ends", "mm_vmscan_direct_reclaim_end", &[Kind::ReclaimEnded]),
-    heavy("trace_softirq_begins", "softirq_entry", &[Kind::Softirq]),
-    heavy("trace_softirq_ends", "softirq_exit", &[Kind::Softirq]),
+    full_trace_program("trace_softirq_begins", "softirq_entry", &[Kind::Softirq]),
+    full_trace_program("trace_softirq_ends", "softirq_exit", &[Kind::Softirq]),
     program("trace_irq_begins", "irq_handler_entry", &[Kind::Interrupt]),
     program("trace_irq_ends", "irq_handler_exit", &[Kind::Interrupt]),
     program("trace_idle", "cpu_idle", &[Kind::IdleLeft]),
@@ -109,7 +109,7 @@ pub(super) fn missing_request_tracepoints(options: &TraceOptions, kernel: &Trace
 mod tests {
     use super::*;
 
-    fn kernel() -> Tracepoints {
+    fn tracepoints_of_all_programs() -> Tracepoints {
         let types = PROGRAMS.iter().map(|program| format!("\0btf_trace_{}\0", program.tracepoint)).collect::<String>();
         Tracepoints::from_type_info(types.as_bytes()).unwrap()
     }
@@ -117,16 +117,24 @@ mod tests {
     const KNOWN: AvailableInputs = AvailableInputs { lanes: false, stolen: true, interrupts: true };
 
     #[test]
-    fn wake_ups_have_no_waker_where_interrupts_are_not_known() {
-        let made =
-            |interrupts| recordable_kinds(&TraceOptions::default(), &kernel(), AvailableInputs { interrupts, ..KNOWN });
+    fn wakeups_have_no_waker_if_interrupts_are_unknown() {
+        let made = |interrupts| {
+            recordable_kinds(
+                &TraceOptions::default(),
+                &tracepoints_of_all_programs(),
+                AvailableInputs { interrupts, ..KNOWN },
+            )
+        };
         assert!(made(true).has(Kind::Woken) && !made(false).has(Kind::Woken));
         assert!(made(false).has(Kind::Switched) && made(false).has(Kind::DataReady));
     }
 
     #[test]
     fn missing_tracepoint_removes_its_record_kind_and_program() {
-        let (all, lacking) = (kernel(), kernel().without("softirq_exit").without("sched_waking"));
+        let (all, lacking) = (
+            tracepoints_of_all_programs(),
+            tracepoints_of_all_programs().without("softirq_exit").without("sched_waking"),
+        );
         let options = TraceOptions::default();
         assert!(
             recordable_kinds(&options, &all, KNOWN).has(Kind::Softirq)
@@ -140,7 +148,7 @@ mod tests {
     #[test]
     fn a_light_trace_has_neither_softirqs_nor_segments() {
         let light = TraceOptions { light: true, ..TraceOptions::default() };
-        let made = recordable_kinds(&light, &kernel(), KNOWN);
+        let made = recordable_kinds(&light, &tracepoints_of_all_programs(), KNOWN);
         for kind in [Kind::Softirq, Kind::Segment] {
             assert!(!made.has(kind), "{kind:?}");
         }
@@ -150,16 +158,20 @@ mod tests {
     #[test]
     fn overlap_needs_lanes_and_stolen_time_needs_its_source() {
         let made = |lanes, stolen| {
-            recordable_kinds(&TraceOptions::default(), &kernel(), AvailableInputs { lanes, stolen, ..KNOWN })
+            recordable_kinds(
+                &TraceOptions::default(),
+                &tracepoints_of_all_programs(),
+                AvailableInputs { lanes, stolen, ..KNOWN },
+            )
         };
         assert!(made(true, false).has(Kind::Overlap) && !made(true, false).has(Kind::Stolen));
         assert!(made(false, true).has(Kind::Stolen) && !made(false, true).has(Kind::Overlap));
     }
 
     #[test]
-    fn without_its_sockets_no_request_is_seen() {
-        let lacking = kernel().without("sk_data_ready");
+    fn missing_request_tracepoints_are_named() {
+        let lacking = tracepoints_of_all_programs().without("sk_data_ready");
         assert_eq!(missing_request_tracepoints(&TraceOptions::default(), &lacking), ["sk_data_ready"]);
-        assert!(missing_request_tracepoints(&TraceOptions::default(), &kernel()).is_empty());
+        assert!(missing_request_tracepoints(&TraceOptions::default(), &tracepoints_of_all_programs()).is_empty());
     }
 }

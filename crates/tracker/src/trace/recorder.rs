@@ -23,7 +23,7 @@ use crate::kernel_types::{TraceCpu, TraceThread};
 use crate::requests::{Counts, WatchedSockets};
 use crate::stolen::StealTimeSource;
 use crate::tracepoints::Tracepoints;
-use crate::tracker::{Purpose, Tracker, TrackerError, array, interrupts_are_known};
+use crate::tracker::{Purpose, Tracker, TrackerError, interrupts_are_known, map_array};
 use crate::tracking::{LaneUse, ServiceTracking};
 use sidelane_host::shared_mapping::SharedMapping;
 
@@ -87,7 +87,7 @@ impl Recorder {
     pub fn with_tracker(tracker: &Rc<Tracker>) -> Result<Self, TraceError> {
         let options = tracker.purpose().trace().expect("the tracker was loaded for a trace");
         let cpu_count = tracker.memory().cpu_count();
-        let places_a_cpu = options.records_a_cpu(cpu_count) as usize;
+        let places_a_cpu = options.records_per_cpu(cpu_count) as usize;
         let known = AvailableInputs {
             lanes: tracker.purpose().has_lanes(),
             stolen: tracker.memory().steal_time_source() != StealTimeSource::Unseen,
@@ -96,9 +96,9 @@ impl Recorder {
         Ok(Self {
             tracker: Rc::clone(tracker),
             traced: Vec::new(),
-            cpus: array(tracker.maps(), CPUS, cpu_count)?,
-            places: array(tracker.maps(), RINGS, places_a_cpu * cpu_count)?,
-            threads: array(tracker.maps(), THREADS, SEEN)?,
+            cpus: map_array(tracker.maps(), CPUS, cpu_count)?,
+            places: map_array(tracker.maps(), RINGS, places_a_cpu * cpu_count)?,
+            threads: map_array(tracker.maps(), THREADS, SEEN)?,
             places_a_cpu,
             rings: (0..cpu_count).map(|_| RingReader::default()).collect(),
             merge: RecordMerger::default(),
@@ -137,19 +137,19 @@ impl Recorder {
     pub fn read(&mut self, records: &mut Vec<Record>) {
         let now_ns = now_ns();
         self.names.refresh_if_due();
-        self.fetch();
+        self.fetch_from_rings();
         self.merge.take_settled(now_ns, records);
     }
 
     /// Stops recording, and fetches the remaining records. [`Tracker::attach`] continues the trace.
     pub fn finish(&mut self, records: &mut Vec<Record>) {
         self.tracker.detach();
-        self.cpus.iter().for_each(TraceCpu::forget);
-        self.fetch();
-        self.merge.take_rest(records);
+        self.cpus.iter().for_each(TraceCpu::forget_running_thread);
+        self.fetch_from_rings();
+        self.merge.take_remaining(records);
     }
 
-    fn fetch(&mut self) {
+    fn fetch_from_rings(&mut self) {
         let (merge, names, threads) = (&mut self.merge, &mut self.names, &self.threads);
         let mut add = |record: Record| {
             // Names are read only at records of these three kinds. Each thread with records was switched to before, or
@@ -177,12 +177,12 @@ impl Recorder {
     }
 
     /// Returns the number of records that were overwritten before they were read.
-    pub fn lost(&self) -> u64 {
-        self.rings.iter().map(RingReader::lost).sum()
+    pub fn lost_records(&self) -> u64 {
+        self.rings.iter().map(RingReader::lost_records).sum()
     }
 
     /// Returns the kinds of records that exist on this kernel, with these options.
-    pub fn recorded(&self) -> Kinds {
+    pub fn recorded_kinds(&self) -> Kinds {
         self.recorded
     }
 

@@ -20,8 +20,8 @@ impl RingReader {
         let until = written.load(Ordering::Acquire);
         while self.next < until {
             let place = &ring[(self.next % ring.len() as u64) as usize];
-            let is_whole = place.number() == self.next as u32 + 1;
-            let bytes = place.copy();
+            let is_whole = place.record_number() == self.next as u32 + 1;
+            let bytes = place.copy_bytes();
             fence(Ordering::Acquire);
             if self.skip_if_overtaken(written.load(Ordering::Acquire), ring.len() as u64) {
                 continue;
@@ -50,7 +50,7 @@ impl RingReader {
     }
 
     /// Returns the number of records that were overwritten before they were read.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_records(&self) -> u64 {
         self.lost
     }
 }
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    fn record(number: u64) -> Record {
+    fn numbered_record(number: u64) -> Record {
         Record {
             at_ns: number + 1,
             kind: Kind::Woken,
@@ -79,16 +79,16 @@ mod tests {
         }
     }
 
-    fn ring(size: usize) -> Vec<RingSlot> {
+    fn empty_ring(size: usize) -> Vec<RingSlot> {
         (0..size).map(|_| RingSlot::empty()).collect()
     }
 
-    fn write(written: &AtomicU64, ring: &[RingSlot]) {
+    fn write_next_record(written: &AtomicU64, ring: &[RingSlot]) {
         let number = written.fetch_add(1, Ordering::SeqCst);
-        ring[number as usize % ring.len()].write(&record(number).to_bytes());
+        ring[number as usize % ring.len()].write(&numbered_record(number).to_bytes());
     }
 
-    fn read(reader: &mut RingReader, written: &AtomicU64, ring: &[RingSlot]) -> Vec<u64> {
+    fn read_values(reader: &mut RingReader, written: &AtomicU64, ring: &[RingSlot]) -> Vec<u64> {
         let mut values = Vec::new();
         reader.read(written, ring, |record| values.push(record.value));
         values
@@ -96,43 +96,43 @@ mod tests {
 
     #[test]
     fn records_are_read_once_and_in_order() {
-        let (written, ring, mut reader) = (AtomicU64::new(0), ring(8), RingReader::default());
-        (0..5).for_each(|_| write(&written, &ring));
-        assert_eq!(read(&mut reader, &written, &ring), [0, 1, 2, 3, 4]);
-        assert_eq!(read(&mut reader, &written, &ring), []);
-        (0..8).for_each(|_| write(&written, &ring));
-        assert_eq!(read(&mut reader, &written, &ring), [5, 6, 7, 8, 9, 10, 11, 12]);
-        assert_eq!(reader.lost(), 0);
+        let (written, ring, mut reader) = (AtomicU64::new(0), empty_ring(8), RingReader::default());
+        (0..5).for_each(|_| write_next_record(&written, &ring));
+        assert_eq!(read_values(&mut reader, &written, &ring), [0, 1, 2, 3, 4]);
+        assert_eq!(read_values(&mut reader, &written, &ring), []);
+        (0..8).for_each(|_| write_next_record(&written, &ring));
+        assert_eq!(read_values(&mut reader, &written, &ring), [5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(reader.lost_records(), 0);
     }
 
     #[test]
     fn overwritten_records_are_counted() {
-        let (written, ring, mut reader) = (AtomicU64::new(0), ring(8), RingReader::default());
-        (0..20).for_each(|_| write(&written, &ring));
-        let values = read(&mut reader, &written, &ring);
+        let (written, ring, mut reader) = (AtomicU64::new(0), empty_ring(8), RingReader::default());
+        (0..20).for_each(|_| write_next_record(&written, &ring));
+        let values = read_values(&mut reader, &written, &ring);
         assert_eq!(values.last(), Some(&19));
-        assert_eq!(values.len() as u64 + reader.lost(), 20);
+        assert_eq!(values.len() as u64 + reader.lost_records(), 20);
     }
 
     #[test]
     fn unfinished_record_is_waited_for() {
-        let (written, ring, mut reader) = (AtomicU64::new(0), ring(8), RingReader::default());
-        write(&written, &ring);
+        let (written, ring, mut reader) = (AtomicU64::new(0), empty_ring(8), RingReader::default());
+        write_next_record(&written, &ring);
         let begun = written.fetch_add(1, Ordering::SeqCst);
-        write(&written, &ring);
-        assert_eq!(read(&mut reader, &written, &ring), [0]);
-        ring[begun as usize].write(&record(begun).to_bytes());
-        assert_eq!(read(&mut reader, &written, &ring), [1, 2]);
+        write_next_record(&written, &ring);
+        assert_eq!(read_values(&mut reader, &written, &ring), [0]);
+        ring[begun as usize].write(&numbered_record(begun).to_bytes());
+        assert_eq!(read_values(&mut reader, &written, &ring), [1, 2]);
     }
 
     #[test]
-    fn beside_a_writer_everything_is_read_whole_or_counted() {
-        let (written, ring) = (AtomicU64::new(0), ring(64));
+    fn records_read_beside_a_writer_are_whole_or_counted() {
+        let (written, ring) = (AtomicU64::new(0), empty_ring(64));
         let (count, done) = (200_000, AtomicBool::new(false));
         let (mut reader, mut seen) = (RingReader::default(), 0);
         thread::scope(|threads| {
             threads.spawn(|| {
-                (0..count).for_each(|_| write(&written, &ring));
+                (0..count).for_each(|_| write_next_record(&written, &ring));
                 done.store(true, Ordering::SeqCst);
             });
             loop {
@@ -146,6 +146,6 @@ mod tests {
                 }
             }
         });
-        assert_eq!(seen + reader.lost(), count);
+        assert_eq!(seen + reader.lost_records(), count);
     }
 }

@@ -72,6 +72,6 @@ pub enum TrackerError {
 }
 
 /// Returns a function that turns an error of libbpf into one that names the failed step.
-pub fn bpf(step: &'static str) -> impl Fn(libbpf_rs::Error) -> TrackerError {
+pub fn bpf_error_in_step(step: &'static str) -> impl Fn(libbpf_rs::Error) -> TrackerError {
     move |source| TrackerError::Bpf { step, source }
 }

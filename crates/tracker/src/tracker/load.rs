@@ -16,9 +16,9 @@ use crate::kernel_types::{Plain, Settings};
 use crate::kernel_work::InterruptTimeSource;
 use crate::promises::Promises;
 use crate::stolen::{StealTimeSource, field_offset, offset_from_run_queue};
-use crate::trace::parts::{disable_unneeded_programs, prepare_map};
+use crate::trace::parts::{disable_unneeded_programs, set_trace_map_size};
 
-use super::error::{TrackerError, bpf};
+use super::error::{TrackerError, bpf_error_in_step};
 use super::parts::{
     THREAD_WORDS, WAKEUPS, WORDS, prepare_counter_map, prepare_guard_map, prepare_request_map, select_request_programs,
 };
@@ -64,7 +64,7 @@ pub const PROCESSES: &str = "process_identities";
 
 impl Settings {
     fn from_purpose(purpose: &Purpose, track_groups: bool, stolen_from: StealTimeSource, cpu_count: usize) -> Self {
-        let (lent, trace) = (purpose.lent(), purpose.trace().unwrap_or_default());
+        let (lent, trace) = (purpose.lane_lending(), purpose.trace().unwrap_or_default());
         let LaneLending { turns, counters, self_checking, .. } = lent.copied().unwrap_or_default();
         Self {
             stolen_offset: stolen_from.run_queue_offset(),
@@ -78,7 +78,7 @@ impl Settings {
             interference: purpose.has_interference().into(),
             shares: purpose.has_shares().into(),
             lanes: purpose.has_lanes().into(),
-            trace_records: trace.records_a_cpu(cpu_count),
+            trace_records: trace.records_per_cpu(cpu_count),
             trace_long_ns: trace.long.as_nanos() as u32,
             threads: purpose.has_threads().into(),
             request_words: (purpose.has_lanes() || purpose.trace().is_some()).into(),
@@ -91,7 +91,7 @@ impl Settings {
 /// Returns the distance in bytes from a CPU's run queue to its preemption count; 0 if unknown. The count has the
 /// information whether the CPU handles an interrupt.
 fn preempt_count_offset() -> i64 {
-    Btf::from_vmlinux().ok().and_then(|kernel| preempt_count_in(&kernel)).unwrap_or(0)
+    Btf::from_vmlinux().ok().and_then(|kernel| preempt_count_offset_in(&kernel)).unwrap_or(0)
 }
 
 /// Returns whether the kernel program can distinguish the work of an interrupt from the work of the interrupted thread.
@@ -101,7 +101,7 @@ pub(crate) fn interrupts_are_known() -> bool {
 
 /// Finds the preemption count. It is a per-CPU variable up to Linux 6.1 and from 6.15 on, and a field of `pcpu_hot` in
 /// between.
-fn preempt_count_in(kernel: &Btf<'_>) -> Option<i64> {
+fn preempt_count_offset_in(kernel: &Btf<'_>) -> Option<i64> {
     let in_hot =
         || Some(offset_from_run_queue(kernel, "pcpu_hot")? + field_offset(kernel, "pcpu_hot", "preempt_count")?);
     offset_from_run_queue(kernel, "__preempt_count").or_else(in_hot)
@@ -128,22 +128,25 @@ pub(super) fn open_and_load(
     };
     let mut object = Vec::new();
     ZlibDecoder::new(program).read_to_end(&mut object).expect("the build compressed it");
-    let mut open = ObjectBuilder::default().open_memory(&object).map_err(bpf("read the embedded program"))?;
+    let mut open =
+        ObjectBuilder::default().open_memory(&object).map_err(bpf_error_in_step("read the embedded program"))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if let Some(entries) = entries_of(&name, purpose, cpu_count) {
-            map.set_max_entries(entries as u32).map_err(bpf("size the arrays"))?;
+        if let Some(entries) = array_entry_count(&name, purpose, cpu_count) {
+            map.set_max_entries(entries as u32).map_err(bpf_error_in_step("size the arrays"))?;
         }
         if name.ends_with(".rodata") {
             map.set_initial_value(Settings::from_purpose(purpose, track_groups, stolen_from, cpu_count).bytes())
-                .map_err(bpf("set what is tracked"))?;
+                .map_err(bpf_error_in_step("set what is tracked"))?;
         }
-        prepare_request_map(&mut map, purpose.has_requests(), cpu_count).map_err(bpf("size the request arrays"))?;
-        prepare_counter_map(&mut map, counters).map_err(bpf("choose the counters' maps"))?;
+        prepare_request_map(&mut map, purpose.has_requests(), cpu_count)
+            .map_err(bpf_error_in_step("size the request arrays"))?;
+        prepare_counter_map(&mut map, counters).map_err(bpf_error_in_step("choose the counters' maps"))?;
         if let Some(trace) = &trace {
-            prepare_map(&mut map, trace, cpu_count).map_err(bpf("size the trace's arrays"))?;
+            set_trace_map_size(&mut map, trace, cpu_count).map_err(bpf_error_in_step("size the trace's arrays"))?;
         }
-        prepare_guard_map(&mut map, purpose.has_interference(), cpu_count).map_err(bpf("size the guard's arrays"))?;
+        prepare_guard_map(&mut map, purpose.has_interference(), cpu_count)
+            .map_err(bpf_error_in_step("size the guard's arrays"))?;
     }
     select_request_programs(&mut open, purpose.has_requests());
     leave_out_programs(&mut open, purpose, track_groups, stolen_from);
@@ -157,7 +160,7 @@ pub(super) fn open_and_load(
 }
 
 /// Returns the number of entries that the array `name` needs; `None` keeps the number in the compiled program.
-fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> {
+fn array_entry_count(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> {
     match name {
         _ if ONE_ENTRY_A_LANE.contains(&name) => Some(cpu_count),
         TURNS => purpose.lends_with(|lent| lent.turns).then_some(cpu_count),
@@ -172,7 +175,7 @@ fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> 
 
 /// Marks programs that are not needed, so that they are not loaded.
 fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, track_groups: bool, stolen_from: StealTimeSource) {
-    let lends = purpose.lent().is_some();
+    let lends = purpose.lane_lending().is_some();
     // A thread with one allowed CPU is seen at its wakeup before the kernel chooses a CPU; other threads are seen after
     // that.
     let woken = if purpose.lends_with(|lent| lent.single_places) { "lane_wakeup" } else { "" };
@@ -193,18 +196,18 @@ fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, track_groups: bo
 
 /// Returns descriptors of all maps, by name. Names of the compiler's own sections come without the object's name in
 /// front.
-pub(super) fn handles(object: &Object) -> Result<BTreeMap<String, MapHandle>, TrackerError> {
+pub(super) fn map_handles(object: &Object) -> Result<BTreeMap<String, MapHandle>, TrackerError> {
     let handle = |map: libbpf_rs::Map<'_>| {
         let name = map.name().to_string_lossy().into_owned();
         let section = name.split_once('.').map(|(_, section)| format!(".{section}"));
         Ok((section.unwrap_or(name), MapHandle::try_from(&map)?))
     };
     let made = object.maps().filter(|map| map.as_fd().as_raw_fd() >= 0);
-    made.map(handle).collect::<libbpf_rs::Result<_>>().map_err(bpf("open the maps of the kernel program"))
+    made.map(handle).collect::<libbpf_rs::Result<_>>().map_err(bpf_error_in_step("open the maps of the kernel program"))
 }
 
 /// Maps the array `name` as memory.
-pub(crate) fn array<T: Shared>(
+pub(crate) fn map_array<T: Shared>(
     maps: &BTreeMap<String, MapHandle>,
     name: &'static str,
     len: usize,

@@ -13,7 +13,7 @@ use crate::kernel_types::{CpuShares, KernelWork, LaneStats, LaneTurns};
 use crate::promises::Promises;
 use crate::stolen::{StealTimeSource, record_steal_gap};
 use crate::tracker::error::TrackerError;
-use crate::tracker::load::{SELF_CHECKING, SHARES, TURNS, array};
+use crate::tracker::load::{SELF_CHECKING, SHARES, TURNS, map_array};
 use crate::tracker::purpose::Purpose;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
@@ -77,20 +77,20 @@ impl LaneMemory {
         let self_checking = purpose.lends_with(|lent| lent.self_checking);
         let has_turns = purpose.lends_with(|lent| lent.turns);
         Ok(Self {
-            words: array(maps, "lane_words", cpu_count)?,
-            holds: array(maps, "hold_words", cpu_count)?,
-            requests: array(maps, "request_words", cpu_count)?,
-            services: array(maps, "service_words", NUMBERS * SERVICE_STRIDE)?,
-            limits: array(maps, "lane_limits", cpu_count)?,
-            gates: array(maps, "gate_words", cpu_count)?,
+            words: map_array(maps, "lane_words", cpu_count)?,
+            holds: map_array(maps, "hold_words", cpu_count)?,
+            requests: map_array(maps, "request_words", cpu_count)?,
+            services: map_array(maps, "service_words", NUMBERS * SERVICE_STRIDE)?,
+            limits: map_array(maps, "lane_limits", cpu_count)?,
+            gates: map_array(maps, "gate_words", cpu_count)?,
             self_checking,
-            promises: Promises::new(array(maps, SELF_CHECKING, Promises::word_count(self_checking))?),
-            stats: array(maps, "lane_stats", cpu_count)?,
-            work: array(maps, "kernel_work", cpu_count)?,
-            turns: array(maps, TURNS, if has_turns { cpu_count } else { 1 })?,
-            shares: array(maps, SHARES, if purpose.has_shares() { cpu_count } else { 1 })?,
+            promises: Promises::new(map_array(maps, SELF_CHECKING, Promises::word_count(self_checking))?),
+            stats: map_array(maps, "lane_stats", cpu_count)?,
+            work: map_array(maps, "kernel_work", cpu_count)?,
+            turns: map_array(maps, TURNS, if has_turns { cpu_count } else { 1 })?,
+            shares: map_array(maps, SHARES, if purpose.has_shares() { cpu_count } else { 1 })?,
             stolen_from,
-            variables: array(maps, ".bss", 1)?,
+            variables: map_array(maps, ".bss", 1)?,
             emitted: (0..NUMBERS).map(|_| OnceLock::new()).collect(),
             services_of_lanes: (0..cpu_count).map(|_| AtomicU32::new(0)).collect(),
             partners: RwLock::new(vec![Vec::new(); cpu_count]),

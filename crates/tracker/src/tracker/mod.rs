@@ -33,12 +33,12 @@ use crate::kernel_types::{GroupKey, LaneRole, Plain};
 use crate::stolen::StealTimeSource;
 use crate::summons::SummonsRing;
 pub use error::TrackerError;
-use error::bpf;
-pub(crate) use load::array;
+use error::bpf_error_in_step;
+pub(crate) use load::map_array;
 use load::{PROCESSES, REQUEST_TURN, open_and_load, possible_cpu_count, silence_libbpf};
 pub use memory::{LaneMemory, RequestWriter};
 pub use purpose::{Extension, LaneLending, Purpose};
-use roles::roles;
+use roles::kernel_roles;
 
 /// Size of the smallest ring that the kernel makes: one page. A ring of summonses never holds more than a few of them.
 const RING_BYTES: u32 = 4096;
@@ -70,8 +70,8 @@ impl Tracker {
         let stolen_from = StealTimeSource::find();
         let object = open_and_load(cpu_count, &purpose, track_groups, stolen_from)?;
         self_check::check_pid_and_cpu_numbers(&object)?;
-        let maps = load::handles(&object)?;
-        let identities = array(&maps, PROCESSES, Identities::word_count())?;
+        let maps = load::map_handles(&object)?;
+        let identities = map_array(&maps, PROCESSES, Identities::word_count())?;
         let memory = LaneMemory::map(&maps, cpu_count, &purpose, stolen_from)?;
         Ok(Self {
             object: RefCell::new(object),
@@ -97,7 +97,7 @@ impl Tracker {
         let object = self.object.borrow_mut();
         let later = |program: &libbpf_rs::ProgramMut<'_>| program.name() == REQUEST_TURN;
         for program in object.progs_mut().filter(|program| program.autoload() && attached(program) && !later(program)) {
-            links.push(program.attach().map_err(bpf("attach to the scheduler's tracepoints"))?);
+            links.push(program.attach().map_err(bpf_error_in_step("attach to the scheduler's tracepoints"))?);
         }
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Tracker {
         let object = self.object.borrow_mut();
         let mut loaded = object.progs_mut().filter(|program| program.name() == REQUEST_TURN && program.autoload());
         let attached = loaded.next().map(|program| program.attach()).transpose();
-        *turns = attached.map_err(bpf("attach to the scheduler's tracepoints"))?;
+        *turns = attached.map_err(bpf_error_in_step("attach to the scheduler's tracepoints"))?;
         Ok(())
     }
 
@@ -162,9 +162,14 @@ impl Tracker {
     /// has the identity until it leaves.
     pub(crate) fn assign_group(&self, group: &Group, identity: Identity) -> Result<(), TrackerError> {
         let hierarchy = hierarchy_key(identity).to_ne_bytes();
-        let value = u32::from(identity.byte()).to_ne_bytes();
-        self.put("group_hierarchies", &hierarchy, &group.hierarchy.to_ne_bytes(), "say where a cgroup is from")?;
-        self.put("named_groups", group_key(group).bytes(), &value, "name a cgroup")?;
+        let value = u32::from(identity.to_byte()).to_ne_bytes();
+        self.put_map_entry(
+            "group_hierarchies",
+            &hierarchy,
+            &group.hierarchy.to_ne_bytes(),
+            "say where a cgroup is from",
+        )?;
+        self.put_map_entry("named_groups", group_key(group).bytes(), &value, "name a cgroup")?;
         self.scan_group(group, identity);
         Ok(())
     }
@@ -180,7 +185,7 @@ impl Tracker {
 
     pub(crate) fn forget_group(&self, group: &Group) {
         // If the machine ran out of entries, there is none to delete; the error changes nothing.
-        let _ = self.map("named_groups").delete(group_key(group).bytes());
+        let _ = self.map_handle("named_groups").delete(group_key(group).bytes());
     }
 
     /// Lends these lanes beside the service `number`.
@@ -193,29 +198,29 @@ impl Tracker {
         number: Number,
         lend_to_waited_requests: bool,
     ) -> Result<(), TrackerError> {
-        assert!(lanes.batch.is_empty() || self.purpose.lent().is_some(), "this tracker lends no lanes");
-        for (cpu, role) in roles(lanes, number, lend_to_waited_requests)? {
-            self.put("lane_roles", &cpu.to_ne_bytes(), role.bytes(), "tell the kernel the lanes' roles")?;
+        assert!(lanes.batch.is_empty() || self.purpose.lane_lending().is_some(), "this tracker lends no lanes");
+        for (cpu, role) in kernel_roles(lanes, number, lend_to_waited_requests)? {
+            self.put_map_entry("lane_roles", &cpu.to_ne_bytes(), role.bytes(), "tell the kernel the lanes' roles")?;
         }
         for lane in &lanes.batch {
-            self.make_ring(lane.cpu)?;
+            self.make_summons_ring(lane.cpu)?;
         }
         self.memory.assign_lanes(lanes, number);
         Ok(())
     }
 
     /// Removes the roles of these lanes.
-    pub(crate) fn withdraw(&self, lanes: &Lanes) {
+    pub(crate) fn withdraw_lanes(&self, lanes: &Lanes) {
         for cpu in lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
             let nothing = LaneRole::default();
-            let _ = self.put("lane_roles", &cpu.to_ne_bytes(), nothing.bytes(), "take a lane's role back");
+            let _ = self.put_map_entry("lane_roles", &cpu.to_ne_bytes(), nothing.bytes(), "take a lane's role back");
         }
         self.rings.borrow_mut().retain(|(cpu, _)| !lanes.batch.iter().any(|lane| lane.cpu == *cpu));
         self.memory.unassign_lanes(lanes);
     }
 
     /// Returns the ring on which the holder of the batch lane `cpu` is summoned.
-    pub fn ring(&self, cpu: u32) -> io::Result<SummonsRing> {
+    pub fn summons_ring(&self, cpu: u32) -> io::Result<SummonsRing> {
         let rings = self.rings.borrow();
         let ring = rings.iter().find(|(lane, _)| *lane == cpu);
         let (_, map) = ring.ok_or_else(|| io::Error::other(format!("CPU {cpu} is not a batch lane")))?;
@@ -230,13 +235,13 @@ impl Tracker {
 
     /// Returns the ring of alarms: the kernel program writes to it when batch does not leave a lane. It has one reader
     /// at a time.
-    pub fn alarms(&self) -> io::Result<SummonsRing> {
-        SummonsRing::new(self.map("lane_alarms").as_fd().try_clone_to_owned()?)
+    pub fn alarm_ring(&self) -> io::Result<SummonsRing> {
+        SummonsRing::new(self.map_handle("lane_alarms").as_fd().try_clone_to_owned()?)
     }
 
     /// Returns a descriptor of the array `array`, for another process.
     pub fn share_array(&self, array: &str) -> io::Result<OwnedFd> {
-        self.map(array).as_fd().try_clone_to_owned()
+        self.map_handle(array).as_fd().try_clone_to_owned()
     }
 
     /// Returns how often a kernel program was left out because it already ran on that CPU when an interrupt came.
@@ -250,7 +255,7 @@ impl Tracker {
     ///
     /// # Panics
     /// When the embedded program has no map of this name, or the map was left out.
-    pub(crate) fn map(&self, name: &str) -> &MapHandle {
+    pub(crate) fn map_handle(&self, name: &str) -> &MapHandle {
         self.maps.get(name).unwrap_or_else(|| panic!("the embedded program has no map {name}"))
     }
 
@@ -258,14 +263,14 @@ impl Tracker {
         &self.maps
     }
 
-    fn put(&self, map: &str, key: &[u8], value: &[u8], step: &'static str) -> Result<(), TrackerError> {
-        self.map(map).update(key, value, MapFlags::ANY).map_err(bpf(step))
+    fn put_map_entry(&self, map: &str, key: &[u8], value: &[u8], step: &'static str) -> Result<(), TrackerError> {
+        self.map_handle(map).update(key, value, MapFlags::ANY).map_err(bpf_error_in_step(step))
     }
 
-    fn make_ring(&self, cpu: u32) -> Result<(), TrackerError> {
-        let ring = new_ring(RING_BYTES).map_err(bpf("make a summons ring"))?;
+    fn make_summons_ring(&self, cpu: u32) -> Result<(), TrackerError> {
+        let ring = new_ring(RING_BYTES).map_err(bpf_error_in_step("make a summons ring"))?;
         let fd = ring.as_fd().as_raw_fd().to_ne_bytes();
-        self.put("summons_rings", &cpu.to_ne_bytes(), &fd, "install a summons ring")?;
+        self.put_map_entry("summons_rings", &cpu.to_ne_bytes(), &fd, "install a summons ring")?;
         self.rings.borrow_mut().push((cpu, ring));
         Ok(())
     }
@@ -302,7 +307,9 @@ fn recursion_misses(program_fd: i32) -> Result<u64, TrackerError> {
     let error = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program_fd, &mut info, &mut len) };
     match error {
         0 => Ok(info.recursion_misses),
-        _ => Err(bpf("read how often the kernel program was skipped")(libbpf_rs::Error::from_raw_os_error(-error))),
+        _ => Err(bpf_error_in_step("read how often the kernel program was skipped")(
+            libbpf_rs::Error::from_raw_os_error(-error),
+        )),
     }
 }
 

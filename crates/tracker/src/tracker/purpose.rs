@@ -61,7 +61,7 @@ pub enum Extension {
 
 impl Purpose {
     /// Returns the parts that are loaded for lent lanes; `None` if no lanes are lent.
-    pub fn lent(&self) -> Option<&LaneLending> {
+    pub fn lane_lending(&self) -> Option<&LaneLending> {
         match self {
             Self::Lend { lent, .. } => Some(lent),
             Self::Share { lent, .. } => lent.as_ref(),
@@ -84,7 +84,7 @@ impl Purpose {
 
     /// Returns whether lanes are lent and `condition` is true of the way in which they are lent.
     pub fn lends_with(&self, condition: impl FnOnce(&LaneLending) -> bool) -> bool {
-        self.lent().is_some_and(condition)
+        self.lane_lending().is_some_and(condition)
     }
 
     /// Returns whether requests at sockets are observed.
@@ -103,7 +103,7 @@ impl Purpose {
     }
 
     pub(super) fn extension(&self) -> Option<Extension> {
-        self.lent().and_then(|lent| lent.extension)
+        self.lane_lending().and_then(|lent| lent.extension)
     }
 
     pub(super) fn has_threads(&self) -> bool {

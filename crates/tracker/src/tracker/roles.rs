@@ -26,7 +26,7 @@ impl LaneRole {
 }
 
 /// Returns the roles of all lanes that are lent beside the service `number`, by CPU.
-pub(super) fn roles(
+pub(super) fn kernel_roles(
     lanes: &Lanes,
     number: Number,
     lend_to_waited_requests: bool,
@@ -61,7 +61,7 @@ mod tests {
         let lanes =
             Lanes { batch, request_lanes: [0, 1].into_iter().collect(), needs_pin: false, kind: PairKind::Declared };
         let number = Number::all().nth(4).unwrap();
-        let roles = roles(&lanes, number, true).unwrap();
+        let roles = kernel_roles(&lanes, number, true).unwrap();
         assert_eq!(roles.len(), 3);
         assert_eq!((roles[&0].role, roles[&0].partner_count, roles[&0].partners[0]), (REQUEST, 1, 2));
         assert_eq!((roles[&2].role, roles[&2].partner_count, roles[&2].partners[1]), (BATCH, 2, 1));
@@ -76,8 +76,8 @@ mod tests {
             Lanes { batch, request_lanes, needs_pin: false, kind: PairKind::Declared }
         };
         let number = Number::all().next().unwrap();
-        assert_eq!(roles(&lanes_beside(7), number, true).unwrap()[&7].partner_count, 7);
-        let said = roles(&lanes_beside(8), number, true).unwrap_err().to_string();
+        assert_eq!(kernel_roles(&lanes_beside(7), number, true).unwrap()[&7].partner_count, 7);
+        let said = kernel_roles(&lanes_beside(8), number, true).unwrap_err().to_string();
         assert!(said.contains("cannot use 8 partner lanes for CPU 8") && said.contains("--lanes"), "{said}");
     }
 }

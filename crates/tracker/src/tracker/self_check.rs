@@ -6,7 +6,7 @@ use std::fs;
 use libbpf_rs::{Object, ProgramInput};
 use sidelane_host::topology::online_cpus;
 
-use super::error::{TrackerError, bpf};
+use super::error::{TrackerError, bpf_error_in_step};
 
 /// Flag `BPF_F_TEST_RUN_ON_CPU` of the kernel's interface.
 const ON_CPU: u32 = 1;
@@ -38,7 +38,7 @@ fn run_self_check(object: &Object, program_name: &str, cpu: Option<u32>) -> Resu
     let program =
         object.progs_mut().find(|program| program.name() == program_name).expect("the embedded program has it");
     let input = ProgramInput { cpu: cpu.unwrap_or(0), flags: cpu.map_or(0, |_| ON_CPU), ..ProgramInput::default() };
-    Ok(program.test_run(input).map_err(bpf("ask the kernel program about this thread"))?.return_value)
+    Ok(program.test_run(input).map_err(bpf_error_in_step("ask the kernel program about this thread"))?.return_value)
 }
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_numbers_than_the_kernels_are_refused_with_what_to_do() {
+    fn differing_process_ids_are_refused_with_advice() {
         assert!(check_pids(7, Some(7), 7).is_ok());
         for (kernels, proc_self) in [(8, Some(7)), (7, Some(8)), (7, None)] {
             let said = check_pids(kernels, proc_self, 7).unwrap_err().to_string();
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_says_another_cpu_is_refused() {
+    fn kernel_that_reports_a_wrong_cpu_is_refused() {
         assert!(check_cpu(3, 3).is_ok());
         let said = check_cpu(0, 3).unwrap_err().to_string();
         assert!(said.contains("CPU 0") && said.contains("CPU 3"), "{said}");

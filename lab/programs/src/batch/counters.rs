@@ -38,7 +38,7 @@ impl Counter {
 
     /// Adds time that the owning thread spun to stand in for the time that a busy sibling lane would have taken. The
     /// spun time is also part of the time that [`Counter::add_busy_time`] counts.
-    pub fn add_emulated_loss(&self, length_ns: u64) {
+    pub fn add_emulated_slowdown(&self, length_ns: u64) {
         let made_up_ns = self.made_up_ns.load(Ordering::Relaxed);
         self.made_up_ns.store(made_up_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watcher_reads_each_threads_line() {
+    fn second_mapping_reads_each_threads_counter() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("counters");
         let counters = Counters::create(&path, 2).unwrap();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_starts_at_zero_again() {
+    fn create_resets_counters_of_an_existing_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("counters");
         Counters::create(&path, 1).unwrap().of_thread(0).count_unit();

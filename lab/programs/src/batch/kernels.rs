@@ -61,7 +61,7 @@ impl Kernel {
 
 /// Does nothing; the compiler must not inline the call or remove it.
 #[inline(never)]
-fn nothing() {
+fn empty_function() {
     black_box(());
 }
 
@@ -69,7 +69,7 @@ fn loop_unit(check: GateCheck) -> impl FnMut() {
     move || {
         for _ in 0..CALLS {
             check.nap_if_service_needs_core();
-            nothing();
+            empty_function();
         }
     }
 }

@@ -108,7 +108,7 @@ fn run_batch_thread(
     rest: Option<Rest>,
     sibling: Option<&Sibling>,
     counter: &Counter,
-    count: impl Fn(&Counter),
+    count_unit: impl Fn(&Counter),
 ) {
     let check = if checks { GateCheck::join_gate() } else { GateCheck::without_gate() };
     let mut unit = kernel.new_work_unit(check).expect("it could be made a moment ago");
@@ -116,15 +116,15 @@ fn run_batch_thread(
     let mut began_ns = now_ns();
     for done in 1_u64.. {
         unit();
-        count(counter);
+        count_unit(counter);
         let rest = rest.filter(|rest| done.is_multiple_of(rest.after_units));
         if !done.is_multiple_of(UNITS_A_LOOK) && rest.is_none() {
             continue;
         }
         if let Some(pace) = &mut pace {
             let look_ns = now_ns();
-            pace.spin_for_loss();
-            counter.add_emulated_loss(now_ns() - look_ns);
+            pace.spin_for_lost_time();
+            counter.add_emulated_slowdown(now_ns() - look_ns);
         }
         let now = now_ns();
         counter.add_busy_time(now - began_ns);

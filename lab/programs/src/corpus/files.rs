@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_file_is_named() {
+    fn error_names_the_unreadable_file() {
         let error = read_bytes(Path::new("no/such/file.gz")).unwrap_err();
         assert!(error.to_string().contains("no/such/file.gz"));
     }

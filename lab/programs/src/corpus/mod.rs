@@ -51,10 +51,10 @@ impl Corpus {
         let (present, missing): (Vec<Source>, Vec<Source>) =
             PACKAGES.into_iter().map(Source::from_package).partition(Source::is_installed);
         if present.is_empty() {
-            bail!("no text to index: {}", advice(&missing));
+            bail!("no text to index: {}", missing_packages_advice(&missing));
         }
         if !missing.is_empty() {
-            eprintln!("warning: indexing without some of the text: {}", advice(&missing));
+            eprintln!("warning: indexing without some of the text: {}", missing_packages_advice(&missing));
         }
         Ok(Corpus { sources: present })
     }
@@ -130,7 +130,7 @@ impl Source {
 }
 
 /// Returns a text that names the missing packages and the command that installs them.
-fn advice(missing: &[Source]) -> String {
+fn missing_packages_advice(missing: &[Source]) -> String {
     let packages: Vec<&str> = missing.iter().map(|source| source.name.as_str()).collect();
     format!("not installed: {}; run `apt-get install {}`", packages.join(", "), packages.join(" "))
 }
@@ -143,14 +143,14 @@ mod tests {
     fn advice_names_every_missing_package() {
         let missing: Vec<Source> = PACKAGES.into_iter().map(Source::from_package).collect();
         assert_eq!(
-            advice(&missing),
+            missing_packages_advice(&missing),
             "not installed: linux-doc-6.1, dict-gcide, dict-foldoc; \
              run `apt-get install linux-doc-6.1 dict-gcide dict-foldoc`"
         );
     }
 
     #[test]
-    fn a_folder_changes_its_fingerprint_with_its_text() {
+    fn changed_text_changes_the_folder_fingerprint() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.txt"), "one").unwrap();
         let corpus = Corpus::from_folder(folder.path()).unwrap();

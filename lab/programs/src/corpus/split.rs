@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_join_what_follows() {
+    fn headings_join_the_next_paragraph() {
         let text = "Title\n=====\n\nThe text under the title, long enough to stand on its own.\n\nLast\n";
         let found: Vec<&str> = paragraphs(text).collect();
         assert_eq!(found.len(), 2);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_numbers() {
+    fn base64_digits_are_parsed_as_numbers() {
         assert_eq!(base64_number("A"), Some(0));
         assert_eq!(base64_number("Kj"), Some(10 * 64 + 35));
         assert_eq!(base64_number("/+"), Some(63 * 64 + 62));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_split_by_the_index_and_shared_ones_kept_once() {
+    fn entry_of_two_headwords_is_returned_once() {
         let text = b"about\nfirst entry\nsecond entry\n";
         let index = "00-database-info\tA\tG\nuno\tG\tM\none\tG\tM\ntwo\tS\tN\n";
         let entries = dictionary_entries(index, text).unwrap();

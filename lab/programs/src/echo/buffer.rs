@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_come_out_when_they_are_complete() {
+    fn requests_are_returned_once_complete() {
         let ask = |id| EchoRequest { id, in_parts: false };
         let bytes = [encode_request(ask(1), 10), encode_request(ask(2), 100_000), encode_request(ask(3), 0)].concat();
         let mut buffer = Buffer::default();

@@ -131,12 +131,12 @@ impl Client {
         if several {
             (0..TOGETHER).try_for_each(|_| self.send(number, false, SMALL_BYTES, 0))
         } else {
-            self.send_with_habit(number)
+            self.send_with_random_framing(number)
         }
     }
 
     /// Sends one request with at most one sending habit, such as a body in two writes.
-    fn send_with_habit(&mut self, connection_index: usize) -> Result<()> {
+    fn send_with_random_framing(&mut self, connection_index: usize) -> Result<()> {
         if self.rng.next_f64() >= self.habits {
             return self.send(connection_index, false, SMALL_BYTES, 0);
         }
@@ -148,12 +148,18 @@ impl Client {
     }
 
     /// Sends a request. The first `first_bytes` bytes go out in a write of their own.
-    fn send(&mut self, connection_index: usize, in_parts: bool, body_bytes: usize, first_bytes: usize) -> Result<()> {
+    fn send(
+        &mut self,
+        connection_index: usize,
+        reply_in_parts: bool,
+        body_bytes: usize,
+        first_write_bytes: usize,
+    ) -> Result<()> {
         self.sent += 1;
-        let bytes = encode_request(EchoRequest { id: self.sent, in_parts }, body_bytes);
+        let bytes = encode_request(EchoRequest { id: self.sent, in_parts: reply_in_parts }, body_bytes);
         let connection = &mut self.connections[connection_index];
         connection.under_way.push_back((self.sent, now_ns()));
-        let (first, rest) = bytes.split_at(first_bytes);
+        let (first, rest) = bytes.split_at(first_write_bytes);
         if !first.is_empty() {
             connection.stream.write_all(first).context("cannot send")?;
         }

@@ -17,7 +17,7 @@ use crate::clock::Nanos;
 
 const EVENTS_MAX: usize = 64;
 
-struct Loop<'a> {
+struct EventLoop<'a> {
     journal: &'a Journal,
     epoll: OwnedFd,
     clients: HashMap<RawFd, (TcpStream, Buffer)>,
@@ -28,7 +28,7 @@ pub fn run(listener: &TcpListener, journal: &Journal) -> Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let door = listener.as_raw_fd();
     epoll::add(&epoll, listener, epoll::EventData::new_u64(door as u64), epoll::EventFlags::IN)?;
-    let mut turns = Loop { journal, epoll, clients: HashMap::new() };
+    let mut turns = EventLoop { journal, epoll, clients: HashMap::new() };
     let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
     loop {
         events.clear();
@@ -41,7 +41,7 @@ pub fn run(listener: &TcpListener, journal: &Journal) -> Result<()> {
     }
 }
 
-impl Loop<'_> {
+impl EventLoop<'_> {
     fn accept(&mut self, listener: &TcpListener) -> Result<()> {
         let (stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;

@@ -17,7 +17,7 @@ const PART_BYTES: u32 = 100;
 
 /// Encodes a request with a body of `body_bytes`.
 pub fn encode_request(request: EchoRequest, body_bytes: usize) -> Vec<u8> {
-    frame(request.id, body_bytes as u32, u32::from(request.in_parts))
+    encode_message(request.id, body_bytes as u32, u32::from(request.in_parts))
 }
 
 /// Returns the first request in `bytes` and its length, if all of it has arrived.
@@ -28,7 +28,7 @@ pub fn parse_request(bytes: &[u8]) -> Option<(EchoRequest, usize)> {
 
 /// Returns the reply as one or two parts, each for its own send.
 pub fn encode_reply(request: EchoRequest) -> Vec<Vec<u8>> {
-    let mut whole = frame(request.id, if request.in_parts { PART_BYTES } else { 0 }, 0);
+    let mut whole = encode_message(request.id, if request.in_parts { PART_BYTES } else { 0 }, 0);
     match request.in_parts {
         true => {
             let body = whole.split_off(HEAD_BYTES);
@@ -43,7 +43,7 @@ pub fn parse_reply(bytes: &[u8]) -> Option<(u64, usize)> {
     parse_message(bytes).map(|(id, length, _)| (id, length))
 }
 
-fn frame(id: u64, body_bytes: u32, flags: u32) -> Vec<u8> {
+fn encode_message(id: u64, body_bytes: u32, flags: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEAD_BYTES + body_bytes as usize);
     bytes.extend(id.to_le_bytes());
     bytes.extend(body_bytes.to_le_bytes());
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_there_when_its_last_byte_is() {
+    fn request_is_parsed_once_its_last_byte_arrived() {
         let ask = EchoRequest { id: 1 << 40 | 7, in_parts: true };
         let bytes = encode_request(ask, 20);
         assert_eq!(parse_request(&bytes[..bytes.len() - 1]), None);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_in_parts_is_one_reply() {
+    fn reply_in_two_parts_is_parsed_as_one() {
         let sends = encode_reply(EchoRequest { id: 3, in_parts: true });
         assert_eq!(sends.len(), 2);
         assert_eq!(parse_reply(&sends.concat()), Some((3, HEAD_BYTES + PART_BYTES as usize)));

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::store::Store;
 use crate::resp;
-use crate::server::{AnswerOutcome, Fate, RequestHandler};
+use crate::server::{AnswerOutcome, ConnectionAction, RequestHandler};
 
 /// Separator of key and value in a sorted-set member. No key contains it.
 const SEPARATOR: u8 = b':';
@@ -57,7 +57,7 @@ impl Commands {
         ensure!(count <= SCAN_MAX, "ZRANGEBYLEX returns at most {SCAN_MAX} records");
         let mut members = Vec::new();
         self.0.scan(start, count, &mut |key, value| members.push([key, value].join(&SEPARATOR)))?;
-        resp::encode(reply, &members.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        resp::encode_array(reply, &members.iter().map(Vec::as_slice).collect::<Vec<_>>());
         Ok(())
     }
 }
@@ -70,11 +70,11 @@ impl RequestHandler for Commands {
                 if let Err(error) = self.execute(&words, reply) {
                     write_error_reply(reply, &error);
                 }
-                AnswerOutcome::Whole { length, fate: Fate::Keep }
+                AnswerOutcome::Whole { length, fate: ConnectionAction::Keep }
             }
             Err(error) => {
                 write_error_reply(reply, &error);
-                AnswerOutcome::Whole { length: received.len(), fate: Fate::Close }
+                AnswerOutcome::Whole { length: received.len(), fate: ConnectionAction::Close }
             }
         }
     }
@@ -124,8 +124,8 @@ mod tests {
     #[track_caller]
     fn execute_words(commands: &mut Commands, words: &[&str]) -> String {
         let (mut request, mut reply) = (Vec::new(), Vec::new());
-        resp::encode(&mut request, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
-        let whole = AnswerOutcome::Whole { length: request.len(), fate: Fate::Keep };
+        resp::encode_array(&mut request, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        let whole = AnswerOutcome::Whole { length: request.len(), fate: ConnectionAction::Keep };
         assert_eq!(commands.answer_first_request(&request, &mut reply), whole);
         assert_eq!(
             commands.answer_first_request(&request[..request.len() - 1], &mut Vec::new()),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_do_what_they_do_in_redis() {
+    fn commands_behave_as_in_redis() {
         let mut commands = Commands::new(Box::new(InMemory(BTreeMap::new())));
         assert_eq!(execute_words(&mut commands, &["GET", "a"]), "$-1\r\n");
         assert_eq!(execute_words(&mut commands, &["SET", "a", "1"]), "+OK\r\n");
@@ -155,7 +155,7 @@ mod tests {
         let mut reply = Vec::new();
         assert_eq!(
             commands.answer_first_request(b"GET a\r\n", &mut reply),
-            AnswerOutcome::Whole { length: 7, fate: Fate::Close }
+            AnswerOutcome::Whole { length: 7, fate: ConnectionAction::Close }
         );
         assert!(reply.starts_with(b"-ERR not a command"));
     }

@@ -39,7 +39,7 @@ pub fn schedule(start_ns: Nanos, end_ns: Nanos, scale: f64, seed: u64) -> Vec<Bu
 fn draw_length_s(rng: &mut Rng, (least, most): (f64, f64)) -> f64 {
     let mean = (least + most) / 2.0;
     loop {
-        let length = poisson(rng, mean);
+        let length = draw_poisson(rng, mean);
         if (least..=most).contains(&length) {
             return length;
         }
@@ -47,7 +47,7 @@ fn draw_length_s(rng: &mut Rng, (least, most): (f64, f64)) -> f64 {
 }
 
 /// Draws a Poisson number: the number of events in a time in which `mean` are expected.
-fn poisson(rng: &mut Rng, mean: f64) -> f64 {
+fn draw_poisson(rng: &mut Rng, mean: f64) -> f64 {
     let mut waited = rng.exponential(1.0);
     let mut events = 0.0;
     while waited < mean {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_shortens_all_alike_and_the_seed_fixes_them() {
+    fn scale_shortens_all_bursts_and_seed_fixes_them() {
         let (full, short) = (schedule(0, 100 * MINUTE_NS, 1.0, 7), schedule(0, MINUTE_NS, 0.01, 7));
         assert_eq!(short, schedule(0, MINUTE_NS, 0.01, 7));
         for (full, short) in full.iter().zip(&short) {

@@ -57,7 +57,7 @@ impl Connection {
         let mut chunk = [0; READ_BYTES];
         let length = self.stream.read(&mut chunk)?;
         if length == 0 {
-            return Err(self.closed());
+            return Err(self.connection_closed_error());
         }
         self.received.extend_from_slice(&chunk[..length]);
         Ok(&self.received)
@@ -72,7 +72,7 @@ impl Connection {
         Ok(asked)
     }
 
-    fn closed(&self) -> io::Error {
+    fn connection_closed_error(&self) -> io::Error {
         let when = match self.under_way {
             Some(_) => "the service closed a connection before it had answered; did it crash?",
             None => "the service closed an idle connection; does it limit connections or requests?",

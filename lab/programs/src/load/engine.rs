@@ -77,9 +77,9 @@ pub fn run(target: SocketAddr, connections: usize, plan: Plan, protocol: Box<dyn
     let mut engine = Engine::connect(target, connections, plan, protocol)?;
     let cpu_start_ns = process_cpu_ns();
     while !engine.is_done() {
-        engine.send_due()?;
+        engine.send_due_requests()?;
         engine.wait_for_events()?;
-        engine.receive()?;
+        engine.handle_ready_events()?;
     }
     let mut outcome = engine.outcome;
     outcome.cpu_ns = process_cpu_ns() - cpu_start_ns;
@@ -138,18 +138,18 @@ impl Engine {
     }
 
     /// Sends the due requests while there are idle connections.
-    fn send_due(&mut self) -> Result<()> {
+    fn send_due_requests(&mut self) -> Result<()> {
         while let Some(&chosen) = self.idle.front() {
             let now = self.since_start_ns();
             let Some(intended_ns) = self.plan.take_due(now) else {
                 break;
             };
-            self.send_on(chosen, intended_ns, now)?;
+            self.send_request_on(chosen, intended_ns, now)?;
         }
         Ok(())
     }
 
-    fn send_on(&mut self, connection_index: usize, intended_ns: Nanos, now: Nanos) -> Result<()> {
+    fn send_request_on(&mut self, connection_index: usize, intended_ns: Nanos, now: Nanos) -> Result<()> {
         if self.is_idle() {
             self.silent_since_ns = now;
         }
@@ -191,11 +191,11 @@ impl Engine {
         [silence_end_ns, next_ns].into_iter().flatten().min()
     }
 
-    fn receive(&mut self) -> Result<()> {
+    fn handle_ready_events(&mut self) -> Result<()> {
         for position in 0..self.events.len() {
             match self.events[position].data.u64() {
                 TIMER => self.fail_if_silent()?,
-                number => self.receive_on(number as usize)?,
+                number => self.receive_reply_on(number as usize)?,
             }
         }
         Ok(())
@@ -209,7 +209,7 @@ impl Engine {
         Ok(())
     }
 
-    fn receive_on(&mut self, connection_index: usize) -> Result<()> {
+    fn receive_reply_on(&mut self, connection_index: usize) -> Result<()> {
         let connection = &mut self.connections[connection_index];
         let received = match connection.receive() {
             Ok(received) => received,
@@ -226,7 +226,12 @@ impl Engine {
     }
 
     /// Records a complete reply and frees its connection.
-    fn finish_request(&mut self, connection_index: usize, reply_bytes: usize, problem: Option<String>) -> Result<()> {
+    fn finish_request(
+        &mut self,
+        connection_index: usize,
+        reply_bytes: usize,
+        error_message: Option<String>,
+    ) -> Result<()> {
         let now = self.since_start_ns();
         let asked = self.connections[connection_index].take_finished_request(reply_bytes)?;
         self.silent_since_ns = now;
@@ -234,7 +239,7 @@ impl Engine {
         if self.plan.is_measured(asked.intended_ns) {
             self.outcome.add(asked, now - asked.intended_ns);
         }
-        if let Some(message) = problem {
+        if let Some(message) = error_message {
             self.outcome.errors += 1;
             self.outcome.error_example = message;
         }

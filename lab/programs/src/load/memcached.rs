@@ -78,7 +78,7 @@ impl Protocol for Memcached {
         };
         match line.split(|byte| *byte == b' ').next().unwrap_or_default() {
             b"STORED" | b"END" => Ok(Reply::Whole { length: start }),
-            b"VALUE" => value_reply(line, start, received),
+            b"VALUE" => parse_value_reply(line, start, received),
             b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" => {
                 Ok(Reply::Error { length: start, message: String::from_utf8_lossy(line).into_owned() })
             }
@@ -89,7 +89,7 @@ impl Protocol for Memcached {
 
 /// Parses the reply to a get that found a value. `line` ends with the length of the value. The value starts at `start`;
 /// a line end and `END` follow it.
-fn value_reply(line: &[u8], start: usize, received: &[u8]) -> Result<Reply> {
+fn parse_value_reply(line: &[u8], start: usize, received: &[u8]) -> Result<Reply> {
     let size = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     let size: usize = std::str::from_utf8(size)
         .ok()
@@ -104,13 +104,13 @@ mod tests {
     use super::*;
     use crate::load::mix::MixName;
 
-    fn memcached() -> Memcached {
+    fn memcached_with_plain_mix() -> Memcached {
         Memcached::new(Mix::new(MixName::Plain, 1000, 0.0, 1)).unwrap()
     }
 
     #[test]
-    fn replies_in_pieces_are_whole_at_their_last_byte() {
-        let memcached = memcached();
+    fn partial_reply_is_complete_at_its_last_byte() {
+        let memcached = memcached_with_plain_mix();
         for reply in [&b"STORED\r\n"[..], b"END\r\n", b"VALUE k 0 5\r\na\r\nbc\r\nEND\r\n"] {
             for length in 0..reply.len() {
                 assert_eq!(memcached.parse_reply(&reply[..length]).unwrap(), Reply::Partial, "{length} bytes");
@@ -120,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_from_malformed_replies() {
-        let memcached = memcached();
+    fn error_replies_differ_from_malformed_replies() {
+        let memcached = memcached_with_plain_mix();
         let expected = Reply::Error { length: 7, message: "ERROR".into() };
         assert_eq!(memcached.parse_reply(b"ERROR\r\n").unwrap(), expected);
         assert!(memcached.parse_reply(b"HTTP/1.1 400 Bad Request\r\n").is_err());

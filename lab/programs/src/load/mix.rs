@@ -107,7 +107,7 @@ impl Mix {
             (true, true) => {
                 Operation { kind: Kind::Scan, record: self.draw_record(), count: 1 + self.rng.below(SCAN_MAX) }
             }
-            (false, true) => self.insert(),
+            (false, true) => self.next_insert(),
         }
     }
 
@@ -136,7 +136,7 @@ impl Mix {
         }
     }
 
-    fn insert(&mut self) -> Operation {
+    fn next_insert(&mut self) -> Operation {
         self.records += 1;
         Operation { kind: Kind::Insert, record: self.records - 1, count: 1 }
     }
@@ -150,19 +150,19 @@ mod tests {
 
     const REQUESTS: usize = 20_000;
 
-    fn operations(name: MixName, seed: u64) -> Vec<Operation> {
+    fn draw_operations(name: MixName, seed: u64) -> Vec<Operation> {
         let mut mix = Mix::new(name, 5_000, REQUESTS as f64, seed);
         (0..REQUESTS).map(|_| mix.next_operation()).collect()
     }
 
-    fn shares(operations: &[Operation]) -> BTreeMap<Kind, f64> {
+    fn share_by_kind(operations: &[Operation]) -> BTreeMap<Kind, f64> {
         let mut shares = BTreeMap::new();
         operations.iter().for_each(|operation| *shares.entry(operation.kind).or_default() += 1.0 / REQUESTS as f64);
         shares
     }
 
     #[test]
-    fn mixes_have_the_shares_of_their_workloads() {
+    fn mixes_have_the_request_shares_of_their_workloads() {
         let (read, update, insert, scan) = (Kind::Read, Kind::Update, Kind::Insert, Kind::Scan);
         for (name, wanted) in [
             (MixName::Plain, [(read, 0.9), (update, 0.1)]),
@@ -171,7 +171,7 @@ mod tests {
             (MixName::E, [(insert, 0.05), (scan, 0.95)]),
         ] {
             for seed in 0..5 {
-                let shares = shares(&operations(name, seed));
+                let shares = share_by_kind(&draw_operations(name, seed));
                 assert_eq!(shares.keys().copied().collect::<Vec<_>>(), wanted.map(|(kind, _)| kind), "{name:?}");
                 for (kind, wanted) in wanted {
                     assert!((shares[&kind] - wanted).abs() < 0.015, "{name:?} {kind:?}: {}", shares[&kind]);
@@ -183,26 +183,26 @@ mod tests {
     #[test]
     fn only_existing_records_are_read_and_inserts_are_unique() {
         let mut records = 5_000;
-        for operation in operations(MixName::E, 3) {
+        for operation in draw_operations(MixName::E, 3) {
             if operation.kind == Kind::Insert {
                 assert_eq!(operation.record, records);
                 records += 1;
             }
             assert!(operation.record < records && (1..=SCAN_MAX).contains(&operation.count), "{operation:?}");
         }
-        assert!(operations(MixName::B, 3).iter().all(|operation| operation.record < 5_000));
+        assert!(draw_operations(MixName::B, 3).iter().all(|operation| operation.record < 5_000));
     }
 
     #[test]
     fn the_seed_fixes_the_requests() {
         for name in [MixName::Plain, MixName::A, MixName::E] {
-            assert_eq!(operations(name, 1), operations(name, 1));
-            assert_ne!(operations(name, 1), operations(name, 2));
+            assert_eq!(draw_operations(name, 1), draw_operations(name, 1));
+            assert_ne!(draw_operations(name, 1), draw_operations(name, 2));
         }
     }
 
     #[test]
-    fn values_are_as_long_as_the_workload_says_and_differ() {
+    fn values_differ_and_have_the_workloads_size() {
         let mut mix = Mix::new(MixName::A, 10, 0.0, 1);
         let first = mix.value().to_vec();
         assert!(first.len() == 1000 && first.iter().all(u8::is_ascii_graphic));

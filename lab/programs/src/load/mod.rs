@@ -115,10 +115,10 @@ enum ProtocolName {
 
 /// Runs the load and writes its report as JSON.
 pub fn run(args: &LoadArgs) -> Result<()> {
-    let bursts = bursts(args);
-    let plan = plan(args, bursts.as_deref())?;
+    let bursts = bursts_from_options(args);
+    let plan = plan_from_options(args, bursts.as_deref())?;
     let measured_ns = plan.measured_range_ns();
-    let mut protocol = protocol(args)?;
+    let mut protocol = protocol_from_options(args)?;
     let target = args.target.into();
     if !args.filled {
         protocol.prepare_service(target).with_context(|| format!("cannot prepare {target} for the load"))?;
@@ -143,13 +143,13 @@ pub fn run(args: &LoadArgs) -> Result<()> {
 }
 
 /// Returns the requested bursts, from the end of the warm-up on; `None` if the load is not in bursts.
-fn bursts(args: &LoadArgs) -> Option<Vec<Burst>> {
+fn bursts_from_options(args: &LoadArgs) -> Option<Vec<Burst>> {
     let start_ns = seconds_to_ns(args.warmup_seconds);
     let end_ns = start_ns + seconds_to_ns(args.seconds);
     args.burst_scale.map(|scale| bursts::schedule(start_ns, end_ns, scale, args.seed))
 }
 
-fn plan(args: &LoadArgs, bursts: Option<&[Burst]>) -> Result<Plan> {
+fn plan_from_options(args: &LoadArgs, bursts: Option<&[Burst]>) -> Result<Plan> {
     let (warmup_ns, end_ns) = (seconds_to_ns(args.warmup_seconds), seconds_to_ns(args.warmup_seconds + args.seconds));
     match bursts {
         Some(bursts) => Plan::in_bursts(args.rate, bursts, (warmup_ns, end_ns), args.seed),
@@ -160,7 +160,7 @@ fn plan(args: &LoadArgs, bursts: Option<&[Burst]>) -> Result<Plan> {
     }
 }
 
-fn protocol(args: &LoadArgs) -> Result<Box<dyn Protocol>> {
+fn protocol_from_options(args: &LoadArgs) -> Result<Box<dyn Protocol>> {
     let mix = || Mix::new(args.mix, args.records, args.rate * (args.warmup_seconds + args.seconds), args.seed);
     match (args.protocol, &args.queries) {
         (ProtocolName::Search, Some(path)) => Ok(Box::new(search::Search::new(&read_queries(path)?, args.seed))),

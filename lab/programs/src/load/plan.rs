@@ -67,8 +67,13 @@ impl Plan {
 
     /// Returns a plan with `rate_per_s` during the warm-up and during `bursts`, and no requests between bursts.
     /// `ends_ns` are the ends of the warm-up and of the whole plan.
-    pub fn in_bursts(rate_per_s: f64, bursts: &[Burst], ends_ns: (Nanos, Nanos), seed: u64) -> Result<Self> {
-        let (warmup_ns, end_ns) = ends_ns;
+    pub fn in_bursts(
+        rate_per_s: f64,
+        bursts: &[Burst],
+        warmup_and_plan_ends_ns: (Nanos, Nanos),
+        seed: u64,
+    ) -> Result<Self> {
+        let (warmup_ns, end_ns) = warmup_and_plan_ends_ns;
         let on_ns: Nanos = bursts.iter().map(|burst| burst.end_ns - burst.start_ns).sum();
         ensure_request_limit(rate_per_s * (warmup_ns + on_ns) as f64 / SECOND_NS as f64)?;
         let steady = Arrivals::new(Rng::new(seed, TIMES_STREAM), rate_per_s);
@@ -128,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_before_it_is_due() {
+    fn request_is_not_taken_before_it_is_due() {
         let mut plan = Plan::new(10.0, 10.0, 0.0, 1, None).unwrap();
         let first = plan.next_intended_ns().unwrap();
         assert_eq!(plan.take_due(first - 1), None);
@@ -137,19 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn the_warm_up_does_not_count() {
+    fn warm_up_requests_are_not_measured() {
         let plan = Plan::new(10.0, 10.0, 1.0, 1, None).unwrap();
         assert!(!plan.is_measured(seconds_to_ns(1.0) - 1));
         assert!(plan.is_measured(seconds_to_ns(1.0)));
     }
 
     #[test]
-    fn absurd_plans_are_refused() {
+    fn plan_with_too_many_requests_is_refused() {
         assert!(Plan::new(1e9, 1.0, 0.0, 1, None).is_err());
     }
 
     #[test]
-    fn the_step_counts_from_the_end_of_the_warm_up() {
+    fn step_time_counts_from_the_end_of_the_warm_up() {
         let step = Step::from_options(Some(1000.0), Some(1.0)).unwrap();
         let times = all_intended_ns(Plan::new(100.0, 2.0, 1.0, 5, step).unwrap());
         let after = times.iter().filter(|&&time| time >= seconds_to_ns(2.0)).count();
@@ -157,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_in_bursts_alone() {
+    fn requests_are_due_only_during_bursts() {
         let burst = |start_s, end_s| Burst { start_ns: start_s * SECOND_NS, end_ns: end_s * SECOND_NS };
         let bursts = [burst(1, 2), burst(4, 6)];
         let times = all_intended_ns(Plan::in_bursts(1000.0, &bursts, (SECOND_NS, 7 * SECOND_NS), 5).unwrap());
@@ -167,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_step_is_refused() {
+    fn step_with_only_one_option_is_refused() {
         assert!(Step::from_options(None, None).unwrap().is_none());
         let error = Step::from_options(Some(400.0), None).unwrap_err().to_string();
         assert!(error.contains("--step-at-seconds"), "{error}");

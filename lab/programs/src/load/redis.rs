@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::mix::Mix;
 use super::protocol::{Kind, Protocol, Reply};
-use crate::resp::{encode, excerpt, first_line, first_value_length};
+use crate::resp::{encode_array, excerpt, first_line, first_value_length};
 
 /// Number of records sent at once when the store is filled; the replies to this many fit into any socket's buffer.
 const PREPARE_BATCH: usize = 500;
@@ -32,27 +32,27 @@ impl Redis {
     }
 
     /// Appends the command that stores a record.
-    fn encode_store(&mut self, record: u64) {
+    fn encode_store_command(&mut self, record: u64) {
         let key = self.mix.key(record);
         if self.mix.name().has_scans() {
             let member = [key.as_bytes(), self.mix.value()].join(&b':');
-            encode(&mut self.request, &[b"ZADD", SET, b"0", &member]);
+            encode_array(&mut self.request, &[b"ZADD", SET, b"0", &member]);
         } else {
-            encode(&mut self.request, &[b"SET", key.as_bytes(), self.mix.value()]);
+            encode_array(&mut self.request, &[b"SET", key.as_bytes(), self.mix.value()]);
         }
     }
 
     fn encode_scan(&mut self, record: u64, count: usize) {
         let (start, count) = (format!("[{}", self.mix.key(record)), count.to_string());
         let command: [&[u8]; 7] = [b"ZRANGEBYLEX", SET, start.as_bytes(), b"+", b"LIMIT", b"0", count.as_bytes()];
-        encode(&mut self.request, &command);
+        encode_array(&mut self.request, &command);
     }
 
     fn store_all(&mut self, stream: &mut TcpStream, records: std::ops::Range<u64>) -> Result<()> {
         self.request.clear();
         let expected = if self.mix.name().has_scans() { ":1\r\n".len() } else { "+OK\r\n".len() };
         let count = (records.end - records.start) as usize;
-        records.for_each(|record| self.encode_store(record));
+        records.for_each(|record| self.encode_store_command(record));
         stream.write_all(&self.request).context("cannot send")?;
         let mut replies = vec![0; expected * count];
         stream.read_exact(&mut replies).context("the service closed the connection, or does not speak Redis")?;
@@ -77,10 +77,10 @@ impl Protocol for Redis {
         let operation = self.mix.next_operation();
         self.request.clear();
         match operation.kind {
-            Kind::Update | Kind::Insert => self.encode_store(operation.record),
+            Kind::Update | Kind::Insert => self.encode_store_command(operation.record),
             Kind::Scan => self.encode_scan(operation.record, operation.count),
             Kind::Read | Kind::Search => {
-                encode(&mut self.request, &[b"GET", self.mix.key(operation.record).as_bytes()]);
+                encode_array(&mut self.request, &[b"GET", self.mix.key(operation.record).as_bytes()]);
             }
         }
         (operation.kind, &self.request)
@@ -110,13 +110,13 @@ mod tests {
     use crate::load::mix::MixName;
     use crate::resp::{Command, parse_command};
 
-    fn redis(name: MixName) -> Redis {
+    fn redis_with_mix(name: MixName) -> Redis {
         Redis::new(Mix::new(name, 1000, 1000.0, 1))
     }
 
     #[test]
-    fn errors_are_told_from_malformed_replies() {
-        let redis = redis(MixName::Plain);
+    fn error_replies_differ_from_malformed_replies() {
+        let redis = redis_with_mix(MixName::Plain);
         let expected = Reply::Error { length: 9, message: "ERR no".into() };
         assert_eq!(redis.parse_reply(b"-ERR no\r\n").unwrap(), expected);
         assert_eq!(redis.parse_reply(b"-ERR no\r").unwrap(), Reply::Partial);
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn each_kind_of_request_is_a_command() {
         for (name, commands) in [(MixName::Plain, ["GET", "SET"]), (MixName::E, ["ZADD", "ZRANGEBYLEX"])] {
-            let mut redis = redis(name);
+            let mut redis = redis_with_mix(name);
             let mut seen: Vec<String> = Vec::new();
             for _ in 0..500 {
                 let (_, request) = redis.next_request();
@@ -143,9 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_key_and_value() {
-        let mut redis = redis(MixName::E);
-        redis.encode_store(7);
+    fn sorted_set_member_holds_key_and_value() {
+        let mut redis = redis_with_mix(MixName::E);
+        redis.encode_store_command(7);
         let Command { words, .. } = parse_command(&redis.request).unwrap().unwrap();
         let key = redis.mix.key(7);
         assert_eq!(&words[..3], [b"ZADD", SET, b"0"]);

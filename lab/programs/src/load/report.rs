@@ -121,7 +121,7 @@ impl Report {
     /// Adds the latencies by time for the measured range.
     pub fn with_series(self, series: &Series, measured_ns: (Nanos, Nanos), limit_us: Option<f64>) -> Self {
         let (start_ns, end_ns) = measured_ns;
-        let above_s = |limit_us| series.longest_above_s((limit_us * 1e3) as Nanos, start_ns, end_ns);
+        let above_s = |limit_us| series.longest_time_above_limit_s((limit_us * 1e3) as Nanos, start_ns, end_ns);
         Report { windows: series.windows(start_ns, end_ns), longest_above_s: limit_us.map(above_s), ..self }
     }
 

@@ -88,15 +88,15 @@ fn parse_status(head: &str, length: usize) -> Result<Reply> {
 mod tests {
     use super::*;
 
-    fn search() -> Search {
+    fn search_with_two_queries() -> Search {
         let queries: Vec<SearchQuery> = ["and a b", "or c"].iter().map(|line| line.parse().unwrap()).collect();
         Search::new(&queries, 3)
     }
 
     #[test]
-    fn a_reply_in_pieces_is_whole_at_its_last_byte() {
+    fn partial_reply_is_complete_at_its_last_byte() {
         let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
-        let search = search();
+        let search = search_with_two_queries();
         for length in 0..reply.len() {
             assert_eq!(search.parse_reply(&reply[..length]).unwrap(), Reply::Partial, "{length} bytes");
         }
@@ -104,22 +104,22 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_an_error_reply() {
+    fn status_404_is_an_error_reply() {
         let reply = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
         let expected = Reply::Error { length: reply.len(), message: "404 Not Found".into() };
-        assert_eq!(search().parse_reply(reply).unwrap(), expected);
+        assert_eq!(search_with_two_queries().parse_reply(reply).unwrap(), expected);
     }
 
     #[test]
     fn replies_that_are_not_http_are_refused_at_once() {
-        assert!(search().parse_reply(b"+PONG\r\n").is_err());
-        assert!(search().parse_reply(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+        assert!(search_with_two_queries().parse_reply(b"+PONG\r\n").is_err());
+        assert!(search_with_two_queries().parse_reply(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
     }
 
     #[test]
     fn requests_are_encoded_and_fixed_by_the_seed() {
         assert_eq!(percent_encode("phrase é b"), "phrase+%C3%A9+b");
-        let (mut one, mut two) = (search(), search());
+        let (mut one, mut two) = (search_with_two_queries(), search_with_two_queries());
         for _ in 0..20 {
             assert_eq!(one.next_request(), two.next_request());
         }

@@ -66,7 +66,7 @@ impl Series {
     }
 
     /// Returns the longest time in seconds for which the p99 of the last second was above `limit_ns`.
-    pub fn longest_above_s(&self, limit_ns: Nanos, start_ns: Nanos, end_ns: Nanos) -> f64 {
+    pub fn longest_time_above_limit_s(&self, limit_ns: Nanos, start_ns: Nanos, end_ns: Nanos) -> f64 {
         let (mut above, mut longest) = (0_u64, 0);
         let mut now_ns = start_ns + SLIDING_NS;
         while now_ns <= end_ns {
@@ -106,15 +106,16 @@ mod tests {
     const MS: Nanos = 1_000_000;
 
     /// Returns a series with one request each 5 ms for `seconds`, with a latency that depends on its intended time.
-    fn series(seconds: Nanos, latency_ns: impl Fn(Nanos) -> Nanos) -> Series {
+    fn series_with_latencies(seconds: Nanos, latency_ns: impl Fn(Nanos) -> Nanos) -> Series {
         let mut series = Series::default();
         (0..seconds * 200).for_each(|number| series.add(number * 5 * MS, latency_ns(number * 5 * MS)));
         series
     }
 
     #[test]
-    fn windows_hold_the_requests_meant_for_them() {
-        let windows = series(2, |sent_ns| if sent_ns < SECOND_NS { MS } else { 9 * MS }).windows(0, 2 * SECOND_NS);
+    fn windows_hold_requests_by_intended_time() {
+        let windows =
+            series_with_latencies(2, |sent_ns| if sent_ns < SECOND_NS { MS } else { 9 * MS }).windows(0, 2 * SECOND_NS);
         let seen: Vec<(f64, Option<f64>)> = windows.iter().map(|window| (window.from_s, window.p99_us)).collect();
         let (low, high) = (Some(1_000.0), Some(9_000.0));
         assert_eq!(seen, [(0.0, low), (0.5, low), (1.0, high), (1.5, high)]);
@@ -124,27 +125,28 @@ mod tests {
     }
 
     #[test]
-    fn iterations_are_equal_parts_with_their_own_slowest_request() {
-        let series = series(2, |sent_ns| if sent_ns == SECOND_NS { 40 * MS } else { MS });
+    fn iterations_have_equal_length_and_their_own_maximum() {
+        let series = series_with_latencies(2, |sent_ns| if sent_ns == SECOND_NS { 40 * MS } else { MS });
         let iterations = series.iterations(0, 2 * SECOND_NS, 4);
         let of = |max_us| Iteration { requests: 100, p50_us: Some(1e3), p999_us: Some(max_us), max_us: Some(max_us) };
         assert_eq!(iterations, [of(1e3), of(1e3), of(40e3), of(1e3)]);
     }
 
     #[test]
-    fn slow_spell_lasts_as_long_as_its_sliding_windows() {
+    fn slow_time_includes_its_sliding_windows() {
         let slow_ns = 2 * SECOND_NS..3 * SECOND_NS;
-        let series = series(8, |sent_ns| if slow_ns.contains(&sent_ns) { 50 * MS } else { MS });
+        let series = series_with_latencies(8, |sent_ns| if slow_ns.contains(&sent_ns) { 50 * MS } else { MS });
         // The p99 exceeds the limit during the second with slow requests. It does so for nearly another second, while
         // the sliding window still holds 1 % slow requests.
-        let longest_s = series.longest_above_s(20 * MS, 0, 8 * SECOND_NS);
+        let longest_s = series.longest_time_above_limit_s(20 * MS, 0, 8 * SECOND_NS);
         assert!((1.8..=2.1).contains(&longest_s), "{longest_s} s");
-        assert_eq!(series.longest_above_s(50 * MS, 0, 8 * SECOND_NS), 0.0);
+        assert_eq!(series.longest_time_above_limit_s(50 * MS, 0, 8 * SECOND_NS), 0.0);
     }
 
     #[test]
-    fn spells_are_not_added_up() {
-        let series = series(9, |sent_ns| if (sent_ns / SECOND_NS).is_multiple_of(4) { 50 * MS } else { MS });
-        assert!(series.longest_above_s(20 * MS, 0, 9 * SECOND_NS) < 2.1);
+    fn separate_slow_times_are_not_summed() {
+        let series =
+            series_with_latencies(9, |sent_ns| if (sent_ns / SECOND_NS).is_multiple_of(4) { 50 * MS } else { MS });
+        assert!(series.longest_time_above_limit_s(20 * MS, 0, 9 * SECOND_NS) < 2.1);
     }
 }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_take_the_share_that_was_asked_for() {
+    fn gaps_take_the_requested_share() {
         let gaps = Gaps::new(0.05, 2.0).unwrap();
         let mut rng = Rng::new(7, 0);
         let drawn: Vec<Gap> = (0..100_000).map(|_| gaps.draw_gap(&mut rng)).collect();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn long_gaps_that_take_more_than_all_are_refused() {
+    fn long_gaps_above_the_total_share_are_refused() {
         let error = Gaps::new(0.02, 2.0).unwrap_err().to_string();
         assert!(error.contains("2.5 %") && error.contains("--long-gaps"), "{error}");
     }

@@ -181,7 +181,7 @@ impl<'a> Client<'a> {
     fn read_response(&mut self) -> Result<()> {
         let mut received = Vec::new();
         let mut chunk = [0; 4096];
-        while !is_whole(&received)? {
+        while !is_response_complete(&received)? {
             match self.stream.read(&mut chunk) {
                 Ok(0) => bail!("the service closed the connection"),
                 Ok(length) => received.extend_from_slice(&chunk[..length]),
@@ -205,7 +205,7 @@ fn connect(target: SocketAddrV4, receive_buffer: Option<usize>) -> Result<TcpStr
 }
 
 /// Returns whether a response is complete, by its `Content-Length`.
-fn is_whole(received: &[u8]) -> Result<bool> {
+fn is_response_complete(received: &[u8]) -> Result<bool> {
     let Some(end) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return Ok(false) };
     let head = String::from_utf8_lossy(&received[..end]).to_ascii_lowercase();
     ensure!(head.starts_with("http/1.1 200"), "the service answered: {}", head.lines().next().unwrap_or_default());
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_response_finds_a_small_window() {
+    fn first_response_meets_a_small_receive_window() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let target = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
         for (receive_buffer, fits) in [(None, true), (Some(4_096), false)] {
@@ -258,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_whole_at_its_last_byte() {
+    fn response_is_complete_at_its_last_byte() {
         let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         for length in 0..response.len() {
-            assert!(!is_whole(&response[..length]).unwrap(), "{length} bytes");
+            assert!(!is_response_complete(&response[..length]).unwrap(), "{length} bytes");
         }
-        assert!(is_whole(response).unwrap());
-        assert!(is_whole(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").is_err());
+        assert!(is_response_complete(response).unwrap());
+        assert!(is_response_complete(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").is_err());
     }
 }

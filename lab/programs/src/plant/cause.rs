@@ -107,7 +107,7 @@ pub trait PlantedCause {
     fn disturb_request(&mut self) -> Result<()>;
 
     /// Returns whether responses go out in two writes, with Nagle's algorithm.
-    fn splits_response(&self) -> bool {
+    fn sends_response_in_two_writes(&self) -> bool {
         false
     }
 

@@ -53,7 +53,7 @@ pub fn run(args: &PlantArgs) -> Result<()> {
 
 /// Answers all requests of a connection.
 fn serve_connection(mut stream: TcpStream, cause: &mut dyn PlantedCause, work_ns: Nanos) -> Result<()> {
-    stream.set_nodelay(!cause.splits_response())?;
+    stream.set_nodelay(!cause.sends_response_in_two_writes())?;
     while let Some(is_planted) = next_request_is_planted(&mut stream) {
         spin(work_ns);
         if is_planted {
@@ -61,7 +61,7 @@ fn serve_connection(mut stream: TcpStream, cause: &mut dyn PlantedCause, work_ns
         }
         // Ignores a failed send: the next read notices that the client has closed the connection.
         let bytes = if is_planted { cause.response_bytes() } else { 0 };
-        let _ = send_response(&mut stream, is_planted && cause.splits_response(), bytes);
+        let _ = send_response(&mut stream, is_planted && cause.sends_response_in_two_writes(), bytes);
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ pub fn parse_request_head(received: &[u8]) -> Result<Option<Head<'_>>, &'static 
     let text = std::str::from_utf8(&received[..end]).map_err(|_error| "the request's head is not text")?;
     let mut lines = text.split("\r\n");
     let (target, keep_alive_default) = parse_request_line(lines.next().unwrap_or_default())?;
-    Ok(Some(Head { target, keep_alive: keep_alive(lines).unwrap_or(keep_alive_default), length: end + 4 }))
+    Ok(Some(Head { target, keep_alive: parse_keep_alive(lines).unwrap_or(keep_alive_default), length: end + 4 }))
 }
 
 /// Returns the target of a request line, and whether connections of its HTTP version stay open by default.
@@ -36,7 +36,7 @@ fn parse_request_line(line: &str) -> Result<(&str, bool), &'static str> {
 }
 
 /// Returns whether a Connection header keeps the connection open; `None` without such a header.
-fn keep_alive<'a>(headers: impl Iterator<Item = &'a str>) -> Option<bool> {
+fn parse_keep_alive<'a>(headers: impl Iterator<Item = &'a str>) -> Option<bool> {
     headers
         .filter_map(|header| header.split_once(':'))
         .find(|(name, _value)| name.eq_ignore_ascii_case("connection"))
@@ -44,7 +44,7 @@ fn keep_alive<'a>(headers: impl Iterator<Item = &'a str>) -> Option<bool> {
 }
 
 /// Returns the decoded `q` of `/search?q=...`; `None` for other targets.
-pub fn query_of(target: &str) -> Option<String> {
+pub fn search_query_from_target(target: &str) -> Option<String> {
     let parameters = target.strip_prefix("/search?")?;
     let encoded = parameters.split('&').find_map(|pair| pair.strip_prefix("q="))?;
     percent_decode(encoded)
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn the_next_request_is_left_alone() {
+    fn bytes_of_the_next_request_are_not_parsed() {
         let two = [REQUEST, REQUEST].concat();
         assert_eq!(parse_request_head(&two).unwrap().unwrap().length, REQUEST.len());
     }
 
     #[test]
-    fn the_client_decides_about_the_connection() {
+    fn connection_header_decides_keep_alive() {
         let head = |text: &'static str| parse_request_head(text.as_bytes()).unwrap().unwrap().keep_alive;
         assert!(!head("GET / HTTP/1.1\r\nconnection: Close\r\n\r\n"));
         assert!(!head("GET / HTTP/1.0\r\n\r\n"));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn other_requests_are_refused() {
+    fn unsupported_requests_are_refused() {
         assert!(parse_request_head(b"POST / HTTP/1.1\r\n\r\n").is_err());
         assert!(parse_request_head(b"GET /\r\n\r\n").is_err());
         assert!(parse_request_head(&vec![b'x'; HEAD_BYTES_MAX]).is_err());
@@ -152,10 +152,10 @@ mod tests {
 
     #[test]
     fn queries_are_decoded() {
-        assert_eq!(query_of("/search?q=and+a%20b").as_deref(), Some("and a b"));
-        assert_eq!(query_of("/search?x=1&q=or+%C3%A9").as_deref(), Some("or é"));
-        assert_eq!(query_of("/search?q=%4"), None);
-        assert_eq!(query_of("/search?q=%+f"), None);
-        assert_eq!(query_of("/"), None);
+        assert_eq!(search_query_from_target("/search?q=and+a%20b").as_deref(), Some("and a b"));
+        assert_eq!(search_query_from_target("/search?x=1&q=or+%C3%A9").as_deref(), Some("or é"));
+        assert_eq!(search_query_from_target("/search?q=%4"), None);
+        assert_eq!(search_query_from_target("/search?q=%+f"), None);
+        assert_eq!(search_query_from_target("/"), None);
     }
 }

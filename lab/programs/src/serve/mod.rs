@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::scheduling;
 use crate::search::{Hits, Index, SearchEngine, SearchQuery};
-use crate::server::{self, AnswerOutcome, Fate, RequestHandler, ServerArgs};
+use crate::server::{self, AnswerOutcome, ConnectionAction, RequestHandler, ServerArgs};
 use http::{Head, Response};
 
 /// Options of `sidelane-lab serve`.
@@ -36,35 +36,35 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         scheduling::pin_to(cpu)?;
     }
     let index = Index::load(&args.index)?;
-    let searches = |_worker| Ok(Searches { engine: SearchEngine::open(index)?, repeats: args.repeats });
+    let searches = |_worker| Ok(SearchHandler { engine: SearchEngine::open(index)?, repeats: args.repeats });
     server::run_threads(&args.server, (0..args.workers).map(searches).collect::<Result<_>>()?)
 }
 
-struct Searches {
+struct SearchHandler {
     engine: SearchEngine,
     repeats: u16,
 }
 
-impl RequestHandler for Searches {
+impl RequestHandler for SearchHandler {
     fn answer_first_request(&mut self, received: &[u8], reply: &mut Vec<u8>) -> AnswerOutcome {
         match http::parse_request_head(received) {
             Ok(None) => AnswerOutcome::Partial,
             Ok(Some(head)) => {
                 reply.extend(self.respond(&head).to_bytes());
-                let fate = if head.keep_alive { Fate::Keep } else { Fate::Close };
+                let fate = if head.keep_alive { ConnectionAction::Keep } else { ConnectionAction::Close };
                 AnswerOutcome::Whole { length: head.length, fate }
             }
             Err(problem) => {
                 reply.extend(Response::bad_request(problem).to_bytes());
-                AnswerOutcome::Whole { length: received.len(), fate: Fate::Close }
+                AnswerOutcome::Whole { length: received.len(), fate: ConnectionAction::Close }
             }
         }
     }
 }
 
-impl Searches {
+impl SearchHandler {
     fn respond(&self, head: &Head<'_>) -> Response {
-        let Some(text) = http::query_of(head.target) else {
+        let Some(text) = http::search_query_from_target(head.target) else {
             return Response::not_found();
         };
         let query: SearchQuery = match text.parse() {

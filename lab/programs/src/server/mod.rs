@@ -42,12 +42,12 @@ pub enum AnswerOutcome {
     /// The end of the request has not arrived yet.
     Partial,
     /// The request had `length` bytes and is answered.
-    Whole { length: usize, fate: Fate },
+    Whole { length: usize, fate: ConnectionAction },
 }
 
 /// Decision whether a connection stays open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum ConnectionAction {
     Keep,
     Close,
 }
@@ -94,7 +94,7 @@ fn exit_on_error(outcome: Result<()>) {
 }
 
 /// Tells the parent process that the service accepts connections, and on which port.
-fn announce(port: u16) -> Result<()> {
+fn print_ready_line(port: u16) -> Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "ready port={port} pid={}", std::process::id())
         .and_then(|()| stdout.flush())
@@ -124,7 +124,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
-        announce(listener.local_addr()?.port())?;
+        print_ready_line(listener.local_addr()?.port())?;
         Ok(Server { listener, epoll, is_shared, turn: Mutex::default(), connections: Mutex::default() })
     }
 
@@ -158,7 +158,7 @@ impl Server {
         // Locks the table of connections before this connection is armed again. Another thread may get its next request
         // at once, and must find the connection in the table.
         let mut connections = self.connections();
-        if fate == Fate::Close {
+        if fate == ConnectionAction::Close {
             connections.release_slot(slot);
             return Ok(());
         }

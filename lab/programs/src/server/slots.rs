@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slot_belongs_to_its_owner_until_it_leaves() {
+    fn slot_is_reused_only_after_its_release() {
         let mut slots = Slots::default();
         let (a, b) = (slots.reserve(), slots.reserve());
         slots.put_back(a, "a");

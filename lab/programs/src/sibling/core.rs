@@ -138,7 +138,7 @@ impl CoreMemory {
         for (lane, cpu) in cpus.into_iter().enumerate() {
             self.cpus[lane].store(cpu, Ordering::Relaxed);
             for load in 0..LOADS {
-                self.loss_ppm[lane][load].store(slowdown.loss_ppm(lane, load), Ordering::Relaxed);
+                self.loss_ppm[lane][load].store(slowdown.lost_share_ppm(lane, load), Ordering::Relaxed);
             }
         }
         self.lanes.iter().for_each(Lane::reset);
@@ -177,24 +177,24 @@ impl CoreMemory {
     }
 
     /// Returns the share of time that `lane` loses beside `load` of the other lane, in millionths.
-    pub fn loss_ppm(&self, lane: usize, load: usize) -> u64 {
+    pub fn lost_share_ppm(&self, lane: usize, load: usize) -> u64 {
         self.loss_ppm[lane][load].load(Ordering::Relaxed)
     }
 
     /// Returns the reading of the other lane's stopwatch for `load`. The clock is read only if the stopwatch runs.
-    pub fn other_lane_spent_ns(&self, lane: usize, load: usize) -> Nanos {
+    pub fn other_lane_load_time_ns(&self, lane: usize, load: usize) -> Nanos {
         let stopwatch = &self.lanes[1 - lane].spent[load];
         stopwatch.reading_at(if stopwatch.is_running() { now_ns() } else { 0 })
     }
 
     /// Returns the time that a thread on `lane` should have lost during its `overlap`, summed over all loads of the
     /// other lane.
-    pub fn loss_ns(&self, lane: usize, overlap: &[Stopwatch; LOADS]) -> Nanos {
-        let of = |load: usize| match self.loss_ppm(lane, load) {
+    pub fn lost_time_ns(&self, lane: usize, overlap: &[Stopwatch; LOADS]) -> Nanos {
+        let of = |load: usize| match self.lost_share_ppm(lane, load) {
             0 => 0,
             ppm => {
-                (overlap[load].reading_at(self.other_lane_spent_ns(lane, load)) as u128 * u128::from(ppm) / 1_000_000)
-                    as u64
+                (overlap[load].reading_at(self.other_lane_load_time_ns(lane, load)) as u128 * u128::from(ppm)
+                    / 1_000_000) as u64
             }
         };
         (0..LOADS).map(of).sum()
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopwatch_shows_what_went_by_while_it_ran() {
+    fn stopwatch_counts_only_while_it_runs() {
         let runs = running_stopwatch(300, 5_000_000);
         assert!(runs.is_running());
         assert_eq!([5_000_000, 5_000_010].map(|at| runs.reading_at(at)), [300, 310]);
@@ -255,34 +255,34 @@ mod tests {
         assert_eq!((runs.is_running(), runs.reading_at(9_000_040)), (true, 40));
     }
 
-    fn zeroed_shared() -> Box<CoreMemory> {
+    fn zeroed_core_memory() -> Box<CoreMemory> {
         // SAFETY: the struct holds atomics and integers, for which all zeroes are a valid value.
         Box::new(unsafe { std::mem::zeroed() })
     }
 
     #[test]
-    fn loss_depends_on_the_lane_and_work_of_the_sibling() {
-        let shared = zeroed_shared();
+    fn lost_time_depends_on_lane_and_sibling_load() {
+        let shared = zeroed_core_memory();
         shared.reset_for_core([0, 1], &"service:batch=2,service:nap=1.25,batch:service=1.6".parse().unwrap());
         let overlap = [Stopwatch(AtomicU64::new(1000 << 1)), Stopwatch(AtomicU64::new(100 << 1))];
-        assert_eq!(shared.loss_ns(0, &overlap), 500 + 20);
-        assert_eq!(shared.loss_ns(1, &overlap), 375);
+        assert_eq!(shared.lost_time_ns(0, &overlap), 500 + 20);
+        assert_eq!(shared.lost_time_ns(1, &overlap), 375);
     }
 
     #[test]
     fn a_lane_without_a_cpu_works_all_the_time() {
-        let shared = zeroed_shared();
+        let shared = zeroed_core_memory();
         let before_ns = now_ns();
         shared.reset_for_core([NO_CPU, 1], &Slowdown::for_single_lane(1, 2.0));
-        let (first_ns, then_ns) = (shared.other_lane_spent_ns(1, 0), shared.other_lane_spent_ns(1, 0));
+        let (first_ns, then_ns) = (shared.other_lane_load_time_ns(1, 0), shared.other_lane_load_time_ns(1, 0));
         assert!(first_ns <= then_ns && then_ns <= now_ns() - before_ns);
-        assert_eq!(shared.other_lane_spent_ns(0, 0), 0, "no thread has run on the other lane");
-        assert_eq!((shared.loss_ppm(1, 0), shared.loss_ppm(0, 0)), (500_000, 0));
+        assert_eq!(shared.other_lane_load_time_ns(0, 0), 0, "no thread has run on the other lane");
+        assert_eq!((shared.lost_share_ppm(1, 0), shared.lost_share_ppm(0, 0)), (500_000, 0));
     }
 
     #[test]
-    fn slot_belongs_to_one_thread_until_it_leaves() {
-        let shared = zeroed_shared();
+    fn thread_slot_is_reused_only_after_its_release() {
+        let shared = zeroed_core_memory();
         let places: Vec<_> = (1..=THREADS as u32).map(|tid| shared.take_thread_slot(tid)).collect();
         assert_eq!(places, (0..THREADS).map(Some).collect::<Vec<_>>());
         assert_eq!(shared.take_thread_slot(99), None);
@@ -291,8 +291,8 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_odd_while_the_core_is_one() {
-        let shared = zeroed_shared();
+    fn generation_is_odd_while_cpus_are_one_core() {
+        let shared = zeroed_core_memory();
         for (on, generation) in [(false, 0), (true, 1), (true, 1), (false, 2), (true, 3)] {
             shared.set_sharing_core(on);
             assert_eq!((shared.generation(), shared.is_sharing_core()), (generation, on));

@@ -17,7 +17,7 @@ pub trait Emulation: Send + 'static {
     const HOW: &str;
 
     /// Returns the file descriptor by which other processes map the emulation's memory.
-    fn fd(&self) -> i32;
+    fn memory_fd(&self) -> i32;
     /// Starts the emulation with this parameter.
     fn begin(&mut self, parameter: Self::How) -> Result<()>;
     /// Ends the emulation: the CPUs behave normally again.
@@ -37,7 +37,7 @@ pub fn run<T: Emulation>(start: impl FnOnce() -> Result<T>) -> Result<()> {
     println!(
         "ready pid={} fd={}",
         std::process::id(),
-        emulation.lock().expect("no thread panics while it holds the lock").fd()
+        emulation.lock().expect("no thread panics while it holds the lock").memory_fd()
     );
     let asked = Arc::clone(&emulation);
     thread::spawn(move || answer_input_lines(&asked));

@@ -53,7 +53,7 @@ pub struct SiblingArgs {
     slowdown: Option<Slowdown>,
     /// On which lanes a steal emulator takes the loss from programs that do not make up for it themselves
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LANE,…", default_value = "service,batch")]
-    steal: Vec<Whose>,
+    steal: Vec<StealTarget>,
     /// While programs make up for their loss themselves, they make page faults, which stand in for a counter of stalls
     #[arg(long)]
     stand_in: bool,
@@ -69,7 +69,7 @@ static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
 /// Lane from whose programs a steal emulator takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Whose {
+enum StealTarget {
     /// The request lane
     Service,
     /// The batch lane
@@ -88,26 +88,26 @@ pub fn run(args: &SiblingArgs) -> Result<()> {
     if let Some(file) = &args.preload {
         fs::write(file, PRELOAD).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    emulation::run(|| Emulated::start(args))
+    emulation::run(|| EmulatedCore::start(args))
 }
 
 /// Emulated core: the kernel program, and the steal emulators of its lanes.
-struct Emulated {
+struct EmulatedCore {
     program: Program,
     emulators: [Option<StealEmulator>; LANES],
 }
 
-impl Emulated {
+impl EmulatedCore {
     fn start(args: &SiblingArgs) -> Result<Self> {
         program::ensure_not_siblings(args.lanes)?;
         let program = Program::load(args.lanes)?;
         program.core().set_page_fault_stand_in(args.stand_in);
-        let start = |lane: usize, whose: Whose| {
+        let start = |lane: usize, whose: StealTarget| {
             let wanted = args.steal.contains(&whose);
             let steal_lane = StealLane { lane, cpu: args.lanes[lane], look_idle_ns: LOOK_IDLE_NS };
             wanted.then(|| StealEmulator::start(program.core(), steal_lane)).transpose()
         };
-        let emulators = [start(0, Whose::Service)?, start(1, Whose::Batch)?];
+        let emulators = [start(0, StealTarget::Service)?, start(1, StealTarget::Batch)?];
         let mut core = Self { program, emulators };
         args.slowdown.map_or(Ok(()), |slowdown| core.begin(slowdown))?;
         Ok(core)
@@ -118,12 +118,12 @@ impl Emulated {
     }
 }
 
-impl Emulation for Emulated {
+impl Emulation for EmulatedCore {
     type How = Slowdown;
     const HOW: &str = "SLOWDOWN";
 
-    fn fd(&self) -> i32 {
-        self.program.fd()
+    fn memory_fd(&self) -> i32 {
+        self.program.memory_fd()
     }
 
     fn begin(&mut self, slowdown: Slowdown) -> Result<()> {

@@ -100,7 +100,7 @@ impl Sibling {
     }
 }
 
-/// Emulator of the slowdown of one thread by a sibling lane. The thread should call [`Pace::spin_for_loss`] at the end
+/// Emulator of the slowdown of one thread by a sibling lane. The thread should call [`Pace::spin_for_lost_time`] at the end
 /// of each piece of work, or every 100 µs.
 pub struct Pace<'s> {
     sibling: &'s Sibling,
@@ -117,7 +117,7 @@ pub struct Pace<'s> {
 impl Pace<'_> {
     /// Spins for the time that the thread should have lost to the sibling lane since the last call.
     #[inline]
-    pub fn spin_for_loss(&mut self) {
+    pub fn spin_for_lost_time(&mut self) {
         let core = &self.sibling.core;
         let generation = core.generation();
         if generation & 1 == 0 {
@@ -128,18 +128,18 @@ impl Pace<'_> {
         }
         let thread = &core.threads[self.place];
         self.looks += 1;
-        if self.expected_loss_ns(thread) > self.spun_ns {
-            self.spin_until_compensated(thread);
+        if self.time_to_lose_ns(thread) > self.spun_ns {
+            self.spin_until_time_is_lost(thread);
         }
     }
 
     /// Returns the time that this thread should have lost so far. It reads lane and overlap again if the thread was
     /// switched in between the two reads, since they must belong together.
-    fn expected_loss_ns(&self, thread: &Thread) -> Nanos {
+    fn time_to_lose_ns(&self, thread: &Thread) -> Nanos {
         loop {
             let turns = thread.turns.load(Ordering::Acquire);
             let lane = thread.lane.load(Ordering::Acquire) as usize & 1;
-            let lost_ns = self.sibling.core.loss_ns(lane, &thread.overlap);
+            let lost_ns = self.sibling.core.lost_time_ns(lane, &thread.overlap);
             if thread.turns.load(Ordering::Acquire) == turns {
                 return lost_ns;
             }
@@ -147,11 +147,11 @@ impl Pace<'_> {
     }
 
     #[cold]
-    fn spin_until_compensated(&mut self, thread: &Thread) {
+    fn spin_until_time_is_lost(&mut self, thread: &Thread) {
         let before_ns = self.spun_ns;
         let mut turns = thread.turns.load(Ordering::Acquire);
         let mut last_ns = now_ns();
-        while self.is_sibling_alive(last_ns) && self.has_uncompensated_loss(thread) {
+        while self.is_sibling_alive(last_ns) && self.has_time_left_to_lose(thread) {
             // Ignores a failure to make page faults: the thread spins anyway.
             let _ = self.pages.as_mut().map(Pages::fault_all_pages);
             std::hint::spin_loop();
@@ -169,8 +169,8 @@ impl Pace<'_> {
         self.add_to_lane_counters(thread, self.spun_ns - before_ns);
     }
 
-    fn has_uncompensated_loss(&self, thread: &Thread) -> bool {
-        self.expected_loss_ns(thread) > self.spun_ns && self.sibling.core.generation() == self.generation
+    fn has_time_left_to_lose(&self, thread: &Thread) -> bool {
+        self.time_to_lose_ns(thread) > self.spun_ns && self.sibling.core.generation() == self.generation
     }
 
     fn add_to_lane_counters(&mut self, thread: &Thread, spun_ns: Nanos) {

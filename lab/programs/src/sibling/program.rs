@@ -40,7 +40,7 @@ impl Program {
     }
 
     /// Returns the file descriptor by which other processes map the shared memory.
-    pub fn fd(&self) -> i32 {
+    pub fn memory_fd(&self) -> i32 {
         core_map(&self.object).as_fd().as_raw_fd()
     }
 
@@ -103,13 +103,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_cpus_are_read() {
+    fn kernel_cpu_lists_are_parsed() {
         assert!(cpu_list_contains("0-1,4\n", 1) && cpu_list_contains("0-1,4\n", 4) && cpu_list_contains("0,8", 8));
         assert!(!cpu_list_contains("0-1,4\n", 2) && !cpu_list_contains("", 0));
     }
 
     #[test]
-    fn a_core_has_two_lanes() {
+    fn core_of_one_cpu_is_refused() {
         assert!(ensure_not_siblings([0, 0]).unwrap_err().to_string().contains("two lanes"));
     }
 }

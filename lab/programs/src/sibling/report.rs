@@ -44,7 +44,7 @@ pub fn lane_reports(core: &Core, emulators: &[Option<StealEmulator>; LANES]) -> 
 /// Returns the report of one lane.
 pub fn lane_report(core: &Core, lane: usize, emulator: Option<&StealEmulator>) -> LaneReport {
     let words = &core.lanes[lane];
-    let both_ns = words.both[0].reading_at(core.other_lane_spent_ns(lane, 0));
+    let both_ns = words.both[0].reading_at(core.other_lane_load_time_ns(lane, 0));
     let spun_ns = words.spun_ns.load(Ordering::Relaxed);
     let late_ns = emulator.map_or(0, |emulator| emulator.counters.late_ns.load(Ordering::Relaxed));
     let taken_ns = words.taken.reading_at(now_ns()) + late_ns;
@@ -53,10 +53,10 @@ pub fn lane_report(core: &Core, lane: usize, emulator: Option<&StealEmulator>) -
         lane: ["service", "batch"][lane],
         worked_ns: words.spent[0].reading_at(now_ns()),
         both_ns,
-        asked_ns: core.loss_ns(lane, &words.both),
+        asked_ns: core.lost_time_ns(lane, &words.both),
         spun_ns,
         taken_ns,
-        slowdown: slowdown(both_ns, spun_ns + taken_ns, (1..LOADS).all(|load| core.loss_ppm(lane, load) == 0)),
+        slowdown: slowdown(both_ns, spun_ns + taken_ns, (1..LOADS).all(|load| core.lost_share_ppm(lane, load) == 0)),
         looks: words.looks.load(Ordering::Relaxed),
         wake_ups: emulator.map_or(0, |emulator| emulator.counters.wake_ups.load(Ordering::Relaxed)),
         switches: words.switches.load(Ordering::Relaxed),
@@ -66,9 +66,9 @@ pub fn lane_report(core: &Core, lane: usize, emulator: Option<&StealEmulator>) -
 
 /// Returns the length of the overlap, divided by the time that its work would have taken alone. `None` if naps of a
 /// holder slow the lane, too, since `both_ns` does not include naps.
-fn slowdown(both_ns: Nanos, lost_ns: Nanos, only_work_counts: bool) -> Option<f64> {
+fn slowdown(both_ns: Nanos, lost_ns: Nanos, naps_cause_no_loss: bool) -> Option<f64> {
     let progress_ns = both_ns.checked_sub(lost_ns).filter(|progress_ns| *progress_ns > 0)?;
-    (only_work_counts && both_ns > 0).then(|| both_ns as f64 / progress_ns as f64)
+    (naps_cause_no_loss && both_ns > 0).then(|| both_ns as f64 / progress_ns as f64)
 }
 
 impl std::fmt::Display for LaneReport {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slowdown_is_what_is_left_of_the_overlap() {
+    fn slowdown_is_overlap_divided_by_progress() {
         assert_eq!(slowdown(1_000, 400, true), Some(1_000.0 / 600.0));
         assert_eq!(slowdown(1_000, 0, true), Some(1.0));
         assert_eq!(slowdown(0, 0, true), None);

@@ -33,7 +33,7 @@ impl Slowdown {
     }
 
     /// Returns the share of the overlap that is lost, in millionths.
-    pub fn loss_ppm(&self, lane: usize, load: usize) -> u64 {
+    pub fn lost_share_ppm(&self, lane: usize, load: usize) -> u64 {
         ((1.0 - 1.0 / self.0[lane][load]) * 1e6).round() as u64
     }
 }
@@ -74,10 +74,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slowdown_is_a_loss() {
+    fn slowdown_factor_converts_to_lost_share() {
         let slowdown: Slowdown = "service:batch=1.6,batch:service=1.25,service:nap=1".parse().unwrap();
-        assert_eq!([0, 1].map(|lane| slowdown.loss_ppm(lane, 0)), [375_000, 200_000]);
-        assert_eq!(slowdown.loss_ppm(0, 1), 0);
+        assert_eq!([0, 1].map(|lane| slowdown.lost_share_ppm(lane, 0)), [375_000, 200_000]);
+        assert_eq!(slowdown.lost_share_ppm(0, 1), 0);
         assert_eq!(slowdown.to_string(), "service:batch=1.6,batch:service=1.25");
     }
 

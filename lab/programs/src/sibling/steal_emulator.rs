@@ -74,7 +74,7 @@ impl StealEmulator {
         let counters = Arc::<StealCounters>::default();
         let (core, for_thread) = (Arc::clone(core), Arc::clone(&counters));
         let steal = thread::Builder::new().name(format!("steal-{}", steal_lane.cpu)).spawn(move || {
-            let prepared = prepare(&core.lanes[steal_lane.lane], steal_lane.cpu);
+            let prepared = prepare_steal_thread(&core.lanes[steal_lane.lane], steal_lane.cpu);
             let goes_on = prepared.is_ok();
             let _ = ready.send(prepared);
             if goes_on {
@@ -95,7 +95,7 @@ impl StealEmulator {
     }
 }
 
-fn prepare(lane: &Lane, cpu: u32) -> Result<()> {
+fn prepare_steal_thread(lane: &Lane, cpu: u32) -> Result<()> {
     scheduling::pin_to(cpu as usize)?;
     scheduling::minimize_timer_slack()?;
     scheduling::run_as_fifo(PRIORITY)?;
@@ -112,10 +112,10 @@ fn run_emulator(core: &Core, steal_lane: StealLane, counters: &StealCounters) {
             (look_ns, lost_ns) = (0, 0);
             continue;
         }
-        let often_ns = slice_interval_ns(core.loss_ppm(lane, 0).max(core.loss_ppm(lane, 1)));
+        let often_ns = slice_interval_ns(core.lost_share_ppm(lane, 0).max(core.lost_share_ppm(lane, 1)));
         look_ns = look_ns.max(often_ns);
         sleep_and_count(look_ns, &core.lanes[lane], counters);
-        let now_lost_ns = core.loss_ns(lane, &core.lanes[lane].overlap);
+        let now_lost_ns = core.lost_time_ns(lane, &core.lanes[lane].overlap);
         let took = take_slice(core, lane, counters);
         look_ns = if took || now_lost_ns > lost_ns { often_ns } else { (look_ns * 2).min(steal_lane.look_idle_ns) };
         lost_ns = now_lost_ns;
@@ -143,7 +143,7 @@ fn sleep_and_count(length_ns: Nanos, lane: &Lane, counters: &StealCounters) {
 /// Takes the lane for a slice if the debt is large enough and an interrupted thread waits. Returns whether it took a
 /// slice.
 fn take_slice(core: &Core, lane: usize, counters: &StealCounters) -> bool {
-    let debt_ns = || remaining_loss_ns(core, lane, counters);
+    let debt_ns = || time_left_to_take_ns(core, lane, counters);
     if !core.lanes[lane].taken.is_running() || debt_ns() < SLICE_MIN_NS {
         return false;
     }
@@ -156,9 +156,9 @@ fn take_slice(core: &Core, lane: usize, counters: &StealCounters) -> bool {
 }
 
 /// Returns the time that the lane should have lost and has not lost yet.
-fn remaining_loss_ns(core: &Core, lane: usize, counters: &StealCounters) -> Nanos {
+fn time_left_to_take_ns(core: &Core, lane: usize, counters: &StealCounters) -> Nanos {
     let taken_ns = core.lanes[lane].taken.reading_at(now_ns()) + counters.late_ns.load(Ordering::Relaxed);
-    core.loss_ns(lane, &core.lanes[lane].overlap).saturating_sub(taken_ns)
+    core.lost_time_ns(lane, &core.lanes[lane].overlap).saturating_sub(taken_ns)
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_are_long_enough_for_any_loss() {
+    fn slices_suffice_for_any_lost_share() {
         assert_eq!([0, 100_000, 400_000].map(slice_interval_ns), [LOOK_EVERY_NS; 3]);
         assert_eq!(slice_interval_ns(600_000), 1_000_000, "1.5 ms of each 2.5 ms");
         for loss_ppm in (1..=900_000).step_by(9) {

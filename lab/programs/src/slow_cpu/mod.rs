@@ -78,8 +78,8 @@ impl Emulation for SlowCpu {
     type How = Speed;
     const HOW: &str = "SPEED";
 
-    fn fd(&self) -> i32 {
-        self.program.fd()
+    fn memory_fd(&self) -> i32 {
+        self.program.memory_fd()
     }
 
     fn begin(&mut self, speed: Speed) -> Result<()> {

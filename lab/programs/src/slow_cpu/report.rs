@@ -45,7 +45,7 @@ impl SpeedReport {
     pub fn from_core(cpu: u32, wanted: Speed, core: &Core, emulator: Option<&StealEmulator>) -> Self {
         let lane = lane_report(core, LANE, emulator);
         let LaneReport { both_ns, spun_ns, taken_ns, looks, wake_ups, switches, switch_ns, .. } = lane;
-        let strangers_ns = core.lanes[LANE].overlap[0].reading_at(core.other_lane_spent_ns(LANE, 0));
+        let strangers_ns = core.lanes[LANE].overlap[0].reading_at(core.other_lane_load_time_ns(LANE, 0));
         let worked_ns = if emulator.is_some() { both_ns } else { both_ns.saturating_sub(strangers_ns) };
         let (slices, late_ns) = emulator.map_or((0, 0), |emulator| {
             (emulator.counters.slices.load(Ordering::Relaxed), emulator.counters.late_ns.load(Ordering::Relaxed))

@@ -48,10 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loss_of_a_slow_cpu_is_one_minus_its_speed() {
+    fn lost_share_is_one_minus_the_speed() {
         for (speed, lost_ppm) in [("0.4", 600_000), ("0.31", 690_000), ("0.1", 900_000), ("1", 0)] {
             let slowdown = speed.parse::<Speed>().unwrap().slowdown(1);
-            assert_eq!((slowdown.loss_ppm(1, 0), slowdown.loss_ppm(0, 0), slowdown.loss_ppm(1, 1)), (lost_ppm, 0, 0));
+            assert_eq!(
+                (slowdown.lost_share_ppm(1, 0), slowdown.lost_share_ppm(0, 0), slowdown.lost_share_ppm(1, 1)),
+                (lost_ppm, 0, 0)
+            );
         }
     }
 

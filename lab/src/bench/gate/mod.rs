@@ -51,9 +51,9 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let mut report = Report::with_settings(json!({ "lanes": lanes, "rounds_limit_count": limit.rounds }));
     let c_build = GateBuild::open()?;
     measure_check_cost(&c_build, limit, &mut report).context("cost of a check")?;
-    program_cost(&c_build, limit, &mut report).context("cost to a program")?;
+    measure_program_cost(&c_build, limit, &mut report).context("cost to a program")?;
     Reactions::new(lanes, &pair, &c_build, round_options).measure(&mut report).context("reactions")?;
-    Ok(report.result(pair.kind, round_options, limit.rounds))
+    Ok(report.into_result_file(pair.kind, round_options, limit.rounds))
 }
 
 /// Measures the cost of one check, for each method of building.
@@ -80,7 +80,7 @@ fn measure_check_cost(c_build: &GateBuild, limit: Limit, report: &mut Report) ->
 }
 
 /// Measures the slowdown of a real program that was built with checks at every function's entry.
-fn program_cost(c_build: &GateBuild, limit: Limit, report: &mut Report) -> Result<()> {
+fn measure_program_cost(c_build: &GateBuild, limit: Limit, report: &mut Report) -> Result<()> {
     let Some(source) = program::fetch(c_build.dir())? else {
         report.notes.push(LabNote::NoLz4.to_string());
         return Ok(());

@@ -82,7 +82,7 @@ impl Agent {
 
     /// Sends SIGTERM to the agent, and waits until it has undone all changes.
     pub(super) fn end(mut self) -> Result<()> {
-        self.ask_to_end();
+        self.send_sigterm();
         let deadline = Instant::now() + END_TIMEOUT;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait()? {
@@ -94,7 +94,7 @@ impl Agent {
         bail!("the agent does not end after 10 s: {}", self.log_text())
     }
 
-    fn ask_to_end(&self) {
+    fn send_sigterm(&self) {
         // SAFETY: kill touches no memory; the child is not reaped yet.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
     }
@@ -107,7 +107,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            self.ask_to_end();
+            self.send_sigterm();
             let _ = self.child.wait();
         }
     }

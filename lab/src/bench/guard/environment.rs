@@ -107,9 +107,9 @@ impl Environment {
         Ok(environment)
     }
 
-    fn work_alone_per_s(&self, stay: &ContainerSchedule) -> Result<f64> {
+    fn work_alone_per_s(&self, schedule: &ContainerSchedule) -> Result<f64> {
         let mut containers = self.create_containers()?;
-        containers.start(stay.name, &stay.work, &self.c_build)?;
+        containers.start(schedule.name, &schedule.work, &self.c_build)?;
         let done = |containers: &Containers| containers.work_done().iter().map(|(_, units)| *units).sum::<u64>();
         let first = wait_for_more_work(0, || done(&containers))?;
         let began = Instant::now();
@@ -184,7 +184,7 @@ impl Environment {
     }
 
     pub(super) fn start_agent(&self, plan: &Plan, variant: GuardVariant, containers: &Containers) -> Result<Agent> {
-        let batch = containers.path().context("the containers' group has no path")?;
+        let batch = containers.cgroup_path().context("the containers' group has no path")?;
         let ports: Vec<u32> = self.fixtures.iter().map(|fixture| fixture.port).collect();
         let (place, calm) = (self.fixtures[0].place, CALM.mul_f64(plan.scale));
         let told = AgentSettings {
@@ -278,7 +278,7 @@ impl Environment {
 /// Waits for the client's end, and returns the latencies at the socket without requests whose CPU the hypervisor had
 /// taken. Returns the client's latencies if the socket is not observed.
 fn finish_and_read_latency(fixture: &Fixture, rhythm: LoadPattern, client: RunningClient) -> Result<Latency> {
-    let (at_socket, client) = (fixture.end_undisturbed_socket_run(rhythm)?, client.finish()?);
+    let (at_socket, client) = (fixture.end_socket_run_excluding_disturbed(rhythm)?, client.finish()?);
     Ok(match at_socket {
         Some((seen, left_out)) => Latency {
             requests: seen.requests,

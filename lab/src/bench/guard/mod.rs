@@ -76,7 +76,7 @@ pub fn run(options: &GuardOptions) -> Result<ResultFile> {
         notes: notes_as_text(&text::notes(&measured, place)),
         ..Report::with_settings(text::settings(&plan, place, &measured))
     };
-    Ok(report.result(place.kind, plan.round_options, plan.limit.rounds))
+    Ok(report.into_result_file(place.kind, plan.round_options, plan.limit.rounds))
 }
 
 fn measure_group(

@@ -229,7 +229,7 @@ fn container_schedules(quick: bool, notes: &mut BTreeSet<Note>) -> Vec<Container
         stays.push(stay("spark", Work::Spark, 0.0, 2.0));
     }
     let mut is_possible = |stay: &ContainerSchedule| {
-        let note = stay.work.missing().map(|why| LabNote::WorkMissing { work: stay.work.name(), why });
+        let note = stay.work.missing_program().map(|why| LabNote::WorkMissing { work: stay.work.name(), why });
         let possible = note.is_none();
         notes.extend(note.map(Note::from));
         possible
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_full_bench_has_every_store_and_mix_that_go_together() {
+    fn full_bench_has_every_compatible_store_and_mix() {
         let groups = all_groups();
         let has = |store, mix| groups.iter().any(|group| group.stores.contains(&store) && group.mix.name == mix);
         for store in [Store::Redis, Store::RocksDb, Store::WiredTiger] {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn named_stores_and_mixes_run_alone() {
+    fn only_chosen_stores_and_mixes_run() {
         let names = |quick, stores: &[Store], mixes: &[&str]| {
             let options = GuardOptions {
                 round_options: RoundOptions { quick, rounds: None },

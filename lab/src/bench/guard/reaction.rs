@@ -88,7 +88,7 @@ pub(super) fn measure_round(environment: &Environment, onset_count: usize, react
     let mut containers = environment.create_containers()?;
     containers.start(BATCH, &Work::Stamps, environment.work_files())?;
     wait_for_stamp(&containers, "batch works", |stamp_ns| stamp_ns > 0)?;
-    let batch = containers.path().context("the containers' group has no path")?;
+    let batch = containers.cgroup_path().context("the containers' group has no path")?;
     let ports = [service.ready_number("port")?];
     let told = AgentSettings {
         variant: GuardVariant::Holmes,
@@ -138,7 +138,7 @@ fn wait_until_batch_stops(containers: &Containers) -> Result<u64> {
     let began = Instant::now();
     let (mut last_ns, mut since) = (0, Instant::now());
     loop {
-        let stamp_ns = containers.last_at_work_ns(BATCH).context("batch has no counter")?;
+        let stamp_ns = containers.last_work_timestamp_ns(BATCH).context("batch has no counter")?;
         if stamp_ns != last_ns {
             (last_ns, since) = (stamp_ns, Instant::now());
         }
@@ -150,10 +150,10 @@ fn wait_until_batch_stops(containers: &Containers) -> Result<u64> {
     }
 }
 
-fn wait_for_stamp(containers: &Containers, what: &str, is_reached: impl Fn(u64) -> bool) -> Result<()> {
+fn wait_for_stamp(containers: &Containers, awaited_event: &str, is_reached: impl Fn(u64) -> bool) -> Result<()> {
     let began = Instant::now();
-    while !containers.last_at_work_ns(BATCH).is_some_and(&is_reached) {
-        ensure!(began.elapsed() < TIMEOUT, "waited 5 s in vain until {what}");
+    while !containers.last_work_timestamp_ns(BATCH).is_some_and(&is_reached) {
+        ensure!(began.elapsed() < TIMEOUT, "waited 5 s in vain until {awaited_event}");
         thread::sleep(LOOK_EVERY);
     }
     Ok(())
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_has_its_stretches_of_time() {
+    fn stalled_intervals_are_parsed_from_an_answer() {
         let answer = "rested_ns=90 faults=8 kept_off_ns=";
         assert_eq!(parse_stalled_intervals_ns(answer), Some(vec![]));
         assert_eq!(parse_stalled_intervals_ns(&format!("{answer}10:20,30:45\n")), Some(vec![(10, 20), (30, 45)]));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_taken_together() {
+    fn reactions_of_all_rounds_are_merged() {
         let mut reactions = Reactions::new(NotificationMode::Wakeup);
         reactions.add_round(&[Some(7_000), None, Some(3_000)], 10, Duration::from_nanos(100));
         reactions.add_round(&[Some(5_000)], 20, Duration::from_nanos(200));

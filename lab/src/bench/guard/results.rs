@@ -8,7 +8,7 @@ use super::idle::IdleAgentFigures;
 use super::plan::{Group, GuardVariant};
 use super::reaction::{Reactions, percentile_us};
 use crate::experiment::comparison::Samples;
-use crate::experiment::load::above_percent;
+use crate::experiment::load::percent_above_limit;
 use crate::experiment::sibling::SiblingDescription;
 use sidelane_diagnostics::note::Note;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
@@ -49,7 +49,7 @@ impl GroupSamples<'_> {
     pub(super) fn violations_percent(&self, store_index: usize, variant: GuardVariant) -> Vec<f64> {
         self.samples.compare_by_round(variant, GuardVariant::Alone, |one, alone| {
             let slo_us = latency_at_percentile_us(&alone.stores.get(store_index)?.curve, SLO_PERCENTILE)?;
-            above_percent(&one.stores.get(store_index)?.curve, slo_us)
+            percent_above_limit(&one.stores.get(store_index)?.curve, slo_us)
         })
     }
 }
@@ -95,13 +95,13 @@ pub(super) fn checks(measured: &GuardMeasurements) -> Vec<Check> {
 /// Returns the check on how fast batch leaves; `None` for notification modes other than the default.
 pub(super) fn check_of_reactions(reactions: &Reactions) -> Option<Check> {
     let title = "onset of interference to batch off, p99";
-    let check = || Check::interval_at_most(title, p99_of(&reactions.sorted_ns), REACTION_US, Unit::Us);
+    let check = || Check::interval_at_most(title, p99_interval_us(&reactions.sorted_ns), REACTION_US, Unit::Us);
     (reactions.notification == NotificationMode::Wakeup).then(check)
 }
 
 /// Returns the p99 of all reactions in microseconds. Each reaction begins after batch is back, so reactions are
 /// independent samples.
-fn p99_of(reactions_ns: &[u64]) -> Option<Interval> {
+fn p99_interval_us(reactions_ns: &[u64]) -> Option<Interval> {
     bootstrap_interval(reactions_ns, |drawn| {
         let mut sorted: Vec<u64> = drawn.iter().map(|ns| **ns).collect();
         sorted.sort_unstable();
@@ -314,7 +314,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn violations_are_counted_against_nine_in_ten_alone() {
+    fn violations_count_against_the_p90_alone() {
         let runs = [(0, GuardVariant::Alone, 100.0, 0.0), (0, GuardVariant::Unmanaged, 200.0, 0.5)];
         let percent = |variant| with_group_samples(&runs, |compared| compared.violations_percent(0, variant));
         assert_eq!(percent(GuardVariant::Alone), [10.0]);

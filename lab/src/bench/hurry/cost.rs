@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, TcpStream};
 
 use anyhow::{Context, Result};
-use sidelane_host::priority::{pin_thread, with_this_thread_on};
+use sidelane_host::priority::{pin_thread, run_with_this_thread_on};
 use sidelane_host::procfs::threads;
 use sidelane_report::Row;
 use sidelane_stats::ranks::median;
@@ -70,5 +70,5 @@ fn measure_request_cpu_us(environment: &Environment) -> Result<f64> {
         stream.set_nodelay(true)?;
         exchange_cpu_us(stream, (QUESTION, ANSWER), || fixture.service_cpu_ns().unwrap_or(0))
     };
-    with_this_thread_on(&[fixture.place.request], ask).context("cannot join the service on its CPU")?
+    run_with_this_thread_on(&[fixture.place.request], ask).context("cannot join the service on its CPU")?
 }

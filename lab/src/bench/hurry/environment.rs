@@ -162,7 +162,7 @@ fn open_energy_counters(is_emulated: bool) -> Result<RefCell<Energy>, String> {
 
 fn mapper_figures(variant: Variant, figures: &Figures) -> MapperFigures {
     let has_threshold = matches!(variant, Variant::Hurry | Variant::Paper | Variant::Given(_));
-    let requests = figures.requests() as f64;
+    let requests = figures.answered_requests() as f64;
     MapperFigures {
         own_percent: figures.own_cpu_percent(),
         moved_percent: (requests > 0.0).then(|| 100.0 * figures.moved as f64 / requests),

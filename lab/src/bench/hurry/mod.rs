@@ -44,7 +44,7 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
         }
         Ok(())
     })?;
-    let little_speed = environment.slow.as_mut().map(|slow| slow.speed()).transpose()?.flatten();
+    let little_speed = environment.slow.as_mut().map(|slow| slow.measured_speed()).transpose()?.flatten();
     let cost = cost::measure_request_cost(&mut environment, plan.cost)?;
     let (compared, measures) = (HurrySamples(&samples), environment.measures);
     let report = Report {
@@ -54,7 +54,7 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
         notes: notes_as_text(&notes(&environment, place)),
         ..Report::with_settings(text::settings(options, &plan, place, &environment, little_speed))
     };
-    Ok(report.result(place.kind, options.round_options, rounds))
+    Ok(report.into_result_file(place.kind, options.round_options, rounds))
 }
 
 fn notes(environment: &Environment, place: ExperimentCpus) -> std::collections::BTreeSet<Note> {

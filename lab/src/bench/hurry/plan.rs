@@ -132,19 +132,19 @@ mod tests {
     use super::*;
 
     fn plan(quick: bool) -> Plan {
-        plan_of(quick, None)
+        plan_with_mean(quick, None)
     }
 
-    fn plan_of(quick: bool, mean: Option<Duration>) -> Plan {
+    fn plan_with_mean(quick: bool, mean: Option<Duration>) -> Plan {
         let round_options = RoundOptions { quick, rounds: None };
         let (cores, slow_cpu, cache) = ("0:1".to_owned(), SlowdownMechanism::BuiltIn, "cache".into());
         Plan::from_options(&HurryOptions { round_options, cores, slow_cpu, speed: 0.31, mean, cache })
     }
 
     #[test]
-    fn runs_have_as_many_searches_of_any_length() {
+    fn runs_have_equal_search_counts_at_any_mean_time() {
         for quick in [true, false] {
-            let (usual, paper) = (plan(quick), plan_of(quick, Some(Duration::from_millis(70))));
+            let (usual, paper) = (plan(quick), plan_with_mean(quick, Some(Duration::from_millis(70))));
             let searches = |plan: &Plan| {
                 let measures = MachineMeasures { mean_us: plan.mean.as_secs_f64() * 1e6, speed: 0.31 };
                 SWEEP_LOAD.rate_per_s(measures) * plan.run.as_secs_f64()

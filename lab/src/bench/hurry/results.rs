@@ -6,7 +6,7 @@ use super::cost::RequestTimes;
 use super::plan::{Load, SWEEP_LOAD};
 use super::variant::{MachineMeasures, Variant};
 use crate::experiment::comparison;
-use crate::experiment::load::{Latencies, above_percent};
+use crate::experiment::load::{Latencies, percent_above_limit};
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_requests::at_socket::latency_at_percentile_us;
@@ -112,7 +112,7 @@ impl<'a> HurrySamples<'a> {
     /// Returns the median share of requests that took longer than the p90 of the static mapping in the same round, in
     /// percent. For the static mapping itself the share is 10 %.
     pub(super) fn beyond_static_p90_percent(self, variant: Variant, load: Load) -> Option<f64> {
-        let beyond = |one: &Run, other: &Run| above_percent(&one.seen.curve, other.seen.p90_us);
+        let beyond = |one: &Run, other: &Run| percent_above_limit(&one.seen.curve, other.seen.p90_us);
         median(self.compare_rounds(variant, Variant::Static, load, beyond).into_iter().map(|(_, percent)| percent))
     }
 
@@ -392,9 +392,9 @@ mod tests {
 
     /// Returns the verdicts of the checks on six rounds with these p90s under Hurry-up. The p90 is 100 µs under the
     /// static mapping at each load, and 60 and 80 µs under two given thresholds.
-    fn verdicts(hurry_us: [f64; 3]) -> Vec<Verdict> {
+    fn verdicts(hurry_p90s_us: [f64; 3]) -> Vec<Verdict> {
         let runs = |us: [f64; 3]| LOADS.into_iter().zip(us).collect::<Vec<_>>();
-        let (alike, hurry) = (runs([100.0; 3]), runs(hurry_us));
+        let (alike, hurry) = (runs([100.0; 3]), runs(hurry_p90s_us));
         let mut samples = Samples::default();
         for round in 0..6 {
             samples.add(round, Variant::Static, turn_with_p90s(&alike));
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_may_cost_the_service_a_microsecond() {
+    fn cost_check_allows_a_microsecond_per_request() {
         assert_eq!(
             (check_of_cost(&[0.8; 6]).verdict, check_of_cost(&[1.2; 6]).verdict),
             (Verdict::Holds, Verdict::Missed)

@@ -79,7 +79,7 @@ impl Ladder {
 
     /// Returns the picture of the times to sleep and to wake for each rung, beside the paper's.
     pub(super) fn latency_chart(&self) -> Intervals {
-        let groups = self.rungs.iter().map(|rung| self.group(rung)).filter(|group| !group.means.is_empty());
+        let groups = self.rungs.iter().map(|rung| self.interval_group(rung)).filter(|group| !group.means.is_empty());
         Intervals {
             title: "How fast a lane sleeps and wakes".to_owned(),
             caption: format!(
@@ -113,7 +113,7 @@ impl Ladder {
         row
     }
 
-    fn group(&self, rung: &Rung) -> IntervalGroup {
+    fn interval_group(&self, rung: &Rung) -> IntervalGroup {
         let measured = |series: &str, estimate: Estimate| {
             let Estimate { mean, half_width, .. } = estimate.scaled_by(self.cycles_per_ns);
             Mean { series: series.to_owned(), mean, half_width: Some(half_width) }

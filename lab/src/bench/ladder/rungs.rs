@@ -39,7 +39,7 @@ pub(super) fn measure_all_rungs(
     let voluntary = naps.chain([SleepMechanism::Futex]).map(|sleeper| measure_nap(sleeper, pair, plan, cycles_per_ns));
     let held = [("lane holder, own CPU wakes", WokenBy::OwnCpu), ("lane holder, batch lane wakes", WokenBy::BatchLane)];
     let held = held.map(|(name, by)| {
-        rung(
+        rung_from_result(
             name,
             run_on_new_thread(|| holder::reaction_histograms(Gate::Holder, pair, by, plan))
                 .map(latency_from_histograms),
@@ -51,10 +51,10 @@ pub(super) fn measure_all_rungs(
     rungs.extend([
         measure_freezer("cgroup v2 freezer", &V2, group_name, pair, plan),
         measure_freezer("cgroup v1 freezer", &V1, group_name, pair, plan),
-        rung("SIGSTOP", measure_switch(&StopMethod::Signal, pair, plan)),
-        rung(
+        rung_from_result("SIGSTOP", measure_stop_method(&StopMethod::Signal, pair, plan)),
+        rung_from_result(
             "affinity",
-            measure_switch(&StopMethod::Affinity { elsewhere: pair.cpu_off_pair(&own_cpus()) }, pair, plan),
+            measure_stop_method(&StopMethod::Affinity { elsewhere: pair.cpu_off_pair(&own_cpus()) }, pair, plan),
         ),
     ]);
     rungs
@@ -62,10 +62,10 @@ pub(super) fn measure_all_rungs(
 
 /// Measures the rung of the instrumented gate.
 pub(super) fn measure_instrumented_rung(pair: &TestPair, plan: &ReactionPlan) -> Rung {
-    rung(gate::NAME, run_on_new_thread(|| gate::measure_nap_latency(pair, plan)))
+    rung_from_result(gate::NAME, run_on_new_thread(|| gate::measure_nap_latency(pair, plan)))
 }
 
-fn rung(name: &str, measured: Result<Option<Latency>>) -> Rung {
+fn rung_from_result(name: &str, measured: Result<Option<Latency>>) -> Rung {
     let outcome = match measured {
         Ok(Some(latency)) => Ok(latency),
         Ok(None) => Err("T2 was never seen to sleep and wake: measure again on a quieter machine".to_owned()),
@@ -83,7 +83,7 @@ fn measure_nap(sleeper: SleepMechanism, pair: &TestPair, plan: &ReactionPlan, cy
             wake: latency.wake.scaled_by(1.0 / cycles_per_ns),
         })
     });
-    rung(&sleeper.to_string(), latency)
+    rung_from_result(&sleeper.to_string(), latency)
 }
 
 /// Returns the latency estimates from samples of the times to sleep and to wake.
@@ -98,7 +98,7 @@ pub(super) fn latency_from_histograms((off, on): (Histogram, Histogram)) -> Opti
     Some(Latency { sleep: of(&off)?, wake: of(&on)? })
 }
 
-fn measure_switch(switch: &StopMethod, pair: &TestPair, plan: &ReactionPlan) -> Result<Option<Latency>> {
+fn measure_stop_method(switch: &StopMethod, pair: &TestPair, plan: &ReactionPlan) -> Result<Option<Latency>> {
     let rounds = run_on_new_thread(|| victim::measure_rounds(switch, pair, plan))?;
     let (sleep, wake) = rounds.into_iter().map(|(off_ns, on_ns)| (off_ns as f64, on_ns as f64)).unzip();
     Ok(latency_from_samples(sleep, wake))
@@ -111,5 +111,8 @@ fn measure_freezer(
     pair: &TestPair,
     plan: &ReactionPlan,
 ) -> Rung {
-    rung(rung_name, with_freezer_cgroup(freezing, group_name, |switch| measure_switch(switch, pair, plan)))
+    rung_from_result(
+        rung_name,
+        with_freezer_cgroup(freezing, group_name, |switch| measure_stop_method(switch, pair, plan)),
+    )
 }

@@ -17,7 +17,7 @@ use sidelane_doctor::reaction::latency::ReactionPlan;
 use sidelane_doctor::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
-use sidelane_host::tsc::cycles;
+use sidelane_host::tsc::read_cycles;
 
 /// Length of a nap of the thread T2: long enough that an idle CPU reaches its deepest sleep state.
 const NAP_TIME: Duration = Duration::from_micros(200);
@@ -52,7 +52,7 @@ pub(super) fn measure_naps(sleeper: SleepMechanism, pair: &TestPair, plan: &Reac
         let (placed, place) = mpsc::channel();
         scope.spawn(move || {
             // Ignores a failed send, which cannot occur: the receiver lives until this thread gets the command to end.
-            let _ = placed.send(pin_this_thread(&[pair.batch]).and_then(|()| own_clock()));
+            let _ = placed.send(pin_this_thread(&[pair.batch]).and_then(|()| own_cpu_clock()));
             run_batch_thread(sleeper, flags);
         });
         let clock = place.recv().expect("T2 says where it is");
@@ -80,14 +80,14 @@ fn run_rounds(
 /// Runs one round: the body of `measure()` in Elfen's Fig. 7.
 fn run_round(sleeper: SleepMechanism, flags: &Flags, thread_clock: libc::clockid_t) -> Option<Round> {
     spin(AWAKE_TIME);
-    let began = cycles();
+    let began = read_cycles();
     sleeper.send_command(&flags.asked.0, NAP);
     let mut slept = wait_until_reported(flags, NAP)?;
     if sleeper == SleepMechanism::Futex {
         slept = wait_until_stopped(thread_clock)?;
     }
     spin(NAP_TIME);
-    let woken = cycles();
+    let woken = read_cycles();
     sleeper.send_command(&flags.asked.0, BE_AWAKE);
     let awake = wait_until_reported(flags, BE_AWAKE)?;
     Some(Round { sleep: slept - began, wake: awake - woken })
@@ -114,15 +114,15 @@ fn wait_until_reported(flags: &Flags, state: u32) -> Option<u64> {
             return None;
         }
     }
-    Some(cycles())
+    Some(read_cycles())
 }
 
 /// Waits until two consecutive reads find T2's CPU time unchanged; returns the time of the first read in cycles.
 fn wait_until_stopped(thread_clock: libc::clockid_t) -> Option<u64> {
     let since_ns = now_ns();
-    let (mut seen_at, mut seen) = (cycles(), thread_cpu_ns(thread_clock));
+    let (mut seen_at, mut seen) = (read_cycles(), thread_cpu_ns(thread_clock));
     loop {
-        let (now, used) = (cycles(), thread_cpu_ns(thread_clock));
+        let (now, used) = (read_cycles(), thread_cpu_ns(thread_clock));
         if used == seen {
             return Some(seen_at);
         }
@@ -134,7 +134,7 @@ fn wait_until_stopped(thread_clock: libc::clockid_t) -> Option<u64> {
 }
 
 /// Returns the CPU time clock of the calling thread; other threads can read this clock, too.
-fn own_clock() -> io::Result<libc::clockid_t> {
+fn own_cpu_clock() -> io::Result<libc::clockid_t> {
     let mut clock = 0;
     // SAFETY: `clock` is valid for writes, and the calling thread exists.
     match unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) } {

@@ -73,8 +73,8 @@ fn contention_cost_check(sweep: &Sweep, samples: &Samples, emulated_cost: f64) -
         samples.0.iter().rfind(|sample| learned(sample.variant))?.figures.contention_cost
     };
     let learned = sweep.plan.batches.iter().filter_map(last_with);
-    let off = mean_of(learned).map(|contention_cost| {
-        let interval = Interval::of_mean(percent(contention_cost.mean), percent(contention_cost.error));
+    let off = weighted_mean(learned).map(|contention_cost| {
+        let interval = Interval::from_mean(percent(contention_cost.mean), percent(contention_cost.error));
         interval.distance_from(percent(emulated_cost), |one, other| (one - other).abs())
     });
     let name =
@@ -83,7 +83,7 @@ fn contention_cost_check(sweep: &Sweep, samples: &Samples, emulated_cost: f64) -
 }
 
 /// Returns the mean of estimates of one number, each weighted by the inverse of its squared error.
-fn mean_of(estimates: impl Iterator<Item = ContentionCostEstimate>) -> Option<ContentionCostEstimate> {
+fn weighted_mean(estimates: impl Iterator<Item = ContentionCostEstimate>) -> Option<ContentionCostEstimate> {
     let add = |(weights, sum), one: ContentionCostEstimate| {
         let weight = one.error.powi(2).recip();
         (weights + weight, sum + weight * one.mean)
@@ -224,7 +224,7 @@ mod tests {
     }
 
     /// Adds a run beside the batch kernel `loop` with this p99 and this batch utilisation.
-    fn add(samples: &mut Samples, round: u64, load: u8, setting: &'static str, p99_us: f64, batch: f64) {
+    fn add_run(samples: &mut Samples, round: u64, load: u8, setting: &'static str, p99_us: f64, batch: f64) {
         let batch_utilisation = Some(batch).filter(|_| setting != ALONE);
         let figures = Figures { p99_us, lc_utilisation: 0.5, batch_utilisation, ..Figures::default() };
         samples.add(round, SampleKey::new(load, "loop", setting), figures);
@@ -232,12 +232,12 @@ mod tests {
 
     /// Returns six rounds at a load of 50 %; `policies` has the p99 and the batch utilisation of each policy. The
     /// service alone has a p99 of 10 ms, and its objective is 25 ms.
-    fn samples(policies: [(f64, f64); 5]) -> Samples {
+    fn samples(p99_and_batch_of_policies: [(f64, f64); 5]) -> Samples {
         let mut samples = Samples::default();
         for round in 0..6 {
-            add(&mut samples, round, 50, ALONE, 10_000.0, 0.0);
-            for ((name, _), (p99_us, batch)) in POLICIES.iter().zip(policies) {
-                add(&mut samples, round, 50, name, p99_us, batch);
+            add_run(&mut samples, round, 50, ALONE, 10_000.0, 0.0);
+            for ((name, _), (p99_us, batch)) in POLICIES.iter().zip(p99_and_batch_of_policies) {
+                add_run(&mut samples, round, 50, name, p99_us, batch);
             }
         }
         samples
@@ -246,7 +246,7 @@ mod tests {
     const GOOD: [(f64, f64); 5] =
         [(10_100.0, 0.48), (14_000.0, 0.6), (15_000.0, 0.7), (20_000.0, 0.9), (21_000.0, 1.0)];
 
-    fn failing(samples: &Samples) -> Vec<String> {
+    fn failing_search_checks(samples: &Samples) -> Vec<String> {
         search_checks(&sweep_with_loads(&[50]), samples)
             .into_iter()
             .filter(|check| !check.ok)
@@ -260,23 +260,26 @@ mod tests {
 
     #[test]
     fn policies_within_their_bounds_pass() {
-        assert_eq!(failing(&samples(GOOD)), [""; 0]);
+        assert_eq!(failing_search_checks(&samples(GOOD)), [""; 0]);
         assert!(redis_checks_for(GOOD).iter().all(|check| check.ok));
     }
 
     #[test]
-    fn a_policy_that_borrows_less_than_the_one_before_fails() {
+    fn policy_that_lends_less_than_the_previous_one_fails() {
         let mut policies = GOOD;
         policies[2].1 = 0.58;
-        assert_eq!(failing(&samples(policies)), ["batch's time at 50 %, refresh budget over fixed budget"]);
+        assert_eq!(
+            failing_search_checks(&samples(policies)),
+            ["batch's time at 50 %, refresh budget over fixed budget"]
+        );
         policies[2].1 = 0.56;
         assert!(!redis_checks_for(policies)[0].ok);
         policies[2].1 = 0.595;
-        assert_eq!(failing(&samples(policies)), [""; 0], "within the noise");
+        assert_eq!(failing_search_checks(&samples(policies)), [""; 0], "within the noise");
     }
 
     #[test]
-    fn harm_is_judged_by_what_is_emulated() {
+    fn learned_contention_cost_is_compared_with_emulated() {
         let sweep = Sweep { emulated_contention_cost: Some(0.4), ..sweep_with_loads(&[50]) };
         let of = |mean, error| {
             let mut samples = samples(GOOD);
@@ -293,30 +296,30 @@ mod tests {
     #[test]
     fn mean_weights_estimates_by_their_error() {
         let estimates = [(0.5, 0.1), (0.4, 0.05)].map(|(mean, error)| ContentionCostEstimate { mean, error });
-        let mean = mean_of(estimates.into_iter()).unwrap();
+        let mean = weighted_mean(estimates.into_iter()).unwrap();
         assert!((mean.mean - 0.42).abs() < 1e-9 && (mean.error - 0.05 / 1.25_f64.sqrt()).abs() < 1e-9, "{mean:?}");
-        assert_eq!(mean_of([].into_iter()), None);
+        assert_eq!(weighted_mean([].into_iter()), None);
     }
 
     #[test]
-    fn a_budget_that_is_not_used_fails() {
+    fn policy_that_does_not_use_its_budget_fails() {
         let all_the_same = [(10_000.0, 0.48); 5];
         let wanted = [
             "batch's time at 50 %, dynamic refresh over borrow idle",
             "batch's time at 50 %, deadline well over dynamic refresh",
         ];
-        assert_eq!(failing(&samples(all_the_same)), wanted);
+        assert_eq!(failing_search_checks(&samples(all_the_same)), wanted);
     }
 
     #[test]
     fn a_missed_objective_fails_unless_the_service_misses_it_alone() {
         let mut policies = GOOD;
         policies[3].0 = 25_100.0;
-        assert_eq!(failing(&samples(policies)), ["p99 over the SLO, dynamic refresh, worst load"]);
+        assert_eq!(failing_search_checks(&samples(policies)), ["p99 over the SLO, dynamic refresh, worst load"]);
         assert!(!redis_checks_for(policies)[1].ok);
         let (sweep, mut overloaded) = (sweep_with_loads(&[50, 90]), samples(GOOD));
-        add(&mut overloaded, 0, 90, ALONE, 80_000.0, 0.0);
-        POLICIES.iter().for_each(|(name, _)| add(&mut overloaded, 0, 90, name, 99_000.0, 0.1));
+        add_run(&mut overloaded, 0, 90, ALONE, 80_000.0, 0.0);
+        POLICIES.iter().for_each(|(name, _)| add_run(&mut overloaded, 0, 90, name, 99_000.0, 0.1));
         assert!(search_checks(&sweep, &overloaded).iter().all(|check| check.ok));
         assert!(undecided_loads(&sweep, &overloaded).is_empty());
     }
@@ -325,20 +328,20 @@ mod tests {
     fn a_slower_service_fails_and_so_does_a_missing_measurement() {
         let mut policies = GOOD;
         policies[0].0 = 10_600.0;
-        assert_eq!(failing(&samples(policies)), ["p99 at 50 % over alone, borrow idle, median of pairs"]);
+        assert_eq!(failing_search_checks(&samples(policies)), ["p99 at 50 % over alone, borrow idle, median of pairs"]);
         let mut empty = samples(GOOD);
         empty.0.retain(|sample| sample.variant.setting != "dynamic_refresh");
-        assert_eq!(failing(&empty).len(), 5);
+        assert_eq!(failing_search_checks(&empty).len(), 5);
     }
 
     #[test]
-    fn more_rounds_are_taken_where_something_is_undecided() {
+    fn loads_with_an_undecided_check_get_more_rounds() {
         let (sweep, mut noisy) = (sweep_with_loads(&[50, 80]), samples(GOOD));
         assert!(undecided_loads(&sweep_with_loads(&[50]), &noisy).is_empty());
         for round in 0..6 {
             let p99_us = if round == 3 { 60_000.0 } else { 20_000.0 };
-            add(&mut noisy, round, 80, ALONE, 12_000.0, 0.0);
-            POLICIES.iter().for_each(|(name, _)| add(&mut noisy, round, 80, name, p99_us, 0.1));
+            add_run(&mut noisy, round, 80, ALONE, 12_000.0, 0.0);
+            POLICIES.iter().for_each(|(name, _)| add_run(&mut noisy, round, 80, name, p99_us, 0.1));
         }
         assert_eq!(undecided_loads(&sweep, &noisy), [80]);
         assert!(search_checks(&sweep, &noisy).iter().filter(|check| !check.ok).all(Check::is_undecided));

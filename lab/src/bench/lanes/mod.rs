@@ -88,8 +88,8 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, options.sibling, plan));
     let redis = redis.transpose().context("redis")?;
     let measured = LanesMeasurements { ladder, emulated, search: swept, redis, step };
-    let report = report(&plan, &measured, place, &lanes);
-    Ok(report.result(lanes.kind, plan.round_options, plan.search.limit.rounds))
+    let report = build_report(&plan, &measured, place, &lanes);
+    Ok(report.into_result_file(lanes.kind, plan.round_options, plan.search.limit.rounds))
 }
 
 fn sweep_redis(
@@ -116,13 +116,13 @@ fn measure_naps(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     let guardian = doctor::start_guardian(&name, Some(&claim))?;
     let ladder = ladder::measure_ladder(&pair, &name, &plan.naps, checked);
     guardian
-        .finish()
+        .undo_all_and_end()
         .context("cannot undo all changes to the machine; check CPU affinities (taskset -a -p PID) and cgroups")?;
     Ok(ladder)
 }
 
 /// Returns the report of all measurements.
-fn report(plan: &Plan, measured: &LanesMeasurements, place: ExperimentCpus, lanes: &Lanes) -> Report {
+fn build_report(plan: &Plan, measured: &LanesMeasurements, place: ExperimentCpus, lanes: &Lanes) -> Report {
     let LanesMeasurements { ladder, search, redis, step, .. } = measured;
     let rows_of_others = redis.iter().flat_map(rows::sweep_rows).chain(step.iter().flat_map(StepRuns::rows));
     let of_redis = redis.iter().flat_map(|redis| checks::redis_checks(&redis.sweep, &redis.samples));

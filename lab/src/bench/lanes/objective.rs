@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_objective_the_service_sets_it() {
+    fn default_objective_follows_from_the_p99_alone() {
         let promise = ServiceObjective::from_p99_alone(None, p99_us_alone_by_load(), 50);
         assert_eq!(promise.slo_us, 33_000.0);
         assert_eq!(promise.budget_us(20), 24_000.0);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn no_objective_is_below_what_the_machine_does() {
+    fn default_objective_has_a_minimum() {
         assert_eq!(ServiceObjective::from_p99_alone(None, BTreeMap::from([(50, 500.0)]), 50).slo_us, LEAST_US);
     }
 

@@ -11,7 +11,8 @@ const BOTH_LANES: f64 = 2.0;
 
 /// Returns the picture of a sweep, with two panels for each batch kernel.
 pub(super) fn sweep_chart(swept: &SweepResult) -> Multiples {
-    let panels = swept.sweep.plan.batches.iter().flat_map(|batch| [p99(swept, batch), utilisation(swept, batch)]);
+    let panels =
+        swept.sweep.plan.batches.iter().flat_map(|batch| [p99_panel(swept, batch), utilisation_panel(swept, batch)]);
     Multiples {
         title: "What each way of sharing the pair costs the service, and gains".to_owned(),
         caption: "Against the load of the request lane, a row for each batch job. Left: 99th percentile of latency, \
@@ -26,7 +27,7 @@ pub(super) fn sweep_chart(swept: &SweepResult) -> Multiples {
     }
 }
 
-fn p99(swept: &SweepResult, batch: &'static str) -> Panel {
+fn p99_panel(swept: &SweepResult, batch: &'static str) -> Panel {
     Panel {
         title: format!("{batch}: p99 of the service"),
         unit: Unit::Us,
@@ -37,7 +38,7 @@ fn p99(swept: &SweepResult, batch: &'static str) -> Panel {
     }
 }
 
-fn utilisation(swept: &SweepResult, batch: &'static str) -> Panel {
+fn utilisation_panel(swept: &SweepResult, batch: &'static str) -> Panel {
     Panel {
         title: format!("{batch}: utilisation of both lanes"),
         unit: Unit::Ratio,

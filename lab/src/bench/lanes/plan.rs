@@ -172,7 +172,7 @@ impl SweepPlan {
     /// Returns the settings: the service alone, then the policies in the order of lent time, least first, then the
     /// rules as printed in Elfen's paper. Under `deadline` batch may run until a request is `age_ns` old.
     pub(super) fn settings(&self, budget_ns: u64, age_ns: u64) -> Vec<Setting> {
-        let others = [Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::freezer()];
+        let others = [Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::freezing_daemon()];
         let everything = self.comparison == Comparison::Everything;
         let printed = PolicyKind::ALL.into_iter().filter(|kind| everything && kind.is_paper_rule());
         let spends = |kind: PolicyKind| if kind.limits_by_age() { age_ns } else { budget_ns };
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_in_order_of_what_they_borrow() {
+    fn settings_are_ordered_by_lent_time() {
         let names: Vec<&str> =
             plan_with_loads(true, None).search.settings(1, 2).iter().map(|setting| setting.name).collect();
         assert_eq!(names, ["alone", "borrow_idle", "fixed_budget", "refresh_budget", "dynamic_refresh", "deadline"]);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn moderate_is_what_is_closest_to_half() {
+    fn moderate_load_is_the_one_closest_to_half() {
         assert_eq!(plan_with_loads(true, None).search.moderate_load(), 50);
         assert_eq!(plan_with_loads(true, Some(vec![20, 60, 90])).search.moderate_load(), 60);
     }

@@ -24,7 +24,7 @@ pub(super) fn sweep_rows(swept: &SweepResult) -> Vec<Row> {
 }
 
 /// Returns the name of a row, such as `search/alone` or `search+matrix/borrow_idle`.
-fn name(service: &str, batch: &str, setting: &Setting) -> String {
+fn row_name(service: &str, batch: &str, setting: &Setting) -> String {
     let separator = if batch.is_empty() { "" } else { "+" };
     format!("{service}{separator}{batch}/{}", setting.name)
 }
@@ -39,7 +39,7 @@ fn row(swept: &SweepResult, load: u8, batch: &'static str, setting: &Setting) ->
         .last()
         .and_then(|last| last.figures.contention_cost)
         .filter(|_| setting.learns_contention_cost());
-    let mut row = Row::new(name(swept.sweep.plan.service, batch, setting));
+    let mut row = Row::new(row_name(swept.sweep.plan.service, batch, setting));
     row.put("load_percent", f64::from(load));
     row.put("p50_us", median(|run| Some(run.p50_us)));
     row.put("p95_us", median(|run| Some(run.p95_us)));

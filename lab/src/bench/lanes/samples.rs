@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn both_lanes_add_up() {
+    fn utilisation_is_the_sum_of_both_lanes() {
         let alone = Figures { lc_utilisation: 0.5, ..Figures::default() };
         assert_eq!(alone.utilisation(), 0.5);
         assert_eq!(Figures { batch_utilisation: Some(0.4), ..alone }.utilisation(), 0.9);

@@ -98,7 +98,7 @@ pub(super) fn run_sweep(
         };
         let run = run::run(task, &setting)?;
         seen.record_run(batch, &setting, &run);
-        samples.add(round, SampleKey::new(load, batch, setting.name), figures(&run, &lanes));
+        samples.add(round, SampleKey::new(load, batch, setting.name), figures_of_run(&run, &lanes));
         Ok(())
     })?;
     Ok(SweepResult { samples, mean_service_us: fixture.mean_service_us, seen, sweep })
@@ -136,7 +136,7 @@ impl Sweep {
             false => undecided_loads(self, samples),
         };
         let of_load = |load| {
-            let turns = turns(load, &self.settings_of(round, load), &self.plan.batches);
+            let turns = turns(load, &self.settings_of_round(round, load), &self.plan.batches);
             let first = round as usize % turns.len();
             let all = turns.len();
             turns.into_iter().cycle().skip(first * 3).take(all).collect::<Vec<_>>()
@@ -151,13 +151,13 @@ impl Sweep {
     }
 
     /// Returns the settings of a round. Settings without a check take part in every second round.
-    fn settings_of(&self, round: u64, load: u8) -> Vec<Setting> {
+    fn settings_of_round(&self, round: u64, load: u8) -> Vec<Setting> {
         let is_judged = |setting: &Setting| match setting.beside {
             None => true,
             Some(_) => {
                 setting.runs_with_every_batch()
                     && setting.has_lending_policy()
-                    && setting.name != Setting::freezer().name
+                    && setting.name != Setting::freezing_daemon().name
             }
         };
         let settings = self.settings(load).into_iter();
@@ -203,7 +203,7 @@ impl SweepHistory {
     }
 }
 
-fn figures(run_figures: &run::Figures, lanes: &Lanes) -> Figures {
+fn figures_of_run(run_figures: &run::Figures, lanes: &Lanes) -> Figures {
     let beside = run_figures.beside.as_ref();
     let batch_utilisation =
         |beside: &BesideFigures| beside.accounting.batch_ns(lanes) as f64 / beside.accounting.at_ns.max(1) as f64;

@@ -49,21 +49,21 @@ pub(super) fn measure_fidelity(
         };
         // Runs only one round at short periods, for which no check bounds the share of samples that error correction
         // keeps.
-        let limit = if is_long(&period) { limit } else { Limit { first: 1, rounds: 1, ..limit } };
-        let judged = |rounds: &Vec<Observed>| match is_long(&period) {
-            true => vec![kept_check(kept_percent(rounds))],
+        let limit = if is_long_period(&period) { limit } else { Limit { first: 1, rounds: 1, ..limit } };
+        let judged = |rounds: &Vec<Observed>| match is_long_period(&period) {
+            true => vec![kept_samples_check(kept_samples_percent(rounds))],
             false => Vec::new(),
         };
         run_until_decided(&format!("rate, period {period}"), limit, &mut rounds, round, judged)?;
-        let (kept, seen) = (kept_percent(&rounds), rounds.last().context("one round at least")?);
+        let (kept, seen) = (kept_samples_percent(&rounds), rounds.last().context("one round at least")?);
         report.rows.push(row(&period, seen, kept));
         points.extend(seen.analysis.periods.percentile(50.0).zip(kept.map(|kept| kept.measured)));
-        if is_long(&period) {
+        if is_long_period(&period) {
             least_kept = least_kept.map_or(kept, |least| kept.map(|kept| least.min(kept)));
         }
         worst_cpc = rounds.iter().map(worst_cpc_error).chain(worst_cpc).reduce(f64::max);
     }
-    report.checks.push(kept_check(least_kept));
+    report.checks.push(kept_samples_check(least_kept));
     // Adds a margin for rounding errors only.
     let wanted = TOLERANCE * 100.0 + 1e-9;
     let name = "kept samples: CPC furthest from 1";
@@ -80,16 +80,16 @@ pub(super) fn coarse_tsc_note() -> Option<LabNote> {
 }
 
 /// Returns the share of samples that error correction keeps, in percent.
-fn kept_percent(rounds: &[Observed]) -> Option<Interval> {
-    median_interval(rounds.iter().map(|seen| seen.analysis.kept_share().unwrap_or(0.0) * 100.0))
+fn kept_samples_percent(rounds: &[Observed]) -> Option<Interval> {
+    median_interval(rounds.iter().map(|seen| seen.analysis.valid_share().unwrap_or(0.0) * 100.0))
 }
 
-fn kept_check(kept: Option<Interval>) -> Check {
+fn kept_samples_check(kept: Option<Interval>) -> Check {
     let name = format!("kept by double-time error correction, periods from {LONG} cycles");
     Check::interval_at_least(name, kept, KEPT_WANTED_PERCENT, Unit::Percent)
 }
 
-fn is_long(period: &Period) -> bool {
+fn is_long_period(period: &Period) -> bool {
     matches!(period, Period::Cycles(cycles) if *cycles >= LONG)
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::bench::c_build::CBuild;
 use sidelane_channels::app::EmittedSignals;
 use sidelane_channels::signal::Signal;
-use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::priority::run_with_this_thread_on;
 use sidelane_host::service::Target;
 use sidelane_observe::observed::Observed;
 use sidelane_observe::period::Period;
@@ -60,7 +60,7 @@ impl ObserveFixture {
         let mut command = Command::new(&self.bare);
         command.args([target.pid().to_string(), tag.to_owned(), length.as_secs_f64().to_string()]);
         command.stderr(Stdio::inherit());
-        let output = with_this_thread_on(&[self.observer_cpu], || command.output())??;
+        let output = run_with_this_thread_on(&[self.observer_cpu], || command.output())??;
         let text = String::from_utf8_lossy(&output.stdout);
         text.trim().parse().with_context(|| format!("the bare loop printed `{text}` where cycles were expected"))
     }
@@ -99,13 +99,13 @@ impl TargetProcess {
     fn start(program: &PathBuf, args: &[String], cpu: u32) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
-        let child = with_this_thread_on(&[cpu], || command.spawn())?;
+        let child = run_with_this_thread_on(&[cpu], || command.spawn())?;
         let running = Self(child.with_context(|| format!("cannot run {}", program.display()))?);
-        running.wait_until_it_emits()?;
+        running.wait_for_signals()?;
         Ok(running)
     }
 
-    fn wait_until_it_emits(&self) -> Result<()> {
+    fn wait_for_signals(&self) -> Result<()> {
         let began = Instant::now();
         while EmittedSignals::find(self.pid()).iter().all(|emitted| emitted.names().len() < 2) {
             ensure!(began.elapsed() < READY_WITHIN, "the target emits nothing after {READY_WITHIN:?}");

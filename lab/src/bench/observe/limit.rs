@@ -33,7 +33,7 @@ struct LoopComparison {
 pub(super) fn measure_highest_rate(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
     let (mut worst_ratio, mut worst_cycles) = (None, None);
     for every in WRITTEN_EVERY {
-        let turns = measure_in_turns(fixture, every, limit)?;
+        let turns = measure_loops_in_turns(fixture, every, limit)?;
         let mut row = Row::new(format!("one tag, written every {every} cycles"));
         row.put("ours_per_read_cycles", turns.observer_cycles().map(|cycles| cycles.measured));
         row.put("bare_per_read_cycles", median(turns.bare.iter().copied()));
@@ -57,8 +57,8 @@ fn checks(ratio: Option<Interval>, cycles: Option<Interval>) -> [Check; 2] {
 }
 
 /// Measures the observer's loop and the bare loop, a C loop that only reads the tag, in turns on the same target.
-fn measure_in_turns(fixture: &ObserveFixture, every: u64, limit: Limit) -> Result<LoopComparison> {
-    let target = fixture.start_phases_target(every)?;
+fn measure_loops_in_turns(fixture: &ObserveFixture, store_period_cycles: u64, limit: Limit) -> Result<LoopComparison> {
+    let target = fixture.start_phases_target(store_period_cycles)?;
     let look =
         ObservationOptions { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
     let mut turns = LoopComparison::default();
@@ -68,11 +68,17 @@ fn measure_in_turns(fixture: &ObserveFixture, every: u64, limit: Limit) -> Resul
         turns.bare.push(fixture.measure_bare_loop_cycles(&target, "phases.phase", SLICE)?);
         Ok(())
     };
-    let judged = |turns: &LoopComparison| match every >= SELDOM {
+    let judged = |turns: &LoopComparison| match store_period_cycles >= SELDOM {
         true => checks(turns.ratio_over_bare(), turns.observer_cycles()).to_vec(),
         false => Vec::new(),
     };
-    run_until_decided(&format!("one tag, written every {every} cycles"), limit, &mut turns, round, judged)?;
+    run_until_decided(
+        &format!("one tag, written every {store_period_cycles} cycles"),
+        limit,
+        &mut turns,
+        round,
+        judged,
+    )?;
     Ok(turns)
 }
 

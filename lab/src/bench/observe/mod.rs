@@ -52,7 +52,7 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
         report.notes.push(LabNote::NoHardwareCounters.to_string());
     }
     report.notes.extend(fidelity::coarse_tsc_note().map(|note| note.to_string()));
-    Ok(report.result(pair.kind, round_options, limit.rounds))
+    Ok(report.into_result_file(pair.kind, round_options, limit.rounds))
 }
 
 fn settings(lanes: &str) -> Value {

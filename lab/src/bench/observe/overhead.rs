@@ -87,13 +87,13 @@ impl Rounds {
         self.slowdown_percent.extend(seen.slowdown.as_ref().and_then(|slowdown| slowdown.percent));
         self.pairs += seen.slowdown.as_ref().map_or(0, |slowdown| slowdown.pairs);
         self.sampled_mean_cycles.extend(seen.analysis.periods.mean());
-        let turns: u64 = seen.analysis.tags.iter().map(|tags| tags.turns()).sum();
+        let turns: u64 = seen.analysis.tags.iter().map(|tags| tags.turn_count()).sum();
         self.seen_changes_per_s.push(turns as f64 / seen.wall_s);
         Ok(())
     }
 
-    fn row(&self, every: u64, period: Period) -> Row {
-        let mut row = Row::new(format!("tag written every {every} cycles, sampled at {period}"));
+    fn row(&self, store_period_cycles: u64, period: Period) -> Row {
+        let mut row = Row::new(format!("tag written every {store_period_cycles} cycles, sampled at {period}"));
         row.put("slowdown_percent", median(self.slowdown_percent.iter().copied()));
         row.put("pairs_count", self.pairs as f64);
         row.put("sampled_mean_cycles", median(self.sampled_mean_cycles.iter().copied()));

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::fixture::ObserveFixture;
 use crate::experiment::comparison::Report;
 use crate::note::LabNote;
-use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::priority::run_with_this_thread_on;
 use sidelane_host::service::Target;
 use sidelane_observe::log::LogReader;
 use sidelane_observe::period::Period;
@@ -83,7 +83,7 @@ fn delays_us<R: std::io::Read>(log: &mut LogReader<R>) -> Vec<f64> {
     let clock = log.head().clock();
     let mut delays = Vec::new();
     let mut before: Option<(u64, u64)> = None;
-    log.read_all(|sample, is_gap| {
+    log.for_each_sample(|sample, is_gap| {
         let (at, count) = (sample.start, sample.values[0]);
         if let Some((then, last)) = before.filter(|_| !is_gap)
             && last != count
@@ -112,16 +112,16 @@ impl Jvm {
         let mut java = Command::new("java");
         java.args(["-Xms64m", "-Xmx64m", "-XX:+UseSerialGC"]).arg(&source);
         java.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
-        let Ok(child) = with_this_thread_on(&[cpu], || java.spawn())? else { return Ok(None) };
+        let Ok(child) = run_with_this_thread_on(&[cpu], || java.spawn())? else { return Ok(None) };
         let mut jvm = Self { child, dir };
-        jvm.wait_until_it_pauses()?;
+        jvm.wait_for_pauses()?;
         Ok(Some(jvm))
     }
 
-    fn wait_until_it_pauses(&mut self) -> Result<()> {
+    fn wait_for_pauses(&mut self) -> Result<()> {
         let began = Instant::now();
         let pid = self.child.id();
-        while pauses(pid).is_none_or(|pauses| pauses < PAUSES_MIN as u64) {
+        while pause_count(pid).is_none_or(|pauses| pauses < PAUSES_MIN as u64) {
             ensure!(self.child.try_wait()?.is_none(), "the JVM has ended before its first pause");
             ensure!(began.elapsed() < STARTS_WITHIN, "the JVM does not pause within {STARTS_WITHIN:?}");
             std::thread::sleep(Duration::from_millis(20));
@@ -130,7 +130,7 @@ impl Jvm {
     }
 }
 
-fn pauses(pid: u32) -> Option<u64> {
+fn pause_count(pid: u32) -> Option<u64> {
     use sidelane_channels::{Reader, hsperf};
     let signal = SIGNAL.parse().ok()?;
     let channels = hsperf::channels(&signal, Some("sun.rt.safepoints"), &[pid].into());

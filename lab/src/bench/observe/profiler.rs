@@ -124,10 +124,10 @@ fn record_with_perf(fixture: &ObserveFixture, target: &TargetProcess) -> Result<
     perf.args(["-p", &target.pid().to_string(), "--", "sleep", &length]).stdout(Stdio::null()).stderr(Stdio::null());
     let status = perf.status().context("cannot run perf record")?;
     anyhow::ensure!(status.success(), "perf record failed: {status}; try it by hand");
-    samples_in(&file)
+    count_perf_samples(&file)
 }
 
-fn samples_in(file: &Path) -> Result<u64> {
+fn count_perf_samples(file: &Path) -> Result<u64> {
     let mut script = Command::new("perf");
     script.args(["script", "-F", "ip", "-i"]).arg(file).stderr(Stdio::null());
     let output = script.output().context("cannot run perf script")?;

@@ -48,7 +48,7 @@ impl Evidence {
 
     /// Returns the runs of one setting.
     pub(super) fn runs_of_setting(&self, setting: &str) -> RunSet<'_> {
-        self.all().keep(|outcome| outcome.setting == setting)
+        self.all().filter_runs(|outcome| outcome.setting == setting)
     }
 
     /// Returns `number` of each of `runs`, divided by `number` of the run under `baseline` at the same load and batch.
@@ -77,34 +77,34 @@ impl Evidence {
 pub(super) struct RunSet<'e>(Vec<&'e Outcome>);
 
 impl<'e> RunSet<'e> {
-    fn keep(&self, wanted: impl Fn(&Outcome) -> bool) -> Self {
-        Self(self.0.iter().copied().filter(|outcome| wanted(outcome)).collect())
+    fn filter_runs(&self, is_wanted: impl Fn(&Outcome) -> bool) -> Self {
+        Self(self.0.iter().copied().filter(|outcome| is_wanted(outcome)).collect())
     }
 
     /// Returns the runs beside the batch job `batch`.
     pub(super) fn beside_batch(&self, batch: &str) -> Self {
-        self.keep(|outcome| outcome.text(BATCH) == Some(batch))
+        self.filter_runs(|outcome| outcome.text(BATCH) == Some(batch))
     }
 
     /// Returns the runs in which the scenario key `path` has this value.
     pub(super) fn with_parameter(&self, path: &str, value: f64) -> Self {
-        self.keep(|outcome| outcome.number(path) == Some(value))
+        self.filter_runs(|outcome| outcome.number(path) == Some(value))
     }
 
     /// Returns the runs at these loads, in requests per second.
     pub(super) fn at_loads(&self, loads: RangeInclusive<f64>) -> Self {
-        self.keep(|outcome| outcome.number(RATE).is_some_and(|rate| loads.contains(&rate)))
+        self.filter_runs(|outcome| outcome.number(RATE).is_some_and(|rate| loads.contains(&rate)))
     }
 
     /// Returns the runs whose `number` is at most `limit`.
     pub(super) fn with_number_at_most(&self, number: FigureSelector, limit: f64) -> Self {
-        self.keep(|outcome| number(&outcome.figures) <= limit)
+        self.filter_runs(|outcome| number(&outcome.figures) <= limit)
     }
 
     /// Returns the runs at the highest load.
-    pub(super) fn busiest(&self) -> Self {
-        let busiest = most(self.0.iter().filter_map(|outcome| outcome.number(RATE)));
-        self.keep(|outcome| outcome.number(RATE) == busiest)
+    pub(super) fn at_highest_load(&self) -> Self {
+        let busiest = largest(self.0.iter().filter_map(|outcome| outcome.number(RATE)));
+        self.filter_runs(|outcome| outcome.number(RATE) == busiest)
     }
 
     /// Returns the batch jobs of the runs.
@@ -137,7 +137,7 @@ impl<'e> RunSet<'e> {
 
     /// Returns the highest load at which `number`, which grows with the load, is at most `level`. It interpolates
     /// between the loads that ran.
-    pub(super) fn load_at(&self, number: FigureSelector, level: f64) -> Option<f64> {
+    pub(super) fn highest_load_within(&self, number: FigureSelector, level: f64) -> Option<f64> {
         let line = self.points_by_load(number);
         let crosses = |pair: &&[(f64, f64)]| pair[0].1 <= level && level < pair[1].1;
         let pair = line.windows(2).find(crosses)?;
@@ -147,12 +147,12 @@ impl<'e> RunSet<'e> {
 }
 
 /// Returns the smallest number; `None` without numbers.
-pub(super) fn least(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub(super) fn smallest(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     numbers.into_iter().reduce(f64::min)
 }
 
 /// Returns the largest number; `None` without numbers.
-pub(super) fn most(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub(super) fn largest(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     numbers.into_iter().reduce(f64::max)
 }
 
@@ -189,17 +189,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_level_is_found_between_two_loads_and_not_beyond_them() {
+    fn loads_are_interpolated_but_not_extrapolated() {
         let runs = [20.0, 60.0, 40.0].map(|rate| run("alone", "loop", rate, rate, (0.1, 0.0)));
         let evidence = evidence(runs.to_vec());
         let alone = evidence.runs_of_setting("alone");
-        assert_eq!(alone.load_at(p99_ms, 50.0), Some(50.0));
-        assert_eq!(alone.load_at(p99_ms, 40.0), Some(40.0));
-        assert_eq!((alone.load_at(p99_ms, 10.0), alone.load_at(p99_ms, 60.0)), (None, None));
+        assert_eq!(alone.highest_load_within(p99_ms, 50.0), Some(50.0));
+        assert_eq!(alone.highest_load_within(p99_ms, 40.0), Some(40.0));
+        assert_eq!((alone.highest_load_within(p99_ms, 10.0), alone.highest_load_within(p99_ms, 60.0)), (None, None));
     }
 
     #[test]
-    fn pairs_have_the_same_load_and_batch_and_none_may_be_missing() {
+    fn every_run_needs_a_baseline_at_its_load_and_batch() {
         let mut runs = vec![
             run("alone", "loop", 20.0, 10.0, (0.1, 0.0)),
             run("alone", "flush", 20.0, 20.0, (0.1, 0.0)),

@@ -1,6 +1,6 @@
 //! Elfen's Fig. 10: batch in idle moments on one core (a) and on seven (b), and with a budget on seven (c).
 
-use super::evidence::{Evidence, RATE, RunSet, least, mean_ms, most, p99_ms, utilisation};
+use super::evidence::{Evidence, RATE, RunSet, largest, mean_ms, p99_ms, smallest, utilisation};
 use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{ABOUT, READ, Statement};
 use sidelane_report::Unit;
@@ -25,42 +25,42 @@ pub(super) const ONE_CORE: [Statement; 7] = [
         says: "p99 beside batch ÷ alone, at the same RPS: very little impact",
         wanted: AtMost(SAME),
         unit: Unit::OverAlone,
-        measured: |seen| most(seen.ratios(&seen.runs_of_setting("borrow-idle"), "alone", p99_ms)?),
+        measured: |seen| largest(seen.ratios(&seen.runs_of_setting("borrow-idle"), "alone", p99_ms)?),
     },
     Statement {
         source: "Elfen §5, Fig. 10(a)",
         says: "latency is sometimes slightly lower than alone, since the core never sleeps (mean, where it is least)",
         wanted: AtMost(1.0),
         unit: Unit::OverAlone,
-        measured: |seen| least(seen.ratios(&seen.runs_of_setting("borrow-idle"), "alone", mean_ms)?),
+        measured: |seen| smallest(seen.ratios(&seen.runs_of_setting("borrow-idle"), "alone", mean_ms)?),
     },
     Statement {
         source: "Elfen §5, Fig. 10(a)",
         says: "the peak utilisation of 1.0 of 2.0 is achieved beside batch that is busy",
         wanted: AtLeast(1.0 - READ),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.runs_of_setting("borrow-idle").beside_batch(BUSY).numbers(utilisation)),
+        measured: |seen| smallest(seen.runs_of_setting("borrow-idle").beside_batch(BUSY).numbers(utilisation)),
     },
     Statement {
         source: "Elfen §5, Fig. 10(a)",
         says: "only one lane is busy at a time",
         wanted: AtMost(ONE_AT_A_TIME),
         unit: Unit::Ratio,
-        measured: |seen| most(seen.runs_of_setting("borrow-idle").numbers(utilisation)),
+        measured: |seen| largest(seen.runs_of_setting("borrow-idle").numbers(utilisation)),
     },
     Statement {
         source: "Elfen §5, Fig. 10(a)",
         says: "beside batch that often waits utilisation stays below the peak",
         wanted: AtMost(1.0 - READ),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.runs_of_setting("borrow-idle").beside_batch(WAITING).numbers(utilisation)),
+        measured: |seen| smallest(seen.runs_of_setting("borrow-idle").beside_batch(WAITING).numbers(utilisation)),
     },
     Statement {
         source: "Elfen §1, Fig. 10(a)",
         says: "utilisation improves by 90 % of a lane at low load",
         wanted: AtLeast(0.9),
         unit: Unit::Ratio,
-        measured: |seen| most(utilisation_gains(seen, &seen.runs_of_setting("borrow-idle").beside_batch(BUSY))?),
+        measured: |seen| largest(utilisation_gains(seen, &seen.runs_of_setting("borrow-idle").beside_batch(BUSY))?),
     },
     Statement {
         source: "Elfen §1, Fig. 10(a)",
@@ -68,7 +68,7 @@ pub(super) const ONE_CORE: [Statement; 7] = [
         wanted: AtLeast(0.25),
         unit: Unit::Ratio,
         measured: |seen| {
-            least(utilisation_gains(
+            smallest(utilisation_gains(
                 seen,
                 &seen.runs_of_setting("borrow-idle").beside_batch(BUSY).with_parameter(RATE, 120.0),
             )?)
@@ -103,14 +103,14 @@ pub(super) const SEVEN_CORES: [Statement; 10] = [
         says: "p99 under borrow idle ÷ alone, at the same RPS: very little impact",
         wanted: AtMost(SAME),
         unit: Unit::OverAlone,
-        measured: |seen| most(seen.ratios(&within_slo(seen, "borrow-idle"), "alone", p99_ms)?),
+        measured: |seen| largest(seen.ratios(&runs_within_slo(seen, "borrow-idle"), "alone", p99_ms)?),
     },
     Statement {
         source: "Elfen §1, Fig. 10(b)",
         says: "borrow idle achieves close to 100 % of the peak without SMT",
         wanted: AtLeast(1.0 - READ),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.runs_of_setting("borrow-idle").numbers(utilisation)),
+        measured: |seen| smallest(seen.runs_of_setting("borrow-idle").numbers(utilisation)),
     },
     Statement {
         source: "Elfen §5, Fig. 10(c)",
@@ -138,7 +138,7 @@ pub(super) const SEVEN_CORES: [Statement; 10] = [
         says: "dynamic refresh costs p99 20 ms before the peak, and not more",
         wanted: AtMost(20.0 * (1.0 + ABOUT)),
         unit: Unit::Ms,
-        measured: |seen| most(seen.differences(&before_peak(seen)?, "borrow-idle", p99_ms)?),
+        measured: |seen| largest(seen.differences(&runs_below_peak_load(seen)?, "borrow-idle", p99_ms)?),
     },
     Statement {
         source: "Elfen §5, Fig. 10(c)",
@@ -146,7 +146,7 @@ pub(super) const SEVEN_CORES: [Statement; 10] = [
         wanted: AtMost(1.0 - READ),
         unit: Unit::Ratio,
         measured: |seen| {
-            Some(seen.runs_of_setting(DYNAMIC).busiest().only_number(utilisation)? / peak_utilisation(seen)?.1)
+            Some(seen.runs_of_setting(DYNAMIC).at_highest_load().only_number(utilisation)? / peak_utilisation(seen)?.1)
         },
     },
 ];
@@ -157,7 +157,7 @@ fn utilisation_gains(seen: &Evidence, runs: &RunSet) -> Option<Vec<f64>> {
 }
 
 fn load_at_p99_60_ms(seen: &Evidence) -> Option<f64> {
-    seen.runs_of_setting("alone").load_at(p99_ms, 60.0)
+    seen.runs_of_setting("alone").highest_load_within(p99_ms, 60.0)
 }
 
 /// Returns the load and the utilisation at which dynamic refresh uses both lanes most.
@@ -169,13 +169,13 @@ fn peak_utilisation(seen: &Evidence) -> Option<(f64, f64)> {
 }
 
 /// Returns the runs at loads below the load at which dynamic refresh uses both lanes most.
-fn before_peak<'e>(seen: &'e Evidence) -> Option<RunSet<'e>> {
+fn runs_below_peak_load<'e>(seen: &'e Evidence) -> Option<RunSet<'e>> {
     Some(seen.runs_of_setting(DYNAMIC).at_loads(0.0..=peak_utilisation(seen)?.0.next_down()))
 }
 
 /// Returns the runs that keep the objective. In slower runs the paper's service degrades by causes that the model
 /// lacks.
-fn within_slo<'e>(seen: &'e Evidence, setting: &str) -> RunSet<'e> {
+fn runs_within_slo<'e>(seen: &'e Evidence, setting: &str) -> RunSet<'e> {
     seen.runs_of_setting(setting).with_number_at_most(p99_ms, SLO_MS)
 }
 
@@ -184,7 +184,7 @@ mod tests {
     use sidelane_sim::Outcome;
 
     use super::super::evidence::tests::{evidence, run};
-    use super::super::statement::failing;
+    use super::super::statement::failing_statements;
     use super::*;
 
     /// Returns runs on one core with this ratio of latencies beside batch to latencies alone, and this utilisation of
@@ -202,8 +202,9 @@ mod tests {
 
     #[test]
     fn weaker_figures_of_one_core_fail() {
-        let says =
-            |over_alone, busy, waiting| failing(&ONE_CORE, &evidence(runs_on_one_core(over_alone, busy, waiting)));
+        let says = |over_alone, busy, waiting| {
+            failing_statements(&ONE_CORE, &evidence(runs_on_one_core(over_alone, busy, waiting)))
+        };
         let [same, lower, peak, one, waits, low, high] = ONE_CORE.map(|statement| statement.says);
         assert_eq!(says(0.99, 0.999, 0.8), [""; 0]);
         assert_eq!(says(1.03, 0.999, 0.8), [lower]);
@@ -236,7 +237,7 @@ mod tests {
     #[test]
     fn weaker_figures_of_seven_cores_fail() {
         let says = |at_60_ms, peak, costs_ms, high| {
-            failing(&SEVEN_CORES, &evidence(runs_on_seven_cores(at_60_ms, peak, costs_ms, high)))
+            failing_statements(&SEVEN_CORES, &evidence(runs_on_seven_cores(at_60_ms, peak, costs_ms, high)))
         };
         let all = SEVEN_CORES.map(|statement| statement.says);
         assert_eq!(says(1000.0, (600.0, 1.75), 20.0, 1.3), [""; 0]);
@@ -251,6 +252,6 @@ mod tests {
         let mut slower = runs_on_seven_cores(1000.0, (600.0, 1.75), 20.0, 1.3);
         slower[1].figures.p99_ns *= 2;
         slower[4].figures.batch_utilisation = 0.1;
-        assert_eq!(failing(&SEVEN_CORES, &evidence(slower)), [all[3], all[4]]);
+        assert_eq!(failing_statements(&SEVEN_CORES, &evidence(slower)), [all[3], all[4]]);
     }
 }

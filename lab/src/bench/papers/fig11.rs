@@ -1,6 +1,6 @@
 //! Elfen's Fig. 11: four policies on one core; the more aggressive the policy, the more utilisation.
 
-use super::evidence::{Evidence, FigureSelector, RunSet, least, most, p99_ms, utilisation};
+use super::evidence::{Evidence, FigureSelector, RunSet, largest, p99_ms, smallest, utilisation};
 use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
 use sidelane_report::Unit;
@@ -26,7 +26,7 @@ pub(super) const STATEMENTS: [Statement; 8] = [
         says: "more aggressive policies cost more p99, at moderate load (each ÷ the one before it, least)",
         wanted: AtLeast(SAME),
         unit: Unit::Ratio,
-        measured: |seen| least_step_ratio(seen, p99_ms),
+        measured: |seen| smallest_ratio_to_previous_policy(seen, p99_ms),
     },
     Statement {
         source: "Elfen §5, Fig. 11",
@@ -55,7 +55,7 @@ pub(super) const STATEMENTS: [Statement; 8] = [
         wanted: AtLeast(1.2),
         unit: Unit::Ratio,
         measured: |seen| {
-            least(POLICIES[1..].iter().map(|policy| least_utilisation(seen, policy)).collect::<Option<Vec<f64>>>()?)
+            smallest(POLICIES[1..].iter().map(|policy| least_utilisation(seen, policy)).collect::<Option<Vec<f64>>>()?)
         },
     },
     Statement {
@@ -70,15 +70,15 @@ pub(super) const STATEMENTS: [Statement; 8] = [
         says: "dynamic refresh consistently has more utilisation than the other policies (least ratio)",
         wanted: AtLeast(SAME),
         unit: Unit::Ratio,
-        measured: dynamic_refresh_over_others,
+        measured: dynamic_refresh_utilisation_over_others,
     },
 ];
 
 /// Returns the highest p99 of any policy, at loads at which the service alone keeps the objective.
 fn worst_p99_ms(seen: &Evidence) -> Option<f64> {
     let highest = highest_load_within_slo(seen)?;
-    let worst = |policy: &&str| most(seen.runs_of_setting(policy).at_loads(0.0..=highest).numbers(p99_ms));
-    most(POLICIES.iter().map(worst).collect::<Option<Vec<f64>>>()?)
+    let worst = |policy: &&str| largest(seen.runs_of_setting(policy).at_loads(0.0..=highest).numbers(p99_ms));
+    largest(POLICIES.iter().map(worst).collect::<Option<Vec<f64>>>()?)
 }
 
 /// Returns the highest load at which the service alone keeps the objective.
@@ -86,30 +86,30 @@ fn highest_load_within_slo(seen: &Evidence) -> Option<f64> {
     Some(seen.runs_of_setting("alone").with_number_at_most(p99_ms, SLO_MS).points_by_load(p99_ms).last()?.0)
 }
 
-fn moderate<'e>(seen: &'e Evidence, policy: &str) -> RunSet<'e> {
+fn runs_at_moderate_load<'e>(seen: &'e Evidence, policy: &str) -> RunSet<'e> {
     seen.runs_of_setting(policy).at_loads(MODERATE)
 }
 
 /// Returns the smallest ratio of a number under one policy to the same number under the next less aggressive policy, at
 /// moderate load.
-fn least_step_ratio(seen: &Evidence, number: FigureSelector) -> Option<f64> {
-    let step = |pair: &[&str]| least(seen.ratios(&moderate(seen, pair[1]), pair[0], number)?);
-    least(POLICIES.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
+fn smallest_ratio_to_previous_policy(seen: &Evidence, number: FigureSelector) -> Option<f64> {
+    let step = |pair: &[&str]| smallest(seen.ratios(&runs_at_moderate_load(seen, pair[1]), pair[0], number)?);
+    smallest(POLICIES.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
 }
 
 fn utilisation_over_borrow_idle(seen: &Evidence) -> Option<f64> {
     let highest = highest_load_within_slo(seen)?;
     let over = |policy: &&str| {
-        least(seen.ratios(&seen.runs_of_setting(policy).at_loads(0.0..=highest), POLICIES[0], utilisation)?)
+        smallest(seen.ratios(&seen.runs_of_setting(policy).at_loads(0.0..=highest), POLICIES[0], utilisation)?)
     };
-    least(POLICIES[1..].iter().map(over).collect::<Option<Vec<f64>>>()?)
+    smallest(POLICIES[1..].iter().map(over).collect::<Option<Vec<f64>>>()?)
 }
 
 /// Returns the utilisation of both lanes at moderate load, for the batch job for which it is lowest.
 fn least_utilisation(seen: &Evidence, policy: &str) -> Option<f64> {
-    let cells = moderate(seen, policy);
-    let of_batch = |batch: &&str| most(cells.beside_batch(batch).numbers(utilisation));
-    least(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
+    let cells = runs_at_moderate_load(seen, policy);
+    let of_batch = |batch: &&str| largest(cells.beside_batch(batch).numbers(utilisation));
+    smallest(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
 }
 
 /// Returns the utilisation at the highest load, divided by the highest utilisation at any load, for the batch job for
@@ -118,15 +118,15 @@ fn utilisation_kept_at_highest_load(seen: &Evidence) -> Option<f64> {
     let cells = seen.runs_of_setting(POLICIES[3]);
     let of_batch = |batch: &&str| {
         let cells = cells.beside_batch(batch);
-        Some(cells.busiest().only_number(utilisation)? / most(cells.numbers(utilisation))?)
+        Some(cells.at_highest_load().only_number(utilisation)? / largest(cells.numbers(utilisation))?)
     };
-    most(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
+    largest(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
 }
 
-fn dynamic_refresh_over_others(seen: &Evidence) -> Option<f64> {
+fn dynamic_refresh_utilisation_over_others(seen: &Evidence) -> Option<f64> {
     let dynamic = seen.runs_of_setting(POLICIES[3]);
-    let over = |other: &&str| least(seen.ratios(&dynamic, other, utilisation)?);
-    least(POLICIES[..3].iter().map(over).collect::<Option<Vec<f64>>>()?)
+    let over = |other: &&str| smallest(seen.ratios(&dynamic, other, utilisation)?);
+    smallest(POLICIES[..3].iter().map(over).collect::<Option<Vec<f64>>>()?)
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
     use sidelane_sim::Outcome;
 
     use super::super::evidence::tests::{evidence, run};
-    use super::super::statement::failing;
+    use super::super::statement::failing_statements;
     use super::*;
 
     const GOOD_MS: [f64; 4] = [50.0, 60.0, 61.0, 70.0];
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn figures_of_the_paper_pass_and_weaker_ones_fail() {
-        let says = |p99_ms, both| failing(&STATEMENTS, &evidence(runs(p99_ms, both)));
+        let says = |p99_ms, both| failing_statements(&STATEMENTS, &evidence(runs(p99_ms, both)));
         let all = STATEMENTS.map(|statement| statement.says);
         assert_eq!(says(GOOD_MS, GOOD), [""; 0]);
         assert_eq!(says([50.0, 60.0, 61.0, 80.0], GOOD), [all[0]]);
@@ -174,9 +174,9 @@ mod tests {
         late.iter_mut().filter(|run| run.number(super::super::evidence::RATE) == Some(120.0)).for_each(|run| {
             run.figures.p99_ns *= 3;
         });
-        assert_eq!(failing(&STATEMENTS, &evidence(late)), [""; 0]);
+        assert_eq!(failing_statements(&STATEMENTS, &evidence(late)), [""; 0]);
         let mut missing = runs(GOOD_MS, GOOD);
         missing.retain(|run| run.setting != POLICIES[2]);
-        assert_eq!(failing(&STATEMENTS, &evidence(missing)).len(), 5);
+        assert_eq!(failing_statements(&STATEMENTS, &evidence(missing)).len(), 5);
     }
 }

@@ -2,7 +2,7 @@
 
 use sidelane_sim::Figures;
 
-use super::evidence::{Evidence, least, most};
+use super::evidence::{Evidence, largest, smallest};
 use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
 use sidelane_report::Unit;
@@ -34,7 +34,7 @@ pub(super) const STATEMENTS: [Statement; 6] = [
         wanted: AtMost(1.0),
         unit: Unit::Ratio,
         measured: |seen| {
-            Some(job_figure(seen, FASTEST, time_over_alone)? / least(all_job_figures(seen, time_over_alone)?)?)
+            Some(job_figure(seen, FASTEST, time_over_alone)? / smallest(all_job_figures(seen, time_over_alone)?)?)
         },
     },
     Statement {
@@ -45,7 +45,7 @@ pub(super) const STATEMENTS: [Statement; 6] = [
         measured: |seen| {
             Some(
                 job_figure(seen, FASTEST, utilisation_over_alone)?
-                    / most(all_job_figures(seen, utilisation_over_alone)?)?,
+                    / largest(all_job_figures(seen, utilisation_over_alone)?)?,
             )
         },
     },
@@ -61,7 +61,7 @@ pub(super) const STATEMENTS: [Statement; 6] = [
         says: "while it runs a program is at most 1 % less efficient (IPC; here work for each unit of CPU time)",
         wanted: AtLeast(0.99),
         unit: Unit::OverAlone,
-        measured: |seen| least(all_job_figures(seen, efficiency)?),
+        measured: |seen| smallest(all_job_figures(seen, efficiency)?),
     },
 ];
 
@@ -94,14 +94,14 @@ mod tests {
     use sidelane_sim::Outcome;
 
     use super::super::evidence::tests::{evidence, run};
-    use super::super::statement::failing;
+    use super::super::statement::failing_statements;
     use super::*;
 
     const ELAPSED_NS: u64 = 1_000_000_000;
 
     /// Returns a job that needs its lane for the share `utilisation_alone` of its time. The job takes `time_factor`
     /// times as long beside a service that is busy half of the time.
-    fn job(batch: &str, utilisation_alone: f64, time_factor: f64, efficiency: f64) -> Outcome {
+    fn run_of_job(batch: &str, utilisation_alone: f64, time_factor: f64, efficiency: f64) -> Outcome {
         let mut run = run("borrow-idle", batch, 80.0, 60.0, (0.5, utilisation_alone / time_factor / efficiency));
         run.figures.elapsed_ns = ELAPSED_NS;
         run.figures.batch_work_ratio = Some(1.0 / time_factor);
@@ -110,10 +110,10 @@ mod tests {
     }
 
     fn failing_with_job_times(busy: f64, pmd: f64, average: f64, fop: f64, efficiency: f64) -> Vec<&'static str> {
-        let job = |batch, alone, time| job(batch, alone, time, efficiency);
+        let job = |batch, alone, time| run_of_job(batch, alone, time, efficiency);
         let jobs =
             vec![job(BUSY, 1.0, busy), job(SLOWEST, 0.6, pmd), job(AVERAGE, 0.5, average), job(FASTEST, 0.4, fop)];
-        failing(&STATEMENTS, &evidence(jobs))
+        failing_statements(&STATEMENTS, &evidence(jobs))
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Elfen's Fig. 4: any co-runner on the other lane delays requests.
 
-use super::evidence::{Evidence, RATE, batch_utilisation, least, p99_ms};
+use super::evidence::{Evidence, RATE, batch_utilisation, p99_ms, smallest};
 use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{ABOUT, READ, Statement};
 use sidelane_report::Unit;
@@ -45,24 +45,26 @@ pub(super) const STATEMENTS: [Statement; 6] = [
         says: "the 100 ms are missed at 100 RPS beside even the cheapest co-runner",
         wanted: AtLeast(100.0),
         unit: Unit::Ms,
-        measured: |seen| least(seen.runs_of_setting("unmanaged").with_parameter(RATE, 100.0).numbers(p99_ms)),
+        measured: |seen| smallest(seen.runs_of_setting("unmanaged").with_parameter(RATE, 100.0).numbers(p99_ms)),
     },
     Statement {
         source: "Elfen §2, Fig. 4",
         says: "the co-runner keeps the batch lane busy at every load",
         wanted: AtLeast(0.99),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.runs_of_setting("unmanaged").numbers(batch_utilisation)),
+        measured: |seen| smallest(seen.runs_of_setting("unmanaged").numbers(batch_utilisation)),
     },
 ];
 
 fn p99_alone_ms(seen: &Evidence) -> Option<f64> {
-    least(seen.runs_of_setting("alone").with_parameter(RATE, 100.0).numbers(p99_ms))
+    smallest(seen.runs_of_setting("alone").with_parameter(RATE, 100.0).numbers(p99_ms))
 }
 
 /// Returns the load beside a co-runner at which p99 equals that of the service alone at 100 RPS.
 fn load_with_same_p99(seen: &Evidence, slowdown: f64) -> Option<f64> {
-    seen.runs_of_setting("unmanaged").with_parameter(SLOWDOWN, slowdown).load_at(p99_ms, p99_alone_ms(seen)?)
+    seen.runs_of_setting("unmanaged")
+        .with_parameter(SLOWDOWN, slowdown)
+        .highest_load_within(p99_ms, p99_alone_ms(seen)?)
 }
 
 #[cfg(test)]
@@ -71,7 +73,7 @@ mod tests {
     use sidelane_sim::scenario::PointValue;
 
     use super::super::evidence::tests::{evidence, run};
-    use super::super::statement::failing;
+    use super::super::statement::failing_statements;
     use super::*;
 
     /// Returns runs beside co-runners of both slowdowns. At the loads `same_p99_loads` their p99 equals the p99 of the
@@ -93,8 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn the_load_has_to_lie_between_what_co_runners_may_cost() {
-        let says = |alone_ms, same_at, batch| failing(&STATEMENTS, &evidence(runs(alone_ms, same_at, batch)));
+    fn loads_outside_the_co_runners_range_fail() {
+        let says =
+            |alone_ms, same_at, batch| failing_statements(&STATEMENTS, &evidence(runs(alone_ms, same_at, batch)));
         assert_eq!(says(76.0, [60.0, 40.0], 1.0), [""; 0]);
         assert_eq!(says(60.0, [55.0, 40.0], 1.0), [STATEMENTS[0].says]);
         assert_eq!(says(90.0, [60.0, 40.0], 1.0), [STATEMENTS[1].says]);

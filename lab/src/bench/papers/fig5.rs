@@ -62,13 +62,13 @@ fn idle_periods_over_percent(idle_ns: &[Nanos], limit_ns: Nanos) -> Option<f64> 
 struct IdlePeriods(Vec<Nanos>);
 
 impl Watch for IdlePeriods {
-    fn lane_idled(&mut self, ns: Nanos) {
+    fn idle_period_ended(&mut self, ns: Nanos) {
         self.0.push(ns);
     }
 }
 
 /// Simulates the model, and returns the length of each idle period of the request lane.
-pub(super) fn idle_periods(model: &Model) -> Vec<Nanos> {
+pub(super) fn simulate_idle_periods_ns(model: &Model) -> Vec<Nanos> {
     let mut engine = Engine::new(model.clone(), IdlePeriods::default());
     engine.run();
     std::mem::take(&mut engine.watch().0)
@@ -92,17 +92,17 @@ fn idle_time_at_15_ms_percent(idle_ns: &[Nanos]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::evidence::tests::run;
-    use super::super::statement::failing;
+    use super::super::statement::failing_statements;
     use super::*;
 
     fn failing_with_idle_periods(idle_ms: &[Nanos], utilisation: f64) -> Vec<&'static str> {
         let outcomes = vec![run("alone", "", 120.0, 100.0, (utilisation, 0.0))];
         let idle_ns = idle_ms.iter().map(|ms| ms * MS).collect();
-        failing(&STATEMENTS, &Evidence { outcomes, idle_ns })
+        failing_statements(&STATEMENTS, &Evidence { outcomes, idle_ns })
     }
 
     #[test]
-    fn time_is_counted_not_periods() {
+    fn idle_share_counts_time_and_not_periods() {
         assert_eq!(failing_with_idle_periods(&[13, 20, 20], 0.71), [STATEMENTS[0].says]);
         assert_eq!(failing_with_idle_periods(&[15, 13, 25], 0.71), [""; 0]);
         assert_eq!(failing_with_idle_periods(&[15, 13, 16], 0.71), [STATEMENTS[1].says]);

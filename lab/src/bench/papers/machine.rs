@@ -26,7 +26,7 @@ impl<E> MachineFigure<E> {
 
 impl<E: From<Vec<Outcome<MachineFigures>>>> MachineFigure<E> {
     /// Simulates the scenario, and adds its rows and checks to the result.
-    pub(super) fn add(&self, result: &mut ResultFile, quick: bool) -> Result<(), Problems> {
+    pub(super) fn add_to_result(&self, result: &mut ResultFile, quick: bool) -> Result<(), Problems> {
         let choices = Choices { seed: None, quick };
         let Scenario::Machine(experiment) = Scenario::parse(self.file, self.text, choices, &refuse_file)? else {
             unreachable!("{} is of whole machines", self.file)

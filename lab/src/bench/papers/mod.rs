@@ -54,18 +54,18 @@ pub const COLUMNS: [&str; 12] = [
 ///
 /// Fails only if one of Sidelane's own scenarios is wrong.
 pub fn run(quick: bool) -> Result<ResultFile, Problems> {
-    let mut result = ResultFile::new(machine(), settings(quick));
+    let mut result = ResultFile::new(simulated_machine(), settings(quick));
     result.run = this_run::current_run();
     for figure in &FIGURES {
-        add(&mut result, figure, quick)?;
+        add_figure(&mut result, figure, quick)?;
     }
-    holmes::FIGURES.iter().try_for_each(|figure| figure.add(&mut result, quick))?;
-    hurry::FIGURES.iter().try_for_each(|figure| figure.add(&mut result, quick))?;
+    holmes::FIGURES.iter().try_for_each(|figure| figure.add_to_result(&mut result, quick))?;
+    hurry::FIGURES.iter().try_for_each(|figure| figure.add_to_result(&mut result, quick))?;
     result.notes.push(SIMULATED.to_owned());
     Ok(result)
 }
 
-fn add(result: &mut ResultFile, figure: &Figure, quick: bool) -> Result<(), Problems> {
+fn add_figure(result: &mut ResultFile, figure: &Figure, quick: bool) -> Result<(), Problems> {
     let experiment = Experiment::parse(figure.file, figure.text, Choices { seed: None, quick }, &refuse_file)?;
     let evidence = Evidence { outcomes: run_experiment(&experiment), idle_ns: idle_periods_ns(figure, &experiment) };
     result.checks.extend(figure.statements.iter().map(|statement| statement.check(&evidence)));
@@ -95,10 +95,10 @@ fn add_paper_points(figure: &Figure, mut picture: Multiples) -> Multiples {
 
 fn idle_periods_ns(figure: &Figure, experiment: &Experiment) -> Vec<u64> {
     let models = experiment.points.iter().flat_map(|point| &point.runs).filter(|_| figure.of_idle_periods);
-    models.flat_map(fig5::idle_periods).collect()
+    models.flat_map(fig5::simulate_idle_periods_ns).collect()
 }
 
-fn machine() -> Machine {
+fn simulated_machine() -> Machine {
     Machine {
         cpu:
             "simulated: Elfen's Xeon D-1540, one core or seven of two lanes at 2 GHz; Holmes' server, 16 cores of two \

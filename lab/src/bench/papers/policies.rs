@@ -1,7 +1,7 @@
 //! All policies with one objective; each policy may use the budget that the objective leaves. No paper has this figure:
 //! the statements are Sidelane's own, about its policy `deadline`.
 
-use super::evidence::{Evidence, least, most, p99_ms, utilisation};
+use super::evidence::{Evidence, largest, p99_ms, smallest, utilisation};
 use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::Statement;
 use sidelane_report::Unit;
@@ -30,8 +30,11 @@ pub(super) const STATEMENTS: [Statement; 5] = [
         wanted: AtMost(SLO_MS),
         unit: Unit::Ms,
         measured: |seen| {
-            most(
-                ELFEN.iter().chain(&[DEADLINE]).filter_map(|policy| most(seen.runs_of_setting(policy).numbers(p99_ms))),
+            largest(
+                ELFEN
+                    .iter()
+                    .chain(&[DEADLINE])
+                    .filter_map(|policy| largest(seen.runs_of_setting(policy).numbers(p99_ms))),
             )
         },
     },
@@ -47,27 +50,29 @@ pub(super) const STATEMENTS: [Statement; 5] = [
         says: "utilisation of deadline ÷ that of an oracle that knows all demands, least",
         wanted: AtLeast(0.9),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.ratios(&seen.runs_of_setting(DEADLINE), "oracle", utilisation)?),
+        measured: |seen| smallest(seen.ratios(&seen.runs_of_setting(DEADLINE), "oracle", utilisation)?),
     },
     Statement {
         source: "Sidelane, policies",
         says: "requests meet the 100 ms under deadline that learns its age from them",
         wanted: AtMost(SLO_MS),
         unit: Unit::Ms,
-        measured: |seen| most(seen.runs_of_setting(LEARNED).numbers(p99_ms)),
+        measured: |seen| largest(seen.runs_of_setting(LEARNED).numbers(p99_ms)),
     },
     Statement {
         source: "Sidelane, policies",
         says: "utilisation of deadline that learns its age ÷ that of dynamic refresh that learns its budget, least",
         wanted: AtLeast(1.0),
         unit: Unit::Ratio,
-        measured: |seen| least(seen.ratios(&seen.runs_of_setting(LEARNED), "dynamic-refresh, learned", utilisation)?),
+        measured: |seen| {
+            smallest(seen.ratios(&seen.runs_of_setting(LEARNED), "dynamic-refresh, learned", utilisation)?)
+        },
     },
 ];
 
 fn least_gain_over_elfen(seen: &Evidence) -> Option<f64> {
-    let over = |other: &&str| least(seen.differences(&seen.runs_of_setting(DEADLINE), other, utilisation)?);
-    least(ELFEN.iter().map(over).collect::<Option<Vec<f64>>>()?)
+    let over = |other: &&str| smallest(seen.differences(&seen.runs_of_setting(DEADLINE), other, utilisation)?);
+    smallest(ELFEN.iter().map(over).collect::<Option<Vec<f64>>>()?)
 }
 
 #[cfg(test)]
@@ -75,7 +80,7 @@ mod tests {
     use sidelane_sim::Outcome;
 
     use super::super::evidence::tests::{evidence, run};
-    use super::super::statement::failing;
+    use super::super::statement::failing_statements;
     use super::*;
 
     /// Returns runs in which all tuned policies have this p99, with the utilisation under Elfen's policies, under
@@ -89,8 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_is_no_better_fails() {
-        let says = |runs| failing(&STATEMENTS, &evidence(runs));
+    fn deadline_without_gain_over_elfen_fails() {
+        let says = |runs| failing_statements(&STATEMENTS, &evidence(runs));
         let all = STATEMENTS.map(|statement| statement.says);
         assert_eq!(says(runs(99.9, 1.4, 1.42, 1.43)), [""; 0]);
         assert_eq!(says(runs(100.1, 1.4, 1.42, 1.43)), [all[0], all[3]]);

@@ -46,6 +46,6 @@ fn rounded_bound(limit: f64) -> f64 {
 
 /// Returns the statements that do not hold.
 #[cfg(test)]
-pub(super) fn failing<E>(statements: &[Statement<E>], evidence: &E) -> Vec<&'static str> {
+pub(super) fn failing_statements<E>(statements: &[Statement<E>], evidence: &E) -> Vec<&'static str> {
     statements.iter().filter(|statement| !statement.check(evidence).ok).map(|statement| statement.says).collect()
 }

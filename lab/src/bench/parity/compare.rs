@@ -54,7 +54,7 @@ impl SettingComparison {
             lane("request", |seen| Some(seen.lc_utilisation), simulated.lc_utilisation, UTILISATION),
         ];
         // Checks the batch lane's utilisation only if batch runs in the model.
-        let limit = round(UTILISATION + self.client);
+        let limit = round_bound(UTILISATION + self.client);
         checks.extend(
             simulated.batch_utilisation.map(|batch| lane("batch", |seen| seen.batch_utilisation, batch, limit)),
         );
@@ -93,7 +93,7 @@ fn ratio_of_larger(one: f64, other: f64) -> f64 {
 }
 
 /// Rounds a bound to few digits.
-fn round(limit: f64) -> f64 {
+fn round_bound(limit: f64) -> f64 {
     (limit * 1e3).round() / 1e3
 }
 
@@ -104,7 +104,7 @@ mod tests {
     const SEEN: ComparedFigures =
         ComparedFigures { p50_us: 400.0, p99_us: 4000.0, lc_utilisation: 0.5, batch_utilisation: Some(0.5) };
 
-    fn failing(measured: ComparedFigures, simulated: ComparedFigures, client_share: f64) -> Vec<String> {
+    fn failing_checks(measured: ComparedFigures, simulated: ComparedFigures, client_share: f64) -> Vec<String> {
         let name = "50 %, borrow-idle".to_owned();
         let compared = SettingComparison {
             name,
@@ -118,28 +118,28 @@ mod tests {
     }
 
     #[test]
-    fn figures_may_differ_in_both_directions() {
-        assert_eq!(failing(SEEN, SEEN, 0.0), [""; 0]);
+    fn measured_figures_may_be_above_or_below_simulated() {
+        assert_eq!(failing_checks(SEEN, SEEN, 0.0), [""; 0]);
         let other = ComparedFigures { p50_us: 310.0, p99_us: 5100.0, ..SEEN };
-        assert_eq!(failing(other, SEEN, 0.0), ["p50", "p99"]);
-        assert_eq!(failing(SEEN, other, 0.0), ["p50", "p99"]);
+        assert_eq!(failing_checks(other, SEEN, 0.0), ["p50", "p99"]);
+        assert_eq!(failing_checks(SEEN, other, 0.0), ["p50", "p99"]);
         let busier = ComparedFigures { lc_utilisation: 0.65, ..SEEN };
-        assert_eq!(failing(busier, SEEN, 0.0), ["request lane"]);
-        assert_eq!(failing(SEEN, busier, 0.0), ["request lane"]);
+        assert_eq!(failing_checks(busier, SEEN, 0.0), ["request lane"]);
+        assert_eq!(failing_checks(SEEN, busier, 0.0), ["request lane"]);
     }
 
     #[test]
-    fn time_of_the_client_is_no_deficit_of_batch() {
+    fn client_time_does_not_count_against_batch() {
         let less = ComparedFigures { batch_utilisation: Some(0.35), ..SEEN };
-        assert_eq!(failing(less, SEEN, 0.0), ["batch lane"]);
-        assert_eq!(failing(less, SEEN, 0.06), [""; 0]);
+        assert_eq!(failing_checks(less, SEEN, 0.0), ["batch lane"]);
+        assert_eq!(failing_checks(less, SEEN, 0.06), [""; 0]);
     }
 
     #[test]
     fn unmeasured_figures_do_not_agree() {
         let none = ComparedFigures { p99_us: f64::NAN, batch_utilisation: None, ..SEEN };
-        assert_eq!(failing(none, SEEN, 0.0), ["p99", "batch lane"]);
+        assert_eq!(failing_checks(none, SEEN, 0.0), ["p99", "batch lane"]);
         let alone = ComparedFigures { batch_utilisation: None, ..SEEN };
-        assert_eq!(failing(alone, alone, 0.0), [""; 0]);
+        assert_eq!(failing_checks(alone, alone, 0.0), [""; 0]);
     }
 }

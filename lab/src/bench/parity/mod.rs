@@ -70,7 +70,7 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let mut fixture = search::start_search_service(place, options.sibling, &options.cache)
         .context("cannot start the search service")?;
     let recorded = record_requests(&fixture).context("cannot record the service's requests")?;
-    let experiment = load(&options.scenario, options.round_options.quick, &recorded)?;
+    let experiment = load_scenario(&options.scenario, options.round_options.quick, &recorded)?;
     let lanes = fixture.placement()?.lanes;
     let all = experiment.points.iter().flat_map(|point| &point.runs);
     let (left_out, runs): (Vec<&Model>, Vec<&Model>) =
@@ -79,9 +79,9 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     notes.extend(
         left_out
             .iter()
-            .filter_map(|model| Some(Note::from(left_out_note(model, model::saturated_utilisation(model)?)))),
+            .filter_map(|model| Some(Note::from(saturated_setting_note(model, model::saturated_utilisation(model)?)))),
     );
-    let mut both = ParityComparisons { compared: runs.iter().map(|model| compared(model)).collect(), notes };
+    let mut both = ParityComparisons { compared: runs.iter().map(|model| comparison_of_model(model)).collect(), notes };
     let limit = options.round_options.limit(ROUNDS_QUICK, ROUNDS);
     let round = |both: &mut ParityComparisons, turn: Turn<'_>| both.measure_round(&mut fixture, &lanes, &runs, turn);
     let rounds = run_until_decided("parity", limit, &mut both, round, ParityComparisons::checks)?;
@@ -91,7 +91,7 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
         notes: notes_as_text(&both.notes),
         ..Report::with_settings(settings(options, &experiment, fixture.sibling.as_ref(), rounds))
     };
-    Ok(report.result(lanes.kind, options.round_options, rounds))
+    Ok(report.into_result_file(lanes.kind, options.round_options, rounds))
 }
 
 /// Records the service's requests under load, and returns the log.
@@ -115,7 +115,7 @@ fn record_requests(fixture: &Fixture) -> Result<String> {
     Ok(fs::read_to_string(log)?)
 }
 
-fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
+fn load_scenario(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
     let text = fs::read_to_string(scenario).with_context(|| format!("cannot read {}", scenario.display()))?;
     let beside = scenario.parent().unwrap_or(Path::new(".")).to_owned();
     let files = |file: &str| match file {
@@ -126,24 +126,24 @@ fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
 }
 
 /// Returns the comparison of one setting at one load, with simulated figures and without measurements yet.
-fn compared(model: &Model) -> SettingComparison {
+fn comparison_of_model(model: &Model) -> SettingComparison {
     SettingComparison {
-        name: name(model),
+        name: comparison_name(model),
         load_percent: 100.0 * model.service.load(),
         measured: Vec::new(),
-        simulated: model::simulated(model),
+        simulated: model::simulate_figures(model),
         client: 0.0,
     }
 }
 
 /// Returns the name of a comparison, such as `60 %, borrow-idle`.
-fn name(model: &Model) -> String {
+fn comparison_name(model: &Model) -> String {
     format!("{:.0} %, {}", 100.0 * model.service.load(), model.setting.name)
 }
 
-fn left_out_note(model: &Model, utilisation: f64) -> LabNote {
+fn saturated_setting_note(model: &Model, utilisation: f64) -> LabNote {
     let percent = |part: f64| (100.0 * part).round() as u64;
-    LabNote::ParityLeftOut { run: name(model), busy: percent(utilisation), most: percent(model::BUSY_MOST) }
+    LabNote::ParityLeftOut { run: comparison_name(model), busy: percent(utilisation), most: percent(model::BUSY_MOST) }
 }
 
 /// Comparisons of all settings, and the notes.
@@ -185,7 +185,7 @@ impl ParityComparisons {
             if fixture.place.is_client_on_batch_lane() {
                 compared.client = compared.client.max(figures.latencies.cpu_percent / 100.0);
             }
-            compared.measured.push(model::figures(&figures, lanes));
+            compared.measured.push(model::comparable_figures(&figures, lanes));
         }
         Ok(())
     }

@@ -54,13 +54,13 @@ pub(super) fn machine_run(model: &Model) -> Result<MachineRun<'_>> {
         [job] => job.name.as_str(),
         _ => bail!("for real there is one batch job, the lab's kernel of that name: loop, matrix, flush or zstd"),
     };
-    Ok(MachineRun { setting: setting(model)?, batch, rhythm })
+    Ok(MachineRun { setting: setting_of_model(model)?, batch, rhythm })
 }
 
 /// Returns the lanes' slowdown in the model, for an emulated sibling with the same slowdown.
 pub(super) fn slowdown(model: &Model) -> Result<Slowdown> {
     let (service, smt) = (model.service.class, &model.smt);
-    let batch = model.batch.first().and_then(Job::class).context("for real there is one batch job")?;
+    let batch = model.batch.first().and_then(Job::first_computing_class).context("for real there is one batch job")?;
     Ok(Slowdown {
         service: smt.slowdown(service, batch),
         batch: smt.slowdown(batch, service),
@@ -68,7 +68,7 @@ pub(super) fn slowdown(model: &Model) -> Result<Slowdown> {
     })
 }
 
-fn setting(model: &Model) -> Result<Setting> {
+fn setting_of_model(model: &Model) -> Result<Setting> {
     let name = &model.setting.name;
     Ok(match model.setting.beside {
         BatchMode::Nothing => Setting::ALONE,
@@ -86,7 +86,7 @@ fn setting(model: &Model) -> Result<Setting> {
 }
 
 /// Returns the measured figures in comparable form.
-pub(super) fn figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures {
+pub(super) fn comparable_figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures {
     let accounting = figures.beside.as_ref().map(|beside| &beside.accounting);
     ComparedFigures {
         p50_us: figures.p50_us(),
@@ -101,13 +101,13 @@ pub(super) fn figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures 
 /// assumes that batch runs beside every request and lengthens each request by the slowdown.
 pub(super) fn saturated_utilisation(model: &Model) -> Option<f64> {
     let unmanaged = matches!(model.setting.beside, BatchMode::Unmanaged);
-    let batch = model.batch.first().and_then(Job::class).filter(|_| unmanaged)?;
+    let batch = model.batch.first().and_then(Job::first_computing_class).filter(|_| unmanaged)?;
     let busy = model.service.load() * model.smt.slowdown(model.service.class, batch);
     (busy >= BUSY_MOST).then_some(busy)
 }
 
 /// Simulates the model and returns the figures in comparable form.
-pub(super) fn simulated(model: &Model) -> ComparedFigures {
+pub(super) fn simulate_figures(model: &Model) -> ComparedFigures {
     let until = match model.until {
         RunEnd::Time(ns) => RunEnd::Time(ns * TIMES),
         requests => requests,
@@ -134,14 +134,14 @@ mod tests {
         Ok("{\"arrived_ns\":1,\"started_ns\":1000000,\"finished_ns\":2000000}\n".to_owned())
     }
 
-    fn models(text: &str) -> Vec<Model> {
+    fn parse_models(text: &str) -> Vec<Model> {
         let experiment = Experiment::parse("parity.toml", text, Choices::default(), &recording_of_one_request).unwrap();
         experiment.points.into_iter().flat_map(|point| point.runs).collect()
     }
 
     #[test]
-    fn the_scenario_runs_for_real() {
-        let models = models(SCENARIO);
+    fn scenario_is_converted_to_runs_on_the_machine() {
+        let models = parse_models(SCENARIO);
         let names: Vec<_> = models.iter().map(|model| machine_run(model).unwrap().setting.name).collect();
         assert_eq!(names, [["alone", "unmanaged", "borrow_idle"]; 2].concat());
         let first = machine_run(&models[0]).unwrap();
@@ -151,13 +151,13 @@ mod tests {
 
     #[test]
     fn the_scenarios_slowdown_is_emulated() {
-        let slowdown = slowdown(&models(SCENARIO)[0]).unwrap();
+        let slowdown = slowdown(&parse_models(SCENARIO)[0]).unwrap();
         assert_eq!(slowdown, Slowdown { service: 1.67, batch: 1.4, nap: 1.0 });
     }
 
     #[test]
     fn unmanaged_batch_beside_a_busy_service_has_no_steady_state() {
-        let models = models(SCENARIO);
+        let models = parse_models(SCENARIO);
         let busy: Vec<_> = models.iter().map(saturated_utilisation).collect();
         assert!(busy.iter().enumerate().all(|(run, busy)| busy.is_some() == (run == 4)), "{busy:?}");
         assert!((busy[4].unwrap() - 0.6 * 1.67).abs() < 0.01, "{busy:?}");
@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn scenarios_beyond_the_lab_are_refused() {
-        let with = |from: &str, to: &str| machine_run(&models(&SCENARIO.replace(from, to))[0]).unwrap_err().to_string();
+        let with =
+            |from: &str, to: &str| machine_run(&parse_models(&SCENARIO.replace(from, to))[0]).unwrap_err().to_string();
         assert!(with("run_s = 10", "requests = 10").contains("run_s"));
         assert!(with("lanes_per_core = 2", "lanes_per_core = 4").contains("pair of lanes"));
         assert!(with("name = \"matrix\"", "name = \"matrix\"\n[[batch]]\nname = \"b\"").contains("one batch job"));

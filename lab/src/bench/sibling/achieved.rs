@@ -94,13 +94,13 @@ pub(super) fn measure_emulation(
         scratch: tempfile::tempdir().context("cannot make a directory for scratch files")?,
         limit: round_options.limit(PAIRS_QUICK, PAIRS),
     };
-    let unit_ns = bench.unit_ns()?;
+    let unit_ns = bench.measure_unit_ns()?;
     let mut achieved = Vec::new();
     for wanted in CARRIERS {
         for load_percent in LOADS_PERCENT {
-            achieved.push(bench.measure(wanted, load_percent, true, unit_ns)?);
+            achieved.push(bench.measure_mechanism(wanted, load_percent, true, unit_ns)?);
         }
-        achieved.push(bench.measure(wanted, COST_LOAD_PERCENT, false, unit_ns)?);
+        achieved.push(bench.measure_mechanism(wanted, COST_LOAD_PERCENT, false, unit_ns)?);
     }
     Ok(achieved)
 }
@@ -114,19 +114,19 @@ struct Bench {
 
 impl Bench {
     /// Measures the time of one unit of work in nanoseconds.
-    fn unit_ns(&self) -> Result<f64> {
-        let worker = self.worker(self.place.request, None, None)?;
+    fn measure_unit_ns(&self) -> Result<f64> {
+        let worker = self.start_worker(self.place.request, None, None)?;
         let before = worker.read_counters();
         thread::sleep(STRETCH);
         worker.read_counters().unit_ns_since(before).context("a worker did nothing")
     }
 
-    fn worker(&self, cpu: u32, rest: Option<Rest>, sibling: Option<&EmulatedSibling>) -> Result<Worker> {
+    fn start_worker(&self, cpu: u32, rest: Option<Rest>, sibling: Option<&EmulatedSibling>) -> Result<Worker> {
         Worker::start(&self.lab, cpu, self.scratch.path().join(format!("worker-{cpu}")), rest, sibling)
     }
 
     /// Measures one mechanism at one load, with or without a worker on the batch lane.
-    fn measure(
+    fn measure_mechanism(
         &self,
         bounds: MechanismBounds,
         load_percent: u64,
@@ -134,10 +134,13 @@ impl Bench {
         unit_ns: f64,
     ) -> Result<EmulationMeasurement> {
         let mut sibling = EmulatedSibling::start(self.place, &self.lab, bounds.carrier)?;
-        let mut workers =
-            vec![self.worker(self.place.request, Some(rest_between_bursts(load_percent, unit_ns)), Some(&sibling))?];
+        let mut workers = vec![self.start_worker(
+            self.place.request,
+            Some(rest_between_bursts(load_percent, unit_ns)),
+            Some(&sibling),
+        )?];
         if with_batch {
-            workers.push(self.worker(self.place.batch, None, Some(&sibling))?);
+            workers.push(self.start_worker(self.place.batch, None, Some(&sibling))?);
         }
         let mut achieved = EmulationMeasurement {
             wanted: bounds,
@@ -281,20 +284,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_is_bursts_and_rests() {
+    fn rest_length_follows_from_the_load() {
         let half = rest_between_bursts(50, 5_000.0);
         assert_eq!((half.after_units, half.length), (200, Duration::from_millis(1)));
         assert_eq!(rest_between_bursts(80, 5_000.0).length, Duration::from_micros(250));
     }
 
     #[test]
-    fn loss_counts_from_the_speed_without_the_sibling() {
+    fn lost_time_is_relative_to_work_without_sibling() {
         assert_eq!(loss_percent(Some(0.75), Some(0.5), Some(1.25)), Some(50.0));
         assert_eq!(loss_percent(Some(1.0), None, Some(1.0)), None);
     }
 
     #[test]
-    fn requested_loss_is_no_cost() {
+    fn requested_lost_time_is_not_part_of_the_cost() {
         let report = |worked_ns, both_ns, switches| LaneReport {
             worked_ns,
             both_ns,
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_as_bad_as_too_little() {
+    fn too_much_lost_time_is_as_wrong_as_too_little() {
         for lost_percent in [37.0, 43.0] {
             assert_eq!(distance_from_requested(Interval::exact(lost_percent)).measured, 3.0);
         }

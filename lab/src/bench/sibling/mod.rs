@@ -49,7 +49,7 @@ pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
         notes: notes_as_text(&search.notes(place)),
         ..Report::with_settings(settings(options, place))
     };
-    Ok(report.result(place.kind, options.round_options, achieved::PAIRS.rounds))
+    Ok(report.into_result_file(place.kind, options.round_options, achieved::PAIRS.rounds))
 }
 
 fn settings(options: &SiblingOptions, place: ExperimentCpus) -> serde_json::Value {

@@ -47,7 +47,7 @@ pub(super) fn run_search(place: ExperimentCpus, options: &SiblingOptions) -> Res
     let length = Duration::from_millis(if options.round_options.quick { 1_500 } else { 4_000 });
     let mut runs = SearchRuns { rounds: Vec::new(), note: fixture.sibling.as_ref().map(|sibling| sibling.note()) };
     let round = |runs: &mut SearchRuns, turn: Turn<'_>| {
-        runs.rounds.push(one_round(&fixture, turn.round, length)?);
+        runs.rounds.push(measure_round(&fixture, turn.round, length)?);
         Ok(())
     };
     run_until_decided(
@@ -60,7 +60,7 @@ pub(super) fn run_search(place: ExperimentCpus, options: &SiblingOptions) -> Res
     Ok(runs)
 }
 
-fn one_round(fixture: &Fixture, round: u64, length: Duration) -> Result<[Figures; 3]> {
+fn measure_round(fixture: &Fixture, round: u64, length: Duration) -> Result<[Figures; 3]> {
     let rhythm = LoadPattern {
         rate_per_s: fixture.rate_per_s(LOAD),
         run: length,

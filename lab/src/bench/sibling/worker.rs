@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use crate::experiment::fixture::cpu_ns;
 use crate::experiment::sibling::EmulatedSibling;
 use crate::programs::LabBinary;
-use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::priority::run_with_this_thread_on;
 
 /// Batch kernel of the worker: pure arithmetic, whose speed depends only on the CPU time that it gets.
 const KERNEL: &str = "matrix";
@@ -69,13 +69,13 @@ impl Worker {
             command.args(["--rest", &format!("{}:{}", rest.after_units, rest.length.as_micros())]);
         }
         sibling.into_iter().for_each(|sibling| sibling.add_options(&mut command));
-        let child = with_this_thread_on(&[cpu], || command.spawn())?.context("cannot start a worker")?;
+        let child = run_with_this_thread_on(&[cpu], || command.spawn())?.context("cannot start a worker")?;
         let worker = Self { child, counter };
-        worker.wait_until_it_works()?;
+        worker.wait_for_first_unit()?;
         Ok(worker)
     }
 
-    fn wait_until_it_works(&self) -> Result<()> {
+    fn wait_for_first_unit(&self) -> Result<()> {
         let began = Instant::now();
         while self.read_counters().busy_ns == 0 {
             ensure!(
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spun_and_taken_time_is_no_work() {
+    fn spun_and_taken_time_does_not_count_as_work() {
         let before = WorkerCounters { units: 100, busy_ns: 1_000, made_up_ns: 10, cpu_ns: 900 };
         let after = WorkerCounters { units: 150, busy_ns: 1_200, made_up_ns: 90, cpu_ns: 1_000 };
         assert_eq!(after.work_share_since(before, LossSource::MadeUp), Some(0.6));

@@ -46,7 +46,11 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
     if fixture.place.kind == PairKind::Declared {
         report.notes.push(LabNote::DeclaredPair.to_string());
     }
-    Ok(report.result(fixture.place.kind, options.round_options, lucene::rounds(options.round_options).rounds))
+    Ok(report.into_result_file(
+        fixture.place.kind,
+        options.round_options,
+        lucene::round_limit(options.round_options).rounds,
+    ))
 }
 
 /// Plants the cause with this name once. Returns the statement that a trace should make on the slow requests, and how

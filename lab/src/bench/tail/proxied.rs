@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::fixture::TailFixture;
 use crate::programs::find_sidelane;
 use crate::programs::kill_with_parent;
-use sidelane_host::priority::{make_this_thread_fifo, with_this_thread_on};
+use sidelane_host::priority::{make_this_thread_fifo, run_with_this_thread_on};
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -76,7 +76,7 @@ impl RunningProxy {
         // SAFETY: one async-signal-safe system call between fork and exec.
         unsafe { command.pre_exec(move || wanted_priority.map_or(Ok(()), make_this_thread_fifo)) };
         let child =
-            with_this_thread_on(&[fixture.place.client], || command.spawn())?.context("cannot start the proxy")?;
+            run_with_this_thread_on(&[fixture.place.client], || command.spawn())?.context("cannot start the proxy")?;
         let proxy = Self { child, port: port.into(), scratch };
         let began = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {

@@ -38,7 +38,7 @@ pub(super) fn measure_redis_trace(fixture: &TailFixture<'_>, report: &mut Report
     let redis =
         Experiment { name: "redis", limit, turns: &|_, _| vec![()], title: |_| "traced".to_owned(), checks: &checks };
     let (samples, _) = redis.run(|(), round, samples| {
-        let load = || server.load(&fixture.lab, place, RATE_PER_S, seconds);
+        let load = || server.run_load(&fixture.lab, place, RATE_PER_S, seconds);
         let service = TracedService { service: Target::Pid(server.pid()), place: fixture.place, batch: None };
         let (traced, client) = trace_while_running(&service, load)?;
         samples.add(round, (), Run::from_trace(&traced, client["requests"].as_f64().unwrap_or(0.0)));
@@ -64,13 +64,13 @@ impl Run {
         }
     }
 
-    fn rebuilt_percent(&self) -> f64 {
+    fn complete_timelines_percent(&self) -> f64 {
         self.whole.min(self.sent) * 100.0 / self.sent
     }
 }
 
 fn checks(samples: &Samples) -> Vec<Check> {
-    let rebuilt = median_interval(samples.of_variant(()).map(|sample| sample.figures.rebuilt_percent()));
+    let rebuilt = median_interval(samples.of_variant(()).map(|sample| sample.figures.complete_timelines_percent()));
     let lost = samples.sum((), |run| run.lost);
     vec![
         Check::interval_at_least("redis: requests that are rebuilt", rebuilt, REBUILT_PERCENT, Unit::Percent),
@@ -82,7 +82,7 @@ fn row(samples: &Samples) -> Row {
     let sum = |of: fn(&Run) -> f64| samples.sum((), of);
     let mut row = Row::new("redis/20000_per_s");
     row.put("requests_count", sum(|run| run.sent));
-    row.put("rebuilt_percent", samples.median((), |run| Some(run.rebuilt_percent())));
+    row.put("rebuilt_percent", samples.median((), |run| Some(run.complete_timelines_percent())));
     row.put("lost_count", sum(|run| run.lost));
     row.put("records_per_request_ratio", sum(|run| run.records) / sum(|run| run.sent));
     row.put("rounds_count", samples.of_variant(()).count() as f64);

@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use crate::experiment::place::ExperimentCpus;
-use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::priority::run_with_this_thread_on;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Topology;
 use sidelane_timeline::builder::{Builder, Counts, Settings};
@@ -50,7 +50,8 @@ pub(super) fn trace_while_running<T: Send>(
     service: &TracedService,
     load: impl FnOnce() -> Result<T> + Send,
 ) -> Result<(TraceResult, T)> {
-    with_this_thread_on(&[service.place.client], || trace(service, load)).context("cannot choose a CPU")?
+    run_with_this_thread_on(&[service.place.client], || trace_under_load(service, load))
+        .context("cannot choose a CPU")?
 }
 
 impl TracedService {
@@ -73,11 +74,14 @@ impl TracedService {
     }
 }
 
-fn trace<T: Send>(service: &TracedService, load: impl FnOnce() -> Result<T> + Send) -> Result<(TraceResult, T)> {
+fn trace_under_load<T: Send>(
+    service: &TracedService,
+    load: impl FnOnce() -> Result<T> + Send,
+) -> Result<(TraceResult, T)> {
     let found = service.service.find()?;
     let mut pauses = Pauses::watch(&found.pids);
     let (mut recorder, _batch) = service.start_recorder(found).context("cannot trace")?;
-    let recorded = pauses.with_pause_kinds(recorder.recorded());
+    let recorded = pauses.with_pause_kinds(recorder.recorded_kinds());
     let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });
     let (mut timelines, mut unanswered, mut records) = (Vec::new(), Vec::new(), Vec::new());
     let mut take = |records: &mut Vec<Record>, builder: &mut Builder| {
@@ -101,5 +105,5 @@ fn trace<T: Send>(service: &TracedService, load: impl FnOnce() -> Result<T> + Se
     builder.finish(&mut |timeline| timelines.push(timeline));
     unanswered.extend(builder.take_unanswered());
     let counts = builder.counts();
-    Ok((TraceResult { timelines, unanswered, counts, lost: recorder.lost(), recorded }, loaded))
+    Ok((TraceResult { timelines, unanswered, counts, lost: recorder.lost_records(), recorded }, loaded))
 }

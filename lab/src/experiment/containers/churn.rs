@@ -33,12 +33,12 @@ pub struct Churn<'a> {
 impl<'a> Churn<'a> {
     /// Starts the containers that are present from the beginning of the run.
     pub fn start(
-        stays: &'a [ContainerSchedule],
+        schedules: &'a [ContainerSchedule],
         length: Duration,
         containers: Containers,
         work_files: &'a WorkFiles,
     ) -> Result<Self> {
-        let mut churn = Self { stays, length, containers, work_files, done: BTreeMap::new() };
+        let mut churn = Self { stays: schedules, length, containers, work_files, done: BTreeMap::new() };
         churn.apply_schedule(Duration::ZERO, Duration::ZERO)?;
         Ok(churn)
     }
@@ -79,7 +79,7 @@ impl<'a> Churn<'a> {
 
 /// Returns the containers that start (`true`) or stop (`false`) between `before` and `now`, ordered by time.
 fn due_changes(
-    stays: &[ContainerSchedule],
+    schedules: &[ContainerSchedule],
     length: Duration,
     before: Duration,
     now: Duration,
@@ -88,7 +88,7 @@ fn due_changes(
         let at = length.mul_f64(at);
         (at > before || (at.is_zero() && before.is_zero() && now.is_zero())) && at <= now
     };
-    let events = stays.iter().flat_map(|stay| [(stay, stay.from, true), (stay, stay.to, false)]);
+    let events = schedules.iter().flat_map(|stay| [(stay, stay.from, true), (stay, stay.to, false)]);
     // Drops events after the planned end of the run, so that a container which stays to the end also stays in a run
     // that takes longer.
     let mut events: Vec<_> = events.filter(|(_, at, _)| *at <= 1.0).filter(|(_, at, _)| is_due(*at)).collect();
@@ -106,7 +106,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_stay_starts_and_ends_once_at_any_clock_step() {
+    fn each_container_starts_and_stops_exactly_once() {
         let s = Duration::from_secs_f64;
         for step_ms in [7, 100, 1_900, 5_000] {
             let mut seen = due_changes(&STAYS, s(4.0), Duration::ZERO, Duration::ZERO);

@@ -35,8 +35,8 @@ impl Containers {
     /// groups stay behind if this process is killed.
     pub fn make(name: &str, cpus: &CpuSet, mut guardian: Option<Guardian>) -> Result<Self> {
         let hierarchies: Vec<Hierarchy> = Hierarchy::all().into_iter().filter(is_managed).collect();
-        announce_group(&mut guardian, name)?;
-        let leaves = make_leaves(&hierarchies, name)?;
+        announce_cgroup(&mut guardian, name)?;
+        let leaves = make_cgroups(&hierarchies, name)?;
         leaves.iter().for_each(enable_child_controllers);
         let confined = leaves.iter().filter(|leaf| leaf.has_control_file("cpuset.cpus"));
         let count = confined.map(|leaf| leaf.set_cpus(cpus)).collect::<Result<Vec<_>, _>>();
@@ -47,7 +47,7 @@ impl Containers {
 
     /// Returns the kernel's path of the parent group, in the hierarchy that assigns CPUs; `None` if no hierarchy
     /// assigns CPUs.
-    pub fn path(&self) -> Option<String> {
+    pub fn cgroup_path(&self) -> Option<String> {
         let confines = self.leaves.iter().position(|leaf| leaf.has_control_file("cpuset.cpus"))?;
         let (hierarchy, leaf) = (&self.hierarchies[confines], &self.leaves[confines]);
         let below = leaf.dir.strip_prefix(&hierarchy.mount).ok()?;
@@ -57,15 +57,15 @@ impl Containers {
     /// Starts a container that repeats `work` until it is stopped.
     pub fn start(&mut self, name: &str, work: &Work, work_files: &WorkFiles) -> Result<()> {
         let group = format!("{}/{name}", self.name);
-        announce_group(&mut self.guardian, &group)?;
-        let leaves = make_leaves(&self.hierarchies, &group)?;
+        announce_cgroup(&mut self.guardian, &group)?;
+        let leaves = make_cgroups(&self.hierarchies, &group)?;
         self.there.push(Container::start(name, leaves, work, work_files)?);
         Ok(())
     }
 
     /// Returns when a container with [`Work::Stamps`] was last at work, by the clock of `sidelane_host::clock`.
-    pub fn last_at_work_ns(&self, name: &str) -> Option<u64> {
-        self.there.iter().find(|container| container.name() == name)?.last_at_work_ns()
+    pub fn last_work_timestamp_ns(&self, name: &str) -> Option<u64> {
+        self.there.iter().find(|container| container.name() == name)?.last_work_timestamp_ns()
     }
 
     /// Returns the CPU time of all processes that ever ran in the containers; `None` if the kernel does not report it.
@@ -102,7 +102,7 @@ impl Containers {
         }
         self.guardian
             .take()
-            .map_or(Ok(()), Guardian::finish)
+            .map_or(Ok(()), Guardian::undo_all_and_end)
             .context("cannot undo all changes to the machine; check CPU affinities (taskset -a -p PID) and cgroups")
     }
 }
@@ -120,7 +120,7 @@ impl Drop for Containers {
 }
 
 /// Tells the guardian about a cgroup before the cgroup is made, so that the guardian can remove it.
-fn announce_group(guardian: &mut Option<Guardian>, group: &str) -> Result<()> {
+fn announce_cgroup(guardian: &mut Option<Guardian>, group: &str) -> Result<()> {
     guardian.as_mut().map_or(Ok(()), |guardian| guardian.add(undos_of_own_groups(group)).map(drop))
 }
 
@@ -132,7 +132,7 @@ fn is_managed(hierarchy: &Hierarchy) -> bool {
     hierarchy.is_v2() || hierarchy.has_controller("cpuset") || hierarchy.has_controller("freezer")
 }
 
-fn make_leaves(hierarchies: &[Hierarchy], name: &str) -> Result<Vec<BatchGroup>> {
+fn make_cgroups(hierarchies: &[Hierarchy], name: &str) -> Result<Vec<BatchGroup>> {
     let make = |hierarchy: &Hierarchy| {
         BatchGroup::create(hierarchy, name)
             .with_context(|| format!("cannot make the group {name} in {}", hierarchy.mount.display()))

@@ -48,11 +48,11 @@ impl Work {
     }
 
     /// Returns which program is missing on this machine and how to install it; `None` if the work can run.
-    pub fn missing(&self) -> Option<&'static str> {
+    pub fn missing_program(&self) -> Option<&'static str> {
         match self {
             Work::Kernel(_) | Work::Stamps | Work::Wait => None,
-            Work::Compile => on_path("gcc").is_none().then_some("gcc is missing: `apt-get install gcc`"),
-            Work::Compress => on_path("zstd").is_none().then_some("zstd is missing: `apt-get install zstd`"),
+            Work::Compile => find_on_path("gcc").is_none().then_some("gcc is missing: `apt-get install gcc`"),
+            Work::Compress => find_on_path("zstd").is_none().then_some("zstd is missing: `apt-get install zstd`"),
             Work::Spark => (!has_spark()).then_some("PySpark or Java is missing: `pip install pyspark`, and a JRE"),
         }
     }
@@ -138,11 +138,11 @@ fn compressible_data() -> Result<Vec<u8>> {
 fn has_spark() -> bool {
     let mut python = Command::new("python3");
     python.args(["-c", "import pyspark"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    on_path("java").is_some() && python.status().is_ok_and(|status| status.success())
+    find_on_path("java").is_some() && python.status().is_ok_and(|status| status.success())
 }
 
 /// Returns the file of a program found through `PATH`.
-fn on_path(program: &str) -> Option<PathBuf> {
+fn find_on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }

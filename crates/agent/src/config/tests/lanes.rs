@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn lanes_are_lent_by_what_batch_may_cost() {
+fn lending_policy_follows_the_objective_and_the_file() {
     let lanes = parse_valid(GOOD).lanes.unwrap();
     let slo = Objective { percentile: 99.0, limit_ns: 5_000_000 };
     assert_eq!(lanes.lending(None).unwrap().policy, PolicyKind::BorrowIdle);

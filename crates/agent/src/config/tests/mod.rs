@@ -67,7 +67,7 @@ fn valid_file_is_read() {
 }
 
 #[test]
-fn each_setting_says_where_it_comes_from() {
+fn each_setting_names_its_source() {
     let config = parse_valid(GOOD);
     let setting = |key: &str| {
         let found = config.settings.iter().find(|setting| setting.key == key).expect(key);

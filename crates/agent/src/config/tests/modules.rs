@@ -10,13 +10,13 @@ use super::*;
 use sidelane_proxy::run::options::{parse_listen, parse_server};
 
 /// Returns a valid file with a proxy, which begins in line 24.
-fn with_proxy(lines: &str) -> String {
+fn config_with_proxy(lines: &str) -> String {
     format!("{GOOD}\n[[proxy]]\nlisten = \":8080\"\n{lines}\n")
 }
 
 #[test]
-fn a_proxy_has_the_defaults_of_its_verb() {
-    let config = parse_valid(&with_proxy("active = \"127.0.0.1:9001\""));
+fn proxy_table_has_the_defaults_of_the_command() {
+    let config = parse_valid(&config_with_proxy("active = \"127.0.0.1:9001\""));
     let (listen, active) = (parse_listen(":8080").unwrap(), parse_server("127.0.0.1:9001").unwrap());
     assert_eq!(config.proxies, [ProxyOptions::new(listen, active)]);
     let setting = |key: &str| config.settings.iter().find(|setting| setting.key == key).expect(key).value.clone();
@@ -29,9 +29,9 @@ fn a_proxy_has_the_defaults_of_its_verb() {
 fn invalid_proxies_are_refused() {
     const ADDRESS: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
     let active = "active = \"127.0.0.1:9001\"";
-    assert_refused(&with_proxy(""), &[&format!("a.toml:24: `proxy.active` is missing; {ADDRESS}")]);
+    assert_refused(&config_with_proxy(""), &[&format!("a.toml:24: `proxy.active` is missing; {ADDRESS}")]);
     assert_refused(
-        &with_proxy("active = \"9001\"\nbudgets = \"10%\""),
+        &config_with_proxy("active = \"9001\"\nbudgets = \"10%\""),
         &[
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
             "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? the keys here are `abort_on_close`, \
@@ -41,7 +41,7 @@ fn invalid_proxies_are_refused() {
         ],
     );
     assert_refused(
-        &with_proxy(&format!("{active}\nbudget = 10\npoll = 200\nhedge = \"timer:20\"\nhazard = \"gc\"")),
+        &config_with_proxy(&format!("{active}\nbudget = 10\npoll = 200\nhedge = \"timer:20\"\nhazard = \"gc\"")),
         &[
             "a.toml:27: `proxy.budget` is 10, which has no unit; write a percentage from 0 to 100 with its sign, as in \
              \"10%\"",
@@ -54,38 +54,39 @@ fn invalid_proxies_are_refused() {
         ],
     );
     assert_refused(
-        &with_proxy(&format!("{active}\nbackup = \"127.0.0.1:9001\"")),
+        &config_with_proxy(&format!("{active}\nbackup = \"127.0.0.1:9001\"")),
         &["a.toml:27: `proxy.backup` is \"127.0.0.1:9001\", the same as `proxy.active`; write a different address \
              for each"],
     );
     assert_refused(
-        &with_proxy(&format!("{active}\nprotocol = \"redis\"\ntrace = true")),
+        &config_with_proxy(&format!("{active}\nprotocol = \"redis\"\ntrace = true")),
         &["a.toml:28: `proxy.trace` is true, but protocol is \"redis\"; leave it out: only HTTP requests can be \
              traced"],
     );
 }
 
 #[test]
-fn an_access_log_is_a_file() {
+fn access_log_must_be_a_file() {
     let active = "active = \"127.0.0.1:9001\"";
-    let config = parse_valid(&with_proxy(&format!("{active}\naccess_log = \"/var/log/a.log\"\nlog_format = \"json\"")));
+    let config =
+        parse_valid(&config_with_proxy(&format!("{active}\naccess_log = \"/var/log/a.log\"\nlog_format = \"json\"")));
     let proxy = &config.proxies[0];
     assert_eq!((proxy.access_log.as_deref(), proxy.log_format), (Some(Path::new("/var/log/a.log")), Format::Json));
     assert_refused(
-        &with_proxy(&format!("{active}\naccess_log = \"-\"")),
+        &config_with_proxy(&format!("{active}\naccess_log = \"-\"")),
         &["a.toml:27: `proxy.access_log` is \"-\", which is not a path of a file; write the path of the access log, \
              as in \"/var/log/sidelane-access.log\""],
     );
     assert_refused(
-        &with_proxy(&format!("{active}\nlog_format = \"json\"")),
+        &config_with_proxy(&format!("{active}\nlog_format = \"json\"")),
         &["a.toml:27: `proxy.log_format` is given without `access_log`; write access_log, too"],
     );
 }
 
 #[test]
-fn an_address_has_one_listener() {
+fn two_listeners_at_one_address_are_refused() {
     const ADVICE: &str = "write another address or port for one of the two";
-    let proxy = with_proxy("active = \"127.0.0.1:9001\"");
+    let proxy = config_with_proxy("active = \"127.0.0.1:9001\"");
     assert_refused(
         &format!("{proxy}\n[[proxy]]\nlisten = \"127.0.0.1:8080\"\nactive = \"127.0.0.1:9001\"\n"),
         &[&format!(
@@ -142,21 +143,22 @@ fn flight_recorders_need_a_service_with_an_objective() {
 }
 
 /// Returns a valid file with a table `[hurry]`, from line 24 on.
-fn with_hurry(lines: &str) -> String {
+fn config_with_hurry(lines: &str) -> String {
     format!("{GOOD}\n[hurry]\n{lines}\n")
 }
 
 #[test]
-fn threads_are_mapped_as_by_the_verb() {
-    let config = parse_valid(&with_hurry(""));
+fn hurry_table_has_the_settings_of_the_command() {
+    let config = parse_valid(&config_with_hurry(""));
     let hurry = config.hurry.as_ref().unwrap();
     let mapped: Vec<bool> = config.services.iter().map(|rule| hurry.includes_service(rule)).collect();
     assert_eq!(mapped, [true, false], "redis has an slo, web has none");
     assert_eq!((hurry.cores.clone(), hurry.policy_config(None)), (BigCores::Found, hurryup::Config::default()));
     let setting = |key: &str| config.settings.iter().find(|setting| setting.key == key).expect(key).value.clone();
     assert_eq!((setting("hurry.big"), setting("hurry.threshold")), ("from the kernel".into(), "learnt".into()));
-    let given =
-        with_hurry("services = [\"web\"]\nbig = \"0-3\"\nlittle = \"4-7\"\nthreshold = \"50ms\"\nsampling = \"25ms\"");
+    let given = config_with_hurry(
+        "services = [\"web\"]\nbig = \"0-3\"\nlittle = \"4-7\"\nthreshold = \"50ms\"\nsampling = \"25ms\"",
+    );
     let hurry = parse_valid(&given).hurry.unwrap();
     let [big, little] = ["0-3", "4-7"].map(|cpus| cpus.parse().unwrap());
     assert_eq!(hurry.cores, BigCores::Given(big, little));
@@ -165,8 +167,8 @@ fn threads_are_mapped_as_by_the_verb() {
         (mapping.threshold, mapping.scan_times),
         (Threshold::Given(50_000_000), ScanTimes::Sampling(25_000_000))
     );
-    assert_eq!(parse_valid(&with_hurry("siblings = true")).hurry.unwrap().cores, BigCores::Siblings);
-    let learnt = parse_valid(&with_hurry("percentile = 99.9")).hurry.unwrap().policy_config(Some(500));
+    assert_eq!(parse_valid(&config_with_hurry("siblings = true")).hurry.unwrap().cores, BigCores::Siblings);
+    let learnt = parse_valid(&config_with_hurry("percentile = 99.9")).hurry.unwrap().policy_config(Some(500));
     assert_eq!(learnt.threshold, Threshold::Learnt(Learning::with_percentile(9990, Some(500))));
 }
 
@@ -174,7 +176,7 @@ fn threads_are_mapped_as_by_the_verb() {
 fn invalid_thread_mappings_are_refused() {
     const CPUS: &str = "write the numbers of CPUs, as in \"0-3,8\"";
     assert_refused(
-        &with_hurry(
+        &config_with_hurry(
             "big = \"0-3\"\nlittle = \"3-7\"\nthreshold = 50\nsampling = \"1us\"\npercentiles = 90\nservices = [\"sql\"]",
         ),
         &[
@@ -189,7 +191,7 @@ fn invalid_thread_mappings_are_refused() {
         ],
     );
     assert_refused(
-        &with_hurry("little = \"4-x\"\nthreshold = \"50ms\"\npercentile = 100"),
+        &config_with_hurry("little = \"4-x\"\nthreshold = \"50ms\"\npercentile = 100"),
         &[
             "a.toml:24: `hurry.big` is missing, but `little` is given; write both, or neither to use what the kernel \
              reports",
@@ -200,21 +202,21 @@ fn invalid_thread_mappings_are_refused() {
         ],
     );
     assert_refused(
-        &with_hurry("big = \"0-3\"\nlittle = \"4-7\"\nsiblings = true"),
+        &config_with_hurry("big = \"0-3\"\nlittle = \"4-7\"\nsiblings = true"),
         &["a.toml:27: `hurry.siblings` is true, but `big` is given, too; write one of them: with siblings all cores \
            are alike"],
     );
     assert_refused(
-        &with_hurry("siblings = [\"0,1\"]"),
+        &config_with_hurry("siblings = [\"0,1\"]"),
         &["a.toml:25: `hurry.siblings` is a list; write true or false"],
     );
     assert_refused(
-        &with_hurry("services = [\"web\"]").replace("port = 8080", "port = 8080\nmay_be_placed = true"),
+        &config_with_hurry("services = [\"web\"]").replace("port = 8080", "port = 8080\nmay_be_placed = true"),
         &["a.toml:8: `service.may_be_placed` is true, but [hurry] moves the threads of \"web\", too; leave \
              may_be_placed out, or name other services in [hurry]"],
     );
     assert_refused(
-        &with_hurry("").replace("slo = \"p99=5ms\"\n", ""),
+        &config_with_hurry("").replace("slo = \"p99=5ms\"\n", ""),
         &["a.toml:23: `hurry.services` is missing, and no [[service]] has an slo, so no service would be mapped; \
              write names of [[service]], as in [\"redis\"]"],
     );

@@ -140,7 +140,7 @@ fn a_group_has_one_role() {
 }
 
 #[test]
-fn a_name_and_a_port_are_given_once() {
+fn duplicate_names_and_ports_are_refused() {
     assert_edit_is_refused(
         "name = \"web\"\nport = 8080",
         "name = \"redis\"\nunit = \"redis-server.service\"",
@@ -200,7 +200,7 @@ fn keys_of_another_policy_are_refused() {
 }
 
 #[test]
-fn a_replay_has_its_file_and_no_other_source_has() {
+fn only_the_replay_source_has_a_file() {
     let text = format!("{GOOD}\n[metric]\nsource = \"replay\"\n");
     assert_refused(&text, &["a.toml:24: `metric.replay` is missing; write the path of the recorded counters"]);
     let text = format!("{GOOD}\n[metric]\nreplay = \"a.jsonl\"\n");
@@ -212,7 +212,7 @@ fn a_replay_has_its_file_and_no_other_source_has() {
 }
 
 #[test]
-fn form_of_a_formula_is_checked_for_any_events() {
+fn formula_syntax_is_checked_for_unknown_events() {
     const ADVICE: &str = "write at most four events, as in \"r140014a3 / (r81d0 + r82d0)\"";
     for (formula, why) in [
         ("stalls", "is not a formula"),

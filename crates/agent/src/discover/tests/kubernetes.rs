@@ -13,7 +13,7 @@ const NODES: [(&str, &str); 7] = [
 ];
 
 /// Makes the first of the Kubernetes nodes, for tests of properties that all nodes share.
-fn node() -> TestMachine {
+fn kubernetes_node() -> TestMachine {
     TestMachine::from_listing(NODES[0].1)
 }
 
@@ -35,7 +35,7 @@ fn guaranteed_and_burstable_pods_are_services_others_batch() {
 }
 
 #[test]
-fn a_pods_processes_are_those_of_all_its_containers() {
+fn pod_has_the_processes_of_all_its_containers() {
     for (name, listing) in NODES {
         let node = TestMachine::from_listing(listing);
         let mut look = node.finder("kubernetes = true");
@@ -47,8 +47,8 @@ fn a_pods_processes_are_those_of_all_its_containers() {
 }
 
 #[test]
-fn pods_can_be_left_out_and_named() {
-    let node = node();
+fn pods_can_be_excluded_and_named_as_services() {
+    let node = kubernetes_node();
     let mut look = node.finder(
         "[kubernetes]\nexclude = [\"kube-system/*\", \"batch/zip-*\"]\nslo = \"p99=50ms\"\n\
          [[service]]\nname = \"redis\"\npod = \"default/redis-*\"\nslo = \"p99=5ms\"\nmay_be_placed = true\n\
@@ -68,12 +68,12 @@ fn pods_can_be_left_out_and_named() {
 }
 
 #[test]
-fn new_pods_are_born_where_no_pod_is_spared() {
+fn group_of_new_pods_names_the_pods_that_are_no_batch() {
     for (name, listing) in NODES {
         let node = TestMachine::from_listing(listing);
         let mut look = node.finder("[kubernetes]\nexclude = [\"batch/zip-*\"]");
         look.scan_later();
-        let [place] = look.finder.birthplaces() else { panic!("{name}: {:?}", look.finder.birthplaces()) };
+        let [place] = look.finder.new_batch_groups() else { panic!("{name}: {:?}", look.finder.new_batch_groups()) };
         assert!(place.path.ends_with("besteffort") || place.path.ends_with("-besteffort.slice"), "{name}: {place:?}");
         let mut spared: Vec<&str> = place.spared.iter().map(String::as_str).collect();
         spared.sort_unstable();
@@ -83,24 +83,24 @@ fn new_pods_are_born_where_no_pod_is_spared() {
     }
     // A pod without a name and processes is not spared yet.
     const POD: &str = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod11_22.slice";
-    let node = node();
+    let node = kubernetes_node();
     let mut look = node.finder("kubernetes = true");
     look.scan_later();
-    let spared = look.finder.birthplaces()[0].spared.len();
+    let spared = look.finder.new_batch_groups()[0].spared.len();
     node.add_group(POD);
     look.scan_later();
-    assert_eq!(look.finder.birthplaces()[0].spared.len(), spared);
+    assert_eq!(look.finder.new_batch_groups()[0].spared.len(), spared);
     node.add_group(&format!("{POD}/cri-containerd-aa.scope 3001:proxy"));
     look.scan_later();
-    assert_eq!(look.finder.birthplaces()[0].spared.len(), spared + 1);
+    assert_eq!(look.finder.new_batch_groups()[0].spared.len(), spared + 1);
     std::fs::create_dir(node.path().join("pods/batch_late_11-22")).unwrap();
     look.scan_later();
-    assert_eq!(look.finder.birthplaces()[0].spared.len(), spared);
+    assert_eq!(look.finder.new_batch_groups()[0].spared.len(), spared);
 }
 
 #[test]
 fn a_pod_without_a_name_is_never_batch() {
-    let node = node();
+    let node = kubernetes_node();
     std::fs::remove_dir_all(node.path().join("pods")).unwrap();
     let mut look = node.finder("kubernetes = true");
     look.scan_later();
@@ -111,9 +111,9 @@ fn a_pod_without_a_name_is_never_batch() {
 }
 
 #[test]
-fn a_pod_comes_when_its_work_starts_and_goes_with_its_group() {
+fn pod_container_is_found_when_its_program_starts() {
     const POD: &str = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod11_22.slice";
-    let node = node();
+    let node = kubernetes_node();
     let mut look = node.finder("kubernetes = true");
     look.scan_later();
     node.add_group(POD);

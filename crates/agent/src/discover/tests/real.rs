@@ -41,7 +41,7 @@ fn config_with_match(match_line: &str) -> String {
 }
 
 #[test]
-fn a_service_by_name_comes_grows_and_goes() {
+fn service_by_name_is_found_grows_and_is_removed() {
     let files = TestMachine::from_listing("hierarchy v2");
     let name = format!("sl-{}", std::process::id());
     let mut look = files.finder(&config_with_match(&format!("comm = \"{name}\"")));
@@ -68,7 +68,7 @@ fn a_service_by_name_comes_grows_and_goes() {
 }
 
 #[test]
-fn service_by_port_comes_and_goes_with_its_listener() {
+fn service_by_port_exists_as_long_as_its_listener() {
     let files = TestMachine::from_listing("hierarchy v2");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -20,7 +20,7 @@ fn container_names(files: &TestMachine, file: &str) -> Vec<String> {
 }
 
 #[test]
-fn leaves_are_containers_with_what_the_file_says() {
+fn leaf_groups_are_containers_with_the_files_settings() {
     for hierarchies in BOTH {
         let files = TestMachine::from_listing(&format!(
             "{hierarchies}\ngroup /batch\ngroup /batch/a\ngroup /batch/b/c 1:x\ngroup /batch/b-d"
@@ -44,7 +44,7 @@ fn tree_with_processes_in_its_root_is_one_container() {
 }
 
 #[test]
-fn trees_that_come_later_are_followed() {
+fn trees_made_later_are_found() {
     for hierarchies in BOTH {
         let files = TestMachine::from_listing(hierarchies);
         let mut look = files.finder(BATCH);
@@ -86,7 +86,7 @@ fn recreated_group_has_a_new_identity() {
 }
 
 #[test]
-fn a_service_comes_with_its_first_process() {
+fn service_is_found_with_its_first_process() {
     let files = TestMachine::from_listing("hierarchy v2\ngroup /web");
     let mut look = files.finder(BATCH);
     assert!(look.scan_later().is_empty());
@@ -136,7 +136,7 @@ fn processes_beside_containers_are_reported() {
 }
 
 #[test]
-fn a_container_keeps_what_is_made_below_it() {
+fn groups_made_below_a_container_belong_to_it() {
     for hierarchies in BOTH {
         let files = TestMachine::from_listing(&format!("{hierarchies}\ngroup /web 1:a\ngroup /batch/a 7:x"));
         let mut look = files.finder(BATCH);
@@ -158,7 +158,7 @@ fn a_container_keeps_what_is_made_below_it() {
 }
 
 #[test]
-fn container_made_above_others_absorbs_them() {
+fn container_made_above_others_replaces_them() {
     let files = TestMachine::from_listing(
         "hierarchy v2\ngroup /web 1:a\ngroup /batch/a 7:x\ngroup /batch/b/c 8:x\ngroup /batch/d 9:x",
     );

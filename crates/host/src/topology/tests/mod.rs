@@ -9,17 +9,17 @@ use crate::topology::*;
 mod pairs;
 
 /// Reads the machine that the fixture of this name describes.
-fn machine(name: &str) -> Topology {
+fn topology_of_fixture(name: &str) -> Topology {
     Topology::read(fixture::create_machine_sysfs(name).path()).expect(name)
 }
 
 /// Reads the machine that `text` describes, in the form of the fixtures.
-fn read_text(text: &str) -> Result<Topology, ReadError> {
+fn topology_from_text(text: &str) -> Result<Topology, ReadError> {
     Topology::read(create_file_tree(text).path())
 }
 
 #[test]
-fn describes_each_machine_in_a_line() {
+fn each_machine_is_described_in_one_line() {
     let lines = [
         ("big_little_arm", "8 CPUs: 4 big cores, 4 little cores, 1 socket, no SMT"),
         ("graviton", "4 CPUs, 1 socket, no SMT"),
@@ -34,13 +34,13 @@ fn describes_each_machine_in_a_line() {
         ("vm_no_smt", "2 CPUs, 1 socket, no SMT"),
     ];
     for (name, line) in lines {
-        assert_eq!(machine(name).describe(), line, "{name}");
+        assert_eq!(topology_of_fixture(name).describe(), line, "{name}");
     }
 }
 
 #[test]
-fn cores_have_their_kinds() {
-    let kind = |name: &str, cpu: u32| machine(name).cpu(cpu).map(|found| found.kind);
+fn cores_are_big_little_or_uniform() {
+    let kind = |name: &str, cpu: u32| topology_of_fixture(name).cpu(cpu).map(|found| found.kind);
     assert_eq!(kind("hybrid_intel", 15), Some(CpuKind::Big));
     assert_eq!(kind("hybrid_intel", 16), Some(CpuKind::Little));
     assert_eq!(kind("big_little_arm", 3), Some(CpuKind::Little));
@@ -52,15 +52,18 @@ fn cores_have_their_kinds() {
 fn an_unknown_socket_is_socket_0() {
     let text = "devices/system/cpu/online: 0\n\
                 devices/system/cpu/cpu0/topology/physical_package_id: -1";
-    let cpu = read_text(text).expect("a machine").cpus.remove(0);
+    let cpu = topology_from_text(text).expect("a machine").cpus.remove(0);
     assert_eq!((cpu.package, cpu.siblings), (0, cpu_set("0")));
 }
 
 #[test]
 fn unreadable_content_is_an_error_that_names_the_file() {
-    let empty = read_text("").expect_err("no CPUs").to_string();
+    let empty = topology_from_text("").expect_err("no CPUs").to_string();
     assert!(empty.contains("/devices/system/cpu: no such file; check that sysfs is mounted"), "{empty}");
-    let list = format!("{:#}", anyhow::Error::from(read_text("devices/system/cpu/online: zero").expect_err("no list")));
+    let list = format!(
+        "{:#}",
+        anyhow::Error::from(topology_from_text("devices/system/cpu/online: zero").expect_err("no list"))
+    );
     assert!(
         list.contains(
             "cpu/online: it is no CPU list; check that sysfs is mounted there: \
@@ -69,7 +72,7 @@ fn unreadable_content_is_an_error_that_names_the_file() {
         "{list}"
     );
     let number = "devices/system/cpu/online: 0\ndevices/system/cpu/cpu0/cpu_capacity: lots";
-    let number = read_text(number).expect_err("no number").to_string();
+    let number = topology_from_text(number).expect_err("no number").to_string();
     assert!(number.contains("cpu0/cpu_capacity: it has `lots`"), "{number}");
 }
 

@@ -28,19 +28,19 @@ fn format_lanes(lanes: &Lanes) -> String {
 }
 
 fn smt_lanes(fixture: &str, service: &str) -> Lanes {
-    machine(fixture).smt_pairs(&cpu_set(service)).expect(fixture)
+    topology_of_fixture(fixture).smt_pairs(&cpu_set(service)).expect(fixture)
 }
 
 fn smt_lanes_error(fixture: &str, service: &str) -> String {
-    machine(fixture).smt_pairs(&cpu_set(service)).expect_err(fixture).to_string()
+    topology_of_fixture(fixture).smt_pairs(&cpu_set(service)).expect_err(fixture).to_string()
 }
 
 fn declared_lanes(spec: &str) -> Result<Lanes, String> {
-    machine("siblings_offline").declared_pairs(spec).map_err(|error| error.to_string())
+    topology_of_fixture("siblings_offline").declared_pairs(spec).map_err(|error| error.to_string())
 }
 
 #[test]
-fn one_allowed_lane_of_each_core_lends_its_sibling() {
+fn sibling_of_each_request_lane_is_a_batch_lane() {
     let lanes = smt_lanes("smt2_desktop", "0-1");
     assert_eq!(format_lanes(&lanes), "0>4 1>5");
     assert_eq!(lanes.request_lanes, cpu_set("0-1"));
@@ -60,12 +60,12 @@ fn an_unpinned_service_keeps_the_lowest_lane_of_each_core() {
 }
 
 #[test]
-fn a_service_on_one_of_four_lanes_lends_three() {
+fn service_on_one_of_four_lanes_gives_three_batch_lanes() {
     assert_eq!(format_lanes(&smt_lanes("smt4_power9", "5")), "5>4 5>6 5>7");
 }
 
 #[test]
-fn a_service_on_two_of_four_lanes_lends_two_that_answer_to_both() {
+fn each_batch_lane_has_both_request_lanes_of_its_core() {
     let lanes = smt_lanes("smt4_power9", "16,18");
     assert_eq!(format_lanes(&lanes), "16,18>17 16,18>19");
     assert!(!lanes.needs_pin);
@@ -74,7 +74,7 @@ fn a_service_on_two_of_four_lanes_lends_two_that_answer_to_both() {
 #[test]
 fn cores_of_two_sockets_with_equal_core_ids_stay_apart() {
     assert_eq!(format_lanes(&smt_lanes("numa_2_socket", "0,4")), "0>8 4>12");
-    let far = machine("numa_2_socket").cpu(12).cloned().expect("CPU 12");
+    let far = topology_of_fixture("numa_2_socket").cpu(12).cloned().expect("CPU 12");
     assert_eq!((far.core, far.package, far.numa_node), (CoreId(4), 1, 1));
 }
 
@@ -89,7 +89,7 @@ fn core_with_one_lane_stays_with_the_service() {
 fn an_offline_sibling_is_not_lent() {
     let lanes = smt_lanes("siblings_offline", "0-1");
     assert_eq!(format_lanes(&lanes), "0>4");
-    let offline = machine("siblings_offline").cpu(5).cloned().expect("CPU 5");
+    let offline = topology_of_fixture("siblings_offline").cpu(5).cloned().expect("CPU 5");
     assert_eq!((offline.online, offline.core, offline.siblings), (false, CoreId(5), cpu_set("5")));
 }
 
@@ -115,7 +115,7 @@ fn error_without_smt_has_the_best_remedy() {
 #[test]
 fn without_smt_offline_cpus_are_suggested() {
     let text = "devices/system/cpu/present: 0-1\ndevices/system/cpu/online: 0";
-    let error = read_text(text).expect("a machine").smt_pairs(&cpu_set("0")).expect_err("one lane");
+    let error = topology_from_text(text).expect("a machine").smt_pairs(&cpu_set("0")).expect_err("one lane");
     assert!(error.to_string().contains("switch CPUs 1 on"), "{error}");
 }
 
@@ -138,7 +138,7 @@ fn declared_pairs_are_taken_as_written() {
 }
 
 #[test]
-fn declared_pairs_that_cannot_be_are_refused() {
+fn invalid_declared_pairs_are_refused() {
     let refusals = [
         ("0:8", "cannot use CPU 8: it does not exist; name some of 0-7"),
         ("5:0", "cannot use CPU 5: it is offline; name some of 0-4,6, or switch it on with `echo 1 > "),
@@ -173,11 +173,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn lanes_are_sound_wherever_the_service_is(
+    fn lanes_are_valid_for_any_cpus_of_the_service(
         name in proptest::sample::select(&MACHINES[..]),
         service in proptest::collection::vec(0u32..34, 0..20),
     ) {
-        let (machine, service) = (machine(name), service.into_iter().collect());
+        let (machine, service) = (topology_of_fixture(name), service.into_iter().collect());
         if let Ok(lanes) = machine.smt_pairs(&service) {
             check_lanes(&machine, &service, &lanes);
         }

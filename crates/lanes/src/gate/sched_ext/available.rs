@@ -26,7 +26,7 @@ pub enum Unavailable {
 ///
 /// # Errors
 /// The reason why batch cannot have one.
-pub fn check_available() -> Result<(), Unavailable> {
+pub fn check_sched_ext_available() -> Result<(), Unavailable> {
     let read = |file: &str| fs::read_to_string(Path::new(ROOT).join(file));
     check_sched_ext_state(read("state"), read("root/ops"))
 }

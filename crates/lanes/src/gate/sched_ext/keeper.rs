@@ -178,7 +178,7 @@ impl ExtKeeperThread {
 
     fn set_lane_state(&self, state: LaneState) {
         let cpu = self.decider.cpu;
-        if self.orders.set(cpu, state).is_err() {
+        if self.orders.set_lane_state(cpu, state).is_err() {
             // Without a kick, the scheduler checks the lane at the end of batch's present turn.
             self.decider.memory.hold(cpu).state.store(state as u32, Ordering::SeqCst);
         }

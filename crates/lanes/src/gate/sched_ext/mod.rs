@@ -11,5 +11,5 @@
 mod available;
 mod keeper;
 
-pub use available::{Unavailable, check_available};
+pub use available::{Unavailable, check_sched_ext_available};
 pub use keeper::{ExtKeeper, HolderStarter};

@@ -62,7 +62,7 @@ fn a_held_lane_is_lent_only_after_the_minimal_idle_time() {
 }
 
 #[test]
-fn a_gap_shorter_than_min_idle_costs_no_new_hold() {
+fn idle_gap_below_min_idle_starts_no_new_hold() {
     let mut policy = Borrow::new(CONFIG, Idle);
     observe_change(&mut policy, 0, busy(0));
     assert_eq!(observe_change(&mut policy, 52, idle(50)), None);
@@ -89,7 +89,7 @@ fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
 
 /// With a small budget the keeper of an idle lane does not check again: the starting service wakes it.
 #[test]
-fn an_idle_lane_is_lent_ahead_only_with_a_budget_worth_a_look() {
+fn idle_lane_is_lent_ahead_only_with_a_large_budget() {
     let mut policy = Borrow::new(BorrowConfig { lend_ahead_min_ns: 300, ..CONFIG }, Always);
     let with_budget =
         |budget_ns| LaneObservation { limits: LendingLimits { budget_ns, ..LendingLimits::default() }, ..idle(0) };
@@ -105,7 +105,7 @@ fn an_idle_lane_is_lent_ahead_only_with_a_budget_worth_a_look() {
 }
 
 #[test]
-fn an_evicted_lane_is_looked_at_a_hundred_times_a_second() {
+fn evicted_lane_is_checked_a_hundred_times_a_second() {
     let mut policy = Borrow::new(BorrowConfig::default(), Idle);
     observe_change(&mut policy, 0, busy(0));
     assert_eq!(observe_change(&mut policy, 250_000_000, busy(0)), Some(LaneState::Evicted));
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn no_hold_outlasts_its_credit(history in history()) {
+    fn no_hold_lasts_longer_than_the_debt_limit(history in history()) {
         for (now, _, _, policy) in history.run_policy().into_iter().filter(|look| look.1.request_busy) {
             prop_assert!(policy.state != LaneState::Held || policy.debt_at(now) < CONFIG.evict_after_ns);
         }
@@ -221,7 +221,7 @@ proptest! {
 
     /// The next wakeup is in the future, and an early check without a change never postpones it.
     #[test]
-    fn next_wakeup_is_monotone(history in history()) {
+    fn early_check_never_postpones_the_next_wakeup(history in history()) {
         let looks = history.run_policy();
         for (now, _, _, policy) in &looks {
             prop_assert!(policy.next_wakeup().is_none_or(|at| at > *now));
@@ -253,7 +253,7 @@ proptest! {
 
     /// In any second batch has had more than the 5 % that the kernel guarantees, or was evicted.
     #[test]
-    fn held_time_stays_below_the_kernels_patience(history in history()) {
+    fn no_hold_lasts_until_the_kernel_throttles_it(history in history()) {
         let window_ns = 4 * CONFIG.evict_after_ns;
         let looks = history.run_policy();
         for end in 0..looks.len() {
@@ -283,7 +283,7 @@ fn kept_off_batch_leaves_idle_lane_and_returns_afterwards() {
 }
 
 #[test]
-fn an_idle_moment_has_to_be_as_long_as_the_terms_say() {
+fn release_waits_for_min_idle_of_the_lending_limits() {
     let mut policy = Borrow::new(CONFIG, Idle);
     let idle_long = |since| LaneObservation {
         limits: LendingLimits { min_idle_ns: 500, ..LendingLimits::default() },
@@ -296,7 +296,7 @@ fn an_idle_moment_has_to_be_as_long_as_the_terms_say() {
 }
 
 #[test]
-fn a_lane_is_not_held_for_an_idle_moment_that_has_to_be_long() {
+fn long_min_idle_evicts_batch_instead_of_a_hold() {
     const WAIT: Nanos = 2 * HOLD_IDLE_MAX_NS;
     let mut policy = Borrow::new(BorrowConfig { evict_after_ns: 10 * WAIT, ..CONFIG }, Idle);
     let limits = LendingLimits { min_idle_ns: WAIT, ..LendingLimits::default() };

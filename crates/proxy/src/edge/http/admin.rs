@@ -27,7 +27,7 @@ pub(super) fn answer_trace_request(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8
     };
     let table = shared.table.borrow();
     // Check the secret mark of the number, so that a guessed number is not accepted.
-    match table.find(number.id).filter(|_| number == shared.number(number.id)) {
+    match table.find(number.id).filter(|_| number == shared.request_number(number.id)) {
         Some(record) => write_json(&request_history_json(shared, number.id, record), &mut out),
         None => write_error(404, "no such request; only those in flight and the last 4,096 are kept", &mut out),
     }

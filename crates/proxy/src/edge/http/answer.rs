@@ -47,14 +47,14 @@ pub(super) struct Forwarding<'a> {
 }
 
 /// Forwards an answer whose head is in `out`.
-pub(super) async fn relay(
+pub(super) async fn forward_answer(
     forwarding: Forwarding<'_>,
     answered: ForwardedAnswer,
 ) -> Result<(RequestEnd, ConnectionAction), Failure> {
     let ForwardedAnswer { by, mut connection, head, is_asked } = answered;
     forwarding.client.journal.record_answer(head.status, forwarding.client.out.len());
     if head.is_protocol_switch() {
-        return if forwarding.may_switch { switch(forwarding, connection).await } else { Err(MALFORMED) };
+        return if forwarding.may_switch { switch_protocol(forwarding, connection).await } else { Err(MALFORMED) };
     }
     let Forwarding { shared, client, wanted, is_read, .. } = forwarding;
     let has_no_length = head.body == Body::UntilClose;
@@ -123,7 +123,7 @@ async fn forward_body(
 }
 
 /// Switches to another protocol: ends the request, and passes bytes in both directions until both sides have ended.
-async fn switch(
+async fn switch_protocol(
     forwarding: Forwarding<'_>,
     mut connection: ServerConnection,
 ) -> Result<(RequestEnd, ConnectionAction), Failure> {

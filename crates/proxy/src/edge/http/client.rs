@@ -126,7 +126,7 @@ impl Client {
             let had_none = self.input.is_empty();
             let more = match had_none {
                 true => {
-                    self.give_memory_back();
+                    self.release_idle_memory();
                     self.read_more_unless_draining(shared, has_sent_request).await?
                 }
                 false => self.read_more().await,
@@ -143,7 +143,7 @@ impl Client {
         }
     }
 
-    fn give_memory_back(&mut self) {
+    fn release_idle_memory(&mut self) {
         for bytes in [&mut self.out, &mut self.request, self.journal.texts_mut()] {
             bytes.clear();
             bytes.shrink_to(IDLE_BYTES);
@@ -231,7 +231,7 @@ impl Client {
         let mut unread = unacknowledged_bytes(&self.stream).ok_or(Gone)?;
         loop {
             self.pace.set_waiting(Instant::now(), true);
-            self.deadline.start(self.pace.left());
+            self.deadline.start(self.pace.time_left());
             let ready = self.deadline.wait_for(self.stream.writable()).await;
             self.pace.set_waiting(Instant::now(), false);
             // Measure progress by unacknowledged bytes. The socket becomes writable only after a third of the kernel's
@@ -241,14 +241,14 @@ impl Client {
             unread = left;
             match ready {
                 Ok(ready) => return ready.map_err(|_| Gone),
-                Err(TooLate) if self.pace.left().is_zero() => return Err(Gone),
+                Err(TooLate) if self.pace.time_left().is_zero() => return Err(Gone),
                 Err(TooLate) => {}
             }
         }
     }
 
     /// Answers with an error about the request, and closes the connection.
-    pub(super) async fn refuse(&mut self, status: u16, why: &str) {
+    pub(super) async fn refuse_request(&mut self, status: u16, why: &str) {
         // Record the head if it has not been recorded yet, because it could not be parsed.
         if !self.journal.has_recorded_head() {
             self.journal.record_head(self.input.data());
@@ -260,7 +260,7 @@ impl Client {
     }
 
     /// Answers with the reason why the request failed, and closes the connection.
-    pub(super) async fn fail(&mut self, request_id: RequestId, status: u16, why: &str) {
+    pub(super) async fn fail_request(&mut self, request_id: RequestId, status: u16, why: &str) {
         self.answer_and_close(error_answer(status, why), |journal| {
             journal.finish(request_id, RequestEnd::Failed(status))
         })

@@ -14,7 +14,7 @@ use tokio::task::spawn_local;
 use super::super::connection::ServerConnection;
 use super::super::pace::Pace;
 use super::super::shared::Shared;
-use super::answer::{DroppedAnswer, ForwardedAnswer, Forwarding, drop_answer, relay};
+use super::answer::{DroppedAnswer, ForwardedAnswer, Forwarding, drop_answer, forward_answer};
 use super::client::{Client, Departure, Gone, wait_for_departure};
 use super::upload;
 use crate::http::{Forwarded, RequestHead, ResponseContext, ResponseHead, read_response};
@@ -28,10 +28,10 @@ pub(super) enum Copy {
     /// Connection that is being established.
     Connecting(Pin<Box<dyn Future<Output = Option<ServerConnection>>>>),
     /// Established connection, with the number of request bytes that were sent.
-    There(ServerConnection, usize),
+    Connected(ServerConnection, usize),
     /// Established connection whose answer is a failure, with the number of request bytes that were sent. The head of
     /// the answer is still in the connection's input.
-    Kept(ServerConnection, usize),
+    KeptFailure(ServerConnection, usize),
 }
 
 pub(super) struct Exchange<'a> {
@@ -54,7 +54,7 @@ enum Event {
 }
 
 /// Sends a request to a server, and forwards its answer.
-pub(super) async fn exchange(
+pub(super) async fn handle_request(
     shared: &Rc<Shared>,
     client: &mut Client,
     head: RequestHead,
@@ -64,7 +64,7 @@ pub(super) async fn exchange(
     client.journal.record_admission(request_id);
     let keeps_alive = head.keeps_alive;
     let wanted = ResponseContext {
-        number: shared.number(request_id.number),
+        number: shared.request_number(request_id.number),
         is_head: head.is_head,
         is_old: head.is_old,
         keeps_alive,
@@ -81,7 +81,7 @@ pub(super) async fn exchange(
         Ok(after) => after,
         Err(Failure::Gone) => (RequestEnd::ClientLeft, ConnectionAction::Close),
         Err(Failure::Error(status, why)) => {
-            client.fail(request_id, status, why).await;
+            client.fail_request(request_id, status, why).await;
             return ConnectionAction::Close;
         }
     };
@@ -95,15 +95,15 @@ impl Exchange<'_> {
         self.client.pace = Pace::new(self.shared.config.limits.idle_time);
         if !head.body.is_complete() {
             let answered = upload::send_upload(self, to, &mut head).await?;
-            return relay(self.forwarding(head.upgrades, head.body.is_complete()), answered).await;
+            return forward_answer(self.forwarding(head.upgrades, head.body.is_complete()), answered).await;
         }
         self.start_copy(to);
-        let answered = self.first_answer().await?;
+        let answered = self.wait_for_first_answer().await?;
         self.drop_other_copy(answered.by);
         if self.is_repeatable && ServerOutcome::Status(answered.head.status).quality() == Quality::Success {
             self.shared.note_sample(&self.client.request);
         }
-        relay(self.forwarding(head.upgrades, true), answered).await
+        forward_answer(self.forwarding(head.upgrades, true), answered).await
     }
 
     fn forwarding(&mut self, may_switch: bool, is_request_read: bool) -> Forwarding<'_> {
@@ -127,7 +127,7 @@ impl Exchange<'_> {
             self.shared.take_recent_connection(to)
         };
         match idle {
-            Some(connection) => self.send_on(to, connection),
+            Some(connection) => self.start_sending(to, connection),
             None => self.connect(to),
         }
     }
@@ -137,13 +137,13 @@ impl Exchange<'_> {
         self.copies[to.index()] = Some(Copy::Connecting(Box::pin(connecting)));
     }
 
-    fn send_on(&mut self, to: Server, connection: ServerConnection) {
+    fn start_sending(&mut self, to: Server, connection: ServerConnection) {
         self.shared.table.borrow_mut().record_connection(self.request_id, to, connection.port);
-        self.copies[to.index()] = Some(Copy::There(connection, 0));
+        self.copies[to.index()] = Some(Copy::Connected(connection, 0));
     }
 
     /// Waits for the first answer, and carries out the orders of the request table until then.
-    async fn first_answer(&mut self) -> Result<ForwardedAnswer, Failure> {
+    async fn wait_for_first_answer(&mut self) -> Result<ForwardedAnswer, Failure> {
         loop {
             let answer = match self.next_event().await {
                 Event::Order(request_id, to) => {
@@ -153,7 +153,7 @@ impl Exchange<'_> {
                     None
                 }
                 Event::Connected(server, Some(connection)) => {
-                    self.send_on(server, connection);
+                    self.start_sending(server, connection);
                     None
                 }
                 Event::Connected(server, None) => self.handle_copy_loss(server, Loss::NotSent)?,
@@ -177,17 +177,17 @@ impl Exchange<'_> {
         // requests.
         self.shared.table.borrow_mut().stop_hedging(self.request_id);
         for server in Server::BOTH {
-            if let Some(Copy::There(_, 1..)) = self.copies[server.index()] {
+            if let Some(Copy::Connected(_, 1..)) = self.copies[server.index()] {
                 self.shared.record_timeout(self.request_id, server);
             }
         }
         let kept = self.shared.table.borrow_mut().end_wait_for_copies(now_ns(), self.request_id);
-        kept.and_then(|server| self.take_kept_answer(server)).ok_or(LATE)
+        kept.and_then(|server| self.take_kept_failure_answer(server)).ok_or(LATE)
     }
 
     /// Takes the failure answer that was kept from this server, and writes its head to `out`.
-    fn take_kept_answer(&mut self, server: Server) -> Option<ForwardedAnswer> {
-        let Some(Copy::Kept(mut connection, sent)) = self.copies[server.index()].take() else { return None };
+    fn take_kept_failure_answer(&mut self, server: Server) -> Option<ForwardedAnswer> {
+        let Some(Copy::KeptFailure(mut connection, sent)) = self.copies[server.index()].take() else { return None };
         self.client.out.clear();
         let head_bytes = self.shared.config.limits.head_bytes;
         let head = read_response(connection.input.data(), head_bytes, self.response_context(), &mut self.client.out)
@@ -228,7 +228,7 @@ impl Exchange<'_> {
     /// Reads from a server. Returns the answer if its head is complete.
     async fn read_answer(&mut self, server: Server) -> Result<Option<ForwardedAnswer>, Failure> {
         let limits = self.shared.config.limits;
-        let Some(Copy::There(connection, _)) = &mut self.copies[server.index()] else { return Ok(None) };
+        let Some(Copy::Connected(connection, _)) = &mut self.copies[server.index()] else { return Ok(None) };
         match connection.input.fill(&connection.stream) {
             Ok(0) => return self.handle_connection_end(server, true),
             Ok(_) => {}
@@ -237,7 +237,7 @@ impl Exchange<'_> {
         }
         let wanted = self.response_context();
         loop {
-            let Some(Copy::There(connection, _)) = &mut self.copies[server.index()] else { return Ok(None) };
+            let Some(Copy::Connected(connection, _)) = &mut self.copies[server.index()] else { return Ok(None) };
             self.client.out.clear();
             let read = read_response(connection.input.data(), limits.head_bytes, wanted, &mut self.client.out);
             let head = match read {
@@ -248,26 +248,28 @@ impl Exchange<'_> {
             };
             if head.is_interim() {
                 connection.input.consume(head.bytes);
-                self.pass_interim().await?;
+                self.forward_interim_answer().await?;
                 continue;
             }
-            return Ok(self.judge(server, head));
+            return Ok(self.decide_on_answer(server, head));
         }
     }
 
     /// Asks the request table whether the answer of `server` is forwarded, kept or dropped. Its head `head` is in
     /// `out`, and still in the input of its connection. Returns the answer to forward, if there is one.
-    fn judge(&mut self, server: Server, head: ResponseHead) -> Option<ForwardedAnswer> {
+    fn decide_on_answer(&mut self, server: Server, head: ResponseHead) -> Option<ForwardedAnswer> {
         match self.shared.record_answer(self.request_id, server, ServerOutcome::Status(head.status)) {
             Verdict::Forward(by) if by == server => {
-                let Some(Copy::There(mut connection, sent)) = self.copies[server.index()].take() else { return None };
+                let Some(Copy::Connected(mut connection, sent)) = self.copies[server.index()].take() else {
+                    return None;
+                };
                 connection.input.consume(head.bytes);
                 Some(ForwardedAnswer { by, connection, head, is_asked: sent == self.client.request.len() })
             }
-            Verdict::Forward(kept) => self.take_kept_answer(kept),
+            Verdict::Forward(kept) => self.take_kept_failure_answer(kept),
             Verdict::Keep => {
-                if let Some(Copy::There(connection, sent)) = self.copies[server.index()].take() {
-                    self.copies[server.index()] = Some(Copy::Kept(connection, sent));
+                if let Some(Copy::Connected(connection, sent)) = self.copies[server.index()].take() {
+                    self.copies[server.index()] = Some(Copy::KeptFailure(connection, sent));
                 }
                 None
             }
@@ -276,7 +278,7 @@ impl Exchange<'_> {
     }
 
     /// Forwards the interim answer in `out`. Drops it if the request may have copies at two servers.
-    async fn pass_interim(&mut self) -> Result<(), Failure> {
+    async fn forward_interim_answer(&mut self) -> Result<(), Failure> {
         if self.is_repeatable || self.wanted.is_old {
             self.client.out.clear();
         }
@@ -290,7 +292,7 @@ impl Exchange<'_> {
         is_orderly_close: bool,
     ) -> Result<Option<ForwardedAnswer>, Failure> {
         let loss = match &self.copies[server.index()] {
-            Some(Copy::There(connection, sent)) => connection.classify_loss(*sent, is_orderly_close),
+            Some(Copy::Connected(connection, sent)) => connection.classify_loss(*sent, is_orderly_close),
             _ => Some(Loss::NotSent),
         };
         match loss {
@@ -309,7 +311,7 @@ impl Exchange<'_> {
         match self.shared.record_loss(self.request_id, server, loss) {
             NextStep::Send(to) => self.start_copy(to),
             NextStep::Wait => {}
-            NextStep::Forward(kept) => return self.take_kept_answer(kept).map(Some).ok_or(LOST),
+            NextStep::Forward(kept) => return self.take_kept_failure_answer(kept).map(Some).ok_or(LOST),
             NextStep::GiveUp => return Err(LOST),
         }
         Ok(None)
@@ -325,9 +327,9 @@ impl Exchange<'_> {
         let other = answered_by.other();
         let copy = self.copies[other.index()].take();
         // The request table has already recorded the head of a kept failure answer.
-        let is_new = matches!(copy, Some(Copy::There(..)));
+        let is_new = matches!(copy, Some(Copy::Connected(..)));
         match copy {
-            Some(Copy::There(connection, sent) | Copy::Kept(connection, sent))
+            Some(Copy::Connected(connection, sent) | Copy::KeptFailure(connection, sent))
                 if sent == self.client.request.len() && self.can_read_dropped_answer() =>
             {
                 let (shared, request_id, is_head) = (Rc::clone(self.shared), self.request_id, self.wanted.is_head);
@@ -352,8 +354,10 @@ impl Exchange<'_> {
     fn drop_copy(&self, server: Server, copy: Option<Copy>) {
         let mut table = self.shared.table.borrow_mut();
         match copy {
-            Some(Copy::There(_, 1..) | Copy::Kept(..)) => table.count_dropped_answer(now_ns(), self.request_id, server),
-            Some(Copy::There(..) | Copy::Connecting(_)) => table.record_not_sent(self.request_id, server),
+            Some(Copy::Connected(_, 1..) | Copy::KeptFailure(..)) => {
+                table.count_dropped_answer(now_ns(), self.request_id, server)
+            }
+            Some(Copy::Connected(..) | Copy::Connecting(_)) => table.record_not_sent(self.request_id, server),
             None => {}
         }
     }
@@ -361,11 +365,11 @@ impl Exchange<'_> {
 
 fn poll_copy(copy: &mut Copy, server: Server, request: &[u8], cx: &mut Context<'_>) -> Poll<Event> {
     match copy {
-        Copy::Kept(..) => Poll::Pending,
+        Copy::KeptFailure(..) => Poll::Pending,
         Copy::Connecting(connecting) => {
             connecting.as_mut().poll(cx).map(|connection| Event::Connected(server, connection))
         }
-        Copy::There(connection, sent) => {
+        Copy::Connected(connection, sent) => {
             while *sent < request.len() {
                 match connection.stream.try_write(&request[*sent..]) {
                     Ok(count) => *sent += count,

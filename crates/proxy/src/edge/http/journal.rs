@@ -116,7 +116,7 @@ impl Journal {
     /// Ends the request in the request table, and writes its log entry. Does nothing if the request has ended before.
     pub(super) fn finish(&mut self, request_id: RequestId, end: RequestEnd) {
         if let Some(ended) = self.shared.finish(request_id, end) {
-            self.log(&ended, Some(self.shared.number(request_id.number)));
+            self.log_request(&ended, Some(self.shared.request_number(request_id.number)));
         }
         self.reset();
     }
@@ -125,7 +125,7 @@ impl Journal {
     pub(super) fn finish_untracked(&mut self, outcome: RequestOutcome) {
         if self.shared.has_log() {
             let arrived_ns = if let RequestStage::Arriving(since) = self.stage { since } else { now_ns() };
-            self.log(&EndedRequest::without_record(outcome, arrived_ns, None), None);
+            self.log_request(&EndedRequest::without_record(outcome, arrived_ns, None), None);
         }
         self.reset();
     }
@@ -136,7 +136,7 @@ impl Journal {
         self.lengths = [(0, 0); 3];
     }
 
-    fn log(&self, ended: &EndedRequest, number: Option<RequestNumber>) {
+    fn log_request(&self, ended: &EndedRequest, number: Option<RequestNumber>) {
         let mut rest = &self.texts[..];
         let [line, referer, agent] = self.lengths.map(|(bytes, omitted)| {
             let (bytes, others) = rest.split_at(bytes);
@@ -152,7 +152,7 @@ impl Journal {
             number,
             asked: ClientRequest::Http { line, referer, agent },
         };
-        self.shared.log(ended, facts);
+        self.shared.log_request(ended, facts);
     }
 }
 
@@ -163,11 +163,11 @@ impl Drop for Journal {
         match self.stage {
             RequestStage::Idle => {}
             RequestStage::Arriving(since) => {
-                self.log(&EndedRequest::without_record(RequestOutcome::Abandoned, since, None), None)
+                self.log_request(&EndedRequest::without_record(RequestOutcome::Abandoned, since, None), None)
             }
             RequestStage::InFlight(request_id) => {
-                if let Some(ended) = self.shared.describe_cut_off(request_id).filter(|_| self.shared.has_log()) {
-                    self.log(&ended, Some(self.shared.number(request_id.number)));
+                if let Some(ended) = self.shared.cut_off_request(request_id).filter(|_| self.shared.has_log()) {
+                    self.log_request(&ended, Some(self.shared.request_number(request_id.number)));
                 }
             }
         }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_a_head_are_found_in_any_case() {
+    fn referer_and_agent_are_found_in_any_letter_case() {
         let head = b"\r\nGET / HTTP/1.1\r\nHost: h\r\nUSER-AGENT:  a b \r\nReferer:http://c\r\nx-referer: no\r\n\r\n";
         assert_eq!(extract_head_texts(head), [&b"GET / HTTP/1.1"[..], b"http://c", b"a b"]);
         assert_eq!(extract_head_texts(b"GET / HTTP/1.1"), [&b"GET / HTTP/1.1"[..], b"", b""]);

@@ -16,7 +16,7 @@ use crate::http::Peer;
 pub(super) use answer::{read_and_discard_answer, read_more};
 pub(super) use client::linger;
 use client::{Client, NoRequest};
-use exchange::{ConnectionAction, exchange};
+use exchange::{ConnectionAction, handle_request};
 use journal::Journal;
 
 /// Serves a client until the client or the proxy closes the connection.
@@ -28,14 +28,14 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     let mut client = Client::new(stream, peer, journal, &shared.config.limits);
     for number in 0_u64.. {
         match client.next_request(&shared, number > 0).await {
-            Ok((head, class)) => match exchange(&shared, &mut client, head, class).await {
+            Ok((head, class)) => match handle_request(&shared, &mut client, head, class).await {
                 ConnectionAction::KeepAlive => {}
                 ConnectionAction::Close => return,
                 ConnectionAction::CloseAfterClient => return linger(&client.stream, &mut client.deadline).await,
                 ConnectionAction::Linger => return client.linger_after_upload().await,
             },
             Err(NoRequest::Closed) => return,
-            Err(NoRequest::Error(status, why)) => return client.refuse(status, &why).await,
+            Err(NoRequest::Error(status, why)) => return client.refuse_request(status, &why).await,
         }
     }
 }

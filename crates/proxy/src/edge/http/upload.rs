@@ -78,19 +78,19 @@ struct UploadLimit {
 impl UploadLimit {
     /// Sets the time limit for the next event.
     fn set_deadline(&mut self, exchange: &mut Exchange<'_>, body: &Body, progress: &Progress) {
-        let waits = wants_more(body, progress.unsent(&exchange.client.request)) && !self.is_held;
+        let waits = should_read_more_body(body, progress.unsent(&exchange.client.request)) && !self.is_held;
         let was_waiting = std::mem::replace(&mut self.waits_for_client, waits);
         self.pace.set_waiting(Instant::now(), waits);
         let deadline = &mut exchange.client.deadline;
         match waits {
-            true => deadline.start(self.pace.left()),
+            true => deadline.start(self.pace.time_left()),
             false if was_waiting => deadline.start(exchange.shared.config.limits.answer_time),
             false => {}
         }
     }
 }
 
-fn wants_more(body: &Body, unsent: &[u8]) -> bool {
+fn should_read_more_body(body: &Body, unsent: &[u8]) -> bool {
     !body.is_complete() && unsent.len() < AHEAD_MAX
 }
 
@@ -208,7 +208,7 @@ async fn next_event(
 ) -> Event {
     let Client { stream, request, deadline, is_half_closed, .. } = &mut *exchange.client;
     let unsent = progress.unsent(request);
-    let wants_more = wants_more(body, unsent);
+    let wants_more = should_read_more_body(body, unsent);
     let has_some = !progress.is_broken && !unsent.is_empty();
     // Ignore a half-close before the end of the body: it may follow the bytes that are still unread.
     let mut departs = std::pin::pin!(wait_for_departure(stream, *is_half_closed || !body.is_complete()));

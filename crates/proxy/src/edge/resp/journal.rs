@@ -61,7 +61,7 @@ impl Journal {
         let sent = std::mem::take(&mut self.streamed) + bytes;
         if let Some(ended) = self.shared.finish(request_id, end) {
             let (_, size) = self.asked.pop_front().unwrap_or((request_id, CommandSize::default()));
-            self.log(&ended, ended.label(), size, sent);
+            self.log_command(&ended, ended.label(), size, sent);
         }
     }
 
@@ -70,7 +70,7 @@ impl Journal {
         if self.shared.has_log() {
             let outcome = if to.is_some() { RequestOutcome::Tied } else { RequestOutcome::Failed };
             let name = Label::from_text(display_name(command));
-            self.log(
+            self.log_command(
                 &EndedRequest::without_record(outcome, now_ns(), to),
                 name.bytes(),
                 CommandSize::from_command(command),
@@ -82,7 +82,7 @@ impl Journal {
     /// Logs bytes of the client that are not a valid command, with the error `answer`.
     pub(super) fn log_refused(&self, answer: &[u8]) {
         if self.shared.has_log() {
-            self.log(
+            self.log_command(
                 &EndedRequest::without_record(RequestOutcome::Refused, now_ns(), None),
                 b"",
                 CommandSize::default(),
@@ -91,7 +91,7 @@ impl Journal {
         }
     }
 
-    fn log(&self, ended: &EndedRequest, name: &[u8], size: CommandSize, sent: usize) {
+    fn log_command(&self, ended: &EndedRequest, name: &[u8], size: CommandSize, sent: usize) {
         let facts = ClientFacts {
             client: self.client,
             status: None,
@@ -101,7 +101,7 @@ impl Journal {
             number: None,
             asked: ClientRequest::Redis { name, keys: size.keys },
         };
-        self.shared.log(ended, facts);
+        self.shared.log_request(ended, facts);
     }
 }
 
@@ -109,9 +109,9 @@ impl Drop for Journal {
     /// Logs the commands that are unanswered at the end of the proxy.
     fn drop(&mut self) {
         while let Some((request_id, size)) = self.asked.pop_front() {
-            if let Some(ended) = self.shared.describe_cut_off(request_id) {
+            if let Some(ended) = self.shared.cut_off_request(request_id) {
                 let sent = std::mem::take(&mut self.streamed);
-                self.log(&ended, ended.label(), size, sent);
+                self.log_command(&ended, ended.label(), size, sent);
             }
         }
     }

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_server_are_told_from_those_of_the_command() {
+    fn server_errors_are_distinguished_from_command_errors() {
         let of = |reply: &str| classify_reply(reply.as_bytes());
         assert_eq!(of("-LOADING Redis is loading the dataset in memory\r\n"), ServerOutcome::Reply(ReplyKind::Failing));
         assert_eq!(

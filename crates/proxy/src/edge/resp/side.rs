@@ -62,7 +62,7 @@ impl ServerSide {
     }
 
     /// Returns whether there is no connection and no greeting yet.
-    pub(super) fn is_new(&self) -> bool {
+    pub(super) fn is_unused(&self) -> bool {
         matches!(self.way, ConnectionState::None) && !self.has_greeting()
     }
 

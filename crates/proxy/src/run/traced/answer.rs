@@ -82,7 +82,7 @@ fn timeline_answer(timeline: &Timeline, timelines: &RecentTimelines, copy: &Sent
 /// Returns the time for each cause, with advice, in descending order.
 fn time_by_cause(timeline: &Timeline) -> Vec<Value> {
     let told = timeline.time().into_iter().map(|CauseTime { cause, ns }| {
-        json!({ "cause": cause, "name": cause.words(), "ns": ns, "what_to_do": advice(cause, longest_span_detail(timeline, cause)) })
+        json!({ "cause": cause, "name": cause.name(), "ns": ns, "what_to_do": advice(cause, longest_span_detail(timeline, cause)) })
     });
     told.collect()
 }

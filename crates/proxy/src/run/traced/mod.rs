@@ -127,7 +127,7 @@ impl Traced {
         eprint_fitted(&format!("sidelane: tracing the requests at {}", self.server));
         let (mut records, mut ended, mut named_at) = (Vec::new(), Vec::new(), Instant::now());
         while source.wait_for_records()? {
-            let until_ns = source.read(&mut records)?;
+            let until_ns = source.fetch_records(&mut records)?;
             records.drain(..).for_each(|record| builder.push(record, &mut |timeline| ended.push(timeline)));
             builder.advance(until_ns, &mut |timeline| ended.push(timeline));
             let names = (named_at.elapsed() >= NAMES_EVERY).then(|| source.names());

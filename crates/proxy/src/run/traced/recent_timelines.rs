@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_known_by_its_port_and_by_when_it_came() {
+    fn request_is_found_by_port_and_arrival_time() {
         let all = [(1, 2 * S, PORT), (2, 3 * S, PORT + 1), (3, 4 * S, PORT), (4, 5 * S, PORT)];
         let kept = store_with(all.map(|(number, at_ns, port)| timeline_at(number, at_ns, port)));
         assert_eq!(found_request_number(kept.find(&sent_copy(2 * S + 1, Some(4 * S)))), 3);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_request_is_later_earlier_or_unknown() {
+    fn missing_request_is_incomplete_or_before_trace_or_unknown() {
         let kept = store_with([]);
         assert_eq!(kept.find(&sent_copy(S - 1, Some(S))), LookupResult::BeforeTrace);
         assert_eq!(kept.find(&sent_copy(8 * S, Some(9 * S))), LookupResult::Incomplete, "its response may go on");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_requests_make_room() {
+    fn oldest_timelines_are_removed_at_the_limits() {
         let many = (0..REQUESTS_MAX as u64 + 2).map(|number| timeline_at(number, S + number, PORT));
         let all = store_with(many);
         assert_eq!((all.timelines.len(), all.timelines[0].request), (REQUESTS_MAX, 2));

@@ -31,7 +31,7 @@ impl JvmPauses {
     }
 
     /// Returns the reason why this hazard cannot be seen; `None` if it can.
-    pub(super) fn error(&self, hazard: Hazard) -> Option<&JvmError> {
+    pub(super) fn hazard_error(&self, hazard: Hazard) -> Option<&JvmError> {
         match hazard {
             Hazard::JvmGc => self.cause.as_ref()?.as_ref().err(),
             Hazard::Safepoint => self.safepoint.as_ref()?.as_ref().err(),
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_lasts_from_its_count_to_its_time() {
+    fn stop_lasts_until_its_duration_is_counted() {
         assert_eq!(stops_seen(&[(5, 100), (6, 100), (6, 100), (6, 130), (6, 130)]), [true, true, false, false]);
         assert_eq!(stops_seen(&[(6, 130), (7, 140), (7, 140)]), [false, false], "it came and went between two looks");
         assert_eq!(stops_seen(&[(6, 130), (7, 130), (8, 140), (8, 150)]), [true, true, false], "another one has begun");
     }
 
     #[test]
-    fn possible_jvm_stop_lasts_for_one_look() {
+    fn uncertain_jvm_stop_counts_for_one_check() {
         // The first stop has ended, and a second one has begun, which may have ended too.
         assert_eq!(stops_seen(&[(5, 100), (6, 100), (7, 140), (7, 140), (7, 140)]), [true, true, false, false]);
         assert_eq!(stops_seen(&[(5, 100), (7, 140), (7, 140), (7, 140)]), [true, false, false]);

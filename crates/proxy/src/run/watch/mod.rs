@@ -192,9 +192,9 @@ impl Watch {
         }
     }
 
-    fn report_once(&mut self, what: String) {
-        if self.said.insert(what.clone()) {
-            eprint_fitted(&format!("sidelane: {what}"));
+    fn report_once(&mut self, message: String) {
+        if self.said.insert(message.clone()) {
+            eprint_fitted(&format!("sidelane: {message}"));
         }
     }
 
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn listener_of_the_proxy_itself_is_no_server() {
+    fn proxy_own_listener_is_not_watched_as_a_server() {
         let own = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(matches!(Sources::find(own.local_addr().unwrap(), &WatchedHazards::All), Ok(None)));
     }

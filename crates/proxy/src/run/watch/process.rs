@@ -42,7 +42,7 @@ impl Processes {
     }
 
     /// Removes the listening processes that have ended. Returns whether any process was removed.
-    pub(super) fn forget_ended(&mut self) -> bool {
+    pub(super) fn remove_ended_listeners(&mut self) -> bool {
         let ended = self.ended_listeners(Duration::ZERO);
         let mut ends = ended.iter();
         self.ends.retain(|_| !ends.next().is_some_and(|has_ended| *has_ended));
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    fn child() -> Child {
+    fn spawn_sleeping_child() -> Child {
         Command::new("sleep").arg("100").spawn().unwrap()
     }
 
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn process_with_a_reused_pid_is_not_the_server() {
-        let server = child();
+        let server = spawn_sleeping_child();
         let mut processes = Processes::open(&BTreeSet::from([server.id()])).unwrap();
         let pid = Pid::from_child(&server);
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
@@ -125,18 +125,18 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_there_as_long_as_one_of_its_processes_listens() {
-        let (one, two, gone) = (child(), child(), child());
+    fn server_is_up_while_one_listening_process_lives() {
+        let (one, two, gone) = (spawn_sleeping_child(), spawn_sleeping_child(), spawn_sleeping_child());
         let listeners = BTreeSet::from([one.id(), two.id(), gone.id()]);
         // This process ends after it was listed, and before it is opened.
         kill_child(gone);
         let mut processes = Processes::open(&listeners).expect("two are there");
-        assert!(!processes.forget_ended() && !processes.have_all_ended() && !processes.are_stopped());
+        assert!(!processes.remove_ended_listeners() && !processes.have_all_ended() && !processes.are_stopped());
         kill_child(one);
-        assert!(processes.forget_ended() && !processes.have_all_ended());
-        assert!(!processes.forget_ended());
+        assert!(processes.remove_ended_listeners() && !processes.have_all_ended());
+        assert!(!processes.remove_ended_listeners());
         kill_child(two);
-        assert!(processes.forget_ended() && processes.have_all_ended());
+        assert!(processes.remove_ended_listeners() && processes.have_all_ended());
         assert!(Processes::open(&listeners).is_none());
     }
 }

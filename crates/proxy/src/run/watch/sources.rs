@@ -92,7 +92,7 @@ impl Sources {
 
     /// Returns whether all processes that listened have ended.
     pub(super) fn have_all_ended(&mut self) -> bool {
-        self.have_changed |= self.processes.forget_ended();
+        self.have_changed |= self.processes.remove_ended_listeners();
         self.processes.have_all_ended()
     }
 
@@ -124,7 +124,7 @@ impl Sources {
 
     fn unwatchable_reason(&self, hazard: Hazard) -> Option<UnwatchableHazard> {
         match hazard {
-            Hazard::JvmGc | Hazard::Safepoint => self.jvm.error(hazard).map(jvm_error_reason),
+            Hazard::JvmGc | Hazard::Safepoint => self.jvm.hazard_error(hazard).map(jvm_error_reason),
             Hazard::Throttled if self.throttled.is_none() => {
                 Some(UnwatchableHazard::NotThere("its cgroup has no CPU quota"))
             }

@@ -33,7 +33,7 @@ impl Throttled {
             dirs.extend(own.flat_map(|dir| dir.ancestors().map(Path::to_owned).collect::<Vec<_>>()));
         }
         let with_quota: Vec<PathBuf> = dirs.into_iter().filter(|dir| has_quota(dir)).collect();
-        let period = with_quota.iter().map(|dir| period(dir)).max()?;
+        let period = with_quota.iter().map(|dir| read_quota_period(dir)).max()?;
         let groups = with_quota.into_iter().map(|dir| dir.join("cpu.stat"));
         let groups = groups.filter_map(|file| Some((file.clone(), read_throttled_count(&file)?))).collect();
         Some(Self { groups, period, seen_at: None })
@@ -57,7 +57,7 @@ fn has_quota(dir: &Path) -> bool {
     v2 || v1
 }
 
-fn period(dir: &Path) -> Duration {
+fn read_quota_period(dir: &Path) -> Duration {
     let v2 = fs::read_to_string(dir.join("cpu.max")).ok();
     let v1 = fs::read_to_string(dir.join("cpu.cfs_period_us")).ok();
     let text = v2.as_deref().and_then(|text| text.split_whitespace().nth(1)).or(v1.as_deref());
@@ -74,12 +74,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn throttled_period_counts_until_two_more_have_passed() {
+    fn throttling_lasts_for_two_periods_without_throttling() {
         let dir = tempfile::tempdir().unwrap();
         let stat = |count: u64| fs::write(dir.path().join("cpu.stat"), format!("nr_periods 9\nnr_throttled {count}\n"));
         fs::write(dir.path().join("cpu.max"), "50000 100000\n").unwrap();
         stat(3).unwrap();
-        assert!(has_quota(dir.path()) && period(dir.path()) == PERIOD);
+        assert!(has_quota(dir.path()) && read_quota_period(dir.path()) == PERIOD);
         let file = dir.path().join("cpu.stat");
         let mut group = Throttled { groups: vec![(file.clone(), 3)], period: Duration::from_secs(3600), seen_at: None };
         assert!(!group.check_throttled());

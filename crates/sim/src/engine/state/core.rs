@@ -33,7 +33,7 @@ pub struct ServiceCore {
     /// Time up to which the core's work is booked.
     pub since: Nanos,
     /// Speed of the core, as a multiple of the reference core's speed.
-    pub factor: f64,
+    pub speed_factor: f64,
     pub request: Option<Request>,
     pub request_speed: Speed,
     /// Time at which the request lane became busy or idle.
@@ -49,10 +49,10 @@ pub struct ServiceCore {
 }
 
 impl ServiceCore {
-    pub fn new(factor: f64, first_lane: usize, lanes: usize) -> Self {
+    pub fn new(speed_factor: f64, first_lane: usize, lanes: usize) -> Self {
         Self {
             since: 0,
-            factor,
+            speed_factor,
             request: None,
             request_speed: Speed::ZERO,
             flipped: 0,
@@ -68,13 +68,13 @@ impl ServiceCore {
         self.request.is_some()
     }
 
-    pub fn waited(&self) -> bool {
+    pub fn running_request_waited(&self) -> bool {
         self.request.is_some_and(|request| request.waited)
     }
 
     /// Returns what a keeper observes of the service: the request that runs on this core, and `waiting` requests in
     /// queues.
-    pub fn requests(&self, waiting: usize) -> Requests {
+    pub fn observed_requests(&self, waiting: usize) -> Requests {
         let running = self.request.as_ref().map(|request| RunningRequest {
             number: request.number,
             arrived: request.arrived,

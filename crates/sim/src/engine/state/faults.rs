@@ -6,7 +6,7 @@ use crate::time::{NEVER, Nanos};
 
 /// A periodic fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Incident {
+pub enum PeriodicFault {
     Churn { gone_ns: Nanos },
     Crash { gone_ns: Nanos },
 }
@@ -19,7 +19,7 @@ pub struct Faults {
     lost: f64,
     glitch: f64,
     /// Next time, period and kind of each periodic fault.
-    timed: Vec<(Nanos, Nanos, Incident)>,
+    timed: Vec<(Nanos, Nanos, PeriodicFault)>,
 }
 
 impl Faults {
@@ -31,10 +31,10 @@ impl Faults {
                 Fault::LostSummons { probability } => all.lost = probability,
                 Fault::CounterGlitch { probability } => all.glitch = probability,
                 Fault::Churn { every_ns, gone_ns } => {
-                    all.timed.push((every_ns, every_ns, Incident::Churn { gone_ns }));
+                    all.timed.push((every_ns, every_ns, PeriodicFault::Churn { gone_ns }));
                 }
                 Fault::AgentCrash { every_ns, gone_ns } => {
-                    all.timed.push((every_ns, every_ns, Incident::Crash { gone_ns }));
+                    all.timed.push((every_ns, every_ns, PeriodicFault::Crash { gone_ns }));
                 }
             }
         }
@@ -51,12 +51,12 @@ impl Faults {
     }
 
     #[inline]
-    pub fn summons_lost(&mut self) -> bool {
+    pub fn draw_lost_summons(&mut self) -> bool {
         self.lost > 0.0 && self.rng.happens(self.lost)
     }
 
     #[inline]
-    pub fn counter_glitch(&mut self) -> bool {
+    pub fn draw_counter_glitch(&mut self) -> bool {
         self.glitch > 0.0 && self.rng.happens(self.glitch)
     }
 
@@ -66,7 +66,7 @@ impl Faults {
     }
 
     /// Returns a periodic fault that is due at `now`. The caller repeats the call until it returns `None`.
-    pub fn take_due_incident(&mut self, now: Nanos) -> Option<Incident> {
+    pub fn take_due_periodic_fault(&mut self, now: Nanos) -> Option<PeriodicFault> {
         let (at, every_ns, incident) = self.timed.iter_mut().find(|(at, ..)| *at <= now)?;
         *at += *every_ns;
         Some(*incident)

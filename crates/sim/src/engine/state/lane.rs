@@ -48,7 +48,7 @@ impl BatchLane {
 
     /// Returns the class of the task on the lane, which slows the other lanes of the core: the job, or the keeper's
     /// nap. Returns `None` if the lane is idle.
-    pub fn occupant(&self) -> Option<Class> {
+    pub fn occupant_class(&self) -> Option<Class> {
         match self.runs {
             true => Some(self.class),
             false => self.keeper.as_ref().filter(|keeper| keeper.is_on_lane()).map(|_| NAP),

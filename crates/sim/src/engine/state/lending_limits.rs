@@ -10,14 +10,14 @@ use crate::time::Nanos;
 
 /// Keeper of the lending limits: it computes budget and contention cost.
 #[derive(Clone, Debug)]
-pub struct LendingLimitsKeeper {
+pub struct LendingLimitsEstimator {
     /// Whether batch may run beside requests, so that lending limits are needed.
     pub wanted: bool,
     counters: bool,
     meter: LendingLimitsMeter<Box<LatencyWindow>>,
 }
 
-impl LendingLimitsKeeper {
+impl LendingLimitsEstimator {
     pub fn new(model: &Model) -> Self {
         let (by, budget, queue_weight) = match &model.setting.beside {
             BatchMode::Lent(lending) => {
@@ -40,13 +40,13 @@ impl LendingLimitsKeeper {
 
     /// Adds a finished request to the estimates of budget and contention cost. With `glitch`, the request's counters
     /// are wrong.
-    pub fn record_finished(&mut self, request: &Request, now: Nanos, glitch: bool) {
+    pub fn record_finished(&mut self, request: &Request, now: Nanos, counters_are_wrong: bool) {
         if !self.wanted {
             return;
         }
         let server_ns = now - request.started;
         let counted = RequestCounters {
-            instructions: (request.work.ns() as u64) << (if glitch { 4 } else { 0 }),
+            instructions: (request.work.ns() as u64) << (if counters_are_wrong { 4 } else { 0 }),
             cycles: server_ns,
         };
         let finished = FinishedRequest {

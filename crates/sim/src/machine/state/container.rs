@@ -27,7 +27,7 @@ pub struct Container {
 impl Container {
     /// Books and returns the work done since the last call, in units of work.
     pub fn book_work(&mut self, now: Nanos) -> u128 {
-        let done = self.left.take_done(now - self.since, self.speed);
+        let done = self.left.subtract_work_done(now - self.since, self.speed);
         self.since = now;
         done
     }

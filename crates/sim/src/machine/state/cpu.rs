@@ -41,7 +41,7 @@ impl MemoryCounts {
     }
 
     /// Returns the VPI of Holmes: stalled cycles for each load and store. `None` if nothing was loaded or stored.
-    pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
+    pub fn stall_cycles_per_access(&self, clock_ghz: f64) -> Option<f64> {
         (self.accesses > 0).then(|| self.stalls as f64 / self.accesses as f64 * clock_ghz)
     }
 }
@@ -63,10 +63,10 @@ impl Pace {
     pub const IDLE: Self = Self { speed: Speed::ZERO, stalls: Rate(0), accesses: Rate(0), beside_batch: false };
 
     /// Returns the VPI of Holmes at this pace: stalled cycles for each load and store. `None` without accesses.
-    pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
+    pub fn stall_cycles_per_access(&self, clock_ghz: f64) -> Option<f64> {
         let mut counted = MemoryCounts::default();
         counted.add(1, self);
-        counted.vpi(clock_ghz)
+        counted.stall_cycles_per_access(clock_ghz)
     }
 }
 
@@ -87,8 +87,8 @@ impl Window {
 
     /// Returns the VPI of Holmes for the tasks that ran in the window: stalled cycles for each load and store. `None`
     /// without accesses.
-    pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
-        self.counted.vpi(clock_ghz)
+    pub fn stall_cycles_per_access(&self, clock_ghz: f64) -> Option<f64> {
+        self.counted.stall_cycles_per_access(clock_ghz)
     }
 }
 
@@ -140,11 +140,11 @@ impl Cpu {
 
     /// Returns whether a service or a container runs on this CPU.
     pub fn busy(&self) -> bool {
-        self.thread.is_some() || self.container().is_some()
+        self.thread.is_some() || self.running_container().is_some()
     }
 
     /// Returns the slot of the container that runs on this CPU; `None` if no container runs there.
-    pub fn container(&self) -> Option<usize> {
+    pub fn running_container(&self) -> Option<usize> {
         if self.thread.is_some() || self.held { None } else { self.batch.first().copied() }
     }
 

@@ -25,7 +25,7 @@ pub struct Guard {
 
 impl Guard {
     /// Adds the time and the memory accesses of a service that ran.
-    pub fn add(&mut self, passed_ns: Nanos, pace: &Pace) {
+    pub fn add_service_time(&mut self, passed_ns: Nanos, pace: &Pace) {
         self.service_ns += passed_ns;
         self.counted.add(passed_ns, pace);
     }
@@ -36,7 +36,7 @@ impl Guard {
         if self.service_ns < WINDOW_NS && now - self.opened < WINDOW_MAX_NS {
             return false;
         }
-        let value = self.counted.vpi(clock_ghz);
+        let value = self.counted.stall_cycles_per_access(clock_ghz);
         (self.counted, self.service_ns, self.opened) = (MemoryCounts::default(), 0, now);
         let Some(value) = value else { return false };
         self.peak = Some(self.peak.unwrap_or(value).max(value));
@@ -45,7 +45,7 @@ impl Guard {
     }
 
     /// Returns the highest VPI of the windows that ended since the last call.
-    pub fn take_peak(&mut self) -> Option<f64> {
+    pub fn take_peak_interference(&mut self) -> Option<f64> {
         self.peak.take()
     }
 }
@@ -57,37 +57,37 @@ mod tests {
 
     const E: f64 = 40.0;
 
-    fn pace(vpi: f64) -> Pace {
+    fn pace_with_interference(vpi: f64) -> Pace {
         Pace { stalls: Rate::from_per_ns(vpi), accesses: Rate::from_per_ns(1.0), ..Pace::IDLE }
     }
 
     #[test]
-    fn a_window_is_a_stretch_of_the_services_own_time() {
+    fn window_ends_after_50_us_of_service_time() {
         let mut guard = Guard::default();
-        guard.add(30_000, &pace(70.0));
+        guard.add_service_time(30_000, &pace_with_interference(70.0));
         assert!(!guard.check_window(1_000_000, 1.0, E));
-        guard.add(30_000, &pace(20.0));
+        guard.add_service_time(30_000, &pace_with_interference(20.0));
         assert!(guard.check_window(2_000_000, 1.0, E));
-        assert_eq!((guard.take_peak(), guard.take_peak()), (Some(45.0), None));
+        assert_eq!((guard.take_peak_interference(), guard.take_peak_interference()), (Some(45.0), None));
     }
 
     #[test]
-    fn guard_rings_once_per_rise_above_the_threshold() {
+    fn guard_reports_each_rise_above_the_threshold_once() {
         let mut guard = Guard::default();
         let rings = [50.0, 60.0, 30.0, 50.0].map(|vpi| {
-            guard.add(50_000, &pace(vpi));
+            guard.add_service_time(50_000, &pace_with_interference(vpi));
             guard.check_window(0, 1.0, E)
         });
-        assert_eq!((rings, guard.take_peak()), ([true, false, false, true], Some(60.0)));
+        assert_eq!((rings, guard.take_peak_interference()), ([true, false, false, true], Some(60.0)));
     }
 
     #[test]
-    fn window_ends_after_its_time_and_is_empty_without_activity() {
+    fn window_ends_after_10_ms_with_little_service_time() {
         let mut guard = Guard::default();
         assert!(!guard.check_window(10_000_000, 1.0, E));
-        guard.add(1_000, &pace(50.0));
+        guard.add_service_time(1_000, &pace_with_interference(50.0));
         assert!(!guard.check_window(19_999_999, 1.0, E));
         assert!(guard.check_window(20_000_000, 1.0, E));
-        assert_eq!(guard.take_peak(), Some(50.0));
+        assert_eq!(guard.take_peak_interference(), Some(50.0));
     }
 }

@@ -72,7 +72,7 @@ impl ThreadBinder {
     }
 
     /// Returns the time on a little core after which a request counts as long; `None` if long requests do not move.
-    pub fn threshold_ns(&self) -> Option<Nanos> {
+    pub fn move_threshold_ns(&self) -> Option<Nanos> {
         (self.config.mapping == Mapping::HurryUp).then(|| self.policy.threshold_ns())
     }
 }

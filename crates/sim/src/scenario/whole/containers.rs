@@ -42,8 +42,8 @@ pub(super) fn read_kinds(top: &Reader, layout: Layout, smt: &Interference, files
 }
 
 fn read_kind(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: Files) -> Result<Kind> {
-    let count = reader.whole("count", 1..=AT_ONCE).unwrap_or(1);
-    let wanted = reader.whole("cpus", 1..=layout.cpus() as u32).unwrap_or(1);
+    let count = reader.whole_number("count", 1..=AT_ONCE).unwrap_or(1);
+    let wanted = reader.whole_number("cpus", 1..=layout.cpus() as u32).unwrap_or(1);
     let work = read_demand(reader.table("work"), files)?;
     if work.mean_ns() > MEAN_S * 1e9 {
         return Err(reader.record_problem("work", "is too long", format!("write a mean of {MEAN_S} s at most")));
@@ -67,7 +67,7 @@ fn read_kind(reader: &Reader, name: &str, layout: Layout, smt: &Interference, fi
 fn read_container_starts(reader: &Reader, work_ns: f64, files: Files) -> Result<ContainerStarts> {
     let gap_ns: Option<Nanos> = reader.number("gap_ms", GAP_MS).map(ms_to_ns);
     let submitted = reader.table("arrivals");
-    match (submitted.is_there(), gap_ns) {
+    match (submitted.exists(), gap_ns) {
         (true, Some(_)) => {
             Err(reader.record_problem("gap_ms", "is given, but arrivals is given, too", "write one of them"))
         }

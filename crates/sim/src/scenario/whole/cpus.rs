@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_the_kernels() {
+    fn cpu_lists_have_the_kernels_format() {
         let shown = |text: &str| parsed(text).map(|mask| mask.to_string());
         assert_eq!(shown("0-3,8").as_deref(), Some("0-3,8"));
         assert_eq!(shown("5").as_deref(), Some("5"));

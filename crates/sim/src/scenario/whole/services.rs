@@ -38,7 +38,7 @@ pub(super) fn read_services(
         services[at].calls = read_calls(&reader, &services)?;
         reader.record_unknown_keys();
     }
-    check_calls_end(top, &services)?;
+    check_calls_have_no_cycle(top, &services)?;
     let has_clients = services.iter().any(|service| service.arrivals.is_some());
     if !has_clients {
         return Err(top.record_problem("service", "has no clients", "write arrivals of at least one service"));
@@ -53,11 +53,11 @@ fn read_service(
     smt: &Interference,
     files: Files,
 ) -> Result<MachineService> {
-    let workers = reader.whole("workers", 1..=WORKERS_MAX).unwrap_or(1);
+    let workers = reader.whole_number("workers", 1..=WORKERS_MAX).unwrap_or(1);
     let queues = [("shared", Queue::Shared), ("per-worker", Queue::PerWorker)];
     let demand = read_demand(reader.table("demand"), files)?;
     let clients = reader.table("arrivals");
-    let arrivals = match clients.is_there() {
+    let arrivals = match clients.exists() {
         true => Some(read_arrivals(clients, demand.mean_ns() / workers as f64, files)?),
         false => None,
     };
@@ -67,7 +67,7 @@ fn read_service(
         cpus: cpus::read_cpu_list(reader, "cpus", layout)?.unwrap_or(cpus::all_cpus(layout)),
         workers,
         queue: reader.choice("queue", &queues).unwrap_or_default(),
-        queue_limit: reader.whole("queue_limit", 0..=10_000_000).unwrap_or(1_000_000) as usize,
+        queue_limit: reader.whole_number("queue_limit", 0..=10_000_000).unwrap_or(1_000_000) as usize,
         demand,
         arrivals,
         calls: Vec::new(),
@@ -81,7 +81,7 @@ fn read_calls(reader: &Reader, services: &[MachineService]) -> Result<Vec<Call>>
         let names: Vec<(&str, usize)> =
             services.iter().enumerate().map(|(at, service)| (service.name.as_str(), at)).collect();
         let service = call.required_choice("service", &names)?;
-        let fan_out = call.whole("fan_out", FAN_OUT).unwrap_or(1) as u32;
+        let fan_out = call.whole_number("fan_out", FAN_OUT).unwrap_or(1) as u32;
         call.record_unknown_keys();
         Ok(Call { service, fan_out })
     };
@@ -89,7 +89,7 @@ fn read_calls(reader: &Reader, services: &[MachineService]) -> Result<Vec<Call>>
 }
 
 /// Checks that no request comes back to a service that it has passed.
-fn check_calls_end(top: &Reader, services: &[MachineService]) -> Result<()> {
+fn check_calls_have_no_cycle(top: &Reader, services: &[MachineService]) -> Result<()> {
     // Each round marks the services all of whose calls end. After as many rounds as there are services, an unmarked one
     // is in a cycle of calls, or leads to one.
     let mut ends = vec![false; services.len()];

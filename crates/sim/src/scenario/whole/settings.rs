@@ -116,13 +116,13 @@ fn read_holmes_config(reader: &Reader, machine: &Machine) -> Result<HolmesConfig
         reserved: read_reserved_cpus(reader, machine)?,
         busy_most: percent("reserved_busy_percent").map_or(default.busy_most, |percent| percent / 100.0),
         window_ns: reader.number("window_ms", LONGER).map_or(default.window_ns, ms_to_ns),
-        floor: reader.whole("floor", 0..=machine.layout.cpus()).unwrap_or(default.floor),
+        floor: reader.whole_number("floor", 0..=machine.layout.cpus()).unwrap_or(default.floor),
     })
 }
 
 fn read_perfiso_config(reader: &Reader, machine: &Machine) -> Result<PerfIsoConfig> {
     let default = PerfIsoConfig::default();
-    let cpus = |key| reader.whole(key, 0..=machine.layout.cpus());
+    let cpus = |key| reader.whole_number(key, 0..=machine.layout.cpus());
     Ok(PerfIsoConfig {
         buffer: cpus("buffer").unwrap_or(default.buffer),
         floor: cpus("floor").unwrap_or(default.floor),

@@ -112,12 +112,12 @@ impl PlantedCause for PersistentConnection {
 }
 
 /// Second service that is asked by HTTP, with a new connection for each question.
-pub struct Http {
+pub struct SlowHttpService {
     address: SocketAddr,
     process: HelperProcess,
 }
 
-impl Http {
+impl SlowHttpService {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let ((door, address), cpu, length_ns) = (listen_on_loopback()?, args.other_cpu, args.delay_ns());
         let prepare = move || {
@@ -133,7 +133,7 @@ impl Http {
     }
 }
 
-impl PlantedCause for Http {
+impl PlantedCause for SlowHttpService {
     fn disturb_request(&mut self) -> Result<()> {
         self.process.request_disturbance()?;
         let mut connection = connect(self.address)?;
@@ -147,12 +147,12 @@ impl PlantedCause for Http {
 
 /// Second service that accepts no connection for some time. Its accept queue has room for one. The SYN of the next
 /// connection is dropped, and the kernel sends it again after a second.
-pub struct FullQueue {
+pub struct FullAcceptQueue {
     address: SocketAddr,
     process: HelperProcess,
 }
 
-impl FullQueue {
+impl FullAcceptQueue {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let ((door, address), cpu, length_ns) = (listen_on_loopback()?, args.other_cpu, args.delay_ns());
         rustix::net::listen(&door, 0).context("cannot make the accept queue short")?;
@@ -169,7 +169,7 @@ impl FullQueue {
     }
 }
 
-impl PlantedCause for FullQueue {
+impl PlantedCause for FullAcceptQueue {
     fn disturb_request(&mut self) -> Result<()> {
         self.process.request_disturbance()?;
         let _in_the_queue = connect(self.address)?;

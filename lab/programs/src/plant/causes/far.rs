@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_goes_back_to_where_it_came_from() {
+    fn packet_addresses_are_swapped() {
         let mut packet: Vec<u8> = (0x40..0x60).collect();
         assert!(swap_addresses(&mut packet));
         assert_eq!(packet[12..20], [0x50, 0x51, 0x52, 0x53, 0x4c, 0x4d, 0x4e, 0x4f]);

@@ -85,14 +85,14 @@ pub fn exchange_settings(stream: &mut (impl Read + Write)) -> Result<()> {
 /// Reads frames up to the next one of this kind, and returns it.
 pub fn read_until(stream: &mut impl Read, kind: u8) -> Result<Frame> {
     loop {
-        let frame = read(stream).context("the other side is gone")?;
+        let frame = read_frame(stream).context("the other side is gone")?;
         if frame.kind == kind {
             return Ok(frame);
         }
     }
 }
 
-fn read(stream: &mut impl Read) -> Result<Frame> {
+fn read_frame(stream: &mut impl Read) -> Result<Frame> {
     let mut head = [0; HEAD_BYTES];
     stream.read_exact(&mut head)?;
     let [a, b, c, kind, flags, s @ ..] = head;
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_read_as_written_and_others_are_passed_over() {
+    fn frames_round_trip_and_other_kinds_are_skipped() {
         let sent = [Frame::window_update(5), Frame::ping(true), Frame::response_headers(7), Frame::data(7)]
             .map(Frame::into_bytes)
             .concat();

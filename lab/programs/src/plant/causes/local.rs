@@ -15,12 +15,12 @@ use crate::plant::cause::{PlantArgs, PlantedCause};
 use crate::scheduling;
 
 /// Process that is asked at a Unix socket, with a new connection for each question.
-pub struct Socket {
+pub struct SlowUnixSocket {
     address: SocketAddr,
     process: HelperProcess,
 }
 
-impl Socket {
+impl SlowUnixSocket {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let address = SocketAddr::from_abstract_name(format!("sidelane-plant-{}", std::process::id()))?;
         let (its_address, cpu, length_ns) = (address.clone(), args.other_cpu, args.delay_ns());
@@ -45,7 +45,7 @@ impl Socket {
     }
 }
 
-impl PlantedCause for Socket {
+impl PlantedCause for SlowUnixSocket {
     fn disturb_request(&mut self) -> Result<()> {
         self.process.request_disturbance()?;
         let mut connection = UnixStream::connect_addr(&self.address)?;
@@ -58,12 +58,12 @@ impl PlantedCause for Socket {
 const FULL_BYTES: usize = 68 << 10;
 
 /// Pipe that another process reads late.
-pub struct Pipe {
+pub struct LateReadPipe {
     end: PipeWriter,
     process: HelperProcess,
 }
 
-impl Pipe {
+impl LateReadPipe {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let ((mut read, end), cpu, length_ns) =
             (pipe().context("cannot make a pipe")?, args.other_cpu, args.delay_ns());
@@ -78,7 +78,7 @@ impl Pipe {
     }
 }
 
-impl PlantedCause for Pipe {
+impl PlantedCause for LateReadPipe {
     fn disturb_request(&mut self) -> Result<()> {
         self.process.request_disturbance()?;
         self.end.write_all(&[1; FULL_BYTES]).context("the process that reads from the pipe is gone")
@@ -86,12 +86,12 @@ impl PlantedCause for Pipe {
 }
 
 /// File that another process has locked.
-pub struct FileLock {
+pub struct LockedFile {
     file: File,
     process: HelperProcess,
 }
 
-impl FileLock {
+impl LockedFile {
     /// Makes the file and starts the process that locks it. The file is already unlinked when this returns.
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let path = args.dir.join(format!("sidelane-plant-{}", std::process::id()));
@@ -117,7 +117,7 @@ impl FileLock {
     }
 }
 
-impl PlantedCause for FileLock {
+impl PlantedCause for LockedFile {
     fn disturb_request(&mut self) -> Result<()> {
         self.process.disturb_and_wait()?;
         self.process.request_disturbance()?;

@@ -10,18 +10,18 @@ use crate::plant::cause::{PlantArgs, PlantedCause};
 const BYTES: usize = 16 << 20;
 
 /// Memory that is given back to the kernel before each use.
-pub struct Faults {
+pub struct PageFaults {
     pages: Pages,
     length_ns: Nanos,
 }
 
-impl Faults {
+impl PageFaults {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         Ok(Self { pages: Pages::map_huge(BYTES)?, length_ns: args.delay_ns() })
     }
 }
 
-impl PlantedCause for Faults {
+impl PlantedCause for PageFaults {
     fn disturb_request(&mut self) -> Result<()> {
         let end_ns = now_ns() + self.length_ns;
         while now_ns() < end_ns {

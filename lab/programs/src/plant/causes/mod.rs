@@ -33,7 +33,7 @@ pub fn prepare_cause(args: &PlantArgs) -> Result<Box<dyn PlantedCause>> {
         Planted::CongestionWindow => Box::new(far::DelayedNetwork::prepare(args)?),
         Planted::Sleep => Box::new(Sleep(args.delay_ns())),
         Planted::Abandoned => Box::new(Sleep(2 * args.delay_ns())),
-        Planted::Faults => Box::new(memory::Faults::prepare(args)?),
+        Planted::Faults => Box::new(memory::PageFaults::prepare(args)?),
         Planted::Disk => Box::new(disk::DiskReads::prepare(args)?),
         Planted::Migrate => Box::new(cpu::CpuMigrations::prepare(args)),
         Planted::Hog => Box::new(cpu::start_high_priority_process(args)?),
@@ -43,17 +43,17 @@ pub fn prepare_cause(args: &PlantArgs) -> Result<Box<dyn PlantedCause>> {
         Planted::Stop => Box::new(others::start_stopping_process(args)?),
         Planted::Freeze => Box::new(others::start_freezing_process(args)?),
         Planted::Downstream => Box::new(downstream::start_plain_service(args)?),
-        Planted::DownstreamHttp => Box::new(downstream::Http::prepare(args)?),
+        Planted::DownstreamHttp => Box::new(downstream::SlowHttpService::prepare(args)?),
         Planted::DownstreamGrpc => Box::new(downstream::start_grpc_service(args)?),
         Planted::NoAnswer => Box::new(datagram::SilentUdpService::prepare(args)?),
         Planted::LateAnswer => Box::new(datagram::LateUdpService::prepare(args)?),
-        Planted::Connect => Box::new(downstream::FullQueue::prepare(args)?),
-        Planted::UnixSocket => Box::new(local::Socket::prepare(args)?),
-        Planted::FullPipe => Box::new(local::Pipe::prepare(args)?),
-        Planted::FileLock => Box::new(local::FileLock::prepare(args)?),
-        Planted::Condition => Box::new(threads::Condition::prepare(args)?),
+        Planted::Connect => Box::new(downstream::FullAcceptQueue::prepare(args)?),
+        Planted::UnixSocket => Box::new(local::SlowUnixSocket::prepare(args)?),
+        Planted::FullPipe => Box::new(local::LateReadPipe::prepare(args)?),
+        Planted::FileLock => Box::new(local::LockedFile::prepare(args)?),
+        Planted::Condition => Box::new(threads::ConditionVariablePool::prepare(args)?),
         Planted::Lock => Box::new(threads::HeldLock::prepare(args)?),
-        Planted::HandOver => Box::new(threads::Pool::prepare(args)?),
+        Planted::HandOver => Box::new(threads::BusyThreadPool::prepare(args)?),
     })
 }
 
@@ -65,7 +65,7 @@ impl PlantedCause for Nagle {
         Ok(())
     }
 
-    fn splits_response(&self) -> bool {
+    fn sends_response_in_two_writes(&self) -> bool {
         true
     }
 }

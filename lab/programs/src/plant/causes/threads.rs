@@ -76,13 +76,13 @@ impl PlantedCause for HeldLock {
 }
 
 /// Worker thread that answers for the request through pipes, and is busy with other work first.
-pub struct Pool {
+pub struct BusyThreadPool {
     cue: Arc<StartSignal>,
     jobs: PipeWriter,
     answers: PipeReader,
 }
 
-impl Pool {
+impl BusyThreadPool {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let (cue, length_ns) = (Arc::new(StartSignal::default()), args.delay_ns());
         let (mut ear, jobs) = pipe().context("cannot make a pipe")?;
@@ -102,7 +102,7 @@ impl Pool {
     }
 }
 
-impl PlantedCause for Pool {
+impl PlantedCause for BusyThreadPool {
     fn disturb_request(&mut self) -> Result<()> {
         self.cue.signal_and_wait_for_begin();
         self.jobs.write_all(&[1])?;
@@ -112,37 +112,37 @@ impl PlantedCause for Pool {
 
 /// Number of questions that a pool received, and number of answers that it gave.
 #[derive(Default)]
-struct Questions {
+struct QuestionCounts {
     asked: u64,
     answered: u64,
 }
 
-impl Questions {
+impl QuestionCounts {
     fn are_all_answered(&mut self) -> bool {
         self.asked == self.answered
     }
 }
 
 /// Pool of one busy thread that reports its answer by a condition variable.
-pub struct Condition {
+pub struct ConditionVariablePool {
     cue: Arc<StartSignal>,
-    shared: Arc<(Mutex<Questions>, Condvar)>,
+    shared: Arc<(Mutex<QuestionCounts>, Condvar)>,
 }
 
-impl Condition {
+impl ConditionVariablePool {
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let (cue, shared, length_ns) =
             (Arc::new(StartSignal::default()), Arc::<(Mutex<_>, Condvar)>::default(), args.delay_ns());
         let (its_cue, its_shared) = (Arc::clone(&cue), Arc::clone(&shared));
         let work = move || -> Result<()> {
-            let (questions, changed): &(Mutex<Questions>, Condvar) = &its_shared;
+            let (questions, changed): &(Mutex<QuestionCounts>, Condvar) = &its_shared;
             loop {
                 its_cue.wait()?;
                 its_cue.confirm_begin();
                 spin(length_ns);
                 let questions = questions.lock().expect("no thread panics while it holds the lock");
                 let mut questions = changed
-                    .wait_while(questions, Questions::are_all_answered)
+                    .wait_while(questions, QuestionCounts::are_all_answered)
                     .expect("no thread panics while it holds the lock");
                 questions.answered = questions.asked;
                 changed.notify_all();
@@ -153,14 +153,14 @@ impl Condition {
     }
 }
 
-impl PlantedCause for Condition {
+impl PlantedCause for ConditionVariablePool {
     fn disturb_request(&mut self) -> Result<()> {
         self.cue.signal_and_wait_for_begin();
         let (questions, changed) = &*self.shared;
         let mut questions = questions.lock().expect("no thread panics while it holds the lock");
         questions.asked += 1;
         changed.notify_all();
-        let is_waiting = |questions: &mut Questions| !questions.are_all_answered();
+        let is_waiting = |questions: &mut QuestionCounts| !questions.are_all_answered();
         drop(changed.wait_while(questions, is_waiting).expect("no thread panics while it holds the lock"));
         Ok(())
     }

@@ -119,7 +119,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_median_is_one_of_them() {
+    fn median_of_an_even_count_is_the_lower_middle_one() {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), Some(2.0));

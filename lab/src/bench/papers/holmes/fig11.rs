@@ -4,7 +4,7 @@ use sidelane_report::Unit;
 use sidelane_sim::machine::figures::ServiceFigures;
 
 use super::evidence::{HolmesEvidence, INSENSITIVE, median};
-use crate::bench::papers::evidence::{least, most};
+use crate::bench::papers::evidence::{largest, smallest};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{ABOUT, Statement};
 
@@ -26,7 +26,7 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 4] = [
         unit: Unit::OverAlone,
         measured: |seen| {
             let ratios = seen.ratios(("perfiso", "alone"), violations)?;
-            least(ratios.into_iter().filter(|(workload, _)| *workload != INSENSITIVE).map(|(_, ratio)| ratio))
+            smallest(ratios.into_iter().filter(|(workload, _)| *workload != INSENSITIVE).map(|(_, ratio)| ratio))
         },
     },
     Statement {
@@ -41,7 +41,7 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 4] = [
         says: "around 90 % in the worst case",
         wanted: AtLeast(0.9 * (1.0 - ABOUT)),
         unit: Unit::Ratio,
-        measured: |seen| most(violation_shares(seen, "perfiso")?),
+        measured: |seen| largest(violation_shares(seen, "perfiso")?),
     },
 ];
 
@@ -58,7 +58,7 @@ fn violation_shares(seen: &HolmesEvidence, setting: &str) -> Option<Vec<f64>> {
 mod tests {
     use super::super::evidence::tests::run;
     use super::*;
-    use crate::bench::papers::statement::failing;
+    use crate::bench::papers::statement::failing_statements;
 
     /// Returns the statements that fail for three workloads. Each number is the share of requests that miss the
     /// objective under Holmes or PerfIso, divided by that share alone.
@@ -69,7 +69,7 @@ mod tests {
             outcomes.push(run(workload, "holmes", holmes[at]));
             outcomes.push(run(workload, "perfiso", perfiso[at]));
         }
-        failing(&STATEMENTS, &HolmesEvidence { outcomes })
+        failing_statements(&STATEMENTS, &HolmesEvidence { outcomes })
     }
 
     #[test]

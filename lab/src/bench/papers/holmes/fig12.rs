@@ -5,7 +5,7 @@ use sidelane_report::Unit;
 use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
 
 use super::evidence::{HolmesEvidence, STORES, median};
-use crate::bench::papers::evidence::{least, most};
+use crate::bench::papers::evidence::{largest, smallest};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
@@ -21,35 +21,35 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 13] = [
         says: "utilisation under Holmes is 72.4 % or more (least)",
         wanted: AtLeast(72.4 * (1.0 - READ)),
         unit: Unit::Percent,
-        measured: |seen| least(utilisations(seen, "holmes")),
+        measured: |seen| smallest(utilisations(seen, "holmes")),
     },
     Statement {
         source: "Holmes §6.3, Fig. 12",
         says: "and 85.8 % or less (most)",
         wanted: AtMost(85.8 * (1.0 + READ)),
         unit: Unit::Percent,
-        measured: |seen| most(utilisations(seen, "holmes")),
+        measured: |seen| largest(utilisations(seen, "holmes")),
     },
     Statement {
         source: "Holmes §6.3, Fig. 12",
         says: "under PerfIso it is 83.4 % or more (least)",
         wanted: AtLeast(83.4 * (1.0 - READ)),
         unit: Unit::Percent,
-        measured: |seen| least(utilisations(seen, "perfiso")),
+        measured: |seen| smallest(utilisations(seen, "perfiso")),
     },
     Statement {
         source: "Holmes §6.3, Fig. 12",
         says: "and 88.5 % or less (most)",
         wanted: AtMost(88.5 * (1.0 + READ)),
         unit: Unit::Percent,
-        measured: |seen| most(utilisations(seen, "perfiso")),
+        measured: |seen| largest(utilisations(seen, "perfiso")),
     },
     Statement {
         source: "Holmes §6.3, Fig. 12",
         says: "PerfIso slightly outperforms Holmes in that (÷ Holmes, least)",
         wanted: AtLeast(1.0),
         unit: Unit::Ratio,
-        measured: perfiso_over_holmes,
+        measured: perfiso_utilisation_over_holmes,
     },
     Statement {
         source: "Holmes §6.3, Fig. 12",
@@ -57,7 +57,7 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 13] = [
         wanted: AtMost(1.0 + READ),
         unit: Unit::Ratio,
         measured: |seen| {
-            most(STORES.iter().map(|store| utilisation_spread(seen, store)).collect::<Option<Vec<f64>>>()?)
+            largest(STORES.iter().map(|store| utilisation_spread(seen, store)).collect::<Option<Vec<f64>>>()?)
         },
     },
     Statement {
@@ -72,14 +72,14 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 13] = [
         says: "with PerfIso 78 jobs are done in an hour",
         wanted: AtLeast(78.0 * (1.0 - READ)),
         unit: Unit::Count,
-        measured: |seen| seen.find_run(COUNTED, "perfiso").map(jobs_an_hour),
+        measured: |seen| seen.find_run(COUNTED, "perfiso").map(jobs_per_hour),
     },
     Statement {
         source: "Holmes §6.3, Table 3",
         says: "with Holmes 73 jobs",
         wanted: AtLeast(73.0 * (1.0 - READ)),
         unit: Unit::Count,
-        measured: |seen| seen.find_run(COUNTED, "holmes").map(jobs_an_hour),
+        measured: |seen| seen.find_run(COUNTED, "holmes").map(jobs_per_hour),
     },
     Statement {
         source: "Holmes §6.3, Table 3",
@@ -123,19 +123,19 @@ fn utilisations(seen: &HolmesEvidence, setting: &str) -> Vec<f64> {
     seen.runs_of_setting(setting).map(|(_, figures)| utilisation_percent(figures)).collect()
 }
 
-fn perfiso_over_holmes(seen: &HolmesEvidence) -> Option<f64> {
+fn perfiso_utilisation_over_holmes(seen: &HolmesEvidence) -> Option<f64> {
     let ratio = |(workload, holmes)| {
         Some(utilisation_percent(seen.find_run(workload, "perfiso")?) / utilisation_percent(holmes))
     };
-    least(seen.runs_of_setting("holmes").map(ratio).collect::<Option<Vec<f64>>>()?)
+    smallest(seen.runs_of_setting("holmes").map(ratio).collect::<Option<Vec<f64>>>()?)
 }
 
 /// Returns the highest utilisation under Holmes of the workloads of a store, divided by the lowest.
 fn utilisation_spread(seen: &HolmesEvidence, store: &str) -> Option<f64> {
     let of_store = || seen.runs_of_setting("holmes").filter(|(workload, _)| workload.starts_with(store));
     Some(
-        most(of_store().map(|(_, figures)| utilisation_percent(figures)))?
-            / least(of_store().map(|(_, figures)| utilisation_percent(figures)))?,
+        largest(of_store().map(|(_, figures)| utilisation_percent(figures)))?
+            / smallest(of_store().map(|(_, figures)| utilisation_percent(figures)))?,
     )
 }
 
@@ -146,7 +146,7 @@ fn vpi(service: &ServiceFigures) -> f64 {
 }
 
 /// Returns the jobs per hour by the amount of work, since a run is too short to count whole jobs.
-fn jobs_an_hour(figures: &MachineFigures) -> f64 {
+fn jobs_per_hour(figures: &MachineFigures) -> f64 {
     figures.batch_work_ns / JOB_NS * HOUR_NS / figures.elapsed_ns as f64
 }
 
@@ -156,7 +156,7 @@ mod tests {
 
     use super::super::evidence::tests::run;
     use super::*;
-    use crate::bench::papers::statement::failing;
+    use crate::bench::papers::statement::failing_statements;
 
     /// Returns the statements that fail for runs with this utilisation and number of jobs per hour under Holmes and
     /// PerfIso. `onset_us` is the time from the onset of interference until batch has left.
@@ -174,7 +174,7 @@ mod tests {
                 outcomes.push(run);
             }
         }
-        failing(&STATEMENTS, &HolmesEvidence { outcomes })
+        failing_statements(&STATEMENTS, &HolmesEvidence { outcomes })
     }
 
     #[test]

@@ -6,7 +6,7 @@ use sidelane_sim::Outcome;
 use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
 
 use super::evidence::{HolmesEvidence, ServiceFigureSelector, mean_ns, p99_ns};
-use crate::bench::papers::evidence::{least, most};
+use crate::bench::papers::evidence::{largest, smallest};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
@@ -26,10 +26,10 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 3] = [
         wanted: AtMost(1.0 + READ),
         unit: Unit::OverAlone,
         measured: |seen| {
-            most(
+            largest(
                 MEASURES
                     .iter()
-                    .map(|number| most(ratios_at_threshold(seen, 40.0, *number)?))
+                    .map(|number| largest(ratios_at_threshold(seen, 40.0, *number)?))
                     .collect::<Option<Vec<f64>>>()?,
             )
         },
@@ -41,12 +41,12 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 3] = [
         unit: Unit::Ratio,
         measured: |seen| {
             let step = |pair: &[f64]| {
-                least(ratios_of_pairs(
+                smallest(ratios_of_pairs(
                     &ratios_at_threshold(seen, pair[1], mean_ns)?,
                     &ratios_at_threshold(seen, pair[0], mean_ns)?,
                 ))
             };
-            least(THRESHOLDS.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
+            smallest(THRESHOLDS.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
         },
     },
     Statement {
@@ -55,7 +55,7 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 3] = [
         wanted: AtLeast(1.0 + READ),
         unit: Unit::Ratio,
         measured: |seen| {
-            least(ratios_of_pairs(
+            smallest(ratios_of_pairs(
                 &ratios_at_threshold(seen, 80.0, mean_ns)?,
                 &ratios_at_threshold(seen, 40.0, mean_ns)?,
             ))
@@ -86,7 +86,7 @@ mod tests {
 
     use super::super::evidence::tests::run;
     use super::*;
-    use crate::bench::papers::statement::failing;
+    use crate::bench::papers::statement::failing_statements;
 
     /// Returns the statements that fail for runs with this ratio of latency to the latency alone, one ratio per
     /// threshold.
@@ -99,7 +99,7 @@ mod tests {
                 outcomes.push(run);
             }
         }
-        failing(&STATEMENTS, &HolmesEvidence { outcomes })
+        failing_statements(&STATEMENTS, &HolmesEvidence { outcomes })
     }
 
     #[test]

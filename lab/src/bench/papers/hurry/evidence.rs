@@ -3,7 +3,7 @@
 use sidelane_sim::Outcome;
 use sidelane_sim::machine::figures::MachineFigures;
 
-use crate::bench::papers::evidence::most;
+use crate::bench::papers::evidence::largest;
 
 /// Scenario keys of the load and of the cost of moving a thread.
 const RATE: &str = "service.0.arrivals.rate_per_s";
@@ -44,11 +44,11 @@ impl HurryEvidence {
     pub(super) fn points_by_load(
         &self,
         setting: &str,
-        move_us: Option<f64>,
+        move_cost_us: Option<f64>,
         number: MachineFigureSelector,
     ) -> Vec<(f64, f64)> {
         let own = self.outcomes.iter().filter(|outcome| outcome.setting == setting);
-        let own = own.filter(|outcome| outcome.number(MOVE_US) == move_us);
+        let own = own.filter(|outcome| outcome.number(MOVE_US) == move_cost_us);
         own.filter_map(|outcome| Some((outcome.number(RATE)?, number(&outcome.figures)))).collect()
     }
 
@@ -93,7 +93,7 @@ pub(super) fn mean_gain_percent(ratios: &[f64]) -> f64 {
 
 /// Returns the largest of several numbers; `None` if any number is missing.
 pub(super) fn maximum_of_all(numbers: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    most(numbers.collect::<Option<Vec<f64>>>()?)
+    largest(numbers.collect::<Option<Vec<f64>>>()?)
 }
 
 #[cfg(test)]

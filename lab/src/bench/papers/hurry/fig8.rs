@@ -3,7 +3,7 @@
 use sidelane_report::Unit;
 
 use super::evidence::{HurryEvidence, mean_gain_percent, p90_ms, slowest_request_ms, watts};
-use crate::bench::papers::evidence::{least, most};
+use crate::bench::papers::evidence::{largest, smallest};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{ABOUT, READ, Statement};
 
@@ -63,7 +63,7 @@ pub(super) const STATEMENTS: [Statement<HurryEvidence>; 12] = [
         says: "it lowers the tail at all loads (p90 ÷ static, most)",
         wanted: AtMost(1.0),
         unit: Unit::Ratio,
-        measured: |seen| most(seen.ratios(PRINTED, STATIC, p90_ms)?),
+        measured: |seen| largest(seen.ratios(PRINTED, STATIC, p90_ms)?),
     },
     Statement {
         source: "Hurry-up §IV-B, Fig. 8",
@@ -77,14 +77,14 @@ pub(super) const STATEMENTS: [Statement<HurryEvidence>; 12] = [
         says: "by 86 % at 20 requests/s",
         wanted: AtLeast(86.0 * (1.0 - READ)),
         unit: Unit::Percent,
-        measured: |seen| gain_percent(seen, 20.0),
+        measured: |seen| p90_gain_percent(seen, 20.0),
     },
     Statement {
         source: "Hurry-up §IV-B, Fig. 8",
         says: "at 40 only by 10 %",
         wanted: AtMost(10.0 * (1.0 + ABOUT)),
         unit: Unit::Percent,
-        measured: |seen| gain_percent(seen, 40.0),
+        measured: |seen| p90_gain_percent(seen, 40.0),
     },
     Statement {
         source: "Hurry-up §IV-B, Fig. 8",
@@ -105,11 +105,11 @@ pub(super) const STATEMENTS: [Statement<HurryEvidence>; 12] = [
         says: "ours is later than the rule as printed at no load (gain in p90 against it, least)",
         wanted: AtLeast(0.0),
         unit: Unit::Percent,
-        measured: |seen| least(seen.ratios(OURS, PRINTED, p90_ms)?.into_iter().map(|ratio| 100.0 * (1.0 - ratio))),
+        measured: |seen| smallest(seen.ratios(OURS, PRINTED, p90_ms)?.into_iter().map(|ratio| 100.0 * (1.0 - ratio))),
     },
 ];
 
-fn gain_percent(seen: &HurryEvidence, load: f64) -> Option<f64> {
+fn p90_gain_percent(seen: &HurryEvidence, load: f64) -> Option<f64> {
     Some(100.0 * (1.0 - seen.number_at(PRINTED, load, p90_ms)? / seen.number_at(STATIC, load, p90_ms)?))
 }
 
@@ -117,7 +117,7 @@ fn gain_percent(seen: &HurryEvidence, load: f64) -> Option<f64> {
 mod tests {
     use super::super::evidence::tests::run;
     use super::*;
-    use crate::bench::papers::statement::failing;
+    use crate::bench::papers::statement::failing_statements;
 
     /// Returns the statements that fail for runs with these loads. Each load has the p90 in milliseconds of the static
     /// mapping, the printed rule and Sidelane's rule; `power_ratio` is the power of both rules divided by the static
@@ -132,7 +132,7 @@ mod tests {
             ];
             runs.map(|(setting, p90, watts)| run(setting, (load, None), p90, watts))
         };
-        failing(&STATEMENTS, &HurryEvidence { outcomes: loads.into_iter().flat_map(of_load).collect() })
+        failing_statements(&STATEMENTS, &HurryEvidence { outcomes: loads.into_iter().flat_map(of_load).collect() })
     }
 
     const PAPERS: [(f64, [f64; 3]); 5] = [

@@ -3,7 +3,7 @@
 use sidelane_report::Unit;
 
 use super::evidence::{HurryEvidence, MachineFigureSelector, maximum_of_all, p90_ms, watts};
-use crate::bench::papers::evidence::{least, most};
+use crate::bench::papers::evidence::{largest, smallest};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
@@ -20,21 +20,21 @@ pub(super) const STATEMENTS: [Statement<HurryEvidence>; 4] = [
         says: "at 10 to 30 requests/s a higher threshold entails a higher latency (p90 ÷ that at the next lower one, least)",
         wanted: AtLeast(1.0),
         unit: Unit::Ratio,
-        measured: |seen| least(step_ratios(seen, p90_ms)?),
+        measured: |seen| smallest(ratios_to_next_lower_threshold(seen, p90_ms)?),
     },
     Statement {
         source: "Hurry-up §IV-B, Fig. 9",
         says: "and a lower energy (÷ that at the next lower one, most)",
         wanted: AtMost(1.0),
         unit: Unit::Ratio,
-        measured: |seen| most(step_ratios(seen, watts)?),
+        measured: |seen| largest(ratios_to_next_lower_threshold(seen, watts)?),
     },
     Statement {
         source: "Hurry-up §IV-B, Fig. 9",
         says: "at 40 requests/s the tail increases due to queuing, whatever the threshold (÷ at 30, least)",
         wanted: AtLeast(1.0 + READ),
         unit: Unit::Ratio,
-        measured: |seen| least(queueing_ratios(seen)?),
+        measured: |seen| smallest(queueing_ratios(seen)?),
     },
     Statement {
         source: "Hurry-up §IV-B, Fig. 9",
@@ -42,13 +42,13 @@ pub(super) const STATEMENTS: [Statement<HurryEvidence>; 4] = [
         wanted: AtMost(1.0 + LEARNT),
         unit: Unit::Ratio,
         measured: |seen| {
-            maximum_of_all(seen.move_costs_us().into_iter().map(|move_us| most(p90_over_best_given(seen, move_us)?)))
+            maximum_of_all(seen.move_costs_us().into_iter().map(|move_us| largest(p90_over_best_given(seen, move_us)?)))
         },
     },
 ];
 
 /// Returns a number at each threshold divided by the same number at the next lower threshold, for each load.
-fn step_ratios(seen: &HurryEvidence, number: MachineFigureSelector) -> Option<Vec<f64>> {
+fn ratios_to_next_lower_threshold(seen: &HurryEvidence, number: MachineFigureSelector) -> Option<Vec<f64>> {
     let lines: Vec<_> =
         seen.settings("printed").iter().map(|name| seen.points_by_load(name, MOVE_US, number)).collect();
     let at = |line: &[(f64, f64)], load: f64| line.iter().find(|(at, _)| *at == load).map(|(_, number)| *number);
@@ -67,10 +67,11 @@ fn queueing_ratios(seen: &HurryEvidence) -> Option<Vec<f64>> {
 }
 
 /// Returns the p90 with the learnt threshold divided by the lowest p90 with a given threshold, for each load.
-fn p90_over_best_given(seen: &HurryEvidence, move_us: Option<f64>) -> Option<Vec<f64>> {
-    let given: Vec<_> = seen.settings("given").iter().map(|name| seen.points_by_load(name, move_us, p90_ms)).collect();
-    let best = |load: f64| least(given.iter().flatten().filter(|(at, _)| *at == load).map(|(_, p90)| *p90));
-    let learnt = seen.points_by_load("learnt", move_us, p90_ms);
+fn p90_over_best_given(seen: &HurryEvidence, move_cost_us: Option<f64>) -> Option<Vec<f64>> {
+    let given: Vec<_> =
+        seen.settings("given").iter().map(|name| seen.points_by_load(name, move_cost_us, p90_ms)).collect();
+    let best = |load: f64| smallest(given.iter().flatten().filter(|(at, _)| *at == load).map(|(_, p90)| *p90));
+    let learnt = seen.points_by_load("learnt", move_cost_us, p90_ms);
     learnt.into_iter().map(|(load, p90)| Some(p90 / best(load)?)).collect()
 }
 
@@ -81,7 +82,7 @@ mod tests {
 
     use super::super::evidence::tests::run;
     use super::*;
-    use crate::bench::papers::statement::failing;
+    use crate::bench::papers::statement::failing_statements;
 
     /// Returns runs in which each step of the threshold multiplies the p90 by `p90_step` and the power by `power_step`.
     /// At a load of 40 requests/s the p90 is also multiplied by `queueing_factor`.
@@ -106,7 +107,7 @@ mod tests {
     fn figures_of_the_paper_pass_and_weaker_ones_fail() {
         let all = STATEMENTS.map(|statement| statement.says);
         let says = |step, less, queuing, learnt| {
-            failing(&STATEMENTS, &HurryEvidence { outcomes: runs(step, less, queuing, learnt) })
+            failing_statements(&STATEMENTS, &HurryEvidence { outcomes: runs(step, less, queuing, learnt) })
         };
         assert_eq!(says(1.1, 0.9, 2.0, 1.04), [""; 0]);
         assert_eq!(says(0.99, 0.9, 2.0, 0.99), [all[0]]);

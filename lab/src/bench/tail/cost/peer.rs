@@ -59,12 +59,12 @@ impl PeerTool {
                 ["record", "-q", "-a", "-o", output].into_iter().chain(events).map(str::to_owned).collect()
             }
             Self::PerfSched => ["sched", "record", "-q", "-a", "-o", output].map(str::to_owned).to_vec(),
-            Self::Bpftrace => vec!["-o".into(), output.into(), "-e".into(), script()],
+            Self::Bpftrace => vec!["-o".into(), output.into(), "-e".into(), bpftrace_script()],
         }
     }
 }
 
-fn script() -> String {
+fn bpftrace_script() -> String {
     let probes: Vec<String> = EVENTS.iter().map(|event| format!("tracepoint:{event}")).collect();
     format!("{} {{ printf(\"%llu %s %d\\n\", nsecs, probe, tid); }}", probes.join(", "))
 }

@@ -45,7 +45,7 @@ pub(super) fn measure_saturation(
     report: &mut Report,
 ) -> Result<()> {
     let mut watchers = Observers::load(server)?;
-    let peers = peers(fixture.options.round_options, report);
+    let peers = usable_peer_tools(fixture.options.round_options, report);
     let own = [Setting::Untraced, Setting::Empty, Setting::Traced, Setting::EmptyLight, Setting::Light];
     let settings: Vec<Setting> = own.into_iter().chain(peers.into_iter().map(Setting::Peer)).collect();
     let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
@@ -63,12 +63,12 @@ pub(super) fn measure_saturation(
     })?;
     report.rows.extend(settings.iter().map(|setting| row(&samples, *setting)));
     report.checks.extend(checks(&samples));
-    report.checks.push(Check::at_most("cost: records lost", watchers.lost() as f64, 0.0, Unit::Count));
+    report.checks.push(Check::at_most("cost: records lost", watchers.lost_records() as f64, 0.0, Unit::Count));
     Ok(())
 }
 
 /// Returns the tools that can be compared on this machine in the available time. The result notes the missing ones.
-fn peers(round_options: RoundOptions, report: &mut Report) -> Vec<PeerTool> {
+fn usable_peer_tools(round_options: RoundOptions, report: &mut Report) -> Vec<PeerTool> {
     if round_options.quick {
         report.notes.push(LabNote::TracedWithoutPeers.to_string());
         return Vec::new();
@@ -93,16 +93,16 @@ fn measure_setting(
     fixture: &TailFixture<'_>,
     server: &RealServer,
     place: ServiceCpus,
-    watchers: &mut Observers,
+    observers: &mut Observers,
     setting: Setting,
 ) -> Result<SaturationFigures> {
     let quick = fixture.options.round_options.quick;
     let (requests, seconds) = if quick { (REQUESTS_QUICK, 0.2) } else { (REQUESTS, 1.0) };
-    watchers.run_observed(setting, || {
+    observers.run_observed(setting, || {
         // Saturates the service once without measurement, so that all threads that were started or moved are running.
         measure_requests_per_s(server, place, REQUESTS_QUICK)?;
         let requests_per_s = measure_requests_per_s(server, place, requests)?;
-        let load = server.load(&fixture.lab, place, RATE_PER_S, seconds)?;
+        let load = server.run_load(&fixture.lab, place, RATE_PER_S, seconds)?;
         Ok(SaturationFigures { requests_per_s, p99_us: load["p99_us"].as_f64() })
     })
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clients_line_is_found() {
+    fn requests_per_s_are_parsed_from_the_clients_csv() {
         let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"71942.45\",\"0.150\"\n";
         assert_eq!(parse_requests_per_s(csv), Some(71_942.45));
         assert_eq!(parse_requests_per_s("\"test\",\"rps\"\n"), None);

@@ -85,7 +85,7 @@ impl Observers {
     fn run_traced<T: Send>(&mut self, trace_index: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let recorder = &mut self.traces[trace_index];
         recorder.tracker().attach()?;
-        let (lost, mut records) = (recorder.lost(), Vec::new());
+        let (lost, mut records) = (recorder.lost_records(), Vec::new());
         let period = recorder.read_interval_max().min(Duration::from_millis(10));
         let done = thread::scope(|scope| {
             let work = scope.spawn(work);
@@ -97,12 +97,12 @@ impl Observers {
             work.join().expect("the work does not panic")
         });
         recorder.finish(&mut records);
-        self.lost += recorder.lost() - lost;
+        self.lost += recorder.lost_records() - lost;
         done
     }
 
     /// Returns the number of records that were lost in all turns.
-    pub(super) fn lost(&self) -> u64 {
+    pub(super) fn lost_records(&self) -> u64 {
         self.lost
     }
 }

@@ -11,7 +11,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::fixture::TailFixture;
-use super::lucene::{CONNECTIONS, ClientReport, HeapSettings, Lucene, LuceneLoad, LuceneVariant, Server, prepared};
+use super::lucene::{
+    CONNECTIONS, ClientReport, HeapSettings, Lucene, LuceneLoad, LuceneVariant, Server, prepare_lucene,
+};
 use super::proxied::{ProxyCounts, ProxySettings, RunningProxy};
 use crate::experiment::comparison::{self, Experiment};
 use sidelane_report::{Check, Row, Unit};
@@ -83,7 +85,7 @@ struct Servers<'a> {
 
 /// Compares the rules until the checks are decided.
 pub(super) fn compare_hedge_rules(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Result<()> {
-    let Some(lucene) = prepared(fixture, report) else { return Ok(()) };
+    let Some(lucene) = prepare_lucene(fixture, report) else { return Ok(()) };
     let start = |cpu| Server::start(&lucene, LuceneVariant::Pretouch, cpu, MEMORY, 0);
     let started = [start(fixture.place.request)?, start(fixture.place.batch)?];
     for server in &started {
@@ -180,12 +182,12 @@ mod tests {
         Run { timer: None, seen, done: ProxyCounts { requests: 1_000, hedges, wins: 0 } }
     }
 
-    fn verdicts(hazard_us: f64, timers_hedges: u64) -> Vec<Verdict> {
+    fn verdicts(hazard_p999_us: f64, timer_hedges: u64) -> Vec<Verdict> {
         let mut samples = Samples::default();
         for round in 0..6 {
             let slower = (round + 1) as f64;
-            samples.add(round, HedgeRule::Hazard, run(4, hazard_us * slower));
-            samples.add(round, HedgeRule::Timer, run(timers_hedges, 10_000.0 * slower));
+            samples.add(round, HedgeRule::Hazard, run(4, hazard_p999_us * slower));
+            samples.add(round, HedgeRule::Timer, run(timer_hedges, 10_000.0 * slower));
         }
         // Adds a run of an incomplete round, which the checks must ignore.
         samples.add(6, HedgeRule::Hazard, run(1_000, 1e9));

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_requests_took_longer_without_hedges() {
+    fn latency_quantile_is_read_off_the_curve() {
         assert_eq!(quantile_us(&curve(), 99.7), Some(14_700.0));
         assert_eq!(quantile_us(&curve(), 100.0), Some(20_000.0));
         assert_eq!(quantile_us(&curve(), 10.0), None);

@@ -50,16 +50,20 @@ impl Lucene {
             return Ok(whole);
         }
         write_sources(&home)?;
-        run(Command::new("mvn").args(["-q", "-B", "package"]).current_dir(&home))
+        run_and_read_stdout(Command::new("mvn").args(["-q", "-B", "package"]).current_dir(&home))
             .context("the server cannot be built: it needs a JDK (17) and Maven: apt-get install maven")?;
-        run(&mut whole.java(&["index".as_ref(), whole.index.as_os_str()]))?;
-        let queries = run(&mut whole.java(&["queries".as_ref(), whole.index.as_os_str(), QUERIES.as_ref()]))?;
+        run_and_read_stdout(&mut whole.java_command(&["index".as_ref(), whole.index.as_os_str()]))?;
+        let queries = run_and_read_stdout(&mut whole.java_command(&[
+            "queries".as_ref(),
+            whole.index.as_os_str(),
+            QUERIES.as_ref(),
+        ]))?;
         fs::write(&whole.queries, queries).with_context(|| format!("cannot write {}", whole.queries.display()))?;
         Ok(whole)
     }
 
     /// Returns a command of the server's program.
-    fn java(&self, arguments: &[&OsStr]) -> Command {
+    fn java_command(&self, arguments: &[&OsStr]) -> Command {
         let mut java = Command::new("java");
         java.arg("-jar").arg(&self.jar).args(arguments);
         java
@@ -76,7 +80,7 @@ fn write_sources(home: &Path) -> Result<()> {
 }
 
 /// Runs a command, and returns its standard output.
-fn run(command: &mut Command) -> Result<Vec<u8>> {
+fn run_and_read_stdout(command: &mut Command) -> Result<Vec<u8>> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
     let said = String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
     ensure!(output.status.success(), "{command:?} failed ({}): {}", output.status, said.trim());

@@ -97,21 +97,22 @@ impl LuceneVariant {
 }
 
 /// Returns the limit on rounds of the comparison.
-pub(super) fn rounds(round_options: RoundOptions) -> Limit {
+pub(super) fn round_limit(round_options: RoundOptions) -> Limit {
     round_options.limit(ROUNDS_QUICK, ROUNDS)
 }
 
 /// Builds the server's program; returns `None` and adds a note if that fails.
-pub(super) fn prepared(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Option<Lucene> {
+pub(super) fn prepare_lucene(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Option<Lucene> {
     let prepared = Lucene::prepare(&fixture.options.cache);
     prepared.map_err(|why| report.notes.push(LabNote::LuceneMissing { why: format!("{why:#}") }.to_string())).ok()
 }
 
 /// Measures all variants of the server, and compares them.
 pub(super) fn measure_lucene_remedies(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Result<()> {
-    let Some(lucene) = prepared(fixture, report) else { return Ok(()) };
+    let Some(lucene) = prepare_lucene(fixture, report) else { return Ok(()) };
     let turns = |_, _: &Samples| LuceneVariant::chosen(fixture.options.round_options).collect();
-    let (limit, title) = (rounds(fixture.options.round_options), |variant: &LuceneVariant| variant.title().to_owned());
+    let (limit, title) =
+        (round_limit(fixture.options.round_options), |variant: &LuceneVariant| variant.title().to_owned());
     let remedies = Experiment { name: "lucene", limit, turns: &turns, title, checks: &checks };
     let (samples, _) = remedies.run(|variant, round, samples| {
         samples.add(round, variant, run_variant(fixture, &lucene, variant, round)?);
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_request_of_a_round_is_compared_with_its_own() {
+    fn slowest_requests_are_compared_within_a_round() {
         assert_eq!(verdict(6, 9.0), Verdict::Holds);
         assert_eq!(verdict(6, 4.0), Verdict::Missed);
         assert_eq!(verdict(5, 9.0), Verdict::Undecided, "five rounds have no interval");

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::LuceneVariant;
 use super::jar::Lucene;
 use crate::programs::{LabProcess, kill_with_parent};
-use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::priority::run_with_this_thread_on;
 
 /// Options of the JVM that prevent concurrent marking.
 const NO_MARKING: [&str; 2] = ["-XX:-G1UseAdaptiveIHOP", "-XX:InitiatingHeapOccupancyPercent=100"];
@@ -50,7 +50,7 @@ impl Server {
             &memory.renewed.to_string(),
             &port.to_string(),
         ]);
-        Ok(Self(with_this_thread_on(&[cpu], || LabProcess::start(kill_with_parent(java)))??))
+        Ok(Self(run_with_this_thread_on(&[cpu], || LabProcess::start(kill_with_parent(java)))??))
     }
 
     pub fn port(&self) -> Result<u32> {

@@ -23,7 +23,7 @@ impl Attribution {
     /// Returns the text of the statement for people.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Attribution::Cause(cause) => cause.words(),
+            Attribution::Cause(cause) => cause.name(),
             Attribution::Abandoned => "abandoned by the client",
         }
     }
@@ -66,7 +66,7 @@ pub(super) enum PlantedProgram {
     Lucene(&'static str),
 }
 
-const fn planted(name: &'static str, cause: Cause, place: PlantedProgram) -> PlantedCause {
+const fn planted_cause(name: &'static str, cause: Cause, place: PlantedProgram) -> PlantedCause {
     PlantedCause { name, claim: Attribution::Cause(cause), place }
 }
 
@@ -76,50 +76,50 @@ impl PlantedCause {
     /// The list has no stolen time: a SCHED_FIFO thread cannot stand in for the host, since the kernel sees which
     /// thread has the CPU.
     pub(super) const ALL: &[PlantedCause] = &[
-        planted("nagle", Cause::Nagle, PlantedProgram::Service),
-        planted("faults", Cause::PageFault, PlantedProgram::Service),
-        planted("hog", Cause::RunQueue, PlantedProgram::Service),
-        planted("real-time", Cause::RunQueue, PlantedProgram::Service),
-        planted("sibling", Cause::Sibling, PlantedProgram::Beside(Batch("plant-batch"))),
-        planted("throttle", Cause::Throttled, PlantedProgram::Service),
-        planted("lock", Cause::Lock, PlantedProgram::Service),
-        planted("file-lock", Cause::Lock, PlantedProgram::Service),
-        planted("disk", Cause::Disk, PlantedProgram::Service),
-        planted("migrate", Cause::Migration, PlantedProgram::Service),
-        planted("stop", Cause::Frozen, PlantedProgram::Service),
-        planted("freeze", Cause::Frozen, PlantedProgram::Service),
-        planted("hand-over", Cause::HandOver, PlantedProgram::Service),
-        planted("condition", Cause::HandOver, PlantedProgram::Service),
-        planted("sleep", Cause::Timer, PlantedProgram::Service),
-        planted("event-loop", Cause::Inside, PlantedProgram::Client(&["--twin"])),
-        planted("downstream", Cause::Downstream, PlantedProgram::Service),
-        planted("downstream-http", Cause::Downstream, PlantedProgram::Service),
-        planted("downstream-grpc", Cause::Downstream, PlantedProgram::Service),
-        planted("unix-socket", Cause::Downstream, PlantedProgram::Service),
-        planted("late-answer", Cause::Downstream, PlantedProgram::Service),
-        planted("no-answer", Cause::NoAnswer, PlantedProgram::Service),
-        planted("connect", Cause::Connect, PlantedProgram::Seldom),
-        planted("full-pipe", Cause::Full, PlantedProgram::Service),
+        planted_cause("nagle", Cause::Nagle, PlantedProgram::Service),
+        planted_cause("faults", Cause::PageFault, PlantedProgram::Service),
+        planted_cause("hog", Cause::RunQueue, PlantedProgram::Service),
+        planted_cause("real-time", Cause::RunQueue, PlantedProgram::Service),
+        planted_cause("sibling", Cause::Sibling, PlantedProgram::Beside(Batch("plant-batch"))),
+        planted_cause("throttle", Cause::Throttled, PlantedProgram::Service),
+        planted_cause("lock", Cause::Lock, PlantedProgram::Service),
+        planted_cause("file-lock", Cause::Lock, PlantedProgram::Service),
+        planted_cause("disk", Cause::Disk, PlantedProgram::Service),
+        planted_cause("migrate", Cause::Migration, PlantedProgram::Service),
+        planted_cause("stop", Cause::Frozen, PlantedProgram::Service),
+        planted_cause("freeze", Cause::Frozen, PlantedProgram::Service),
+        planted_cause("hand-over", Cause::HandOver, PlantedProgram::Service),
+        planted_cause("condition", Cause::HandOver, PlantedProgram::Service),
+        planted_cause("sleep", Cause::Timer, PlantedProgram::Service),
+        planted_cause("event-loop", Cause::Inside, PlantedProgram::Client(&["--twin"])),
+        planted_cause("downstream", Cause::Downstream, PlantedProgram::Service),
+        planted_cause("downstream-http", Cause::Downstream, PlantedProgram::Service),
+        planted_cause("downstream-grpc", Cause::Downstream, PlantedProgram::Service),
+        planted_cause("unix-socket", Cause::Downstream, PlantedProgram::Service),
+        planted_cause("late-answer", Cause::Downstream, PlantedProgram::Service),
+        planted_cause("no-answer", Cause::NoAnswer, PlantedProgram::Service),
+        planted_cause("connect", Cause::Connect, PlantedProgram::Seldom),
+        planted_cause("full-pipe", Cause::Full, PlantedProgram::Service),
         // The client drops the segments of the first 10 ms, which the service's kernel sends again.
-        planted("retransmit", Cause::Retransmission, PlantedProgram::Client(&["--lose-ms", "10"])),
+        planted_cause("retransmit", Cause::Retransmission, PlantedProgram::Client(&["--lose-ms", "10"])),
         // The client's receive buffer is smaller than the response.
-        planted(
+        planted_cause(
             "slow-reader",
             Cause::SlowReader,
             PlantedProgram::Client(&["--read-after-ms", DELAY_MS, "--receive-buffer", "131072"]),
         ),
-        planted(
+        planted_cause(
             "small-window",
             Cause::SlowReader,
             PlantedProgram::Client(&["--read-after-ms", DELAY_MS, "--receive-buffer", "4096"]),
         ),
-        planted("congestion-window", Cause::CongestionWindow, PlantedProgram::Far("198.18.77.2")),
+        planted_cause("congestion-window", Cause::CongestionWindow, PlantedProgram::Far("198.18.77.2")),
         PlantedCause {
             name: "abandoned",
             claim: Attribution::Abandoned,
             place: PlantedProgram::Client(&["--leave-after-ms", DELAY_MS]),
         },
-        planted("jvm-gc", Cause::Collection, PlantedProgram::Lucene("/gc")),
+        planted_cause("jvm-gc", Cause::Collection, PlantedProgram::Lucene("/gc")),
     ];
 
     /// Causes planted with `--quick`: of the network, of the CPU, of a quota, of the service itself, of other processes

@@ -11,9 +11,9 @@ const NOT_EXPLAINED_PERCENT: f64 = 5.0;
 
 /// Returns the checks over all runs together. Runs are independent of each other, but the requests of one run are not.
 pub(super) fn planted_checks(samples: &Samples) -> Vec<Check> {
-    let slow = percent(samples, |run| run.slow_and_named_counts().1, |run| run.slow_and_named_counts().0);
-    let wrong = percent(samples, PlantedRunResult::wrongly_named_count, |run| run.others);
-    let not_explained = percent(samples, |run| run.not_explained_ns, |run| run.tail_ns);
+    let slow = percent_of_requests(samples, |run| run.slow_and_named_counts().1, |run| run.slow_and_named_counts().0);
+    let wrong = percent_of_requests(samples, PlantedRunResult::wrongly_named_count, |run| run.others);
+    let not_explained = percent_of_requests(samples, |run| run.not_explained_ns, |run| run.tail_ns);
     let do_not_sum = samples.0.iter().map(|sample| sample.figures.do_not_sum).sum::<u64>() as f64;
     vec![
         Check::interval_at_least("slow requests whose planted cause is named", slow, NAMED_PERCENT, Unit::Percent),
@@ -23,7 +23,7 @@ pub(super) fn planted_checks(samples: &Samples) -> Vec<Check> {
     ]
 }
 
-fn percent(
+fn percent_of_requests(
     samples: &Samples,
     part: fn(&PlantedRunResult) -> u64,
     whole: fn(&PlantedRunResult) -> u64,
@@ -48,12 +48,12 @@ mod tests {
 
     /// Returns the samples of eight runs. In each run the trace names the planted cause for `named` of ten planted
     /// requests, and for `wrong` requests that were not planted.
-    fn samples(named: u64, wrong: u64) -> Samples {
+    fn samples(named_count: u64, wrong_count: u64) -> Samples {
         let planted = &PlantedCause::ALL[0];
         let mut samples = Samples::default();
         for round in 0..8 {
-            let of_planted = BTreeMap::from([(Some(planted.claim), named), (Some(ON_CPU), 10 - named)]);
-            let of_others = BTreeMap::from([(Some(ON_CPU), 3), (Some(planted.claim), wrong)]);
+            let of_planted = BTreeMap::from([(Some(planted.claim), named_count), (Some(ON_CPU), 10 - named_count)]);
+            let of_others = BTreeMap::from([(Some(ON_CPU), 3), (Some(planted.claim), wrong_count)]);
             let (tail_ns, not_explained_ns, planted_ns) = (1_000, 10, vec![20_000_000; 10]);
             let (others, do_not_sum, whole, asked) = (100, 0, 110, 110);
             let claim = planted.claim;
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn naming_the_cause_where_it_was_not_is_wrong() {
+    fn naming_a_cause_that_was_not_planted_fails() {
         assert_eq!(planted_checks(&samples(10, 2))[1].verdict, Verdict::Missed);
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn measure_planted_causes(fixture: &TailFixture<'_>, report: &mut Rep
     })?;
     report.rows.extend(rows::planted_rows(&samples));
     report.checks.extend(checks::planted_checks(&samples));
-    report.bars.extend(rows::confusion(&samples));
+    report.bars.extend(rows::confusion_chart(&samples));
     notes.dedup();
     report.notes.extend(notes);
     Ok(())
@@ -121,7 +121,7 @@ fn plant_and_trace(fixture: &TailFixture<'_>, planted: &'static PlantedCause) ->
         "a trace on this machine cannot record the planted cause ({}); run `sidelane doctor` to see why",
         planted.claim.text()
     );
-    Ok(PlantedRunResult::from_trace(planted.claim, &truth::read(&file)?, &traced))
+    Ok(PlantedRunResult::from_trace(planted.claim, &truth::read_client_requests(&file)?, &traced))
 }
 
 /// Returns the client's command line.

@@ -29,7 +29,7 @@ fn confusion_row(planted: &'static PlantedCause, samples: &Samples, causes: &BTr
     let mut row = Row::new(format!("named/{}", planted.name));
     let counts = counts(planted, samples);
     for cause in causes {
-        row.put(&format!("{}_count", key(*cause)), counts.get(cause).copied().unwrap_or(0) as f64);
+        row.put(&format!("{}_count", attribution_key(*cause)), counts.get(cause).copied().unwrap_or(0) as f64);
     }
     row
 }
@@ -59,7 +59,7 @@ fn counts(planted: &'static PlantedCause, samples: &Samples) -> Counts {
 }
 
 /// Returns the key of a statement in results, such as `run_queue`.
-fn key(attribution: Option<Attribution>) -> String {
+fn attribution_key(attribution: Option<Attribution>) -> String {
     let cause = match attribution {
         None => return "nothing".to_owned(),
         Some(Attribution::Abandoned) => return "abandoned".to_owned(),
@@ -70,7 +70,7 @@ fn key(attribution: Option<Attribution>) -> String {
 }
 
 /// Returns the bar chart of the causes that the trace named, per hundred slow requests with each planted cause.
-pub(super) fn confusion(samples: &Samples) -> Option<Bars> {
+pub(super) fn confusion_chart(samples: &Samples) -> Option<Bars> {
     let wanted = samples.0.iter().map(|sample| Some(sample.variant.claim));
     let named: BTreeSet<Option<Attribution>> = all_attributions(samples).chain(wanted).collect();
     let percent = |counts: &Counts, cause: &Option<Attribution>| {
@@ -85,12 +85,15 @@ pub(super) fn confusion(samples: &Samples) -> Option<Bars> {
         title: "Planted against named".to_owned(),
         caption: "Of a hundred slow requests of each planted cause, what the trace named for them.".to_owned(),
         of: "planted".to_owned(),
-        columns: named.iter().map(|cause| Quantity { name: text(*cause).to_owned(), unit: Unit::Percent }).collect(),
+        columns: named
+            .iter()
+            .map(|cause| Quantity { name: attribution_text(*cause).to_owned(), unit: Unit::Percent })
+            .collect(),
         rows: PlantedCause::ALL.iter().filter(|planted| samples.has(*planted)).map(line).collect(),
     };
     Some(bars).filter(|bars| !bars.rows.is_empty())
 }
 
-fn text(attribution: Option<Attribution>) -> &'static str {
+fn attribution_text(attribution: Option<Attribution>) -> &'static str {
     attribution.map_or("nothing", Attribution::text)
 }

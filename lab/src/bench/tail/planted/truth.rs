@@ -14,7 +14,7 @@ pub(super) struct ClientRequest {
 }
 
 /// Reads all requests, in the order of time.
-pub(super) fn read(file: &Path) -> Result<Vec<ClientRequest>> {
+pub(super) fn read_client_requests(file: &Path) -> Result<Vec<ClientRequest>> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     text.lines().map(|line| parse_request(line).with_context(|| format!("`{line}` is not about a request"))).collect()
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_request() {
+    fn truth_line_is_parsed_as_a_request() {
         assert_eq!(parse_request("7,1,100,250"), Some(ClientRequest { planted: true, sent_ns: 100, answered_ns: 250 }));
         assert_eq!(parse_request("7,0,100"), None);
     }

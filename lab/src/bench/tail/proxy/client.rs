@@ -19,11 +19,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 
 /// Runs wrk in a closed loop, and returns the number of answered requests.
-pub(super) fn run_closed_loop(cpu: u32, at: SocketAddr, time: Duration) -> Result<f64> {
+pub(super) fn run_closed_loop(cpu: u32, server_address: SocketAddr, time: Duration) -> Result<f64> {
     let seconds = format!("{}s", time.as_secs().max(1));
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu.to_string(), "wrk", "-t1", "-c", CONNECTIONS, "-d", &seconds]);
-    let output = command.arg(format!("http://{at}/")).output().context("cannot run wrk")?;
+    let output = command.arg(format!("http://{server_address}/")).output().context("cannot run wrk")?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(!text.contains("Non-2xx") && !text.contains("Socket errors"), "not every request was answered: {text}");
     let line = text.lines().find(|line| line.contains(" requests in ")).context("wrk tells no number of requests")?;
@@ -31,12 +31,12 @@ pub(super) fn run_closed_loop(cpu: u32, at: SocketAddr, time: Duration) -> Resul
 }
 
 /// Returns latencies in nanoseconds, from the intended start of each request.
-pub(super) fn run_open_loop(cpu: u32, at: SocketAddr, per_s: f64, time: Duration) -> Result<Vec<u64>> {
+pub(super) fn run_open_loop(cpu: u32, server_address: SocketAddr, per_s: f64, time: Duration) -> Result<Vec<u64>> {
     let each = Duration::from_secs_f64(f64::from(ON_TIME) / per_s);
     let begin = Instant::now() + Duration::from_millis(5);
     let ask = move |number: u32| -> Result<Vec<u64>> {
         pin_this_thread(&[cpu]).context("cannot pin the client")?;
-        let mut stream = TcpStream::connect(at)?;
+        let mut stream = TcpStream::connect(server_address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
         let first = begin + each * number / ON_TIME;

@@ -51,7 +51,7 @@ type Samples = comparison::Samples<Option<ProxyProgram>, ProxyFigures>;
 
 /// Compares the proxies until the checks are decided.
 pub(super) fn compare_proxies(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
-    if let Some(program) = ProxyProgram::missing() {
+    if let Some(program) = ProxyProgram::missing_program() {
         report.notes.push(LabNote::NotInstalled { program }.to_string());
         return Ok(());
     }

@@ -35,8 +35,8 @@ impl ProxyProgram {
     }
 
     /// Returns the name of a required program that is missing on this machine, if there is one.
-    pub(super) fn missing() -> Option<&'static str> {
-        ["haproxy", "nginx", "wrk"].into_iter().find(|program| find(program).is_none())
+    pub(super) fn missing_program() -> Option<&'static str> {
+        ["haproxy", "nginx", "wrk"].into_iter().find(|program| find_program(program).is_none())
     }
 
     /// Starts the proxy on a CPU in front of a server. Each proxy writes an access log to a file, forwards the client's
@@ -63,7 +63,13 @@ impl ProxyProgram {
                 let file = scratch.join("haproxy.cfg");
                 fs::write(&file, haproxy_config(at, server))?;
                 let options = ["-db", "-f", &file.to_string_lossy()];
-                ListeningProcess::start(cpu, &program("haproxy")?, &options, at, Some(Log::OnStdout(log.clone())))
+                ListeningProcess::start(
+                    cpu,
+                    &require_program("haproxy")?,
+                    &options,
+                    at,
+                    Some(Log::OnStdout(log.clone())),
+                )
             }
             Self::Nginx => start_nginx(cpu, at, &nginx_forwarding_config(server), Some(log), scratch),
         }
@@ -78,12 +84,12 @@ pub(super) fn start_server(cpu: u32, scratch: &Path) -> Result<ListeningProcess>
 
 fn start_nginx(
     cpu: u32,
-    at: SocketAddr,
+    listen_address: SocketAddr,
     location: &str,
     log: Option<PathBuf>,
     scratch: &Path,
 ) -> Result<ListeningProcess> {
-    let dir = scratch.join(format!("nginx-{}", at.port()));
+    let dir = scratch.join(format!("nginx-{}", listen_address.port()));
     fs::create_dir(&dir)?;
     let (upstream, location) = location.split_once('|').unwrap_or(("", location));
     // Buffers log lines in nginx, since the other proxies do not write each line at once either.
@@ -93,11 +99,11 @@ fn start_nginx(
         "daemon off; master_process off; pid pid; error_log stderr crit; events {{ worker_connections 4096; }}\n\
          http {{ access_log {access_log}; keepalive_requests 1000000000; keepalive_timeout 600s; client_body_temp_path b;\n\
          proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s; {upstream}\n\
-         server {{ listen {at}; {location} }} }}\n"
+         server {{ listen {listen_address}; {location} }} }}\n"
     );
     fs::write(dir.join("conf"), config)?;
     let options = ["-c", "conf", "-p", &dir.to_string_lossy()];
-    ListeningProcess::start(cpu, &program("nginx")?, &options, at, log.map(Log::OfProgram))
+    ListeningProcess::start(cpu, &require_program("nginx")?, &options, listen_address, log.map(Log::OfProgram))
 }
 
 /// Returns the configuration by which nginx forwards requests over kept connections: the part outside the server block,
@@ -110,11 +116,11 @@ fn nginx_forwarding_config(server: SocketAddr) -> String {
     )
 }
 
-fn haproxy_config(at: SocketAddr, server: SocketAddr) -> String {
+fn haproxy_config(listen_address: SocketAddr, server: SocketAddr) -> String {
     format!(
         "global\n  nbthread 1\n  maxconn 4096\n  log stdout format raw local0 info\ndefaults\n  mode http\n  log global\n  \
          option httplog\n  option forwardfor\n  timeout connect 5s\n  timeout client 60s\n  \
-         timeout server 60s\n  http-reuse always\nfrontend f\n  bind {at}\n  default_backend b\nbackend b\n  \
+         timeout server 60s\n  http-reuse always\nfrontend f\n  bind {listen_address}\n  default_backend b\nbackend b\n  \
          server s {server}\n"
     )
 }
@@ -186,12 +192,12 @@ fn free_address() -> Result<SocketAddr> {
     Ok((Ipv4Addr::LOCALHOST, port).into())
 }
 
-pub(super) fn program(name: &str) -> Result<PathBuf> {
-    find(name).with_context(|| format!("{name} is not installed"))
+pub(super) fn require_program(name: &str) -> Result<PathBuf> {
+    find_program(name).with_context(|| format!("{name} is not installed"))
 }
 
 /// Finds a program in the folders of the PATH and those for administrators.
-fn find(name: &str) -> Option<PathBuf> {
+fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
     dirs.map(|dir| dir.join(name)).find(|file| file.is_file())

@@ -146,7 +146,7 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
         shared,
     };
     loop {
-        if let Err(SessionEnd(end)) = session.step().await {
+        if let Err(SessionEnd(end)) = session.handle_next_event().await {
             session.end_commands(end);
             if session.is_dismissed {
                 linger(&session.stream, &mut session.deadline).await;
@@ -157,14 +157,14 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
 }
 
 impl Session {
-    async fn step(&mut self) -> Result<(), SessionEnd> {
+    async fn handle_next_event(&mut self) -> Result<(), SessionEnd> {
         if self.has_asked && !self.has_ended && self.shared.drain.has_begun() {
             self.stop_reading_for_drain()?;
         }
-        self.take_commands();
+        self.dispatch_received_commands();
         self.forward_ready_replies()?;
-        self.count_memory();
-        if self.reply_queue.waiting_commands() == 0 && self.out.is_empty() {
+        self.update_memory_count();
+        if self.reply_queue.command_count() == 0 && self.out.is_empty() {
             match &self.next {
                 PendingAction::Commands if self.has_ended => return Err(SessionEnd(RequestEnd::ClientLeft)),
                 PendingAction::Commands => {}
@@ -183,7 +183,7 @@ impl Session {
             Event::FromClient => self.read_client(),
             Event::ToClient => self.write_client(),
             Event::Order(request_id, to) => {
-                self.copy(request_id, to);
+                self.send_copy(request_id, to);
                 Ok(())
             }
             Event::Side(server, event) => self.handle_server_event(server, event),
@@ -199,7 +199,7 @@ impl Session {
     /// Stops reading from the client for a drain. Commands that have arrived are still answered.
     fn stop_reading_for_drain(&mut self) -> Result<(), SessionEnd> {
         self.read_client()?;
-        self.is_dismissed = !self.input.is_empty() || self.reply_queue.waiting_commands() > 0 || !self.out.is_empty();
+        self.is_dismissed = !self.input.is_empty() || self.reply_queue.command_count() > 0 || !self.out.is_empty();
         self.has_ended = true;
         Ok(())
     }
@@ -262,7 +262,7 @@ impl Session {
     }
 
     /// Sends all commands that have arrived completely to servers.
-    fn take_commands(&mut self) {
+    fn dispatch_received_commands(&mut self) {
         while !self.input.is_empty() && self.has_room_for_command() {
             match self.reader.read(self.input.data()) {
                 Ok((used, command)) => {
@@ -280,9 +280,9 @@ impl Session {
     /// Returns whether another command may be read. A client without commands may always send one, however long.
     fn has_room_for_command(&self) -> bool {
         let limits = &self.shared.config.limits;
-        let is_first = self.reply_queue.waiting_commands() == 0;
+        let is_first = self.reply_queue.command_count() == 0;
         let is_room = is_first
-            || (self.reply_queue.waiting_commands() < limits.pipeline && self.command_bytes() < limits.pipeline_bytes);
+            || (self.reply_queue.command_count() < limits.pipeline && self.command_bytes() < limits.pipeline_bytes);
         let is_memory = self.shared.memory.has_room() || (is_first && self.reader.held_bytes() == 0);
         matches!(self.next, PendingAction::Commands) && is_room && is_memory
     }
@@ -292,7 +292,7 @@ impl Session {
         self.reply_queue.command_bytes() + self.sides.iter().map(ServerSide::unsent_bytes).sum::<usize>()
     }
 
-    fn count_memory(&mut self) {
+    fn update_memory_count(&mut self) {
         let replies = self.reply_queue.kept_bytes() + self.out.data().len();
         let sides: usize = self.sides.iter().map(ServerSide::kept_bytes).sum();
         let bytes = self.command_bytes() + self.reader.held_bytes() + self.input.data().len() + replies + sides;
@@ -321,9 +321,12 @@ impl Session {
             (kind == SendMode::Repeatable && follows.is_none(), Label::from_text(display_name(&command)));
         if kind == SendMode::Once {
             let mut table = self.shared.table.borrow_mut();
-            self.reply_queue.pin_repeatable().into_iter().for_each(|request_id| table.forbid_copies(request_id));
+            self.reply_queue
+                .pin_repeatable_commands()
+                .into_iter()
+                .for_each(|request_id| table.forbid_copies(request_id));
         }
-        if self.reply_queue.waiting_commands() == 0 {
+        if self.reply_queue.command_count() == 0 {
             self.deadline.start(limits.answer_time);
         }
         let (request_id, to) = self.shared.admit(RequestClass { is_repeatable, follows, label }, &self.mailbox);
@@ -355,11 +358,11 @@ impl Session {
     /// Returns whether no command of the client was sent to a server yet. Only then can all its server connections
     /// begin with a greeting such as HELLO 3.
     fn can_set_greeting(&self) -> bool {
-        self.reply_queue.waiting_commands() == 0 && self.sides.iter().all(ServerSide::is_new)
+        self.reply_queue.command_count() == 0 && self.sides.iter().all(ServerSide::is_unused)
     }
 
     /// Sends a copy of a command to another server, as the request table orders.
-    fn copy(&mut self, request_id: RequestId, to: Server) {
+    fn send_copy(&mut self, request_id: RequestId, to: Server) {
         match self.reply_queue.record_copy(request_id, to) {
             Some(command) => self.sides[to.index()].send(&self.shared, to, command),
             None => self.shared.table.borrow_mut().record_not_sent(request_id, to),
@@ -367,7 +370,7 @@ impl Session {
     }
 
     fn is_idle(&self) -> bool {
-        self.reply_queue.waiting_commands() == 0 && self.input.is_empty() && self.reader.is_between_commands()
+        self.reply_queue.command_count() == 0 && self.input.is_empty() && self.reader.is_between_commands()
     }
 
     fn read_client(&mut self) -> Result<(), SessionEnd> {
@@ -424,7 +427,7 @@ impl Session {
         }
         // An idle client, or one that does not read its replies, is itself the cause of the timeout. So the session
         // ends as if the client had left.
-        if self.reply_queue.waiting_commands() == 0 || is_unread {
+        if self.reply_queue.command_count() == 0 || is_unread {
             return Err(SessionEnd(RequestEnd::ClientLeft));
         }
         if self.replies.contains(&Some(ReplyFate::PassedOn)) {

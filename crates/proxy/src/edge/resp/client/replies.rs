@@ -115,7 +115,7 @@ impl Session {
         match fate {
             ReplyFate::Dropped => self.shared.table.borrow_mut().count_dropped_answer(now_ns(), request_id, server),
             ReplyFate::PassedOn
-                if self.reply_queue.is_reply_next(request_id) && !self.reply_queue.has_kept_reply(request_id) =>
+                if self.reply_queue.is_reply_next(request_id) && !self.reply_queue.is_first_with_reply(request_id) =>
             {
                 self.reply_queue.remove_forwarded(request_id);
                 self.journal.finish(request_id, RequestEnd::Answered, 0);
@@ -147,7 +147,7 @@ impl Session {
         for request_id in lost {
             let next = self.shared.table.borrow_mut().record_loss(now_ns(), request_id, server, loss);
             match next {
-                NextStep::Send(to) => self.copy(request_id, to),
+                NextStep::Send(to) => self.send_copy(request_id, to),
                 NextStep::Wait => {}
                 NextStep::Forward(_) => self.reply_queue.answer_with_failure(request_id),
                 NextStep::GiveUp => self.reply_queue.set_reply(request_id, LOST.to_vec(), false),
