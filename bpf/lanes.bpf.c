@@ -39,8 +39,8 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* ---- Context switches ---- */
 
-/* Returns whether the service still needs its lane after a switch. A thread that was preempted, or woken while another
- * thread had the lane, waits for the lane. If the lane is idle, no thread waits. */
+/* Returns whether the service still needs its lane after a switch away from its thread. A thread of the service waits
+ * for the lane if it was preempted there, or woken while another thread ran. If the lane is idle, no thread waits. */
 static __always_inline bool still_busy(struct sidelane_lane_word *word, uint32_t is, bool preempted)
 {
 	if (is == SIDELANE_LC)
@@ -96,8 +96,8 @@ static __always_inline void write_word(const struct lane_switch *s)
 	store_once(word->pid, s->next->pid);
 	store_once(word->tgid, s->next->tgid);
 	store_once(word->switches, word->switches + 1);
-	/* Full barrier, since batch looks at its partner lanes next. If some batch threads check their own lane, it
-	 * also matters which thread of batch comes. */
+	/* Full barrier: batch reads the words of its partner lanes next. With self-checking batch, a switch between two
+	 * batch threads needs it, too, because only some of them check their lane. */
 	if (s->is == SIDELANE_BATCH && (s->was != s->is || settings.self_checking))
 		__sync_lock_test_and_set(&word->class_, s->is);
 	else
@@ -112,7 +112,7 @@ static __always_inline void wake_keeper(uint32_t cpu)
 	call_keeper(cpu, SIDELANE_LENT, false);
 }
 
-/* Counts a thread of a service that was put on a batch lane. The keeper then evicts batch from it. */
+/* Counts a thread of a service that was put on a batch lane. The keeper then evicts batch from that lane. */
 static __always_inline void receive_visitor(struct sidelane_lane_word *word, uint32_t cpu)
 {
 	__sync_fetch_and_add(&word->lc_visitors, 1);
@@ -140,7 +140,8 @@ static __always_inline void batch_lane_before(const struct lane_switch *s)
 	} else if (s->is == SIDELANE_BATCH || s->is == SIDELANE_IDLE) {
 		store_once(hold->batch_waits, 0);
 	}
-	/* A process may have become the service's after it came here: one that was restarted, for example. */
+	/* A thread may belong to the service only since it came to this lane, for example after a restart of the
+	 * service. */
 	if (s->role->role == SIDELANE_ROLE_BATCH && s->is == SIDELANE_LC && s->was != SIDELANE_LC)
 		receive_visitor(s->word, s->cpu);
 }
@@ -207,7 +208,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	find_run_queue(s.stats, next);
 	if (s.now_ns - s.word->since_ns >= STOLEN_TURN_MIN_NS)
 		note_stolen(s.role, s.stats, s.was);
-	/* A turn that still lasts when its lane is withdrawn ends here, too. */
+	/* A lane that is withdrawn has no role, but a turn of batch that began there before still has to end. */
 	if (s.role->role == SIDELANE_ROLE_BATCH || s.stats->batch_since_ns)
 		batch_lane_before(&s);
 	note_turn(cpu, s.word, s.was, s.now_ns);
@@ -361,9 +362,9 @@ int BPF_PROG(lane_wakeup_new, struct task_struct *task)
 
 /* ---- CPUs that go offline or come online ---- */
 
-/* Wakes the keeper of a CPU that goes offline or comes online, at one of the kernel's steps. On the way down, `state`
- * is already lower. After the first step no thread of a program may begin a turn there, so a woken keeper runs on
- * another CPU. */
+/* Wakes the keeper of a CPU that goes offline, at each step of the kernel's CPU hotplug: `state`, the state reached, is
+ * below `step` only on the way down. After the first such step, no thread of a program may begin a turn on the CPU, so
+ * a woken keeper runs on another CPU. */
 SEC("tp_btf/cpuhp_exit")
 int BPF_PROG(lane_offline, uint32_t cpu, int state, int step, int ret)
 {

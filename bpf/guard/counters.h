@@ -21,7 +21,7 @@ struct {
 	__type(value, uint32_t);
 } guard_events SEC(".maps");
 
-/* State of the counters of each CPU at their last read. */
+/* Guard word of each CPU, which user space maps: settings, results, and the counters' values at the last read. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -30,7 +30,7 @@ struct {
 	__type(value, struct sidelane_guard_word);
 } guard_words SEC(".maps");
 
-/* State of a CPU's counters at one read. */
+/* Values of a CPU's counters at one read, one for each event of the formula. */
 struct guard_counts {
 	uint64_t counts[SIDELANE_GUARD_EVENTS];
 	uint64_t away_ns; /* time in which the counters were enabled but did not count */
@@ -60,14 +60,14 @@ static __always_inline bool read_counters(struct sidelane_guard_word *word, uint
 	return true;
 }
 
-/* Side of the threads that have run on a CPU since its counters were read. */
+/* Side to which the counts since the last read of a CPU's counters belong: other threads, the service, or neither. */
 enum guard_whose {
 	GUARD_OTHERS,
 	GUARD_SERVICE,
 	GUARD_BOTH, /* the counts belong to neither side */
 };
 
-/* Adds the counts since the last read to the side that has run: the service, or other threads. */
+/* Adds the counts since the last read to the sum of the service or of other threads, as `whose` says. */
 static __always_inline void attribute(struct sidelane_guard_word *word, const struct guard_counts *now,
 				      enum guard_whose whose)
 {

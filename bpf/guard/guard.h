@@ -24,17 +24,19 @@
 #define TIMER_ON_THIS_CPU (1 << 1)
 #define EINVAL 22
 
-/* Number of useless ticks that one useful tick allows, and the most allowed ticks that can be saved up. */
+/* Number of useless ticks that one useful tick pays for. A useful tick finds the service still running. The second
+ * constant limits the useless ticks that can be saved up. */
 #define PAID_TICKS 4
 #define PAID_TICKS_MAX 16
-/* Time after a read in which short turns are not counted, on CPUs without ticks. */
+/* On a CPU without ticks, a short turn of the service is not counted if it begins within this time after a read of the
+ * counters. */
 #define SPARED_NS 1000000
 
 struct guard_timer {
 	struct bpf_timer timer;
 };
 
-/* Timer of each CPU for its ticks. */
+/* Timer of each CPU for its ticks: reads of the counters while the service runs on. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -42,7 +44,7 @@ struct {
 	__type(value, struct guard_timer);
 } guard_timers SEC(".maps");
 
-/* Starts the ticks of a CPU that has none yet. */
+/* Sets the timer for the next tick on a CPU, if the CPU has ticks and none is set. */
 static __always_inline void start_ticking(struct sidelane_guard_word *word, uint32_t cpu)
 {
 	struct guard_timer *tick = word->tick_ns && !word->ticking ? bpf_map_lookup_elem(&guard_timers, &cpu) : 0;
@@ -71,19 +73,22 @@ static __always_inline void guard_forget(uint32_t cpu)
 		word->read_ns = 0;
 }
 
-/* Handles a turn of the service that has become as old as a tick. */
+/* Handles a useful tick, which finds a turn of the service that has lasted at least `tick_ns`: reads the counters, and
+ * sets the next tick. */
 static __always_inline void turn_lasts(struct sidelane_guard_word *word, uint32_t cpu, uint64_t now_ns)
 {
 	guard_read(word, cpu, word->spared ? GUARD_BOTH : GUARD_SERVICE, now_ns);
 	word->spared = 0;
 	pay_for_ticks(word);
-	/* `ticking` becomes 0 only now: an interrupt that finds it 0 reads the counters, too. */
+	/* Set `ticking` to 0 only after this read: an interrupt that finds it 0 reads the counters, too, and would
+	 * collide with it. */
 	barrier();
 	word->ticking = 0;
 	start_ticking(word, cpu);
 }
 
-/* Handles a context switch on `cpu` from the class `was` to the class `is`. */
+/* Counts for a context switch on `cpu` from a thread of the class `was` to one of the class `is`, if the service starts
+ * or stops running there. */
 static __always_inline void guard_switch(uint32_t cpu, uint32_t was, uint32_t is, uint64_t now_ns)
 {
 	struct sidelane_guard_word *word = 0;
@@ -115,7 +120,7 @@ static __always_inline bool the_service_is_on(uint32_t cpu)
 	return lane && lane->class_ == SIDELANE_LC;
 }
 
-/* Handles a useless tick: the turn for which it was set is over. */
+/* Handles a useless tick: the turn of the service for which the tick was set is over. */
 static __always_inline void ticked_in_vain(struct sidelane_guard_word *word, uint32_t cpu, bool is_on)
 {
 	store_once(word->vain_ticks, word->vain_ticks + 1);
@@ -125,8 +130,8 @@ static __always_inline void ticked_in_vain(struct sidelane_guard_word *word, uin
 		start_ticking(word, cpu);
 }
 
-/* Handles a tick of the guard. Without TIMER_ON_THIS_CPU it may come on another CPU, where the counters cannot be
- * read. */
+/* Handles the timer of a tick. If the kernel lacks TIMER_ON_THIS_CPU, the timer may fire on another CPU, where the
+ * counters cannot be read. */
 static int guard_tick(void *map, uint32_t *of_cpu, struct guard_timer *tick)
 {
 	uint32_t cpu = *of_cpu;

@@ -18,7 +18,7 @@ struct {
 	__uint(max_entries, 4096);
 } guard_crossings SEC(".maps");
 
-/* Largest count that fits above the point of a fixed-point value. */
+/* Largest count that fits into the integer part of a fixed-point value. */
 #define GUARD_COUNT_MAX ((1ULL << (64 - SIDELANE_GUARD_SHIFT)) - 1)
 /* Value of a window without activity. No formula gives such a high value. */
 #define GUARD_NO_VALUE (~0ULL)
@@ -71,11 +71,11 @@ static __always_inline void note_value(struct sidelane_guard_word *word, uint32_
 		crossed(word, cpu, above, now_ns);
 }
 
-/* Returns the formula's value in a window; GUARD_NO_VALUE if both sides of the formula's line count too little.
+/* Returns the formula's value in a window; GUARD_NO_VALUE if numerator and denominator both count too little.
  *
- * A high count above the line is activity even if the count below it is low. A service that always waits for memory
- * retires few loads, and is disturbed the most. The count below the line is then raised to the least that counts as
- * activity. So the value is at most the formula's, and a few loads by chance are no interference. */
+ * A high numerator is activity even if the denominator is low: a service that always waits for memory retires few
+ * loads, and is disturbed the most. The denominator is then raised to the least count of activity. So the value is at
+ * most the formula's, and a few loads by chance are no interference. */
 static __always_inline uint64_t window_value(struct sidelane_guard_word *word)
 {
 	uint64_t above_line = window_sum(word, word->numerator);
@@ -91,8 +91,8 @@ static __always_inline uint64_t window_value(struct sidelane_guard_word *word)
 	return (above_line << SIDELANE_GUARD_SHIFT) / below_line;
 }
 
-/* Returns whether the value reaches the threshold even if nothing more is counted above the formula's line in this
- * window. The service has run for `ran_ns` of it. If the count below the line is still low, the result is false. */
+/* Returns whether the value reaches the threshold even if the numerator counts nothing more in this window, in which
+ * the service has run for `ran_ns` so far. The result is false while the denominator counts too little for activity. */
 static __always_inline bool is_above_already(struct sidelane_guard_word *word, uint64_t value, uint64_t ran_ns)
 {
 	uint64_t threshold = load_once(word->threshold);
@@ -106,8 +106,8 @@ static __always_inline bool is_above_already(struct sidelane_guard_word *word, u
 	return value * ran_ns >= threshold * word->window_ns;
 }
 
-/* Ends the window if it is long enough, or if its rest cannot change the result. A window without activity gets no
- * value. */
+/* Ends the window if it is long enough, or if the rest of the window cannot change the result. A window without
+ * activity gets no value. */
 static __always_inline void look_at_window(struct sidelane_guard_word *word, uint32_t cpu, uint64_t now_ns)
 {
 	uint64_t ran_ns = word->service_ns - word->window_service_ns, value = window_value(word);

@@ -7,7 +7,8 @@
 
 #include "maps.h"
 
-/* Reads the LC clock of another lane. Returns whether the clock's fields are of the same moment. */
+/* Reads the run time of latency-critical (LC) threads on another lane: the ended turns, and the start of a turn that
+ * still lasts. Returns whether both values are of the same moment. */
 static __always_inline bool look_at_lc_clock(struct sidelane_lane_word *word, uint64_t *done_ns, uint64_t *since_ns)
 {
 	uint64_t before = load_once(word->since_ns);
@@ -17,9 +18,9 @@ static __always_inline bool look_at_lc_clock(struct sidelane_lane_word *word, ui
 	return before && before == load_once(word->since_ns);
 }
 
-/* Returns the time that LC threads have run on a lane, up to `now_ns`. A switch takes microseconds, so two
- * collisions in a row are rare. This is not a loop: compilers place the exit of a loop so that the verifiers of
- * Linux 6.1 and before reject it. */
+/* Returns the time that latency-critical (LC) threads have run on a lane, up to `now_ns`. A read that collides with a
+ * context switch there is repeated; two collisions in a row are rare. The repetition is not a loop: compilers place the
+ * exit of a loop so that the verifiers of Linux 6.1 and before reject it. */
 static __always_inline uint64_t lc_clock_ns(uint32_t lane, uint64_t now_ns)
 {
 	struct sidelane_lane_word *word = lane_word(lane);
@@ -33,7 +34,8 @@ static __always_inline uint64_t lc_clock_ns(uint32_t lane, uint64_t now_ns)
 	return done_ns + (since_ns && now_ns > since_ns ? now_ns - since_ns : 0);
 }
 
-/* Returns the sum of the LC clocks of all partners of a batch lane. */
+/* Returns the time that latency-critical (LC) threads have run on the partners of a batch lane, summed over the
+ * partners. */
 CHECKED_ALONE uint64_t partners_lc_clock_ns(uint32_t cpu, uint64_t now_ns)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
@@ -71,8 +73,9 @@ static __always_inline void record(uint32_t *hist, uint64_t latency_ns)
 	hist[bucket & (SIDELANE_HIST_BUCKETS - 1)]++;
 }
 
-/* Records a turn of the class `was` that ends, before the lane's word changes. Turns are needed for requests that the
- * service emits: this program does not learn when such requests start. For other services this is dead code. */
+/* Records the turn, by a thread of the class `was`, that ends now; called before the lane's word changes. The record is
+ * needed for requests that the service emits, since this program does not learn when such requests start. For other
+ * services this is dead code. */
 static __always_inline void note_turn(uint32_t cpu, struct sidelane_lane_word *word, uint32_t was, uint64_t now_ns)
 {
 	struct sidelane_lane_turns *turns;

@@ -101,8 +101,8 @@ CHECKED_ALONE int batch_turn_ends(uint32_t cpu, uint32_t pid, uint64_t now_ns)
 	stats->batch_ns += now_ns - began_ns;
 	stats->batch_since_ns = 0;
 	if (looks_for_itself(pid)) {
-		/* The accounting of self-checking batch says how long batch napped during this overlap, and how fast it
-		 * reacted. */
+		/* No reaction is recorded here, and naps are not subtracted: self-checking batch counts both in its own
+		 * accounting. */
 		stats->overlap_ns += both_ns;
 		return 0;
 	}
@@ -146,7 +146,8 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 	stats->batch_since_ns = now_ns;
 	stats->turn_is_lent = load_once(hold->state) == SIDELANE_LENT;
 	stats->overlap_mark_ns = partners_lc_clock_ns(cpu, now_ns);
-	/* It is no leak if a keeper on another lane let batch in just before the hold. */
+	/* Batch that is switched in on a held lane is a leak, unless a keeper on another lane let batch in just before
+	 * the hold. */
 	if (load_once(hold->state) == SIDELANE_HELD && (busy || !ext_is_on()))
 		stats->leaks++;
 	for_each_partner(lane, role) {
@@ -157,7 +158,7 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 		if (off_ns > lc_off_ns)
 			lc_off_ns = off_ns;
 	}
-	/* A holder that came to look at the lane while the service was idle has held nothing. */
+	/* A holder that ran only to check the lane, while the service was idle, has not held the lane. */
 	bool after_hold = ext_took_back(cpu) || (is_holder(hold, before) && stats->holder_since_ns < lc_off_ns);
 	if (looks_for_itself(pid))
 		return 0;
@@ -170,9 +171,9 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 	return 0;
 }
 
-/* Handles a switch from one batch thread to another, without a holder in between. If the service has started since,
- * the first thread may have checked its own lane, or was about to leave. The next one does not, so it is summoned
- * here. */
+/* Handles a switch from one batch thread to another, without a holder in between. If the service has started during the
+ * first thread's turn, that thread may be self-checking, or about to leave. The second thread is neither, so it is
+ * summoned here. */
 CHECKED_ALONE int batch_turn_goes_on(uint32_t cpu, uint32_t pid)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);

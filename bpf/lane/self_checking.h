@@ -19,7 +19,8 @@ static __always_inline uint64_t *promises(uint32_t pid)
 	return bpf_map_lookup_elem(&self_checking_threads, &index);
 }
 
-/* Returns whether the thread has promised to check its lane often, so that no holder is summoned for it. */
+/* Returns whether the thread has promised to check by itself, often, whether it has to leave its lane. No holder is
+ * summoned for such a thread. */
 static __always_inline bool looks_for_itself(uint32_t pid)
 {
 	uint64_t *word = settings.self_checking ? promises(pid) : 0;
@@ -27,7 +28,7 @@ static __always_inline bool looks_for_itself(uint32_t pid)
 	return word && load_once(*word) >> (pid % PROMISES_PER_WORD) & 1;
 }
 
-/* Copies the promise to check from a thread to a new thread, which runs the same code. */
+/* Copies a thread's promise to check its lane to a new thread, which runs the same code. */
 static __always_inline void inherit_promise(uint32_t parent, uint32_t child)
 {
 	uint64_t *word = looks_for_itself(parent) ? promises(child) : 0;
@@ -36,7 +37,7 @@ static __always_inline void inherit_promise(uint32_t parent, uint32_t child)
 		__sync_fetch_and_or(word, 1ULL << (child % PROMISES_PER_WORD));
 }
 
-/* Clears the promise to check of a thread that has ended, or runs another program now. */
+/* Clears the promise to check its lane of a thread that has ended, or runs another program now. */
 static __always_inline void forget_promise(uint32_t pid)
 {
 	uint64_t *word = looks_for_itself(pid) ? promises(pid) : 0;
@@ -45,14 +46,15 @@ static __always_inline void forget_promise(uint32_t pid)
 		__sync_fetch_and_and(word, ~(1ULL << (pid % PROMISES_PER_WORD)));
 }
 
-/* Longest time since the last entry of a napping thread that counts as nap; as in crates/gate/src/chunk.rs. */
+/* Longest time since a napping thread's last accounting entry that is counted as nap; the same limit as in
+ * crates/gate/src/chunk.rs. */
 #define OPEN_NAP_MAX_NS 200000
 /* Number of attempts to read a napping thread's accounting; a read between two of its writes is repeated. */
 #define NAP_CLOCK_TRIES 2
 
-/* Returns how long `pid` has napped since `mark_ns`, up to which the thread's accounting goes. The thread's present
- * turn on the lane began at `turn_ns`. The thread reads the clock itself, so its mark may be a little after `now_ns`;
- * the result is negative then. */
+/* Returns how long `pid` has napped since `mark_ns`, the time of the thread's last accounting entry. The thread's
+ * present turn on the lane began at `turn_ns`. The thread reads the clock itself, so `mark_ns` may be a little after
+ * `now_ns`; the result is negative then. */
 static __always_inline int64_t open_nap_ns(struct sidelane_gate_word *gate, uint32_t pid, uint64_t mark_ns,
 					   uint64_t turn_ns, uint64_t now_ns)
 {
@@ -63,8 +65,8 @@ static __always_inline int64_t open_nap_ns(struct sidelane_gate_word *gate, uint
 	return napped_ns > -OPEN_NAP_MAX_NS && napped_ns < OPEN_NAP_MAX_NS ? napped_ns : 0;
 }
 
-/* Returns the time since `since_ns` in which LC threads certainly ran on the partner lanes. For a lane on which an
- * LC thread runs, only its present turn counts. */
+/* Returns the time since `since_ns` in which threads of the service certainly ran on the partner lanes, summed over the
+ * lanes. Only a thread's present turn counts; earlier turns are unknown here. */
 static __always_inline uint64_t surely_beside_ns(struct sidelane_lane_role *role, uint64_t since_ns, uint64_t now_ns)
 {
 	uint64_t beside_ns = 0;
@@ -81,8 +83,8 @@ static __always_inline uint64_t surely_beside_ns(struct sidelane_lane_role *role
 	return beside_ns;
 }
 
-/* Counts the nap of a batch thread that is switched out; its present turn began at `turn_ns`. The time since the
- * thread's last entry would be in no accounting otherwise. */
+/* Counts the nap of a batch thread that is switched out, whose present turn began at `turn_ns`. Otherwise the time
+ * since the thread's last accounting entry would be counted nowhere. */
 static __always_inline void note_cut_nap(uint32_t lane, struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
 					 uint32_t pid, uint64_t turn_ns, uint64_t now_ns)
 {
@@ -96,8 +98,8 @@ static __always_inline void note_cut_nap(uint32_t lane, struct sidelane_lane_rol
 	}
 }
 
-/* Returns the time that batch has napped on its lane, by its own accounting. Batch may write anything there, so only
- * the contention cost to requests may depend on it. */
+/* Returns the time that batch has napped on its lane, as batch's own accounting says. Batch may write any number there,
+ * so the result may only affect how much contention is charged to requests. */
 static __always_inline uint64_t nap_clock_ns(uint32_t lane, struct sidelane_lane_stats *stats, uint64_t now_ns)
 {
 	struct sidelane_gate_word *gate = settings.self_checking ? bpf_map_lookup_elem(&gate_words, &lane) : 0;
@@ -116,8 +118,8 @@ static __always_inline uint64_t nap_clock_ns(uint32_t lane, struct sidelane_lane
 	return napped_ns + open_nap_ns(gate, load_once(word->pid), mark_ns, load_once(word->since_ns), now_ns);
 }
 
-/* Counts one more or one fewer busy request lane. Several CPUs do so at once, in another order than their lanes
- * changed; the sum is still right. */
+/* Counts one more or one fewer busy request lane beside a batch lane. Several CPUs may do so at once, in another order
+ * than their lanes changed; the sum is still right. */
 static __always_inline void count_busy_lane(struct sidelane_lane_role *role, int32_t change)
 {
 	struct sidelane_service_word *service = settings.self_checking ? service_word(role->service) : 0;

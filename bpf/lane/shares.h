@@ -9,7 +9,8 @@
 #include "maps.h"
 #include "who.h"
 
-/* Ends a turn, and begins the next one, of `class_` and `identity`. Dead code unless shares are recorded. */
+/* Adds the CPU time of the turn that ends to its service or job, and begins a turn of the class `class_` and the
+ * identity `identity`. Dead code unless CPU shares are recorded. */
 static __always_inline void note_share(uint32_t cpu, uint32_t class_, uint32_t identity, uint64_t now_ns)
 {
 	struct sidelane_cpu_shares *shares;

@@ -15,8 +15,8 @@
 
 #include "maps.h"
 
-/* Returns the time stolen from a lane since the machine started. On the lane itself it is up to date; for another
- * lane the present gap is missing. */
+/* Returns the time stolen from a lane since the machine started. If this runs on that lane, the result is up to date;
+ * for another lane, a gap that still lasts is missing. */
 static __always_inline uint64_t stolen_clock_ns(struct sidelane_lane_stats *stats)
 {
 	uint64_t clock_ns = 0;
@@ -51,8 +51,8 @@ static __always_inline uint64_t above(uint64_t value, uint64_t floor)
 	return value > floor ? value - floor : 0;
 }
 
-/* Shortest turn at which stolen time is read: too little time can have been stolen from a shorter turn. That time
- * counts for the next turn. */
+/* Shortest turn after which stolen time is read. Little time can be stolen from a shorter turn, and it is counted with
+ * the next turn. */
 #define STOLEN_TURN_MIN_NS 20000
 
 /* Reads the steal clock on the lane itself, and counts the time since the last read as stolen from `class_`. */
@@ -73,13 +73,14 @@ static __always_inline void note_stolen(struct sidelane_lane_role *role, struct 
 	store_once(stats->stolen_ns[class_ & 3], stats->stolen_ns[class_ & 3] + taken_ns);
 	if (taken_ns > stats->stolen_gap_max_ns)
 		store_once(stats->stolen_gap_max_ns, taken_ns);
-	/* Beside the service, only time that was stolen since the service began counts. */
+	/* Of the time stolen from batch beside the service, only the part since the service started to run counts. */
 	uint64_t mark_ns = load_once(stats->stolen_mark_ns);
 	if (class_ == SIDELANE_BATCH && role->role == SIDELANE_ROLE_BATCH && the_service_runs_beside(role))
 		stats->stolen_beside_ns += above(clock_ns, mark_ns > seen_ns ? mark_ns : seen_ns);
 }
 
-/* Notes the steal clock of `lane` when the service starts or stops beside it: earlier stolen time does not count. */
+/* Stores the steal clock of the batch lane `lane` when the service starts or stops beside it. Time stolen earlier then
+ * does not count as stolen beside the service. */
 static __always_inline void mark_stolen(uint32_t lane)
 {
 	struct sidelane_lane_stats *stats = 0;
@@ -90,7 +91,7 @@ static __always_inline void mark_stolen(uint32_t lane)
 		store_once(stats->stolen_mark_ns, stolen_clock_ns(stats));
 }
 
-/* Returns the time that was stolen from LC threads on the partner lanes, up to now. */
+/* Returns the time that was stolen from threads of the service on the partner lanes, up to now. */
 static __always_inline uint64_t stolen_from_partners_ns(struct sidelane_lane_role *role)
 {
 	uint64_t sum_ns = 0;
@@ -109,7 +110,7 @@ static __always_inline uint64_t stolen_from_partners_ns(struct sidelane_lane_rol
 	return sum_ns;
 }
 
-/* Starts to count stolen time for a turn of batch. */
+/* Marks the begin of a turn of batch, from which stolen time is counted for the turn. */
 static __always_inline void begin_stolen(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats)
 {
 	stats->lc_stolen_mark_ns = stolen_from_partners_ns(role);
@@ -119,11 +120,10 @@ static __always_inline void begin_stolen(struct sidelane_lane_role *role, struct
 
 /* Returns for how long in batch's turn, which ends now, batch seemed to run beside the service but did not.
  *
- * If the lane is kept empty beside the service, the turn contains one last start of the service. Time stolen since
- * then is the reason why batch was still there, even if the service has stopped again. On other lanes the service
- * comes and goes, and only time that was stolen while it ran is certain.
- *
- * Time taken from both lanes may have been taken at once, so the longer of the two counts. */
+ * On a lane that is kept empty beside the service, only the service's last start in the turn matters. Time stolen since
+ * that start is why batch was still there, even if the service has stopped again. On other lanes, only time that was
+ * stolen while the service ran is certain. Time may have been stolen from both lanes at once, so the longer of the two
+ * times counts. */
 static __always_inline uint64_t surely_stolen_ns(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
 						 bool kept)
 {

@@ -42,7 +42,7 @@ static __always_inline void call_keeper(uint32_t lane, uint32_t from_state, bool
 		__sync_fetch_and_add(&hold->lc_summons, 1);
 }
 
-/* Makes batch leave a lane whose hold word is `from_state`. */
+/* Makes batch leave a lane whose hold word has the state `from_state`. */
 static __always_inline void summon(uint32_t lane, uint32_t from_state, bool lc_pays)
 {
 	if (ext_is_on())
@@ -51,8 +51,8 @@ static __always_inline void summon(uint32_t lane, uint32_t from_state, bool lc_p
 		call_keeper(lane, from_state, lc_pays);
 }
 
-/* Summons the holder of a lane beside which the service is busy. A lane from which batch was evicted gets its holder
- * back: batch has come back, or never left. */
+/* Summons the holder of a batch lane beside which the service is busy. If batch was evicted from the lane, the holder
+ * is put back: batch has returned, or never left. */
 static __always_inline void summon_beside_busy(uint32_t lane, bool lc_pays)
 {
 	summon(lane, SIDELANE_RELEASED, lc_pays);

@@ -138,7 +138,7 @@ int BPF_PROG(request_data, const struct sock *sock)
 	struct sidelane_request_account *account = conn->service ? account_of(conn->service) : 0;
 	if (!account)
 		return 0;
-	/* The end of the peer's data (FIN) takes a sequence number, too. */
+	/* The end of the peer's data (FIN) takes a sequence number, too, which is subtracted here. */
 	uint32_t seq = tcp->rcv_nxt - (state == TCP_CLOSE_WAIT);
 	uint32_t epoch = load_once(account->epoch);
 	if (conn->known != epoch) {
@@ -155,7 +155,7 @@ int BPF_PROG(request_data, const struct sock *sock)
 	conn->seen_seq = seq;
 	conn->data_ns = segment_came_ns(tcp);
 	trace_data_ready(sock, seq, bytes, conn->data_ns);
-	/* The end of the connection came with this data, before the connection was known. */
+	/* The client's end of the connection came with this data, before this program knew the connection. */
 	if (state == TCP_CLOSE_WAIT && !conn->ended_by) {
 		conn->ended_by = SIDELANE_TRACE_ENDED_BY_CLIENT;
 		conn->ended_ns = conn->data_ns;

@@ -7,9 +7,9 @@
 
 #include "requests/start.h"
 
-/* Returns the time that batch ran beside a request that finishes now. Batch's own account of its naps may be wrong,
- * so the result is limited: at least 0, and at most as if batch had run on all partner lanes throughout. `batch_ns`
- * is batch's clock beside this CPU. */
+/* Returns the time that batch ran beside a request that finishes now. Batch's own account of its naps may be wrong, so
+ * the result is at least 0, and at most the request's time on all partner lanes. `batch_ns` is batch's clock beside
+ * this CPU. */
 static __always_inline uint64_t co_run_ns(struct connection *conn, uint32_t cpu, uint64_t batch_ns, uint64_t now_ns)
 {
 	uint64_t until_ns = conn->lane == cpu ? batch_ns : partners_batch_ns(conn->lane, now_ns);
@@ -67,7 +67,7 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
-/* Finds the start of a request that another thread answered than the one that received it. */
+/* Finds out when a request was started that one thread has received and another thread, the running one, answers. */
 static __always_inline void find_start(struct connection *conn, struct request_thread *thread,
 				       struct sidelane_request_account *account, uint32_t cpu)
 {
@@ -80,15 +80,15 @@ static __always_inline void find_start(struct connection *conn, struct request_t
 	}
 	thread->takes_over = 1;
 	conn->by_other = 1;
-	/* Start and lane become known too late: the counters were not read at the start. */
+	/* The request's start and lane are known only now, so the lane's counters were not read at its start. */
 	conn->counts.known = 0;
 	uncount_on_lane(conn);
 	conn->started_ns = request_start(thread, received_ns, &conn->batch_ns);
 	if (conn->started_ns != received_ns)
 		conn->lane = cpu;
 	else
-		/* A request cannot start before it was received. The extra nanosecond orders the two starts in a
-		 * trace. */
+		/* The worker was free before the request was received, so it started then. One nanosecond is added,
+		 * because a trace orders the receipt and the start by their times. */
 		conn->started_ns++;
 }
 
@@ -263,8 +263,8 @@ static __always_inline void take_unread(struct connection *conn, struct sidelane
 	conn->waited = conn->receiver = 0;
 }
 
-/* Handles state changes of TCP connections. A connection is found by its BPF memory: its port is 0 already when it
- * closes. */
+/* Handles state changes of TCP connections. A connection is found by the memory that this program has at its socket:
+ * the port is 0 already when the connection closes. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 {

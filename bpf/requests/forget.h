@@ -8,7 +8,7 @@
 #include "requests/open.h"
 #include "requests/queue.h"
 
-/* Removes the request from its lane. Returns whether it was counted there. */
+/* Removes a connection's request from the open requests of its lane. Returns whether it was one of them. */
 static __always_inline bool uncount_on_lane(struct connection *conn)
 {
 	uint32_t on_lane = conn->on_lane;

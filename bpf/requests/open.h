@@ -41,7 +41,7 @@ CHECKED_ALONE uint32_t open_on_lane(uint32_t cpu, uint64_t number)
 }
 
 /* Removes a request from the open requests of a lane. Returns whether it was still open there. Another CPU may have
- * removed it before, because no request waits for it. */
+ * removed it before, if the request's thread slept so long that no other request had to wait for it. */
 static __always_inline bool close_on_lane(uint32_t cpu, uint32_t on_lane, uint64_t number)
 {
 	struct lane_load *load = on_lane ? lane_load(cpu) : 0;
@@ -77,7 +77,7 @@ CHECKED_ALONE int is_kept_waiting(uint32_t cpu, uint64_t now_ns, uint32_t servic
 	return waits;
 }
 
-/* Returns the place of the thread's request among the open requests; null if it is not open. */
+/* Returns the entry of the thread's request among the open requests of its lane; null if the request is not open. */
 static __always_inline struct open_request *own_place(struct request_thread *thread)
 {
 	struct lane_load *load = thread->running && thread->on_lane ? lane_load(thread->lane) : 0;

@@ -14,8 +14,8 @@ static __always_inline uint32_t queue_len(struct sidelane_request_account *accou
 	return (queued > 0 ? queued : 0) + (handed > 0 ? handed : 0);
 }
 
-/* Writes the queue's length into the service word. Two CPUs may write in either order, so each CPU repeats the write if
- * the sum has changed. */
+/* Writes the length of a service's request queue into the service word. Two CPUs may write in either order, so each CPU
+ * repeats the write if the sum has changed since. */
 static __always_inline uint32_t publish_queue_len(struct sidelane_request_account *account)
 {
 	uint32_t len = queue_len(account);
@@ -29,8 +29,8 @@ static __always_inline uint32_t publish_queue_len(struct sidelane_request_accoun
 	return len;
 }
 
-/* Adds `change` to the queue's length, and returns the new length. For a trace without lanes, only requests that are
- * handed over count. */
+/* Adds `change` to the length of a service's request queue, and returns the new length. For a trace without lanes, only
+ * requests that are handed over to another thread count. */
 static __always_inline uint32_t change_queue(struct sidelane_request_account *account, int64_t queued, int64_t handed)
 {
 	if (!settings.lanes && !handed)

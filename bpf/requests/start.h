@@ -18,8 +18,8 @@ struct taken {
 	uint32_t whole;
 };
 
-/* Returns the oldest message of a connection that was not received yet. It is mostly the newest message, too: then no
- * other cache line of the CPU on which data arrives is read. */
+/* Returns the oldest message of a connection that no thread has received. It is mostly the newest message, too, of
+ * which there is a copy. Then of all that the CPU writes on which data arrives, only one cache line is read. */
 static __always_inline struct message next_message(struct connection *conn)
 {
 	struct message message = {};
@@ -54,7 +54,8 @@ static __always_inline void take_messages(struct connection *conn, struct tcp_so
 	conn->write_seq = tcp->write_seq;
 }
 
-/* Returns whether a message arrived before another request on this lane had finished. */
+/* Returns whether a message, with which a request starts now, arrived before an earlier request on this lane had
+ * finished. */
 static __always_inline bool has_waited(struct connection *conn, struct message *message, struct request_thread *thread,
 				       struct sidelane_request_account *account, uint32_t cpu, uint64_t now_ns)
 {

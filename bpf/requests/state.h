@@ -97,7 +97,7 @@ struct {
 	__array(values, struct record_ring);
 } record_rings SEC(".maps");
 
-/* The most threads of all services whose requests are shown at once; a power of two. */
+/* Largest number of threads, of all services, whose present requests user space can read at once; a power of two. */
 #define SIDELANE_THREAD_WORDS 512
 
 /* Word of a thread that works on requests. The first two fields are set together, at the thread's first request. */
@@ -108,7 +108,7 @@ struct sidelane_thread_word {
 	uint64_t number;   /* 16: number of that request; changes while since_ns is 0 */
 };
 
-/* Words of threads; a single entry unless threads are recorded. */
+/* Words of threads that work on requests; a single entry unless requests are tracked by thread. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -117,15 +117,15 @@ struct {
 	__type(value, struct sidelane_thread_word);
 } thread_words SEC(".maps");
 
-/* Wakeup of a program that moves threads: a thread of the service starts a request, or has answered it, on one of
- * some CPUs. */
+/* Conditions of the wakeup of a program that moves threads: the CPUs on which a thread of the service starts or answers
+ * a request. */
 struct sidelane_request_wakeup {
 	uint64_t armed;     /*  0: 1 if the next event wakes the records' reader; that event stores 0 here */
 	uint64_t begins[8]; /*  8: CPUs on which the start of a request wakes the reader, one bit each */
 	uint64_t ends[8];   /* 72: CPUs on which the end of a request wakes the reader, one bit each */
 };
 
-/* Wakeups by number of the service; a single entry unless threads are recorded. */
+/* Wakeup conditions by the number of the service; a single entry unless requests are tracked by thread. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -145,8 +145,8 @@ struct message {
 	uint32_t answered : 1; /* 1 if the response to the last request was already sent */
 };
 
-/* The most messages of one connection that can wait; further messages are counted with the last message. A power of
- * two. */
+/* Largest number of messages of one connection that are stored until a thread receives them; later messages are counted
+ * with the last one. A power of two. */
 #define MESSAGES 16
 
 /* State of a lane's counters when they were read. */
@@ -158,10 +158,10 @@ struct counts {
 	uint32_t known;         /* 1 if the counters counted */
 };
 
-/* Connection, with the request that was received on it and not answered. The CPU that does the network's work writes
- * the first part as data arrives, under the socket's lock. With the pointer that the kernel keeps in front of it,
- * this part is one cache line. No other line goes from that CPU to the service's with a request. The service's
- * threads write the rest, one at a time. */
+/* Connection, with the request that was received on it and not answered. The CPU that handles the network writes the
+ * first part as data arrives, under the socket's lock. With the pointer that the kernel keeps in front of it, this part
+ * is one cache line. It is the only one that moves, for each request, from that CPU to the CPU of the service's thread.
+ * The service's threads write the rest, one at a time. */
 struct connection {
 	uint64_t data_ns;         /* last arrival of data, whether it ended a message or not */
 	struct message newest;    /* copy of the newest message */
@@ -210,14 +210,15 @@ struct {
 	__type(value, struct connection);
 } connections SEC(".maps");
 
-/* Sleep of a thread, and batch's clock beside its lane when it ran again. */
+/* Begin and end of a thread's sleep, and batch's clock beside the thread's lane at the end. */
 struct sleep {
 	uint64_t from_ns;
 	uint64_t to_ns;
 	uint64_t batch_ns;
 };
 
-/* Number of remembered sleeps of a thread, since some of its checks for work find none. A power of two. */
+/* Number of a thread's last sleeps that are stored; a power of two. One would not do: some wakeups find no work, and
+ * the thread sleeps again. */
 #define SLEEPS 8
 
 struct request_thread {

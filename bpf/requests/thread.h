@@ -115,7 +115,7 @@ static __always_inline void take_over(struct request_thread *thread, struct side
 	}
 	thread->holds = 1;
 	change_queue(account, 0, -1);
-	/* A request during which the thread slept keeps its number. */
+	/* A thread that slept during its request works on the same request, under the same number. */
 	if (!thread->running)
 		works_on(thread, new_number(account), now_ns, now_ns, waited);
 }

@@ -48,7 +48,7 @@ static __always_inline bool has_cpu(const uint64_t *cpus, uint32_t cpu)
 	return cpu < 512 && load_once(cpus[cpu / 64 & 7]) >> (cpu % 64) & 1;
 }
 
-/* Wakes the reader once, if it sleeps. */
+/* Wakes the reader of the request records, if it has armed the wakeup. One wakeup disarms it. */
 static __noinline int wake_once(struct sidelane_request_wakeup *wakeup, uint32_t service)
 {
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);

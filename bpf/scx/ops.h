@@ -141,15 +141,16 @@ static __always_inline uint32_t best_place(struct task_struct *task, uint32_t cp
 	return at;
 }
 
-/* Chooses a CPU without putting the thread on that CPU's queue, unlike the kernel's own function. */
+/* Chooses a CPU for a batch thread. The kernel's own function would also put the thread into that CPU's queue; this one
+ * does not. */
 SEC("struct_ops/ext_select_cpu")
 __s32 BPF_PROG(ext_select_cpu, struct task_struct *task, __s32 prev_cpu, __u64 flags)
 {
 	return best_place(task, prev_cpu);
 }
 
-/* Puts a batch thread into the queue. Batch that no cpuset confines may stray to a CPU that is no batch lane. It
- * runs there, is noticed and put back, as with any other gate. */
+/* Puts a batch thread into the queue that all batch lanes share. Batch that no cpuset confines may stray to a CPU that
+ * is no batch lane. It runs there, and user space notices it and puts it back, as with any other gate. */
 SEC("struct_ops/ext_enqueue")
 void BPF_PROG(ext_enqueue, struct task_struct *task, __u64 flags)
 {

@@ -13,7 +13,7 @@ static __always_inline bool is_wanted(struct sidelane_trace_cpu *state)
 	return state->tid || load_once(state->waiting) > 0;
 }
 
-/* Records an event of this CPU that began at `since_ns`, unless it was short. */
+/* Records an event on this CPU that began at `since_ns` and ends now, unless it was shorter than the trace's limit. */
 static __always_inline void tell_if_long(struct sidelane_trace_cpu *state, uint32_t cpu, uint32_t type, uint32_t detail,
 					 uint64_t since_ns)
 {

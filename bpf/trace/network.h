@@ -150,7 +150,8 @@ static __always_inline struct tcp_skb_cb *control_of(const struct sk_buff *skb)
 	return bpf_rdonly_cast(control, bpf_core_type_id_kernel(struct tcp_skb_cb));
 }
 
-/* Records that the peer of an outgoing connection received a question twice: the retransmitted data was not lost. */
+/* Records that the peer of an outgoing connection received a question (a request of the service to another service)
+ * twice. So the data that was retransmitted had not been lost. */
 static __always_inline void trace_question_got_twice(const struct sock *sock, const struct sk_buff *skb)
 {
 	struct tcp_sock *tcp = question_of(sock) ? tcp_of(sock) : 0;

@@ -19,8 +19,8 @@
 #define ANON_INODE_FS_MAGIC 0x09041934
 /* Value for "no timeout" of a socket, as in include/linux/sched.h. */
 #define NO_TIMEOUT 0x7fffffffffffffffll
-/* Largest distance of a variable on the thread's own stack from the stack's end at the system call: the frames of a
- * C library. */
+/* Largest distance of a futex from the stack pointer at the system call at which it counts as a variable on the
+ * thread's own stack. The frames of a C library are in between. */
 #define OWN_STACK_BYTES 512
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -227,8 +227,8 @@ static __always_inline uint32_t whole_ms(uint64_t ms)
 	return ms < SIDELANE_TRACE_TIMEOUT_UNKNOWN ? ms : SIDELANE_TRACE_TIMEOUT_UNKNOWN;
 }
 
-/* Returns the timeout in milliseconds from a time structure at `address`. `fraction`: the parts of a second in its
- * second field. */
+/* Returns the timeout in milliseconds from a time structure at `address`: seconds, and a fraction of a second.
+ * `fraction` is the number of the second field's units in one second. */
 static __always_inline uint32_t ms_at(uint64_t address, uint64_t fraction)
 {
 	struct user_time time;

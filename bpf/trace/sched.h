@@ -56,7 +56,8 @@ static __always_inline bool is_watched(struct task_struct *task)
 	return thread && thread->tid == (uint32_t)task->pid && thread->watched;
 }
 
-/* Returns how many wakeups in a row by this thread are followed; 0: the thread does not serve requests. */
+/* Returns how many further wakeups are traced in a chain of wakeups that begins with this thread; 0: the thread does
+ * not serve requests. */
 static __always_inline uint32_t follow_of(struct task_struct *task, uint32_t class_)
 {
 	struct sidelane_trace_thread *thread = class_ == SIDELANE_OTHER ? trace_thread(task->pid) : 0;
@@ -197,8 +198,8 @@ int BPF_PROG(trace_switch, bool preempt, struct task_struct *prev, struct task_s
 	return 0;
 }
 
-/* Returns the user thread that runs here, if it serves no requests; null if an interrupt may do the work.
- * A kernel thread may deliver segments as an interrupt does, and is treated as one. */
+/* Returns the user thread that runs on this CPU and serves no requests. Returns null if an interrupt may do the present
+ * work. A kernel thread may deliver segments as an interrupt does, and is treated as one. */
 static __always_inline struct task_struct *stranger_here(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();

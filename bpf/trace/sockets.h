@@ -45,8 +45,8 @@ static __always_inline void trace_answer_arrives(const struct sock *sock)
 		store_once(question->arrived_ns, bpf_ktime_get_ns());
 }
 
-/* Records the arrival of data at a service's port. The arrival is not the work of the thread that the interrupt
- * stopped. */
+/* Records the arrival of data at a service's port. The arrival counts as work of the interrupt, not of the thread that
+ * it stopped. */
 static __always_inline void trace_data_ready(const struct sock *sock, uint32_t end_seq, uint32_t bytes, uint64_t at_ns)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
@@ -151,7 +151,7 @@ static __always_inline void trace_received(const struct sock *sock, struct tcp_s
 	tell_both(state, cpu, &received, &start);
 }
 
-/* Stores the identity of a service's thread that is about to be recorded. */
+/* Stores the process identity of a service's thread, of which an event is about to be recorded. */
 static __always_inline void trace_present(struct connection *conn, uint32_t cpu)
 {
 	struct sidelane_trace_cpu *state = trace_cpu(cpu);
@@ -221,7 +221,7 @@ static __always_inline void trace_answered(const struct sock *sock, struct tcp_s
 	tell_both(state, cpu, &sent, &finished);
 }
 
-/* Records that a thread of a service uses a socket that is not at the service's own port. It sends questions to
+/* Records that a thread of a service uses a socket that is not at the service's own port. The thread sends questions to
  * other services, or receives requests by other means than TCP. */
 static __always_inline void trace_elsewhere(const struct sock *sock, uint32_t type, int bytes)
 {

@@ -52,7 +52,7 @@ static __always_inline bool is_interrupt(struct sidelane_trace_cpu *state)
 	return count->refs.counter & (SERVES_SOFTIRQ | SERVES_INTERRUPT);
 }
 
-/* Returns the table place for a thread id, which may belong to another thread. */
+/* Returns the table entry for a thread id; the entry may contain another thread. */
 static __always_inline struct sidelane_trace_thread *trace_thread(uint32_t tid)
 {
 	uint32_t place = tid % SIDELANE_TRACE_THREADS;
@@ -60,7 +60,7 @@ static __always_inline struct sidelane_trace_thread *trace_thread(uint32_t tid)
 	return bpf_map_lookup_elem(&trace_threads, &place);
 }
 
-/* Returns the thread's table place, and takes it over if another thread has it. */
+/* Returns the thread's table entry, and takes the entry over if another thread has it. */
 static __always_inline struct sidelane_trace_thread *see_thread(struct task_struct *task)
 {
 	struct sidelane_trace_thread *thread = trace_thread(task->pid);
