@@ -85,7 +85,7 @@ fn compile_object(object: &str, definitions: &[&str], out: &Path) {
     fs::write(path.with_extension("o.z"), compressed).expect("cargo's folder can be written");
 }
 
-/// Returns the Rust definition of a struct that one of the objects has.
+/// Returns the definition in Rust of the C struct `c`, from the type information of one of the objects.
 fn rust_definition(objects: &[Btf<'_>], (c, rust): (&str, &str), shared: bool) -> String {
     let found = objects.iter().find_map(|types| Some((types, types.type_by_name::<Struct<'_>>(c)?)));
     let (types, found) = found.unwrap_or_else(|| panic!("the kernel programs have no struct {c}"));

@@ -21,7 +21,7 @@ const NAME: &str = "core scheduling";
 /// Length of a measurement: some tens of the scheduler's time slices.
 const SPAN: Duration = Duration::from_millis(150);
 
-/// Share of the doctor's run time in which batch ran beside it, in percent.
+/// Shares of the doctor's run time in which batch ran on the other lane, in percent: without and with core scheduling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Overlap {
     without_percent: f64,
@@ -122,7 +122,7 @@ fn measure_overlap_percent(batch_memory: &ChildMemory) -> io::Result<f64> {
     let end_ns = last.now_ns + SPAN.as_nanos() as u64;
     while last.now_ns < end_ns {
         let seen = SwitchSample::take(batch_memory)?;
-        // The span without a context switch reaches from before the first sample to after the second sample.
+        // If the count is unchanged, no context switch took place from before the first sample to after the second one.
         if own_switch_count()? == last.own_switches {
             let apart_ns = seen.now_ns - last.now_ns;
             ran_ns += apart_ns;

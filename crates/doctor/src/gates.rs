@@ -1,4 +1,4 @@
-//! Gates: all mechanisms that get batch off a lane and back, with their measured latencies on this machine.
+//! Gates: all mechanisms that make batch leave a lane and let it return, with their measured latencies on this machine.
 
 use std::thread;
 

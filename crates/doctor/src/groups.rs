@@ -11,7 +11,8 @@ const KILL: &str = "cgroup.kill";
 const CPUS: &str = "cpuset.cpus";
 const STATE: &str = "freezer.state";
 
-/// Control files of a new cgroup, or the reason why it could not be created; `None` without a hierarchy.
+/// Control files of a new cgroup, or the reason why it could not be created; `None` if this machine has no such
+/// hierarchy.
 type Attempt = Option<Result<Vec<&'static str>, String>>;
 
 /// Result of creating a cgroup in each hierarchy.

@@ -1,4 +1,4 @@
-//! Interrupts of devices on the lane that batch would borrow.
+//! Interrupts of devices on the batch lane.
 //!
 //! An interrupt leaves some work for later (ksoftirqd). While a lane is held, that work waits for the holder, and so do
 //! the service's packets. Each interrupt also lengthens the holder's reaction a little.
@@ -11,7 +11,7 @@ use crate::reaction::pair::TestPair;
 use sidelane_host::cpulist::CpuSet;
 
 const NAME: &str = "interrupts";
-/// Number of devices that are named; all of them are counted.
+/// Largest number of devices that the finding names; it counts all of them.
 const NAMED: usize = 3;
 
 /// Interrupt of a device.

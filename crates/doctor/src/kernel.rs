@@ -115,7 +115,7 @@ fn check_rt_throttling(runtime_us: Option<i64>, period_us: Option<i64>) -> Findi
     }
 }
 
-/// Returns the reason why batch does not get on a held lane through throttling or the fair server.
+/// Returns why neither real-time throttling nor the fair server lets batch run on a held lane: batch is evicted before.
 fn eviction_explanation() -> String {
     let evict_after_ms = BorrowConfig::default().evict_after_ns / 1_000_000;
     format!("batch gets no CPU time this way: it is moved off a lane that is held for {evict_after_ms} ms")

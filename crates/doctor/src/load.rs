@@ -9,7 +9,7 @@ use crate::reaction::pair::TestPair;
 
 /// Length of the observation. The kernel counts in steps of 10 ms, so the result is exact to 5 %.
 const WATCH: Duration = Duration::from_millis(200);
-/// Smallest share of busy time at which other load changes the figures.
+/// Share of busy time, in percent, from which other load on a lane changes the measured figures.
 const BUSY_PERCENT: u64 = 20;
 
 /// Time that a CPU has spent, in the kernel's ticks.

@@ -12,7 +12,7 @@ use sidelane_report::unit::Unit;
 const WIDTH_MAX: usize = 110;
 /// Indentation of all lines below a title.
 const INDENT: &str = "  ";
-/// Width before a name: the indentation, the mark and one space.
+/// Number of columns before the name of a finding: the indentation, the mark and one space.
 const MARGIN: usize = 4;
 
 const TITLES: [&str; 6] = ["gate", "off p50", "off p99", "on p50", "on p99", "rounds"];
@@ -77,7 +77,7 @@ impl Printer {
     fn format_finding(self, finding: &Finding, name_width: usize) -> String {
         let width = self.width.min(WIDTH_MAX);
         let (mark, name) = (self.format_mark(finding.state), finding.name);
-        // Beside long names there is no room for details.
+        // With long names, there is no room for details in the same line.
         let is_beside = MARGIN + name_width + GAP.len() <= width / 2;
         let column = if is_beside { MARGIN + name_width + GAP.len() } else { MARGIN + GAP.len() };
         let separator = format!("\n{:column$}", "");

@@ -35,7 +35,7 @@ fn check_bpf(held: Capabilities) -> Finding {
     }
 }
 
-/// Makes a thread real-time for a moment.
+/// Tries to make a thread real-time, which ends at once, to test the privilege.
 fn try_real_time_class() -> io::Result<()> {
     thread::spawn(|| make_this_thread_fifo(HOLDER_PRIORITY)).join().expect("the thread does not panic")
 }

@@ -27,10 +27,10 @@ const SIBLING_SLOWDOWN_PERCENT: f64 = 12.0;
 const WORDS: usize = 2_048;
 /// Number of passes over the words in one run, which takes some milliseconds.
 const PASSES: usize = 4_000;
-/// Time for the other CPU to start and to stop, with a large margin.
+/// Time for the process on the other CPU to start and to stop, with a large margin.
 const SETTLE: Duration = Duration::from_millis(2);
 
-/// Returns the slowdown of the CPUs of `pair`, in percent of the speed of one alone.
+/// Returns how much two CPUs slow each other, in percent of the speed of one CPU while the other is idle.
 pub fn slowdown_percent(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
     thread::scope(|scope| {
         scope.spawn(|| measure_slowdown_percent(pair, run_pairs)).join().expect("measurements do not panic")

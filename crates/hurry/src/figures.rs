@@ -36,7 +36,7 @@ pub struct Figures {
     pub is_oversubscribed: bool,
     /// Present threshold: the time on a little core after which a request is long.
     pub threshold_ns: u64,
-    /// Counts of requests that left the table without an end.
+    /// Counts of requests that left the policy's table before their end was observed.
     pub lost: LostRequests,
     /// Number of requests that were unfinished when their thread began another one.
     pub interleaved: u64,

@@ -147,7 +147,7 @@ impl Mapper {
     }
 
     fn record_answer(&mut self, request: Request, since_ns: u64, at_ns: u64) {
-        // Count requests whose thread has begun another request before their end.
+        // Count requests whose thread has begun another request before they ended.
         self.figures.interleaved += u64::from(self.policy.request_start(request).is_none());
         self.notify_policy(at_ns, HurryEvent::Ended { request });
         self.figures.record_service_time(at_ns.saturating_sub(since_ns));
@@ -367,7 +367,7 @@ impl Mapper {
         figures.others = self.pool.foreign_process_count() as u64;
         figures.threshold_ns = self.policy.threshold_ns();
         figures.lost = self.policy.lost_requests();
-        // Interleaved requests had an end, so they do not count as unended.
+        // A thread's next request ends the interleaved one, so interleaved requests are not also counted as unended.
         figures.lost.unended = figures.lost.unended.saturating_sub(figures.interleaved);
         figures.moved = self.policy.moved_count();
         figures.preplaced = self.policy.preplaced_count();

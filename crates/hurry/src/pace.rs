@@ -12,11 +12,12 @@
 
 use sidelane_policy::hurryup::ScanTimes;
 
-/// Inverse of the share of a CPU that all polls may take. With start and end of the mapper, it uses less than 1 %.
+/// Inverse of the share of a CPU that all polls may take. Together with its start and end, the mapper uses less than 1
+/// %.
 const PART_OF_CPU: u64 = 130;
 /// Maximum number of saved polls. At 83 µs each, this is 1 ms of CPU time in one burst.
 const SAVED_LOOKS: u64 = 12;
-/// Minimum and maximum of the estimated interval between two polls that are not saved.
+/// Minimum and maximum, in nanoseconds, of the estimated interval between polls that the CPU budget allows.
 const LEAST_NS: (u64, u64) = (250_000, 10_000_000);
 /// Interval of polls before their cost is known.
 const FIRST_NS: u64 = 3_000_000;
@@ -48,12 +49,12 @@ impl WakeConditions {
 pub struct PollPacer {
     looks: ScanTimes,
     least_ns: u64,
-    /// Time at which the CPU budget of all past polls is used up, at `least_ns` per poll.
+    /// Time until which past polls have used up the CPU budget, at `least_ns` per poll.
     paid_ns: u64,
     /// Whether the present poll came before the budget allowed it.
     is_early: bool,
     wake_on: WakeConditions,
-    /// Whether the present poll may still arm a wakeup at ends of requests.
+    /// Whether the present poll may still arm the wakeup at the end of a request.
     may_end: bool,
 }
 

@@ -77,13 +77,13 @@ pub struct Pool {
     noted: Threads,
     /// Threads that work on requests, by thread id.
     workers: BTreeMap<u32, Worker>,
-    /// Ids of all threads at the last poll.
+    /// Ids of all threads of the service at the last poll.
     seen: BTreeSet<u32>,
     strangers: BTreeSet<u32>,
     claims: ThreadClaims,
     /// All CPUs to which threads were bound.
     given: CpuSet,
-    /// CPUs of the last binding of a thread to several CPUs.
+    /// CPUs of the last binding of a thread to several CPUs at once.
     together: CpuSet,
     /// Processes with bound threads, or with children of bound threads.
     bound: BTreeSet<u32>,

@@ -74,7 +74,7 @@ struct Session {
     refreshes: u32,
     /// Whether the service has ended and cannot come back.
     is_over: bool,
-    /// CPU time at the last check of threads and CPUs; `looks` counts the polls since then.
+    /// CPU time of this thread at the last check of threads and CPUs; `looks` counts the polls since that check.
     cpu_ns: u64,
     looks: u64,
     notes: Vec<Note>,

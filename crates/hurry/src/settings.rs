@@ -99,7 +99,8 @@ impl fmt::Display for CoreSizes {
 /// Source of the events that tell which thread works on which request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SourceOption {
-    /// Emitted requests if the service emits them, else the kernel program at its sockets.
+    /// Requests that the service emits, if it does; otherwise requests that the kernel program observes at the
+    /// service's sockets.
     #[default]
     Found,
     /// Named pipe to which the service writes lines of text, as in the paper.

@@ -3,7 +3,7 @@
 /// Capacity of the table in requests of all processes. A power of two.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 12;
-/// Number of slots that one request may use. If all are taken, the oldest entry is replaced.
+/// Number of slots of which a request may use any one. If all of them are taken, the oldest entry is replaced.
 const PLACES: usize = 4;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -95,7 +95,7 @@ impl Summary {
 }
 
 impl fmt::Display for Summary {
-    /// Writes the figures as text, without rows that are empty or zero.
+    /// Writes the figures as text, and leaves out rows of the table that are empty or zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "sidelane: {}", self.headline())?;
         let rows = if self.window.answered_count() > 0 { self.table_rows() } else { Vec::new() };
@@ -152,7 +152,8 @@ impl Summary {
         (count > 0).then(said)
     }
 
-    /// Formats the counts of records that belong to no answered request, or were lost; `None` if all are zero.
+    /// Formats the counts of records that were lost, or of sends and requests without a counterpart; `None` if all are
+    /// zero.
     fn unmatched_text(&self) -> Option<String> {
         let counts = &self.window.counts;
         let parts = [

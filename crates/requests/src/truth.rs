@@ -26,7 +26,7 @@ pub struct ServerRecord {
 /// Result of the comparison of the journal with the tracker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// Number of requests in the journal.
+    /// Number of requests in the service's journal.
     pub told: u64,
     /// Number of journal requests that the tracker did not see.
     pub missed: u64,

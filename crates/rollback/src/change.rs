@@ -47,19 +47,20 @@ pub enum Undo {
         /// Scheduling class that the thread had before.
         class: ThreadClass,
     },
-    /// A foreign group may be frozen or thawed.
+    /// A control group that Sidelane did not create may be frozen or thawed.
     Freezer {
         /// Directory of the group.
         dir: PathBuf,
         /// Whether the group was frozen before.
         frozen: bool,
     },
-    /// The guardian may freeze a foreign group while the agent is stopped. It thaws only groups that it froze itself.
+    /// The guardian may freeze a control group that Sidelane did not create, while the agent is stopped. It thaws only
+    /// groups that it froze itself.
     MayFreeze {
         /// Directory of the group.
         dir: PathBuf,
     },
-    /// A foreign group, or a tree of groups, was put on other CPUs.
+    /// A control group that Sidelane did not create, or a tree of such groups, was put on other CPUs.
     Cpusets(CpuListSnapshot),
     /// A control group was created.
     Group {
@@ -103,7 +104,8 @@ impl Undo {
         }
     }
 
-    /// Undoes the change. Threads in `known_threads` have an undo of their own, so no undo of newcomers changes them.
+    /// Undoes the change. Threads in `known_threads` have an undo of their own, so an undo for newcomers (threads
+    /// created by changed threads) leaves them alone.
     pub fn carry_out(&self, known_threads: &BTreeSet<Thread>) -> io::Result<()> {
         match self {
             Undo::Affinity { thread, affinity } => affinity.apply_to(thread),
@@ -133,7 +135,7 @@ impl Undo {
         }
     }
 
-    /// Returns the thread that was changed or is known; `None` for a change that concerns no thread.
+    /// Returns the thread that the change concerns; `None` if it concerns no single thread.
     pub fn thread(&self) -> Option<Thread> {
         match self {
             Undo::Affinity { thread, .. } | Undo::Class { thread, .. } | Undo::Known { thread } => Some(*thread),

@@ -24,7 +24,7 @@ pub struct Newcomers {
     pub groups: Vec<PathBuf>,
     /// Processes from which newcomers descend.
     pub families: Vec<Thread>,
-    /// CPUs to which the changed threads are confined.
+    /// Whether each changed thread was bound to one CPU. If so, a new thread with several CPUs has chosen them itself.
     pub confined: CpuSet,
     /// Whether each changed thread was bound to one CPU. Then a thread with several CPUs has chosen them itself.
     pub alone: bool,

@@ -92,8 +92,8 @@ impl Threads {
 
     fn record_present(owner: &ThreadOwner, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
         let (groups, families, confined, together, affinity) = Default::default();
-        // This entry is undone last. Until all present threads have an undo of their own, no thread counts as a
-        // newcomer.
+        // The entry for newcomers (threads created later) is undone last. Until all present threads have an undo of
+        // their own, no thread counts as a newcomer.
         let newcomers = Newcomers { groups, families, confined, alone: false, together, affinity, class: None };
         let cpusets = Cpusets::find();
         let change_id = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];

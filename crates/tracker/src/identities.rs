@@ -78,7 +78,7 @@ impl Identities {
         (pid_max() / PER_WORD + 1) as usize
     }
 
-    /// Makes the table in this array.
+    /// Makes the table from the words of this shared array.
     pub fn new(words: SharedMapping<AtomicU64>) -> Self {
         Self { words }
     }

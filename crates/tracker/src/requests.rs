@@ -60,7 +60,8 @@ pub struct Counts {
     pub unanswered: u64,
     /// Number of requests with several messages. Their messages are parts of one request, or several requests.
     pub joined: u64,
-    /// Number of requests that were open without making another request wait.
+    /// Number of times that an open request stopped delaying other requests: its thread slept, or started another
+    /// request.
     pub parked: u64,
     /// Number of new connections that had a second request.
     pub began: u64,
@@ -108,7 +109,8 @@ impl WatchedSockets {
             listens: Mutex::default(),
         };
         new.own_account().service.store(number.get(), Ordering::Relaxed);
-        // Connections may still have state of an earlier service with this number.
+        // Begin a new epoch: connections may still have state of an earlier service with this number, which becomes
+        // invalid.
         new.own_account().epoch.fetch_add(1, Ordering::Release);
         new.own_account().next_number.fetch_max(u64::from(number.get()) << NUMBER_BITS, Ordering::Relaxed);
         Ok(new)

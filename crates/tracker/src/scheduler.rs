@@ -103,7 +103,7 @@ fn text_until_nul(bytes: &[AtomicU8]) -> String {
 }
 
 impl Tracker {
-    /// Returns a program of the object, which this process can run.
+    /// Returns the program `name` of the object, for this process to run it by a system call.
     fn program_fd(&self, name: &str) -> Result<OwnedFd, TrackerError> {
         let object = self.object.borrow();
         let program = object.progs().find(|program| program.name() == name);

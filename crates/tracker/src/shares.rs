@@ -9,8 +9,8 @@ use crate::kernel_types::CpuShares;
 
 /// Number of entries: one for each service and each batch job.
 const PLACES: usize = 2 * NUMBERS;
-/// Limit of the reads of a CPU's shares. A context switch writes for some 10 ns, and a read takes longer. So a second
-/// collision in a row is rare.
+/// Limit of the attempts to read a CPU's shares. A context switch writes for some 10 ns, and a read takes longer. So
+/// two collisions with a switch in a row are rare.
 const LOOKS_MAX: usize = 8;
 
 /// CPU times on one CPU at one moment, with the turn that still lasts.
@@ -68,7 +68,7 @@ impl Shares {
 
     /// Returns the CPU time of all services.
     pub fn services_ns(&self) -> u64 {
-        // The first entry is of untracked processes.
+        // Services have the even entries; entry 0 is of untracked processes.
         self.ran_ns.iter().skip(2).step_by(2).sum()
     }
 

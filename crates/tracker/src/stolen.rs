@@ -98,7 +98,7 @@ fn field_offset_in(kernel: &Btf<'_>, composite: Composite<'_>, field: &str) -> O
     })
 }
 
-/// Longest gap of steal time that any tracker of this process saw, in ns; 0 before a tracker looked.
+/// Longest gap of steal time that any tracker of this process saw, in ns; 0 if no tracker has read steal time yet.
 static LONGEST_GAP_NS: AtomicU64 = AtomicU64::new(0);
 static LOOKED: AtomicBool = AtomicBool::new(false);
 
@@ -117,7 +117,7 @@ pub fn record_steal_gap(gap_ns: u64) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hypervisor {
     None,
-    /// KVM with a steal clock, for the test of sources.
+    /// KVM with a steal clock, for the test of steal time sources.
     KvmThatTells,
     Other,
 }

@@ -118,8 +118,8 @@ fn requests_of_redis_are_recorded_from_arrival_to_answer() {
     assert_eq!(name, Some("redis-server"));
 }
 
-/// Asserts that the records are the steps of one request, in order. The next request may arrive before the send of this
-/// one's answer has returned.
+/// Asserts that the records are the steps of one request, in order. The next request may arrive before the call that
+/// sends this request's answer has returned.
 fn assert_one_request(steps: [&Record; 5], finished: &Record) {
     assert!(steps.is_sorted_by_key(|step| step.at_ns) && finished.at_ns >= steps[4].at_ns, "{steps:#?}");
     let [data, received, started, transmitted, sent] = steps;
@@ -264,7 +264,8 @@ fn records_not_read_in_time_are_counted_as_lost() {
     assert_eq!(recorder.lost_records() + records.len() as u64, numbers, "each has a number, and was read or is lost");
 }
 
-/// Returns the number of the last record that was read from a CPU's ring; `None` if there is no such CPU.
+/// Returns the number of the last record in `records` from the ring of the CPU `cpu`: 0 without a record, `None`
+/// without such a CPU.
 fn last_record_number(records: &[Record], cpu: u32) -> Option<u64> {
     let is_there = Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
     let numbers = records.iter().filter(|record| record.cpu == cpu).map(|record| u64::from(record.seq));

@@ -16,18 +16,20 @@ use thiserror::Error;
 
 use sidelane_stats::ranks::median;
 
-/// Lowest correlation that is accepted; the paper's best three are above 0.999.
+/// Lowest correlation of an event with the latency that is accepted; the best three events in the paper are above
+/// 0.999.
 const CORRELATION_MIN: f64 = 0.9;
-/// Lowest inflation of latency by the sibling. Below it there is too little interference to learn from.
+/// Lowest ratio of the latency beside a busy sibling to the latency alone. Below it there is too little interference to
+/// learn from.
 const INFLATION_MIN: f64 = 1.1;
-/// Inflation of latency at which requests count as disturbed.
+/// Ratio of the latency to the latency alone from which requests count as disturbed.
 const DISTURBED: f64 = 1.1;
-/// Fewest steps for a conclusion.
+/// Smallest number of measured steps from which a conclusion is drawn.
 const SAMPLES_MIN: usize = 6;
-/// Lowest ratio of the threshold to the highest value that was seen alone.
+/// Lowest ratio of the threshold to the event's highest value in steps with a single thread.
 const ABOVE_ALONE: f64 = 1.05;
 
-/// Measurement of one step.
+/// Measured values of one step of the calibration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// Whether one thread ran alone, with an idle sibling.
@@ -43,7 +45,7 @@ pub struct Sample {
 pub struct Analysis {
     /// Correlation of each candidate with the latency; `None` if it was not counted, or never changed.
     pub correlations: Vec<Option<f64>>,
-    /// Median latency of a request alone; `None` without such a step.
+    /// Median latency of a request in the steps with a single thread; `None` without such a step.
     pub alone_ns: Option<f64>,
     /// Latency in the slowest step with two threads; `None` without such a step.
     pub beside_ns: Option<f64>,
@@ -58,7 +60,7 @@ pub struct Conclusion {
     pub candidate: usize,
     /// Correlation of the event with latency.
     pub correlation: f64,
-    /// Suggested threshold, E in the paper.
+    /// Suggested threshold of the event's value, called E in the paper.
     pub threshold: f64,
 }
 
@@ -145,7 +147,7 @@ fn value_latency_points(samples: &[Sample], candidate: usize) -> Vec<(f64, f64)>
     samples.iter().filter_map(point).collect()
 }
 
-/// Means of points, and sums of squares and products around them.
+/// Means of the points' coordinates, and sums of the squares and products of the deviations from these means.
 struct Moments {
     mean: (f64, f64),
     xx: f64,
@@ -212,10 +214,11 @@ mod tests {
 
     #[test]
     fn correlation_equals_the_result_worked_out_by_hand() {
-        // The means are (2, 3). The products around them are 1, 0 and 1; the sums of squares are 2 and 2.
+        // The means are (2, 3). The products of the deviations from them are 1, 0 and 1; the sums of their squares are
+        // 2 and 2.
         assert_eq!(correlation(&[(1.0, 2.0), (2.0, 3.0), (3.0, 4.0)]), Some(1.0));
         assert_eq!(correlation(&[(1.0, 4.0), (2.0, 3.0), (3.0, 2.0)]), Some(-1.0));
-        // The products around the means are (−1)(−1), 0 · 2 and 1 · (−1). Their sum is 0.
+        // The products of the deviations from the means are (−1)(−1), 0 · 2 and 1 · (−1). Their sum is 0.
         assert_eq!(correlation(&[(1.0, 2.0), (2.0, 5.0), (3.0, 2.0)]), Some(0.0));
         assert_eq!(correlation(&[(1.0, 2.0), (1.0, 3.0)]), None);
         assert_eq!(correlation(&[]), None);

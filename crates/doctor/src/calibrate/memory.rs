@@ -36,7 +36,8 @@ pub struct RequestStats {
     pub per_s: f64,
 }
 
-/// Thread that sends requests on demand. It ends when this value is dropped.
+/// Thread that sends requests to memory, in steps that the owner of this value begins. It ends when this value is
+/// dropped.
 pub struct MemoryThread {
     steps: Sender<(Option<f64>, Duration)>,
     answers: Receiver<RequestStats>,
@@ -110,7 +111,8 @@ impl Area {
         Ok(Self { memory })
     }
 
-    /// Sends requests for `duration_ns`, one every `gap_ns`, or without a gap if that is 0.
+    /// Sends requests for `duration_ns`. One begins every `gap_ns`; if `gap_ns` is 0, each begins at the end of the one
+    /// before.
     fn run_requests(&self, gap_ns: u64, duration_ns: u64, rng: &mut Rng) -> RequestStats {
         let began_ns = now_ns();
         let (mut next_ns, mut took_ns) = (began_ns, Vec::new());

@@ -34,7 +34,7 @@ pub struct CalibrateOptions {
     pub lanes: Option<String>,
     /// Formulas of the option `--events`, which replace the processor's candidates.
     pub events: Vec<String>,
-    /// Whether there are fewer and shorter steps.
+    /// Whether the calibration is a quick one, with fewer and shorter steps.
     pub quick: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct CalibrateOptions {
 pub struct Calibration {
     /// Result file, for users and programs.
     pub result: ResultFile,
-    /// Whether there is a metric with a threshold.
+    /// Whether the calibration found an event and a threshold.
     pub concluded: bool,
 }
 
@@ -71,7 +71,7 @@ pub fn run(options: &CalibrateOptions, mut on_step: impl FnMut(&str)) -> Result<
     })
 }
 
-/// Returns the formulas to choose from, and notes about them.
+/// Returns the candidate formulas, given by the user or known for this processor, and notes about them.
 fn candidate_formulas(
     options: &CalibrateOptions,
     processor_events: Option<&Events>,

@@ -12,7 +12,7 @@ use super::counters::{Counters, values};
 use super::memory::MemoryThread;
 use crate::reaction::pair::TestPair;
 
-/// Difference between two rates in the paper, in requests per second.
+/// Difference between two consecutive request rates in the paper, in requests per second.
 const STEP_PER_S: f64 = 5_000.0;
 /// Time for which the second thread works before and after a measurement.
 const MARGIN: Duration = Duration::from_millis(50);

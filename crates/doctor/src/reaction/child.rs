@@ -29,7 +29,7 @@ pub struct ChildMemory {
     pub stamp_ns: AtomicU64,
     /// Latest time at which the child returned to its CPU.
     pub returned_ns: AtomicU64,
-    /// Number of turns that the child has done.
+    /// Number of rounds that the child has completed.
     pub turns: AtomicU64,
     /// 1 while the child has to work, 0 while it has to rest.
     pub on: AtomicU64,

@@ -53,8 +53,8 @@ pub fn reaction_histograms(pair: &TestPair, effort: &ReactionPlan) -> Result<(Hi
     Ok((accounting.batch_off_latencies().clone(), accounting.batch_on_latencies().clone()))
 }
 
-/// Runs `command` beside a service that pulses on `request`, and returns the counts of a time span of `length`, after
-/// `start`. `lanes` is the pair, as in `--lanes`.
+/// Runs `command` beside a service on the CPU `request` that is busy and idle in turns. Returns the accounting of a
+/// time span of `length`, which begins after `start`. `lanes` is the pair of lanes, as in `--lanes`.
 pub fn run_beside_pulsing_service(
     lanes: &str,
     request_cpu: u32,

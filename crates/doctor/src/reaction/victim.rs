@@ -28,8 +28,8 @@ use sidelane_host::priority::{pin_this_thread, pin_thread};
 
 /// Idle time of the service before each burst.
 const IDLE: Duration = Duration::from_micros(300);
-/// Silence after which a victim counts as off. It is far above an interrupt or a pause by the hypervisor, and equals a
-/// busy burst of ordinary length.
+/// Silence of a victim, which writes the time all the while it runs, after which it counts as off. It is far above an
+/// interrupt or a pause by the hypervisor, and equals a busy burst of ordinary length.
 const SILENCE_NS: u64 = 300_000;
 /// Time between two turns of a victim on its lane after which it counts as back from a stop.
 const ABSENCE_NS: u64 = SILENCE_NS / 2;
@@ -124,7 +124,7 @@ impl<'switch> Victim<'switch> {
         }
     }
 
-    /// Stays busy, as the service would, until the victim is silent. Returns the victim's last time.
+    /// Stays busy, as the service would, until the victim is silent. Returns the last time that the victim wrote.
     fn wait_for_last_stamp_ns(&self, began_ns: u64) -> Option<u64> {
         spin_until_some(began_ns, |now_ns| {
             let stamp_ns = self.stamp_ns();

@@ -32,8 +32,8 @@ struct RequestEnd {
 }
 
 impl RequestEnd {
-    /// Converts a finished request. If the client closed before a thread started the request, the end is set after the
-    /// start.
+    /// Converts a finished request. If the client closed the connection before a thread started the request, the end is
+    /// moved to after the start.
     fn from_request(request: &Request) -> Self {
         let (since_ns, is_cut) = (request.started_ns, request.ending.is_some());
         let at_ns = if is_cut { request.finished_ns.max(since_ns + 1) } else { request.finished_ns };

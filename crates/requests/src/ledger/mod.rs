@@ -12,7 +12,8 @@ use sidelane_formats::{EMIT_THREADS, EmitKind, EmittedEvent, RunningRequest};
 use super::emit_file::CurrentRequest;
 use super::recent::RecentEvents;
 
-/// Maximum age of a request that delays other requests. The thread of an older request may have ended.
+/// Age up to which an unfinished request delays later requests of its lane. The thread of an older request may have
+/// ended.
 const UNDER_WAY_MAX_NS: u64 = 10_000_000_000;
 
 /// State of a thread that emits requests, with its current request.
@@ -21,11 +22,11 @@ struct Worker {
     head: CurrentRequest,
     /// Number of the request that the thread started last, assigned by the ledger.
     number: u64,
-    /// Start time of the request from the head, but never in the future.
+    /// Start time of the request, as the thread has written it into its ring's head, but never in the future.
     started_ns: u64,
     arrived_ns: u64,
     waited: bool,
-    /// Whether `waited` is final.
+    /// Whether `waited` is final: it does not change until the thread starts another request.
     judged: bool,
     /// Lane on which the thread was last observed.
     lane: Option<usize>,
@@ -162,7 +163,7 @@ impl Ledger {
         self.processes.iter().enumerate().flat_map(rings)
     }
 
-    /// Finds the ring of a thread that runs on lane `number`, and records that lane for it.
+    /// Finds the ring of a thread that runs on the lane `lane_index`, and records that lane for the thread.
     fn find_ring(&mut self, lane_index: usize, tid: u32) -> Option<RingIndex> {
         let is_its = |place: &RingIndex| self.worker(*place).head.owner == tid;
         let place = self.lanes[lane_index].shows.filter(is_its).or_else(|| self.ring_indices().find(is_its))?;
@@ -196,7 +197,8 @@ impl Ledger {
         let behind_one = received_ns.is_some_and(|at_ns| self.lanes[lane].finished_ns > at_ns);
         let waited = behind_one || self.has_earlier_request_on_lane(lane, ring, now_ns);
         let arrived_ns = received_ns.unwrap_or(worker.started_ns);
-        // The event of receipt may be read slightly later than the start, so judge again until it is known.
+        // The event of the request's receipt may be read slightly later than its start, so determine `waited` again
+        // until the receipt is known.
         let judged = waited || received_ns.is_some();
         self.processes[ring.0].workers[ring.1] = Worker { arrived_ns, waited, judged, ..worker };
     }

@@ -16,7 +16,7 @@ pub struct ThreadClaims {
     taken: BTreeMap<u32, (Claim, ChangeId)>,
     /// Processes whose threads another Sidelane moves.
     refused: BTreeSet<u32>,
-    /// Whether claims were taken since the guardian was started, so that the guardian does not hold their locks.
+    /// Whether claims were taken after the guardian was started, so that the guardian does not hold their locks.
     are_new: bool,
 }
 

@@ -213,7 +213,8 @@ mod tests {
         }
         known.freeze_listed_groups();
         assert!(is_frozen(0) && is_frozen(1));
-        // Each group was reported by two lines.
+        // Each of the two groups was reported by two lines, before and after its freeze; the agent has read the first
+        // two lines.
         known.receive_message(b"{\"Heard\":2}").unwrap();
         known.undo_all().unwrap();
         assert_eq!([is_frozen(0), is_frozen(1)], [true, false], "the agent looks after the first one");

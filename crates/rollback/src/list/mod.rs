@@ -60,7 +60,7 @@ impl UndoList {
         (undone, outcome)
     }
 
-    /// Returns the threads that have an undo of their own.
+    /// Returns the threads for which the list has an undo.
     pub fn known_threads(&self) -> BTreeSet<Thread> {
         self.entries.values().filter_map(Undo::thread).collect()
     }

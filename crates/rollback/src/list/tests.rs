@@ -37,7 +37,8 @@ fn read_cpu_list(dir: &Path) -> String {
 }
 
 proptest! {
-    /// Each change overwrote the value of the previous one, and some changes were undone since.
+    /// Checks that undoing all restores the oldest value: each change overwrote the value of the previous one, and some
+    /// changes were withdrawn since.
     #[test]
     fn undoing_all_restores_the_value_before_the_first_change(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
         let dir = create_fake_group();
@@ -52,7 +53,7 @@ proptest! {
         prop_assert_eq!(undone, left);
     }
 
-    /// A guardian that receives every message has the same list as the agent.
+    /// Checks that a guardian that receives every message has the same list as the agent.
     #[test]
     fn guardian_has_the_same_list_as_the_agent(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
         let (mut list, mut told) = (UndoList::default(), UndoList::default());

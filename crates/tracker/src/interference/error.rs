@@ -22,7 +22,7 @@ pub enum InterferenceError {
         /// Error of the system.
         source: io::Error,
     },
-    /// The ring of crossings cannot be used.
+    /// Ring of threshold crossings that cannot be created or mapped.
     #[error(
         "cannot open the ring buffer by which the kernel reports interference; raise the limits of memory and open \
          files (ulimit -l, ulimit -n)"

@@ -48,8 +48,8 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Returns the windows for a formula. Events of the kernel are rare, and each matters. The processor counts
-    /// thousands in a window, unless the service stands still.
+    /// Returns the windows for a formula. If it counts events of the kernel, which are rare, a single event is
+    /// activity. Events of the processor come by the thousands in a window, unless the service stands still.
     pub fn for_formula(formula: &Formula) -> Self {
         Self { activity_min: if formula.needs_processor() { 100 } else { 1 }, ..Self::default() }
     }
@@ -61,8 +61,8 @@ impl Default for Windows {
         Self {
             window: Duration::from_micros(50),
             window_max: Duration::from_millis(10),
-            // A shorter tick costs a service that never sleeps 15 % if the host emulates timers; this tick costs half
-            // of that.
+            // If the host emulates timers, a shorter tick costs a service that never sleeps 15 % of its CPU time; this
+            // tick costs half of that.
             tick: Duration::from_micros(100),
             activity_min: 1,
         }
@@ -183,7 +183,7 @@ impl Interference {
         word.numerator.store(self.formula.numerator_bits(), Ordering::Relaxed);
         word.denominator.store(self.formula.denominator_bits(), Ordering::Relaxed);
         word.read_ns.store(0, Ordering::Relaxed);
-        // The length of turns on this CPU is unknown. It is assumed to be long.
+        // Allow one tick: the length of the service's turns on this CPU is unknown, and is assumed to be long.
         word.paid_ticks.store(1, Ordering::Relaxed);
         self.set_tick(cpu, Some(self.windows.tick));
         word.event_count.store(self.formula.events().len() as u32, Ordering::Release);
@@ -248,8 +248,8 @@ impl Interference {
         self.crossings.fd()
     }
 
-    /// Returns whether a value has crossed its threshold since [`Interference::report_crossings`]. Costs no system
-    /// call.
+    /// Returns whether a value has crossed its threshold since the last call of [`Interference::report_crossings`].
+    /// Costs no system call.
     pub fn has_pending_crossing(&self) -> bool {
         self.cpus.iter().any(|cpu| self.words[cpu as usize].rung.load(Ordering::Acquire) == 1)
     }

@@ -56,8 +56,7 @@ impl GuardWord {
         }
     }
 
-    /// Returns the number of crossings, whether the value is above the threshold, and the time of the last crossing,
-    /// all of one moment.
+    /// Returns the number of crossings, whether the last one was upwards, and its time, all of one moment.
     pub(super) fn crossing_state(&self) -> (u64, bool, u64) {
         loop {
             let crossings = self.crossings.load(Ordering::Acquire);

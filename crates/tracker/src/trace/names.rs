@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sidelane_host::procfs::command_name;
 
-/// Number of threads that are found without a search, by the lowest bits of their ids.
+/// Number of entries of the table of threads seen last, which is indexed by the lowest bits of thread ids.
 pub const SEEN: usize = 4096;
 /// Limit of the number of names, for a machine that starts threads all the time.
 const NAMES_MAX: usize = 1 << 16;

@@ -114,8 +114,8 @@ impl Recorder {
         self.update_processes(self.traced.len() - 1, service)
     }
 
-    /// Sets the present processes of a service, which may have been restarted, or listen elsewhere. `index` is the
-    /// number of the service in the order in which services were added, from 0.
+    /// Sets the present processes of a service, which may have been restarted, or listen elsewhere. `service_index` is
+    /// the number of the service in the order in which services were added, from 0.
     pub fn update_processes(&mut self, service_index: usize, service: &Service) -> Result<(), TraceError> {
         let traced = &mut self.traced[service_index];
         traced.tracking.add_processes(&service.pids);

@@ -183,7 +183,8 @@ fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, track_groups: bo
     let timer = if stolen_from == StealTimeSource::Unseen && !lends { "lane_timer" } else { "" };
     let groups = if track_groups { "" } else { "lane_regroup" };
     let guard = if purpose.has_interference() { "" } else { "guard_timer" };
-    // A trace has its own program at context switches, and so do lanes.
+    // Leave out the switch program that only requests by thread need: a trace and lanes have their own programs at
+    // context switches.
     let turn = if purpose.has_threads() { "" } else { REQUEST_TURN };
     let of_lanes = if purpose.has_lanes() { &[] } else { &OF_LANES[..] };
     let of_lending = if lends { &[] } else { &OF_LENDING[..] };

@@ -184,7 +184,7 @@ impl Tracker {
     }
 
     pub(crate) fn forget_group(&self, group: &Group) {
-        // If the machine ran out of entries, there is none to delete; the error changes nothing.
+        // If the map had no room for the cgroup, there is no entry to delete; the error changes nothing.
         let _ = self.map_handle("named_groups").delete(group_key(group).bytes());
     }
 

@@ -26,7 +26,7 @@ const LOADS: &str = "lane_loads";
 pub const WORDS: &str = "thread_words";
 /// The wakeups of readers that sleep until a request is taken up, or answered.
 pub const WAKEUPS: &str = "request_wakeups";
-/// Limit of the threads of all services whose requests are shown at once: `SIDELANE_THREAD_WORDS` of
+/// Limit of the threads of all services whose present requests can be read at once: `SIDELANE_THREAD_WORDS` of
 /// `bpf/requests/state.h`.
 pub const THREAD_WORDS: usize = 512;
 
@@ -59,8 +59,8 @@ pub fn prepare_counter_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs
     }
 }
 
-/// Map with the counters' events of [`crate::interference`]. Its further maps have the words, the ring of crossings and
-/// the timers.
+/// Map with the performance events that [`crate::interference`] counts. Further maps of it have the CPUs' words, the
+/// ring of crossings and the timers.
 pub const GUARD_EVENTS: &str = "guard_events";
 pub const GUARD_WORDS: &str = "guard_words";
 pub const GUARD_CROSSINGS: &str = "guard_crossings";

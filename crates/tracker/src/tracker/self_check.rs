@@ -11,8 +11,8 @@ use super::error::{TrackerError, bpf_error_in_step};
 /// Flag `BPF_F_TEST_RUN_ON_CPU` of the kernel's interface.
 const ON_CPU: u32 = 1;
 
-/// Returns an error in a PID namespace whose process ids are not the kernel's, and on a kernel whose threads do not
-/// have their CPU.
+/// Returns an error in a PID namespace whose process ids are not the kernel's, and on a kernel that reports wrong CPUs
+/// for threads.
 pub(super) fn check_pid_and_cpu_numbers(object: &Object) -> Result<(), TrackerError> {
     check_pids(run_self_check(object, "self_pid", None)?, pid_in_proc(), std::process::id())?;
     // A CPU field that the kernel never writes reads as 0, so the check uses another CPU than CPU 0.

@@ -24,7 +24,8 @@ static void step(const char *name, uint32_t lane, uint64_t number)
 	} else if (!strcmp(name, "look")) {
 		note_stolen(&roles[lane], &lane_stats[lane], number);
 	} else if (!strcmp(name, "service")) {
-		/* It starts at a time, or stops at 0: lane/request.h marks the batch lane for both. */
+		/* The service starts on this lane at the time `number`, or stops if that is 0. As lane/request.h does
+		 * in both cases, mark the steal clock of the batch lane. */
 		words[lane].lc_since_ns = number;
 		mark_stolen(roles[lane].partners[0]);
 	} else if (!strcmp(name, "begin")) {
@@ -40,7 +41,7 @@ int main(int argc, char **argv)
 {
 	for (uint32_t lane = 0; lane < LANES; lane++) {
 		struct task_struct task = { .run_queue = (uint64_t)&run_queues[lane] };
-		/* Taken before anybody looked. */
+		/* Time that was stolen before the program read the steal clock for the first time. */
 		run_queues[lane].stolen_ns = 1000000;
 		find_run_queue(&lane_stats[lane], &task);
 		note_stolen(&roles[lane], &lane_stats[lane], SIDELANE_IDLE);
