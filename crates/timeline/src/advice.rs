@@ -144,6 +144,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_cause_has_advice_of_its_own() {
+        let all: std::collections::BTreeSet<&str> = Cause::ALL.into_iter().map(general_advice).collect();
+        assert_eq!(all.len(), Cause::ALL.len());
+    }
+
+    #[test]
+    fn detail_decides_the_advice_of_three_causes() {
+        for (cause, special, usual) in [
+            (Cause::Safepoint, pause::CLASS_LOADING.into(), pause::SAFEPOINT.into()),
+            (Cause::Pacing, BY_TCP | 5_000, 5_000),
+            (Cause::RunQueue, BY_OWN, 0),
+        ] {
+            assert_ne!(advice(cause, special), general_advice(cause), "{cause}");
+            assert_eq!(advice(cause, usual), general_advice(cause), "{cause}");
+        }
+    }
+
+    #[test]
     fn each_cause_has_advice() {
         assert!(Cause::ALL.into_iter().all(|cause| advice(cause, 0).len() > 20));
     }

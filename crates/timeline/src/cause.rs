@@ -277,6 +277,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_cause_has_words_and_a_meaning_of_its_own() {
+        let count = |text: fn(Cause) -> &'static str| {
+            Cause::ALL.into_iter().map(text).collect::<std::collections::BTreeSet<&str>>().len()
+        };
+        assert_eq!([count(Cause::name), count(Cause::meaning)], [Cause::ALL.len(); 2]);
+    }
+
+    #[test]
+    fn cause_needs_all_its_kinds_of_records() {
+        let kinds = Kinds::all().without(Kind::Softirq);
+        assert!(Cause::Interrupt.is_detectable(Kinds::all()) && !Cause::Interrupt.is_detectable(kinds));
+        assert!(Cause::Stolen.is_detectable(kinds) && Cause::NotExplained.is_detectable(Kinds::default()));
+    }
+
+    #[test]
     fn cause_keys_match_the_style_sheet() {
         assert_eq!((Cause::RunQueue.to_string(), Cause::OnCpu.to_string()), ("run-queue".into(), "on-cpu".into()));
     }

@@ -84,6 +84,13 @@ mod tests {
     }
 
     #[test]
+    fn client_waited_until_the_connection_ended() {
+        let ending = Ending::Abandoned;
+        let waited_ns = |ended_ns| UnansweredRequest { request: 1, arrived_ns: 100, ended_ns, ending }.waited_ns();
+        assert_eq!((waited_ns(350), waited_ns(50)), (250, 0));
+    }
+
+    #[test]
     fn each_side_has_its_number() {
         assert!(
             [Side::Client, Side::Service, Side::Other]

@@ -270,6 +270,21 @@ mod tests {
         assert!([0, 14, 15, 37, u32::MAX].into_iter().all(|number| Kind::from_number(number).is_none()));
     }
 
+    #[test]
+    fn kind_is_in_a_set_however_often_it_was_added() {
+        let kinds = Kinds::default().with(Kind::Woken).with(Kind::Woken);
+        assert!(kinds.has(Kind::Woken) && !kinds.has(Kind::Sent) && !kinds.without(Kind::Woken).has(Kind::Woken));
+    }
+
+    #[test]
+    fn a_record_that_was_never_written_is_none() {
+        let (task, other) = (Task { tid: 1, pid: 2 }, Task { tid: 3, pid: 4 });
+        let (kind, seq, cpu, detail, socket, request, value) = (Kind::Woken, 5, 6, 7, 8, 9, 10);
+        let record = Record { at_ns: 11, kind, seq, task, cpu, detail, other, socket, request, value };
+        assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
+        assert_eq!(Record::from_bytes(&Record { at_ns: 0, ..record }.to_bytes()), None);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_without_a_panic_and_written_back(bytes: [u8; 32], more: [u8; 32]) {

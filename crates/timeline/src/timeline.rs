@@ -98,3 +98,31 @@ impl Timeline {
         self.spans.iter().filter(|span| span.cause == cause).map(Span::length_ns).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_by_cause_are_sums_the_longest_first() {
+        let (tid, cpu, by_tid, by_pid, detail, behind, wait) = (1, None, 0, 0, 0, 0, None);
+        let span =
+            |from_ns, to_ns, cause| Span { from_ns, to_ns, cause, tid, cpu, by_tid, by_pid, detail, behind, wait };
+        let spans = vec![span(10, 30, Cause::OnCpu), span(30, 80, Cause::Disk), span(80, 90, Cause::OnCpu)];
+        let (request, socket, peer_port, started_ns, finished_ns, ended_ns) = (1, 7, 0, 10, 90, 90);
+        let times = Timeline {
+            request,
+            socket,
+            peer_port,
+            arrived_ns: 10,
+            started_ns,
+            finished_ns,
+            ended_ns,
+            spans,
+            incomplete: None,
+        }
+        .time();
+        let times: Vec<(Cause, u64)> = times.iter().map(|time| (time.cause, time.ns)).collect();
+        assert_eq!(times, [(Cause::Disk, 50), (Cause::OnCpu, 30)]);
+    }
+}

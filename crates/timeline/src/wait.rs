@@ -413,6 +413,26 @@ mod tests {
     }
 
     #[test]
+    fn system_calls_have_names_and_purposes() {
+        let of = |number| (syscall_name(number), Purpose::from_syscall(number));
+        for (number, expected) in [
+            (call::READ, ("read", Purpose::Receive)),
+            (call::PREADV, ("preadv", Purpose::Receive)),
+            (call::RECVMSG, ("recvmsg", Purpose::Receive)),
+            (call::PWRITEV, ("pwritev", Purpose::Send)),
+            (call::SENDFILE, ("sendfile", Purpose::Send)),
+            (call::EPOLL_PWAIT2, ("epoll_wait", Purpose::Poll)),
+            (call::FUTEX_WAITV, ("futex_waitv", Purpose::Futex)),
+            (call::MSYNC, ("msync", Purpose::Sync)),
+            (82, ("rename", Purpose::Files)),
+            (call::PAUSE, ("pause", Purpose::Other)),
+            (9_999, ("a system call", Purpose::Other)),
+        ] {
+            assert_eq!(of(number), expected, "{number}");
+        }
+    }
+
+    #[test]
     fn a_peer_is_read_from_a_record_of_its_socket() {
         let v4 = sent_record(2 << 24 | 17 << 16 | 5_399, Task { tid: u32::from_le_bytes([127, 0, 0, 1]), pid: 0 }, 10);
         assert_eq!(Peer::from_record(&v4).map(|peer| peer.to_string()).as_deref(), Some("127.0.0.1:5399/udp"));

@@ -267,7 +267,8 @@ fn wait_for_a_held_kernel_lock_has_cause_lock() {
     );
     add_response(&mut trace, 500, 1);
     assert_eq!(trace.first_timeline().time_of_cause_ns(Lock), 202_000);
-    assert_eq!((span_of_cause(&trace, Lock).by_tid, span_of_cause(&trace, Lock).detail), (6, 0xfeed));
+    let lock = span_of_cause(&trace, Lock);
+    assert_eq!((lock.by_tid, lock.by_pid, lock.detail), (6, SERVICE, 0xfeed));
 }
 
 #[test]
@@ -493,5 +494,195 @@ fn without_recorded_wakers_no_lock_is_reported() {
         add_response(&mut trace, 500, 1);
         assert_ne!(spans_after_begin(&trace)[1].2, NotExplained, "call {call}");
         assert!(told(&trace).contains(&(200, 400, NotExplained)), "call {call}: {:?}", told(&trace));
+        let timelines = build(Settings { kinds, ..Settings::default() }, trace.numbered_records());
+        let span = timelines[0].spans.iter().find(|span| span.from_ns == trace_time_ns(200)).expect("the sleep");
+        assert_eq!((span.by_tid, span.by_pid, span.detail, span.wait), (0, 0, 0, None), "call {call}");
     }
+    // A response in the send buffer needs no waker, but a thread that sleeps in a send call does.
+    let mut trace = trace_with_received_request();
+    trace.transmitted(300, 7, 10).sent(300, 1, 7, 30, 1).finished(300, 1, 7, 1, 120).sleeps(320, 1);
+    trace.transmitted(40_305, 7, 30);
+    assert_eq!(told(&trace), [(300, 40_305, SendBuffer)]);
+    let mut trace = trace_with_received_request();
+    trace.enters_sleep_call(200, 1, 46, 5).sleeps(200, 1).woken(400, IDLE_TASK, 1).gets_cpu(410, 1);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1], (200, 400, SendBuffer));
+    assert!(told(&trace).contains(&(200, 400, NotExplained)), "{:?}", told(&trace));
+}
+
+#[test]
+fn wait_behind_the_tracer_names_no_other_thread() {
+    let mut trace = trace_with_received_request();
+    // Thread 5 has the CPU when thread 1 is woken, and then the tracer has it.
+    trace.sleeps(200, 1).gets_cpu(205, 5).woken(210, IDLE_TASK, 1).switched(220, 5, 901, leave::SLEEPS);
+    trace.switched(240, 901, 1, leave::PREEMPTED);
+    add_response(&mut trace, 500, 1);
+    let spans = |tracer_pid| {
+        let timeline = trace.timelines_with_builder(|builder| builder.set_tracer_pid(tracer_pid)).remove(0);
+        let waits = timeline.spans.into_iter().filter(|span| span.from_ns >= trace_time_ns(210));
+        waits.take_while(|span| span.cause != OnCpu).map(|span| (span.cause, span.by_tid, span.by_pid)).collect()
+    };
+    let (with, without): (Vec<_>, Vec<_>) = (spans(STRANGER), spans(0));
+    assert_eq!(with, [(RunQueue, 0, 0), (Tracer, 901, STRANGER)]);
+    assert_eq!(without, [(RunQueue, 901, STRANGER)]);
+}
+
+#[test]
+fn the_tracers_long_turn_is_no_other_threads() {
+    let mut trace = trace_with_received_request();
+    // The tracer has the CPU for most of the wait, and thread 5 for a moment before thread 1.
+    trace.switched(200, 1, 901, leave::PREEMPTED).switched(900, 901, 5, leave::SLEEPS);
+    trace.switched(950, 5, 1, leave::SLEEPS);
+    add_response(&mut trace, 1_000, 1);
+    let timeline = trace.timelines_with_builder(|builder| builder.set_tracer_pid(STRANGER)).remove(0);
+    let waits: Vec<(Cause, u64, u32)> = timeline
+        .spans
+        .iter()
+        .filter(|span| span.from_ns >= trace_time_ns(200) && span.cause != OnCpu)
+        .map(|span| (span.cause, span.length_ns(), span.by_pid))
+        .collect();
+    assert_eq!(waits, [(Tracer, 700_000, STRANGER), (RunQueue, 50_000, 0)]);
+}
+
+#[test]
+fn span_has_the_cpu_of_its_thread_unless_it_sleeps() {
+    let mut trace = trace_with_received_request();
+    trace.sleeps(210, 1).woken(400, 6, 1).gets_cpu(410, 1);
+    add_response(&mut trace, 500, 1);
+    let cpus: Vec<_> = trace.first_timeline().spans.iter().map(|span| (span.cause, span.cpu)).collect();
+    assert_eq!(cpus[cpus.len() - 3..], [(HandOver, None), (RunQueue, Some(0)), (OnCpu, Some(0))]);
+}
+
+#[test]
+fn sleep_on_another_request_is_a_queue_without_details() {
+    let mut trace = trace_with_received_request();
+    trace.data_ready(130, 8, 20);
+    let timed = SleepArguments { argument: 0xbeef, named: 128 | 9, timeout_ms: 5, ..SleepArguments::default() };
+    trace.enters_sleep_call_with(210, 1, 202, timed).sleeps(210, 1).woken_by_timer(5_210, 1).gets_cpu(5_220, 1);
+    add_response(&mut trace, 5_500, 1);
+    trace.received(5_510, 1, 8, 20, 2).started(5_510, 1, 8, 2, 130);
+    trace.transmitted(5_600, 8, 30).sent(5_600, 1, 8, 30, 2).finished(5_600, 1, 8, 2, 5_510);
+    let second = trace.timelines().into_iter().find(|timeline| timeline.request == 2).expect("it ended");
+    let queued: Vec<_> = second.spans.iter().filter(|span| span.cause == ServiceQueue).collect();
+    assert!(queued.iter().any(|span| span.from_ns == trace_time_ns(210)), "{queued:?}");
+    for span in queued {
+        assert_eq!((span.by_tid, span.by_pid, span.detail, span.wait), (1, SERVICE, 0, None));
+    }
+}
+
+#[test]
+fn batch_beside_another_request_costs_only_that_request() {
+    let mut trace = trace_with_received_request();
+    trace.data_ready(130, 8, 20).ended_event(300, Kind::Overlap, 1, 100, 3);
+    add_response(&mut trace, 500, 1);
+    trace.received(510, 1, 8, 20, 2).started(510, 1, 8, 2, 130);
+    trace.transmitted(600, 8, 30).sent(600, 1, 8, 30, 2).finished(600, 1, 8, 2, 510);
+    let sibling: Vec<u64> = trace.timelines().iter().map(|timeline| timeline.time_of_cause_ns(Sibling)).collect();
+    assert_eq!(sibling, [100_000, 0]);
+}
+
+#[test]
+fn thread_that_answered_for_another_leaves_no_request_behind() {
+    let mut trace = trace_with_received_request();
+    // Worker 2 answers request 1. Thread 1 runs on, and receives request 2 later.
+    trace.woken(200, 1, 2).gets_cpu(210, 2).set_last_cpu(1).data_ready(300, 8, 20);
+    trace.transmitted(500, 7, 10).set_last_cpu(1).sent(500, 2, 7, 10, 1).set_last_cpu(1);
+    trace.finished(500, 2, 7, 1, 120).set_last_cpu(1).sleeps(510, 2).set_last_cpu(1);
+    trace.received(600, 1, 8, 20, 2).started(600, 1, 8, 2, 300);
+    trace.transmitted(700, 8, 30).sent(700, 1, 8, 30, 2).finished(700, 1, 8, 2, 600);
+    let second = trace.timelines().into_iter().find(|timeline| timeline.request == 2).expect("it ended");
+    let behind: Vec<(u64, u64)> = second.spans.iter().map(|span| (span.from_ns, span.behind)).collect();
+    assert_eq!(behind, [(trace_time_ns(300), 1), (trace_time_ns(500), 0), (trace_time_ns(600), 0)]);
+}
+
+#[test]
+fn receiver_keeps_its_next_request_when_a_worker_answers() {
+    let mut trace = trace_with_received_request();
+    trace.woken(200, 1, 2).gets_cpu(210, 2).set_last_cpu(1);
+    trace.data_ready(300, 8, 20).received(310, 1, 8, 20, 2).started(310, 1, 8, 2, 300);
+    trace.transmitted(500, 7, 10).set_last_cpu(1).sent(500, 2, 7, 10, 1).set_last_cpu(1);
+    trace.finished(500, 2, 7, 1, 120).set_last_cpu(1).sleeps(510, 2).set_last_cpu(1);
+    trace.sends_to_service(600, 1, 9, 6_379, 6).sleeps(610, 1).woken(5_000, IDLE_TASK, 1).gets_cpu(5_010, 1);
+    trace.downstream_io(5_020, Kind::Received, 1, 9);
+    trace.transmitted(5_100, 8, 30).sent(5_100, 1, 8, 30, 2).finished(5_100, 1, 8, 2, 310);
+    let second = trace.timelines().into_iter().find(|timeline| timeline.request == 2).expect("it ended");
+    assert_eq!(second.time_of_cause_ns(Downstream), 4_400_000, "{second:?}");
+}
+
+/// Before a loss of records a condition of thread 2 begins. Its end is lost, or comes while the thread has a request.
+#[test]
+fn condition_that_began_before_a_loss_delays_no_later_request() {
+    for (begins, begin_detail, ends, end_detail) in [
+        (Kind::Throttled, 1, None, 0),
+        (Kind::Frozen, 1, None, 0),
+        (Kind::LockWaitBegan, 0, Some(Kind::LockWaitEnded), 0),
+        (Kind::ReclaimBegan, 0, Some(Kind::ReclaimEnded), 0),
+        (Kind::PageFault, fault::BEGINS, Some(Kind::PageFault), fault::ENDS),
+    ] {
+        let mut trace = Trace::new();
+        trace.gets_cpu(1, 2).event(50, begins, 2, begin_detail);
+        trace.ended_event(60, Kind::Interrupt, IDLE_TASK, 1, 40).ended_event(5_000, Kind::Interrupt, IDLE_TASK, 1, 40);
+        // After a loss, the first request of a connection is incomplete, and the second one is not.
+        for (us, number, tid) in [(20_000, 1, 1), (30_000, 2, 2)] {
+            let seq = 10 * number as u32;
+            trace.woken(us - 5_000, IDLE_TASK, tid).data_ready(us, 7, seq).gets_cpu(us + 10, tid);
+            trace.received(us + 20, tid, 7, seq, number).started(us + 20, tid, 7, number, us);
+            if let Some(ends) = ends.filter(|_| tid == 2) {
+                trace.event(us + 100, ends, 2, end_detail);
+            }
+            trace.transmitted(us + 200, 7, seq).sent(us + 200, tid, 7, seq, number);
+            trace.finished(us + 200, tid, 7, number, us + 20).sleeps(us + 210, tid);
+        }
+        let mut records = trace.numbered_records();
+        records.retain(|record| record.at_ns != trace_time_ns(60));
+        let timelines = build(Settings::default(), records);
+        assert_eq!(timelines[1].incomplete, None, "{begins:?}");
+        let parts: Vec<(u64, Cause)> = spans_in_us(&timelines[1]).iter().map(|part| (part.0, part.2)).collect();
+        let expected = [(30_000, RunQueue), (30_010, ServiceQueue), (30_020, OnCpu)];
+        assert_eq!(parts, expected, "{begins:?}");
+    }
+}
+
+#[test]
+fn exit_from_an_idle_state_takes_two_milliseconds_at_most() {
+    for (length_us, cause) in [(1_900, IdleExit), (2_100, NotExplained)] {
+        let mut trace = trace_with_received_request();
+        trace.sleeps(200, 1).woken(1_000, IDLE_TASK, 1).gets_cpu(1_000 + length_us, 1);
+        trace.ended_event(1_000 + length_us, Kind::IdleLeft, IDLE_TASK, length_us, 1);
+        add_response(&mut trace, 5_000, 1);
+        assert!(spans_after_begin(&trace).contains(&(1_000, 1_000 + length_us, cause)), "{length_us}");
+    }
+}
+
+#[test]
+fn disk_in_a_page_fault_is_the_disk() {
+    let mut trace = trace_with_received_request();
+    trace.event(205, Kind::PageFault, 1, fault::BEGINS).switched(210, 1, IDLE_TASK, leave::BLOCKED);
+    trace.event(398, Kind::DiskCompleted, 1, 8 << 20).woken(400, IDLE_TASK, 1).gets_cpu(400, 1);
+    trace.event(405, Kind::PageFault, 1, fault::ENDS);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1..4], [(205, 210, PageFault), (210, 400, Disk), (400, 405, PageFault)]);
+}
+
+#[test]
+fn worker_that_waits_for_work_at_a_futex_waits_for_no_lock() {
+    let mut trace = trace_with_received_request();
+    // Thread 3 puts the request, which it got unseen from thread 1, into the queue of worker 2.
+    trace.gets_cpu(20, 2).set_last_cpu(1).enters_sleep_call_with(30, 2, 202, MUTEX).set_last_cpu(1);
+    trace.sleeps(30, 2).set_last_cpu(1).gets_cpu(20, 3).set_last_cpu(2).sleeps(130, 1);
+    trace.woken(300, 3, 2).set_last_cpu(2).gets_cpu(310, 2).set_last_cpu(1);
+    trace.transmitted(500, 7, 10).set_last_cpu(1).sent(500, 2, 7, 10, 1).set_last_cpu(1);
+    trace.finished(500, 2, 7, 1, 320).set_last_cpu(1);
+    let parts = [(120, 300, HandOver), (300, 310, RunQueue), (310, 500, OnCpu)];
+    assert_eq!(spans_after_begin(&trace), parts);
+}
+
+#[test]
+fn pause_of_the_runtime_goes_on_after_the_quota_is_full_again() {
+    let mut trace = trace_with_received_request();
+    trace.switched(200, 1, 901, leave::PREEMPTED).event(200, Kind::Throttled, 1, 1);
+    trace.event(250, Kind::PauseBegan, 5, pause::FULL_COLLECTION).event(300, Kind::Throttled, 1, 0);
+    trace.event(400, Kind::PauseEnded, 5, 0).switched(410, 901, 1, leave::PREEMPTED);
+    add_response(&mut trace, 500, 1);
+    assert_eq!(spans_after_begin(&trace)[1..4], [(200, 300, Throttled), (300, 400, Collection), (400, 410, RunQueue)]);
 }

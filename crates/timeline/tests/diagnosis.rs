@@ -1,6 +1,7 @@
 //! Tests of the diagnosis: causes of slow requests, found in timelines written by hand.
 
 use sidelane_timeline::cause::Cause::{self, *};
+use sidelane_timeline::cause::{BY_OWN, BY_TCP};
 use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, NameSource, Objective};
 use sidelane_timeline::diagnosis::{Diagnosis, Finding, TracerCost, UndetectableCause};
 use sidelane_timeline::record::{Kind, Kinds, Task};
@@ -178,6 +179,252 @@ fn memory_is_independent_of_requests_and_sums_are_within_1pc() {
     let expected_ns = 20_000 * 5 * MS;
     assert!(finding(&diagnosis, Disk).tail_ns.abs_diff(expected_ns) < expected_ns / 100);
     assert!(diagnoser.memory_bytes() < 4 << 20, "{}", diagnoser.memory_bytes());
+    // 128 summaries, with the time of each cause and some waits.
+    let least = 2 * 128 * (Cause::ALL.len() * size_of::<u64>() + 5 * size_of::<Wait>());
+    assert!(diagnoser.memory_bytes() > (2 << 20) + least, "{}", diagnoser.memory_bytes());
+}
+
+#[test]
+fn summaries_stand_for_all_requests_of_their_latency() {
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(2 * MS));
+    let slow = [(RunQueue, 6 * MS), (Tracer, MS), (OnCpu, 300_000)];
+    (10_001..=11_280).for_each(|request| diagnoser.add(&timeline(request, &slow)));
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.slow, diagnosis.tracer.tail_ns), (1_280, 1_280 * MS));
+    let evidence = &finding(&diagnosis, RunQueue).evidence[1];
+    assert_eq!(evidence, "stress, process 900 had the CPU: 7.68 s in all, at most 6.0 ms at once");
+}
+
+#[test]
+fn bar_of_the_distribution_contains_its_latencies() {
+    for latency_ns in [1, 999, 1_000, 4_096, 77_777, 9 * MS, 3_000 * MS] {
+        let mut diagnoser = Diagnoser::new(DiagnoserSettings::default());
+        diagnoser.add(&timeline(1, &[(Disk, latency_ns)]));
+        let bars = diagnoser.latency_bars();
+        let [bar] = bars.as_slice() else { panic!("one bar") };
+        assert!((bar.from_ns..bar.to_ns).contains(&latency_ns), "{latency_ns}: {bar:?}");
+        assert_eq!(bar.time.iter().map(|time| (time.cause, time.ns)).collect::<Vec<_>>(), [(Disk, latency_ns)]);
+    }
+}
+
+#[test]
+fn finding_is_the_same_after_it_is_written_and_read() {
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(2 * MS));
+    diagnoser.add(&timeline(2_001, &[(RunQueue, 10 * MS), (OnCpu, 300_000)]));
+    let found = finding(&diagnose(&diagnoser), RunQueue).clone();
+    let json = serde_json::to_value(&found).expect("it can be written");
+    assert_eq!(json["tail_us"].as_f64(), Some(found.tail_ns as f64 / 1_000.0));
+    assert_eq!(serde_json::from_value::<Finding>(json).expect("it can be read").tail_ns, found.tail_ns);
+}
+
+/// Returns the evidence of one slow request with these waits of 10 ms each: cause, detail, waker and wait.
+fn evidence_of(waits: &[(Cause, u64, Task, Option<Wait>)]) -> Vec<String> {
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(MS));
+    let times: Vec<(Cause, u64)> = waits.iter().map(|(cause, ..)| (*cause, 10 * MS)).collect();
+    let mut slow = timeline(2_000, &times);
+    for (span, &(_, detail, by, wait)) in slow.spans.iter_mut().zip(waits) {
+        (span.detail, span.by_tid, span.by_pid, span.wait) = (detail, by.tid, by.pid, wait);
+    }
+    diagnoser.add(&slow);
+    let mut evidence = finding(&diagnoser.diagnose(&Machine), waits[0].0).evidence.clone();
+    evidence.remove(0);
+    evidence
+}
+
+#[test]
+fn words_of_a_futex_lock_are_one_lock_but_kernel_locks_are_not() {
+    const KERNEL: u64 = 0xffff_8880_0000_0000;
+    let futex = |timeout_ms, is_contended, ended| Wait {
+        call: Some(call::FUTEX),
+        object: Object::Futex(128, is_contended),
+        timeout_ms,
+        ended,
+        ..Wait::default()
+    };
+    let by = Task { tid: 42, pid: 42 };
+    // Three waits for one lock, with what differs each time.
+    let one = [(0x1004, 0, true), (0x1010, 5, true), (0x103f, 0, false)].map(|(address, timeout_ms, is_contended)| {
+        let ended = if timeout_ms == 0 { WaitEnd::Thread(Some(call::FUTEX)) } else { WaitEnd::Timer };
+        (Lock, address, by, Some(futex(timeout_ms, is_contended, ended)))
+    });
+    let held = "python3, thread 42 of process 42 held the lock at 0x1000";
+    assert_eq!(evidence_of(&one), [format!("{held}: 30.0 ms in all, at most 10.0 ms at once")]);
+    let two = [0x1010, 0x1040].map(|address| (Lock, address, by, Some(futex(0, true, WaitEnd::Unknown))));
+    assert_eq!(evidence_of(&two).len(), 2);
+    let kernel = Wait { call: Some(call::WRITE), ..Wait::default() };
+    for wait in [None, Some(kernel)] {
+        let two = [4, 8].map(|offset| (Lock, KERNEL + offset, by, wait));
+        assert_eq!(evidence_of(&two).len(), 2, "locks of the kernel lie side by side");
+    }
+}
+
+#[test]
+fn waits_that_differ_in_details_alone_are_summed() {
+    let with = |timeout_ms, ended| Wait { call: Some(call::POLL), timeout_ms, ended, ..Wait::default() };
+    let inside = [(5, Object::Unknown), (6, Object::Event)].map(|(timeout_ms, object)| {
+        let ended = WaitEnd::Thread(Some(timeout_ms));
+        (Inside, 0, NONE, Some(Wait { object, ..with(timeout_ms, ended) }))
+    });
+    assert_eq!(evidence_of(&inside).len(), 1);
+    let by = Task { tid: 42, pid: 42 };
+    let timeouts = [5, 6].map(|timeout_ms| (HandOver, 0, by, Some(with(timeout_ms, WaitEnd::Unknown))));
+    assert_eq!(evidence_of(&timeouts).len(), 1);
+    let peer = Peer::Address([127, 0, 0, 1].into(), 9_191, TCP);
+    let unanswered = |timeout_ms| Wait { timeout_ms, call: Some(call::POLL), ..Wait::for_answer(Some(peer), false) };
+    let evidence = evidence_of(&[200, 300].map(|timeout_ms| (NoAnswer, 0, NONE, Some(unanswered(timeout_ms)))));
+    assert!(evidence.len() == 1 && evidence[0].contains("within 10.0 ms, when the program's timeout"), "{evidence:?}");
+    let evidence = evidence_of(&[200, 200].map(|timeout_ms| (NoAnswer, 0, NONE, Some(unanswered(timeout_ms)))));
+    assert!(evidence.len() == 1 && evidence[0].contains("within the 200 ms that the program"), "{evidence:?}");
+    // The thread that reads the answer differs each time: it is no clue.
+    let ran = [41, 42].map(|tid| (Downstream, 9_191, Task { tid, pid: 42 }, None));
+    assert_eq!(evidence_of(&ran).len(), 1);
+}
+
+#[test]
+fn pool_that_threads_give_each_other_names_its_long_user() {
+    let root = Task { tid: 9, pid: 42 };
+    let pool = Wait { call: Some(call::FUTEX), of_peer: true, root, doing: Activity::Slept, ..Wait::default() };
+    let users = [41, 42].map(|tid| (Lock, 0, Task { tid, pid: 42 }, Some(pool)));
+    let evidence = evidence_of(&users);
+    let expected =
+        "python3, thread 9 of process 42 had the lock, semaphore or pool that it waited for in futex and slept";
+    assert!(evidence.len() == 1 && evidence[0].starts_with(expected), "{evidence:?}");
+    let own = Wait { root: NONE, ..pool };
+    let evidence = evidence_of(&[(Lock, 0, Task { tid: 41, pid: 42 }, Some(own))]);
+    assert!(evidence[0].starts_with("python3, thread 41 of process 42 had the lock"), "{evidence:?}");
+}
+
+/// Checks the text about a wait of 10 ms that thread `by` ended.
+#[track_caller]
+fn check_text(cause: Cause, detail: u64, by: Task, wait: Wait, expected: &str) {
+    let evidence = evidence_of(&[(cause, detail, by, Some(wait))]).remove(0);
+    assert_eq!(evidence, format!("{expected}: 10.0 ms in all, at most 10.0 ms at once"));
+}
+
+fn wait_in(number: u32, object: Object, ended: WaitEnd) -> Wait {
+    Wait { call: Some(number), object, ended, ..Wait::default() }
+}
+
+#[test]
+fn wait_without_another_thread_is_described_by_its_end() {
+    let until = "its thread waited in";
+    let inside = "it waited inside the service, without a thread; its thread waited in epoll_wait";
+    for (cause, number, ended, expected) in [
+        (NetworkReceive, call::RECVFROM, WaitEnd::Interrupt, format!("{until} recvfrom for more data")),
+        (Timer, call::POLL, WaitEnd::Timer, format!("{until} poll until a timeout that it had set")),
+        (Timer, call::READ, WaitEnd::Timer, format!("{until} read until a time that it had set")),
+        (Timer, call::NANOSLEEP, WaitEnd::Timer, "its thread slept until a time that it had set".to_owned()),
+        (Inside, call::EPOLL_WAIT, WaitEnd::Timer, format!("{inside}, until a timeout that it had set")),
+        (Inside, call::EPOLL_WAIT, WaitEnd::Interrupt, format!("{inside}, until data came")),
+        (Inside, call::EPOLL_WAIT, WaitEnd::Unknown, inside.to_owned()),
+    ] {
+        check_text(cause, 0, NONE, wait_in(number, Object::Unknown, ended), &expected);
+    }
+    let by_thread = wait_in(call::EPOLL_WAIT, Object::Unknown, WaitEnd::Thread(None));
+    let expected = "it waited inside the service; its thread waited in epoll_wait until another thread woke it";
+    check_text(Inside, 0, NONE, by_thread, expected);
+}
+
+#[test]
+fn wait_for_a_disk_names_file_call_or_device() {
+    let sync = wait_in(call::FSYNC, Object::File(5, 77), WaitEnd::Interrupt);
+    let rename = wait_in(82, Object::Unknown, WaitEnd::Interrupt);
+    for (detail, wait, expected) in [
+        (0, sync, "its thread waited in fsync until file 5 was on its disk"),
+        (0, rename, "its thread waited in rename for its file system"),
+        (8 << 20, rename, "disk 8:0 answered"),
+        (0, Wait::default(), "disk 0:0 answered"),
+    ] {
+        check_text(Disk, detail, NONE, wait, expected);
+    }
+}
+
+#[test]
+fn unanswered_question_says_how_long_the_program_waits() {
+    let question = Wait::for_answer(Some(Peer::Address([127, 0, 0, 1].into(), 9_191, TCP)), false);
+    let connects = Wait { connects: true, timeout_ms: 50, ..question };
+    let peer = "127.0.0.1:9191 (python3, process 42)";
+    for (wait, expected) in [
+        (connects, format!("no connection to {peer} within the 50 ms that the program allows")),
+        (question, format!("no answer from {peer} within 10.0 ms, when the program's timeout ended")),
+        (
+            Wait { call: Some(call::EPOLL_WAIT), ..question },
+            format!("no answer from {peer} until the program went on without it"),
+        ),
+    ] {
+        check_text(NoAnswer, 0, NONE, wait, &expected);
+    }
+}
+
+#[test]
+fn thread_that_held_a_lock_or_woke_another_is_named() {
+    let by = Task { tid: 42, pid: 42 };
+    let (thread, futex) = ("python3, thread 42 of process 42", Object::Futex(0, true));
+    for (cause, detail, number, object, expected) in [
+        (Lock, 1 << 63 | 7, call::WRITE, Object::Unknown, format!("{thread} held a lock of the kernel in write")),
+        (Lock, 64, call::FUTEX, futex, format!("{thread} held the lock at 0x40")),
+        (Lock, 0, call::FUTEX, futex, format!("{thread} held a lock")),
+        (HandOver, 0, call::READ, Object::Event, format!("waited in read on an eventfd until {thread} woke it")),
+        (HandOver, 0, call::READ, Object::Timer, format!("waited in read on a timerfd until {thread} woke it")),
+        (HandOver, 0, call::READ, Object::Socket, format!("waited in read on a socket until {thread} woke it")),
+    ] {
+        let expected = if cause == HandOver { format!("its thread {expected}") } else { expected };
+        check_text(cause, detail, by, wait_in(number, object, WaitEnd::Thread(None)), &expected);
+    }
+}
+
+#[test]
+fn reader_of_a_full_pipe_or_socket_is_named_if_known() {
+    let by = Task { tid: 42, pid: 42 };
+    for (by, object, expected) in [
+        (by, Object::Pipe(7), "a pipe that was full; its reader is python3, process 42"),
+        (NONE, Object::Pipe(7), "a pipe that was full; its reader is python3, process 42"),
+        (Task { tid: 5, pid: 0 }, Object::Pipe(7), "a pipe that was full; its reader is an unknown thread"),
+        (NONE, Object::UnixSocket, "a Unix socket that was full: the other side did not read"),
+        (NONE, Object::Unknown, "a pipe or socket that was full: the other side did not read"),
+    ] {
+        let wait = wait_in(call::WRITE, object, WaitEnd::Unknown);
+        check_text(Full, 0, by, wait, &format!("write to {expected}"));
+    }
+}
+
+#[test]
+fn evidence_without_a_wait_names_what_is_known() {
+    let by = Task { tid: 42, pid: 42 };
+    for (cause, detail, by, expected) in [
+        (RunQueue, BY_OWN, by, "python3, process 42 (the service itself) had the CPU"),
+        (RunQueue, 0, by, "python3, process 42 had the CPU"),
+        (RunQueue, 0, NONE, "its thread was woken and did not run yet"),
+        (RunQueue, 0, Task { tid: 5, pid: 0 }, "thread 5 had the CPU"),
+        (Lock, 0, by, "python3, thread 42 of process 42 held a lock"),
+        (Frozen, 0, by, "python3, thread 42 of process 42 let it go on"),
+        (Frozen, 0, NONE, "the group was frozen"),
+        (Downstream, 9_191, NONE, "the service at port 9191 had not answered"),
+        (Downstream, 0, NONE, "another service had not answered"),
+        (Interrupt, 40, NONE, "interrupt 40 had the CPU"),
+        (SendBuffer, 512, NONE, "up to 512 bytes of the response waited to be sent"),
+        (Pacing, 512, NONE, "up to 512 bytes waited behind TCP for the network device"),
+        (Pacing, BY_TCP | 512, NONE, "TCP sent at a set rate (BBR, SO_MAX_PACING_RATE), and up to 512 bytes waited"),
+    ] {
+        let evidence = evidence_of(&[(cause, detail, by, None)]).remove(0);
+        assert_eq!(evidence, format!("{expected}: 10.0 ms in all, at most 10.0 ms at once"));
+    }
+}
+
+#[test]
+fn advice_for_a_peer_depends_on_where_it_is() {
+    let advice_for = |peer: Peer, names: &dyn NameSource| {
+        let mut diagnoser = diagnoser_with_requests(Objective::Latency(MS));
+        let mut slow = timeline(2_000, &[(Downstream, 200 * MS)]);
+        slow.spans[0].wait = Some(Wait::for_answer(Some(peer), false));
+        diagnoser.add(&slow);
+        finding(&diagnoser.diagnose(names), Downstream).advice.clone()
+    };
+    let (there, unix) = (Peer::Address([127, 0, 0, 1].into(), 9_191, TCP), Peer::Unix(42));
+    let without_names = |_: Task| None;
+    assert!(advice_for(there, &Machine).contains("--service port:9191"));
+    assert!(!advice_for(there, &without_names).contains("--service port:9191"), "the service is on another machine");
+    assert!(advice_for(unix, &without_names).contains("Unix sockets are not traced"));
 }
 
 /// Names for the tests: each address has a process with a name.
@@ -269,4 +516,14 @@ fn connection_and_hand_over_are_described() {
         let (seen, _) = evidence_and_advice(HandOver, by, wait);
         assert!(seen.starts_with("its thread waited") && seen.contains(&format!("process 42 {how}")), "{seen}");
     }
+}
+
+#[test]
+fn pipe_without_a_known_reader_has_none() {
+    let mut diagnoser = diagnoser_with_requests(Objective::Latency(MS));
+    let mut slow = timeline(2_000, &[(Full, 10 * MS)]);
+    slow.spans[0].wait = Some(Wait { call: Some(call::WRITE), object: Object::Pipe(7), ..Wait::default() });
+    diagnoser.add(&slow);
+    let evidence = finding(&diagnose(&diagnoser), Full).evidence[1].clone();
+    assert!(evidence.starts_with("write to a pipe that was full: the other side did not read: "), "{evidence}");
 }

@@ -6,6 +6,7 @@ use common::*;
 use sidelane_timeline::cause::BY_TCP;
 use sidelane_timeline::cause::Cause::{self, *};
 use sidelane_timeline::record::{Kind, Task};
+use sidelane_timeline::timeline::Span;
 
 /// Reasons why data waits in a socket, as bits of `enum sidelane_trace_hold`.
 const WINDOW: u32 = 1;
@@ -167,4 +168,52 @@ fn segment_received_twice_was_not_lost_with_next_request() {
     trace.gets_cpu(90_000, 1);
     let ended: Vec<u64> = trace.timelines().iter().map(|timeline| timeline.ended_ns).collect();
     assert_eq!(ended, [trace_time_ns(300), trace_time_ns(9_030)]);
+}
+
+#[test]
+fn response_that_outlasts_the_next_requests_start_is_whole() {
+    let mut trace = trace_with_received_request();
+    trace.finished(300, 1, 7, 1, 120).data_ready(305, 7, 20).received(310, 1, 7, 20, 2).started(310, 1, 7, 2, 305);
+    trace.transmitted(320, 7, 1_000).sent(320, 1, 7, 1_020, 1).transmitted(40_000, 7, 1_020);
+    trace.transmitted(50_000, 7, 1_040).sent(50_000, 1, 7, 1_040, 2).finished(50_000, 1, 7, 2, 310);
+    let ends: Vec<_> = trace.timelines().iter().map(|timeline| (timeline.incomplete, timeline.ended_ns)).collect();
+    assert_eq!(ends, [(None, trace_time_ns(40_000)), (None, trace_time_ns(50_000))]);
+}
+
+/// Returns the spans of a response that an event loop sends in two parts, at 200 µs and at 50 ms. Between them the loop
+/// works on another request until 20 ms, and then waits for events. The client's window was full if `is_held`.
+fn spans_between_parts(is_held: bool) -> Vec<Span> {
+    let mut trace = trace_with_received_request();
+    let end = if is_held { 500 } else { 10 };
+    trace.enters_sleep_call(130, 1, 232, 4).sleeps(130, 1).woken(150, IDLE_TASK, 1).gets_cpu(151, 1);
+    trace.transmitted(200, 7, 10).sent(200, 1, 7, end, 1).finished(200, 1, 7, 1, 120);
+    set_socket_state(&mut trace, WINDOW | IN_FLIGHT | KNOWN, end - 10);
+    trace.data_ready(900, 8, 20).received(1_000, 1, 8, 20, 2).started(1_000, 1, 8, 2, 900);
+    trace.transmitted(20_000, 8, 30).sent(20_000, 1, 8, 30, 2).finished(20_000, 1, 8, 2, 1_000);
+    trace.enters_sleep_call(20_010, 1, 232, 4).sleeps(20_010, 1);
+    if is_held {
+        add_acknowledgement(&mut trace, 49_900, 10, WINDOW | IN_FLIGHT, 490);
+        trace.transmitted(49_901, 7, end);
+    }
+    trace.woken(49_902, IDLE_TASK, 1).gets_cpu(49_903, 1);
+    trace.transmitted(50_000, 7, 900).sent(50_000, 1, 7, 900, 1).finished(50_000, 1, 7, 1, 120);
+    let is_between = |span: &Span| (trace_time_ns(1_000)..trace_time_ns(49_902)).contains(&span.from_ns);
+    let mut spans = trace.first_timeline().spans;
+    let before = spans.iter().find(|span| span.from_ns == trace_time_ns(130)).expect("a wait before the response");
+    assert_eq!((before.cause, before.to_ns), (Inside, trace_time_ns(150)));
+    spans.retain(|span| is_between(span) && span.cause != OnCpu);
+    spans
+}
+
+#[test]
+fn time_between_the_parts_of_a_held_response_is_the_holds() {
+    let spans = spans_between_parts(true);
+    assert_eq!(spans.iter().map(Span::length_ns).sum::<u64>(), 48_892_000);
+    for span in spans {
+        assert_eq!((span.cause, span.detail, span.behind), (SlowReader, 490, 0));
+        assert_eq!((span.by_tid, span.by_pid, span.wait), (0, 0, None), "neither a thread nor its wait");
+    }
+    // A service that sends late by itself is not held back.
+    let own: Vec<(Cause, u64)> = spans_between_parts(false).iter().map(|span| (span.cause, span.behind)).collect();
+    assert_eq!(own, [(ServiceQueue, 2), (Inside, 0)]);
 }

@@ -158,3 +158,29 @@ fn answered_request_in_many_parts_is_one_request() {
     add_response(&mut trace, 200_000, 1);
     assert_eq!(unanswered_and_counts(&trace), (vec![], 1, 0, 0));
 }
+
+#[test]
+fn request_without_a_known_end_counts_as_unanswered() {
+    let counted = |trace: &Trace| {
+        let mut builder = Builder::new(Settings::default());
+        trace.numbered_records().into_iter().for_each(|record| builder.push(record, &mut |_| ()));
+        builder.finish(&mut |_| ());
+        let unanswered = builder.counts().unanswered;
+        (unanswered, builder.take_unanswered().count())
+    };
+    let mut trace = trace_with_received_request();
+    // The client sends two more requests without a response to those before.
+    for (us, number) in [(1_000, 2), (2_000, 3)] {
+        let seq = 10 * number as u32;
+        trace.data_ready(us, 7, seq).received(us + 10, 1, 7, seq, number).started(us + 10, 1, 7, number, us);
+    }
+    assert_eq!(counted(&trace), (2, 0));
+    // The connection times out.
+    add_socket_state(&mut trace, 90_000, (ESTABLISHED, CLOSED), Side::Other, 0);
+    assert_eq!(counted(&trace), (3, 0));
+    // The service closes a connection with unread data.
+    let mut unread = Trace::new();
+    unread.data_ready(100, 7, 10);
+    add_socket_state(&mut unread, 50_000, (ESTABLISHED, CLOSED), Side::Service, 0);
+    assert_eq!(counted(&unread), (0, 0));
+}

@@ -136,7 +136,10 @@ fn wait_before_a_connection_is_up_has_cause_connect() {
         longest_span(&trace)
     };
     assert_eq!((connect(false).cause, connect(true).cause), (Connect, NoAnswer));
-    assert_eq!(connect(false).wait.expect("what it waited for").object, local_service(81, 6));
+    for timer in [false, true] {
+        let wait = connect(timer).wait.expect("what it waited for");
+        assert_eq!((wait.object, wait.connects), (local_service(81, 6), true), "{timer}");
+    }
 }
 
 #[test]
@@ -149,7 +152,10 @@ fn connect_wait_in_poll_lasts_until_the_first_send() {
     trace.woken(9_500, IDLE_TASK, 1).gets_cpu(9_510, 1).downstream_io(9_520, Kind::Received, 1, 9);
     add_response(&mut trace, 9_600, 1);
     let timeline = trace.first_timeline();
-    assert_eq!((timeline.time_of_cause_ns(Connect), timeline.time_of_cause_ns(Downstream)), (8_800_000, 480_000));
+    let times = [Connect, Downstream, NotExplained].map(|cause| timeline.time_of_cause_ns(cause));
+    assert_eq!(times, [8_800_000, 480_000, 0]);
+    let connect = timeline.spans.iter().find(|span| span.cause == Connect).and_then(|span| span.wait);
+    assert_eq!(connect.map(|wait| wait.object), Some(local_service(81, 6)));
 }
 
 #[test]
@@ -217,7 +223,8 @@ fn futex_that_wakes_all_waiters_is_no_lock() {
         .woken_with_others(9_000, 5, 1)
         .gets_cpu(9_010, 1);
     add_response(&mut trace, 9_100, 1);
-    assert_eq!((longest_span(&trace).cause, longest_span(&trace).by_tid), (HandOver, 5));
+    let span = longest_span(&trace);
+    assert_eq!((span.cause, span.by_tid, span.detail), (HandOver, 5, 0));
 }
 
 /// Returns the cause of a wait that thread 5 ends as if it released a mutex, before it ends itself. A thread of musl
@@ -254,6 +261,11 @@ fn wake_by_a_thread_that_ends_is_a_hand_over() {
         trace.sends_to_service(9_002, 5, 9, 5_399, UDP).set_last_cpu(1);
     };
     assert_eq!(cause_of_wakeup_by_ending_thread(sends), Lock);
+    let is_preempted = |trace: &mut Trace| {
+        trace.switched(9_001, 5, 901, leave::PREEMPTED).set_last_cpu(1);
+        trace.switched(9_002, 901, 5, leave::PREEMPTED).set_last_cpu(1);
+    };
+    assert_eq!(cause_of_wakeup_by_ending_thread(is_preempted), HandOver);
 }
 
 #[test]
@@ -657,9 +669,10 @@ fn run_queue_delay_of_a_lock_holder_counts_as_the_lock() {
     add_response(&mut trace, 6_100, 1);
     let timeline = trace.first_timeline();
     assert_eq!((timeline.time_of_cause_ns(Lock), timeline.time_of_cause_ns(RunQueue)), (3_909_000 + 1_980_000, 10_000));
-    let doing = |span: &Span| span.wait.map(|wait| (span.by_tid, wait.doing));
+    let doing = |span: &Span| span.wait.map(|wait| (span.by_tid, wait.doing, wait.ended));
     let locks: Vec<_> = timeline.spans.iter().filter(|span| span.cause == Lock).map(doing).collect();
-    assert_eq!(locks, [Some((5, Activity::Ran)); 2]);
+    let ended = [WaitEnd::Unknown, WaitEnd::Thread(Some(call::FUTEX))];
+    assert_eq!(locks, ended.map(|ended| Some((5, Activity::Ran, ended))));
 }
 
 #[test]
@@ -716,10 +729,13 @@ fn timeline_of_call_on_loop(port: u16, connects: bool, has_answered_before: bool
     }
     trace.enters_sleep_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     // Other events wake the event loop.
-    trace.woken(300, IDLE_TASK, 1).gets_cpu(310, 1).enters_sleep_call(320, 1, call::EPOLL_WAIT, 4).sleeps(320, 1);
+    let wait = SleepArguments { timeout_ms: 70, ..SleepArguments::default() };
+    trace.woken(300, IDLE_TASK, 1).gets_cpu(310, 1);
+    trace.enters_sleep_call_with(320, 1, call::EPOLL_WAIT, wait).sleeps(320, 1);
     trace.data_ready(4_000, 18, 10).woken(4_000, IDLE_TASK, 1).gets_cpu(4_010, 1).received(4_020, 1, 18, 10, 3);
     trace.started(4_020, 1, 18, 3, 4_000).transmitted(4_030, 18, 30).sent(4_030, 1, 18, 30, 3);
-    trace.finished(4_030, 1, 18, 3, 4_020).enters_sleep_call(4_040, 1, call::EPOLL_WAIT, 4).sleeps(4_040, 1);
+    trace.finished(4_030, 1, 18, 3, 4_020);
+    trace.enters_sleep_call_with(4_040, 1, call::EPOLL_WAIT, wait).sleeps(4_040, 1);
     trace.woken(9_000, IDLE_TASK, 1).gets_cpu(9_010, 1);
     add_response(&mut trace, 9_100, 1);
     trace.first_timeline()
@@ -732,6 +748,7 @@ fn unanswered_question_on_a_loop_has_cause_no_answer() {
         let span = timeline.spans.iter().find(|span| span.cause == NoAnswer).expect("no answer");
         let wait = span.wait.expect("what it waited for");
         assert_eq!((wait.object, wait.connects), (local_service(port, UDP), connects));
+        assert_eq!((wait.ended, wait.timeout_ms), (WaitEnd::Unknown, 0), "other events ended it");
         assert!(timeline.time_of_cause_ns(NoAnswer) > 4_900_000, "{port}: {timeline:?}");
     }
     // Some peers never answer: a collector of statistics, for example.
@@ -760,5 +777,243 @@ fn a_wait_for_a_cpu_names_the_thread_that_had_it_for_longest() {
     trace.records.last_mut().expect("a record").task.pid = 960;
     trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
     add_response(&mut trace, 4_100, 1);
-    assert_eq!((longest_span(&trace).cause, longest_span(&trace).by_tid), (RunQueue, 901));
+    let span = longest_span(&trace);
+    assert_eq!((span.cause, span.by_tid, span.by_pid), (RunQueue, 901, STRANGER));
+}
+
+/// Returns the longest span of a request whose thread sleeps from 210 µs to 9 ms in the system call `number`. `before`
+/// adds records before the sleep, and `wakes` those of its end.
+fn span_of_sleep(number: u32, on: SleepArguments, before: impl Fn(&mut Trace), wakes: impl Fn(&mut Trace)) -> Span {
+    let mut trace = trace_with_received_request();
+    before(&mut trace);
+    trace.enters_sleep_call_with(210, 1, number, on).sleeps(210, 1);
+    wakes(&mut trace);
+    trace.gets_cpu(9_010, 1);
+    add_response(&mut trace, 9_100, 1);
+    longest_span(&trace)
+}
+
+fn by_interrupt(trace: &mut Trace) {
+    trace.woken(9_000, IDLE_TASK, 1);
+}
+
+fn by_thread(trace: &mut Trace) {
+    trace.woken_in_call(9_000, 5, 1, call::WRITE);
+}
+
+fn asks(trace: &mut Trace) {
+    trace.sends_to_service(200, 1, 9, 6_379, 6);
+}
+
+#[test]
+fn file_of_a_wait_says_its_object() {
+    for (file, named, object) in [
+        (0, 0, Object::Unknown),
+        (PIPE, 4_711, Object::Pipe(4_711)),
+        (SOCKET, 1 | 1 << 16, Object::UnixSocket),
+        (SOCKET, 16 | 3 << 16, Object::Socket),
+        (13, 0, Object::Event),
+        (14, 0, Object::Timer),
+        (REGULAR, 77, Object::File(5, 77)),
+    ] {
+        let on = SleepArguments { argument: 5, named, file, ..SleepArguments::default() };
+        let span = span_of_sleep(call::READ, on, |_| (), by_thread);
+        assert_eq!((span.cause, span.wait.map(|wait| wait.object)), (HandOver, Some(object)), "{file}");
+    }
+}
+
+#[test]
+fn wait_after_a_question_keeps_its_own_object() {
+    let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
+    let by_futex = |trace: &mut Trace| {
+        trace.woken_in_call(9_000, 5, 1, call::FUTEX);
+    };
+    let span = span_of_sleep(call::FUTEX, on, asks, by_futex);
+    assert_eq!((span.cause, span.wait.map(|wait| wait.object)), (Lock, Some(Object::Futex(FUTEX_WAIT, true))));
+    let on = SleepArguments { argument: 5, named: 4_711, file: PIPE, ..SleepArguments::default() };
+    let span = span_of_sleep(call::READ, on, asks, by_thread);
+    assert_eq!((span.cause, span.wait.map(|wait| wait.object)), (HandOver, Some(Object::Pipe(4_711))));
+}
+
+#[test]
+fn wait_at_a_socket_is_for_its_own_peer() {
+    let at = |socket| SleepArguments { argument: 5, socket, file: SOCKET, named: 2, ..SleepArguments::default() };
+    let receives = |socket, before: fn(&mut Trace)| span_of_sleep(call::RECVFROM, at(socket), before, by_interrupt);
+    let objects = |span: Span| (span.cause, span.wait.map(|wait| wait.object));
+    let service = Some(local_service(6_379, 6));
+    assert_eq!(objects(receives(7, asks)), (NetworkReceive, Some(Object::Client)), "more data of the client");
+    assert_eq!(objects(receives(9, asks)), (Downstream, service), "an answer that is not read");
+    assert_eq!(objects(receives(12, asks)).0, NotExplained, "another socket");
+    // Another thread asked on this connection.
+    let other_asks = |trace: &mut Trace| {
+        trace.gets_cpu(190, 5).set_last_cpu(1).sends_to_service(200, 5, 9, 6_379, 6).set_last_cpu(1);
+    };
+    assert_eq!(objects(receives(9, other_asks)), (Downstream, service));
+    let sends = span_of_sleep(call::SENDTO, at(9), asks, by_interrupt);
+    assert_eq!(objects(sends), (Full, service), "the other service does not read");
+    let splices = |socket| span_of_sleep(call::SPLICE, at(socket), asks, by_interrupt);
+    assert_eq!([objects(splices(7)).0, objects(splices(9)).0], [NetworkReceive, Downstream]);
+}
+
+#[test]
+fn connection_that_is_refused_is_waited_for_until_then() {
+    let connects = |trace: &mut Trace| {
+        asks(trace);
+        trace.records.last_mut().expect("a record").kind = Kind::Connects;
+    };
+    for (before, cause) in [(connects as fn(&mut Trace), Connect), (asks, Downstream)] {
+        let span = span_of_sleep(call::POLL, SleepArguments::default(), before, by_interrupt);
+        let wait = span.wait.expect("what it waited for");
+        assert_eq!((span.cause, wait.object, wait.connects), (cause, local_service(6_379, 6), cause == Connect));
+    }
+}
+
+#[test]
+fn sleep_that_an_interrupt_ends_has_no_thread_to_blame() {
+    const TEE: u32 = 276;
+    let bitset = SleepArguments { argument: LOCK, named: FUTEX_WAIT_BITSET, ..SleepArguments::default() };
+    let on = |file| SleepArguments { argument: 5, named: 4_711, file, ..SleepArguments::default() };
+    for (number, on, cause) in [
+        (call::FUTEX, bitset, NotExplained),
+        (call::FLOCK, on(REGULAR), NotExplained),
+        (call::READ, on(PIPE), NotExplained),
+        (TEE, on(PIPE), NotExplained),
+        (call::SPLICE, on(REGULAR), NotExplained),
+        (call::SPLICE, on(PIPE), SendBuffer),
+    ] {
+        assert_eq!(span_of_sleep(number, on, |_| (), by_interrupt).cause, cause, "{number}");
+    }
+}
+
+#[test]
+fn disk_that_answered_is_not_the_end_of_another_wait() {
+    let disk = |trace: &mut Trace| {
+        trace.event(5_000, Kind::DiskCompleted, 1, 8 << 20);
+    };
+    let span = span_of_sleep(call::READ, SleepArguments::default(), disk, by_thread);
+    assert_eq!((span.cause, span.detail), (HandOver, 0));
+}
+
+/// Returns the activity of thread 5, which ends the wait of a request's thread at 9 ms.
+fn activity_of_waker(before: impl Fn(&mut Trace)) -> Activity {
+    let runs = |trace: &mut Trace| {
+        trace.gets_cpu(150, 5).set_last_cpu(1);
+        let old = trace.records.len();
+        before(trace);
+        trace.records[old..].iter_mut().for_each(|record| record.cpu = 1);
+    };
+    let wakes = |trace: &mut Trace| {
+        trace.woken_in_call(9_000, 5, 1, call::FUTEX).set_last_cpu(1);
+    };
+    let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
+    let span = span_of_sleep(call::FUTEX, on, runs, wakes);
+    assert_eq!((span.cause, span.by_tid), (Lock, 5));
+    span.wait.expect("what it waited for").doing
+}
+
+#[test]
+fn activity_of_the_waker_is_that_of_most_of_the_wait() {
+    let sleeps = |number| {
+        move |trace: &mut Trace| {
+            trace.enters_sleep_call(160, 5, number, 4).sleeps(160, 5).woken(8_000, IDLE_TASK, 5).gets_cpu(8_010, 5);
+        }
+    };
+    assert_eq!(activity_of_waker(|_| ()), Activity::Ran);
+    assert_eq!(activity_of_waker(sleeps(call::NANOSLEEP)), Activity::Slept);
+    assert_eq!(activity_of_waker(sleeps(call::EPOLL_WAIT)), Activity::WaitedForRequest);
+    assert_eq!(activity_of_waker(sleeps(call::RECVFROM)), Activity::WaitedForRequest);
+    assert_eq!(activity_of_waker(sleeps(call::FLOCK)), Activity::Waited);
+    assert_eq!(
+        activity_of_waker(|trace| {
+            trace.switched(160, 5, 901, leave::PREEMPTED).switched(8_000, 901, 5, leave::PREEMPTED);
+        }),
+        Activity::WaitedForCpu
+    );
+    assert_eq!(
+        activity_of_waker(|trace| {
+            trace.switched(160, 5, IDLE_TASK, leave::BLOCKED).event(7_990, Kind::DiskCompleted, 5, 8 << 20);
+            trace.woken(8_000, IDLE_TASK, 5).gets_cpu(8_010, 5);
+        }),
+        Activity::WaitedForDisk
+    );
+    // It runs in three parts, which together are most of the wait, and does nothing else for as long.
+    assert_eq!(
+        activity_of_waker(|trace| {
+            for (from_us, to_us) in [(1_700, 3_200), (5_000, 6_500)] {
+                trace.enters_sleep_call(from_us, 5, call::NANOSLEEP, 0).sleeps(from_us, 5);
+                trace.woken(to_us, IDLE_TASK, 5).gets_cpu(to_us, 5);
+            }
+        }),
+        Activity::Ran
+    );
+    // Nothing takes most of the wait.
+    assert_eq!(
+        activity_of_waker(|trace| {
+            trace.enters_sleep_call(3_200, 5, call::NANOSLEEP, 0).sleeps(3_200, 5).woken(6_000, IDLE_TASK, 5);
+            trace.gets_cpu(6_000, 5).enters_sleep_call(7_000, 5, call::EPOLL_WAIT, 4).sleeps(7_000, 5);
+            trace.woken(8_900, IDLE_TASK, 5).gets_cpu(8_990, 5);
+        }),
+        Activity::Unknown
+    );
+}
+
+#[test]
+fn thread_that_has_run_between_two_waits_had_the_lock() {
+    let times = |ran_us: u64| {
+        let mut trace = trace_with_received_request();
+        let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
+        let timed = SleepArguments { timeout_ms: 5, ..on };
+        trace.enters_sleep_call_with(210, 1, call::FUTEX, timed).sleeps(210, 1);
+        trace.woken_by_timer(5_210, 1).gets_cpu(5_210, 1);
+        let from_us = 5_210 + ran_us;
+        trace.enters_sleep_call_with(from_us, 1, call::FUTEX, on).sleeps(from_us, 1);
+        trace.woken_in_call(from_us + 2_000, 5, 1, call::FUTEX).gets_cpu(from_us + 2_000, 1);
+        add_response(&mut trace, 9_900, 1);
+        let timeline = trace.first_timeline();
+        [Lock, Timer].map(|cause| timeline.time_of_cause_ns(cause))
+    };
+    assert_eq!([times(900), times(1_100)], [[7_000_000, 0], [2_000_000, 5_000_000]]);
+}
+
+#[test]
+fn wait_for_a_cpu_of_another_process_of_the_service_is_its_own() {
+    let detail = |is_service: bool| {
+        let mut trace = Trace::new();
+        trace.gets_cpu(10, 901);
+        if is_service {
+            trace.data_ready(20, 8, 10).received(30, 901, 8, 10, 2).started(30, 901, 8, 2, 20);
+        }
+        trace.data_ready(90, 7, 10).woken(91, IDLE_TASK, 1).switched(4_000, 901, 1, leave::PREEMPTED);
+        trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
+        add_response(&mut trace, 4_100, 1);
+        (longest_span(&trace).cause, longest_span(&trace).detail)
+    };
+    assert_eq!([detail(true), detail(false)], [(RunQueue, BY_OWN), (RunQueue, 0)]);
+}
+
+#[test]
+fn short_sleep_of_a_user_space_scheduler_is_idle_time() {
+    let mut trace = trace_with_received_request();
+    trace.event(5, Kind::Tasks, SERVICE, Tasks::Move as u32);
+    for (from_us, to_us) in [(1_000, 1_900), (3_000, 4_100)] {
+        trace.enters_sleep_call(from_us, 1, call::NANOSLEEP, 0).sleeps(from_us, 1);
+        trace.woken_by_timer(to_us, 1).gets_cpu(to_us, 1);
+    }
+    add_response(&mut trace, 9_100, 1);
+    let timeline = trace.first_timeline();
+    assert_eq!([Inside, Timer].map(|cause| timeline.time_of_cause_ns(cause)), [900_000, 1_100_000]);
+}
+
+#[test]
+fn wait_before_a_question_is_not_for_its_answer() {
+    let mut trace = trace_with_received_request();
+    for (from_us, to_us) in [(210, 4_000), (4_110, 9_000)] {
+        trace.enters_sleep_call(from_us, 1, call::EPOLL_WAIT, 4).sleeps(from_us, 1);
+        trace.woken(to_us, IDLE_TASK, 1).gets_cpu(to_us, 1);
+    }
+    trace.sends_to_service(4_100, 1, 9, 53, UDP);
+    add_response(&mut trace, 9_100, 1);
+    let timeline = trace.first_timeline();
+    let times = [Inside, NoAnswer, Downstream].map(|cause| timeline.time_of_cause_ns(cause));
+    assert_eq!(times, [3_790_000, 0, 4_890_000], "{timeline:?}");
 }

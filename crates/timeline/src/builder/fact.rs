@@ -54,6 +54,16 @@ pub struct Track {
     facts: VecDeque<Fact>,
 }
 
+/// Capacity up to which a history keeps its memory.
+const SMALL_CAPACITY: usize = 64;
+
+/// Frees memory of a history of which less than a quarter is used. Twice what is used is kept.
+pub fn free_unused_memory<T>(history: &mut VecDeque<T>) {
+    if history.capacity() > SMALL_CAPACITY && history.capacity() / 4 > history.len() {
+        history.shrink_to(history.len() * 2);
+    }
+}
+
 /// Number of facts that `Track::push_between_facts` examines, from the last one backwards.
 const FITTED_BETWEEN: usize = 16;
 
@@ -118,9 +128,7 @@ impl Track {
         while self.facts.front().is_some_and(|fact| fact.to_ns < floor_ns) {
             self.facts.pop_front();
         }
-        if self.facts.capacity() > 64 && self.facts.capacity() / 4 > self.facts.len() {
-            self.facts.shrink_to(self.facts.len() * 2);
-        }
+        free_unused_memory(&mut self.facts);
     }
 
     /// Returns the number of facts of the track.
@@ -185,6 +193,22 @@ mod tests {
         assert_eq!(track.first_index_ending_after(0), 0);
         assert_eq!(track.first_index_ending_after(915), 2);
         assert_eq!(track.first_index_ending_after(2_000), 10);
+    }
+
+    #[test]
+    fn memory_of_a_large_mostly_unused_history_is_freed() {
+        // Capacity, facts in use, and capacity afterwards.
+        for (before, used, after) in [(1_024, 0, 0), (1_024, 255, 510), (1_024, 256, 1_024), (64, 0, 64), (65, 0, 0)] {
+            let mut history = VecDeque::<u64>::with_capacity(before);
+            history.extend(0..used);
+            free_unused_memory(&mut history);
+            assert_eq!((history.capacity(), history.len()), (after, used as usize), "{before} {used}");
+        }
+        let mut track = Track::default();
+        (0..1_000).for_each(|i| track.push(interrupt(i * 10, i * 10 + 5, i)));
+        let bytes = track.heap_bytes();
+        track.remove_ended_before(9_000);
+        assert!(track.len() == 100 && track.heap_bytes() < bytes / 2, "{bytes} {}", track.heap_bytes());
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub fn longest_activity_in_wait(world: &World, waker_task: Task, from_ns: u64, t
     let mut parts: Vec<(Activity, Task, u64)> = Vec::new();
     let (mut task, mut at_ns) = (waker_task, to_ns);
     for _ in 0..STATES_MAX {
-        let Some(thread) = world.threads.get(&task.tid).filter(|_| at_ns > from_ns) else { break };
+        let Some(thread) = world.threads.get(&task.tid) else { break };
         let Some(state) = thread.state_before(at_ns) else { break };
         if let Some(waker) = waker_of(&state, task) {
             at_ns = at_ns.min(state.to_ns);
@@ -33,6 +33,9 @@ pub fn longest_activity_in_wait(world: &World, waker_task: Task, from_ns: u64, t
             add_activity_time(&mut parts, doing, task, at_ns - since_ns);
         }
         at_ns = since_ns;
+        if at_ns == from_ns {
+            break;
+        }
     }
     let (doing, task, most_ns) = parts.into_iter().max_by_key(|(.., sum_ns)| *sum_ns)?;
     (most_ns * 2 > to_ns.saturating_sub(from_ns)).then_some((doing, task))

@@ -209,5 +209,11 @@ mod tests {
         let mut futexes = Futexes::default();
         (0..200_000).for_each(|address| futexes.record_wakeup(1, PRIVATE, address, 2, 3));
         assert!(futexes.uses.len() <= FUTEXES_MAX);
+        let entry = size_of::<((u32, bool, u64), Uses)>();
+        assert!(
+            (FUTEXES_MAX * entry..4 * FUTEXES_MAX * entry).contains(&futexes.memory_bytes()),
+            "{}",
+            futexes.memory_bytes()
+        );
     }
 }

@@ -4,7 +4,7 @@ use crate::cause::Cause;
 
 /// Returns whether TCP holds data back to send it at a set rate (pacing).
 pub fn is_paced(hold_bits: u32) -> bool {
-    hold_bits & hold::PACED != 0 && cause_of_hold_bits(hold_bits) == Cause::Pacing
+    cause_of_hold_bits(hold_bits) == Cause::Pacing
 }
 
 /// Reasons why data waits in a socket, as bits of `enum sidelane_trace_hold`.
@@ -116,6 +116,12 @@ mod tests {
         ] {
             assert_eq!(cause_of_hold_bits(holds), cause, "{holds:#x}");
         }
+    }
+
+    #[test]
+    fn response_is_paced_if_nothing_else_holds_it() {
+        let paced = [hold::PACED, hold::PACED | hold::IN_FLIGHT, hold::PACED | hold::WINDOW, hold::WINDOW, 0];
+        assert_eq!(paced.map(is_paced), [true, true, false, false, false]);
     }
 
     #[test]

@@ -187,6 +187,47 @@ mod tests {
     }
 
     #[test]
+    fn late_record_fills_only_its_own_gap() {
+        let mut losses = LossTracker::default();
+        for (cpu, seq, at_ns) in [(0, 1, 100), (0, 3, 200), (1, 1, 500), (1, 3, 600), (1, 2, 610), (1, 3, 620)] {
+            losses.record_sequence_number(cpu, seq, at_ns);
+        }
+        assert_eq!(losses.lost, 1);
+        assert!(losses.has_loss_between(150, 160) && !losses.has_loss_between(550, 560));
+        for (seq, at_ns) in [(7, 700), (5, 710), (6, 720), (4, 730)] {
+            losses.record_sequence_number(1, seq, at_ns);
+        }
+        assert!(losses.lost == 1 && !losses.has_loss_between(610, 740), "a gap is filled from its middle, too");
+    }
+
+    #[test]
+    fn early_record_of_another_cpu_fills_no_gap() {
+        let mut losses = LossTracker::default();
+        assert!(losses.note_early_record(1, 3));
+        for (cpu, seq, at_ns) in [(0, 1, 100), (0, 4, 200), (1, 1, 300), (1, 4, 400)] {
+            losses.record_sequence_number(cpu, seq, at_ns);
+        }
+        assert_eq!(losses.lost, 3, "numbers 2 and 3 of CPU 0, number 2 of CPU 1");
+    }
+
+    #[test]
+    fn oldest_of_many_losses_merge_and_old_ones_are_forgotten() {
+        const MS: u64 = 1_000_000;
+        let mut losses = LossTracker::default();
+        let count = LOSSES_MAX as u64 + 44;
+        (0..count).for_each(|index| {
+            losses.record_sequence_number(0, 2 * index as u32 + 1, 10 * index * MS + 1);
+            losses.record_sequence_number(0, 2 * index as u32 + 1, 10 * index * MS + 5 * MS);
+        });
+        assert!(losses.lost == count - 1 && losses.losses.len() == LOSSES_MAX);
+        let is_lost = |losses: &LossTracker, ms: u64| losses.has_loss_between(ms * MS, ms * MS + 1);
+        assert!((1..count).all(|index| is_lost(&losses, 10 * index)), "each loss is still one");
+        assert!(is_lost(&losses, 107) && !is_lost(&losses, 10 * count - 3), "between the first losses, and the last");
+        losses.remove_ended_before(1_000 * MS);
+        assert!(!is_lost(&losses, 990) && is_lost(&losses, 1_000));
+    }
+
+    #[test]
     fn late_record_was_not_lost() {
         let mut losses = LossTracker::default();
         for (seq, at_ns) in [(1, 100), (3, 110), (4, 120), (2, 130)] {

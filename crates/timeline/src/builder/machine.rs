@@ -31,8 +31,6 @@ pub struct Cpu {
     pub tracer: Track,
     /// Turns of recorded threads on this CPU that were longer than `LONG_TURN_NS`.
     turns: Track,
-    /// Begin of the present turn of a thread of the tracer on this CPU; `None` if another thread has the CPU.
-    tracer_since_ns: Option<u64>,
     /// Time of the last recorded context switch on this CPU. All switches are recorded while a thread of a service
     /// waits.
     switched_ns: u64,
@@ -64,15 +62,13 @@ impl Cpu {
 
     /// Records a context switch: another thread has this CPU now.
     pub fn record_context_switch(&mut self, record: &Record, tracer_pid: u32) {
-        let since_ns = self.tracer_since_ns.take().unwrap_or(self.switched_ns);
-        let turn = |cause, since_ns| Fact { by: record.task, ..Fact::new(cause, since_ns, record.at_ns, 0) };
+        let turn = |cause| Fact { by: record.task, ..Fact::new(cause, self.switched_ns, record.at_ns, 0) };
         if tracer_pid != 0 && record.task.pid == tracer_pid {
-            self.tracer.push(turn(Cause::Tracer, since_ns));
+            self.tracer.push(turn(Cause::Tracer));
         }
         if record.task.tid != 0 && self.switched_ns != 0 && record.at_ns >= self.switched_ns + LONG_TURN_NS {
-            self.turns.push(turn(Cause::RunQueue, self.switched_ns));
+            self.turns.push(turn(Cause::RunQueue));
         }
-        self.tracer_since_ns = (tracer_pid != 0 && record.other.pid == tracer_pid).then_some(record.at_ns);
         self.switched_ns = record.at_ns;
     }
 
@@ -188,7 +184,7 @@ pub struct Process {
 
 impl Process {
     fn add_record(&mut self, record: &Record) {
-        self.touched_ns = record.at_ns;
+        self.touched_ns = self.touched_ns.max(record.at_ns);
         match record.kind {
             Kind::Frozen => self.frozen.begin_or_end(record.detail != 0, record, Cause::Frozen),
             Kind::Throttled => self.throttled.begin_or_end(record.detail != 0, record, Cause::Throttled),
@@ -267,7 +263,7 @@ impl Machine {
         self.cpus.iter_mut().for_each(|cpu| cpu.remove_ended_before(floor_ns));
         self.processes.retain(|_, process| {
             process.tracks().into_iter().for_each(|track| track.remove_ended_before(floor_ns));
-            process.touched_ns >= floor_ns || process.fact_count() > 0 || process.has_ongoing_condition()
+            process.touched_ns >= floor_ns || process.has_ongoing_condition()
         });
     }
 
@@ -330,11 +326,26 @@ mod tests {
         // Process 6 had the CPU for 99 µs, a short turn, and process 8 for 100 µs, a long turn. The begin of process
         // 5's turn is unknown.
         assert_eq!(fact_intervals(&cpu.turns).len(), 4);
-        let occupant = |from_us: u64, to_us: u64| cpu.occupant(from_us * 1_000, to_us * 1_000).map(|task| task.pid);
+        let occupant_of =
+            |cpu: &Cpu, from_us: u64, to_us: u64| cpu.occupant(from_us * 1_000, to_us * 1_000).map(|task| task.pid);
+        let occupant = |from_us, to_us| occupant_of(&cpu, from_us, to_us);
         assert_eq!(occupant(0, 1_099), None);
         assert_eq!((occupant(1_000, 1_400), occupant(1_250, 1_400)), (Some(7), Some(8)), "the part in that time");
         assert_eq!(occupant(1_400, 2_000), None, "it idled");
         assert_eq!(occupant(1_000, 2_500), Some(7), "201 and 200 µs in two turns, against 400 µs of 8");
+        for (at_us, from, to) in [(4_000, 5, 6), (4_100, 6, 7), (4_400, 7, 6), (4_500, 6, 5)] {
+            cpu.record_context_switch(&switch(at_us * 1_000, from, to), 0);
+        }
+        assert_eq!(occupant_of(&cpu, 4_000, 4_500), Some(7), "300 µs, against 100 and 100 µs of 6");
+    }
+
+    #[test]
+    fn softirq_is_told_from_the_interrupt_with_its_number() {
+        let mut cpu = Cpu::default();
+        cpu.add_record(&record(100, Kind::Interrupt, 0, 3));
+        cpu.add_record(&record(200, Kind::Softirq, 0, 3));
+        let details = [0, 1].map(|index| cpu.interrupts.get(index).map(|fact| fact.detail));
+        assert_eq!(details, [Some(3), Some(u64::from(SOFTIRQ) + 3)]);
     }
 
     #[test]
@@ -348,6 +359,66 @@ mod tests {
         assert_eq!(cpu.take_segment_arrival_ns(100, 4 * MS), None, "earlier ones came to their sockets before");
         assert_eq!(cpu.take_segment_arrival_ns(300, 3 * MS + SEGMENT_AT_MOST_NS), Some(3 * MS));
         assert_eq!(cpu.take_segment_arrival_ns(400, 19 * MS), None, "it had not come");
+    }
+
+    #[test]
+    fn switches_and_segments_of_a_cpu_take_memory() {
+        let cpu_after = |switches: &[Record], tracer_pid| {
+            let mut cpu = Cpu::default();
+            switches.iter().for_each(|record| cpu.record_context_switch(record, tracer_pid));
+            cpu
+        };
+        let tracer = [switch(1_000, 5, 9), switch(4_000, 9, 6)];
+        let long_turn = [switch(MS, 5, 6), switch(2 * MS, 6, 7)];
+        for mut cpu in [cpu_after(&tracer, 9), cpu_after(&long_turn, 0)] {
+            assert_eq!((cpu.fact_count(), cpu.heap_bytes() >= size_of::<Fact>()), (1, true));
+            cpu.remove_ended_before(3 * MS);
+            assert_eq!(cpu.fact_count(), 0);
+        }
+        let mut cpu = Cpu::default();
+        (1..=SEGMENTS as u32).for_each(|seq| cpu.add_record(&record(MS, Kind::Segment, 0, seq)));
+        assert!(cpu.heap_bytes() >= SEGMENTS * size_of::<(u64, u32)>());
+    }
+
+    #[test]
+    fn memory_of_the_machine_is_that_of_its_cpus_and_processes() {
+        let mut machine = Machine::default();
+        machine.cpu_mut(3);
+        let with_cpus = machine.heap_bytes();
+        assert!(with_cpus >= 4 * size_of::<Cpu>());
+        machine.cpu_mut(3).add_record(&record(100, Kind::Stolen, 0, 1));
+        assert_eq!((machine.fact_count(), machine.heap_bytes()), (1, with_cpus + machine.cpu_mut(3).heap_bytes()));
+        let with_facts = machine.heap_bytes();
+        (1..=100).for_each(|pid| assert!(machine.add_process_record(&record(200, Kind::PauseEnded, pid, 0))));
+        assert!(machine.heap_bytes() >= with_facts + 100 * size_of::<(u32, Process)>());
+        let with_processes = machine.heap_bytes();
+        machine.add_process_record(&record(300, Kind::Frozen, 7, 1));
+        machine.add_process_record(&record(400, Kind::Frozen, 7, 0));
+        assert_eq!(machine.fact_count(), 2);
+        assert_eq!(machine.heap_bytes(), with_processes + machine.process(7).map_or(0, Process::heap_bytes));
+    }
+
+    #[test]
+    fn facts_of_too_many_processes_are_refused() {
+        let mut machine = Machine::default();
+        let mut adds = |pid| machine.add_process_record(&record(200, Kind::Frozen, pid, 1));
+        assert!((1..=PROCESSES_MAX as u32).all(&mut adds));
+        assert_eq!([adds(PROCESSES_MAX as u32 + 1), adds(1)], [false, true], "a new process, and a known one");
+    }
+
+    #[test]
+    fn late_pause_removes_no_later_fact_of_its_process() {
+        let mut machine = Machine::default();
+        for (at_ns, kind, detail) in [
+            (1_000, Kind::Frozen, 1),
+            (2_000, Kind::Frozen, 0),
+            (500, Kind::PauseBegan, pause::SAFEPOINT),
+            (600, Kind::PauseEnded, 0),
+        ] {
+            machine.add_process_record(&record(at_ns, kind, 7, detail));
+        }
+        machine.remove_ended_before(1_500);
+        assert_eq!(machine.fact_count(), 1);
     }
 
     #[test]

@@ -450,12 +450,18 @@ mod tests {
         assert!(with_cpus >= empty + 2 * size_of::<Cpu>());
         builder.world.handle(&record(200, Kind::Migrated));
         assert!(builder.memory_bytes() >= with_cpus + size_of::<(u32, Thread)>());
+        let with_threads = builder.memory_bytes();
+        builder.stretches.reserve(100);
+        assert!(builder.memory_bytes() >= with_threads + 100 * size_of::<PathInterval>());
+        let with_path = builder.memory_bytes();
+        builder.order.push(record(300, Kind::Woken));
+        assert!(builder.memory_bytes() >= with_path + size_of::<Record>());
     }
 
     #[test]
     fn counts_include_lost_records_and_given_up_requests() {
         let mut builder = Builder::new(Settings::default());
-        (builder.losses.lost, builder.world.counts.given_up) = (3, 2);
-        assert_eq!((builder.counts().lost, builder.counts().given_up), (3, 2));
+        (builder.losses.lost, builder.world.counts.given_up, builder.world.requests.given_up) = (3, 2, 5);
+        assert_eq!((builder.counts().lost, builder.counts().given_up), (3, 7));
     }
 }

@@ -352,3 +352,85 @@ impl Requests {
             + steps.map(|request| request.steps.capacity() * size_of::<PathStep>()).sum::<usize>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(touched_ns: u64) -> Request {
+        Request { number: touched_ns, arrived_ns: touched_ns, touched_ns, ..Request::default() }
+    }
+
+    fn hand_over(at_ns: u64) -> PathStep {
+        PathStep::Handed { at_ns, from: 1, to: 2 }
+    }
+
+    #[test]
+    fn requests_without_an_event_are_given_up() {
+        let mut requests = Requests::default();
+        let ids = [100, 200, 300].map(|at_ns| requests.add(request(at_ns)));
+        requests.add_step(ids[0], hand_over(100));
+        assert_eq!((requests.oldest_arrival_ns(), requests.steps), (Some(100), 1));
+        requests.give_up_before(200);
+        assert_eq!(ids.map(|id| requests.get(id).is_some()), [false, true, true]);
+        assert_eq!((requests.given_up, requests.oldest_arrival_ns(), requests.steps), (1, Some(200), 0));
+        requests.give_up_before(1_000);
+        assert_eq!((requests.given_up, requests.oldest_arrival_ns()), (3, None));
+    }
+
+    #[test]
+    fn oldest_eighth_of_too_many_requests_is_given_up() {
+        let mut requests = Requests::default();
+        let ids: Vec<RequestId> = (1..=REQUESTS_MAX as u64 + 1).map(|at_ns| requests.add(request(at_ns))).collect();
+        let (gone, kept) = ids.split_at(REQUESTS_MAX / 8);
+        assert!(gone.iter().all(|id| requests.get(*id).is_none()) && kept.iter().all(|id| requests.get(*id).is_some()));
+        assert_eq!((requests.given_up, requests.places.len()), (REQUESTS_MAX as u64 / 8, REQUESTS_MAX));
+    }
+
+    #[test]
+    fn number_of_a_finished_request_stays_known_for_a_while() {
+        let mut requests = Requests::default();
+        let first = requests.add(request(7));
+        requests.remove(first);
+        for at_ns in 1..NUMBERS_KEPT as u64 {
+            let id = requests.add(request(at_ns));
+            requests.remove(id);
+        }
+        assert_eq!(requests.number(first), 7);
+        assert!(requests.places.len() <= NUMBERS_KEPT);
+    }
+
+    #[test]
+    fn steps_of_a_request_and_of_all_requests_are_bounded() {
+        let mut requests = Requests::default();
+        let ids: Vec<RequestId> = (0..ALL_LINKS_MAX / LINKS_MAX + 1).map(|_| requests.add(request(1))).collect();
+        (0..LINKS_MAX as u64).for_each(|at_ns| requests.add_step(ids[0], hand_over(at_ns)));
+        assert!(requests.get(ids[0]).is_some_and(|request| !request.has_too_many_links));
+        requests.add_step(ids[0], hand_over(99));
+        assert!(requests.get(ids[0]).is_some_and(|request| request.has_too_many_links));
+        for id in &ids[1..] {
+            (0..LINKS_MAX as u64).for_each(|at_ns| requests.add_step(*id, hand_over(at_ns)));
+        }
+        let has_too_many = |requests: &Requests, id| requests.get(id).is_some_and(|request| request.has_too_many_links);
+        assert_eq!([ids[1], ids[ids.len() - 1]].map(|id| has_too_many(&requests, id)), [false, true]);
+        // The steps of a request that ends make room for others.
+        requests.remove(ids[1]);
+        let next = requests.add(request(2));
+        requests.add_step(next, hand_over(1));
+        assert!(!has_too_many(&requests, next));
+    }
+
+    #[test]
+    fn requests_their_steps_and_free_slots_take_memory() {
+        let mut requests = Requests::default();
+        assert_eq!(requests.memory_bytes(), 0);
+        let ids: Vec<RequestId> = (0..100).map(|_| requests.add(request(1))).collect();
+        assert!(requests.memory_bytes() >= 100 * size_of::<Slot>());
+        let without_steps = requests.memory_bytes();
+        (0..10).for_each(|at_ns| requests.add_step(ids[0], hand_over(at_ns)));
+        assert!(requests.memory_bytes() >= without_steps + 10 * size_of::<PathStep>());
+        ids.into_iter().for_each(|id| drop(requests.remove(id)));
+        let slots = requests.places.capacity() * size_of::<Slot>();
+        assert_eq!(requests.memory_bytes(), slots + requests.free.capacity() * size_of::<usize>());
+    }
+}

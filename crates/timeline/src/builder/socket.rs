@@ -281,7 +281,8 @@ mod tests {
         assert_eq!(socket.unsent_bytes(100, 7), 7);
         assert!(socket.record_transmitted(u32::MAX - 9, 1) && !socket.record_transmitted(u32::MAX - 19, 2));
         assert_eq!(socket.unsent_bytes(90, 7), 100);
-        assert!(socket.record_transmitted(90, 3));
+        assert!(socket.record_transmitted(90, 3) && !socket.record_transmitted(90, 4), "the same data again");
+        assert_eq!(socket.held_ns(10), 7);
         assert_eq!(socket.unsent_bytes(90, 7), 0);
     }
 

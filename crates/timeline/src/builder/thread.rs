@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::builder::fact::{Fact, State, Track};
+use crate::builder::fact::{Fact, State, Track, free_unused_memory};
 use crate::builder::machine::OngoingCondition;
 use crate::builder::request::RequestId;
 use crate::builder::sleep::{Sleep, SleepCall, SocketWait, UnansweredCall, Waker};
@@ -435,9 +435,7 @@ impl Thread {
         self.states.remove_ended_before(floor_ns);
         let old = self.waits.partition_point(|(_, to_ns, _)| *to_ns <= floor_ns);
         self.waits.drain(..old);
-        if self.waits.capacity() > 64 && self.waits.capacity() / 4 > self.waits.len() {
-            self.waits.shrink_to(self.waits.len() * 2);
-        }
+        free_unused_memory(&mut self.waits);
         self.faults.track.remove_ended_before(floor_ns);
         self.locks.track.remove_ended_before(floor_ns);
         self.reclaims.track.remove_ended_before(floor_ns);
@@ -484,10 +482,23 @@ mod tests {
     }
 
     #[test]
-    fn waits_take_memory() {
+    fn waits_take_memory_until_they_are_forgotten() {
         let mut thread = Thread::new(1, 100, 0);
         let before = thread.heap_bytes();
-        thread.waits.push_back((1, 2, Wait::default()));
-        assert!(thread.heap_bytes() >= before + size_of::<Wait>());
+        (0..1_000).for_each(|at_ns| thread.waits.push_back((at_ns, at_ns + 1, Wait::default())));
+        assert!(thread.heap_bytes() >= before + 1_000 * size_of::<Wait>());
+        assert!(thread.fact_count() >= 1_000 * size_of::<Wait>() / size_of::<Fact>());
+        let facts_of_waits = thread.fact_count();
+        thread.leave_cpu(200, leave::SLEEPS, Task::default());
+        assert_eq!(thread.fact_count(), facts_of_waits + thread.states.len());
+        thread.remove_ended_before(900);
+        assert_eq!((thread.waits.len(), thread.waits.front().map(|(_, to_ns, _)| *to_ns)), (100, Some(901)));
+        assert!(thread.heap_bytes() < 300 * size_of::<(u64, u64, Wait)>());
+    }
+
+    #[test]
+    fn words_of_one_lock_lie_within_its_bytes() {
+        let are_one = [(0x1000, 0x103f), (0x103f, 0x1000), (0x1000, 0x1040), (0, 0), (0, 1)];
+        assert_eq!(are_one.map(|(one, other)| are_words_of_one_lock(one, other)), [true, true, false, false, false]);
     }
 }

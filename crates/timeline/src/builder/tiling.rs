@@ -129,6 +129,7 @@ fn append_part(part: &mut Vec<Span>, tiling: &mut SpanBuilder) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wait::Wait;
 
     fn span_of_cause(cause: Cause) -> Span {
         Span { cause, ..unexplained_span() }
@@ -148,17 +149,19 @@ mod tests {
 
     #[test]
     fn merging_of_many_spans_keeps_the_time_of_each_cause() {
-        let mut tiling = SpanBuilder::new(0);
-        for index in 0..100_000 {
-            tiling.add_span_until(index * 10 + 3, span_of_cause(Cause::OnCpu));
-            tiling.add_span_until(index * 10 + 10, span_of_cause(Cause::RunQueue));
+        const BEGIN_NS: u64 = 7_000_000;
+        let mut tiling = SpanBuilder::new(BEGIN_NS);
+        for at_ns in (0..100_000).map(|index| BEGIN_NS + index * 10) {
+            tiling.add_span_until(at_ns + 3, span_of_cause(Cause::OnCpu));
+            tiling.add_span_until(at_ns + 10, span_of_cause(Cause::RunQueue));
         }
-        let spans = tiling.finish(1_000_000);
+        let spans = tiling.finish(BEGIN_NS + 1_000_000);
         assert!(spans.len() <= SPANS_MAX);
         let on_cpu_ns: u64 = spans.iter().filter(|span| span.cause == Cause::OnCpu).map(Span::length_ns).sum();
         assert_eq!(on_cpu_ns, 300_000);
         assert!(spans.windows(2).all(|pair| pair[0].to_ns == pair[1].from_ns));
-        assert_eq!((spans[0].from_ns, spans[spans.len() - 1].to_ns), (0, 1_000_000));
+        assert_eq!((spans[0].from_ns, spans[spans.len() - 1].to_ns), (BEGIN_NS, BEGIN_NS + 1_000_000));
+        assert_eq!(spans.len(), 2 * PARTS as usize, "both causes in each part");
     }
 
     /// Returns the time of each disk in a timeline that waits for `disks` disks, one after the other.
@@ -177,6 +180,23 @@ mod tests {
             *times.entry(span.detail).or_default() += span.length_ns();
         }
         times.into_iter().collect()
+    }
+
+    #[test]
+    fn merged_span_has_only_details_that_both_share() {
+        let wait = Some(Wait { timeout_ms: 5, ..Wait::default() });
+        let one = Span { cpu: Some(3), by_tid: 5, by_pid: 4, detail: 9, behind: 8, wait, ..span_of_cause(Cause::Lock) };
+        assert_eq!(common_details(&one, &one), one);
+        for (other, expected) in [
+            (Span { cpu: Some(2), ..one }, Span { cpu: None, ..one }),
+            (Span { by_tid: 6, ..one }, Span { by_tid: 0, by_pid: 0, ..one }),
+            (Span { by_pid: 6, ..one }, Span { by_tid: 0, by_pid: 0, ..one }),
+            (Span { detail: 1, ..one }, Span { detail: 0, ..one }),
+            (Span { behind: 1, ..one }, Span { behind: 0, ..one }),
+            (Span { wait: None, ..one }, Span { wait: None, ..one }),
+        ] {
+            assert_eq!(common_details(&one, &other), expected);
+        }
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl World {
     /// Processes a record, the next in the order of time.
     pub fn handle(&mut self, record: &Record) {
         if self.now_ns == 0 {
-            self.known_from_ns = record.at_ns;
+            self.known_from_ns = self.known_from_ns.max(record.at_ns);
         }
         self.now_ns = self.now_ns.max(record.at_ns);
         match record.kind {
@@ -337,5 +337,126 @@ impl World {
     /// Returns the number of facts in the builder's history.
     pub fn fact_count(&self) -> usize {
         self.threads.values().map(Thread::fact_count).sum::<usize>() + self.machine.fact_count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builder::fact::Fact;
+    use crate::cause::Cause;
+
+    fn record(at_ns: u64, kind: Kind, pid: u32) -> Record {
+        let (task, other) = (Task { tid: pid, pid }, Task::default());
+        Record { at_ns, kind, seq: 0, task, cpu: 0, detail: 1, other, socket: 0, request: 0, value: 10 }
+    }
+
+    fn task(tid: u32) -> Task {
+        Task { tid, pid: 1 }
+    }
+
+    /// Each table alone, filled with 100 entries, takes at least their size.
+    #[test]
+    fn each_table_of_the_builder_takes_memory() {
+        type Fill = fn(&mut World, u64);
+        let tables: [(usize, Fill); 12] = [
+            (size_of::<(u32, Thread)>(), |world, at| {
+                world.thread(task(at as u32 + 1));
+            }),
+            (size_of::<(u64, Socket)>(), |world, at| world.socket(at + 1).is_asked = true),
+            (size_of::<Request>(), |world, _| {
+                world.requests.add(Request::default());
+            }),
+            (size_of::<Fact>(), |world, at| world.handle(&record(20 * at + 100, Kind::Stolen, 0))),
+            (size_of::<[u32; 16]>(), |world, at| world.futexes.record_wakeup(1, 0, 8 * at, 2, 3)),
+            (size_of::<Peer>(), |world, at| {
+                world.answering.insert(Peer::Unix(at as u32));
+            }),
+            (size_of::<u32>(), |world, at| world.note_service(at as u32)),
+            (size_of::<(u32, bool)>(), |world, at| world.handle(&record(1, Kind::Tasks, at as u32))),
+            (size_of::<(u64, RequestId)>(), |world, at| {
+                world.emitted.insert(at, 1);
+            }),
+            (size_of::<(u64, RequestId)>(), |world, at| world.answered.push_back((at, 1))),
+            (size_of::<(u64, Request)>(), |world, at| world.closed.push_back((at, Request::default()))),
+            (size_of::<UnansweredRequest>(), |world, at| {
+                let (arrived_ns, ended_ns, ending) = (at, at, Ending::Abandoned);
+                world.unanswered.push(UnansweredRequest { request: at, arrived_ns, ended_ns, ending });
+            }),
+        ];
+        assert_eq!(World::new(Settings::default()).memory_bytes(), 0);
+        for (index, (size, fill)) in tables.into_iter().enumerate() {
+            let mut world = World::new(Settings::default());
+            (0..100).for_each(|at| fill(&mut world, at));
+            assert!(world.memory_bytes() >= 100 * size, "table {index}: {} < {}", world.memory_bytes(), 100 * size);
+        }
+    }
+
+    #[test]
+    fn facts_of_threads_and_cpus_count_together() {
+        let mut world = World::new(Settings::default());
+        world.handle(&record(100, Kind::Stolen, 0));
+        assert_eq!(world.fact_count(), 1);
+        let states = &mut world.thread(task(5)).states;
+        states.push(Fact::new(Cause::OnCpu, 10, 20, 0));
+        states.push(Fact::new(Cause::Lock, 20, 30, 0));
+        assert_eq!(world.fact_count(), 3);
+    }
+
+    #[test]
+    fn half_of_too_many_threads_is_forgotten_the_oldest_first() {
+        let mut world = World::new(Settings::default());
+        for tid in 1..=THREADS_MAX as u32 {
+            world.now_ns = u64::from(tid) * 10;
+            world.thread(task(tid));
+        }
+        assert_eq!((world.threads.len(), world.known_from_ns), (THREADS_MAX, 0));
+        world.thread(task(1));
+        assert_eq!(world.threads.len(), THREADS_MAX, "a thread that is known needs no room");
+        world.thread(task(THREADS_MAX as u32 + 1));
+        let oldest_ns = world.threads.values().map(|thread| thread.touched_ns).min();
+        assert_eq!(world.threads.len(), THREADS_MAX / 2);
+        assert_eq!(oldest_ns, Some((THREADS_MAX as u64 / 2 + 2) * 10));
+        assert_eq!(world.known_from_ns, (THREADS_MAX as u64 / 2 + 1) * 10 + 1);
+    }
+
+    #[test]
+    fn half_of_too_many_sockets_is_closed_the_oldest_first() {
+        let mut world = World::new(Settings::default());
+        for cookie in 1..=SOCKETS_MAX as u64 {
+            world.now_ns = cookie;
+            world.socket(cookie);
+        }
+        world.socket(SOCKETS_MAX as u64);
+        assert_eq!(world.sockets.len(), SOCKETS_MAX);
+        world.socket(SOCKETS_MAX as u64 + 1);
+        let oldest_ns = world.sockets.values().map(|socket| socket.touched_ns).min();
+        assert_eq!((world.sockets.len(), oldest_ns), (SOCKETS_MAX / 2, Some(SOCKETS_MAX as u64 / 2 + 2)));
+    }
+
+    #[test]
+    fn all_of_too_many_services_and_runtimes_are_forgotten() {
+        let mut world = World::new(Settings::default());
+        let add = |world: &mut World, pid: u32| {
+            world.note_service(pid);
+            world.handle(&record(1, Kind::Tasks, pid));
+        };
+        (1..=SERVICES_MAX as u32).for_each(|pid| add(&mut world, pid));
+        add(&mut world, 1);
+        assert_eq!((world.services.len(), world.runtimes.len()), (SERVICES_MAX, SERVICES_MAX));
+        add(&mut world, SERVICES_MAX as u32 + 1);
+        assert_eq!((world.services.len(), world.runtimes.len()), (1, 1));
+        assert!(world.has_own_scheduler(SERVICES_MAX as u32 + 1) && !world.has_own_scheduler(1));
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_closed_requests_is_given_up() {
+        let mut world = World::new(Settings::default());
+        for number in 1..=CLOSED_MAX as u64 + 2 {
+            let id = world.requests.add(Request { number, ..Request::default() });
+            world.close(id);
+        }
+        assert_eq!((world.closed.len(), world.counts.given_up), (CLOSED_MAX, 2));
+        assert_eq!(world.closed.front().map(|(_, request)| request.number), Some(3));
     }
 }

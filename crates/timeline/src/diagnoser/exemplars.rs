@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use crate::cause::Cause;
 use crate::diagnoser::normal::{Times, cause_index};
-use crate::timeline::Timeline;
+use crate::timeline::{Span, Timeline};
 
 /// Number of timelines that are kept for each cause.
 const OF_EACH_CAUSE: usize = 3;
@@ -78,7 +78,7 @@ impl Exemplars {
     pub fn memory_bytes(&self) -> usize {
         let bytes = |best: &TopTimelines| -> usize {
             let spans = best.timelines.iter().map(|(_, timeline)| timeline.spans.capacity());
-            spans.map(|spans| spans * size_of::<crate::timeline::Span>() + size_of::<Timeline>()).sum()
+            spans.map(|spans| spans * size_of::<Span>() + size_of::<Timeline>()).sum()
         };
         self.causes.iter().map(bytes).sum::<usize>() + bytes(&self.slowest)
     }
@@ -120,5 +120,10 @@ mod tests {
         times[0] = 1;
         exemplars.add_candidate(&timeline(1), &times);
         assert_eq!(exemplars.memory_bytes(), 2 * size_of::<Timeline>(), "as a slow one, and as one of a cause");
+        let (cause, tid, cpu, by_tid, by_pid, detail, behind, wait) = (Cause::OnCpu, 1, None, 0, 0, 0, 0, None);
+        let span = Span { from_ns: 1, to_ns: 2, cause, tid, cpu, by_tid, by_pid, detail, behind, wait };
+        let spans = vec![span; 10];
+        exemplars.add_candidate(&Timeline { spans, ..timeline(2) }, &times);
+        assert_eq!(exemplars.memory_bytes(), 2 * (2 * size_of::<Timeline>() + 10 * size_of::<Span>()));
     }
 }

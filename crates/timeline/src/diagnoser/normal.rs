@@ -99,6 +99,10 @@ mod tests {
     fn cost_of_batch_is_the_excess_of_work_beside_it() {
         let mut normals = NormalStatistics::default();
         (0..9).for_each(|_| normals.add(&times_of_causes(&[(Cause::OnCpu, 1_000)])));
+        let mut beside = NormalStatistics::default();
+        beside.add(&times_of_causes(&[(Cause::OnCpu, 600), (Cause::Sibling, 400)]));
+        let on_cpu_ns = |normals: &NormalStatistics| normals.medians().times[cause_index(Cause::OnCpu)];
+        assert_eq!(on_cpu_ns(&beside), on_cpu_ns(&normals), "work beside batch is work");
         let above = normals.medians().excess(&times_of_causes(&[(Cause::OnCpu, 200), (Cause::Sibling, 1_500)]));
         let most_ns = normals.medians().times[cause_index(Cause::OnCpu)];
         assert_eq!((above[cause_index(Cause::OnCpu)], above[cause_index(Cause::Sibling)]), (0, 1_700 - most_ns));

@@ -161,18 +161,13 @@ fn describe_file(wait: &Wait, names: Names) -> String {
 /// Describes a write to a full pipe or socket that waited for its reader.
 fn describe_full_buffer(wait: &Wait, by: Task, names: Names) -> String {
     let object = describe_object(wait, names).unwrap_or_else(|| "a pipe or socket".to_owned());
-    let other = match wait.object {
-        Object::Pipe(inode) => names.reader_of(inode).filter(|pid| by.tid == 0 || *pid == by.pid),
+    let reader = match wait.object {
+        _ if by.tid != 0 => Some(by.pid),
+        Object::Pipe(inode) => names.reader_of(inode),
         _ => None,
     };
-    let reader = match (by, other) {
-        (Task { tid: 0, .. }, Some(pid)) | (Task { pid, .. }, None) if pid != 0 => {
-            describe_task(Task { tid: 0, pid }, names)
-        }
-        (Task { tid: 0, .. }, _) => return format!("write to {object} that was full: the other side did not read"),
-        _ => describe_task(Task { tid: 0, pid: by.pid }, names),
-    };
-    let did = describe_activity(wait, ", which ", names);
+    let Some(pid) = reader else { return format!("write to {object} that was full: the other side did not read") };
+    let (reader, did) = (describe_task(Task { tid: 0, pid }, names), describe_activity(wait, ", which ", names));
     format!("write to {object} that was full; its reader is {reader}{did}")
 }
 
