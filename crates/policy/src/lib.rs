@@ -22,7 +22,7 @@
 //!   `holmes_gives_each_cpu_one_role`).
 //! - `cpus`: batch leaves a disturbed core at once and returns after calm (`tests/cpus/properties.rs`:
 //!   `batch_leaves_disturbed_core_and_returns_after_calm_time`).
-//! - `cpus`: constant input leads to a constant result (`tests/cpus/properties.rs`: `holmes_settles`).
+//! - `cpus`: constant input leads to a constant result (`tests/cpus/properties.rs`: `holmes_stops_acting_on_constant_input`).
 //! - `cpus`: the policy asks only for what is possible (`tests/cpus/properties.rs`:
 //!   `holmes_actions_are_always_possible`).
 //! - `hedge`: the active server has no lasting hazard while the other server has none (`tests/hedge/properties.rs`:

@@ -121,7 +121,7 @@ fn matches_name(part: &[u8], name: &[u8]) -> bool {
 
 fn parts_overlap(left: &[String], right: &[String]) -> bool {
     match (left.split_first(), right.split_first()) {
-        // If one pattern ends here, the rest of the other one lies below its match, so one path fits both.
+        // If one pattern ends here, the rest of the other pattern lies below its match, so one path fits both.
         (None, _) | (_, None) => true,
         (Some((part, rest)), Some((_, below))) if part == ANY_PARTS => {
             parts_overlap(rest, right) || parts_overlap(left, below)
