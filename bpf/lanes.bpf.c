@@ -27,7 +27,7 @@
 #include "guard/guard.h"
 #include "lane/batch.h"
 #include "lane/halt.h"
-#include "lane/kernel_work.h"
+#include "lane/ledger.h"
 #include "lane/request.h"
 #include "lane/shares.h"
 #include "requests/requests.h"
@@ -146,14 +146,12 @@ static __always_inline void batch_lane_before(const struct lane_switch *s)
 		receive_visitor(s->word, s->cpu);
 }
 
-/* Counts work of threads other than batch on a batch lane. A switch from batch to batch changes nothing. */
-static __always_inline void note_kernel_work(const struct lane_switch *s)
+/* Enters the turn that ends into the ledger of a batch lane. A switch between threads of one kind changes nothing. */
+static __always_inline void note_ledger(const struct lane_switch *s)
 {
 	if (s->role->role != SIDELANE_ROLE_BATCH || (s->was == SIDELANE_BATCH && s->is == SIDELANE_BATCH))
 		return;
-	uint32_t next = turn_kind(s->next, s->is, is_holder(s->hold, s->next->pid));
-
-	kernel_work_turn(s->cpu, next, s->now_ns);
+	ledger_turn(s->cpu, turn_kind(s->next, s->is, is_holder(s->hold, s->next->pid)), s->now_ns);
 }
 
 /* Informs the partner lanes that the service has started or stopped, or that batch has come. */
@@ -216,7 +214,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	note_halt(prev);
 	guard_switch(cpu, s.was, s.is, s.now_ns);
 	note_share(cpu, s.is, s.identity, s.now_ns);
-	note_kernel_work(&s);
+	note_ledger(&s);
 	write_word(&s);
 	count(&s);
 	if (s.is == SIDELANE_BATCH) {
@@ -225,7 +223,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 			raise_alarm(cpu, s.stats, s.now_ns);
 	}
 	bool starts = busy && make_busy(s.word, s.now_ns);
-	bool stops = !busy && make_idle(s.word, s.now_ns);
+	bool stops = !busy && make_idle(s.word, s.stats, s.now_ns);
 	if (settings.requests)
 		request_switch(cpu, prev, s.was, s.preempted, next, s.is, s.now_ns);
 	if (s.stats->switches % COST_SAMPLE_EVERY == 0) {
@@ -338,10 +336,11 @@ static __always_inline void note_departure(struct task_struct *task, uint32_t cp
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
 	struct sidelane_lane_word *word = lane_word(cpu);
+	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
 
-	if (!role || !word || role->role != SIDELANE_ROLE_REQUEST || load_once(word->lc_since_ns))
+	if (!role || !word || !stats || role->role != SIDELANE_ROLE_REQUEST || load_once(word->lc_since_ns))
 		return;
-	if (classify(task) == SIDELANE_LC && make_idle(word, bpf_ktime_get_ns()))
+	if (classify(task) == SIDELANE_LC && make_idle(word, stats, bpf_ktime_get_ns()))
 		service_stops(cpu);
 }
 

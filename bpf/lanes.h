@@ -87,33 +87,55 @@ struct sidelane_lane_stats {
 	uint64_t holder_since_ns; /* 200: start of the holder's last turn */
 	uint64_t cut_naps_lc_ns;  /* 208: part of cut_naps_ns in which LC threads ran on a partner lane */
 	uint64_t alarm_ns;        /* 216: time of the last alarm (lane/alarm.h); written from several CPUs */
+	uint64_t busy_ns;         /* 224: total length of the busy periods of this request lane that have ended */
 	uint32_t off_hist[SIDELANE_HIST_BUCKETS]; /* histogram: ns from LC on to batch off */
 	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* histogram: ns from LC off to batch on */
 };
 
-/* Kind of thread that has a batch lane. Kinds from SIDELANE_TURN_WORKER on are in the order of beside_ns. */
+/* Kinds of turns on a batch lane: what has the lane. */
 enum sidelane_turn_kind {
-	SIDELANE_TURN_OWN = 0,       /* batch, or the service: its time is counted elsewhere */
-	SIDELANE_TURN_EMPTY = 1,     /* the holder, or no thread */
-	SIDELANE_TURN_WORKER = 2,    /* a kworker thread */
-	SIDELANE_TURN_INTERRUPT = 3, /* ksoftirqd, or the thread of an interrupt */
-	SIDELANE_TURN_KERNEL = 4,    /* another kernel thread */
-	SIDELANE_TURN_PROGRAM = 5,   /* a program that is neither the service's nor batch's */
+	SIDELANE_TURN_BATCH = 0,     /* batch, on a lane that is not lent */
+	SIDELANE_TURN_LENT = 1,      /* batch, on a lent lane */
+	SIDELANE_TURN_HOLDER = 2,    /* the holder */
+	SIDELANE_TURN_EMPTY = 3,     /* no thread */
+	SIDELANE_TURN_AWAY = 4,      /* no thread, from an eviction of batch until its next turn */
+	SIDELANE_TURN_SERVICE = 5,   /* the service */
+	SIDELANE_TURN_WORKER = 6,    /* a kworker thread */
+	SIDELANE_TURN_INTERRUPT = 7, /* ksoftirqd, or the thread of an interrupt */
+	SIDELANE_TURN_KERNEL = 8,    /* another kernel thread */
+	SIDELANE_TURN_PROGRAM = 9,   /* a program that is neither the service's nor batch's */
+	SIDELANE_TURN_APART = 10,    /* no thread, while batch is kept off whatever the service does */
 };
 
-#define SIDELANE_OTHER_KINDS 4
+#define SIDELANE_TURN_KINDS 16
 
-/* Work of other threads than batch on a batch lane, while the service runs beside it. Written only by that lane's
- * own switches. */
-struct sidelane_kernel_work {
-	uint32_t turn;     /*  0: enum sidelane_turn_kind of the present turn */
-	uint32_t reserved;
-	uint64_t mark_ns;  /*  8: LC clocks of the partners when the turn began */
-	uint64_t stolen_mark_ns;     /* 16: the lane's steal clock when the turn began */
-	uint64_t interrupts_mark_ns; /* 24: the lane's interrupt clock when the turn began */
-	uint64_t beside_ns[SIDELANE_OTHER_KINDS]; /* 32: time that other threads ran beside the service, by kind */
-	uint64_t interrupts_ns; /* 64: interrupt time beside the service, in turns of other threads and of EMPTY */
-	uint64_t padding[7];
+/* Ledger of a batch lane (lane/ledger.h). All accounts together are the time since its first switch as a batch lane.
+ * Written only by that lane's own switches. A reader reads since_ns before and after the other fields. */
+struct sidelane_lane_ledger {
+	uint64_t since_ns; /*   0: begin of the present turn; 0: none yet, or the ledger is being written */
+	uint32_t turn;     /*   8: enum sidelane_turn_kind of the present turn */
+	uint32_t away;     /*  12: 1: batch was evicted and has not run here since */
+	uint64_t busy_mark_ns;       /*  16: busy clocks of the partners when the turn began */
+	uint64_t stolen_mark_ns;     /*  24: the lane's steal clock when the turn began */
+	uint64_t interrupts_mark_ns; /*  32: the lane's interrupt clock when the turn began */
+	uint64_t interrupts_ns[2];   /*  40: time of interrupts and softirqs, beside the idle and the busy service */
+	uint64_t stolen_ns[2];       /*  56: steal time, beside the idle and the busy service */
+	uint64_t reserved[7];
+	uint64_t idle_ns[SIDELANE_TURN_KINDS]; /* 128: time beside the idle service, by kind of turn */
+	uint64_t busy_ns[SIDELANE_TURN_KINDS]; /* 256: time beside the busy service, by kind of turn */
+};
+
+/* Other programs that had a batch lane beside the idle service, by name. A power of two. */
+#define SIDELANE_LANE_PROGRAMS 64
+
+struct sidelane_lane_program {
+	uint64_t name[2]; /*  0: name of the thread, as the kernel has it; 0: the slot is free */
+	uint64_t idle_ns; /* 16: its time on the lane beside the idle service */
+	uint64_t reserved;
+};
+
+struct sidelane_lane_programs {
+	struct sidelane_lane_program slots[SIDELANE_LANE_PROGRAMS];
 };
 
 /* Length of the text with the reason why batch's own scheduler ended. The scheduler is a sched_ext program that runs

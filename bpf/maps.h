@@ -83,8 +83,16 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, LANES_MAX);
 	__type(key, uint32_t);
-	__type(value, struct sidelane_kernel_work);
-} kernel_work SEC(".maps");
+	__type(value, struct sidelane_lane_ledger);
+} lane_ledgers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_lane_programs);
+} lane_programs SEC(".maps");
 
 /* CPU shares: one entry for each CPU if shares are recorded; otherwise a single entry. */
 struct {

@@ -65,7 +65,10 @@ static void hold_word(void)
 	FIELD(sidelane_hold_word, batch_waits);
 	FIELD(sidelane_hold_word, waiting_pid);
 	FIELD(sidelane_hold_word, lent_until_ns);
+	FIELD(sidelane_hold_word, kept_off);
 	FIELD(sidelane_hold_word, reserved);
+	FIELD(sidelane_hold_word, threshold_ns);
+	FIELD(sidelane_hold_word, comparing_ns);
 	CONSTANT(SIDELANE_RELEASED);
 	CONSTANT(SIDELANE_SUMMONED);
 	CONSTANT(SIDELANE_HELD);

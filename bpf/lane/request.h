@@ -99,12 +99,16 @@ static __always_inline bool make_busy(struct sidelane_lane_word *word, uint64_t 
 	return !__sync_lock_test_and_set(&word->busy, 1);
 }
 
-static __always_inline bool make_idle(struct sidelane_lane_word *word, uint64_t now_ns)
+static __always_inline bool make_idle(struct sidelane_lane_word *word, struct sidelane_lane_stats *stats, uint64_t now_ns)
 {
 	if (!load_once(word->busy))
 		return false;
+	uint64_t busy_ns = above(now_ns, load_once(word->busy_since_ns));
 	store_once(word->idle_since_ns, now_ns);
-	return __sync_lock_test_and_set(&word->busy, 0);
+	if (!__sync_lock_test_and_set(&word->busy, 0))
+		return false;
+	__sync_fetch_and_add(&stats->busy_ns, busy_ns);
+	return true;
 }
 
 /* Returns whether a thread may run on `cpu`. The CPU affinity of a sleeping thread may have changed since it last

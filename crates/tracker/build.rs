@@ -17,11 +17,13 @@ const SOURCE: &str = "../../bpf/lanes.bpf.c";
 
 /// Structs in memory that the kernel program and this crate use at the same time, with their names in Rust. Their
 /// members are atomic.
-const SHARED: [(&str, &str); 12] = [
+const SHARED: [(&str, &str); 14] = [
     ("sidelane_cpu_shares", "CpuShares"),
     ("sidelane_ext_word", "ExtWord"),
     ("sidelane_guard_word", "GuardWord"),
-    ("sidelane_kernel_work", "KernelWork"),
+    ("sidelane_lane_ledger", "LaneLedger"),
+    ("sidelane_lane_program", "LaneProgram"),
+    ("sidelane_lane_programs", "LanePrograms"),
     ("sidelane_lane_stats", "LaneStats"),
     ("sidelane_lane_turns", "LaneTurns"),
     ("sidelane_request_wakeup", "RequestWakeup"),

@@ -102,8 +102,14 @@ pub struct HoldWord {
     pub waiting_pid: AtomicU32,
     /// Time at which the latest lending of the lane ends, unless the holder takes the lane back sooner.
     pub lent_until_ns: AtomicU64,
-    /// Reserved words, zero.
-    pub reserved: [AtomicU32; 6],
+    /// 1 while batch is kept off the lane, whatever the service does.
+    pub kept_off: AtomicU32,
+    /// Reserved word, zero.
+    pub reserved: AtomicU32,
+    /// Time for which the holder waited until the service had been idle for long enough.
+    pub threshold_ns: AtomicU64,
+    /// Time of the holder beside the idle service while batch was kept off.
+    pub comparing_ns: AtomicU64,
 }
 
 #[cfg(not(loom))]
@@ -117,7 +123,10 @@ const _: () = {
     assert!(offset_of!(HoldWord, batch_waits) == 24);
     assert!(offset_of!(HoldWord, waiting_pid) == 28);
     assert!(offset_of!(HoldWord, lent_until_ns) == 32);
-    assert!(offset_of!(HoldWord, reserved) == 40);
+    assert!(offset_of!(HoldWord, kept_off) == 40);
+    assert!(offset_of!(HoldWord, reserved) == 44);
+    assert!(offset_of!(HoldWord, threshold_ns) == 48);
+    assert!(offset_of!(HoldWord, comparing_ns) == 56);
 };
 
 impl HoldWord {

@@ -91,7 +91,7 @@ pub(super) struct Shared {
     pub(super) displaced: AtomicBool,
     /// Number of arrivals of service threads on the batch lane that have been handled.
     visitors_known: AtomicU32,
-    pub(super) napped_ns: AtomicU64,
+    napped_ns: AtomicU64,
     holds: AtomicU64,
     evictions: AtomicU64,
     evictor_errors: AtomicU64,
@@ -227,6 +227,8 @@ pub(super) struct Decider {
     pub(super) spares_waited: bool,
     /// Whether the last eviction has taken effect.
     pub(super) has_left: bool,
+    /// Reason of the last decision.
+    why: LaneReason,
     /// Observation on which the last decision was made.
     pub(super) seen: LaneObservation,
     /// Time of the observation on which the last decision was made.
@@ -255,6 +257,7 @@ impl Decider {
             wanted: LaneState::Released,
             spares_waited: kind.spares_waited_requests(),
             has_left: true,
+            why: LaneReason::default(),
             seen: LaneObservation::default(),
             sampled_ns: 0,
             evictor,
@@ -266,10 +269,25 @@ impl Decider {
     pub(super) fn decide(&mut self) {
         self.sample();
         let decision = self.policy.observe(self.sampled_ns, &self.seen);
+        self.why = decision.why;
         if decision.state != self.wanted {
             self.apply_decision(decision, self.sampled_ns);
         }
         self.shared.publish_state(self.state, decision.why);
+    }
+
+    /// Counts a nap on the lane since the last decision.
+    pub(super) fn count_nap(&self, napped_ns: Nanos) {
+        self.shared.napped_ns.fetch_add(napped_ns, Ordering::Relaxed);
+        if self.seen.request_busy {
+            return;
+        }
+        let hold = self.memory.hold(self.cpu);
+        match self.why {
+            LaneReason::IdleTooShort => _ = hold.threshold_ns.fetch_add(napped_ns, Ordering::Relaxed),
+            LaneReason::KeptOff => _ = hold.comparing_ns.fetch_add(napped_ns, Ordering::Relaxed),
+            _ => {}
+        }
     }
 
     /// Carries out the policy's decision.
@@ -346,6 +364,9 @@ impl Decider {
         }
         self.sampled_ns = now_ns();
         let (kept_off, min_idle_ns) = (self.shared.is_kept_off(), self.shared.min_idle_ns.load(Ordering::Relaxed));
+        if kept_off != self.seen.limits.kept_off {
+            self.memory.hold(self.cpu).kept_off.store(kept_off.into(), Ordering::Release);
+        }
         let limits = LendingLimits { kept_off, min_idle_ns, ..seen.limits };
         self.seen = LaneObservation { service_on_batch_lane: self.has_service_visitors(), limits, ..seen };
     }

@@ -317,13 +317,14 @@ impl HolderThread {
             self.nap.wait(watched, Duration::from_nanos(deadline - now), over);
             now = now_ns();
         }
-        decider.shared.napped_ns.fetch_add(now - began, Ordering::Relaxed);
+        decider.count_nap(now - began);
     }
 
     /// Leaves the lane in its original state.
     fn restore_lane(&mut self) {
         self.decider.restore_batch();
         let hold = self.decider.memory.hold(self.decider.cpu);
+        hold.kept_off.store(0, Ordering::Release);
         hold.holder_pid.store(0, Ordering::Release);
         let _ = hold.release(|| false);
     }

@@ -21,7 +21,7 @@ use sidelane_requests::objective::format_objective as written_objective;
 use sidelane_tracker::accounting::{Accounting, reaction_max_and_count, reaction_percentiles};
 use sidelane_tracker::gate_accounting::GateAccounting;
 use sidelane_tracker::histogram::Histogram;
-use sidelane_tracker::kernel_work::{InterruptTimeSource, KernelWorkTimes};
+use sidelane_tracker::ledger::{InterruptTimeSource, Ledger, TurnKind};
 use sidelane_tracker::stolen::StealTimeSource;
 
 /// Figures of one run, all measured in this run.
@@ -51,8 +51,8 @@ pub struct Summary {
     pub gate: Gate,
     /// Accounting of self-checking batch; `None` if the gate allows none.
     pub looked: Option<GateAccounting>,
-    /// Time of other work on the batch lanes beside the service.
-    work: KernelWorkTimes,
+    /// All time of the batch lanes, by what had them.
+    ledger: Ledger,
     /// Reaction times from the service's start until batch is off.
     pub reaction_off: Histogram,
     /// Overlap in turns of the service that batch never left, and which so have no reaction time.
@@ -232,7 +232,7 @@ impl Summary {
             promises: promises(outcome, bound_ppm),
             bound_ppm: bound_ppm.unwrap_or(BOUND_PPM),
             looked: accounting.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
-            work: accounting.work(&lanes),
+            ledger: accounting.ledger(&lanes.batch_cpus()),
             reaction_off: accounting.batch_off_latencies().clone(),
             never_left_ns: if outcome.gate.is_instrumented() { 0 } else { never_left_overlap_ns(accounting, &lanes) },
             reaction_on: accounting.batch_on_latencies().clone(),
@@ -290,7 +290,8 @@ impl Summary {
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
         let mut row = Row::new(self.policy());
         let never_left = ("never_left_s", Some(seconds(self.never_left_ns)));
-        for (key, value) in self.figures().into_iter().chain(self.work_figures()).chain([never_left]) {
+        let figures = self.figures().into_iter().chain(self.ledger.figures()).chain(self.work_figures());
+        for (key, value) in figures.chain([never_left]) {
             row.put(key, value);
         }
         if let [only] = &self.services[..] {
@@ -363,16 +364,16 @@ const WORK_SHOWN_PERCENT: f64 = 0.05;
 impl Summary {
     /// Returns the other work on the batch lanes beside the service, in percent of the service's time.
     fn work_figures(&self) -> [(&'static str, Option<f64>); 6] {
-        let work = &self.work;
+        let times = &self.ledger.times;
         let percent = |ns: u64| (self.lc_cpu_s > 0.0).then(|| seconds(ns) * 100.0 / self.lc_cpu_s);
         let are_seen = InterruptTimeSource::find() != InterruptTimeSource::Unseen;
         [
-            ("kernel_work_percent", percent(work.kernel_ns())),
-            ("kworkers_percent", percent(work.workers_ns)),
-            ("interrupt_threads_percent", percent(work.interrupt_threads_ns)),
-            ("kernel_threads_percent", percent(work.kernel_threads_ns)),
-            ("interrupts_percent", percent(work.interrupts_ns).filter(|_| are_seen)),
-            ("other_programs_percent", percent(work.programs_ns)),
+            ("kernel_work_percent", percent(times.busy_kernel_ns() + times.busy_interrupts_ns())),
+            ("kworkers_percent", percent(times.busy_ns(TurnKind::Worker))),
+            ("interrupt_threads_percent", percent(times.busy_ns(TurnKind::Interrupt))),
+            ("kernel_threads_percent", percent(times.busy_ns(TurnKind::Kernel))),
+            ("interrupts_percent", percent(times.busy_interrupts_ns()).filter(|_| are_seen)),
+            ("other_programs_percent", percent(times.busy_ns(TurnKind::Program))),
         ]
     }
 
@@ -470,6 +471,7 @@ impl fmt::Display for Summary {
             Unit::S.human(self.batch_cpu_s),
             percent(self.batch_share_of_idle_percent)
         )?;
+        writeln!(f, "  idle time  {}", self.ledger)?;
         writeln!(
             f,
             "  service    {} of CPU in {} turns; batch overlapped {}",

@@ -12,7 +12,7 @@ use crate::unit::Unit;
 const SLOWDOWN_OVER_ALONE: f64 = 1.10;
 /// Start of the name of the check that compares p99 under Sidelane with p99 of the service alone.
 const P99_CHECK: &str = "p99 over alone";
-const SHARE_CHECK: &str = "batch's share of the idle time";
+const SHARE_CHECK: &str = "idle time used by batch and others";
 
 /// Returns the finding about batch beside `service`: what batch cost the service without and with Sidelane (policy
 /// `borrow_idle`), and how much idle time batch got.

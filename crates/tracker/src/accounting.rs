@@ -3,17 +3,19 @@
 //! The kernel program keeps it for each lane ([`LaneStats`]). An [`Accounting`] is a copy of all lanes at one moment,
 //! including the turns that still last. The difference of two copies is the accounting of the time in between.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidelane_formats::{GateWord, HoldState, HoldWord, LaneWord};
 
 use crate::gate_accounting::{GateAccounting, apply_gate_claims};
 use crate::histogram::{BUCKETS, Histogram};
-use crate::kernel_types::{KernelWork, LaneStats};
-use crate::kernel_work::KernelWorkTimes;
+use crate::kernel_types::{LaneLedger, LanePrograms, LaneStats};
+use crate::ledger::{Ledger, LedgerTimes, TurnKind};
 use crate::stolen::StealTimeSource;
 use sidelane_host::clock::now_ns;
-use sidelane_host::topology::{BatchLane, Lanes};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::topology::Lanes;
 use sidelane_policy::borrow::promise::Overlap;
 
 /// Limit of the reads of a lane's statistics until two in a row agree. A context switch is much shorter than a read.
@@ -64,8 +66,12 @@ pub struct LaneAccounting {
     pub lc_summons: u64,
     /// Accounting of self-checking batch; the times above are corrected by it.
     pub gate: GateAccounting,
-    /// Time of other work on the lane beside the service.
-    pub work: KernelWorkTimes,
+    /// All time of a batch lane, by what had it.
+    pub ledger: LedgerTimes,
+    /// Time for which the holder waited until the service had been idle for long enough.
+    pub threshold_ns: u64,
+    /// Time of the holder beside the idle service while batch was kept off.
+    pub comparing_ns: u64,
     /// Naps and permitted time that batch claims beyond its own run time. If there are any, no time above is corrected
     /// by batch's claims.
     pub unbelieved_ns: u64,
@@ -77,6 +83,8 @@ pub struct Accounting {
     /// Time of the copy, or length of the time span.
     pub at_ns: u64,
     lanes: Vec<LaneAccounting>,
+    /// Times of other programs on each lane beside the idle service, by the name of the thread.
+    programs: Vec<BTreeMap<String, u64>>,
     stolen_from: StealTimeSource,
     /// Reactions from the service's start to batch off its lane, as recorded by the kernel program.
     ended_off: Histogram,
@@ -91,13 +99,14 @@ impl Accounting {
         words: impl Iterator<Item = &'a LaneWord>,
         holds: impl Iterator<Item = &'a HoldWord> + Clone,
         gates: &'a [GateWord],
-        (stats, work): (&'a [LaneStats], &'a [KernelWork]),
+        (stats, ledgers, programs): (&'a [LaneStats], &'a [LaneLedger], &'a [LanePrograms]),
         stolen_from: StealTimeSource,
         partners: impl Fn(usize) -> &'a [u32],
     ) -> Self {
         let at_ns = now_ns();
-        let (mut clocks_ns, mut busy_since_ns) = (Vec::new(), Vec::new());
-        for word in words {
+        let (mut clocks_ns, mut busy_since_ns, mut busy_clocks_ns) = (Vec::new(), Vec::new(), Vec::new());
+        for (word, stats) in words.zip(stats) {
+            busy_clocks_ns.push(stats.busy_clock_ns(word, at_ns));
             clocks_ns.push(word.snapshot().map_or(0, |seen| seen.service_time_ns(at_ns)));
             busy_since_ns.push(word.busy().then(|| word.busy_since_ns.load(Ordering::Acquire)));
         }
@@ -106,8 +115,12 @@ impl Accounting {
         let lanes = stats.iter().zip(holds).enumerate();
         let lanes = lanes.map(|(cpu, (stats, hold))| {
             let seen = stats.read(&gates[cpu], at_ns, clocks_ns[cpu], beside_ns(cpu));
-            let [summons, lc_summons] = [&hold.summons, &hold.lc_summons].map(|count| count.load(Ordering::Relaxed));
-            LaneAccounting { summons, lc_summons, work: work[cpu].read(), ..seen }
+            let [summons, lc_summons, threshold_ns, comparing_ns] =
+                [&hold.summons, &hold.lc_summons, &hold.threshold_ns, &hold.comparing_ns]
+                    .map(|value| value.load(Ordering::Relaxed));
+            let ledger =
+                ledgers[cpu].read(at_ns, partners(cpu).iter().map(|request| busy_clocks_ns[*request as usize]).sum());
+            LaneAccounting { summons, lc_summons, ledger, threshold_ns, comparing_ns, ..seen }
         });
         let mut lasting = Histogram::default();
         for (cpu, (stats, hold)) in stats.iter().zip(holds_again).enumerate() {
@@ -115,7 +128,8 @@ impl Accounting {
             stats.unfinished_reactions_ns(hold, partners, at_ns).for_each(|ns| lasting.record(ns));
         }
         let (ended_off, off, on) = Default::default();
-        let mut accounting = Self { at_ns, lanes: lanes.collect(), stolen_from, ended_off, off, on };
+        let programs = programs.iter().map(LanePrograms::read).collect();
+        let mut accounting = Self { at_ns, lanes: lanes.collect(), programs, stolen_from, ended_off, off, on };
         for stats in stats {
             accounting.ended_off.add(&histogram(&stats.off_hist));
             accounting.on.add(&histogram(&stats.on_hist));
@@ -135,6 +149,7 @@ impl Accounting {
         Self {
             at_ns: self.at_ns - earlier.at_ns,
             lanes: lanes.map(|(now, then)| now.since(then)).collect(),
+            programs: self.programs.iter().zip(&earlier.programs).map(|(now, then)| times_since(now, then)).collect(),
             stolen_from: self.stolen_from,
             off: self.off.since(&earlier.ended_off),
             ended_off: self.ended_off.since(&earlier.ended_off),
@@ -161,9 +176,20 @@ impl Accounting {
         self.lanes.iter().map(|lane| lane.gate)
     }
 
-    /// Returns the times of other work on the batch lanes beside the service.
-    pub fn work(&self, lanes: &Lanes) -> KernelWorkTimes {
-        lanes.batch.iter().fold(KernelWorkTimes::default(), |sum, lane| sum.plus(&self.lane(lane.cpu).work))
+    /// Returns the ledger of some batch lanes.
+    pub fn ledger(&self, batch_lanes: &CpuSet) -> Ledger {
+        let mut ledger = Ledger::default();
+        for cpu in batch_lanes.iter() {
+            let lane = self.lane(cpu);
+            ledger.wall_ns += self.at_ns;
+            ledger.times = ledger.times.plus(&lane.ledger);
+            ledger.threshold_ns += lane.threshold_ns;
+            ledger.comparing_ns += lane.comparing_ns;
+            for (name, ns) in self.programs.get(cpu as usize).into_iter().flatten() {
+                *ledger.programs.entry(name.clone()).or_default() += ns;
+            }
+        }
+        ledger
     }
 
     /// Returns one figure summed over all CPUs.
@@ -214,17 +240,6 @@ impl Accounting {
         percent(self.sum_over_lanes(lanes, |lane| lane.overlap_ns), self.service_ns(lanes))
     }
 
-    /// Returns the idle time of the request lanes that have batch lanes, without steal time. A request lane counts once
-    /// for each of its batch lanes.
-    pub fn idle_ns(&self, lanes: &Lanes) -> u64 {
-        let busy_ns = |cpu| self.lane(cpu).lc_ns + self.lane(cpu).stolen_lc_ns;
-        let idle_ns = |lane: &BatchLane| {
-            let busy_ns: u64 = lane.request_lanes.iter().map(busy_ns).sum();
-            self.at_ns.saturating_sub(busy_ns + self.lane(lane.cpu).stolen_batch_ns)
-        };
-        lanes.batch.iter().map(idle_ns).sum()
-    }
-
     /// Returns the time that the hypervisor took from the lanes, in percent of their time. `None` without a source of
     /// steal time.
     pub fn stolen_percent(&self, lanes: &Lanes) -> Option<f64> {
@@ -245,11 +260,11 @@ impl Accounting {
         self.stolen_from
     }
 
-    /// Returns the share of the request lanes' idle time that batch used, in percent.
+    /// Returns the share of the service's idle time, without steal time, in which batch ran on its lanes, in percent.
     pub fn batch_share_of_idle_percent(&self, lanes: &Lanes) -> Option<f64> {
-        let beside_ns = self.sum(|lane| lane.overlap_ns + lane.lent_overlap_ns);
-        let alone_ns = self.batch_ns(lanes).saturating_sub(beside_ns);
-        percent(alone_ns, self.idle_ns(lanes))
+        let times = self.ledger(&lanes.batch_cpus()).times;
+        let batch_ns = times.idle_ns(TurnKind::Batch) + times.idle_ns(TurnKind::Lent);
+        percent(batch_ns, times.all_idle_ns() - times.idle_stolen_ns())
     }
 
     /// Returns the mean time of the kernel program in a context switch, from sampled switches; `None` without a sample.
@@ -278,6 +293,11 @@ pub fn reaction_max_and_count(batch_off: &Histogram) -> [(&'static str, Option<f
     ]
 }
 
+fn times_since(now: &BTreeMap<String, u64>, then: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let since = now.iter().map(|(name, ns)| (name.clone(), ns.saturating_sub(then.get(name).copied().unwrap_or(0))));
+    since.filter(|(_, ns)| *ns > 0).collect()
+}
+
 fn lane_cpus(lanes: &Lanes) -> Vec<u32> {
     lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)).collect()
 }
@@ -291,6 +311,15 @@ fn histogram(counts: &[AtomicU32; BUCKETS]) -> Histogram {
 }
 
 impl LaneStats {
+    /// Returns the time that the service has needed the request lane `word` until `now_ns`.
+    pub(crate) fn busy_clock_ns(&self, word: &LaneWord, now_ns: u64) -> u64 {
+        let present_ns = match word.busy() {
+            true => now_ns.saturating_sub(word.busy_since_ns.load(Ordering::Acquire)),
+            false => 0,
+        };
+        self.busy_ns.load(Ordering::Acquire) + present_ns
+    }
+
     pub fn batch_switches_outside_lanes(&self) -> u64 {
         self.batch_strays.load(Ordering::Acquire)
     }
@@ -418,7 +447,9 @@ impl LaneAccounting {
             summons: self.summons - earlier.summons,
             lc_summons: self.lc_summons - earlier.lc_summons,
             gate: self.gate.since(&earlier.gate),
-            work: self.work.since(&earlier.work),
+            ledger: self.ledger.since(&earlier.ledger),
+            threshold_ns: self.threshold_ns.saturating_sub(earlier.threshold_ns),
+            comparing_ns: self.comparing_ns.saturating_sub(earlier.comparing_ns),
             unbelieved_ns: self.unbelieved_ns.saturating_sub(earlier.unbelieved_ns),
         }
     }

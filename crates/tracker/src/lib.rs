@@ -60,7 +60,7 @@ pub mod identities;
 pub mod interference;
 #[allow(dead_code, reason = "some members are for the kernel program alone")]
 pub mod kernel_types;
-pub mod kernel_work;
+pub mod ledger;
 pub mod promises;
 pub mod requests;
 pub mod scheduler;

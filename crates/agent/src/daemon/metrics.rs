@@ -174,18 +174,17 @@ impl Agent {
             "Time that batch ran beside a request without \
                                                                 permission",
         );
-        let kernel =
-            ("lane_beside", SECONDS, Kind::Counter, "Time on the batch lane beside a request, by kind of work");
-        let works = keepers.iter().flat_map(|(cpu, _)| {
-            let work = accounting.lane(*cpu).work;
-            let kinds = [
-                ("kworker", work.workers_ns),
-                ("interrupt_thread", work.interrupt_threads_ns),
-                ("kernel_thread", work.kernel_threads_ns),
-                ("interrupt", work.interrupts_ns),
-                ("other_program", work.programs_ns),
-            ];
-            kinds.map(|(kind, ns)| ([label("cpu", cpu), label("kind", kind)].concat(), Some(seconds(ns))))
+        let all = (
+            "lane_time",
+            SECONDS,
+            Kind::Counter,
+            "All time of the batch lane, by what the service did and what had it",
+        );
+        let accounts = keepers.iter().flat_map(|(cpu, _)| {
+            accounting.ledger(&[*cpu].into_iter().collect()).accounts().map(|account| {
+                let labels = [label("cpu", cpu), label("beside", account.beside), label("kind", account.kind)];
+                (labels.concat(), Some(seconds(account.ns)))
+            })
         });
         let holds = ("lane_holds", None, Kind::Counter, "Times that the batch lane was taken from batch");
         let evictions = ("lane_evictions", None, Kind::Counter, "Holds that ended with batch moved away");
@@ -194,7 +193,7 @@ impl Agent {
             Family::from_numbers(batch, each(&|cpu, _| seconds(accounting.lane(cpu).batch_ns))),
             Family::from_numbers(lent, each(&|cpu, _| seconds(accounting.lane(cpu).lent_overlap_ns))),
             Family::from_numbers(overlap, each(&|cpu, _| seconds(accounting.lane(cpu).overlap_ns))),
-            Family::from_numbers(kernel, works),
+            Family::from_numbers(all, accounts),
             Family::from_numbers(holds, each(&|_, keeper| keeper.holds as f64)),
             Family::from_numbers(evictions, each(&|_, keeper| keeper.evictions as f64)),
         ]

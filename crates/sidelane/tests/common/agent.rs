@@ -257,7 +257,9 @@ impl Running {
         assert!(ended, "sidelane has not ended within {END_TIMEOUT:?}:\n{}", self.errors());
         let code = self.child.wait().expect("an ended child can be waited for").code();
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().expect("another directory"));
-        Finished { code, stdout: text(&dir, "stdout"), stderr: text(&dir, "stderr"), dir }
+        let ended = Finished { code, stdout: text(&dir, "stdout"), stderr: text(&dir, "stderr"), dir };
+        ended.check_ledger();
+        ended
     }
 
     /// Returns the output of the batch command up to now.
@@ -298,6 +300,14 @@ impl Finished {
     pub fn result(&self) -> ResultFile {
         let json = text(&self.dir, "result.json");
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("not a result file: {error}: `{json}`\n{self}"))
+    }
+
+    /// Fails if the accounts of the batch lanes do not add up to the time that passed, if the run has any result.
+    #[track_caller]
+    fn check_ledger(&self) {
+        let Ok(result) = serde_json::from_str::<ResultFile>(&text(&self.dir, "result.json")) else { return };
+        let Some(percent) = result.rows.first().and_then(|row| row.get("ledger_percent")) else { return };
+        assert!((99.9..=100.1).contains(&percent), "the ledger adds up to {percent} % of the time:\n{self}");
     }
 
     /// Returns the row of figures of the run.

@@ -32,7 +32,7 @@ const SECTIONS: [(&str, &[&str]); 14] = [
     ("sim", &["`sim`", "Results files", "`doctor`", "Request log", "reference/scenarios.md"]),
     ("timeline", &["`trace`"]),
     ("trace", &["`trace`", "The log", "Results files"]),
-    ("tracker", &["`run`"]),
+    ("tracker", &["`run`", "Ledger"]),
 ];
 /// Crates that write no JSON, or whose JSON only Sidelane's own processes read.
 const WITHOUT_KEYS: [&str; 2] = ["rollback", "host"];

@@ -13,7 +13,7 @@ use sidelane_host::shared_mapping::{Shared, SharedMapping};
 
 use crate::identities::{Identities, NUMBERS};
 use crate::kernel_types::{Plain, Settings};
-use crate::kernel_work::InterruptTimeSource;
+use crate::ledger::InterruptTimeSource;
 use crate::promises::Promises;
 use crate::stolen::{StealTimeSource, field_offset, offset_from_run_queue};
 use crate::trace::parts::{disable_unneeded_programs, set_trace_map_size};
@@ -33,14 +33,15 @@ static PROGRAM_WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lan
 /// Kernel program with a scheduler for batch, compressed.
 static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o.z"));
 
-const ONE_ENTRY_A_LANE: [&str; 10] = [
+const ONE_ENTRY_A_LANE: [&str; 11] = [
     "lane_words",
     "hold_words",
     "request_words",
     "lane_limits",
     "gate_words",
     "lane_stats",
-    "kernel_work",
+    "lane_ledgers",
+    "lane_programs",
     "lane_roles",
     "summons_rings",
     "ext_refused",

@@ -9,7 +9,7 @@ use sidelane_formats::{GateWord, HoldWord, LaneLimits, LaneWord, RequestWord, Se
 
 use crate::accounting::Accounting;
 use crate::gate_accounting::GateAccounting;
-use crate::kernel_types::{CpuShares, KernelWork, LaneStats, LaneTurns};
+use crate::kernel_types::{CpuShares, LaneLedger, LanePrograms, LaneStats, LaneTurns};
 use crate::promises::Promises;
 use crate::stolen::{StealTimeSource, record_steal_gap};
 use crate::tracker::error::TrackerError;
@@ -53,7 +53,8 @@ pub struct LaneMemory {
     promises: Promises,
     self_checking: bool,
     stats: SharedMapping<LaneStats>,
-    work: SharedMapping<KernelWork>,
+    ledgers: SharedMapping<LaneLedger>,
+    programs: SharedMapping<LanePrograms>,
     turns: SharedMapping<LaneTurns>,
     shares: SharedMapping<CpuShares>,
     stolen_from: StealTimeSource,
@@ -86,7 +87,8 @@ impl LaneMemory {
             self_checking,
             promises: Promises::new(map_array(maps, SELF_CHECKING, Promises::word_count(self_checking))?),
             stats: map_array(maps, "lane_stats", cpu_count)?,
-            work: map_array(maps, "kernel_work", cpu_count)?,
+            ledgers: map_array(maps, "lane_ledgers", cpu_count)?,
+            programs: map_array(maps, "lane_programs", cpu_count)?,
             turns: map_array(maps, TURNS, if has_turns { cpu_count } else { 1 })?,
             shares: map_array(maps, SHARES, if purpose.has_shares() { cpu_count } else { 1 })?,
             stolen_from,
@@ -95,6 +97,17 @@ impl LaneMemory {
             services_of_lanes: (0..cpu_count).map(|_| AtomicU32::new(0)).collect(),
             partners: RwLock::new(vec![Vec::new(); cpu_count]),
         })
+    }
+
+    /// Begins the ledgers of these batch lanes, just before they get their roles.
+    pub(super) fn begin_ledgers(&self, lanes: &Lanes) {
+        for lane in &lanes.batch {
+            let now_ns = now_ns();
+            let busy_clock_ns =
+                lane.request_lanes.iter().map(|cpu| self.stats[cpu as usize].busy_clock_ns(self.word(cpu), now_ns));
+            let (word, stats) = (self.word(lane.cpu), &self.stats[lane.cpu as usize]);
+            self.ledgers[lane.cpu as usize].begin(now_ns, word, stats, busy_clock_ns.sum());
+        }
     }
 
     /// Assigns these lanes to the service `number`.
@@ -111,7 +124,6 @@ impl LaneMemory {
         let mut partners = self.partners.write().expect("no thread panics with the partners");
         for lane in &lanes.batch {
             partners[lane.cpu as usize] = request_lanes_of(lane);
-            self.work[lane.cpu as usize].reset_turn();
         }
         for cpu in lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
             self.services_of_lanes[cpu as usize].store(number, Ordering::Release);
@@ -214,7 +226,7 @@ impl LaneMemory {
 
     /// Returns the accounting of all lanes, up to now.
     pub fn accounting(&self) -> Accounting {
-        let (gates, counted) = (&self.gates, (&*self.stats, &*self.work));
+        let (gates, counted) = (&self.gates, (&*self.stats, &*self.ledgers, &*self.programs));
         let partners = self.partners.read().expect("no thread panics with the partners");
         Accounting::read(self.words.iter(), self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
     }

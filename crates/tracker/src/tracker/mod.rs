@@ -199,7 +199,9 @@ impl Tracker {
         lend_to_waited_requests: bool,
     ) -> Result<(), TrackerError> {
         assert!(lanes.batch.is_empty() || self.purpose.lane_lending().is_some(), "this tracker lends no lanes");
-        for (cpu, role) in kernel_roles(lanes, number, lend_to_waited_requests)? {
+        let roles = kernel_roles(lanes, number, lend_to_waited_requests)?;
+        self.memory.begin_ledgers(lanes);
+        for (cpu, role) in roles {
             self.put_map_entry("lane_roles", &cpu.to_ne_bytes(), role.bytes(), "tell the kernel the lanes' roles")?;
         }
         for lane in &lanes.batch {
