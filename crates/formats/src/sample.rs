@@ -18,9 +18,12 @@ pub fn observe_lane<'word>(
     limits: &LaneLimits,
 ) -> LaneObservation {
     let request_busy = lanes.clone().any(LaneWord::busy);
+    let idle_since = idle_since(lanes.clone());
+    let request_since = if request_busy { busy_since(lanes) } else { idle_since };
     LaneObservation {
         request_busy,
-        request_since: if request_busy { busy_since(lanes) } else { idle_since(lanes) },
+        request_since,
+        last_idle_ns: if idle_since > 0 { request_since.saturating_sub(idle_since) } else { 0 },
         service_on_batch_lane: false,
         requests: running_requests(requests, service),
         limits: lending_limits(limits),

@@ -19,6 +19,7 @@ fn policy_for(limits: &LaneLimits) -> Borrow<AnyRule> {
     let kind = PolicyKind::try_from(limits.policy.load(Ordering::Relaxed)).unwrap_or_default();
     kind.policy(BorrowConfig {
         min_idle_ns: limits.min_idle_ns.load(Ordering::Relaxed),
+        learns_min_idle: false,
         // A thread that naps in SCHED_IDLE starves no other thread, so no hold is too long.
         evict_after_ns: Nanos::MAX,
         // Lending in advance costs no wakeup, since the thread checks its lane itself. So any budget suffices.

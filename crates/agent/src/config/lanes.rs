@@ -21,7 +21,6 @@ pub(super) fn read_lanes(reader: Reader) -> Option<LaneGate> {
     let policy = reader.choice("policy", &policies);
     let budget = reader.read_time("budget", Duration::from_nanos(1));
     let min_idle = reader.read_time("min_idle", Duration::ZERO);
-    let default = Duration::from_nanos(BorrowConfig::default().min_idle_ns);
     let lanes = LaneGate {
         gate: reader.record_setting("gate", gate, GateChoice::Auto, |gate| format!("\"{}\"", gate_name(*gate))),
         policy: reader.record_setting("policy", policy.map(Some), None, |policy| {
@@ -33,7 +32,9 @@ pub(super) fn read_lanes(reader: Reader) -> Option<LaneGate> {
         budget: reader.record_setting("budget", budget.map(Some), None, |budget| {
             budget.map_or("what each service's slo leaves".to_owned(), |budget| quote_time(&budget))
         }),
-        min_idle: reader.record_setting("min_idle", min_idle, default, quote_time),
+        min_idle: reader.record_setting("min_idle", min_idle.map(Some), None, |min_idle| {
+            min_idle.map_or("learned from each service's idle moments".to_owned(), |time| quote_time(&time))
+        }),
         max_slowdown: read_max_slowdown(&reader),
     };
     if lanes.budget.is_some() && lanes.policy == Some(PolicyKind::BorrowIdle) {
@@ -115,7 +116,7 @@ impl LaneGate {
             (None, Some(slo)) if spends => Budget::Slo(slo),
             _ => Budget::None,
         };
-        let config = BorrowConfig { min_idle_ns: self.min_idle.as_nanos() as u64, ..BorrowConfig::default() };
+        let config = BorrowConfig::with_min_idle(self.min_idle.map(|time| time.as_nanos() as u64));
         Lending::new(self.policy, budget, config)
     }
 }

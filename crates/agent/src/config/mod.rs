@@ -271,7 +271,7 @@ pub struct LaneGate {
     /// Budget of a request, as the option `--budget`. Without it, a service's objective limits the cost of batch.
     pub budget: Option<Duration>,
     /// Idle time of a service after which batch gets a lane, as the option `--min-idle`.
-    pub min_idle: Duration,
+    pub min_idle: Option<Duration>,
     /// Bound of the slowdown of requests, as the option `--max-slowdown`, if batch never runs beside a request.
     pub max_slowdown: MaxSlowdown,
 }

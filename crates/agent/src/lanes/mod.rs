@@ -63,7 +63,8 @@ impl LaneGates {
     /// Makes the measurement of the slowdown of requests by batch; `None` if the slowdown is not bounded.
     pub fn new_slowdown_keeper(&self) -> Option<SlowdownKeeper> {
         let bound = self.config.slowdown_bound().filter(|_| self.gate == Gate::Holder)?;
-        Some(SlowdownKeeper::new(bound, self.config.min_idle.as_nanos() as u64, now_ns()))
+        let config = self.config.lending(None).ok()?.config;
+        Some(SlowdownKeeper::new(bound, config.min_idle_ns, now_ns()))
     }
 
     /// Starts a keeper on each of the lanes. The caller has to register the lanes with the tracker, as lanes of the

@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn evicting_at_once_changes_only_the_hold_limit() {
-        let config = BorrowConfig { min_idle_ns: 3, evict_after_ns: 5, lend_ahead_min_ns: 7 };
+        let config = BorrowConfig { min_idle_ns: 3, learns_min_idle: false, evict_after_ns: 5, lend_ahead_min_ns: 7 };
         let lending = Lending::new(None, Budget::Given(1), config).unwrap().evicting_at_once();
         assert_eq!(lending.config, BorrowConfig { evict_after_ns: 0, ..config });
         assert_eq!((lending.policy, lending.budget), (PolicyKind::DynamicRefresh, Budget::Given(1)));

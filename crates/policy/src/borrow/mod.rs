@@ -26,6 +26,7 @@ pub mod idle_threshold;
 mod kind;
 mod lane;
 mod latencies;
+pub mod learned_threshold;
 mod lending;
 pub mod lending_limits;
 mod observation;

@@ -9,6 +9,8 @@ pub struct LaneObservation {
     pub request_busy: bool,
     /// Time at which the request lanes became busy or, if all are idle, became idle.
     pub request_since: Nanos,
+    /// Length of the last idle period of the request lanes; used only while they are busy. 0 if it is not known.
+    pub last_idle_ns: Nanos,
     /// Whether the service has threads on the batch lane itself. Batch must leave that lane: a hold there would make
     /// the service wait.
     pub service_on_batch_lane: bool,

@@ -47,7 +47,8 @@ struct Keeper {
 
 impl Keeper {
     fn new(kind: PolicyKind) -> Self {
-        let config = BorrowConfig { min_idle_ns: 2, evict_after_ns: Nanos::MAX, lend_ahead_min_ns: 0 };
+        let config =
+            BorrowConfig { min_idle_ns: 2, learns_min_idle: false, evict_after_ns: Nanos::MAX, lend_ahead_min_ns: 0 };
         Self { policy: kind.policy(config), spares_waited: kind.spares_waited_requests(), state: LaneState::Released }
     }
 
@@ -89,6 +90,7 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, limits: LendingLimits
         let seen = LaneObservation {
             request_busy: busy,
             request_since: since,
+            last_idle_ns: 0,
             service_on_batch_lane: false,
             requests: Some(Requests {
                 queue_len: queue.len() as u32,

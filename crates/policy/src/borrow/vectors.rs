@@ -60,6 +60,7 @@ impl LaneObservationBuilder {
         LaneObservation {
             request_busy: self.busy,
             request_since: self.since,
+            last_idle_ns: 0,
             service_on_batch_lane: false,
             requests: Some(Requests { queue_len: self.queue_len, running: self.running }),
             limits: LendingLimits {

@@ -140,9 +140,10 @@ pub struct LendArgs {
     /// Latency objective of the service, as in p99=100ms: batch may delay requests as far as it allows
     #[arg(long, value_name = "OBJECTIVE", value_parser = parse_objective)]
     pub slo: Option<Objective>,
-    /// How long the service must be idle before batch gets its lane back
-    #[arg(long, value_name = "TIME", default_value = "8us", value_parser = parse_time)]
-    pub min_idle: Duration,
+    /// How long the service must be idle before batch gets its lane back [default: learned from the lengths of the
+    /// service's idle moments]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub min_idle: Option<Duration>,
     /// How much slower batch may make requests, at p50 and p99; none sets no bound. To keep it, batch waits for longer
     /// idle moments, and is kept off if that is not enough. Needs --gate holder, and neither --budget nor --slo
     /// [default: 5%]
@@ -161,7 +162,7 @@ impl LendArgs {
             (None, Some(objective)) => Budget::Slo(objective),
             (None, None) => Budget::None,
         };
-        let config = BorrowConfig { min_idle_ns: self.min_idle.as_nanos() as u64, ..Default::default() };
+        let config = BorrowConfig::with_min_idle(self.min_idle.map(|time| time.as_nanos() as u64));
         Ok(Lending::new(self.policy, budget, config)?)
     }
 }

@@ -199,6 +199,7 @@ impl<W: Watch> Engine<W> {
         LaneObservation {
             request_busy: core.busy(),
             request_since: core.flipped,
+            last_idle_ns: core.last_idle_ns,
             service_on_batch_lane: false,
             requests: Some(core.observed_requests(self.queues.len)),
             limits,

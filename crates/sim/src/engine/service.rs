@@ -34,7 +34,9 @@ impl<W: Watch> Engine<W> {
         self.book_core_work(worker);
         self.queues.idle &= !(1 << worker);
         let wake_ns = self.core_wake_ns(worker);
-        self.watch.idle_period_ended(self.now - self.cores[worker].flipped);
+        let idle_ns = self.now - self.cores[worker].flipped;
+        self.watch.idle_period_ended(idle_ns);
+        self.cores[worker].last_idle_ns = idle_ns;
         self.cores[worker].flipped = self.now;
         self.start(worker, request, wake_ns);
         self.update_core_speeds(worker);

@@ -125,6 +125,7 @@ impl MachineEngine {
         let seen = LaneObservation {
             request_busy: busy,
             request_since: self.cpus[lane].flipped,
+            last_idle_ns: 0,
             service_on_batch_lane: self.cpus[lane].thread.is_some(),
             requests: None,
             limits: LendingLimits::default(),

@@ -102,6 +102,7 @@ fn read_borrow_config(reader: &Reader) -> Result<BorrowConfig> {
     let default = BorrowConfig::default();
     Ok(BorrowConfig {
         min_idle_ns: reader.number("min_idle_us", 0.0..=1e9).map_or(default.min_idle_ns, us_to_ns),
+        learns_min_idle: reader.flag("learns_min_idle").unwrap_or(default.learns_min_idle),
         evict_after_ns: reader.number("evict_after_ms", 0.0..=1e9).map_or(default.evict_after_ns, ms_to_ns),
         ..default
     })

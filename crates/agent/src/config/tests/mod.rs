@@ -77,7 +77,7 @@ fn each_setting_names_its_source() {
     assert_eq!(setting("policy.reserved"), ("\"0-1\"", Some(19)));
     assert_eq!(setting("policy.interference_threshold"), ("the metric's", None));
     assert_eq!(setting("intervals.processes"), ("\"1s\"", None));
-    assert_eq!(setting("lanes.min_idle"), ("\"8us\"", None));
+    assert_eq!(setting("lanes.min_idle"), ("learned from each service's idle moments", None));
 }
 
 proptest! {

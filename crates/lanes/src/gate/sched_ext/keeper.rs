@@ -45,7 +45,7 @@ pub struct ExtKeeper {
 impl ExtKeeper {
     /// Settings of the keeper's policy.
     pub const CONFIG: BorrowConfig =
-        BorrowConfig { min_idle_ns: 0, evict_after_ns: EVICT_AFTER_NS, lend_ahead_min_ns: 0 };
+        BorrowConfig { min_idle_ns: 0, learns_min_idle: false, evict_after_ns: EVICT_AFTER_NS, lend_ahead_min_ns: 0 };
 
     /// Starts a keeper of `lane` that follows `policy`.
     ///

@@ -34,7 +34,8 @@
 //! the keeper.
 
 use crate::Nanos;
-use crate::borrow::observation::LaneObservation;
+use crate::borrow::learned_threshold::LearnedThreshold;
+use crate::borrow::observation::{LaneObservation, LendingLimits};
 use crate::borrow::state::{Decision, LaneReason, LaneState};
 
 /// Nanoseconds of debt (held time) that a nanosecond of release pays back. A service that is busy for at most 75 % of
@@ -44,8 +45,11 @@ const PAYBACK: u64 = 3;
 /// Tunables of [`Borrow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BorrowConfig {
-    /// Idle time of the request lanes after which batch gets the lane.
+    /// Idle time of the request lanes after which batch gets the lane. With `learns_min_idle` it is the cost of a
+    /// release, and the first threshold.
     pub min_idle_ns: Nanos,
+    /// Whether the idle time is learned from the lengths of the service's idle periods ([`LearnedThreshold`]).
+    pub learns_min_idle: bool,
     /// Debt of a lane (held time that releases have not paid back) at which batch is sent away: roughly the longest
     /// hold.
     pub evict_after_ns: Nanos,
@@ -57,7 +61,19 @@ impl Default for BorrowConfig {
     /// Returns values for measured machines. A wakeup and a reaction together cost about 8 µs there. A keeper that
     /// checks every 0.3 ms takes some 3 % of its lane.
     fn default() -> Self {
-        Self { min_idle_ns: 8_000, evict_after_ns: 250_000_000, lend_ahead_min_ns: 300_000 }
+        Self { min_idle_ns: 8_000, learns_min_idle: false, evict_after_ns: 250_000_000, lend_ahead_min_ns: 300_000 }
+    }
+}
+
+impl BorrowConfig {
+    /// Returns the defaults with this idle time before batch gets the lane; without it, the idle time is learned.
+    pub fn with_min_idle(min_idle_ns: Option<Nanos>) -> Self {
+        let default = Self::default();
+        Self {
+            min_idle_ns: min_idle_ns.unwrap_or(default.min_idle_ns),
+            learns_min_idle: min_idle_ns.is_none(),
+            ..default
+        }
     }
 }
 
@@ -111,19 +127,24 @@ pub struct Borrow<R> {
     debt_ns: Nanos,
     wakeup: Option<Nanos>,
     why: LaneReason,
+    learned: Option<LearnedThreshold>,
+    /// Begin of the last busy period whose preceding idle period was recorded.
+    recorded_busy_since: Nanos,
 }
 
 impl<R: Rule> Borrow<R> {
     /// Creates a policy for a lane on which batch may run now.
     pub fn new(config: BorrowConfig, rule: R) -> Self {
         let (state, why) = (LaneState::Released, LaneReason::Start);
-        Self { config, rule, state, since: 0, debt_ns: 0, wakeup: None, why }
+        let learned = config.learns_min_idle.then(|| LearnedThreshold::new(config.min_idle_ns));
+        Self { config, rule, state, since: 0, debt_ns: 0, wakeup: None, why, learned, recorded_busy_since: 0 }
     }
 
     /// Processes an observation at `now`, which never decreases from one call to the next. Returns the state that the
     /// lane should have, with the reason.
     pub fn observe(&mut self, now: Nanos, seen: &LaneObservation) -> Decision {
         let until = self.rule.co_run_until(now, seen);
+        self.record_idle_period(seen);
         match self.state {
             _ if seen.service_on_batch_lane => self.keep_evicted(LaneReason::ServiceOnBatchLane, None, now),
             _ if seen.limits.kept_off => {
@@ -134,6 +155,15 @@ impl<R: Rule> Borrow<R> {
             LaneState::Evicted => self.observe_evicted(now, seen),
         }
         Decision { state: self.state, why: self.why }
+    }
+
+    /// Records the idle period before each busy period, once.
+    fn record_idle_period(&mut self, seen: &LaneObservation) {
+        let is_new = seen.request_busy && seen.request_since != self.recorded_busy_since && seen.last_idle_ns > 0;
+        if let Some(learned) = self.learned.as_mut().filter(|_| is_new) {
+            learned.record(seen.last_idle_ns);
+            self.recorded_busy_since = seen.request_since;
+        }
     }
 
     /// Returns when to check again even if nothing changes; `None`: only on a change. The time is always later than the
@@ -254,7 +284,16 @@ impl<R: Rule> Borrow<R> {
     /// Returns when batch gets a held or evicted lane back, if the request lanes stay in their state: idle, or busy
     /// with a request that has budget left.
     fn release_at(&self, seen: &LaneObservation) -> Nanos {
-        seen.request_since.saturating_add(self.config.min_idle_ns.max(seen.limits.min_idle_ns))
+        seen.request_since.saturating_add(self.min_idle_ns(&seen.limits))
+    }
+
+    /// Returns the idle time after which batch gets the lane. A longer one that the slowdown of requests asks for applies
+    /// in any case.
+    fn min_idle_ns(&self, limits: &LendingLimits) -> Nanos {
+        match &self.learned {
+            Some(learned) if limits.min_idle_ns <= self.config.min_idle_ns => learned.threshold_ns(),
+            _ => self.config.min_idle_ns.max(limits.min_idle_ns),
+        }
     }
 
     fn hold_reason(&self, seen: &LaneObservation) -> LaneReason {

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use super::super::{Idle, LendingLimits};
 use super::*;
 
-const CONFIG: BorrowConfig = BorrowConfig { min_idle_ns: 10, evict_after_ns: 1_000, lend_ahead_min_ns: 0 };
+const CONFIG: BorrowConfig =
+    BorrowConfig { min_idle_ns: 10, learns_min_idle: false, evict_after_ns: 1_000, lend_ahead_min_ns: 0 };
 
 /// A rule that lends beside every request, for the limits' budget.
 struct Always;
@@ -123,7 +124,10 @@ fn release_pays_debt_back_threefold() {
 
 #[test]
 fn a_debt_at_its_limit_evicts_at_once() {
-    let mut policy = Borrow::new(BorrowConfig { min_idle_ns: 0, evict_after_ns: 0, lend_ahead_min_ns: 0 }, Idle);
+    let mut policy = Borrow::new(
+        BorrowConfig { min_idle_ns: 0, learns_min_idle: false, evict_after_ns: 0, lend_ahead_min_ns: 0 },
+        Idle,
+    );
     assert_eq!(observe_change(&mut policy, 7, busy(7)), Some(LaneState::Evicted));
 }
 

@@ -38,6 +38,8 @@ pub struct ServiceCore {
     pub request_speed: Speed,
     /// Time at which the request lane became busy or idle.
     pub flipped: Nanos,
+    /// Length of the request lane's last idle period.
+    pub last_idle_ns: Nanos,
     /// Time at which a lane of the core was last busy.
     pub used: Nanos,
     /// Share of the request's time that is lost because batch on the same core uses memory.
@@ -56,6 +58,7 @@ impl ServiceCore {
             request: None,
             request_speed: Speed::ZERO,
             flipped: 0,
+            last_idle_ns: 0,
             used: 0,
             memory_loss: 0.0,
             first_lane,
