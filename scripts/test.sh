@@ -125,6 +125,8 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM HUP
 : >"$scratch/verdicts"
+# `cargo test` builds no library that a program can load, and tests load this one into batch.
+cargo build -p sidelane-gate
 # Processes whose parents were killed are buried at once. The init of some containers does that once a second, and many
 # tests wait for it.
 reaper=

@@ -23,7 +23,7 @@ const REQUESTS: u32 = 1000;
 const OFF_PERCENT_MAX: f64 = 1.0;
 
 const PIECES: &str = "came in several pieces before they were answered";
-const IN_ONE_GO: &str = "several written together (pipelining, HTTP/2, gRPC) count as one";
+const IN_ONE_GO: &str = "that a client sends together (pipelining, HTTP/2, gRPC) count as one";
 const HANDSHAKES: &str = "if they use TLS, HTTP/2 or WebSocket, their handshakes";
 
 /// Service on its own port, with its own directory, ended when dropped.

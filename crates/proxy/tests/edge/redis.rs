@@ -12,7 +12,7 @@ use sidelane_policy::hedge::{Hazard, Server};
 use sidelane_proxy::request_table::Counts;
 
 use crate::scene::{Proxy, redis_config, with_hedge_timer};
-use crate::scripted::{read_until, start_server, unused_address};
+use crate::scripted::{read_until, refusing_address, start_server};
 
 /// Starts a server that reports each command on the returned channel, and then calls `answer`.
 fn command_server(
@@ -122,7 +122,7 @@ fn a_command_that_is_too_long_to_be_kept_is_sent_once() {
 #[test]
 fn unsafe_command_fails_if_its_server_cannot_be_reached() {
     let (second, at_second) = command_server(reply_ok);
-    let mut config = redis_config(unused_address(), Some(second));
+    let mut config = redis_config(refusing_address(), Some(second));
     config.table.unsafe_stay = true;
     let proxy = Proxy::start(config);
     assert!(proxy.send_and_read_all("SET a 1\r\nQUIT\r\n").starts_with("-ERR sidelane: "));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sidelane_policy::hedge::{Hazard, Server};
 
 use crate::scene::{Proxy, TIMEOUT, http_config};
-use crate::scripted::{read_until, send_answer, start_recording_server, unused_address};
+use crate::scripted::{read_until, refusing_address, send_answer, start_recording_server};
 
 /// Starts a server whose accept queue holds three connections, and that accepts one of them every 50 ms.
 fn server_slow_to_accept(answer: fn(&mut TcpStream) -> bool) -> SocketAddr {
@@ -75,7 +75,7 @@ fn server_that_closes_connections_gets_one_at_a_time() {
 fn queued_requests_go_to_backup_if_no_server_listens() {
     const CLIENTS: usize = 100;
     let (well, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
-    let proxy = Proxy::start(http_config(unused_address(), Some(well)));
+    let proxy = Proxy::start(http_config(refusing_address(), Some(well)));
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| proxy.connect()).collect();
     clients.iter_mut().for_each(|client| client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap());
     for client in &mut clients {

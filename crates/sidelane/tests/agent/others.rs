@@ -96,8 +96,9 @@ fn service_moved_by_hurry_is_placed_after_its_end() {
     wait_until("each worker is bound", || busy.bound_thread_count() >= CLIENTS);
     let mut daemon = Daemon::start(&file, 1, 0);
     let note = format!(
-        "service the service is not placed: cannot move threads of process {}: another sidelane (process {}) does; end \
-         it, or wait for its end; the agent places the service by itself when that process has ended",
+        "service the service is not placed: cannot move threads of process {}: another sidelane (process {}) \
+         moves them already; end that sidelane, or wait for its end; the agent places the service by itself when that \
+         process has ended",
         busy.pid(),
         other.child.id()
     );

@@ -137,7 +137,7 @@ fn cpp_variables_are_found_by_their_source_names() {
 #[test]
 fn rust_variables_are_found_by_their_source_names() {
     static HITS: AtomicU32 = AtomicU32::new(0);
-    let signal: Signal = "counter:mem:names_of_rust_are_found_as_they_stand_in_the_source::HITS".parse().unwrap();
+    let signal: Signal = "counter:mem:rust_variables_are_found_by_their_source_names::HITS".parse().unwrap();
     let Source::Memory { place, .. } = &signal.source else { unreachable!("it is mem:") };
     let mut hits =
         memory::channels(&signal, None, place, None, &BTreeSet::from([std::process::id()])).unwrap().remove(0);

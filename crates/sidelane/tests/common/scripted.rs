@@ -1,9 +1,11 @@
 //! HTTP servers that behave as a test says, and functions that read what clients receive.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+
+use rustix::net::{AddressFamily, SocketType};
 
 /// Reads to the end of the connection. A reset counts as an end, too.
 pub fn read_to_end(client: &mut TcpStream) -> String {
@@ -86,7 +88,16 @@ pub fn send_answer_with_status(stream: &mut TcpStream, status: u16, body: &str) 
     stream.write_all(answer.as_bytes()).is_ok()
 }
 
-/// Returns an address at which no process listens.
+/// Returns an address that refuses connections until this process ends: its port is taken, and no socket listens there.
+pub fn refusing_address() -> SocketAddr {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = rustix::net::getsockname(&socket).unwrap().try_into().unwrap();
+    std::mem::forget(socket);
+    address
+}
+
+/// Returns an address that a server of the test can listen at.
 pub fn unused_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

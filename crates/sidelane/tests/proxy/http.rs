@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use serde_json::json;
 
 use crate::common::scripted::{
-    read_to_end, read_until, send_answer, start_recording_server, start_server, unused_address,
+    read_to_end, read_until, refusing_address, send_answer, start_recording_server, start_server,
 };
 use crate::scene::Proxy;
 
@@ -40,7 +40,7 @@ fn unsafe_request_is_sent_once_if_its_server_is_lost() {
 #[test]
 fn unsent_request_of_any_method_goes_to_the_backup() {
     let (there, seen) = start_recording_server(|stream, _| send_answer(stream, "there"));
-    let proxy = Proxy::start(unused_address(), Some(there), &["--hazard", "none"]);
+    let proxy = Proxy::start(refusing_address(), Some(there), &["--hazard", "none"]);
     let post = "POST /pay HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     assert!(proxy.send_and_read_to_end(post.as_bytes()).ends_with("there"));
     assert_eq!(seen.try_iter().count(), 1);

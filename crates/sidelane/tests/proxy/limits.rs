@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::common::scripted::{
-    read_to_end, send_answer, start_answering_server, start_recording_server, unused_address,
+    read_to_end, refusing_address, send_answer, start_answering_server, start_recording_server, unused_address,
 };
 use crate::common::wait_until;
 use crate::scene::Proxy;
@@ -70,7 +70,7 @@ fn silent_server_gives_504_and_missing_server_502() {
     });
     let proxy = Proxy::start(silent, None, &[&QUIET[..], &["--answer-time", "200ms"]].concat());
     assert!(proxy.get("/").starts_with("HTTP/1.1 504 "));
-    let proxy = Proxy::start(unused_address(), Some(unused_address()), &QUIET);
+    let proxy = Proxy::start(refusing_address(), Some(refusing_address()), &QUIET);
     assert!(proxy.get("/").starts_with("HTTP/1.1 502 "));
     assert_eq!(proxy.finish()["counts"]["failed"], json!(1));
 }
