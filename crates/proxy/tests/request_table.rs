@@ -105,6 +105,21 @@ fn failure_is_forwarded_if_the_other_copy_is_lost_or_late() {
 }
 
 #[test]
+fn an_answered_request_gets_no_other_answer_and_no_new_copy() {
+    use Quality::{Failure, Success};
+    let mut table = new_table(Mode::Timer { after_ns: 10 }, false);
+    // Requests end only after their whole answers were forwarded, so events of other copies may come before the end.
+    let [second, lost, failed] = [(); 3].map(|()| admit_hedged_request(&mut table));
+    assert_eq!(table.record_answer(11, failed, First, Failure), Verdict::Keep);
+    for request_id in [second, lost, failed] {
+        assert_eq!(table.record_answer(12, request_id, Second, Success), Verdict::Forward(Second));
+    }
+    assert_eq!(table.record_answer(13, second, First, Success), Verdict::Drop);
+    assert_eq!(table.record_loss(13, lost, First, Loss::Sent), NextStep::Wait);
+    assert_eq!(table.end_wait_for_copies(13, failed), None, "the kept failure is not forwarded");
+}
+
+#[test]
 fn failed_requests_add_nothing_to_the_hedge_budget() {
     let budget = HedgeBudgetConfig { per_success_milli: 1000, burst: 1 };
     let roles = RolesConfig { mode: Mode::Timer { after_ns: 10 }, ..RolesConfig::default() };

@@ -344,3 +344,59 @@ impl Mailbox {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+
+    use sidelane_policy::hedge::RolesConfig;
+
+    use super::*;
+    use crate::config::{Limits, METHODS, Protocol};
+    use crate::http::Forwarded;
+    use crate::request_table::{Label, TableConfig};
+    use crate::resp::Repeatable;
+
+    /// Creates the state of a proxy that hedges requests after a time.
+    fn shared_with_hedge_timer() -> Rc<Shared> {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let roles = RolesConfig { mode: Mode::Timer { after_ns: 1_000_000_000 }, ..RolesConfig::default() };
+        let config = Config {
+            active: address,
+            backup: Some(address),
+            protocol: Protocol::Http,
+            repeatable: Repeatable::from_names(METHODS),
+            table: TableConfig { roles, ..TableConfig::default() },
+            limits: Limits::default(),
+            warm_up_requests: 0,
+            forwarded: Forwarded::Off,
+        };
+        let helpers = Helpers { warm_up: |_, _| {}, probe: |_, _| {}, send_ignoring_outcome: |_, _, _| {} };
+        let board = Arc::new(HazardBoard::new().unwrap());
+        Shared::new(config, (board, Arc::new(|_| serde_json::Value::Null)), None, helpers)
+    }
+
+    fn admit(shared: &Shared) {
+        let label = Label::from_text(b"GET /");
+        shared.admit(RequestClass { is_repeatable: true, follows: None, label }, &Owner::default());
+    }
+
+    /// Returns whether the timer task was woken since the last call.
+    fn is_timer_task_woken(shared: &Shared) -> bool {
+        pin!(shared.sooner.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn a_request_wakes_the_timer_task_only_for_an_earlier_time() {
+        let shared = shared_with_hedge_timer();
+        admit(&shared);
+        assert!(is_timer_task_woken(&shared), "no time was set before");
+        let hedge_time = shared.table.borrow().next_wakeup().unwrap();
+        for (rings_at, is_woken) in [(hedge_time, false), (hedge_time - 1, false), (hedge_time + 1, true)] {
+            shared.rings_at.set(rings_at);
+            admit(&shared);
+            assert_eq!(is_timer_task_woken(&shared), is_woken, "{rings_at} and {hedge_time}");
+        }
+    }
+}

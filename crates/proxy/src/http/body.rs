@@ -175,4 +175,19 @@ mod tests {
             assert_eq!(consume_whole_and_bytewise(Body::CHUNKED, bytes), Err(BadBody), "{}", bytes.escape_ascii());
         }
     }
+
+    #[test]
+    fn chunk_extensions_trailer_lines_and_trailers_are_bounded() {
+        let extension = |length| format!("0;{}\r\n\r\n", "x".repeat(length));
+        let trailer = |lines, length| format!("0\r\n{}\r\n", format!("{}\r\n", "x".repeat(length)).repeat(lines));
+        let (line, whole) = (usize::from(LINE_MAX), usize::from(TRAILER_MAX));
+        for (longest, too_long) in [
+            (extension(line), extension(line + 1)),
+            (trailer(1, line), trailer(1, line + 1)),
+            (trailer(whole / 128, 128), trailer(whole / 128 + 1, 128)),
+        ] {
+            assert_eq!(consume_whole_and_bytewise(Body::CHUNKED, longest.as_bytes()), Ok((longest.len(), true)));
+            assert_eq!(consume_whole_and_bytewise(Body::CHUNKED, too_long.as_bytes()), Err(BadBody));
+        }
+    }
 }

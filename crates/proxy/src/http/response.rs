@@ -246,6 +246,18 @@ mod tests {
     }
 
     #[test]
+    fn a_head_is_refused_if_it_exceeds_the_limit() {
+        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: {}\r\n\r\n", "x".repeat(100));
+        let read = |bytes: &str, limit| {
+            let head = read_response(bytes.as_bytes(), limit, WANTED, &mut Vec::new());
+            head.map(|head| head.map(|head| head.bytes))
+        };
+        let part = &text[..100];
+        assert_eq!((read(&text, text.len()), read(&text, text.len() - 1)), (Ok(Some(text.len())), Err(BadResponse)));
+        assert_eq!((read(part, 101), read(part, 100)), (Ok(None), Err(BadResponse)), "the rest would exceed it");
+    }
+
+    #[test]
     fn error_answer_has_status_length_and_reason() {
         let mut out = Vec::new();
         write_error(504, "no answer", &mut out);

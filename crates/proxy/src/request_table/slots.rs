@@ -204,4 +204,22 @@ mod tests {
         assert!(slots.timers.len() < 1000, "{}", slots.timers.len());
         assert_eq!((slots.next_due(), slots.pop_due(1_000)), (Some(1_000), Some(slow)));
     }
+
+    #[test]
+    fn timers_are_searched_only_when_most_requests_have_ended() {
+        const IN_FLIGHT: usize = 1_000;
+        let mut slots = Slots::<()>::new(10);
+        for _ in 0..IN_FLIGHT {
+            slots.insert(record(), (), Some(1_000));
+        }
+        let mut lengths = Vec::new();
+        for _ in 0..2 * IN_FLIGHT {
+            let request_id = slots.insert(record(), (), Some(1_000));
+            slots.move_to_finished(request_id);
+            lengths.push(slots.timers.len());
+        }
+        // A search visits each timer, so its cost must be shared by as many requests.
+        let searches = lengths.windows(2).filter(|lengths| lengths[1] <= lengths[0]).count();
+        assert_eq!((searches, lengths.iter().max()), (1, Some(&(2 * (IN_FLIGHT + 1) + TIMERS_SPARE))));
+    }
 }

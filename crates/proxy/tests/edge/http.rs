@@ -8,10 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use sidelane_policy::hedge::{Hazard, Server};
+use sidelane_proxy::http::Forwarded;
 use sidelane_proxy::resp::Repeatable;
 
 use crate::scene::{Proxy, TIMEOUT, http_config, with_hedge_timer};
-use crate::scripted::{read_until, send_answer, send_answer_with_status, start_recording_server, start_server};
+use crate::scripted::{
+    read_to_end, read_until, send_answer, send_answer_with_status, start_recording_server, start_server,
+};
 
 #[test]
 fn early_answer_leaves_no_half_sent_request_behind() {
@@ -367,6 +370,52 @@ fn long_dropped_answer_is_not_read_to_its_end() {
 }
 
 #[test]
+fn connection_of_a_dropped_answer_is_reused() {
+    let (connected, connections) = channel();
+    let (tell, told) = channel::<()>();
+    let told = Arc::new(Mutex::new(told));
+    let slow = start_server(move |mut stream| {
+        connected.send(()).unwrap();
+        loop {
+            read_until(&mut stream, "\r\n\r\n");
+            told.lock().unwrap().recv().unwrap();
+            send_answer(&mut stream, "slow");
+        }
+    });
+    let (winner, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
+    let proxy = Proxy::start(with_hedge_timer(http_config(slow, Some(winner)), Duration::from_millis(1)));
+    for request in 1..=3 {
+        assert!(proxy.get("/").ends_with("well"));
+        tell.send(()).unwrap();
+        proxy.wait_until("the dropped answer", |state| state.by_server[0].counts.responses[1] == request);
+    }
+    let counts = proxy.finish().counts;
+    assert_eq!((connections.try_iter().count(), counts.dropped, counts.wins), (1, 3, 3), "{counts:?}");
+}
+
+#[test]
+fn the_number_of_awaited_dropped_answers_is_bounded() {
+    const AWAITED: usize = 32;
+    const MORE: usize = 8;
+    let (told, ends) = channel();
+    let silent = start_server(move |mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        // This returns at the end of the connection.
+        let _ = stream.read(&mut [0]);
+        let _ = told.send(());
+    });
+    let (winner, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
+    let mut config = with_hedge_timer(http_config(silent, Some(winner)), Duration::from_millis(1));
+    config.table.budget.burst = (AWAITED + MORE) as u64;
+    let proxy = Proxy::start(config);
+    for _ in 0..AWAITED + MORE {
+        assert!(proxy.get("/").ends_with("well"));
+    }
+    (0..MORE).for_each(|_| ends.recv_timeout(TIMEOUT).expect("the proxy closes the connection"));
+    assert_eq!(proxy.finish().counts.dropped, MORE as u64);
+}
+
+#[test]
 fn http_1_0_requests_share_one_server_connection() {
     let (told, connections) = channel();
     let address = start_server(move |mut stream| {
@@ -431,4 +480,54 @@ fn server_silent_after_expect_100_continue_gives_504() {
     let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     let answer = proxy.send_and_read_all(head);
     assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+}
+
+#[test]
+fn a_request_that_comes_byte_by_byte_gets_408() {
+    let (address, seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
+    let mut config = http_config(address, None);
+    config.limits.head_time = Duration::from_millis(300);
+    let proxy = Proxy::start(config);
+    for begin in ["GET / HTTP/1.1\r\nX: ", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n"] {
+        let mut client = proxy.connect();
+        client.write_all(begin.as_bytes()).unwrap();
+        let mut writer = client.try_clone().unwrap();
+        // Send each byte long before the time limit, which is for the whole request.
+        thread::spawn(move || {
+            while writer.write_all(b"x").is_ok() {
+                thread::sleep(Duration::from_millis(30));
+            }
+        });
+        let answer = read_until(&mut client, "did not arrive completely");
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+    assert_eq!(seen.try_iter().count(), 0);
+}
+
+#[test]
+fn answers_have_via_unless_forwarding_is_off() {
+    let (address, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
+    for (forwarded, has_via) in [(Forwarded::Set, true), (Forwarded::Add, true), (Forwarded::Off, false)] {
+        let mut config = http_config(address, None);
+        config.forwarded = forwarded;
+        let answer = Proxy::start(config).get("/");
+        assert_eq!(answer.contains("\r\nVia: 1.1 sidelane\r\n"), has_via, "{forwarded:?}: {answer}");
+    }
+}
+
+#[test]
+fn a_client_above_the_limit_gets_503() {
+    let (address, _seen) = start_recording_server(|stream, _| send_answer(stream, "well"));
+    let mut config = http_config(address, None);
+    config.limits.clients = Some(1);
+    let proxy = Proxy::start(config);
+    let mut first = proxy.connect();
+    proxy.wait_until("the first client", |state| state.clients == 1);
+    for turned_away in 1..=2 {
+        let answer = read_to_end(&mut proxy.connect());
+        assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
+        proxy.wait_until("the count", |state| state.turned_away == turned_away);
+    }
+    first.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    assert!(read_until(&mut first, "well").starts_with("HTTP/1.1 200 "));
 }
