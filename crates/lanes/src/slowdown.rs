@@ -176,8 +176,10 @@ impl SlowdownKeeper {
         let typical = self.services.values().filter_map(|of| of.whole.percentile_ns(Side::Apart, TYPICAL)).max();
         typical.into_iter().for_each(|latency_ns| self.windows.fit_window_length(latency_ns));
         let bound = self.bound;
+        let mut are_all_within = !self.services.is_empty();
         let judged = self.services.iter_mut().filter_map(|(service, of)| {
             let verdict = of.recent.verdict(bound);
+            are_all_within &= verdict == Verdict::Within;
             let changes = of.threshold.apply_verdict(now, verdict);
             // The measurement starts again after a change of the threshold, and after a slowdown within the bound: the
             // service may change.
@@ -189,6 +191,8 @@ impl SlowdownKeeper {
         let changes: Vec<IdleThresholdChange> = judged.collect();
         if !changes.is_empty() {
             self.windows.make_pairs_frequent(now);
+        } else if are_all_within {
+            self.windows.make_pairs_rarer(now);
         }
         changes
     }

@@ -3,7 +3,8 @@
 //!
 //! The two windows of a pair follow each other, so that both see the same load. The rest of the time requests are not
 //! observed, which costs nothing. In the first seconds pairs follow each other closely, so that batch that costs too
-//! much is found soon. Later they take 3 % of batch's time.
+//! much is found soon. Later they take 3 % of batch's time, and half of that after each verdict that finds the slowdown
+//! within its bound, down to 0.1 %. A change of the threshold or of the services begins anew.
 
 use crate::Nanos;
 use crate::borrow::slowdown::Side;
@@ -17,6 +18,8 @@ const REQUESTS_A_WINDOW: Nanos = 20;
 /// Time between two pairs in the first seconds, as a multiple of the window length.
 const REST_AT_FIRST: u64 = 4;
 const REST_LATER: u64 = 30;
+/// Largest number of times that the rest doubles: up to 29 s with windows of 30 ms.
+const DOUBLINGS_MAX: u32 = 5;
 /// Time after a change for which pairs follow each other closely.
 const AT_FIRST_NS: Nanos = 10_000_000_000;
 /// Divisor of a window's length: requests that arrive in this first part do not count, since batch is still leaving or
@@ -61,6 +64,8 @@ pub struct Windows {
     since: Nanos,
     length_ns: Nanos,
     soon_until: Nanos,
+    /// Number of times that the rest has doubled.
+    doublings: u32,
     pairs: [WindowPair; PAIRS_KEPT],
     number: u64,
 }
@@ -73,6 +78,7 @@ impl Windows {
             since: now,
             length_ns: LENGTH_MIN_NS,
             soon_until: now.saturating_add(AT_FIRST_NS),
+            doublings: 0,
             pairs: [WindowPair::default(); PAIRS_KEPT],
             number: 0,
         }
@@ -86,11 +92,20 @@ impl Windows {
     /// Makes pairs follow each other closely again, since something has changed.
     pub fn make_pairs_frequent(&mut self, now: Nanos) {
         self.soon_until = now.saturating_add(AT_FIRST_NS);
+        self.doublings = 0;
+    }
+
+    /// Doubles the rest between pairs, since the slowdown is surely within its bound.
+    pub fn make_pairs_rarer(&mut self, now: Nanos) {
+        if now >= self.soon_until {
+            self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
+        }
+        self.soon_until = self.soon_until.min(now);
     }
 
     /// Continues after another session: pairs follow each other closely for as long as they would have in that session.
     pub fn resume_from(&mut self, earlier: &Self) {
-        self.soon_until = earlier.soon_until;
+        (self.soon_until, self.doublings) = (earlier.soon_until, earlier.doublings);
     }
 
     /// Fits the length of windows to requests of this latency.
@@ -103,7 +118,7 @@ impl Windows {
         let windows = match self.phase {
             Phase::Seen(_) => 1,
             Phase::Rest if self.since < self.soon_until => REST_AT_FIRST,
-            Phase::Rest => REST_LATER,
+            Phase::Rest => REST_LATER << self.doublings,
         };
         self.since.saturating_add(self.length_ns.saturating_mul(windows))
     }
@@ -178,6 +193,23 @@ mod tests {
         windows.fit_window_length(10 * MS);
         windows.phase = Rest;
         assert_eq!(phases(&mut windows), [(Rest, 800), (Seen(Side::Beside), 200)]);
+    }
+
+    #[test]
+    fn rests_double_with_each_verdict_within_the_bound() {
+        let mut windows = Windows::new(0);
+        let rest_ms = |windows: &Windows| (windows.phase_ends_at() - windows.since) / MS;
+        // The first verdict ends the time in which pairs follow each other closely.
+        (0..8).for_each(|_| windows.make_pairs_rarer(AT_FIRST_NS / 2));
+        windows.since = AT_FIRST_NS;
+        assert_eq!(rest_ms(&windows), 28_800, "five times double");
+        windows.make_pairs_frequent(AT_FIRST_NS);
+        assert_eq!(rest_ms(&windows), 120);
+        windows.make_pairs_rarer(AT_FIRST_NS + 1);
+        windows.since = AT_FIRST_NS + 1;
+        assert_eq!(rest_ms(&windows), 900);
+        windows.make_pairs_rarer(AT_FIRST_NS + 2);
+        assert_eq!(rest_ms(&windows), 1_800);
     }
 
     #[test]
