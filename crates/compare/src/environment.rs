@@ -228,6 +228,7 @@ impl CounterValues {
             work: self.work.zip(before.work).and_then(|(after, before)| after.checked_sub(before)),
             overlap: accounting.overlap(lanes),
             paid_wake_ups: accounting.sum(|lane| lane.lc_summons),
+            ledger: accounting.ledger(&lanes.batch_cpus()),
         }
     }
 }

@@ -6,6 +6,7 @@ use sidelane_policy::borrow::promise::Overlap;
 use sidelane_report::Interval;
 use sidelane_requests::at_socket::{SocketTimes, latency_at_percentile_us};
 use sidelane_stats::interval::median_interval;
+use sidelane_tracker::ledger::Ledger;
 
 /// Batch that runs beside the service in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub(super) struct Figures {
 }
 
 /// Figures of batch in one run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct BatchFigures {
     /// CPU time of batch.
     pub(super) cpu: Duration,
@@ -78,6 +79,8 @@ pub(super) struct BatchFigures {
     pub(super) overlap: Overlap,
     /// Number of wakeups of a keeper that cost CPU time of the service's lanes.
     pub(super) paid_wake_ups: u64,
+    /// All time of the batch lanes, by what had them.
+    pub(super) ledger: Ledger,
 }
 
 impl Figures {
@@ -102,21 +105,21 @@ impl Figures {
     }
 
     pub(super) fn overlap_percent(&self) -> Option<f64> {
-        let Overlap { service_ns, overlap_ns, .. } = self.batch?.overlap;
+        let Overlap { service_ns, overlap_ns, .. } = self.batch.as_ref()?.overlap;
         (service_ns > 0).then(|| overlap_ns as f64 * 100.0 / service_ns as f64)
     }
 
     /// Returns the CPU time of batch in seconds per minute; `None` without batch.
     pub(super) fn batch_cpu_a_minute_s(&self) -> Option<f64> {
-        Some(60.0 * self.per_s(self.batch?.cpu.as_secs_f64())?)
+        Some(60.0 * self.per_s(self.batch.as_ref()?.cpu.as_secs_f64())?)
     }
 
     pub(super) fn batch_work_per_s(&self) -> Option<f64> {
-        self.per_s(self.batch?.work? as f64)
+        self.per_s(self.batch.as_ref()?.work? as f64)
     }
 
     pub(super) fn paid_wake_ups_per_s(&self) -> Option<f64> {
-        self.per_s(self.batch?.paid_wake_ups as f64)
+        self.per_s(self.batch.as_ref()?.paid_wake_ups as f64)
     }
 
     fn latencies_sufficient_for(&self, percentile: f64) -> Option<&SocketTimes> {
@@ -130,7 +133,7 @@ impl Figures {
 
 /// Returns the overlap of all runs in a setting.
 pub(super) fn overlap_of(rounds: &[Round], setting: Setting) -> Overlap {
-    let runs = rounds.iter().filter_map(|round| Some(round.figures_of(setting).batch?.overlap));
+    let runs = rounds.iter().filter_map(|round| Some(round.figures_of(setting).batch.as_ref()?.overlap));
     runs.fold(Overlap::default(), |sum, one| sum.plus(&one))
 }
 

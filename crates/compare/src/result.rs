@@ -22,6 +22,7 @@ use sidelane_report::{Curve, Interval, ResultFile, Row, Verdict};
 use sidelane_stats::interval::ROUNDS_MIN;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::RoundOptions;
+use sidelane_tracker::ledger::Ledger;
 
 /// Columns of the table on a terminal; the HTML page shows all columns.
 pub const COLUMNS: [&str; 8] = [
@@ -71,6 +72,7 @@ impl Compared {
         };
         let said =
             verdict_sentence(&judged, &self.rounds, &lanes, obstacle, &result.advice_for_undecided_checks().join("; "));
+        let said = format!("{said} Under Sidelane {}.", ledger(Setting::Sidelane, &self.rounds));
         let promise = promise(&self.rounds, options.target.to_string(), environment.gate(), environment.notes());
         if promise.is_broken() {
             let broken = promise.to_string();
@@ -173,7 +175,19 @@ fn row(setting: Setting, rounds: &[Round]) -> Row {
     row.put("batch_work_per_s", figure(Figures::batch_work_per_s));
     row.put("overlap_percent", figure(Figures::overlap_percent));
     row.put("service_summons_per_s", figure(Figures::paid_wake_ups_per_s));
+    for (key, value) in ledger(setting, rounds).figures() {
+        row.put(key, value);
+    }
     row
+}
+
+/// Returns the ledger of the batch lanes under a setting, of all rounds.
+fn ledger(setting: Setting, rounds: &[Round]) -> Ledger {
+    let mut ledger = Ledger::default();
+    for batch in rounds.iter().filter_map(|round| round.figures_of(setting).batch.as_ref()) {
+        ledger.add(&batch.ledger);
+    }
+    ledger
 }
 
 fn put_ratio(row: &mut Row, name: &str, ratio: Option<Interval>) {

@@ -56,7 +56,7 @@ pub enum TurnKind {
 }
 
 impl LaneLedger {
-    /// Begins the present turn of the lane `word` at `now_ns`, just before the lane becomes a batch lane. `busy_clock_ns`
+    /// Begins the ledger and its first turn, of the lane `word` at `now_ns`, just before the lane becomes a batch lane. `busy_clock_ns`
     /// is the time that the service has needed the partner lanes. The turn's interrupts are not known.
     pub(crate) fn begin(&self, now_ns: u64, word: &LaneWord, stats: &LaneStats, busy_clock_ns: u64) {
         let turn = match word.class() {
@@ -67,6 +67,8 @@ impl LaneLedger {
         };
         self.since_ns.store(0, Ordering::Release);
         self.away.store(0, Ordering::Release);
+        let times = self.idle_ns.iter().chain(&self.busy_ns).chain(&self.interrupts_ns).chain(&self.stolen_ns);
+        times.for_each(|ns| ns.store(0, Ordering::Release));
         self.busy_mark_ns.store(busy_clock_ns, Ordering::Release);
         self.stolen_mark_ns.store(stats.stolen_seen_ns.load(Ordering::Acquire), Ordering::Release);
         self.interrupts_mark_ns.store(u64::MAX, Ordering::Release);
@@ -119,6 +121,13 @@ impl LaneLedger {
 }
 
 impl LanePrograms {
+    /// Forgets all programs, just before the lane becomes a batch lane.
+    pub(crate) fn begin(&self) {
+        for slot in &self.slots {
+            slot.name.iter().chain([&slot.idle_ns]).for_each(|part| part.store(0, Ordering::Release));
+        }
+    }
+
     /// Returns the times of other programs beside the idle service, by name.
     pub(crate) fn read(&self) -> BTreeMap<String, u64> {
         let slots = self.slots.iter().filter(|slot| slot.name[0].load(Ordering::Acquire) != 0);
@@ -303,6 +312,22 @@ impl Ledger {
         percent(idle_ns.saturating_sub(unused_ns), idle_ns)
     }
 
+    /// Returns the ledger of all time since the lanes became batch lanes; `self` is of the time up to now.
+    pub fn since_begin(self) -> Self {
+        Self { wall_ns: self.times.all_idle_ns() + self.times.all_busy_ns(), ..self }
+    }
+
+    /// Returns the share of the time in which the service was idle, in percent.
+    pub fn idle_percent(&self) -> Option<f64> {
+        percent(self.times.all_idle_ns(), self.wall_ns)
+    }
+
+    /// Returns the share of the service's idle time that batch used, in percent.
+    pub fn batch_percent(&self) -> Option<f64> {
+        let batch_ns = self.times.idle_ns(TurnKind::Batch) + self.times.idle_ns(TurnKind::Lent);
+        percent(batch_ns, self.times.all_idle_ns())
+    }
+
     /// Adds the accounts of other lanes, or of another time.
     pub fn add(&mut self, other: &Self) {
         self.wall_ns += other.wall_ns;
@@ -354,7 +379,7 @@ impl Ledger {
     pub fn figures(&self) -> impl Iterator<Item = (&'static str, Option<f64>)> {
         let (idle_ns, busy_ns) = (self.times.all_idle_ns(), self.times.all_busy_ns());
         let whole = [
-            ("idle_percent", percent(idle_ns, self.wall_ns)),
+            ("idle_percent", self.idle_percent()),
             ("idle_used_percent", self.used_percent()),
             ("ledger_percent", percent(idle_ns + busy_ns, self.wall_ns)),
         ];
@@ -386,7 +411,7 @@ impl fmt::Display for Ledger {
     /// Writes the share of idle time and its uses, the longest first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let idle_ns = self.times.all_idle_ns();
-        let Some(idle_percent) = percent(idle_ns, self.wall_ns).filter(|_| idle_ns > 0) else {
+        let Some(idle_percent) = self.idle_percent().filter(|_| idle_ns > 0) else {
             return f.write_str("the service was never idle");
         };
         let mut uses = self.idle_uses();

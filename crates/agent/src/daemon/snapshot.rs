@@ -10,11 +10,13 @@ use crate::config::Kind;
 use crate::owners::{Owner, Resource};
 use crate::self_usage::resident_bytes;
 use crate::status::{
-    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, OverlapStatus, RequestStatus, ServiceStatus,
-    SlowdownStatus, SlowerStatus, Snapshot,
+    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, IdleTimeStatus, NoteStatus, OverlapStatus, RequestStatus,
+    ServiceStatus, SlowdownStatus, SlowerStatus, Snapshot,
 };
 use crate::tracked::{AgentService, TrackedContainer};
 use sidelane_diagnostics::audit::AuditLog;
+use sidelane_lanes::gate::LaneKeeper;
+use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::promise::bound_percent;
 use sidelane_lanes::slowdown::SlowdownOutcome;
 use sidelane_requests::objective;
@@ -117,7 +119,20 @@ impl Agent {
                 bound_percent: bound_percent(BOUND_PPM),
                 broken: self.promises.broken_promise_to(&served.found.name).map(ToString::to_string),
             }),
+            idle_time: served.tracked.kept.as_ref().and_then(|kept| self.idle_time_status(kept)),
         }
+    }
+
+    /// Returns what had the kept lanes of a service while it was idle; `None` if it was never idle.
+    fn idle_time_status(&self, kept: &KeptLanes) -> Option<IdleTimeStatus> {
+        let cpus = kept.keepers().map(LaneKeeper::cpu).collect();
+        let ledger = self.tracked.tracker().memory().accounting().ledger(&cpus).since_begin();
+        Some(IdleTimeStatus {
+            idle_percent: ledger.idle_percent()?,
+            batch_percent: ledger.batch_percent()?,
+            used_percent: ledger.used_percent()?,
+            text: ledger.to_string(),
+        })
     }
 }
 

@@ -183,6 +183,22 @@ pub struct ServiceStatus {
     /// Overlap of batch beside the service in the last minute; `None` if the service has no lanes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub overlap: Option<OverlapStatus>,
+    /// What had the batch lanes while the service was idle; `None` if the service has no lanes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub idle_time: Option<IdleTimeStatus>,
+}
+
+/// Idle time of a service, and what had its batch lanes then, since the gate has kept them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct IdleTimeStatus {
+    /// Share of the time in which the service was idle, in percent.
+    pub idle_percent: f64,
+    /// Share of that time that batch used, in percent.
+    pub batch_percent: f64,
+    /// Share of that time that batch, other programs, the kernel and the service used, in percent.
+    pub used_percent: f64,
+    /// Text that names the longest uses.
+    pub text: String,
 }
 
 /// Time in which batch ran beside a service without permission.

@@ -107,7 +107,8 @@ fn write_service(f: &mut fmt::Formatter<'_>, service: &ServiceStatus) -> fmt::Re
     }
     writeln!(f)?;
     service.slowdown.as_ref().map_or(Ok(()), |slowdown| write_slowdown(f, slowdown))?;
-    service.overlap.as_ref().map_or(Ok(()), |overlap| write_overlap(f, overlap))
+    service.overlap.as_ref().map_or(Ok(()), |overlap| write_overlap(f, overlap))?;
+    service.idle_time.iter().try_for_each(|idle_time| writeln!(f, "    {}", idle_time.text))
 }
 
 fn write_overlap(f: &mut fmt::Formatter<'_>, overlap: &OverlapStatus) -> fmt::Result {
@@ -183,7 +184,7 @@ fn write_cpu(f: &mut fmt::Formatter<'_>, cpu: &CpuStatus) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use super::super::AgentStatus;
+    use super::super::{AgentStatus, IdleTimeStatus};
     use super::*;
 
     #[test]
@@ -266,6 +267,15 @@ threads on big and little cores
             "    cost of batch beside it: not known yet: too few requests; 5 % allowed; batch is kept off its lanes",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn uses_of_the_idle_time_are_a_line_below_the_service() {
+        let text = "the service was idle for 43 % of the time: batch 90.2 %, client 9.8 %";
+        let idle_time = IdleTimeStatus { text: text.into(), ..Default::default() };
+        let service = ServiceStatus { idle_time: Some(idle_time), ..Default::default() };
+        let shown = Snapshot { services: vec![service], ..Default::default() }.to_string();
+        assert!(shown.contains(&format!("\n    {text}\n")), "{shown}");
     }
 
     #[test]

@@ -106,6 +106,7 @@ impl LaneMemory {
             let busy_clock_ns =
                 lane.request_lanes.iter().map(|cpu| self.stats[cpu as usize].busy_clock_ns(self.word(cpu), now_ns));
             let (word, stats) = (self.word(lane.cpu), &self.stats[lane.cpu as usize]);
+            self.programs[lane.cpu as usize].begin();
             self.ledgers[lane.cpu as usize].begin(now_ns, word, stats, busy_clock_ns.sum());
         }
     }
