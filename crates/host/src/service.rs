@@ -178,7 +178,7 @@ impl Target {
             Target::Pid(pid) => Service { pids: with_descendants(&BTreeSet::from([*pid])), ..Service::default() },
             Target::Comm(comm) => Service { pids: with_descendants(&find_processes_named(comm)), ..Service::default() },
             Target::Port(port) => self.find_at_port(*port)?,
-            Target::Cgroup(path) => find_in_group(path),
+            Target::Cgroup(path) => service_in_group(path),
         };
         service.pids.retain(|pid| is_alive(*pid));
         if service.pids.is_empty() {
@@ -261,7 +261,7 @@ fn has_any_open_file(pid: u32, links: &BTreeSet<String>) -> bool {
     targets.any(|target| target.to_str().is_some_and(|target| links.contains(target)))
 }
 
-fn find_in_group(path: &str) -> Service {
+fn service_in_group(path: &str) -> Service {
     let group = Group::find_with_processes(path);
     let pids = group.iter().flat_map(Group::processes).collect();
     Service { pids, group, ..Service::default() }

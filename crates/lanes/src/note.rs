@@ -156,7 +156,7 @@ diagnostics! {
         CommandUsedNoCpu { seconds: u64 = 12, cpu_ms: u64 = 3 } =>
             "the batch command used only {cpu_ms} ms of CPU in {seconds} s: work that a daemon does for it (docker \
              run, systemd-run, at) is not confined, and runs beside the service",
-            "name that work with --adopt cgroup:/PATH, or run the program itself";
+            "adopt that work with --adopt cgroup:/PATH, or name the program that does it, not one that asks a daemon";
         ServiceStrays { times: u64 = 3 } =>
             "the service ran {times} times on CPUs that are not request lanes, which are not watched",
             "name those CPUs in --lanes, or confine the service with --pin-service";

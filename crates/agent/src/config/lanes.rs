@@ -12,7 +12,7 @@ use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_toml::{Reader, parse_percent};
 
 /// Reads the table `[lanes]`, if the file has it.
-pub(super) fn read_lanes(reader: Reader) -> Option<LaneGate> {
+pub(super) fn read_lane_gate(reader: Reader) -> Option<LaneGate> {
     if !reader.exists() {
         return None;
     }

@@ -99,7 +99,7 @@ fn read_config(top: Reader) -> Config {
         policy: policy::read_policy(top.table("policy")),
         intervals: policy::read_intervals(top.table("intervals")),
         metric: policy::read_metric(top.table("metric")),
-        lanes: lanes::read_lanes(top.table("lanes")),
+        lanes: lanes::read_lane_gate(top.table("lanes")),
         proxies,
         trace: modules::read_trace(traced),
         hurry: modules::read_hurry(hurried),

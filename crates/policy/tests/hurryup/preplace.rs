@@ -144,7 +144,7 @@ fn unpredictable_order_places_no_thread_ahead() {
 }
 
 #[test]
-fn given_threshold_places_no_thread_ahead() {
+fn configured_threshold_places_no_thread_in_advance() {
     for config in [
         Config { threshold: Threshold::Given(1_000), ..config() },
         Config { options: Options { preplace: false, ..config().options }, ..config() },

@@ -27,7 +27,7 @@ impl MachineEngine {
     /// Tells Hurry-up that a thread takes a request.
     pub(super) fn report_request_began(&mut self, thread: Thread) {
         if let Some(thread_binder) = &mut self.thread_binder {
-            thread_binder.record_begin(thread, self.now);
+            thread_binder.record_request_begin(thread, self.now);
             self.schedule(Source::Mapper, self.now);
         }
     }

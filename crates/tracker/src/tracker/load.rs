@@ -177,8 +177,8 @@ fn array_entry_count(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<
 /// Marks programs that are not needed, so that they are not loaded.
 fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, track_groups: bool, stolen_from: StealTimeSource) {
     let lends = purpose.lane_lending().is_some();
-    // A thread with one allowed CPU is seen at its wakeup before the kernel chooses a CPU; other threads are seen after
-    // that.
+    // The program `lane_waking` handles wakeups of threads that may run on one CPU only. If all threads of the services
+    // are of this kind, `lane_wakeup`, which handles the others, is not needed.
     let woken = if purpose.lends_with(|lent| lent.single_places) { "lane_wakeup" } else { "" };
     let exec = if purpose.lends_with(|lent| lent.self_checking) { "" } else { "lane_exec" };
     let timer = if stolen_from == StealTimeSource::Unseen && !lends { "lane_timer" } else { "" };

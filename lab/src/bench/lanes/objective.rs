@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn default_objective_has_a_minimum() {
+    fn default_objective_is_at_least_5_ms() {
         assert_eq!(ServiceObjective::from_p99_alone(None, BTreeMap::from([(50, 500.0)]), 50).slo_us, LEAST_US);
     }
 

@@ -19,7 +19,7 @@ pub struct LanesOptions {
     pub loads: Option<Vec<u8>>,
     /// Names of the lab's batch kernels.
     pub batches: Option<Vec<String>>,
-    /// Objective of the search service; by default computed from its p99 alone.
+    /// Objective of the search service; by default computed from the p99 that the service has without batch.
     pub slo: Option<Objective>,
     /// Folder that keeps index and queries between runs.
     pub cache: PathBuf,

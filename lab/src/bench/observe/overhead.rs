@@ -21,7 +21,7 @@ const MODERATE: Period = Period::Cycles(1200);
 const SLOWDOWN_LIMIT_PERCENT: f64 = 2.0;
 /// Store period of a busy inner loop, in cycles.
 const INNER_LOOP: u64 = 200;
-/// Length of a round that a check uses; it holds at least three pairs of measurements.
+/// Length of a round of the settings that have a bound: long enough for three pairs of measurements.
 const CHECKED: Duration = Duration::from_millis(800);
 
 pub(super) fn measure_overhead(

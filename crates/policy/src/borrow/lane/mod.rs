@@ -174,7 +174,7 @@ impl<R: Rule> Borrow<R> {
 
     fn observe_running(&mut self, now: Nanos, seen: &LaneObservation, lend_until: Option<Nanos>) {
         match lend_until {
-            _ if !seen.request_busy => self.run_beside_idle(now, seen),
+            _ if !seen.request_busy => self.let_batch_run(now, seen),
             Some(until) => self.lend(until, now),
             None => {
                 let why = self.hold_reason(seen);
@@ -187,7 +187,7 @@ impl<R: Rule> Borrow<R> {
     fn observe_held(&mut self, now: Nanos, seen: &LaneObservation, lend_until: Option<Nanos>) {
         let release_at = self.release_at(seen);
         match lend_until {
-            _ if !seen.request_busy && now >= release_at => self.run_beside_idle(now, seen),
+            _ if !seen.request_busy && now >= release_at => self.let_batch_run(now, seen),
             _ if !seen.request_busy => {
                 if release_at.saturating_sub(now) > HOLD_IDLE_MAX_NS {
                     self.enter(LaneState::Evicted, now);
@@ -205,7 +205,7 @@ impl<R: Rule> Borrow<R> {
             let planned = self.wakeup.filter(|at| *at > now);
             self.set_reason_and_wakeup(self.why, planned.or(Some(self.next_return_check_at(now))));
         } else if now >= self.release_at(seen) {
-            self.run_beside_idle(now, seen);
+            self.let_batch_run(now, seen);
         } else {
             self.set_reason_and_wakeup(LaneReason::IdleTooShort, Some(self.release_at(seen)));
         }
@@ -213,7 +213,7 @@ impl<R: Rule> Borrow<R> {
 
     /// Lets batch run beside an idle service. The lane is lent if batch may stay when the service starts, otherwise
     /// released. Each observation chooses anew between the two states.
-    fn run_beside_idle(&mut self, now: Nanos, seen: &LaneObservation) {
+    fn let_batch_run(&mut self, now: Nanos, seen: &LaneObservation) {
         let lends = self.rule.may_lend_ahead(seen) && seen.limits.budget_ns >= self.config.lend_ahead_min_ns;
         self.enter(if lends { LaneState::Lent } else { LaneState::Released }, now);
         // A request that starts right now has its budget until `look_at`.

@@ -41,7 +41,7 @@ impl ThreadBinder {
     }
 
     /// Records for Hurry-up that a thread takes a request.
-    pub fn record_begin(&mut self, thread: Thread, now: Nanos) {
+    pub fn record_request_begin(&mut self, thread: Thread, now: Nanos) {
         self.record_event(HurryEvent::Began { thread: number(&thread), request: thread.visit as Request, since: now });
     }
 
