@@ -103,7 +103,12 @@ pub fn run_until_decided<S>(
         let undecided: Vec<Check> = checks(state).into_iter().filter(Check::is_undecided).collect();
         let is_last = done < look || look == limit.rounds;
         if !undecided.is_empty() {
-            print_above_bar(&bar, &undecided_text(what, done, &undecided, is_last));
+            let next = match (is_last, done < look) {
+                (false, _) => "continuing".to_owned(),
+                (true, false) => "this was the last round".to_owned(),
+                (true, true) => format!("stopped by time ({})", Unit::S.human(limit.time.as_secs_f64())),
+            };
+            print_above_bar(&bar, &undecided_text(what, done, &undecided, &next));
         }
         if undecided.is_empty() || is_last {
             bar.finish_and_clear();
@@ -150,16 +155,15 @@ fn announcement(what: &str, limit: Limit) -> String {
     }
 }
 
-fn undecided_text(what: &str, rounds_done: u64, undecided: &[Check], is_last: bool) -> String {
+fn undecided_text(what: &str, rounds_done: u64, undecided: &[Check], next: &str) -> String {
     let first = &undecided[0];
     let (interval, wanted) = (first.interval_text().unwrap_or_else(|| "not measured".to_owned()), first.bound_text());
     let others = match undecided.len() - 1 {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let then = if is_last { "this was the last round" } else { "continuing" };
     format!(
-        "sidelane: {what}: after {} undecided: {} ({interval}, wanted {wanted}){others}; {then}",
+        "sidelane: {what}: after {} undecided: {} ({interval}, wanted {wanted}){others}; {next}",
         rounds_text(rounds_done),
         first.name
     )
@@ -250,7 +254,7 @@ mod tests {
         assert_eq!(told, "sidelane: p99: 6 rounds, then more until each check is decided, at most 20 rounds or 90.0 s");
         assert_eq!(announcement("p99", Limit { rounds: 6, ..LIMIT }), "sidelane: p99: 6 rounds");
         let wide = check(&[9.0, 9.0, 9.0, 9.0, 9.0, 30.0]);
-        let said = undecided_text("p99", 6, &[wide.clone(), wide], false);
+        let said = undecided_text("p99", 6, &[wide.clone(), wide], "continuing");
         assert!(said.contains("cost (9.0 µs to 30.0 µs, wanted ≤ 10.0 µs) and 1 more; continuing"), "{said}");
     }
 }
