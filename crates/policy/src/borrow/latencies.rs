@@ -36,6 +36,11 @@ impl Latencies {
         self.requests += 1;
     }
 
+    /// Returns the latencies in ns by bucket, with their numbers.
+    pub fn latency_counts(&self) -> impl Iterator<Item = (Nanos, u64)> {
+        self.counts.iter().enumerate().map(|(at, count)| (middle_ns(at), u64::from(*count)))
+    }
+
     /// Removes all requests.
     pub fn clear(&mut self) {
         self.counts.fill(0);

@@ -12,7 +12,8 @@
 //! [`contention_cost`] and [`headroom`] compute the inputs of the rules: how much a request loses to batch beside it,
 //! and how much it may lose. [`lending_limits`] combines them, ten times a second. [`delay`] is the most that a request
 //! has lost. [`slowdown`] is the total cost of batch to requests, measured in [`windows`] of time; [`idle_threshold`]
-//! keeps it under a bound. [`promise`] judges the overlap of a run.
+//! keeps it under a bound. [`promise`] judges the overlap of a run, and [`gate_trial`] that
+//! of a gate while batch runs.
 
 pub mod contention_cost;
 pub mod deadline;
@@ -20,6 +21,7 @@ pub mod delay;
 mod dynamic;
 pub mod elfen;
 mod fixed;
+pub mod gate_trial;
 pub mod headroom;
 mod idle;
 pub mod idle_threshold;

@@ -134,6 +134,15 @@ impl Slowdown {
         }
     }
 
+    /// Returns the latencies of one side in ns by bucket, with their numbers.
+    pub fn latency_counts(&self, side: Side) -> impl Iterator<Item = (Nanos, u64)> {
+        let [one, other] = self.halves.each_ref().map(|half| match side {
+            Side::Beside => &half.beside,
+            Side::Apart => &half.apart,
+        });
+        one.latency_counts().zip(other.latency_counts()).map(|((ns, count), (_, more))| (ns, count + more))
+    }
+
     /// Removes all requests.
     pub fn clear(&mut self) {
         for half in &mut self.halves {

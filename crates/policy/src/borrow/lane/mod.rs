@@ -24,6 +24,10 @@
 //!    more than the kernel's 50 ms. The reason: held − 3·released ≤ 250 ms and held + released = 1 s give held ≤ 812
 //!    ms.
 //!
+//!    A service that is busy for 250 ms may be idle for as long. So at each check that finds it busy, the keeper asks
+//!    for one wakeup at the end of the busy period, which the service's CPU sends. The first check is 10 ms after the
+//!    eviction, and a saturated service pays at most 100 such wakeups a second.
+//!
 //! A wait for a long `min_idle_ns` is no reason to keep other threads off the lane, such as a client of the service.
 //! For a wait of [`HOLD_IDLE_MAX_NS`] or more, batch is sent away at once. It returns when the idle moment is long
 //! enough.
@@ -130,6 +134,10 @@ pub struct Borrow<R> {
     learned: Option<LearnedThreshold>,
     /// Begin of the last busy period whose preceding idle period was recorded.
     recorded_busy_since: Nanos,
+    /// Whether evicted batch may return when the service stops: the keeper wants a wakeup then.
+    wants_idle_call: bool,
+    /// Earliest time of the next wish for such a wakeup.
+    next_idle_call_at: Nanos,
 }
 
 impl<R: Rule> Borrow<R> {
@@ -137,7 +145,19 @@ impl<R: Rule> Borrow<R> {
     pub fn new(config: BorrowConfig, rule: R) -> Self {
         let (state, why) = (LaneState::Released, LaneReason::Start);
         let learned = config.learns_min_idle.then(|| LearnedThreshold::new(config.min_idle_ns));
-        Self { config, rule, state, since: 0, debt_ns: 0, wakeup: None, why, learned, recorded_busy_since: 0 }
+        Self {
+            config,
+            rule,
+            state,
+            since: 0,
+            debt_ns: 0,
+            wakeup: None,
+            why,
+            learned,
+            recorded_busy_since: 0,
+            wants_idle_call: false,
+            next_idle_call_at: 0,
+        }
     }
 
     /// Processes an observation at `now`, which never decreases from one call to the next. Returns the state that the
@@ -145,6 +165,7 @@ impl<R: Rule> Borrow<R> {
     pub fn observe(&mut self, now: Nanos, seen: &LaneObservation) -> Decision {
         let until = self.rule.co_run_until(now, seen);
         self.record_idle_period(seen);
+        self.wants_idle_call = false;
         match self.state {
             _ if seen.service_on_batch_lane => self.keep_evicted(LaneReason::ServiceOnBatchLane, None, now),
             _ if seen.limits.kept_off => {
@@ -170,6 +191,12 @@ impl<R: Rule> Borrow<R> {
     /// `now` of the last observation. During a hold, or while batch uses a budget, an early check never postpones it.
     pub fn next_wakeup(&self) -> Option<Nanos> {
         self.wakeup
+    }
+
+    /// Returns whether the keeper of an evicted lane should check again as soon as the service stops. A keeper that
+    /// does not learn of that checks at [`Borrow::next_wakeup`].
+    pub fn wants_idle_call(&self) -> bool {
+        self.wants_idle_call
     }
 
     fn observe_running(&mut self, now: Nanos, seen: &LaneObservation, lend_until: Option<Nanos>) {
@@ -204,6 +231,12 @@ impl<R: Rule> Borrow<R> {
         if seen.request_busy {
             let planned = self.wakeup.filter(|at| *at > now);
             self.set_reason_and_wakeup(self.why, planned.or(Some(self.next_return_check_at(now))));
+            // After a longer wait for the end of the idle time, 10 ms more are little.
+            let returns_soon = self.min_idle_ns(&seen.limits) <= HOLD_IDLE_MAX_NS;
+            if planned.is_none() && returns_soon && now >= self.next_idle_call_at {
+                self.wants_idle_call = true;
+                self.next_idle_call_at = now.saturating_add(LOOK_EVERY_NS);
+            }
         } else if now >= self.release_at(seen) {
             self.let_batch_run(now, seen);
         } else {
@@ -237,6 +270,7 @@ impl<R: Rule> Borrow<R> {
 
     fn evict(&mut self, why: LaneReason, now: Nanos) {
         self.enter(LaneState::Evicted, now);
+        self.next_idle_call_at = now.saturating_add(LOOK_EVERY_NS);
         self.set_reason_and_wakeup(why, Some(self.next_return_check_at(now)));
     }
 

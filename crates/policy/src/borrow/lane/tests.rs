@@ -114,6 +114,45 @@ fn evicted_lane_is_checked_a_hundred_times_a_second() {
 }
 
 #[test]
+fn evicted_batch_returns_when_the_service_stops() {
+    const MS: Nanos = 1_000_000;
+    let mut policy = Borrow::new(BorrowConfig::default(), Idle);
+    observe_change(&mut policy, 0, busy(0));
+    observe_change(&mut policy, 250 * MS, busy(0));
+    assert!(!policy.wants_idle_call(), "kernel threads get the lane for 10 ms first");
+    observe_change(&mut policy, 260 * MS, busy(0));
+    assert!(policy.wants_idle_call());
+    assert_eq!(observe_change(&mut policy, 263 * MS + 2_000, idle(263 * MS)), None);
+    assert_eq!((policy.wants_idle_call(), policy.next_wakeup()), (false, Some(263 * MS + 8_000)));
+    assert_eq!(observe_change(&mut policy, 263 * MS + 8_000, idle(263 * MS)), Some(LaneState::Released));
+}
+
+#[test]
+fn service_with_short_idle_moments_calls_once_in_10_ms() {
+    const MS: Nanos = 1_000_000;
+    let mut policy = Borrow::new(BorrowConfig::default(), Idle);
+    observe_change(&mut policy, 0, busy(0));
+    observe_change(&mut policy, 250 * MS, busy(0));
+    let mut calls = Vec::new();
+    let mut called = false;
+    // Each 0.1 ms the service is idle for 5 µs, which is too short for batch.
+    for step in 2_500..4_500 {
+        let began = step * MS / 10;
+        if called || policy.next_wakeup().is_some_and(|at| at <= began) {
+            observe_change(&mut policy, began, busy(began));
+            called = policy.wants_idle_call();
+            calls.extend(called.then_some(began));
+        }
+        if called {
+            assert_eq!(observe_change(&mut policy, began + 96_000, idle(began + 95_000)), None);
+        }
+    }
+    assert_eq!(policy.state, LaneState::Evicted);
+    assert!(calls.len() >= 18, "{calls:?}");
+    assert!(calls.windows(2).all(|pair| pair[1] - pair[0] >= 10 * MS), "{calls:?}");
+}
+
+#[test]
 fn release_pays_debt_back_threefold() {
     let mut policy = Borrow::new(CONFIG, Idle);
     observe_change(&mut policy, 0, busy(0));
