@@ -47,10 +47,10 @@ impl Affinity {
     /// bind it again as soon as the group regains one of them.
     ///
     /// # Errors
-    /// If the kernel refuses the mask.
+    /// If the kernel refuses the mask, or does not tell whether the thread has ended.
     pub fn apply_to(&self, thread: &Thread) -> io::Result<()> {
         let has_it = || thread_cpus(thread.tid, thread.tid).as_ref() == Some(&self.cpus);
-        if !thread.is_alive() || (!self.follows_group && has_it()) {
+        if !thread.try_is_alive()? || (!self.follows_group && has_it()) {
             return Ok(());
         }
         let chosen: Vec<u32> = self.cpus.iter().collect();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 
 use crate::cpulist::CpuSet;
 
@@ -32,20 +32,38 @@ pub fn printable_name(name: &[u8]) -> String {
 }
 
 /// Whether any thread of the process is alive. Dead threads stay in the process table until they are reaped, and the
-/// first thread may end before the others.
+/// first thread may end before the others. A process that cannot be read, for lack of a free descriptor, is alive.
 pub fn is_alive(pid: u32) -> bool {
-    let runs = |stat: &str| !matches!(state(stat), None | Some('Z' | 'X'));
+    let runs = |stat: &str| {
+        try_parse_stat_fields(stat, |fields| living(fields).map(drop)).map_or(true, |living| living.is_some())
+    };
     let is_threads = |tid| runs(&format!("/proc/{pid}/task/{tid}/stat"));
     // The first thread is checked first, because listing the others costs more.
     runs(&format!("/proc/{pid}/stat")) || threads(pid).into_iter().any(is_threads)
 }
 
+/// Returns the fields of a `stat` file from the state on; `None` for a zombie.
+fn living(fields: &str) -> Option<&str> {
+    Some(fields).filter(|fields| !fields.starts_with(['Z', 'X']))
+}
+
 /// Passes the fields of a `stat` file to `parse`, from the third field (the state) on.
 fn parse_stat_fields<T>(stat_path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+    try_parse_stat_fields(stat_path, parse).ok().flatten()
+}
+
+/// As [`parse_stat_fields`]; `None` also if the thread has ended.
+///
+/// # Errors
+/// If the file cannot be read for another reason, such as no free descriptor.
+fn try_parse_stat_fields<T>(stat_path: &str, parse: impl FnOnce(&str) -> Option<T>) -> io::Result<Option<T>> {
     // The buffer is longer than any line of a `stat` file, so one read is enough. This function is called often.
     let mut bytes = [0; 1024];
-    let length = fs::File::open(stat_path).ok()?.read(&mut bytes).ok()?;
-    parse(stat_fields_after_name(&bytes[..length])?)
+    let length = match fs::File::open(stat_path).and_then(|mut file| file.read(&mut bytes)) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => return Ok(None),
+        read => read?,
+    };
+    Ok(stat_fields_after_name(&bytes[..length]).and_then(parse))
 }
 
 /// Returns the text after the name in a thread's `stat`. The name in parentheses may contain any byte; the state
@@ -65,10 +83,13 @@ pub fn start_time_ticks(tid: u32) -> Option<u64> {
     parse_stat_fields(&format!("/proc/{tid}/stat"), start_time)
 }
 
-/// Returns the start time of the thread with this number, in clock ticks since boot; `None` if it is a zombie.
-pub fn start_time_ticks_if_alive(tid: u32) -> Option<u64> {
-    let lives = |fields: &&str| !fields.starts_with(['Z', 'X']);
-    parse_stat_fields(&format!("/proc/{tid}/stat"), |fields| Some(fields).filter(lives).and_then(start_time))
+/// Returns the start time of the thread with this number, in clock ticks since boot; `None` if it has ended or is a
+/// zombie.
+///
+/// # Errors
+/// If the kernel does not tell, for example for lack of a free descriptor.
+pub fn start_time_ticks_if_alive(tid: u32) -> io::Result<Option<u64>> {
+    try_parse_stat_fields(&format!("/proc/{tid}/stat"), |fields| living(fields).and_then(start_time))
 }
 
 fn start_time(fields: &str) -> Option<u64> {
@@ -306,7 +327,7 @@ mod tests {
             let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get() as u32);
             assert!(thread_cpus(pid, tid).is_some_and(|cpus| !cpus.is_empty()));
             assert_eq!(innermost_namespace_id(&format!("/proc/{pid}/task/{tid}")).map(|(own, _)| own), Some(tid));
-            assert!(flags(tid).is_some() && start_time_ticks_if_alive(tid).is_some());
+            assert!(flags(tid).is_some() && start_time_ticks_if_alive(tid).unwrap().is_some());
         });
         named.unwrap().join().unwrap();
     }

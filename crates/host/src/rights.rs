@@ -7,16 +7,16 @@
 use std::fs;
 use std::io;
 
-use crate::capabilities::{CAP_SETPCAP, CAP_SYS_NICE, CAP_SYS_RESOURCE, Capabilities};
+use crate::capabilities::{CAP_SETPCAP, CAP_SYS_NICE, CAP_SYS_RESOURCE, Capabilities, StartedPrograms};
 
 /// Capabilities that lead into a real-time class, to a higher priority by nice value, or to the limits that allow
 /// either.
-const CAPABILITIES: [u32; 2] = [CAP_SYS_NICE, CAP_SYS_RESOURCE];
+const CAPABILITIES: Capabilities = Capabilities::of(&[CAP_SYS_NICE, CAP_SYS_RESOURCE]);
 
 /// Whether this process can give up the rights to higher priorities for its children too. Without CAP_SETPCAP a setuid
 /// program, or any program of root, regains the capabilities from the bounding set.
 pub fn can_drop_priority_rights() -> bool {
-    Capabilities::own().has(CAP_SETPCAP) || !CAPABILITIES.into_iter().any(is_in_bounding_set)
+    Capabilities::own().has(CAP_SETPCAP) || CAPABILITIES.in_bounding_set().next().is_none()
 }
 
 /// Takes the rights to real-time classes and to higher priorities from the calling process and from all that it starts.
@@ -26,11 +26,10 @@ pub fn can_drop_priority_rights() -> bool {
 /// If the kernel refuses a part; the other parts are done.
 pub fn drop_priority_rights() -> io::Result<()> {
     let limits = [libc::RLIMIT_RTPRIO, libc::RLIMIT_NICE].map(|limit| set_limit(limit, 0, 0));
-    let bounding = CAPABILITIES
-        .map(|capability| if is_in_bounding_set(capability) { drop_from_bounding_set(capability) } else { Ok(()) });
-    // `clear_sets` clears the inheritable capabilities, too, and the kernel then clears the ambient ones.
-    let sets = clear_capability_sets();
-    limits.into_iter().chain(bounding).chain([sets]).collect()
+    let bounding = CAPABILITIES.remove_from_bounding_set();
+    // The inheritable capabilities are cleared, too, and the kernel then clears the ambient ones.
+    let sets = Capabilities(!CAPABILITIES.0).limit_sets(StartedPrograms::LoseThem);
+    limits.into_iter().chain([bounding, sets]).collect()
 }
 
 /// Whether a core dump of this machine goes to a program that the kernel starts outside of any group. Otherwise the
@@ -67,50 +66,6 @@ fn set_limit(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> io::R
     check(unsafe { libc::setrlimit(resource, &limit) })
 }
 
-fn is_in_bounding_set(capability: u32) -> bool {
-    // SAFETY: plain system call.
-    unsafe { libc::prctl(libc::PR_CAPBSET_READ, libc::c_ulong::from(capability), 0, 0, 0) == 1 }
-}
-
-fn drop_from_bounding_set(capability: u32) -> io::Result<()> {
-    // SAFETY: plain system call.
-    check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(capability), 0, 0, 0) })
-}
-
-/// Version `_LINUX_CAPABILITY_VERSION_3` of the kernel's capability calls: two words for each set.
-const VERSION: u32 = 0x2008_0522;
-
-/// Argument of capget and capset: `struct __user_cap_header_struct` of the kernel.
-#[repr(C)]
-struct Header {
-    version: u32,
-    pid: libc::c_int,
-}
-
-/// One word of each capability set: `struct __user_cap_data_struct` of the kernel.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Sets {
-    effective: u32,
-    permitted: u32,
-    inheritable: u32,
-}
-
-fn clear_capability_sets() -> io::Result<()> {
-    let mut header = Header { version: VERSION, pid: 0 };
-    let mut sets = [Sets::default(); 2];
-    // SAFETY: with this version the kernel writes two words for each set.
-    check(unsafe { libc::syscall(libc::SYS_capget, &mut header, sets.as_mut_ptr()) } as libc::c_int)?;
-    for capability in CAPABILITIES {
-        let (word, kept) = (&mut sets[capability as usize / 32], !(1 << (capability % 32)));
-        word.effective &= kept;
-        word.permitted &= kept;
-        word.inheritable &= kept;
-    }
-    // SAFETY: with this version the kernel reads two words for each set.
-    check(unsafe { libc::syscall(libc::SYS_capset, &mut header, sets.as_ptr()) } as libc::c_int)
-}
-
 fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -139,7 +94,7 @@ mod tests {
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             let line = told.lines().find_map(|line| line.strip_prefix(&format!("{set}:"))).unwrap();
             let bits = u64::from_str_radix(line.trim(), 16).unwrap();
-            assert!(CAPABILITIES.iter().all(|capability| bits & (1 << capability) == 0), "{set}: {bits:x}");
+            assert!(bits & CAPABILITIES.0 == 0, "{set}: {bits:x}");
         }
         for limit in ["Max realtime priority", "Max nice priority"] {
             let line = told.lines().find_map(|line| line.strip_prefix(limit)).unwrap();

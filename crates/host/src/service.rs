@@ -33,10 +33,15 @@ pub enum Target {
 pub enum ServiceError {
     /// The text on the command line has none of the known forms.
     #[error(
-        "`{0}` does not name a service; write pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH, as in --service \
-         port:6379"
+        "`{text}` does not name a service; {}write pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH",
+        did_you_mean(meant.as_ref())
     )]
-    Syntax(String),
+    Syntax {
+        /// Text on the command line.
+        text: String,
+        /// Service that was probably meant.
+        meant: Option<Target>,
+    },
     /// No process matches the target.
     #[error("cannot find the service {target}: {hint}")]
     NotFound {
@@ -145,8 +150,31 @@ impl FromStr for Target {
             Some(("cgroup", path)) if path.starts_with('/') => Some(Target::Cgroup(path.to_owned())),
             _ => None,
         };
-        parsed.ok_or_else(|| ServiceError::Syntax(text.to_owned()))
+        parsed.ok_or_else(|| ServiceError::Syntax { text: text.to_owned(), meant: Self::guess(text) })
     }
+}
+
+impl Target {
+    /// Returns the service that a text without a kind probably means: `7000`, `redis-server`, `/system.slice/a.service`.
+    fn guess(text: &str) -> Option<Self> {
+        let port = || text.parse().ok().filter(|port| *port > 0).map(Target::Port);
+        let group = || text.starts_with('/').then(|| Target::Cgroup(text.to_owned()));
+        let is_name = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
+        port().or_else(group).or_else(|| is_name(text).then(|| Target::Comm(text.to_owned())))
+    }
+}
+
+fn did_you_mean(meant: Option<&Target>) -> String {
+    meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "))
+}
+
+/// Returns the name that was probably meant: one that contains `name`, else one of which at most a third differs.
+fn nearest_name(name: &str, known: impl IntoIterator<Item = String>) -> Option<String> {
+    let known: Vec<String> = known.into_iter().collect();
+    let longer = known.iter().filter(|other| other.contains(name)).min_by_key(|other| other.len());
+    let distance = |other: &&String| strsim::damerau_levenshtein(name, other);
+    let near = || known.iter().min_by_key(distance).filter(|other| distance(other) <= other.len() / 3);
+    longer.or_else(near).cloned()
 }
 
 /// A service that was found on this machine.
@@ -225,7 +253,14 @@ impl Target {
                 "no process that is visible here listens on TCP port {port}; see `ss -ltnp`, and for a container with \
                  a network of its own name its process (pid:) or cgroup (cgroup:)"
             ),
-            Target::Comm(comm) => format!("no process has the name {comm}; list names with `ps -e -o comm`"),
+            Target::Comm(comm) => {
+                let names = all_pids().into_iter().filter(|pid| *pid != std::process::id()).filter_map(command_name);
+                let meant = nearest_name(comm, names).map(Target::Comm);
+                format!(
+                    "no process has the name {comm}; {}list names with `ps -e -o comm`",
+                    did_you_mean(meant.as_ref())
+                )
+            }
             Target::Cgroup(path) => format!(
                 "the cgroup {path} does not exist or has no process; list cgroups with \
                                              `systemd-cgls`"
@@ -278,8 +313,20 @@ mod tests {
         }
         for text in ["", "redis", "pid:", "pid:0", "pid:x", "port:70000", "cgroup:relative", "comm:"] {
             let error = text.parse::<Target>().unwrap_err().to_string();
-            assert!(error.contains("port:6379"), "{error}");
+            assert!(error.contains("write pid:NUMBER, port:NUMBER"), "{error}");
         }
+        let error = |text: &str| text.parse::<Target>().unwrap_err().to_string();
+        assert!(error("7000").contains("did you mean port:7000? write"), "{}", error("7000"));
+        assert!(error("redis").contains("did you mean comm:redis? write"), "{}", error("redis"));
+        assert!(!error("port:70000").contains("did you mean"), "{}", error("port:70000"));
+    }
+
+    #[test]
+    fn nearest_name_is_a_longer_one_or_almost_the_same() {
+        let nearest = |name: &str| nearest_name(name, ["redis-server", "nginx", "postgres"].map(str::to_owned));
+        assert_eq!(nearest("redis").as_deref(), Some("redis-server"));
+        assert_eq!(nearest("ngnix").as_deref(), Some("nginx"));
+        assert_eq!(nearest("memcached"), None);
     }
 
     #[test]

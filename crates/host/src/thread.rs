@@ -42,9 +42,17 @@ impl Thread {
         since_boot_ns().saturating_sub(self.started * SECOND_NS / clock_ticks_per_second())
     }
 
-    /// Whether the thread has not ended, and its number is still its own.
+    /// Whether the thread has not ended, and its number is still its own. A thread that cannot be read is alive.
     pub fn is_alive(&self) -> bool {
-        procfs::start_time_ticks_if_alive(self.tid) == Some(self.started)
+        self.try_is_alive().unwrap_or(true)
+    }
+
+    /// Whether the thread has not ended, and its number is still its own.
+    ///
+    /// # Errors
+    /// If the kernel does not tell, for example for lack of a free descriptor.
+    pub fn try_is_alive(&self) -> io::Result<bool> {
+        Ok(procfs::start_time_ticks_if_alive(self.tid)? == Some(self.started))
     }
 }
 

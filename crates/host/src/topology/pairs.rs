@@ -65,12 +65,14 @@ pub enum PairKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaneError {
     /// No core of the service has a lane that batch could borrow.
-    #[error("cannot find a batch lane beside CPUs {service}: no core there has a second lane online; {fix}")]
+    #[error("cannot find a batch lane beside {}: no core there has a second lane online; {fix}", name_cpus(.service))]
     NoSmt {
         /// Online CPUs of the service.
         service: CpuSet,
         /// Advice on what the user can do about it on this machine.
         fix: String,
+        /// CPUs that can be declared a pair, request lane first; `None` on a machine with one CPU.
+        pair: Option<(u32, u32)>,
     },
     /// No CPU that the service may use is online.
     #[error("cannot use request lanes {service}: none of them is online; allow the service CPUs of {online}")]
@@ -142,7 +144,8 @@ impl Topology {
         let mut batch: Vec<BatchLane> =
             self.first_lanes_of_cores().flat_map(|core| batch_lanes(core, &allowed)).collect();
         if batch.is_empty() {
-            return Err(LaneError::NoSmt { service: allowed, fix: self.missing_batch_lane_advice() });
+            let pair = declarable_pair(&allowed, &online);
+            return Err(LaneError::NoSmt { service: allowed, fix: self.missing_batch_lane_advice(pair), pair });
         }
         batch.sort_by_key(|lane| lane.cpu);
         let lent: CpuSet = batch.iter().map(|lane| lane.cpu).collect();
@@ -193,8 +196,9 @@ impl Topology {
 
     /// Returns advice on the most likely way to get a batch lane on this machine. The advice also names a declared
     /// pair, which is always possible.
-    fn missing_batch_lane_advice(&self) -> String {
-        let declare = "declare a pair with --lanes REQUEST:BATCH";
+    fn missing_batch_lane_advice(&self, pair: Option<(u32, u32)>) -> String {
+        let (request, batch) = pair.unwrap_or((0, 1));
+        let declare = format!("declare a pair, as in --lanes {request}:{batch}");
         let offline = self.present().difference(&self.online());
         if self.smt_switched_off {
             format!("{SWITCH_SMT_ON}, or {declare}")
@@ -203,7 +207,7 @@ impl Topology {
         } else if !offline.is_empty() {
             format!("switch CPUs {offline} on if they are sibling lanes, or {declare}")
         } else {
-            declare.to_owned()
+            declare
         }
     }
 
@@ -212,6 +216,18 @@ impl Topology {
         let shared = self.online_cpus().filter(|cpu| cpu.siblings.len() > 1);
         shared.map(|cpu| cpu.id).collect()
     }
+}
+
+/// Returns a request lane of the service and another online CPU, if possible one that the service does not use.
+fn declarable_pair(service: &CpuSet, online: &CpuSet) -> Option<(u32, u32)> {
+    let request = service.first()?;
+    let batch = online.difference(service).first().or_else(|| online.iter().find(|cpu| *cpu != request))?;
+    Some((request, batch))
+}
+
+/// Returns the CPUs as text, such as "CPU 0" or "CPUs 0-3".
+fn name_cpus(cpus: &CpuSet) -> String {
+    if cpus.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") }
 }
 
 /// Returns the lanes of `core` that can be borrowed from a service that may use the CPUs `allowed`; none if the

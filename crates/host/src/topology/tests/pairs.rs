@@ -101,13 +101,13 @@ fn affinity_may_name_missing_cpus() {
 #[test]
 fn error_without_smt_has_the_best_remedy() {
     let fixes = [
-        ("vm_no_smt", "declare a pair with --lanes REQUEST:BATCH"),
+        ("vm_no_smt", "declare a pair, as in --lanes 1:0"),
         ("smt_off", "switch SMT on with `echo on > /sys/devices/system/cpu/smt/control`"),
         ("siblings_offline", "allow the service on some of CPUs 0,2,4,6"),
     ];
     for (name, fix) in fixes {
         let error = smt_lanes_error(name, "1");
-        assert!(error.starts_with("cannot find a batch lane beside CPUs 1: "), "{error}");
+        assert!(error.starts_with("cannot find a batch lane beside CPU 1: "), "{error}");
         assert!(error.contains(fix), "{name}: {error}");
     }
 }
