@@ -149,6 +149,16 @@ impl Undo {
         matches!(self, Undo::Newcomers(newcomers) if newcomers.alone)
     }
 
+    /// Returns whether the undo puts threads into a real-time class.
+    pub fn gives_realtime_class(&self) -> bool {
+        let class = match self {
+            Undo::Class { class, .. } => Some(class),
+            Undo::Newcomers(newcomers) => newcomers.class.as_ref(),
+            _ => None,
+        };
+        class.is_some_and(ThreadClass::is_realtime)
+    }
+
     /// Returns the freezer of the group that the change concerns, if it has one.
     pub fn freezer(&self) -> Option<Freezer> {
         match self {
@@ -161,7 +171,7 @@ impl Undo {
 }
 
 pub(super) fn set_thread_class(thread: &Thread, class: ThreadClass) -> io::Result<()> {
-    if !thread.is_alive() || ThreadClass::of_thread(thread.tid) == Some(class) {
+    if !thread.try_is_alive()? || ThreadClass::of_thread(thread.tid) == Some(class) {
         return Ok(());
     }
     ignore_ended_thread(class.apply_to_thread(thread.tid))

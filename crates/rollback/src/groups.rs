@@ -37,7 +37,7 @@ pub fn remove_group(dir: &Path, fate: &Fate) -> io::Result<()> {
 
 /// Moves a process back from the group that it was moved into, unless it has left that group by itself.
 pub fn move_back(process: &Thread, group: &Path, from: &Path) -> io::Result<()> {
-    if !process.is_alive() || !processes_in_tree(group).contains(&process.tid) {
+    if !process.try_is_alive()? || !processes_in_tree(group).contains(&process.tid) {
         return Ok(());
     }
     let moved = BatchGroup { dir: from.to_owned() }.move_process_in(process.tid);

@@ -22,6 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -35,6 +36,9 @@ use crate::own_threads::add_child_process;
 pub use program::main;
 use sidelane_host::cgroup::{BatchGroup, Hierarchy};
 use sidelane_host::halt::HaltWatch;
+
+/// Time between two checks for the guardian's end, without a descriptor of its process.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Hidden verb with which the binary runs as its own guardian.
 pub const VERB: &str = "__guardian";
@@ -72,6 +76,7 @@ pub const CANNOT_START: &str = "cannot start the guardian process, which restore
 /// Context of an error if a guardian cannot be replaced.
 pub const CANNOT_RESTART: &str = "cannot replace the guardian process, which restores the machine if sidelane dies; \
                                   raise the limits of processes and open files (ulimit -u, ulimit -n)";
+const CANNOT_UNDO: &str = "the guardian process could not undo all changes either";
 /// Context of an error of [`Guardian::replace`].
 pub const CANNOT_REPLACE_UNDO: &str = "cannot change an undo in the list of the guardian process, which restores the \
                                        machine if sidelane dies; try again";
@@ -251,25 +256,32 @@ impl Guardian {
     }
 
     /// Ends the guardian, which first undoes the changes that are still on its list.
+    ///
+    /// # Errors
+    /// If the guardian could not undo all of them.
     pub fn dismiss(mut self) -> io::Result<()> {
-        self.close_and_wait()
+        self.close_and_wait()?;
+        let failed = matches!(self.child.try_wait(), Ok(Some(status)) if status.code().is_some_and(|code| code != 0));
+        let has_rest = self.list.iter().next().is_some();
+        if failed && has_rest { Err(io::Error::other(CANNOT_UNDO)) } else { Ok(()) }
     }
 
     fn close_and_wait(&mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
-        if self.has_ended() {
-            return Ok(());
-        }
-        let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
-        let has_ended = || poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&pipe::WRITE_TIMEOUT)) != Ok(0);
-        while !has_ended() {
+        let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty());
+        while !self.has_ended() {
+            match &ended {
+                Ok(ended) => _ = poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&pipe::WRITE_TIMEOUT)),
+                // This process has no free descriptor.
+                Err(_) => std::thread::sleep(LOOK_EVERY),
+            }
             // A halted guardian would never end. This process or its next guardian undoes all changes that the halted
             // one could undo. A guardian that a v1 freezer halts dies when it is thawed, and undoes nothing then.
-            if !self.is_alive() && !has_ended() {
+            if !self.is_alive() && !self.has_ended() {
                 return Ok(());
             }
         }
-        self.child.wait().map(drop)
+        Ok(())
     }
 
     /// Undoes everything, and ends the guardian.
@@ -313,12 +325,17 @@ pub mod stand_in {
     //! Stand-ins for guardians in unit tests, whose program does not have the guardian's verb.
     use super::*;
 
-    /// Returns a guardian that has ended.
+    /// Returns a guardian that has ended, with a pipe that nobody reads: the child of another test's thread holds a copy
+    /// of the reading end until it executes its program.
     pub fn ended_guardian() -> Guardian {
         let mut guardian = Guardian::start(&[], None).unwrap();
         while guardian.is_alive() {
             std::thread::yield_now();
         }
+        let pipe = guardian.child.stdin.as_ref().unwrap();
+        let mut without_reader = [PollFd::new(pipe, PollFlags::empty())];
+        while poll(&mut without_reader, None) == Err(rustix::io::Errno::INTR) {}
+        assert_eq!(without_reader[0].revents(), PollFlags::ERR);
         guardian
     }
 

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::setpriority_process;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, setpriority_process};
 use sidelane_host::halt::HaltWatch;
 use sidelane_tracker::summons::SummonsRing;
 
 use super::Message;
 use crate::Undo;
 use crate::change::set_freezer;
-use crate::list::{ChangeId, UndoList};
+use crate::list::{ChangeId, UndoList, raise_open_files_limit};
 
 /// Time between two checks whether the agent lives or is halted, when there is no ring of halt events.
 const LOOK_EVERY: Timespec = milliseconds(50);
@@ -29,6 +30,13 @@ const GIVES_A_HALT: u32 = 2;
 /// Nice value of the guardian: the highest share of a CPU.
 const NICE: i32 = -20;
 
+/// Longest wait for the end of all threads of a killed agent. A thread in an uninterruptible system call may end later.
+const AGENT_GONE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time for which undos that failed are repeated, and the time between two attempts. The agent waits for the
+/// guardian's end, if it lives.
+const RETRY_FOR: Duration = Duration::from_secs(5);
+const RETRY_EVERY: Duration = Duration::from_millis(50);
+
 const fn milliseconds(count: i64) -> Timespec {
     Timespec { tv_sec: 0, tv_nsec: count * 1_000_000 }
 }
@@ -43,8 +51,25 @@ pub fn main(agent_pid: u32, halt_fd: Option<RawFd>) -> io::Result<()> {
     // SAFETY: the agent left this descriptor open for this process, which uses it nowhere else. A descriptor that is
     // no ring cannot be mapped; then the agent is checked without halt events.
     let halt_events = halt_fd.and_then(|fd| SummonsRing::new(unsafe { OwnedFd::from_raw_fd(fd) }).ok());
+    // The descriptor refers to the agent also after its end, which no reading of /proc has to find.
+    let agent_end = Pid::from_raw(agent_pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let heard = known.run_until_closed(&mut Agent { watch: HaltWatch::new(agent_pid), halt_events });
-    known.undo_all().and(heard)
+    if let Some(agent_end) = agent_end.filter(|_| known.list.iter().any(|(_, undo)| undo.gives_realtime_class())) {
+        wait_until_agent_is_gone(&agent_end);
+    }
+    known.undo_all_repeatedly(RETRY_FOR).and(heard)
+}
+
+/// Waits until all threads of the agent have ended. A holder's thread of a killed agent needs its lane to end. Batch
+/// that got a higher real-time class back would never let it run, and the kernel would wait for it in each process that
+/// reads its folder in `/proc`.
+fn wait_until_agent_is_gone(agent_end: &OwnedFd) {
+    let deadline = Instant::now() + AGENT_GONE_TIMEOUT;
+    let wait = || {
+        let rest = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).expect("a few seconds fit");
+        poll(&mut [PollFd::new(agent_end, PollFlags::IN)], Some(&rest))
+    };
+    while wait() == Err(rustix::io::Errno::INTR) {}
 }
 
 /// The agent, as the guardian observes it.
@@ -69,6 +94,11 @@ impl Agent {
             [PollFd::new(&stdin, PollFlags::IN)].into_iter().chain(halt_events).collect();
         match poll(&mut poll_fds, timeout) {
             Ok(_) => {}
+            // More descriptors than the limit of open files, which another process has lowered.
+            Err(rustix::io::Errno::INVAL) => {
+                raise_open_files_limit()?;
+                return Ok(Woken { by_input: false, by_halt_event: false });
+            }
             Err(rustix::io::Errno::INTR) => return Ok(Woken { by_input: false, by_halt_event: false }),
             Err(error) => return Err(error.into()),
         }
@@ -182,10 +212,24 @@ impl GuardianState {
         let _ = rustix::io::write(io::stdout(), format!("{}\n", change_id.0).as_bytes());
     }
 
+    /// Undoes all that is left on the list. Repeats what failed for `time`: a process may lack a descriptor or memory
+    /// only for a moment.
+    fn undo_all_repeatedly(&mut self, time: Duration) -> io::Result<()> {
+        let began = Instant::now();
+        loop {
+            let outcome = self.undo_all();
+            if outcome.is_ok() || began.elapsed() >= time {
+                return outcome;
+            }
+            std::thread::sleep(RETRY_EVERY);
+        }
+    }
+
     /// Undoes all that is left on the list, and thaws groups that the guardian has frozen and the agent has not taken
-    /// over.
-    fn undo_all(&self) -> io::Result<()> {
-        let undone = self.list.undo_matching(|_, _| true).1;
+    /// over. A change that cannot be undone stays on the list.
+    fn undo_all(&mut self) -> io::Result<()> {
+        let (change_ids, undone) = self.list.undo_matching(|_, _| true);
+        change_ids.into_iter().for_each(|change_id| self.list.withdraw(change_id));
         let thaw = |dir: &PathBuf| set_freezer(dir, false);
         self.frozen.keys().map(thaw).fold(undone, |all, thawed| all.and(thawed))
     }
@@ -196,6 +240,31 @@ mod tests {
     use sidelane_host::freezer::Freezer;
 
     use super::*;
+
+    #[test]
+    fn guardian_waits_for_the_end_of_a_dying_agent() {
+        let mut agent = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let agent_end = pidfd_open(Pid::from_child(&agent), PidfdFlags::empty()).unwrap();
+        let waiting = std::thread::spawn(move || wait_until_agent_is_gone(&agent_end));
+        assert!(!waiting.is_finished(), "the agent lives");
+        agent.kill().unwrap();
+        waiting.join().unwrap();
+        assert!(!sidelane_host::procfs::is_alive(agent.id()));
+        agent.wait().unwrap();
+    }
+
+    #[test]
+    fn change_that_cannot_be_undone_stays_on_the_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut known = GuardianState::default();
+        // A folder that is not empty cannot be removed.
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        known.list.add(Undo::Group { dir: dir.path().to_owned(), fate: crate::groups::Fate::MovedTo("/".into()) });
+        assert!(known.undo_all().is_err() && known.list.iter().count() == 1);
+        std::fs::remove_file(dir.path().join("file")).unwrap();
+        known.undo_all_repeatedly(RETRY_FOR).unwrap();
+        assert!(!dir.path().exists() && known.list.iter().next().is_none());
+    }
 
     #[test]
     fn groups_frozen_by_the_guardian_are_thawed_at_its_end() {
